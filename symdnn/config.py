@@ -1,0 +1,342 @@
+"""The values of the flags, and where each value came from.
+
+In rising priority a value comes from the flag's default, from an INI file (``~/.symdnnrc``, or the
+files that the environment variable ``SYMDNNRC`` names), from the environment variable
+``SYMDNN_FLAGS``, and from code::
+
+    SYMDNN_FLAGS=device=cpu,dnn.conv.algo_fwd=time_once python train.py
+
+    from symdnn.config import config
+    config.dnn.conv.algo_fwd = "time_once"
+    with config.change_flags(floatX="float64"):
+        ...
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import ContextDecorator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from symdnn.errors import ConfigError, UnknownFlagError
+from symdnn.flags import FLAGS, WITHOUT_MEANING, Flag, Value, nearest, nearest_flag
+
+FLAGS_VARIABLE = "SYMDNN_FLAGS"
+FILES_VARIABLE = "SYMDNNRC"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A value together with where it came from, in words."""
+
+    value: Value
+    origin: str
+
+
+Settings = dict[str, Setting]
+
+
+@dataclass(frozen=True)
+class FlagRow:
+    """One flag as ``symdnn config`` prints it."""
+
+    name: str
+    value: Value
+    default: Value
+    choices: str
+    help: str
+    origin: str
+    affects: str
+
+
+# --- validation -----------------------------------------------------------------------------------
+
+
+def _settings(name: str, raw: object, origin: str) -> Settings:
+    """The settings that ``name = raw`` makes: one, two for a flag that sets others, or an error."""
+    if name in WITHOUT_MEANING:
+        _warn_without_meaning(name, origin)
+        return {name: Setting(raw if isinstance(raw, str | int | float) else str(raw), origin)}
+    flag = FLAGS.get(name)
+    if flag is None:
+        raise UnknownFlagError(_unknown_text(name, origin))
+    setting = Setting(_parsed(flag, raw, origin), origin)
+    return dict.fromkeys(flag.sets or (name,), setting)
+
+
+def _parsed(flag: Flag, raw: object, origin: str) -> Value:
+    try:
+        return flag.parse(raw)
+    except ValueError as why:
+        text = f"flag {flag.name} = {raw!r} (from {origin}): {why}. Allowed: {flag.allowed()}."
+        meant = nearest(str(raw), flag.choices)
+        raise ConfigError(f"{text} Did you mean {meant!r}?" if meant else text) from None
+
+
+def _unknown_text(name: str, origin: str) -> str:
+    members = sorted(f for f in FLAGS if f.startswith(name + "."))
+    if members:
+        return f"{name} (from {origin}) is a group of flags, not a flag: {', '.join(members)}."
+    meant = nearest_flag(name)
+    advice = f"Did you mean {meant!r}?" if meant else "`symdnn config` prints all flags."
+    return f"there is no flag {name!r} (from {origin}). {advice}"
+
+
+def _warn_without_meaning(name: str, origin: str) -> None:
+    text = f"flag {name} (from {origin}) has no meaning in symdnn. {WITHOUT_MEANING[name]}"
+    warnings.warn(text.rstrip(), UserWarning, stacklevel=_depth_of_caller())
+
+
+# --- sources --------------------------------------------------------------------------------------
+
+
+def _from_environment(text: str) -> Settings:
+    """Parse ``"a=b,c.d=e"``; of two values for one flag the later wins."""
+    origin, settings = f"environment variable {FLAGS_VARIABLE}", Settings()
+    for item in filter(None, map(str.strip, text.split(","))):
+        name, equals, raw = item.partition("=")
+        if not equals:
+            raise ConfigError(f"{item!r} (from {origin}): wanted flag=value, separated by commas.")
+        settings |= _settings(name.strip(), raw.strip(), origin)
+    return settings
+
+
+def _from_files(environment: Mapping[str, str]) -> Settings:
+    """Read the INI files in order; a later file wins. Only the usual file may be missing."""
+    named = environment.get(FILES_VARIABLE)
+    if named is None:
+        usual = Path("~/.symdnnrc").expanduser()
+        return _from_file(usual) if usual.is_file() else {}
+    settings = Settings()
+    for name in filter(None, named.split(os.pathsep)):
+        settings |= _from_file(Path(name).expanduser())
+    return settings
+
+
+def _from_file(path: Path) -> Settings:
+    parser = configparser.ConfigParser(
+        interpolation=None, inline_comment_prefixes=("#", ";"), default_section=""
+    )
+    parser.optionxform = str  # type: ignore[assignment, method-assign]  # floatX keeps its X
+    try:
+        text = path.read_text(encoding="utf-8")
+        parser.read_string(text, str(path))
+    except (OSError, UnicodeDecodeError, configparser.Error) as why:
+        raise ConfigError(f"file of flags {path} can't be read: {why}") from why
+    settings = Settings()
+    for section, key, raw in _entries(parser):
+        name = key if section == "global" else f"{section}.{key}"
+        settings |= _settings(name, raw, f"{path}:{_line_of(text, section, key)}")
+    return settings
+
+
+def _entries(parser: configparser.ConfigParser) -> Iterator[tuple[str, str, str]]:
+    for section in parser.sections():
+        for key, raw in parser.items(section):
+            yield section, key, raw
+
+
+def _line_of(text: str, section: str, key: str) -> int:
+    """The line of ``key`` in ``[section]``: configparser does not keep it."""
+    inside = False
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.startswith("["):
+            inside = line.startswith(f"[{section}]")
+        elif inside and re.match(rf"\s*{re.escape(key)}\s*[=:]", line):
+            return number
+    return 0
+
+
+# --- who called -----------------------------------------------------------------------------------
+
+
+def _depth_of_caller() -> int:
+    """The ``stacklevel``, counted from our caller, of the first frame outside this module."""
+    depth, frame = 0, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__") == __name__:
+        depth, frame = depth + 1, frame.f_back
+    return depth + 1
+
+
+def _code_origin() -> str:
+    frame = sys._getframe(_depth_of_caller() - 1)
+    return f"code at {frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+# --- the public object ----------------------------------------------------------------------------
+
+
+class Section:
+    """The flags under a common prefix, as attributes: ``config.dnn.conv.algo_fwd``."""
+
+    _owner: Config
+    _prefix: str
+
+    def __init__(self, owner: Config, prefix: str) -> None:
+        object.__setattr__(self, "_owner", owner)
+        object.__setattr__(self, "_prefix", prefix)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # copy, pickle and inspect ask for these
+            raise AttributeError(name)
+        return self._owner._read(self._prefix + name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        self._owner.set(self._prefix + name, value)
+
+    def __bool__(self) -> bool:
+        # `if config.openmp:` was a test of a flag; the name is now only a group.
+        return self._prefix.rstrip(".") not in WITHOUT_MEANING
+
+    def __dir__(self) -> list[str]:
+        rest = (f.removeprefix(self._prefix) for f in FLAGS if f.startswith(self._prefix))
+        return sorted({*super().__dir__(), *(r.partition(".")[0] for r in rest)})
+
+    def __repr__(self) -> str:
+        return "\n".join(
+            f"{row.name} = {row.value!r}  ({row.origin})"
+            for row in self._owner.table()
+            if row.name.startswith(self._prefix)
+        )
+
+
+class Config(Section):
+    """All flags, read and set as attributes; a wrong name or value is refused at once."""
+
+    _global: Settings
+    _scopes: ContextVar[tuple[Settings, ...]]
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        super().__init__(self, "")
+        object.__setattr__(self, "_global", Settings())
+        # What `change_flags` has changed here: one dict for each open block, the innermost last.
+        # A context variable, so that neither other threads nor other async tasks see it.
+        object.__setattr__(self, "_scopes", ContextVar[tuple[Settings, ...]]("flags", default=()))
+        self._global.update(_from_files(environment))
+        self._global.update(_from_environment(environment.get(FLAGS_VARIABLE, "")))
+
+    def get(self, name: str) -> Any:
+        """The value of the flag ``name``, such as ``"dnn.conv.algo_fwd"``."""
+        flag = FLAGS.get(name)
+        if flag is not None and flag.sets:
+            values = {self.get(each) for each in flag.sets}
+            return values.pop() if len(values) == 1 else ""
+        setting = self._setting(name)
+        if setting is not None:
+            return setting.value
+        if flag is not None:
+            return flag.first_value()
+        if name in WITHOUT_MEANING:
+            return ""
+        raise UnknownFlagError(_unknown_text(name, _code_origin()))
+
+    def set(self, name: str, value: object) -> None:
+        """Set the flag ``name``, for all threads.
+
+        Within a ``change_flags`` block that changes this flag, it is set until that block's end.
+        """
+        for each, setting in self._from_code(name, value).items():
+            holders = [scope for scope in self._scopes.get() if each in scope]
+            (holders[-1] if holders else self._global)[each] = setting
+
+    def origin(self, name: str) -> str:
+        """Where the value of the flag ``name`` came from, in words."""
+        flag = FLAGS.get(name)
+        origins = [self._setting(each) for each in (flag.sets if flag else ()) or (name,)]
+        words = {o.origin if o else "default" for o in origins}
+        return " and ".join(sorted(words))
+
+    def change_flags(
+        self, changes: Mapping[str, object] | None = None, /, **flags: object
+    ) -> ChangeFlags:
+        """Change flags within a ``with`` block, or during each call of a decorated function.
+
+        Dotted names are given as a mapping: ``change_flags(**{"dnn.conv.algo_fwd": "none"})``. The
+        change is seen by the thread (or async task) that makes it and is undone at the end, also
+        after an exception. A thread that is started within the block does not see it.
+
+        >>> with config.change_flags(floatX="float64"):
+        ...     print(config.floatX)
+        float64
+        """
+        settings = Settings()
+        for name, value in {**(changes or {}), **flags}.items():
+            settings |= self._from_code(name, value)
+        return ChangeFlags(self._scopes, settings)
+
+    def table(self) -> list[FlagRow]:
+        """All flags with their values, in the order in which they are documented."""
+        return [self._row(flag) for flag in FLAGS.values()]
+
+    def compile_key(self) -> tuple[tuple[str, Value], ...]:
+        """The values of all flags that change compiled code: a part of every cache's key."""
+        return tuple((f.name, self.get(f.name)) for f in FLAGS.values() if f.affects == "code")
+
+    def _row(self, flag: Flag) -> FlagRow:
+        return FlagRow(
+            name=flag.name,
+            value=self.get(flag.name),
+            default="" if flag.sets else flag.first_value(),
+            choices=flag.allowed(),
+            help=flag.help,
+            origin=self.origin(flag.name),
+            affects=flag.affects,
+        )
+
+    def _from_code(self, name: str, value: object) -> Settings:
+        settings = _settings(name, value, _code_origin())
+        if name in FLAGS and FLAGS[name].fixed:
+            raise ConfigError(
+                f"flag {name} (from {_code_origin()}) can't be changed after import. Set it in "
+                f"{FLAGS_VARIABLE} or in ~/.symdnnrc."
+            )
+        return settings
+
+    def _setting(self, name: str) -> Setting | None:
+        for scope in reversed(self._scopes.get()):
+            if name in scope:
+                return scope[name]
+        return self._global.get(name)
+
+    def _read(self, name: str) -> Any:
+        """A flag's value, or the group of flags of that name."""
+        if name not in FLAGS and name + "." in _PREFIXES:
+            return Section(self, name + ".")
+        return self.get(name)
+
+
+class ChangeFlags(ContextDecorator):
+    """What ``config.change_flags`` returns: a context manager and a decorator."""
+
+    def __init__(self, scopes: ContextVar[tuple[Settings, ...]], settings: Settings) -> None:
+        self._scopes, self._settings = scopes, settings
+        self._before: list[tuple[Settings, ...]] = []
+
+    def __enter__(self) -> None:
+        self._before.append(self._scopes.get())
+        self._scopes.set((*self._before[-1], dict(self._settings)))
+
+    def __exit__(self, *_: object) -> None:
+        self._scopes.set(self._before.pop())
+
+    def _recreate_cm(self) -> ChangeFlags:
+        # Each call of a decorated function has a block of its own, so threads may share it.
+        return ChangeFlags(self._scopes, self._settings)
+
+
+def _prefixes() -> frozenset[str]:
+    names = [*FLAGS, *WITHOUT_MEANING]
+    return frozenset(n[: dot.start() + 1] for n in names for dot in re.finditer(r"\.", n))
+
+
+_PREFIXES = _prefixes()
+
+config = Config(os.environ)

@@ -1,0 +1,357 @@
+"""The table of flags: each is declared here once, with its type, default, help and effect.
+
+``symdnn.config`` gives the flags their values; this module only says which exist. To add a flag,
+add one line to ``FLAGS``: its value is then validated, printed by ``symdnn config``, listed in the
+documentation and, with ``affects="code"``, part of the key of everything that is compiled.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+Value = str | bool | int | float
+
+
+def _default_cache_folder() -> str:
+    import platformdirs  # only when the flag is read: it costs import time
+
+    return platformdirs.user_cache_dir("symdnn", appauthor=False)
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A flag: what it is called, what it takes, and what it means.
+
+    ``kind`` names the type (``choice``, ``bool``, ``int``, ``float``, ``bytes``, ``str``,
+    ``device``). ``affects="code"`` puts the value into ``config.compile_key()``. A ``fixed`` flag
+    can't be changed after import. A flag that ``sets`` others has no value of its own.
+    """
+
+    name: str
+    kind: str
+    default: Value | Callable[[], str]
+    help: str
+    choices: tuple[str, ...] = ()
+    affects: str = ""
+    fixed: bool = False
+    minimum: float | None = None
+    sets: tuple[str, ...] = ()
+
+    def parse(self, raw: object) -> Value:
+        """Return ``raw`` (text from a file, or a Python value) as a value of this flag.
+
+        Raises ``ValueError`` where the flag does not take it.
+        """
+        value = _PARSERS[self.kind](self, raw)
+        if self.minimum is not None and isinstance(value, int | float) and value < self.minimum:
+            raise ValueError(f"{value} is too small")
+        return value
+
+    def allowed(self) -> str:
+        """What the flag takes, in words: the list of choices, or its type."""
+        if self.choices:
+            return ", ".join(self.choices)
+        words = _IN_WORDS[self.kind]
+        return words if self.minimum is None else f"{words}, at least {self.minimum:g}"
+
+    def first_value(self) -> Value:
+        """The default, computed now where it depends on the machine."""
+        return self.default() if callable(self.default) else self.default
+
+
+_IN_WORDS = {
+    "bool": "True or False",
+    "int": "an integer",
+    "float": "a number",
+    "bytes": "a number of bytes, also as 512MB or 2GiB",
+    "str": "a string",
+    "device": "auto, cpu, cuda, or cuda0, cuda1, ... for one of several GPUs",
+}
+_BOOLS = {"true": True, "1": True, "yes": True, "on": True}
+_BOOLS |= {"false": False, "0": False, "no": False, "off": False}
+_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+_UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30}
+
+
+def _parse_choice(flag: Flag, raw: object) -> Value:
+    text = str(raw)  # None and True are spelled "None" and "True" in the choices
+    if text not in flag.choices:
+        raise ValueError("not an allowed value")
+    return text
+
+
+def _parse_bool(flag: Flag, raw: object) -> Value:
+    key = str(raw).lower()
+    if key not in _BOOLS:
+        raise ValueError("not a truth value")
+    return _BOOLS[key]
+
+
+def _parse_int(flag: Flag, raw: object) -> Value:
+    if isinstance(raw, bool | float):
+        raise ValueError("not an integer")
+    return int(str(raw))
+
+
+def _parse_float(flag: Flag, raw: object) -> Value:
+    if isinstance(raw, bool):
+        raise ValueError("not a number")
+    return float(str(raw))
+
+
+def _parse_bytes(flag: Flag, raw: object) -> Value:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", str(raw).strip().lower())
+    if isinstance(raw, bool) or found is None or found[2] not in _UNITS:
+        raise ValueError("not a size")
+    return round(float(found[1]) * _UNITS[found[2]])
+
+
+def _parse_str(flag: Flag, raw: object) -> Value:
+    if not isinstance(raw, str):
+        raise ValueError("not a string")
+    return raw
+
+
+def _parse_device(flag: Flag, raw: object) -> Value:
+    if not isinstance(raw, str) or not re.fullmatch(r"auto|cpu|cuda\d*", raw):
+        raise ValueError("not a device")
+    return raw
+
+
+_PARSERS: dict[str, Callable[[Flag, object], Value]] = {
+    "choice": _parse_choice,
+    "bool": _parse_bool,
+    "int": _parse_int,
+    "float": _parse_float,
+    "bytes": _parse_bytes,
+    "str": _parse_str,
+    "device": _parse_device,
+}
+
+
+def _choice(name: str, choices: str, help: str, default: str = "", **more: Any) -> Flag:
+    """A flag that takes one of some words; the first is the default unless ``default`` is given."""
+    words = tuple(choices.split())
+    return Flag(name, "choice", default or words[0], help, choices=words, **more)
+
+
+def _bool(name: str, default: bool, help: str, **more: Any) -> Flag:
+    return Flag(name, "bool", default, help, **more)
+
+
+def _int(name: str, default: int, help: str, **more: Any) -> Flag:
+    return Flag(name, "int", default, help, minimum=0, **more)
+
+
+def _str(name: str, help: str, **more: Any) -> Flag:
+    return Flag(name, "str", "", help, **more)
+
+
+CODE = "code"
+_SEARCH = "guess_once guess_on_shape_change time_once time_on_shape_change"
+_REACT = "ignore warn raise pdb"
+
+_GENERAL = [
+    _choice("floatX", "float32 float64 float16", "The float type of T.matrix() and its kin, and "
+            "of Python floats in an expression.", affects=CODE),
+    Flag("device", "device", "auto", "Where functions run. auto: a CUDA GPU if cuDNN is found, "
+         "else the CPU.", affects=CODE),
+    _bool("force_device", False, "Fail, instead of using the CPU, where `device` can't be used."),
+    _bool("print_active_device", True, "Say once which GPU is used."),
+    _choice("mode", "Mode FAST_RUN FAST_COMPILE DebugMode DEBUG_MODE NanGuardMode",
+            "How functions are compiled where `mode=` is not given.", affects=CODE),
+    _choice("optimizer", "o4 o3 o2 o1 unsafe fast_run fast_compile merge None",
+            "Which rewrites are applied; o4 and fast_run are all of them, None is none.",
+            affects=CODE),
+    _str("optimizer_including", "Tags and names of rewrites to add, separated by colons.",
+         affects=CODE),
+    _str("optimizer_excluding", "Tags and names of rewrites to leave out, separated by colons.",
+         affects=CODE),
+    _str("optimizer_requiring", "Tags of which each rewrite must have one, separated by colons.",
+         affects=CODE),
+    _bool("optimizer_verbose", False, "Print each rewrite as it is applied."),
+    _choice("on_opt_error", "warn raise pdb ignore", "What a failing rewrite does."),
+    _choice("on_shape_error", "warn raise", "What a failing inference of shapes does while "
+            "rewriting."),
+    _choice("on_unused_input", "raise warn ignore", "What an input does that no output of the "
+            "function needs."),
+    _choice("exception_verbosity", "low high", "high adds the failing node's graph and all "
+            "inputs to an error."),
+    _int("traceback.limit", 8, "How many lines of the place that made a node are remembered; "
+         "0 for none."),
+    _bool("allow_gc", True, "Free intermediate results as soon as they are used.", affects=CODE),
+    _bool("profile", False, "Measure each step of each function and print a table at exit."),
+    _bool("profile_memory", False, "Add the memory of each step to the profile."),
+    _bool("profile_optimizer", False, "Add the time of each rewrite to the profile."),
+    _choice("compute_test_value", "off ignore warn raise pdb", "Evaluate `tag.test_value` of "
+            "the inputs while a graph is built; the value says what a missing one does."),
+    _bool("print_test_value", False, "Print test values with the graph."),
+    _choice("deterministic", "default more", "more: only kernels that give the same bits each "
+            "time.", affects=CODE),
+    _bool("conv.assert_shape", False, "Check at run time the input_shape and filter_shape that "
+          "were given to a convolution.", affects=CODE),
+    _choice("cast_policy", "custom numpy+floatX", "custom: a Python number does not change the "
+            "type of an array; numpy+floatX: NumPy's rule, with floatX for float64.", affects=CODE),
+    _choice("warn_float64", _REACT, "What the creation of a float64 variable does."),
+    _choice("assert_no_cpu_op", _REACT, "What an op that runs on the CPU does in a function for "
+            "the GPU."),
+    _choice("assert_lowered", "ignore warn raise", "What an op does for which the target has no "
+            "kernel of its own."),
+    _int("plan_cache_size", 64, "How many plans, one for each set of input shapes, a function "
+         "keeps.", affects=""),
+    Flag("base_compiledir", "str", _default_cache_folder, "Folder of what is kept on disk "
+         "between runs: compiled kernels, measured choices.", fixed=True),
+    _int("unittests.rseed", 666, "Seed of the random values in tests."),
+    _choice("amp", "off bf16 fp16", "Mixed precision: the 16-bit type in which the CUDA target "
+            "stores and multiplies what allows it.", affects=CODE),
+]  # fmt: skip
+
+_MODES = [
+    _choice("NanGuardMode.action", "raise warn pdb", "What NanGuardMode does when it meets a "
+            "bad value."),
+    _bool("NanGuardMode.nan_is_error", True, "NanGuardMode looks for NaN.", affects=CODE),
+    _bool("NanGuardMode.inf_is_error", True, "NanGuardMode looks for infinities.", affects=CODE),
+    _bool("NanGuardMode.big_is_error", True, "NanGuardMode looks for values above 1e10.",
+          affects=CODE),
+    _bool("DebugMode.check_py", True, "DebugMode compares each kernel with the reference."),
+    _bool("DebugMode.check_finite", True, "DebugMode refuses NaN and infinities."),
+    _bool("DebugMode.check_strides", True, "DebugMode checks kernels on inputs of other strides."),
+    _bool("DebugMode.check_preallocated_output", False, "DebugMode checks kernels that write into "
+          "given memory."),
+    _int("DebugMode.patience", 10, "How often DebugMode repeats the rewriting to see that its "
+         "result is always the same."),
+    _bool("scan.allow_gc", False, "Free intermediate results within each step of a loop.",
+          affects=CODE),
+    _bool("scan.allow_output_prealloc", True, "Write each step of a loop into its place in the "
+          "result.", affects=CODE),
+    _bool("scan.debug", False, "Print what scan does."),
+]  # fmt: skip
+
+_CPU = [
+    _int("openmp.threads", 0, "Threads of the CPU target; 0: as many as the process may use."),
+    _str("onednn.library_path", "The oneDNN library (libdnnl.so.3), or its folder, for the CPU "
+         "target."),
+    _choice("onednn.conv.algo", "guess time", "How the CPU target chooses between layouts of a "
+            "convolution.", affects=CODE),
+]  # fmt: skip
+
+_CUDA = [
+    _str("cuda.root", "Folder of a CUDA installation, searched for its libraries."),
+    _choice("gpu.graph", "auto off", "Whether the CUDA target captures plans into CUDA graphs.",
+            affects=CODE),
+    Flag("gpu.memory_limit", "bytes", 0, "Most memory that the CUDA target takes; 0: all that is "
+         "free.", minimum=0),
+    _choice("dnn.enabled", "auto True False no_check", "Use of cuDNN. auto: if found; True: "
+            "fail if not found; False: never; no_check: without trying it first.", affects=CODE),
+    _str("dnn.base_path", "Folder of cuDNN, whose lib64 and lib are searched."),
+    _str("dnn.include_path", "Accepted, and not used: no headers are needed."),
+    _str("dnn.library_path", "Folder with cuDNN's libraries, searched before all others."),
+    _str("dnn.bin_path", "Folder with cuDNN's libraries, searched after dnn.library_path."),
+    _choice("dnn.conv.algo_fwd", "small none large fft fft_tiling winograd winograd_non_fused "
+            + _SEARCH, "Algorithm of cuDNN's convolution, forward.", affects=CODE),
+    _choice("dnn.conv.algo_bwd_data", "none deterministic fft fft_tiling winograd "
+            "winograd_non_fused " + _SEARCH, "Algorithm of cuDNN's convolution, gradient of the "
+            "input.", affects=CODE),
+    _choice("dnn.conv.algo_bwd_filter", "none deterministic fft small winograd_non_fused "
+            "fft_tiling " + _SEARCH, "Algorithm of cuDNN's convolution, gradient of the filters.",
+            affects=CODE),
+    _choice("dnn.conv.algo_bwd", "none deterministic fft fft_tiling winograd_non_fused " + _SEARCH,
+            "Sets dnn.conv.algo_bwd_data and dnn.conv.algo_bwd_filter at once.",
+            sets=("dnn.conv.algo_bwd_data", "dnn.conv.algo_bwd_filter")),
+    _choice("dnn.conv.precision", "as_input_f32 as_input float16 float32 float64", "The type in "
+            "which cuDNN's convolution accumulates; as_input_f32: that of the input, but float32 "
+            "for 16-bit types.", affects=CODE),
+    _bool("dnn.conv.allow_tf32", False, "Let float32 convolutions and matrix products of the "
+          "CUDA target round their inputs to TF32.", affects=CODE),
+    Flag("dnn.conv.workspace_limit", "bytes", 0, "Most workspace for one convolution of cuDNN; "
+         "0: as much as is free.", minimum=0, affects=CODE),
+    _choice("dnn.conv.on_unsupported", "raise fallback", "What an algorithm does that cuDNN "
+            "refuses for the shapes at hand.", affects=CODE),
+]  # fmt: skip
+
+_WARN = (
+    "subtensor_merge_bug round argmax_pushdown_bug gpu_set_subtensor1 gpusum_01_011_0111_bug "
+    "identify_1pexp_bug inc_set_subtensor1 inc_subtensor1_opt reduce_join "
+    "signal_conv2d_interface sum_div_dimshuffle_bug sum_sum_bug vm_gc_bug"
+)
+# Programs of old set these when they start: the names exist, and change nothing.
+_OLD = [
+    Flag("warn.ignore_bug_before", "str", "all", "Accepted for old programs, without effect."),
+    *(
+        _bool(f"warn.{w}", False, "Accepted for old programs, without effect.")
+        for w in _WARN.split()
+    ),
+]
+
+FLAGS: dict[str, Flag] = {f.name: f for f in [*_GENERAL, *_MODES, *_CPU, *_CUDA, *_OLD]}
+
+
+def _no_meaning(advice: str, names: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), advice)
+
+
+_FUSION = "To switch fusion off, use optimizer_excluding=fusion."
+_CACHE = "Compiled kernels are kept in the folder that base_compiledir names."
+
+# Names that Theano has and that mean nothing here, with what to use, if there is something.
+WITHOUT_MEANING: dict[str, str] = {
+    **_no_meaning("symdnn runs no C++ compiler.", "cxx gcc.cxxflags cmodule.age_thresh_use "
+                  "cmodule.compilation_warning cmodule.debug cmodule.preload_cache "
+                  "cmodule.remove_gxx_opt cmodule.warn_no_version compile.timeout compile.wait "
+                  "nocleanup lib.amdlibm DebugMode.check_c"),
+    **_no_meaning("Kernels are compiled by NVRTC; nvcc is not used.", "nvcc.flags nvcc.fastmath "
+                  "nvcc.compiler_bindir nvcc.cudafe"),
+    **_no_meaning(_CACHE, "compiledir compiledir_format gpuarray.cache_path"),
+    **_no_meaning("NumPy's own BLAS is used.", "blas.ldflags blas.check_openmp"),
+    **_no_meaning("Use openmp.threads.", "openmp openmp_elemwise_minsize"),
+    **_no_meaning("Use gpu.memory_limit to bound the memory of a GPU.",
+                  "gpuarray.preallocate lib.cnmem"),
+    **_no_meaning("Use device, or mode=Mode(target=...) for one function.",
+                  "init_gpu_device contexts linker"),
+    **_no_meaning("The CUDA target has one compute stream and synchronises where a value is needed "
+                  "on the host.", "gpuarray.sched gpuarray.single_stream gpuarray.sync "
+                  "gpuelemwise.sync"),
+    **_no_meaning("Use dnn.conv.algo_fwd.", "dnn.conv.workmem"),
+    **_no_meaning("Use dnn.conv.algo_bwd.", "dnn.conv.workmem_bwd"),
+    **_no_meaning("No headers are needed; cuda.root names the folder of CUDA's libraries.",
+                  "cuda.include_path"),
+    **_no_meaning(_FUSION, "tensor.local_elemwise_fusion gpu.local_elemwise_fusion"),
+    **_no_meaning("Use NumPy's numpy.seterr.", "numpy.seterr_all numpy.seterr_divide "
+                  "numpy.seterr_invalid numpy.seterr_over numpy.seterr_under"),
+    **_no_meaning("The quotient of integers is a float; write // for an integer.", "int_division"),
+    **_no_meaning("DebugMode compares every rewrite.", "compute_test_value_opt"),
+    **_no_meaning("Use profile, profile_memory and profile_optimizer.",
+                  "profiling.debugprint profiling.destination profiling.ignore_first_call "
+                  "profiling.min_memory_size profiling.min_peak_memory profiling.n_apply "
+                  "profiling.n_ops profiling.output_line_width profiling.time_thunks "
+                  "print_global_stats"),
+    **_no_meaning("Use optimizer_including and optimizer_excluding.",
+                  "metaopt.verbose metaopt.optimizer_excluding metaopt.optimizer_including "
+                  "optdb.max_use_ratio optdb.position_cutoff cycle_detection "
+                  "cache_optimizations check_stack_trace "
+                  "tensor.insert_inplace_optimizer_validate_nb "
+                  "experimental.local_alloc_elemwise experimental.local_alloc_elemwise_assert"),
+    **_no_meaning("Use traceback.limit.", "traceback.compile_limit"),
+    **_no_meaning("", "DebugMode.check_preallocated_output_ndim DebugMode.warn_input_not_reused "
+                  "check_input ctc.root experimental.unpickle_gpu_on_cpu magma.enabled "
+                  "magma.include_path magma.library_path pickle_test_value "
+                  "reoptimize_unpickled_function tensor.cmp_sloppy unpickle_function vm.lazy"),
+}  # fmt: skip
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The one of ``known`` that ``word`` most looks like, or ``""``; case does not count."""
+    by_lower = {k.lower(): k for k in known}
+    found = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[found[0]] if found else ""
+
+
+def nearest_flag(name: str) -> str:
+    """The flag that ``name`` may have been meant to be; its last part alone is tried, too."""
+    last = name.rpartition(".")[2]
+    tails = {flag.rpartition(".")[2]: flag for flag in reversed(FLAGS)}
+    return nearest(name, FLAGS) or tails.get(nearest(last, tails), "")
