@@ -1,0 +1,251 @@
+"""Gradients of expressions: grad, Lop, Rop, jacobian-vector products, verify_grad.
+
+The sweeps are in :mod:`symdnn.graph.backprop`; this is their face, under Theano's names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import DisconnectedInput, NonDifferentiable, TypeMismatch
+from symdnn.graph.backprop import backprop, forward_sweep, require_differentiable
+from symdnn.graph.evaluate import evaluate
+from symdnn.graph.operators import operator
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Variable, as_variable
+
+__all__ = ["GradientError", "Lop", "Rop", "grad", "subgraph_grad", "verify_grad"]
+
+
+class GradientError(AssertionError):
+    """``verify_grad`` found a gradient that finite differences contradict."""
+
+
+def grad(
+    cost: Variable | None,
+    wrt: Variable | Sequence[Variable],
+    consider_constant: Sequence[Variable] | None = None,
+    disconnected_inputs: str = "raise",
+    add_names: bool = True,
+    known_grads: Mapping[Variable, Any] | None = None,
+    return_disconnected: str = "zero",
+    null_gradients: str = "raise",
+) -> Any:
+    """Gradient of a scalar ``cost`` with respect to ``wrt`` (a variable or a sequence).
+
+    ``known_grads`` gives gradients of other variables (``cost`` may then be None);
+    ``consider_constant`` stops the sweep. Where the cost does not depend on a variable,
+    ``disconnected_inputs`` says ``"raise"``, ``"warn"`` or ``"ignore"``, and
+    ``return_disconnected`` gives ``"zero"``, ``"none"`` or a ``"disconnected"`` marker (None).
+    ``null_gradients`` is accepted for Theano's sake: an undefined gradient always raises.
+
+    The result has the structure of ``wrt``. Raises
+    :class:`~symdnn.errors.DisconnectedInput` and :class:`~symdnn.errors.NonDifferentiable`.
+    """
+    single = isinstance(wrt, Variable)
+    targets: list[Variable] = [wrt] if isinstance(wrt, Variable) else list(wrt)
+    _check_choice("disconnected_inputs", disconnected_inputs, ("raise", "warn", "ignore"))
+    _check_choice("return_disconnected", return_disconnected, ("zero", "none", "disconnected"))
+    for v in targets:
+        if not isinstance(v, Variable):
+            raise TypeMismatch("grad", "variables in wrt", type(v).__name__)
+        require_differentiable(v, "wrt:")
+    seeds = _seeds(cost, known_grads)
+    found = backprop(seeds, targets, consider_constant or ())
+    grads = [
+        _connected(cost, v, g, disconnected_inputs, return_disconnected)
+        for v, g in zip(targets, found)
+    ]
+    if add_names:
+        _name(cost, targets, grads)
+    if single:
+        return grads[0]
+    return tuple(grads) if isinstance(wrt, tuple) else grads
+
+
+def _seeds(cost: Variable | None, known: Mapping[Variable, Any] | None) -> dict[Variable, Variable]:
+    seeds = {v: as_variable(g) for v, g in (known or {}).items()}
+    if cost is None:
+        if not seeds:
+            raise TypeMismatch("grad", "a cost or known_grads", "neither")
+        return seeds
+    if cost.type.ndim != 0:
+        raise NonDifferentiable(
+            f"grad: the cost must be a scalar, got {cost} of type {cost.type}. "
+            "Take its sum or mean, or use jacobian"
+        )
+    require_differentiable(cost, "the cost")
+    seeds.setdefault(cost, as_variable(np.ones((), cost.type.numpy)))
+    return seeds
+
+
+def _connected(
+    cost: Variable | None, v: Variable, g: Variable | None, when: str, instead: str
+) -> Variable | None:
+    if g is not None:
+        return g
+    message = (
+        f"grad: the cost {cost} does not depend on {v} (of type {v.type}) in a differentiable way. "
+        "Pass disconnected_inputs='ignore' if that is meant"
+    )
+    if when == "raise":
+        raise DisconnectedInput(message)
+    if when == "warn":
+        import warnings
+
+        warnings.warn(message, stacklevel=3)
+    return operator("zeros_like")(v) if instead == "zero" else None
+
+
+def _name(
+    cost: Variable | None, targets: Sequence[Variable], grads: Sequence[Variable | None]
+) -> None:
+    for v, g in zip(targets, grads):
+        if g is not None and g.name is None and g.owner is not None and cost is not None:
+            if cost.name and v.name:
+                g.name = f"(d{cost.name}/d{v.name})"
+
+
+def _check_choice(what: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{what}={value!r}: wanted one of {', '.join(allowed)}")
+
+
+def Lop(
+    f: Any, wrt: Any, eval_points: Any, consider_constant: Any = None,
+    disconnected_inputs: str = "raise",
+) -> Any:
+    """``eval_points`` times the Jacobian of ``f`` with respect to ``wrt`` (reverse mode)."""
+    outputs = list(f) if isinstance(f, list | tuple) else [f]
+    points = list(eval_points) if isinstance(eval_points, list | tuple) else [eval_points]
+    targets = list(wrt) if isinstance(wrt, list | tuple) else [wrt]
+    seeds = {o: as_variable(p) for o, p in zip(outputs, points, strict=True)}
+    found = backprop(seeds, targets, consider_constant or ())
+    grads = [
+        _connected(outputs[0], v, g, disconnected_inputs, "zero") for v, g in zip(targets, found)
+    ]
+    return type(wrt)(grads) if isinstance(wrt, list | tuple) else grads[0]
+
+
+def Rop(f: Any, wrt: Any, eval_points: Any, disconnected_outputs: str = "raise") -> Any:
+    """The Jacobian of ``f`` with respect to ``wrt`` times ``eval_points`` (forward mode)."""
+    outputs = list(f) if isinstance(f, list | tuple) else [f]
+    targets = list(wrt) if isinstance(wrt, list | tuple) else [wrt]
+    points = list(eval_points) if isinstance(eval_points, list | tuple) else [eval_points]
+    tangents = {}
+    for v, point in zip(targets, points, strict=True):
+        t = as_variable(point)
+        if t.type.ndim != v.type.ndim:
+            raise TypeMismatch("Rop", f"an eval point of type {v.type} for {v}", t.type)
+        tangents[v] = t
+    found = forward_sweep(tangents, outputs)
+    result = [_tangent(o, t, disconnected_outputs) for o, t in zip(outputs, found)]
+    return type(f)(result) if isinstance(f, list | tuple) else result[0]
+
+
+def _tangent(output: Variable, tangent: Variable | None, when: str) -> Variable:
+    if tangent is None and when == "raise":
+        raise DisconnectedInput(f"Rop: {output} does not depend on wrt in a differentiable way")
+    return operator("zeros_like")(output) if tangent is None else tangent  # type: ignore[no-any-return]
+
+
+def subgraph_grad(
+    wrt: Sequence[Variable],
+    end: Sequence[Variable],
+    start: Mapping[Variable, Any] | None = None,
+    cost: Variable | None = None,
+) -> tuple[list[Variable | None], list[Variable | None]]:
+    """Gradients with respect to ``wrt`` and ``end``, going no further than ``end``.
+
+    ``start`` maps variables to their known gradients; ``cost`` adds a scalar cost.
+    """
+    seeds = _seeds(cost, start)
+    stop = set(end) - set(wrt)
+    found = backprop(seeds, [*wrt, *end], ())
+    by_variable = dict(zip([*wrt, *end], found))
+    del stop
+    return [by_variable[v] for v in wrt], [by_variable[v] for v in end]
+
+
+def verify_grad(
+    fun: Callable[..., Variable],
+    pt: Sequence[Any],
+    n_tests: int = 2,
+    rng: Any = None,
+    eps: float | None = None,
+    abs_tol: float | None = None,
+    rel_tol: float | None = None,
+) -> None:
+    """Check the gradient of ``fun`` at ``pt`` against central differences.
+
+    ``fun`` takes variables and returns one. Float32 points are checked in float64. Discrete
+    points are passed on and not differentiated. Raises :class:`GradientError` naming the
+    argument, the element and both values.
+    """
+    generator = np.random.default_rng(0 if rng is None else rng)
+    points = [_in_double(p) for p in pt]
+    variables = [TensorType(p.dtype.name, (None,) * p.ndim)(f"arg{i}") for i, p in enumerate(points)]
+    for i, p in enumerate(points):
+        variables[i] = TensorType(p.dtype.name, tuple(1 if n == 1 else None for n in p.shape))(
+            f"arg{i}"
+        )
+    output = fun(*variables)
+    wrt = [v for v in variables if v.type.is_differentiable]
+    value = evaluate([output], dict(zip(variables, points)))[0]
+    for _ in range(n_tests):
+        weights = generator.uniform(0.5, 1.5, value.shape) * generator.choice([-1, 1], value.shape)
+        _verify_once(output, variables, wrt, points, weights, eps, abs_tol, rel_tol)
+
+
+def _in_double(point: Any) -> Any:
+    array = np.asarray(point)
+    return array.astype(np.float64) if array.dtype.kind == "f" else array
+
+
+def _verify_once(
+    output: Variable,
+    variables: Sequence[Variable],
+    wrt: Sequence[Variable],
+    points: Sequence[Any],
+    weights: Any,
+    eps: float | None,
+    abs_tol: float | None,
+    rel_tol: float | None,
+) -> None:
+    cost = operator("sum")(output * weights)
+    gradients = grad(cost, list(wrt), disconnected_inputs="ignore")
+    found = evaluate(gradients, dict(zip(variables, points)))
+    step = eps or 1e-6
+    for v, analytic in zip(wrt, found):
+        numeric = _central_difference(cost, variables, points, variables.index(v), step)
+        _compare(v, analytic, numeric, abs_tol or 1e-5, rel_tol or 1e-5)
+
+
+def _central_difference(
+    cost: Variable, variables: Sequence[Variable], points: Sequence[Any], which: int, step: float
+) -> Any:
+    numeric = np.zeros_like(points[which])
+    for index in np.ndindex(*points[which].shape):
+        sides = []
+        for sign in (1.0, -1.0):
+            moved = [p.copy() if i == which else p for i, p in enumerate(points)]
+            moved[which][index] += sign * step
+            sides.append(evaluate([cost], dict(zip(variables, moved)))[0])
+        numeric[index] = (sides[0] - sides[1]) / (2 * step)
+    return numeric
+
+
+def _compare(v: Variable, analytic: Any, numeric: Any, abs_tol: float, rel_tol: float) -> None:
+    if analytic.shape != numeric.shape:
+        raise GradientError(f"{v}: gradient of shape {analytic.shape}, value {numeric.shape}")
+    error = np.abs(analytic - numeric)
+    bad = ~(error <= abs_tol + rel_tol * np.maximum(np.abs(analytic), np.abs(numeric)))
+    if bad.any():
+        worst = np.unravel_index(int(np.argmax(np.where(bad, error, -1))), error.shape)
+        raise GradientError(
+            f"{v}: element {tuple(map(int, worst))} of the gradient is {analytic[worst]}, "
+            f"finite differences say {numeric[worst]} ({int(bad.sum())} of {bad.size} differ)"
+        )

@@ -1,0 +1,99 @@
+"""Every exception of symdnn. Each subclasses the usual Python one, so old ``except`` clauses work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class SymdnnError(Exception):
+    """Base of all errors that symdnn raises on purpose."""
+
+
+class ConfigError(SymdnnError, ValueError):
+    """A flag was given a value that it does not take."""
+
+
+class UnknownFlagError(ConfigError, AttributeError):
+    """A flag of this name does not exist."""
+
+
+class GraphError(SymdnnError, ValueError):
+    """A graph is malformed: a cycle, a missing input, an input used twice."""
+
+
+class MissingInputError(GraphError):
+    """A graph needs a variable that is neither an input nor has a value."""
+
+
+class UnusedInputError(GraphError):
+    """An input of a function does not influence its outputs or updates."""
+
+
+class InputError(SymdnnError, TypeError):
+    """A value handed to a function, or to ``set_value``, does not fit the type wanted."""
+
+
+class DimensionMismatch(SymdnnError, ValueError):
+    """Shapes that had to agree do not."""
+
+
+class AssertionFailed(SymdnnError, AssertionError):
+    """An ``Assert`` in the graph saw a false condition."""
+
+
+class IndexOutOfRange(SymdnnError, IndexError):
+    """An index or a label lies outside of the array it points into."""
+
+
+class DataDependentShape(SymdnnError):
+    """The shape of an output depends on the data of an input, not only on its shape."""
+
+
+class NonDifferentiable(SymdnnError, TypeError):
+    """A gradient was asked for where none exists (an integer, an op without ``vjp``)."""
+
+
+class DisconnectedInput(SymdnnError, ValueError):
+    """The cost does not depend on a variable with respect to which a gradient was asked for."""
+
+
+class NotEvaluable(SymdnnError):
+    """A graph cannot be evaluated: an op has no reference, or a value is missing."""
+
+
+class RewriteError(SymdnnError, RuntimeError):
+    """A rewrite failed or produced a graph of another type."""
+
+
+class NanDetected(SymdnnError, ValueError):
+    """``NanGuardMode`` met a NaN, an infinity or a very large value."""
+
+
+class DebugModeError(SymdnnError, RuntimeError):
+    """``DebugMode`` found a kernel, a rewrite or an in-place write that gives another result."""
+
+
+class FileFormatError(SymdnnError, ValueError):
+    """A parameter file is corrupt, of another kind, or of a future version."""
+
+
+class TypeMismatch(SymdnnError, TypeError):
+    """An op was applied to types it does not take.
+
+    ``op`` names it, ``wanted`` says in words what it takes, ``got`` is what came, ``do`` is advice.
+    """
+
+    def __init__(self, op: Any, wanted: str, got: Any, do: str = "") -> None:
+        self.op, self.wanted, self.got, self.do = op, wanted, got, do
+        shown = ", ".join(map(str, got)) if isinstance(got, list | tuple) else str(got)
+        text = f"{op}: wanted {wanted}, got {shown}"
+        super().__init__(f"{text}. {do}" if do else text)
+
+
+class ShapeMismatch(DimensionMismatch):
+    """Shapes handed to an op at plan or run time do not fit it."""
+
+    def __init__(self, op: Any, wanted: str, got: Any, do: str = "") -> None:
+        self.op, self.wanted, self.got, self.do = op, wanted, got, do
+        text = f"{op}: wanted {wanted}, got {got}"
+        super().__init__(f"{text}. {do}" if do else text)

@@ -1,0 +1,1 @@
+"""The intermediate representation: types, variables, ops, function graphs, targets."""

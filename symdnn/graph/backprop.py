@@ -1,0 +1,168 @@
+"""The reverse sweep (vjp) and the forward sweep (jvp). They know only the contract of an op."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from symdnn.errors import NonDifferentiable
+from symdnn.graph.operators import operator
+from symdnn.graph.origin import inherit
+from symdnn.graph.traverse import toposort
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Apply, Variable
+
+__all__ = ["backprop", "forward_sweep", "nodes_between", "zeros_for"]
+
+
+def backprop(
+    cotangents: Mapping[Variable, Variable],
+    wrt: Sequence[Variable],
+    consider_constant: Iterable[Variable] = (),
+) -> list[Variable | None]:
+    """Gradients with respect to ``wrt``, given those of some outputs.
+
+    None for a variable on which no output depends in a differentiable way.
+    """
+    constants = set(consider_constant)
+    total: dict[Variable, list[Variable]] = {v: [c] for v, c in cotangents.items()}
+    summed: dict[Variable, Variable | None] = {}
+
+    def cotangent(v: Variable) -> Variable | None:
+        if v not in summed:
+            summed[v] = None if v in constants else _sum(v, total.pop(v, []))
+        return summed[v]
+
+    for node in reversed(nodes_between(cotangents, wrt, constants)):
+        with inherit(node.origin, node.hints):
+            _backprop_node(node, [cotangent(v) for v in node.outputs], total)
+    return [cotangent(v) for v in wrt]
+
+
+def _backprop_node(
+    node: Apply,
+    cotangents: Sequence[Variable | None],
+    total: dict[Variable, list[Variable]],
+) -> None:
+    if all(c is None for c in cotangents):
+        return
+    for v, g in zip(node.inputs, _vjp(node, cotangents), strict=True):
+        if g is not None:
+            total.setdefault(v, []).append(g)
+
+
+def _vjp(node: Apply, cotangents: Sequence[Variable | None]) -> Sequence[Variable | None]:
+    try:
+        grads = node.op.vjp(node.inputs, node.outputs, cotangents)
+    except NonDifferentiable as error:
+        error.add_note(f"{node} was made here:\n{node.origin.text()}")
+        raise
+    if len(grads) != len(node.inputs):
+        raise AssertionError(f"{node.op}.vjp gave {len(grads)} gradients, {len(node.inputs)} due")
+    return [_checked(node, v, g) for v, g in zip(node.inputs, grads)]
+
+
+def _checked(node: Apply, v: Variable, g: Variable | None) -> Variable | None:
+    if g is None or not isinstance(v.type, TensorType) or not v.type.is_differentiable:
+        return None
+    if g.type.ndim != v.type.ndim:
+        raise AssertionError(f"{node.op}.vjp: gradient of type {g.type} for an input {v.type}")
+    if g.type.dtype != v.type.dtype:
+        g = operator("cast")(g, v.type.dtype)
+    if g.type.broadcastable != v.type.broadcastable:
+        g = operator("specify_type")(g, v.type)
+    return g
+
+
+def _sum(v: Variable, terms: Sequence[Variable]) -> Variable | None:
+    if not terms:
+        return None
+    total = terms[0]
+    if len(terms) > 1:
+        node = v.owner
+        for term in terms[1:]:
+            if node is None:
+                total = operator("add")(total, term)
+            else:
+                with inherit(node.origin, node.hints):
+                    total = operator("add")(total, term)
+    return total
+
+
+def nodes_between(
+    outputs: Iterable[Variable],
+    inputs: Iterable[Variable],
+    blockers: Iterable[Variable] = (),
+) -> list[Apply]:
+    """Nodes on a path from ``inputs`` to ``outputs``, inputs first."""
+    reached = set(inputs)
+    nodes = []
+    for node in toposort(outputs, blockers):
+        if any(v in reached for v in node.inputs):
+            reached.update(node.outputs)
+            nodes.append(node)
+    return nodes
+
+
+def zeros_for(outputs: Sequence[Variable], cotangents: Sequence[Variable | None]) -> list[Variable]:
+    """Cotangents with zeros in place of the absent ones, for an op that wants all of them."""
+    return [
+        operator("zeros_like")(o) if c is None else c
+        for o, c in zip(outputs, cotangents, strict=True)
+    ]
+
+
+def forward_sweep(
+    tangents: Mapping[Variable, Variable], outputs: Sequence[Variable]
+) -> list[Variable | None]:
+    """Tangents of ``outputs`` given those of some variables (None: does not vary)."""
+    known: dict[Variable, Variable | None] = dict(tangents)
+    for node in nodes_between(outputs, tangents):
+        incoming = [known.get(v) for v in node.inputs]
+        if all(t is None for t in incoming):
+            continue
+        with inherit(node.origin, node.hints):
+            outgoing = node.op.jvp(node.inputs, node.outputs, incoming)
+            if outgoing is None:
+                outgoing = _jvp_by_vjp(node, incoming)
+        known.update(zip(node.outputs, outgoing, strict=True))
+    return [known.get(v) for v in outputs]
+
+
+def _jvp_by_vjp(node: Apply, tangents: Sequence[Variable | None]) -> list[Variable | None]:
+    # The vjp is linear in its cotangents v: d<vjp(v), t>/dv is the jvp of t.
+    dummies = [_dummy(o) for o in node.outputs]
+    if all(d is None for d in dummies):
+        return [None] * len(dummies)
+    grads = _vjp(node, dummies)
+    pairs = {g: t for g, t in zip(grads, tangents) if g is not None and t is not None}
+    if not pairs:
+        return [None] * len(dummies)
+    wrt = [d for d in dummies if d is not None]
+    found = dict(zip(wrt, backprop(_merge_equal(grads, tangents), wrt)))
+    return [None if d is None else found[d] for d in dummies]
+
+
+def _merge_equal(
+    grads: Sequence[Variable | None], tangents: Sequence[Variable | None]
+) -> dict[Variable, Variable]:
+    merged: dict[Variable, Variable] = {}
+    for g, t in zip(grads, tangents):
+        if g is not None and t is not None:
+            merged[g] = operator("add")(merged[g], t) if g in merged else t
+    return merged
+
+
+def _dummy(output: Variable) -> Variable | None:
+    t = output.type
+    if not isinstance(t, TensorType) or not t.is_differentiable:
+        return None
+    return Variable(t)
+
+
+def require_differentiable(v: Variable, role: str) -> None:
+    """Raise :class:`NonDifferentiable` unless gradients with respect to ``v`` exist."""
+    if not isinstance(v.type, TensorType) or not v.type.is_differentiable:
+        raise NonDifferentiable(
+            f"{role} {v} has type {v.type}: gradients exist for float and complex variables only. "
+            "Cast it to a float dtype before it enters the expression"
+        )

@@ -1,0 +1,74 @@
+"""The reference interpreter: each node by its op's NumPy reference, in order.
+
+Slow and simple on purpose. It is what constants are folded with, what gradients and kernels are
+checked against, and what ``DebugMode`` believes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import MissingInputError
+from symdnn.graph.traverse import toposort
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Apply, Constant, Shared, Variable
+
+__all__ = ["evaluate", "evaluate_node"]
+
+
+def evaluate(outputs: Sequence[Variable], values: Mapping[Variable, Any]) -> list[Any]:
+    """Values of ``outputs`` given those of the inputs (or of any variables in between)."""
+    known: dict[Variable, Any] = dict(values)
+    for node in toposort(outputs, blockers=known):
+        results = evaluate_node(node, [_value(v, known) for v in node.inputs])
+        known.update(zip(node.outputs, results, strict=True))
+    return [_value(v, known) for v in outputs]
+
+
+def evaluate_node(node: Apply, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """Outputs of one node by reference, checked against the node's types."""
+    try:
+        with np.errstate(all="ignore"):
+            results = node.op.compute(*inputs)
+        return tuple(_conform(v, r) for v, r in zip(node.outputs, results, strict=True))
+    except Exception as error:
+        error.add_note(describe_failure(node, inputs))
+        raise
+
+
+def describe_failure(node: Apply, inputs: Sequence[Any]) -> str:
+    """What a failing node was and where the user made it, for ``add_note``."""
+    shown = ", ".join(_describe(v) for v in inputs)
+    where = node.origin.text()
+    made = f"\nIt was made here:\n{where}" if where else ""
+    return f"While running {node.op} on ({shown}).{made}"
+
+
+def _describe(value: Any) -> str:
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"{value.dtype}{tuple(value.shape)}"
+    return type(value).__name__
+
+
+def _conform(variable: Variable, value: Any) -> Any:
+    type_ = variable.type
+    if not isinstance(type_, TensorType):
+        return value
+    array = np.asarray(value)
+    if array.dtype != type_.numpy:
+        raise TypeError(f"the reference gave {array.dtype}, the type rule says {type_}")
+    type_.check_value_shape(array.shape, "the reference's output")
+    return array
+
+
+def _value(variable: Variable, known: Mapping[Variable, Any]) -> Any:
+    if variable in known:
+        return known[variable]
+    if isinstance(variable, Constant):
+        return variable.data
+    if isinstance(variable, Shared):
+        return variable.get_value(borrow=True)
+    raise MissingInputError(f"no value for the input {variable} of type {variable.type}")

@@ -1,0 +1,152 @@
+"""The contract of an op: types, shapes, reference, derivatives, aliasing.
+
+An op is a frozen dataclass; its parameters are its fields, so equality, hash, printing, pickling
+and cache keys come from them. It stores no device, handle or flag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn.errors import NonDifferentiable, NotEvaluable
+from symdnn.graph.dims import Shape
+from symdnn.graph.origin import Hints
+from symdnn.graph.pattern import Pattern, holds_pattern
+from symdnn.graph.type import TensorType, Type
+from symdnn.graph.variable import Apply, Variable, as_variable
+
+__all__ = ["Array", "Grads", "Host", "MultiOp", "Op", "Vars"]
+
+Array = Any  # np.ndarray, of any dtype
+Vars = Sequence[Any]  # of Variable (or None for an absent cotangent)
+Grads = Sequence[Variable | None]
+Host = Mapping[int, Any]  # input index -> value of a host input
+
+
+class Op:
+    """An operation with one output. Subclasses are frozen dataclasses.
+
+    A subclass gives :meth:`infer` and :meth:`reference`, and where it has a gradient
+    :meth:`vjp`; the rest has defaults.
+    """
+
+    #: Set (in the class itself) by bases that are no op of their own.
+    abstract: ClassVar[bool] = False
+    #: Whether the result has no truth value in Python (``x < y``).
+    is_comparison: ClassVar[bool] = False
+    #: Whether running it has an effect besides its value (Print): never removed or merged.
+    has_effect: ClassVar[bool] = False
+
+    # -- what it computes ---------------------------------------------------------------------
+
+    def infer(self, *inputs: Any, **params: Any) -> Any:
+        """Type of the output from the types of the inputs; raises ``TypeMismatch``."""
+        raise NotImplementedError(f"{type(self).__name__}.infer")
+
+    def reference(self, *inputs: Any, **params: Any) -> Any:
+        """The result by NumPy: the truth that every kernel is tested against."""
+        raise NotEvaluable(f"{self} has no reference")
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        """Shapes of the outputs; raises ``ShapeMismatch``.
+
+        ``types`` are the static types of the inputs, ``shapes`` their shapes, ``host`` the values
+        of the host inputs. Dimensions are ints when a plan is made and integer scalar variables
+        when shapes are rewritten, so write them with :mod:`symdnn.graph.dims`. None means: not
+        known from shapes. The default asks :meth:`infer`, which needs ints.
+        """
+        if not all(isinstance(d, int | np.integer) for s in shapes for d in s):
+            return None
+        typed = [t.with_shape(s) if isinstance(t, TensorType) else t for t, s in zip(types, shapes)]
+        out = self.output_types(typed)
+        if any(isinstance(t, TensorType) and not t.is_static for t in out):
+            return None
+        return [t.shape if isinstance(t, TensorType) else () for t in out]
+
+    # -- its derivatives ----------------------------------------------------------------------
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        """Gradient with respect to each input, given that of each output.
+
+        An entry of the result is None where the output does not depend on the input in a
+        differentiable way. A cotangent is None where that output is not used (never all).
+        """
+        raise NonDifferentiable(f"{self} has no gradient")
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        """Tangent of each output, given that of each input (None: does not vary).
+
+        Returning None (the default) lets :func:`symdnn.autodiff.Rop` use the vjp twice.
+        """
+        return None
+
+    # -- what a schedule may do with it -------------------------------------------------------
+
+    @property
+    def host_inputs(self) -> tuple[int, ...]:
+        """Inputs whose *values* (integer scalars) are read on the host: shapes, bounds, axes."""
+        return ()
+
+    @property
+    def views(self) -> Mapping[int, int]:
+        """Output -> input of which it is a view: the same memory, seen in another way."""
+        return {}
+
+    @property
+    def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
+        """Output -> inputs whose buffer it may be written into while they are read."""
+        return {}
+
+    # -- applying it --------------------------------------------------------------------------
+
+    def output_types(self, inputs: Sequence[Type]) -> tuple[Type, ...]:
+        """:meth:`infer` as a tuple."""
+        out = self.infer(*inputs)
+        return tuple(out) if isinstance(out, tuple | list) else (out,)
+
+    def compute(self, *inputs: Any) -> tuple[Any, ...]:
+        """:meth:`reference` as a tuple of arrays."""
+        out = self.reference(*inputs)
+        return tuple(out) if isinstance(out, tuple | list) else (np.asarray(out),)
+
+    def make_node(self, *inputs: Any, hints: Hints | None = None) -> Apply:
+        """The node of this op on these inputs."""
+        variables = [as_variable(i) for i in inputs]
+        return Apply(self, variables, self.output_types([v.type for v in variables]), None, hints)
+
+    def __call__(self, *inputs: Any, hints: Hints | None = None, name: str | None = None) -> Any:
+        """Apply to variables (or numbers, arrays); the output variable, or a tuple of them."""
+        if any(isinstance(i, Pattern) for i in inputs) or holds_pattern(self):
+            return Pattern(self, inputs)
+        node = self.make_node(*inputs, hints=hints)
+        if name is not None:
+            node.outputs[0].name = name
+        return self.results(node)
+
+    def results(self, node: Apply) -> Any:
+        """What applying the op returns: the only output (a tuple for a :class:`MultiOp`)."""
+        return node.outputs[0]
+
+    def __str__(self) -> str:
+        if not is_dataclass(self):
+            return type(self).__name__
+        given = [f"{f.name}={_short(getattr(self, f.name))}" for f in fields(self) if f.repr]
+        return f"{type(self).__name__}{{{', '.join(given)}}}" if given else type(self).__name__
+
+
+class MultiOp(Op):
+    """An op with several outputs: :meth:`infer` and :meth:`reference` return tuples."""
+
+    def results(self, node: Apply) -> Any:
+        return node.outputs
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,125 @@
+"""Where a node was made: the user's own lines, kept through every rewrite."""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import os
+import sys
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, fields
+from types import CodeType
+from typing import Any
+
+from symdnn.config import config
+
+__all__ = ["NO_HINTS", "Hints", "Origin", "current_hints", "inherit", "make_origin"]
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_Frames = tuple[tuple[CodeType, int], ...]
+
+
+@dataclass(frozen=True)
+class Hints:
+    """Choices for one node that are no part of what it computes.
+
+    ``name`` labels the node in reports; the ``algo_*`` values are those of the flags
+    ``dnn.conv.algo_*``; ``workspace_limit`` is in bytes. Equal nodes with different hints are not
+    merged; gradient nodes and replacements inherit them.
+    """
+
+    name: str | None = None
+    backend: str | None = None
+    algo_fwd: str | int | None = None
+    algo_bwd_data: str | int | None = None
+    algo_bwd_filter: str | int | None = None
+    precision: str | None = None
+    workspace_limit: int | None = None
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, f.name) is not None for f in fields(self))
+
+    def __str__(self) -> str:
+        given = ((f.name, getattr(self, f.name)) for f in fields(self))
+        return ", ".join(f"{k}={v}" for k, v in given if v is not None)
+
+
+NO_HINTS = Hints()
+
+
+class Origin:
+    """The user's call stack at the moment a node was made, innermost line first."""
+
+    __slots__ = ("_frames",)
+
+    def __init__(self, frames: tuple[Any, ...]) -> None:
+        self._frames = frames
+
+    @property
+    def lines(self) -> list[tuple[str, int, str]]:
+        """``(file, line, function)`` of each kept frame, innermost first."""
+        return [
+            (f[0], f[1], f[2]) if len(f) == 3 else (f[0].co_filename, f[1], f[0].co_name)
+            for f in self._frames
+        ]
+
+    def __bool__(self) -> bool:
+        return bool(self._frames)
+
+    def __str__(self) -> str:
+        if not self._frames:
+            return "(origin unknown)"
+        file, line, _ = self.lines[0]
+        return f"{file}:{line}"
+
+    def text(self) -> str:
+        """The stack as a traceback prints it, innermost line last."""
+        out = []
+        for file, line, name in reversed(self.lines):
+            out.append(f'  File "{file}", line {line}, in {name}')
+            if source := linecache.getline(file, line).strip():
+                out.append(f"    {source}")
+        return "\n".join(out)
+
+    def __reduce__(self) -> tuple[type[Origin], tuple[Any, ...]]:
+        return Origin, (tuple(self.lines),)  # code objects do not pickle
+
+
+_NOWHERE = Origin(())
+_inherited: ContextVar[tuple[Origin, Hints] | None] = ContextVar("inherited", default=None)
+
+
+@contextlib.contextmanager
+def inherit(origin: Origin, hints: Hints) -> Iterator[None]:
+    """Nodes made inside take this origin and these hints (rewrites, gradients)."""
+    token = _inherited.set((origin, hints))
+    try:
+        yield
+    finally:
+        _inherited.reset(token)
+
+
+def current_hints() -> Hints:
+    """The hints that a node made now gets when none are given."""
+    inherited = _inherited.get()
+    return inherited[1] if inherited else NO_HINTS
+
+
+def make_origin() -> Origin:
+    """The inherited origin, else the lines of the user's code that led here."""
+    inherited = _inherited.get()
+    if inherited is not None:
+        return inherited[0]
+    limit = config.traceback.limit
+    return Origin(_user_frames(limit)) if limit else _NOWHERE
+
+
+def _user_frames(limit: int) -> _Frames:
+    frame = sys._getframe(2)
+    kept: list[tuple[CodeType, int]] = []
+    while frame is not None and len(kept) < limit:
+        if not frame.f_code.co_filename.startswith(_PACKAGE):
+            kept.append((frame.f_code, frame.f_lineno))
+        frame = frame.f_back  # type: ignore[assignment]
+    return tuple(kept)

@@ -1,0 +1,110 @@
+"""The value of a shared variable: one owner, copies on devices, moved on use."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+__all__ = ["DeviceMemory", "HOST", "Storage"]
+
+HOST = "cpu"
+Array = np.ndarray[Any, Any]
+
+
+class DeviceMemory(Protocol):
+    """What a target gives so that storages can keep copies on its device."""
+
+    #: Names the device; storages key their copies by it.
+    device: str
+
+    def upload(self, array: Array, into: Any) -> Any:
+        """Copy to the device, into the buffer ``into`` (a new one when None); the buffer."""
+
+    def download(self, buffer: Any) -> Array:
+        """A fresh host array with the buffer's content."""
+
+
+class Storage:
+    """Holds one array. Addresses are stable: a value of the same shape goes to the same buffer.
+
+    ``generation`` grows whenever a buffer is replaced (another shape, or a borrowed array), so
+    plans that were bound to the old buffer can tell.
+    """
+
+    def __init__(self, array: Array, borrow: bool = False) -> None:
+        self.generation = 0
+        self._host: Array = _own(array, borrow)
+        self._devices: dict[str, tuple[DeviceMemory, Any]] = {}
+        self._valid = {HOST}
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the value."""
+        return self._host.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """NumPy dtype of the value."""
+        return self._host.dtype
+
+    def get(self, borrow: bool = False, internal: bool = False) -> Any:
+        """The value: a copy unless ``borrow``; ``internal`` gives a device's own array."""
+        if internal and HOST not in self._valid:
+            device = next(iter(self._valid))
+            return self._devices[device][1]
+        host = self.host()
+        return host if borrow else host.copy()
+
+    def set(self, array: Array, borrow: bool = False) -> None:
+        """Replace the value; every other copy becomes stale."""
+        if borrow or array.shape != self._host.shape:
+            self._host = _own(array, borrow)
+            self._devices.clear()
+            self.generation += 1
+        else:
+            np.copyto(self._host, array)
+        self._valid = {HOST}
+
+    def host(self) -> Array:
+        """The host copy, brought up to date."""
+        if HOST not in self._valid:
+            memory, buffer = self._devices[next(iter(self._valid))]
+            np.copyto(self._host, memory.download(buffer))
+            self._valid.add(HOST)
+        return self._host
+
+    def on(self, memory: DeviceMemory) -> Any:
+        """The buffer on ``memory``'s device, brought up to date."""
+        device = memory.device
+        if device not in self._valid:
+            old = self._devices.get(device)
+            buffer = memory.upload(self.host(), old[1] if old else None)
+            self._devices[device] = (memory, buffer)
+            self._valid.add(device)
+        return self._devices[device][1]
+
+    def written(self, device: str) -> None:
+        """Tell that a function wrote the copy on ``device``: the others are stale."""
+        self._valid = {device}
+
+    @property
+    def data(self) -> Array:
+        """The value itself (Theano's ``container.data``)."""
+        return self.host()
+
+    @data.setter
+    def data(self, array: Array) -> None:
+        self.set(np.asarray(array, dtype=self.dtype))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Storage, (self.host().copy(),)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Storage:
+        return Storage(self.host())
+
+
+def _own(array: Array, borrow: bool) -> Array:
+    if borrow and array.flags.writeable and array.flags.c_contiguous:
+        return array
+    return np.array(array, order="C", copy=True)

@@ -1,0 +1,93 @@
+"""Walks over graphs. None of them recurses, so depth is no limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from symdnn.graph.variable import Apply, Constant, Shared, Variable
+
+__all__ = ["ancestors", "clone_graph", "graph_inputs", "toposort"]
+
+
+def toposort(outputs: Iterable[Variable], blockers: Iterable[Variable] = ()) -> list[Apply]:
+    """Nodes that ``outputs`` need, inputs first; the walk stops at ``blockers``."""
+    blocked = set(blockers)
+    done: set[Apply] = set()
+    order: list[Apply] = []
+    stack = [(v.owner, False) for v in reversed(list(outputs)) if v.owner and v not in blocked]
+    while stack:
+        node, expanded = stack.pop()
+        if node in done or node is None:
+            continue
+        if expanded:
+            done.add(node)
+            order.append(node)
+            continue
+        stack.append((node, True))
+        for v in reversed(node.inputs):
+            if v.owner is not None and v not in blocked and v.owner not in done:
+                stack.append((v.owner, False))
+    return order
+
+
+def ancestors(outputs: Iterable[Variable], blockers: Iterable[Variable] = ()) -> list[Variable]:
+    """All variables that ``outputs`` depend on, themselves included, inputs first."""
+    outs = list(outputs)
+    seen: dict[Variable, None] = {}
+    for node in toposort(outs, blockers):
+        for v in (*node.inputs, *node.outputs):
+            seen.setdefault(v)
+    for v in outs:
+        seen.setdefault(v)
+    return list(seen)
+
+
+def graph_inputs(
+    outputs: Iterable[Variable], blockers: Iterable[Variable] = ()
+) -> list[Variable]:
+    """Variables without an owner that ``outputs`` depend on (Theano's ``gof.graph.inputs``)."""
+    blocked = set(blockers)
+    return [v for v in ancestors(outputs, blocked) if v.owner is None or v in blocked]
+
+
+def free_inputs(outputs: Iterable[Variable]) -> list[Variable]:
+    """The inputs that have no value of their own: neither constants nor shared variables."""
+    return [v for v in graph_inputs(outputs) if not isinstance(v, Constant | Shared)]
+
+
+def clone_graph(
+    outputs: Sequence[Variable],
+    replace: Mapping[Variable, Variable],
+    leaf: Callable[[Variable], Variable] = lambda v: v,
+) -> dict[Variable, Variable]:
+    """Copy the graph of ``outputs`` with some variables replaced.
+
+    ``replace`` maps variables (inputs or intermediate ones) to what stands for them; other leaves
+    go through ``leaf``. The result maps each old variable to its new one. Types are inferred anew
+    only below a replacement of another type.
+    """
+    memo: dict[Variable, Variable] = dict(replace)
+
+    def lookup(v: Variable) -> Variable:
+        if v not in memo:
+            memo[v] = leaf(v)
+        return memo[v]
+
+    for node in toposort(outputs, blockers=replace):
+        inputs = [lookup(v) for v in node.inputs]
+        new = _clone_node(node, inputs)
+        for a, b in zip(node.outputs, new.outputs, strict=True):
+            memo.setdefault(a, b)
+    for v in outputs:
+        lookup(v)
+    return memo
+
+
+def _clone_node(node: Apply, inputs: Sequence[Variable]) -> Apply:
+    if any(a.type != b.type for a, b in zip(node.inputs, inputs)):
+        return node.clone_with(inputs)
+    types = [o.type for o in node.outputs]
+    new = Apply(node.op, inputs, types, node.origin, node.hints)
+    for old, out in zip(node.outputs, new.outputs):
+        out.name, out._tag = old.name, old._tag
+    return new

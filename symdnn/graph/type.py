@@ -1,0 +1,179 @@
+"""Types of variables: dtype and static shape, in which any dimension may be unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from symdnn.errors import DimensionMismatch
+
+__all__ = ["DTYPES", "OpaqueType", "TensorType", "Type", "numpy_dtype"]
+
+_INTS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+_COMPLEX = ("complex64", "complex128")
+DTYPES = ("bool", *_INTS, *_FLOATS, *_COMPLEX)
+
+_NUMPY = {name: np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name) for name in DTYPES}
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """NumPy's dtype object for one of :data:`DTYPES` (bfloat16 comes from ``ml_dtypes``)."""
+    return _NUMPY[name]
+
+
+class Type:
+    """What is known of a variable before any value exists."""
+
+    def accepts(self, other: Type) -> bool:
+        """Whether a variable of type ``other`` may stand where this type is wanted."""
+        return self == other
+
+
+@dataclass(frozen=True)
+class OpaqueType(Type):
+    """Bytes that belong to a kernel (an RNN's reserve space, a dropout mask).
+
+    No dtype or shape; the size is stated by the chosen kernel at plan time, and the value never
+    leaves its device. ``tag`` joins the forward and backward op that share it.
+    """
+
+    tag: str
+
+    def __str__(self) -> str:
+        return f"Opaque({self.tag})"
+
+
+@dataclass(frozen=True, init=False)
+class TensorType(Type):
+    """A dense array: ``dtype`` (one of :data:`DTYPES`) and ``shape`` (``None`` where unknown).
+
+    As in Theano, ``TensorType("float32", (False, True))`` gives broadcast flags instead of sizes
+    (``True`` is a static 1), and calling a type makes a variable of it.
+    """
+
+    dtype: str
+    shape: tuple[int | None, ...]
+
+    def __init__(
+        self,
+        dtype: Any,
+        shape: Sequence[int | bool | None] | None = None,
+        *,
+        broadcastable: Iterable[bool] | None = None,
+    ) -> None:
+        name = _dtype_name(dtype)
+        if shape is None:
+            shape = tuple(broadcastable) if broadcastable is not None else ()
+        object.__setattr__(self, "dtype", name)
+        object.__setattr__(self, "shape", tuple(_dimension(d) for d in shape))
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def broadcastable(self) -> tuple[bool, ...]:
+        """Theano's pattern: ``True`` where a dimension is statically 1."""
+        return tuple(d == 1 for d in self.shape)
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """NumPy's dtype object."""
+        return _NUMPY[self.dtype]
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the dtype is a real floating-point one."""
+        return self.dtype in _FLOATS
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether the dtype is complex."""
+        return self.dtype in _COMPLEX
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether the dtype is an integer one (bool is not)."""
+        return self.dtype in _INTS
+
+    @property
+    def is_discrete(self) -> bool:
+        """Whether the dtype is bool or integer."""
+        return self.dtype == "bool" or self.dtype in _INTS
+
+    @property
+    def is_differentiable(self) -> bool:
+        """Whether gradients with respect to such a variable exist."""
+        return not self.is_discrete
+
+    @property
+    def is_static(self) -> bool:
+        """Whether every dimension is known."""
+        return None not in self.shape
+
+    def with_shape(self, shape: Iterable[int | None]) -> TensorType:
+        """The same dtype with another static shape."""
+        return TensorType(self.dtype, tuple(shape))
+
+    def with_dtype(self, dtype: str) -> TensorType:
+        """The same static shape with another dtype."""
+        return TensorType(dtype, self.shape)
+
+    def accepts(self, other: Type) -> bool:
+        """Equal dtype and ndim, and equal sizes wherever both are known."""
+        return (
+            isinstance(other, TensorType)
+            and self.dtype == other.dtype
+            and self.ndim == other.ndim
+            and all(a == b or a is None or b is None for a, b in zip(self.shape, other.shape))
+        )
+
+    def check_value_shape(self, shape: tuple[int, ...], what: str) -> None:
+        """Raise :class:`DimensionMismatch` unless a value of ``shape`` is of this type."""
+        if len(shape) != self.ndim or any(
+            d is not None and d != n for d, n in zip(self.shape, shape)
+        ):
+            raise DimensionMismatch(f"{what}: wanted shape {self.shape_text()}, got {shape}")
+
+    def shape_text(self) -> str:
+        """The static shape as printed: ``(?, 3, 1)``."""
+        inner = ", ".join("?" if d is None else str(d) for d in self.shape)
+        return f"({inner},)" if self.ndim == 1 else f"({inner})"
+
+    def __call__(self, name: str | None = None) -> Any:
+        """A new variable of this type."""
+        from symdnn.graph.variable import Variable  # variable.py needs this module first
+
+        return Variable(self, name)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{self.shape_text()}"
+
+
+def _dtype_name(dtype: Any) -> str:
+    if isinstance(dtype, str) and dtype in _NUMPY:
+        return dtype
+    try:
+        name = np.dtype(dtype).name
+    except TypeError:
+        name = str(dtype)
+    if name not in _NUMPY:
+        raise TypeError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
+    return name
+
+
+def _dimension(d: int | bool | None) -> int | None:
+    if isinstance(d, bool | np.bool_):
+        return 1 if d else None
+    if d is None:
+        return None
+    size = int(d)
+    if size < 0:
+        raise ValueError(f"a dimension cannot be negative: {size}")
+    return size

@@ -1,0 +1,136 @@
+"""From the user's values to arrays: constants by Theano's casting rules, inputs by type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from symdnn.config import config
+from symdnn.errors import DimensionMismatch, InputError
+from symdnn.graph.type import TensorType, numpy_dtype
+
+__all__ = ["as_numpy", "constant_array"]
+
+Array = np.ndarray[Any, Any]
+
+
+def constant_array(value: Any, dtype: Any = None) -> Array:
+    """The array of a constant: ints as small as fits, floats as ``floatX``, arrays as they are."""
+    if dtype is not None:
+        return np.asarray(value, dtype=numpy_dtype(TensorType(dtype).dtype))
+    if isinstance(value, bool | np.bool_):
+        return np.asarray(value, dtype=np.bool_)
+    if isinstance(value, int) and not isinstance(value, np.generic):
+        return _smallest_int(value)
+    if isinstance(value, float) and not isinstance(value, np.generic):
+        return _autocast_float(value)
+    array = np.asarray(value)
+    if array.dtype == object or array.dtype.kind in "USV" and array.dtype.name != "bfloat16":
+        raise InputError(f"cannot make a constant of {value!r} (a {type(value).__name__})")
+    return array
+
+
+def _smallest_int(value: int) -> Array:
+    for name in ("int8", "int16", "int32", "int64"):
+        info = np.iinfo(name)
+        if info.min <= value <= info.max:
+            return np.asarray(value, dtype=name)
+    return np.asarray(value, dtype=np.uint64)
+
+
+def _autocast_float(value: float) -> Array:
+    if config.floatX != "float64":
+        return np.asarray(value, dtype=config.floatX)
+    single = np.asarray(value, dtype=np.float32) if abs(value) < 3e38 else None
+    if single is not None and float(single) == value:
+        return single
+    return np.asarray(value, dtype=np.float64)
+
+
+def as_numpy(
+    value: Any,
+    type_: TensorType,
+    what: str,
+    *,
+    strict: bool = False,
+    allow_downcast: bool | None = None,
+) -> Array:
+    """``value`` as an array of ``type_``, without loss of precision.
+
+    Python numbers and lists convert. An array converts where no information is lost
+    (int8 to float32, float32 to float64); ``allow_downcast=True`` permits loss, ``None`` permits
+    a Python float (not an array) into ``floatX``, ``strict=True`` refuses every conversion.
+
+    Raises :class:`~symdnn.errors.InputError` (dtype) or
+    :class:`~symdnn.errors.DimensionMismatch` (ndim, static shape); both name ``what``.
+    """
+    wanted = type_.numpy
+    if isinstance(value, np.ndarray) and value.dtype == wanted:
+        array = value
+    elif strict:
+        raise InputError(f"{what}: strict, wanted {type_}, got {_describe(value)}")
+    else:
+        array = _convert(value, type_, what, allow_downcast)
+    if array.ndim != type_.ndim:
+        raise DimensionMismatch(
+            f"{what}: wanted {type_.ndim} dimension(s) ({type_}), got {_describe(array)}"
+        )
+    _check_static(array, type_, what)
+    return array
+
+
+def _check_static(array: Array, type_: TensorType, what: str) -> None:
+    for axis, (known, size) in enumerate(zip(type_.shape, array.shape)):
+        if known is not None and known != size:
+            note = " (it broadcasts, so it must be 1)" if known == 1 else ""
+            raise DimensionMismatch(
+                f"{what}: dimension {axis} is {known}{note} in {type_}, got shape {array.shape}"
+            )
+
+
+def _convert(value: Any, type_: TensorType, what: str, allow_downcast: bool | None) -> Array:
+    if hasattr(value, "type") and hasattr(value, "owner"):
+        raise InputError(f"{what}: wanted a value of {type_}, got the symbolic variable {value}")
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise InputError(f"{what}: wanted {type_}; {error}") from error
+    if array.dtype.kind in "OUSmM":
+        raise InputError(f"{what}: wanted {type_}, got {_describe(value)}")
+    if allow_downcast or _keeps_values(value, array, type_, allow_downcast):
+        return array.astype(type_.numpy)
+    raise InputError(
+        f"{what}: wanted {type_}, got {_describe(value)}, which would lose precision. "
+        f"Convert it yourself (x.astype({type_.dtype!r})) or allow it with allow_downcast "
+        "(function: allow_input_downcast=True)"
+    )
+
+
+def _keeps_values(value: Any, array: Array, type_: TensorType, allow: bool | None) -> bool:
+    wanted = type_.numpy
+    if array.dtype == wanted or np.can_cast(array.dtype, wanted, "safe"):
+        return True
+    if array.size == 0 and not isinstance(value, np.ndarray):
+        return True
+    if isinstance(value, np.ndarray | np.generic):
+        return False
+    if type_.is_float and allow is None and array.dtype.kind in "fiub":
+        # Python floats are float64 by accident, not by the user's choice.
+        return array.dtype.kind != "f" or type_.dtype == config.floatX or _exact(array, wanted)
+    return _exact(array, wanted)
+
+
+def _exact(array: Array, wanted: np.dtype[Any]) -> bool:
+    with np.errstate(all="ignore"):
+        cast = array.astype(wanted)
+    if array.dtype.kind in "fc" and wanted.kind not in "fcV":
+        return False
+    return bool(np.array_equal(cast.astype(array.dtype), array, equal_nan=array.dtype.kind == "f"))
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, np.ndarray | np.generic):
+        return f"{value.dtype}{tuple(value.shape)}"
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) < 60 else text[:57] + '...'}"

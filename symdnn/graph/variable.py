@@ -1,0 +1,268 @@
+"""Variables, constants, shared variables, and the nodes (``Apply``) that make them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from symdnn.errors import TypeMismatch
+from symdnn.graph.operators import TensorMethods
+from symdnn.graph.origin import NO_HINTS, Hints, Origin, current_hints, make_origin
+from symdnn.graph.type import TensorType, Type
+from symdnn.graph.value import as_numpy, constant_array
+
+if TYPE_CHECKING:
+    from symdnn.graph.op import Op
+    from symdnn.graph.storage import Storage
+
+__all__ = ["Apply", "Constant", "Shared", "Variable", "as_variable", "constant"]
+
+
+class Variable(TensorMethods):
+    """A symbolic value: an input, or output ``index`` of the node ``owner``.
+
+    ``type`` says what is known before any value exists. Variables compare by identity, so they
+    are keys of dicts; a comparison such as ``x < 1`` is symbolic and has no truth value.
+    """
+
+    __slots__ = ("__weakref__", "_tag", "index", "name", "owner", "type")
+
+    def __init__(
+        self,
+        type: Type,
+        name: str | None = None,
+        owner: Apply | None = None,
+        index: int | None = None,
+    ) -> None:
+        self.type: Any = type
+        self.name = name
+        self.owner = owner
+        self.index = index
+        self._tag: SimpleNamespace | None = None
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return int(self.type.ndim)
+
+    @property
+    def dtype(self) -> str:
+        """Name of the dtype."""
+        return str(self.type.dtype)
+
+    @property
+    def broadcastable(self) -> tuple[bool, ...]:
+        """``True`` for each dimension that is statically 1."""
+        return tuple(self.type.broadcastable)
+
+    @property
+    def tag(self) -> SimpleNamespace:
+        """A place for the user's own attributes (``x.tag.test_value = ...``)."""
+        if self._tag is None:
+            self._tag = SimpleNamespace()
+        return self._tag
+
+    @property
+    def test_value(self) -> Any:
+        """``tag.test_value``, or None."""
+        return getattr(self._tag, "test_value", None)
+
+    def clone(self, name: str | None = None) -> Variable:
+        """A new free variable of the same type and name."""
+        other = Variable(self.type, name or self.name)
+        other._tag = copy.copy(self._tag)
+        return other
+
+    def __iter__(self) -> Iterator[Variable]:
+        size = self.type.shape[0] if getattr(self.type, "ndim", 0) else None
+        if size is None:
+            raise TypeError(
+                f"cannot iterate over {self}: the length of its first dimension is unknown; "
+                "use scan, or give it a static shape"
+            )
+        return (self[i] for i in range(size))
+
+    def __bool__(self) -> bool:
+        if self.owner is not None and self.owner.op.is_comparison:
+            raise TypeError(
+                f"the truth of {self} is not known before it runs; use switch or ifelse, "
+                "or `x is None` for a test of the variable itself"
+            )
+        return True
+
+    def __str__(self) -> str:
+        if self.name is not None:
+            return self.name
+        if self.owner is None:
+            return f"<{self.type}>"
+        if len(self.owner.outputs) == 1:
+            return f"{self.owner.op}.0"
+        return f"{self.owner.op}.{self.index}"
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+class Constant(Variable):
+    """A value known when the graph is built. ``data`` is a read-only array."""
+
+    __slots__ = ("_key", "data")
+
+    def __init__(self, data: np.ndarray[Any, Any], name: str | None = None) -> None:
+        array = np.array(data, copy=True)
+        array.flags.writeable = False
+        super().__init__(TensorType(array.dtype.name, array.shape), name)
+        self.data = array
+        self._key: tuple[Any, ...] | None = None
+
+    @property
+    def value(self) -> np.ndarray[Any, Any]:
+        """``data``, under Theano's other name."""
+        return self.data
+
+    def key(self) -> tuple[Any, ...]:
+        """Equal for constants of equal type and equal bytes."""
+        if self._key is None:
+            self._key = (self.type, self.data.tobytes())
+        return self._key
+
+    def clone(self, name: str | None = None) -> Variable:
+        return Constant(self.data, name or self.name)
+
+    def __str__(self) -> str:
+        if self.name is not None:
+            return self.name
+        if self.data.size > 8:
+            return f"Constant{{{self.type}}}"
+        return f"{self.data.tolist()}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Constant, (self.data, self.name)
+
+
+class Shared(Variable):
+    """A variable with a value of its own that functions read and update.
+
+    The value lives in ``storage``; ``default_update`` is an expression that functions which read
+    this variable write back unless told otherwise.
+    """
+
+    __slots__ = ("default_update", "storage")
+
+    def __init__(self, type: Type, storage: Storage, name: str | None = None) -> None:
+        super().__init__(type, name)
+        self.storage = storage
+        self.default_update: Variable | None = None
+
+    def get_value(self, borrow: bool = False, return_internal_type: bool = False) -> Any:
+        """The value: a copy, or with ``borrow`` on the CPU the very array that functions use."""
+        return self.storage.get(borrow=borrow, internal=return_internal_type)
+
+    def set_value(self, new_value: Any, borrow: bool = False) -> None:
+        """Replace the value; dtype and ndim must stay, static dimensions too.
+
+        Raises :class:`~symdnn.errors.InputError` for another dtype or ndim.
+        """
+        array = as_numpy(new_value, self.type, f"set_value of {self}")
+        self.storage.set(array, borrow=borrow and array is new_value)
+
+    def zero(self, borrow: bool = False) -> None:
+        """Set every element to 0."""
+        self.set_value(np.zeros_like(self.get_value(borrow=True)))
+
+    @property
+    def container(self) -> Any:
+        """The storage, under Theano's name; ``container.data`` is the value."""
+        return self.storage
+
+    def clone(self, name: str | None = None) -> Variable:
+        """Another shared variable on the same storage."""
+        other = Shared(self.type, self.storage, name or self.name)
+        other.default_update = self.default_update
+        other._tag = copy.copy(self._tag)
+        return other
+
+
+class Apply:
+    """An op applied to inputs: one node of the graph.
+
+    ``origin`` is the user's line, ``hints`` the choices for this node alone.
+    """
+
+    __slots__ = ("__weakref__", "hints", "inputs", "op", "origin", "outputs")
+
+    def __init__(
+        self,
+        op: Op,
+        inputs: Sequence[Variable],
+        output_types: Sequence[Type],
+        origin: Origin | None = None,
+        hints: Hints | None = None,
+    ) -> None:
+        self.op = op
+        self.inputs = tuple(inputs)
+        self.origin = make_origin() if origin is None else origin
+        self.hints = (current_hints() if hints is None else hints) or NO_HINTS
+        self.outputs = tuple(Variable(t, None, self, i) for i, t in enumerate(output_types))
+
+    @property
+    def out(self) -> Variable:
+        """The only output."""
+        (only,) = self.outputs
+        return only
+
+    def clone_with(self, inputs: Sequence[Variable]) -> Apply:
+        """The same op on other inputs, types inferred anew; names of outputs are kept."""
+        types = self.op.output_types([i.type for i in inputs])
+        node = Apply(self.op, inputs, types, self.origin, self.hints)
+        for old, new in zip(self.outputs, node.outputs, strict=True):
+            new.name, new._tag = old.name, old._tag
+        return node
+
+    def __str__(self) -> str:
+        return f"{self.op}({', '.join(map(str, self.inputs))})"
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def constant(
+    value: Any, name: str | None = None, ndim: int | None = None, dtype: Any = None
+) -> Constant:
+    """A constant variable.
+
+    A Python int gets the smallest integer dtype that holds it, a Python float ``floatX`` (with
+    ``floatX=float64``: float32 where that is exact), an array keeps its dtype; ``ndim`` adds
+    leading dimensions of size 1.
+    """
+    array = constant_array(value, dtype)
+    if ndim is not None and ndim < array.ndim:
+        raise TypeMismatch("constant", f"at most {ndim} dimensions", array.shape)
+    if ndim is not None:
+        array = array.reshape((1,) * (ndim - array.ndim) + array.shape)
+    return Constant(array, name)
+
+
+def as_variable(value: Any, name: str | None = None, dtype: Any = None) -> Variable:
+    """``value`` itself when it is a variable, else a constant.
+
+    A list or tuple that holds variables is stacked (``T.stack``).
+    """
+    if isinstance(value, Variable):
+        return value
+    if isinstance(value, list | tuple) and _holds_variable(value):
+        from symdnn.graph.operators import operator
+
+        return operator("stack")([as_variable(v) for v in value])
+    return constant(value, name, dtype=dtype)
+
+
+def _holds_variable(values: Sequence[Any]) -> bool:
+    return any(
+        isinstance(v, Variable) or (isinstance(v, list | tuple) and _holds_variable(v))
+        for v in values
+    )

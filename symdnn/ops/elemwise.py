@@ -1,0 +1,186 @@
+"""The base of elementwise ops, and the builder that lines up their operands.
+
+Operands have equal ndim: :func:`apply_elemwise` adds leading dimensions of static size 1. Only a
+static 1 broadcasts; unknown dimensions must be equal when a plan is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn.errors import ShapeMismatch, TypeMismatch
+from symdnn.graph.dims import Dim, Shape, known
+from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.operators import operator
+from symdnn.graph.origin import Hints
+from symdnn.graph.pattern import Pattern
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Constant, Variable, as_variable
+from symdnn.ops.dtype import float_of, is_narrow_float, upcast
+from symdnn.ops.shape import dimshuffle
+
+__all__ = ["Elemwise", "FloatElemwise", "apply_elemwise", "broadcast_static", "unbroadcast"]
+
+
+class Elemwise(Op):
+    """An op that works on each element; ``function`` is its NumPy ufunc (or a vectorised stand-in).
+
+    A subclass gives ``function`` and :meth:`scalar_vjp`, written as if the operands had equal
+    shapes; broadcasting, ``jvp``, types and shapes are done here.
+    """
+
+    #: Computes the result from arrays; a real ``np.ufunc`` lets kernels pass ``out=``.
+    function: ClassVar[Any] = None
+    #: Whether the operands may be exchanged.
+    commutative: ClassVar[bool] = False
+    #: How many operands.
+    arity: ClassVar[int] = 1
+    #: Advice in the error for a dtype that is not taken.
+    wanted: ClassVar[str] = "tensors of equal ndim"
+
+    def out_dtype(self, *dtypes: str) -> str:
+        """The result's dtype from the operands' (upcast)."""
+        return upcast(*dtypes)
+
+    def takes(self, dtype: str) -> bool:
+        """Whether an operand may have this dtype."""
+        return True
+
+    def infer(self, *inputs: Any) -> Any:
+        if len(inputs) != self.arity:
+            raise TypeMismatch(self, f"{self.arity} operand(s)", list(inputs))
+        for t in inputs:
+            if not isinstance(t, TensorType) or not self.takes(t.dtype):
+                raise TypeMismatch(self, self.wanted, list(inputs))
+        if len({t.ndim for t in inputs}) != 1:
+            raise TypeMismatch(self, self.wanted, list(inputs))
+        shape = broadcast_static(self, inputs)
+        return TensorType(self.out_dtype(*(t.dtype for t in inputs)), shape)
+
+    def reference(self, *inputs: Any) -> Any:
+        dtypes = [a.dtype.name for a in inputs]
+        out = TensorType(self.out_dtype(*dtypes)).numpy
+        if any(map(is_narrow_float, dtypes)):
+            inputs = tuple(
+                a.astype(np.float32) if is_narrow_float(a.dtype.name) else a for a in inputs
+            )
+        return np.asarray(type(self).function(*inputs)).astype(out, copy=False)
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [broadcast_dims(self, types, shapes)]
+
+    @property
+    def may_overwrite(self) -> dict[int, tuple[int, ...]]:
+        return {0: tuple(range(self.arity))}
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        """Gradients as if all operands had the output's shape; None for a zero one."""
+        return super().vjp(inputs, [output], [cotangent])
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        if all(not t.type.is_differentiable for t in inputs):
+            return [None] * len(inputs)
+        grads = self.scalar_vjp(inputs, outputs[0], cotangents[0])
+        return [None if g is None else unbroadcast(g, v) for g, v in zip(grads, inputs)]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        # An elementwise Jacobian is diagonal, so its own transpose.
+        total: Variable | None = None
+        for i, t in enumerate(tangents):
+            if t is None:
+                continue
+            term = self.scalar_vjp(inputs, outputs[0], t)[i]
+            if term is not None:
+                total = term if total is None else total + term
+        if total is not None and total.type.broadcastable != outputs[0].type.broadcastable:
+            total = operator("fill")(outputs[0], total)
+        return [total]
+
+
+class FloatElemwise(Elemwise):
+    """An elementwise op whose result is always floating (or complex): ``exp`` of an int."""
+
+    def out_dtype(self, *dtypes: str) -> str:
+        return float_of(*dtypes)
+
+    def reference(self, *inputs: Any) -> Any:
+        out = TensorType(self.out_dtype(*(a.dtype.name for a in inputs)))
+        work = np.dtype(np.float32) if is_narrow_float(out.dtype) else out.numpy
+        result = type(self).function(*(a.astype(work, copy=False) for a in inputs))
+        return np.asarray(result).astype(out.numpy, copy=False)
+
+
+def apply_elemwise(op: Elemwise, *operands: Any, hints: Hints | None = None) -> Any:
+    """Apply ``op`` to variables, numbers or arrays, padded on the left to one ndim."""
+    if any(isinstance(v, Pattern) for v in operands):
+        return op(*operands)
+    variables = [as_variable(v) for v in operands]
+    for v in variables:
+        if not isinstance(v.type, TensorType):
+            raise TypeMismatch(op, op.wanted, [v.type for v in variables])
+    ndim = max(v.type.ndim for v in variables)
+    return op(*(pad_left(v, ndim) for v in variables), hints=hints)
+
+
+def pad_left(v: Variable, ndim: int) -> Variable:
+    """``v`` with leading dimensions of static size 1 up to ``ndim``."""
+    missing = ndim - v.type.ndim
+    if missing <= 0:
+        return v
+    if isinstance(v, Constant):
+        return Constant(v.data.reshape((1,) * missing + v.data.shape), v.name)
+    return dimshuffle(v, ("x",) * missing + tuple(range(v.type.ndim)))
+
+
+def broadcast_static(op: Any, types: Sequence[TensorType]) -> tuple[int | None, ...]:
+    """Static shape of the result; raises :class:`ShapeMismatch` where known sizes clash."""
+    out: list[int | None] = []
+    for axis, sizes in enumerate(zip(*(t.shape for t in types))):
+        wide = {s for s in sizes if s is not None and s != 1}
+        if len(wide) > 1:
+            raise ShapeMismatch(
+                op, "operands that agree or are 1 in each dimension",
+                f"{[str(t) for t in types]} (dimension {axis})",
+            )
+        out.append(wide.pop() if wide else (1 if all(s == 1 for s in sizes) else None))
+    return tuple(out)
+
+
+def broadcast_dims(op: Any, types: Sequence[TensorType], shapes: Sequence[Shape]) -> Shape:
+    """Shape of the result; only what is statically 1 broadcasts."""
+    return tuple(
+        _broadcast_axis(op, types, shapes, axis) for axis in range(types[0].ndim if types else 0)
+    )
+
+
+def _broadcast_axis(
+    op: Any, types: Sequence[TensorType], shapes: Sequence[Shape], axis: int
+) -> Dim:
+    wide = [s[axis] for t, s in zip(types, shapes) if t.shape[axis] != 1]
+    if not wide:
+        return 1
+    numbers = {n for d in wide if (n := known(d)) is not None}
+    if len(numbers) > 1:
+        advice = "Give operands that agree"
+        if 1 in numbers:
+            advice = (
+                "A dimension of unknown size turned out to be 1, and only a dimension that is "
+                f"statically 1 broadcasts: declare it with T.addbroadcast(x, {axis}) or "
+                "T.patternbroadcast, or give shared(..., broadcastable=...)"
+            )
+        raise ShapeMismatch(
+            op, f"equal sizes in dimension {axis}", f"shapes {[tuple(s) for s in shapes]}", advice
+        )
+    return numbers.pop() if numbers else wide[0]
+
+
+def unbroadcast(g: Variable, like: Variable) -> Variable:
+    """``g`` summed over the dimensions along which ``like`` was broadcast."""
+    pattern, wide = like.type.broadcastable, g.type.broadcastable
+    axes = [i for i in range(like.type.ndim) if pattern[i] and not wide[i]]
+    return operator("sum")(g, axes, keepdims=True) if axes else g

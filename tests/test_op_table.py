@@ -1,0 +1,152 @@
+"""Every op of the table: values, types, shapes, gradients, printing, pickling, completeness."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import inspect
+import pickle
+import pkgutil
+import zlib
+
+import numpy as np
+import pytest
+
+import symdnn.ops
+from symdnn.autodiff import Rop, grad, verify_grad
+from symdnn.graph.evaluate import evaluate
+from symdnn.graph.op import Op
+from symdnn.graph.traverse import toposort
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Variable
+from tests import op_table
+from tests.op_table.record import OpCase
+
+CASES = op_table.load()
+by_id = pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
+
+
+def draw(case: OpCase, salt: int = 0) -> list[np.ndarray]:
+    rng = np.random.default_rng([zlib.crc32(case.id.encode()), salt])
+    return [d(rng) for d in case.draws]
+
+
+def variables(case: OpCase, arrays: list[np.ndarray]) -> list[Variable]:
+    made = []
+    for i, a in enumerate(arrays):
+        static = case.static[i] if case.static else None
+        shape = static if static is not None else tuple(1 if n == 1 else None for n in a.shape)
+        made.append(TensorType(a.dtype.name, shape)(f"v{i}"))
+    return made
+
+
+def outputs(case: OpCase, vs: list[Variable]) -> list[Variable]:
+    out = case.build(*vs)
+    return list(out) if isinstance(out, list | tuple) else [out]
+
+
+@by_id
+def test_reference_agrees_with_numpy_and_with_the_types(case: OpCase) -> None:
+    arrays = draw(case)
+    vs = variables(case, arrays)
+    outs = outputs(case, vs)
+    values = evaluate(outs, dict(zip(vs, arrays)))  # also checks dtype and static shape
+    if case.expected is None:
+        return
+    expected = case.expected(*arrays)
+    expected = expected if isinstance(expected, list | tuple) else [expected]
+    for got, want in zip(values, expected, strict=True):
+        np.testing.assert_allclose(got, want, rtol=case.rtol, atol=case.rtol)
+        assert np.shape(got) == np.shape(want)
+
+
+@by_id
+def test_shape_rule_agrees_with_values(case: OpCase) -> None:
+    arrays = draw(case, 1)
+    vs = variables(case, arrays)
+    order = toposort(outputs(case, vs))
+    everything = [v for node in order for v in (*node.inputs, *node.outputs)]
+    values = dict(zip(everything, evaluate(everything, dict(zip(vs, arrays)))))
+    for node in order:
+        types = [v.type for v in node.inputs]
+        shapes = [np.shape(values[v]) for v in node.inputs]
+        host = {i: int(values[node.inputs[i]]) for i in node.op.host_inputs}
+        found = node.op.shapes(types, shapes, host)
+        if found is not None:
+            real = [np.shape(values[v]) for v in node.outputs if isinstance(v.type, TensorType)]
+            assert [tuple(s) for s in found][: len(real)] == real, node
+
+
+@by_id
+def test_ops_print_compare_and_pickle(case: OpCase) -> None:
+    arrays = draw(case)
+    for node in toposort(outputs(case, variables(case, arrays))):
+        assert str(node.op)
+        again = pickle.loads(pickle.dumps(node.op))
+        assert again == node.op
+        assert hash(again) == hash(node.op)
+        assert copy.deepcopy(node.op) == node.op
+
+
+GRAD = pytest.mark.parametrize("case", [c for c in CASES if c.grad], ids=lambda c: c.id)
+
+
+@GRAD
+def test_gradient_agrees_with_finite_differences(case: OpCase) -> None:
+    arrays = draw(case, 2)
+    count = len(outputs(case, variables(case, arrays)))
+    for which in range(count):
+        if not outputs(case, variables(case, arrays))[which].type.is_differentiable:
+            continue
+        verify_grad(
+            lambda *vs, which=which: outputs(case, list(vs))[which],
+            arrays, abs_tol=case.grad_tol, rel_tol=case.grad_tol,
+        )
+
+
+@GRAD
+def test_forward_mode_agrees_with_reverse_mode(case: OpCase) -> None:
+    arrays = draw(case, 3)
+    vs = variables(case, arrays)
+    out = outputs(case, vs)[0]
+    wrt = [v for v in vs if v.type.is_differentiable]
+    if not wrt or not out.type.is_differentiable:
+        return
+    rng = np.random.default_rng(5)
+    tangents = [rng.standard_normal(a.shape) for v, a in zip(vs, arrays) if v in wrt]
+    values = dict(zip(vs, arrays))
+    weights = rng.standard_normal(evaluate([out], values)[0].shape)
+    forward = Rop(out, wrt, tangents, disconnected_outputs="ignore")
+    left = np.sum(evaluate([forward], values)[0] * weights)
+    grads = grad((out * weights).sum(), wrt, disconnected_inputs="ignore")
+    right = sum(np.sum(g * t) for g, t in zip(evaluate(grads, values), tangents))
+    np.testing.assert_allclose(left, right, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.grad2], ids=lambda c: c.id)
+def test_second_gradient(case: OpCase) -> None:
+    arrays = draw(case, 4)
+
+    def first(*vs: Variable) -> Variable:
+        out = outputs(case, list(vs))[0]
+        wrt = [v for v in vs if v.type.is_differentiable]
+        grads = grad((out * out).sum(), wrt)
+        return sum(((g * g).sum() for g in grads[1:]), (grads[0] * grads[0]).sum())
+
+    verify_grad(first, arrays, abs_tol=10 * case.grad_tol, rel_tol=10 * case.grad_tol)
+
+
+def concrete_ops() -> set[type]:
+    found = set()
+    for module in pkgutil.iter_modules(symdnn.ops.__path__):
+        for _, cls in inspect.getmembers(importlib.import_module(f"symdnn.ops.{module.name}")):
+            if inspect.isclass(cls) and issubclass(cls, Op) and cls.__module__.startswith("symdnn"):
+                if "__dataclass_params__" in vars(cls) and not vars(cls).get("abstract", False):
+                    found.add(cls)
+    return found
+
+
+def test_every_op_has_a_record() -> None:
+    named = {op for case in CASES for op in case.ops}
+    missing = {cls.__name__ for cls in concrete_ops() - named}
+    assert not missing, f"no record in tests/op_table for: {sorted(missing)}"
