@@ -1,0 +1,51 @@
+# Everything on a fresh machine: needs only make and Python >= 3.11, and makes .venv itself.
+#
+#   make demo    train the demonstration network (ARGS="--seeds 5" is handed on)
+#   make test    linter, formatter, types, tests (ARGS="-k conv" goes to pytest)
+#   make lint    the first three of these
+#   make docs    docs/_build/html, warnings are errors
+#   make clean   remove what these have made, .venv too
+#
+# PYTHON=/path/to/python chooses the interpreter of a new .venv.
+
+BIN := .venv/bin
+ARGS ?=
+
+.PHONY: demo test lint docs clean
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+demo: .venv/.has-viz
+	$(BIN)/python -m symdnn demo $(ARGS)
+
+test: lint
+	$(BIN)/python -m pytest -q $(ARGS)
+
+lint: .venv/.has-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+docs: .venv/.has-docs
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo docs/_build/html/index.html
+
+clean:
+	rm -rf .venv build docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+
+# One stamp for each extra of setup.cfg: a second run installs nothing.
+.venv/.has-%: setup.cfg pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@touch $@
+
+# The newest Python that all dependencies have wheels for comes first. A name on the PATH may be
+# a shim without an interpreter behind it, or lack venv, so each is tried.
+$(BIN)/python:
+	@for python in $(PYTHON) python3.13 python3.12 python3.11 python3.14 python3; do \
+	    if $$python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
+	        >/dev/null 2>&1; then \
+	        echo "making .venv with $$($$python --version)"; \
+	        exec $$python -m venv .venv; \
+	    fi; \
+	done; \
+	echo "symdnn needs Python 3.11 or newer, with its venv module" >&2; exit 1
