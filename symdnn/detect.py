@@ -1,0 +1,205 @@
+"""Where the vendors' libraries may be, and what is there. Nothing is loaded.
+
+Each ``*_candidates`` function lists every place in the order in which it is searched, with what was
+found in it; the first that is ``FOUND`` is the one to load. The lists are also what an error says
+when a library can't be used.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from symdnn.config import config
+
+FOUND = "found"
+ABSENT = "not there"
+
+CUDNN = ("libcudnn.so.9",)
+CUDA_DRIVER = ("libcuda.so.1",)
+NVRTC = ("libnvrtc.so.13", "libnvrtc.so.12")
+CUBLASLT = ("libcublasLt.so.13", "libcublasLt.so.12")
+ONEDNN = ("libdnnl.so.3",)
+# Folders of NVIDIA's wheels, of CUDA 13 and before.
+_WHEELS: dict[tuple[str, ...], tuple[str, ...]] = {
+    NVRTC: ("cu13", "cuda_nvrtc"),
+    CUBLASLT: ("cu13", "cublas"),
+}
+
+Places = Iterator[tuple[str, Path]]  # who named the folder, and the folder
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A place that was looked at: who named it, the file, and what is there."""
+
+    source: str
+    path: str
+    state: str
+
+    @property
+    def found(self) -> bool:
+        """Whether a library that can be read is there."""
+        return self.state == FOUND
+
+
+def first_found(candidates: Iterable[Candidate]) -> Candidate | None:
+    """The candidate to load: the first whose file is there and can be read."""
+    return next((c for c in candidates if c.found), None)
+
+
+def file_state(path: Path) -> str:
+    """What is at ``path``: ``FOUND``, ``ABSENT``, or what is wrong with it."""
+    try:
+        if path.is_symlink() and not path.exists():
+            return f"a link to {path.readlink()}, which is not there"
+        if not path.exists():
+            return ABSENT
+    except PermissionError:
+        return "in a folder that may not be entered"
+    if path.is_dir():
+        return "a folder, not a library"
+    return FOUND if os.access(path, os.R_OK) else "there, but may not be read"
+
+
+# --- one function for each library ----------------------------------------------------------------
+
+
+def cudnn_candidates(environment: Mapping[str, str] = os.environ) -> list[Candidate]:
+    """Places of cuDNN 9: mapped already, flags, ``CUDNN_PATH``, wheels, CUDA, paths, loader."""
+    places = [
+        *_cudnn_flag_places(),
+        *_root_places("CUDNN_PATH", environment.get("CUDNN_PATH", "")),
+        *_wheel_places("cudnn"),
+        *_cuda_places(environment),
+        *_path_places(environment, "LD_LIBRARY_PATH", "LIBRARY_PATH"),
+    ]
+    return [*_mapped(CUDNN), *_in_places(CUDNN, places), *_by_loader(CUDNN)]
+
+
+def cuda_library_candidates(
+    names: tuple[str, ...], environment: Mapping[str, str] = os.environ
+) -> list[Candidate]:
+    """Places of one of CUDA's libraries, ``NVRTC`` or ``CUBLASLT``."""
+    places = [
+        *_wheel_places(*_WHEELS[names]),
+        *_cuda_places(environment),
+        *_path_places(environment, "LD_LIBRARY_PATH", "LIBRARY_PATH"),
+    ]
+    return [*_mapped(names), *_in_places(names, places), *_by_loader(names)]
+
+
+def cuda_driver_candidates(environment: Mapping[str, str] = os.environ) -> list[Candidate]:
+    """Places of the driver's library, which comes with the driver and never with a wheel."""
+    places = [*_path_places(environment, "LD_LIBRARY_PATH"), ("WSL", Path("/usr/lib/wsl/lib"))]
+    return [*_mapped(CUDA_DRIVER), *_in_places(CUDA_DRIVER, places), *_by_loader(CUDA_DRIVER)]
+
+
+def onednn_candidates(environment: Mapping[str, str] = os.environ) -> list[Candidate]:
+    """Places of oneDNN 3: flag, this Python's environment (wheels), conda, paths, loader."""
+    flag = _file_or_folder("flag onednn.library_path", config.onednn.library_path, ONEDNN)
+    places = [
+        ("Python environment", Path(sys.prefix) / "lib"),
+        *_root_places("CONDA_PREFIX", environment.get("CONDA_PREFIX", ""), "lib"),
+        *_path_places(environment, "LD_LIBRARY_PATH"),
+    ]
+    return [*flag, *_in_places(ONEDNN, places), *_by_loader(ONEDNN)]
+
+
+# --- places ---------------------------------------------------------------------------------------
+
+
+def _cudnn_flag_places() -> Places:
+    for name in ("library_path", "bin_path"):
+        value = config.get(f"dnn.{name}")
+        if value:
+            yield f"flag dnn.{name}", Path(value)
+    yield from _root_places("flag dnn.base_path", config.dnn.base_path)
+
+
+def _cuda_places(environment: Mapping[str, str]) -> Places:
+    yield from _root_places("flag cuda.root", config.cuda.root)
+    for name in ("CUDA_ROOT", "CUDA_HOME", "CUDA_PATH"):
+        yield from _root_places(name, environment.get(name, ""))
+
+
+def _root_places(source: str, root: str, *folders: str) -> Places:
+    """The library folders of an installation under ``root``."""
+    if root:
+        for folder in folders or ("lib64", "lib", "targets/x86_64-linux/lib"):
+            yield source, Path(root).expanduser() / folder
+
+
+def _wheel_places(*packages: str) -> Places:
+    """The ``nvidia/*/lib`` folders that NVIDIA's wheels share."""
+    roots = dict.fromkeys([sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *sys.path])
+    for package in packages:
+        for index, root in enumerate(roots):
+            folder = Path(root) / "nvidia" / package / "lib"
+            if index == 0 or folder.is_dir():  # name one place where a wheel would put it
+                yield "Python wheel", folder
+
+
+def _path_places(environment: Mapping[str, str], *variables: str) -> Places:
+    for variable in variables:
+        for folder in environment.get(variable, "").split(os.pathsep):
+            if folder:
+                yield variable, Path(folder)
+
+
+# --- candidates -----------------------------------------------------------------------------------
+
+
+def _in_places(names: tuple[str, ...], places: Iterable[tuple[str, Path]]) -> list[Candidate]:
+    paths = [(source, folder / name) for source, folder in places for name in names]
+    return [Candidate(source, str(path), file_state(path)) for source, path in paths]
+
+
+def _file_or_folder(source: str, value: str, names: tuple[str, ...]) -> list[Candidate]:
+    if not value:
+        return []
+    path = Path(value).expanduser()
+    if path.is_dir():
+        return _in_places(names, [(source, path)])
+    return [Candidate(source, str(path), file_state(path))]
+
+
+def _mapped(names: tuple[str, ...]) -> list[Candidate]:
+    """Libraries that this process has loaded already: these are used, whatever the order."""
+    try:
+        lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:  # not Linux
+        return []
+    paths = dict.fromkeys(line.split(maxsplit=5)[-1] for line in lines if "/" in line)
+    mapped = [p for p in paths if Path(p).name.startswith(names)]
+    return [Candidate("loaded in this process", path, FOUND) for path in mapped]
+
+
+def _by_loader(names: tuple[str, ...]) -> list[Candidate]:
+    """What the dynamic loader's own cache says."""
+    known = _loader_cache()
+    return [
+        Candidate("loader", known.get(name, name), FOUND if name in known else ABSENT)
+        for name in names
+    ]
+
+
+def _loader_cache() -> dict[str, str]:
+    """File name to path, of the libraries that ``ldconfig`` knows; the first of a name counts."""
+    for program in ("/sbin/ldconfig", "/usr/sbin/ldconfig", "ldconfig"):
+        try:
+            done = subprocess.run([program, "-p"], capture_output=True, text=True, timeout=10)
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        known: dict[str, str] = {}
+        for line in done.stdout.splitlines():
+            name, arrow, path = line.strip().partition(" => ")
+            if arrow:
+                known.setdefault(name.split()[0], path)
+        return known
+    return {}

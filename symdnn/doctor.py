@@ -1,0 +1,189 @@
+"""``symdnn doctor``: what this machine has, what is missing, and for what."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import sys
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from symdnn import detect
+from symdnn.config import config
+from symdnn.detect import Candidate
+
+_NEEDED = ("numpy", "scipy", "networkx", "ml_dtypes", "opt_einsum", "safetensors", "platformdirs")
+_CUDA_PACKAGES = ("pycuda", "cuda-bindings", "cuda-pathfinder", "nvidia-cudnn-frontend")
+
+
+@dataclass(frozen=True)
+class Library:
+    """A vendor's library: what it is needed for, every place tried, and how to get it."""
+
+    name: str
+    needed_for: str
+    how_to_get: str
+    tried: list[Candidate]
+
+    @property
+    def path(self) -> str:
+        """The file that would be loaded, or ``""``."""
+        found = detect.first_found(self.tried)
+        return found.path if found else ""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Everything that ``symdnn doctor`` found out."""
+
+    python: str
+    platform: str
+    packages: dict[str, str]
+    problems: dict[str, str]
+    blas: str
+    threads: int
+    cache_folder: str
+    cache_state: str
+    cuda_packages: dict[str, str]
+    kernel_driver: str
+    cpu_libraries: list[Library] = field(default_factory=list)
+    cuda_libraries: list[Library] = field(default_factory=list)
+
+    @property
+    def cpu_works(self) -> bool:
+        """Whether programs can run on the CPU."""
+        return not self.problems
+
+    def missing_for_cuda(self) -> list[str]:
+        """What the CUDA target lacks here, in words; nothing where it has all files it needs."""
+        driver = [] if self.kernel_driver else ["NVIDIA's kernel driver: no /proc/driver/nvidia"]
+        libraries = [
+            f"{lib.name}, needed for {lib.needed_for}: {lib.how_to_get}"
+            for lib in self.cuda_libraries
+            if not lib.path
+        ]
+        packages = [
+            f"the Python package {name}: pip install 'symdnn[cuda]'"
+            for name, version in self.cuda_packages.items()
+            if not version
+        ]
+        return driver + libraries + packages
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as plain dicts and lists."""
+        known = asdict(self)
+        for group in ("cpu_libraries", "cuda_libraries"):
+            for library, plain in zip(getattr(self, group), known[group], strict=True):
+                plain["path"] = library.path
+        return known | {"cpu_works": self.cpu_works, "missing_for_cuda": self.missing_for_cuda()}
+
+
+def diagnose() -> Diagnosis:
+    """Look at this machine. No library is loaded, and no device is touched."""
+    packages, problems = _imports()
+    return Diagnosis(
+        python=f"{platform.python_implementation()} {platform.python_version()} {sys.executable}",
+        platform=platform.platform(),
+        packages=packages,
+        problems=problems,
+        blas=_blas(),
+        threads=_threads(),
+        cache_folder=config.base_compiledir,
+        cache_state=_folder_state(Path(config.base_compiledir)),
+        cuda_packages={name: _version(name) for name in _CUDA_PACKAGES},
+        kernel_driver=_kernel_driver(),
+        cpu_libraries=[_onednn()],
+        cuda_libraries=_cuda_libraries(),
+    )
+
+
+def _onednn() -> Library:
+    return Library(
+        "oneDNN",
+        "oneDNN's kernels on the CPU; NumPy's are used where it is missing",
+        "pip install onednn-cpu-gomp, or set the flag onednn.library_path",
+        detect.onednn_candidates(),
+    )
+
+
+def _cuda_libraries() -> list[Library]:
+    wheel = "pip install 'symdnn[cuda]', or set the flag"
+    return [
+        Library(
+            "CUDA driver",
+            "everything on a GPU",
+            "install NVIDIA's driver",
+            detect.cuda_driver_candidates(),
+        ),
+        Library(
+            "NVRTC",
+            "kernels that symdnn generates",
+            f"{wheel} cuda.root",
+            detect.cuda_library_candidates(detect.NVRTC),
+        ),
+        Library(
+            "cuBLASLt",
+            "matrix products on a GPU",
+            f"{wheel} cuda.root",
+            detect.cuda_library_candidates(detect.CUBLASLT),
+        ),
+        Library(
+            "cuDNN",
+            "convolution, pooling, softmax, batch norm and RNN on a GPU",
+            f"{wheel} dnn.library_path",
+            detect.cudnn_candidates(),
+        ),
+    ]
+
+
+def _imports() -> tuple[dict[str, str], dict[str, str]]:
+    """The versions of what symdnn needs, and what went wrong where one can't be imported."""
+    packages, problems = {}, {}
+    for name in _NEEDED:
+        try:
+            importlib.import_module(name)
+            packages[name] = _version(name) or "unknown version"
+        except Exception as why:  # a broken binary wheel raises anything
+            problems[name] = f"{type(why).__name__}: {why}"
+    return packages, problems
+
+
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _blas() -> str:
+    import numpy as np
+
+    build: Any = np.show_config(mode="dicts")  # type: ignore[call-overload, unused-ignore]
+    blas = build.get("Build Dependencies", {}).get("blas", {})
+    return f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip()
+
+
+def _threads() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _folder_state(folder: Path) -> str:
+    nearest = next(p for p in (folder, *folder.parents) if p.exists())
+    if not nearest.is_dir():
+        return f"{nearest} is not a folder"
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        return f"{nearest} may not be written: nothing is kept between runs"
+    return "can be written" if nearest == folder else "will be made when needed"
+
+
+def _kernel_driver() -> str:
+    try:
+        lines = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    return lines[0] if lines else ""

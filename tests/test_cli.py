@@ -1,0 +1,177 @@
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from symdnn import cli, doctor
+from symdnn.config import config
+from symdnn.detect import ABSENT, FOUND, Candidate
+from symdnn.flags import FLAGS
+
+QUIET = {**os.environ, "SYMDNNRC": "", "SYMDNN_FLAGS": ""}
+
+
+def command(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "symdnn", *args]
+    return subprocess.run(line, env=QUIET | environment, capture_output=True, text=True)
+
+
+# --- config ---------------------------------------------------------------------------------------
+
+
+def test_config_lists_every_flag_when_piped():
+    done = command("config", SYMDNN_FLAGS="dnn.conv.algo_fwd=time_once")
+    lines = [line.split("\t") for line in done.stdout.splitlines()]
+    assert lines[0] == ["flag", "value", "default", "origin"]
+    assert [line[0] for line in lines[1:]] == list(FLAGS)
+    origin = "environment variable SYMDNN_FLAGS"
+    assert ["dnn.conv.algo_fwd", "time_once", "small", origin] in lines
+    assert done.returncode == 0
+
+
+def test_config_prints_a_table_on_a_terminal(monkeypatch):
+    ours, theirs = pty.openpty()
+    line = [sys.executable, "-m", "symdnn", "config", "dnn.conv"]
+    process = subprocess.Popen(line, env=QUIET | {"COLUMNS": "120"}, stdout=theirs)
+    os.close(theirs)
+    text = b""
+    try:
+        while chunk := os.read(ours, 4096):
+            text += chunk
+    except OSError:  # how Linux says that the other side was closed
+        pass
+    os.close(ours)
+    assert process.wait() == 0
+    assert "│ dnn.conv.algo_fwd" in text.decode()
+
+
+def test_config_of_one_flag(capsys):
+    with config.change_flags(floatX="float64"):
+        assert cli.main(["config", "floatX"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("floatX = float64\n")
+    assert "allowed: float32, float64, float16" in text
+    assert f"origin:  code at {__file__}" in text
+    assert "compiled anew" in text
+
+
+def test_config_of_a_group(capsys):
+    assert cli.main(["config", "onednn"]) == 0
+    names = [line.split("\t")[0] for line in capsys.readouterr().out.splitlines()]
+    assert names == ["flag", "onednn.library_path", "onednn.conv.algo"]
+
+
+def test_config_of_a_name_without_meaning(capsys):
+    assert cli.main(["config", "gcc.cxxflags"]) == 0
+    assert "gcc.cxxflags has no meaning here" in capsys.readouterr().out
+
+
+def test_config_of_an_unknown_name(capsys):
+    assert cli.main(["config", "algo_fw"]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "symdnn: there is no flag 'algo_fw'" in told.err
+    assert "Did you mean 'dnn.conv.algo_fwd'?" in told.err
+
+
+def test_a_closed_pipe_is_no_error():
+    line = f"{sys.executable} -m symdnn config | head -n 1"
+    done = subprocess.run(line, shell=True, env=QUIET, capture_output=True, text=True)
+    assert done.stderr == ""
+
+
+# --- doctor ---------------------------------------------------------------------------------------
+
+
+def test_doctor_reports_and_succeeds_where_the_cpu_works():
+    done = command("doctor")
+    assert done.returncode == 0, done.stderr
+    for word in ("Python ", "BLAS ", "oneDNN ", "NVRTC ", "cuDNN ", "libcuda.so.1", "CPU:  works"):
+        assert word in done.stdout
+
+
+def test_doctor_as_json():
+    known = json.loads(command("doctor", "--json").stdout)
+    assert known["cpu_works"] is True
+    assert "numpy" in known["packages"]
+    names = [library["name"] for library in known["cuda_libraries"]]
+    assert names == ["CUDA driver", "NVRTC", "cuBLASLt", "cuDNN"]
+    assert {"source", "path", "state"} == set(known["cuda_libraries"][3]["tried"][0])
+
+
+@pytest.fixture
+def bare(monkeypatch):
+    """A machine without a GPU whose loader knows nothing."""
+    monkeypatch.setattr(doctor.detect, "_loader_cache", dict)
+    monkeypatch.setattr(doctor, "_kernel_driver", lambda: "")
+    monkeypatch.setattr(doctor, "_version", lambda name: "")
+
+
+def test_doctor_says_what_is_missing_for_what(bare, capsys, tmp_path):
+    with config.change_flags({"dnn.library_path": str(tmp_path)}):
+        assert cli.main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    assert f"flag dnn.library_path: {tmp_path}/libcudnn.so.9: not there" in text
+    assert "CUDA: can't be used" in text
+    assert "missing: NVIDIA's kernel driver" in text
+    assert "missing: the Python package pycuda" in text
+
+
+def test_doctor_on_a_machine_with_everything(bare, monkeypatch, capsys):
+    there = [Candidate("loader", "/x/lib.so", FOUND)]
+    libraries = [doctor.Library("cuDNN", "convolution", "get it", there)]
+    monkeypatch.setattr(doctor, "_kernel_driver", lambda: "NVRM version: 580")
+    monkeypatch.setattr(doctor, "_version", lambda name: "1.0")
+    monkeypatch.setattr(doctor, "_cuda_libraries", lambda: libraries)
+    assert cli.main(["doctor"]) == 0
+    assert "CUDA: all files are there" in capsys.readouterr().out
+
+
+def test_doctor_fails_where_the_cpu_does_not_work(monkeypatch, capsys):
+    monkeypatch.setattr(doctor, "_NEEDED", ("numpy", "no_such_package"))
+    assert cli.main(["doctor"]) == 1
+    text = capsys.readouterr().out
+    assert "no_such_package can't be imported: ModuleNotFoundError" in text
+    assert "CPU:  does not work" in text
+
+
+def test_library_path_is_the_first_found():
+    tried = [Candidate("a", "/a", ABSENT), Candidate("b", "/b", FOUND), Candidate("c", "/c", FOUND)]
+    assert doctor.Library("x", "y", "z", tried).path == "/b"
+    assert doctor.Library("x", "y", "z", tried[:1]).path == ""
+
+
+def test_cache_folder_is_judged(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    assert doctor._folder_state(tmp_path) == "can be written"
+    assert doctor._folder_state(tmp_path / "a/b") == "will be made when needed"
+    assert doctor._folder_state(tmp_path / "file/b") == f"{tmp_path}/file is not a folder"
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert "may not be written" in doctor._folder_state(tmp_path)
+
+
+# --- the command itself ---------------------------------------------------------------------------
+
+
+def test_help_and_usage(capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["--help"])
+    assert stop.value.code == 0
+    assert "doctor" in capsys.readouterr().out
+    for wrong in ([], ["nonsense"], ["config", "floatX", "more"], ["doctor", "--jason"]):
+        with pytest.raises(SystemExit) as stop:
+            cli.main(wrong)
+        assert stop.value.code == 2
+
+
+def test_demo_gets_all_its_arguments(monkeypatch):
+    seen: list[list[str]] = []
+    demo = type(sys)("symdnn.demo")
+    demo.main = seen.append
+    demo.__spec__ = type(sys.__spec__)("symdnn.demo", None)
+    monkeypatch.setitem(sys.modules, "symdnn.demo", demo)
+    assert cli.main(["demo", "--seeds", "5", "--help"]) == 0
+    assert seen == [["--seeds", "5", "--help"]]
