@@ -29,6 +29,8 @@ def known(d: Dim) -> int | None:
 
 def dim_max(a: Dim, b: Dim) -> Dim:
     """The larger of two dimensions."""
+    if a is b:
+        return a
     if isinstance(a, Variable) or isinstance(b, Variable):
         return operator("maximum")(a, b)
     return max(a, b)
@@ -36,6 +38,8 @@ def dim_max(a: Dim, b: Dim) -> Dim:
 
 def dim_min(a: Dim, b: Dim) -> Dim:
     """The smaller of two dimensions."""
+    if a is b:
+        return a
     if isinstance(a, Variable) or isinstance(b, Variable):
         return operator("minimum")(a, b)
     return min(a, b)

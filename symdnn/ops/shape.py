@@ -8,14 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import ShapeMismatch, TypeMismatch
-from symdnn.graph.dims import Shape, product
+from symdnn.errors import IndexOutOfRange, ShapeMismatch, TypeMismatch
+from symdnn.graph.dims import Dim, Shape, dim_max, dim_where, known, product
 from symdnn.graph.op import Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
+from symdnn.ops.dtype import upcast
 
-__all__ = ["Alloc", "DimShuffle", "Reshape", "ShapeI", "SpecifyType"]
+__all__ = [
+    "Alloc",
+    "DimShuffle",
+    "MakeVector",
+    "Reshape",
+    "ShapeI",
+    "ShapeVector",
+    "SpecifyType",
+]
 
 
 @dataclass(frozen=True)
@@ -31,7 +40,9 @@ class DimShuffle(Op):
         for d in set(range(x.ndim)) - {int(d) for d in kept}:
             if x.shape[d] != 1:
                 raise TypeMismatch(
-                    self, f"a dropped dimension {d} that is statically 1", x,
+                    self,
+                    f"a dropped dimension {d} that is statically 1",
+                    x,
                     "Sum over it, take an index of it, or declare it with T.addbroadcast",
                 )
         return x.with_shape(1 if d == "x" else x.shape[int(d)] for d in self.pattern)
@@ -68,8 +79,12 @@ class DimShuffle(Op):
 def dimshuffle(x: Any, pattern: Sequence[int | str]) -> Variable:
     """``x`` with its dimensions in the order of ``pattern``; ``"x"`` inserts one of size 1."""
     v = as_variable(x)
-    order = tuple(d if d == "x" else int(d) % max(v.type.ndim, 1) for d in pattern)
-    if order == tuple(range(v.type.ndim)):
+    ndim = v.type.ndim
+    for d in pattern:
+        if d != "x" and not -ndim <= int(d) < ndim:
+            raise TypeMismatch("dimshuffle", f"'x' or dimensions below {ndim}", str(d))
+    order = tuple(d if d == "x" else int(d) % ndim for d in pattern)
+    if order == tuple(range(ndim)):
         return v
     return DimShuffle(order)(v)  # type: ignore[no-any-return]
 
@@ -88,23 +103,91 @@ class ShapeI(Op):
     def reference(self, x: Any) -> Any:
         return np.int64(x.shape[self.axis])
 
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [()]
+
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [None]
 
 
 def shape_i(x: Variable, axis: int) -> Variable:
     """The size of dimension ``axis``: a constant where it is static."""
+    ndim = x.type.ndim
+    if not -ndim <= axis < ndim:
+        raise IndexOutOfRange(f"dimension {axis} of {x}, which has {ndim} dimension(s)")
     size = x.type.shape[axis]
     if size is not None:
         return constant(size, dtype="int64")
-    return ShapeI(axis % x.type.ndim)(x)  # type: ignore[no-any-return]
+    return ShapeI(axis % ndim)(x)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class ShapeVector(Op):
+    """The shape as an int64 vector (Theano's ``Shape``). Reads no data."""
+
+    def infer(self, x: TensorType) -> Any:
+        return TensorType("int64", (x.ndim,))
+
+    def reference(self, x: Any) -> Any:
+        return np.asarray(x.shape, dtype=np.int64)
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [(len(shapes[0]),)]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [None]
+
+
+def shape(x: Any) -> Variable:
+    """The shape of ``x`` as an int64 vector; ``shape(x)[i]`` is the size alone."""
+    return ShapeVector()(as_variable(x))  # type: ignore[no-any-return]
+
+
+def size(x: Any) -> Variable:
+    """The number of elements, an int64 scalar."""
+    return as_dim(product(dims_of(as_variable(x))))
+
+
+@dataclass(frozen=True)
+class MakeVector(Op):
+    """Scalars of one dtype as a vector (what ``stack`` of scalars gives)."""
+
+    dtype: str
+
+    def infer(self, *scalars: TensorType) -> Any:
+        if any(t.ndim != 0 or t.dtype != self.dtype for t in scalars):
+            raise TypeMismatch(self, f"scalars of dtype {self.dtype}", list(scalars))
+        return TensorType(self.dtype, (len(scalars),))
+
+    def reference(self, *scalars: Any) -> Any:
+        return np.array([a[()] for a in scalars], dtype=TensorType(self.dtype).numpy)
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [(len(types),)]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [cotangents[0][i] for i in range(len(inputs))]
+
+
+def make_vector(scalars: Sequence[Any]) -> Variable:
+    """Scalars (variables or numbers) as a vector of their common dtype."""
+    vs = [as_variable(s) for s in scalars]
+    if not vs:
+        raise TypeMismatch("make_vector", "at least one scalar", "none")
+    dtype = upcast(*(v.type.dtype for v in vs))
+    cast = [v if v.type.dtype == dtype else operator("cast")(v, dtype) for v in vs]
+    return MakeVector(dtype)(*cast)  # type: ignore[no-any-return]
 
 
 def dims_of(x: Variable) -> tuple[Any, ...]:
     """The shape as ints where static, else integer scalars."""
-    return tuple(
-        d if d is not None else shape_i(x, i) for i, d in enumerate(x.type.shape)
-    )
+    return tuple(d if d is not None else shape_i(x, i) for i, d in enumerate(x.type.shape))
 
 
 def as_dim(value: Any) -> Variable:
@@ -115,6 +198,18 @@ def as_dim(value: Any) -> Variable:
     if isinstance(v, Constant):
         return constant(int(v.data), dtype="int64")
     return v if v.type.dtype == "int64" else operator("cast")(v, "int64")
+
+
+def is_size(d: Dim) -> bool:
+    """Whether a dimension is known to be a size, so not negative, without its value."""
+    if (number := known(d)) is not None:
+        return number >= 0
+    return d.owner is not None and isinstance(d.owner.op, ShapeI)
+
+
+def at_least_zero(d: Dim) -> Dim:
+    """``max(d, 0)``, which is ``d`` when it is a size."""
+    return d if is_size(d) else dim_max(d, 0)
 
 
 def static_dim(v: Variable) -> int | None:
@@ -135,38 +230,46 @@ class Reshape(Op):
     def host_inputs(self) -> tuple[int, ...]:
         return tuple(range(1, 1 + len(self.static)))
 
+    @property
+    def run_time_inputs(self) -> tuple[int, ...]:
+        return ()
+
     def infer(self, x: TensorType, *dims: TensorType) -> Any:
-        known = [d for d in self.static if d is not None and d != -1]
+        sizes = [d for d in self.static if d is not None and d != -1]
         shape = [None if d == -1 else d for d in self.static]
-        if x.is_static and -1 in self.static and len(known) == len(self.static) - 1:
-            total, rest = product(x.shape), product(known)
+        if x.is_static and len(sizes) >= len(self.static) - 1:
+            if None not in self.static:
+                return x.with_shape(self._resolve(x.shape, self.static))
+            total, rest = product(x.shape), product(sizes)
+            # Only one entry is open: it is what is left, whether it comes as -1 or as the size.
             if rest and total % rest == 0:
-                shape = [total // rest if d == -1 else d for d in self.static]
+                shape = [total // rest if d is None else d for d in self.static]
         return x.with_shape(shape)
 
     def reference(self, x: Any, *dims: Any) -> Any:
         return x.reshape(self._resolve(tuple(x.shape), [int(d) for d in dims]))
 
-    def _resolve(self, old: Shape, new: Sequence[int]) -> tuple[int, ...]:
+    def _resolve(self, old: Shape, new: Sequence[Any]) -> tuple[int, ...]:
         total, rest = product(old), product(d for d in new if d != -1)
         fits = (rest and total % rest == 0) if -1 in new else total == rest
         if list(new).count(-1) > 1 or not fits or any(d < -1 for d in new):
-            raise ShapeMismatch(self, f"a shape of {total} elements", tuple(new), f"x has {old}")
+            got = f"the shape {tuple(new)} for a tensor of shape {old}"
+            raise ShapeMismatch(self, f"a shape of {total} elements", got)
         return tuple(total // rest if d == -1 else d for d in new)
 
     def shapes(
         self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
-        new = [host[i] for i in self.host_inputs]
+        new = [host[i] if s is None else s for i, s in zip(self.host_inputs, self.static)]
         if all(isinstance(d, int | np.integer) for d in (*new, *shapes[0])):
             return [self._resolve(shapes[0], [int(d) for d in new])]
-        unknown = [i for i, d in enumerate(self.static) if d is None]
+        total = product(shapes[0])
         if -1 in self.static:
-            rest = product(d for d in new if not (isinstance(d, int) and d == -1))
-            total = product(shapes[0])
+            rest = product(d for d, s in zip(new, self.static) if s != -1)
             return [tuple(total // rest if s == -1 else d for s, d in zip(self.static, new))]
-        # A symbolic entry might be -1 at run time only when there is just one to be found.
-        return [tuple(new)] if not unknown else None
+        # An entry that is no size for certain may turn out to be -1, and the product negative.
+        left = total // (product(new) * -1)
+        return [tuple(d if is_size(d) else dim_where(d < 0, left, d) for d in new)]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [reshape(cotangents[0], dims_of(inputs[0])), *(None for _ in self.static)]
@@ -182,22 +285,41 @@ class Reshape(Op):
 def reshape(x: Any, newshape: Any, ndim: int | None = None) -> Variable:
     """``x`` in another shape: ints, integer scalars, one -1, or a symbolic vector with ``ndim``."""
     v = as_variable(x)
-    dims = [as_dim(d) for d in _entries(newshape, ndim)]
+    dims = [as_dim(d) for d in shape_entries(newshape, ndim)]
+    if ndim is not None and len(dims) != ndim:
+        raise TypeMismatch("reshape", f"a shape of ndim={ndim} entries", f"{len(dims)} of them")
+    if [static_dim(d) for d in dims].count(-1) > 1:
+        raise ShapeMismatch("reshape", "at most one -1", str(newshape))
     return Reshape(tuple(static_dim(d) for d in dims))(v, *dims)  # type: ignore[no-any-return]
 
 
-def _entries(newshape: Any, ndim: int | None) -> list[Any]:
+def shape_entries(newshape: Any, ndim: int | None = None) -> list[Any]:
+    """A shape as a list of ints and integer scalars.
+
+    Takes an int, an integer scalar, a sequence of them, an array, or a symbolic vector whose
+    length is static or given by ``ndim``.
+    """
     if isinstance(newshape, list | tuple):
         return list(newshape)
-    if isinstance(newshape, Variable) and newshape.type.ndim == 1:
-        length = ndim if ndim is not None else newshape.type.shape[0]
-        if length is None:
-            raise TypeMismatch("reshape", "a shape of known length; pass ndim=", newshape.type)
-        return [newshape[i] for i in range(length)]
-    array = np.asarray(newshape) if not isinstance(newshape, Variable) else None
-    if array is not None and array.ndim == 1:
-        return [int(d) for d in array]
-    return [newshape]
+    if not isinstance(newshape, Variable):
+        return [int(d) for d in np.atleast_1d(np.asarray(newshape))]
+    if newshape.type.ndim == 0:
+        return [newshape]
+    if isinstance(newshape, Constant):
+        return [int(d) for d in newshape.data]
+    return _vector_entries(newshape, ndim)
+
+
+def _vector_entries(vector: Variable, ndim: int | None) -> list[Any]:
+    node = vector.owner
+    if node is not None and isinstance(node.op, MakeVector):
+        return list(node.inputs)
+    if node is not None and isinstance(node.op, ShapeVector):
+        return list(dims_of(node.inputs[0]))
+    length = vector.type.shape[0] if vector.type.ndim == 1 and ndim is None else ndim
+    if length is None or vector.type.ndim != 1:
+        raise TypeMismatch("a shape", "a vector of known length (or pass ndim=)", vector.type)
+    return [vector[i] for i in range(length)]
 
 
 @dataclass(frozen=True)
@@ -210,10 +332,30 @@ class Alloc(Op):
     def host_inputs(self) -> tuple[int, ...]:
         return tuple(range(1, 1 + len(self.static)))
 
+    @property
+    def run_time_inputs(self) -> tuple[int, ...]:
+        return ()
+
     def infer(self, value: TensorType, *dims: TensorType) -> Any:
         if value.ndim > len(self.static):
             raise TypeMismatch(self, f"a value of at most {len(self.static)} dimensions", value)
+        if any(d is not None and d < 0 for d in self.static):
+            raise ShapeMismatch(self, "dimensions that are not negative", self.static)
+        self._check(value, value.shape, self.static)
         return value.with_shape(self.static)
+
+    def _check(self, value: TensorType, old: Shape, new: Shape) -> None:
+        lead = len(new) - len(old)
+        for axis, (static, a, b) in enumerate(zip(value.shape, old, new[lead:])):
+            m, n = _number(a), _number(b)
+            if static != 1 and m is not None and n is not None and m != n:
+                advice = "Declare it with T.addbroadcast if it is meant to broadcast"
+                raise ShapeMismatch(
+                    self,
+                    f"a value of size {n} (or statically 1) in dimension {axis}",
+                    f"shape {tuple(old)} for {tuple(new)}",
+                    advice if m == 1 else "",
+                )
 
     def reference(self, value: Any, *dims: Any) -> Any:
         shape = tuple(int(d) for d in dims)
@@ -224,7 +366,11 @@ class Alloc(Op):
     def shapes(
         self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
-        return [tuple(host[i] for i in self.host_inputs)]
+        new = tuple(host[i] if s is None else s for i, s in zip(self.host_inputs, self.static))
+        if any((n := _number(d)) is not None and n < 0 for d in new):
+            raise ShapeMismatch(self, "dimensions that are not negative", new)
+        self._check(types[0], shapes[0], new)
+        return [new]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         value, dy = inputs[0], cotangents[0]
@@ -239,26 +385,35 @@ class Alloc(Op):
         return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
 
+def _number(d: Any) -> int | None:
+    return None if d is None else known(d)
+
+
 def alloc(value: Any, *shape: Any) -> Variable:
-    """``value`` broadcast to ``shape`` (ints or integer scalars), as a new array."""
+    """``value`` broadcast to ``shape`` (ints or integer scalars), as a new array.
+
+    As everywhere only a dimension that is statically 1 broadcasts.
+    """
     v = as_variable(value)
+    if len(shape) == 1:
+        shape = tuple(shape_entries(shape[0]))
     dims = [as_dim(d) for d in shape]
     return Alloc(tuple(static_dim(d) for d in dims))(v, *dims)  # type: ignore[no-any-return]
 
 
-def fill(like: Variable, value: Any) -> Variable:
-    """``value`` in the shape of ``like``."""
-    return alloc(value, *dims_of(like))
+def fill(like: Any, value: Any) -> Variable:
+    """``value`` in the shape of ``like`` (Theano's ``fill(a, b)``: the dtype is that of ``b``)."""
+    return alloc(value, dims_of(as_variable(like)))
 
 
-def zeros_like(x: Any, dtype: Any = None) -> Variable:
-    """Zeros in the shape of ``x``."""
+def zeros_like(x: Any, dtype: Any = None, opt: bool = False) -> Variable:
+    """Zeros in the shape of ``x``, in its dtype or ``dtype`` (``opt`` is for Theano's sake)."""
     v = as_variable(x)
     return fill(v, constant(0, dtype=dtype or v.type.dtype))
 
 
-def ones_like(x: Any, dtype: Any = None) -> Variable:
-    """Ones in the shape of ``x``."""
+def ones_like(x: Any, dtype: Any = None, opt: bool = False) -> Variable:
+    """Ones in the shape of ``x``, in its dtype or ``dtype`` (``opt`` is for Theano's sake)."""
     v = as_variable(x)
     return fill(v, constant(1, dtype=dtype or v.type.dtype))
 
@@ -311,7 +466,15 @@ def specify_type(x: Variable, type_: TensorType) -> Variable:
 
 
 OPERATORS = {
-    "alloc": alloc, "dimshuffle": dimshuffle, "fill": fill, "ones_like": ones_like,
-    "reshape": reshape, "specify_type": specify_type, "zeros_like": zeros_like,
+    "alloc": alloc,
+    "dimshuffle": dimshuffle,
+    "fill": fill,
+    "make_vector": make_vector,
+    "ones_like": ones_like,
+    "reshape": reshape,
+    "shape": shape,
     "shape_i": shape_i,
+    "size": size,
+    "specify_type": specify_type,
+    "zeros_like": zeros_like,
 }
