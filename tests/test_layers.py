@@ -1,0 +1,271 @@
+"""Reads every import of the package, at any depth; refuses what points upward or is heavy."""
+
+import ast
+import graphlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import symdnn
+
+ROOT = Path(symdnn.__file__).parent
+
+# From the bottom up. A module may import from its own layer and from those below. A new module or
+# folder directly under symdnn/ must be given a place here.
+LAYERS = [
+    {"flags", "errors", "config", "detect"},
+    {"graph"},
+    {"ops"},
+    {"autodiff"},
+    {"opt"},
+    {"cpu", "gpu"},
+    {"compile"},
+    {"tensor", "nn", "io", "printing", "gradient"},
+    {"__init__"},
+    {"compat", "cli", "doctor", "demo", "__main__"},
+]
+RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+STRANGERS = {("cpu", "gpu"), ("gpu", "cpu")}
+
+AT_MODULE_LEVEL = {"numpy", "ml_dtypes"}
+INSIDE_FUNCTIONS = {
+    "scipy", "networkx", "rich", "platformdirs", "opt_einsum", "safetensors",
+    "sklearn", "matplotlib", "pydot",
+}  # fmt: skip
+# Named here: only there. Others: in no more than one folder.
+ONE_FOLDER = {"pycuda": "gpu", "cuda": "gpu", "cudnn": "gpu", "numba": "cpu", "llvmlite": "cpu"}
+ONE_FOLDER |= {"onnx": "io", "mpi4py": ""}
+NOT_BY_IMPORT_SYMDNN = INSIDE_FUNCTIONS | set(ONE_FOLDER)
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import: who, what, where, and when it runs: "import", "call", or never: "types"."""
+
+    importer: str  # "graph.op", "__init__", "ops.__init__"
+    imported: str  # "symdnn.graph.type" or "numpy.linalg"
+    line: int
+    when: str
+
+    def __str__(self) -> str:
+        return f"symdnn/{self.importer.replace('.', '/')}.py:{self.line} imports {self.imported}"
+
+    @property
+    def folder(self) -> str:
+        return self.importer.partition(".")[0]
+
+    @property
+    def target(self) -> str:
+        """The module or folder of symdnn that is imported, or ``""``."""
+        first, _, rest = self.imported.partition(".")
+        return (rest.partition(".")[0] or "__init__") if first == "symdnn" else ""
+
+
+def imports_of(tree: ast.Module, importer: str) -> Iterator[Import]:
+    def visit(node: ast.AST, when: str) -> Iterator[Import]:
+        for name in imported_names(node, importer):
+            yield Import(importer, name, node.lineno, when)
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child, when_inside(node, when))
+
+    yield from visit(tree, "import")
+
+
+def when_inside(node: ast.AST, when: str) -> str:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return "call"
+    if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        return "types"
+    return when
+
+
+def imported_names(node: ast.AST, importer: str) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        base = absolute(node, importer)
+        return [f"{base}.{a.name}" if is_module(f"{base}.{a.name}") else base for a in node.names]
+    if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+        called = ast.unparse(node.func).rpartition(".")[2]
+        if called in ("import_module", "__import__"):
+            return [str(node.args[0].value)]
+    return []
+
+
+def absolute(node: ast.ImportFrom, importer: str) -> str:
+    if not node.level:
+        return node.module or ""
+    package = ["symdnn", *importer.split(".")][: -node.level]
+    return ".".join([*package, *([node.module] if node.module else [])])
+
+
+def is_module(name: str) -> bool:
+    """Whether ``name`` is a module or package of symdnn."""
+    first, *rest = name.split(".")
+    path = ROOT.joinpath(*rest)
+    return first == "symdnn" and (path.is_dir() or path.with_suffix(".py").is_file())
+
+
+def faults(found: Import) -> Iterator[str]:
+    """What is wrong with one import."""
+    if found.target:
+        yield from faults_of_direction(found)
+    else:
+        yield from faults_of_weight(found)
+
+
+def faults_of_direction(found: Import) -> Iterator[str]:
+    for name in (found.folder, found.target):
+        if name not in RANK:
+            yield f"{found}: {name} has no place in LAYERS"
+            return
+    if RANK[found.target] > RANK[found.folder]:
+        yield f"{found}: upward, {found.target} is above {found.folder}"
+    if (found.folder, found.target) in STRANGERS:
+        yield f"{found}: {found.folder} and {found.target} never meet"
+
+
+def faults_of_weight(found: Import) -> Iterator[str]:
+    library = found.imported.partition(".")[0]
+    if library in sys.stdlib_module_names or library in AT_MODULE_LEVEL:
+        return
+    if library in ONE_FOLDER:
+        if ONE_FOLDER[library] not in ("", found.folder):
+            yield f"{found}: {library} belongs in {ONE_FOLDER[library]}/"
+    elif library not in INSIDE_FUNCTIONS:
+        yield f"{found}: not among the dependencies"
+    elif found.when == "import":
+        yield f"{found}: heavy, import it inside the function that needs it"
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+SOURCES = sorted(ROOT.rglob("*.py"))
+TREES = {module_name(path): ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES}
+IMPORTS = [found for name, tree in TREES.items() for found in imports_of(tree, name)]
+
+
+# --- the package ----------------------------------------------------------------------------------
+
+
+def test_nothing_imports_upward_or_too_much():
+    wrong = [text for found in IMPORTS for text in faults(found)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_module_has_a_place():
+    assert {name.partition(".")[0] for name in TREES} <= set(RANK)
+
+
+@pytest.mark.parametrize("library", ONE_FOLDER)
+def test_library_is_imported_in_one_folder(library):
+    users = {i.folder for i in IMPORTS if i.imported.partition(".")[0] == library}
+    assert len(users) <= 1, f"{library} is imported in {sorted(users)}"
+
+
+def test_no_module_needs_itself():
+    """No cycle between modules. Within a folder a function may import back, to break one."""
+    graph: dict[str, set[str]] = {name: set() for name in TREES}
+    for found in IMPORTS:
+        name = found.imported.removeprefix("symdnn").removeprefix(".")
+        for module in (name or "__init__", f"{name}.__init__"):
+            runs = found.target and found.when == "import"
+            if runs and module in TREES and module != found.importer:
+                graph[found.importer].add(module)
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail("these import each other: " + " <- ".join(error.args[1]))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module_name)
+def test_no_file_is_long(path):
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert lines <= 500, f"{path} has {lines} lines; 500 are the limit"
+
+
+def test_no_function_is_long():
+    long = [
+        f"{name}.{node.name}: {node.end_lineno - node.lineno + 1} lines"
+        for name, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.end_lineno - node.lineno >= 60
+    ]
+    assert not long, "\n".join(long)
+
+
+# --- a fresh process ------------------------------------------------------------------------------
+
+
+def in_new_process(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_import_is_quick():
+    # Processor time, and the best of three: a busy machine must not fail this.
+    code = "import time; t = time.process_time(); import symdnn; print(time.process_time() - t)"
+    seconds = min(float(in_new_process(code)) for _ in range(3))
+    assert seconds < 0.5
+
+
+@pytest.mark.parametrize("module", ["symdnn", "symdnn.tensor", "symdnn.gpu.dnn", "symdnn.cli"])
+def test_import_loads_nothing_heavy(module):
+    if not is_module(module):
+        pytest.skip(f"there is no {module}")
+    code = f"import sys, {module}; print(*{NOT_BY_IMPORT_SYMDNN!r} & set(sys.modules))"
+    assert in_new_process(code).split() == []
+
+
+# --- this file itself -----------------------------------------------------------------------------
+
+
+def faults_in(code: str, importer: str) -> list[str]:
+    return [text for found in imports_of(ast.parse(code), importer) for text in faults(found)]
+
+
+@pytest.mark.parametrize(
+    ("code", "importer", "fault"),
+    [
+        ("import symdnn.ops", "graph.op", "upward"),
+        ("from symdnn import ops", "graph.op", "upward"),
+        ("def f():\n    from symdnn.compile.plan import x", "opt.fuse", "upward"),
+        ("from ..compile import plan", "opt.fuse", "upward"),
+        ("if TYPE_CHECKING:\n    import symdnn.cli", "config", "upward"),
+        ("importlib.import_module('symdnn.cpu')", "opt.fuse", "upward"),
+        ("import symdnn", "ops.conv", "upward"),
+        ("import symdnn.gpu", "cpu.conv", "never meet"),
+        ("import symdnn.other", "cli", "no place in LAYERS"),
+        ("import scipy.special", "ops.math", "heavy"),
+        ("import rich", "cli", "heavy"),
+        ("def f():\n    import numba", "gpu.conv", "belongs in cpu/"),
+        ("import pycuda.driver", "compile.plan", "belongs in gpu/"),
+        ("def f():\n    import torch", "ops.conv", "not among the dependencies"),
+    ],
+)
+def test_wrong_imports_are_noticed(code, importer, fault):
+    (text,) = faults_in(code, importer)
+    assert fault in text
+
+
+@pytest.mark.parametrize(
+    ("code", "importer"),
+    [
+        ("from symdnn.errors import SymdnnError", "graph.op"),
+        ("from .type import TensorType", "graph.op"),
+        ("def f():\n    import scipy.special", "ops.math"),
+        ("import numba", "cpu.kernels"),
+        ("import numpy, ml_dtypes, sys", "graph.type"),
+        ("importlib.import_module('symdnn.gpu')", "compile.function"),
+    ],
+)
+def test_right_imports_pass(code, importer):
+    assert faults_in(code, importer) == []
