@@ -4,7 +4,7 @@ Importing this package installs the operators behind ``+``, ``.sum()``, ... once
 """
 
 from symdnn.graph.operators import install_operators
-from symdnn.ops import arithmetic, reduce, shape
+from symdnn.ops import arithmetic, dot, einsum, reduce, shape
 
-for _family in (arithmetic, reduce, shape):
+for _family in (arithmetic, dot, einsum, reduce, shape):
     install_operators(_family.OPERATORS)
