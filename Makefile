@@ -31,7 +31,7 @@ docs: .venv/.has-docs
 	@echo docs/_build/html/index.html
 
 clean:
-	rm -rf .venv build docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf .venv build docs/_build docs/_generated .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 
 # One stamp for each extra of setup.cfg: a second run installs nothing.
 .venv/.has-%: setup.cfg pyproject.toml | $(BIN)/python

@@ -1,0 +1,91 @@
+"""Writes the pages that follow from the code: the list of flags, and a page for each part."""
+
+import pkgutil
+from pathlib import Path
+
+import symdnn
+from symdnn.flags import FLAGS, WITHOUT_MEANING, Flag
+
+# Pages are the modules and folders directly under symdnn/; these are no modules to import from.
+NOT_SHOWN = {"__main__", "cli", "doctor", "demo"}
+
+
+def write_pages(folder: Path) -> None:
+    """Write all generated pages under ``folder``, and remove those of modules that are gone."""
+    pages = {"flags.rst": flags_page()}
+    for name, modules in sorted(parts().items()):
+        pages[f"api/{name}.rst"] = api_page(name, modules)
+    for old in folder.rglob("*.rst"):
+        if str(old.relative_to(folder)) not in pages:
+            old.unlink()
+    for name, text in pages.items():
+        write_if_changed(folder / name, text)
+
+
+def write_if_changed(path: Path, text: str) -> None:
+    """A page that stays the same keeps its time, so that it is not built again."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")
+
+
+# --- flags ----------------------------------------------------------------------------------------
+
+
+def flags_page() -> str:
+    """Every flag of the table, and the names that are known but mean nothing."""
+    entries = "\n".join(map(flag_entry, FLAGS.values()))
+    old = "\n".join(
+        f"``{name}``\n   {advice or 'Nothing takes its place.'}\n"
+        for name, advice in sorted(WITHOUT_MEANING.items())
+    )
+    return (
+        f"{title('Every flag')}"
+        "How flags are set: :doc:`/configuration`. ``symdnn config`` prints their values.\n\n"
+        f"{entries}\n"
+        f"{title('Names without meaning', '-')}"
+        "Theano has these, symdnn does not. To set one gives a warning.\n\n"
+        f"{old}"
+    )
+
+
+def flag_entry(flag: Flag) -> str:
+    """A flag as an entry of a definition list."""
+    default = "the user's cache folder" if callable(flag.default) else f"``{flag.default!r}``"
+    facts = [f"Allowed: {flag.allowed()}."]
+    if flag.sets:
+        facts.append("Has no value of its own.")
+    else:
+        facts.append(f"Default: {default}.")
+    if flag.affects == "code":
+        facts.append("Functions are compiled anew when it changes.")
+    if flag.fixed:
+        facts.append("Can't be changed after import.")
+    return f"``{flag.name}``\n   {flag.help}\n   {' '.join(facts)}\n"
+
+
+# --- modules --------------------------------------------------------------------------------------
+
+
+def parts() -> dict[str, list[str]]:
+    """For each part of the package its modules: ``{"graph": ["symdnn.graph", ...], ...}``."""
+    found: dict[str, list[str]] = {"symdnn": ["symdnn"]}
+    for module in pkgutil.walk_packages(symdnn.__path__, "symdnn.", onerror=lambda name: None):
+        part = module.name.split(".")[1]
+        private = module.name.rpartition(".")[2].startswith("_")
+        if part not in NOT_SHOWN and not private:
+            found.setdefault(part, []).append(module.name)
+    return found
+
+
+def api_page(name: str, modules: list[str]) -> str:
+    """One page: the part's own docstring and members, then each of its modules."""
+    head, *rest = modules
+    sections = [f"{title(m, '-')}.. automodule:: {m}\n   :members:\n" for m in rest]
+    own = f"{title(head)}.. automodule:: {head}\n   :members:\n"
+    return "\n".join([own, *sections])
+
+
+def title(text: str, line: str = "=") -> str:
+    """A heading in reStructuredText."""
+    return f"{text}\n{line * len(text)}\n\n"
