@@ -156,7 +156,8 @@ def _dummy(output: Variable) -> Variable | None:
     t = output.type
     if not isinstance(t, TensorType) or not t.is_differentiable:
         return None
-    return Variable(t)
+    # Its value does not matter (the vjp is linear), but shapes may be read off it.
+    return operator("zeros_like")(output)  # type: ignore[no-any-return]
 
 
 def require_differentiable(v: Variable, role: str) -> None:
