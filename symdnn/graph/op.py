@@ -94,6 +94,11 @@ class Op:
         return ()
 
     @property
+    def run_time_inputs(self) -> tuple[int, ...]:
+        """Host inputs whose values matter beyond the shapes that they give (a slice's start)."""
+        return self.host_inputs
+
+    @property
     def views(self) -> Mapping[int, int]:
         """Output -> input of which it is a view: the same memory, seen in another way."""
         return {}

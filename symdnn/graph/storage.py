@@ -77,6 +77,8 @@ class Storage:
     def on(self, memory: DeviceMemory) -> Any:
         """The buffer on ``memory``'s device, brought up to date."""
         device = memory.device
+        if device == HOST:
+            return self.host()
         if device not in self._valid:
             old = self._devices.get(device)
             buffer = memory.upload(self.host(), old[1] if old else None)

@@ -1,0 +1,1 @@
+"""From an expression to a callable: function, schedule, plan, execution."""

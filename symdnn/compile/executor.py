@@ -1,0 +1,105 @@
+"""Runs a program: host nodes, plans by signature, lazy branches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from symdnn.compile.plan import Plan, PlanCache
+from symdnn.compile.program import If, Program, Segment
+from symdnn.compile.specialise import Oracle
+from symdnn.graph.evaluate import evaluate_node
+from symdnn.graph.runtime import Runtime, Watcher
+from symdnn.graph.variable import Apply, Constant, Variable
+
+__all__ = ["Executor"]
+
+Values = dict[Variable, Any]
+
+
+class Executor:
+    """A program with the plans that its segments have so far."""
+
+    def __init__(self, program: Program, oracle: Oracle, runtime: Runtime) -> None:
+        self.program, self.runtime = program, runtime
+        self._runners = [
+            _SegmentRunner(r, oracle, runtime)
+            if isinstance(r, Segment)
+            else _IfRunner(r, oracle, runtime)
+            for r in program.regions
+        ]
+
+    def run(self, values: Values, watcher: Watcher | None = None) -> list[Any]:
+        """Values of the program's outputs; ``values`` holds what enters and is added to."""
+        for runner in self._runners:
+            runner.run(values, watcher)
+        return [_value(v, values) for v in self.program.outputs]
+
+    def plan_caches(self) -> Iterator[PlanCache]:
+        """The plan cache of each segment, those inside of branches too."""
+        for runner in self._runners:
+            yield from runner.plan_caches()
+
+    def plans(self) -> list[Plan]:
+        """All plans made so far."""
+        return [p for cache in self.plan_caches() for p in cache.plans.values()]
+
+
+class _SegmentRunner:
+    def __init__(self, segment: Segment, oracle: Oracle, runtime: Runtime) -> None:
+        self.segment, self.runtime = segment, runtime
+        self.cache = PlanCache(segment, oracle, runtime)
+
+    def run(self, values: Values, watcher: Watcher | None) -> None:
+        for node in self.segment.host:
+            run_on_host(node, values, self.runtime)
+        if not self.segment.nodes:
+            return
+        entering = [values[v] for v in self.segment.inputs]
+        plan = self.cache.get(entering, values)
+        left = plan.bound.run(entering, watcher)
+        values.update(zip(self.segment.outputs, left))
+
+    def plan_caches(self) -> Iterator[PlanCache]:
+        yield self.cache
+
+
+class _IfRunner:
+    def __init__(self, region: If, oracle: Oracle, runtime: Runtime) -> None:
+        self.region, self.runtime = region, runtime
+        self.branches = {
+            True: Executor(region.then, oracle, runtime),
+            False: Executor(region.orelse, oracle, runtime),
+        }
+        self.given = {
+            True: _given(region.then, region.then_values),
+            False: _given(region.orelse, region.else_values),
+        }
+
+    def run(self, values: Values, watcher: Watcher | None) -> None:
+        taken = bool(self.runtime.to_host(_value(self.region.condition, values)))
+        results = self.branches[taken].run(values, watcher)
+        fresh = [
+            self.runtime.fresh(r) if given else r for r, given in zip(results, self.given[taken])
+        ]
+        values.update(zip(self.region.results, fresh, strict=True))
+
+    def plan_caches(self) -> Iterator[PlanCache]:
+        for executor in self.branches.values():
+            yield from executor.plan_caches()
+
+
+def _given(program: Program, results: Sequence[Variable]) -> list[bool]:
+    """Which results a branch does not compute but passes on: they must not share memory."""
+    made = {v for s in program.segments() for n in s.nodes for v in n.outputs}
+    return [v not in made for v in results]
+
+
+def run_on_host(node: Apply, values: Values, runtime: Runtime) -> None:
+    """Evaluate a host node: integers that feed shapes and bounds."""
+    inputs = [runtime.to_host(_value(v, values)) for v in node.inputs]
+    values.update(zip(node.outputs, evaluate_node(node, inputs), strict=True))
+
+
+def _value(v: Variable, values: Values) -> Any:
+    return v.data if isinstance(v, Constant) else values[v]

@@ -1,0 +1,289 @@
+"""The memory plan of a segment: who shares whose memory, and offsets in the arena. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from symdnn.compile.specialise import Specialised
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.shape import Reshape
+
+__all__ = ["Buffer", "MemoryPlan", "View", "plan_memory"]
+
+ALIGNMENT = 64
+
+
+@dataclass
+class Buffer:
+    """Bytes that one value owns. ``kind`` says where:
+
+    ``arena`` at ``offset``, ``outside`` (it enters, or leaves and is made fresh at each call),
+    ``made`` (the kernel returns it: size or content is its own), ``workspace`` (arena scratch).
+    """
+
+    variable: Variable | None
+    kind: str
+    nbytes: int = 0
+    first: int = 0
+    last: int = 0
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class View:
+    """How a value lies in its buffer; ``static`` is False where an offset is known only per call."""
+
+    buffer: Buffer
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+    static: bool = True
+    is_copy: bool = False
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether it is in C order without gaps."""
+        step = None
+        for size, stride in zip(reversed(self.shape), reversed(self.strides)):
+            if size == 1:
+                continue
+            if step is not None and stride != step:
+                return False
+            step = stride * size
+        return True
+
+
+@dataclass
+class MemoryPlan:
+    """Where each value of a segment lives. ``arena_bytes`` is the arena's size for it."""
+
+    views: dict[Variable, View] = field(default_factory=dict)
+    workspaces: dict[Apply, Buffer] = field(default_factory=dict)
+    in_place: dict[Apply, dict[int, int]] = field(default_factory=dict)
+    aliases: set[Apply] = field(default_factory=set)
+    arena_bytes: int = 0
+    live_bytes: int = 0
+    sharing: dict[int, list[Variable]] = field(default_factory=dict, repr=False)
+
+    def text(self) -> str:
+        """The plan as printed lines."""
+        lines = [f"arena {self.arena_bytes} bytes, largest live set {self.live_bytes}"]
+        for v, view in self.views.items():
+            b = view.buffer
+            at = f" at {b.offset}" if b.kind == "arena" else ""
+            lines.append(f"  {v}: {b.kind}{at}, {b.nbytes} bytes, steps {b.first}..{b.last}")
+        return "\n".join(lines)
+
+
+def plan_memory(spec: Specialised, *, in_place: bool = True) -> MemoryPlan:
+    """Views share, dying operands are overwritten where the op allows, the rest gets offsets."""
+    plan = MemoryPlan()
+    _place_entering(spec, plan)
+    last_use = _last_uses(spec)
+    for step, node in enumerate(spec.segment.nodes):
+        if not _alias(spec, plan, node):
+            _own(spec, plan, node, step, last_use if in_place else None)
+        _extend_lives(plan, node, step, last_use)
+        if workspace := spec.choices[node].workspace_bytes:
+            plan.workspaces[node] = Buffer(None, "workspace", workspace, step, step)
+    buffers = {id(v.buffer): v.buffer for v in plan.views.values() if v.buffer.kind == "arena"}
+    scratch = list(plan.workspaces.values())
+    plan.arena_bytes = assign_offsets([*buffers.values(), *scratch])
+    plan.live_bytes = _largest_live_set([*buffers.values(), *scratch])
+    return plan
+
+
+def _place_entering(spec: Specialised, plan: MemoryPlan) -> None:
+    read = [v for n in spec.segment.nodes for v in n.inputs]
+    made = {v for n in spec.segment.nodes for v in n.outputs}
+    for v in dict.fromkeys((*spec.segment.inputs, *read)):
+        if v in made:
+            continue
+        shape = tuple(v.data.shape) if isinstance(v, Constant) else spec.shapes.get(v) or ()
+        buffer = Buffer(v, "outside", _nbytes(v, shape))
+        plan.views[v] = View(buffer, shape, _strides(v, shape), static=isinstance(v, Constant))
+
+
+def _last_uses(spec: Specialised) -> dict[Variable, int]:
+    last: dict[Variable, int] = {}
+    for step, node in enumerate(spec.segment.nodes):
+        for v in node.inputs:
+            last[v] = step
+    end = len(spec.segment.nodes)
+    last.update(dict.fromkeys(spec.segment.outputs, end))
+    return last
+
+
+def _alias(spec: Specialised, plan: MemoryPlan, node: Apply) -> bool:
+    """Let the output of a view op share its input's memory; False where that cannot be."""
+    if len(node.outputs) != 1 or node.op.views.get(0) is None:
+        return False
+    out, source = node.outputs[0], plan.views[node.inputs[node.op.views[0]]]
+    shape = spec.shapes[out]
+    if out in spec.segment.outputs or shape is None or source.buffer.kind == "made":
+        return False
+    host_known = all(isinstance(node.inputs[i], Constant) for i in node.op.run_time_inputs)
+    view = _derive(node, source, shape) if host_known else None
+    if view is None:
+        if host_known:
+            return False
+        # The bounds are read at each call, and so is where the view lies.
+        view = View(source.buffer, shape, tuple(-1 for _ in shape), static=False)
+    plan.aliases.add(node)
+    plan.views[out] = view
+    return True
+
+
+def _derive(node: Apply, source: View, shape: tuple[int, ...]) -> View | None:
+    """The view that the op takes of ``source``, found by asking its reference about a dummy."""
+    if isinstance(node.op, Reshape) and not source.contiguous:
+        return None  # the one view that may have to copy
+    if 0 in shape or 0 in source.shape or any(s == -1 for s in source.strides):
+        return None
+    if not isinstance(node.inputs[0].type, TensorType):
+        return None
+    dummy = np.lib.stride_tricks.as_strided(
+        np.empty(1, node.inputs[0].type.numpy), source.shape, source.strides
+    )
+    others = [_dummy_input(node, v, shape, k) for k, v in enumerate(node.inputs[1:])]
+    seen = np.asarray(node.op.compute(dummy, *others)[0])
+    start = seen.__array_interface__["data"][0] - dummy.__array_interface__["data"][0]
+    return View(source.buffer, tuple(seen.shape), seen.strides, source.offset + start, source.static)
+
+
+def _dummy_input(node: Apply, v: Variable, shape: tuple[int, ...], k: int) -> object:
+    if isinstance(v, Constant):
+        return v.data
+    return np.int64(shape[k]) if k < len(shape) else np.int64(0)
+
+
+def _own(
+    spec: Specialised,
+    plan: MemoryPlan,
+    node: Apply,
+    step: int,
+    last_use: Mapping[Variable, int] | None,
+) -> None:
+    for i, v in enumerate(node.outputs):
+        shape = spec.shapes[v]
+        if shape is None or not isinstance(v.type, TensorType):
+            plan.views[v] = View(Buffer(v, "made", 0, step, step), (), (), static=False)
+            continue
+        leaves = v in spec.segment.outputs
+        taken = None if leaves or last_use is None else _overwritten(spec, plan, node, i, step, last_use)
+        if taken is not None:
+            plan.in_place.setdefault(node, {})[i] = taken
+            source = plan.views[node.inputs[taken]]
+            plan.views[v] = View(source.buffer, shape, _strides(v, shape), source.offset)
+            continue
+        buffer = Buffer(v, "outside" if leaves else "arena", _nbytes(v, shape), step, step)
+        plan.views[v] = View(buffer, shape, _strides(v, shape), static=not leaves)
+
+
+def _overwritten(
+    spec: Specialised,
+    plan: MemoryPlan,
+    node: Apply,
+    output: int,
+    step: int,
+    last_use: Mapping[Variable, int],
+) -> int | None:
+    """The input whose dying buffer may take this output, if any."""
+    v = node.outputs[output]
+    taken = set(plan.in_place.get(node, {}).values())
+    for k in node.op.may_overwrite.get(output, ()):
+        if k >= len(node.inputs) or k in taken:
+            continue
+        source = node.inputs[k]
+        view = plan.views[source]
+        fits = (
+            view.buffer.kind == "arena"
+            and view.contiguous
+            and source.type.dtype == v.type.dtype
+            and view.shape == spec.shapes[v]
+        )
+        if fits and _dies(plan, node, source, step, last_use):
+            return k
+    return None
+
+
+def _dies(
+    plan: MemoryPlan, node: Apply, source: Variable, step: int, last_use: Mapping[Variable, int]
+) -> bool:
+    """Whether nothing that shares ``source``'s buffer is read after this step, or twice in it."""
+    buffer = plan.views[source].buffer
+    if sum(1 for v in node.inputs if plan.views[v].buffer is buffer) > 1:
+        return False
+    sharing = plan.sharing.get(id(buffer), ())
+    return all(last_use.get(v, -1) <= step for v in (*sharing, source))
+
+
+def _extend_lives(
+    plan: MemoryPlan, node: Apply, step: int, last_use: Mapping[Variable, int]
+) -> None:
+    for v in node.outputs:
+        buffer = plan.views[v].buffer
+        plan.sharing.setdefault(id(buffer), []).append(v)
+        buffer.last = max(buffer.last, last_use.get(v, step))
+
+
+def assign_offsets(buffers: Sequence[Buffer]) -> int:
+    """Give offsets so that buffers alive together do not meet; the bytes needed.
+
+    Largest first, each at the lowest place that is free for its whole life.
+    """
+    order = sorted(buffers, key=lambda b: -b.nbytes)
+    first, last = (np.array([getattr(b, k) for b in order], np.int64) for k in ("first", "last"))
+    start, end = np.zeros(len(order), np.int64), np.zeros(len(order), np.int64)
+    for i, b in enumerate(order):
+        meets = np.flatnonzero((first[:i] <= b.last) & (b.first <= last[:i]))
+        b.offset = _lowest_gap(start[meets], end[meets], b.nbytes)
+        start[i], end[i] = b.offset, _aligned(b.offset + b.nbytes)
+    return int(end.max(initial=0))
+
+
+def _lowest_gap(starts: Any, ends: Any, nbytes: int) -> int:
+    """The lowest offset at which ``nbytes`` fit between the intervals given."""
+    order = np.argsort(starts, kind="stable")
+    free_from = np.maximum.accumulate(np.concatenate([[0], ends[order]]))
+    room = starts[order] - free_from[:-1]
+    fits = np.flatnonzero(room >= nbytes)
+    return int(free_from[fits[0]] if len(fits) else free_from[-1])
+
+
+def _largest_live_set(buffers: Sequence[Buffer]) -> int:
+    changes: dict[int, int] = {}
+    for b in buffers:
+        changes[b.first] = changes.get(b.first, 0) + b.nbytes
+        changes[b.last + 1] = changes.get(b.last + 1, 0) - b.nbytes
+    now = peak = 0
+    for step in sorted(changes):
+        now += changes[step]
+        peak = max(peak, now)
+    return peak
+
+
+def _aligned(n: int) -> int:
+    return -(-n // ALIGNMENT) * ALIGNMENT
+
+
+def _nbytes(v: Variable, shape: Sequence[int]) -> int:
+    if not isinstance(v.type, TensorType):
+        return 0
+    return int(np.prod(shape, dtype=np.int64)) * v.type.numpy.itemsize
+
+
+def _strides(v: Variable, shape: Sequence[int]) -> tuple[int, ...]:
+    if not isinstance(v.type, TensorType):
+        return ()
+    strides: list[int] = []
+    step = v.type.numpy.itemsize
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))

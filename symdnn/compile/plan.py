@@ -1,0 +1,80 @@
+"""Stage 4: plans. A segment keeps one per shape signature, least recently used ones dropped."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from symdnn.compile.memory import MemoryPlan, plan_memory
+from symdnn.compile.program import Segment
+from symdnn.compile.specialise import Oracle, Specialised, specialise
+from symdnn.config import config
+from symdnn.graph.runtime import BoundPlan, Runtime
+from symdnn.graph.variable import Variable
+
+__all__ = ["Plan", "PlanCache", "make_plan"]
+
+Signature = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A segment at concrete shapes: chosen kernels, memory, and both bound to the device."""
+
+    signature: Signature
+    specialised: Specialised
+    memory: MemoryPlan
+    bound: BoundPlan
+
+    def __str__(self) -> str:
+        lines = [f"plan for {self.signature}"]
+        for node, choice in self.specialised.choices.items():
+            lines.append(f"  {node.op}: {choice.kernel.name}")
+        return "\n".join([*lines, self.memory.text()])
+
+
+class PlanCache:
+    """The plans of one segment."""
+
+    def __init__(self, segment: Segment, oracle: Oracle, runtime: Runtime) -> None:
+        self.segment, self.oracle, self.runtime = segment, oracle, runtime
+        self.plans: OrderedDict[Signature, Plan] = OrderedDict()
+        self.hits = self.misses = 0
+
+    def get(self, entering: Sequence[Any], values: Mapping[Variable, Any]) -> Plan:
+        """The plan for what enters now; made when it is the first of its signature."""
+        key: Signature = tuple([getattr(a, "shape", ()) for a in entering])
+        if self.segment.dims:
+            key += tuple(int(values[d]) for d in self.segment.dims)
+        plan = self.plans.get(key)
+        if plan is None:
+            plan = self._make(key, values)
+        else:
+            self.hits += 1
+            self.plans.move_to_end(key)
+        return plan
+
+    def _make(self, key: Signature, values: Mapping[Variable, Any]) -> Plan:
+        self.misses += 1
+        shapes = {v: tuple(s) for v, s in zip(self.segment.inputs, key)}
+        plan = make_plan(self.segment, shapes, values, self.oracle, self.runtime, key)
+        self.plans[key] = plan
+        while len(self.plans) > max(config.plan_cache_size, 1):
+            self.plans.popitem(last=False)
+        return plan
+
+
+def make_plan(
+    segment: Segment,
+    shapes: Mapping[Variable, tuple[int, ...]],
+    host_values: Mapping[Variable, Any],
+    oracle: Oracle,
+    runtime: Runtime,
+    signature: Signature = (),
+) -> Plan:
+    """Specialise, plan memory, bind."""
+    specialised = specialise(segment, shapes, host_values, oracle)
+    memory = plan_memory(specialised)
+    return Plan(signature, specialised, memory, runtime.bind(specialised, memory))

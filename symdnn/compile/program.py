@@ -1,0 +1,84 @@
+"""Stage 3: a function's program, a tree of regions in order, still for any shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from symdnn.graph.variable import Apply, Variable
+
+__all__ = ["If", "Program", "Region", "Segment"]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A straight run of nodes. It is planned per shape signature, and captured, as one.
+
+    ``host`` nodes are evaluated on the host before it (integers that feed shapes and bounds);
+    ``inputs`` enter it, ``outputs`` leave it. Its signature is the shapes of what enters and the
+    values of ``dims``.
+    """
+
+    host: tuple[Apply, ...]
+    nodes: tuple[Apply, ...]
+    inputs: tuple[Variable, ...]
+    outputs: tuple[Variable, ...]
+    dims: tuple[Variable, ...] = ()
+
+
+@dataclass(frozen=True)
+class If:
+    """A lazy choice: ``condition`` is read on the host, then one program runs.
+
+    ``results`` are the variables that either program leaves, each in the order of
+    ``then_values`` and ``else_values``.
+    """
+
+    node: Apply
+    condition: Variable
+    then: Program
+    orelse: Program
+    then_values: tuple[Variable, ...]
+    else_values: tuple[Variable, ...]
+    results: tuple[Variable, ...]
+
+
+Region = Segment | If
+
+
+@dataclass(frozen=True)
+class Program:
+    """Regions in the order in which they run; ``inputs`` enter, ``outputs`` leave."""
+
+    regions: tuple[Region, ...]
+    inputs: tuple[Variable, ...]
+    outputs: tuple[Variable, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    def segments(self) -> list[Segment]:
+        """All segments, those inside of branches too."""
+        found: list[Segment] = []
+        for region in self.regions:
+            if isinstance(region, Segment):
+                found.append(region)
+            else:
+                found += region.then.segments() + region.orelse.segments()
+        return found
+
+    def text(self, indent: int = 0) -> str:
+        """The program as printed lines."""
+        pad = "  " * indent
+        lines = []
+        for i, region in enumerate(self.regions):
+            if isinstance(region, Segment):
+                lines.append(f"{pad}segment {i}: {len(region.nodes)} nodes")
+                lines += [f"{pad}  host {n}" for n in region.host]
+                lines += [f"{pad}  {n.op}" for n in region.nodes]
+            else:
+                lines.append(f"{pad}if {region.condition}:")
+                lines.append(region.then.text(indent + 1))
+                lines.append(f"{pad}else:")
+                lines.append(region.orelse.text(indent + 1))
+        return "\n".join(line for line in lines if line)
+
+    def __str__(self) -> str:
+        return self.text()

@@ -1,0 +1,210 @@
+"""From a rewritten graph to a program: what runs on the host, where segments end, in which order.
+
+A segment ends where a value must be read on the host (a shape that depends on data, the condition
+of an ``ifelse``) before what follows can be planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from symdnn.compile.program import If, Program, Region, Segment
+from symdnn.graph.traverse import toposort
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.control import IfElse
+from symdnn.ops.shape import ShapeI
+from symdnn.opt.shapes import ShapeResolver
+
+__all__ = ["schedule"]
+
+
+def schedule(outputs: Sequence[Variable]) -> Program:
+    """The program that computes ``outputs``."""
+    return _Scheduler(outputs, ShapeResolver(), available=()).program()
+
+
+class _Scheduler:
+    """Puts each node into the earliest stage in which all that it needs is known."""
+
+    def __init__(
+        self, outputs: Sequence[Variable], resolver: ShapeResolver, available: Iterable[Variable]
+    ) -> None:
+        self.outputs, self.resolver = list(outputs), resolver
+        self.available = set(available)
+        order = toposort(outputs, self.available)
+        self.branches = {n: _Branches(n, order, self.outputs) for n in order if _is_if(n)}
+        inside = {m for b in self.branches.values() for m in (*b.then, *b.orelse)}
+        self.dims_of = {n: self._dims(n) for n in order if n not in inside}
+        dims = list(dict.fromkeys(d for found in self.dims_of.values() for d in found))
+        order = toposort([*outputs, *dims], self.available)
+        self.order = [n for n in order if n not in inside]
+        self.host = _host_nodes(self.order, dims)
+        self.device_stage: dict[Variable, int] = {}
+        self.host_stage: dict[Variable, int] = {}
+        self.stage_of: dict[Apply, int] = {}
+        for node in self.order:
+            self._place(node)
+        self.users = self._find_users()
+
+    def _dims(self, node: Apply) -> list[Variable]:
+        """Sizes that depend on values read on the host: they complete a plan's key."""
+        if all(isinstance(node.inputs[i], Constant) for i in node.op.host_inputs):
+            return []
+        return self.resolver.dims(node)
+
+    def _place(self, node: Apply) -> None:
+        if node in self.host:
+            # A size needs its array to exist, a value needs it copied: both end its segment.
+            stage = max((self._host(v) for v in node.inputs), default=0)
+            self._set(node, stage, device=stage, host=stage)
+        elif node in self.branches:
+            stage = self._stage_of_if(node)
+            self._set(node, stage, device=stage + 1, host=stage + 1)
+        else:
+            read = set(node.op.host_inputs)
+            stages = [
+                self._host(v) if i in read else self._device(v) for i, v in enumerate(node.inputs)
+            ]
+            stage = max(stages, default=0)
+            after = stage + 1 if self.resolver.data_decides(node) else stage
+            self._set(node, stage, device=after, host=stage + 1)
+
+    def _stage_of_if(self, node: Apply) -> int:
+        branches = self.branches[node]
+        needed = [self._device(v) + 1 for v in branches.outer if v.owner is not None]
+        return max([self._host(node.inputs[0]), *needed])
+
+    def _set(self, node: Apply, stage: int, device: int, host: int) -> None:
+        self.stage_of[node] = stage
+        for v in node.outputs:
+            self.device_stage[v], self.host_stage[v] = device, host
+
+    def _device(self, v: Variable) -> int:
+        return self.device_stage.get(v, 0)
+
+    def _host(self, v: Variable) -> int:
+        return self.host_stage.get(v, 0)
+
+    def program(self) -> Program:
+        """Regions by stage: in each the segment first, then its lazy choices."""
+        last = max(self.stage_of.values(), default=0)
+        regions: list[Region] = []
+        for stage in range(last + 1):
+            nodes = [n for n in self.order if self.stage_of[n] == stage]
+            straight = [n for n in nodes if n not in self.branches]
+            if straight:
+                regions.append(self._segment(straight, stage))
+            regions += [self._if(n) for n in nodes if n in self.branches]
+        inputs = _free(regions)
+        return Program(tuple(regions), inputs, tuple(self.outputs))
+
+    def _segment(self, nodes: list[Apply], stage: int) -> Segment:
+        host = [n for n in nodes if n in self.host]
+        device = [n for n in nodes if n not in self.host]
+        made = {v for n in device for v in n.outputs}
+        entering = dict.fromkeys(
+            v for n in device for v in n.inputs if v not in made and not isinstance(v, Constant)
+        )
+        dims = dict.fromkeys(d for n in device for d in self.dims_of.get(n, ()))
+        inside, results = set(device), set(self.outputs)
+        leaving = [
+            v
+            for n in device
+            for v in n.outputs
+            if v in results or any(user not in inside for user in self.users.get(v, ()))
+        ]
+        return Segment(tuple(host), tuple(device), tuple(entering), tuple(leaving), tuple(dims))
+
+    def _find_users(self) -> dict[Variable, list[Apply]]:
+        users: dict[Variable, list[Apply]] = {}
+        for n in self.order:
+            extra = self.branches[n].outer if n in self.branches else ()
+            for v in (*n.inputs, *extra):
+                users.setdefault(v, []).append(n)
+        return users
+
+    def _if(self, node: Apply) -> If:
+        b = self.branches[node]
+        count = len(node.outputs)
+        yes, no = node.inputs[1 : 1 + count], node.inputs[1 + count :]
+        outside = set(b.outer)
+        then = _Scheduler(yes, self.resolver, outside).program()
+        orelse = _Scheduler(no, self.resolver, outside).program()
+        return If(node, node.inputs[0], then, orelse, yes, no, node.outputs)
+
+
+class _Branches:
+    """The nodes that only one branch of an ``ifelse`` needs, and what both take from outside."""
+
+    def __init__(self, node: Apply, order: Sequence[Apply], outputs: Sequence[Variable]) -> None:
+        count = len(node.outputs)
+        yes, no = node.inputs[1 : 1 + count], node.inputs[1 + count :]
+        elsewhere = _needed_without(node, order, outputs)
+        in_yes, in_no = set(toposort(yes)), set(toposort(no))
+        self.then = [n for n in order if n in in_yes and n not in in_no and n not in elsewhere]
+        self.orelse = [n for n in order if n in in_no and n not in in_yes and n not in elsewhere]
+        inside = {*self.then, *self.orelse}
+        read = [v for n in (*self.then, *self.orelse) for v in n.inputs] + [*yes, *no]
+        self.outer = list(
+            dict.fromkeys(
+                v for v in read if v.owner not in inside and not isinstance(v, Constant)
+            )
+        )
+
+
+def _needed_without(node: Apply, order: Sequence[Apply], outputs: Sequence[Variable]) -> set[Apply]:
+    """Nodes needed even if no branch of ``node`` ever ran."""
+    needed: set[Apply] = set()
+    wanted = {v.owner for v in outputs if v.owner is not None}
+    for n in reversed(order):
+        if n in wanted:
+            needed.add(n)
+            inputs = n.inputs[:1] if n is node else n.inputs
+            wanted.update(v.owner for v in inputs if v.owner is not None)
+    return needed
+
+
+def _is_if(node: Apply) -> bool:
+    return isinstance(node.op, IfElse)
+
+
+def _host_nodes(order: Sequence[Apply], dims: Sequence[Variable]) -> set[Apply]:
+    """Nodes evaluated on the host: cheap integer work that feeds shapes, bounds, conditions."""
+    wanted: set[Variable] = set(dims)
+    for n in order:
+        wanted.update(n.inputs[i] for i in n.op.host_inputs)
+        if _is_if(n):
+            wanted.add(n.inputs[0])
+    host: set[Apply] = set()
+    for n in reversed(order):
+        if any(v in wanted for v in n.outputs) and _cheap_on_host(n):
+            host.add(n)
+            if not isinstance(n.op, ShapeI):
+                wanted.update(n.inputs)
+    return host
+
+
+def _cheap_on_host(node: Apply) -> bool:
+    if isinstance(node.op, ShapeI):
+        return True
+    values = (*node.inputs, *node.outputs)
+    return not _is_if(node) and all(
+        isinstance(v.type, TensorType)
+        and (v.type.ndim == 0 or (v.type.ndim == 1 and v.type.is_discrete))
+        for v in values
+    )
+
+
+def _free(regions: Sequence[Region]) -> tuple[Variable, ...]:
+    made: set[Variable] = set()
+    free: dict[Variable, None] = {}
+    for region in regions:
+        if isinstance(region, Segment):
+            made.update(v for n in (*region.host, *region.nodes) for v in n.outputs)
+            read = [v for n in (*region.host, *region.nodes) for v in n.inputs]
+        else:
+            made.update(region.results)
+            read = [region.condition, *region.then.inputs, *region.orelse.inputs]
+        free.update(dict.fromkeys(v for v in read if not isinstance(v, Constant)))
+    return tuple(v for v in free if v not in made)

@@ -1,0 +1,52 @@
+"""Shared variables from values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from symdnn.config import config
+from symdnn.errors import InputError
+from symdnn.graph.storage import Storage
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Shared, Variable
+
+__all__ = ["shared"]
+
+
+def shared(
+    value: Any,
+    name: str | None = None,
+    strict: bool = False,
+    allow_downcast: bool | None = None,
+    *,
+    borrow: bool = False,
+    shape: Sequence[int | None] | None = None,
+    broadcastable: Sequence[bool] | None = None,
+    dtype: Any = None,
+) -> Shared:
+    """A variable with a value that functions read and update.
+
+    ``value`` is an array (its dtype is kept), a number or a list (a Python float becomes
+    float64 as in NumPy, an int int64). All dimensions are unknown to the compiler, so the value
+    may change shape later; ``shape`` or ``broadcastable`` fix some of them. ``borrow`` takes a
+    NumPy array as it is, without a copy.
+
+    Raises :class:`~symdnn.errors.InputError` for what is no array of numbers. ``strict`` refuses
+    anything but arrays.
+    """
+    if isinstance(value, Variable):
+        raise InputError(f"shared: wanted a value, got the symbolic variable {value}")
+    if strict and not isinstance(value, np.ndarray):
+        raise InputError(f"shared: strict, wanted an array, got a {type(value).__name__}")
+    wanted = TensorType(config.floatX if dtype == "floatX" else dtype).numpy if dtype else None
+    try:
+        array = np.asarray(value, dtype=wanted)
+        static = shape if shape is not None else (broadcastable or (None,) * array.ndim)
+        type_ = TensorType(array.dtype, static)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"shared: wanted an array of numbers, got {value!r:.80}") from error
+    type_.check_value_shape(array.shape, f"shared {name or ''}".strip())
+    return Shared(type_, Storage(array, borrow=borrow and array is value), name)

@@ -1,0 +1,163 @@
+"""Between program and plan: concrete shapes, chosen kernels, where each value will live.
+
+``oracle`` answers what the shapes alone cannot: whether a kernel takes a call, what it costs, how
+much workspace it wants. It is an argument, so a described device serves as well as a real one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from symdnn.compile.program import Segment
+from symdnn.errors import NotEvaluable
+from symdnn.graph.evaluate import describe_failure
+from symdnn.graph.kernel import Call, Kernel, Launch, kernels_for
+from symdnn.graph.type import TensorType, Type
+from symdnn.graph.variable import Apply, Constant, Variable
+
+__all__ = ["Choice", "Oracle", "Specialised", "TableOracle", "specialise"]
+
+Shape = tuple[int, ...]
+
+
+class Oracle(Protocol):
+    """What is known of a device's kernels."""
+
+    def choose(self, call: Call) -> Choice:
+        """The kernel for a call; raises :class:`NotEvaluable` when none takes it."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The kernel chosen for a call, what it needs, and why others were not taken."""
+
+    kernel: Kernel
+    workspace_bytes: int = 0
+    refused: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class TableOracle:
+    """Takes the first kernel of the table that does not refuse."""
+
+    target_kind: str
+
+    def choose(self, call: Call) -> Choice:
+        """The first kernel in order of preference; hints may name one by ``backend``."""
+        refused = []
+        for kernel in kernels_for(type(call.op), self.target_kind):
+            reason = _backend_reason(call, kernel) or kernel.refuses(call)
+            if reason is None:
+                return Choice(kernel, kernel.workspace_bytes(call), tuple(refused))
+            refused.append((kernel.name, reason))
+        tried = "; ".join(f"{name}: {why}" for name, why in refused) or "there is none"
+        raise NotEvaluable(f"no kernel on {self.target_kind} for {call} ({tried})")
+
+
+def _backend_reason(call: Call, kernel: Kernel) -> str | None:
+    wanted = call.hints.backend
+    if wanted is None or kernel.name.split(".")[0] == wanted:
+        return None
+    return f"the hint asks for backend {wanted}"
+
+
+@dataclass(frozen=True)
+class Specialised:
+    """A segment at concrete shapes. A shape is None where the data decides it."""
+
+    segment: Segment
+    shapes: Mapping[Variable, Shape | None]
+    choices: Mapping[Apply, Choice]
+
+    def type_of(self, v: Variable) -> Type:
+        """The type of ``v`` with its concrete shape."""
+        return concrete_type(v, self.shapes)
+
+    def launch(self, node: Apply) -> Launch:
+        """The chosen kernel, bound to this call of it."""
+        return self.choices[node].kernel.bind(make_call(node, self.shapes))
+
+
+def specialise(
+    segment: Segment,
+    shapes: Mapping[Variable, Shape],
+    host_values: Mapping[Variable, Any],
+    oracle: Oracle,
+) -> Specialised:
+    """Shapes of all values and a kernel for each node.
+
+    ``shapes`` are those of what enters the segment, ``host_values`` the integers read on the
+    host. Raises :class:`~symdnn.errors.ShapeMismatch` with the user's line.
+    """
+    known: dict[Variable, Shape | None] = dict(shapes)
+    choices: dict[Apply, Choice] = {}
+    for node in segment.nodes:
+        try:
+            for v, shape in zip(node.outputs, _node_shapes(node, known, host_values)):
+                known[v] = shape
+            choices[node] = oracle.choose(make_call(node, known))
+        except Exception as error:
+            error.add_note(describe_failure(node, [_shown(v, known) for v in node.inputs]))
+            raise
+    return Specialised(segment, known, choices)
+
+
+def make_call(node: Apply, shapes: Mapping[Variable, Shape | None]) -> Call:
+    """The node as kernels see it."""
+    return Call(
+        node.op,
+        tuple(concrete_type(v, shapes) for v in node.inputs),
+        tuple(concrete_type(v, shapes) for v in node.outputs),
+        node.hints,
+    )
+
+
+def concrete_type(v: Variable, shapes: Mapping[Variable, Shape | None]) -> Type:
+    """The type of ``v`` at these shapes."""
+    shape = shapes.get(v)
+    if not isinstance(v.type, TensorType) or isinstance(v, Constant) or shape is None:
+        return v.type  # type: ignore[no-any-return]
+    return v.type.with_shape(shape)
+
+
+def _node_shapes(
+    node: Apply, known: Mapping[Variable, Shape | None], host: Mapping[Variable, Any]
+) -> Sequence[Shape | None]:
+    given = [_shape(v, known) for v in node.inputs]
+    read = {i: _host_value(node.inputs[i], host) for i in node.op.host_inputs}
+    found = node.op.shapes([v.type for v in node.inputs], given, read)
+    if found is None:
+        return [v.type.shape if _static(v) else None for v in node.outputs]
+    return [
+        _checked(v, tuple(int(d) for d in s)) if isinstance(v.type, TensorType) else ()
+        for v, s in zip(node.outputs, found, strict=True)
+    ]
+
+
+def _checked(v: Variable, shape: Shape) -> Shape:
+    v.type.check_value_shape(shape, f"output {v.index} of {v.owner.op}" if v.owner else str(v))
+    return shape
+
+
+def _static(v: Variable) -> bool:
+    return isinstance(v.type, TensorType) and v.type.is_static
+
+
+def _shape(v: Variable, known: Mapping[Variable, Shape | None]) -> Shape:
+    if isinstance(v, Constant):
+        return tuple(v.data.shape)
+    return known.get(v) or ()
+
+
+def _host_value(v: Variable, host: Mapping[Variable, Any]) -> int:
+    return int(v.data) if isinstance(v, Constant) else int(host[v])
+
+
+def _shown(v: Variable, known: Mapping[Variable, Shape | None]) -> Any:
+    if not isinstance(v.type, TensorType):
+        return v.type
+    return np.broadcast_to(np.empty((), v.type.numpy), _shape(v, known))

@@ -1,0 +1,150 @@
+"""Givens and updates: what stands for a variable, what a shared variable becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import GraphError, TypeMismatch
+from symdnn.graph.operators import operator
+from symdnn.graph.traverse import ancestors, clone_graph, graph_inputs
+from symdnn.graph.type import TensorType
+from symdnn.graph.value import as_numpy
+from symdnn.graph.variable import Constant, Shared, Variable
+
+__all__ = ["apply_givens", "as_pairs", "collect_updates"]
+
+Pairs = list[tuple[Variable, Variable]]
+
+
+def as_pairs(items: Any, what: str) -> list[tuple[Any, Any]]:
+    """A dict, or an iterable of pairs, as a list of pairs."""
+    if items is None:
+        return []
+    pairs = list(items.items()) if isinstance(items, Mapping) else list(items)
+    for pair in pairs:
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
+            raise TypeMismatch(what, "a dict or a list of (variable, expression) pairs", repr(pair))
+    return [tuple(p) for p in pairs]
+
+
+def apply_givens(outputs: Sequence[Variable], givens: Any) -> list[Variable]:
+    """The graph of ``outputs`` with each variable of ``givens`` replaced.
+
+    Raises :class:`GraphError` where the givens form a loop or name a variable twice, and
+    ``TypeMismatch`` where a replacement has another dtype or ndim.
+    """
+    replace: dict[Variable, Variable] = {}
+    for old, new in as_pairs(givens, "givens"):
+        if not isinstance(old, Variable):
+            raise TypeMismatch("givens", "a variable as key", type(old).__name__)
+        if old in replace:
+            raise GraphError(f"givens: {old} is given twice")
+        replace[old] = _fitting(old, new, "givens")
+    if not replace:
+        return list(outputs)
+    done: dict[Variable, Variable] = {}
+    for old in _dependencies_first(replace):
+        new = replace[old]
+        done[old] = clone_graph([new], done)[new]
+    memo = clone_graph(outputs, done)
+    return [memo[v] for v in outputs]
+
+
+def _dependencies_first(replace: Mapping[Variable, Variable]) -> list[Variable]:
+    reads = {old: {v for v in ancestors([new]) if v in replace} for old, new in replace.items()}
+    order: list[Variable] = []
+    while len(order) < len(reads):
+        ready = [v for v in reads if v not in order and reads[v] <= set(order)]
+        if not ready:
+            loop = ", ".join(str(v) for v in reads if v not in order)
+            raise GraphError(f"givens: {loop} depend on each other (a loop)")
+        order += ready
+    return order
+
+
+def collect_updates(
+    outputs: Sequence[Variable], updates: Any, no_default_updates: Any = False
+) -> Pairs:
+    """Explicit updates, then default updates of shared variables that the graph reads.
+
+    ``no_default_updates`` is True (none) or a list of variables to leave alone.
+    """
+    pairs: Pairs = []
+    seen: set[Variable] = set()
+    for target, new in as_pairs(updates, "updates"):
+        if not isinstance(target, Shared):
+            raise TypeMismatch(
+                "updates", "a shared variable as key", f"{target} ({type(target).__name__})",
+                "Make it with symdnn.shared(value)",
+            )
+        if target in seen:
+            raise GraphError(f"updates: {target} is updated twice")
+        seen.add(target)
+        pairs.append((target, _fitting(target, new, "updates")))
+    if no_default_updates is True:
+        return pairs
+    return pairs + _default_updates(outputs, pairs, set(no_default_updates or ()) | seen)
+
+
+def _default_updates(
+    outputs: Sequence[Variable], pairs: Pairs, without: set[Variable]
+) -> Pairs:
+    found: Pairs = []
+    pending = [*outputs, *(new for _, new in pairs)]
+    done = set(without)
+    while pending:
+        leaves = graph_inputs(pending)
+        pending = []
+        for v in leaves:
+            if isinstance(v, Shared) and v.default_update is not None and v not in done:
+                done.add(v)
+                new = _fitting(v, v.default_update, "default_update")
+                found.append((v, new))
+                pending.append(new)
+    return found
+
+
+def _fitting(old: Variable, new: Any, what: str) -> Variable:
+    """``new`` as a variable that may stand for ``old``."""
+    if not isinstance(new, Variable):
+        new = Constant(as_numpy(new, old.type, f"{what} of {old}", allow_downcast=None))
+    if _fits(old, new):
+        return new
+    if isinstance(new, Constant) and new.type.ndim == old.type.ndim:
+        cast = np.asarray(new.data).astype(old.type.numpy)
+        if np.array_equal(cast, new.data):
+            return Constant(cast, new.name)
+    do = "Cast it: expression.astype(...)" if _same_ndim(old, new) else "Reshape or index it"
+    if what == "updates" and _same_ndim(old, new) and new.type.dtype == old.type.dtype:
+        do = "Declare the dimension with T.patternbroadcast(expression, ...)"
+    raise TypeMismatch(f"{what} of {old}", str(old.type), f"{new} of type {new.type}", do)
+
+
+def _same_ndim(old: Variable, new: Variable) -> bool:
+    return (
+        isinstance(old.type, TensorType)
+        and isinstance(new.type, TensorType)
+        and old.type.ndim == new.type.ndim
+    )
+
+
+def _fits(old: Variable, new: Variable) -> bool:
+    return bool(old.type.accepts(new.type))
+
+
+def respecify(new: Variable, old: Variable) -> Variable:
+    """``new`` with the static dimensions of ``old``, where it knows less."""
+    if isinstance(old.type, TensorType) and any(
+        a is not None and b is None for a, b in zip(old.type.shape, new.type.shape)
+    ):
+        return operator("specify_type")(new, old.type)  # type: ignore[no-any-return]
+    return new
+
+
+def unused(inputs: Iterable[Variable], outputs: Sequence[Variable]) -> list[Variable]:
+    """Inputs that ``outputs`` do not depend on."""
+    needed = set(ancestors(outputs))
+    return [v for v in inputs if v not in needed]

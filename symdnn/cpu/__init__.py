@@ -1,0 +1,1 @@
+"""The CPU target: this version runs every op by NumPy."""

@@ -1,0 +1,101 @@
+"""Kernels by NumPy: ufuncs that write into the plan's buffers, and the references of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symdnn.graph.kernel import Call, Launch, register_default_kernel, register_kernel
+from symdnn.graph.type import TensorType
+from symdnn.ops.dtype import is_narrow_float
+from symdnn.ops.elemwise import Elemwise, FloatElemwise
+
+__all__ = ["ReferenceKernel", "UfuncKernel", "register"]
+
+
+@dataclass(frozen=True)
+class ReferenceKernel:
+    """Runs an op by its NumPy reference and copies the result into its buffer."""
+
+    name: str = "numpy.reference"
+
+    def refuses(self, call: Call) -> str | None:
+        """Takes every op."""
+        return None
+
+    def workspace_bytes(self, call: Call) -> int:
+        """NumPy allocates what it needs."""
+        return 0
+
+    def bind(self, call: Call) -> Launch:
+        """Compute, then copy; a result without a buffer is handed over as it is."""
+        compute = call.op.compute
+
+        def launch(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+            results = compute(*inputs)
+            return [_deliver(r, out) for r, out in zip(results, outputs, strict=True)]
+
+        return launch
+
+
+def _deliver(result: Any, out: Any) -> Any:
+    if out is None:
+        return result
+    if result.shape != out.shape:
+        raise ValueError(f"the result has shape {result.shape}, the plan says {out.shape}")
+    np.copyto(out, result)
+    return out
+
+
+@dataclass(frozen=True)
+class UfuncKernel:
+    """Runs an elementwise op by its ufunc, straight into the buffer."""
+
+    name: str = "numpy.ufunc"
+
+    def refuses(self, call: Call) -> str | None:
+        """Needs a real ufunc and dtypes that it computes in as they are."""
+        function = type(call.op).function  # type: ignore[attr-defined]
+        if not isinstance(function, np.ufunc):
+            return "the op is not a ufunc"
+        if type(call.op).reference not in (Elemwise.reference, FloatElemwise.reference):
+            return "the op's reference does more than its ufunc"
+        types = (*call.inputs, *call.outputs)
+        if any(isinstance(t, TensorType) and is_narrow_float(t.dtype) for t in types):
+            return "a 16-bit float is computed in float32"
+        return None
+
+    def workspace_bytes(self, call: Call) -> int:
+        """None."""
+        return 0
+
+    def bind(self, call: Call) -> Launch:
+        """The ufunc with ``out=``."""
+        function: Any = type(call.op).function  # type: ignore[attr-defined]
+        out_dtype = call.outputs[0].numpy  # type: ignore[attr-defined]
+        dtypes = [t.numpy for t in call.inputs]  # type: ignore[attr-defined]
+        options = {"dtype": out_dtype, "casting": "unsafe"}
+        if _computes_in(function, dtypes, out_dtype):
+            options = {}
+
+        def launch(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            function(*inputs, out=outputs[0], **options)
+
+        return launch
+
+
+def _computes_in(function: np.ufunc, dtypes: Sequence[Any], out: Any) -> bool:
+    """Whether the ufunc gives dtype ``out`` by itself."""
+    try:
+        return bool(function.resolve_dtypes((*dtypes, *[None] * function.nout))[-1] == out)
+    except TypeError:
+        return False
+
+
+def register() -> None:
+    """Enter the kernels into the table."""
+    register_kernel(Elemwise, "cpu", UfuncKernel())
+    register_default_kernel("cpu", ReferenceKernel())

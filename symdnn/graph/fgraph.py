@@ -1,0 +1,256 @@
+"""A function's graph: a private copy of the user's expression that rewrites may change.
+
+Equal nodes (same op, inputs and hints) are one node at all times, so merging of equal subgraphs
+is a property of the graph and not a rewrite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from symdnn.errors import MissingInputError, RewriteError
+from symdnn.graph.traverse import clone_graph, free_inputs, graph_inputs, toposort
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Apply, Constant, Shared, Variable
+
+__all__ = ["FunctionGraph"]
+
+Client = tuple[Apply | None, int]  # (node, index of its input), or (None, index of the output)
+
+
+class FunctionGraph:
+    """Inputs, outputs, and who uses what.
+
+    ``inputs`` are the function's arguments in order; shared variables and constants are leaves of
+    their own. ``outputs`` may be replaced by rewrites, ``inputs`` never.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[Variable],
+        outputs: Sequence[Variable],
+        *,
+        replace: Mapping[Variable, Variable] | None = None,
+        merge: bool = True,
+    ) -> None:
+        """Copy the graph of ``outputs``; ``replace`` maps variables to what stands for them."""
+        own = {v: v.clone() for v in inputs}
+        memo = clone_graph(outputs, {**(replace or {}), **own})
+        self.merge = merge
+        self.inputs = [own[v] for v in inputs]
+        self.outputs = [memo[v] for v in outputs]
+        self.clients: dict[Variable, dict[Client, None]] = {}
+        self.nodes: dict[Apply, None] = {}
+        self.on_new_node: list[Callable[[Apply], None]] = []
+        #: The variable of the user's graph -> its copy here when the graph was made.
+        self.original: dict[Variable, Variable] = {}
+        self._known: dict[Any, Apply] = {}
+        self._constants: dict[Any, Constant] = {}
+        self._check_inputs()
+        merged: dict[Variable, Variable] = {}
+        for node in toposort(self.outputs):
+            self._adopt(node, merged)
+        for i, v in enumerate(self.outputs):
+            self.outputs[i] = self._settled(v, merged)
+            self._add_client(self.outputs[i], (None, i))
+        self.original = {v: merged.get(w, w) for v, w in memo.items()}
+        self._prune([o for n in list(self.nodes) for o in n.outputs])
+
+    def _check_inputs(self) -> None:
+        allowed = set(self.inputs)
+        for v in free_inputs(self.outputs):
+            if v not in allowed:
+                raise MissingInputError(
+                    f"the graph needs {v} of type {v.type}, which is neither an input of the "
+                    "function, nor shared, nor given by givens"
+                )
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def toposort(self) -> list[Apply]:
+        """Nodes, inputs first."""
+        return toposort(self.outputs)
+
+    @property
+    def apply_nodes(self) -> set[Apply]:
+        """All nodes (Theano's name)."""
+        return set(self.nodes)
+
+    @property
+    def variables(self) -> list[Variable]:
+        """All variables, inputs first."""
+        seen = dict.fromkeys(self.inputs)
+        for node in self.toposort():
+            seen.update(dict.fromkeys((*node.inputs, *node.outputs)))
+        seen.update(dict.fromkeys(self.outputs))
+        return list(seen)
+
+    def shared(self) -> list[Shared]:
+        """Shared variables that the graph reads."""
+        return [v for v in graph_inputs(self.outputs) if isinstance(v, Shared)]
+
+    def users(self, v: Variable) -> list[Client]:
+        """Who reads ``v``: ``(node, index)``, or ``(None, index)`` for an output of the graph."""
+        return list(self.clients.get(v, ()))
+
+    def is_output(self, v: Variable) -> bool:
+        """Whether ``v`` is an output of the graph."""
+        return any(node is None for node, _ in self.clients.get(v, ()))
+
+    def user_nodes(self, v: Variable) -> list[Apply]:
+        """Nodes that read ``v``, each once."""
+        return list(dict.fromkeys(n for n, _ in self.clients.get(v, ()) if n is not None))
+
+    # -- changing -----------------------------------------------------------------------------
+
+    def replace(self, old: Variable, new: Variable, reason: str = "") -> None:
+        """Let everyone who reads ``old`` read ``new``.
+
+        Raises :class:`RewriteError` where dtype, ndim or a broadcastable dimension would change.
+        """
+        self._replace_all([(old, new)], reason)
+
+    def replace_all(self, pairs: Iterable[tuple[Variable, Variable]], reason: str = "") -> None:
+        """Several replacements at once."""
+        self._replace_all(list(pairs), reason)
+
+    def _replace_all(self, pairs: list[tuple[Variable, Variable]], reason: str) -> None:
+        suspects: list[Variable] = []
+        pending = pairs[::-1]
+        while pending:
+            old, wanted = pending.pop()
+            _check_same_type(old, wanted, reason)
+            new, made = self._import(wanted)
+            if old is new:
+                continue
+            if new.name is None and new.owner is not None:
+                new.name = old.name
+            for client in list(self.clients.get(old, ())):
+                if client[0] not in made:  # what stands for ``old`` may itself read ``old``
+                    pending += self._redirect(client, old, new)
+            suspects += [old, new]
+        self._prune(suspects)
+
+    def _redirect(
+        self, client: Client, old: Variable, new: Variable
+    ) -> list[tuple[Variable, Variable]]:
+        node, index = client
+        self._remove_client(old, client)
+        if node is None:
+            self.outputs[index] = new
+            self._add_client(new, client)
+            return []
+        self._forget(node)
+        node.inputs = (*node.inputs[:index], new, *node.inputs[index + 1 :])
+        self._add_client(new, client)
+        twin = self._remember(node)
+        if twin is not node:
+            return list(zip(node.outputs, twin.outputs, strict=True))
+        for callback in self.on_new_node:
+            callback(node)
+        return []
+
+    def _import(self, v: Variable) -> tuple[Variable, set[Apply | None]]:
+        """Adopt the new nodes above ``v``; what ``v`` is here after merging, and those nodes."""
+        if v.owner is None or v.owner in self.nodes:
+            return self._settled(v, {}), set()
+        merged: dict[Variable, Variable] = {}
+        fresh = _new_nodes(v, self.nodes)
+        for node in fresh:
+            self._adopt(node, merged)
+        return merged.get(v, v), {n for n in fresh if n in self.nodes}
+
+    def _adopt(self, node: Apply, merged: dict[Variable, Variable]) -> None:
+        node.inputs = tuple(self._settled(v, merged) for v in node.inputs)
+        twin = self._remember(node)
+        if twin is not node:
+            merged.update(zip(node.outputs, twin.outputs, strict=True))
+            return
+        self.nodes[node] = None
+        for i, v in enumerate(node.inputs):
+            self._add_client(v, (node, i))
+        for callback in self.on_new_node:
+            callback(node)
+
+    def _settled(self, v: Variable, merged: Mapping[Variable, Variable]) -> Variable:
+        if self.merge and isinstance(v, Constant):
+            return self._constants.setdefault(v.key(), v)
+        return merged.get(v, v)
+
+    def _key(self, node: Apply) -> Any:
+        return (node.op, node.inputs, node.hints)
+
+    def _remember(self, node: Apply) -> Apply:
+        if not self.merge or node.op.has_effect:
+            return node
+        return self._known.setdefault(self._key(node), node)
+
+    def _forget(self, node: Apply) -> None:
+        key = self._key(node)
+        if self._known.get(key) is node:
+            del self._known[key]
+
+    def _add_client(self, v: Variable, client: Client) -> None:
+        self.clients.setdefault(v, {})[client] = None
+
+    def _remove_client(self, v: Variable, client: Client) -> None:
+        users = self.clients[v]
+        del users[client]
+        if not users:
+            del self.clients[v]
+
+    def _prune(self, suspects: list[Variable]) -> None:
+        stack = [v.owner for v in suspects if v.owner is not None]
+        while stack:
+            node = stack.pop()
+            if node not in self.nodes or any(self.clients.get(o) for o in node.outputs):
+                continue
+            del self.nodes[node]
+            self._forget(node)
+            for i, v in enumerate(node.inputs):
+                self._remove_client(v, (node, i))
+                if v.owner is not None:
+                    stack.append(v.owner)
+
+    # -- copies -------------------------------------------------------------------------------
+
+    def clone(self) -> tuple[FunctionGraph, dict[Variable, Variable]]:
+        """A copy, and the map from variables here to those there."""
+        other = FunctionGraph(self.inputs, self.outputs, merge=self.merge)
+        return other, other.original
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def __str__(self) -> str:
+        ins, outs = ", ".join(map(str, self.inputs)), ", ".join(map(str, self.outputs))
+        return f"FunctionGraph([{ins}] -> [{outs}], {len(self.nodes)} nodes)"
+
+
+def _new_nodes(v: Variable, known: Mapping[Apply, None]) -> list[Apply]:
+    done: set[Apply] = set()
+    order: list[Apply] = []
+    stack = [(v.owner, False)] if v.owner is not None else []
+    while stack:
+        node, expanded = stack.pop()
+        if node is None or node in done or node in known:
+            continue
+        if expanded:
+            done.add(node)
+            order.append(node)
+            continue
+        stack.append((node, True))
+        stack += [(i.owner, False) for i in node.inputs if i.owner is not None]
+    return order
+
+
+def _check_same_type(old: Variable, new: Variable, reason: str) -> None:
+    a, b = old.type, new.type
+    if isinstance(a, TensorType) and isinstance(b, TensorType):
+        fits = a.dtype == b.dtype and a.ndim == b.ndim
+        fits = fits and all(not x or y for x, y in zip(a.broadcastable, b.broadcastable))
+    else:
+        fits = a == b
+    if not fits:
+        raise RewriteError(f"{reason or 'replace'}: {old} of type {a} by {new} of type {b}")

@@ -1,0 +1,80 @@
+"""The table (op type, target kind) -> kernels that can run it.
+
+Kernels enter the table when ``compile`` loads their target, never when ``opt`` runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from symdnn.errors import SymdnnError
+from symdnn.graph.op import Op
+from symdnn.graph.origin import Hints
+from symdnn.graph.type import Type
+
+__all__ = ["Call", "Kernel", "Launch", "kernels_for", "register_kernel"]
+
+#: Runs a bound kernel on (input buffers, output buffers). A buffer is None where size or content is
+#: the kernel's own; then it returns all outputs.
+Launch = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any] | None]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One node at a plan's shapes: what an oracle is asked about and a kernel is bound to."""
+
+    op: Op
+    inputs: tuple[Type, ...]
+    outputs: tuple[Type, ...]
+    hints: Hints
+
+    def __str__(self) -> str:
+        return f"{self.op}({', '.join(map(str, self.inputs))})"
+
+
+class Kernel(Protocol):
+    """One way to run an op on one target."""
+
+    #: What reports call it, such as ``numpy.im2col`` or ``cudnn.fft_tiling``.
+    name: str
+
+    def refuses(self, call: Call) -> str | None:
+        """Why it cannot run this call; None when it can."""
+
+    def workspace_bytes(self, call: Call) -> int:
+        """Scratch memory that it needs besides inputs and outputs."""
+
+    def bind(self, call: Call) -> Launch:
+        """What runs it, everything that does not depend on data settled."""
+
+
+_table: dict[tuple[type[Op], str], list[Kernel]] = {}
+_default: dict[str, Kernel] = {}
+
+
+def register_kernel(op_type: type[Op], target_kind: str, kernel: Kernel) -> None:
+    """Add a kernel; a second one of the same name is refused. Order is preference."""
+    entries = _table.setdefault((op_type, target_kind), [])
+    if any(k.name == kernel.name for k in entries):
+        raise SymdnnError(f"kernel {kernel.name} for {op_type.__name__} is registered already")
+    entries.append(kernel)
+
+
+def register_default_kernel(target_kind: str, kernel: Kernel) -> None:
+    """The kernel for ops that have no other on this target."""
+    if target_kind in _default:
+        raise SymdnnError(f"target {target_kind} has a default kernel already")
+    _default[target_kind] = kernel
+
+
+def kernels_for(op_type: type[Op], target_kind: str) -> list[Kernel]:
+    """Candidates in order of preference: those of the type, of its bases, then the default."""
+    found: list[Kernel] = []
+    for base in op_type.__mro__:
+        if issubclass(base, Op):
+            found += _table.get((base, target_kind), [])
+    if target_kind in _default:
+        found.append(_default[target_kind])
+    return found

@@ -1,0 +1,45 @@
+"""What a target's runtime gives to ``compile``: storages' memory, and plans bound to a device."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from symdnn.graph.storage import DeviceMemory
+from symdnn.graph.variable import Apply
+
+__all__ = ["BoundPlan", "Runtime", "Watcher"]
+
+#: Told around each node of a watched run: (node, inputs, outputs or None before it ran).
+Watcher = Callable[[Apply, Sequence[Any], Sequence[Any] | None], None]
+
+
+class BoundPlan(Protocol):
+    """A plan at real addresses. Running it is: copy in, launch, copy out."""
+
+    def run(self, entering: Sequence[Any], watcher: Watcher | None = None) -> list[Any]:
+        """Values that leave, given those that enter, in the order of the segment."""
+
+
+class Runtime(Protocol):
+    """A device as ``compile`` sees it."""
+
+    memory: DeviceMemory
+
+    def bind(self, specialised: Any, memory_plan: Any) -> BoundPlan:
+        """Bind a plan to the device."""
+
+    def exclusive(self) -> contextlib.AbstractContextManager[None]:
+        """Calls on one device, one at a time."""
+
+    def to_host(self, value: Any) -> Any:
+        """A value as a NumPy array."""
+
+    def fresh(self, value: Any) -> Any:
+        """A copy that the user may keep."""
+
+    def facts(self) -> Mapping[str, Any]:
+        """What reports print of the device."""
+
+

@@ -1,0 +1,1 @@
+"""Rewrites of a function's graph, as values in ordered phases."""

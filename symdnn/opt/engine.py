@@ -1,0 +1,158 @@
+"""Runs the rewrites of a phase to a fixed point, each node looked at when it is new or changed."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from symdnn.config import config
+from symdnn.errors import RewriteError
+from symdnn.graph.op import Op
+from symdnn.graph.origin import inherit
+from symdnn.graph.variable import Apply, Variable
+from symdnn.opt.rewrite import Context, GraphRewrite, Rewrite
+
+__all__ = ["Applied", "Observer", "RewriteProfile", "run_rewrites"]
+
+#: Told of each replacement before it happens: (rewrite, node, replacements).
+Observer = Callable[[Rewrite, Apply, Sequence[Variable | None]], None]
+
+
+@dataclass
+class Applied:
+    """What one rewrite did: how often it fired, was tried, and for how long."""
+
+    fired: int = 0
+    tried: int = 0
+    seconds: float = 0.0
+
+
+@dataclass
+class RewriteProfile:
+    """Counts and times of all rewrites of one compilation."""
+
+    rewrites: dict[str, Applied] = field(default_factory=dict)
+    phases: dict[str, float] = field(default_factory=dict)
+
+    def slowest(self, count: int = 10) -> list[tuple[str, Applied]]:
+        """The rewrites that took longest."""
+        return sorted(self.rewrites.items(), key=lambda kv: -kv[1].seconds)[:count]
+
+    def __str__(self) -> str:
+        lines = [f"{'rewrite':40} {'fired':>7} {'tried':>8} {'ms':>9}"]
+        for name, a in self.slowest():
+            lines.append(f"{name:40} {a.fired:7d} {a.tried:8d} {a.seconds * 1e3:9.2f}")
+        lines += [f"phase {name:34} {'':7} {'':8} {s * 1e3:9.2f}" for name, s in self.phases.items()]
+        return "\n".join(lines)
+
+
+def run_rewrites(
+    rules: Sequence[Rewrite | GraphRewrite],
+    context: Context,
+    profile: RewriteProfile,
+    observer: Observer | None = None,
+) -> int:
+    """Run ``rules`` on ``context.fgraph`` to a fixed point; how many replacements there were."""
+    for rule in rules:
+        if isinstance(rule, GraphRewrite):
+            start = time.perf_counter()
+            rule.function(context)
+            entry = profile.rewrites.setdefault(rule.name, Applied())
+            entry.tried += 1
+            entry.seconds += time.perf_counter() - start
+    node_rules = [r for r in rules if isinstance(r, Rewrite)]
+    return _Worklist(node_rules, context, profile, observer).run() if node_rules else 0
+
+
+class _Worklist:
+    """Nodes that are new or whose inputs changed, in order of arrival."""
+
+    def __init__(
+        self,
+        rules: Sequence[Rewrite],
+        context: Context,
+        profile: RewriteProfile,
+        observer: Observer | None,
+    ) -> None:
+        self.rules, self.context, self.observer = rules, context, observer
+        self.entries = {r.name: profile.rewrites.setdefault(r.name, Applied()) for r in rules}
+        self.by_type: dict[type[Op], list[Rewrite]] = {}
+        self.queue: dict[Apply, None] = dict.fromkeys(context.fgraph.toposort())
+        self.budget = 200 * len(self.queue) + 20_000
+        self.failed: set[str] = set()
+
+    def run(self) -> int:
+        fgraph = self.context.fgraph
+        fgraph.on_new_node.append(self.add)
+        fired = 0
+        try:
+            while self.queue:
+                node = next(iter(self.queue))
+                del self.queue[node]
+                if node in fgraph.nodes:
+                    fired += self.visit(node)
+                    self.check_budget(fired)
+        finally:
+            fgraph.on_new_node.remove(self.add)
+        return fired
+
+    def add(self, node: Apply) -> None:
+        self.queue[node] = None
+
+    def rules_of(self, op_type: type[Op]) -> list[Rewrite]:
+        if op_type not in self.by_type:
+            self.by_type[op_type] = [r for r in self.rules if issubclass(op_type, r.ops)]
+        return self.by_type[op_type]
+
+    def visit(self, node: Apply) -> int:
+        for rule in self.rules_of(type(node.op)):
+            entry = self.entries[rule.name]
+            start = time.perf_counter()
+            try:
+                new = self.apply(rule, node)
+            finally:
+                entry.seconds += time.perf_counter() - start
+                entry.tried += 1
+            if new is not None:
+                entry.fired += 1
+                return 1
+        return 0
+
+    def apply(self, rule: Rewrite, node: Apply) -> Any:
+        try:
+            with inherit(node.origin, node.hints):
+                new = rule(node, self.context)
+        except Exception as error:
+            self.report(rule, node, error)
+            return None
+        if new is None:
+            return None
+        pairs = [(o, n) for o, n in zip(node.outputs, new) if n is not None and n is not o]
+        if not pairs:
+            return None
+        if self.observer is not None:
+            self.observer(rule, node, new)
+        self.context.fgraph.replace_all(pairs, rule.name)
+        return new
+
+    def report(self, rule: Rewrite, node: Apply, error: Exception) -> None:
+        if config.on_opt_error == "ignore":
+            return
+        message = f"rewrite {rule.name} failed on {node.op}: {type(error).__name__}: {error}"
+        if config.on_opt_error != "warn":
+            error.add_note(f"In rewrite {rule.name} on {node}, made here:\n{node.origin.text()}")
+            raise error
+        if rule.name not in self.failed:
+            self.failed.add(rule.name)
+            warnings.warn(f"{message}. The node stays as it was", RuntimeWarning, stacklevel=2)
+
+    def check_budget(self, fired: int) -> None:
+        if fired > self.budget:
+            busiest = max(self.entries.items(), key=lambda kv: kv[1].fired)
+            raise RewriteError(
+                f"rewriting does not end: {fired} replacements, most by {busiest[0]} "
+                f"({busiest[1].fired}). Switch it off with optimizer_excluding={busiest[0]}"
+            )

@@ -1,0 +1,93 @@
+"""Shapes of all variables of a graph, as ints and integer scalars over its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from symdnn.graph.traverse import toposort
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.shape import ShapeI
+
+__all__ = ["ShapeResolver", "op_shapes"]
+
+Dims = tuple[Any, ...]
+
+
+def op_shapes(node: Apply, input_shapes: Sequence[Dims]) -> list[Dims] | None:
+    """Shapes of the outputs of ``node`` by its op's rule; None where data decides."""
+    types = [v.type for v in node.inputs]
+    host = {i: _number(node.inputs[i]) for i in node.op.host_inputs}
+    found = node.op.shapes(types, input_shapes, host)
+    return None if found is None else [tuple(s) for s in found]
+
+
+def _number(v: Variable) -> Variable | int:
+    return int(v.data) if isinstance(v, Constant) else v
+
+
+class ShapeResolver:
+    """Expresses each shape through sizes of leaves, host scalars, and ops whose data decides.
+
+    The same variable always gets the same expression objects.
+    """
+
+    def __init__(self) -> None:
+        self._shapes: dict[Variable, Dims] = {}
+        self._data_decides: set[Apply] = set()
+
+    def shape(self, v: Variable) -> Dims:
+        """The dimensions of ``v``."""
+        if v not in self._shapes:
+            for node in toposort([v], blockers=self._shapes):
+                self._visit(node)
+            if v not in self._shapes:
+                self._shapes[v] = self._sizes(v)
+        return self._shapes[v]
+
+    def data_decides(self, node: Apply) -> bool:
+        """Whether an output's shape is known only after the node ran."""
+        for v in node.outputs:
+            self.shape(v)
+        return node in self._data_decides
+
+    def dims(self, node: Apply) -> list[Variable]:
+        """Symbolic sizes of the outputs of ``node``."""
+        found = [d for v in node.outputs for d in self.shape(v)]
+        return [d for d in found if isinstance(d, Variable) and not isinstance(d, Constant)]
+
+    def _visit(self, node: Apply) -> None:
+        shapes = None
+        if not all(_static(v) for v in node.outputs):
+            shapes = op_shapes(node, [self._known(v) for v in node.inputs])
+            if shapes is None:
+                self._data_decides.add(node)
+        for i, v in enumerate(node.outputs):
+            if shapes is not None and isinstance(v.type, TensorType):
+                self._shapes[v] = _with_static(v.type, shapes[i])
+            else:
+                self._shapes[v] = self._sizes(v)
+
+    def _known(self, v: Variable) -> Dims:
+        if v not in self._shapes:
+            self._shapes[v] = self._sizes(v)
+        return self._shapes[v]
+
+    @staticmethod
+    def _sizes(v: Variable) -> Dims:
+        if not isinstance(v.type, TensorType):
+            return ()
+        return tuple(ShapeI(i)(v) if d is None else d for i, d in enumerate(v.type.shape))
+
+
+def _static(v: Variable) -> bool:
+    return not isinstance(v.type, TensorType) or v.type.is_static
+
+
+def _with_static(type_: TensorType, dims: Dims) -> Dims:
+    return tuple(_plain(d) if s is None else s for s, d in zip(type_.shape, dims, strict=True))
+
+
+def _plain(d: Any) -> Any:
+    return _number(d) if isinstance(d, Variable) else int(d)
