@@ -1,0 +1,31 @@
+"""symdnn: a symbolic graph compiler for deep learning.
+
+Write an expression, differentiate it, compile it, call it::
+
+    import symdnn
+    import symdnn.tensor as T
+
+    x = T.vector("x")
+    f = symdnn.function([x], symdnn.grad((x**2).sum(), x))
+"""
+
+from symdnn import tensor
+from symdnn.autodiff import Lop, Rop, grad, subgraph_grad, verify_grad
+from symdnn.compile.arguments import In, Out
+from symdnn.compile.function import Function, function
+from symdnn.compile.mode import Mode
+from symdnn.compile.shared import shared
+from symdnn.config import config
+from symdnn.graph.clone import clone
+from symdnn.graph.origin import Hints
+from symdnn.graph.target import Target
+from symdnn.graph.variable import Apply, Constant, Shared, Variable
+from symdnn.ops.control import ifelse
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Apply", "Constant", "Function", "Hints", "In", "Lop", "Mode", "Out", "Rop", "Shared",
+    "Target", "Variable", "clone", "config", "function", "grad", "ifelse",
+    "shared", "subgraph_grad", "tensor", "verify_grad",
+]

@@ -1,0 +1,202 @@
+"""Identities that change what the gradient sees, and checks and prints on the way."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn.errors import AssertionFailed, NonDifferentiable, TypeMismatch
+from symdnn.graph.dims import Shape
+from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Variable, as_variable
+
+__all__ = [
+    "Assert", "DisconnectedGrad", "GradClip", "GradScale", "Print", "UndefinedGrad", "ZeroGrad",
+    "assert_", "consider_constant", "disconnected_grad", "grad_clip", "grad_scale",
+    "undefined_grad", "zero_grad",
+]
+
+
+@dataclass(frozen=True)
+class Identity(Op):
+    """Base of ops that pass their first input on, as a view of it."""
+
+    abstract: ClassVar[bool] = True
+
+    def infer(self, *inputs: Any) -> Any:
+        return inputs[0]
+
+    def reference(self, *inputs: Any) -> Any:
+        return inputs[0]
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [shapes[0]]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [cotangents[0], *[None] * (len(inputs) - 1)]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        return [tangents[0]]
+
+    @property
+    def views(self) -> Mapping[int, int]:
+        return {0: 0}
+
+
+@dataclass(frozen=True)
+class DisconnectedGrad(Identity):
+    """``x``, on which nothing depends as far as gradients go (Theano's ``disconnected_grad``)."""
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [None]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        return [None]
+
+
+@dataclass(frozen=True)
+class ZeroGrad(Identity):
+    """``x`` with a gradient of zero (Theano's ``zero_grad``)."""
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [cotangents[0].zeros_like()]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        return [tangents[0].zeros_like()]
+
+
+@dataclass(frozen=True)
+class UndefinedGrad(Identity):
+    """``x`` whose gradient raises when asked for (Theano's ``undefined_grad``)."""
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        raise NonDifferentiable(f"the gradient through {inputs[0]} was declared undefined")
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        raise NonDifferentiable(f"the gradient through {inputs[0]} was declared undefined")
+
+
+@dataclass(frozen=True)
+class GradClip(Identity):
+    """``x`` whose gradient is clipped to ``[lower, upper]`` (Theano's ``grad_clip``)."""
+
+    lower: float
+    upper: float
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [cotangents[0].clip(self.lower, self.upper)]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        raise NonDifferentiable("grad_clip has a reverse mode only")
+
+
+@dataclass(frozen=True)
+class GradScale(Identity):
+    """``x`` whose gradient is multiplied by ``multiplier`` (Theano's ``grad_scale``)."""
+
+    multiplier: float
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [cotangents[0] * np.asarray(self.multiplier, inputs[0].type.numpy)]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        return [tangents[0] * np.asarray(self.multiplier, inputs[0].type.numpy)]
+
+
+@dataclass(frozen=True)
+class Assert(Identity):
+    """The first input; raises :class:`AssertionFailed` when a condition among the rest is false."""
+
+    message: str = "Assert failed"
+
+    def infer(self, *inputs: Any) -> Any:
+        for condition in inputs[1:]:
+            if not isinstance(condition, TensorType):
+                raise TypeMismatch(self, "conditions that are tensors", list(inputs))
+        return inputs[0]
+
+    def reference(self, *inputs: Any) -> Any:
+        for i, condition in enumerate(inputs[1:]):
+            if not np.all(condition):
+                raise AssertionFailed(f"{self.message} (condition {i})")
+        return inputs[0]
+
+
+@dataclass(frozen=True)
+class Print(Identity):
+    """``x``; when it runs, ``message`` and ``attrs`` of the value are printed (Theano's ``Print``).
+
+    ``attrs`` are names of attributes or methods of the array (``"shape"``, ``"__str__"``,
+    ``"mean"``); ``function(op, array)`` replaces the printing.
+    """
+
+    has_effect: ClassVar[bool] = True
+
+    message: str = ""
+    attrs: tuple[str, ...] = ("__str__",)
+    function: Callable[[Any, Any], None] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "attrs", tuple(self.attrs))
+
+    def reference(self, *inputs: Any) -> Any:
+        (self.function or _print)(self, inputs[0])
+        return inputs[0]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [cotangents[0]]
+
+
+def _print(op: Print, value: Any) -> None:
+    for name in op.attrs:
+        found = getattr(value, name)
+        shown = found() if callable(found) else found
+        sys.stdout.write(f"{op.message} {name} = {shown}\n")
+
+
+def disconnected_grad(x: Any) -> Variable:
+    """``x`` cut off from gradients: as if it were an input that nobody asked about."""
+    return DisconnectedGrad()(x)  # type: ignore[no-any-return]
+
+
+def zero_grad(x: Any) -> Variable:
+    """``x`` whose gradient is zero."""
+    return ZeroGrad()(x)  # type: ignore[no-any-return]
+
+
+consider_constant = zero_grad
+
+
+def undefined_grad(x: Any) -> Variable:
+    """``x`` whose gradient raises."""
+    return UndefinedGrad()(x)  # type: ignore[no-any-return]
+
+
+def grad_clip(x: Any, lower_bound: float, upper_bound: float) -> Variable:
+    """``x`` whose gradient is clipped elementwise to the bounds."""
+    if not lower_bound <= upper_bound:
+        raise ValueError(f"grad_clip: lower_bound {lower_bound} is above {upper_bound}")
+    return GradClip(float(lower_bound), float(upper_bound))(x)  # type: ignore[no-any-return]
+
+
+def grad_scale(x: Any, multiplier: float) -> Variable:
+    """``x`` whose gradient is multiplied by ``multiplier`` (-1: gradient reversal)."""
+    return GradScale(float(multiplier))(x)  # type: ignore[no-any-return]
+
+
+def assert_(value: Any, *conditions: Any, message: str = "Assert failed") -> Variable:
+    """``value``, checked when it runs: every element of every condition must be true."""
+    tests = [as_variable(c) for c in conditions]
+    if not tests:
+        return as_variable(value)
+    return Assert(message)(as_variable(value), *tests)  # type: ignore[no-any-return]
+
+
+OPERATORS = {"disconnected_grad": disconnected_grad, "assert_": assert_}

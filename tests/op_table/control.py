@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import numpy as np
+
+from symdnn.ops import control as C
+from symdnn.ops import gradient_control as G
+from tests.op_table.record import OpCase, normal, uniform
+
+
+def choose(c, x, y):
+    return C.ifelse(c.sum() > 0, x * y, x + y)
+
+
+def expected_choice(c, x, y):
+    return x * y if c.sum() > 0 else x + y
+
+
+CASES = [
+    OpCase(
+        "ifelse_true", (C.IfElse,), choose,
+        (uniform(1, 2, 3), normal(2, 3), normal(2, 3)), expected_choice,
+    ),
+    OpCase(
+        "ifelse_false", (C.IfElse,), choose,
+        (uniform(-2, -1, 3), normal(2, 3), normal(2, 3)), expected_choice,
+    ),
+    OpCase(
+        "ifelse_many", (C.IfElse,), lambda x, y: C.ifelse(x.sum() > y.sum(), [x, y], [y, x]),
+        (normal(4), normal(4)), lambda x, y: [x, y] if x.sum() > y.sum() else [y, x],
+    ),
+    OpCase(
+        "disconnected_grad", (G.DisconnectedGrad,), G.disconnected_grad, (normal(3),), np.copy,
+        grad=False,
+    ),
+    OpCase("zero_grad", (G.ZeroGrad,), G.zero_grad, (normal(3),), np.copy, grad=False),
+    OpCase(
+        "undefined_grad", (G.UndefinedGrad,), G.undefined_grad, (normal(3),), np.copy, grad=False
+    ),
+    OpCase(
+        "grad_clip", (G.GradClip,), lambda x: G.grad_clip(x, -0.1, 0.1), (normal(3),), np.copy,
+        grad=False,
+    ),
+    OpCase(
+        "grad_scale", (G.GradScale,), lambda x: G.grad_scale(x, 3.0), (normal(3),), np.copy,
+        grad=False,
+    ),
+    OpCase(
+        "assert", (G.Assert,), lambda x: G.assert_(x, x > 0) * 2, (uniform(1, 2, 3),),
+        lambda x: 2 * x,
+    ),
+    OpCase(
+        "print", (G.Print,), lambda x: G.Print("p", ("shape",))(x) * 2, (normal(3),),
+        lambda x: 2 * x,
+    ),
+]
