@@ -4,7 +4,57 @@ Importing this package installs the operators behind ``+``, ``.sum()``, ... once
 """
 
 from symdnn.graph.operators import install_operators
-from symdnn.ops import arithmetic, dot, einsum, reduce, shape
+from symdnn.ops import (
+    activations,
+    argreduce,
+    arithmetic,
+    comparison,
+    complexes,
+    control,
+    create,
+    cumulative,
+    dot,
+    einsum,
+    getitem,
+    gradient_control,
+    join,
+    math,
+    moments,
+    norms,
+    pad,
+    reduce,
+    rounding,
+    select,
+    shape,
+    sort,
+    special,
+    view,
+)
 
-for _family in (arithmetic, dot, einsum, reduce, shape):
+for _family in (
+    activations,
+    argreduce,
+    arithmetic,
+    comparison,
+    complexes,
+    control,
+    create,
+    cumulative,
+    dot,
+    einsum,
+    getitem,
+    gradient_control,
+    join,
+    math,
+    moments,
+    norms,
+    pad,
+    reduce,
+    rounding,
+    select,
+    shape,
+    sort,
+    special,
+    view,
+):
     install_operators(_family.OPERATORS)
