@@ -24,10 +24,10 @@ from symdnn.ops import (
     pad,
     reduce,
     rounding,
-    select,
     shape,
     sort,
     special,
+    take,
     view,
 )
 
@@ -51,10 +51,10 @@ for _family in (
     pad,
     reduce,
     rounding,
-    select,
     shape,
     sort,
     special,
+    take,
     view,
 ):
     install_operators(_family.OPERATORS)

@@ -139,7 +139,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Va
     length = None
     if all(isinstance(d, Constant) for d in dims):
         numbers = [static_dim(d) or 0 for d in dims]
-        length = len(range(*numbers[:2], _nonzero_step("arange", numbers[2])))
+        length = len(range(numbers[0], numbers[1], _nonzero_step("arange", numbers[2])))
     return ARange(out, length)(*dims)  # type: ignore[no-any-return]
 
 
@@ -149,8 +149,8 @@ def _wide_int(dtype: str) -> str:
 
 def _float_range(parts: Sequence[Variable], dtype: str) -> Variable:
     if all(isinstance(v, Constant) for v in parts):
-        numbers = [v.data.astype(np.float64)[()] for v in parts if isinstance(v, Constant)]
-        return constant(np.arange(*numbers).astype(TensorType(dtype).numpy))
+        first, last, by = (float(v.data) for v in parts if isinstance(v, Constant))
+        return constant(np.arange(first, last, by).astype(TensorType(dtype).numpy))
     start, stop, step = (operator("cast")(v, "float64") for v in parts)
     count = operator("cast")(operator("ceil")((stop - start) / step), "int64")
     index = arange(operator("maximum")(count, 0))

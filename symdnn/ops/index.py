@@ -143,7 +143,7 @@ class Increment(Op):
         return tuple(i + 1 for i in self.getter().host_inputs)
 
     def infer(self, x: TensorType, y: TensorType, *rest: TensorType) -> Any:
-        (part,) = self.getter().output_types([x, *rest])
+        part: Any = self.getter().output_types([x, *rest])[0]
         if x.dtype != y.dtype or y.ndim != part.ndim:
             raise TypeMismatch(self, f"a value of type {part}", y)
         self._check(y, y.shape, part.shape)

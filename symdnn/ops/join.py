@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -53,7 +52,8 @@ class Join(Op):
         )
 
     def _along(self, sizes: Sequence[Dim | None]) -> Dim | None:
-        return None if None in sizes else reduce(lambda a, b: a + b, sizes)
+        known_sizes = [s for s in sizes if s is not None]
+        return sum(known_sizes[1:], known_sizes[0]) if len(known_sizes) == len(sizes) else None
 
     def _across(self, d: int, shapes: Sequence[Any]) -> Dim | None:
         sizes = [s[d] for s in shapes if s[d] is not None]
@@ -114,9 +114,10 @@ def stack(*tensors: Any, axis: int = 0) -> Variable:
 
     Scalars give a vector.
     """
-    if len(tensors) == 2 and isinstance(tensors[0], list | tuple) and isinstance(tensors[1], int):
-        tensors, axis = (tensors[0],), tensors[1]  # stack(tensors, axis)
-    items = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], list | tuple) else tensors
+    items: Any = tensors
+    if tensors and isinstance(tensors[0], list | tuple):
+        items, *more = tensors
+        axis = more[0] if more else axis  # stack(tensors, axis)
     vs = [as_variable(t) for t in items]
     if not vs:
         raise TypeMismatch("stack", "at least one tensor", "none")

@@ -15,7 +15,7 @@ from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.dtype import upcast
-from symdnn.ops.select import put_along_axis, take_along_axis
+from symdnn.ops.take import put_along_axis, take_along_axis
 from symdnn.ops.shape import as_dim, static_dim
 from symdnn.ops.view import flatten, normal_axis
 
@@ -260,7 +260,8 @@ class Unique(MultiOp):
         return (TensorType(x.dtype, (None,)), *(t for wanted, t in more if wanted))
 
     def reference(self, x: Any) -> Any:
-        found = np.unique(x.reshape(-1), self.return_index, self.return_inverse, self.return_counts)
+        ask: Any = (self.return_index, self.return_inverse, self.return_counts)
+        found = np.unique(x.reshape(-1), *ask)
         first, *rest = found if isinstance(found, tuple) else (found,)
         return (first, *(r.reshape(-1).astype(np.int64, copy=False) for r in rest))
 
