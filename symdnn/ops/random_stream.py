@@ -1,0 +1,390 @@
+"""Streams of random variables: a seed, and a state of its own for every variable drawn.
+
+Each call makes a shared uint64 vector (key, counter) with a ``default_update``, so that a function
+which uses the variable draws new numbers at every call, and one variable used twice in a function
+has the same numbers in both places. Stream ``i`` of a seed has the key
+``rng_philox.stream_key(seed, i)``; the counter starts at 0.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from symdnn.config import config
+from symdnn.errors import TypeMismatch
+from symdnn.graph.dims import Dim
+from symdnn.graph.operators import operator
+from symdnn.graph.storage import Storage
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Constant, Shared, Variable, as_variable
+from symdnn.ops import random as draws
+from symdnn.ops.arithmetic import cast
+from symdnn.ops.dtype import upcast
+from symdnn.ops.rng_philox import fold_seed, stream_key
+from symdnn.ops.shape import dims_of
+
+__all__ = ["MRG_RandomStreams", "RandomStream", "RandomStreams", "size_dims"]
+
+
+def size_dims(size: Any, ndim: int | None = None, like: Sequence[Variable] = ()) -> list[Dim]:
+    """``size`` as a list of dimensions.
+
+    An int, a sequence of ints and integer scalars, an integer vector (with ``ndim`` where its
+    length is not static), or None for the shape to which ``like`` broadcast.
+    """
+    if size is None:
+        return _broadcast_dims(like)
+    if isinstance(size, Variable):
+        return _symbolic_dims(size, ndim)
+    if isinstance(size, np.ndarray | list | tuple):
+        dims = [d if isinstance(d, Variable) else int(d) for d in size]
+    else:
+        dims = [int(size)]
+    if any(isinstance(d, int) and d < 0 for d in dims):
+        raise ValueError(f"size={size}: a dimension cannot be negative")
+    if ndim is not None and ndim != len(dims):
+        raise ValueError(f"size={size} has {len(dims)} dimension(s), ndim={ndim}")
+    return dims
+
+
+def _symbolic_dims(size: Variable, ndim: int | None) -> list[Dim]:
+    if not size.type.is_discrete or size.type.ndim > 1:
+        raise TypeMismatch("size", "an integer scalar or vector", size.type)
+    if size.type.ndim == 0:
+        return [size]
+    length = size.type.shape[0] if ndim is None else ndim
+    if length is None:
+        raise TypeMismatch("size", "a vector of known length; pass ndim=", size.type)
+    return [size[i] for i in range(length)]
+
+
+def _broadcast_dims(like: Sequence[Variable]) -> list[Dim]:
+    dims: list[Dim] = [1] * max((v.type.ndim for v in like), default=0)
+    for v in like:
+        lead = len(dims) - v.type.ndim
+        for axis, (known, d) in enumerate(zip(v.type.shape, dims_of(v), strict=True)):
+            if known != 1 and (known is not None or dims[lead + axis] == 1):
+                dims[lead + axis] = d
+    return dims
+
+
+class RandomStream:
+    """Random variables from one seed, under the names of Theano's ``RandomStreams``.
+
+    ``seed`` is a non-negative int (or several), or None for one from the operating system.
+    ``nstreams`` of the methods is accepted and has no meaning here.
+
+    >>> from symdnn.graph.evaluate import evaluate
+    >>> u = RandomStream(seed=1).uniform((2,))
+    >>> evaluate([u], {})[0].shape
+    (2,)
+    """
+
+    def __init__(self, seed: Any = None) -> None:
+        self._seed = self._checked_seed(seed)
+        #: Pairs (state, its next value) of the variables made so far.
+        self.state_updates: list[tuple[Shared, Variable]] = []
+
+    def _checked_seed(self, seed: Any) -> int:
+        if seed is None:
+            return int.from_bytes(os.urandom(8), "little")
+        parts = list(seed) if isinstance(seed, list | tuple | np.ndarray) else [seed]
+        whole = [int(p) for p in parts]
+        if not whole or any(p != q for p, q in zip(whole, parts, strict=True)) or min(whole) < 0:
+            raise ValueError(f"seed={seed!r}: wanted a non-negative integer, or several")
+        return fold_seed(whole)
+
+    def seed(self, seed: Any = None) -> None:
+        """Start all streams over from another seed (None: the one given at the start)."""
+        if seed is not None:
+            self._seed = self._checked_seed(seed)
+        for i, (state, _) in enumerate(self.state_updates):
+            state.set_value(self._initial(i))
+
+    def updates(self) -> list[tuple[Shared, Variable]]:
+        """The default updates of all variables made so far, for ``no_default_updates``."""
+        return list(self.state_updates)
+
+    def _initial(self, index: int) -> Any:
+        return np.array([stream_key(self._seed, index), 0], np.uint64)
+
+    def new_state(self) -> Shared:
+        """The state of the next stream; :meth:`register` gives it its update."""
+        index = len(self.state_updates)
+        return Shared(draws.STATE_TYPE, Storage(self._initial(index)), f"random_state_{index}")
+
+    def register(self, state: Shared, new: Variable) -> None:
+        """Let functions that read ``state`` write ``new`` back."""
+        state.default_update = new
+        self.state_updates.append((state, new))
+
+    def draw(self, build: Callable[[Shared], tuple[Variable, Variable]]) -> Variable:
+        """The values of ``build(state) -> (values, next state)`` on a state of its own.
+
+        ``values.tag.rng`` is the state, ``values.tag.update`` the pair (state, next state).
+        """
+        state = self.new_state()
+        values, new = build(state)
+        self.register(state, new)
+        values.tag.rng, values.tag.update = state, (state, new)
+        return values
+
+    # -- distributions ------------------------------------------------------------------------
+
+    def uniform(
+        self,
+        size: Any = None,
+        low: Any = 0.0,
+        high: Any = 1.0,
+        ndim: int | None = None,
+        dtype: Any = None,
+        nstreams: Any = None,
+    ) -> Variable:
+        """Uniform values of (low, high), both ends excluded up to rounding.
+
+        ``dtype=None`` is the upcast of ``floatX``, ``low`` and ``high``; these may be tensors
+        that broadcast to ``size``, and gradients flow to them.
+        """
+        lo, hi = as_variable(low), as_variable(high)
+        kind = _float_dtype(dtype, lo, hi)
+        dims = size_dims(size, ndim, [lo, hi])
+        u = self.draw(lambda state: draws.random_uniform(state, dims, kind))
+        if _is(lo, 0) and _is(hi, 1):
+            return u
+        lo, hi = cast(lo, kind), cast(hi, kind)
+        return u * (hi - lo) + lo
+
+    def normal(
+        self,
+        size: Any = None,
+        avg: Any = 0.0,
+        std: Any = 1.0,
+        ndim: int | None = None,
+        dtype: Any = None,
+        nstreams: Any = None,
+        truncate: bool = False,
+    ) -> Variable:
+        """Normal values of mean ``avg`` and standard deviation ``std``.
+
+        ``truncate`` keeps them within two standard deviations. ``avg`` and ``std`` may be tensors,
+        and gradients flow to them.
+        """
+        mean, deviation = as_variable(avg), as_variable(std)
+        kind = _float_dtype(dtype, mean, deviation)
+        dims = size_dims(size, ndim, [mean, deviation])
+        z = self.draw(lambda state: draws.random_normal(state, dims, kind, truncate))
+        if _is(mean, 0) and _is(deviation, 1):
+            return z
+        return z * cast(deviation, kind) + cast(mean, kind)
+
+    def truncated_normal(
+        self,
+        size: Any,
+        avg: Any = 0.0,
+        std: Any = 1.0,
+        ndim: int | None = None,
+        dtype: Any = None,
+        nstreams: Any = None,
+    ) -> Variable:
+        """:meth:`normal` with ``truncate=True``."""
+        return self.normal(size, avg, std, ndim, dtype, truncate=True)
+
+    def binomial(
+        self,
+        size: Any = None,
+        n: Any = 1,
+        p: Any = 0.5,
+        ndim: int | None = None,
+        dtype: Any = "int64",
+        nstreams: Any = None,
+    ) -> Variable:
+        """How many of ``n`` trials (a Python int) succeed, each with probability ``p``."""
+        if isinstance(n, Constant):
+            n = int(n.data)
+        if isinstance(n, Variable) or int(n) != n or n < 0:
+            raise TypeMismatch("binomial", "a non-negative int (not symbolic) as n", n)
+        prob = as_variable(p)
+        dims = size_dims(size, ndim, [prob])
+        kind = TensorType(config.floatX if dtype == "floatX" else dtype).dtype
+        if n == 1:
+            return self.draw(lambda state: draws.random_bernoulli(state, prob, dims, kind))
+        lead = ["x"] * (len(dims) - prob.type.ndim)
+        wide = prob.dimshuffle([*lead, *range(prob.type.ndim), "x"])
+        trials = self.draw(lambda s: draws.random_bernoulli(s, wide, [*dims, int(n)], "int64"))
+        return cast(trials.sum(axis=len(dims)), kind)
+
+    def random_integers(
+        self,
+        size: Any = None,
+        low: Any = 0,
+        high: Any = 1,
+        ndim: int | None = None,
+        dtype: Any = "int64",
+        nstreams: Any = None,
+    ) -> Variable:
+        """Integers from ``low`` to ``high``, both included."""
+        lo, hi = as_variable(low), as_variable(high)
+        dims, top = size_dims(size, ndim, [lo, hi]), cast(hi, "int64") + 1
+        return self.draw(lambda state: draws.random_integers(state, lo, top, dims, dtype))
+
+    def permutation(
+        self, size: Any = None, n: Any = 1, ndim: int | None = None, dtype: Any = "int64"
+    ) -> Variable:
+        """Permutations of ``0 .. n-1``, of shape ``(*size, n)``."""
+        dims = size_dims(size, ndim)
+        return self.draw(lambda state: draws.random_permutation(state, n, dims, dtype))
+
+    def multinomial(
+        self,
+        size: Any = None,
+        n: Any = 1,
+        pvals: Any = None,
+        ndim: int | None = None,
+        dtype: Any = "int64",
+        nstreams: Any = None,
+    ) -> Variable:
+        """How often each class came in ``n`` draws with probabilities ``pvals[..., class]``.
+
+        Of shape ``(*size, classes)``; ``size=None`` takes one experiment for each row of ``pvals``.
+        """
+        p = _probabilities("multinomial", pvals)
+        dims = list(dims_of(p))[:-1] if size is None else size_dims(size, ndim)
+        kind = "floatX" if dtype == "floatX" else TensorType(dtype).dtype
+        kind = str(config.floatX) if kind == "floatX" else kind
+        return self.draw(lambda state: draws.random_multinomial(state, n, p, dims, kind))
+
+    def choice(
+        self,
+        size: Any = None,
+        a: Any = 2,
+        replace: bool = True,
+        p: Any = None,
+        ndim: int | None = None,
+        dtype: Any = "int64",
+        nstreams: Any = None,
+    ) -> Variable:
+        """Elements of ``a`` (a vector, or a number for ``0 .. a-1``), as ``numpy.random.choice``.
+
+        ``p`` are the probabilities of the elements; without ``replace`` none comes twice.
+        """
+        pool = as_variable(a)
+        count = dims_of(pool)[0] if pool.type.ndim == 1 else a
+        dims = size_dims(size, ndim)
+        index = self._indices(dims, count, replace, p, dtype)
+        return operator("take")(pool, index) if pool.type.ndim == 1 else index
+
+    def _indices(self, dims: list[Dim], n: Any, replace: bool, p: Any, dtype: Any) -> Variable:
+        if p is None and replace:
+            return self.draw(lambda s: draws.random_integers(s, 0, n, dims, dtype))
+        total = math.prod(dims) if all(isinstance(d, int) for d in dims) else _product(dims)
+        if p is None:
+            order = self.draw(lambda s: draws.random_permutation(s, n, (), dtype))
+            return order[:total].reshape(dims, ndim=len(dims))
+        weights = _probabilities("choice", p)
+        if replace:
+            return self.draw(lambda s: draws.random_categorical(s, weights, dims, dtype))
+        found = self.draw(lambda s: draws.random_subset(s, weights, total, (), dtype))
+        return found.reshape(dims, ndim=len(dims))
+
+    def shuffle_row_elements(self, input: Any) -> Variable:
+        """``input`` with the elements of each row (last dimension) in a random order of its own."""
+        x = as_variable(input)
+        *lead, n = dims_of(x)
+        order = self.permutation(lead or None, n=n)
+        rows = _product(lead) if lead else 1
+        start = operator("arange")(rows).reshape((*lead, 1), ndim=x.type.ndim) * n
+        flat = x.flatten(1)
+        return operator("take")(flat, order + cast(start, "int64"))  # type: ignore[no-any-return]
+
+
+def _product(dims: Sequence[Dim]) -> Any:
+    total: Any = 1
+    for d in dims:
+        total = d * total
+    return total
+
+
+def _is(v: Variable, number: float) -> bool:
+    return isinstance(v, Constant) and v.data.ndim == 0 and float(v.data) == number
+
+
+def _float_dtype(dtype: Any, *parameters: Variable) -> str:
+    if dtype is not None and dtype != "floatX":
+        return TensorType(dtype).dtype
+    if dtype == "floatX":
+        return str(config.floatX)
+    return upcast(str(config.floatX), *(v.type.dtype for v in parameters))
+
+
+def _probabilities(what: str, p: Any) -> Variable:
+    if p is None:
+        raise TypeMismatch(what, "probabilities (pvals, p)", None)
+    v = as_variable(p)
+    if v.type.ndim == 0 or v.type.is_complex:
+        raise TypeMismatch(what, "probabilities with the classes last", v.type)
+    return v if v.type.is_float else cast(v, "float64")
+
+
+class RandomStreams(RandomStream):
+    """Theano's ``shared_randomstreams.RandomStreams`` (the numbers are symdnn's own)."""
+
+
+class MRG_RandomStreams(RandomStream):
+    """Theano's ``rng_mrg.MRG_RandomStreams`` by name and use; the numbers are symdnn's own.
+
+    A seed of 0 is refused, as there.
+    """
+
+    def __init__(self, seed: Any = 12345) -> None:
+        super().__init__(seed)
+
+    def _checked_seed(self, seed: Any) -> int:
+        given = np.atleast_1d(np.asarray(12345 if seed is None else seed, dtype=object))
+        if not any(given):
+            raise ValueError("seed=0: MRG_RandomStreams takes no seed of 0; use another number")
+        return super()._checked_seed(list(given))
+
+    def choice(
+        self,
+        size: Any = 1,
+        a: Any = None,
+        replace: bool = True,
+        p: Any = None,
+        ndim: int | None = None,
+        dtype: Any = "int64",
+        nstreams: Any = None,
+    ) -> Variable:
+        """``size`` class indices for each row of a matrix ``p``: shape (rows, size).
+
+        With ``a``, or a vector ``p``, what :meth:`RandomStream.choice` does.
+        """
+        weights = None if p is None else as_variable(p)
+        if weights is None or weights.type.ndim == 1:
+            count = a if weights is None or a is not None else dims_of(weights)[0]
+            return super().choice(size, count, replace, p, ndim, dtype)
+        rows, (number,) = dims_of(weights)[0], size_dims(1 if size is None else size)
+        if not replace:
+            return self.draw(lambda s: draws.random_subset(s, weights, number, [rows], dtype))
+        wide = weights.dimshuffle(0, "x", 1)
+        return self.draw(lambda s: draws.random_categorical(s, wide, [rows, number], dtype))
+
+    def multinomial_wo_replacement(
+        self,
+        size: Any = None,
+        n: Any = 1,
+        pvals: Any = None,
+        replace: bool = False,
+        ndim: int | None = None,
+        dtype: Any = "int64",
+        nstreams: Any = None,
+    ) -> Variable:
+        """``n`` distinct classes for each row of ``pvals`` (:meth:`choice` without replacing)."""
+        return self.choice(n, None, replace, pvals, ndim, dtype)
+
+
+OPERATORS: dict[str, Any] = {}
