@@ -1,4 +1,4 @@
-"""Elementwise arithmetic, comparison, selection and casts."""
+"""Elementwise arithmetic: sums, products, quotients, powers, extremes, signs, casts."""
 
 from __future__ import annotations
 
@@ -7,17 +7,27 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from symdnn.config import config
 from symdnn.graph.op import Grads, Vars
+from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
-from symdnn.graph.variable import Variable, as_variable
-from symdnn.ops.elemwise import Elemwise, FloatElemwise, apply_elemwise
+from symdnn.graph.value import constant_array
+from symdnn.graph.variable import Constant, Variable, as_variable
+from symdnn.ops.comparison import eq, gt, le, lt, switch
+from symdnn.ops.dtype import number_of
+from symdnn.ops.elemwise import Elemwise, FloatElemwise, apply_elemwise, conjugate, like
 
-__all__ = ["Add", "Cast", "Exp", "Log", "Mul", "Neg", "Sub", "Switch", "TrueDiv"]
+__all__ = [
+    "Abs", "Add", "Cast", "Clip", "IntDiv", "Inv", "Maximum", "Minimum", "Mod", "Mul",
+    "Neg", "Pow", "Sgn", "Sqr", "Sqrt", "Sub", "TrueDiv", "abs", "add", "cast", "ceil_intdiv",
+    "clip", "divmod", "int_div", "inv", "largest", "maximum", "minimum", "mod", "mul",
+    "neg", "pow", "sgn", "smallest", "sqr", "sqrt", "sub", "true_div",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Add(Elemwise):
-    """``x + y``."""
+    """``x + y``; of bools their or."""
 
     function: ClassVar[Any] = np.add
     commutative: ClassVar[bool] = True
@@ -34,13 +44,22 @@ class Sub(Elemwise):
     function: ClassVar[Any] = np.subtract
     arity: ClassVar[int] = 2
 
+    def out_dtype(self, *dtypes: str) -> str:
+        return number_of(*dtypes)
+
+    def reference(self, *inputs: Any) -> Any:
+        # NumPy refuses the difference of two bools; here it is the int8 one.
+        if all(a.dtype == np.bool_ for a in inputs):
+            inputs = tuple(a.astype(np.int8) for a in inputs)
+        return super().reference(*inputs)
+
     def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
         return [cotangent, -cotangent]
 
 
 @dataclass(frozen=True)
 class Mul(Elemwise):
-    """``x * y``."""
+    """``x * y``; of bools their and."""
 
     function: ClassVar[Any] = np.multiply
     commutative: ClassVar[bool] = True
@@ -48,7 +67,7 @@ class Mul(Elemwise):
 
     def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
         x, y = inputs
-        return [cotangent * y, cotangent * x]
+        return [cotangent * conjugate(y), cotangent * conjugate(x)]
 
 
 @dataclass(frozen=True)
@@ -60,8 +79,75 @@ class TrueDiv(FloatElemwise):
 
     def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
         _, y = inputs
-        dx = cotangent / y
-        return [dx, -dx * output]
+        dx = cotangent / conjugate(y)
+        return [dx, -dx * conjugate(output)]
+
+
+@dataclass(frozen=True)
+class IntDiv(Elemwise):
+    """``x // y``: the quotient rounded down. Its gradient is 0."""
+
+    function: ClassVar[Any] = np.floor_divide
+    arity: ClassVar[int] = 2
+    kinds: ClassVar[str] = "bif"
+
+    def out_dtype(self, *dtypes: str) -> str:
+        return number_of(*dtypes)
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        zero = cotangent.zeros_like()
+        return [zero, zero]
+
+
+@dataclass(frozen=True)
+class Mod(Elemwise):
+    """``x % y`` with the sign of ``y``, as in Python."""
+
+    function: ClassVar[Any] = np.mod
+    arity: ClassVar[int] = 2
+    kinds: ClassVar[str] = "bif"
+
+    def out_dtype(self, *dtypes: str) -> str:
+        return number_of(*dtypes)
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        x, y = inputs
+        return [cotangent, -cotangent * (x // y)]
+
+
+@dataclass(frozen=True)
+class Pow(Elemwise):
+    """``x ** y``. The gradient with respect to ``y`` is 0 where ``x`` is 0."""
+
+    function: ClassVar[Any] = np.power
+    arity: ClassVar[int] = 2
+
+    def out_dtype(self, *dtypes: str) -> str:
+        return number_of(*dtypes)
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        x, y = inputs
+        dx = cotangent * conjugate(_power_slope(x, y)) if x.type.is_differentiable else None
+        if not y.type.is_differentiable:
+            return [dx, None]
+        zero = eq(x, 0)
+        base = switch(zero, like(1, x), x)
+        slope = switch(zero, like(0, output), output * operator("log")(base))
+        return [dx, cotangent * conjugate(slope)]
+
+
+def _power_slope(x: Variable, y: Variable) -> Any:
+    """``y * x ** (y - 1)``, which must be 0 where ``y`` is 0, also at ``x`` = 0."""
+    if isinstance(y, Constant) and y.data.size == 1:
+        exponent = y.data.item()
+        if exponent == 2:
+            return 2 * x
+        if exponent not in (0, 1):
+            one_less = constant_array(exponent - 1, None if y.type.is_discrete else y.type.dtype)
+            return y * pow(x, one_less.reshape(y.data.shape))
+    less = y - 1 if y.type.dtype != "bool" else y.astype("int8") - 1
+    safe = switch(eq(y, 0), like(0, less), less)
+    return y * pow(x, safe)
 
 
 @dataclass(frozen=True)
@@ -69,97 +155,147 @@ class Neg(Elemwise):
     """``-x``."""
 
     function: ClassVar[Any] = np.negative
+    kinds: ClassVar[str] = "ifc"
+    advice: ClassVar[str] = "Of a bool, take invert (~x), or cast it to an integer dtype"
 
     def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
         return [-cotangent]
 
 
 @dataclass(frozen=True)
-class Exp(FloatElemwise):
-    """``e ** x``."""
+class Abs(Elemwise):
+    """``|x|``, real also for complex ``x``. The gradient at 0 is 0."""
 
-    function: ClassVar[Any] = np.exp
+    function: ClassVar[Any] = np.abs
+
+    def out_dtype(self, *dtypes: str) -> str:
+        (dtype,) = dtypes
+        return {"complex64": "float32", "complex128": "float64"}.get(dtype, dtype)
 
     def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
-        return [cotangent * output]
+        (x,) = inputs
+        if x.type.is_complex:
+            return [cotangent * (x / switch(eq(output, 0), like(1, output), output))]
+        return [cotangent * sgn(x)]
 
 
 @dataclass(frozen=True)
-class Log(FloatElemwise):
-    """Natural logarithm."""
+class Sgn(Elemwise):
+    """The sign: -1, 0 or 1 (NaN of NaN). Its gradient is 0."""
 
-    function: ClassVar[Any] = np.log
+    function: ClassVar[Any] = np.sign
+    kinds: ClassVar[str] = "if"
 
     def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
-        return [cotangent / inputs[0]]
+        return [cotangent.zeros_like()]
+
+
+@dataclass(frozen=True)
+class Sqr(Elemwise):
+    """``x * x``."""
+
+    function: ClassVar[Any] = np.square
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return 2 * x
+
+
+@dataclass(frozen=True)
+class Sqrt(FloatElemwise):
+    """The square root; NaN below 0 where ``x`` is real."""
+
+    function: ClassVar[Any] = np.sqrt
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return like(0.5, y) / y
+
+
+@dataclass(frozen=True)
+class Inv(FloatElemwise):
+    """``1 / x``."""
+
+    function: ClassVar[Any] = np.reciprocal
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return -sqr(y)
+
+
+@dataclass(frozen=True)
+class Extreme(Elemwise):
+    """Base of the larger and the smaller of two operands."""
+
+    abstract: ClassVar[bool] = True
+    commutative: ClassVar[bool] = True
+    arity: ClassVar[int] = 2
+    kinds: ClassVar[str] = "bif"
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        first = eq(output, inputs[0])
+        zero = like(0, cotangent)
+        return [switch(first, cotangent, zero), switch(first, zero, cotangent)]
+
+
+@dataclass(frozen=True)
+class Maximum(Extreme):
+    """The larger of two; NaN where either is. At a tie the gradient goes to the first."""
+
+    function: ClassVar[Any] = np.maximum
+
+
+@dataclass(frozen=True)
+class Minimum(Extreme):
+    """The smaller of two; NaN where either is. At a tie the gradient goes to the first."""
+
+    function: ClassVar[Any] = np.minimum
+
+
+def _clip(x: Any, low: Any, high: Any) -> Any:
+    return np.minimum(np.maximum(x, low), high)
+
+
+@dataclass(frozen=True)
+class Clip(Elemwise):
+    """``x`` limited to ``[low, high]`` (``high`` where they cross); gradients pass at the edges."""
+
+    function: ClassVar[Any] = _clip
+    arity: ClassVar[int] = 3
+    kinds: ClassVar[str] = "bif"
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        x, low, high = inputs
+        zero = like(0, cotangent)
+        above, below = gt(x, high), lt(x, low)
+        to_low = switch(below & le(low, high), cotangent, zero)
+        # Also where low > high > x: the result is high there.
+        to_high = switch(above | (below & gt(low, high)), cotangent, zero)
+        return [switch(above | below, zero, cotangent), to_low, to_high]
 
 
 @dataclass(frozen=True)
 class Cast(Elemwise):
-    """The same values in another dtype."""
+    """The same values in another dtype; of a complex ``x`` the real part where that is real."""
 
     dtype: str
 
-    def infer(self, *inputs: Any) -> Any:
-        return inputs[0].with_dtype(self.dtype)
+    def out_dtype(self, *dtypes: str) -> str:
+        return self.dtype
 
     def reference(self, *inputs: Any) -> Any:
-        x = inputs[0]
+        (x,) = inputs
         if np.iscomplexobj(x) and not TensorType(self.dtype).is_complex:
             x = x.real
         return x.astype(TensorType(self.dtype).numpy)
 
     def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        (x,) = inputs
         if not output.type.is_differentiable:
             return [None]
-        return [cast(cotangent, inputs[0].type.dtype)]
+        return [cast(cotangent.real, x.type.dtype) if not x.type.is_complex else cotangent]
 
-
-def cast(x: Any, dtype: Any) -> Variable:
-    """``x`` in another dtype; ``"floatX"`` is the flag's."""
-    from symdnn.config import config
-
-    v = as_variable(x)
-    name = TensorType(config.floatX if dtype == "floatX" else dtype).dtype
-    return v if v.type.dtype == name else Cast(name)(v)  # type: ignore[no-any-return]
-
-
-@dataclass(frozen=True)
-class Switch(Elemwise):
-    """``x`` where ``condition`` is not zero, else ``y``."""
-
-    function: ClassVar[Any] = staticmethod(lambda c, x, y: np.where(c != 0, x, y))
-    arity: ClassVar[int] = 3
-
-    def out_dtype(self, *dtypes: str) -> str:
-        return super().out_dtype(*dtypes[1:])
-
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
-        c, _, _ = inputs
-        zero = cotangent.zeros_like()
-        return [None, switch(c, cotangent, zero), switch(c, zero, cotangent)]
-
-
-@dataclass(frozen=True)
-class Compare(Elemwise):
-    """Base of comparisons; the result is bool and has no gradient."""
-
-    abstract: ClassVar[bool] = True
-    is_comparison: ClassVar[bool] = True
-    arity: ClassVar[int] = 2
-
-    def out_dtype(self, *dtypes: str) -> str:
-        return "bool"
-
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
-        return [None, None]
-
-
-@dataclass(frozen=True)
-class Lt(Compare):
-    """``x < y``."""
-
-    function: ClassVar[Any] = np.less
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        if not outputs[0].type.is_differentiable or tangents[0] is None:
+            return [None]
+        return [cast(tangents[0], self.dtype)]
 
 
 def add(x: Any, y: Any, *more: Any) -> Variable:
@@ -171,12 +307,12 @@ def add(x: Any, y: Any, *more: Any) -> Variable:
 
 
 def sub(x: Any, y: Any) -> Variable:
-    """``x - y``."""
+    """``x - y``; of two bools as int8."""
     return apply_elemwise(Sub(), x, y)  # type: ignore[no-any-return]
 
 
 def mul(x: Any, y: Any, *more: Any) -> Variable:
-    """Product of two or more operands."""
+    """Product of two or more operands, element by element."""
     total = apply_elemwise(Mul(), x, y)
     for factor in more:
         total = apply_elemwise(Mul(), total, factor)
@@ -184,38 +320,119 @@ def mul(x: Any, y: Any, *more: Any) -> Variable:
 
 
 def true_div(x: Any, y: Any) -> Variable:
-    """``x / y``."""
+    """``x / y``; ints give ``floatX``."""
     return apply_elemwise(TrueDiv(), x, y)  # type: ignore[no-any-return]
 
 
+def int_div(x: Any, y: Any) -> Variable:
+    """``x // y``: the quotient rounded down, in the upcast dtype. Also ``floor_div``."""
+    return apply_elemwise(IntDiv(), x, y)  # type: ignore[no-any-return]
+
+
+def ceil_intdiv(a: Any, b: Any) -> Variable:
+    """The quotient of two ints, rounded up."""
+    x, y = as_variable(a), as_variable(b)
+    return int_div(x, y) + cast(operator("neq")(mod(x, y), 0), "int8")
+
+
+def mod(x: Any, y: Any) -> Variable:
+    """``x % y`` with the sign of ``y``, as in Python."""
+    return apply_elemwise(Mod(), x, y)  # type: ignore[no-any-return]
+
+
+def divmod(x: Any, y: Any) -> tuple[Variable, Variable]:
+    """``(x // y, x % y)``."""
+    return int_div(x, y), mod(x, y)
+
+
+def pow(x: Any, y: Any) -> Variable:
+    """``x ** y`` in the upcast dtype; an int to a negative int power is an error."""
+    return apply_elemwise(Pow(), x, y)  # type: ignore[no-any-return]
+
+
 def neg(x: Any) -> Variable:
-    """``-x``."""
+    """``-x``; refuses bools."""
     return apply_elemwise(Neg(), x)  # type: ignore[no-any-return]
 
 
-def exp(x: Any) -> Variable:
-    """``e ** x``."""
-    return apply_elemwise(Exp(), x)  # type: ignore[no-any-return]
+def abs(x: Any) -> Variable:
+    """``|x|``, real also for complex ``x``; gradient 0 at 0. Also ``abs_``."""
+    return apply_elemwise(Abs(), x)  # type: ignore[no-any-return]
 
 
-def log(x: Any) -> Variable:
-    """Natural logarithm."""
-    return apply_elemwise(Log(), x)  # type: ignore[no-any-return]
+def sgn(x: Any) -> Variable:
+    """The sign: -1, 0 or 1, in the dtype of ``x``."""
+    return apply_elemwise(Sgn(), x)  # type: ignore[no-any-return]
 
 
-def lt(x: Any, y: Any) -> Variable:
-    """``x < y``."""
-    return apply_elemwise(Lt(), x, y)  # type: ignore[no-any-return]
+def sqr(x: Any) -> Variable:
+    """``x * x``. Also ``square``."""
+    return apply_elemwise(Sqr(), x)  # type: ignore[no-any-return]
 
 
-def switch(condition: Any, x: Any, y: Any) -> Variable:
-    """``x`` where ``condition`` holds, else ``y``."""
-    return apply_elemwise(Switch(), condition, x, y)  # type: ignore[no-any-return]
+def sqrt(x: Any) -> Variable:
+    """The square root; ints give ``floatX``."""
+    return apply_elemwise(Sqrt(), x)  # type: ignore[no-any-return]
 
 
-where = switch
+def inv(x: Any) -> Variable:
+    """``1 / x``; ints give ``floatX``. Also ``reciprocal``."""
+    return apply_elemwise(Inv(), x)  # type: ignore[no-any-return]
+
+
+def maximum(x: Any, y: Any) -> Variable:
+    """The larger of two, element by element; NaN where either is."""
+    return apply_elemwise(Maximum(), x, y)  # type: ignore[no-any-return]
+
+
+def minimum(x: Any, y: Any) -> Variable:
+    """The smaller of two, element by element; NaN where either is."""
+    return apply_elemwise(Minimum(), x, y)  # type: ignore[no-any-return]
+
+
+def largest(*args: Any) -> Variable:
+    """The largest of any number of operands, element by element."""
+    return _folded(maximum, args)
+
+
+def smallest(*args: Any) -> Variable:
+    """The smallest of any number of operands, element by element."""
+    return _folded(minimum, args)
+
+
+def _folded(pick: Any, args: tuple[Any, ...]) -> Variable:
+    result = as_variable(args[0])
+    for other in args[1:]:
+        result = pick(result, other)
+    return result
+
+
+def clip(x: Any, min: Any, max: Any) -> Variable:
+    """``x`` limited to ``[min, max]``; the gradient passes at both edges."""
+    return apply_elemwise(Clip(), x, min, max)  # type: ignore[no-any-return]
+
+
+def cast(x: Any, dtype: Any) -> Variable:
+    """``x`` in another dtype; ``"floatX"`` is the flag's. ``x`` itself when it has it already."""
+    v = as_variable(x)
+    name = TensorType(config.floatX if dtype == "floatX" else dtype).dtype
+    return v if v.type.dtype == name else Cast(name)(v)
+
 
 OPERATORS = {
-    "add": add, "sub": sub, "mul": mul, "true_div": true_div, "neg": neg, "lt": lt,
-    "cast": cast, "switch": switch,
+    "add": add,
+    "sub": sub,
+    "mul": mul,
+    "true_div": true_div,
+    "int_div": int_div,
+    "mod": mod,
+    "pow": pow,
+    "neg": neg,
+    "abs": abs,
+    "sqr": sqr,
+    "sqrt": sqrt,
+    "maximum": maximum,
+    "minimum": minimum,
+    "clip": clip,
+    "cast": cast,
 }

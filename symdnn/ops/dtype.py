@@ -9,7 +9,7 @@ import numpy as np
 from symdnn.config import config
 from symdnn.graph.type import TensorType, numpy_dtype
 
-__all__ = ["upcast", "float_of", "is_narrow_float"]
+__all__ = ["accumulator", "float_of", "is_narrow_float", "number_of", "upcast"]
 
 
 def upcast(*dtypes: str) -> str:
@@ -28,6 +28,21 @@ def float_of(*dtypes: str) -> str:
     """:func:`upcast`, and a discrete result becomes ``floatX`` (what ``exp`` of an int gives)."""
     result = upcast(*dtypes)
     return str(config.floatX) if TensorType(result).is_discrete else result
+
+
+def number_of(*dtypes: str) -> str:
+    """:func:`upcast`, and a bool result becomes int8 (what ``%`` of two bools gives)."""
+    result = upcast(*dtypes)
+    return "int8" if result == "bool" else result
+
+
+def accumulator(dtype: str) -> tuple[str, str]:
+    """The (result, accumulator) dtypes of a sum: ints widen, float16 sums in float32."""
+    t = TensorType(dtype)
+    if t.is_discrete:
+        wide = "uint64" if dtype.startswith("u") else "int64"
+        return wide, wide
+    return (dtype, "float32") if is_narrow_float(dtype) else (dtype, dtype)
 
 
 def is_narrow_float(dtype: str) -> bool:

@@ -7,29 +7,44 @@ static 1 broadcasts; unknown dimensions must be equal when a plan is made.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import ShapeMismatch, TypeMismatch
+from symdnn.errors import NonDifferentiable, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, Shape, known
 from symdnn.graph.op import Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.origin import Hints
 from symdnn.graph.pattern import Pattern
 from symdnn.graph.type import TensorType
-from symdnn.graph.variable import Constant, Variable, as_variable
+from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.dtype import float_of, is_narrow_float, upcast
 from symdnn.ops.shape import dimshuffle
 
-__all__ = ["Elemwise", "FloatElemwise", "apply_elemwise", "broadcast_static", "unbroadcast"]
+__all__ = [
+    "Elemwise",
+    "FloatElemwise",
+    "apply_elemwise",
+    "broadcast_static",
+    "conjugate",
+    "kind_of",
+    "like",
+    "unbroadcast",
+]
 
 
 class Elemwise(Op):
     """An op that works on each element; ``function`` is its NumPy ufunc (or a vectorised stand-in).
 
-    A subclass gives ``function`` and :meth:`scalar_vjp`, written as if the operands had equal
-    shapes; broadcasting, ``jvp``, types and shapes are done here.
+    A subclass gives ``function`` and :meth:`slope` (one operand) or :meth:`scalar_vjp` (several),
+    written as if the operands had equal shapes; broadcasting, ``jvp``, types and shapes are done
+    here.
+
+    The gradient of a real cost C with respect to a complex ``z = x + iy`` is ``dC/dx + i dC/dy``:
+    the vjp is the adjoint under the inner product ``Re(conj(a) b)``, so a holomorphic ``f`` gives
+    ``cotangent * conj(f'(z))``.
     """
 
     #: Computes the result from arrays; a real ``np.ufunc`` lets kernels pass ``out=``.
@@ -38,8 +53,10 @@ class Elemwise(Op):
     commutative: ClassVar[bool] = False
     #: How many operands.
     arity: ClassVar[int] = 1
-    #: Advice in the error for a dtype that is not taken.
-    wanted: ClassVar[str] = "tensors of equal ndim"
+    #: Which operands are taken: b(ool), i(nteger), f(loat), c(omplex).
+    kinds: ClassVar[str] = "bifc"
+    #: What to do about an operand that is not taken.
+    advice: ClassVar[str] = ""
 
     def out_dtype(self, *dtypes: str) -> str:
         """The result's dtype from the operands' (upcast)."""
@@ -47,16 +64,23 @@ class Elemwise(Op):
 
     def takes(self, dtype: str) -> bool:
         """Whether an operand may have this dtype."""
-        return True
+        return kind_of(dtype) in self.kinds
+
+    @property
+    def wanted(self) -> str:
+        """The operands in words."""
+        names = " or ".join(_KINDS[k] for k in self.kinds)
+        dtypes = "" if self.kinds == "bifc" else f" of {names} dtype"
+        return f"1 tensor{dtypes}" if self.arity == 1 else f"{self.arity} tensors{dtypes}"
 
     def infer(self, *inputs: Any) -> Any:
         if len(inputs) != self.arity:
-            raise TypeMismatch(self, f"{self.arity} operand(s)", list(inputs))
+            raise TypeMismatch(self, self.wanted, list(inputs))
         for t in inputs:
             if not isinstance(t, TensorType) or not self.takes(t.dtype):
-                raise TypeMismatch(self, self.wanted, list(inputs))
+                raise TypeMismatch(self, self.wanted, list(inputs), self.advice)
         if len({t.ndim for t in inputs}) != 1:
-            raise TypeMismatch(self, self.wanted, list(inputs))
+            raise TypeMismatch(self, f"{self.wanted} of equal ndim", list(inputs))
         shape = broadcast_static(self, inputs)
         return TensorType(self.out_dtype(*(t.dtype for t in inputs)), shape)
 
@@ -78,28 +102,71 @@ class Elemwise(Op):
     def may_overwrite(self) -> dict[int, tuple[int, ...]]:
         return {0: tuple(range(self.arity))}
 
+    def slope(self, x: Any, y: Any) -> Any:
+        """The derivative of an op of one operand, from the operand and the result."""
+        raise NonDifferentiable(f"{self} has no gradient")
+
     def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
-        """Gradients as if all operands had the output's shape; None for a zero one."""
-        return super().vjp(inputs, [output], [cotangent])
+        """Gradients as if all operands had the output's shape; None where there is none."""
+        if self.arity != 1:
+            raise NonDifferentiable(f"{self} has no gradient")
+        return [cotangent * conjugate(self.slope(inputs[0], output))]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         if all(not t.type.is_differentiable for t in inputs):
             return [None] * len(inputs)
         grads = self.scalar_vjp(inputs, outputs[0], cotangents[0])
-        return [None if g is None else unbroadcast(g, v) for g, v in zip(grads, inputs)]
+        return [
+            None if g is None else unbroadcast(_real_for(g, v), v) for g, v in zip(grads, inputs)
+        ]
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
-        # An elementwise Jacobian is diagonal, so its own transpose.
+        # A real elementwise Jacobian is diagonal, so its own transpose; a complex one is not.
+        if any(v.type.is_complex for v in (*inputs, *outputs)):
+            return None
+        (y,) = outputs
+        if not y.type.is_differentiable:
+            return [None]
         total: Variable | None = None
         for i, t in enumerate(tangents):
             if t is None:
                 continue
-            term = self.scalar_vjp(inputs, outputs[0], t)[i]
+            term = self.scalar_vjp(inputs, y, t)[i]
             if term is not None:
                 total = term if total is None else total + term
-        if total is not None and total.type.broadcastable != outputs[0].type.broadcastable:
-            total = operator("fill")(outputs[0], total)
+        if total is not None and total.type.dtype != y.type.dtype:
+            total = operator("cast")(total, y.type.dtype)
+        if total is not None and total.type.broadcastable != y.type.broadcastable:
+            total = operator("fill")(y, total)
         return [total]
+
+
+_KINDS = {"b": "bool", "i": "integer", "f": "float", "c": "complex"}
+
+
+@cache
+def kind_of(dtype: str) -> str:
+    """``"b"``, ``"i"``, ``"f"`` or ``"c"``: bool, integer, real or complex."""
+    t = TensorType(dtype)
+    return "c" if t.is_complex else "f" if t.is_float else "i" if t.is_integer else "b"
+
+
+def conjugate(v: Any) -> Any:
+    """The complex conjugate; ``v`` itself when it is real or a number."""
+    if isinstance(v, Variable) and v.type.is_complex:
+        return v.conj()
+    return v
+
+
+def like(value: Any, v: Variable) -> Constant:
+    """A scalar constant of the dtype of ``v``, so that it takes part without upcasting."""
+    return constant(value, dtype=v.type.dtype)
+
+
+def _real_for(g: Variable, v: Variable) -> Variable:
+    if g.type.is_complex and v.type.is_differentiable and not v.type.is_complex:
+        return g.real
+    return g
 
 
 class FloatElemwise(Elemwise):
@@ -144,7 +211,8 @@ def broadcast_static(op: Any, types: Sequence[TensorType]) -> tuple[int | None, 
         wide = {s for s in sizes if s is not None and s != 1}
         if len(wide) > 1:
             raise ShapeMismatch(
-                op, "operands that agree or are 1 in each dimension",
+                op,
+                "operands that agree or are 1 in each dimension",
                 f"{[str(t) for t in types]} (dimension {axis})",
             )
         out.append(wide.pop() if wide else (1 if all(s == 1 for s in sizes) else None))

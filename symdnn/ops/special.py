@@ -1,0 +1,341 @@
+"""Special functions: error functions, gamma and its kin, Bessel functions, ``x log y``.
+
+The references are SciPy's (``scipy.special``). Ints give ``floatX``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import pi, sqrt
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn.errors import NonDifferentiable
+from symdnn.graph.op import Grads, Vars
+from symdnn.graph.variable import Constant, Variable
+from symdnn.ops.arithmetic import sqr
+from symdnn.ops.comparison import eq, switch
+from symdnn.ops.elemwise import FloatElemwise, apply_elemwise, like
+from symdnn.ops.math import exp, log
+
+__all__ = [
+    "Erf", "ErfInv", "Erfc", "ErfcInv", "Erfcx", "Gamma", "GammaInc", "GammaIncC", "GammaLn", "Iv",
+    "Jv", "PolyGamma", "Psi", "XLogX", "XLogY", "chi2sf", "erf", "erfc", "erfcinv", "erfcx",
+    "erfinv", "gamma", "gammainc", "gammaincc", "gammaln", "i0", "i1", "iv", "j0", "j1", "jv",
+    "polygamma", "psi", "tri_gamma", "xlogx", "xlogy0",
+]  # fmt: skip
+
+
+def _scipy(name: str) -> Any:
+    """The function of ``scipy.special``, which is imported when one first runs."""
+
+    def function(*arrays: Any) -> Any:
+        import scipy.special
+
+        return getattr(scipy.special, name)(*arrays)
+
+    function.__name__ = name
+    return function
+
+
+@dataclass(frozen=True)
+class SpecialFunction(FloatElemwise):
+    """Base of the functions of real operands that SciPy computes."""
+
+    abstract: ClassVar[bool] = True
+    kinds: ClassVar[str] = "bif"
+
+
+@dataclass(frozen=True)
+class Erf(SpecialFunction):
+    """The error function, ``2 / sqrt(pi)`` times the integral of ``exp(-t^2)`` from 0 to x."""
+
+    function: ClassVar[Any] = _scipy("erf")
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return like(2 / sqrt(pi), y) * exp(-sqr(x))
+
+
+@dataclass(frozen=True)
+class Erfc(SpecialFunction):
+    """``1 - erf(x)``, exact where that is small."""
+
+    function: ClassVar[Any] = _scipy("erfc")
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return like(-2 / sqrt(pi), y) * exp(-sqr(x))
+
+
+@dataclass(frozen=True)
+class Erfcx(SpecialFunction):
+    """``exp(x^2) erfc(x)``, which neither under- nor overflows for large x."""
+
+    function: ClassVar[Any] = _scipy("erfcx")
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return 2 * x * y - like(2 / sqrt(pi), y)
+
+
+@dataclass(frozen=True)
+class ErfInv(SpecialFunction):
+    """The inverse of ``erf``, on (-1, 1)."""
+
+    function: ClassVar[Any] = _scipy("erfinv")
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return like(sqrt(pi) / 2, y) * exp(sqr(y))
+
+
+@dataclass(frozen=True)
+class ErfcInv(SpecialFunction):
+    """The inverse of ``erfc``, on (0, 2)."""
+
+    function: ClassVar[Any] = _scipy("erfcinv")
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return like(-sqrt(pi) / 2, y) * exp(sqr(y))
+
+
+@dataclass(frozen=True)
+class Gamma(SpecialFunction):
+    """The gamma function."""
+
+    function: ClassVar[Any] = _scipy("gamma")
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return y * psi(x)
+
+
+@dataclass(frozen=True)
+class GammaLn(SpecialFunction):
+    """``log |gamma(x)|``."""
+
+    function: ClassVar[Any] = _scipy("gammaln")
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return psi(x)
+
+
+@dataclass(frozen=True)
+class Psi(SpecialFunction):
+    """The digamma function: the slope of ``gammaln``."""
+
+    function: ClassVar[Any] = _scipy("psi")
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return tri_gamma(x)
+
+
+@dataclass(frozen=True)
+class OfOrder(SpecialFunction):
+    """Base of functions of an order ``n`` and a point ``x``, with no gradient in the order."""
+
+    abstract: ClassVar[bool] = True
+    arity: ClassVar[int] = 2
+
+    def point_slope(self, n: Any, x: Any, y: Any) -> Any:
+        """The derivative with respect to ``x``."""
+        raise NotImplementedError
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        n, x = inputs
+        if n.type.is_differentiable and not isinstance(n, Constant):
+            raise NonDifferentiable(
+                f"{self} has no gradient with respect to its first operand: give an integer or a "
+                "constant, or wrap it in disconnected_grad"
+            )
+        return [None, cotangent * self.point_slope(n, x, output)]
+
+
+@dataclass(frozen=True)
+class PolyGamma(OfOrder):
+    """The ``n``-th derivative of ``psi`` at ``x``."""
+
+    function: ClassVar[Any] = _scipy("polygamma")
+
+    def point_slope(self, n: Any, x: Any, y: Any) -> Any:
+        return polygamma(n + 1, x)
+
+
+@dataclass(frozen=True)
+class GammaInc(OfOrder):
+    """The regularised lower incomplete gamma function of ``k`` and ``x``."""
+
+    function: ClassVar[Any] = _scipy("gammainc")
+
+    def point_slope(self, n: Any, x: Any, y: Any) -> Any:
+        return exp((n - 1) * log(x) - x - gammaln(n))
+
+
+@dataclass(frozen=True)
+class GammaIncC(OfOrder):
+    """The regularised upper incomplete gamma function of ``k`` and ``x``."""
+
+    function: ClassVar[Any] = _scipy("gammaincc")
+
+    def point_slope(self, n: Any, x: Any, y: Any) -> Any:
+        return -exp((n - 1) * log(x) - x - gammaln(n))
+
+
+@dataclass(frozen=True)
+class Jv(OfOrder):
+    """The Bessel function of the first kind, of order ``n``."""
+
+    function: ClassVar[Any] = _scipy("jv")
+
+    def point_slope(self, n: Any, x: Any, y: Any) -> Any:
+        return (jv(n - 1, x) - jv(n + 1, x)) * like(0.5, y)
+
+
+@dataclass(frozen=True)
+class Iv(OfOrder):
+    """The modified Bessel function of the first kind, of order ``n``."""
+
+    function: ClassVar[Any] = _scipy("iv")
+
+    def point_slope(self, n: Any, x: Any, y: Any) -> Any:
+        return (iv(n - 1, x) + iv(n + 1, x)) * like(0.5, y)
+
+
+def _xlogx(x: Any) -> Any:
+    return np.where(x == 0, 0, x * np.log(np.where(x == 0, 1, x)))
+
+
+@dataclass(frozen=True)
+class XLogX(FloatElemwise):
+    """``x log(x)``, 0 at 0."""
+
+    function: ClassVar[Any] = _xlogx
+    kinds: ClassVar[str] = "bif"
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return 1 + log(x)
+
+
+def _xlogy(x: Any, y: Any) -> Any:
+    return np.where(x == 0, 0, x * np.log(np.where(x == 0, 1, y)))
+
+
+@dataclass(frozen=True)
+class XLogY(FloatElemwise):
+    """``x log(y)``, 0 where ``x`` is 0."""
+
+    function: ClassVar[Any] = _xlogy
+    arity: ClassVar[int] = 2
+    kinds: ClassVar[str] = "bif"
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        x, y = inputs
+        zero = eq(x, 0)
+        to_y = switch(zero, like(0, cotangent), cotangent * x / switch(zero, like(1, y), y))
+        return [cotangent * log(y), to_y]
+
+
+def erf(x: Any) -> Variable:
+    """The error function."""
+    return apply_elemwise(Erf(), x)  # type: ignore[no-any-return]
+
+
+def erfc(x: Any) -> Variable:
+    """``1 - erf(x)``, exact where that is small."""
+    return apply_elemwise(Erfc(), x)  # type: ignore[no-any-return]
+
+
+def erfcx(x: Any) -> Variable:
+    """``exp(x^2) erfc(x)``."""
+    return apply_elemwise(Erfcx(), x)  # type: ignore[no-any-return]
+
+
+def erfinv(x: Any) -> Variable:
+    """The inverse of ``erf``."""
+    return apply_elemwise(ErfInv(), x)  # type: ignore[no-any-return]
+
+
+def erfcinv(x: Any) -> Variable:
+    """The inverse of ``erfc``."""
+    return apply_elemwise(ErfcInv(), x)  # type: ignore[no-any-return]
+
+
+def gamma(x: Any) -> Variable:
+    """The gamma function."""
+    return apply_elemwise(Gamma(), x)  # type: ignore[no-any-return]
+
+
+def gammaln(x: Any) -> Variable:
+    """``log |gamma(x)|``."""
+    return apply_elemwise(GammaLn(), x)  # type: ignore[no-any-return]
+
+
+def psi(x: Any) -> Variable:
+    """The digamma function. Also ``digamma``."""
+    return apply_elemwise(Psi(), x)  # type: ignore[no-any-return]
+
+
+def polygamma(n: Any, x: Any) -> Variable:
+    """The ``n``-th derivative of ``psi``."""
+    return apply_elemwise(PolyGamma(), n, x)  # type: ignore[no-any-return]
+
+
+def tri_gamma(x: Any) -> Variable:
+    """The trigamma function: the slope of ``psi``."""
+    return polygamma(1, x)
+
+
+def gammainc(k: Any, x: Any) -> Variable:
+    """The regularised lower incomplete gamma function; no gradient in ``k``."""
+    return apply_elemwise(GammaInc(), k, x)  # type: ignore[no-any-return]
+
+
+def gammaincc(k: Any, x: Any) -> Variable:
+    """The regularised upper incomplete gamma function; no gradient in ``k``."""
+    return apply_elemwise(GammaIncC(), k, x)  # type: ignore[no-any-return]
+
+
+def chi2sf(x: Any, k: Any) -> Variable:
+    """The survival function of chi squared with ``k`` degrees of freedom."""
+    half = np.float32(0.5)
+    return gammaincc(half * k if not isinstance(k, Variable) else k * half, x * half)
+
+
+def jv(n: Any, x: Any) -> Variable:
+    """The Bessel function of the first kind, of order ``n``; no gradient in ``n``."""
+    return apply_elemwise(Jv(), n, x)  # type: ignore[no-any-return]
+
+
+def j0(x: Any) -> Variable:
+    """The Bessel function of the first kind, of order 0."""
+    return jv(0, x)
+
+
+def j1(x: Any) -> Variable:
+    """The Bessel function of the first kind, of order 1."""
+    return jv(1, x)
+
+
+def iv(n: Any, x: Any) -> Variable:
+    """The modified Bessel function of the first kind, of order ``n``; no gradient in ``n``."""
+    return apply_elemwise(Iv(), n, x)  # type: ignore[no-any-return]
+
+
+def i0(x: Any) -> Variable:
+    """The modified Bessel function of the first kind, of order 0."""
+    return iv(0, x)
+
+
+def i1(x: Any) -> Variable:
+    """The modified Bessel function of the first kind, of order 1."""
+    return iv(1, x)
+
+
+def xlogx(x: Any) -> Variable:
+    """``x log(x)``, 0 at 0."""
+    return apply_elemwise(XLogX(), x)  # type: ignore[no-any-return]
+
+
+def xlogy0(x: Any, y: Any) -> Variable:
+    """``x log(y)``, 0 where ``x`` is 0, also where ``y`` is 0."""
+    return apply_elemwise(XLogY(), x, y)  # type: ignore[no-any-return]
+
+
+OPERATORS = {"erf": erf, "gammaln": gammaln}

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import numpy as np
+
+from symdnn.ops import math as M
+from tests.op_table.arithmetic import parts, parts_numpy
+from tests.op_table.record import OpCase, integers, normal, uniform
+
+X, POSITIVE, INSIDE = normal(2, 3), uniform(0.5, 3, 2, 3), uniform(-0.8, 0.8, 2, 3)
+
+# id, op, builder, operand, independent formula, whether it takes complex operands
+UNARY = [
+    ("exp", M.Exp, M.exp, X, np.exp, True),
+    ("exp2", M.Exp2, M.exp2, X, lambda x: 2.0**x, False),
+    ("expm1", M.Expm1, M.expm1, X, lambda x: np.exp(x) - 1, True),
+    ("log", M.Log, M.log, POSITIVE, np.log, True),
+    ("log2", M.Log2, M.log2, POSITIVE, lambda x: np.log(x) / np.log(2), True),
+    ("log10", M.Log10, M.log10, POSITIVE, lambda x: np.log(x) / np.log(10), True),
+    ("log1p", M.Log1p, M.log1p, POSITIVE, lambda x: np.log(1 + x), True),
+    ("sin", M.Sin, M.sin, X, lambda x: (np.exp(1j * x) - np.exp(-1j * x)) / 2j, True),
+    ("cos", M.Cos, M.cos, X, lambda x: (np.exp(1j * x) + np.exp(-1j * x)) / 2, True),
+    ("tan", M.Tan, M.tan, INSIDE, lambda x: np.sin(x) / np.cos(x), True),
+    ("arcsin", M.ArcSin, M.arcsin, INSIDE, np.arcsin, True),
+    ("arccos", M.ArcCos, M.arccos, INSIDE, np.arccos, True),
+    ("arctan", M.ArcTan, M.arctan, X, np.arctan, True),
+    ("sinh", M.Sinh, M.sinh, X, lambda x: (np.exp(x) - np.exp(-x)) / 2, True),
+    ("cosh", M.Cosh, M.cosh, X, lambda x: (np.exp(x) + np.exp(-x)) / 2, True),
+    ("tanh", M.Tanh, M.tanh, X, lambda x: (np.exp(2 * x) - 1) / (np.exp(2 * x) + 1), True),
+    ("arcsinh", M.ArcSinh, M.arcsinh, X, np.arcsinh, True),
+    ("arccosh", M.ArcCosh, M.arccosh, uniform(1.2, 3, 2, 3), np.arccosh, True),
+    ("arctanh", M.ArcTanh, M.arctanh, INSIDE, np.arctanh, True),
+    ("deg2rad", M.Deg2Rad, M.deg2rad, X, lambda x: x * np.pi / 180, False),
+    ("rad2deg", M.Rad2Deg, M.rad2deg, X, lambda x: x * 180 / np.pi, False),
+]
+
+
+def single(draw):
+    return lambda rng: draw(rng).astype("float32")
+
+
+INTS = integers(1, 2, 2, 3, dtype="int8")
+CASES = [
+    *(
+        OpCase(i, (op,), f, (x,), (lambda v, g=g: np.real(g(v))), grad2=True)
+        for i, op, f, x, g, _ in UNARY
+    ),
+    *(
+        OpCase(f"{i}_complex", (op,), parts(f), (POSITIVE, INSIDE), parts_numpy(g), grad_tol=1e-4)
+        for i, op, f, _, g, takes_complex in UNARY
+        if takes_complex
+    ),
+    *(
+        OpCase(f"{i}_float32", (op,), f, (single(x),), (lambda v, g=g: np.real(g(v))), rtol=1e-5)
+        for i, op, f, x, g, _ in UNARY
+    ),
+    OpCase("exp_int8", (M.Exp,), M.exp, (INTS,), lambda x: np.exp(x.astype("float32"))),
+    OpCase("log_float16", (M.Log,), M.log, (uniform(1, 2, 3, dtype="float16"),), np.log,
+           grad=False, rtol=2e-3),
+    OpCase("exp_empty", (M.Exp,), M.exp, (normal(0, 2),), np.exp, grad=False),
+    OpCase("arctan2", (M.ArcTan2,), M.arctan2, (X, normal(3)), lambda y, x: np.angle(x + 1j * y),
+           grad2=True),
+]  # fmt: skip

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import numpy as np
+import scipy.integrate
+import scipy.special as sp
+
+from symdnn.ops import special as S
+from tests.op_table.record import OpCase, integers, normal, uniform
+
+X, POSITIVE = normal(2, 3), uniform(0.5, 3, 2, 3)
+ORDERS = integers(0, 4, 2, 1, dtype="int8")
+
+
+@np.vectorize
+def erf_integral(x):
+    return 2 / np.sqrt(np.pi) * scipy.integrate.quad(lambda t: np.exp(-t * t), 0, x)[0]
+
+
+@np.vectorize
+def gamma_integral(x):
+    return scipy.integrate.quad(lambda t: t ** (x - 1) * np.exp(-t), 0, np.inf)[0]
+
+
+@np.vectorize
+def gammainc_integral(k, x):
+    return scipy.integrate.quad(lambda t: t ** (k - 1) * np.exp(-t), 0, x)[0] / gamma_integral(k)
+
+
+@np.vectorize
+def bessel_integral(n, x):
+    return scipy.integrate.quad(lambda t: np.cos(n * t - x * np.sin(t)), 0, np.pi)[0] / np.pi
+
+
+@np.vectorize
+def modified_bessel_integral(n, x):
+    return scipy.integrate.quad(
+        lambda t: np.exp(x * np.cos(t)) * np.cos(n * t) / np.pi, 0, np.pi
+    )[0]
+
+
+@np.vectorize
+def trigamma_series(x):
+    k = np.arange(200_000)
+    return np.sum(1 / (x + k) ** 2) + 1 / (x + 200_000)
+
+
+def zero_sometimes(*shape):
+    return lambda rng: np.where(rng.random(shape) < 0.4, 0.0, rng.uniform(0.5, 2, shape))
+
+
+CASES = [
+    OpCase("erf", (S.Erf,), S.erf, (X,), erf_integral, grad2=True),
+    OpCase("erf_float32", (S.Erf,), S.erf, (normal(2, 3, dtype="float32"),), erf_integral,
+           rtol=1e-5),
+    OpCase("erf_int", (S.Erf,), S.erf, (ORDERS,), lambda x: erf_integral(x).astype("float32"),
+           rtol=1e-5),
+    OpCase("erfc", (S.Erfc,), S.erfc, (X,), lambda x: 1 - erf_integral(x), grad2=True),
+    OpCase("erfcx", (S.Erfcx,), S.erfcx, (X,), lambda x: np.exp(x * x) * sp.erfc(x), grad2=True),
+    OpCase("erfinv", (S.ErfInv,), lambda x: S.erfinv(S.erf(x)), (X,), lambda x: x),
+    OpCase("erfinv_plain", (S.ErfInv,), S.erfinv, (uniform(-0.9, 0.9, 2, 3),), grad2=True),
+    OpCase("erfcinv", (S.ErfcInv,), lambda x: S.erfcinv(S.erfc(x)), (X,), lambda x: x),
+    OpCase("erfcinv_plain", (S.ErfcInv,), S.erfcinv, (uniform(0.1, 1.9, 2, 3),), grad2=True),
+    OpCase("gamma", (S.Gamma,), S.gamma, (POSITIVE,), gamma_integral, grad2=True),
+    OpCase("gammaln", (S.GammaLn,), S.gammaln, (POSITIVE,),
+           lambda x: np.log(gamma_integral(x)), grad2=True),
+    OpCase("psi", (S.Psi,), S.psi, (POSITIVE,),
+           lambda x: (sp.gammaln(x + 1e-5) - sp.gammaln(x - 1e-5)) / 2e-5, rtol=1e-5, grad2=True),
+    OpCase("tri_gamma", (S.PolyGamma,), S.tri_gamma, (POSITIVE,), trigamma_series, grad2=True),
+    OpCase("polygamma", (S.PolyGamma,), S.polygamma, (ORDERS, POSITIVE), sp.polygamma),
+    OpCase("gammainc", (S.GammaInc,), lambda x: S.gammainc(2.5, x), (POSITIVE,),
+           lambda x: gammainc_integral(2.5, x), grad2=True),
+    OpCase("gammaincc", (S.GammaIncC,), lambda x: S.gammaincc(2.5, x), (POSITIVE,),
+           lambda x: 1 - gammainc_integral(2.5, x), grad2=True),
+    OpCase("chi2sf", (S.GammaIncC,), lambda x: S.chi2sf(x, 3), (POSITIVE,),
+           lambda x: sp.chdtrc(3, x)),
+    OpCase("jv", (S.Jv,), S.jv, (ORDERS, X), bessel_integral),
+    OpCase("j0", (S.Jv,), S.j0, (X,), lambda x: bessel_integral(0, x), grad2=True),
+    OpCase("j1", (S.Jv,), S.j1, (X,), lambda x: bessel_integral(1, x), grad2=True),
+    OpCase("iv", (S.Iv,), S.iv, (ORDERS, X), modified_bessel_integral),
+    OpCase("i0", (S.Iv,), S.i0, (X,), sp.i0, grad2=True),
+    OpCase("i1", (S.Iv,), S.i1, (X,), sp.i1, grad2=True),
+    OpCase("xlogx", (S.XLogX,), S.xlogx, (POSITIVE,), lambda x: x * np.log(x), grad2=True),
+    OpCase("xlogx_zeros", (S.XLogX,), S.xlogx, (zero_sometimes(3, 4),), lambda x: sp.xlogy(x, x),
+           grad=False),
+    OpCase("xlogy0", (S.XLogY,), S.xlogy0, (X, POSITIVE), lambda x, y: x * np.log(y), grad2=True),
+    OpCase("xlogy0_zeros", (S.XLogY,), lambda x, y: S.xlogy0(x, x * y),
+           (zero_sometimes(3, 4), uniform(1, 2, 4)),
+           lambda x, y: sp.xlogy(x, x * y), grad=False),
+]  # fmt: skip
