@@ -209,9 +209,7 @@ def _expressions(
     given = apply_givens([*results, *(new for _, new in pairs)], givens)
     results, news = given[: len(results)], given[len(results) :]
     pairs = [(old, new) for (old, _), new in zip(pairs, news)]
-    pairs += [
-        (states[d.variable], d.update) for d in declared if d.update is not None
-    ]
+    pairs += [(states[d.variable], d.update) for d in declared if d.update is not None]
     left_alone = no_default_updates
     if left_alone is not True:
         left_alone = [*(left_alone or ()), *(old for old, _ in pairs)]

@@ -106,7 +106,12 @@ def _place_entering(spec: Specialised, plan: MemoryPlan) -> None:
             continue
         shape = tuple(v.data.shape) if isinstance(v, Constant) else spec.shapes.get(v) or ()
         buffer = Buffer(v, "outside", _nbytes(v, shape))
-        plan.views[v] = View(buffer, shape, _strides(v, shape), static=isinstance(v, Constant))
+        plan.views[v] = View(buffer, shape, _strides(v, shape), static=_known(spec, v))
+
+
+def _known(spec: Specialised, v: Variable) -> bool:
+    """Whether the value of ``v`` is the same in every run of the plan."""
+    return isinstance(v, Constant) or v in spec.sizes
 
 
 def _last_uses(spec: Specialised) -> dict[Variable, int]:
@@ -127,8 +132,8 @@ def _alias(spec: Specialised, plan: MemoryPlan, node: Apply) -> bool:
     shape = spec.shapes[out]
     if out in spec.segment.outputs or shape is None or source.buffer.kind == "made":
         return False
-    host_known = all(isinstance(node.inputs[i], Constant) for i in node.op.run_time_inputs)
-    view = _derive(node, source, shape) if host_known else None
+    host_known = all(_known(spec, node.inputs[i]) for i in node.op.run_time_inputs)
+    view = _derive(spec, node, source, shape) if host_known else None
     if view is None:
         if host_known:
             return False
@@ -139,7 +144,7 @@ def _alias(spec: Specialised, plan: MemoryPlan, node: Apply) -> bool:
     return True
 
 
-def _derive(node: Apply, source: View, shape: tuple[int, ...]) -> View | None:
+def _derive(spec: Specialised, node: Apply, source: View, shape: tuple[int, ...]) -> View | None:
     """The view that the op takes of ``source``, found by asking its reference about a dummy."""
     if isinstance(node.op, Reshape) and not source.contiguous:
         return None  # the one view that may have to copy
@@ -150,16 +155,20 @@ def _derive(node: Apply, source: View, shape: tuple[int, ...]) -> View | None:
     dummy = np.lib.stride_tricks.as_strided(
         np.empty(1, node.inputs[0].type.numpy), source.shape, source.strides
     )
-    others = [_dummy_input(node, v, shape, k) for k, v in enumerate(node.inputs[1:])]
+    others = [_host_input(spec, v, shape, k) for k, v in enumerate(node.inputs[1:])]
     seen = np.asarray(node.op.compute(dummy, *others)[0])
     start = seen.__array_interface__["data"][0] - dummy.__array_interface__["data"][0]
-    return View(source.buffer, tuple(seen.shape), seen.strides, source.offset + start, source.static)
+    return View(
+        source.buffer, tuple(seen.shape), seen.strides, source.offset + start, source.static
+    )
 
 
-def _dummy_input(node: Apply, v: Variable, shape: tuple[int, ...], k: int) -> object:
+def _host_input(spec: Specialised, v: Variable, shape: tuple[int, ...], k: int) -> object:
     if isinstance(v, Constant):
         return v.data
-    return np.int64(shape[k]) if k < len(shape) else np.int64(0)
+    if v in spec.sizes:
+        return spec.sizes[v]
+    return np.int64(shape[k])  # a dimension of a reshape that was read from data
 
 
 def _own(
@@ -175,7 +184,11 @@ def _own(
             plan.views[v] = View(Buffer(v, "made", 0, step, step), (), (), static=False)
             continue
         leaves = v in spec.segment.outputs
-        taken = None if leaves or last_use is None else _overwritten(spec, plan, node, i, step, last_use)
+        taken = (
+            None
+            if leaves or last_use is None
+            else _overwritten(spec, plan, node, i, step, last_use)
+        )
         if taken is not None:
             plan.in_place.setdefault(node, {})[i] = taken
             source = plan.views[node.inputs[taken]]

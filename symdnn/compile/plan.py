@@ -7,12 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from symdnn.compile.memory import MemoryPlan, plan_memory
 from symdnn.compile.program import Segment
 from symdnn.compile.specialise import Oracle, Specialised, specialise
 from symdnn.config import config
+from symdnn.graph.evaluate import evaluate_node
 from symdnn.graph.runtime import BoundPlan, Runtime
-from symdnn.graph.variable import Variable
+from symdnn.graph.variable import Constant, Variable
+from symdnn.ops.shape import ShapeI
 
 __all__ = ["Plan", "PlanCache", "make_plan"]
 
@@ -46,6 +50,8 @@ class PlanCache:
     def get(self, entering: Sequence[Any], values: Mapping[Variable, Any]) -> Plan:
         """The plan for what enters now; made when it is the first of its signature."""
         key: Signature = tuple([getattr(a, "shape", ()) for a in entering])
+        if self.segment.sources:
+            key += tuple([values[v].shape for v in self.segment.sources])
         if self.segment.dims:
             key += tuple(int(values[d]) for d in self.segment.dims)
         plan = self.plans.get(key)
@@ -58,12 +64,27 @@ class PlanCache:
 
     def _make(self, key: Signature, values: Mapping[Variable, Any]) -> Plan:
         self.misses += 1
-        shapes = {v: tuple(s) for v, s in zip(self.segment.inputs, key)}
+        shapes = {v: tuple(s) for v, s in zip((*self.segment.inputs, *self.segment.sources), key)}
         plan = make_plan(self.segment, shapes, values, self.oracle, self.runtime, key)
         self.plans[key] = plan
         while len(self.plans) > max(config.plan_cache_size, 1):
             self.plans.popitem(last=False)
         return plan
+
+
+def evaluate_sizes(
+    segment: Segment, shapes: Mapping[Variable, tuple[int, ...]]
+) -> dict[Variable, Any]:
+    """Values of the integers that depend on shapes alone."""
+    values: dict[Variable, Any] = {}
+    for node in segment.sizes:
+        if isinstance(node.op, ShapeI):
+            results: Sequence[Any] = [np.asarray(shapes[node.inputs[0]][node.op.axis], np.int64)]
+        else:
+            inputs = [v.data if isinstance(v, Constant) else values[v] for v in node.inputs]
+            results = evaluate_node(node, inputs)
+        values.update(zip(node.outputs, results, strict=True))
+    return values
 
 
 def make_plan(
@@ -75,6 +96,7 @@ def make_plan(
     signature: Signature = (),
 ) -> Plan:
     """Specialise, plan memory, bind."""
-    specialised = specialise(segment, shapes, host_values, oracle)
+    sizes = evaluate_sizes(segment, shapes)
+    specialised = specialise(segment, shapes, {**host_values, **sizes}, oracle, sizes)
     memory = plan_memory(specialised)
     return Plan(signature, specialised, memory, runtime.bind(specialised, memory))

@@ -13,9 +13,10 @@ __all__ = ["If", "Program", "Region", "Segment"]
 class Segment:
     """A straight run of nodes. It is planned per shape signature, and captured, as one.
 
-    ``host`` nodes are evaluated on the host before it (integers that feed shapes and bounds);
-    ``inputs`` enter it, ``outputs`` leave it. Its signature is the shapes of what enters and the
-    values of ``dims``.
+    ``host`` nodes are evaluated on the host before each run (integers that feed shapes and
+    bounds); ``sizes`` are those that depend on shapes alone, evaluated once per plan. ``inputs``
+    enter the segment, ``outputs`` leave it. Its signature is the shapes of what enters and of
+    ``sources``, and the values of ``dims``.
     """
 
     host: tuple[Apply, ...]
@@ -23,6 +24,8 @@ class Segment:
     inputs: tuple[Variable, ...]
     outputs: tuple[Variable, ...]
     dims: tuple[Variable, ...] = ()
+    sizes: tuple[Apply, ...] = ()
+    sources: tuple[Variable, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,8 @@ class _Scheduler:
         for node in self.order:
             self._place(node)
         self.users = self._find_users()
+        self.sizes = _sizes(self.order, self.host)
+        self.on_call = self._needed_on_call()
 
     def _dims(self, node: Apply) -> list[Variable]:
         """Sizes that depend on values read on the host: they complete a plan's key."""
@@ -100,13 +102,23 @@ class _Scheduler:
         return Program(tuple(regions), inputs, tuple(self.outputs))
 
     def _segment(self, nodes: list[Apply], stage: int) -> Segment:
-        host = [n for n in nodes if n in self.host]
+        host = [n for n in nodes if n in self.on_call]
         device = [n for n in nodes if n not in self.host]
         made = {v for n in device for v in n.outputs}
-        entering = dict.fromkeys(
-            v for n in device for v in n.inputs if v not in made and not isinstance(v, Constant)
-        )
         dims = dict.fromkeys(d for n in device for d in self.dims_of.get(n, ()))
+        read = dict.fromkeys((*(v for n in device for v in n.inputs), *dims))
+        sizes = toposort([v for v in read if v.owner in self.sizes], self._not_sizes())
+        of_shapes = {v for n in sizes for v in n.outputs}
+        sources = dict.fromkeys(
+            v for n in sizes for v in n.inputs if v not in of_shapes and not isinstance(v, Constant)
+        )
+        skip = made | of_shapes
+        entering = [
+            v
+            for v in dict.fromkeys(v for n in device for v in n.inputs)
+            if v not in skip and not isinstance(v, Constant)
+        ]
+        dims = dict.fromkeys(d for d in dims if d not in of_shapes)
         inside, results = set(device), set(self.outputs)
         leaving = [
             v
@@ -114,7 +126,32 @@ class _Scheduler:
             for v in n.outputs
             if v in results or any(user not in inside for user in self.users.get(v, ()))
         ]
-        return Segment(tuple(host), tuple(device), tuple(entering), tuple(leaving), tuple(dims))
+        return Segment(
+            tuple(host),
+            tuple(device),
+            tuple(entering),
+            tuple(leaving),
+            tuple(dims),
+            tuple(sizes),
+            tuple(sources),
+        )
+
+    def _not_sizes(self) -> set[Variable]:
+        """Where the walk over sizes stops: at what is no function of shapes alone."""
+        read = (v for n in self.sizes for v in n.inputs)
+        return {v for v in read if v.owner not in self.sizes} | self.available
+
+    def _needed_on_call(self) -> set[Apply]:
+        """Host nodes evaluated at each call: those that read data, and what they need."""
+        wanted = {v for v in self.outputs}
+        wanted.update(n.inputs[0] for n in self.branches)
+        wanted.update(v for b in self.branches.values() for v in b.outer)
+        needed: set[Apply] = set()
+        for n in reversed(self.order):
+            if n in self.host and (n not in self.sizes or any(v in wanted for v in n.outputs)):
+                needed.add(n)
+                wanted.update(n.inputs)
+        return needed
 
     def _find_users(self) -> dict[Variable, list[Apply]]:
         users: dict[Variable, list[Apply]] = {}
@@ -147,9 +184,7 @@ class _Branches:
         inside = {*self.then, *self.orelse}
         read = [v for n in (*self.then, *self.orelse) for v in n.inputs] + [*yes, *no]
         self.outer = list(
-            dict.fromkeys(
-                v for v in read if v.owner not in inside and not isinstance(v, Constant)
-            )
+            dict.fromkeys(v for v in read if v.owner not in inside and not isinstance(v, Constant))
         )
 
 
@@ -185,6 +220,18 @@ def _host_nodes(order: Sequence[Apply], dims: Sequence[Variable]) -> set[Apply]:
     return host
 
 
+def _sizes(order: Sequence[Apply], host: set[Apply]) -> set[Apply]:
+    """Host nodes that depend on shapes alone."""
+    found: set[Apply] = set()
+    for n in order:
+        if n in host and (
+            isinstance(n.op, ShapeI)
+            or all(isinstance(v, Constant) or v.owner in found for v in n.inputs)
+        ):
+            found.add(n)
+    return found
+
+
 def _cheap_on_host(node: Apply) -> bool:
     if isinstance(node.op, ShapeI):
         return True
@@ -201,8 +248,9 @@ def _free(regions: Sequence[Region]) -> tuple[Variable, ...]:
     free: dict[Variable, None] = {}
     for region in regions:
         if isinstance(region, Segment):
-            made.update(v for n in (*region.host, *region.nodes) for v in n.outputs)
+            made.update(v for n in (*region.host, *region.sizes, *region.nodes) for v in n.outputs)
             read = [v for n in (*region.host, *region.nodes) for v in n.inputs]
+            read += region.sources
         else:
             made.update(region.results)
             read = [region.condition, *region.then.inputs, *region.orelse.inputs]

@@ -67,11 +67,15 @@ def _backend_reason(call: Call, kernel: Kernel) -> str | None:
 
 @dataclass(frozen=True)
 class Specialised:
-    """A segment at concrete shapes. A shape is None where the data decides it."""
+    """A segment at concrete shapes. A shape is None where the data decides it.
+
+    ``sizes`` are values of the integers that depend on shapes alone: constants of the plan.
+    """
 
     segment: Segment
     shapes: Mapping[Variable, Shape | None]
     choices: Mapping[Apply, Choice]
+    sizes: Mapping[Variable, Any]
 
     def type_of(self, v: Variable) -> Type:
         """The type of ``v`` with its concrete shape."""
@@ -87,6 +91,7 @@ def specialise(
     shapes: Mapping[Variable, Shape],
     host_values: Mapping[Variable, Any],
     oracle: Oracle,
+    sizes: Mapping[Variable, Any] | None = None,
 ) -> Specialised:
     """Shapes of all values and a kernel for each node.
 
@@ -103,7 +108,7 @@ def specialise(
         except Exception as error:
             error.add_note(describe_failure(node, [_shown(v, known) for v in node.inputs]))
             raise
-    return Specialised(segment, known, choices)
+    return Specialised(segment, known, choices, sizes or {})
 
 
 def make_call(node: Apply, shapes: Mapping[Variable, Shape | None]) -> Call:
@@ -148,9 +153,7 @@ def _static(v: Variable) -> bool:
 
 
 def _shape(v: Variable, known: Mapping[Variable, Shape | None]) -> Shape:
-    if isinstance(v, Constant):
-        return tuple(v.data.shape)
-    return known.get(v) or ()
+    return tuple(v.data.shape) if isinstance(v, Constant) else known.get(v) or ()
 
 
 def _host_value(v: Variable, host: Mapping[Variable, Any]) -> int:

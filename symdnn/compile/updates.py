@@ -77,7 +77,9 @@ def collect_updates(
     for target, new in as_pairs(updates, "updates"):
         if not isinstance(target, Shared):
             raise TypeMismatch(
-                "updates", "a shared variable as key", f"{target} ({type(target).__name__})",
+                "updates",
+                "a shared variable as key",
+                f"{target} ({type(target).__name__})",
                 "Make it with symdnn.shared(value)",
             )
         if target in seen:
@@ -89,9 +91,7 @@ def collect_updates(
     return pairs + _default_updates(outputs, pairs, set(no_default_updates or ()) | seen)
 
 
-def _default_updates(
-    outputs: Sequence[Variable], pairs: Pairs, without: set[Variable]
-) -> Pairs:
+def _default_updates(outputs: Sequence[Variable], pairs: Pairs, without: set[Variable]) -> Pairs:
     found: Pairs = []
     pending = [*outputs, *(new for _, new in pairs)]
     done = set(without)

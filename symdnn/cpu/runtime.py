@@ -122,6 +122,8 @@ class CpuPlan:
         for v, i in self.index.items():
             if isinstance(v, Constant):
                 self.values[i] = v.data
+            elif v in spec.sizes:
+                self.values[i] = spec.sizes[v]
 
     def _fresh_outputs(self) -> list[tuple[int, Any, Any]]:
         made = []

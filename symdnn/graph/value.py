@@ -26,7 +26,7 @@ def constant_array(value: Any, dtype: Any = None) -> Array:
     if isinstance(value, float) and not isinstance(value, np.generic):
         return _autocast_float(value)
     array = np.asarray(value)
-    if array.dtype == object or array.dtype.kind in "USV" and array.dtype.name != "bfloat16":
+    if array.dtype == object or (array.dtype.kind in "USV" and array.dtype.name != "bfloat16"):
         raise InputError(f"cannot make a constant of {value!r} (a {type(value).__name__})")
     return array
 

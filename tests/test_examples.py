@@ -1,0 +1,56 @@
+"""Each example runs at a small size and learns something."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+FOLDER = Path(__file__).parent.parent / "examples"
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_logistic_regression_learns() -> None:
+    assert load("logistic_regression").main(["--steps", "60"]) < 0.2
+
+
+def test_mlp_learns() -> None:
+    assert load("mlp").main(["--epochs", "5"]) < 0.12
+
+
+def test_autoencoder_beats_the_mean_image() -> None:
+    assert load("autoencoder").main(["--steps", "150"]) < 0.06
+
+
+def test_gru_text_beats_guessing_letters() -> None:
+    options = ["--steps", "40", "--hidden", "48", "--length", "16", "--characters", "20000"]
+    # 40 steps already know which letters are frequent: well under log(number of letters) = 4.6
+    assert load("gru_text").main(options) < 3.6
+
+
+def test_resnet_has_the_published_shape_and_its_loss_falls() -> None:
+    options = ["--blocks", "1", "--width", "4", "--batch", "4", "--size", "8", "--steps", "4"]
+    assert load("resnet20").main(options) < np.log(10)
+
+
+def test_every_example_is_tested() -> None:
+    names = {p.stem for p in FOLDER.glob("*.py")}
+    tested = Path(__file__).read_text()
+    assert all(f'load("{name}")' in tested for name in names)
+
+
+@pytest.mark.slow
+def test_resnet20_has_the_published_number_of_layers(capsys: pytest.CaptureFixture[str]) -> None:
+    load("resnet20").main(["--steps", "1", "--batch", "2"])
+    assert capsys.readouterr().out.startswith("20 layers, ")
