@@ -81,13 +81,13 @@ class _ConvFamily(Op):
     def __post_init__(self) -> None:
         if holds_pattern(self):
             return
-        if not len(self.padding) == len(self.stride) == len(self.dilation):
-            raise TypeMismatch(self, "padding, stride and dilation of one length", "others")
-        if min((*self.stride, *self.dilation, self.groups), default=0) < 1:
-            raise TypeMismatch(self, "stride, dilation and groups of at least 1", "less")
+        if not len(self.padding) == len(self.stride) == len(self.dilation) > 0:
+            raise ValueError(f"{self}: padding, stride and dilation must have the same length")
+        if min(*self.stride, *self.dilation, self.groups) < 1:
+            raise ValueError(f"{self}: stride, dilation and groups must be at least 1")
         for mode in self.padding:
             if mode not in ("half", "full") and (isinstance(mode, str) or min(mode) < 0):
-                raise TypeMismatch(self, "padding 'half', 'full' or (before, after) >= 0", mode)
+                raise ValueError(f"{self}: padding {mode!r} is not 'half', 'full' or two ints >= 0")
 
     @property
     def ndim(self) -> int:

@@ -33,7 +33,7 @@ __all__ = [
     "causal_conv1d", "conv1d", "conv1d_grad_wrt_inputs", "conv1d_grad_wrt_weights",
     "conv1d_transpose", "conv2d", "conv2d_grad_wrt_inputs", "conv2d_grad_wrt_weights",
     "conv2d_transpose", "conv3d", "conv3d_grad_wrt_inputs", "conv3d_grad_wrt_weights",
-    "conv3d_transpose", "conv_grad_wrt_inputs", "conv_grad_wrt_weights", "conv_nd",
+    "conv3d_transpose", "conv_grad_wrt_inputs", "conv_grad_wrt_weights", "conv_nd", "old_conv2d",
     "separable_conv2d", "signal_conv2d",
 ]  # fmt: skip
 
@@ -353,6 +353,14 @@ def separable_conv2d(
     return conv2d(deep, pointwise_filters, None, pointwise_filter_shape, hints=hints)
 
 
+def old_conv2d(
+    input: Any, filters: Any, image_shape: Any = None, filter_shape: Any = None,
+    border_mode: Any = "valid", subsample: Any = (1, 1), **kwargs: Any,
+) -> Variable:  # fmt: skip
+    """:func:`conv2d` with the arguments of ``theano.tensor.nnet.conv.conv2d``."""
+    return conv2d(input, filters, image_shape, filter_shape, border_mode, subsample, **kwargs)
+
+
 def signal_conv2d(
     input: Any, filters: Any, image_shape: Any = None, filter_shape: Any = None,
     border_mode: Any = "valid", subsample: Any = (1, 1), **kwargs: Any,
@@ -380,6 +388,3 @@ def _as_four(shape: Any) -> Any:
         return None
     lead = (shape[0], 1) if len(shape) == 3 else (1, 1)
     return (*lead, *shape[-2:])
-
-
-OPERATORS: dict[str, Any] = {}

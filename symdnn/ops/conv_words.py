@@ -59,10 +59,10 @@ def border_padding(border_mode: Any, ndim: int) -> tuple[Pad, ...]:
     elif isinstance(border_mode, int | np.integer):
         border_mode = (int(border_mode),) * ndim
     if isinstance(border_mode, str) or len(border_mode) != ndim:
-        raise TypeMismatch(
-            "border_mode", f"'valid', 'half', 'full', an int or {ndim} ints or pairs of ints",
-            repr(border_mode),
-        )  # fmt: skip
+        raise ValueError(
+            f"border_mode={border_mode!r}: wanted 'valid', 'half', 'full', an int, or {ndim} ints "
+            "or pairs of ints"
+        )
     return tuple(_one_border(entry) for entry in border_mode)
 
 
@@ -71,7 +71,7 @@ def _one_border(entry: Any) -> Pad:
         return (0, 0) if entry == "valid" else entry
     sides = (entry, entry) if isinstance(entry, int | np.integer) else tuple(entry)
     if len(sides) != 2 or any(not isinstance(s, int | np.integer) or s < 0 for s in sides):
-        raise TypeMismatch("border_mode", "non-negative ints or pairs of them", repr(entry))
+        raise ValueError(f"border_mode: wanted non-negative ints or pairs of them, got {entry!r}")
     return int(sides[0]), int(sides[1])
 
 

@@ -45,6 +45,3 @@ def _interleaved(v: Variable, ndim: int, odd: int) -> Variable:
     for d in own:
         pattern += ["x", d] if odd else [d, "x"]
     return v.dimshuffle(pattern)
-
-
-OPERATORS: dict[str, Any] = {}

@@ -384,6 +384,3 @@ def max_pool_2d_same_size(input: Any, patch_size: Any) -> Variable:
     y = pool_2d(x, size, ignore_border=True)
     out: Variable = MaxPoolGrad(size, size, (0, 0), "max", True)(x, y, y)
     return out
-
-
-OPERATORS: dict[str, Any] = {}

@@ -4,9 +4,17 @@ from itertools import product
 
 import numpy as np
 from scipy import signal
+from scipy.interpolate import interp1d
 
 from symdnn.ops import conv as C
 from symdnn.ops import conv_builders as B
+from symdnn.ops.conv_abstract import (
+    AbstractConv2d,
+    AbstractConv2d_gradInputs,
+    AbstractConv2d_gradWeights,
+)
+from symdnn.ops.neighbours import images2neibs, neibs2images
+from symdnn.ops.upsample import bilinear_upsampling
 from tests.op_table.record import OpCase, normal
 
 
@@ -90,6 +98,26 @@ def _pair(name, build, want, x=(2, 3, 6, 5), w=(4, 3, 3, 2), **more) -> OpCase:
     dtype = more.pop("dtype", "float64")
     draws = (normal(*x, dtype=dtype), normal(*w, dtype=dtype))
     return OpCase(f"conv_{name}", (C.Conv,), build, draws, want, **more)
+
+
+def interpolate(x, ratio):
+    """Linear interpolation at shifted positions, edges continued, by SciPy."""
+    for axis in (2, 3):
+        n = x.shape[axis]
+        at = np.clip((np.arange(n * ratio) - (ratio - 1) // 2) / ratio, 0, n - 1)
+        x = interp1d(np.arange(n), x, axis=axis)(at) if n > 1 else np.repeat(x, ratio, axis)
+    return x
+
+
+def loop_neibs(x, size, step, wrap=False) -> np.ndarray:
+    rows = []
+    n, c, h, w = x.shape
+    counts = [-(-n // s) if wrap else (n - k) // s + 1 for n, k, s in zip((h, w), size, step)]
+    for image, channel, i, j in product(range(n), range(c), *map(range, counts)):
+        corner = np.array([i, j]) * step - (np.array(size) // 2 if wrap else 0)
+        a, b = (np.arange(t, t + k) % m for t, k, m in zip(corner, size, (h, w)))
+        rows.append(x[image, channel][np.ix_(a, b)].ravel())
+    return np.array(rows)
 
 
 TRICKY = {"pad": ((1, 2), (0, 1)), "stride": (2, 3), "dilation": (2, 1), "groups": 2}
@@ -247,4 +275,43 @@ CASES = [
         (normal(2, 3, 5, 4), normal(2, 4, 5, 5)),
         lambda x, dy: loop_grad_weight(x, dy, (4, 3, 3, 2), pad=((1, 1), (1, 1))),
     ),
+    OpCase("abstract_conv2d", (), AbstractConv2d((2, 3, None, None), None, "half", (2, 1)),
+           (normal(2, 3, 5, 4), normal(4, 3, 3, 3)),
+           lambda x, w: loop_conv(x, w, pad=((1, 1), (1, 1)), stride=(2, 1)), grad=False),
+    OpCase("abstract_conv2d_grad_inputs", (),
+           lambda w, dy: AbstractConv2d_gradInputs(subsample=(2, 2))(w, dy, (6, 5)),
+           (normal(4, 3, 3, 2), normal(2, 4, 2, 2)),
+           lambda w, dy: loop_grad_input(w, dy, 6, 5, stride=(2, 2)), grad=False),
+    OpCase("abstract_conv2d_grad_weights", (),
+           lambda x, dy: AbstractConv2d_gradWeights(None, (4, 3, None, 2))(x, dy, (3, 2)),
+           (normal(2, 3, 5, 4), normal(2, 4, 3, 3)),
+           lambda x, dy: loop_grad_weight(x, dy, (4, 3, 3, 2)), grad=False),
+    *(
+        OpCase(f"bilinear_{ratio}_{'1d' if one else '2d'}", (C.ConvGradInput,),
+               lambda x, ratio=ratio, one=one: bilinear_upsampling(x, ratio, use_1D_kernel=one),
+               (normal(2, 2, 3, 2),), lambda x, ratio=ratio: interpolate(x, ratio),
+               grad=ratio == 2)
+        for ratio, one in ((1, True), (2, True), (3, True), (4, False))
+    ),
+    OpCase("neibs_tiles", (), lambda x: images2neibs(x, (2, 3)), (normal(2, 2, 4, 6),),
+           lambda x: loop_neibs(x, (2, 3), (2, 3))),
+    OpCase("neibs_overlap", (), lambda x: images2neibs(x, (2, 3), (1, 2)), (normal(2, 2, 4, 5),),
+           lambda x: loop_neibs(x, (2, 3), (1, 2))),
+    OpCase("neibs_ignore", (), lambda x: images2neibs(x, (2, 3), mode="ignore_borders"),
+           (normal(2, 2, 5, 5),), lambda x: loop_neibs(x, (2, 3), (2, 3))),
+    OpCase("neibs_wrap", (), lambda x: images2neibs(x, (3, 3), (2, 1), "wrap_centered"),
+           (normal(1, 2, 5, 4),), lambda x: loop_neibs(x, (3, 3), (2, 1), wrap=True)),
+    OpCase("neibs_half", (), lambda x: images2neibs(x, (3, 3), (1, 1), "half"),
+           (normal(1, 2, 3, 4),),
+           lambda x: loop_neibs(
+               np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), (1, 1))),
+    OpCase("neibs_back", (),
+           lambda x: neibs2images(images2neibs(x, (2, 3)), (2, 3), (2, 2, 4, 6)),
+           (normal(2, 2, 4, 6),), lambda x: x),
+    OpCase("neibs_back_borders", (),
+           lambda x: neibs2images(
+               images2neibs(x, (2, 3), mode="ignore_borders"), (2, 3), (2, 2, 5, 7),
+               "ignore_borders"),
+           (normal(2, 2, 5, 7),),
+           lambda x: np.pad(x[:, :, :4, :6], ((0, 0), (0, 0), (0, 1), (0, 1)))),
 ]
