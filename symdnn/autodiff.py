@@ -115,7 +115,10 @@ def _check_choice(what: str, value: str, allowed: Sequence[str]) -> None:
 
 
 def Lop(
-    f: Any, wrt: Any, eval_points: Any, consider_constant: Any = None,
+    f: Any,
+    wrt: Any,
+    eval_points: Any,
+    consider_constant: Any = None,
     disconnected_inputs: str = "raise",
 ) -> Any:
     """``eval_points`` times the Jacobian of ``f`` with respect to ``wrt`` (reverse mode)."""
@@ -149,7 +152,7 @@ def Rop(f: Any, wrt: Any, eval_points: Any, disconnected_outputs: str = "raise")
 def _tangent(output: Variable, tangent: Variable | None, when: str) -> Variable:
     if tangent is None and when == "raise":
         raise DisconnectedInput(f"Rop: {output} does not depend on wrt in a differentiable way")
-    return operator("zeros_like")(output) if tangent is None else tangent  # type: ignore[no-any-return]
+    return operator("zeros_like")(output) if tangent is None else tangent
 
 
 def subgraph_grad(
@@ -187,7 +190,9 @@ def verify_grad(
     """
     generator = np.random.default_rng(0 if rng is None else rng)
     points = [_in_double(p) for p in pt]
-    variables = [TensorType(p.dtype.name, (None,) * p.ndim)(f"arg{i}") for i, p in enumerate(points)]
+    variables = [
+        TensorType(p.dtype.name, (None,) * p.ndim)(f"arg{i}") for i, p in enumerate(points)
+    ]
     for i, p in enumerate(points):
         variables[i] = TensorType(p.dtype.name, tuple(1 if n == 1 else None for n in p.shape))(
             f"arg{i}"

@@ -48,7 +48,7 @@ class TableOracle:
 
     def choose(self, call: Call) -> Choice:
         """The first kernel in order of preference; hints may name one by ``backend``."""
-        refused = []
+        refused: list[tuple[str, str]] = []
         for kernel in kernels_for(type(call.op), self.target_kind):
             reason = _backend_reason(call, kernel) or kernel.refuses(call)
             if reason is None:

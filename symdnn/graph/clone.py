@@ -12,9 +12,7 @@ from symdnn.graph.variable import Constant, Variable, as_variable
 __all__ = ["clone"]
 
 
-def clone(
-    output: Any, replace: Any = None, strict: bool = True, share_inputs: bool = True
-) -> Any:
+def clone(output: Any, replace: Any = None, strict: bool = True, share_inputs: bool = True) -> Any:
     """``output`` (a variable, a list or a dict of them) with variables replaced.
 
     ``replace`` maps variables to expressions; with ``strict`` a replacement must have the type

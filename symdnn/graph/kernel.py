@@ -37,8 +37,9 @@ class Call:
 class Kernel(Protocol):
     """One way to run an op on one target."""
 
-    #: What reports call it, such as ``numpy.im2col`` or ``cudnn.fft_tiling``.
-    name: str
+    @property
+    def name(self) -> str:
+        """What reports call it, such as ``numpy.im2col`` or ``cudnn.fft_tiling``."""
 
     def refuses(self, call: Call) -> str | None:
         """Why it cannot run this call; None when it can."""

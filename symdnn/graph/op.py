@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -139,9 +139,8 @@ class Op:
         return node.outputs[0]
 
     def __str__(self) -> str:
-        if not is_dataclass(self):
-            return type(self).__name__
-        given = [f"{f.name}={_short(getattr(self, f.name))}" for f in fields(self) if f.repr]
+        parameters = fields(cast(Any, self)) if is_dataclass(self) else ()
+        given = [f"{f.name}={_short(getattr(self, f.name))}" for f in parameters if f.repr]
         return f"{type(self).__name__}{{{', '.join(given)}}}" if given else type(self).__name__
 
 

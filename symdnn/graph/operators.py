@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from symdnn.errors import SymdnnError
 
@@ -34,6 +34,10 @@ def operator(name: str) -> Callable[..., Any]:
         raise SymdnnError(f"no operator {name!r} is installed; import symdnn first") from None
 
 
+def _apply(name: str, *args: Any, **options: Any) -> Variable:
+    return cast("Variable", operator(name)(*args, **options))
+
+
 class TensorMethods:
     """Operators and methods of a tensor variable, under Theano's and NumPy's names."""
 
@@ -41,115 +45,115 @@ class TensorMethods:
     __array_ufunc__ = None  # so that ndarray + variable asks the variable
 
     def __add__(self, other: Any) -> Variable:
-        return operator("add")(self, other)
+        return _apply("add", self, other)
 
     def __radd__(self, other: Any) -> Variable:
-        return operator("add")(other, self)
+        return _apply("add", other, self)
 
     def __sub__(self, other: Any) -> Variable:
-        return operator("sub")(self, other)
+        return _apply("sub", self, other)
 
     def __rsub__(self, other: Any) -> Variable:
-        return operator("sub")(other, self)
+        return _apply("sub", other, self)
 
     def __mul__(self, other: Any) -> Variable:
-        return operator("mul")(self, other)
+        return _apply("mul", self, other)
 
     def __rmul__(self, other: Any) -> Variable:
-        return operator("mul")(other, self)
+        return _apply("mul", other, self)
 
     def __truediv__(self, other: Any) -> Variable:
-        return operator("true_div")(self, other)
+        return _apply("true_div", self, other)
 
     def __rtruediv__(self, other: Any) -> Variable:
-        return operator("true_div")(other, self)
+        return _apply("true_div", other, self)
 
     def __floordiv__(self, other: Any) -> Variable:
-        return operator("int_div")(self, other)
+        return _apply("int_div", self, other)
 
     def __rfloordiv__(self, other: Any) -> Variable:
-        return operator("int_div")(other, self)
+        return _apply("int_div", other, self)
 
     def __mod__(self, other: Any) -> Variable:
-        return operator("mod")(self, other)
+        return _apply("mod", self, other)
 
     def __rmod__(self, other: Any) -> Variable:
-        return operator("mod")(other, self)
+        return _apply("mod", other, self)
 
     def __divmod__(self, other: Any) -> tuple[Variable, Variable]:
-        return operator("int_div")(self, other), operator("mod")(self, other)
+        return _apply("int_div", self, other), _apply("mod", self, other)
 
     def __pow__(self, other: Any) -> Variable:
-        return operator("pow")(self, other)
+        return _apply("pow", self, other)
 
     def __rpow__(self, other: Any) -> Variable:
-        return operator("pow")(other, self)
+        return _apply("pow", other, self)
 
     def __matmul__(self, other: Any) -> Variable:
-        return operator("matmul")(self, other)
+        return _apply("matmul", self, other)
 
     def __rmatmul__(self, other: Any) -> Variable:
-        return operator("matmul")(other, self)
+        return _apply("matmul", other, self)
 
     def __and__(self, other: Any) -> Variable:
-        return operator("and_")(self, other)
+        return _apply("and_", self, other)
 
     def __rand__(self, other: Any) -> Variable:
-        return operator("and_")(other, self)
+        return _apply("and_", other, self)
 
     def __or__(self, other: Any) -> Variable:
-        return operator("or_")(self, other)
+        return _apply("or_", self, other)
 
     def __ror__(self, other: Any) -> Variable:
-        return operator("or_")(other, self)
+        return _apply("or_", other, self)
 
     def __xor__(self, other: Any) -> Variable:
-        return operator("xor")(self, other)
+        return _apply("xor", self, other)
 
     def __rxor__(self, other: Any) -> Variable:
-        return operator("xor")(other, self)
+        return _apply("xor", other, self)
 
     def __lshift__(self, other: Any) -> Variable:
-        return operator("left_shift")(self, other)
+        return _apply("left_shift", self, other)
 
     def __rshift__(self, other: Any) -> Variable:
-        return operator("right_shift")(self, other)
+        return _apply("right_shift", self, other)
 
     def __invert__(self) -> Variable:
-        return operator("invert")(self)
+        return _apply("invert", self)
 
     def __neg__(self) -> Variable:
-        return operator("neg")(self)
+        return _apply("neg", self)
 
     def __pos__(self) -> Any:
         return self
 
     def __abs__(self) -> Variable:
-        return operator("abs")(self)
+        return _apply("abs", self)
 
     def __ceil__(self) -> Variable:
-        return operator("ceil")(self)
+        return _apply("ceil", self)
 
     def __floor__(self) -> Variable:
-        return operator("floor")(self)
+        return _apply("floor", self)
 
     def __trunc__(self) -> Variable:
-        return operator("trunc")(self)
+        return _apply("trunc", self)
 
     def __lt__(self, other: Any) -> Variable:
-        return operator("lt")(self, other)
+        return _apply("lt", self, other)
 
     def __le__(self, other: Any) -> Variable:
-        return operator("le")(self, other)
+        return _apply("le", self, other)
 
     def __gt__(self, other: Any) -> Variable:
-        return operator("gt")(self, other)
+        return _apply("gt", self, other)
 
     def __ge__(self, other: Any) -> Variable:
-        return operator("ge")(self, other)
+        return _apply("ge", self, other)
 
     def __getitem__(self, index: Any) -> Variable:
-        return operator("getitem")(self, index)
+        return _apply("getitem", self, index)
 
     def __len__(self) -> int:
         raise TypeError("the length of a symbolic variable is unknown; use x.shape[0]")
@@ -157,87 +161,87 @@ class TensorMethods:
     @property
     def shape(self) -> Variable:
         """The shape as a symbolic int64 vector."""
-        return operator("shape")(self)
+        return _apply("shape", self)
 
     @property
     def size(self) -> Variable:
         """The number of elements as a symbolic int64 scalar."""
-        return operator("size")(self)
+        return _apply("size", self)
 
     @property
     def T(self) -> Variable:
         """The transpose (all dimensions reversed)."""
-        return operator("transpose")(self)
+        return _apply("transpose", self)
 
     @property
     def real(self) -> Variable:
         """The real part."""
-        return operator("real")(self)
+        return _apply("real", self)
 
     @property
     def imag(self) -> Variable:
         """The imaginary part."""
-        return operator("imag")(self)
+        return _apply("imag", self)
 
     def conj(self) -> Variable:
         """The complex conjugate."""
-        return operator("conj")(self)
+        return _apply("conj", self)
 
     def astype(self, dtype: Any) -> Variable:
         """The same values in another dtype."""
-        return operator("cast")(self, dtype)
+        return _apply("cast", self, dtype)
 
     def copy(self, name: str | None = None) -> Variable:
         """A new variable with the same value."""
-        return operator("copy")(self, name)
+        return _apply("copy", self, name)
 
     def dimshuffle(self, *pattern: Any) -> Variable:
         """Reorder, drop (static 1) and insert (``'x'``) dimensions."""
         if len(pattern) == 1 and isinstance(pattern[0], list | tuple):
             pattern = tuple(pattern[0])
-        return operator("dimshuffle")(self, pattern)
+        return _apply("dimshuffle", self, pattern)
 
     def transpose(self, *axes: Any) -> Variable:
         """Dimensions reordered by ``axes`` (reversed when none are given)."""
         if len(axes) == 1 and isinstance(axes[0], list | tuple):
             axes = tuple(axes[0])
-        return operator("transpose")(self, axes or None)
+        return _apply("transpose", self, axes or None)
 
     def swapaxes(self, axis1: int, axis2: int) -> Variable:
         """Two dimensions exchanged."""
-        return operator("swapaxes")(self, axis1, axis2)
+        return _apply("swapaxes", self, axis1, axis2)
 
     def reshape(self, shape: Any, *rest: Any, ndim: int | None = None) -> Variable:
         """The same elements in another shape; one entry may be -1."""
-        return operator("reshape")(self, (shape, *rest) if rest else shape, ndim=ndim)
+        return _apply("reshape", self, (shape, *rest) if rest else shape, ndim=ndim)
 
     def flatten(self, ndim: int = 1) -> Variable:
         """The first ``ndim - 1`` dimensions kept, the rest joined into one."""
-        return operator("flatten")(self, ndim)
+        return _apply("flatten", self, ndim)
 
     def ravel(self) -> Variable:
         """All elements as a vector."""
-        return operator("flatten")(self, 1)
+        return _apply("flatten", self, 1)
 
     def squeeze(self, axis: Any = None) -> Variable:
         """Static-1 dimensions dropped."""
-        return operator("squeeze")(self, axis)
+        return _apply("squeeze", self, axis)
 
     def repeat(self, repeats: Any, axis: int | None = None) -> Variable:
         """Each element repeated along ``axis``."""
-        return operator("repeat")(self, repeats, axis)
+        return _apply("repeat", self, repeats, axis)
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Variable:
         """The diagonal over two axes."""
-        return operator("diagonal")(self, offset, axis1, axis2)
+        return _apply("diagonal", self, offset, axis1, axis2)
 
     def trace(self) -> Variable:
         """The sum of the main diagonal."""
-        return operator("trace")(self)
+        return _apply("trace", self)
 
     def take(self, indices: Any, axis: int | None = None, mode: str = "raise") -> Variable:
         """Elements by integer index along ``axis``."""
-        return operator("take")(self, indices, axis, mode)
+        return _apply("take", self, indices, axis, mode)
 
     def nonzero(self, return_matrix: bool = False) -> Any:
         """Indices of the elements that are not zero."""
@@ -245,23 +249,23 @@ class TensorMethods:
 
     def nonzero_values(self) -> Variable:
         """The elements that are not zero, as a vector."""
-        return operator("nonzero_values")(self)
+        return _apply("nonzero_values", self)
 
     def fill(self, value: Any) -> Variable:
         """``value`` in the shape of this variable."""
-        return operator("fill")(self, value)
+        return _apply("fill", self, value)
 
     def zeros_like(self, dtype: Any = None) -> Variable:
         """Zeros of this shape."""
-        return operator("zeros_like")(self, dtype)
+        return _apply("zeros_like", self, dtype)
 
     def ones_like(self, dtype: Any = None) -> Variable:
         """Ones of this shape."""
-        return operator("ones_like")(self, dtype)
+        return _apply("ones_like", self, dtype)
 
     def dot(self, other: Any) -> Variable:
         """Matrix product, of any ranks."""
-        return operator("dot")(self, other)
+        return _apply("dot", self, other)
 
     __dot__ = dot
 
@@ -269,91 +273,91 @@ class TensorMethods:
         self, axis: Any = None, dtype: Any = None, keepdims: bool = False, acc_dtype: Any = None
     ) -> Variable:
         """Sum over ``axis`` (all when None)."""
-        return operator("sum")(self, axis, dtype, keepdims, acc_dtype)
+        return _apply("sum", self, axis, dtype, keepdims, acc_dtype)
 
     def prod(
         self, axis: Any = None, dtype: Any = None, keepdims: bool = False, acc_dtype: Any = None
     ) -> Variable:
         """Product over ``axis``."""
-        return operator("prod")(self, axis, dtype, keepdims, acc_dtype)
+        return _apply("prod", self, axis, dtype, keepdims, acc_dtype)
 
     def mean(
         self, axis: Any = None, dtype: Any = None, keepdims: bool = False, acc_dtype: Any = None
     ) -> Variable:
         """Mean over ``axis``."""
-        return operator("mean")(self, axis, dtype, keepdims=keepdims, acc_dtype=acc_dtype)
+        return _apply("mean", self, axis, dtype, keepdims=keepdims, acc_dtype=acc_dtype)
 
     def var(
         self, axis: Any = None, ddof: int = 0, keepdims: bool = False, corrected: bool = False
     ) -> Variable:
         """Variance over ``axis``."""
-        return operator("var")(self, axis, ddof, keepdims, corrected)
+        return _apply("var", self, axis, ddof, keepdims, corrected)
 
     def std(
         self, axis: Any = None, ddof: int = 0, keepdims: bool = False, corrected: bool = False
     ) -> Variable:
         """Standard deviation over ``axis``."""
-        return operator("std")(self, axis, ddof, keepdims, corrected)
+        return _apply("std", self, axis, ddof, keepdims, corrected)
 
     def max(self, axis: Any = None, keepdims: bool = False) -> Variable:
         """Largest element over ``axis``."""
-        return operator("max")(self, axis, keepdims)
+        return _apply("max", self, axis, keepdims)
 
     def min(self, axis: Any = None, keepdims: bool = False) -> Variable:
         """Smallest element over ``axis``."""
-        return operator("min")(self, axis, keepdims)
+        return _apply("min", self, axis, keepdims)
 
     def argmax(self, axis: Any = None, keepdims: bool = False) -> Variable:
         """Index of the largest element over ``axis``."""
-        return operator("argmax")(self, axis, keepdims)
+        return _apply("argmax", self, axis, keepdims)
 
     def argmin(self, axis: Any = None, keepdims: bool = False) -> Variable:
         """Index of the smallest element over ``axis``."""
-        return operator("argmin")(self, axis, keepdims)
+        return _apply("argmin", self, axis, keepdims)
 
     def ptp(self, axis: Any = None) -> Variable:
         """Largest minus smallest element over ``axis``."""
-        return operator("ptp")(self, axis)
+        return _apply("ptp", self, axis)
 
     def all(self, axis: Any = None, keepdims: bool = False) -> Variable:
         """Whether all elements over ``axis`` are true."""
-        return operator("all")(self, axis, keepdims)
+        return _apply("all", self, axis, keepdims)
 
     def any(self, axis: Any = None, keepdims: bool = False) -> Variable:
         """Whether any element over ``axis`` is true."""
-        return operator("any")(self, axis, keepdims)
+        return _apply("any", self, axis, keepdims)
 
     def norm(self, L: Any, axis: Any = None, keepdims: bool = False) -> Variable:
         """The L-norm over ``axis``."""
-        return operator("norm")(self, L, axis, keepdims)
+        return _apply("norm", self, L, axis, keepdims)
 
     def cumsum(self, axis: int | None = None) -> Variable:
         """Running sum along ``axis``."""
-        return operator("cumsum")(self, axis)
+        return _apply("cumsum", self, axis)
 
     def cumprod(self, axis: int | None = None) -> Variable:
         """Running product along ``axis``."""
-        return operator("cumprod")(self, axis)
+        return _apply("cumprod", self, axis)
 
     def sort(self, axis: int = -1, kind: str = "quicksort", order: Any = None) -> Variable:
         """Sorted along ``axis``."""
-        return operator("sort")(self, axis, kind, order)
+        return _apply("sort", self, axis, kind, order)
 
     def argsort(self, axis: int = -1, kind: str = "quicksort", order: Any = None) -> Variable:
         """Indices that sort along ``axis``."""
-        return operator("argsort")(self, axis, kind, order)
+        return _apply("argsort", self, axis, kind, order)
 
     def clip(self, a_min: Any, a_max: Any) -> Variable:
         """Values limited to ``[a_min, a_max]``."""
-        return operator("clip")(self, a_min, a_max)
+        return _apply("clip", self, a_min, a_max)
 
     def round(self, mode: str | None = None) -> Variable:
         """Rounded to integers (half to even by default)."""
-        return operator("round")(self, mode)
+        return _apply("round", self, mode)
 
     def choose(self, choices: Any, mode: str = "raise") -> Variable:
         """Elements picked from ``choices`` by this integer variable."""
-        return operator("choose")(self, choices, mode)
+        return _apply("choose", self, choices, mode)
 
     def eval(self, inputs_to_values: Mapping[Any, Any] | None = None) -> Any:
         """The value, compiled and computed now, with these values for the inputs."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -105,9 +105,8 @@ def any_of(*choices: Any) -> AnyOf:
 
 def holds_pattern(op: Op) -> bool:
     """Whether a field of ``op`` is a :class:`Param`."""
-    return is_dataclass(op) and any(
-        isinstance(getattr(op, f.name), Param) for f in fields(op)
-    )
+    parameters = fields(cast(Any, op)) if is_dataclass(op) else ()
+    return any(isinstance(getattr(op, f.name), Param) for f in parameters)
 
 
 class Match:
@@ -178,7 +177,7 @@ def _match_any(pattern: AnyOf, variable: Variable, found: Match) -> bool:
 def _match_op(wanted: Any, op: Op, found: Match) -> bool:
     if type(wanted) is not type(op):
         return False
-    for f in fields(wanted):
+    for f in fields(cast(Any, wanted)):
         want, have = getattr(wanted, f.name), getattr(op, f.name)
         if isinstance(want, Param):
             if found.params.setdefault(want.name, have) != have:

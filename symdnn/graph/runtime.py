@@ -41,5 +41,3 @@ class Runtime(Protocol):
 
     def facts(self) -> Mapping[str, Any]:
         """What reports print of the device."""
-
-

@@ -41,10 +41,10 @@ class Storage:
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the value."""
-        return self._host.shape
+        return tuple(self._host.shape)
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> Any:
         """NumPy dtype of the value."""
         return self._host.dtype
 

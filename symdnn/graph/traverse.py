@@ -42,9 +42,7 @@ def ancestors(outputs: Iterable[Variable], blockers: Iterable[Variable] = ()) ->
     return list(seen)
 
 
-def graph_inputs(
-    outputs: Iterable[Variable], blockers: Iterable[Variable] = ()
-) -> list[Variable]:
+def graph_inputs(outputs: Iterable[Variable], blockers: Iterable[Variable] = ()) -> list[Variable]:
     """Variables without an owner that ``outputs`` depend on (Theano's ``gof.graph.inputs``)."""
     blocked = set(blockers)
     return [v for v in ancestors(outputs, blocked) if v.owner is None or v in blocked]

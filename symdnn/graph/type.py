@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -160,7 +160,7 @@ def _dtype_name(dtype: Any) -> str:
     if isinstance(dtype, str) and dtype in _NUMPY:
         return dtype
     try:
-        name = np.dtype(dtype).name
+        name = cast(str, np.dtype(dtype).name)
     except TypeError:
         name = str(dtype)
     if name not in _NUMPY:

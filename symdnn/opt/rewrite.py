@@ -58,7 +58,7 @@ class Rewrite:
         result = self.function(node, context)
         if result is None:
             return None
-        found = list(result) if isinstance(result, list | tuple) else [result]
+        found = [result] if isinstance(result, Variable) else list(result)
         return [
             None if new is None else conform(new, old)
             for old, new in zip(node.outputs, found, strict=True)
