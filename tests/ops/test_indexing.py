@@ -1,0 +1,258 @@
+"""Indexing by NumPy's rules; its errors; set_subtensor and inc_subtensor."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import symdnn.tensor as T
+from symdnn.autodiff import grad
+from symdnn.errors import IndexOutOfRange, ShapeMismatch, TypeMismatch
+from symdnn.graph.evaluate import evaluate
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Constant
+from symdnn.ops.advanced_index import AdvancedSubtensor, scatter_add, without_slices
+from symdnn.ops.index import Subtensor
+from symdnn.ops.shape import ShapeI
+
+
+def value(out, given=None):
+    return evaluate([out], given or {})[0]
+
+
+X = np.arange(60.0).reshape(3, 4, 5)
+
+
+@given(hnp.basic_indices((3, 4, 5), min_dims=0, max_dims=5, allow_newaxis=True))
+@settings(max_examples=300, deadline=None)
+def test_basic_indexing_is_numpy_s(index):
+    for shape in [(None, None, None), (3, 4, 5)]:
+        x = TensorType("float64", shape)()
+        out = x[index]
+        got = value(out, {x: X})
+        np.testing.assert_array_equal(got, X[index])
+        if None not in shape:
+            assert out.type.shape == X[index].shape
+
+
+@given(st.data())
+@settings(max_examples=300, deadline=None)
+def test_advanced_indexing_is_numpy_s(data):
+    common = data.draw(hnp.array_shapes(max_dims=2, max_side=3))
+    entries = []
+    for n in X.shape:
+        kind = data.draw(st.sampled_from(["array", "int", "slice", "full", "list"]))
+        if kind == "array":
+            shape = data.draw(st.sampled_from([common, common[-1:], (1,)]))
+            entries.append(data.draw(hnp.arrays(np.int64, shape, elements=st.integers(-n, n - 1))))
+        elif kind == "list":
+            entries.append([data.draw(st.integers(-n, n - 1))])
+        elif kind == "int":
+            entries.append(data.draw(st.integers(-n, n - 1)))
+        else:
+            entries.append(slice(None) if kind == "full" else data.draw(st.slices(n)))
+    for _ in range(data.draw(st.integers(0, 2))):
+        entries.insert(data.draw(st.integers(0, len(entries))), None)
+    index = tuple(entries)
+    assume(any(isinstance(e, np.ndarray | list) for e in index))
+    wanted = X[index]
+    x = TensorType("float64", (None,) * 3)()
+    arrays = {}
+
+    def symbol(entry):
+        if not isinstance(entry, np.ndarray):
+            return entry
+        v = TensorType("int64", tuple(1 if d == 1 else None for d in entry.shape))()
+        arrays[v] = entry
+        return v
+
+    out = x[tuple(symbol(e) for e in index)]
+    np.testing.assert_array_equal(value(out, {x: X, **arrays}), wanted)
+    node = out.owner
+    same = without_slices(node.inputs[0], node.op, node.inputs[1:])
+    np.testing.assert_array_equal(value(same, {x: X, **arrays}), wanted)
+    more = X.copy()
+    np.add.at(more, index, 2.0)
+    np.testing.assert_array_equal(value(T.inc_subtensor(out, 2.0), {x: X, **arrays}), more)
+
+
+@given(st.integers(1, 6), st.integers(0, 40), st.integers(0, 3), st.randoms())
+@settings(max_examples=100, deadline=None)
+def test_scatter_add_accumulates(n, m, width, random):
+    rng = np.random.default_rng(random.randrange(1000))
+    rows, index = rng.normal(size=(n, width)), rng.integers(-n, n, m)
+    values = rng.normal(size=(m, width))
+    wanted = rows.copy()
+    np.add.at(wanted, index, values)
+    scatter_add(rows, [index], values)
+    np.testing.assert_allclose(rows, wanted, atol=1e-12)
+
+
+def test_entries_of_a_shape_need_no_vector():
+    x = T.tensor4("x")
+    assert isinstance(x.shape[1].owner.op, ShapeI)
+    assert x.shape[-1].owner.op == ShapeI(3)
+    n, _, h, w = x.shape
+    assert n.owner.op == ShapeI(0)
+    assert w.owner.op == ShapeI(3)
+    assert h.type.dtype == "int64"
+    a = np.zeros((2, 3, 4, 5), np.float32)
+    assert value(x.shape[2:], {x: a}).tolist() == [4, 5]
+    static = TensorType("float32", (None, 7))()
+    assert isinstance(static.shape[1], Constant)
+    assert static.reshape(static.shape[::-1]).type.shape == (7, None)
+    with pytest.raises(IndexOutOfRange, match="dimension 4"):
+        x.shape[4]
+    assert value(T.as_tensor_variable([x.shape[0], 5]), {x: a}).tolist() == [2, 5]
+
+
+def test_newaxis_and_ellipsis():
+    x = T.matrix("x")
+    assert x[None].type.broadcastable == (True, False, False)
+    assert x[:, None].type.broadcastable == (False, True, False)
+    assert x[..., None].ndim == 3
+    with pytest.raises(IndexOutOfRange, match="one Ellipsis"):
+        x[..., 0, ...]
+    with pytest.raises(IndexOutOfRange, match="3 indices"):
+        x[0, 0, 0]
+
+
+def test_an_index_out_of_range_is_named():
+    x, i = T.dmatrix("x"), T.lscalar("i")
+    a = np.zeros((3, 4))
+    with pytest.raises(IndexOutOfRange, match="index 3 is out of range for axis 0 of size 3"):
+        value(x[i], {x: a, i: np.int64(3)})
+    with pytest.raises(IndexOutOfRange, match="index -5 .*axis 1 of size 4"):
+        value(x[:, [0, -5]], {x: a})
+    with pytest.raises(IndexError, match="index 7"):  # at once where the size is static
+        TensorType("float32", (3,))()[7]
+    node = x[i].owner
+    types = [v.type for v in node.inputs]
+    with pytest.raises(IndexOutOfRange, match="index 9"):  # when a plan is made
+        node.op.shapes(types, [(3, 4), ()], {1: 9})
+
+
+@pytest.mark.parametrize("index", [1.5, T.dscalar("d"), T.dvector("d"), True, "name"])
+def test_what_is_no_index(index):
+    with pytest.raises((TypeMismatch, TypeError)):
+        T.matrix("x")[index]
+
+
+def test_slice_bounds_must_be_integer_scalars():
+    x = T.vector("x")
+    with pytest.raises(TypeMismatch, match="integer scalar"):
+        x[: T.fscalar("n")]
+    with pytest.raises(IndexOutOfRange, match="step"):
+        x[::0]
+    out = x[: T.bscalar("n")]
+    assert out.owner.inputs[1].type.dtype == "int64"
+    assert x[: T.constant(3)].owner.op == x[:3].owner.op == x[0:3:1].owner.op
+
+
+def test_a_mask_must_have_the_shape():
+    x, m = T.dmatrix("x"), TensorType("bool", (None,))("m")
+    with pytest.raises(ShapeMismatch):
+        value(x[m], {x: np.zeros((3, 4)), m: np.ones(2, bool)})
+    with pytest.raises(ShapeMismatch):
+        TensorType("float32", (3,))()[np.array([True, False])]
+    keep = np.array([True, False, True])
+    assert value(x[keep], {x: np.zeros((3, 4))}).shape == (2, 4)
+
+
+def test_uint8_arrays_are_indices_not_masks():
+    x = T.dvector("x")
+    got = value(x[np.array([1, 1, 0], np.uint8)], {x: np.array([5.0, 6.0])})
+    assert got.tolist() == [6, 6, 5]
+
+
+def test_set_subtensor_wants_an_indexed_tensor():
+    x = T.dvector("x")
+    for part in [x, x * 2, x.dimshuffle(0, "x"), T.exp(x[1:])]:
+        with pytest.raises(TypeMismatch, match=r"T.set_subtensor\(x\[index\], y\)"):
+            T.set_subtensor(part, 1.0)
+
+
+def test_set_subtensor_values():
+    x, f = T.ivector("x"), T.fvector("f")
+    with pytest.raises(TypeMismatch, match="fits int32"):
+        T.set_subtensor(x[1:], 0.5)
+    with pytest.raises(TypeMismatch, match=r"astype\('float32'\)"):
+        T.set_subtensor(f[1:], T.dscalar("d"))
+    assert T.set_subtensor(f[1:], 0.1).type.dtype == "float32"
+    assert T.inc_subtensor(f[1:], x[0].astype("int8")).type.dtype == "float32"
+    with pytest.raises(TypeMismatch, match="at most 1 dimension"):
+        T.set_subtensor(f[1:], T.fmatrix("m"))
+    with pytest.raises(ShapeMismatch, match="indexed part"):
+        T.set_subtensor(TensorType("float32", (5,))()[1:], np.zeros(3, np.float32))
+    whole = T.set_subtensor(f[:], 0.0)
+    assert value(whole, {f: np.ones(3, np.float32)}).tolist() == [0, 0, 0]
+
+
+def test_unknown_size_one_does_not_broadcast_into_a_part():
+    x, y = T.dmatrix("x"), T.dmatrix("y")
+    node = T.set_subtensor(x[1:], y).owner
+    types = [v.type for v in node.inputs]
+    with pytest.raises(ShapeMismatch, match="statically 1"):
+        node.op.shapes(types, [(3, 4), (1, 4)], {})
+    assert node.op.shapes(types, [(3, 4), (2, 4)], {}) == [(3, 4)]
+
+
+def test_gradient_of_a_lookup_accumulates():
+    w, i = T.dmatrix("w"), T.lvector("i")
+    g = grad(w[i].sum(), w)
+    got = value(g, {w: np.zeros((4, 2)), i: np.array([1, 1, -3, 0])})
+    assert got.tolist() == [[1, 1], [3, 3], [0, 0], [0, 0]]
+
+
+def test_basic_indexing_is_a_view_and_prints_as_written():
+    x, i = T.matrix("x"), T.lscalar("i")
+    out = x[i:, ::-1]
+    assert out.owner.op.views == {0: 0}
+    assert str(out.owner.op) == "Subtensor{?:, ::-1}"
+    assert isinstance(out.owner.op, Subtensor)
+    op = x[[0, 1], None, 1:].owner.op
+    assert isinstance(op, AdvancedSubtensor)
+    assert str(op) == "AdvancedSubtensor{a, None, 1:}"
+    assert str(T.inc_subtensor(x[2], 1.0).owner.op) == "IncSubtensor{inc 2, :}"
+
+
+def test_labels_are_checked():
+    y = T.ivector("y")
+    with pytest.raises(IndexOutOfRange, match=r"label 10 at position \(2,\).*10 classes"):
+        value(T.to_one_hot(y, 10), {y: np.array([0, 9, 10], np.int32)})
+    with pytest.raises(IndexOutOfRange, match="label -1"):
+        value(T.to_one_hot(y, 10), {y: np.array([-1], np.int32)})
+    assert T.to_one_hot(y, 10).type.shape == (None, 10)
+
+
+def test_take_modes():
+    x = T.dvector("x")
+    with pytest.raises(ValueError, match="'raise', 'wrap' or 'clip'"):
+        T.take(x, [0], mode="mirror")
+    with pytest.raises(TypeMismatch, match="integer"):
+        T.take(x, [0.5])
+    with pytest.raises(IndexOutOfRange):
+        value(T.take(x, [5]), {x: np.zeros(3)})
+    assert T.take(x, []).type.shape == (0,)
+
+
+def test_topk_of_too_many():
+    x = TensorType("float64", (3,))()
+    for k in (4, -4, 0):
+        with pytest.raises(ShapeMismatch, match="1 to 3"):
+            T.topk(x, k)
+    assert T.topk(x, 2).type.shape == (2,)
+    nan = np.array([1.0, np.nan, 3.0])
+    assert value(T.argtopk(x, 2), {x: nan}).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_narrow_floats_are_summed_in_float32(dtype):
+    x = TensorType(dtype, (None,))()
+    out = T.inc_subtensor(x[np.zeros(3000, np.int64)], 1)
+    got = value(out, {x: np.zeros(2, x.type.numpy)})
+    assert float(got[0]) == pytest.approx(3000, rel=4e-3)
+    assert out.type.dtype == dtype

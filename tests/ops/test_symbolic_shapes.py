@@ -1,0 +1,124 @@
+"""The shape rules of shaping and indexing ops, with symbols in place of sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from symdnn.graph.evaluate import evaluate
+from symdnn.graph.traverse import toposort
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Constant, Variable
+from symdnn.ops.arithmetic import Mul
+from symdnn.ops.shape import ShapeI, dims_of
+from symdnn.ops.slices import slice_length
+from tests.op_table import indexing, shaping
+from tests.test_op_table import draw, outputs, variables
+
+CASES = shaping.CASES + indexing.CASES
+
+
+def scalar() -> Variable:
+    return TensorType("int64", ())()
+
+
+def number(d, known) -> int:
+    return int(evaluate([d], known)[0]) if isinstance(d, Variable) else int(d)
+
+
+@pytest.mark.parametrize("sizes", ["ShapeI", "free"])
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
+def test_symbolic_rule_gives_the_real_shape(case, sizes):
+    arrays = draw(case, 7)
+    vs = variables(case, arrays)
+    order = toposort(outputs(case, vs))
+    everything = [v for node in order for v in (*node.inputs, *node.outputs)]
+    values = dict(zip(everything, evaluate(everything, dict(zip(vs, arrays, strict=True)))))
+    for node in order:
+        known: dict[Variable, np.ndarray] = {}
+        shapes = []
+        for v in node.inputs:
+            if sizes == "ShapeI":
+                like = Variable(v.type)
+                known[like] = values[v]
+                shapes.append(dims_of(like))
+            else:
+                dims = [scalar() if d is None else d for d in v.type.shape]
+                pairs = zip(dims, values[v].shape, strict=True)
+                known.update({d: np.int64(n) for d, n in pairs if isinstance(d, Variable)})
+                shapes.append(tuple(dims))
+        host = {}
+        for i in node.op.host_inputs:
+            v = node.inputs[i]
+            host[i] = int(v.data) if isinstance(v, Constant) else scalar()
+            if isinstance(host[i], Variable):
+                known[host[i]] = values[v]
+        found = node.op.shapes([v.type for v in node.inputs], shapes, host)
+        if found is None:
+            continue
+        for v, shape in zip(node.outputs, found, strict=True):
+            assert tuple(number(d, known) for d in shape) == values[v].shape, node
+
+
+BOUND = st.one_of(st.none(), st.integers(-7, 7))
+STEP = st.one_of(st.none(), st.integers(-3, 3).filter(bool))
+
+
+@given(st.integers(0, 6), BOUND, BOUND, STEP, st.lists(st.booleans(), min_size=4, max_size=4))
+@settings(max_examples=400, deadline=None)
+def test_slice_length_is_python_s(size, start, stop, step, symbolic):
+    known: dict[Variable, np.ndarray] = {}
+
+    def given_as(value, is_symbol):
+        if value is None or not is_symbol:
+            return value
+        v = scalar()
+        known[v] = np.int64(value)
+        return v
+
+    parts = [given_as(v, s) for v, s in zip((size, start, stop, step), symbolic, strict=True)]
+    wanted = len(range(*slice(start, stop, step).indices(size)))
+    assert number(slice_length(*parts), known) == wanted
+    if symbolic[0]:  # the same with a size that is known not to be negative
+        vector = TensorType("int8", (None,))()
+        known[vector] = np.zeros(size, np.int8)
+        length = slice_length(dims_of(vector)[0], *parts[1:])
+        assert number(length, known) == wanted
+
+
+def nodes(d) -> int:
+    return len(toposort([d])) if isinstance(d, Variable) else 0
+
+
+def test_slice_lengths_simplify():
+    n = dims_of(TensorType("int8", (None,))())[0]
+    assert slice_length(n, None, None, None) is n
+    assert slice_length(n, 0, None, None) is n
+    assert slice_length(n, None, None, -1) is n
+    assert slice_length(n, None, n, None) is n
+    assert nodes(slice_length(n, None, 3, None)) == 2  # min(n, 3)
+    assert nodes(slice_length(n, -3, None, None)) == 2  # min(n, 3)
+    assert nodes(slice_length(n, None, -3, None)) <= 3  # max(n - 3, 0)
+    assert slice_length(10, 2, 100, 3) == 3
+
+
+def test_a_minibatch_slice_is_clamped():
+    data = TensorType("float32", (None, 5))()
+    i, b = scalar(), scalar()
+    out = data[i * b : (i + 1) * b]
+    op = out.owner.op
+    types = [v.type for v in out.owner.inputs]
+    assert out.type.shape == (None, 5)
+    for lo, hi, want in [(0, 32, 32), (96, 128, 4), (128, 160, 0)]:
+        assert op.shapes(types, [(100, 5), (), ()], {1: lo, 2: hi}) == [(want, 5)]
+    n = dims_of(data)[0]
+    bounds = dict(enumerate(out.owner.inputs[1:], 1))
+    (length, width) = op.shapes(types, [(n, 5), (), ()], bounds)[0]
+    assert width == 5
+    for step, want in [(0, 32), (3, 4), (4, 0)]:
+        values = {i: np.int64(step), b: np.int64(32), data: np.zeros((100, 5), np.float32)}
+        assert number(length, values) == want
+    assert any(isinstance(node.op, Mul) for node in toposort([length]))
+    assert any(isinstance(node.op, ShapeI) for node in toposort([length]))
