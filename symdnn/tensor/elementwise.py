@@ -1,0 +1,153 @@
+"""Elementwise functions of ``T``, under Theano's names (and NumPy's, where Theano has none)."""
+
+from symdnn.ops.activations import (
+    clipped_relu,
+    elu,
+    gelu,
+    hard_sigmoid,
+    leaky_relu,
+    log_sigmoid,
+    relu,
+    selu,
+    sigmoid,
+    silu,
+    softplus,
+    softsign,
+    swish,
+    ultra_fast_sigmoid,
+)
+from symdnn.ops.arithmetic import (
+    abs,
+    add,
+    cast,
+    ceil_intdiv,
+    clip,
+    divmod,
+    int_div,
+    inv,
+    largest,
+    maximum,
+    minimum,
+    mod,
+    mul,
+    neg,
+    pow,
+    sgn,
+    smallest,
+    sqr,
+    sqrt,
+    sub,
+    true_div,
+)
+from symdnn.ops.comparison import (
+    allclose,
+    and_,
+    eq,
+    ge,
+    gt,
+    invert,
+    isclose,
+    isfinite,
+    isinf,
+    isnan,
+    le,
+    left_shift,
+    lt,
+    neq,
+    or_,
+    right_shift,
+    switch,
+    where,
+    xor,
+)
+from symdnn.ops.complexes import angle, complex, complex_from_polar, conj, imag, real
+from symdnn.ops.math import (
+    arccos,
+    arccosh,
+    arcsin,
+    arcsinh,
+    arctan,
+    arctan2,
+    arctanh,
+    cos,
+    cosh,
+    deg2rad,
+    exp,
+    exp2,
+    expm1,
+    log,
+    log1p,
+    log2,
+    log10,
+    rad2deg,
+    sin,
+    sinh,
+    tan,
+    tanh,
+)
+from symdnn.ops.rounding import (
+    ceil,
+    floor,
+    iround,
+    round,
+    round_half_away_from_zero,
+    round_half_to_even,
+    trunc,
+)
+from symdnn.ops.special import (
+    chi2sf,
+    erf,
+    erfc,
+    erfcinv,
+    erfcx,
+    erfinv,
+    gamma,
+    gammainc,
+    gammaincc,
+    gammaln,
+    i0,
+    i1,
+    iv,
+    j0,
+    j1,
+    jv,
+    polygamma,
+    psi,
+    tri_gamma,
+    xlogx,
+    xlogy0,
+)
+
+abs_ = absolute = abs
+square = sqr
+reciprocal = inv
+negative = neg
+sign = sgn
+power = pow
+floor_div = floor_divide = int_div
+true_divide = true_div
+subtract, multiply, remainder = sub, mul, mod
+equal, not_equal = eq, neq
+less, less_equal, greater, greater_equal = lt, le, gt, ge
+bitwise_and, bitwise_or, bitwise_xor, bitwise_not = and_, or_, xor, invert
+digamma = psi
+conjugate = conj
+
+__all__ = [
+    "abs", "abs_", "absolute", "add", "allclose", "and_", "angle", "arccos", "arccosh", "arcsin",
+    "arcsinh", "arctan", "arctan2", "arctanh", "bitwise_and", "bitwise_not", "bitwise_or",
+    "bitwise_xor", "cast", "ceil", "ceil_intdiv", "chi2sf", "clip", "clipped_relu", "complex",
+    "complex_from_polar", "conj", "conjugate", "cos", "cosh", "deg2rad", "digamma", "divmod", "elu",
+    "eq", "equal", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "exp", "exp2", "expm1", "floor",
+    "floor_div", "floor_divide", "gamma", "gammainc", "gammaincc", "gammaln", "ge", "gelu",
+    "greater", "greater_equal", "gt", "hard_sigmoid", "i0", "i1", "imag", "int_div", "inv",
+    "invert", "iround", "isclose", "isfinite", "isinf", "isnan", "iv", "j0", "j1", "jv", "largest",
+    "le", "leaky_relu", "left_shift", "less", "less_equal", "log", "log10", "log1p", "log2",
+    "log_sigmoid", "lt", "maximum", "minimum", "mod", "mul", "multiply", "neg", "negative", "neq",
+    "not_equal", "or_", "polygamma", "pow", "power", "psi", "rad2deg", "real", "reciprocal",
+    "relu", "remainder", "right_shift", "round", "round_half_away_from_zero",
+    "round_half_to_even", "selu", "sgn", "sigmoid", "sign", "silu", "sin", "sinh", "smallest",
+    "softplus", "softsign", "sqr", "sqrt", "square", "sub", "subtract", "swish", "switch", "tan",
+    "tanh", "tri_gamma", "true_div", "true_divide", "trunc", "ultra_fast_sigmoid", "where",
+    "xlogx", "xlogy0", "xor",
+]  # fmt: skip
