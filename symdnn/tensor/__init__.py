@@ -1,17 +1,19 @@
-"""``T``: the tensor functions, under Theano's and NumPy's names. A face: it defines no op."""
+"""``T``: tensors and the functions on them, under Theano's names (and NumPy's). Defines no op.
 
-import importlib
-import pkgutil
+Each module of this package is a face of one family; this one gathers them, and has the parts
+that are reached by name: ``T.nnet``, ``T.signal``, ``T.extra_ops``.
+"""
 
-import symdnn.ops
-from symdnn.autodiff import Lop, Rop, grad
-
-for _found in pkgutil.iter_modules(__path__):
-    try:
-        _module = importlib.import_module(f"{__name__}.{_found.name}")
-    except ImportError:
-        if _found.name in ("constructors", "shaping", "indexing"):
-            raise
-        continue
-    if not _found.ispkg and _found.name not in ("extra_ops", "random"):
-        globals().update({_n: getattr(_module, _n) for _n in getattr(_module, "__all__", ())})
+from symdnn.autodiff import Lop as Lop
+from symdnn.autodiff import Rop as Rop
+from symdnn.autodiff import grad as grad
+from symdnn.autodiff import verify_grad as verify_grad
+from symdnn.tensor import extra_ops as extra_ops
+from symdnn.tensor import nnet as nnet
+from symdnn.tensor import signal as signal
+from symdnn.tensor.constructors import *
+from symdnn.tensor.elementwise import *
+from symdnn.tensor.indexing import *
+from symdnn.tensor.linalg import *
+from symdnn.tensor.reductions import *
+from symdnn.tensor.shaping import *
