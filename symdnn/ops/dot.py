@@ -100,6 +100,7 @@ class Dot(Op):
         return _static_product(self, types)
 
     def reference(self, x: Any, y: Any) -> Any:
+        _same_inner(self, x.shape[-1], y.shape[0], [x.shape, y.shape])
         return _product(x, y)
 
     def shapes(
@@ -150,6 +151,7 @@ class BatchedDot(Op):
         return _static_product(self, types)
 
     def reference(self, x: Any, y: Any) -> Any:
+        _same_inner(self, x.shape[2], y.shape[1], [x.shape, y.shape])
         return _product(x, y)
 
     def shapes(
@@ -310,7 +312,7 @@ def _as_stack(v: Variable, batch: tuple[Dim, ...], lead: int) -> Variable:
     """``v`` as a stack of matrices: leading dimensions broadcast and joined into one."""
     sizes = v.type.shape[:lead]
     if all(d == 1 for d in sizes):
-        return v.dimshuffle("x", lead, lead + 1)
+        return v if lead == 1 else v.dimshuffle("x", lead, lead + 1)
     partly = any(
         s == 1 and not (isinstance(b, int) and b == 1) for s, b in zip(sizes, batch, strict=True)
     )

@@ -44,7 +44,7 @@ def values(*shape, dtype="float32", seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
-# -- what comes out --------------------------------------------------------------------------------
+# -- what comes out ------------------------------------------------------------------------
 
 
 def test_static_shapes_and_dtype() -> None:
@@ -112,7 +112,7 @@ def test_gradients_of_gradients_stay_in_the_family() -> None:
     assert {Conv, ConvGradInput, ConvGradWeight} <= found
 
 
-# -- symbolic shapes ----------------------------------------------------------------------------------
+# -- symbolic shapes --------------------------------------------------------------------------
 
 MODES = st.one_of(
     st.sampled_from(["valid", "half", "full"]),
@@ -167,7 +167,7 @@ def test_gradients_are_transposes(n, k, mode, stride, dilation, flip) -> None:
     np.testing.assert_allclose([np.sum(a * xv), np.sum(b * wv)], np.sum(dy * yv), atol=1e-9)
 
 
-# -- what is refused ----------------------------------------------------------------------------------
+# -- what is refused --------------------------------------------------------------------------
 
 
 def test_errors_name_shapes_and_padding() -> None:
@@ -237,7 +237,7 @@ def test_a_gradient_that_does_not_belong_to_the_input() -> None:
         conv2d_grad_wrt_weights(tensor(2, 3, 5, 5), dy, (5, 3, None, 3))
 
 
-# -- the other builders --------------------------------------------------------------------------------
+# -- the other builders ------------------------------------------------------------------------
 
 
 def test_symbolic_sizes_of_gradients() -> None:
