@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -187,26 +188,23 @@ def scatter_add(rows: Any, arrays: Sequence[Any], values: Any) -> None:
     """Add ``values`` to ``rows[arrays]`` in place; what hits one row twice accumulates.
 
     ``arrays`` are int64 arrays of one shape, within bounds; ``values`` has that shape followed by
-    the dimensions of ``rows`` after the indexed ones. Sorted and summed by runs: ``np.add.at``
-    goes element by element. Narrow floats are summed in float32.
+    the dimensions of ``rows`` after the indexed ones. Narrow floats are summed in float32.
     """
-    sizes = rows.shape[: len(arrays)]
+    sizes, rest = rows.shape[: len(arrays)], rows.shape[len(arrays) :]
     flat = np.zeros(arrays[0].shape, np.int64)
-    for a, n in zip(arrays, sizes, strict=True):
+    for a, n in zip(arrays, sizes):
         flat = flat * n + np.where(a < 0, a + n, a)
-    flat = flat.reshape(-1)
     if flat.size == 0 or values.size == 0:
         return
+    flat, values = flat.reshape(-1), values.reshape(flat.size, *rest)
+    # One index array is the case for which np.add.at is fast.
+    if rows.flags.c_contiguous and not is_narrow_float(rows.dtype.name):
+        np.add.at(rows.reshape(-1, *rest), flat, values)
+        return
     work = np.dtype(np.float32) if is_narrow_float(rows.dtype.name) else rows.dtype
-    values = values.reshape(flat.size, *rows.shape[len(arrays) :])
-    order = np.argsort(flat, kind="stable")
-    ordered = flat[order]
-    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-    sums = values[order].astype(work, copy=False)
-    if starts.size != flat.size:
-        sums = np.add.reduceat(sums, starts, axis=0)
-    where = np.unravel_index(ordered[starts], sizes)
-    rows[where] = (rows[where].astype(work, copy=False) + sums).astype(rows.dtype, copy=False)
+    total = np.zeros((math.prod(sizes), *rest), work)
+    np.add.at(total, flat, values.astype(work, copy=False))
+    rows[...] = (rows.astype(work, copy=False) + total.reshape(rows.shape)).astype(rows.dtype)
 
 
 def without_slices(x: Variable, op: AdvancedSubtensor, rest: Sequence[Variable]) -> Variable:

@@ -15,8 +15,8 @@ from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.dtype import upcast
-from symdnn.ops.take import put_along_axis, take_along_axis
 from symdnn.ops.shape import as_dim, static_dim
+from symdnn.ops.take import put_along_axis, take_along_axis
 from symdnn.ops.view import flatten, normal_axis
 
 __all__ = ["ArgSort", "SearchSorted", "Sort", "TopK", "Unique"]
