@@ -11,6 +11,7 @@ Write an expression, differentiate it, compile it, call it::
 
 from symdnn import tensor
 from symdnn.autodiff import Lop, Rop, grad, subgraph_grad, verify_grad
+from symdnn.compile import evaluation as _evaluation
 from symdnn.compile.arguments import In, Out
 from symdnn.compile.function import Function, function
 from symdnn.compile.mode import Mode

@@ -1,0 +1,31 @@
+"""``variable.eval({...})``: compile, keep, call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from symdnn.compile.function import Function, function
+from symdnn.errors import TypeMismatch
+from symdnn.graph.operators import install_operators
+from symdnn.graph.variable import Variable
+
+__all__ = ["evaluate"]
+
+_compiled: WeakKeyDictionary[Variable, dict[tuple[int, ...], Function]] = WeakKeyDictionary()
+
+
+def evaluate(variable: Variable, values: Mapping[Any, Any]) -> Any:
+    """The value of ``variable`` given values of its inputs; compiled once per set of inputs."""
+    for v in values:
+        if not isinstance(v, Variable):
+            raise TypeMismatch("eval", "variables as keys", f"{v!r}")
+    functions = _compiled.setdefault(variable, {})
+    key = tuple(map(id, values))
+    if key not in functions:
+        functions[key] = function(list(values), variable, on_unused_input="ignore")
+    return functions[key](*values.values())
+
+
+install_operators({"evaluate": evaluate})

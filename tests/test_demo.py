@@ -1,0 +1,48 @@
+"""The demonstration: it learns, writes its files, and evaluates what it saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from symdnn import demo
+from symdnn.demo import data
+
+
+def test_moved_shifts_by_at_most_one_pixel() -> None:
+    image = np.zeros((40, 1, 8, 8), "float32")
+    image[:, 0, 4, 4] = 1
+    moved = data.moved(image, np.random.default_rng(0))
+    _, _, rows, columns = np.nonzero(moved)
+    assert len(rows) == 40
+    assert set(rows) == set(columns) == {3, 4, 5}
+
+
+def test_split_is_the_documented_one() -> None:
+    digits = data.load_digits()
+    assert digits.train_x.shape == (1347, 1, 8, 8)
+    assert digits.test_x.shape == (450, 1, 8, 8)
+    assert np.bincount(digits.test_y).min() >= 43  # stratified
+
+
+def test_demo_learns_saves_and_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert demo.main(["--epochs", "3", "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "Conv" in printed
+    assert "numpy." in printed
+    names = {p.name for p in tmp_path.iterdir()}
+    assert names == {
+        "parameters.npz", "parameters.safetensors", "curves.png", "filters.png", "confusion.png",
+    }  # fmt: skip
+    accuracy = float(printed.rsplit("test accuracy ", 1)[1].split(" %")[0])
+    assert accuracy > 90
+    for name in ("parameters.npz", "parameters.safetensors"):
+        demo.main(["--load", str(tmp_path / name)])
+        assert f"test accuracy {accuracy:.2f} %" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_demo_reaches_its_goal(tmp_path: Path) -> None:
+    assert demo.main(["--out", str(tmp_path), "--seeds", "5"]) == 0
