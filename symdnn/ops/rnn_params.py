@@ -1,0 +1,226 @@
+"""The layout of an RNN's parameters: one flat vector, cuDNN's own.
+
+For each layer, and in it each direction (forward, then backward), stand all weight matrices: the
+input ones in the order of the gates, then the recurrent ones. After the matrices of all layers
+stand all biases in the same order. Matrices are row-major, (hidden, inputs). Gates are i, f, g, o
+for an LSTM and r, z, n for a GRU (cuDNN's linLayerID order, which is PyTorch's too). The first
+layer has no input matrices when its input is skipped; its input biases remain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+__all__ = ["GATES", "RNNPart", "RNNShape", "pack", "views"]
+
+#: The gates of each mode, in order.
+GATES = {
+    "rnn_relu": ("h",),
+    "rnn_tanh": ("h",),
+    "lstm": ("i", "f", "g", "o"),
+    "gru": ("r", "z", "n"),
+}
+INPUT_MODES = ("linear", "skip")
+DIRECTION_MODES = ("unidirectional", "bidirectional")
+
+
+@dataclass(frozen=True)
+class RNNPart:
+    """One matrix or bias: where it lies in the vector, and what it is.
+
+    ``kind`` is ``"W"`` (input matrix), ``"R"`` (recurrent matrix), ``"bW"`` or ``"bR"`` (their
+    biases); ``direction`` is 0 (forward) or 1 (backward).
+    """
+
+    layer: int
+    direction: int
+    kind: str
+    gate: str
+    offset: int
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def name(self) -> str:
+        """A name such as ``layer0.W_i`` or ``layer1.reverse.bR_n``."""
+        back = ".reverse" if self.direction else ""
+        return f"layer{self.layer}{back}.{self.kind}_{self.gate}"
+
+
+@dataclass(frozen=True)
+class RNNShape:
+    """What decides the layout: the mode, the sizes, and the modes of input and direction."""
+
+    rnn_mode: str
+    hidden_size: int
+    num_layers: int
+    input_mode: str = "linear"
+    direction_mode: str = "unidirectional"
+
+    def check(self) -> None:
+        """Raise ValueError naming the argument that has no such value."""
+        for what, value, allowed in (
+            ("rnn_mode", self.rnn_mode, tuple(GATES)),
+            ("input_mode", self.input_mode, INPUT_MODES),
+            ("direction_mode", self.direction_mode, DIRECTION_MODES),
+        ):
+            if value not in allowed:
+                raise ValueError(f"{what}={value!r}; wanted one of {', '.join(allowed)}")
+        if self.hidden_size < 1 or self.num_layers < 1:
+            raise ValueError(
+                f"hidden_size={self.hidden_size}, num_layers={self.num_layers}: wanted 1 or more"
+            )
+
+    @property
+    def gates(self) -> tuple[str, ...]:
+        """The gates of the mode, in order."""
+        return GATES[self.rnn_mode]
+
+    @property
+    def directions(self) -> int:
+        """1, or 2 for a bidirectional net."""
+        return 1 + (self.direction_mode == "bidirectional")
+
+    @property
+    def has_cell(self) -> bool:
+        """Whether there is a cell state (LSTM)."""
+        return self.rnn_mode == "lstm"
+
+    @property
+    def output_size(self) -> int:
+        """Features of the output: hidden size times directions."""
+        return self.hidden_size * self.directions
+
+    def inputs_of(self, layer: int, input_size: Any) -> Any:
+        """Columns of the input matrices of a layer; 0 where they are skipped."""
+        if layer > 0:
+            return self.output_size
+        return 0 if self.input_mode == "skip" else input_size
+
+    def size(self, input_size: Any) -> Any:
+        """Number of parameters; ``input_size`` may be symbolic."""
+        h, d, g = self.hidden_size, self.directions, len(self.gates)
+        first = self.inputs_of(0, input_size) + h
+        later = (self.num_layers - 1) * (self.output_size + h)
+        return (first + later) * (d * g * h) + self.num_layers * d * 2 * g * h
+
+    def parts(self, input_size: int) -> tuple[RNNPart, ...]:
+        """All parts, in the order of the vector."""
+        return _parts(self, input_size)
+
+    def block_offsets(self, input_size: int) -> list[tuple[int, int]]:
+        """(offset of the matrices, offset of the biases) of each layer and direction."""
+        h, g = self.hidden_size, len(self.gates)
+        at, found = 0, []
+        for layer in range(self.num_layers):
+            for _ in range(self.directions):
+                found.append(at)
+                at += g * h * (self.inputs_of(layer, input_size) + h)
+        return [(offset, at + i * 2 * g * h) for i, offset in enumerate(found)]
+
+
+@cache
+def _parts(shape: RNNShape, input_size: int) -> tuple[RNNPart, ...]:
+    matrices: list[RNNPart] = []
+    biases: list[RNNPart] = []
+    h = shape.hidden_size
+    for index, (at, bias_at) in enumerate(shape.block_offsets(input_size)):
+        layer, direction = divmod(index, shape.directions)
+        columns = shape.inputs_of(layer, input_size)
+        for kind, width in (("W", columns), ("R", h)):
+            for gate in shape.gates:
+                size = (h, width)
+                if width:
+                    matrices.append(RNNPart(layer, direction, kind, gate, at, size))
+                at += h * width
+                biases.append(RNNPart(layer, direction, "b" + kind, gate, bias_at, (h,)))
+                bias_at += h
+    return (*matrices, *biases)
+
+
+def views(w: Any, shape: RNNShape, input_size: int) -> dict[str, Any]:
+    """Every part of the vector ``w`` by name, as a view; matrices are (hidden, inputs)."""
+    check_length(w, shape, input_size)
+    return {
+        p.name: w[p.offset : p.offset + p.size].reshape(p.shape) for p in shape.parts(input_size)
+    }
+
+
+def check_length(w: Any, shape: RNNShape, input_size: int) -> None:
+    """Raise ValueError unless ``w`` is a vector of the right length."""
+    wanted = int(shape.size(input_size))
+    if w.shape != (wanted,):
+        raise ValueError(
+            f"the parameters of {shape} for {input_size} inputs are a vector of {wanted}; "
+            f"got shape {w.shape}"
+        )
+
+
+def pairs(w: Any, shape: RNNShape, layer: int, input_size: int) -> list[Any]:
+    """[W, b, W, b, ...] of pseudo-layer ``layer`` (2 l, 2 l + 1 when bidirectional), as views.
+
+    Input parts in the order of the gates, then recurrent ones; matrices transposed, so (inputs,
+    hidden) in Fortran order. A skipped input matrix is an empty (0, hidden) view.
+    """
+    count = shape.num_layers * shape.directions
+    if not 0 <= layer < count:
+        raise ValueError(f"layer={layer}: {shape} has the layers 0 to {count - 1}")
+    number, direction = divmod(layer, shape.directions)
+    found = views(w, shape, input_size)
+    out = []
+    for kind in ("W", "R"):
+        for gate in shape.gates:
+            stem = f"layer{number}{'.reverse' if direction else ''}"
+            empty = w[:0].reshape(shape.hidden_size, 0)
+            out.append(found.get(f"{stem}.{kind}_{gate}", empty).T)
+            out.append(found[f"{stem}.b{kind}_{gate}"])
+    return out
+
+
+def pack(parts: Any, shape: RNNShape, input_size: int, dtype: Any) -> Any:
+    """The vector made of ``parts``: a mapping from names, or a list of :func:`pairs` lists."""
+    w = np.zeros(shape.size(input_size), dtype)
+    if isinstance(parts, Mapping):
+        _pack_named(w, parts, shape, input_size)
+    else:
+        _pack_pairs(w, parts, shape, input_size)
+    return w
+
+
+def _pack_named(w: Any, parts: Mapping[str, Any], shape: RNNShape, input_size: int) -> None:
+    target = views(w, shape, input_size)
+    if set(parts) != set(target):
+        missing, extra = sorted(set(target) - set(parts)), sorted(set(parts) - set(target))
+        raise ValueError(f"pack_params: missing {missing}, unknown {extra}")
+    for name, value in parts.items():
+        _assign(target[name], value, name)
+
+
+def _pack_pairs(w: Any, parts: Sequence[Any], shape: RNNShape, input_size: int) -> None:
+    count = shape.num_layers * shape.directions
+    if len(parts) != count:
+        raise ValueError(f"pack_params: wanted {count} lists, one for each layer; got {len(parts)}")
+    for layer, given in enumerate(parts):
+        target = pairs(w, shape, layer, input_size)
+        if len(given) != len(target):
+            raise ValueError(
+                f"pack_params: layer {layer} has {len(target)} parts, got {len(given)}"
+            )
+        for i, (t, value) in enumerate(zip(target, given, strict=True)):
+            _assign(t, value, f"part {i} of layer {layer}")
+
+
+def _assign(target: Any, value: Any, name: str) -> None:
+    array = np.asarray(value)
+    if array.shape != target.shape:
+        raise ValueError(f"pack_params: {name} has shape {target.shape}, got {array.shape}")
+    target[...] = array

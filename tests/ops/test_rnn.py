@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from symdnn.autodiff import grad, verify_grad
+from symdnn.errors import IndexOutOfRange, NonDifferentiable, ShapeMismatch, TypeMismatch
+from symdnn.graph.evaluate import evaluate
+from symdnn.graph.storage import Storage
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Shared
+from symdnn.ops.random_stream import RandomStream
+from symdnn.ops.rnn import RNNBlock, RNNForward
+from symdnn.ops.rnn_params import GATES
+from tests.op_table.rnn import slow_rnn
+
+T, B, X, H = 3, 2, 2, 2
+BOTH = ("unidirectional", "bidirectional")
+
+
+def shared(array):
+    return Shared(TensorType(array.dtype.name, (None,) * array.ndim), Storage(array), "w")
+
+
+def arrays(block, steps=T, batch=B, features=X, seed=0, scale=0.7):
+    rng = np.random.default_rng(seed)
+    s = block.layout
+    depth = s.num_layers * s.directions
+    shapes = [(block.get_param_size([batch, features]),), (steps, batch, features)]
+    shapes += [(depth, batch, s.hidden_size)] * (1 + s.has_cell)
+    return [rng.standard_normal(n) * scale for n in shapes]
+
+
+@pytest.mark.parametrize("mode", list(GATES))
+@pytest.mark.parametrize(
+    ("layers", "direction", "skip", "lengths"),
+    [(1, 0, False, False), (2, 1, False, True), (2, 0, True, False)],
+)
+def test_gradients_agree_with_finite_differences(mode, layers, direction, skip, lengths):
+    block = RNNBlock("float64", H, layers, mode, "skip" if skip else "linear", BOTH[direction])
+    n = np.array([2, 3], "int64") if lengths else None
+    points = arrays(block, features=H if skip else X, seed=3)
+
+    def total(w, x, hx, cx=None):
+        out = block.apply(w, x, hx, cx, lengths=n)
+        weights = [np.random.default_rng(i).standard_normal(3) for i in range(3)]
+        return sum(
+            (o * o * float(v[0]) + o * float(v[1])).sum()
+            for o, v in zip(out, weights, strict=False)
+        )
+
+    verify_grad(total, points, n_tests=1, abs_tol=1e-6, rel_tol=1e-5)
+
+
+@pytest.mark.parametrize("mode", list(GATES))
+def test_gradients_through_one_output_alone(mode):
+    block = RNNBlock("float64", H, 1, mode)
+    points = arrays(block)
+    for which in range(2 + (mode == "lstm")):
+        verify_grad(lambda *a, i=which: block.apply(*a)[i], points, n_tests=1)
+
+
+def test_lengths_equal_running_each_sequence_alone():
+    for mode in GATES:
+        block = RNNBlock("float64", H, 3, mode, direction_mode="bidirectional")
+        w, x, *states = arrays(block, steps=5, batch=4)
+        lengths = np.array([3, 5, 1, 4])
+        out = evaluate(block.apply(w, x, *states, lengths=lengths), {})
+        for b, n in enumerate(lengths):
+            alone = evaluate(
+                block.apply(w, x[:n, b : b + 1], *(s[:, b : b + 1] for s in states)), {}
+            )
+            np.testing.assert_allclose(out[0][:n, b], alone[0][:, 0])
+            assert not out[0][n:, b].any()
+            for got, want in zip(out[1:], alone[1:], strict=True):
+                np.testing.assert_allclose(got[:, b], want[:, 0])
+
+
+def test_a_length_of_zero_passes_the_state_through():
+    block = RNNBlock("float64", H, 1, "gru")
+    w, x, hx = arrays(block)
+    y, hy = evaluate(block.apply(w, x, hx, lengths=np.array([0, T])), {})
+    assert not y[:, 0].any()
+    np.testing.assert_array_equal(hy[:, 0], hx[:, 0])
+
+
+def test_a_length_beyond_the_steps_is_named():
+    block = RNNBlock("float64", H, 1, "gru")
+    with pytest.raises(IndexOutOfRange, match=r"lengths\[1\] = 9 .* 3 time steps"):
+        evaluate(block.apply(*arrays(block), lengths=np.array([1, 9])), {})
+
+
+@pytest.mark.parametrize("mode", list(GATES))
+@pytest.mark.parametrize("direction", BOTH)
+@pytest.mark.parametrize("skip", [False, True])
+def test_split_and_pack_round_trip(mode, direction, skip):
+    for layers in (1, 2, 3):
+        block = RNNBlock("float32", 3, layers, mode, "skip" if skip else "linear", direction)
+        features = 3 if skip else 4
+        w = shared(np.random.default_rng(0).random(block.get_param_size([2, features]), "float32"))
+        count = layers * (1 + (direction == "bidirectional"))
+        lists = [block.split_params(w, i, [2, features]) for i in range(count)]
+        np.testing.assert_array_equal(block.pack_params(lists, features), w.get_value())
+        named = block.named_params(w, features)
+        np.testing.assert_array_equal(block.pack_params(named, features), w.get_value())
+        total = sum(p.size for p in block.param_parts(features))
+        assert total == w.get_value().size
+
+
+def test_split_params_are_views_that_write_through():
+    block = RNNBlock("float32", 3, 2, "lstm")
+    w = shared(np.zeros(block.get_param_size([2, 4]), "float32"))
+    parts = block.split_params(w, 0, [2, 4])
+    assert [p.shape for p in parts] == [(4, 3), (3,)] * 4 + [(3, 3), (3,)] * 4
+    for i, p in enumerate(parts):
+        p[:] = i
+    again = block.split_params(w, 0, [2, 4])
+    assert [float(p.ravel()[0]) for p in again] == list(range(16))
+    assert w.get_value().max() == 15
+    assert not any(p.any() for p in block.split_params(w, 1, [2, 4]))
+    named = block.named_params(w, 4)
+    assert (named["layer0.W_f"] == 2).all()
+    assert (named["layer0.bR_o"] == 15).all()
+
+
+def test_errors_of_the_parameters():
+    block = RNNBlock("float32", 3, 1, "gru")
+    w = shared(np.zeros(block.get_param_size([2, 4]), "float32"))
+    with pytest.raises(TypeError, match="shared variable"):
+        block.split_params(w.get_value(), 0, [2, 4])
+    with pytest.raises(ValueError, match="layer=1"):
+        block.split_params(w, 1, [2, 4])
+    with pytest.raises(ValueError, match="vector of"):
+        block.split_params(w, 0, [2, 5])
+    with pytest.raises(ValueError, match="missing"):
+        block.pack_params({}, 4)
+    with pytest.raises(ValueError, match="wanted 1 lists"):
+        block.pack_params([], 4)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"rnn_mode": "elman"}, "rnn_mode='elman'"),
+        ({"input_mode": "none"}, "input_mode='none'"),
+        ({"direction_mode": "both"}, "direction_mode='both'"),
+        ({"hidden_size": 0}, "hidden_size=0"),
+        ({"dropout": 1.5}, "dropout=1.5"),
+    ],
+)
+def test_bad_arguments_are_named(change, match):
+    good = {"dtype": "float32", "hidden_size": 3, "num_layers": 1, "rnn_mode": "lstm"}
+    with pytest.raises(ValueError, match=match):
+        RNNBlock(**(good | change))
+
+
+def test_misfits_are_named():
+    block = RNNBlock("float64", H, 1, "gru")
+    w, x, hx = arrays(block)
+    with pytest.raises(ShapeMismatch, match="parameter vector of"):
+        evaluate(block.apply(w[:-1], x, hx), {})
+    with pytest.raises(ShapeMismatch, match="hx of shape"):
+        evaluate(block.apply(w, x, hx[:, :1]), {})
+    with pytest.raises(TypeMismatch, match="dtype of w"):
+        block.apply(w, x.astype("float32"), hx)
+    with pytest.raises(TypeMismatch, match="cx"):
+        block.apply(w, x, hx, hx)
+    with pytest.raises(TypeMismatch, match="cx"):
+        RNNBlock("float64", H, 1, "lstm").apply(w, x, hx)
+    skip = RNNBlock("float64", 5, 1, "gru", "skip")
+    with pytest.raises(ShapeMismatch, match="hidden size"):
+        evaluate(skip.apply(*arrays(skip, features=3)), {})
+
+
+def test_symbolic_shapes():
+    x = TensorType("float32", (None, None, 4))("x")
+    block = RNNBlock("float32", 5, 2, "lstm", direction_mode="bidirectional")
+    hx = TensorType("float32", (None, None, None))("hx")
+    y, hy, cy = block.apply(TensorType("float32", (None,))("w"), x, hx, hx)
+    assert y.type.shape == (None, None, 10)
+    assert hy.type.shape == cy.type.shape == (4, None, 5)
+
+
+def test_second_derivatives_are_refused_in_words():
+    block = RNNBlock("float64", H, 1, "gru")
+    x = TensorType("float64", (None,) * 3)("x")
+    w, _, hx = arrays(block)
+    first = grad(block.apply(w, x, hx)[0].sum(), x)
+    with pytest.raises(NonDifferentiable, match="scan"):
+        grad((first * first).sum(), x)
+
+
+def test_dropout_between_layers_repeats_with_the_seed():
+    def run(seed, train=True):
+        block = RNNBlock("float64", 8, 3, "lstm", direction_mode=BOTH[1], dropout=0.3, stream=seed)
+        w, x, hx, cx = arrays(block)
+        w = TensorType("float64", (None,))("w")
+        y = block.apply(w, x, hx, cx, train=train)[0]
+        point = arrays(block)[0]
+        return evaluate([y, grad((y * y).sum(), w)], {w: point})
+
+    for a, b in zip(run(4), run(4), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert (run(4)[0] != run(5)[0]).any()
+    plain = RNNBlock("float64", 8, 3, "lstm", direction_mode=BOTH[1])
+    np.testing.assert_array_equal(
+        run(4, False)[0], evaluate(plain.apply(*arrays(plain))[:1], {})[0]
+    )
+
+
+def test_dropout_state_advances_and_gradient_uses_the_same_masks():
+    stream = RandomStream(9)
+    block = RNNBlock("float64", H, 2, "rnn_tanh", dropout=0.5, stream=stream)
+    y = block.apply(*arrays(block))[0]
+    state, new = stream.state_updates[0]
+    assert state.default_update is new
+    assert evaluate([new], {})[0][1] == T * B * H
+    stream2 = RandomStream(9)
+    again = RNNBlock("float64", H, 2, "rnn_tanh", dropout=0.5, stream=stream2)
+    verify_grad(lambda w, x, h: again.apply(w, x, h)[0], arrays(again), n_tests=1)
+    assert y.type.ndim == 3
+
+
+def test_half_precision_is_computed_in_float32():
+    block = RNNBlock("float16", 4, 1, "lstm")
+    wide = arrays(block, features=3, scale=0.3)
+    half = [a.astype("float16") for a in wide]
+    y = evaluate(block.apply(*half)[:1], {})[0]
+    assert y.dtype == np.float16
+    want = slow_rnn(block.layout, *(a.astype("f8") for a in half))[0]
+    np.testing.assert_allclose(y, want, atol=2e-3)
+
+
+def test_the_op_says_what_it_is():
+    text = str(RNNForward("gru", 4, 2))
+    assert "gru" in text
+    assert "hidden_size=4" in text
