@@ -20,7 +20,7 @@ from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.dtype import is_narrow_float, upcast
-from symdnn.ops.elemwise import unbroadcast
+from symdnn.ops.elemwise import conjugate, unbroadcast
 from symdnn.ops.shape import dims_of
 
 __all__ = [
@@ -113,6 +113,7 @@ class Dot(Op):
         (x, y), (g,) = inputs, cotangents
         if not g.type.is_differentiable:
             return [None, None]
+        x, y = conjugate(x), conjugate(y)
         ranks = x.type.ndim, y.type.ndim
         if ranks == (2, 2):
             return [Dot()(g, y.dimshuffle(1, 0)), Dot()(x.dimshuffle(1, 0), g)]
@@ -171,8 +172,8 @@ class BatchedDot(Op):
         (x, y), (g,) = inputs, cotangents
         if not g.type.is_differentiable:
             return [None, None]
-        dx = BatchedDot()(g, y.dimshuffle(0, 2, 1))
-        dy = BatchedDot()(x.dimshuffle(0, 2, 1), g)
+        dx = BatchedDot()(g, conjugate(y).dimshuffle(0, 2, 1))
+        dy = BatchedDot()(conjugate(x).dimshuffle(0, 2, 1), g)
         return [_unstack(dx, x), _unstack(dy, y)]
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:

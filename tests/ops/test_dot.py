@@ -106,6 +106,25 @@ def test_gradients_are_products_too() -> None:
     assert ga.type.shape == (1, 2, 3)
 
 
+@pytest.mark.parametrize("shapes", [((2, 3), (3, 2)), ((2, 3), (3,)), ((3,), (3,)),
+                                    ((2, 2, 3), (2, 3, 1))])  # fmt: skip
+def test_gradients_of_complex_products(shapes) -> None:
+    """d/dRe + i d/dIm of a real cost, by differences."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(s) + 1j * rng.standard_normal(s) for s in shapes)
+    x, y = (TensorType("complex128", (None,) * v.ndim)() for v in (a, b))
+    cost = (matmul(x, y) * (1 + 2j)).real.sum()
+    found = evaluate(grad(cost, [x, y]), {x: a, y: b})
+    index = (0,) * a.ndim
+    for step in (1e-6, 1e-6j):
+        up, down = a.copy(), a.copy()
+        up[index] += step
+        down[index] -= step
+        sides = [evaluate([cost], {x: v, y: b})[0] for v in (up, down)]
+        part = found[0][index].real if step == 1e-6 else found[0][index].imag
+        assert np.isclose((sides[0] - sides[1]) / 2e-6, part, rtol=1e-5)
+
+
 def test_einsum_takes_opt_einsums_order() -> None:
     a, b, c = tensor(100, 2), tensor(2, 100), tensor(100, 3)
     out = einsum("ij,jk,kl->il", a, b, c)
