@@ -157,7 +157,8 @@ class Pool(_PoolFamily):
             return pool_reference.max_pool(wide, axes).astype(x.dtype, copy=False)
         total = pool_reference.sum_pool(wide, axes)
         if self.mode != "sum":
-            total = total / pool_reference.mean_weights(axes, self.mode == "average_inc_pad")
+            weights = pool_reference.mean_weights(axes, self.mode == "average_inc_pad")
+            total /= weights.astype(total.dtype)
         return total.astype(x.dtype, copy=False)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -288,7 +289,7 @@ class AveragePoolGrad(PoolGrad):
         axes, (wide,) = self._axes(sizes), _widen(dy)
         if self.mode != "sum":
             weights = pool_reference.mean_weights(axes, self.mode == "average_inc_pad")
-            wide = (wide / weights).astype(wide.dtype, copy=False)
+            wide = wide / weights.astype(wide.dtype)
         return pool_reference.spread(wide, axes).astype(dy.dtype, copy=False)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -375,12 +376,14 @@ def pool_3d(
                    hints)  # fmt: skip
 
 
-def max_pool_2d_same_size(input: Any, patch_size: Any) -> Variable:
+def max_pool_2d_same_size(
+    input: Any, patch_size: Any, *, hints: Hints | None = None
+) -> Variable:  # fmt: skip
     """``input`` with every element set to zero that is not the largest of its patch.
 
     Patches do not overlap; elements that fill no whole patch become zero too.
     """
     x, size = as_variable(input), static_ints("max_pool_2d_same_size: patch_size", patch_size, 2)
-    y = pool_2d(x, size, ignore_border=True)
-    out: Variable = MaxPoolGrad(size, size, (0, 0), "max", True)(x, y, y)
+    y = pool_2d(x, size, ignore_border=True, hints=hints)
+    out: Variable = MaxPoolGrad(size, size, (0, 0), "max", True)(x, y, y, hints=hints)
     return out

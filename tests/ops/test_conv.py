@@ -9,6 +9,7 @@ from symdnn.autodiff import grad
 from symdnn.errors import ShapeMismatch, TypeMismatch
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.origin import Hints
+from symdnn.graph.pattern import Pattern, p, pattern_vars
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import as_variable
@@ -33,6 +34,7 @@ from symdnn.ops.conv_builders import (
     separable_conv2d,
     signal_conv2d,
 )
+from symdnn.ops.pool import Pool
 from symdnn.ops.shape import dims_of
 
 
@@ -322,3 +324,11 @@ def test_large_batches_are_done_in_parts(monkeypatch) -> None:
     monkeypatch.setattr(conv_reference, "_CHUNK_ELEMENTS", 600)
     for a, b in zip(whole, evaluate([y, *grads], {}), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_ops_are_patterns_of_rewrites() -> None:
+    x, w = pattern_vars("x w")
+    pattern = Conv(p.padding, p.stride, p.dilation, p.groups, p.flip)(x, w)
+    assert isinstance(pattern, Pattern)
+    pooled = Pool(p.ws, p.stride, p.pad, p.mode, p.ignore_border)(pattern)
+    assert isinstance(pooled, Pattern)
