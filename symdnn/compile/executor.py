@@ -90,9 +90,9 @@ class _IfRunner:
 
 
 def _given(program: Program, results: Sequence[Variable]) -> list[bool]:
-    """Which results a branch does not compute but passes on: they must not share memory."""
+    """Which results a branch passes on, or gives twice: they must not share memory."""
     made = {v for s in program.segments() for n in s.nodes for v in n.outputs}
-    return [v not in made for v in results]
+    return [v not in made or v in results[:i] for i, v in enumerate(results)]
 
 
 def run_on_host(node: Apply, values: Values, runtime: Runtime) -> None:

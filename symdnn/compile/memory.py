@@ -132,35 +132,50 @@ def _alias(spec: Specialised, plan: MemoryPlan, node: Apply) -> bool:
     shape = spec.shapes[out]
     if out in spec.segment.outputs or shape is None or source.buffer.kind == "made":
         return False
-    host_known = all(_known(spec, node.inputs[i]) for i in node.op.run_time_inputs)
-    view = _derive(spec, node, source, shape) if host_known else None
+    if _must_run(node) or not _bounds_known(spec, node):
+        # Where the view lies is read off at each call.
+        view: View | None = View(source.buffer, shape, tuple(-1 for _ in shape), static=False)
+    else:
+        view = _derive(spec, node, source, shape)
     if view is None:
-        if host_known:
-            return False
-        # The bounds are read at each call, and so is where the view lies.
-        view = View(source.buffer, shape, tuple(-1 for _ in shape), static=False)
+        return False
     plan.aliases.add(node)
     plan.views[out] = view
     return True
 
 
+def _must_run(node: Apply) -> bool:
+    """Whether the op does more than to look at memory: it prints, or checks other data."""
+    seen = {node.op.views[0], *node.op.host_inputs}
+    return node.op.has_effect or any(i not in seen for i in range(len(node.inputs)))
+
+
+def _bounds_known(spec: Specialised, node: Apply) -> bool:
+    return all(_known(spec, node.inputs[i]) for i in node.op.run_time_inputs)
+
+
 def _derive(spec: Specialised, node: Apply, source: View, shape: tuple[int, ...]) -> View | None:
     """The view that the op takes of ``source``, found by asking its reference about a dummy."""
+    viewed = node.op.views[0]
+    type_ = node.inputs[viewed].type
     if isinstance(node.op, Reshape) and not source.contiguous:
         return None  # the one view that may have to copy
     if 0 in shape or 0 in source.shape or any(s == -1 for s in source.strides):
         return None
-    if not isinstance(node.inputs[0].type, TensorType):
+    if not isinstance(type_, TensorType):
         return None
-    dummy = np.lib.stride_tricks.as_strided(
-        np.empty(1, node.inputs[0].type.numpy), source.shape, source.strides
-    )
-    others = [_host_input(spec, v, shape, k) for k, v in enumerate(node.inputs[1:])]
-    seen = np.asarray(node.op.compute(dummy, *others)[0])
-    start = seen.__array_interface__["data"][0] - dummy.__array_interface__["data"][0]
-    return View(
-        source.buffer, tuple(seen.shape), seen.strides, source.offset + start, source.static
-    )
+    # Laid out as the real buffer, so that an op which reads the data reads memory that exists.
+    memory = np.empty(source.buffer.nbytes, np.uint8)
+    dummy: Any = np.ndarray(source.shape, type_.numpy, memory, source.offset, source.strides)
+    inputs = [
+        dummy if k == viewed else _host_input(spec, v, shape, k - 1)
+        for k, v in enumerate(node.inputs)
+    ]
+    seen = np.asarray(node.op.compute(*inputs)[0])
+    if not np.may_share_memory(seen, memory):
+        return None
+    start = seen.__array_interface__["data"][0] - memory.__array_interface__["data"][0]
+    return View(source.buffer, tuple(seen.shape), seen.strides, start, source.static)
 
 
 def _host_input(spec: Specialised, v: Variable, shape: tuple[int, ...], k: int) -> object:
@@ -216,6 +231,7 @@ def _overwritten(
         view = plan.views[source]
         fits = (
             view.buffer.kind == "arena"
+            and view.static
             and view.contiguous
             and source.type.dtype == v.type.dtype
             and view.shape == spec.shapes[v]

@@ -166,8 +166,9 @@ class _Scheduler:
         count = len(node.outputs)
         yes, no = node.inputs[1 : 1 + count], node.inputs[1 + count :]
         outside = set(b.outer)
-        then = _Scheduler(yes, self.resolver, outside).program()
-        orelse = _Scheduler(no, self.resolver, outside).program()
+        # A branch sees what enters it and nothing above, so its sizes are traced up to there.
+        then = _Scheduler(yes, ShapeResolver(outside), outside).program()
+        orelse = _Scheduler(no, ShapeResolver(outside), outside).program()
         return If(node, node.inputs[0], then, orelse, yes, no, node.outputs)
 
 

@@ -36,18 +36,30 @@ class ReferenceKernel:
 
         def launch(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
             results = compute(*inputs)
-            return [_deliver(r, out) for r, out in zip(results, outputs, strict=True)]
+            if len(results) != len(outputs):
+                raise ValueError(f"the op gave {len(results)} results, {len(outputs)} are due")
+            return [_deliver(r, out, inputs) for r, out in zip(results, outputs)]
 
         return launch
 
 
-def _deliver(result: Any, out: Any) -> Any:
+def _deliver(result: Any, out: Any, inputs: Sequence[Any]) -> Any:
     if out is None:
-        return result
+        return _own(result, inputs)
     if result.shape != out.shape:
         raise ValueError(f"the result has shape {result.shape}, the plan says {out.shape}")
+    if result.dtype != out.dtype:
+        raise TypeError(f"the result has dtype {result.dtype}, the type rule says {out.dtype}")
     np.copyto(out, result)
     return out
+
+
+def _own(result: Any, inputs: Sequence[Any]) -> Any:
+    """A result that the kernel allocated; a copy if it is a view of an input after all."""
+    arrays = [a for a in inputs if isinstance(a, np.ndarray)]
+    if isinstance(result, np.ndarray) and any(np.may_share_memory(result, a) for a in arrays):
+        return result.copy()
+    return result
 
 
 @dataclass(frozen=True)

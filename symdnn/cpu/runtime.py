@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,13 +28,18 @@ class Arena:
 
     def __init__(self) -> None:
         self.bytes: Array = np.empty(0, np.uint8)
+        self._plans: weakref.WeakSet[CpuPlan] = weakref.WeakSet()
 
-    def reserve(self, nbytes: int) -> Array:
-        """At least ``nbytes``, aligned to 64; a new array when it had to grow."""
+    def reserve(self, nbytes: int, plan: CpuPlan) -> Array:
+        """At least ``nbytes`` for ``plan``, aligned to 64; a new array when it had to grow."""
         if self.bytes.nbytes < nbytes:
+            for other in self._plans:
+                other.detach()  # else each plan would keep the arena that it was bound to
+            self._plans.clear()
             raw = np.empty(nbytes + 64, np.uint8)
             start = -raw.__array_interface__["data"][0] % 64
             self.bytes = raw[start : start + nbytes]
+        self._plans.add(plan)
         return self.bytes
 
 
@@ -50,31 +57,49 @@ class HostMemory:
         return buffer
 
 
+class _Turn:
+    """Holds the device for one call; a call inside of a call gets an arena of its own."""
+
+    __slots__ = ("runtime",)
+
+    def __init__(self, runtime: CpuRuntime) -> None:
+        self.runtime = runtime
+
+    def __enter__(self) -> None:
+        runtime = self.runtime
+        runtime.lock.acquire()
+        runtime.depth += 1
+        if runtime.depth == len(runtime.arenas):
+            runtime.arenas.append(Arena())
+
+    def __exit__(self, *_: object) -> None:
+        self.runtime.depth -= 1
+        self.runtime.lock.release()
+
+
 class CpuRuntime:
     """One lock, and an arena for each depth of calls within calls (a user's callback)."""
 
     def __init__(self) -> None:
         self.memory = HostMemory()
-        self._lock = threading.RLock()
-        self._arenas: list[Arena] = []
-        self._depth = -1
+        self.lock = threading.RLock()
+        self.arenas: list[Arena] = []
+        self.depth = -1
+        self._turn = _Turn(self)
+        os.register_at_fork(after_in_child=self._after_fork)
 
-    @contextlib.contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Hold the device; a call inside of a call gets an arena of its own."""
-        with self._lock:
-            self._depth += 1
-            if self._depth == len(self._arenas):
-                self._arenas.append(Arena())
-            try:
-                yield
-            finally:
-                self._depth -= 1
+    def _after_fork(self) -> None:
+        # The lock may have been held by a thread that the child does not have.
+        self.lock, self.depth = threading.RLock(), -1
+
+    def exclusive(self) -> contextlib.AbstractContextManager[None]:
+        """Hold the device for one call."""
+        return self._turn
 
     @property
     def arena(self) -> Arena:
         """The arena of the current depth."""
-        return self._arenas[self._depth]
+        return self.arenas[self.depth]
 
     def bind(self, specialised: Any, memory_plan: Any) -> CpuPlan:
         """Bind the launches; buffers are attached at the first run, and when the arena grew."""
@@ -93,7 +118,7 @@ class CpuRuntime:
         return {"device": "cpu", "kernels": f"NumPy {np.__version__}"}
 
 
-@dataclass
+@dataclass(slots=True)
 class Step:
     """One launch: where its operands stand among the plan's values."""
 
@@ -105,25 +130,33 @@ class Step:
 
 
 class CpuPlan:
-    """Values in one list: constants and arena views bound once, the rest put in at each call."""
+    """Steps over one list of values.
+
+    Constants and views of the arena are in a template that each run copies, so a run inside of a
+    run of the same plan does not meet it, and nothing of a call is kept after it.
+    """
 
     def __init__(self, runtime: CpuRuntime, spec: Any, memory: Any) -> None:
         self.runtime, self.spec, self.memory = runtime, spec, memory
-        self.index: dict[Variable, int] = {}
-        for v in memory.views:
-            self.index[v] = len(self.index)
-        self.values: list[Any] = [None] * len(self.index)
-        self.entering = [self.index.get(v) for v in spec.segment.inputs]
+        self.index: dict[Variable, int] = {v: i for i, v in enumerate(memory.views)}
+        self.entering = [
+            (k, i) for k, v in enumerate(spec.segment.inputs) if (i := self.index.get(v)) is not None
+        ]
         self.leaving = [self.index[v] for v in spec.segment.outputs]
         self.fresh = self._fresh_outputs()
-        self.made = [i for v, i in self.index.items() if memory.views[v].buffer.kind == "made"]
         self.steps = [s for n in spec.segment.nodes if (s := self._step(n)) is not None]
         self.scratch: Array = None
+        self.template: list[Any] = [None] * len(self.index)
         for v, i in self.index.items():
             if isinstance(v, Constant):
-                self.values[i] = v.data
+                self.template[i] = v.data
             elif v in spec.sizes:
-                self.values[i] = spec.sizes[v]
+                self.template[i] = spec.sizes[v]
+
+    @property
+    def nbytes(self) -> int:
+        """About how much memory the plan itself keeps (its values lie in the shared arena)."""
+        return 512 * len(self.index) + 1024 * len(self.steps)
 
     def _fresh_outputs(self) -> list[tuple[int, Any, Any]]:
         made = []
@@ -144,37 +177,34 @@ class CpuPlan:
         return Step(node, self.spec.launch(node), call_inputs, outputs, False)
 
     def _bound_once(self, node: Apply) -> bool:
-        return self.memory.views[node.outputs[0]].buffer.kind == "arena"
+        return bool(self.memory.views[node.outputs[0]].buffer.kind == "arena")
 
     def _attach(self) -> None:
         """Bind every view of the arena to its place."""
-        arena = self.runtime.arena.reserve(self.memory.arena_bytes)
-        if arena is self.scratch:
-            return
+        arena = self.runtime.arena.reserve(self.memory.arena_bytes, self)
         self.scratch = arena
         for v, view in self.memory.views.items():
             if view.buffer.kind == "arena" and view.static:
-                self.values[self.index[v]] = _array_at(arena, view, v.type)
+                self.template[self.index[v]] = _array_at(arena, view, v.type)
+
+    def detach(self) -> None:
+        """Let go of the arena; the next run binds to the one of then."""
+        self.scratch = None
+        for v, view in self.memory.views.items():
+            if view.buffer.kind == "arena":
+                self.template[self.index[v]] = None
 
     def run(self, entering: Sequence[Any], watcher: Watcher | None = None) -> list[Any]:
         """Run every step; values that leave are fresh arrays."""
-        self._attach()
-        values = self.values
-        for i, value in zip(self.entering, entering):
-            if i is not None:
-                values[i] = value
+        if self.scratch is not self.runtime.arena.bytes or self.scratch is None:
+            self._attach()
+        values = self.template.copy()
+        for k, i in self.entering:
+            values[i] = entering[k]
         for i, shape, dtype in self.fresh:
             values[i] = np.empty(shape, dtype)
-        for i in self.made:
-            values[i] = None
         self._launch_all(values, watcher)
-        left = [values[i] for i in self.leaving]
-        for i in self.entering:
-            if i is not None:
-                values[i] = None
-        for i in self.leaving:
-            values[i] = None
-        return left
+        return [values[i] for i in self.leaving]
 
     def _launch_all(self, values: list[Any], watcher: Watcher | None) -> None:
         step: Step | None = None
@@ -183,24 +213,19 @@ class CpuPlan:
                 inputs = [values[i] for i in step.inputs]
                 if watcher is not None:
                     watcher(step.node, inputs, None)
-                self._launch(step, inputs, values)
+                if step.by_view:
+                    values[step.outputs[0]] = step.launch(*inputs)[0]
+                else:
+                    results = step.launch(inputs, [values[o] for o in step.outputs])
+                    if results is not None:
+                        for o, result in zip(step.outputs, results):
+                            values[o] = result
                 if watcher is not None:
                     watcher(step.node, inputs, [values[o] for o in step.outputs])
         except Exception as error:
             if step is not None:
                 error.add_note(describe_failure(step.node, [values[i] for i in step.inputs]))
             raise
-
-    @staticmethod
-    def _launch(step: Step, inputs: list[Any], values: list[Any]) -> None:
-        if step.by_view:
-            values[step.outputs[0]] = step.launch(*inputs)[0]
-            return
-        outputs = [values[o] for o in step.outputs]
-        results = step.launch(inputs, outputs)
-        if results is not None:
-            for o, result in zip(step.outputs, results):
-                values[o] = result
 
 
 def _array_at(arena: Array, view: Any, type_: Any) -> Array:

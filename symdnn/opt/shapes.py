@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from symdnn.graph.traverse import toposort
@@ -33,9 +33,12 @@ class ShapeResolver:
     The same variable always gets the same expression objects.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, leaves: Iterable[Variable] = ()) -> None:
+        """``leaves`` are variables whose sizes are taken as they are, not traced further up."""
         self._shapes: dict[Variable, Dims] = {}
         self._data_decides: set[Apply] = set()
+        for v in leaves:
+            self._shapes[v] = self._sizes(v)
 
     def shape(self, v: Variable) -> Dims:
         """The dimensions of ``v``."""
