@@ -9,7 +9,7 @@ Write an expression, differentiate it, compile it, call it::
     f = symdnn.function([x], symdnn.grad((x**2).sum(), x))
 """
 
-from symdnn import tensor
+from symdnn import printing, tensor
 from symdnn.autodiff import Lop, Rop, grad, subgraph_grad, verify_grad
 from symdnn.compile import evaluation as _evaluation
 from symdnn.compile.arguments import In, Out
@@ -22,11 +22,12 @@ from symdnn.graph.origin import Hints
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.ops.control import ifelse
+from symdnn.printing import dprint, pp
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Apply", "Constant", "Function", "Hints", "In", "Lop", "Mode", "Out", "Rop", "Shared",
-    "Target", "Variable", "clone", "config", "function", "grad", "ifelse",
-    "shared", "subgraph_grad", "tensor", "verify_grad",
+    "Target", "Variable", "clone", "config", "dprint", "function", "grad", "ifelse",
+    "pp", "printing", "shared", "subgraph_grad", "tensor", "verify_grad",
 ]

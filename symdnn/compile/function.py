@@ -151,7 +151,7 @@ class Function:
 
     def plans(self) -> list[Any]:
         """The plans made so far, over all segments."""
-        return self.executor.plans()
+        return [] if self._executor is None else self._executor.plans()
 
     @property
     def maker(self) -> Function:

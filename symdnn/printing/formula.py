@@ -1,0 +1,204 @@
+"""``pprint``: an expression as one would write it, with infix operators and few parentheses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+from symdnn.compile.function import Function
+from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.op import Op
+from symdnn.graph.traverse import toposort
+from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops import arithmetic, comparison, dot, index, shape
+from symdnn.ops.slices import fill_in, pattern_text
+
+__all__ = ["pprint"]
+
+#: Expressions of more operations than this name what they use more than once.
+FEW = 60
+
+COMPARE, OR, XOR, AND, SHIFT, SUM, PRODUCT, SIGN, POWER, ATOM = range(10)
+
+
+class Text(NamedTuple):
+    """Printed so far, and how tightly its outermost operator binds."""
+
+    text: str
+    strength: int = ATOM
+
+    def within(self, strength: int) -> str:
+        """In parentheses where an operator of this strength would tear it apart."""
+        return self.text if self.strength >= strength else f"({self.text})"
+
+
+INFIX: Mapping[type[Op], tuple[str, int]] = {
+    arithmetic.Add: ("+", SUM),
+    arithmetic.Sub: ("-", SUM),
+    arithmetic.Mul: ("*", PRODUCT),
+    arithmetic.TrueDiv: ("/", PRODUCT),
+    arithmetic.IntDiv: ("//", PRODUCT),
+    arithmetic.Mod: ("%", PRODUCT),
+    arithmetic.Pow: ("**", POWER),
+    comparison.Lt: ("<", COMPARE),
+    comparison.Le: ("<=", COMPARE),
+    comparison.Gt: (">", COMPARE),
+    comparison.Ge: (">=", COMPARE),
+    comparison.Eq: ("==", COMPARE),
+    comparison.Neq: ("!=", COMPARE),
+    comparison.And: ("&", AND),
+    comparison.Or: ("|", OR),
+    comparison.Xor: ("^", XOR),
+    comparison.LeftShift: ("<<", SHIFT),
+    comparison.RightShift: (">>", SHIFT),
+    dot.Dot: ("@", PRODUCT),
+}
+#: Fields that say how numbers are stored, which a formula does not.
+UNSAID = ("dtype", "acc_dtype", "static", "type")
+PREFIX: Mapping[type[Op], str] = {arithmetic.Neg: "-", comparison.Invert: "~"}
+
+
+def pprint(obj: Any) -> str:
+    """The expression as text; of a list or a compiled function one line for each output.
+
+    Leading dimensions that broadcasting added are left out. What a long expression uses more
+    than once is named first, as ``t1 = ...``. Also ``pp``.
+
+    >>> import symdnn.tensor as T
+    >>> x, y = T.vectors("x", "y")
+    >>> pprint((x + 2) * y - T.exp(-x).sum() / 3)
+    '(x + 2) * y - sum(exp(-x)) / 3'
+    """
+    if isinstance(obj, Function):
+        count = len(obj.fgraph.outputs) - len(obj.updated)
+        leads = [""] * count + [f"{v} <- " for v in obj.updated]
+        return "\n".join(_lines(obj.fgraph.outputs, leads))
+    if isinstance(obj, FunctionGraph):
+        obj = obj.outputs
+    outputs = list(obj) if isinstance(obj, list | tuple) else [obj]
+    for v in outputs:
+        if not isinstance(v, Variable):
+            raise TypeError(f"pprint takes a variable or a compiled function, got {v!r}")
+    return "\n".join(_lines(outputs, [""] * len(outputs)))
+
+
+def _lines(outputs: Sequence[Variable], leads: Sequence[str]) -> list[str]:
+    order = toposort(outputs)
+    named = _worth_a_name(order, outputs)
+    lines: list[str] = []
+    texts: dict[Variable, Text] = {}
+    for node in order:
+        said = _node(node, [_known(v, texts) for v in node.inputs])
+        if node in named:
+            name = f"t{len(lines) + 1}"
+            lines.append(f"{name} = {said.text}")
+            said = Text(name)
+        for v in node.outputs:
+            texts[v] = said if len(node.outputs) == 1 else Text(f"{said.within(ATOM)}[{v.index}]")
+    return lines + [lead + _known(v, texts).text for v, lead in zip(outputs, leads)]
+
+
+def _worth_a_name(order: Sequence[Apply], outputs: Sequence[Variable]) -> set[Apply]:
+    """Nodes used more than once, when writing all of it out would be long."""
+    sizes: dict[Apply, int] = {}
+    uses: dict[Apply, int] = {}
+    for node in order:
+        owners = [v.owner for v in node.inputs if v.owner is not None]
+        sizes[node] = 1 + sum(sizes[n] for n in owners)
+        for n in owners:
+            uses[n] = uses.get(n, 0) + 1
+    if sum(sizes[v.owner] for v in outputs if v.owner is not None) <= FEW:
+        return set()
+    return {n for n, count in uses.items() if count > 1 and not _is_plain(n)}
+
+
+def _is_plain(node: Apply) -> bool:
+    """What reads as well written out: a size, or a leaf seen in another way."""
+    return isinstance(node.op, shape.ShapeI | shape.DimShuffle) and node.inputs[0].owner is None
+
+
+def _known(v: Variable, texts: Mapping[Variable, Text]) -> Text:
+    if v in texts:
+        return texts[v]
+    if isinstance(v, Constant) and v.name is None and v.data.size == 1:
+        shown = str(v.data.reshape(())[()])  # NumPy's shortest text that reads back as the value
+        return Text(shown, SIGN if shown.startswith("-") else ATOM)
+    return Text(str(v))
+
+
+def _node(node: Apply, inputs: Sequence[Text]) -> Text:
+    kind = type(node.op)
+    if kind in INFIX:
+        return _infix(*INFIX[kind], inputs)
+    if kind in PREFIX:
+        return Text(f"{PREFIX[kind]}{inputs[0].within(SIGN)}", SIGN)
+    return SPECIAL.get(kind, _call)(node, inputs)
+
+
+def _infix(symbol: str, strength: int, inputs: Sequence[Text]) -> Text:
+    left, right = inputs
+    if strength == POWER:  # the one operator that groups to the right; -x binds looser than it
+        return Text(f"{left.within(ATOM)} ** {right.within(SIGN)}", POWER)
+    both = strength + 1 if strength == COMPARE else strength
+    return Text(f"{left.within(both)} {symbol} {right.within(strength + 1)}", strength)
+
+
+def _call(node: Apply, inputs: Sequence[Text]) -> Text:
+    """``log_softmax(x, axis=1)``: the op in lower case, inputs, fields that say something."""
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(node.op).__name__).lower()
+    given = [
+        f"{f.name}={value}"
+        for f in fields(node.op)  # type: ignore[arg-type]
+        if f.repr and f.name not in UNSAID and _says(value := getattr(node.op, f.name), node)
+    ]
+    return Text(f"{name}({', '.join([t.text for t in inputs] + given)})")
+
+
+def _says(value: Any, node: Apply) -> bool:
+    """Whether a field's value is worth printing: no default, and not merely all axes."""
+    ndim = getattr(node.inputs[0].type, "ndim", 0) if node.inputs else 0
+    return value is not None and value is not False and value != tuple(range(ndim))
+
+
+def _dimshuffle(node: Apply, inputs: Sequence[Text]) -> Text:
+    assert isinstance(node.op, shape.DimShuffle)
+    pattern, ndim = node.op.pattern, node.inputs[0].type.ndim
+    if [d for d in pattern if d != "x"] == list(range(ndim)) and "x" not in pattern[-ndim:]:
+        return inputs[0]  # broadcasting would do the same
+    if all(d == "x" for d in pattern):
+        return inputs[0]
+    if pattern == (1, 0):
+        return Text(f"{inputs[0].within(ATOM)}.T")
+    shown = ", ".join(repr(d) for d in pattern)
+    return Text(f"{inputs[0].within(ATOM)}.dimshuffle({shown})")
+
+
+def _subtensor(node: Apply, inputs: Sequence[Text]) -> Text:
+    assert isinstance(node.op, index.Subtensor)
+    entries = fill_in(node.op.index, [t.text for t in inputs[1:]])
+    return Text(f"{inputs[0].within(ATOM)}[{pattern_text(tuple(entries))}]")
+
+
+def _size(node: Apply, inputs: Sequence[Text]) -> Text:
+    assert isinstance(node.op, shape.ShapeI)
+    return Text(f"{inputs[0].within(ATOM)}.shape[{node.op.axis}]")
+
+
+def _reshape(node: Apply, inputs: Sequence[Text]) -> Text:
+    sizes = ", ".join(t.text for t in inputs[1:])
+    return Text(f"{inputs[0].within(ATOM)}.reshape(({sizes}))")
+
+
+def _cast(node: Apply, inputs: Sequence[Text]) -> Text:
+    return Text(f"{node.outputs[0].type.dtype}({inputs[0].text})")
+
+
+SPECIAL: Mapping[type[Op], Callable[[Apply, Sequence[Text]], Text]] = {
+    shape.DimShuffle: _dimshuffle,
+    shape.ShapeI: _size,
+    shape.Reshape: _reshape,
+    index.Subtensor: _subtensor,
+    arithmetic.Cast: _cast,
+}

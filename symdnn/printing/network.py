@@ -1,0 +1,252 @@
+"""Any stage as a drawing: boxes, arrows, and regions around boxes; and as a networkx graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from symdnn.compile.function import Function
+from symdnn.compile.plan import Plan
+from symdnn.compile.program import If, Program, Region, Segment
+from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.traverse import toposort
+from symdnn.graph.variable import Apply, Constant, Shared, Variable
+from symdnn.printing.facts import Facts, facts_of, facts_of_plan
+from symdnn.printing.names import leaf_text
+
+__all__ = ["Box", "Drawing", "Group", "drawing_of", "to_networkx"]
+
+
+@dataclass
+class Box:
+    """One node or leaf. ``kind`` is op, input, shared, constant or output."""
+
+    key: str
+    kind: str
+    label: str
+    attributes: dict[str, str | int] = field(default_factory=dict)
+
+
+@dataclass
+class Group:
+    """A region: boxes and further regions. With ``beside`` these lie side by side, else below."""
+
+    title: str
+    boxes: list[str] = field(default_factory=list)
+    groups: list[Group] = field(default_factory=list)
+    beside: bool = False
+
+    def all_boxes(self) -> Iterator[str]:
+        """Keys of its boxes, those of inner regions too."""
+        yield from self.boxes
+        for g in self.groups:
+            yield from g.all_boxes()
+
+
+@dataclass
+class Drawing:
+    """Boxes by key, arrows ``(from, to) -> (labels, type)``, and the outermost region."""
+
+    boxes: dict[str, Box] = field(default_factory=dict)
+    arrows: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
+    root: Group = field(default_factory=lambda: Group(""))
+
+
+def to_networkx(obj: Any) -> Any:
+    """A ``networkx.DiGraph`` of an expression, a compiled function, or a stage of compiling one.
+
+    Nodes are strings (``n0``, ``v0``, ``o0``: ops, leaves, outputs, in topological order) with
+    string and integer attributes, so that it can be written as GraphML: ``kind``, ``label``,
+    ``op``, ``type``, ``name``, ``origin``, ``region``, ``remarks`` (kernel, in-place, view).
+    Edges have ``inputs`` (which operands), ``outputs`` (which results) and ``type``.
+
+    >>> import symdnn.tensor as T
+    >>> graph = to_networkx(T.exp(T.vector("x")))
+    >>> graph.nodes["n0"]["op"], list(graph.edges)
+    ('Exp', [('v0', 'n0')])
+    """
+    import networkx
+
+    drawing = drawing_of(obj)
+    graph = networkx.DiGraph()
+    for box in drawing.boxes.values():
+        graph.add_node(box.key, kind=box.kind, label=box.label, **box.attributes)
+    for (a, b), attributes in drawing.arrows.items():
+        graph.add_edge(a, b, **attributes)
+    for path, group in _groups(drawing.root, ""):
+        for key in group.boxes:
+            graph.nodes[key]["region"] = path
+    return graph
+
+
+def _groups(group: Group, path: str) -> Iterator[tuple[str, Group]]:
+    yield path, group
+    for inner in group.groups:
+        yield from _groups(inner, f"{path} / {inner.title}" if path else inner.title)
+
+
+def drawing_of(obj: Any) -> Drawing:
+    """The drawing of an expression (variable, node, list of them) or of any stage."""
+    if isinstance(obj, Function):
+        return _Draughtsman(facts_of(obj)).program(obj.stages.program, obj.updated)
+    if isinstance(obj, Program):
+        return _Draughtsman(Facts()).program(obj, ())
+    if isinstance(obj, Plan):
+        return _Draughtsman(facts_of_plan(obj), obj).segment(obj.specialised.segment)
+    if isinstance(obj, FunctionGraph):
+        return _Draughtsman(Facts()).graph(obj.toposort(), obj.outputs, obj.inputs)
+    items = obj if isinstance(obj, list | tuple) else [obj]
+    outputs = [v for i in items for v in (i.outputs if isinstance(i, Apply) else [i])]
+    for v in outputs:
+        if not isinstance(v, Variable):
+            raise TypeError(f"cannot draw a {type(v).__name__}: wanted a variable, or a stage")
+    return _Draughtsman(Facts()).graph(toposort(outputs), (), outputs)
+
+
+class _Draughtsman:
+    """Makes boxes once each, in a fixed order."""
+
+    def __init__(self, facts: Facts, plan: Plan | None = None) -> None:
+        self.facts, self.plan = facts, plan
+        self.drawing = Drawing()
+        self.keys: dict[Any, str] = {}
+        self.drawn: set[Apply] = set()
+        self.later: list[tuple[Variable, str, str, Group]] = []
+        self.numbers = {letter: count() for letter in "nvo"}
+
+    def graph(
+        self, nodes: Sequence[Apply], outputs: Sequence[Variable], leaves: Iterable[Variable]
+    ) -> Drawing:
+        """Nodes, with the leaves among ``leaves`` that none of them reads."""
+        group, self.drawn = self.drawing.root, set(nodes)
+        self._nodes(nodes, group)
+        for v in leaves:
+            if v.owner is None:
+                self._leaf(v, group)
+        return self._finished(outputs, ())
+
+    def segment(self, segment: Segment) -> Drawing:
+        """One segment, with what enters and leaves it."""
+        self.drawn = set(segment.nodes)
+        self._nodes(segment.nodes, self.drawing.root)
+        return self._finished(segment.outputs, ())
+
+    def program(self, program: Program, updated: Sequence[Shared]) -> Drawing:
+        """Regions as groups; a program of one segment without any."""
+        self.drawn = _all_nodes(program)
+        if len(program.regions) > 1:
+            entering = Group("")
+            self.drawing.root.groups.append(entering)
+            for v in program.inputs:
+                self._leaf(v, entering)
+        self._regions(program.regions, self.drawing.root)
+        return self._finished(program.outputs, updated)
+
+    def _regions(self, regions: Sequence[Region], into: Group) -> None:
+        for i, region in enumerate(regions):
+            if isinstance(region, If):
+                self._if(region, into)
+            elif len(regions) == 1:
+                self._nodes([*region.sizes, *region.host, *region.nodes], into)
+            else:
+                into.groups.append(Group(f"segment {i}"))
+                inside = [*region.sizes, *region.host, *region.nodes]
+                self._nodes(inside, into.groups[-1])
+
+    def _if(self, region: If, into: Group) -> None:
+        branches, choice = Group("", beside=True), Group("")
+        for title, inner in (("then", region.then), ("else", region.orelse)):
+            branch = Group(title)
+            self._regions(inner.regions, branch)
+            branches.groups.append(branch)
+        self._nodes([region.node], choice)
+        into.groups.append(Group(f"if {leaf_text(region.condition)}", groups=[branches, choice]))
+
+    def _nodes(self, nodes: Sequence[Apply], group: Group) -> None:
+        for node in nodes:
+            for v in node.inputs:
+                if v.owner not in self.drawn:
+                    self._leaf(v, group)
+            if node not in self.keys:
+                self._node(node, group)
+
+    def _node(self, node: Apply, group: Group) -> None:
+        key = self._new_key("n")
+        self.keys[node] = key
+        words = self.facts.words(node)
+        names = [v.name for v in node.outputs if v.name is not None]
+        label = "\n".join([str(node.op), *([", ".join(words)] if words else [])])
+        attributes: dict[str, str | int] = {
+            "op": type(node.op).__name__,
+            "type": ", ".join(self._type(v) for v in node.outputs),
+            "name": ", ".join(names),
+            "origin": str(node.origin),
+            "hints": str(node.hints),
+            "remarks": ", ".join(words),
+        }
+        if node in self.facts.order:
+            attributes["step"] = self.facts.order[node]
+        self._box(Box(key, "op", label, attributes), group)
+        for i, v in enumerate(node.inputs):
+            self.later.append((v, key, str(i), group))
+
+    def _leaf(self, v: Variable, group: Group) -> None:
+        if v in self.keys or isinstance(v, Constant):
+            return  # constants get a box at each use, or arrows would cross everything
+        kind = "shared" if isinstance(v, Shared) else "input"
+        self.keys[v] = self._new_key("v")
+        attributes: dict[str, str | int] = {"type": self._type(v), "name": v.name or ""}
+        self._box(Box(self.keys[v], kind, f"{leaf_text(v)}\n{self._type(v)}", attributes), group)
+
+    def _outputs(
+        self, outputs: Sequence[Variable], updated: Sequence[Shared], group: Group
+    ) -> None:
+        results = len(outputs) - len(updated)
+        target = Group("") if group.groups else group
+        for i, v in enumerate(outputs):
+            label = f"output {i}" if i < results else f"new {updated[i - results]}"
+            if v.owner not in self.drawn:
+                self._leaf(v, target)
+            key = self._new_key("o")
+            self._box(Box(key, "output", label, {"type": self._type(v)}), target)
+            self.later.append((v, key, "0", target))
+        if target is not group and target.boxes:
+            group.groups.append(target)
+
+    def _finished(self, outputs: Sequence[Variable], updated: Sequence[Shared]) -> Drawing:
+        self._outputs(outputs, updated, self.drawing.root)
+        for v, to, operand, group in self.later:
+            self._arrow(v, to, operand, group)
+        return self.drawing
+
+    def _arrow(self, v: Variable, to: str, operand: str, group: Group) -> None:
+        if isinstance(v, Constant):
+            source = self._new_key("v")
+            self._box(Box(source, "constant", leaf_text(v), {"type": self._type(v)}), group)
+        else:
+            source = self.keys[v.owner if v.owner in self.keys else v]
+        arrow = self.drawing.arrows.setdefault((source, to), {"type": self._type(v)})
+        for name, value in (("inputs", operand), ("outputs", str(v.index or 0))):
+            arrow[name] = f"{arrow[name]},{value}" if name in arrow else value
+
+    def _type(self, v: Variable) -> str:
+        return str(v.type if self.plan is None else self.plan.specialised.type_of(v))
+
+    def _new_key(self, letter: str) -> str:
+        return f"{letter}{next(self.numbers[letter])}"
+
+    def _box(self, box: Box, group: Group) -> None:
+        self.drawing.boxes[box.key] = box
+        group.boxes.append(box.key)
+
+
+def _all_nodes(program: Program) -> set[Apply]:
+    found: set[Apply] = set()
+    for region in program.regions:
+        if isinstance(region, Segment):
+            found.update((*region.sizes, *region.host, *region.nodes))
+        else:
+            found |= {region.node} | _all_nodes(region.then) | _all_nodes(region.orelse)
+    return found
