@@ -18,6 +18,7 @@ from symdnn.graph.op import Grads, Host, MultiOp, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable, as_variable
+from symdnn.ops.activations import softplus
 from symdnn.ops.math import exp, log
 from symdnn.ops.shape import dims_of
 from symdnn.ops.softmax import LogSoftmaxGrad, check_axis, shifted, softmax, wide
@@ -34,6 +35,7 @@ __all__ = [
     "crossentropy_categorical_1hot",
     "crossentropy_softmax_1hot",
     "crossentropy_softmax_1hot_with_bias",
+    "h_softmax",
     "nll_loss",
     "pick_label",
     "sigmoid_binary_crossentropy",
@@ -383,8 +385,39 @@ def binary_crossentropy(output: Any, target: Any) -> Variable:
 def sigmoid_binary_crossentropy(output: Any, target: Any) -> Variable:
     """Binary cross-entropy of ``sigmoid(output)``, computed stably from ``output`` itself."""
     x, t = as_variable(output), as_variable(target)
-    softplus = operator("softplus")
-    return t * softplus(-x) + (1.0 - t) * softplus(x)  # type: ignore[no-any-return]
+    return t * softplus(-x) + (1.0 - t) * softplus(x)
+
+
+def h_softmax(
+    x: Any,
+    batch_size: Any,
+    n_outputs: Any,
+    n_classes: int,
+    n_outputs_per_class: int,
+    W1: Any,
+    b1: Any,
+    W2: Any,
+    b2: Any,
+    target: Any = None,
+) -> Variable:
+    """Two-level softmax: output ``o`` is number ``o % n_outputs_per_class`` of its class.
+
+    ``x`` (batch, d), ``W1`` (d, n_classes), ``b1`` (n_classes), ``W2`` (n_classes, d,
+    n_outputs_per_class), ``b2`` (n_classes, n_outputs_per_class). With integer ``target`` (batch)
+    the probability of each row's target, else those of all ``n_outputs``: (batch, n_outputs).
+    """
+    v, w2, bias = as_variable(x), as_variable(W2), as_variable(b2)
+    classes = softmax(operator("dot")(v, W1) + as_variable(b1))
+    if target is None:
+        scores = operator("tensordot")(v, w2, axes=((1,), (1,))) + bias
+        both = softmax(scores, axis=2) * classes.dimshuffle(0, 1, "x")
+        return both.reshape((batch_size, n_classes * n_outputs_per_class))[:, :n_outputs]
+    t = as_variable(target).flatten(1)
+    kind = t // n_outputs_per_class
+    take = operator("take")
+    scores = (v.dimshuffle(0, 1, "x") * take(w2, kind, axis=0)).sum(axis=1)
+    inner = softmax(scores + take(bias, kind, axis=0))
+    return pick_label(classes, kind) * pick_label(inner, t % n_outputs_per_class)
 
 
 OPERATORS = {"categorical_crossentropy": categorical_crossentropy}

@@ -10,6 +10,7 @@ from symdnn.autodiff import grad as grad
 from symdnn.autodiff import verify_grad as verify_grad
 from symdnn.tensor import extra_ops as extra_ops
 from symdnn.tensor import nnet as nnet
+from symdnn.tensor import random as random
 from symdnn.tensor import signal as signal
 from symdnn.tensor.constructors import *
 from symdnn.tensor.elementwise import *

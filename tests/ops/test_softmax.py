@@ -115,11 +115,26 @@ def test_label_dtypes_and_result_types():
 
 
 def test_weighted_losses():
-    from symdnn.graph.operators import operator
-
-    pytest.importorskip("symdnn.ops.indexing")
-    operator("take")
     x = np.random.default_rng(0).standard_normal((3, 4)).astype("float32")
     t, w = np.array([0, 3, 1]), np.array([1, 2, 3, 4], "float32")
     got = run(C.nll_loss(matrix(), labels(), w), x=x, t=t)
     np.testing.assert_allclose(got, [-x[0, 0], -4 * x[1, 3], -2 * x[2, 1]], rtol=1e-6)
+
+
+def test_sigmoid_binary_crossentropy_is_stable_and_right():
+    x, t = np.array([-3.0, 0.5, 200.0, -200.0]), np.array([1.0, 0.25, 1.0, 0.0])
+    got = evaluate([C.sigmoid_binary_crossentropy(x, t)], {})[0]
+    p = 1 / (1 + np.exp(-x[:2]))
+    np.testing.assert_allclose(got[:2], -(t[:2] * np.log(p) + (1 - t[:2]) * np.log(1 - p)))
+    np.testing.assert_allclose(got[2:], 0, atol=1e-30)
+
+
+def test_h_softmax_of_all_outputs_and_of_targets_agree():
+    rng = np.random.default_rng(0)
+    x, w1, b1 = rng.standard_normal((3, 4)), rng.standard_normal((4, 2)), rng.standard_normal(2)
+    w2, b2 = rng.standard_normal((2, 4, 3)), rng.standard_normal((2, 3))
+    every = evaluate([C.h_softmax(x, 3, 6, 2, 3, w1, b1, w2, b2)], {})[0]
+    np.testing.assert_allclose(every.sum(1), 1)
+    t = np.array([0, 4, 5])
+    chosen = evaluate([C.h_softmax(x, 3, 6, 2, 3, w1, b1, w2, b2, t)], {})[0]
+    np.testing.assert_allclose(chosen, every[np.arange(3), t])

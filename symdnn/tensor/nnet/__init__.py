@@ -11,10 +11,18 @@ from symdnn.ops.conv_builders import (
     separable_conv2d,
 )
 from symdnn.ops.neighbours import images2neibs
-from symdnn.tensor.nnet import abstract_conv, conv, neighbours
+from symdnn.tensor.nnet import abstract_conv, basic, bn, conv, ctc, neighbours, rnn
+from symdnn.tensor.nnet.basic import *  # noqa: F403
+from symdnn.tensor.nnet.bn import *  # noqa: F403
+from symdnn.tensor.nnet.rnn import RNNBlock
 
 __all__ = [
+    *basic.__all__,
+    *bn.__all__,
+    "RNNBlock",
     "abstract_conv",
+    "basic",
+    "bn",
     "causal_conv1d",
     "conv",
     "conv1d",
@@ -23,7 +31,9 @@ __all__ = [
     "conv2d_transpose",
     "conv3d",
     "conv3d_transpose",
+    "ctc",
     "images2neibs",
     "neighbours",
+    "rnn",
     "separable_conv2d",
 ]

@@ -1,0 +1,75 @@
+"""Activations, softmax, losses, normalisation, dropout: the functions of ``T.nnet`` but conv."""
+
+from symdnn.ops.activations import (
+    clipped_relu,
+    elu,
+    gelu,
+    hard_sigmoid,
+    leaky_relu,
+    log_sigmoid,
+    relu,
+    selu,
+    sigmoid,
+    silu,
+    softplus,
+    softsign,
+    swish,
+    ultra_fast_sigmoid,
+)
+from symdnn.ops.crossentropy import (
+    binary_crossentropy,
+    categorical_crossentropy,
+    crossentropy_categorical_1hot,
+    crossentropy_softmax_1hot,
+    crossentropy_softmax_1hot_with_bias,
+    h_softmax,
+    nll_loss,
+    sigmoid_binary_crossentropy,
+    softmax_crossentropy,
+    spatial_crossentropy,
+)
+from symdnn.ops.dropout import dropout, spatial_dropout
+from symdnn.ops.lrn import local_response_normalization, lrn
+from symdnn.ops.normalization import group_norm, instance_norm, layer_norm
+from symdnn.ops.softmax import logsoftmax, softmax, softmax_with_bias
+from symdnn.ops.transformer import spatial_transformer, transformer_grid, transformer_sampler
+
+__all__ = [
+    "binary_crossentropy",
+    "categorical_crossentropy",
+    "clipped_relu",
+    "crossentropy_categorical_1hot",
+    "crossentropy_softmax_1hot",
+    "crossentropy_softmax_1hot_with_bias",
+    "dropout",
+    "elu",
+    "gelu",
+    "group_norm",
+    "h_softmax",
+    "hard_sigmoid",
+    "instance_norm",
+    "layer_norm",
+    "leaky_relu",
+    "local_response_normalization",
+    "log_sigmoid",
+    "logsoftmax",
+    "lrn",
+    "nll_loss",
+    "relu",
+    "selu",
+    "sigmoid",
+    "sigmoid_binary_crossentropy",
+    "silu",
+    "softmax",
+    "softmax_crossentropy",
+    "softmax_with_bias",
+    "softplus",
+    "softsign",
+    "spatial_crossentropy",
+    "spatial_dropout",
+    "spatial_transformer",
+    "swish",
+    "transformer_grid",
+    "transformer_sampler",
+    "ultra_fast_sigmoid",
+]
