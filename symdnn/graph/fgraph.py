@@ -43,6 +43,8 @@ class FunctionGraph:
         self.clients: dict[Variable, dict[Client, None]] = {}
         self.nodes: dict[Apply, None] = {}
         self.on_new_node: list[Callable[[Apply], None]] = []
+        #: Told of a node that stays although one of its outputs lost a reader.
+        self.on_fewer_readers: list[Callable[[Apply], None]] = []
         #: The variable of the user's graph -> its copy here when the graph was made.
         self.original: dict[Variable, Variable] = {}
         self._known: dict[Any, Apply] = {}
@@ -179,7 +181,10 @@ class FunctionGraph:
         return merged.get(v, v)
 
     def _key(self, node: Apply) -> Any:
-        return (node.op, node.inputs, node.hints)
+        inputs = node.inputs
+        if len(inputs) == 2 and getattr(node.op, "commutative", False):
+            inputs = inputs if id(inputs[0]) <= id(inputs[1]) else inputs[::-1]
+        return (node.op, inputs, node.hints)
 
     def _remember(self, node: Apply) -> Apply:
         if not self.merge or node.op.has_effect:
@@ -204,7 +209,11 @@ class FunctionGraph:
         stack = [v.owner for v in suspects if v.owner is not None]
         while stack:
             node = stack.pop()
-            if node not in self.nodes or any(self.clients.get(o) for o in node.outputs):
+            if node not in self.nodes:
+                continue
+            if any(self.clients.get(o) for o in node.outputs):
+                for callback in self.on_fewer_readers:
+                    callback(node)
                 continue
             del self.nodes[node]
             self._forget(node)

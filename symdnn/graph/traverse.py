@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 
@@ -11,7 +12,8 @@ __all__ = ["ancestors", "clone_graph", "graph_inputs", "toposort"]
 
 def toposort(outputs: Iterable[Variable], blockers: Iterable[Variable] = ()) -> list[Apply]:
     """Nodes that ``outputs`` need, inputs first; the walk stops at ``blockers``."""
-    blocked = set(blockers)
+    # A set or a dict is looked up as it is: copying it at each call would make walks quadratic.
+    blocked = blockers if isinstance(blockers, Mapping | AbstractSet) else set(blockers)
     done: set[Apply] = set()
     order: list[Apply] = []
     stack = [(v.owner, False) for v in reversed(list(outputs)) if v.owner and v not in blocked]
