@@ -1,0 +1,143 @@
+"""The loop that a scan describes, over NumPy arrays; what a step does is an argument."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from symdnn.errors import ShapeMismatch
+
+if TYPE_CHECKING:
+    from symdnn.ops.scan import Carry, Scan
+
+__all__ = ["run_loop"]
+
+#: Inner inputs -> inner outputs, once per step.
+StepFunction = Callable[[list[Any]], Sequence[Any]]
+#: Steps for which a loop of unknown length reserves room at first.
+_FIRST_ROOM = 64
+
+
+def run_loop(op: Scan, inputs: Sequence[Any], step: StepFunction) -> list[Any]:
+    """Outputs of ``op`` on arrays. Entries of sequences and values of states are views."""
+    given = op.split(inputs)
+    n = int(given.steps)
+    room = min(n, _FIRST_ROOM) if op.until else n
+    states = [
+        (_History if c.history else _Recent)(op, i, c, initial, room)
+        for i, (c, initial) in enumerate(zip(op.states, given.initials, strict=True))
+    ]
+    collected = [_Collected(op, i, room) for i in range(op.collected)]
+    sinks = [s.put for s in states] + [c.put for c in collected]
+    readers = [read for s in states for read in s.readers()]
+    sequences, others = list(given.sequences), list(given.others)
+    done = n
+    for t in range(n):
+        arguments = [s[t, ...] for s in sequences]
+        arguments += [read(t) for read in readers]
+        results = step(arguments + others)
+        for put, value in zip(sinks, results):
+            put(t, value)
+        if op.until and bool(results[-1]):
+            done = t + 1
+            break
+    shapes = op.empty_shapes(inputs) if n == 0 else [()] * len(collected)
+    out = [array for s in states for array in s.results(done)]
+    out += [c.result(done, shape) for c, shape in zip(collected, shapes)]
+    return [*out, np.asarray(done, np.int64)] if op.until else out
+
+
+class _Recent:
+    """A state of which only the last values are kept."""
+
+    def __init__(self, op: Scan, number: int, carry: Carry, initial: Any, room: int) -> None:
+        self.op, self.number, self.carry = op, number, carry
+        self.values = [initial[k, ...] for k in range(carry.depth)]
+
+    def readers(self) -> list[Callable[[int], Any]]:
+        """One function of the step per tap."""
+        return [self._reader(tap) for tap in self.carry.taps]
+
+    def _reader(self, tap: int) -> Callable[[int], Any]:
+        return lambda t: self.values[tap]
+
+    def put(self, t: int, value: Any) -> None:
+        """Take the value of step ``t``."""
+        if value.shape != self.values[-1].shape:
+            raise _changed(self.op, f"state {self.number}", self.values[-1].shape, value.shape, t)
+        self.values.append(value)
+        del self.values[0]
+
+    def results(self, done: int) -> list[Any]:
+        """The last value, in memory of its own."""
+        return [np.array(self.values[-1], order="C")]
+
+
+class _History:
+    """A state all of whose values are kept, after its initial ones."""
+
+    def __init__(self, op: Scan, number: int, carry: Carry, initial: Any, room: int) -> None:
+        self.op, self.number, self.carry, self.depth = op, number, carry, carry.depth
+        self.shape = initial.shape[1:]
+        self.buffer = np.empty((self.depth + room, *self.shape), initial.dtype)
+        self.buffer[: self.depth] = initial
+
+    def readers(self) -> list[Callable[[int], Any]]:
+        """One function of the step per tap."""
+        return [self._reader(self.depth + tap) for tap in self.carry.taps]
+
+    def _reader(self, offset: int) -> Callable[[int], Any]:
+        return lambda t: self.buffer[t + offset, ...]
+
+    def put(self, t: int, value: Any) -> None:
+        """Take the value of step ``t``."""
+        if value.shape != self.shape:
+            raise _changed(self.op, f"state {self.number}", self.shape, value.shape, t)
+        at = t + self.depth
+        if at == len(self.buffer):
+            self.buffer = _grown(self.buffer)
+        self.buffer[at] = value
+
+    def results(self, done: int) -> list[Any]:
+        """All values, and the last one in memory of its own."""
+        last = self.depth + done
+        return [self.buffer[:last], np.array(self.buffer[last - 1], order="C")]
+
+
+class _Collected:
+    """What is collected step by step; the first step tells its shape."""
+
+    def __init__(self, op: Scan, number: int, room: int) -> None:
+        self.op, self.number, self.room = op, number, room
+        self.buffer: Any = None
+        self.shape: tuple[int, ...] = ()
+
+    def put(self, t: int, value: Any) -> None:
+        """Take the value of step ``t``."""
+        if self.buffer is None:
+            self.shape = value.shape
+            self.buffer = np.empty((self.room, *self.shape), value.dtype)
+        elif value.shape != self.shape:
+            raise _changed(self.op, f"output {self.number}", self.shape, value.shape, t)
+        if t == len(self.buffer):
+            self.buffer = _grown(self.buffer)
+        self.buffer[t] = value
+
+    def result(self, done: int, empty: tuple[int, ...]) -> Any:
+        """The entries of all steps; without any, nothing of shape ``(0, *empty)``."""
+        if self.buffer is None:
+            type_: Any = self.op.inner.output_types[len(self.op.states) + self.number]
+            return np.empty((0, *empty), type_.numpy)
+        return self.buffer[:done]
+
+
+def _grown(buffer: Any) -> Any:
+    larger = np.empty((2 * len(buffer), *buffer.shape[1:]), buffer.dtype)
+    larger[: len(buffer)] = buffer
+    return larger
+
+
+def _changed(op: Scan, what: str, old: Any, new: Any, t: int) -> ShapeMismatch:
+    return ShapeMismatch(op, f"{what} of shape {tuple(old)} at every step", f"{new} at step {t}")
