@@ -33,7 +33,7 @@ def main(argv: list[str] | None = None) -> float:
     parameters = [w, b, c]
     grads = T.grad(loss, parameters)
     train = symdnn.function(
-        [x], loss, updates=[(p, p - 0.02 * g) for p, g in zip(parameters, grads, strict=True)]
+        [x], loss, updates=[(p, p - 0.2 * g) for p, g in zip(parameters, grads, strict=True)]
     )
     error = symdnn.function([x], ((reconstruct(x) - x) ** 2).mean())
 
