@@ -1,0 +1,164 @@
+"""Parameters in a file: named arrays and a header, as npz or safetensors. Never a pickle."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import FileFormatError, InputError, TypeMismatch
+from symdnn.graph.type import DTYPES, TensorType
+from symdnn.graph.value import as_numpy
+from symdnn.graph.variable import Shared, Variable
+from symdnn.io import npz, safetensors
+from symdnn.io.atomic import write_atomically
+
+__all__ = ["VERSION", "Parameters", "load_parameters", "save_parameters"]
+
+#: Version of the format. A file of a higher one is refused.
+VERSION = 1
+KIND = "symdnn parameters"
+FORMATS: Mapping[str, Any] = {".npz": npz, ".safetensors": safetensors}
+
+Array = np.ndarray[Any, Any]
+PathLike = str | os.PathLike[str]
+
+
+class Parameters(dict[str, Array]):
+    """Arrays by name, as loaded; ``metadata`` is what the file says of them."""
+
+    def __init__(self, arrays: Mapping[str, Array], metadata: Mapping[str, Any]) -> None:
+        super().__init__(arrays)
+        self.metadata = dict(metadata)
+
+
+def save_parameters(
+    path: PathLike,
+    parameters: Mapping[str, Any] | Iterable[Shared],
+    metadata: Mapping[str, Any] | None = None,
+) -> None:
+    """Write ``parameters`` to ``path``, whose suffix, .npz or .safetensors, is the format.
+
+    ``parameters`` maps names to shared variables or arrays, or is a list of named shared
+    variables. ``metadata`` is anything that JSON can hold. The file appears complete or not at
+    all, and equal parameters give equal bytes. All dtypes are kept, bfloat16 too; safetensors has
+    no complex128.
+
+    Raises :class:`~symdnn.errors.FileFormatError` for another suffix or a dtype that the format
+    lacks, :class:`~symdnn.errors.InputError` for what is no array or has no name of its own.
+    """
+    target = Path(path)
+    arrays = {name: _array(name, value) for name, value in _named(parameters).items()}
+    header = {
+        "kind": KIND,
+        "version": VERSION,
+        "arrays": {n: [a.dtype.name, list(a.shape)] for n, a in arrays.items()},
+        "metadata": dict(metadata or {}),
+    }
+    try:
+        text = json.dumps(header)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"save_parameters: metadata must be what JSON can hold: {error}") from None
+    write_atomically(target, _format(target).write(arrays, text, target))
+
+
+def load_parameters(path: PathLike, into: Mapping[str, Shared] | None = None) -> Parameters:
+    """Read what :func:`save_parameters` wrote: a dict of arrays with a ``metadata`` attribute.
+
+    With ``into`` the shared variables of these names get the values: all of them, or none when a
+    name is missing or a value does not fit. A .safetensors file of another program is read too.
+
+    Raises :class:`~symdnn.errors.FileFormatError` for a file that is damaged, of another kind, or
+    of a later version.
+    """
+    source = Path(path)
+    module = _format(source)
+    arrays, text = module.read(source.read_bytes(), source)
+    found = _checked(arrays, text, source)
+    if into is not None:
+        _set_all(found, into, source)
+    return found
+
+
+def _format(path: Path) -> Any:
+    try:
+        return FORMATS[path.suffix.lower()]
+    except KeyError:
+        raise FileFormatError(
+            f"{path}: the suffix must be one of {', '.join(FORMATS)}, got {path.suffix!r}"
+        ) from None
+
+
+def _named(parameters: Any) -> dict[str, Any]:
+    if isinstance(parameters, Mapping):
+        named = list(parameters.items())
+    else:
+        named = [(getattr(v, "name", None), v) for v in parameters]
+    found: dict[str, Any] = {}
+    for name, value in named:
+        if not isinstance(name, str) or not name:
+            raise InputError(f"save_parameters: {value!r:.60} has no name; give a dict of names")
+        if name in found:
+            raise InputError(f"save_parameters: two parameters are named {name!r}")
+        if name.startswith("__"):
+            raise InputError(f"save_parameters: the name {name!r} is reserved")
+        found[name] = value
+    return found
+
+
+def _array(name: str, value: Any) -> Array:
+    if isinstance(value, Shared):
+        value = value.get_value(borrow=True)
+    if isinstance(value, Variable):
+        raise InputError(
+            f"save_parameters: {name!r} is a symbolic {value.type}; give a shared variable, or the "
+            "value that a function returned"
+        )
+    array = np.asarray(value, order="C")
+    if array.dtype.name not in DTYPES:
+        raise InputError(f"save_parameters: {name!r} has dtype {array.dtype}, wanted a number's")
+    return array.astype(array.dtype.newbyteorder("<"), copy=False)
+
+
+def _checked(arrays: dict[str, Array], text: str | None, path: Path) -> Parameters:
+    if text is None:
+        raise FileFormatError(f"{path} holds no parameters of symdnn: it has no header")
+    try:
+        header = json.loads(text)
+        kind, version = header["kind"], int(header["version"])
+        listed, metadata = header["arrays"], dict(header["metadata"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise FileFormatError(f"{path}: the header is damaged ({error!r})") from None
+    if kind != KIND:
+        raise FileFormatError(f"{path} holds {kind!r}, wanted {KIND!r}")
+    if version > VERSION:
+        raise FileFormatError(
+            f"{path} is of format version {version}, this symdnn reads up to {VERSION}; "
+            "update symdnn"
+        )
+    have = {n: [a.dtype.name, list(a.shape)] for n, a in arrays.items()}
+    wrong = [n for n in sorted({*have, *listed}) if have.get(n) != listed.get(n)]
+    if wrong:
+        raise FileFormatError(f"{path} is damaged: {', '.join(wrong)} are not as its header says")
+    return Parameters({n: arrays[n] for n in listed}, metadata)
+
+
+def _set_all(found: Parameters, into: Mapping[str, Shared], path: Path) -> None:
+    if missing := sorted(set(into) - set(found)):
+        have = ", ".join(found) or "nothing"
+        raise InputError(f"{path} has no {', '.join(missing)}; it has {have}")
+    for name, variable in into.items():
+        array, wanted = found[name], variable.type
+        if array.dtype.name != wanted.dtype:
+            got = TensorType(array.dtype.name, array.shape)
+            raise TypeMismatch(f"{path}: {name}", str(wanted), got, "Cast it and use set_value")
+        as_numpy(array, wanted, f"{path}: {name}")
+        if array.shape != variable.get_value(borrow=True).shape:
+            have_shape = variable.get_value(borrow=True).shape
+            raise InputError(f"{path}: {name} has shape {array.shape}, the variable {have_shape}")
+    for name, variable in into.items():
+        variable.set_value(found[name])
