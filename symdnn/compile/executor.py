@@ -1,12 +1,13 @@
-"""Runs a program: host nodes, plans by signature, lazy branches."""
+"""Runs a program: host nodes, plans by signature, lazy branches, loops."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from symdnn.compile.loop import LoopRunner
 from symdnn.compile.plan import Plan, PlanCache
-from symdnn.compile.program import If, Program, Segment
+from symdnn.compile.program import If, Loop, Program, Region, Segment
 from symdnn.compile.specialise import Oracle
 from symdnn.graph.evaluate import evaluate_node
 from symdnn.graph.runtime import Runtime, Watcher
@@ -22,12 +23,7 @@ class Executor:
 
     def __init__(self, program: Program, oracle: Oracle, runtime: Runtime) -> None:
         self.program, self.runtime = program, runtime
-        self._runners = [
-            _SegmentRunner(r, oracle, runtime)
-            if isinstance(r, Segment)
-            else _IfRunner(r, oracle, runtime)
-            for r in program.regions
-        ]
+        self._runners = [_runner(r, oracle, runtime) for r in program.regions]
 
     def run(self, values: Values, watcher: Watcher | None = None) -> list[Any]:
         """Values of the program's outputs; ``values`` holds what enters and is added to."""
@@ -36,13 +32,23 @@ class Executor:
         return [_value(v, values) for v in self.program.outputs]
 
     def plan_caches(self) -> Iterator[PlanCache]:
-        """The plan cache of each segment, those inside of branches too."""
+        """The plan cache of each segment, those inside of branches and loops too."""
         for runner in self._runners:
             yield from runner.plan_caches()
 
     def plans(self) -> list[Plan]:
         """All plans made so far."""
         return [p for cache in self.plan_caches() for p in cache.plans.values()]
+
+
+def _runner(
+    region: Region, oracle: Oracle, runtime: Runtime
+) -> _SegmentRunner | _IfRunner | _LoopRunner:
+    if isinstance(region, Segment):
+        return _SegmentRunner(region, oracle, runtime)
+    if isinstance(region, Loop):
+        return _LoopRunner(region, oracle, runtime)
+    return _IfRunner(region, oracle, runtime)
 
 
 class _SegmentRunner:
@@ -87,6 +93,20 @@ class _IfRunner:
     def plan_caches(self) -> Iterator[PlanCache]:
         for executor in self.branches.values():
             yield from executor.plan_caches()
+
+
+class _LoopRunner:
+    def __init__(self, region: Loop, oracle: Oracle, runtime: Runtime) -> None:
+        self.node = region.node
+        self.body = Executor(region.body, oracle, runtime)
+        self.runner = LoopRunner(region, self.body, runtime)
+
+    def run(self, values: Values, watcher: Watcher | None) -> None:
+        inputs = [_value(v, values) for v in self.node.inputs]
+        values.update(zip(self.node.outputs, self.runner.run(inputs, watcher), strict=True))
+
+    def plan_caches(self) -> Iterator[PlanCache]:
+        return self.body.plan_caches()
 
 
 def _given(program: Program, results: Sequence[Variable]) -> list[bool]:

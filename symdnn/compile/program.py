@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from symdnn.graph.variable import Apply, Variable
 
-__all__ = ["If", "Program", "Region", "Segment"]
+__all__ = ["If", "Loop", "Program", "Region", "Segment"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,18 @@ class If:
     results: tuple[Variable, ...]
 
 
-Region = Segment | If
+@dataclass(frozen=True)
+class Loop:
+    """A scan: ``body`` runs once per step, with plans of its own.
+
+    The body's inputs are the inner inputs of ``node.op``, its outputs the inner outputs.
+    """
+
+    node: Apply
+    body: Program
+
+
+Region = Segment | If | Loop
 
 
 @dataclass(frozen=True)
@@ -58,11 +69,13 @@ class Program:
     notes: tuple[str, ...] = field(default=())
 
     def segments(self) -> list[Segment]:
-        """All segments, those inside of branches too."""
+        """All segments, those inside of branches and loops too."""
         found: list[Segment] = []
         for region in self.regions:
             if isinstance(region, Segment):
                 found.append(region)
+            elif isinstance(region, Loop):
+                found += region.body.segments()
             else:
                 found += region.then.segments() + region.orelse.segments()
         return found
@@ -76,6 +89,9 @@ class Program:
                 lines.append(f"{pad}segment {i}: {len(region.nodes)} nodes")
                 lines += [f"{pad}  host {n}" for n in region.host]
                 lines += [f"{pad}  {n.op}" for n in region.nodes]
+            elif isinstance(region, Loop):
+                lines.append(f"{pad}loop {region.node.op}:")
+                lines.append(region.body.text(indent + 1))
             else:
                 lines.append(f"{pad}if {region.condition}:")
                 lines.append(region.then.text(indent + 1))

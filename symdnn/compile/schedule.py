@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from symdnn.compile.program import If, Program, Region, Segment
+from symdnn.compile.program import If, Loop, Program, Region, Segment
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.control import IfElse
+from symdnn.ops.scan import Scan
 from symdnn.ops.shape import ShapeI
 from symdnn.opt.shapes import ShapeResolver
 
@@ -51,7 +52,7 @@ class _Scheduler:
 
     def _dims(self, node: Apply) -> list[Variable]:
         """Sizes that depend on values read on the host: they complete a plan's key."""
-        if all(isinstance(node.inputs[i], Constant) for i in node.op.host_inputs):
+        if _is_loop(node) or all(isinstance(node.inputs[i], Constant) for i in node.op.host_inputs):
             return []
         return self.resolver.dims(node)
 
@@ -63,14 +64,21 @@ class _Scheduler:
         elif node in self.branches:
             stage = self._stage_of_if(node)
             self._set(node, stage, device=stage + 1, host=stage + 1)
+        elif _is_loop(node):
+            stage = self._earliest(node)
+            self._set(node, stage, device=stage + 1, host=stage + 1)
         else:
-            read = set(node.op.host_inputs)
-            stages = [
-                self._host(v) if i in read else self._device(v) for i, v in enumerate(node.inputs)
-            ]
-            stage = max(stages, default=0)
+            stage = self._earliest(node)
             after = stage + 1 if self.resolver.data_decides(node) else stage
             self._set(node, stage, device=after, host=stage + 1)
+
+    def _earliest(self, node: Apply) -> int:
+        """The first stage in which all inputs are there, read on the host where need be."""
+        read = set(node.op.host_inputs)
+        stages = [
+            self._host(v) if i in read else self._device(v) for i, v in enumerate(node.inputs)
+        ]
+        return max(stages, default=0)
 
     def _stage_of_if(self, node: Apply) -> int:
         branches = self.branches[node]
@@ -89,15 +97,16 @@ class _Scheduler:
         return self.host_stage.get(v, 0)
 
     def program(self) -> Program:
-        """Regions by stage: in each the segment first, then its lazy choices."""
+        """Regions by stage: in each the segment first, then its lazy choices and loops."""
         last = max(self.stage_of.values(), default=0)
         regions: list[Region] = []
         for stage in range(last + 1):
             nodes = [n for n in self.order if self.stage_of[n] == stage]
-            straight = [n for n in nodes if n not in self.branches]
+            straight = [n for n in nodes if n not in self.branches and not _is_loop(n)]
             if straight:
                 regions.append(self._segment(straight, stage))
             regions += [self._if(n) for n in nodes if n in self.branches]
+            regions += [_loop(n) for n in nodes if _is_loop(n)]
         inputs = _free(regions)
         return Program(tuple(regions), inputs, tuple(self.outputs))
 
@@ -146,6 +155,7 @@ class _Scheduler:
         wanted = {v for v in self.outputs}
         wanted.update(n.inputs[0] for n in self.branches)
         wanted.update(v for b in self.branches.values() for v in b.outer)
+        wanted.update(v for n in self.order if _is_loop(n) for v in n.inputs)
         needed: set[Apply] = set()
         for n in reversed(self.order):
             if n in self.host and (n not in self.sizes or any(v in wanted for v in n.outputs)):
@@ -205,6 +215,14 @@ def _is_if(node: Apply) -> bool:
     return isinstance(node.op, IfElse)
 
 
+def _is_loop(node: Apply) -> bool:
+    return isinstance(node.op, Scan)
+
+
+def _loop(node: Apply) -> Loop:
+    return Loop(node, schedule(node.op.inner.outputs))  # type: ignore[attr-defined]
+
+
 def _host_nodes(order: Sequence[Apply], dims: Sequence[Variable]) -> set[Apply]:
     """Nodes evaluated on the host: cheap integer work that feeds shapes, bounds, conditions."""
     wanted: set[Variable] = set(dims)
@@ -237,7 +255,7 @@ def _cheap_on_host(node: Apply) -> bool:
     if isinstance(node.op, ShapeI):
         return True
     values = (*node.inputs, *node.outputs)
-    return not _is_if(node) and all(
+    return not (_is_if(node) or _is_loop(node)) and all(
         isinstance(v.type, TensorType)
         and (v.type.ndim == 0 or (v.type.ndim == 1 and v.type.is_discrete))
         for v in values
@@ -252,6 +270,9 @@ def _free(regions: Sequence[Region]) -> tuple[Variable, ...]:
             made.update(v for n in (*region.host, *region.sizes, *region.nodes) for v in n.outputs)
             read = [v for n in (*region.host, *region.nodes) for v in n.inputs]
             read += region.sources
+        elif isinstance(region, Loop):
+            made.update(region.node.outputs)
+            read = list(region.node.inputs)
         else:
             made.update(region.results)
             read = [region.condition, *region.then.inputs, *region.orelse.inputs]

@@ -24,6 +24,7 @@ def run_loop(op: Scan, inputs: Sequence[Any], step: StepFunction) -> list[Any]:
     """Outputs of ``op`` on arrays. Entries of sequences and values of states are views."""
     given = op.split(inputs)
     n = int(given.steps)
+    op.check_lengths(n, op.split([getattr(a, "shape", ()) for a in inputs]))
     room = min(n, _FIRST_ROOM) if op.until else n
     states = [
         (_History if c.history else _Recent)(op, i, c, initial, room)

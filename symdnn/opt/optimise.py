@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from symdnn.config import config
 from symdnn.errors import RewriteError
 from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.inner import InnerGraph
+from symdnn.graph.origin import inherit
 from symdnn.graph.target import Target
 from symdnn.opt.engine import Observer, RewriteProfile, run_rewrites
 from symdnn.opt.phases import PHASES, RULES, Selection, rules_of_phase
-from symdnn.opt.rewrite import Context
+from symdnn.opt.rewrite import Context, GraphRewrite, Rewrite
 
 __all__ = ["optimise"]
 
@@ -27,9 +32,34 @@ def optimise(
     context = Context(fgraph, target, deterministic=config.deterministic == "more")
     for phase in PHASES:
         start = time.perf_counter()
-        run_rewrites(rules_of_phase(phase, selection), context, profile, observer)
+        _run_phase(rules_of_phase(phase, selection), context, profile, observer, {})
         profile.phases[phase] = time.perf_counter() - start
     return profile
+
+
+def _run_phase(
+    rules: Sequence[Rewrite | GraphRewrite],
+    context: Context,
+    profile: RewriteProfile,
+    observer: Observer | None,
+    done: dict[InnerGraph, InnerGraph],
+) -> None:
+    """One phase, first inside of the ops that hold a graph (the body of a loop), then outside."""
+    fgraph = context.fgraph
+    for node in fgraph.toposort():
+        inner = getattr(node.op, "inner", None)
+        if not isinstance(inner, InnerGraph):
+            continue
+        if inner not in done:
+            body = FunctionGraph(inner.inputs, inner.outputs)
+            _run_phase(rules, replace(context, fgraph=body), profile, observer, done)
+            done[inner] = InnerGraph(body.inputs, body.outputs)
+        if done[inner] != inner:
+            op: Any = replace(node.op, inner=done[inner])  # type: ignore[type-var]
+            with inherit(node.origin, node.hints):
+                new = op.make_node(*node.inputs)
+            fgraph.replace_all(zip(node.outputs, new.outputs, strict=True), "rewritten inside")
+    run_rewrites(rules, context, profile, observer)
 
 
 def _check_required(selection: Selection) -> None:

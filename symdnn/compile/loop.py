@@ -1,0 +1,97 @@
+"""Runs a loop region: the body's plan once per step, values carried in buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from symdnn.compile.program import Loop, Segment
+from symdnn.graph.evaluate import describe_failure
+from symdnn.graph.runtime import Runtime, Watcher
+from symdnn.graph.variable import Constant, Variable
+from symdnn.ops.scan import Scan
+from symdnn.ops.scan_loop import run_loop
+
+if TYPE_CHECKING:
+    from symdnn.compile.executor import Executor
+
+__all__ = ["LoopRunner"]
+
+Step = Callable[[list[Any]], Sequence[Any]]
+
+
+class LoopRunner:
+    """A loop with the plans of its body so far."""
+
+    def __init__(self, region: Loop, body: Executor, runtime: Runtime) -> None:
+        self.region, self.body, self.runtime = region, body, runtime
+        op = region.node.op
+        assert isinstance(op, Scan)
+        self.op, self.inner = op, op.inner
+        self.segment = _only_segment(region)
+        if self.segment is not None:
+            place = {v: i for i, v in enumerate(op.inner.inputs)}
+            self.entering = [place[v] for v in self.segment.inputs]
+            self.sources = [(v, place[v]) for v in self.segment.sources]
+            self.in_order = self.segment.outputs == op.inner.outputs
+
+    def run(self, inputs: Sequence[Any], watcher: Watcher | None) -> list[Any]:
+        """Outputs of the scan."""
+        step = self._by_plan(watcher) if self.segment is not None else self._by_program(watcher)
+        try:
+            return run_loop(self.op, inputs, self._reading_condition(step))
+        except Exception as error:
+            error.add_note(describe_failure(self.region.node, inputs))
+            raise
+
+    def _reading_condition(self, step: Step) -> Step:
+        if not self.op.until:
+            return step
+
+        def read(arguments: list[Any]) -> Sequence[Any]:
+            *results, condition = step(arguments)
+            return [*results, self.runtime.to_host(condition)]
+
+        return read
+
+    def _by_program(self, watcher: Watcher | None) -> Step:
+        """A step that may read values on the host, branch, or contain loops."""
+
+        def step(arguments: list[Any]) -> Sequence[Any]:
+            return self.body.run(dict(zip(self.inner.inputs, arguments)), watcher)
+
+        return step
+
+    def _by_plan(self, watcher: Watcher | None) -> Step:
+        """A step that is one plan: entries of one array have one shape, so it is found once."""
+        (cache,) = self.body.plan_caches()
+        entering, outputs = self.entering, self.inner.outputs
+        run: Any = None
+
+        def step(arguments: list[Any]) -> Sequence[Any]:
+            nonlocal run
+            given = [arguments[i] for i in entering]
+            if run is None:
+                run = cache.get(given, {v: arguments[i] for v, i in self.sources}).bound.run
+            left: Sequence[Any] = run(given, watcher)
+            return left if self.in_order else self._ordered(left, arguments, outputs)
+
+        return step
+
+    def _ordered(
+        self, left: Sequence[Any], arguments: Sequence[Any], outputs: Sequence[Variable]
+    ) -> list[Any]:
+        """Inner outputs from what left the plan; some may be inputs or constants."""
+        assert self.segment is not None
+        known: dict[Variable, Any] = dict(zip(self.inner.inputs, arguments))
+        known.update(zip(self.segment.outputs, left))
+        return [v.data if isinstance(v, Constant) else known[v] for v in outputs]
+
+
+def _only_segment(region: Loop) -> Segment | None:
+    """The body when it is one segment whose plan depends on shapes alone."""
+    regions = region.body.regions
+    if len(regions) != 1 or not isinstance(regions[0], Segment):
+        return None
+    segment = regions[0]
+    return None if segment.host or segment.dims or not segment.nodes else segment
