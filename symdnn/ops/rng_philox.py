@@ -39,6 +39,7 @@ _WEYL = (0x9E3779B9, 0xBB67AE85)
 _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
 _MASK = 0xFFFFFFFFFFFFFFFF
+_CHUNK = 1 << 13  # blocks whose intermediate arrays stay in the cache
 KEY_TAG = 0x5EED
 ROUNDS = 10
 
@@ -68,11 +69,13 @@ def words(state: Any, size: int, per_element: int) -> Any:
     start = counter * per_element
     first, skip = divmod(start, 4)
     count = -(-(skip + size * per_element) // 4)
-    blocks = np.uint64(first & _MASK) + np.arange(count, dtype=np.uint64)
     out = np.empty((count, 4), np.uint32)
-    lanes = philox4x32((blocks & _LOW, blocks >> _32, per_element, 0), key)
-    for lane, values in enumerate(lanes):
-        out[:, lane] = values
+    for at in range(0, count, _CHUNK):
+        part = out[at : at + _CHUNK]
+        blocks = np.uint64(first + at & _MASK) + np.arange(len(part), dtype=np.uint64)
+        lanes = philox4x32((blocks & _LOW, blocks >> _32, per_element, 0), key)
+        for lane, values in enumerate(lanes):
+            part[:, lane] = values
     return out.reshape(-1)[skip : skip + size * per_element].reshape(size, per_element)
 
 

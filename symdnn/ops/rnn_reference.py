@@ -103,11 +103,16 @@ def _order(steps: int, direction: int) -> Sequence[int]:
     return range(steps - 1, -1, -1) if direction else range(steps)
 
 
+def flat_product(x: Any, m: Any) -> Any:
+    """``x @ m`` over all steps and sequences as one matrix product."""
+    return (x.reshape(-1, x.shape[2]) @ m).reshape(*x.shape[:2], m.shape[1])
+
+
 def project(block: Block, x: Any, gates: int) -> Any:
     """All input projections at once, (T, B, G H); a skipped input feeds every gate as it is."""
     if block.w.shape[1] == 0:
         return np.concatenate([x] * gates, axis=2) + block.bw
-    return x @ block.w.T + block.bw
+    return flat_product(x, block.w.T) + block.bw
 
 
 def _run(
@@ -213,7 +218,7 @@ def _accumulate(grad: Block, block: Block, run: Run, inputs: Any, recurrent: Any
     if block.w.shape[1] == 0:
         return inputs.reshape(*inputs.shape[:2], rows // size, size).sum(2)
     grad.w[...] = flat_in.T @ run.x.reshape(-1, block.w.shape[1])
-    return inputs @ block.w
+    return flat_product(inputs, block.w)
 
 
 def _back(
