@@ -1,0 +1,81 @@
+"""An array on the device as plain data: a pointer, a shape, strides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from symdnn.graph.type import numpy_dtype
+
+__all__ = ["DeviceArray", "c_strides"]
+
+
+def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Strides in bytes of a C-contiguous array."""
+    strides, step = [], itemsize
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+@dataclass(frozen=True)
+class DeviceArray:
+    """``ptr`` is a device address, ``strides`` are in bytes, ``dtype`` a name of ``TensorType``.
+
+    ``owner`` keeps the memory alive where the array does not lie in the arena.
+    """
+
+    ptr: int
+    shape: tuple[int, ...]
+    dtype: str
+    strides: tuple[int, ...] = ()
+    owner: Any = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if len(self.strides) != len(self.shape):
+            object.__setattr__(self, "strides", c_strides(self.shape, self.itemsize))
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return int(numpy_dtype(self.dtype).itemsize)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return self.size * self.itemsize
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether the elements lie in C order without gaps."""
+        step = self.itemsize
+        for size, stride in zip(reversed(self.shape), reversed(self.strides)):
+            if size == 1:
+                continue
+            if stride != step:
+                return False
+            step = stride * size
+        return True
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """For PyCUDA, CuPy, Numba, PyTorch: the array without a copy."""
+        return {
+            "shape": self.shape,
+            "typestr": numpy_dtype(self.dtype).str,
+            "data": (self.ptr, False),
+            "strides": None if self.contiguous else self.strides,
+            "version": 3,
+        }
