@@ -20,7 +20,7 @@ LAYERS = [
     {"flags", "errors", "config", "detect"},
     {"graph"},
     {"ops"},
-    {"autodiff"},
+    {"autodiff", "autodiff_scan"},
     {"opt"},
     {"cpu", "gpu"},
     {"compile"},

@@ -32,7 +32,6 @@ class LoopRunner:
         if self.segment is not None:
             place = {v: i for i, v in enumerate(op.inner.inputs)}
             self.entering = [place[v] for v in self.segment.inputs]
-            self.sources = [(v, place[v]) for v in self.segment.sources]
             self.in_order = self.segment.outputs == op.inner.outputs
 
     def run(self, inputs: Sequence[Any], watcher: Watcher | None) -> list[Any]:
@@ -72,7 +71,7 @@ class LoopRunner:
             nonlocal run
             given = [arguments[i] for i in entering]
             if run is None:
-                run = cache.get(given, {v: arguments[i] for v, i in self.sources}).bound.run
+                run = cache.get(given, dict(zip(self.inner.inputs, arguments))).bound.run
             left: Sequence[Any] = run(given, watcher)
             return left if self.in_order else self._ordered(left, arguments, outputs)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from symdnn.compile.function import Function
 from symdnn.compile.plan import Plan
-from symdnn.compile.program import If, Program
+from symdnn.compile.program import If, Loop, Program
 from symdnn.graph.variable import Apply
 
 __all__ = ["Facts", "facts_of"]
@@ -64,6 +64,8 @@ def _add_program(facts: Facts, program: Program) -> None:
             facts.lazy.add(region.node)
             _add_program(facts, region.then)
             _add_program(facts, region.orelse)
+        elif isinstance(region, Loop):
+            _add_program(facts, region.body)
 
 
 def _add_plans(facts: Facts, plans: Iterable[Plan]) -> None:

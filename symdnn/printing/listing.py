@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from symdnn.compile.plan import Plan
-from symdnn.compile.program import If, Program, Segment
+from symdnn.compile.program import If, Loop, Program, Segment
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.printing.facts import facts_of_plan
 from symdnn.printing.names import ValueNames
@@ -29,6 +29,8 @@ def _program(program: Program, names: ValueNames, pad: str) -> Iterator[str]:
         if isinstance(region, Segment):
             yield f"{pad}  segment {i}"
             yield from _segment(region, names, pad + "    ")
+        elif isinstance(region, Loop):
+            yield from _loop(region, names, pad + "  ")
         else:
             yield from _if(region, names, pad + "  ")
     yield f"{pad}  return {_list(program.outputs, names)}"
@@ -55,6 +57,11 @@ def _if(region: If, names: ValueNames, pad: str) -> Iterator[str]:
     yield from _program(region.then, names, pad + "    ")
     yield f"{pad}  else"
     yield from _program(region.orelse, names, pad + "    ")
+
+
+def _loop(region: Loop, names: ValueNames, pad: str) -> Iterator[str]:
+    yield f"{pad}loop {_step(region.node, names)}"
+    yield from _program(region.body, names, pad + "    ")
 
 
 def _step(node: Apply, names: ValueNames) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from symdnn.compile.function import Function
 from symdnn.compile.plan import Plan
-from symdnn.compile.program import If, Program, Region, Segment
+from symdnn.compile.program import If, Loop, Program, Region, Segment
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.traverse import toposort
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
@@ -148,6 +148,8 @@ class _Draughtsman:
         for i, region in enumerate(regions):
             if isinstance(region, If):
                 self._if(region, into)
+            elif isinstance(region, Loop):
+                self._loop(region, into)
             elif len(regions) == 1:
                 self._nodes([*region.sizes, *region.host, *region.nodes], into)
             else:
@@ -163,6 +165,12 @@ class _Draughtsman:
             branches.groups.append(branch)
         self._nodes([region.node], choice)
         into.groups.append(Group(f"if {leaf_text(region.condition)}", groups=[branches, choice]))
+
+    def _loop(self, region: Loop, into: Group) -> None:
+        step, whole = Group("each step"), Group("")
+        self._regions(region.body.regions, step)
+        self._nodes([region.node], whole)
+        into.groups.append(Group("loop", groups=[step, whole]))
 
     def _nodes(self, nodes: Sequence[Apply], group: Group) -> None:
         for node in nodes:
@@ -247,6 +255,8 @@ def _all_nodes(program: Program) -> set[Apply]:
     for region in program.regions:
         if isinstance(region, Segment):
             found.update((*region.sizes, *region.host, *region.nodes))
+        elif isinstance(region, Loop):
+            found |= {region.node} | _all_nodes(region.body)
         else:
             found |= {region.node} | _all_nodes(region.then) | _all_nodes(region.orelse)
     return found

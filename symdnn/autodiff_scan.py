@@ -1,0 +1,103 @@
+"""Jacobians and Hessians: one gradient per row, in a scan over the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from symdnn.autodiff import grad
+from symdnn.errors import TypeMismatch
+from symdnn.graph.operators import operator
+from symdnn.graph.variable import Variable
+from symdnn.ops.scan_builder import scan
+from symdnn.ops.shape import shape_i
+
+__all__ = ["hessian", "hessian_vector_product", "jacobian"]
+
+
+def jacobian(
+    expression: Variable,
+    wrt: Any,
+    consider_constant: Sequence[Variable] | None = None,
+    disconnected_inputs: str = "raise",
+) -> Any:
+    """Derivatives of a vector with respect to ``wrt``, a variable or a sequence of them.
+
+    Each has the shape of ``expression`` followed by that of the variable; of a scalar expression it
+    is the gradient. The result has the structure of ``wrt``. Raises
+    :class:`~symdnn.errors.TypeMismatch` for an expression of more dimensions.
+    """
+    if expression.type.ndim > 1:
+        raise TypeMismatch(
+            "jacobian", "a scalar or a vector", expression.type, "Flatten it: expression.flatten()"
+        )
+    targets = [wrt] if isinstance(wrt, Variable) else list(wrt)
+
+    def row(cost: Variable) -> list[Variable]:
+        return grad(cost, targets, consider_constant, disconnected_inputs)  # type: ignore[no-any-return]
+
+    found = row(expression) if expression.type.ndim == 0 else _rows(expression, row, "jacobian")
+    return _like(wrt, found)
+
+
+def hessian(
+    cost: Variable,
+    wrt: Any,
+    consider_constant: Sequence[Variable] | None = None,
+    disconnected_inputs: str = "raise",
+) -> Any:
+    """Second derivatives of a scalar with respect to vectors: a matrix for each of ``wrt``.
+
+    The result has the structure of ``wrt``. Raises :class:`~symdnn.errors.TypeMismatch` for
+    anything but a scalar and vectors.
+    """
+    if cost.type.ndim != 0:
+        raise TypeMismatch("hessian", "a scalar cost", cost.type)
+    targets = [wrt] if isinstance(wrt, Variable) else list(wrt)
+    found = []
+    for v in targets:
+        if v.type.ndim != 1:
+            raise TypeMismatch(
+                "hessian", "vectors in wrt", v.type, "Flatten it and reshape it back"
+            )
+        slope = grad(cost, v, consider_constant, disconnected_inputs)
+
+        def row(entry: Variable, v: Variable = v) -> list[Variable]:
+            # A constant slope is legal: its derivative is zero.
+            return grad(entry, [v], consider_constant, "ignore")  # type: ignore[no-any-return]
+
+        found += _rows(slope, row, "hessian")
+    return _like(wrt, found)
+
+
+def hessian_vector_product(
+    cost: Variable,
+    wrt: Any,
+    p: Any,
+    consider_constant: Sequence[Variable] | None = None,
+    disconnected_inputs: str = "raise",
+) -> Any:
+    """The Hessian of a scalar times ``p`` (one entry per entry of ``wrt``), without the Hessian.
+
+    The gradient of the slope along ``p``: variables of any shape, all second derivatives among
+    ``wrt``. The result has the structure of ``wrt``.
+    """
+    targets = [wrt] if isinstance(wrt, Variable) else list(wrt)
+    directions = [p] if isinstance(wrt, Variable) else list(p)
+    slopes = grad(cost, targets, consider_constant, disconnected_inputs)
+    terms = [(g * d).sum() for g, d in zip(slopes, directions, strict=True)]
+    along = sum(terms[1:], terms[0])
+    return _like(wrt, grad(along, targets, [*(consider_constant or ()), *directions], "ignore"))
+
+
+def _rows(vector: Variable, row: Any, name: str) -> list[Variable]:
+    """``row`` of each entry of ``vector``, collected."""
+    numbers = operator("arange")(shape_i(vector, 0))
+    collected, _ = scan(lambda i: row(vector[i]), numbers, name=name, return_list=True)
+    return list(collected)
+
+
+def _like(wrt: Any, found: Sequence[Variable]) -> Any:
+    if isinstance(wrt, Variable):
+        return found[0]
+    return tuple(found) if isinstance(wrt, tuple) else list(found)
