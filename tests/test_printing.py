@@ -9,6 +9,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
+from symdnn.ops.scan_builder import scan
 from symdnn.printing import (
     Print,
     debugprint,
@@ -182,6 +183,24 @@ def test_values_of_one_name_are_told_apart():
     a, b = T.fvector("x"), T.fvector("x")
     program = symdnn.function([a, b], a - b).stages.program
     assert "Sub(x, x#2)" in text_of(program)
+
+
+def test_a_loop_shows_its_body():
+    v, s = T.fvector("v"), T.fscalar("s")
+    out, _ = scan(lambda x, s: s * 2 + x, sequences=v, outputs_info=s)
+    text = text_of(out)
+    tree, inner = text.split("\n\n")
+    assert "Scan" in tree
+    assert re.match(r"Inner graph of Scan \[id \w+\] on ", inner)
+    assert "Mul" not in tree
+    assert "Mul" in inner
+    f = symdnn.function([v, s], out)
+    f(np.ones(3, "float32"), 0)
+    assert re.search(r"\n  loop .*Scan.*\n    program\(", text_of(f.stages.program))
+    assert "numpy.ufunc" in text_of(f).split("\n\n")[1]
+    regions = {d["region"] for _, d in to_networkx(f).nodes(data=True)}
+    assert any(r.startswith("loop / each step") for r in regions)
+    assert pydotprint(f, engine="symdnn").startswith("<svg")
 
 
 # --- formulas -------------------------------------------------------------------------------------

@@ -10,16 +10,18 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.graph.op import Grads, Vars
+from symdnn.graph.operators import operator
 from symdnn.graph.variable import Variable
 from symdnn.ops.arithmetic import inv, sqr, sqrt
+from symdnn.ops.comparison import eq, isinf, switch
 from symdnn.ops.elemwise import FloatElemwise, apply_elemwise, like
 
 __all__ = [
     "Exp", "Exp2", "Expm1", "Log", "Log2", "Log10", "Log1p", "Sin", "Cos", "Tan", "ArcSin",
     "ArcCos", "ArcTan", "Sinh", "Cosh", "Tanh", "ArcSinh", "ArcCosh", "ArcTanh", "Deg2Rad",
-    "Rad2Deg", "ArcTan2", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2",
-    "arctanh", "cos", "cosh", "deg2rad", "exp", "exp2", "expm1", "log", "log10", "log1p",
-    "log2", "rad2deg", "sin", "sinh", "tan", "tanh",
+    "Rad2Deg", "ArcTan2", "LogAddExp", "arccos", "arccosh", "arcsin", "arcsinh", "arctan",
+    "arctan2", "arctanh", "cos", "cosh", "deg2rad", "exp", "exp2", "expm1", "log", "log10",
+    "log1p", "log2", "logaddexp", "rad2deg", "sin", "sinh", "tan", "tanh",
 ]  # fmt: skip
 
 
@@ -250,6 +252,23 @@ class ArcTan2(FloatElemwise):
         return [scaled * x, -scaled * y]
 
 
+@dataclass(frozen=True)
+class LogAddExp(FloatElemwise):
+    """``log(exp(x) + exp(y))`` without overflow: a sum of probabilities given as logarithms."""
+
+    function: ClassVar[Any] = np.logaddexp
+    arity: ClassVar[int] = 2
+    commutative: ClassVar[bool] = True
+    kinds: ClassVar[str] = "bif"
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        x, y = (v.astype(output.type.dtype) for v in inputs)
+        # Two probabilities of 0 share the gradient, though -inf - -inf is no number.
+        no_number = eq(x, y) & isinf(x)
+        share = operator("sigmoid")(switch(no_number, like(0, output), x - y))
+        return [cotangent * share, cotangent * (1 - share)]
+
+
 def exp(x: Any) -> Variable:
     """``e ** x``."""
     return apply_elemwise(Exp(), x)  # type: ignore[no-any-return]
@@ -358,6 +377,11 @@ def rad2deg(x: Any) -> Variable:
 def arctan2(y: Any, x: Any) -> Variable:
     """The angle of the point ``(y, x)``, in ``[-pi, pi]``."""
     return apply_elemwise(ArcTan2(), y, x)  # type: ignore[no-any-return]
+
+
+def logaddexp(x: Any, y: Any) -> Variable:
+    """``log(exp(x) + exp(y))`` without overflow; of infinities too."""
+    return apply_elemwise(LogAddExp(), x, y)  # type: ignore[no-any-return]
 
 
 OPERATORS = {"exp": exp, "log": log, "log1p": log1p, "sin": sin, "cos": cos, "tanh": tanh}

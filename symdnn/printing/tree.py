@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from symdnn.compile.function import Function
 from symdnn.compile.plan import Plan
 from symdnn.compile.program import Program
 from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.inner import InnerGraph
+from symdnn.graph.op import Op
 from symdnn.graph.variable import Apply, Shared, Variable
 from symdnn.printing.facts import Facts, facts_of
 from symdnn.printing.listing import plan_text, program_text
@@ -32,8 +35,8 @@ def debugprint(
 
     A compiled function is printed as its rewritten graph, each node with its place in the order
     and, once it has run, with the kernel chosen, and whether it is a view of an input or written
-    in place of one. ``w <- ...`` is the next value of the shared variable ``w``. A program or a
-    plan is printed as a list of steps.
+    in place of one. ``w <- ...`` is the next value of the shared variable ``w``. Graphs inside of
+    ops (a scan's step) follow below. A program or a plan is printed as a list of steps.
 
     ``depth`` limits the tree, ``print_type`` adds types, ``file`` is where to write (default:
     standard output; ``"str"`` returns the text), ``ids`` is ``"CHAR"``, ``"int"``, ``"id"`` or
@@ -66,6 +69,7 @@ def _text(obj: Any, tree: _Tree) -> str:
         return plan_text(obj)
     for item in obj if isinstance(obj, list | tuple) else [obj]:
         _print_one(item, tree)
+    tree.add_inner_graphs()
     return tree.out.getvalue()
 
 
@@ -106,6 +110,7 @@ class _Tree:
         self.printed: set[Apply] = {n for n in ids.known if isinstance(n, Apply)}
         self.facts = Facts()
         self.out = io.StringIO()
+        self.with_inner: list[tuple[Apply, InnerGraph]] = []
 
     def add(self, v: Variable, lead: str = "", whole: bool = False) -> None:
         """Write the tree of ``v``; ``whole`` names the node and not one output of it."""
@@ -121,9 +126,21 @@ class _Tree:
             if again or level + 1 == self.depth or (self.stop_on_name and v.name is not None):
                 continue
             self.printed.add(node)
+            self.with_inner += [(node, inner) for inner in _inner_graphs(node.op)]
             children = [(child, f"{rest} |", f"{rest} |", level + 1) for child in node.inputs[:-1]]
             children += [(child, f"{rest} |", f"{rest}  ", level + 1) for child in node.inputs[-1:]]
             stack += reversed(children)
+
+    def add_inner_graphs(self) -> None:
+        """Write the graphs inside of ops (a scan's step), those inside of these too."""
+        for node, inner in self.with_inner:  # grows on the way
+            inputs = ", ".join(f"{leaf_text(v)}{self.ids.text(v)}" for v in inner.inputs)
+            name = type(node.op).__name__
+            self.out.write(
+                f"\nInner graph of {name}{self.ids.text(node)} on {inputs or 'nothing'}\n"
+            )
+            for v in inner.outputs:
+                self.add(v)
 
     def _write_node(self, first: str, v: Variable, node: Apply, again: bool, whole: bool) -> None:
         output = "" if len(node.outputs) == 1 or whole else f".{v.index}"
@@ -147,6 +164,11 @@ class _Tree:
         type_text = f" <{v.type}>" if self.print_type else ""
         line = f"{first}{text}{id_text}{type_text} {remarks}".rstrip()
         self.out.write(line + "\n")
+
+
+def _inner_graphs(op: Op) -> list[InnerGraph]:
+    values = [getattr(op, f.name) for f in fields(op)] if is_dataclass(op) else []
+    return [value for value in values if isinstance(value, InnerGraph)]
 
 
 def min_informative_str(obj: Any, ids: Mapping[Any, str] | None = None) -> str:
