@@ -61,7 +61,7 @@ def _if(region: If, names: ValueNames, pad: str) -> Iterator[str]:
 
 def _loop(region: Loop, names: ValueNames, pad: str) -> Iterator[str]:
     yield f"{pad}loop {_step(region.node, names)}"
-    yield from _program(region.body, names, pad + "    ")
+    yield from _program(region.body, names, pad + "  ")
 
 
 def _step(node: Apply, names: ValueNames) -> str:
