@@ -1,0 +1,157 @@
+"""The CUDA context: PyCUDA's primary context and one compute stream for each device.
+
+The only module, with :mod:`symdnn.gpu.memory`, that imports PyCUDA.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import SymdnnError
+
+__all__ = ["Context", "CudaUnavailable", "context"]
+
+_INSTALL = (
+    "PyCUDA is missing. Install it with a C++ compiler and the CUDA headers at hand "
+    "(pip install pycuda), or from conda-forge"
+)
+
+
+class CudaUnavailable(SymdnnError, RuntimeError):
+    """The CUDA target was asked for and cannot be used; the message says why."""
+
+
+class Context:
+    """Device ``index``: its primary context, stream, loaded modules, library handles."""
+
+    def __init__(self, index: int) -> None:
+        driver = _driver()
+        self.index = index
+        self.device = f"cuda{index}"
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._device = driver.Device(index)
+        self._primary = self._device.retain_primary_context()
+        self._modules: dict[tuple[Any, ...], Any] = {}
+        self._handles: dict[str, int] = {}
+        with self.current():
+            self._stream = driver.Stream()
+            self.stream = int(self._stream.handle)
+            self._error = driver.mem_alloc(16)
+            self.error_word = int(self._error)
+            driver.memset_d32(self.error_word, 0, 4)
+
+    @contextlib.contextmanager
+    def current(self) -> Iterator[None]:
+        """Hold the device, its context current in this thread."""
+        if os.getpid() != self._pid:
+            raise CudaUnavailable(
+                "CUDA was used before this process was forked, and a context does not survive a "
+                "fork. Start workers with the 'spawn' method, or use the GPU in the child only"
+            )
+        with self._lock:
+            self._primary.push()
+            try:
+                yield
+            finally:
+                self._primary.pop()
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """Compute capability."""
+        major, minor = self._device.compute_capability()
+        return int(major), int(minor)
+
+    @property
+    def name(self) -> str:
+        """The card's name."""
+        return str(self._device.name())
+
+    def total_memory(self) -> int:
+        """Bytes on the card."""
+        return int(self._device.total_memory())
+
+    def synchronize(self) -> None:
+        """Wait for everything enqueued so far."""
+        self._stream.synchronize()
+
+    def function(self, source: str, name: str, options: Sequence[str] = ()) -> Any:
+        """Kernel ``name`` of CUDA C ``source``, compiled by NVRTC and loaded once."""
+        key = (source, tuple(options))
+        if key not in self._modules:
+            from symdnn.gpu.nvrtc import compile_cubin
+
+            cubin = compile_cubin(source, self.capability, options)
+            self._modules[key] = _driver().module_from_buffer(cubin)
+        return self._modules[key].get_function(name)
+
+    def launch(
+        self, function: Any, grid: Sequence[int], block: Sequence[int], shared: int, args: Any
+    ) -> None:
+        """Enqueue a kernel; an int among ``args`` is a pointer."""
+        packed = [np.intp(a) if isinstance(a, int) else _as_numpy(a) for a in args]
+        function(
+            *packed, block=_three(block), grid=_three(grid), shared=shared, stream=self._stream
+        )
+
+    @property
+    def cudnn(self) -> int:
+        """The device's ``cudnnHandle_t``, made on first use, on the compute stream."""
+        if "cudnn" not in self._handles:
+            from symdnn.gpu import libcudnn
+
+            handle = libcudnn.cudnnCreate()
+            libcudnn.cudnnSetStream(handle, self.stream)
+            self._handles["cudnn"] = handle
+        return self._handles["cudnn"]
+
+    @property
+    def cublaslt(self) -> int:
+        """The device's ``cublasLtHandle_t``, made on first use."""
+        if "cublaslt" not in self._handles:
+            from symdnn.gpu import libcublaslt
+
+            self._handles["cublaslt"] = libcublaslt.create()
+        return self._handles["cublaslt"]
+
+
+def _three(sizes: Sequence[int]) -> tuple[int, int, int]:
+    x, y, z = (*sizes, 1, 1)[:3]
+    return int(x), int(y), int(z)
+
+
+def _as_numpy(value: Any) -> Any:
+    if isinstance(value, ctypes._SimpleCData):
+        return np.dtype(type(value)).type(value.value)
+    return value
+
+
+def _driver() -> Any:
+    try:
+        import pycuda.driver as driver
+    except ImportError as error:
+        raise CudaUnavailable(f"{_INSTALL} ({error})") from error
+    try:
+        driver.init()
+    except Exception as error:
+        raise CudaUnavailable(f"the CUDA driver does not start: {error}") from error
+    return driver
+
+
+_contexts: dict[int, Context] = {}
+_contexts_lock = threading.Lock()
+
+
+def context(index: int = 0) -> Context:
+    """The process's context of device ``index``; raises :class:`CudaUnavailable`."""
+    with _contexts_lock:
+        if index not in _contexts:
+            _contexts[index] = Context(index)
+        return _contexts[index]

@@ -1,0 +1,162 @@
+"""Device memory: an arena that grows without moving, a pool for what outlives a call, staging."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import SymdnnError
+from symdnn.gpu.array import DeviceArray
+from symdnn.gpu.context import Context
+from symdnn.graph.type import TensorType
+
+__all__ = ["Arena", "CudaMemory", "OutOfDeviceMemory"]
+
+_STEP = 32 << 20  # the arena grows by at least so many bytes
+
+
+class OutOfDeviceMemory(SymdnnError, MemoryError):
+    """The device has no room for what was asked; no shared variable was changed."""
+
+
+class Arena:
+    """A reserved range of addresses into which memory is mapped as it is needed.
+
+    Addresses never change, so bound plans and captured graphs stay valid when it grows
+    (``cuMemAddressReserve``, ``cuMemCreate``, ``cuMemMap``).
+    """
+
+    def __init__(self, context: Context) -> None:
+        from cuda.bindings import driver
+
+        self._driver: Any = driver
+        self._properties = driver.CUmemAllocationProp()
+        self._properties.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        self._properties.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        self._properties.location.id = context.index
+        flag = driver.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_RECOMMENDED
+        self._granularity = int(
+            self._call(driver.cuMemGetAllocationGranularity(self._properties, flag))
+        )
+        self._limit = self._rounded(context.total_memory())
+        self.base = int(self._call(driver.cuMemAddressReserve(self._limit, 0, 0, 0)))
+        self.nbytes = 0
+
+    def reserve(self, nbytes: int) -> int:
+        """Make sure of ``nbytes``; the arena's first address."""
+        if nbytes > self.nbytes:
+            self._grow(self._rounded(max(nbytes - self.nbytes, min(_STEP, self._limit))))
+        return self.base
+
+    def _grow(self, more: int) -> None:
+        if self.nbytes + more > self._limit:
+            raise OutOfDeviceMemory(f"the arena cannot grow to {self.nbytes + more} bytes")
+        driver = self._driver
+        handle = self._call(driver.cuMemCreate(more, self._properties, 0), more)
+        at = self.base + self.nbytes
+        self._call(driver.cuMemMap(at, more, 0, handle, 0))
+        access = driver.CUmemAccessDesc()
+        access.location = self._properties.location
+        access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+        self._call(driver.cuMemSetAccess(at, more, [access], 1))
+        self.nbytes += more
+
+    def _rounded(self, n: int) -> int:
+        return -(-n // self._granularity) * self._granularity
+
+    @staticmethod
+    def _call(result: Any, wanted: int = 0) -> Any:
+        status, *values = result
+        if int(status) == 2:
+            raise OutOfDeviceMemory(f"no room on the device for {wanted} more bytes of the arena")
+        if int(status) != 0:
+            raise SymdnnError(f"CUDA driver: {status!r}")
+        return values[0] if values else None
+
+
+class CudaMemory:
+    """Buffers of storages, inputs and results; pinned staging for copies to and from the host."""
+
+    def __init__(self, context: Context) -> None:
+        from pycuda import driver, tools
+
+        self._driver: Any = driver
+        self.context = context
+        self.device = context.device
+        with context.current():
+            self._pool = tools.DeviceMemoryPool()
+            self._pinned = tools.PageLockedMemoryPool()
+        self._in_flight: list[Any] = []
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> DeviceArray:
+        """New memory from the pool; it returns there when the array is dropped."""
+        array = DeviceArray(0, shape, dtype)
+        if array.nbytes == 0:
+            return array
+        try:
+            owner = self._pool.allocate(array.nbytes)
+        except self._driver.MemoryError as error:
+            raise OutOfDeviceMemory(f"no room for {array.nbytes} bytes: {error}") from error
+        return DeviceArray(int(owner), shape, dtype, array.strides, owner)
+
+    def upload(self, array: Any, into: Any) -> DeviceArray:
+        """Copy a host array to the device (:class:`~symdnn.graph.storage.DeviceMemory`)."""
+        with self.context.current():
+            dtype = TensorType(array.dtype, array.shape).dtype
+            target = into if into is not None else self.empty(tuple(array.shape), dtype)
+            self.copy_in(array, target)
+            return target
+
+    def copy_in(self, array: Any, target: DeviceArray) -> None:
+        """Enqueue a host array's copy into ``target``."""
+        if target.nbytes == 0:
+            return
+        staged = self._staged(target.nbytes)
+        np.copyto(staged, np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        self._driver.memcpy_htod_async(target.ptr, staged, self.context._stream)
+        self._in_flight.append(staged)
+
+    def download(self, buffer: DeviceArray) -> Any:
+        """A fresh host array; waits for it."""
+        with self.context.current():
+            copied = self.copy_out(buffer)
+            self.synchronize()
+            return copied.finish()
+
+    def copy_out(self, source: DeviceArray) -> PendingCopy:
+        """Enqueue a copy to the host; its array is complete after :meth:`synchronize`."""
+        staged = None
+        if source.nbytes:
+            staged = self._staged(source.nbytes)
+            self._driver.memcpy_dtoh_async(staged, source.ptr, self.context._stream)
+            self._in_flight.append(staged)
+        return PendingCopy(staged, source.shape, TensorType(source.dtype).numpy)
+
+    def copy(self, source: DeviceArray, target: DeviceArray) -> None:
+        """Enqueue a copy between contiguous device arrays of one size."""
+        if source.nbytes:
+            self._driver.memcpy_dtod_async(
+                target.ptr, source.ptr, source.nbytes, self.context._stream
+            )
+
+    def synchronize(self) -> None:
+        """Wait for the stream; staging memory goes back to its pool."""
+        self.context.synchronize()
+        self._in_flight.clear()
+
+    def _staged(self, nbytes: int) -> Any:
+        return self._pinned.allocate(nbytes, np.uint8)
+
+
+class PendingCopy:
+    """A host array on its way from the device."""
+
+    def __init__(self, staged: Any, shape: tuple[int, ...], dtype: Any) -> None:
+        self._staged, self._shape, self._dtype = staged, shape, dtype
+
+    def finish(self) -> Any:
+        """The array, in ordinary memory; only after the stream was synchronised."""
+        if self._staged is None:
+            return np.empty(self._shape, self._dtype)
+        return self._staged.view(self._dtype).reshape(self._shape).copy()
