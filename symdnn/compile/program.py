@@ -26,6 +26,7 @@ class Segment:
     dims: tuple[Variable, ...] = ()
     sizes: tuple[Apply, ...] = ()
     sources: tuple[Variable, ...] = ()
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ of an ``ifelse``) before what follows can be planned.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from symdnn.compile.program import If, Loop, Program, Region, Segment
 from symdnn.graph.traverse import toposort
@@ -20,19 +21,26 @@ from symdnn.opt.shapes import ShapeResolver
 __all__ = ["schedule"]
 
 
-def schedule(outputs: Sequence[Variable]) -> Program:
-    """The program that computes ``outputs``."""
-    return _Scheduler(outputs, ShapeResolver(), available=()).program()
+DeviceOf = Callable[[Apply], str]
+
+
+def schedule(outputs: Sequence[Variable], device_of: DeviceOf = lambda node: "cpu") -> Program:
+    """The program that computes ``outputs``; ``device_of`` says where a node runs."""
+    return _Scheduler(outputs, ShapeResolver(), (), device_of).program()
 
 
 class _Scheduler:
     """Puts each node into the earliest stage in which all that it needs is known."""
 
     def __init__(
-        self, outputs: Sequence[Variable], resolver: ShapeResolver, available: Iterable[Variable]
+        self,
+        outputs: Sequence[Variable],
+        resolver: ShapeResolver,
+        available: Iterable[Variable],
+        device_of: DeviceOf,
     ) -> None:
         self.outputs, self.resolver = list(outputs), resolver
-        self.available = set(available)
+        self.available, self.device_of = set(available), device_of
         order = toposort(outputs, self.available)
         self.branches = {n: _Branches(n, order, self.outputs) for n in order if _is_if(n)}
         inside = {m for b in self.branches.values() for m in (*b.then, *b.orelse)}
@@ -74,9 +82,10 @@ class _Scheduler:
 
     def _earliest(self, node: Apply) -> int:
         """The first stage in which all inputs are there, read on the host where need be."""
-        read = set(node.op.host_inputs)
+        read, device = set(node.op.host_inputs), self.device_of(node)
         stages = [
-            self._host(v) if i in read else self._device(v) for i, v in enumerate(node.inputs)
+            self._host(v) if i in read else self._device(v, device)
+            for i, v in enumerate(node.inputs)
         ]
         return max(stages, default=0)
 
@@ -90,8 +99,14 @@ class _Scheduler:
         for v in node.outputs:
             self.device_stage[v], self.host_stage[v] = device, host
 
-    def _device(self, v: Variable) -> int:
-        return self.device_stage.get(v, 0)
+    def _device(self, v: Variable, device: str | None = None) -> int:
+        """The stage from which ``v`` can be read by a node on ``device``."""
+        stage = self.device_stage.get(v, 0)
+        maker = v.owner
+        if maker not in self.stage_of or maker in self.host or device is None:
+            return stage
+        same = self.device_of(maker) == device
+        return stage if same else max(stage, self.stage_of[maker] + 1)
 
     def _host(self, v: Variable) -> int:
         return self.host_stage.get(v, 0)
@@ -103,16 +118,25 @@ class _Scheduler:
         for stage in range(last + 1):
             nodes = [n for n in self.order if self.stage_of[n] == stage]
             straight = [n for n in nodes if n not in self.branches and not _is_loop(n)]
-            if straight:
-                regions.append(self._segment(straight, stage))
+            regions += self._segments(straight)
             regions += [self._if(n) for n in nodes if n in self.branches]
             regions += [_loop(n) for n in nodes if _is_loop(n)]
         inputs = _free(regions)
         return Program(tuple(regions), inputs, tuple(self.outputs))
 
-    def _segment(self, nodes: list[Apply], stage: int) -> Segment:
+    def _segments(self, nodes: list[Apply]) -> list[Segment]:
+        """One segment for each device that has nodes; host nodes go before the first."""
         host = [n for n in nodes if n in self.on_call]
-        device = [n for n in nodes if n not in self.host]
+        there: dict[str, list[Apply]] = {}
+        for n in nodes:
+            if n not in self.host:
+                there.setdefault(self.device_of(n), []).append(n)
+        if host and not there:
+            there["cpu"] = []
+        found = [self._segment(group, device) for device, group in sorted(there.items())]
+        return [replace(s, host=tuple(host) if i == 0 else ()) for i, s in enumerate(found)]
+
+    def _segment(self, device: list[Apply], where: str) -> Segment:
         made = {v for n in device for v in n.outputs}
         dims = dict.fromkeys(d for n in device for d in self.dims_of.get(n, ()))
         read = dict.fromkeys((*(v for n in device for v in n.inputs), *dims))
@@ -136,13 +160,14 @@ class _Scheduler:
             if v in results or any(user not in inside for user in self.users.get(v, ()))
         ]
         return Segment(
-            tuple(host),
+            (),
             tuple(device),
             tuple(entering),
             tuple(leaving),
             tuple(dims),
             tuple(sizes),
             tuple(sources),
+            where,
         )
 
     def _not_sizes(self) -> set[Variable]:
@@ -177,8 +202,8 @@ class _Scheduler:
         yes, no = node.inputs[1 : 1 + count], node.inputs[1 + count :]
         outside = set(b.outer)
         # A branch sees what enters it and nothing above, so its sizes are traced up to there.
-        then = _Scheduler(yes, ShapeResolver(outside), outside).program()
-        orelse = _Scheduler(no, ShapeResolver(outside), outside).program()
+        then = _Scheduler(yes, ShapeResolver(outside), outside, self.device_of).program()
+        orelse = _Scheduler(no, ShapeResolver(outside), outside, self.device_of).program()
         return If(node, node.inputs[0], then, orelse, yes, no, node.outputs)
 
 
