@@ -203,6 +203,9 @@ _GENERAL = [
             "kernel of its own."),
     _int("plan_cache_size", 64, "How many plans, one for each set of input shapes, a function "
          "keeps.", affects=""),
+    Flag("plan_cache_bytes", "bytes", 1 << 30, "Most memory that the plans of one segment of a "
+         "function keep for themselves, besides the arena that all share; 0: no limit.",
+         minimum=0),
     Flag("base_compiledir", "str", _default_cache_folder, "Folder of what is kept on disk "
          "between runs: compiled kernels, measured choices.", fixed=True),
     _int("unittests.rseed", 666, "Seed of the random values in tests."),

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from symdnn.errors import GraphError, InputError
+from symdnn.errors import GraphError, InputError, TypeMismatch
 from symdnn.graph.storage import Storage
 from symdnn.graph.type import TensorType
 from symdnn.graph.value import as_numpy
 from symdnn.graph.variable import Constant, Shared, Variable, as_variable
 
-__all__ = ["Arguments", "In", "Out", "as_in", "as_out"]
+__all__ = ["Arguments", "In", "Out", "Stored", "as_in", "as_out"]
 
 
 class In:
     """An input of a function with a default value, an update, or rules for conversion.
 
-    ``value`` is the default (an array, or a shared variable whose value is read and updated);
-    ``update`` an expression that replaces it after each call. ``name`` is the keyword (default:
-    the variable's). ``strict`` refuses conversion, ``allow_downcast`` permits loss of precision.
-    ``borrow``, ``mutable`` and ``autoname`` are accepted for Theano's sake: inputs are never
-    overwritten.
+    ``value`` is the default: an array, which the function keeps and ``f[name]`` reads and sets,
+    or a shared variable. ``update`` is an expression that becomes the default after each call.
+    ``name`` is the keyword (default: the variable's). ``strict`` refuses conversion,
+    ``allow_downcast`` permits loss of precision. An ``implicit`` input (default: one whose value
+    is a shared variable) cannot be given in a call. ``borrow``, ``mutable`` and ``autoname`` are
+    accepted for Theano's sake: inputs are never overwritten.
     """
 
     def __init__(
@@ -45,14 +45,33 @@ class In:
             raise InputError(f"In: wanted a variable, got a {type(variable).__name__}")
         if update is not None and value is None:
             raise InputError(f"In({variable}): an update needs a value to start from")
+        if implicit and value is None:
+            raise InputError(f"In({variable}): an implicit input needs a value")
         self.variable = variable
         self.name = name if name is not None else variable.name
         self.value = value
         self.update = None if update is None else as_variable(update)
         self.strict = strict
         self.allow_downcast = allow_downcast
-        self.implicit = bool(implicit)
+        self.implicit = isinstance(value, Shared) if implicit is None else bool(implicit)
         self.borrow = bool(borrow)
+
+    def state(self) -> Shared | None:
+        """A shared variable that holds the default value; None when there is none.
+
+        Raises :class:`~symdnn.errors.InputError` or ``DimensionMismatch`` for a value of another
+        type.
+        """
+        type_ = self.variable.type
+        if self.value is None:
+            return None
+        if isinstance(self.value, Shared):
+            if not type_.accepts(self.value.type):
+                raise TypeMismatch(f"In({self.variable})", str(type_), self.value.type)
+            return self.value
+        text = f"In({self.variable}): value"
+        array = as_numpy(self.value, type_, text, allow_downcast=self.allow_downcast)
+        return Shared(type_, Storage(array), self.name)
 
     def __repr__(self) -> str:
         return f"In({self.variable})"
@@ -102,29 +121,48 @@ def as_out(item: Any) -> Out:
     return item if isinstance(item, Out) else Out(item)
 
 
-@dataclass
 class Slot:
     """One argument: its variable in the compiled graph, and how values become arrays."""
 
-    declared: In
-    variable: Variable
-    default: Storage | None
-    text: str
+    __slots__ = ("declared", "default", "dtype", "ndim", "static", "text", "variable")
+
+    def __init__(self, declared: In, variable: Variable, default: Storage | None, text: str):
+        self.declared, self.variable, self.default, self.text = declared, variable, default, text
+        type_ = variable.type
+        tensor = isinstance(type_, TensorType)
+        self.dtype = type_.numpy if tensor else None
+        self.ndim = type_.ndim if tensor else 0
+        self.static = tensor and any(d is not None for d in type_.shape)
 
     def convert(self, value: Any, allow_downcast: bool | None) -> Any:
         """The value as a C-contiguous array of the input's type."""
-        type_ = self.variable.type
-        if not isinstance(type_, TensorType):
+        if (
+            type(value) is np.ndarray
+            and value.dtype == self.dtype
+            and value.ndim == self.ndim
+            and not self.static
+        ):
+            return value if value.flags.c_contiguous else value.copy()
+        return self._convert(value, allow_downcast)
+
+    def _convert(self, value: Any, allow_downcast: bool | None) -> Any:
+        if self.dtype is None:
             return value
         rule = self.declared.allow_downcast
         array = as_numpy(
             value,
-            type_,
+            self.variable.type,
             self.text,
             strict=self.declared.strict,
             allow_downcast=allow_downcast if rule is None else rule,
         )
-        return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+        return array if array.flags.c_contiguous else array.copy()
+
+    def store(self, value: Any) -> None:
+        """Replace the default value (``f[name] = value``)."""
+        if self.default is None:
+            raise InputError(f"{self.text} keeps no value; declare it with In(variable, value=...)")
+        self.default.set(as_numpy(value, self.variable.type, self.text))
 
 
 class Arguments:
@@ -146,9 +184,11 @@ class Arguments:
             text = f"{function_name}: input {i}" + (f" ({d.name})" if d.name else "")
             self.slots.append(Slot(d, v, default, text))
         self.positional = [s for s in self.slots if not s.declared.implicit]
-        self.by_name = _names(self.slots)
+        self.by_name, self.ambiguous = _names(self.slots)
 
-    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[Variable, Any]:
+    def bind(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], trusted: bool = False
+    ) -> dict[Variable, Any]:
         """Values of the inputs of a call, converted; raises ``TypeError`` like Python does."""
         if len(args) > len(self.positional):
             raise InputError(
@@ -157,23 +197,43 @@ class Arguments:
             )
         given: dict[Variable, Any] = {}
         for slot, value in zip(self.positional, args):
-            given[slot.variable] = slot.convert(value, self.allow_downcast)
-        for name, value in kwargs.items():
-            slot = self._named(name)
-            if slot.variable in given:
-                raise InputError(f"{self.function_name} got several values for {name!r}")
-            given[slot.variable] = slot.convert(value, self.allow_downcast)
+            given[slot.variable] = value if trusted else slot.convert(value, self.allow_downcast)
+        if kwargs:
+            self._by_keyword(given, kwargs)
         if len(given) != len(self.slots):
             self._fill_defaults(given)
         return given
 
-    def _named(self, name: str) -> Slot:
+    def _by_keyword(self, given: dict[Variable, Any], kwargs: Mapping[str, Any]) -> None:
+        for name, value in kwargs.items():
+            slot = self.named(name)
+            if slot.declared.implicit:
+                raise InputError(f"{slot.text} is implicit: its value cannot be given in a call")
+            if slot.variable in given:
+                raise InputError(f"{self.function_name} got several values for {name!r}")
+            given[slot.variable] = slot.convert(value, self.allow_downcast)
+
+    def named(self, name: str) -> Slot:
+        """The argument of this name."""
+        if name in self.ambiguous:
+            raise InputError(f"{self.function_name} has several inputs named {name!r}")
         try:
             return self.by_name[name]
         except KeyError:
             raise InputError(
                 f"{self.function_name} has no input named {name!r}; it takes {self.signature()}"
             ) from None
+
+    def find(self, key: Any) -> Slot:
+        """The argument of a name, a position, or a variable that was declared as input."""
+        if isinstance(key, str):
+            return self.named(key)
+        if isinstance(key, Variable):
+            for slot in self.slots:
+                if slot.declared.variable is key:
+                    return slot
+            raise InputError(f"{self.function_name}: {key} is none of its inputs")
+        return self.slots[int(key)]
 
     def _fill_defaults(self, given: dict[Variable, Any]) -> None:
         missing = []
@@ -199,7 +259,36 @@ class Arguments:
         return ", ".join(shown) or "no arguments"
 
 
-def _names(slots: Sequence[Slot]) -> dict[str, Slot]:
+class Stored:
+    """The values that a function keeps for its inputs, by name, position or variable.
+
+    ``f.container["lr"]`` is the storage, ``f.value["lr"]`` (and ``f["lr"]``) the value.
+    """
+
+    def __init__(self, arguments: Arguments, storages: bool) -> None:
+        self._arguments, self._storages = arguments, storages
+
+    def __getitem__(self, key: Any) -> Any:
+        slot = self._arguments.find(key)
+        if slot.default is None:
+            raise InputError(f"{slot.text} keeps no value; declare it with In(variable, value=...)")
+        return slot.default if self._storages else slot.default.get()
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._arguments.find(key).store(value)
+
+    def __contains__(self, key: Any) -> bool:
+        try:
+            return self._arguments.find(key).default is not None
+        except (InputError, IndexError):
+            return False
+
+    def __len__(self) -> int:
+        return sum(s.default is not None for s in self._arguments.slots)
+
+
+def _names(slots: Sequence[Slot]) -> tuple[dict[str, Slot], set[str]]:
+    """Arguments by name, and the names that several have."""
     names: dict[str, Slot] = {}
     twice = set()
     for slot in slots:
@@ -209,9 +298,7 @@ def _names(slots: Sequence[Slot]) -> dict[str, Slot]:
         if name in names:
             twice.add(name)
         names[name] = slot
-    for name in twice:
-        del names[name]
-    return names
+    return {n: s for n, s in names.items() if n not in twice}, twice
 
 
 def check_distinct(declared: Sequence[In]) -> None:

@@ -36,7 +36,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class View:
-    """How a value lies in its buffer; ``static`` is False where an offset is known only per call."""
+    """How a value lies in its buffer; not ``static``: its offset is known only per call."""
 
     buffer: Buffer
     shape: tuple[int, ...]

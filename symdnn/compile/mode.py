@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from symdnn.config import config
+from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.runtime import Watcher
 from symdnn.graph.target import Target
+from symdnn.graph.variable import Apply, Variable
+from symdnn.opt.engine import Observer
 from symdnn.opt.phases import Selection
 
-__all__ = ["Mode", "get_default_mode", "get_mode"]
+__all__ = ["Audit", "Mode", "Watch", "join_watches"]
 
+_ALL = frozenset({"fast_run", "fast_compile"})
 _OPTIMIZERS: dict[str, frozenset[str]] = {
-    "fast_run": frozenset({"fast_run", "fast_compile"}),
-    "o4": frozenset({"fast_run", "fast_compile"}),
-    "o3": frozenset({"fast_run", "fast_compile"}),
-    "o2": frozenset({"fast_run", "fast_compile"}),
+    "fast_run": _ALL,
+    "o4": _ALL,
+    "o3": _ALL,
+    "o2": _ALL,
     "o1": frozenset({"fast_compile"}),
-    "unsafe": frozenset({"fast_run", "fast_compile", "unsafe"}),
+    "unsafe": _ALL | {"unsafe"},
     "fast_compile": frozenset({"fast_compile"}),
     "merge": frozenset(),
     "None": frozenset(),
@@ -36,6 +42,28 @@ def _names(flag: Any) -> frozenset[str]:
     return frozenset(n for n in str(flag or "").replace(",", ":").split(":") if n)
 
 
+class Watch:
+    """Sees one call from inside: called around each node, then told the results."""
+
+    def __call__(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> None:
+        """``outputs`` is None before the node runs."""
+
+    def finish(self, results: Sequence[Any]) -> None:
+        """The values of the graph's outputs, before any update is applied."""
+
+
+class Audit:
+    """Sees one compilation: told of each replacement before it happens, then that it is over."""
+
+    @property
+    def observer(self) -> Observer | None:
+        """What the rewriting engine is given."""
+        return None
+
+    def finish(self, fgraph: FunctionGraph) -> None:
+        """The rewriting is over."""
+
+
 @dataclass(frozen=True)
 class Mode:
     """A way to compile. ``optimizer`` names a level (``fast_run``, ``fast_compile``, ``None``).
@@ -51,7 +79,8 @@ class Mode:
     selection: Selection = field(default_factory=_selection_of_flags)
 
     def __post_init__(self) -> None:
-        if self.optimizer is None:
+        if self.optimizer is None or self.optimizer == "default":
+            object.__setattr__(self, "optimizer", None)
             return
         name = str(self.optimizer)
         if name not in _OPTIMIZERS:
@@ -72,19 +101,24 @@ class Mode:
         """This mode, refusing to compile when these rewrites do not exist."""
         return replace(self, selection=self.selection.requiring(*tags))
 
+    # -- what modes that check add ------------------------------------------------------------
 
-def get_mode(mode: Mode | str | None) -> Mode:
-    """A mode from its name (``FAST_RUN``, ``FAST_COMPILE``), or the default one."""
-    if isinstance(mode, Mode):
-        return mode
-    name = str(config.mode) if mode is None else str(mode)
-    if name == "Mode":
-        return Mode()
-    if name in ("FAST_RUN", "FAST_COMPILE"):
-        return Mode(optimizer=name.lower())
-    raise ValueError(f"mode {name!r}: wanted Mode, FAST_RUN or FAST_COMPILE")
+    def audit(self, fgraph: FunctionGraph, target: Target) -> Audit | None:
+        """What sees the rewriting of ``fgraph`` for ``target``; None: nobody."""
+        return None
+
+    def watch(self, stages: Any, values: dict[Variable, Any]) -> Watch | None:
+        """What sees a call on ``values`` (inputs and shared variables); None: nobody."""
+        return None
 
 
-def get_default_mode() -> Mode:
-    """The mode that the flags describe."""
-    return get_mode(None)
+def join_watches(watches: Sequence[Watcher]) -> Watcher:
+    """One watcher that tells all of ``watches``."""
+    if len(watches) == 1:
+        return watches[0]
+
+    def tell(node: Apply, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> None:
+        for w in watches:
+            w(node, inputs, outputs)
+
+    return tell

@@ -67,9 +67,18 @@ class PlanCache:
         shapes = {v: tuple(s) for v, s in zip((*self.segment.inputs, *self.segment.sources), key)}
         plan = make_plan(self.segment, shapes, values, self.oracle, self.runtime, key)
         self.plans[key] = plan
-        while len(self.plans) > max(config.plan_cache_size, 1):
-            self.plans.popitem(last=False)
+        self._drop_oldest()
         return plan
+
+    def _drop_oldest(self) -> None:
+        """Keep to the flags' limits; the newest plan always stays."""
+        limit = int(config.plan_cache_bytes) or None
+        kept = sum(p.bound.nbytes for p in self.plans.values())
+        while len(self.plans) > 1 and (
+            len(self.plans) > config.plan_cache_size or (limit is not None and kept > limit)
+        ):
+            _, oldest = self.plans.popitem(last=False)
+            kept -= oldest.bound.nbytes
 
 
 def evaluate_sizes(

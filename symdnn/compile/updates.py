@@ -14,9 +14,15 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.value import as_numpy
 from symdnn.graph.variable import Constant, Shared, Variable
 
-__all__ = ["apply_givens", "as_pairs", "collect_updates"]
-
-Pairs = list[tuple[Variable, Variable]]
+__all__ = [
+    "apply_givens",
+    "as_pairs",
+    "collect_updates",
+    "default_updates",
+    "fitting",
+    "respecify",
+    "unused",
+]
 
 
 def as_pairs(items: Any, what: str) -> list[tuple[Any, Any]]:
@@ -42,7 +48,7 @@ def apply_givens(outputs: Sequence[Variable], givens: Any) -> list[Variable]:
             raise TypeMismatch("givens", "a variable as key", type(old).__name__)
         if old in replace:
             raise GraphError(f"givens: {old} is given twice")
-        replace[old] = _fitting(old, new, "givens")
+        replace[old] = fitting(old, new, "givens")
     if not replace:
         return list(outputs)
     done: dict[Variable, Variable] = {}
@@ -65,14 +71,9 @@ def _dependencies_first(replace: Mapping[Variable, Variable]) -> list[Variable]:
     return order
 
 
-def collect_updates(
-    outputs: Sequence[Variable], updates: Any, no_default_updates: Any = False
-) -> Pairs:
-    """Explicit updates, then default updates of shared variables that the graph reads.
-
-    ``no_default_updates`` is True (none) or a list of variables to leave alone.
-    """
-    pairs: Pairs = []
+def collect_updates(updates: Any) -> list[tuple[Shared, Variable]]:
+    """The updates that the user gave: shared variables and their next values."""
+    pairs: list[tuple[Shared, Variable]] = []
     seen: set[Variable] = set()
     for target, new in as_pairs(updates, "updates"):
         if not isinstance(target, Shared):
@@ -85,34 +86,45 @@ def collect_updates(
         if target in seen:
             raise GraphError(f"updates: {target} is updated twice")
         seen.add(target)
-        pairs.append((target, _fitting(target, new, "updates")))
+        pairs.append((target, fitting(target, new, "updates")))
+    return pairs
+
+
+def default_updates(
+    outputs: Sequence[Variable], updated: Iterable[Variable], no_default_updates: Any = False
+) -> list[tuple[Shared, Variable]]:
+    """Default updates of shared variables that ``outputs`` (or these updates) read.
+
+    ``no_default_updates`` is True (none) or a list of variables to leave alone; those in
+    ``updated`` have an explicit update.
+    """
     if no_default_updates is True:
-        return pairs
-    return pairs + _default_updates(outputs, pairs, set(no_default_updates or ()) | seen)
-
-
-def _default_updates(outputs: Sequence[Variable], pairs: Pairs, without: set[Variable]) -> Pairs:
-    found: Pairs = []
-    pending = [*outputs, *(new for _, new in pairs)]
-    done = set(without)
+        return []
+    without = no_default_updates or ()
+    if not isinstance(without, list | tuple | set | frozenset):
+        raise TypeMismatch("no_default_updates", "a bool or a list of variables", repr(without))
+    done: set[Variable] = {*without, *updated}
+    found: list[tuple[Shared, Variable]] = []
+    pending = list(outputs)
     while pending:
         leaves = graph_inputs(pending)
         pending = []
         for v in leaves:
             if isinstance(v, Shared) and v.default_update is not None and v not in done:
                 done.add(v)
-                new = _fitting(v, v.default_update, "default_update")
+                new = fitting(v, v.default_update, "default_update")
                 found.append((v, new))
                 pending.append(new)
     return found
 
 
-def _fitting(old: Variable, new: Any, what: str) -> Variable:
+def fitting(old: Variable, new: Any, what: str) -> Variable:
     """``new`` as a variable that may stand for ``old``."""
     if not isinstance(new, Variable):
         new = Constant(as_numpy(new, old.type, f"{what} of {old}", allow_downcast=None))
-    if _fits(old, new):
-        return new
+    expression: Variable = new
+    if _fits(old, expression):
+        return expression
     if isinstance(new, Constant) and new.type.ndim == old.type.ndim:
         cast = np.asarray(new.data).astype(old.type.numpy)
         if np.array_equal(cast, new.data):
@@ -140,7 +152,8 @@ def respecify(new: Variable, old: Variable) -> Variable:
     if isinstance(old.type, TensorType) and any(
         a is not None and b is None for a, b in zip(old.type.shape, new.type.shape)
     ):
-        return operator("specify_type")(new, old.type)  # type: ignore[no-any-return]
+        specified: Variable = operator("specify_type")(new, old.type)
+        return specified
     return new
 
 

@@ -140,7 +140,9 @@ class CpuPlan:
         self.runtime, self.spec, self.memory = runtime, spec, memory
         self.index: dict[Variable, int] = {v: i for i, v in enumerate(memory.views)}
         self.entering = [
-            (k, i) for k, v in enumerate(spec.segment.inputs) if (i := self.index.get(v)) is not None
+            (k, i)
+            for k, v in enumerate(spec.segment.inputs)
+            if (i := self.index.get(v)) is not None
         ]
         self.leaving = [self.index[v] for v in spec.segment.outputs]
         self.fresh = self._fresh_outputs()

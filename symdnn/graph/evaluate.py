@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.config import config
 from symdnn.errors import MissingInputError
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
@@ -40,11 +41,46 @@ def evaluate_node(node: Apply, inputs: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def describe_failure(node: Apply, inputs: Sequence[Any]) -> str:
-    """What a failing node was and where the user made it, for ``add_note``."""
+    """What a failing node was and where the user made it, for ``add_note``.
+
+    With the flag ``exception_verbosity=high`` also its graph, and strides and values of its
+    inputs.
+    """
     shown = ", ".join(_describe(v) for v in inputs)
     where = node.origin.text()
     made = f"\nIt was made here:\n{where}" if where else ""
-    return f"While running {node.op} on ({shown}).{made}"
+    name = f" ({node.hints.name})" if node.hints.name else ""
+    more = _in_detail(node, inputs) if config.exception_verbosity == "high" else ""
+    return f"While running {node.op}{name} on ({shown}).{made}{more}"
+
+
+def _in_detail(node: Apply, inputs: Sequence[Any]) -> str:
+    lines = ["", "Its inputs:"]
+    for i, (v, value) in enumerate(zip(node.inputs, inputs)):
+        strides = f", strides {value.strides}" if hasattr(value, "strides") else ""
+        small = f", value {np.asarray(value).tolist()}" if np.size(value) <= 8 else ""
+        lines.append(f"  {i}: {v} of type {v.type}: {_describe(value)}{strides}{small}")
+    return "\n".join([*lines, "Its graph:", *_tree(node)])
+
+
+def _tree(node: Apply, depth: int = 6) -> list[str]:
+    """The nodes above ``node``, indented, each once."""
+    lines: list[str] = []
+    seen: set[Apply] = set()
+    stack: list[tuple[Variable | Apply, int]] = [(node, 0)]
+    while stack:
+        item, level = stack.pop()
+        owner = item if isinstance(item, Apply) else item.owner
+        pad = "  " * (level + 1)
+        if owner is None:
+            lines.append(f"{pad}{item} <{item.type}>")  # type: ignore[union-attr]
+            continue
+        again = owner in seen or level >= depth
+        lines.append(f"{pad}{owner.op} <{owner.outputs[0].type}>{' ...' if again else ''}")
+        if not again:
+            seen.add(owner)
+            stack += [(v, level + 1) for v in reversed(owner.inputs)]
+    return lines
 
 
 def _describe(value: Any) -> str:

@@ -229,12 +229,24 @@ class FunctionGraph:
         other = FunctionGraph(self.inputs, self.outputs, merge=self.merge)
         return other, other.original
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        from symdnn.graph.pickling import Bundle
+
+        return _restored, (Bundle([*self.inputs, *self.outputs]), len(self.inputs), self.merge)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FunctionGraph:
+        return self.clone()[0]
+
     def __len__(self) -> int:
         return len(self.nodes)
 
     def __str__(self) -> str:
         ins, outs = ", ".join(map(str, self.inputs)), ", ".join(map(str, self.outputs))
         return f"FunctionGraph([{ins}] -> [{outs}], {len(self.nodes)} nodes)"
+
+
+def _restored(graph: Any, count: int, merge: bool) -> FunctionGraph:
+    return FunctionGraph(graph.variables[:count], graph.variables[count:], merge=merge)
 
 
 def _new_nodes(v: Variable, known: Mapping[Apply, None]) -> list[Apply]:

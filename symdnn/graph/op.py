@@ -12,6 +12,7 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
+from symdnn.config import config
 from symdnn.errors import NonDifferentiable, NotEvaluable
 from symdnn.graph.dims import Shape
 from symdnn.graph.origin import Hints
@@ -123,7 +124,13 @@ class Op:
     def make_node(self, *inputs: Any, hints: Hints | None = None) -> Apply:
         """The node of this op on these inputs."""
         variables = [as_variable(i) for i in inputs]
-        return Apply(self, variables, self.output_types([v.type for v in variables]), None, hints)
+        types = self.output_types([v.type for v in variables])
+        node = Apply(self, variables, types, None, hints)
+        if config.compute_test_value != "off":
+            from symdnn.graph.test_value import attach_test_values
+
+            attach_test_values(node)
+        return node
 
     def __call__(self, *inputs: Any, hints: Hints | None = None, name: str | None = None) -> Any:
         """Apply to variables (or numbers, arrays); the output variable, or a tuple of them."""
@@ -139,7 +146,7 @@ class Op:
         return node.outputs[0]
 
     def __str__(self) -> str:
-        parameters = fields(cast(Any, self)) if is_dataclass(self) else ()
+        parameters: tuple[Any, ...] = fields(cast(Any, self)) if is_dataclass(self) else ()
         given = [f"{f.name}={_short(getattr(self, f.name))}" for f in parameters if f.repr]
         return f"{type(self).__name__}{{{', '.join(given)}}}" if given else type(self).__name__
 

@@ -18,6 +18,10 @@ Watcher = Callable[[Apply, Sequence[Any], Sequence[Any] | None], None]
 class BoundPlan(Protocol):
     """A plan at real addresses. Running it is: copy in, launch, copy out."""
 
+    @property
+    def nbytes(self) -> int:
+        """Memory that it keeps for itself, besides the arena."""
+
     def run(self, entering: Sequence[Any], watcher: Watcher | None = None) -> list[Any]:
         """Values that leave, given those that enter, in the order of the segment."""
 

@@ -98,6 +98,11 @@ def _convert(value: Any, type_: TensorType, what: str, allow_downcast: bool | No
         raise InputError(f"{what}: wanted {type_}; {error}") from error
     if array.dtype.kind in "OUSmM":
         raise InputError(f"{what}: wanted {type_}, got {_describe(value)}")
+    if type_.is_discrete and array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise InputError(
+            f"{what}: wanted {type_}, got {_describe(value)} with NaN or infinities, which no "
+            "integer can hold"
+        )
     if allow_downcast or _keeps_values(value, array, type_, allow_downcast):
         return array.astype(type_.numpy)
     raise InputError(

@@ -106,6 +106,19 @@ class Variable(TensorMethods):
     def __repr__(self) -> str:
         return str(self)
 
+    def __copy__(self) -> Variable:
+        return Variable(self.type, self.name, self.owner, self.index)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Variable:
+        from symdnn.graph.pickling import deepcopy_variable
+
+        return deepcopy_variable(self, memo)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from symdnn.graph.pickling import reduce_leaf, reduce_variable
+
+        return reduce_leaf(self) if self.owner is None else reduce_variable(self)
+
 
 class Constant(Variable):
     """A value known when the graph is built. ``data`` is a read-only array."""
@@ -142,6 +155,12 @@ class Constant(Variable):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Constant, (self.data, self.name)
+
+    def __copy__(self) -> Variable:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Variable:
+        return self
 
 
 class Shared(Variable):
@@ -186,6 +205,23 @@ class Shared(Variable):
         other._tag = copy.copy(self._tag)
         return other
 
+    def __copy__(self) -> Variable:
+        return self.clone()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Variable:
+        other = Shared(self.type, copy.deepcopy(self.storage, memo), self.name)
+        memo[id(self)] = other  # before the update, which may read this variable
+        other.default_update = copy.deepcopy(self.default_update, memo)
+        other._tag = copy.deepcopy(self._tag, memo)
+        return other
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = (self.default_update, self._tag)
+        return Shared, (self.type, self.storage, self.name), state
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.default_update, self._tag = state
+
 
 class Apply:
     """An op applied to inputs: one node of the graph.
@@ -222,6 +258,11 @@ class Apply:
         for old, new in zip(self.outputs, node.outputs, strict=True):
             new.name, new._tag = old.name, old._tag
         return node
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from symdnn.graph.pickling import reduce_apply
+
+        return reduce_apply(self)
 
     def __str__(self) -> str:
         return f"{self.op}({', '.join(map(str, self.inputs))})"

@@ -1,0 +1,348 @@
+"""``Function``: what :func:`symdnn.function` returns. Calls, stored values, copies, reports."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from symdnn.compile.arguments import Arguments, In, Stored
+from symdnn.compile.described import SegmentPlan, specialise_program
+from symdnn.compile.executor import Executor
+from symdnn.compile.mode import Audit, Mode, Watch, join_watches
+from symdnn.compile.profile import FunctionProfile
+from symdnn.compile.program import Program
+from symdnn.compile.report import LoweringReport, MemoryReport, lowering_report, memory_report
+from symdnn.compile.schedule import schedule
+from symdnn.compile.specialise import Oracle, TableOracle
+from symdnn.compile.targets import load_runtime
+from symdnn.config import config
+from symdnn.errors import InputError, TypeMismatch
+from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.pickling import Bundle
+from symdnn.graph.runtime import Watcher
+from symdnn.graph.target import Target
+from symdnn.graph.variable import Shared, Variable
+from symdnn.opt.engine import RewriteProfile
+
+__all__ = ["Face", "Function", "Stages", "Structure"]
+
+
+@dataclass(frozen=True)
+class Structure:
+    """How the outputs were asked for: ``list``, ``one`` or ``dict`` (with ``keys``)."""
+
+    kind: str
+    keys: tuple[Any, ...] = ()
+
+    def pack(self, results: list[Any]) -> Any:
+        """A call's results in that structure."""
+        if self.kind == "one":
+            return results[0]
+        return dict(zip(self.keys, results)) if self.kind == "dict" else results
+
+
+@dataclass(frozen=True)
+class Face:
+    """What a function shows: its inputs, the values kept for them, outputs, what it updates."""
+
+    name: str
+    declared: tuple[In, ...]
+    states: Mapping[Variable, Shared]
+    structure: Structure
+    updated: tuple[Shared, ...]
+    allow_downcast: bool | None
+    borrow: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class Stages:
+    """What each step of compiling made; all of it prints."""
+
+    mode: Mode
+    target: Target
+    fgraph: FunctionGraph
+    program: Program
+    rewrites: RewriteProfile
+    audit: Audit | None = None
+
+    def specialise(
+        self,
+        shapes: Mapping[Any, Sequence[int]],
+        oracle: Oracle | None = None,
+        host_values: Mapping[Any, int] | None = None,
+    ) -> list[SegmentPlan]:
+        """Stage 4 short of binding: kernels and memory at these shapes, without the device.
+
+        ``shapes`` are those of the function's inputs, by name or variable of ``fgraph``; shared
+        variables have theirs. ``oracle`` describes the device (default: any kernel of the
+        target's table, else one that takes everything and needs no workspace);
+        ``host_values`` are the integers that feed shapes.
+        """
+        return specialise_program(
+            self.program, self.target.kind, self.fgraph.inputs, shapes, oracle, host_values
+        )
+
+
+class Function:
+    """A compiled function. Call it with values by position or by keyword.
+
+    ``f.stages`` has the rewritten graph and the program, ``f.plans()`` the plans made so far.
+    ``f["lr"]`` reads and sets the value kept for an input declared with ``In(value=...)``.
+    ``f.trust_input = True`` skips the conversion and checks of arguments.
+    """
+
+    def __init__(self, face: Face, stages: Stages, profile: FunctionProfile | None = None) -> None:
+        self.face, self.stages, self.profile = face, stages, profile
+        self.name, self.updated, self.trust_input = face.name, list(face.updated), False
+        self.arguments = Arguments(
+            face.name, face.declared, stages.fgraph.inputs, face.states, face.allow_downcast
+        )
+        self._count = len(stages.fgraph.outputs) - len(self.updated)
+        self._shared = stages.fgraph.shared()
+        self._copied = _must_copy(stages.program, self._count)
+        self._watched = type(stages.mode).watch is not Mode.watch
+        self._executor: Executor | None = None
+
+    # -- calling ------------------------------------------------------------------------------
+
+    @property
+    def executor(self) -> Executor:
+        """What runs the program; made on first use, when the device is first needed."""
+        if self._executor is None:
+            runtime = load_runtime(self.stages.target)
+            oracle = TableOracle(self.stages.target.kind)
+            self._executor = Executor(self.stages.program, oracle, runtime)
+        return self._executor
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it. Shared variables change only if all of it succeeds."""
+        return self.face.structure.pack(self.run(args, kwargs))
+
+    def run(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], watcher: Watcher | None = None
+    ) -> list[Any]:
+        """Outputs as a list; ``watcher`` is told of each node."""
+        executor = self._executor or self.executor
+        runtime = executor.runtime
+        with runtime.exclusive(), np.errstate(all="ignore"):
+            values = self.arguments.bind(args, kwargs, self.trust_input)
+            for v in self._shared:
+                values[v] = v.storage.on(runtime.memory)
+            if self._watched or self.profile is not None or watcher is not None:
+                results = self._run_watched(executor, values, watcher)
+            else:
+                results = executor.run(values)
+            for i in self._copied:
+                results[i] = runtime.fresh(results[i])
+            if self.updated:
+                self._update(results[self._count :])
+                del results[self._count :]
+        return [runtime.to_host(r) for r in results]
+
+    def _run_watched(
+        self, executor: Executor, values: dict[Variable, Any], watcher: Watcher | None
+    ) -> list[Any]:
+        watch = self.stages.mode.watch(self.stages, values)
+        watches: list[Watch] = [] if watch is None else [watch]
+        if self.profile is not None:
+            watches.append(self.profile.watch())
+        results = executor.run(values, join_watches([*watches, *([watcher] if watcher else [])]))
+        for w in watches:
+            w.finish(results)
+        return results
+
+    def _update(self, new_values: Sequence[Any]) -> None:
+        for variable, new in zip(self.updated, new_values):
+            variable.type.check_value_shape(new.shape, f"update of {variable}")
+        runtime = self.executor.runtime
+        for variable, new in zip(self.updated, new_values):
+            storage = variable.storage
+            if new.shape == storage.shape and runtime.memory.device == "cpu":
+                np.copyto(storage.host(), new)
+                storage.written("cpu")
+            else:
+                storage.set(runtime.to_host(new))
+
+    # -- values kept for inputs ---------------------------------------------------------------
+
+    @property
+    def value(self) -> Stored:
+        """The values kept for inputs."""
+        return Stored(self.arguments, storages=False)
+
+    @property
+    def container(self) -> Stored:
+        """The storages of those values."""
+        return Stored(self.arguments, storages=True)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.value[key]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.value[key] = value
+
+    def __contains__(self, key: Any) -> bool:
+        return key in self.value
+
+    # -- copies -------------------------------------------------------------------------------
+
+    def copy(
+        self,
+        share_memory: bool = False,
+        swap: Mapping[Shared, Shared] | None = None,
+        delete_updates: bool = False,
+        name: str | None = None,
+        profile: Any = None,
+    ) -> Function:
+        """Another function of the same graph, with plans of its own.
+
+        It reads and updates the same shared variables, except those that ``swap`` maps to others
+        of equal type; ``delete_updates`` leaves all updates out. Values kept for inputs are
+        copied. ``share_memory`` is accepted for Theano's sake: all functions share one arena.
+        """
+        swaps: dict[Any, Any] = dict(swap or {})
+        for old, new in swaps.items():
+            _check_swap(self, old, new)
+        fgraph = self.stages.fgraph
+        outputs = fgraph.outputs[: self._count] if delete_updates else fgraph.outputs
+        other = FunctionGraph(fgraph.inputs, outputs, replace=swaps)
+        states = {v: swaps.get(s) or _own_state(s, d) for v, s, d in self._states()}
+        own = {s: states[v] for v, s, _ in self._states()}
+        targets = (
+            () if delete_updates else tuple(own.get(s) or swaps.get(s, s) for s in self.updated)
+        )
+        face = replace(self.face, name=name or self.name, states=states, updated=targets)
+        return self._with(face, other, profile)
+
+    def _states(self) -> list[tuple[Variable, Shared, In]]:
+        declared = {d.variable: d for d in self.face.declared}
+        return [(v, s, declared[v]) for v, s in self.face.states.items()]
+
+    def _with(self, face: Face, fgraph: FunctionGraph, profile: Any = None) -> Function:
+        with config.change_flags(compute_test_value="off"):
+            stages = replace(
+                self.stages, fgraph=fgraph, program=schedule(fgraph.outputs), audit=None
+            )
+        wanted = self.profile is not None if profile is None else profile
+        other = Function(face, stages, FunctionProfile.of(wanted, face.name))
+        other.trust_input = self.trust_input
+        return other
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Function:
+        swaps: dict[Any, Any] = {s: copy.deepcopy(s, memo) for s in self.get_shared()}
+        fgraph = self.stages.fgraph
+        other = FunctionGraph(fgraph.inputs, fgraph.outputs, replace=swaps)
+        states = {v: copy.deepcopy(s, memo) for v, s in self.face.states.items()}
+        updated = tuple(copy.deepcopy(s, memo) for s in self.updated)
+        return self._with(replace(self.face, states=states, updated=updated), other)
+
+    def __copy__(self) -> Function:
+        return self.copy()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fgraph = self.stages.fgraph
+        graph = Bundle([*fgraph.inputs, *fgraph.outputs])
+        rest = (self.stages.mode, self.stages.target, self.stages.rewrites)
+        face = replace(self.face, declared=tuple(_without_expressions(d) for d in self.declared))
+        profiled = self.profile is not None
+        return _unpickle, (graph, len(fgraph.inputs), face, rest, self.trust_input, profiled)
+
+    # -- looking at it ------------------------------------------------------------------------
+
+    def plans(self) -> list[Any]:
+        """The plans made so far, over all segments."""
+        return [] if self._executor is None else self._executor.plans()
+
+    def free(self) -> None:
+        """Drop all plans, with what they hold; the next call makes new ones."""
+        self._executor = None
+
+    def lowering_report(self) -> LoweringReport:
+        """What each node became: kernel or view, why others were refused, the user's line."""
+        return lowering_report(self)
+
+    def memory_report(self) -> MemoryReport:
+        """Bytes of plans, shared variables and constants."""
+        return memory_report(self)
+
+    @property
+    def maker(self) -> Function:
+        """Theano programs read ``f.maker.fgraph``."""
+        return self
+
+    @property
+    def mode(self) -> Mode:
+        """The mode it was compiled with."""
+        return self.stages.mode
+
+    @property
+    def fgraph(self) -> FunctionGraph:
+        """The rewritten graph."""
+        return self.stages.fgraph
+
+    @property
+    def declared(self) -> tuple[In, ...]:
+        """The inputs as declared."""
+        return self.face.declared
+
+    def get_shared(self) -> list[Shared]:
+        """Shared variables that it reads or updates."""
+        return list(dict.fromkeys([*self._shared, *self.updated]))
+
+    def __repr__(self) -> str:
+        return f"<symdnn function {self.name}({self.arguments.signature()})>"
+
+
+def _must_copy(program: Program, count: int) -> list[int]:
+    """Results that are no fresh array of their own: leaves, values of the host, repeated ones.
+
+    An update is copied into its storage anyway; it needs a copy before that only where it may
+    be memory that another update writes.
+    """
+    on_host = {v for s in program.segments() for n in s.host for v in n.outputs}
+    seen: set[Variable] = set()
+    copied = []
+    for i, v in enumerate(program.outputs):
+        if v.owner is None or v in on_host or (v in seen and i < count):
+            copied.append(i)
+        seen.add(v)
+    return copied
+
+
+def _check_swap(function: Function, old: Shared, new: Shared) -> None:
+    if old not in function.get_shared():
+        raise InputError(f"copy: {old} is no shared variable of {function.name}")
+    if not isinstance(new, Shared):
+        raise InputError(f"copy: {old} must be swapped for a shared variable, got {new!r}")
+    if old.type != new.type:
+        raise TypeMismatch(f"copy: swap of {old}", str(old.type), new.type)
+
+
+def _own_state(state: Shared, declared: In) -> Shared:
+    """A copy of a value kept for an input; a user's shared variable stays the one it is."""
+    return state if isinstance(declared.value, Shared) else copy.deepcopy(state)
+
+
+def _without_expressions(declared: In) -> In:
+    # The update's expression is in the graph; the value is kept by the state.
+    other = copy.copy(declared)
+    other.update = None
+    return other
+
+
+def _unpickle(
+    graph: Bundle, count: int, face: Face, rest: Any, trusted: bool, profiled: bool
+) -> Function:
+    mode, target, rewrites = rest
+    inputs, outputs = graph.variables[:count], graph.variables[count:]
+    fgraph = FunctionGraph(inputs, outputs)
+    with config.change_flags(compute_test_value="off"):
+        program = schedule(fgraph.outputs)
+    stages = Stages(mode, target, fgraph, program, rewrites)
+    function = Function(face, stages, FunctionProfile.of(profiled, face.name))
+    function.trust_input = trusted
+    return function

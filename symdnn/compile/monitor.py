@@ -1,0 +1,57 @@
+"""``MonitorMode``: the user's functions are called around each node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from symdnn.compile.mode import Mode, Watch
+from symdnn.graph.variable import Apply, Variable
+
+__all__ = ["MonitorMode", "Moment"]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What a monitor's function sees of a node that runs: cells of one value, as in Theano.
+
+    ``moment.inputs[0][0]`` is the first input's array, ``moment.outputs[0][0]`` the first
+    output's (None before the node ran).
+    """
+
+    inputs: list[list[Any]]
+    outputs: list[list[Any]]
+
+
+Monitor = Callable[[int, Apply, Moment], None]
+
+
+@dataclass(frozen=True)
+class MonitorMode(Mode):
+    """Calls ``pre_func(i, node, fn)`` before and ``post_func(i, node, fn)`` after each node.
+
+    ``i`` counts the nodes of the call, ``fn.inputs`` and ``fn.outputs`` are lists of one-element
+    lists that hold the arrays. Views that cost nothing at run time are not reported.
+    """
+
+    pre_func: Monitor | None = None
+    post_func: Monitor | None = None
+
+    def watch(self, stages: Any, values: dict[Variable, Any]) -> Watch | None:
+        return _Monitor(self.pre_func, self.post_func)
+
+
+class _Monitor(Watch):
+    def __init__(self, before: Monitor | None, after: Monitor | None) -> None:
+        self.before, self.after, self.count = before, after, 0
+
+    def __call__(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> None:
+        cells = [[a] for a in inputs]
+        if outputs is None:
+            if self.before is not None:
+                self.before(self.count, node, Moment(cells, [[None] for _ in node.outputs]))
+            return
+        if self.after is not None:
+            self.after(self.count, node, Moment(cells, [[a] for a in outputs]))
+        self.count += 1

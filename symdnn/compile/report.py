@@ -1,0 +1,149 @@
+"""Reports of a compiled function: what each node became, and where its bytes are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from symdnn.compile.plan import Plan
+from symdnn.compile.program import Program, Segment
+from symdnn.graph.variable import Apply, Constant
+
+if TYPE_CHECKING:
+    from symdnn.compile.callable import Function
+
+__all__ = ["LoweringReport", "LoweringRow", "MemoryReport", "lowering_report", "memory_report"]
+
+
+@dataclass(frozen=True)
+class LoweringRow:
+    """One node in one plan: ``how`` is a kernel's name, ``view``, ``host`` or ``not planned``."""
+
+    node: Apply
+    plan: int | None
+    how: str
+    target: str
+    refused: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def op(self) -> str:
+        """The op as printed."""
+        return str(self.node.op)
+
+    @property
+    def line(self) -> str:
+        """The user's line."""
+        return str(self.node.origin)
+
+    def __str__(self) -> str:
+        plan = "-" if self.plan is None else str(self.plan)
+        text = f"{plan:>4}  {self.target:8} {self.how:20} {self.op}  {self.line}"
+        return "\n".join([text, *(f"        not {name}: {why}" for name, why in self.refused)])
+
+
+@dataclass(frozen=True)
+class LoweringReport:
+    """A row for each node of each plan made so far; nodes without a plan are listed once."""
+
+    rows: tuple[LoweringRow, ...]
+
+    def kernels(self) -> dict[str, int]:
+        """How many nodes each kernel runs."""
+        counts: dict[str, int] = {}
+        for row in self.rows:
+            counts[row.how] = counts.get(row.how, 0) + 1
+        return counts
+
+    def __str__(self) -> str:
+        return "\n".join(
+            ["plan  target   by                   op, user's line", *map(str, self.rows)]
+        )
+
+
+def lowering_report(function: Function) -> LoweringReport:
+    """What each node of ``function`` became, plan by plan."""
+    target = str(function.stages.target)
+    rows: list[LoweringRow] = []
+    planned: set[Apply] = set()
+    for number, plan in enumerate(function.plans()):
+        for node in plan.specialised.segment.nodes:
+            planned.add(node)
+            rows.append(_row(plan, number, node, target))
+    for node in _host_nodes(function.stages.program):
+        if node not in planned:
+            planned.add(node)
+            rows.append(LoweringRow(node, None, "host", "host"))
+    for segment in function.stages.program.segments():
+        missing = [n for n in segment.nodes if n not in planned]
+        rows += [LoweringRow(n, None, "not planned", target) for n in missing]
+    return LoweringReport(tuple(rows))
+
+
+def _row(plan: Plan, number: int, node: Apply, target: str) -> LoweringRow:
+    choice = plan.specialised.choices[node]
+    if node in plan.memory.aliases:
+        return LoweringRow(node, number, "view", target)
+    return LoweringRow(node, number, choice.kernel.name, target, choice.refused)
+
+
+def _host_nodes(program: Program) -> Iterator[Apply]:
+    for segment in program.segments():
+        yield from segment.host
+        yield from segment.sizes
+
+
+@dataclass(frozen=True)
+class MemoryReport:
+    """Bytes of a function. The arena is shared by all functions of a device; the largest plan's
+    need counts. ``largest_live`` is the least that any placement would need."""
+
+    plans: int
+    arena: int
+    largest_live: int
+    made_per_call: int
+    workspaces: int
+    shared: int
+    constants: int
+
+    def __str__(self) -> str:
+        return "\n".join(
+            [
+                f"plans                       {self.plans}",
+                f"arena of the largest plan   {self.arena} bytes",
+                f"  largest live set          {self.largest_live} bytes",
+                f"  workspaces                {self.workspaces} bytes",
+                f"results made at each call   {self.made_per_call} bytes",
+                f"shared variables            {self.shared} bytes",
+                f"constants                   {self.constants} bytes",
+            ]
+        )
+
+
+def memory_report(function: Function) -> MemoryReport:
+    """Where the bytes of ``function`` are, over the plans made so far."""
+    plans = function.plans()
+    memories = [p.memory for p in plans]
+    storages = {id(v.storage): v.storage for v in function.get_shared()}
+    constants = {v for n in function.fgraph.nodes for v in n.inputs if isinstance(v, Constant)}
+    return MemoryReport(
+        plans=len(plans),
+        arena=max((m.arena_bytes for m in memories), default=0),
+        largest_live=max((m.live_bytes for m in memories), default=0),
+        made_per_call=max((_made(p) for p in plans), default=0),
+        workspaces=max((sum(b.nbytes for b in m.workspaces.values()) for m in memories), default=0),
+        shared=sum(_nbytes(s.shape, s.dtype) for s in storages.values()),
+        constants=sum(v.data.nbytes for v in constants),
+    )
+
+
+def _made(plan: Plan) -> int:
+    segment: Segment = plan.specialised.segment
+    return sum(plan.memory.views[v].buffer.nbytes for v in segment.outputs)
+
+
+def _nbytes(shape: Any, dtype: Any) -> int:
+    count = 1
+    for n in shape:
+        count *= n
+    return int(count * dtype.itemsize)
