@@ -1,0 +1,64 @@
+"""Copies between the host and the CUDA device. They change no value, only where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from symdnn.errors import TypeMismatch
+from symdnn.graph.dims import Shape
+from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Variable
+
+__all__ = ["GpuFromHost", "HostFromGpu", "gpu_from_host", "host_from_gpu"]
+
+
+@dataclass(frozen=True)
+class Transfer(Op):
+    """Base of both. Types carry no place: the rewrites of phase ``transfer`` know it."""
+
+    abstract: ClassVar[bool] = True
+
+    def infer(self, x: Any) -> Any:
+        if not isinstance(x, TensorType):
+            raise TypeMismatch(self, "a tensor: a kernel's own bytes never leave their device", x)
+        return x
+
+    def reference(self, x: Any) -> Any:
+        return x
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [tuple(shapes[0])]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        return [None if tangents[0] is None else self(tangents[0])]
+
+
+@dataclass(frozen=True)
+class GpuFromHost(Transfer):
+    """A copy on the device of a value on the host."""
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [HostFromGpu()(cotangents[0])]
+
+
+@dataclass(frozen=True)
+class HostFromGpu(Transfer):
+    """A copy on the host of a value on the device."""
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [GpuFromHost()(cotangents[0])]
+
+
+def gpu_from_host(x: Any) -> Variable:
+    """``x`` on the device; rewriting puts transfers where they are needed, so this is a wish."""
+    return GpuFromHost()(x)  # type: ignore[no-any-return]
+
+
+def host_from_gpu(x: Any) -> Variable:
+    """``x`` on the host."""
+    return HostFromGpu()(x)  # type: ignore[no-any-return]
