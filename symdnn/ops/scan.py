@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from symdnn.errors import ShapeMismatch, TypeMismatch
@@ -205,6 +205,10 @@ class Scan(MultiOp):
                     f"{c.depth} initial value(s) for state {i} (taps {list(c.taps)})",
                     f"{depth} of them",
                 )
+
+    def with_inner(self, inner: InnerGraph) -> Scan:
+        """The same loop with another step of the same meaning."""
+        return replace(self, inner=inner)
 
     # -- running and differentiating ----------------------------------------------------------
 

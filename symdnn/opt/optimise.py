@@ -55,9 +55,9 @@ def _run_phase(
             _run_phase(rules, replace(context, fgraph=body), profile, observer, done)
             done[inner] = InnerGraph(body.inputs, body.outputs)
         if done[inner] != inner:
-            op: Any = replace(node.op, inner=done[inner])  # type: ignore[type-var]
+            op: Any = node.op
             with inherit(node.origin, node.hints):
-                new = op.make_node(*node.inputs)
+                new = op.with_inner(done[inner]).make_node(*node.inputs)
             fgraph.replace_all(zip(node.outputs, new.outputs, strict=True), "rewritten inside")
     run_rewrites(rules, context, profile, observer)
 
