@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,8 +25,12 @@ def optimise(
     target: Target,
     selection: Selection,
     observer: Observer | None = None,
+    after_phase: Callable[[str], None] | None = None,
 ) -> RewriteProfile:
-    """Rewrite ``fgraph`` for ``target``; counts and times of what was done."""
+    """Rewrite ``fgraph`` for ``target``; counts and times of what was done.
+
+    ``after_phase`` is told the name of each phase when it is over.
+    """
     _check_required(selection)
     profile = RewriteProfile()
     context = Context(fgraph, target, deterministic=config.deterministic == "more")
@@ -34,6 +38,8 @@ def optimise(
         start = time.perf_counter()
         _run_phase(rules_of_phase(phase, selection), context, profile, observer, {})
         profile.phases[phase] = time.perf_counter() - start
+        if after_phase is not None:
+            after_phase(phase)
     return profile
 
 
