@@ -1,0 +1,149 @@
+"""Lazy choice: only the branch taken runs."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.graph.op import Op
+
+RAN: list[str] = []
+
+
+@dataclass(frozen=True)
+class Note(Op):
+    """Its input; says that it ran, and raises when told to."""
+
+    name: str
+    fail: bool = False
+
+    def infer(self, x):
+        return x
+
+    def reference(self, x):
+        RAN.append(self.name)
+        if self.fail:
+            raise RuntimeError(f"{self.name} ran")
+        return x + 1
+
+    def shapes(self, types, shapes, host):
+        return [shapes[0]]
+
+    def vjp(self, inputs, outputs, cotangents):
+        return [cotangents[0]]
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    RAN.clear()
+
+
+@pytest.fixture(params=["None", "fast_run"])
+def mode(request) -> Any:
+    return symdnn.Mode(optimizer=request.param)
+
+
+def test_the_other_branch_does_not_run(mode):
+    c, x = T.lscalar("c"), T.dvector("x")
+    f = symdnn.function(
+        [c, x], symdnn.ifelse(c, Note("yes")(x * 2), Note("no", fail=True)(x * 3)), mode=mode
+    )
+    np.testing.assert_array_equal(f(1, np.ones(2)), [3, 3])
+    assert RAN == ["yes"]
+    with pytest.raises(RuntimeError, match="no ran"):
+        f(0, np.ones(2))
+
+
+def test_a_condition_computed_from_data(mode):
+    x = T.dmatrix("x")
+    f = symdnn.function(
+        [x], symdnn.ifelse(T.gt((x * x).sum(), 10), Note("big")(x), Note("small")(x) * 0), mode=mode
+    )
+    assert f(np.ones((2, 2))).sum() == 0
+    assert f(np.full((2, 2), 9.0)).sum() == 40
+    assert RAN == ["small", "big"]
+
+
+def test_nested(mode):
+    a, b, x = T.lscalar("a"), T.lscalar("b"), T.dvector("x")
+    inner = symdnn.ifelse(b, Note("ab")(x), Note("a")(x) * 10)
+    out = symdnn.ifelse(a, inner * 2, Note("none")(x) * 100)
+    f = symdnn.function([a, b, x], out, mode=mode)
+    for given, wanted, ran in [
+        ((1, 1), 4, ["ab"]), ((1, 0), 40, ["a"]), ((0, 1), 200, ["none"]), ((0, 0), 200, ["none"]),
+    ]:  # fmt: skip
+        RAN.clear()
+        assert f(*given, np.ones(1)) == wanted
+        assert ran == RAN
+
+
+def test_work_shared_by_both_branches_runs_once(mode):
+    c, x = T.lscalar("c"), T.dvector("x")
+    h = Note("both")(x)
+    f = symdnn.function([c, x], [symdnn.ifelse(c, h * 2, h * 3), h], mode=mode)
+    assert f(0, np.ones(1))[0] == 6
+    assert RAN == ["both"]
+
+
+def test_gradient(mode):
+    c, x = T.lscalar("c"), T.dvector("x")
+    cost = symdnn.ifelse(c, (x**2).sum(), (x**3).sum())
+    f = symdnn.function([c, x], T.grad(cost, x), mode=mode)
+    a = np.array([1.0, 2.0])
+    np.testing.assert_allclose(f(1, a), 2 * a)
+    np.testing.assert_allclose(f(0, a), 3 * a**2)
+
+
+def test_a_branch_that_passes_on_what_it_gets(mode):
+    c, x = T.lscalar("c"), T.dvector("x")
+    w = symdnn.shared(np.array([5.0, 6.0]))
+    outs = symdnn.ifelse(c, [x, x, w], [w, T.constant(np.zeros(2)), w * 2])
+    f = symdnn.function([c, x], outs, mode=mode)
+    a = np.array([1.0, 2.0])
+    for flag in (1, 0):
+        results = f(flag, a)
+        everything = [a, w.get_value(borrow=True), *results]
+        for i, one in enumerate(everything):
+            assert not any(np.shares_memory(one, other) for other in everything[:i])
+    np.testing.assert_array_equal(f(1, a), [a, a, [5, 6]])
+    np.testing.assert_array_equal(f(0, a), [[5, 6], [0, 0], [10, 12]])
+
+
+def test_branches_of_different_shapes(mode):
+    c, x = T.lscalar("c"), T.dvector("x")
+    f = symdnn.function([c, x], symdnn.ifelse(c, x[1:], x[:1]) * 2, mode=mode)
+    np.testing.assert_array_equal(f(1, np.arange(4.0)), [2, 4, 6])
+    np.testing.assert_array_equal(f(0, np.arange(4.0)), [0])
+
+
+def test_sizes_inside_of_a_branch_come_from_what_enters_it(mode):
+    c, x, n = T.lscalar("c"), T.dvector("x"), T.lscalar("n")
+    found = x[T.gt(x, 0).nonzero()[0]] + 1
+    yes = found[1:n].sum() + T.zeros((found.shape[0],)).sum()
+    f = symdnn.function([c, x, n], symdnn.ifelse(c, yes, x.sum()), mode=mode)
+    a = np.array([1.0, -1.0, 2.0, 3.0])
+    assert f(1, a, 2) == 3
+    assert f(1, a, 9) == 7
+    assert f(0, a, 2) == 5
+
+
+def test_updates_choose_too(mode):
+    c = T.lscalar("c")
+    w = symdnn.shared(np.zeros(2))
+    f = symdnn.function([c], None, updates=[(w, symdnn.ifelse(c, w + 1, w))], mode=mode)
+    f(1)
+    f(0)
+    f(1)
+    assert w.get_value().tolist() == [2, 2]
+
+
+def test_each_branch_has_its_plans(mode):
+    c, x = T.lscalar("c"), T.dvector("x")
+    f = symdnn.function([c, x], symdnn.ifelse(c, T.exp(x), T.sin(x)), mode=mode)
+    f(1, np.ones(2))
+    assert len(f.plans()) == 1
+    f(0, np.ones(2))
+    assert len(f.plans()) == 2
