@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from symdnn.errors import ShapeMismatch, TypeMismatch
+from symdnn.errors import IndexOutOfRange, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Shape, known
 from symdnn.graph.inner import InnerGraph
 from symdnn.graph.op import Grads, Host, MultiOp, Vars
@@ -56,7 +56,8 @@ class Scan(MultiOp):
     Outputs: for each state, with ``history``, all values ``(depth + steps, ...)``, and always the
     last one; then what was collected ``(steps, ...)``; with ``until`` the number of steps done.
     ``steps`` is that number where it is static, ``truncate`` how many steps a gradient goes back
-    (-1: all). No step at all is legal and gives empty results. (Theano's ``Scan``.)
+    (-1: all). No step at all is legal and gives empty results, unless ``least`` asks for some.
+    (Theano's ``Scan``.)
     """
 
     inner: InnerGraph
@@ -66,6 +67,7 @@ class Scan(MultiOp):
     until: bool = False
     truncate: int = -1
     name: str | None = None
+    least: int = 0
 
     # -- who is who ---------------------------------------------------------------------------
 
@@ -193,6 +195,8 @@ class Scan(MultiOp):
         n = known(steps)
         if n is not None and n < 0:
             raise ShapeMismatch(self, "a number of steps that is not negative", n)
+        if n is not None and n < self.least:
+            raise IndexOutOfRange(f"{self}: the last value is asked for, and there was no step")
         for i, s in enumerate(shapes.sequences):
             length = known(s[0])
             if n is not None and length is not None and length != n:

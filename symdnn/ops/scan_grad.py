@@ -13,10 +13,12 @@ from typing import Any
 
 from symdnn.graph.backprop import backprop
 from symdnn.graph.operators import operator
-from symdnn.graph.traverse import graph_inputs
-from symdnn.graph.variable import Variable
+from symdnn.graph.traverse import ancestors, graph_inputs
+from symdnn.graph.variable import Constant, Variable
+from symdnn.ops.index import IncSubtensor
 from symdnn.ops.scan import Scan
 from symdnn.ops.scan_parts import Built, Parts, State
+from symdnn.ops.shape import Alloc, DimShuffle
 
 __all__ = ["scan_vjp"]
 
@@ -44,6 +46,35 @@ class _Incoming:
     pending: list[Variable] = field(default_factory=list)
 
 
+def _incoming(history: Maybe, last: Maybe, depth: int) -> _Incoming:
+    """Cotangents of a state; one that is zero but for the last value goes to that value."""
+    found = None if history is None else _of_last(history)
+    if found is None:
+        return _Incoming(history, last, depth)
+    return _Incoming(None, found if last is None else last + found, depth)
+
+
+def _of_last(v: Variable) -> Maybe:
+    """``g`` where ``v`` is the gradient of ``history[k:][-1]``: zeros with ``g`` at the end."""
+    node = v.owner
+    if node is None or not isinstance(node.op, IncSubtensor) or not _is_zero(node.inputs[0]):
+        return None
+    first, *rest = node.op.index
+    if any(e != (None, None, None) for e in rest):
+        return None
+    if first == -1:
+        return node.inputs[1]
+    tail = isinstance(first, tuple) and first[1:] == (None, None)
+    return _of_last(node.inputs[1]) if tail else None
+
+
+def _is_zero(v: Variable) -> bool:
+    value = v.owner.inputs[0] if v.owner is not None and isinstance(v.owner.op, Alloc) else v
+    while value.owner is not None and isinstance(value.owner.op, DimShuffle):
+        value = value.owner.inputs[0]
+    return isinstance(value, Constant) and not value.data.any()
+
+
 class _Backward:
     def __init__(
         self,
@@ -60,7 +91,7 @@ class _Backward:
         if op.truncate >= 0:
             self.steps = operator("minimum")(self.done, op.truncate).astype("int64")
         self.states = [
-            _Incoming(None if h is None else cotangents[h], cotangents[last], c.depth)
+            _incoming(None if h is None else cotangents[h], cotangents[last], c.depth)
             for c, (h, last) in zip(op.states, op.places(), strict=True)
         ]
         self.entries = self._entry_pairs(cotangents)
@@ -69,7 +100,7 @@ class _Backward:
 
     def _entry_pairs(self, cotangents: Sequence[Maybe]) -> list[tuple[Maybe, Maybe]]:
         """(inner variable, cotangent) of each collected output."""
-        first = self.op.first_collected
+        self.first = first = self.op.first_collected
         pairs: list[tuple[Maybe, Maybe]] = []
         for v, c in zip(self.forward.collected, cotangents[first:]):
             used = c is not None and v.type.is_differentiable
@@ -136,10 +167,28 @@ class _Backward:
         parts.collected = [self._grad(inner) for inner, _ in passed]
         if not parts.states and not parts.collected:
             return [None] * len(self.inputs)
+        known = self._known_results(parts)
         read = set(graph_inputs(parts.inner_outputs()))
-        parts.sequences = self._backward_sequences(read)
+        parts.sequences = self._backward_sequences(read) + known
         parts.others = list(self.forward.others)
         return self._collect(parts.build(), order, summed, passed)
+
+    def _known_results(self, parts: Parts) -> list[tuple[Variable, Variable]]:
+        """Results of forward steps that ``parts`` would compute again: they become sequences."""
+        results = [(v, self.outputs[i]) for i, v in enumerate(self.forward.collected, self.first)]
+        for c, (h, _), s in zip(self.op.states, self.op.places(), self.forward.states, strict=True):
+            if h is not None:
+                results.append((s.next, self.outputs[h][c.depth :]))
+        computed = set(ancestors(parts.inner_outputs()))
+        replace: dict[Variable, Variable] = {}
+        found = []
+        for v, x in results:
+            if v.owner is not None and v in computed and v not in replace:
+                replace[v] = v.type(v.name)
+                found.append((replace[v], self._backwards(x)))
+        parts.substitute(replace)
+        read = set(graph_inputs(parts.inner_outputs()))
+        return [(v, x) for v, x in found if v in read]
 
     def _grad(self, inner: Variable) -> Variable:
         found = self.sweep[inner]

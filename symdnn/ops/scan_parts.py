@@ -60,6 +60,7 @@ class Parts:
     condition: Variable | None = None
     truncate: int = -1
     name: str | None = None
+    least: int = 0
 
     @classmethod
     def of(cls, op: Scan, inputs: Sequence[Variable]) -> Parts:
@@ -82,6 +83,7 @@ class Parts:
             outputs[-1] if op.until else None,
             op.truncate,
             op.name,
+            op.least,
         )
 
     def inner_outputs(self) -> list[Variable]:
@@ -107,12 +109,13 @@ class Parts:
             self.condition is not None,
             self.truncate,
             self.name,
+            self.least,
         )
         outside = [v for _, v in self.sequences], [s.initial for s in self.states]
         node = op.make_node(
             steps, *outside[0], *outside[1], *(v for _, v in self.others), hints=hints
         )
-        return _by_role(op, node.outputs, steps)
+        return by_role(op, node.outputs, steps)
 
     def _drop_unread(self) -> None:
         read = set(graph_inputs(self.inner_outputs()))
@@ -173,7 +176,7 @@ def _mismatch(s: State, do: str = "") -> TypeMismatch:
     )
 
 
-def _by_role(op: Scan, outputs: Sequence[Variable], steps: Variable) -> Built:
+def by_role(op: Scan, outputs: Sequence[Variable], steps: Variable) -> Built:
     places, first = op.places(), op.first_collected
     return Built(
         [None if h is None else outputs[h] for h, _ in places],
