@@ -16,10 +16,7 @@ MODES = pytest.mark.parametrize("optimizer", ["None", "fast_run"])
 
 
 def disjoint(*arrays):
-    for a, b in itertools.combinations(arrays, 2):
-        if np.shares_memory(a, b):
-            return False
-    return True
+    return all(not np.shares_memory(a, b) for a, b in itertools.combinations(arrays, 2))
 
 
 def compiled(inputs, outputs, optimizer, **options):
