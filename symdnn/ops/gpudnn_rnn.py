@@ -177,7 +177,7 @@ class GpuDnnRNNGradWeights(GpuDnnRNNBase):
 
 @dataclass(frozen=True)
 class GpuDnnDropoutOp(Lowered):
-    """(y, reserve, next state) of (state, x): neutral dropout whose mask is cuDNN's own bytes.
+    """(y, next state, reserve) of (state, x): neutral dropout whose mask is cuDNN's own bytes.
 
     (``cudnnDropoutForward``)
     """
@@ -196,15 +196,16 @@ class GpuDnnDropoutOp(Lowered):
         check_state(self, state)
         if not isinstance(x, TensorType) or not x.is_float:
             raise TypeMismatch(self, "a float tensor", x)
-        return x, DROPOUT_RESERVE, STATE_TYPE
+        return x, STATE_TYPE, DROPOUT_RESERVE
 
     def shapes(
         self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
-        return [tuple(shapes[1]), (), (2,)]
+        return [tuple(shapes[1]), (2,), ()]
 
     def reference(self, *inputs: Any) -> Any:
-        return self.neutral().compute(*inputs, self._rate())
+        y, mask, state = self.neutral().compute(*inputs, self._rate())
+        return y, state, mask
 
     def expanded(self, *inputs: Variable) -> list[Variable] | None:
         return None  # the mask is no opaque value there; see opt/lower_cudnn_random.py
@@ -212,7 +213,7 @@ class GpuDnnDropoutOp(Lowered):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         dy = cotangents[0]
         grad = GpuDnnDropoutGrad(dropout=self.dropout)
-        return [None, None if dy is None else grad(dy, outputs[1])]
+        return [None, None if dy is None else grad(dy, outputs[2])]
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
         return None
