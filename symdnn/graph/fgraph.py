@@ -183,7 +183,10 @@ class FunctionGraph:
     def _key(self, node: Apply) -> Any:
         inputs = node.inputs
         if len(inputs) == 2 and getattr(node.op, "commutative", False):
-            inputs = inputs if id(inputs[0]) <= id(inputs[1]) else inputs[::-1]
+            # ``2 * x`` and ``x * 2`` stay two nodes: a rewrite turns one into the other, and must
+            # not be handed back what it replaces.
+            alike = isinstance(inputs[0], Constant) == isinstance(inputs[1], Constant)
+            inputs = inputs[::-1] if alike and id(inputs[0]) > id(inputs[1]) else inputs
         return (node.op, inputs, node.hints)
 
     def _remember(self, node: Apply) -> Apply:
