@@ -165,7 +165,8 @@ def _segment_plan(
     values: dict[Variable, Any],
 ) -> Iterator[SegmentPlan]:
     for v in (*segment.inputs, *segment.sources):
-        shapes.setdefault(v, _own_shape(v, values))
+        if v not in shapes:
+            shapes[v] = _own_shape(v, values)
     sizes = evaluate_sizes(segment, shapes)
     known = {**values, **sizes}
     for node in segment.host:

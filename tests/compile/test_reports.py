@@ -1,0 +1,95 @@
+"""Profiles and reports."""
+
+import subprocess
+import sys
+
+import numpy as np
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.compile.profile import FunctionProfile
+from symdnn.config import config
+
+
+def compiled(**options):
+    x = T.dmatrix("x")
+    return symdnn.function([x], T.exp(x.dot(x.T))[::-1].sum(axis=0), name="f", **options)
+
+
+def test_profile_counts_calls_time_and_bytes(capsys):
+    f = compiled(profile=True)
+    for _ in range(3):
+        f(np.ones((4, 4)))
+    p = f.profile
+    assert p.calls == 3
+    by_op = {name: (calls, moved) for name, calls, _, moved in p.by_op()}
+    assert by_op["Exp"] == (3, 3 * 2 * 4 * 4 * 8)
+    inside = sum(n.seconds for n in p.nodes.values())
+    assert 0 < inside < p.seconds
+    text = p.summary()
+    assert capsys.readouterr().err.strip() == text.strip()
+    assert "Profile of f: 3 calls" in text
+    assert f"{__file__}" in text
+    with config.change_flags(profile_memory=True):
+        assert "bytes read and written" in p.text()
+
+
+def test_no_profile_by_default_and_a_profile_may_be_shared():
+    assert compiled().profile is None
+    p = FunctionProfile("both")
+    f, g = compiled(profile=p), compiled(profile=p)
+    f(np.ones((2, 2)))
+    g(np.ones((2, 2)))
+    assert p.calls == 2
+
+
+def test_the_flag_profiles_every_function_and_prints_at_exit():
+    code = """
+import numpy as np, symdnn, symdnn.tensor as T
+x = T.dvector("x")
+f = symdnn.function([x], T.exp(x) + 1, name="mine")
+f(np.ones(3)); f(np.ones(3))
+print("done")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True, text=True, env={"SYMDNN_FLAGS": "profile=True", "PATH": ""},
+        check=True,
+    )  # fmt: skip
+    assert done.stdout == "done\n"
+    assert "Profile of mine: 2 calls" in done.stderr
+
+
+def test_lowering_report_has_a_row_for_each_node_of_each_plan():
+    f = compiled()
+    planned = f.lowering_report()
+    assert {row.how for row in planned.rows} <= {"not planned", "host"}
+    f(np.ones((2, 3)))
+    f(np.ones((4, 3)))
+    report = f.lowering_report()
+    nodes = [n for s in f.stages.program.segments() for n in s.nodes]
+    assert len([row for row in report.rows if row.plan is not None]) == 2 * len(nodes)
+    hows = {row.how for row in report.rows if row.plan == 0}
+    assert {"view", "numpy.reference"} <= hows
+    dot = next(row for row in report.rows if type(row.node.op).__name__ == "Dot")
+    assert dot.line.startswith(__file__)
+    assert dot.target == "cpu"
+    assert report.kernels()["view"] >= 2
+    refused = [why for row in report.rows for _, why in row.refused]
+    assert all(refused)
+    assert "Dot" in str(report)
+
+
+def test_memory_report():
+    w = symdnn.shared(np.zeros((5, 5)))
+    x = T.dmatrix("x")
+    f = symdnn.function([x], T.exp(x.dot(w)) + np.ones((5, 5)), updates=[(w, w * 2)])
+    assert f.memory_report().plans == 0
+    f(np.ones((5, 5)))
+    report = f.memory_report()
+    assert report.plans == 1
+    assert report.shared == 200
+    assert report.constants >= 200
+    assert report.made_per_call == 400
+    assert report.arena >= report.largest_live >= 200
+    assert "arena of the largest plan" in str(report)

@@ -1,0 +1,158 @@
+"""Stage 4 under a described oracle, on a machine without the device."""
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.compile.described import DescribedOracle
+from symdnn.compile.memory import plan_memory
+from symdnn.compile.specialise import TableOracle, specialise
+from symdnn.errors import DataDependentShape, InputError, NotEvaluable, ShapeMismatch, SymdnnError
+from symdnn.graph.origin import Hints
+
+# Only sizes are rewritten, so that the ops are those that the test names.
+GPU = symdnn.Mode(target="cuda:sm_90", optimizer="None").including("shape")
+
+
+def network():
+    x, t = T.ftensor4("x"), T.ivector("t")
+    w = symdnn.shared(np.zeros((8, 3, 5, 5), "float32"), "w")
+    v = symdnn.shared(np.zeros((8 * 14 * 14, 10), "float32"), "v")
+    h = T.nnet.relu(T.signal.pool.pool_2d(T.nnet.conv2d(x, w), (2, 2), ignore_border=True))
+    loss = T.nnet.categorical_crossentropy(T.nnet.softmax(h.flatten(2).dot(v)), t).mean()
+    updates = [(p, p - 0.1 * T.grad(loss, p)) for p in (w, v)]
+    return [x, t], loss, updates
+
+
+@pytest.fixture(scope="module")
+def described():
+    inputs, loss, updates = network()
+    return symdnn.function(inputs, loss, updates=updates, mode=GPU)
+
+
+SHAPES = {"x": (4, 3, 32, 32), "t": (4,)}
+
+
+def test_a_function_for_a_gpu_is_built_and_refuses_to_run(described):
+    assert described.stages.target.compute_capability == (9, 0)
+    assert len(described.stages.program.segments()) == 1
+    assert described.plans() == []
+    with pytest.raises(SymdnnError, match=r"cuda0:sm_90.*built, not run"):
+        described(np.zeros((4, 3, 32, 32), "float32"), np.zeros(4, "int32"))
+
+
+def test_shapes_kernels_and_memory_without_a_device(described):
+    (plan,) = described.stages.specialise(SHAPES)
+    outs = {type(n.op).__name__: plan.specialised.shapes[n.outputs[0]]
+            for n in plan.specialised.segment.nodes}  # fmt: skip
+    assert outs["Conv"] == (4, 8, 28, 28)
+    assert outs["ConvGradWeight"] == (8, 3, 5, 5)
+    assert all(kernel.startswith("described.") for kernel in plan.kernels().values())
+    memory = plan.memory
+    assert memory.live_bytes <= memory.arena_bytes < 1.5 * memory.live_bytes
+    assert memory.arena_bytes >= 4 * 8 * 28 * 28 * 4
+
+
+def test_the_oracle_refuses_kernels_and_asks_for_workspace(described):
+    def kernels(call):
+        if type(call.op).__name__ == "Conv":
+            return ("cudnn.winograd", "cudnn.fft_tiling", "cudnn.implicit_gemm")
+        return ("any",)
+
+    def refuses(name, call):
+        return "5x5 filters" if name == "cudnn.winograd" else None
+
+    def workspace(name, call):
+        return 10_000_000 if name == "cudnn.fft_tiling" else 0
+
+    oracle = DescribedOracle(kernels, refuses, workspace)
+    (plan,) = described.stages.specialise(SHAPES, oracle)
+    (conv,) = [n for n in plan.specialised.choices if type(n.op).__name__ == "Conv"]
+    choice = plan.specialised.choices[conv]
+    assert choice.kernel.name == "cudnn.fft_tiling"
+    assert choice.refused == (("cudnn.winograd", "5x5 filters"),)
+    (space,) = plan.memory.workspaces.values()
+    assert space.nbytes == 10_000_000
+    assert space.first == space.last
+    assert plan.memory.arena_bytes >= 10_000_000
+    alive = [
+        v.buffer for v in plan.memory.views.values()
+        if v.buffer.kind == "arena" and v.buffer.first <= space.first <= v.buffer.last
+    ]  # fmt: skip
+    for buffer in alive:
+        apart = buffer.offset + buffer.nbytes <= space.offset
+        assert apart or space.offset + space.nbytes <= buffer.offset
+
+
+def test_an_oracle_that_takes_nothing_says_so(described):
+    oracle = DescribedOracle(refuses=lambda name, call: "switched off")
+    with pytest.raises(NotEvaluable, match=r"no described kernel takes .*switched off") as info:
+        described.stages.specialise(SHAPES, oracle)
+    assert __file__ in "".join(info.value.__notes__)
+
+
+def test_a_described_kernel_cannot_be_bound(described):
+    (plan,) = described.stages.specialise(SHAPES)
+    node = plan.specialised.segment.nodes[0]
+    with pytest.raises(NotEvaluable, match="described, not there"):
+        plan.specialised.launch(node)
+
+
+def test_wrong_shapes_and_names(described):
+    with pytest.raises(InputError, match="'z' is none of the inputs x, t"):
+        described.stages.specialise({"z": (1,)})
+    with pytest.raises(DataDependentShape, match="the shape of t .* is not given"):
+        described.stages.specialise({"x": (4, 3, 32, 32)})
+    with pytest.raises(ShapeMismatch):
+        described.stages.specialise({"x": (4, 3, 32, 31), "t": (4,)})
+
+
+def test_host_values_feed_shapes():
+    x, n = T.dvector("x"), T.lscalar("n")
+    f = symdnn.function([x, n], (x[:n] * 2).sum(), mode=GPU)
+    (plan,) = f.stages.specialise({"x": (10,), "n": ()}, host_values={"n": 4})
+    shapes = [plan.specialised.shapes[k.outputs[0]] for k in plan.specialised.segment.nodes]
+    assert (4,) in shapes
+    with pytest.raises(DataDependentShape, match="host_values"):
+        f.stages.specialise({"x": (10,), "n": ()})
+
+
+def test_both_branches_are_planned():
+    x, c = T.dvector("x"), T.lscalar("c")
+    f = symdnn.function([x, c], symdnn.ifelse(c, T.exp(x), T.sin(x)) * 2, mode=GPU)
+    plans = f.stages.specialise({"x": (3,), "c": ()})
+    assert len(plans) == 3
+    names = [k for p in plans for k in p.kernels().values()]
+    assert {"described.Exp", "described.Sin", "described.Mul"} <= set(names)
+
+
+def test_a_segment_by_hand_with_and_without_writing_in_place():
+    x = T.dmatrix("x")
+    f = symdnn.function([x], T.exp(T.sin(x * 2) + 1).sum(), mode=symdnn.Mode(optimizer="None"))
+    (segment,) = f.stages.program.segments()
+    f(np.ones((2, 3)))  # loads the CPU's kernels
+    (entering,) = segment.inputs
+    done = specialise(segment, {entering: (20, 30)}, {}, TableOracle("cpu"))
+    assert {c.kernel.name for c in done.choices.values()} <= {"numpy.ufunc", "numpy.reference"}
+    size = 20 * 30 * 8
+    assert plan_memory(done).arena_bytes == -(-size // 64) * 64
+    assert plan_memory(done, in_place=False).arena_bytes > size
+
+
+def test_a_hint_names_the_backend():
+    x = T.dvector("x")
+    f = symdnn.function([x], T.exp(x))
+    f([1.0])
+    (node,) = f.fgraph.toposort()
+    node.hints = Hints(backend="onednn")
+    (segment,) = f.stages.program.segments()
+    with pytest.raises(NotEvaluable, match="the hint asks for backend onednn"):
+        specialise(segment, {segment.inputs[0]: (3,)}, {}, TableOracle("cpu"))
+
+
+@pytest.mark.parametrize("text", ["gpu", "cuda:90", "cuda:sm_x", ""])
+def test_a_wrong_target(text):
+    x = T.dvector("x")
+    with pytest.raises(ValueError, match="wanted 'cpu', 'cuda' or 'cuda:sm_90'"):
+        symdnn.function([x], x, mode=symdnn.Mode(target=text))
