@@ -1,0 +1,101 @@
+"""The Python of README.md and docs/*.md runs, and what these pages name exists."""
+
+import doctest
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import symdnn
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"^( *)```(\w+)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+by_page = pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+
+
+def blocks_of(page, *languages):
+    """(line, text) of each block in one of these languages."""
+    text = page.read_text(encoding="utf-8")
+    for found in FENCE.finditer(text):
+        if found[2] in languages:
+            lines = [line.removeprefix(found[1]) for line in found[3].splitlines(keepends=True)]
+            yield text.count("\n", 0, found.start(3)) + 1, "".join(lines)
+
+
+def run(page, line, text, names):
+    if text.lstrip().startswith(">>>"):
+        flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+        test = doctest.DocTestParser().get_doctest(text, names, page.name, str(page), line)
+        test.globs = names
+        out = []
+        doctest.DocTestRunner(optionflags=flags).run(test, out=out.append, clear_globs=False)
+        assert not out, "".join(out)
+    else:
+        code = compile("\n" * (line - 1) + text, str(page), "exec", dont_inherit=True)
+        exec(code, names)
+
+
+@by_page
+def test_python_of_a_page_runs(page, tmp_path, monkeypatch):
+    """The blocks of one page run in order in one namespace, in an empty folder."""
+    blocks = list(blocks_of(page, "python"))
+    if not blocks:
+        pytest.skip("no Python on this page")
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "__main__"}
+    with symdnn.config.change_flags(on_unused_input="raise"):
+        for line, text in blocks:
+            run(page, line, text, names)
+
+
+def test_readme_example_runs_as_a_file(tmp_path):
+    """As a user has it: saved to a file, run by a fresh interpreter."""
+    _, text = next(blocks_of(ROOT / "README.md", "python"))
+    (tmp_path / "first.py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "first.py"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@by_page
+def test_links_lead_somewhere(page):
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
+        if not re.match(r"https?:", target):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+    for target in re.findall(r"\{doc\}`/?([^`<]+)`", text):
+        assert target.startswith("_generated/") or (ROOT / "docs" / f"{target}.md").exists()
+
+
+@by_page
+def test_commands_exist(page):
+    """``make X`` is a target, ``symdnn X`` a subcommand, ``pip install -e '.[x]'`` an extra."""
+    makefile = (ROOT / "Makefile").read_text()
+    setup = (ROOT / "setup.cfg").read_text()
+    for _, text in blocks_of(page, "sh"):
+        for target in re.findall(r"^make (\w+)", text, re.MULTILINE):
+            assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"make {target}"
+        for command in re.findall(r"^(?:\S*/)?symdnn ([a-z]+)", text, re.MULTILINE):
+            assert command in subcommands(), f"symdnn {command}"
+        for extras in re.findall(r"'\.\[(.*?)\]'", text):
+            for extra in extras.split(","):
+                assert re.search(rf"^{extra} =$", setup, re.MULTILINE), f"extra {extra}"
+
+
+def subcommands():
+    from symdnn.cli import _parser
+
+    (choices,) = [a.choices for a in _parser()._actions if a.choices]
+    return set(choices)
+
+
+@by_page
+def test_files_named_exist(page):
+    """Paths such as ``symdnn/ops/math.py`` in the text."""
+    text = page.read_text(encoding="utf-8")
+    for path in re.findall(r"`((?:symdnn|tests|examples|docs|benchmarks)/[\w./-]+)`", text):
+        assert (ROOT / path).exists(), f"{page.name} names {path}"
