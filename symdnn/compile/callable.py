@@ -17,8 +17,8 @@ from symdnn.compile.profile import FunctionProfile
 from symdnn.compile.program import Program
 from symdnn.compile.report import LoweringReport, MemoryReport, lowering_report, memory_report
 from symdnn.compile.schedule import schedule
-from symdnn.compile.specialise import Oracle, TableOracle
-from symdnn.compile.targets import load_runtime
+from symdnn.compile.specialise import Oracle
+from symdnn.compile.targets import Devices
 from symdnn.config import config
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.fgraph import FunctionGraph
@@ -113,9 +113,7 @@ class Function:
     def executor(self) -> Executor:
         """What runs the program; made on first use, when the device is first needed."""
         if self._executor is None:
-            runtime = load_runtime(self.stages.target)
-            oracle = TableOracle(self.stages.target.kind)
-            self._executor = Executor(self.stages.program, oracle, runtime)
+            self._executor = Executor(self.stages.program, Devices(self.stages.target))
         return self._executor
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -131,7 +129,7 @@ class Function:
         with runtime.exclusive(), np.errstate(all="ignore"):
             values = self.arguments.bind(args, kwargs, self.trust_input)
             for v in self._shared:
-                values[v] = v.storage.on(runtime.memory)
+                values[v] = v.storage.on(executor.devices.home(v).memory)
             if self._watched or self.profile is not None or watcher is not None:
                 results = self._run_watched(executor, values, watcher)
             else:
@@ -158,14 +156,9 @@ class Function:
     def _update(self, new_values: Sequence[Any]) -> None:
         for variable, new in zip(self.updated, new_values):
             variable.type.check_value_shape(new.shape, f"update of {variable}")
-        runtime = self.executor.runtime
+        devices = self.executor.devices
         for variable, new in zip(self.updated, new_values):
-            storage = variable.storage
-            if new.shape == storage.shape and runtime.memory.device == "cpu":
-                np.copyto(storage.host(), new)
-                storage.written("cpu")
-            else:
-                storage.set(runtime.to_host(new))
+            devices.home(variable).update(variable.storage, new)
 
     # -- values kept for inputs ---------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import Any
 from symdnn.compile.loop import LoopRunner
 from symdnn.compile.plan import Plan, PlanCache
 from symdnn.compile.program import If, Loop, Program, Region, Segment
-from symdnn.compile.specialise import Oracle
+from symdnn.compile.targets import Devices
 from symdnn.graph.evaluate import evaluate_node
 from symdnn.graph.runtime import Runtime, Watcher
 from symdnn.graph.variable import Apply, Constant, Variable
@@ -21,9 +21,14 @@ Values = dict[Variable, Any]
 class Executor:
     """A program with the plans that its segments have so far."""
 
-    def __init__(self, program: Program, oracle: Oracle, runtime: Runtime) -> None:
-        self.program, self.runtime = program, runtime
-        self._runners = [_runner(r, oracle, runtime) for r in program.regions]
+    def __init__(self, program: Program, devices: Devices) -> None:
+        self.program, self.devices = program, devices
+        self._runners = [_runner(r, devices) for r in program.regions]
+
+    @property
+    def runtime(self) -> Runtime:
+        """The runtime of the target."""
+        return self.devices.main
 
     def run(self, values: Values, watcher: Watcher | None = None) -> list[Any]:
         """Values of the program's outputs; ``values`` holds what enters and is added to."""
@@ -41,24 +46,23 @@ class Executor:
         return [p for cache in self.plan_caches() for p in cache.plans.values()]
 
 
-def _runner(
-    region: Region, oracle: Oracle, runtime: Runtime
-) -> _SegmentRunner | _IfRunner | _LoopRunner:
+def _runner(region: Region, devices: Devices) -> _SegmentRunner | _IfRunner | _LoopRunner:
     if isinstance(region, Segment):
-        return _SegmentRunner(region, oracle, runtime)
+        return _SegmentRunner(region, devices)
     if isinstance(region, Loop):
-        return _LoopRunner(region, oracle, runtime)
-    return _IfRunner(region, oracle, runtime)
+        return _LoopRunner(region, devices)
+    return _IfRunner(region, devices)
 
 
 class _SegmentRunner:
-    def __init__(self, segment: Segment, oracle: Oracle, runtime: Runtime) -> None:
-        self.segment, self.runtime = segment, runtime
-        self.cache = PlanCache(segment, oracle, runtime)
+    def __init__(self, segment: Segment, devices: Devices) -> None:
+        self.segment, self.main = segment, devices.main
+        device = segment.device
+        self.cache = PlanCache(segment, devices.oracle(device), devices.runtime(device))
 
     def run(self, values: Values, watcher: Watcher | None) -> None:
         for node in self.segment.host:
-            run_on_host(node, values, self.runtime)
+            run_on_host(node, values, self.main)
         if not self.segment.nodes:
             return
         entering = [values[v] for v in self.segment.inputs]
@@ -71,11 +75,11 @@ class _SegmentRunner:
 
 
 class _IfRunner:
-    def __init__(self, region: If, oracle: Oracle, runtime: Runtime) -> None:
-        self.region, self.runtime = region, runtime
+    def __init__(self, region: If, devices: Devices) -> None:
+        self.region, self.runtime = region, devices.main
         self.branches = {
-            True: Executor(region.then, oracle, runtime),
-            False: Executor(region.orelse, oracle, runtime),
+            True: Executor(region.then, devices),
+            False: Executor(region.orelse, devices),
         }
         self.given = {
             True: _given(region.then, region.then_values),
@@ -96,10 +100,10 @@ class _IfRunner:
 
 
 class _LoopRunner:
-    def __init__(self, region: Loop, oracle: Oracle, runtime: Runtime) -> None:
+    def __init__(self, region: Loop, devices: Devices) -> None:
         self.node = region.node
-        self.body = Executor(region.body, oracle, runtime)
-        self.runner = LoopRunner(region, self.body, runtime)
+        self.body = Executor(region.body, devices)
+        self.runner = LoopRunner(region, self.body, devices.main)
 
     def run(self, values: Values, watcher: Watcher | None) -> None:
         inputs = [_value(v, values) for v in self.node.inputs]

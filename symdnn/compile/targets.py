@@ -1,16 +1,18 @@
-"""From a flag or a user's word to a target and its runtime. The one place that loads a target."""
+"""From a flag or a user's word to a target and its runtimes. The one place that loads a target."""
 
 from __future__ import annotations
 
 import importlib
 from typing import Any
 
+from symdnn.compile.specialise import Oracle, TableOracle
 from symdnn.config import config
 from symdnn.errors import SymdnnError
 from symdnn.graph.runtime import Runtime
 from symdnn.graph.target import Target
+from symdnn.graph.variable import Variable
 
-__all__ = ["load_runtime", "resolve_target"]
+__all__ = ["Devices", "load_kernels", "resolve_target"]
 
 
 def resolve_target(wanted: Target | str | None = None) -> Target:
@@ -28,9 +30,45 @@ def resolve_target(wanted: Target | str | None = None) -> Target:
     )
 
 
-def load_runtime(target: Target) -> Runtime:
-    """The runtime of a target's device, loaded on first use."""
-    if target.kind != "cpu":
-        raise SymdnnError(f"no runtime for {target} in this version; it can be built, not run")
-    module: Any = importlib.import_module("symdnn.cpu.runtime")
-    return module.runtime()  # type: ignore[no-any-return]
+def load_kernels(target: Target) -> None:
+    """Enter the kernels of a target into the table; touches no device."""
+    if target.kind == "cpu":
+        importlib.import_module("symdnn.cpu.runtime")
+
+
+class Devices:
+    """The runtimes that the segments of one function run on, loaded on first use.
+
+    Besides the target's own there is always the CPU, for what the device has no kernel for.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._runtimes: dict[str, Runtime] = {}
+
+    @property
+    def main(self) -> Runtime:
+        """The runtime of the target."""
+        return self.runtime(self.target.kind)
+
+    def runtime(self, kind: str) -> Runtime:
+        """The runtime of ``"cpu"`` or of the target's kind."""
+        if kind not in self._runtimes:
+            self._runtimes[kind] = self._load(kind)
+        return self._runtimes[kind]
+
+    def _load(self, kind: str) -> Runtime:
+        if kind != "cpu":
+            raise SymdnnError(
+                f"no runtime for {self.target} in this version; it can be built, not run"
+            )
+        module: Any = importlib.import_module("symdnn.cpu.runtime")
+        return module.runtime()  # type: ignore[no-any-return]
+
+    def oracle(self, kind: str) -> Oracle:
+        """What is known of that device's kernels."""
+        return TableOracle(kind)
+
+    def home(self, shared: Variable) -> Runtime:
+        """Where a shared variable is read: sizes and counters on the host, the rest there."""
+        return self.main if self.target.keeps(shared.type) else self.runtime("cpu")

@@ -15,6 +15,7 @@ import numpy as np
 from symdnn.cpu import kernels
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.runtime import Watcher
+from symdnn.graph.storage import HOST
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
 
@@ -112,6 +113,14 @@ class CpuRuntime:
     def fresh(self, value: Any) -> Array:
         """A contiguous copy."""
         return np.array(value, order="C", copy=True)
+
+    def update(self, storage: Any, value: Any) -> None:
+        """Into the same buffer; a value of another shape gives a new one."""
+        if value.shape == storage.shape:
+            np.copyto(storage.host(), value)
+            storage.written(HOST)
+        else:
+            storage.set(value)
 
     def facts(self) -> Mapping[str, Any]:
         """Which libraries run the kernels."""

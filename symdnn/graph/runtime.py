@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from symdnn.graph.storage import DeviceMemory
+from symdnn.graph.storage import DeviceMemory, Storage
 from symdnn.graph.variable import Apply
 
 __all__ = ["BoundPlan", "Runtime", "Watcher"]
@@ -42,6 +42,9 @@ class Runtime(Protocol):
 
     def fresh(self, value: Any) -> Any:
         """A copy that the user may keep."""
+
+    def update(self, storage: Storage, value: Any) -> None:
+        """Write a new value into a shared variable's storage."""
 
     def facts(self) -> Mapping[str, Any]:
         """What reports print of the device."""

@@ -35,6 +35,13 @@ class Target:
         """The device's name: ``cpu``, ``cuda0``."""
         return "cpu" if self.kind == "cpu" else f"{self.kind}{self.index}"
 
+    def keeps(self, type_: Any) -> bool:
+        """Whether a shared variable of this type lives on the device.
+
+        Integer scalars feed shapes, bounds and counters, which the host computes.
+        """
+        return self.kind == "cpu" or not (type_.ndim == 0 and type_.is_discrete)
+
     @classmethod
     def parse(cls, text: str, **facts: Any) -> Target:
         """A target from ``"cpu"`` or ``"cuda:sm_90"`` (a described GPU with cuDNN 9)."""
