@@ -63,7 +63,9 @@ def main(argv: list[str] | None = None) -> float:
         value = float(train(windows[:-1], windows[1:]))
         if step % 50 == 0:
             print(f"step {step:4d}  bits a character {value / np.log(2):.3f}")
-    print(f"{n} letters, {size} recurrent parameters; last {value / np.log(2):.3f} bits a character")
+    print(
+        f"{n} letters, {size} recurrent parameters; last {value / np.log(2):.3f} bits a character"
+    )
     return value
 
 

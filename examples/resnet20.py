@@ -73,8 +73,10 @@ def main(argv: list[str] | None = None) -> float:
     sgd = [(p, p - 0.05 * g) for p, g in zip(net.parameters, grads, strict=True)]
     train = symdnn.function([x, t], loss, updates=sgd + net.updates)
     count = sum(p.get_value(borrow=True).size for p in net.parameters)
-    print(f"{6 * options.blocks + 2} layers, {count} parameters, "
-          f"compiled in {time.perf_counter() - start:.1f} s")
+    print(
+        f"{6 * options.blocks + 2} layers, {count} parameters, "
+        f"compiled in {time.perf_counter() - start:.1f} s"
+    )
 
     rng = np.random.default_rng(0)
     images = rng.standard_normal((options.batch, 3, options.size, options.size)).astype("float32")

@@ -9,25 +9,29 @@ Write an expression, differentiate it, compile it, call it::
     f = symdnn.function([x], symdnn.grad((x**2).sum(), x))
 """
 
-from symdnn import printing, tensor
+from symdnn import gradient, printing, tensor
 from symdnn.autodiff import Lop, Rop, grad, subgraph_grad, verify_grad
-from symdnn.compile import evaluation as _evaluation
 from symdnn.compile.arguments import In, Out
+from symdnn.compile.evaluation import evaluate
 from symdnn.compile.function import Function, function
 from symdnn.compile.mode import Mode
 from symdnn.compile.shared import shared
 from symdnn.config import config
+from symdnn.gradient import hessian, jacobian
 from symdnn.graph.clone import clone
 from symdnn.graph.origin import Hints
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.ops.control import ifelse
+from symdnn.ops.from_graph import OpFromGraph
+from symdnn.ops.scan_builder import foldl, foldr, map, reduce, scan, until
 from symdnn.printing import dprint, pp
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Apply", "Constant", "Function", "Hints", "In", "Lop", "Mode", "Out", "Rop", "Shared",
-    "Target", "Variable", "clone", "config", "dprint", "function", "grad", "ifelse",
-    "pp", "printing", "shared", "subgraph_grad", "tensor", "verify_grad",
-]
+    "Apply", "Constant", "Function", "Hints", "In", "Lop", "Mode", "OpFromGraph", "Out", "Rop",
+    "Shared", "Target", "Variable", "clone", "config", "dprint", "evaluate", "foldl", "foldr",
+    "function", "grad", "gradient", "hessian", "ifelse", "jacobian", "map", "pp", "printing",
+    "reduce", "scan", "shared", "subgraph_grad", "tensor", "until", "verify_grad",
+]  # fmt: skip

@@ -28,7 +28,7 @@ def test_split_is_the_documented_one() -> None:
 
 
 def test_demo_learns_saves_and_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert demo.main(["--epochs", "3", "--out", str(tmp_path)]) == 0
+    assert demo.main(["--epochs", "5", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert "Conv" in printed
     assert "numpy." in printed

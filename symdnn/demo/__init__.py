@@ -88,12 +88,13 @@ def _train_one(digits: Any, seed: int, options: Any) -> Any:
 def _print_lowering(function: Any) -> None:
     """Which op was lowered to what, each kind of op once."""
     print("the training step was lowered to:")
-    rows: dict[tuple[str, str], int] = {}
-    for row in function.lowering_report():
-        key = (row.op.partition("{")[0], row.kernel)
-        rows[key] = rows.get(key, 0) + 1
-    for (op, kernel), count in sorted(rows.items()):
-        print(f"  {count:4d} x {op:28s} {kernel}")
+    counts: dict[tuple[str, str], int] = {}
+    first = [row for row in function.lowering_report().rows if row.plan in (0, None)]
+    for row in first:
+        key = (row.op.partition("{")[0], row.how)
+        counts[key] = counts.get(key, 0) + 1
+    for (op, how), count in sorted(counts.items()):
+        print(f"  {count:4d} x {op:28s} {how}")
 
 
 def _evaluate(path: Path, digits: Any) -> int:

@@ -75,5 +75,6 @@ def _confusion(result: Result, digits: Digits, path: Path) -> Path:
         if count := table[row, column]:
             colour = "white" if row == column else "black"
             ax.text(column, row, count, ha="center", va="center", color=colour)
-    ax.set(xlabel="predicted", ylabel="true", title="Test images", xticks=range(10), yticks=range(10))
+    ax.set(xlabel="predicted", ylabel="true", title="Test images")
+    ax.set(xticks=range(10), yticks=range(10))
     return _save(figure, path)
