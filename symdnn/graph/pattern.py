@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from symdnn.graph.operators import TensorMethods
 from symdnn.graph.variable import Constant, Variable
 
 if TYPE_CHECKING:
@@ -20,10 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["Match", "Pattern", "any_of", "const", "p", "pattern_vars"]
 
 
-class Pattern:
+class Pattern(TensorMethods):
     """An op (some fields may be :class:`Param`) applied to patterns; operators build more."""
-
-    __array_ufunc__ = None
 
     def __init__(self, op: Op | None, inputs: tuple[Any, ...]) -> None:
         self.op = op
@@ -105,14 +104,18 @@ def any_of(*choices: Any) -> AnyOf:
 
 def holds_pattern(op: Op) -> bool:
     """Whether a field of ``op`` is a :class:`Param`."""
-    parameters = fields(cast(Any, op)) if is_dataclass(op) else ()
+    parameters: tuple[Any, ...] = fields(cast(Any, op)) if is_dataclass(op) else ()
     return any(isinstance(getattr(op, f.name), Param) for f in parameters)
 
 
 class Match:
-    """What a pattern matched: variables as ``m.x``, fields as ``m.params['axis']``."""
+    """What a pattern matched: variables as ``m.x``, fields as ``m.params['axis']``.
 
-    def __init__(self) -> None:
+    ``node`` is the node whose output is to be replaced.
+    """
+
+    def __init__(self, node: Any = None) -> None:
+        self.node = node
         self.variables: dict[str, Variable] = {}
         self.params: dict[str, Any] = {}
 
@@ -124,7 +127,7 @@ class Match:
 
     def fork(self) -> Match:
         """A copy to try an alternative with."""
-        other = Match()
+        other = Match(self.node)
         other.variables, other.params = dict(self.variables), dict(self.params)
         return other
 

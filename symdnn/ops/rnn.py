@@ -11,7 +11,7 @@ as in ``cudnnRNNForward``; :mod:`symdnn.ops.rnn_params` has the layout of the pa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -129,8 +129,11 @@ class RNNForward(RNNOp):
     x is (time, batch, input), hx and cx (layers * directions, batch, hidden), y (time, batch,
     directions * hidden), forward direction first. With lengths, y is 0 beyond each sequence's
     end, hy and cy are its last states, and the backward direction starts at its last element.
-    ``reserve`` is what :class:`RNNGrad` needs.
+    ``reserve`` is what :class:`RNNGrad` needs; without ``keeps_reserve`` (the inference form, which
+    rewriting chooses where no gradient reads it) there is none.
     """
+
+    keeps_reserve: bool = True
 
     @property
     def random(self) -> bool:
@@ -147,7 +150,8 @@ class RNNForward(RNNOp):
         y = x.with_shape((x.shape[0], batch, self.layout.output_size))
         depth = self.num_layers * self.layout.directions
         hy = x.with_shape((depth, batch, self.hidden_size))
-        return (y, hy, *[hy] * self.has_cell, *[STATE_TYPE] * self.random, RESERVE)
+        states = (hy, *[hy] * self.has_cell, *[STATE_TYPE] * self.random)
+        return (y, *states, *[RESERVE] * self.keeps_reserve)
 
     def shapes(
         self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
@@ -157,7 +161,7 @@ class RNNForward(RNNOp):
         steps, batch, _ = given["x"]
         y = (steps, batch, self.layout.output_size)
         hy = (self.num_layers * self.layout.directions, batch, self.hidden_size)
-        return [y, hy, *[hy] * self.has_cell, *[(2,)] * self.random, ()]
+        return [y, hy, *[hy] * self.has_cell, *[(2,)] * self.random, *[()] * self.keeps_reserve]
 
     def reference(self, *inputs: Any) -> Any:
         given = self.take(inputs, *["state"] * self.random)
@@ -167,7 +171,7 @@ class RNNForward(RNNOp):
         lengths = self.checked_lengths(given)
         y, hy, cy, reserve = rnn_forward(self.layout, w, x, hx, cx, lengths, masks)
         out = [a.astype(given["x"].dtype, copy=False) for a in (y, hy, cy) if a is not None]
-        return (*out, *more, reserve)
+        return (*out, *more, *[reserve] * self.keeps_reserve)
 
     def _masks(self, given: dict[str, Any], x: Any) -> tuple[list[Any], list[Any]]:
         """Dropout masks of the layers after the first, and the next state.
@@ -184,6 +188,8 @@ class RNNForward(RNNOp):
         return list((words < keep * 2.0**32) * scale), [next_state(given["state"], size)]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        if not self.keeps_reserve:
+            outputs = replace(self, keeps_reserve=True)(*inputs)
         states = 2 + self.has_cell
         given = self.take(inputs, *["state"] * self.random)
         dy, *rest = zeros_for(outputs[:states], cotangents[:states])

@@ -45,7 +45,8 @@ class RewriteProfile:
         lines = [f"{'rewrite':40} {'fired':>7} {'tried':>8} {'ms':>9}"]
         for name, a in self.slowest():
             lines.append(f"{name:40} {a.fired:7d} {a.tried:8d} {a.seconds * 1e3:9.2f}")
-        lines += [f"phase {name:34} {'':7} {'':8} {s * 1e3:9.2f}" for name, s in self.phases.items()]
+        for name, seconds in self.phases.items():
+            lines.append(f"phase {name:34} {'':7} {'':8} {seconds * 1e3:9.2f}")
         return "\n".join(lines)
 
 
@@ -87,20 +88,38 @@ class _Worklist:
     def run(self) -> int:
         fgraph = self.context.fgraph
         fgraph.on_new_node.append(self.add)
-        fired = 0
+        fgraph.on_fewer_readers.append(self.add_if_several)
+        fired, before = 0, -1
         try:
-            while self.queue:
-                node = next(iter(self.queue))
-                del self.queue[node]
-                if node in fgraph.nodes:
-                    fired += self.visit(node)
-                    self.check_budget(fired)
+            # A pattern may be several nodes deep, and only the neighbours of a change are queued:
+            # all nodes are looked at again until nothing fires.
+            while fired != before:
+                before = fired
+                fired = self.drain(fired)
+                self.queue = dict.fromkeys(fgraph.toposort() if fired != before else ())
         finally:
             fgraph.on_new_node.remove(self.add)
+            fgraph.on_fewer_readers.remove(self.add_if_several)
+        return fired
+
+    def drain(self, fired: int) -> int:
+        """Visit queued nodes until none is left; the number of replacements so far."""
+        nodes = self.context.fgraph.nodes
+        while self.queue:
+            node = next(iter(self.queue))
+            del self.queue[node]
+            if node in nodes:
+                fired += self.visit(node)
+                self.check_budget(fired)
         return fired
 
     def add(self, node: Apply) -> None:
         self.queue[node] = None
+
+    def add_if_several(self, node: Apply) -> None:
+        """Outputs that nobody reads any more may make room for a cheaper op."""
+        if len(node.outputs) > 1:
+            self.queue[node] = None
 
     def rules_of(self, op_type: type[Op]) -> list[Rewrite]:
         if op_type not in self.by_type:
@@ -108,7 +127,15 @@ class _Worklist:
         return self.by_type[op_type]
 
     def visit(self, node: Apply) -> int:
-        for rule in self.rules_of(type(node.op)):
+        """Let the first rule that applies rewrite ``node``; new nodes inherit its origin."""
+        rules = self.rules_of(type(node.op))
+        if not rules:
+            return 0
+        with inherit(node.origin, node.hints):
+            return self.try_each(rules, node)
+
+    def try_each(self, rules: Sequence[Rewrite], node: Apply) -> int:
+        for rule in rules:
             entry = self.entries[rule.name]
             start = time.perf_counter()
             try:
@@ -123,8 +150,7 @@ class _Worklist:
 
     def apply(self, rule: Rewrite, node: Apply) -> Any:
         try:
-            with inherit(node.origin, node.hints):
-                new = rule(node, self.context)
+            new = rule(node, self.context)
         except Exception as error:
             self.report(rule, node, error)
             return None

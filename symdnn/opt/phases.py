@@ -5,7 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from symdnn.opt import shape_rules
+from symdnn.opt import (
+    algebra,
+    alloc_rules,
+    dead,
+    elementwise,
+    fold,
+    from_graph_rules,
+    indexing_rules,
+    joining,
+    reduce_rules,
+    scan_rules,
+    shape_rules,
+    softmax_rules,
+    stabilize,
+    views,
+)
 from symdnn.opt.rewrite import GraphRewrite, Rewrite
 
 __all__ = ["PHASES", "RULES", "Selection", "rules_of_phase"]
@@ -13,9 +28,26 @@ __all__ = ["PHASES", "RULES", "Selection", "rules_of_phase"]
 #: Each phase runs to a fixed point before the next one starts.
 PHASES = ("canonicalize", "stabilize", "lower", "precision", "layout", "fuse")
 
+#: Rules of earlier phases that run again, so that they see what a later phase makes: all of
+#: these phases, and those tagged ``cleanup`` everywhere.
+AGAIN = {"stabilize": frozenset({"canonicalize"})}
+
 #: All rewrites. The order of this list carries no meaning; the phase of a rule does.
 RULES: tuple[Rewrite | GraphRewrite, ...] = (
+    *fold.RULES,
+    *from_graph_rules.RULES,
     *shape_rules.RULES,
+    *dead.RULES,
+    *algebra.RULES,
+    *elementwise.RULES,
+    *views.RULES,
+    *alloc_rules.RULES,
+    *reduce_rules.RULES,
+    *scan_rules.RULES,
+    *indexing_rules.RULES,
+    *joining.RULES,
+    *stabilize.RULES,
+    *softmax_rules.RULES,
 )
 
 
@@ -54,5 +86,9 @@ class Selection:
 
 
 def rules_of_phase(phase: str, selection: Selection) -> Sequence[Rewrite | GraphRewrite]:
-    """The rewrites of ``phase`` that ``selection`` takes."""
-    return [r for r in RULES if r.phase == phase and selection.takes(r)]
+    """The rewrites of ``phase`` that ``selection`` takes, and the earlier ones that run again."""
+    again = AGAIN.get(phase, frozenset())
+    return [
+        r for r in RULES
+        if (r.phase == phase or r.phase in again or "cleanup" in r.tags) and selection.takes(r)
+    ]  # fmt: skip

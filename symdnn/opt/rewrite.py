@@ -9,23 +9,33 @@ from typing import Any
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.op import Op
 from symdnn.graph.operators import operator
-from symdnn.graph.pattern import Match, Param, Pattern, PatternVar, match
+from symdnn.graph.pattern import AnyOf, Match, Param, Pattern, PatternVar, match
 from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Variable, as_variable
 from symdnn.ops.elemwise import Elemwise, apply_elemwise
-from symdnn.ops.shape import dims_of
+from symdnn.ops.shape import ShapeI
+from symdnn.opt.facts import ShapeFacts
 
-__all__ = ["Context", "GraphRewrite", "Rewrite", "graph_rewrite", "node_rewrite", "rewrite"]
+__all__ = [
+    "Context",
+    "Family",
+    "GraphRewrite",
+    "Rewrite",
+    "graph_rewrite",
+    "node_rewrite",
+    "rewrite",
+]
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a rewrite may look at besides the node: the graph, the target, the flags."""
+    """What a rewrite may look at besides the node: the graph, the target, the flags, the shapes."""
 
     fgraph: FunctionGraph
     target: Target
     deterministic: bool = False
+    shapes: ShapeFacts = field(default_factory=ShapeFacts, compare=False)
 
     def only_user(self, v: Variable) -> bool:
         """Whether one node alone reads ``v`` and it is no output."""
@@ -35,6 +45,7 @@ class Context:
 
 Result = Variable | Sequence[Variable | None] | None
 NodeFunction = Callable[[Apply, Context], Result]
+Condition = Callable[[Match], bool]
 
 
 @dataclass(frozen=True)
@@ -60,7 +71,7 @@ class Rewrite:
             return None
         found = [result] if isinstance(result, Variable) else list(result)
         return [
-            None if new is None else conform(new, old)
+            None if new is None else conform(new, old, context)
             for old, new in zip(node.outputs, found, strict=True)
         ]
 
@@ -85,29 +96,55 @@ def rewrite(
     *,
     phase: str,
     tags: Iterable[str] = (),
-    when: Callable[[Match], bool] | None = None,
+    when: Condition | Sequence[Condition] = (),
     when_target: Callable[[Match, Target], bool] | None = None,
 ) -> Rewrite:
     """A rewrite from a pattern to a result, both built with the real ops.
 
-    ``result`` may also be a function of the match. ``when`` must hold for the match,
-    ``when_target`` for the match and the target.
+    ``result`` may also be a function of the match. Each of ``when`` must hold for the match,
+    ``when_target`` for the match and the target. A variable that the result leaves out must have
+    a shape that the result vouches for, so no clash of shapes is ever hidden.
     """
+    conditions = (when,) if callable(when) else tuple(when)
+    built = isinstance(result, Pattern | int | float)
+    left_out = _names(pattern) - _names(result) if built else set()
 
     def apply(node: Apply, context: Context) -> Result:
-        found = Match()
-        if not match(pattern, node.outputs[0], found):
-            return None
-        if when is not None and not when(found):
+        found = Match(node)
+        if not match(pattern, node.outputs[0], found) or not all(c(found) for c in conditions):
             return None
         if when_target is not None and not when_target(found, context.target):
             return None
-        if isinstance(result, Pattern | int | float):
-            return instantiate(result, found)
-        return result(found)  # type: ignore[no-any-return]
+        if not built:
+            return result(found)  # type: ignore[no-any-return]
+        if left_out and not _vouched_for(node, left_out, result, found, context):
+            return None
+        return instantiate(result, found)
 
-    text = f"{pattern} -> {result}" if isinstance(result, Pattern | int | float) else str(pattern)
+    text = f"{pattern} -> {result}" if built else str(pattern)
     return Rewrite(name, phase, (type(pattern.op),), apply, frozenset(tags), text)
+
+
+def _names(pattern: Any) -> set[str]:
+    """Names of the pattern variables in a pattern."""
+    if isinstance(pattern, PatternVar):
+        return {pattern.name}
+    if isinstance(pattern, AnyOf):
+        return {n for c in pattern.choices for n in _names(c)}
+    if not isinstance(pattern, Pattern):
+        return set()
+    return {n for q in pattern.inputs for n in _names(q)}
+
+
+def _vouched_for(
+    node: Apply, left_out: set[str], result: Any, found: Match, context: Context
+) -> bool:
+    """Whether what is left out could not have clashed with what stays."""
+    lost = [v for n, v in found.variables.items() if n in left_out and not v.type.is_static]
+    if not lost:
+        return True
+    kept = [found.variables[n] for n in _names(result)] or [node.outputs[0]]
+    return all(any(context.shapes.covers(k, v) for k in kept) for v in lost)
 
 
 def node_rewrite(
@@ -120,6 +157,30 @@ def node_rewrite(
         return Rewrite(name or function.__name__, phase, ops, function, frozenset(tags), text)
 
     return wrap
+
+
+@dataclass(frozen=True)
+class Family:
+    """Rewrites that share a phase and tags, so that each can be one line."""
+
+    phase: str
+    tags: tuple[str, ...]
+
+    def rule(
+        self,
+        name: str,
+        pattern: Any,
+        result: Any,
+        *names: str,
+        when: Condition | Sequence[Condition] = (),
+    ) -> Rewrite:
+        """A :func:`rewrite`; ``names`` are tags of its own, such as what Theano calls it."""
+        tags = (*self.tags, *names)
+        return rewrite(name, pattern, result, phase=self.phase, tags=tags, when=when)  # fmt: skip
+
+    def on(self, *ops: type[Op], names: Iterable[str] = ()) -> Callable[[NodeFunction], Rewrite]:
+        """A :func:`node_rewrite` of a function (a decorator)."""
+        return node_rewrite(*ops, phase=self.phase, tags=(*self.tags, *names))
 
 
 def graph_rewrite(
@@ -155,11 +216,11 @@ def _fill_params(op: Op, found: Match) -> Op:
     return replace(op, **given) if given else op  # type: ignore[type-var]
 
 
-def conform(new: Variable, old: Variable) -> Variable:
+def conform(new: Variable, old: Variable, context: Context) -> Variable | None:
     """``new`` with the dtype, ndim and static shape of ``old``, which it stands for.
 
     Dimensions along which ``new`` would have broadcast are filled out, so a rewrite may drop an
-    operand without asking who was the larger one.
+    operand without asking who was the larger one. None where only ``old`` itself knows its sizes.
     """
     a, b = old.type, new.type
     if not isinstance(a, TensorType) or not isinstance(b, TensorType):
@@ -170,7 +231,16 @@ def conform(new: Variable, old: Variable) -> Variable:
         new = operator("dimshuffle")(new, ("x",) * (a.ndim - b.ndim) + tuple(range(b.ndim)))
     wide = [x != 1 and y == 1 for x, y in zip(a.shape, new.type.shape)]
     if any(wide):
-        return operator("alloc")(new, *dims_of(old))  # type: ignore[no-any-return]
+        sizes = context.shapes.dims(old)
+        if any(_size_of(d) is old for d in sizes):
+            return None
+        return operator("alloc")(new, *sizes)  # type: ignore[no-any-return]
     if any(x is not None and y is None for x, y in zip(a.shape, new.type.shape)):
         return operator("specify_type")(new, a)  # type: ignore[no-any-return]
     return new
+
+
+def _size_of(d: Any) -> Variable | None:
+    """The variable whose size ``d`` is."""
+    owner = d.owner if isinstance(d, Variable) else None
+    return owner.inputs[0] if owner is not None and isinstance(owner.op, ShapeI) else None

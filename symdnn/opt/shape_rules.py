@@ -2,31 +2,93 @@
 
 from __future__ import annotations
 
-from symdnn.graph.type import TensorType
-from symdnn.graph.variable import Apply, Variable, as_variable, constant
-from symdnn.ops.shape import ShapeI, dims_of
+from typing import Any
+
+from symdnn.graph.variable import Apply, Variable, constant
+from symdnn.ops.gradient_control import Assert, Identity, Print
+from symdnn.ops.shape import (
+    MakeVector,
+    ShapeI,
+    ShapeVector,
+    SpecifyType,
+    as_dim,
+    make_vector,
+    specify_type,
+)
+from symdnn.ops.view import Copy, SpecifyShape
 from symdnn.opt.rewrite import Context, node_rewrite
-from symdnn.opt.shapes import op_shapes
 
 __all__ = ["RULES"]
 
+PHASE = "canonicalize"
+TAGS = ("fast_compile", "cleanup", "shape")
 
-@node_rewrite(ShapeI, phase="canonicalize", tags=("fast_compile", "shape"))
+
+@node_rewrite(ShapeI, phase=PHASE, tags=(*TAGS, "local_shape_to_shape_i", "ShapeOpt"))
 def size_of_result(node: Apply, context: Context) -> Variable | None:
-    """The size of an op's result, by the op's shape rule."""
+    """The size of an op's result, from the sizes of what enters the graph."""
     (x,) = node.inputs
     assert isinstance(node.op, ShapeI)
-    static = x.type.shape[node.op.axis]
-    if static is not None:
-        return constant(static, dtype="int64")
-    if x.owner is None:
+    found = context.shapes.dims(x)[node.op.axis]
+    if not isinstance(found, Variable):
+        return constant(int(found), dtype="int64")
+    owner = found.owner
+    if owner is not None and owner.op == node.op and owner.inputs[0] is x:
         return None
-    sizes = [dims_of(v) if isinstance(v.type, TensorType) else () for v in x.owner.inputs]
-    shapes = op_shapes(x.owner, sizes)
-    if shapes is None or x.index is None:
-        return None
-    size = as_variable(shapes[x.index][node.op.axis], dtype="int64")
-    return None if size is node.outputs[0] else size
+    return as_dim(found)
 
 
-RULES = [size_of_result]
+@node_rewrite(ShapeVector, phase=PHASE, tags=(*TAGS, "local_shape_to_shape_i"))
+def shape_to_sizes(node: Apply, context: Context) -> Variable:
+    """A shape is the vector of its sizes."""
+    (x,) = node.inputs
+    sizes = context.shapes.dims(x)
+    if not sizes:
+        return MakeVector("int64")()  # type: ignore[no-any-return]
+    return make_vector([as_dim(d) for d in sizes])
+
+
+@node_rewrite(SpecifyType, phase=PHASE, tags=(*TAGS, "local_useless_SpecifyShape"))
+def type_known_already(node: Apply, context: Context) -> Variable | None:
+    """Static sizes that the type has already need no check."""
+    (x,) = node.inputs
+    return x if x.type == node.outputs[0].type else None
+
+
+@node_rewrite(SpecifyShape, phase=PHASE, tags=(*TAGS, "local_useless_SpecifyShape"))
+def shape_known_already(node: Apply, context: Context) -> Variable | None:
+    """A declared shape that is known to be right needs no check."""
+    x, *wanted = node.inputs
+    open_sizes = [
+        (a, b)
+        for a, b, s in zip(context.shapes.dims(x), wanted, node.outputs[0].type.shape)
+        if s is None
+    ]
+    if not all(context.shapes.same(a, b) for a, b in open_sizes):
+        return None
+    static: Any = node.outputs[0].type
+    return specify_type(x, static)
+
+
+@node_rewrite(Copy, phase=PHASE, tags=("fast_compile", "cleanup", "local_copy"))
+def copy_removed(node: Apply, context: Context) -> Variable:
+    """Who owns which memory is the schedule's decision; a copy is the value itself."""
+    return node.inputs[0]
+
+
+@node_rewrite(Identity, phase=PHASE, tags=("fast_compile", "local_view_op"))
+def gradient_control_removed(node: Apply, context: Context) -> Variable | None:
+    """What only gradients see (``disconnected_grad``, ``grad_clip``) is the value itself."""
+    if isinstance(node.op, Assert | Print) or node.op.has_effect:
+        return None
+    return node.inputs[0]
+
+
+RULES = [
+    size_of_result,
+    shape_to_sizes,
+    type_known_already,
+    shape_known_already,
+    copy_removed,
+    gradient_control_removed,
+]

@@ -1,0 +1,225 @@
+"""What rewrites ask about variables: which sizes agree, what is constant, what has which sign."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from symdnn.graph.pattern import Match
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.activations import Relu, Sigmoid, Softplus
+from symdnn.ops.arithmetic import Abs, Mul, Sqr, Sqrt
+from symdnn.ops.math import Exp
+from symdnn.ops.shape import DimShuffle, ShapeI
+from symdnn.ops.softmax import Softmax
+from symdnn.opt.shapes import ShapeResolver
+
+__all__ = [
+    "ShapeFacts", "all_ones", "discrete", "floating", "is_constant", "is_nonnegative", "is_symbolic", "number",
+    "one_dtype", "real_float", "signed",
+]  # fmt: skip
+
+Key = Any  # equal for sizes that are known to be equal
+
+
+class ShapeFacts:
+    """Shapes of all variables, as ints and symbols over the leaves, and which of them agree.
+
+    Values never change under rewriting, so what was learnt of a variable stays true.
+    """
+
+    def __init__(self) -> None:
+        self._resolver = ShapeResolver()
+        self._keys: dict[Variable, Key] = {}
+        self._table: dict[Any, Key] = {}
+
+    def dims(self, v: Variable) -> tuple[Any, ...]:
+        """The dimensions of ``v``: ints, or integer scalars over what enters the graph."""
+        return self._resolver.shape(v)
+
+    def key(self, size: Any) -> Key:
+        """A number or token that equal sizes share; unequal ones may turn out equal."""
+        if not isinstance(size, Variable):
+            return ("is", int(size))
+        stack = [size]
+        while stack:
+            v = stack[-1]
+            missing = [i for i in self._parts(v) if i not in self._keys]
+            if v not in self._keys and missing:
+                stack += missing
+                continue
+            stack.pop()
+            if v not in self._keys:
+                self._keys[v] = self._make_key(v)
+        return self._keys[size]
+
+    def same(self, a: Any, b: Any) -> bool:
+        """Whether two sizes are known to be equal."""
+        return a is b or self.key(a) == self.key(b)
+
+    def same_shape(self, v: Variable, w: Variable) -> bool:
+        """Whether two variables are known to have equal shapes."""
+        if v.type.ndim != w.type.ndim:
+            return False
+        return all(self.same(a, b) for a, b in zip(self.dims(v), self.dims(w)))
+
+    def covers(self, kept: Variable, lost: Variable) -> bool:
+        """Whether leaving ``lost`` out beside ``kept`` hides no clash of shapes.
+
+        A static size of ``lost`` is part of the result's type, which a rewrite keeps; an unknown
+        one must be known to equal that of ``kept``.
+        """
+        lead = kept.type.ndim - lost.type.ndim
+        if lead < 0:
+            return False
+        wide, narrow = self.dims(kept)[lead:], self.dims(lost)
+        return all(
+            static is not None or self.same(a, b)
+            for static, a, b in zip(lost.type.shape, wide, narrow)
+        )
+
+    def product_key(self, sizes: Iterable[Any]) -> tuple[int, tuple[Key, ...]]:
+        """A key of a product: its number, and its unknown factors in a fixed order."""
+        count, factors = 1, []
+        pending = list(sizes)
+        while pending:
+            size = pending.pop()
+            key = self.key(size)
+            if key[0] == "is":
+                count *= key[1]
+            elif isinstance(size, Variable) and _is_product(size):
+                pending += size.owner.inputs  # type: ignore[union-attr]
+            elif (through := self._size_behind(size)) is not None:
+                pending.append(through)
+            else:
+                factors.append(key)
+        return count, tuple(sorted(factors))
+
+    def _size_behind(self, v: Variable) -> Any:
+        """The expression for which a ``ShapeI`` node stands, unless it is its own."""
+        node = v.owner
+        if node is None or not isinstance(node.op, ShapeI):
+            return None
+        found = self.dims(node.inputs[0])[node.op.axis]
+        own = isinstance(found, Variable) and _is_size_of(found, node)
+        return None if own else found
+
+    def _parts(self, v: Variable) -> Sequence[Variable]:
+        if v.owner is None or isinstance(v, Constant):
+            return ()
+        if isinstance(v.owner.op, ShapeI):
+            behind = self._size_behind(v)
+            return (behind,) if isinstance(behind, Variable) else ()
+        # The value of an integer that is computed from data is a token of its own.
+        return v.owner.inputs if all(_is_scalar(i) for i in v.owner.inputs) else ()
+
+    def _make_key(self, v: Variable) -> Key:
+        if isinstance(v, Constant):
+            return ("is", int(v.data)) if v.data.ndim == 0 else self._token(v)
+        node = v.owner
+        if node is None:
+            return self._token(v)
+        if isinstance(node.op, ShapeI):
+            behind = self._size_behind(v)
+            if behind is None:
+                return self._token((node.op.axis, node.inputs[0]))
+            return self._keys[behind] if isinstance(behind, Variable) else ("is", int(behind))
+        if not node.inputs or not all(_is_scalar(i) for i in node.inputs) or node.op.has_effect:
+            return self._token(v)
+        inputs = [self._keys[i] for i in node.inputs]
+        if getattr(node.op, "commutative", False):
+            inputs.sort()
+        return self._token((node.op, v.index, tuple(inputs)))
+
+    def _token(self, what: Any) -> Key:
+        return self._table.setdefault(what, ("token", len(self._table)))
+
+
+def _is_size_of(v: Variable, node: Apply) -> bool:
+    owner = v.owner
+    return (
+        owner is not None
+        and isinstance(owner.op, ShapeI)
+        and owner.op == node.op
+        and owner.inputs[0] is node.inputs[0]
+    )
+
+
+def _is_scalar(v: Variable) -> bool:
+    return isinstance(v.type, TensorType) and v.type.ndim == 0 and v.type.is_discrete
+
+
+def _is_product(v: Variable) -> bool:
+    return v.owner is not None and isinstance(v.owner.op, Mul) and v.type.dtype == "int64"
+
+
+# -- variables ------------------------------------------------------------------------------------
+
+
+def is_constant(v: Variable) -> bool:
+    """Whether ``v`` is a constant."""
+    return isinstance(v, Constant)
+
+
+def is_symbolic(v: Variable) -> bool:
+    """Whether ``v`` is no constant."""
+    return not isinstance(v, Constant)
+
+
+def number(v: Variable) -> Any:
+    """The number with which a constant is filled, as a NumPy scalar; None when there is none."""
+    if not isinstance(v, Constant) or v.data.size == 0:
+        return None
+    first = v.data.flat[0]
+    return first if v.data.size == 1 or bool(np.all(v.data == first)) else None
+
+
+def real_float(v: Variable) -> bool:
+    """Whether ``v`` is a real floating-point tensor."""
+    return isinstance(v.type, TensorType) and v.type.is_float
+
+
+def all_ones(v: Variable) -> bool:
+    """Whether every dimension is statically 1."""
+    return all(d == 1 for d in v.type.shape)
+
+
+def is_nonnegative(v: Variable) -> bool:
+    """Whether no element of the real ``v`` can be below 0 (NaN is possible)."""
+    while v.owner is not None and isinstance(v.owner.op, DimShuffle):
+        v = v.owner.inputs[0]
+    if isinstance(v, Constant):
+        return not v.type.is_complex and bool(np.all(v.data >= 0))
+    if v.owner is None or not v.type.is_float:
+        return False
+    return isinstance(v.owner.op, Abs | Sqr | Sqrt | Exp | Relu | Sigmoid | Softplus | Softmax)
+
+
+# -- conditions of rewrites -----------------------------------------------------------------------
+
+Condition = Callable[[Match], bool]
+
+
+def one_dtype(m: Match) -> bool:
+    """All variables that matched, and the result, have one dtype."""
+    dtype = m.node.outputs[0].type.dtype
+    return all(v.type.dtype == dtype for v in m.variables.values())
+
+
+def discrete(m: Match) -> bool:
+    """The result is bool or integer: exact, without NaN."""
+    return bool(m.node.outputs[0].type.is_discrete)
+
+
+def floating(m: Match) -> bool:
+    """The result is a real float, and so are all variables."""
+    return one_dtype(m) and bool(m.node.outputs[0].type.is_float)
+
+
+def signed(m: Match) -> bool:
+    """One dtype that has negative numbers."""
+    dtype = m.node.outputs[0].type.dtype
+    return one_dtype(m) and dtype != "bool" and not dtype.startswith("uint")

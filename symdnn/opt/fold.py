@@ -1,0 +1,80 @@
+"""Constant folding: a node whose inputs are all constants becomes a constant."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import is_dataclass, replace
+from typing import Any
+
+from symdnn.graph.evaluate import evaluate_node
+from symdnn.graph.op import Op
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.control import IfElse
+from symdnn.ops.dropout import Dropout
+from symdnn.ops.random import RandomOp
+from symdnn.ops.shape import Alloc, static_dim
+from symdnn.opt.rewrite import Context, node_rewrite
+
+__all__ = ["RULES", "SIZE_LIMIT"]
+
+#: A result of more elements is folded only if it is no larger than its inputs together.
+SIZE_LIMIT = 4096
+
+
+@node_rewrite(
+    Op, phase="canonicalize", tags=("fast_compile", "cleanup", "constant_folding"),
+    name="constant_folding",
+)  # fmt: skip
+def constant_folding(node: Apply, context: Context) -> Sequence[Variable] | None:
+    """A node of constants is evaluated by its reference, unless that would make a big constant."""
+    if not node.inputs or not all(isinstance(v, Constant) for v in node.inputs):
+        return None
+    if node.op.has_effect or isinstance(node.op, RandomOp | Dropout | IfElse) or _too_big(node):
+        return None
+    if not all(isinstance(v.type, TensorType) for v in node.outputs):
+        return None
+    try:
+        values = evaluate_node(node, [v.data for v in node.inputs])  # type: ignore[attr-defined]
+    except Exception:
+        return None  # it fails when the function runs, with the user's line
+    return [Constant(value) for value in values]
+
+
+def _too_big(node: Apply) -> bool:
+    given = sum(v.data.size for v in node.inputs)  # type: ignore[attr-defined]
+    types = [v.type for v in node.outputs]
+    if isinstance(node.op, Alloc):
+        return any(t.ndim > 0 and t.shape != (1,) * t.ndim for t in types)
+    made = [_elements(t.shape) for t in types if isinstance(t, TensorType)]
+    return any(n is None and given > SIZE_LIMIT for n in made) or any(
+        n is not None and n > max(SIZE_LIMIT, given) for n in made
+    )
+
+
+def _elements(shape: tuple[int | None, ...]) -> int | None:
+    count = 1
+    for d in shape:
+        if d is None:
+            return None
+        count *= d
+    return count
+
+
+@node_rewrite(Op, phase="canonicalize", tags=("fast_compile", "cleanup", "shape"))
+def sizes_known_by_now(node: Apply, context: Context) -> Any:
+    """A dimension that has become a constant enters the op's static shape."""
+    old = getattr(node.op, "static", None)
+    where = node.op.host_inputs
+    if not isinstance(old, tuple) or len(old) != len(where) or not is_dataclass(node.op):
+        return None
+    new = tuple(
+        static_dim(node.inputs[i]) if s is None else s for s, i in zip(old, where, strict=True)
+    )
+    if new == old or any(d is not None and d < -1 for d in new):
+        return None
+    out = replace(node.op, static=new)(*node.inputs, hints=node.hints)
+    return list(out) if isinstance(out, tuple) else out
+
+
+RULES = [constant_folding, sizes_known_by_now]

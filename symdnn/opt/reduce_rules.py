@@ -1,0 +1,117 @@
+"""Reductions of dimshuffles, of reductions, of multiples; over no axes or axes of size 1."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from symdnn.graph.variable import Apply, Variable
+from symdnn.ops.arithmetic import Mul, Neg, TrueDiv, cast
+from symdnn.ops.dtype import is_narrow_float
+from symdnn.ops.reduce import AllTrue, AnyTrue, Max, Min, Prod, Reduce, Sum
+from symdnn.ops.shape import DimShuffle, dimshuffle
+from symdnn.opt.facts import all_ones, is_constant
+from symdnn.opt.rewrite import Context, node_rewrite
+from symdnn.opt.views import made_by
+
+__all__ = ["RULES"]
+
+PHASE = "canonicalize"
+TAGS = ("reduce",)
+
+
+@node_rewrite(Reduce, phase=PHASE, tags=(*TAGS, "local_reduce_broadcastable"))
+def reduce_over_ones(node: Apply, context: Context) -> Variable | None:
+    """Axes of size 1 are dropped, not reduced; over no axes there is nothing to do."""
+    op, x = _op(node), node.inputs[0]
+    if op.keepdims:
+        return None
+    ones = [a for a in op.axes if x.type.shape[a] == 1]
+    rest = [a for a in op.axes if a not in ones]
+    if rest and ones:
+        kept = [d for d in range(x.type.ndim) if d not in ones]
+        return replace(op, axes=tuple(kept.index(a) for a in rest))(dimshuffle(x, kept))  # type: ignore[no-any-return]
+    if rest or not isinstance(op, Sum | Prod | Max | Min):
+        return None
+    single = dimshuffle(x, [d for d in range(x.type.ndim) if d not in ones])
+    if isinstance(op, Sum | Prod):
+        return cast(cast(single, op.acc_dtype), op.dtype)
+    return single
+
+
+@node_rewrite(Reduce, phase=PHASE, tags=(*TAGS, "local_sum_prod_dimshuffle"))
+def reduce_of_dimshuffle(node: Apply, context: Context) -> Variable | None:
+    """Reduced first, then moved about: less is moved, and new dimensions never appear."""
+    op, v = _op(node), node.inputs[0]
+    if op.keepdims or not made_by(v, DimShuffle):
+        return None
+    pattern, x = v.owner.op.pattern, v.owner.inputs[0]  # type: ignore[union-attr]
+    axes = tuple(sorted(int(pattern[a]) for a in op.axes if pattern[a] != "x"))
+    dropped = [d for d in range(x.type.ndim) if d not in pattern]
+    if not axes and not isinstance(op, Sum | Prod | Max | Min):
+        return None
+    reduced = replace(op, axes=axes)(x)
+    place = {d: i for i, d in enumerate(d for d in range(x.type.ndim) if d not in axes)}
+    left = [d for a, d in enumerate(pattern) if a not in op.axes]
+    assert not set(dropped) & set(axes), "a dropped dimension is not reduced"
+    return dimshuffle(reduced, ["x" if d == "x" else place[int(d)] for d in left])
+
+
+def _op(node: Apply) -> Any:
+    return node.op
+
+
+@node_rewrite(Sum, Prod, Max, Min, AllTrue, AnyTrue, phase=PHASE, tags=(*TAGS, "local_op_of_op"))
+def reduce_of_reduce(node: Apply, context: Context) -> Variable | None:
+    """Sums of sums (largest of largest, ...) are one."""
+    op, v = _op(node), node.inputs[0]
+    if op.keepdims or not made_by(v, type(op)):
+        return None
+    inner, x = v.owner.op, v.owner.inputs[0]  # type: ignore[union-attr]
+    if inner.keepdims or replace(inner, axes=()) != replace(op, axes=()):  # type: ignore[attr-defined,type-var]
+        return None
+    if v.type.dtype != node.outputs[0].type.dtype:
+        return None
+    kept = [d for d in range(x.type.ndim) if d not in inner.axes]  # type: ignore[attr-defined]
+    axes = sorted({*inner.axes, *(kept[a] for a in op.axes)})  # type: ignore[attr-defined]
+    return replace(op, axes=tuple(axes))(x)  # type: ignore[no-any-return]
+
+
+@node_rewrite(Sum, phase=PHASE, tags=(*TAGS, "local_sum_prod_mul_by_scalar"))
+def sum_of_multiple(node: Apply, context: Context) -> Variable | None:
+    """``sum(a * x) -> a * sum(x)`` and ``sum(x / a) -> sum(x) / a`` for one element ``a``."""
+    op, v = node.op, node.inputs[0]
+    assert isinstance(op, Sum)
+    if not _plain_sum(op, v) or not made_by(v, Mul, TrueDiv):
+        return None
+    first, second = v.owner.inputs  # type: ignore[union-attr]
+    if made_by(v, Mul) and _factor(first, second):
+        return op(second) * dimshuffle(first, ())  # type: ignore[no-any-return]
+    if made_by(v, Mul) and _factor(second, first):
+        return op(first) * dimshuffle(second, ())  # type: ignore[no-any-return]
+    if made_by(v, TrueDiv) and _factor(second, first):
+        return op(first) / dimshuffle(second, ())  # type: ignore[no-any-return]
+    return None
+
+
+def _plain_sum(op: Sum, v: Variable) -> bool:
+    # float16 might overflow in the sum of what a small factor would have scaled down.
+    dtypes = {op.dtype, op.acc_dtype, v.type.dtype}
+    return not op.keepdims and len(dtypes) == 1 and not is_narrow_float(op.dtype)
+
+
+def _factor(a: Variable, x: Variable) -> bool:
+    return all_ones(a) and not all_ones(x) and not is_constant(x) and a.type.dtype == x.type.dtype
+
+
+@node_rewrite(Sum, phase=PHASE, tags=(*TAGS, "local_sum_prod_neg"))
+def sum_of_neg(node: Apply, context: Context) -> Variable | None:
+    """``sum(-x) -> -sum(x)``."""
+    op, v = node.op, node.inputs[0]
+    assert isinstance(op, Sum)
+    if not made_by(v, Neg) or op.keepdims or v.type.dtype != op.dtype:
+        return None
+    return -op(v.owner.inputs[0])  # type: ignore[union-attr,no-any-return]
+
+
+RULES = [reduce_over_ones, reduce_of_dimshuffle, reduce_of_reduce, sum_of_multiple, sum_of_neg]

@@ -1,0 +1,243 @@
+"""Forms that keep their precision: log1p, expm1, softplus, sigmoid, logsumexp, softmax, variance.
+
+The left sides overflow, or round to 0 before a logarithm is taken; the right sides do not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from symdnn.graph.pattern import Match, any_of, p, pattern_vars
+from symdnn.graph.variable import Apply, Variable
+from symdnn.ops.activations import Sigmoid, sigmoid, softplus
+from symdnn.ops.arithmetic import Add, Mul, Neg, Sub, TrueDiv, inv, mul, sqr, sub, true_div
+from symdnn.ops.math import Exp, Log, exp, expm1, log, log1p, logaddexp
+from symdnn.ops.reduce import LogSumExp, Sum
+from symdnn.ops.shape import DimShuffle, dimshuffle
+from symdnn.ops.softmax import Softmax
+from symdnn.ops.special import erf, erfc
+from symdnn.opt.facts import floating, real_float
+from symdnn.opt.rewrite import Context, Family
+from symdnn.opt.views import made_by
+
+__all__ = ["RULES"]
+
+FAMILY = Family("stabilize", ("numerics", "stabilize"))
+rule, on = FAMILY.rule, FAMILY.on
+x, y = pattern_vars("x y", when=real_float)
+n, k = pattern_vars("n k")
+
+
+# -- near zero ------------------------------------------------------------------------------------
+
+NEAR_ZERO = [
+    rule("log_of_one_plus", log(1 + x), log1p(x), "local_log1p"),
+    rule("log_of_one_minus", log(sub(1, x)), log1p(-x), "local_log1p"),
+    rule("exp_minus_one", -1 + exp(x), expm1(x), "local_expm1"),
+    rule("one_minus_exp", sub(1, exp(x)), -expm1(x), "local_expm1"),
+    rule("one_minus_erf", sub(1, erf(x)), erfc(x), "local_one_minus_erf"),
+    rule("one_plus_erf", 1 + erf(x), erfc(-x), "local_one_add_neg_erf"),
+    rule("one_minus_erfc", sub(1, erfc(x)), erf(x), "local_one_minus_erfc"),
+]  # fmt: skip
+
+
+# -- sigmoid and softplus -------------------------------------------------------------------------
+
+SIGMOIDS = [
+    rule("log_of_sigmoid", log(sigmoid(x)), -softplus(-x), "local_log_sigmoid", "local_sigm_times_exp"),
+    rule("log1p_of_neg_sigmoid", log1p(-sigmoid(x)), -softplus(x), "local_log1m_sigm"),
+    rule("one_minus_sigmoid", sub(1, sigmoid(x)), sigmoid(-x), "local_1msigmoid"),
+    rule("log1p_of_exp", log1p(exp(x)), softplus(x), "local_log1p_exp", "local_log1pexp"),
+    rule("inv_of_one_plus_exp", inv(1 + exp(x)), sigmoid(-x), "local_inv_1_plus_exp"),
+    rule("div_by_one_plus_exp", true_div(n, 1 + exp(x)), n * sigmoid(-x), "local_inv_1_plus_exp", when=floating),
+    rule("exp_over_one_plus_exp", true_div(exp(x), 1 + exp(x)), sigmoid(x), "local_exp_over_1_plus_exp"),
+    rule("exp_times_sigmoid", exp(x) * sigmoid(-x), sigmoid(x), "local_sigm_times_exp"),
+    rule("exp_neg_times_sigmoid", exp(-x) * sigmoid(x), sigmoid(-x), "local_sigm_times_exp"),
+]  # fmt: skip
+
+
+@on(Mul, names=("local_sigm_binary_crossentropy",))
+def sigmoid_slope_cancels(node: Apply, context: Context) -> Variable | None:
+    """``(a / p - b / q) * (p * q) -> a * q - b * p`` for ``p = sigmoid(x)``, ``q = sigmoid(-x)``.
+
+    The gradient of a cross-entropy of sigmoids divides by what it then multiplies with, and that
+    may have been rounded to 0.
+    """
+    factors = _factors(node.outputs[0])
+    for i, f in enumerate(factors):
+        for j, g in enumerate(factors):
+            if i < j and _opposite_sigmoids(f, g):
+                rest = [v for k, v in enumerate(factors) if k not in (i, j)]
+                return _cancel(rest, f, g)
+    return None
+
+
+def _factors(v: Variable) -> list[Variable]:
+    if not made_by(v, Mul):
+        return [v]
+    return [f for i in v.owner.inputs for f in _factors(i)]  # type: ignore[union-attr]
+
+
+def _opposite_sigmoids(f: Variable, g: Variable) -> bool:
+    if not (made_by(f, Sigmoid) and made_by(g, Sigmoid)):
+        return False
+    a, b = f.owner.inputs[0], g.owner.inputs[0]  # type: ignore[union-attr]
+    return _negates(a, b) or _negates(b, a)
+
+
+def _negates(a: Variable, b: Variable) -> bool:
+    return made_by(a, Neg) and a.owner.inputs[0] is b  # type: ignore[union-attr]
+
+
+def _cancel(rest: list[Variable], f: Variable, g: Variable) -> Variable | None:
+    for k, v in enumerate(rest):
+        divided = _times_both(v, f, g)
+        if divided is not None:
+            return mul(divided, *(w for i, w in enumerate(rest) if i != k)) if rest[1:] else divided
+    return None
+
+
+def _times_both(v: Variable, f: Variable, g: Variable) -> Variable | None:
+    """``v * f * g`` without a division, where ``v`` is made of quotients by ``f`` or ``g``."""
+    if v.owner is None:
+        return None
+    if isinstance(v.owner.op, TrueDiv):
+        above, below = v.owner.inputs
+        return above * g if below is f else above * f if below is g else None
+    if isinstance(v.owner.op, Neg):
+        inner = _times_both(v.owner.inputs[0], f, g)
+        return None if inner is None else -inner
+    if isinstance(v.owner.op, Add | Sub):
+        parts = [_times_both(i, f, g) for i in v.owner.inputs]
+        return None if None in parts else v.owner.op(*parts)
+    return None
+
+
+# -- sums of exponentials -------------------------------------------------------------------------
+
+OF_TWO = [
+    rule("log_of_exp_plus_exp", log(exp(x) + exp(y)), logaddexp(x, y), "local_logaddexp"),
+]
+
+
+@on(
+    Log,
+    names=(
+        "local_log_sum_exp",
+        "local_log_add_exp",
+    ),
+)
+def log_of_sum_of_exp(node: Apply, context: Context) -> Variable | None:
+    """``log(sum(exp(x))) -> logsumexp(x)``."""
+    found = _sum_of_exp(node.inputs[0])
+    if found is None:
+        return None
+    op, inner = found
+    reduced = LogSumExp(op.axes, False)(inner)
+    return _moved_as(node.inputs[0], reduced)
+
+
+def _sum_of_exp(v: Variable) -> tuple[Any, Variable] | None:
+    """(sum, x) when ``v`` is ``sum(exp(x))`` or a dimshuffle of it."""
+    while made_by(v, DimShuffle):
+        v = v.owner.inputs[0]  # type: ignore[union-attr]
+    if not made_by(v, Sum):
+        return None
+    op: Any = v.owner.op  # type: ignore[union-attr]
+    (e,) = v.owner.inputs  # type: ignore[union-attr]
+    if not made_by(e, Exp) or op.keepdims or op.dtype != e.type.dtype:
+        return None
+    inner = e.owner.inputs[0]
+    return (op, inner) if real_float(inner) else None
+
+
+def _moved_as(v: Variable, reduced: Variable) -> Variable:
+    """``reduced`` through the dimshuffles that led from a reduction to ``v``."""
+    patterns = []
+    while made_by(v, DimShuffle):
+        patterns.append(v.owner.op.pattern)  # type: ignore[union-attr]
+        v = v.owner.inputs[0]  # type: ignore[union-attr]
+    for pattern in reversed(patterns):
+        reduced = dimshuffle(reduced, pattern)
+    return reduced
+
+
+@on(TrueDiv, names=("local_softmax_from_exp",))
+def softmax_of_exp_over_sum(node: Apply, context: Context) -> Variable | None:
+    """``exp(x) / sum(exp(x))`` along one axis is the softmax of ``x``."""
+    top, below = node.inputs
+    axis = _softmax_axis(top, below)
+    return None if axis is None else Softmax(axis)(top.owner.inputs[0])  # type: ignore[union-attr]
+
+
+@on(Mul, names=("local_softmax_from_exp",))
+def softmax_of_exp_times_quotient(node: Apply, context: Context) -> Variable | None:
+    """``exp(x) * (a / sum(exp(x)))``: the gradient of a log of a sum of exponentials."""
+    for e, v in (node.inputs, node.inputs[::-1]):
+        if not made_by(v, TrueDiv):
+            continue
+        above, below = v.owner.inputs  # type: ignore[union-attr]
+        axis = _softmax_axis(e, below)
+        if axis is not None:
+            return Softmax(axis)(e.owner.inputs[0]) * above  # type: ignore[union-attr]
+    return None
+
+
+def _softmax_axis(top: Variable, below: Variable) -> int | None:
+    found = _sum_of_exp(below)
+    if found is None or top.owner is None or not made_by(below, DimShuffle):
+        return None
+    op, inner = found
+    if top.owner.inputs[0] is not inner or not made_by(top, Exp):
+        return None
+    ndim = inner.type.ndim
+    kept = iter(range(ndim))
+    pattern = tuple("x" if i in op.axes else next(kept) for i in range(ndim))
+    direct = below.owner.inputs[0]  # type: ignore[union-attr]
+    one = len(op.axes) == 1 and made_by(direct, Sum)
+    return op.axes[0] if one and below.owner.op.pattern == pattern else None  # type: ignore[union-attr]
+
+
+# -- variance -------------------------------------------------------------------------------------
+
+
+def variance(m: Match) -> Any:
+    """The mean of squared differences from the mean."""
+    op, v = m.params, m.x
+    total = Sum(op["axes"], False, op["dtype"], op["acc_dtype"])
+    kept = iter(range(v.type.ndim))
+    pattern = ["x" if i in op["axes"] else next(kept) for i in range(v.type.ndim)]
+    share = m.n if "n" in m.variables else None
+
+    def mean(u: Variable) -> Any:
+        return total(u) / share if share is not None else m.k * total(u)
+
+    return mean(sqr(v - dimshuffle(mean(v), pattern)))
+
+
+def single_share(m: Match) -> bool:
+    """Floats, and one count for all means."""
+    counts = [m.variables[k] for k in ("n", "k") if k in m.variables]
+    return floating(m) and all(d == 1 for v in counts for d in v.type.shape)
+
+
+_total = Sum(p.axes, False, p.dtype, p.acc_dtype)
+
+VARIANCE = [
+    rule(
+        "mean_of_squares_minus_square_of_mean",
+        any_of(_total(sqr(x)) / n, k * _total(sqr(x))) - sqr(any_of(_total(x) / n, k * _total(x))),
+        variance, when=single_share,
+    ),
+]  # fmt: skip
+
+RULES = [
+    *NEAR_ZERO,
+    *SIGMOIDS,
+    sigmoid_slope_cancels,
+    *OF_TWO,
+    log_of_sum_of_exp,
+    softmax_of_exp_over_sum,
+    softmax_of_exp_times_quotient,
+    *VARIANCE,
+]

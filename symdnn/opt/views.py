@@ -1,0 +1,155 @@
+"""Dimshuffles and reshapes that undo each other, do nothing, or can wait until after an op."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.reduce import Reduce
+from symdnn.ops.shape import Alloc, DimShuffle, Reshape, alloc, dimshuffle, reshape
+from symdnn.opt.facts import ShapeFacts, all_ones
+from symdnn.opt.rewrite import Context, node_rewrite
+
+__all__ = ["RULES"]
+
+PHASE = "canonicalize"
+TAGS = ("fast_compile", "cleanup")
+
+
+def made_by(v: Variable, *ops: type) -> bool:
+    """Whether ``v`` is the result of one of these ops."""
+    return v.owner is not None and isinstance(v.owner.op, ops)
+
+
+@node_rewrite(DimShuffle, phase=PHASE, tags=(*TAGS, "local_dimshuffle_lift"))
+def dimshuffle_of_dimshuffle(node: Apply, context: Context) -> Variable | None:
+    """Two in a row are one; one that changes nothing is none."""
+    (v,) = node.inputs
+    pattern: tuple[Any, ...] = node.op.pattern  # type: ignore[attr-defined]
+    if pattern == tuple(range(v.type.ndim)):
+        return v
+    if not made_by(v, DimShuffle):
+        return None
+    inner: Any = v.owner
+    return dimshuffle(
+        inner.inputs[0], [d if d == "x" else inner.op.pattern[int(d)] for d in pattern]
+    )
+
+
+@node_rewrite(Elemwise, phase=PHASE, tags=("local_dimshuffle_lift", "local_lift_transpose"))
+def elemwise_of_dimshuffles(node: Apply, context: Context) -> Variable | None:
+    """``f(x.T, y.T) -> f(x, y).T``: after the op it may meet another, or a smaller tensor."""
+    patterns = {_pattern(v) for v in node.inputs if not all_ones(v)}
+    if len(patterns) != 1 or None in patterns:
+        return None
+    (pattern,) = patterns
+    assert pattern is not None
+    ndim = next(_inner(v).type.ndim for v in node.inputs if not all_ones(v))
+    inner = [_single(v, ndim) if all_ones(v) else _inner(v) for v in node.inputs]
+    return dimshuffle(node.op(*inner), pattern)
+
+
+def _pattern(v: Variable) -> tuple[Any, ...] | None:
+    return v.owner.op.pattern if made_by(v, DimShuffle) else None  # type: ignore[union-attr,no-any-return]
+
+
+def _inner(v: Variable) -> Variable:
+    return v.owner.inputs[0]  # type: ignore[union-attr]
+
+
+def _single(v: Variable, ndim: int) -> Variable:
+    """One element with ``ndim`` dimensions."""
+    if isinstance(v, Constant):
+        return Constant(v.data.reshape((1,) * ndim), v.name)
+    return dimshuffle(v, ("x",) * ndim)
+
+
+@node_rewrite(Reduce, phase=PHASE, tags=("local_reduce_keepdims",))
+def keepdims_after(node: Apply, context: Context) -> Variable | None:
+    """Dimensions of size 1 are put back by a dimshuffle: one form of each reduction."""
+    op: Any = node.op
+    if not op.keepdims:
+        return None
+    reduced = replace(op, keepdims=False)(node.inputs[0])
+    return op_expand(op, reduced, node.inputs[0].type.ndim)
+
+
+def op_expand(op: Any, reduced: Variable, ndim: int) -> Variable:
+    """A reduced variable with the axes of ``op`` back as size 1."""
+    kept = iter(range(ndim))
+    return dimshuffle(reduced, ["x" if i in op.axes else next(kept) for i in range(ndim)])
+
+
+# -- reshape --------------------------------------------------------------------------------------
+
+
+@node_rewrite(Reshape, phase=PHASE, tags=(*TAGS, "local_useless_reshape"))
+def reshape_to_own_shape(node: Apply, context: Context) -> Variable | None:
+    """A reshape to the shape that is there already."""
+    x, out = node.inputs[0], node.outputs[0]
+    if x.type.ndim == 1 and node.op.static == (-1,):  # type: ignore[attr-defined]
+        return x
+    return x if context.shapes.same_shape(x, out) else None
+
+
+@node_rewrite(Reshape, phase=PHASE, tags=(*TAGS, "local_reshape_chain"))
+def reshape_of_reshape(node: Apply, context: Context) -> Variable | None:
+    """The first of two goes where it could not have failed."""
+    inner = node.inputs[0]
+    if not made_by(inner, Reshape) or not _cannot_fail(inner.owner, context.shapes):
+        return None
+    return reshape(inner.owner.inputs[0], node.inputs[1:])  # type: ignore[union-attr]
+
+
+def _cannot_fail(node: Any, shapes: ShapeFacts) -> bool:
+    """Whether a reshape keeps the number of elements, whatever the sizes are."""
+    x, *dims = node.inputs
+    if x.type.is_static and node.outputs[0].type.is_static:
+        return True
+    count, factors = shapes.product_key(shapes.dims(x))
+    if -1 not in node.op.static:
+        return shapes.product_key(dims) == (count, factors)
+    fixed, symbols = shapes.product_key(
+        d for d, s in zip(dims, node.op.static, strict=True) if s != -1
+    )
+    return not symbols and fixed > 0 and count % fixed == 0
+
+
+@node_rewrite(Reshape, phase=PHASE, tags=(*TAGS, "local_reshape_to_dimshuffle"))
+def reshape_to_dimshuffle(node: Apply, context: Context) -> Variable | None:
+    """A reshape that only adds or drops dimensions of size 1."""
+    x, out = node.inputs[0], node.outputs[0]
+    old = [i for i, d in enumerate(x.type.shape) if d != 1]
+    new = [i for i, d in enumerate(out.type.shape) if d != 1]
+    if len(old) != len(new) or len(old) == x.type.ndim == out.type.ndim:
+        return None
+    before, after = context.shapes.dims(x), context.shapes.dims(out)
+    if not all(context.shapes.same(before[i], after[j]) for i, j in zip(old, new)):
+        return None
+    source = dict(zip(new, old))
+    return dimshuffle(x, [source.get(j, "x") for j in range(out.type.ndim)])
+
+
+@node_rewrite(Reshape, phase=PHASE, tags=("local_reshape_lift",))
+def reshape_of_alloc(node: Apply, context: Context) -> Variable | None:
+    """One element in one shape, seen in another: one element in that shape."""
+    inner = node.inputs[0]
+    if not made_by(inner, Alloc) or not all_ones(inner.owner.inputs[0]):  # type: ignore[union-attr]
+        return None
+    if not _cannot_fail(node, context.shapes):
+        return None
+    value = dimshuffle(inner.owner.inputs[0], ())  # type: ignore[union-attr]
+    return alloc(value, *context.shapes.dims(node.outputs[0]))
+
+
+RULES = [
+    dimshuffle_of_dimshuffle,
+    elemwise_of_dimshuffles,
+    keepdims_after,
+    reshape_to_own_shape,
+    reshape_of_reshape,
+    reshape_to_dimshuffle,
+    reshape_of_alloc,
+]

@@ -1,0 +1,111 @@
+"""Every rule: it fires, keeps values and errors, and leaves its near miss alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from symdnn.opt.phases import RULES
+from tests.opt import (
+    algebra_cases,
+    array_cases,
+    elementwise_cases,
+    index_cases,
+    stabilize_cases,
+)
+from tests.opt.harness import (
+    SIZES,
+    RuleCase,
+    clashing,
+    draws,
+    outputs_of,
+    run,
+    same_graphs,
+    values,
+)
+
+CASES: list[RuleCase] = [
+    *algebra_cases.CASES,
+    *elementwise_cases.CASES,
+    *array_cases.CASES,
+    *index_cases.CASES,
+    *stabilize_cases.CASES,
+]
+by_rule = pytest.mark.parametrize("case", CASES, ids=str)
+
+
+@by_rule
+def test_fires(case: RuleCase) -> None:
+    done = run(case.args, case.before, case.rule, case.beside)
+    assert done.fired > 0
+    ops = {type(n.op) for n in done.fgraph.nodes}
+    assert not ops & set(case.gone)
+    assert set(case.made) <= ops
+    if case.after is not None:
+        expected = outputs_of(case.after(*done.fgraph.inputs))
+        assert same_graphs(done.fgraph, expected), list(map(str, done.fgraph.toposort()))
+    else:
+        assert case.gone or case.made, "a record says what becomes of it"
+
+
+@by_rule
+def test_leaves_its_near_miss_alone(case: RuleCase) -> None:
+    done = run(case.miss_args or case.args, case.miss, case.rule)
+    assert done.fired == 0
+    assert same_graphs(done.fgraph, outputs_of(case.miss(*done.fgraph.inputs)))
+
+
+def assert_same(got: object, want: object, rtol: float) -> None:
+    assert not isinstance(want, Exception), want
+    assert not isinstance(got, Exception), got
+    for a, b in zip(got, want, strict=True):  # type: ignore[call-overload]
+        if not isinstance(b, np.ndarray):
+            continue
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol)
+
+
+@by_rule
+def test_keeps_values(case: RuleCase) -> None:
+    done = run(case.args, case.before, case.rule, case.beside)
+    for salt in range(3):
+        arrays = draws(case, {**SIZES, **case.sizes}, salt)
+        want = values(done.variables, done.wanted, arrays)
+        got = values(done.fgraph.inputs, done.fgraph.outputs, arrays)
+        assert_same(got, want, case.rtol)
+
+
+@by_rule
+def test_keeps_values_of_empty_arrays(case: RuleCase) -> None:
+    done = run(case.args, case.before, case.rule, case.beside)
+    arrays = draws(case, dict.fromkeys(SIZES, 0))
+    want = values(done.variables, done.wanted, arrays)
+    got = values(done.fgraph.inputs, done.fgraph.outputs, arrays)
+    if isinstance(want, Exception):
+        assert isinstance(got, Exception), "the rule hides an error"
+    else:
+        assert_same(got, want, case.rtol)
+
+
+@by_rule
+def test_hides_no_clash_of_shapes(case: RuleCase) -> None:
+    done = run(case.args, case.before, case.rule, case.beside)
+    for arrays in clashing(case):
+        want = values(done.variables, done.wanted, arrays)
+        got = values(done.fgraph.inputs, done.fgraph.outputs, arrays)
+        if isinstance(want, Exception):
+            assert isinstance(got, Exception), [a.shape for a in arrays]
+        else:
+            assert_same(got, want, case.rtol)
+
+
+def test_every_rule_has_a_record() -> None:
+    missing = {r.name for r in RULES} - {c.rule for c in CASES}
+    assert not missing, f"no record in tests/opt for: {sorted(missing)}"
+
+
+def test_names_and_records_are_unique() -> None:
+    names = [r.name for r in RULES]
+    ids = [str(c) for c in CASES]
+    assert len(set(names)) == len(names)
+    assert len(set(ids)) == len(ids), sorted(i for i in ids if ids.count(i) > 1)
