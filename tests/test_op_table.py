@@ -14,6 +14,9 @@ import pytest
 
 import symdnn.ops
 from symdnn.autodiff import Rop, grad, verify_grad
+from symdnn.compile.function import Function, function
+from symdnn.compile.mode import Mode
+from symdnn.compile.program import Loop
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.op import Op
 from symdnn.graph.traverse import toposort
@@ -100,7 +103,9 @@ def test_gradient_agrees_with_finite_differences(case: OpCase) -> None:
             continue
         verify_grad(
             lambda *vs, which=which: outputs(case, list(vs))[which],
-            arrays, abs_tol=case.grad_tol, rel_tol=case.grad_tol,
+            arrays,
+            abs_tol=case.grad_tol,
+            rel_tol=case.grad_tol,
         )
 
 
@@ -134,6 +139,52 @@ def test_second_gradient(case: OpCase) -> None:
         return sum(((g * g).sum() for g in grads[1:]), (grads[0] * grads[0]).sum())
 
     verify_grad(first, arrays, abs_tol=10 * case.grad_tol, rel_tol=10 * case.grad_tol)
+
+
+COMPILED = pytest.mark.parametrize("optimizer", ["None", "fast_run"])
+
+
+def compile_and_compare(
+    case: OpCase, arrays: list[np.ndarray], optimizer: str, tolerance: float
+) -> None:
+    """The compiled function gives what the references give, also from a plan made before."""
+    vs = variables(case, arrays)
+    outs = [o for o in outputs(case, vs) if isinstance(o.type, TensorType)]
+    wanted = evaluate(outs, dict(zip(vs, arrays)))
+    f = function(vs, outs, mode=Mode(optimizer=optimizer), on_unused_input="ignore")
+    for _ in range(2):
+        for got, want in zip(f(*arrays), wanted, strict=True):
+            assert got.dtype == want.dtype
+            assert got.shape == want.shape
+            size = float(np.max(np.abs(want), initial=0, where=np.isfinite(want)))
+            np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance * max(size, 1))
+    for cache in f.executor.plan_caches():
+        assert cache.misses <= 1
+        assert cache.hits == cache.misses or not cache.segment.nodes or in_a_loop(f)
+
+
+def in_a_loop(f: Function) -> bool:
+    return any(isinstance(region, Loop) for region in f.stages.program.regions)
+
+
+@COMPILED
+@by_id
+def test_compiled_agrees_with_the_reference(case: OpCase, optimizer: str) -> None:
+    compile_and_compare(case, draw(case, 6), optimizer, max(case.rtol, 1e-6))
+
+
+# Those whose graphs say float64 themselves have no form in single precision.
+SINGLE = [
+    c
+    for c in CASES
+    if c.options.get("single", True) and any(a.dtype == np.float64 for a in draw(c))
+]
+
+
+@pytest.mark.parametrize("case", SINGLE, ids=lambda c: c.id)
+def test_compiled_agrees_in_single_precision(case: OpCase) -> None:
+    arrays = [a.astype("float32") if a.dtype == np.float64 else a for a in draw(case, 7)]
+    compile_and_compare(case, arrays, "fast_run", 2e-4)
 
 
 def concrete_ops() -> set[type]:

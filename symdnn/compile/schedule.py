@@ -62,7 +62,8 @@ class _Scheduler:
         """Sizes that depend on values read on the host: they complete a plan's key."""
         if _is_loop(node) or all(isinstance(node.inputs[i], Constant) for i in node.op.host_inputs):
             return []
-        return self.resolver.dims(node)
+        # A size that only this node's data decides is not known when its plan is looked for.
+        return [] if self.resolver.data_decides(node) else self.resolver.dims(node)
 
     def _place(self, node: Apply) -> None:
         if node in self.host:

@@ -21,6 +21,7 @@ class OpCase:
     class must be named by some case. ``grad`` says whether gradients are checked (in float64, by
     finite differences, also those of second order where ``grad2``). ``static`` gives the static
     shapes of the variables (default: size-1 dimensions are static, the rest unknown).
+    ``options={"single": False}``: the graph says float64 itself, so float32 does not enter it.
     """
 
     id: str

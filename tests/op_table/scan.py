@@ -126,8 +126,12 @@ CASES = [
     OpCase("scan_last", (Scan,), last_of, (normal(4), normal()), last_of_numpy),
     OpCase("scan_until", (Scan,), stops, (uniform(0.9, 1.3, 6), normal(scale=0.1)), stops_numpy),
     OpCase("scan_nested", (Scan,), nested, (normal(2, 3), normal()), nested_numpy, grad2=True),
-    OpCase("scan_integers", (Scan,), counted, (normal(2), integers(3, 4)), counted_numpy),
     OpCase(
-        "scan_no_step", (Scan,), counted, (normal(2), integers(0, 1)), counted_numpy, grad=False
+        "scan_integers", (Scan,), counted, (normal(2), integers(3, 4)), counted_numpy,
+        options={"single": False},
+    ),
+    OpCase(
+        "scan_no_step", (Scan,), counted, (normal(2), integers(0, 1)), counted_numpy,
+        grad=False, options={"single": False},
     ),
 ]  # fmt: skip
