@@ -22,6 +22,8 @@ myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+# An op's NumPy function, whose own docstring is not meant for this page.
+autodoc_default_options = {"exclude-members": "function"}
 # Never installed where the pages are built: they need CUDA's headers, or a GPU.
 autodoc_mock_imports = ["pycuda", "cuda", "cudnn"]
 # A face may offer a name of another module under its own path: both are the same thing.

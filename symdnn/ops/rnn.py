@@ -1,5 +1,7 @@
 """Recurrent nets of several layers in one op, and :class:`RNNBlock`, their user's face.
 
+The cells are ::
+
     rnn_relu, rnn_tanh   h' = f(W x + b_W + R h + b_R)
     lstm                 i, f, o = sigmoid(..), g = tanh(..); c' = f c + i g; h' = o tanh(c')
     gru                  r, z = sigmoid(..); n = tanh(W x + b_W + r (R h + b_R));
