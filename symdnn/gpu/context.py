@@ -16,7 +16,7 @@ import numpy as np
 
 from symdnn.errors import SymdnnError
 
-__all__ = ["Context", "CudaUnavailable", "context"]
+__all__ = ["Context", "CudaUnavailable", "context", "existing"]
 
 _INSTALL = (
     "PyCUDA is missing. Install it with a C++ compiler and the CUDA headers at hand "
@@ -58,9 +58,11 @@ class Context:
             )
         with self._lock:
             self._primary.push()
+            _held().append(self)
             try:
                 yield
             finally:
+                _held().pop()
                 self._primary.pop()
 
     @property
@@ -100,6 +102,11 @@ class Context:
         function(
             *packed, block=_three(block), grid=_three(grid), shared=shared, stream=self._stream
         )
+
+    def zero(self, ptr: int, nbytes: int) -> None:
+        """Enqueue setting bytes to zero."""
+        if nbytes:
+            _driver().memset_d8_async(ptr, 0, nbytes, self._stream)
 
     @property
     def cudnn(self) -> int:
@@ -147,6 +154,22 @@ def _driver() -> Any:
 
 _contexts: dict[int, Context] = {}
 _contexts_lock = threading.Lock()
+_thread = threading.local()
+
+
+def _held() -> list[Context]:
+    """The contexts that this thread holds, the current one last."""
+    if not hasattr(_thread, "held"):
+        _thread.held = []
+    return _thread.held  # type: ignore[no-any-return]
+
+
+def existing() -> Context | None:
+    """The context that this thread holds, else the first that was made; None without any.
+
+    Makes none: kernels ask it whether a plan is for a device or for a described one.
+    """
+    return _held()[-1] if _held() else next(iter(_contexts.values()), None)
 
 
 def context(index: int = 0) -> Context:

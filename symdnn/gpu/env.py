@@ -32,6 +32,9 @@ class LaunchEnv(Protocol):
     def module(self, source: str, name: str, options: Sequence[str] = ()) -> Any:
         """The function ``name`` of CUDA C ``source``, compiled and loaded once per process."""
 
+    def zero(self, ptr: int, nbytes: int) -> None:
+        """Enqueue setting bytes to zero."""
+
     def launch(
         self,
         function: Any,

@@ -7,7 +7,6 @@ from typing import Any
 
 from symdnn.config import config
 from symdnn.gpu.array import DeviceArray
-from symdnn.gpu.k_copy import fill_zero
 from symdnn.gpu.libcublaslt import CUDA_TYPE, Matrix, MatmulPlan
 from symdnn.graph.kernel import Call, register_kernel
 from symdnn.ops.dot import BatchedDot, Dot
@@ -51,7 +50,7 @@ class MatmulKernel:
             if out.size == 0:
                 return
             if x.shape[2] == 0:
-                fill_zero(env, out)
+                env.zero(out.ptr, out.nbytes)
                 return
             key = (x.shape, x.strides, y.shape, y.strides)
             if key not in plans:

@@ -137,6 +137,10 @@ class Env:
         """A kernel of generated source."""
         return self.context.function(source, name, options)
 
+    def zero(self, ptr: int, nbytes: int) -> None:
+        """Enqueue setting bytes to zero."""
+        self.context.zero(ptr, nbytes)
+
     def launch(
         self,
         function: Any,
