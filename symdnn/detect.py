@@ -8,6 +8,7 @@ when a library can't be used.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -19,6 +20,7 @@ from symdnn.config import config
 
 FOUND = "found"
 ABSENT = "not there"
+LOADED = "loaded in this process"
 
 CUDNN = ("libcudnn.so.9",)
 CUDA_DRIVER = ("libcuda.so.1",)
@@ -30,6 +32,10 @@ _WHEELS: dict[tuple[str, ...], tuple[str, ...]] = {
     NVRTC: ("cu13", "cuda_nvrtc"),
     CUBLASLT: ("cu13", "cublas"),
 }
+
+_LOADER_FOLDERS = ("/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib")
+# libcudnn.so.9, libcudnn_graph.so.9, libcudnn_ops.so.9.28.0: cuDNN itself and its parts.
+_CUDNN_FILE = re.compile(r"libcudnn(_\w+)?\.so\.9\b")
 
 Places = Iterator[tuple[str, Path]]  # who named the folder, and the folder
 
@@ -64,22 +70,54 @@ def file_state(path: Path) -> str:
         return "in a folder that may not be entered"
     if path.is_dir():
         return "a folder, not a library"
-    return FOUND if os.access(path, os.R_OK) else "there, but may not be read"
+    if not os.access(path, os.R_OK):
+        return "there, but may not be read"
+    if os.statvfs(path).f_flag & os.ST_NOEXEC:
+        return "there, but may not be executed: its file system is mounted noexec"
+    return FOUND
 
 
 # --- one function for each library ----------------------------------------------------------------
 
 
-def cudnn_candidates(environment: Mapping[str, str] = os.environ) -> list[Candidate]:
-    """Places of cuDNN 9: mapped already, flags, ``CUDNN_PATH``, wheels, CUDA, paths, loader."""
+def cudnn_candidates(
+    environment: Mapping[str, str] = os.environ, wheel_folders: Iterable[Path] = ()
+) -> list[Candidate]:
+    """Places of cuDNN 9: mapped already, flags, ``CUDNN_PATH``, wheels, CUDA, paths, loader.
+
+    ``wheel_folders`` are further folders of wheels, which cuda-pathfinder knows.
+    """
     places = [
-        *_cudnn_flag_places(),
         *_root_places("CUDNN_PATH", environment.get("CUDNN_PATH", "")),
         *_wheel_places("cudnn"),
+        *(("cuda-pathfinder", folder) for folder in wheel_folders),
         *_cuda_places(environment),
         *_path_places(environment, "LD_LIBRARY_PATH", "LIBRARY_PATH"),
     ]
-    return [*_mapped(CUDNN), *_in_places(CUDNN, places), *_by_loader(CUDNN)]
+    return [
+        *mapped_cudnn(),
+        *cudnn_flag_candidates(),
+        *_in_places(CUDNN, places),
+        *_by_loader(CUDNN),
+    ]
+
+
+def cudnn_flag_candidates() -> list[Candidate]:
+    """Places of cuDNN 9 that flags name: a folder, or the library itself."""
+    named = [
+        candidate
+        for flag in ("library_path", "bin_path")
+        for candidate in _file_or_folder(f"flag dnn.{flag}", config.get(f"dnn.{flag}"), CUDNN)
+    ]
+    return named + _in_places(CUDNN, _root_places("flag dnn.base_path", config.dnn.base_path))
+
+
+def mapped_cudnn() -> list[Candidate]:
+    """cuDNN 9 in this process: a candidate for each folder that any part of it came from."""
+    files = [Path(path) for path in mapped_files() if _CUDNN_FILE.match(Path(path).name)]
+    whole = {f.parent: f for f in files if f.name.startswith(CUDNN)}
+    places = {f.parent: whole.get(f.parent, f.parent / CUDNN[0]) for f in files}
+    return [Candidate(LOADED, str(file), _mapped_state(file)) for file in places.values()]
 
 
 def cuda_library_candidates(
@@ -114,14 +152,6 @@ def onednn_candidates(environment: Mapping[str, str] = os.environ) -> list[Candi
 # --- places ---------------------------------------------------------------------------------------
 
 
-def _cudnn_flag_places() -> Places:
-    for name in ("library_path", "bin_path"):
-        value = config.get(f"dnn.{name}")
-        if value:
-            yield f"flag dnn.{name}", Path(value)
-    yield from _root_places("flag dnn.base_path", config.dnn.base_path)
-
-
 def _cuda_places(environment: Mapping[str, str]) -> Places:
     yield from _root_places("flag cuda.root", config.cuda.root)
     for name in ("CUDA_ROOT", "CUDA_HOME", "CUDA_PATH"):
@@ -137,12 +167,17 @@ def _root_places(source: str, root: str, *folders: str) -> Places:
 
 def _wheel_places(*packages: str) -> Places:
     """The ``nvidia/*/lib`` folders that NVIDIA's wheels share."""
-    roots = dict.fromkeys([sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *sys.path])
     for package in packages:
-        for index, root in enumerate(roots):
+        for index, root in enumerate(_wheel_roots()):
             folder = Path(root) / "nvidia" / package / "lib"
             if index == 0 or folder.is_dir():  # name one place where a wheel would put it
                 yield "Python wheel", folder
+
+
+def _wheel_roots() -> list[str]:
+    """Where Python packages are, this environment's own first."""
+    own = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    return list(dict.fromkeys([*own, *sys.path]))
 
 
 def _path_places(environment: Mapping[str, str], *variables: str) -> Places:
@@ -164,29 +199,40 @@ def _file_or_folder(source: str, value: str, names: tuple[str, ...]) -> list[Can
     if not value:
         return []
     path = Path(value).expanduser()
-    if path.is_dir():
+    if path.is_dir() or ".so" not in path.name:
         return _in_places(names, [(source, path)])
     return [Candidate(source, str(path), file_state(path))]
 
 
 def _mapped(names: tuple[str, ...]) -> list[Candidate]:
     """Libraries that this process has loaded already: these are used, whatever the order."""
+    mapped = [p for p in mapped_files() if Path(p).name.startswith(names)]
+    return [Candidate(LOADED, path, FOUND) for path in mapped]
+
+
+def _mapped_state(file: Path) -> str:
+    gone = file.name.endswith("(deleted)")
+    return "loaded, and its file was replaced since: restart the process" if gone else FOUND
+
+
+def mapped_files() -> list[str]:
+    """The files that this process has mapped; the kernel adds ``(deleted)`` to those gone since."""
     try:
         lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:  # not Linux
         return []
-    paths = dict.fromkeys(line.split(maxsplit=5)[-1] for line in lines if "/" in line)
-    mapped = [p for p in paths if Path(p).name.startswith(names)]
-    return [Candidate("loaded in this process", path, FOUND) for path in mapped]
+    return list(dict.fromkeys(line.split(maxsplit=5)[-1] for line in lines if "/" in line))
 
 
 def _by_loader(names: tuple[str, ...]) -> list[Candidate]:
-    """What the dynamic loader's own cache says."""
+    """What the dynamic loader finds: by its cache, else in the folders that it always searches."""
     known = _loader_cache()
-    return [
-        Candidate("loader", known.get(name, name), FOUND if name in known else ABSENT)
-        for name in names
-    ]
+    found = [Candidate("loader", known[n], file_state(Path(known[n]))) for n in names if n in known]
+    if found:
+        return found
+    in_folders = _in_places(names, (("loader", Path(folder)) for folder in _LOADER_FOLDERS))
+    there = [c for c in in_folders if c.state != ABSENT]
+    return there or [Candidate("loader", name, ABSENT) for name in names]
 
 
 def _loader_cache() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Every exception of symdnn. Each subclasses the usual Python one, so old ``except`` clauses work."""
+"""Every exception of symdnn. Each subclasses the usual Python one: old ``except`` clauses work."""
 
 from __future__ import annotations
 
@@ -97,3 +97,35 @@ class ShapeMismatch(DimensionMismatch):
         self.op, self.wanted, self.got, self.do = op, wanted, got, do
         text = f"{op}: wanted {wanted}, got {got}"
         super().__init__(f"{text}. {do}" if do else text)
+
+
+class KernelCompileError(SymdnnError, RuntimeError):
+    """NVRTC refused the source of a kernel; ``log`` and ``source`` say what and where."""
+
+    def __init__(self, log: str, source: str, options: Any) -> None:
+        self.log, self.source, self.options = log, source, tuple(options)
+        super().__init__(f"NVRTC refused a kernel ({' '.join(self.options)}):\n{log}")
+
+
+class CudnnError(SymdnnError, RuntimeError):
+    """cuDNN can't be used, or one of its functions failed."""
+
+
+class CudnnNotFound(CudnnError):
+    """No cuDNN was found; the message names every place and what is wrong there."""
+
+
+class CudnnRequired(CudnnNotFound, AssertionError):
+    """cuDNN was asked for (``optimizer_including=cudnn``, ``dnn.enabled=True``) and is not there."""
+
+
+class CudnnMixed(CudnnError):
+    """Libraries of cuDNN from two places are in one process; the message names both."""
+
+
+class CudnnVersionError(CudnnError):
+    """cuDNN was found, but of a version that symdnn can't use."""
+
+
+class CudnnArgumentError(InputError, ValueError):
+    """A function of cuDNN was given an argument that C can't take; nothing was called."""

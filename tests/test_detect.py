@@ -1,5 +1,7 @@
 import os
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +14,10 @@ from symdnn.detect import ABSENT, FOUND, Candidate
 def no_loader_cache(monkeypatch):
     """This machine's own libraries play no part."""
     monkeypatch.setattr(detect, "_loader_cache", dict)
+    monkeypatch.setattr(detect, "_LOADER_FOLDERS", ())
+    monkeypatch.setattr(detect, "mapped_cudnn", list)  # another test may have loaded it
+    wheels = lambda: ["/wheels", *(p for p in sys.path if "site-packages" not in p)]  # noqa: E731
+    monkeypatch.setattr(detect, "_wheel_roots", wheels)
 
 
 def library(folder: Path, name: str) -> Path:
@@ -88,10 +94,59 @@ def test_cuda_libraries_in_wheels_and_roots(tmp_path, monkeypatch):
     assert lt == Candidate("CUDA_HOME", str(root), FOUND)
 
 
-def test_cuda_driver_and_loader(monkeypatch):
-    monkeypatch.setattr(detect, "_loader_cache", lambda: {"libcuda.so.1": "/usr/lib/libcuda.so.1"})
+def test_cuda_driver_and_loader(tmp_path, monkeypatch):
+    there = library(tmp_path, "libcuda.so.1")
+    monkeypatch.setattr(detect, "_loader_cache", lambda: {"libcuda.so.1": str(there)})
     found = detect.first_found(detect.cuda_driver_candidates({}))
-    assert found == Candidate("loader", "/usr/lib/libcuda.so.1", FOUND)
+    assert found == Candidate("loader", str(there), FOUND)
+
+
+def test_loader_folders_are_searched_without_a_cache(tmp_path, monkeypatch):
+    there = library(tmp_path, "libcuda.so.1")
+    monkeypatch.setattr(detect, "_LOADER_FOLDERS", ("/gone", str(tmp_path)))
+    found = detect.first_found(detect.cuda_driver_candidates({}))
+    assert found == Candidate("loader", str(there), FOUND)
+
+
+def test_a_flag_may_name_the_file_of_cudnn(tmp_path):
+    there = library(tmp_path, "libcudnn.so.9.28.0")
+    with config.change_flags({"dnn.library_path": str(there)}):
+        first = detect.cudnn_candidates({})[0]
+    assert first == Candidate("flag dnn.library_path", str(there), FOUND)
+
+
+def test_cuda_pathfinder_comes_after_our_own_look(tmp_path):
+    there = library(tmp_path, "libcudnn.so.9")
+    candidates = detect.cudnn_candidates({"CUDA_ROOT": "/c"}, [tmp_path])
+    assert sources(candidates)[:3] == ["Python wheel", "cuda-pathfinder", "CUDA_ROOT"]
+    assert detect.first_found(candidates) == Candidate("cuda-pathfinder", str(there), FOUND)
+
+
+@pytest.mark.parametrize(
+    ("mapped", "path", "usable"),
+    [
+        (["/a/libcudnn.so.9", "/a/libcudnn_ops.so.9"], "/a/libcudnn.so.9", True),
+        (["/a/libcudnn_graph.so.9.14.0"], "/a/libcudnn.so.9", True),
+        (["/a/libcudnn.so.9.1.0 (deleted)"], "/a/libcudnn.so.9.1.0 (deleted)", False),
+    ],
+)
+def test_cudnn_in_this_process_is_known_by_any_part(monkeypatch, mapped, path, usable):
+    monkeypatch.undo()
+    monkeypatch.setattr(detect, "mapped_files", lambda: ["/usr/lib/libc.so.6", *mapped])
+    (candidate,) = detect.mapped_cudnn()
+    assert (candidate.path, candidate.found) == (path, usable)
+
+
+def test_other_libraries_are_not_cudnn(monkeypatch):
+    monkeypatch.undo()
+    others = [
+        "/a/libcudnn.so.8",
+        "/a/libcudnn.so.90",
+        "/a/libcudnn_frontend.so",
+        "/a/xlibcudnn.so.9",
+    ]
+    monkeypatch.setattr(detect, "mapped_files", lambda: others)
+    assert detect.mapped_cudnn() == []
 
 
 def test_onednn_flag_may_be_a_file_or_a_folder(tmp_path):
@@ -120,6 +175,14 @@ def test_what_is_wrong_is_named(tmp_path, monkeypatch):
     assert detect.file_state(good) == FOUND
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may read everything
     assert detect.file_state(good) == "there, but may not be read"
+
+
+def test_a_file_system_without_execution(tmp_path, monkeypatch):
+    good = library(tmp_path, "good")
+    real = os.statvfs(good)
+    mounted = SimpleNamespace(f_flag=real.f_flag | os.ST_NOEXEC)
+    monkeypatch.setattr(os, "statvfs", lambda _: mounted)
+    assert "mounted noexec" in detect.file_state(good)
 
 
 def test_a_folder_that_may_not_be_entered(monkeypatch):

@@ -184,7 +184,12 @@ def test_no_module_needs_itself():
         pytest.fail("these import each other: " + " <- ".join(error.args[1]))
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=module_name)
+# Written by a script from the vendor's headers and never read from top to bottom: one entry for
+# each C function, so that a search finds it. tests/gpu/test_libcudnn_table.py checks it.
+GENERATED = {ROOT / "gpu" / "libcudnn_table.py"}
+
+
+@pytest.mark.parametrize("path", [p for p in SOURCES if p not in GENERATED], ids=module_name)
 def test_no_file_is_long(path):
     lines = len(path.read_text(encoding="utf-8").splitlines())
     assert lines <= 500, f"{path} has {lines} lines; 500 are the limit"

@@ -1,0 +1,184 @@
+"""Whether the GPU and cuDNN can be used here, why not, and the machine as a ``Target``.
+
+``dnn_present()`` and ``dnn_available()`` answer yes or no and keep the reason in their ``msg``, as
+Theano's do. Nothing here needs PyCUDA, and nothing is looked for before one of these is called.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+
+from symdnn.config import config
+from symdnn.errors import CudnnError, CudnnNotFound, SymdnnError
+from symdnn.gpu import cudnn_library
+from symdnn.gpu.cudnn_library import CudnnLibrary
+from symdnn.gpu.driver import Device, driver
+from symdnn.graph.target import Target
+
+__all__ = [
+    "GpuNotFound", "MINIMUM_COMPUTE_CAPABILITY", "cuda_target", "cudnn_wanted", "dnn_available",
+    "dnn_present", "gpu_available", "require_cudnn", "version",
+]  # fmt: skip
+
+# Turing: the oldest that CUDA 13, and cuDNN 9's builds for it, run on.
+MINIMUM_COMPUTE_CAPABILITY = (7, 5)
+
+_VARIABLES = (
+    "CUDNN_PATH", "CUDA_ROOT", "CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH",
+)  # fmt: skip
+_FLAGS = ("dnn.library_path", "dnn.bin_path", "dnn.base_path", "cuda.root")
+
+
+class GpuNotFound(SymdnnError, RuntimeError):
+    """A GPU was asked for and can't be used; the message says why."""
+
+
+class DnnPresent:
+    """Whether cuDNN is here and of a version that symdnn can use; ``msg`` says why not.
+
+    The flag ``dnn.enabled`` has the first word: False is no; no_check is believed.
+    """
+
+    avail: bool | None = None
+    msg: str = ""
+
+    def __call__(self) -> bool:
+        self.avail, self.msg = self._answer()
+        return self.avail
+
+    def _answer(self) -> tuple[bool, str]:
+        enabled = str(config.dnn.enabled)
+        if enabled == "False":
+            return False, "cuDNN is switched off by dnn.enabled=False"
+        if enabled == "no_check":
+            return True, "cuDNN was not looked for: dnn.enabled=no_check"
+        error = _why_not(*_state())
+        return error is None, "" if error is None else _one_line(error)
+
+
+class DnnAvailable:
+    """Whether cuDNN can be used on a GPU of this machine; ``msg`` says why not.
+
+    The argument is a device's index, or a name such as ``"cuda1"``; None is the first one.
+    """
+
+    msg: str = ""
+
+    def __call__(self, context_name: str | int | None = None) -> bool:
+        self.msg = self._problem(context_name)
+        return not self.msg
+
+    def _problem(self, context_name: str | int | None) -> str:
+        if not dnn_present():
+            return dnn_present.msg
+        try:
+            _usable(_index(context_name))
+        except GpuNotFound as error:
+            return str(error)
+        return ""
+
+
+dnn_present = DnnPresent()
+dnn_available = DnnAvailable()
+
+
+def gpu_available() -> bool:
+    """Whether this machine has a GPU that symdnn can use, with or without cuDNN."""
+    try:
+        _usable(0)
+    except GpuNotFound:
+        return False
+    return True
+
+
+def version(raises: bool = True) -> int:
+    """cuDNN's version as one number, 92800 for 9.28.0; without cuDNN an error, or -1."""
+    if not raises and _why_not(*_state()) is not None:
+        return -1
+    major, minor, patch = cudnn_library.library().version
+    return major * 10000 + minor * 100 + patch
+
+
+def cudnn_wanted() -> bool:
+    """Whether the user insists on cuDNN: a program that can't have it must not be compiled."""
+    included = str(config.optimizer_including).split(":")
+    return str(config.dnn.enabled) == "True" or "cudnn" in included
+
+
+def require_cudnn() -> CudnnLibrary:
+    """cuDNN, or an error with every place tried and what is wrong there."""
+    if str(config.dnn.enabled) == "False":
+        raise CudnnNotFound("cuDNN is asked for and switched off: dnn.enabled=False")
+    return cudnn_library.library()
+
+
+def cuda_target(index: int = 0) -> Target:
+    """GPU ``index`` of this machine as a target, with the version of its cuDNN or without one.
+
+    Raises :class:`GpuNotFound` where there is no such GPU and, where the user insists on cuDNN
+    (:func:`cudnn_wanted`), the error that says why it can't be used.
+    """
+    device = _usable(index)
+    if cudnn_wanted():
+        require_cudnn()
+    # no_check spares the question whether it works, not where it is: its version chooses kernels.
+    found = cudnn_library.library().version if dnn_present() else None
+    return Target(
+        "cuda",
+        index,
+        compute_capability=device.compute_capability,
+        cudnn=found,
+        memory_bytes=device.memory_bytes,
+    )
+
+
+# --- steps ----------------------------------------------------------------------------------------
+
+
+def _usable(index: int) -> Device:
+    """The device, if it is there and new enough."""
+    found = driver()
+    if found.problem:
+        raise GpuNotFound(f"no GPU: {found.problem}")
+    if index >= len(found.devices):
+        raise GpuNotFound(f"cuda{index}: this machine has {found}")
+    device = found.devices[index]
+    if device.compute_capability < MINIMUM_COMPUTE_CAPABILITY:
+        have, need = (".".join(map(str, c)) for c in _capabilities(device))
+        raise GpuNotFound(f"cuda{index}, {device.name}: compute capability {have}, needs {need}")
+    return device
+
+
+def _capabilities(device: Device) -> tuple[tuple[int, int], tuple[int, int]]:
+    return device.compute_capability, MINIMUM_COMPUTE_CAPABILITY
+
+
+def _index(context_name: str | int | None) -> int:
+    text = str(context_name if context_name is not None else 0).removeprefix("cuda")
+    if text and not text.isdecimal():
+        raise GpuNotFound(f"{context_name!r} is no device: wanted 'cuda', 'cuda0', 'cuda1', ...")
+    return int(text or 0)
+
+
+def _state() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What an answer depends on, so that one that is known need not be looked for again."""
+    flags = tuple(str(config.get(name)) for name in _FLAGS)
+    return flags, tuple(os.environ.get(name, "") for name in _VARIABLES)
+
+
+@lru_cache(maxsize=16)
+def _why_not(flags: tuple[str, ...], environment: tuple[str, ...]) -> CudnnError | None:
+    """The error that keeps cuDNN from being used, or None."""
+    try:
+        cudnn_library.library()
+    except CudnnError as error:
+        return error
+    return None
+
+
+def _one_line(error: CudnnError) -> str:
+    first, *places = str(error).splitlines()
+    tried = sum(line.startswith("  ") for line in places)
+    more = f" ({tried} places tried; `symdnn doctor` lists them)" if tried else ""
+    return first.removesuffix(". Tried in this order:") + more

@@ -1,0 +1,82 @@
+"""The GPUs of this machine, as CUDA's driver tells them. Needs no Python package, only libcuda."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from symdnn.detect import ABSENT, CUDA_DRIVER, cuda_driver_candidates, first_found
+
+__all__ = ["Device", "Driver", "driver"]
+
+_COMPUTE_CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU as plain facts; ``index`` is CUDA's, after ``CUDA_VISIBLE_DEVICES``."""
+
+    index: int
+    name: str
+    compute_capability: tuple[int, int]
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class Driver:
+    """What the driver says: its version and the devices, or why there are none."""
+
+    version: tuple[int, int] | None
+    devices: tuple[Device, ...]
+    problem: str
+
+    def __str__(self) -> str:
+        names = ", ".join(f"{d.index}: {d.name}" for d in self.devices)
+        return self.problem or names
+
+
+@cache
+def driver() -> Driver:
+    """Ask the driver, once in a process. Makes no context, so that a caller may choose one."""
+    candidates = cuda_driver_candidates()
+    found = first_found(candidates)
+    try:
+        lib = ctypes.CDLL(found.path if found else CUDA_DRIVER[0])
+    except OSError as error:
+        wrong = [f"{c.path}: {c.state}" for c in candidates if c.state != ABSENT]
+        return Driver(None, (), f"NVIDIA's driver can't be loaded: {'; '.join(wrong) or error}")
+    version = _version(lib)
+    status = lib.cuInit(0)
+    if status:
+        return Driver(version, (), f"the driver does not start: {_error_name(lib, status)}")
+    count = ctypes.c_int()
+    lib.cuDeviceGetCount(ctypes.byref(count))
+    devices = tuple(_device(lib, index) for index in range(count.value))
+    return Driver(version, devices, "" if devices else "the driver knows no GPU")
+
+
+def _version(lib: Any) -> tuple[int, int]:
+    number = ctypes.c_int()
+    lib.cuDriverGetVersion(ctypes.byref(number))
+    return number.value // 1000, number.value % 1000 // 10
+
+
+def _device(lib: Any, index: int) -> Device:
+    handle, value = ctypes.c_int(), ctypes.c_int()
+    lib.cuDeviceGet(ctypes.byref(handle), index)
+    capability = []
+    for attribute in _COMPUTE_CAPABILITY:
+        lib.cuDeviceGetAttribute(ctypes.byref(value), attribute, handle)
+        capability.append(value.value)
+    name, memory = ctypes.create_string_buffer(256), ctypes.c_size_t()
+    lib.cuDeviceGetName(name, len(name), handle)
+    lib.cuDeviceTotalMem_v2(ctypes.byref(memory), handle)
+    return Device(index, name.value.decode(), (capability[0], capability[1]), memory.value)
+
+
+def _error_name(lib: Any, status: int) -> str:
+    name = ctypes.c_char_p()
+    lib.cuGetErrorName(status, ctypes.byref(name))
+    return f"{(name.value or b'CUDA error').decode()} ({status})"
