@@ -1,0 +1,222 @@
+"""CUDA C from scalar programs: the body of a kernel's inner loop, and kernels that loop over arrays.
+
+Generated source depends on structure alone (the program, how many dimensions, which operands are
+dense), not on sizes, so that one compiled kernel serves all shapes of that structure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from symdnn.gpu.source import CTYPES, text_of
+from symdnn.graph.type import TensorType
+from symdnn.ops.scalar import Instruction, ScalarProgram, number_of_text
+
+__all__ = ["Access", "Loop", "elementwise_source", "prints", "scalar_function"]
+
+#: Instructions for which there is device text in special.cuh, and those for which there is none.
+_SPECIAL = frozenset({"digamma", "polygamma", "gammainc", "gammaincc"})
+_MISSING = frozenset({"jv", "iv"})
+
+
+def prints(program: ScalarProgram) -> str | None:
+    """Why a program cannot be printed; None when it can."""
+    if missing := program.names & _MISSING:
+        return f"CUDA has no {', '.join(sorted(missing))} of real order"
+    return None
+
+
+def library(*programs: ScalarProgram) -> str:
+    """The device text that these programs need in front."""
+    special = any(p.names & _SPECIAL for p in programs)
+    files = ("common.cuh", "scalar.cuh", *(("special.cuh",) if special else ()))
+    return "".join(map(text_of, files))
+
+
+def scalar_function(program: ScalarProgram, name: str) -> str:
+    """A device function ``name(inputs..., results by reference...)``."""
+    given = [f"{CTYPES[d]} v{i}" for i, d in enumerate(program.inputs)]
+    results = [f"{CTYPES[d]}& r{i}" for i, d in enumerate(program.output_dtypes)]
+    lines = [f"INLINE void {name}({', '.join(given + results)}) {{"]
+    for i, step in enumerate(program.body, len(program.inputs)):
+        lines.append(f"  const {CTYPES[step.dtype]} v{i} = {_expression(step)};")
+    lines += [f"  r{i} = v{v};" for i, v in enumerate(program.outputs)]
+    return "\n".join([*lines, "}\n"])
+
+
+def _expression(step: Instruction) -> str:
+    if step.name == "const":
+        return constant_text(step.value, step.dtype)
+    args = ", ".join(f"v{a}" for a in step.args)
+    if step.name == "cast":
+        return f"convert<{CTYPES[step.dtype]}>({args})"
+    return f"s_{step.name}({args})"
+
+
+def constant_text(text: str, dtype: str) -> str:
+    """A constant as a C literal, exactly."""
+    if TensorType(dtype).is_discrete:
+        return _integer_text(int(text), dtype)
+    number = float(number_of_text(text, dtype))
+    wide = dtype == "float64"
+    if number != number:
+        literal = "NAN_d" if wide else "NAN_f"
+    elif number in (float("inf"), float("-inf")):
+        literal = ("-" if number < 0 else "") + ("INF_d" if wide else "INF_f")
+    else:
+        literal = number.hex() + ("" if wide else "f")
+    return f"convert<{CTYPES[dtype]}>({literal})" if dtype in ("float16", "bfloat16") else literal
+
+
+def _integer_text(number: int, dtype: str) -> str:
+    if dtype == "bool":
+        return "true" if number else "false"
+    if dtype == "uint64":
+        return f"{number}ull"
+    if number == -(2**63):
+        return "(-9223372036854775807ll - 1)"
+    return f"({CTYPES[dtype]}){number}ll"
+
+
+# -- loops over arrays ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Access:
+    """How an operand is met along the innermost dimension.
+
+    ``dense``: neighbours, read as one vector; ``one``: the same element; ``strided``: apart.
+    ``axes`` are the outer dimensions along which it moves.
+    """
+
+    dtype: str
+    inner: str
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """The structure of an elementwise kernel.
+
+    ``ndim`` dimensions after merging; each thread takes ``width`` neighbours of the innermost one;
+    ``wide`` counts in 64 bits. ``inputs`` and ``outputs`` say how the operands are met. A
+    ``guarded`` kernel does nothing when the error word is set.
+    """
+
+    ndim: int
+    width: int
+    wide: bool
+    inputs: tuple[Access, ...]
+    outputs: tuple[Access, ...]
+    guarded: bool = False
+
+    @property
+    def operands(self) -> list[tuple[str, Access]]:
+        """Names and accesses: x0, x1, ... and y0, ..."""
+        reads = [(f"x{i}", a) for i, a in enumerate(self.inputs)]
+        return reads + [(f"y{i}", a) for i, a in enumerate(self.outputs)]
+
+    def parameters(self) -> list[str]:
+        """Fields of the parameter struct in order: pointers, sizes, strides."""
+        fields = [
+            f"{'const ' if name[0] == 'x' else ''}{CTYPES[a.dtype]}* {name};"
+            for name, a in self.operands
+        ]
+        fields += ["i64 vectors;", "i64 tail;"] + [f"i64 n{d};" for d in range(1, self.ndim)]
+        for name, a in self.operands:
+            fields += [f"i64 {name}_s{d};" for d in a.axes]
+            if a.inner == "strided":
+                fields.append(f"i64 {name}_si;")
+        return [*fields, "const i32* guard;"] if self.guarded else fields
+
+
+def elementwise_source(program: ScalarProgram, loop: Loop) -> str:
+    """A kernel ``elementwise`` that applies ``program`` to every element."""
+    count, offset = ("u64", "i64") if loop.wide else ("u32", "i32")
+    lines = [
+        f"typedef {count} Count;",
+        f"typedef {offset} Offset;",
+        "struct Parameters {",
+        *(f"  {field}" for field in loop.parameters()),
+        "};",
+        'extern "C" __global__ void __launch_bounds__(256)',
+        "elementwise(const __grid_constant__ Parameters p) {",
+        *(["  if (*p.guard != 0) return;"] if loop.guarded else []),
+        "  const Count first = (Count)global_thread(), step = (Count)thread_count();",
+        "  const Count vectors = (Count)p.vectors;",
+        "  for (Count i = first; i < vectors; i += step) {",
+        *(f"    {line}" for line in _indices(loop)),
+        *(f"    {line}" for line in _offsets(loop)),
+        *(f"    {line}" for line in _work(program, loop, loop.width)),
+        "  }",
+        *(_tail(program, loop) if loop.ndim == 1 and loop.width > 1 else []),
+        "}",
+    ]
+    return library(program) + scalar_function(program, "scalar") + "\n".join(lines) + "\n"
+
+
+def _indices(loop: Loop) -> list[str]:
+    """The index in each dimension from the number of the vector, innermost first."""
+    lines = ["Count rest = i;"] if loop.ndim > 1 else []
+    for d in reversed(range(1, loop.ndim)):
+        lines += [f"const Count i{d} = rest % (Count)p.n{d};", f"rest /= (Count)p.n{d};"]
+    lines.append(f"const Count i0 = {'rest' if loop.ndim > 1 else 'i'};")
+    return lines
+
+
+def _offsets(loop: Loop) -> list[str]:
+    """Where each operand's elements of this vector begin, in elements."""
+    inner = loop.ndim - 1
+    lines = []
+    for name, a in loop.operands:
+        terms = [f"(Offset)i{d} * (Offset)p.{name}_s{d}" for d in a.axes]
+        if a.inner == "dense":
+            terms.append(f"(Offset)(i{inner} * {loop.width})")
+        elif a.inner == "strided":
+            terms.append(f"(Offset)(i{inner} * {loop.width}) * (Offset)p.{name}_si")
+        lines.append(f"const Offset o_{name} = {' + '.join(terms) or '0'};")
+    return lines
+
+
+def _work(program: ScalarProgram, loop: Loop, width: int) -> list[str]:
+    """Read, compute and write one vector."""
+    lines = []
+    for name, a in loop.operands[: len(loop.inputs)]:
+        ctype = CTYPES[a.dtype]
+        if a.inner == "one":
+            lines.append(f"const {ctype} {name} = p.{name}[o_{name}];")
+        elif a.inner == "dense":
+            lines.append(f"const Vec<{ctype}, {width}> {name} = load<{width}>(p.{name} + o_{name});")
+        else:
+            lines.append(f"Vec<{ctype}, {width}> {name};")
+            at = f"p.{name}[o_{name} + k * (Offset)p.{name}_si]"
+            lines.append(f"for (int k = 0; k < {width}; k++) {name}.v[k] = {at};")
+    for name, a in loop.operands[len(loop.inputs) :]:
+        lines.append(f"Vec<{CTYPES[a.dtype]}, {width}> {name};")
+    given = [name if a.inner == "one" else f"{name}.v[k]" for name, a in loop.operands]
+    lines.append("#pragma unroll")
+    lines.append(f"for (int k = 0; k < {width}; k++) scalar({', '.join(given)});")
+    for name, a in loop.operands[len(loop.inputs) :]:
+        if a.inner == "dense":
+            lines.append(f"store(p.{name} + o_{name}, {name});")
+        else:
+            at = f"p.{name}[o_{name} + k * (Offset)p.{name}_si]"
+            lines.append(f"for (int k = 0; k < {width}; k++) {at} = {name}.v[k];")
+    return lines
+
+
+def _tail(program: ScalarProgram, loop: Loop) -> list[str]:
+    """The last few elements of a flat array, one by one."""
+    given = []
+    for name, a in loop.operands:
+        at = {"one": "0", "dense": "j", "strided": f"(Offset)j * (Offset)p.{name}_si"}[a.inner]
+        given.append(f"p.{name}[{at}]")
+    return [
+        "  if (first < (Count)p.tail) {",
+        f"    const Count j = vectors * {loop.width} + first;",
+        f"    scalar({', '.join(given)});",
+        "  }",
+    ]
+
+

@@ -1,0 +1,164 @@
+"""Copies: between layouts, of views that need memory of their own, filled arrays, and guarded ones.
+
+A copy moves bytes, so it serves every dtype, complex ones too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from symdnn.gpu.array import DeviceArray
+from symdnn.gpu.env import LaunchEnv
+from symdnn.gpu.k_elemwise import elementwise
+from symdnn.gpu.launches import CudaKernel, KernelLaunch, View, view_of
+from symdnn.graph.kernel import Call, register_kernel
+from symdnn.ops.create import Diagonal
+from symdnn.ops.dot import MatchSizes
+from symdnn.ops.gradient_control import (
+    DisconnectedGrad,
+    GradClip,
+    GradScale,
+    UndefinedGrad,
+    ZeroGrad,
+)
+from symdnn.ops.index import Subtensor
+from symdnn.ops.join import Split
+from symdnn.ops.scalar import Builder, ScalarProgram, identity_program
+from symdnn.ops.shape import Alloc, DimShuffle, Reshape, SpecifyType
+from symdnn.ops.slices import as_python, fill_in
+from symdnn.ops.view import Copy, ForgetShape, SpecifyShape
+
+__all__ = ["CopyKernel", "copies", "fill", "guarded_copy", "register", "strided_copy"]
+
+_BITS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
+
+
+def bits_of(v: View) -> View:
+    """The view as unsigned integers of the elements' size; complex128 as pairs of them."""
+    if v.itemsize == 16:
+        shape, strides = (*v.shape, 2), (*v.strides, 8)
+        return View(v.slot, "uint64", shape, strides, v.offset, v.alignment)
+    return v.as_dtype(_BITS[v.itemsize])
+
+
+def copies(source: View, target: View, guarded: bool = False) -> list[KernelLaunch]:
+    """Copy ``source``, which broadcasts, to ``target``; both of one dtype."""
+    source = bits_of(source.broadcast_to(target.shape))
+    target = bits_of(target)
+    return elementwise(identity_program(source.dtype), [source], [target], guarded)
+
+
+def fill(target: View, value: Any) -> list[KernelLaunch]:
+    """Set every element of ``target`` to a number."""
+    return elementwise(_constant(value, target.dtype), [], [target])
+
+
+def _constant(value: Any, dtype: str) -> ScalarProgram:
+    builder = Builder(())
+    return builder.program([builder.const(value, dtype)])
+
+
+# -- for the runtime ------------------------------------------------------------------------------
+
+
+def strided_copy(env: LaunchEnv, source: DeviceArray, target: DeviceArray) -> None:
+    """Enqueue a copy between arrays of one shape and dtype, whatever their strides."""
+    _enqueue(env, source, target, False)
+
+
+def guarded_copy(env: LaunchEnv, source: DeviceArray, target: DeviceArray) -> None:
+    """:func:`strided_copy` that writes nothing when the error word is set."""
+    _enqueue(env, source, target, True)
+
+
+def _enqueue(env: LaunchEnv, source: DeviceArray, target: DeviceArray, guarded: bool) -> None:
+    if (source.shape, source.dtype) != (target.shape, target.dtype):
+        raise ValueError(f"copy of {source.dtype}{source.shape} to {target.dtype}{target.shape}")
+    addresses = np.array([source.ptr, target.ptr, env.node, env.error_word, 0], np.int64)
+    for k in _planned(view_of(0, source), view_of(1, target), guarded):
+        args = (k.link(addresses),)
+        env.launch(env.module(k.source, k.name), k.grid, k.block, k.shared_bytes, args)
+
+
+@lru_cache(maxsize=256)
+def _planned(source: View, target: View, guarded: bool) -> list[KernelLaunch]:
+    return copies(source, target, guarded)
+
+
+# -- ops ------------------------------------------------------------------------------------------
+
+
+def seen_by(op: Any, x: View, shape: tuple[int, ...], bounds: Sequence[int]) -> View | None:
+    """The part of ``x`` that a view op sees, its result having ``shape``; None if it can't be."""
+    if isinstance(op, DimShuffle):
+        kept = [d for d in op.pattern if d != "x"]
+        moved = x.transposed([int(d) for d in kept])
+        sizes = iter(zip(moved.shape, moved.strides))
+        pairs = [(1, 0) if d == "x" else next(sizes) for d in op.pattern]
+        return View(
+            x.slot, x.dtype, tuple(n for n, _ in pairs), tuple(s for _, s in pairs), x.offset,
+            x.alignment,
+        )  # fmt: skip
+    if isinstance(op, Subtensor):
+        return x[as_python(fill_in(op.index, bounds))]
+    if isinstance(op, Diagonal):
+        down, right = max(-op.offset, 0), max(op.offset, 0)
+        lead = (slice(None),) * (len(x.shape) - 2)
+        start = x[(*lead, slice(down, None), slice(right, None))]
+        strides = (*start.strides[:-2], start.strides[-2] + start.strides[-1])
+        return View(x.slot, x.dtype, shape, strides, start.offset, x.alignment)
+    if isinstance(op, Reshape):
+        return x.reshaped(shape) if x.contiguous else None
+    return x
+
+
+class CopyKernel(CudaKernel):
+    """The result of a view op, a copy or an alloc in memory of its own."""
+
+    name = "cuda.copy"
+
+    def launches(
+        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """One strided copy; none of no elements."""
+        (out,) = outputs
+        if 0 in out.shape:
+            return []
+        seen = seen_by(call.op, inputs[0], out.shape, inputs[1:])
+        if seen is None:  # a reshape of strided memory: the result is dense, so it can be reshaped
+            return copies(inputs[0], out.reshaped(inputs[0].shape))
+        return copies(seen, out)
+
+
+class SplitKernel(CudaKernel):
+    """The pieces of a split in memory of their own."""
+
+    name = "cuda.copy"
+
+    def launches(
+        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """A strided copy for each piece."""
+        axis: int = call.op.axis  # type: ignore[attr-defined]
+        found: list[KernelLaunch] = []
+        start = 0
+        for out in outputs:
+            stop = start + out.shape[axis]
+            found += copies(inputs[0][(*[slice(None)] * axis, slice(start, stop))], out)
+            start = stop
+        return found
+
+
+def register() -> None:
+    """Enter the kernels into the table."""
+    kernel = CopyKernel()
+    for op in (
+        Alloc, Copy, DimShuffle, Diagonal, DisconnectedGrad, ForgetShape, GradClip, GradScale,
+        MatchSizes, Reshape, SpecifyShape, SpecifyType, Subtensor, UndefinedGrad, ZeroGrad,
+    ):  # fmt: skip
+        register_kernel(op, "cuda", kernel)
+    register_kernel(Split, "cuda", SplitKernel())

@@ -1,0 +1,163 @@
+"""Elementwise kernels, generated: single ops, fused groups, and all copies between layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from math import prod
+from typing import Any
+
+from symdnn.gpu.cuda_source import Access, Loop, elementwise_source, prints
+from symdnn.gpu.launches import (
+    ERROR_WORD,
+    CudaKernel,
+    KernelLaunch,
+    Pointer,
+    View,
+    blocks_for,
+)
+from symdnn.gpu.source import CTYPES
+from symdnn.graph.kernel import Call, register_kernel
+from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.scalar import ScalarProgram
+from symdnn.ops.scalar_meaning import meaning
+
+__all__ = ["ElementwiseKernel", "elementwise", "merged", "register"]
+
+_BLOCK = 256
+_source = cache(elementwise_source)
+
+
+def elementwise(
+    program: ScalarProgram,
+    inputs: Sequence[View],
+    outputs: Sequence[View],
+    guarded: bool = False,
+) -> list[KernelLaunch]:
+    """``program`` on every element: all outputs have one shape, to which the inputs broadcast.
+
+    A ``guarded`` kernel writes nothing when the error word is set.
+    """
+    shape = outputs[0].shape
+    if 0 in shape:
+        return []
+    views = [v.broadcast_to(shape) for v in inputs] + list(outputs)
+    sizes, steps = merged(shape, [v.steps for v in views])
+    width = _width(sizes, steps, views)
+    loop = _loop(sizes, steps, views, len(inputs), width, guarded)
+    total = prod(sizes)
+    vectors, tail = divmod(total, width)
+    parameters: list[Any] = [v.pointer for v in views]
+    parameters += [vectors, tail, *(n for n in sizes[1:-1])]
+    if len(sizes) > 1:
+        parameters.append(sizes[-1] // width)
+    for (_, access), step in zip(loop.operands, steps):
+        parameters += [step[d] for d in access.axes]
+        if access.inner == "strided":
+            parameters.append(step[-1])
+    if guarded:
+        parameters.append(Pointer(ERROR_WORD))
+    grid = (blocks_for(max(vectors, tail), _BLOCK),)
+    source = _source(program, loop)
+    return [KernelLaunch(source, "elementwise", grid, (_BLOCK,), tuple(parameters))]
+
+
+def merged(
+    shape: Sequence[int], steps: Sequence[Sequence[int]]
+) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """Sizes and strides with neighbouring dimensions merged where no operand can tell.
+
+    Dimensions of size 1 go; one dimension always stays.
+    """
+    sizes: list[int] = []
+    found: list[list[int]] = [[] for _ in steps]
+    for d, n in enumerate(shape):
+        if n == 1:
+            continue
+        if sizes and all(f[-1] == s[d] * n for f, s in zip(found, steps)):
+            sizes[-1] *= n
+            for f, s in zip(found, steps):
+                f[-1] = s[d]
+        else:
+            sizes.append(n)
+            for f, s in zip(found, steps):
+                f.append(s[d])
+    if not sizes:
+        return (1,), [(1,) for _ in steps]
+    return tuple(sizes), [tuple(f) for f in found]
+
+
+def _inner(step: int, written: bool) -> str:
+    """How an operand with this innermost stride is met."""
+    return "dense" if step == 1 else "one" if step == 0 and not written else "strided"
+
+
+def _width(
+    sizes: Sequence[int], steps: Sequence[Sequence[int]], views: Sequence[View]
+) -> int:
+    """How many neighbours a thread takes: up to 16 bytes of the widest dense operand."""
+    dense = [(v, s) for v, s in zip(views, steps) if s[-1] == 1]
+    if not dense:
+        return 1
+    width = max(1, 16 // max(v.itemsize for v, _ in dense))
+    while width > 1 and not (
+        (len(sizes) == 1 or sizes[-1] % width == 0)
+        and all(v.aligned_to(v.itemsize * width) for v, _ in dense)
+        and all(step % width == 0 for _, s in dense for step in s[:-1])
+    ):
+        width //= 2
+    return width
+
+
+def _loop(
+    sizes: Sequence[int],
+    steps: Sequence[Sequence[int]],
+    views: Sequence[View],
+    reads: int,
+    width: int,
+    guarded: bool,
+) -> Loop:
+    accesses = [
+        Access(
+            v.dtype,
+            _inner(s[-1], i >= reads),
+            tuple(d for d in range(len(sizes) - 1) if s[d] != 0),
+        )
+        for i, (v, s) in enumerate(zip(views, steps))
+    ]
+    reach = max(sum(abs(a) * (n - 1) for a, n in zip(s, sizes)) for s in steps)
+    total = prod(sizes)
+    wide = max(reach, total) >= 2**31 - 2**22
+    read, written = tuple(accesses[:reads]), tuple(accesses[reads:])
+    return Loop(len(sizes), width, wide, read, written, guarded)
+
+
+class ElementwiseKernel(CudaKernel):
+    """An elementwise op by its scalar program."""
+
+    name = "cuda.elementwise"
+    dtypes = frozenset(CTYPES)
+
+    def refuses(self, call: Call) -> str | None:
+        """Takes ops that have a scalar program which CUDA C can express."""
+        found = self.program(call)
+        if found is None:
+            return super().refuses(call) or f"{call.op} has no scalar program for these dtypes"
+        return super().refuses(call) or prints(found)
+
+    def program(self, call: Call) -> ScalarProgram | None:
+        """The op's scalar program for the operands' dtypes."""
+        return meaning(call.op, tuple(t.dtype for t in call.inputs))  # type: ignore[arg-type, attr-defined]
+
+    def launches(
+        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """One kernel over all elements."""
+        program = self.program(call)
+        assert program is not None
+        return elementwise(program, inputs, outputs)
+
+
+def register() -> None:
+    """Enter the kernels into the table."""
+    register_kernel(Elemwise, "cuda", ElementwiseKernel())

@@ -1,0 +1,110 @@
+// What every kernel starts with: types by their names in symdnn, conversions as NumPy makes them,
+// 16-byte vectors, and the error word. Includes nothing: users of symdnn have no toolkit.
+//
+// SYMDNN_HOST is set where the same text is compiled for a CPU, which then supplies the
+// instructions of the device.
+
+typedef signed char i8;
+typedef unsigned char u8;
+typedef short i16;
+typedef unsigned short u16;
+typedef int i32;
+typedef unsigned int u32;
+typedef long long i64;
+typedef unsigned long long u64;
+
+struct f16 { u16 bits; };
+struct bf16 { u16 bits; };
+
+struct alignas(8) bytes8 { u32 v[2]; };
+struct alignas(16) bytes16 { u32 v[4]; };
+
+#define INLINE static __device__ __forceinline__
+
+#ifndef SYMDNN_HOST
+INLINE float float_of(f16 h) {
+  float x;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h.bits));
+  return x;
+}
+INLINE f16 f16_of(float x) {
+  f16 h;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h.bits) : "f"(x));
+  return h;
+}
+INLINE f16 f16_of(double x) {
+  f16 h;
+  asm("cvt.rn.f16.f64 %0, %1;" : "=h"(h.bits) : "d"(x));
+  return h;
+}
+INLINE bf16 bf16_of(float x) {
+  bf16 h;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h.bits) : "f"(x));
+  return h;
+}
+INLINE float float_of_bits(u32 bits) { return __uint_as_float(bits); }
+INLINE double double_of_bits(u64 bits) { return __longlong_as_double((i64)bits); }
+INLINE u64 high_product(u64 a, u64 b) { return __umul64hi(a, b); }
+#endif
+
+INLINE float float_of(bf16 h) { return float_of_bits((u32)h.bits << 16); }
+
+#define NAN_f float_of_bits(0x7fc00000u)
+#define INF_f float_of_bits(0x7f800000u)
+#define NAN_d double_of_bits(0x7ff8000000000000ull)
+#define INF_d double_of_bits(0x7ff0000000000000ull)
+
+// -- conversions: a stored 16-bit float is first widened to float --------------------------------
+
+template <class T> INLINE T widen(T x) { return x; }
+INLINE float widen(f16 x) { return float_of(x); }
+INLINE float widen(bf16 x) { return float_of(x); }
+
+template <class To> struct Narrow {
+  template <class T> static __device__ __forceinline__ To of(T x) { return (To)x; }
+};
+template <> struct Narrow<bool> {
+  template <class T> static __device__ __forceinline__ bool of(T x) { return x != (T)0; }
+};
+template <> struct Narrow<f16> {
+  static __device__ __forceinline__ f16 of(double x) { return f16_of(x); }
+  template <class T> static __device__ __forceinline__ f16 of(T x) { return f16_of((float)x); }
+};
+template <> struct Narrow<bf16> {
+  template <class T> static __device__ __forceinline__ bf16 of(T x) { return bf16_of((float)x); }
+};
+
+template <class To, class From> struct Convert {
+  static __device__ __forceinline__ To of(From x) { return Narrow<To>::of(widen(x)); }
+};
+template <class T> struct Convert<T, T> {
+  static __device__ __forceinline__ T of(T x) { return x; }
+};
+template <class To, class From> INLINE To convert(From x) { return Convert<To, From>::of(x); }
+
+// -- vectors -------------------------------------------------------------------------------------
+
+template <class T, int N> struct alignas(sizeof(T) * N) Vec { T v[N]; };
+
+template <int N, class T> INLINE Vec<T, N> load(const T* p) { return *(const Vec<T, N>*)p; }
+template <int N, class T> INLINE void store(T* p, const Vec<T, N>& x) { *(Vec<T, N>*)p = x; }
+
+// -- errors on data: the first one stays; nothing is read or written outside ----------------------
+
+enum { INDEX_ERROR = 1, ASSERT_ERROR = 2, LABEL_ERROR = 3, RANGE_ERROR = 4, WEIGHT_ERROR = 5 };
+
+INLINE i32 clamp32(i64 x) {
+  return x > 2147483647ll ? 2147483647 : x < -2147483647ll ? -2147483647 : (i32)x;
+}
+INLINE void report(i32* word, i32 code, i64 node, i64 value, i64 limit) {
+  if (word != 0 && atomicCAS(word, 0, code) == 0) {
+    word[1] = (i32)node;
+    word[2] = clamp32(value);
+    word[3] = clamp32(limit);
+  }
+}
+
+// -- the block's place in the grid ----------------------------------------------------------------
+
+INLINE i64 global_thread() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
+INLINE i64 thread_count() { return (i64)gridDim.x * blockDim.x; }

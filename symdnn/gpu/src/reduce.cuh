@@ -1,0 +1,111 @@
+// What a reduction keeps while it goes: one struct for each kind. take() sees an element and its
+// number in C order over the reduced axes, merge() another struct of elements that come elsewhere.
+
+template <class T> struct Sum {
+  T total;
+  __device__ void start() { total = (T)0; }
+  template <class X> __device__ void take(X x, i64) { total = s_add(total, convert<T>(x)); }
+  __device__ void merge(const Sum& other) { total = s_add(total, other.total); }
+  __device__ T result() const { return total; }
+};
+
+template <class T> struct Prod {
+  T total;
+  __device__ void start() { total = (T)1; }
+  template <class X> __device__ void take(X x, i64) { total = s_mul(total, convert<T>(x)); }
+  __device__ void merge(const Prod& other) { total = s_mul(total, other.total); }
+  __device__ T result() const { return total; }
+};
+
+// The extremes know whether they have seen anything: no number is below every other one.
+template <class T> struct Max {
+  T best;
+  bool any;
+  __device__ void start() { best = (T)0, any = false; }
+  template <class X> __device__ void take(X x, i64) {
+    T v = convert<T>(x);
+    best = any ? s_max(best, v) : v;
+    any = true;
+  }
+  __device__ void merge(const Max& other) {
+    if (other.any) take(other.best, 0);
+  }
+  __device__ T result() const { return best; }
+};
+
+template <class T> struct Min {
+  T best;
+  bool any;
+  __device__ void start() { best = (T)0, any = false; }
+  template <class X> __device__ void take(X x, i64) {
+    T v = convert<T>(x);
+    best = any ? s_min(best, v) : v;
+    any = true;
+  }
+  __device__ void merge(const Min& other) {
+    if (other.any) take(other.best, 0);
+  }
+  __device__ T result() const { return best; }
+};
+
+template <class T> struct AllTrue {
+  bool truth;
+  __device__ void start() { truth = true; }
+  template <class X> __device__ void take(X x, i64) { truth = truth && convert<bool>(x); }
+  __device__ void merge(const AllTrue& other) { truth = truth && other.truth; }
+  __device__ bool result() const { return truth; }
+};
+
+template <class T> struct AnyTrue {
+  bool truth;
+  __device__ void start() { truth = false; }
+  template <class X> __device__ void take(X x, i64) { truth = truth || convert<bool>(x); }
+  __device__ void merge(const AnyTrue& other) { truth = truth || other.truth; }
+  __device__ bool result() const { return truth; }
+};
+
+// The largest element so far and the sum of exp(x - largest). Infinities need care: inf - inf.
+template <class T> struct LogSumExp {
+  T top, total;
+  __device__ void start() { top = -(T)INF_f, total = (T)0; }
+  template <class X> __device__ void take(X x, i64) { add(convert<T>(x), (T)1); }
+  __device__ void merge(const LogSumExp& other) { add(other.top, other.total); }
+  __device__ void add(T x, T weight) {
+    if (x != x || total != total) {
+      total = (T)NAN_f;
+    } else if (x > top) {
+      total = total * s_exp(top - x) + weight;
+      top = x;
+    } else if (x == top) {
+      total += weight;
+    } else {
+      total += weight * s_exp(x - top);
+    }
+  }
+  __device__ T result() const {
+    if (total != total) return total;
+    return top == (T)INF_f || top == -(T)INF_f ? top : top + s_log(total);
+  }
+};
+
+// An extreme and its number: of equal ones the first, and the first NaN before all.
+template <class T, bool LARGEST> struct ArgExtreme {
+  T best;
+  i64 at;
+  __device__ void start() { best = (T)0, at = -1; }
+  template <class X> __device__ void take(X x, i64 number) { consider(convert<T>(x), number); }
+  __device__ void merge(const ArgExtreme& other) {
+    if (other.at >= 0) consider(other.best, other.at);
+  }
+  __device__ void consider(T x, i64 number) {
+    bool nan = x != x, held = best != best, better;
+    if (at < 0) better = true;
+    else if (nan != held) better = nan;
+    else if (nan || x == best) better = number < at;
+    else better = LARGEST ? x > best : x < best;
+    if (better) best = x, at = number;
+  }
+  __device__ i64 result() const { return at; }
+};
+template <class T> using ArgMax = ArgExtreme<T, true>;
+template <class T> using ArgMin = ArgExtreme<T, false>;

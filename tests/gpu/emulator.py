@@ -1,0 +1,140 @@
+"""Runs the device text of kernels on a CPU: compiled by g++ behind ``host_shim.h``.
+
+It finds wrong source before a GPU is at hand: indices, barriers, conversions, numerics. It says
+nothing of speed or of races between blocks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from symdnn.gpu.array import DeviceArray
+from symdnn.graph.kernel import Call
+from symdnn.graph.type import numpy_dtype
+
+SHIM = (Path(__file__).parent / "host_shim.h").read_text()
+AVAILABLE = shutil.which("g++") is not None
+_FOLDER = Path(tempfile.gettempdir()) / "symdnn-emulated"
+
+_AFTER_COMMON = """
+static inline float float_of(f16 h) { return (float)shim_bits<_Float16>(h.bits); }
+static inline f16 f16_of(float x) { return {shim_bits<u16>((_Float16)x)}; }
+static inline f16 f16_of(double x) { return {shim_bits<u16>((_Float16)x)}; }
+static inline bf16 bf16_of(float x) {
+  u32 b = shim_bits<u32>(x);
+  if (x != x) return {(u16)((b >> 16) | 0x40)};
+  return {(u16)((b + 0x7fff + ((b >> 16) & 1)) >> 16)};
+}
+"""
+
+
+@cache
+def library(source: str, name: str) -> Any:
+    """The compiled kernel, as a function of (parameters, grid, block)."""
+    wrapper = f"""
+static void shim_call(const void* p) {{ {name}(*(const Parameters*)p); }}
+extern "C" int emulate(const void* p, const unsigned* grid, const unsigned* block) {{
+  return shim_emulate(shim_call, p, grid, block, {int("__syncthreads" in source)});
+}}
+"""
+    text = "\n".join((SHIM, source, _AFTER_COMMON, wrapper))
+    key = hashlib.sha256(text.encode()).hexdigest()[:32]
+    path = _FOLDER / f"{key}.so"
+    if not path.exists():
+        _FOLDER.mkdir(exist_ok=True)
+        _compile(text, path)
+    return ctypes.CDLL(str(path)).emulate
+
+
+def _compile(text: str, path: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=_FOLDER) as folder:
+        code, out = Path(folder) / "kernel.cc", Path(folder) / "kernel.so"
+        code.write_text(text)
+        command = ["g++", "-std=c++17", "-O1", "-w", "-fwrapv", "-ffp-contract=off", "-shared"]
+        done = subprocess.run(
+            [*command, "-fPIC", "-o", str(out), str(code)], capture_output=True, text=True
+        )
+        assert done.returncode == 0, f"g++ refused a kernel:\n{done.stderr[:4000]}"
+        out.replace(path)
+
+
+class HostEnv:
+    """A launch environment whose device is this machine's memory."""
+
+    stream = 0
+
+    def __init__(self, workspace_bytes: int = 0, node: int = 7) -> None:
+        self.node = node
+        self._scratch = aligned(workspace_bytes + 16)
+        self._scratch[:] = 0xA5  # what a kernel finds in its workspace is not zero
+        self._word = np.zeros(4, np.int32)
+        self.workspace = self._scratch.ctypes.data
+        self.error_word = self._word.ctypes.data
+        self.launched: list[str] = []
+
+    @property
+    def error(self) -> list[int]:
+        """Code, node, value and limit in the error word."""
+        return self._word.tolist()
+
+    def module(self, source: str, name: str, options: Any = ()) -> Any:
+        self.launched.append(name)
+        return library(source, name)
+
+    def launch(self, function: Any, grid: Any, block: Any, shared_bytes: int, args: Any) -> None:
+        (parameters,) = args
+        three = [np.array((*sizes, 1, 1)[:3], np.uint32) for sizes in (grid, block)]
+        status = function(*(ctypes.c_void_p(a.ctypes.data) for a in (parameters, *three)))
+        assert status == 0, "threads of a block did not meet at a barrier"
+
+
+def aligned(nbytes: int, boundary: int = 64) -> Any:
+    """Uninitialised bytes at a multiple of ``boundary``."""
+    raw = np.empty(nbytes + boundary, np.uint8)
+    start = -raw.ctypes.data % boundary
+    return raw[start : start + nbytes]
+
+
+def device_copy(array: Any) -> tuple[DeviceArray, Any]:
+    """An array in aligned memory of its own, C-contiguous: (device array, NumPy view of it)."""
+    value = np.asarray(array)
+    memory = aligned(max(value.nbytes, 1))
+    held = memory[: value.nbytes].view(value.dtype).reshape(value.shape)
+    held[...] = value
+    return on_device(held), held
+
+
+def on_device(array: Any) -> DeviceArray:
+    """A NumPy array's memory as if it were a device's."""
+    name = array.dtype.name
+    return DeviceArray(array.ctypes.data, array.shape, name, array.strides, array)
+
+
+def run(kernel: Any, call: Call, arrays: list[Any], out: list[Any] | None = None) -> Any:
+    """Run ``kernel`` on NumPy arrays: (results, environment).
+
+    ``arrays`` are used where they lie, so strided ones test strides; host inputs are numbers.
+    ``out`` gives arrays to write into.
+    """
+    env = HostEnv(kernel.workspace_bytes(call))
+    read = set(call.op.host_inputs)
+    inputs = [np.int64(a) if i in read else on_device(a) for i, a in enumerate(arrays)]
+    if out is None:
+        out = []
+        for t in call.outputs:
+            made = np.zeros(t.shape, numpy_dtype(t.dtype))
+            made.view(np.uint8).fill(0xCD) if made.size and made.ndim else None
+            out.append(device_copy(made)[1])
+    outputs = [on_device(a) for a in out]
+    launch = kernel.bind(call)
+    launch(env, inputs, outputs)
+    return out, env
