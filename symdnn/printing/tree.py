@@ -167,8 +167,8 @@ class _Tree:
 
 
 def _inner_graphs(op: Op) -> list[InnerGraph]:
-    values = [getattr(op, f.name) for f in fields(op)] if is_dataclass(op) else []
-    return [value for value in values if isinstance(value, InnerGraph)]
+    names: list[str] = [f.name for f in fields(op)] if is_dataclass(op) else []
+    return [value for n in names if isinstance(value := getattr(op, n), InnerGraph)]
 
 
 def min_informative_str(obj: Any, ids: Mapping[Any, str] | None = None) -> str:
