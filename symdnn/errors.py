@@ -65,6 +65,10 @@ class RewriteError(SymdnnError, RuntimeError):
     """A rewrite failed or produced a graph of another type."""
 
 
+class NotLowered(SymdnnError, RuntimeError):
+    """An op has no kernel on the target, and ``assert_lowered`` (or a mode) forbids that."""
+
+
 class NanDetected(SymdnnError, ValueError):
     """``NanGuardMode`` met a NaN, an infinity or a very large value."""
 
@@ -116,7 +120,7 @@ class CudnnNotFound(CudnnError):
 
 
 class CudnnRequired(CudnnNotFound, AssertionError):
-    """cuDNN was asked for (``optimizer_including=cudnn``, ``dnn.enabled=True``) and is not there."""
+    """cuDNN was demanded (``optimizer_including=cudnn``, ``dnn.enabled=True``), and is not there."""
 
 
 class CudnnMixed(CudnnError):

@@ -45,6 +45,8 @@ class FunctionGraph:
         self.on_new_node: list[Callable[[Apply], None]] = []
         #: Told of a node that stays although one of its outputs lost a reader.
         self.on_fewer_readers: list[Callable[[Apply], None]] = []
+        #: Outputs that are new values of shared variables: index -> the variable.
+        self.updates: dict[int, Shared] = {}
         #: The variable of the user's graph -> its copy here when the graph was made.
         self.original: dict[Variable, Variable] = {}
         self._known: dict[Any, Apply] = {}
@@ -116,6 +118,19 @@ class FunctionGraph:
     def replace_all(self, pairs: Iterable[tuple[Variable, Variable]], reason: str = "") -> None:
         """Several replacements at once."""
         self._replace_all(list(pairs), reason)
+
+    def redirect(
+        self, readers: Iterable[Client], old: Variable, new: Variable, reason: str = ""
+    ) -> None:
+        """Let only these readers of ``old`` (entries of :meth:`users`) read ``new``."""
+        _check_same_type(old, new, reason)
+        new, made = self._import(new)
+        twins: list[tuple[Variable, Variable]] = []
+        for client in readers:
+            if client in self.clients.get(old, ()) and client[0] not in made and new is not old:
+                twins += self._redirect(client, old, new)
+        self._replace_all(twins, reason)
+        self._prune([old, new])
 
     def _replace_all(self, pairs: list[tuple[Variable, Variable]], reason: str) -> None:
         suspects: list[Variable] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 __all__ = ["Target"]
@@ -25,6 +25,8 @@ class Target:
     isa: str | None = None
     threads: int = 1
     memory_bytes: int | None = None
+    #: Why a library is absent, as detection found it: printed where one is asked for.
+    notes: tuple[str, ...] = field(default=(), compare=False)
 
     def has(self, library: str) -> bool:
         """Whether ``"cudnn"`` or ``"onednn"`` is there."""

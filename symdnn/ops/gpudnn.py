@@ -56,10 +56,10 @@ from symdnn.ops.gpudnn_transformer import (
     GpuDnnTransformerGrid,
     GpuDnnTransformerSampler,
 )
-from symdnn.ops.lowered import Lowered
+from symdnn.ops.lowered import DnnBase, Lowered
 
 __all__ = [
-    "DROPOUT_RESERVE", "GRADIENT_RESERVE", "MIN_EPSILON", "POOL_MODES", "DnnConvolution",
+    "DROPOUT_RESERVE", "GRADIENT_RESERVE", "MIN_EPSILON", "POOL_MODES", "DnnBase", "DnnConvolution",
     "GpuDnnActivation", "GpuDnnBatchNorm", "GpuDnnBatchNormBase", "GpuDnnBatchNormGrad",
     "GpuDnnBatchNormInference", "GpuDnnCTCLoss", "GpuDnnConv", "GpuDnnConvDesc",
     "GpuDnnConvGradI", "GpuDnnConvGradW", "GpuDnnDropoutGrad", "GpuDnnDropoutOp", "GpuDnnLRN",

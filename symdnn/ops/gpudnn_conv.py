@@ -26,7 +26,7 @@ from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.conv import Conv, ConvGradInput, ConvGradWeight, Pad
 from symdnn.ops.conv_words import border_padding
 from symdnn.ops.dtype import is_narrow_float
-from symdnn.ops.lowered import Lowered
+from symdnn.ops.lowered import DnnBase
 from symdnn.ops.shape import as_dim, dims_of, static_dim
 
 __all__ = [
@@ -89,7 +89,7 @@ class GpuDnnConvDesc:
 
 
 @dataclass(frozen=True)
-class DnnConvolution(Lowered):
+class DnnConvolution(DnnBase):
     """Base of the three directions; the fields without a place of their own are keywords.
 
     Until it is described (by hand: with a :class:`GpuDnnConvDesc`) ``stride`` is empty.
@@ -234,9 +234,9 @@ class DnnConvolution(Lowered):
         op = op._with_static(own[2:])
         if isinstance(alpha, float) and isinstance(beta, float):
             op = replace(op, alpha=alpha, beta=beta)
-            return Lowered.__call__(op, *own, *([output] if beta else []), hints=hints)  # type: ignore[no-any-return]
+            return DnnBase.__call__(op, *own, *([output] if beta else []), hints=hints)  # type: ignore[no-any-return]
         # Factors that are computed: cuDNN reads them on the host, so they stay outside.
-        y = Lowered.__call__(op, *own, hints=hints) * alpha
+        y = DnnBase.__call__(op, *own, hints=hints) * alpha
         return y + as_variable(output) * beta  # type: ignore[no-any-return]
 
     def described(self, desc: GpuDnnConvDesc, dtype: str) -> Any:
@@ -253,8 +253,8 @@ class DnnConvolution(Lowered):
         if len(desc.subsample) == 3 and algo in _ONLY_2D[self.direction]:
             raise ValueError(f"{type(self).__name__}: cuDNN has no algorithm {algo!r} in 3-D")
         return replace(
-            cast(Any, self), algo=algo, num_groups=groups, padding=desc.padding(), stride=desc.subsample,
-            dilation=desc.dilation, conv_mode=desc.conv_mode,
+            cast(Any, self), algo=algo, num_groups=groups, padding=desc.padding(),
+            stride=desc.subsample, dilation=desc.dilation, conv_mode=desc.conv_mode,
             precision=compute_precision(desc.precision, dtype),
         )  # fmt: skip
 

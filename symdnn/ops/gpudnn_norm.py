@@ -20,7 +20,7 @@ from symdnn.ops.batchnorm import (
     BatchNormTrain,
     parameter_dtype,
 )
-from symdnn.ops.lowered import Lowered, constant_number
+from symdnn.ops.lowered import DnnBase, constant_number
 from symdnn.ops.lrn import LRN, LRNGrad
 from symdnn.ops.normalization import norm_axes
 
@@ -34,7 +34,7 @@ MIN_EPSILON = 1e-5
 
 
 @dataclass(frozen=True)
-class GpuDnnBatchNormBase(Lowered):
+class GpuDnnBatchNormBase(DnnBase):
     """Base of batch normalisation: inputs of 4 or 5 dimensions, parameters of as many.
 
     ``mode`` is ``'per-activation'`` (statistics over the batch) or ``'spatial'`` (over all but the
@@ -136,7 +136,7 @@ class GpuDnnBatchNorm(GpuDnnBatchNormBase):
                      "running_average_factor", factor))  # fmt: skip
         if self.running_averages:
             own += [as_variable(words["running_mean"]), as_variable(words["running_var"])]
-        return Lowered.__call__(op, *own, hints=hints, name=name)
+        return DnnBase.__call__(op, *own, hints=hints, name=name)
 
 
 def _is_tensor(v: Any) -> bool:
@@ -191,11 +191,11 @@ def _with_epsilon(
     if len(inputs) > count or words:
         epsilon = inputs[count] if len(inputs) > count else words["epsilon"]
         op = op.described(own[0], epsilon)
-    return Lowered.__call__(op, *own, hints=hints, name=name)
+    return DnnBase.__call__(op, *own, hints=hints, name=name)
 
 
 @dataclass(frozen=True)
-class _LRNFields(Lowered):
+class _LRNFields(DnnBase):
     abstract: ClassVar[bool] = True
     n: int = 5
     alpha: float = 1e-4

@@ -12,7 +12,7 @@ from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import as_variable
 from symdnn.ops.conv_words import static_ints
-from symdnn.ops.lowered import Lowered
+from symdnn.ops.lowered import DnnBase
 from symdnn.ops.pool import AveragePoolGrad, MaxPoolGrad, Pool
 from symdnn.ops.shape import as_dim, dims_of, static_dim
 
@@ -42,7 +42,7 @@ class GpuDnnPoolDesc:
 
 
 @dataclass(frozen=True)
-class GpuDnnPoolBase(Lowered):
+class GpuDnnPoolBase(DnnBase):
     """Base of pooling and its gradient. Borders that fill no window are ignored; a NaN stays."""
 
     abstract: ClassVar[bool] = True
@@ -98,7 +98,7 @@ class GpuDnnPool(GpuDnnPoolBase):
             return super().__call__(img, hints=hints, name=name)
         x = as_variable(img)
         op = self.described(x.type.ndim - 2, *words)
-        return Lowered.__call__(op, x, hints=hints, name=name)
+        return DnnBase.__call__(op, x, hints=hints, name=name)
 
 
 @dataclass(frozen=True)
@@ -132,4 +132,4 @@ class GpuDnnPoolGrad(GpuDnnPoolBase):
             sizes = [as_dim(d) for d in dims_of(x)[2:]]
             op = replace(op, static=tuple(static_dim(d) for d in sizes))
             own = (dy, *sizes)
-        return Lowered.__call__(op, *own, hints=hints, name=name)
+        return DnnBase.__call__(op, *own, hints=hints, name=name)

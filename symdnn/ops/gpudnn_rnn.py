@@ -15,7 +15,7 @@ from symdnn.graph.type import OpaqueType, TensorType
 from symdnn.graph.variable import Variable
 from symdnn.ops.ctc import CTCLoss
 from symdnn.ops.dropout import Dropout, scaled_where
-from symdnn.ops.lowered import Lowered
+from symdnn.ops.lowered import DnnBase
 from symdnn.ops.random import STATE_TYPE, check_state
 from symdnn.ops.rnn import RNNForward, RNNGrad
 
@@ -33,7 +33,7 @@ DROPOUT_RESERVE = OpaqueType("dropout_reserve")
 
 
 @dataclass(frozen=True)
-class GpuDnnRNNBase(Lowered):
+class GpuDnnRNNBase(DnnBase):
     """Base of the three; the fields are those of :class:`~symdnn.ops.rnn.RNNForward`."""
 
     abstract: ClassVar[bool] = True
@@ -176,7 +176,7 @@ class GpuDnnRNNGradWeights(GpuDnnRNNBase):
 
 
 @dataclass(frozen=True)
-class GpuDnnDropoutOp(Lowered):
+class GpuDnnDropoutOp(DnnBase):
     """(y, next state, reserve) of (state, x): neutral dropout whose mask is cuDNN's own bytes.
 
     (``cudnnDropoutForward``)
@@ -225,7 +225,7 @@ class GpuDnnDropoutOp(Lowered):
 
 
 @dataclass(frozen=True)
-class GpuDnnDropoutGrad(Lowered):
+class GpuDnnDropoutGrad(DnnBase):
     """The gradient of x, of (dy, reserve). (``cudnnDropoutBackward``)"""
 
     inplace: bool = False
@@ -271,7 +271,7 @@ class GpuDnnDropoutGrad(Lowered):
 
 
 @dataclass(frozen=True)
-class GpuDnnCTCLoss(Lowered, MultiOp):
+class GpuDnnCTCLoss(DnnBase, MultiOp):
     """(costs, gradients) of (activations, labels, input lengths). (``cudnnCTCLoss``)"""
 
     def neutral(self) -> Op:

@@ -18,7 +18,7 @@ from symdnn.ops.activations import Elu, Relu, Sigmoid, clipped_relu
 from symdnn.ops.argreduce import ArgMax, ArgMin
 from symdnn.ops.arithmetic import Abs, cast, sqr, sqrt
 from symdnn.ops.composed import vjp_of_expression
-from symdnn.ops.lowered import Lowered
+from symdnn.ops.lowered import DnnBase
 from symdnn.ops.math import Tanh
 from symdnn.ops.reduce import Max, Min, Prod, Reduce, Sum
 from symdnn.ops.shape import dims_of, reshape, specify_type
@@ -31,7 +31,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class GpuDnnSoftmaxBase(Lowered):
+class GpuDnnSoftmaxBase(DnnBase):
     """Base of softmax and its gradient.
 
     ``algo`` is ``'fast'`` (does not subtract the largest: may overflow), ``'accurate'`` or
@@ -148,7 +148,7 @@ _REDUCTIONS: dict[str, _Expression] = {
 
 
 @dataclass(frozen=True)
-class GpuDnnReduction(Lowered):
+class GpuDnnReduction(DnnBase):
     """Reduction of ``x`` over ``axis``, which disappears; by cuDNN (``cudnnReduceTensor``).
 
     ``red_op`` is one of add, mul, maximum, minimum, absmax, avg, norm1, norm2. With
@@ -225,7 +225,7 @@ def reduction_word(op: Reduce) -> str | None:
 
 
 @dataclass(frozen=True)
-class GpuDnnActivation(Lowered):
+class GpuDnnActivation(DnnBase):
     """An activation by cuDNN: relu, sigmoid, tanh, elu (``coef`` is alpha), clipped_relu (ceiling).
 
     Nothing is lowered to it unless asked (``optimizer_including=local_dnn_activation``), because

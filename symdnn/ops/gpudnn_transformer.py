@@ -8,7 +8,7 @@ from typing import Any
 from symdnn.graph.op import Op
 from symdnn.graph.origin import Hints
 from symdnn.graph.variable import Variable, as_variable
-from symdnn.ops.lowered import Lowered
+from symdnn.ops.lowered import DnnBase
 from symdnn.ops.shape import as_dim, static_dim
 from symdnn.ops.transformer import (
     TransformerGrid,
@@ -24,7 +24,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class GpuDnnTransformerGrid(Lowered):
+class GpuDnnTransformerGrid(DnnBase):
     """The sampling grid (N, H, W, 2) of (theta, H, W).
 
     By hand: ``GpuDnnTransformerGrid()(theta, out_dims)`` with ``out_dims`` (N, C, H, W).
@@ -44,11 +44,11 @@ class GpuDnnTransformerGrid(Lowered):
             size = [dims[2], dims[3]] if isinstance(dims, Variable) else list(dims)[2:]
         height, width = (as_dim(d) for d in size)
         op = replace(self, static=(static_dim(height), static_dim(width)))
-        return Lowered.__call__(op, as_variable(theta), height, width, hints=hints, name=name)
+        return DnnBase.__call__(op, as_variable(theta), height, width, hints=hints, name=name)
 
 
 @dataclass(frozen=True)
-class GpuDnnTransformerSampler(Lowered):
+class GpuDnnTransformerSampler(DnnBase):
     """The image sampled at a grid, of (img, grid). (``cudnnSpatialTfSamplerForward``)"""
 
     def neutral(self) -> Op:
@@ -56,7 +56,7 @@ class GpuDnnTransformerSampler(Lowered):
 
 
 @dataclass(frozen=True)
-class GpuDnnTransformerGradI(Lowered):
+class GpuDnnTransformerGradI(DnnBase):
     """(dimg, dgrid) of (img, grid, dy). (``cudnnSpatialTfSamplerBackward``)"""
 
     def neutral(self) -> Op:
@@ -64,7 +64,7 @@ class GpuDnnTransformerGradI(Lowered):
 
 
 @dataclass(frozen=True)
-class GpuDnnTransformerGradT(Lowered):
+class GpuDnnTransformerGradT(DnnBase):
     """dtheta of dgrid. (``cudnnSpatialTfGridGeneratorBackward``)"""
 
     def neutral(self) -> Op:

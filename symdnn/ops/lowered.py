@@ -10,7 +10,7 @@ from symdnn.graph.dims import Shape
 from symdnn.graph.op import Grads, Host, MultiOp, Op, Vars
 from symdnn.graph.variable import Constant, Variable, as_variable
 
-__all__ = ["Lowered", "constant_number"]
+__all__ = ["DnnBase", "Lowered", "constant_number"]
 
 
 class Lowered(Op):
@@ -79,6 +79,12 @@ class Lowered(Op):
             if (value := getattr(self, f.name)) != f.default or f.default is MISSING
         ]
         return f"{type(self).__name__}{{{', '.join(given)}}}" if given else type(self).__name__
+
+
+class DnnBase(Lowered):
+    """Base of the ops that cuDNN runs (Theano's name)."""
+
+    abstract: ClassVar[bool] = True
 
 
 def constant_number(what: str, value: Any) -> float:

@@ -58,7 +58,7 @@ def _run_phase(
             continue
         if inner not in done:
             body = FunctionGraph(inner.inputs, inner.outputs)
-            _run_phase(rules, replace(context, fgraph=body), profile, observer, done)
+            _run_phase(rules, replace(context, fgraph=body, inner=True), profile, observer, done)
             done[inner] = InnerGraph(body.inputs, body.outputs)
         if done[inner] != inner:
             op: Any = node.op

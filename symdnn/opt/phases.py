@@ -14,11 +14,14 @@ from symdnn.opt import (
     from_graph_rules,
     indexing_rules,
     joining,
+    lower_cudnn,
     reduce_rules,
     scan_rules,
+    scan_push,
     shape_rules,
     softmax_rules,
     stabilize,
+    transfer,
     views,
 )
 from symdnn.opt.rewrite import GraphRewrite, Rewrite
@@ -26,7 +29,7 @@ from symdnn.opt.rewrite import GraphRewrite, Rewrite
 __all__ = ["PHASES", "RULES", "Selection", "rules_of_phase"]
 
 #: Each phase runs to a fixed point before the next one starts.
-PHASES = ("canonicalize", "stabilize", "lower", "precision", "layout", "fuse")
+PHASES = ("canonicalize", "stabilize", "lower", "precision", "layout", "fuse", "transfer")
 
 #: Rules of earlier phases that run again, so that they see what a later phase makes: all of
 #: these phases, and those tagged ``cleanup`` everywhere.
@@ -45,9 +48,12 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *reduce_rules.RULES,
     *scan_rules.RULES,
     *indexing_rules.RULES,
+    *scan_push.RULES,
     *joining.RULES,
     *stabilize.RULES,
     *softmax_rules.RULES,
+    *lower_cudnn.RULES,
+    *transfer.RULES,
 )
 
 
@@ -65,6 +71,8 @@ class Selection:
 
     def takes(self, rule: Rewrite | GraphRewrite) -> bool:
         """Whether ``rule`` runs."""
+        if "always" in rule.tags:
+            return True
         names = rule.tags | {rule.name, rule.phase}
         if names & self.exclude:
             return False

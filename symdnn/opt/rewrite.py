@@ -35,6 +35,8 @@ class Context:
     fgraph: FunctionGraph
     target: Target
     deterministic: bool = False
+    #: Whether this is the graph inside of an op: the body of a loop.
+    inner: bool = False
     shapes: ShapeFacts = field(default_factory=ShapeFacts, compare=False)
 
     def only_user(self, v: Variable) -> bool:
@@ -143,7 +145,9 @@ def _vouched_for(
     lost = [v for n, v in found.variables.items() if n in left_out and not v.type.is_static]
     if not lost:
         return True
-    kept = [found.variables[n] for n in _names(result)] or [node.outputs[0]]
+    kept = [found.variables[n] for n in _names(result)]
+    if not kept:
+        return len(lost) == 1  # the only one that gives the result its shape
     return all(any(context.shapes.covers(k, v) for k in kept) for v in lost)
 
 

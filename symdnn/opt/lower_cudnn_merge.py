@@ -1,0 +1,135 @@
+"""Scaling and adding around cuDNN's convolutions, done by the convolution itself.
+
+``c * conv`` becomes its alpha, ``conv + v`` its beta and its output operand, where nobody else
+reads the convolution. Only numbers known at compile time: cuDNN reads them on the host.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Apply, Constant, Shared, Variable
+from symdnn.ops.arithmetic import Add, Mul, Neg, Sub, TrueDiv
+from symdnn.ops.gpudnn_conv import DnnConvolution, GpuDnnConv, GpuDnnConvGradI, GpuDnnConvGradW
+from symdnn.opt.facts import number
+from symdnn.opt.rewrite import Context, Rewrite
+
+__all__ = ["RULES"]
+
+_TAGS = frozenset({"cudnn", "conv_dnn", "fast_compile"})
+_NAMES: dict[str, type[DnnConvolution]] = {
+    "conv": GpuDnnConv, "convw": GpuDnnConvGradW, "convi": GpuDnnConvGradI,
+}  # fmt: skip
+
+
+def _alone(v: Variable, kind: type[DnnConvolution], context: Context) -> Apply | None:
+    """The convolution of this kind that makes ``v``, read by nobody else."""
+    node = v.owner
+    if node is None or type(node.op) is not kind or not context.only_user(v):
+        return None
+    return node
+
+
+def _rebuilt(node: Apply, op: Any, *more: Variable) -> Variable:
+    return op(*node.inputs, *more, hints=node.hints)  # type: ignore[no-any-return]
+
+
+def _same_type(a: Variable, b: Variable) -> bool:
+    """Equal dtype and broadcast pattern: neither stretches the other."""
+    s, t = a.type, b.type
+    return (
+        isinstance(s, TensorType)
+        and isinstance(t, TensorType)
+        and (s.dtype == t.dtype and s.broadcastable == t.broadcastable)
+    )
+
+
+def _factor(node: Apply) -> list[tuple[Variable, float]]:
+    """(operand, factor) for each way in which the node scales an operand by a number."""
+    if isinstance(node.op, Neg):
+        return [(node.inputs[0], -1.0)]
+    a, b = node.inputs
+    x, y = number(a), number(b)
+    if isinstance(node.op, TrueDiv):
+        return [(a, 1 / float(y))] if y is not None and y != 0 else []
+    return [(v, float(n)) for v, n in ((a, y), (b, x)) if n is not None]
+
+
+def _alpha_merge(name: str, kind: type[DnnConvolution]) -> Rewrite:
+    def apply(node: Apply, context: Context) -> Variable | None:
+        for v, factor in _factor(node):
+            conv = _alone(v, kind, context)
+            if conv is None or not _same_type(v, node.outputs[0]) or isinstance(v, Constant):
+                continue
+            op: Any = conv.op
+            alpha, beta = op.alpha * factor, op.beta * factor
+            if alpha != 0 and (beta != 0 or op.beta == 0):
+                return _rebuilt(conv, replace(op, alpha=alpha, beta=beta))
+        return None
+
+    text = f"c * {kind.__name__} -> {kind.__name__} with an alpha"
+    return Rewrite(
+        f"local_dnn_{name}_alpha_merge", "lower", (Mul, Neg, TrueDiv), apply, _TAGS, text
+    )
+
+
+def _signs(node: Apply) -> list[tuple[Variable, float, Variable, float]]:
+    """(convolution, its sign, what is added, its sign), either way round."""
+    a, b = node.inputs
+    sign = -1.0 if isinstance(node.op, Sub) else 1.0
+    return [(a, 1.0, b, sign), (b, sign, a, 1.0)]
+
+
+def _output_merge(name: str, kind: type[DnnConvolution]) -> Rewrite:
+    def apply(node: Apply, context: Context) -> Variable | None:
+        for v, sign, out, beta in _signs(node):
+            conv = _alone(v, kind, context)
+            if conv is None or isinstance(out, Constant):
+                continue
+            op: Any = conv.op
+            same = _same_type(v, out) and _same_type(v, node.outputs[0])
+            if op.beta == 0 and same and v is not out:
+                return _rebuilt(conv, replace(op, alpha=op.alpha * sign, beta=beta), out)
+        return None
+
+    text = f"{kind.__name__} + v -> {kind.__name__} that adds to v"
+    return Rewrite(f"local_dnn_{name}_output_merge", "lower", (Add, Sub), apply, _TAGS, text)
+
+
+def _inplace(node: Apply, context: Context) -> Variable | None:
+    """Say that the result is written over the output operand, which nobody else reads."""
+    op: Any = node.op
+    if op.inplace or not op.stride:
+        return None
+    i = op.output_index
+    if i is not None:
+        out = node.inputs[i]
+        if out.owner is None or isinstance(out, Shared) or not _dies(out, context):
+            return None
+    return _rebuilt(node, replace(op, inplace=True))
+
+
+def _dies(v: Variable, context: Context) -> bool:
+    """Whether this reader is the only one of ``v`` and of what ``v`` is a view of."""
+    while v.owner is not None:
+        if not context.only_user(v):
+            return False
+        viewed = v.owner.op.views.get(v.index or 0)
+        if viewed is None:
+            return True
+        v = v.owner.inputs[viewed]
+    return False
+
+
+INPLACE = Rewrite(
+    "local_dnna_conv_inplace", "fuse", (DnnConvolution,), _inplace,
+    frozenset({"cudnn", "conv_dnn", "inplace"}), "mark convolutions that overwrite their operand",
+)  # fmt: skip
+
+RULES = (
+    *(_alpha_merge(name, kind) for name, kind in _NAMES.items()),
+    *(_output_merge(name, kind) for name, kind in _NAMES.items()),
+    INPLACE,
+)
