@@ -84,8 +84,8 @@ def x_has_result_dtype(m: Match) -> bool:
 EXTREMES = [
     rule("max_of_same", maximum(x, x), x),
     rule("min_of_same", minimum(x, x), x),
-    rule("max_of_max", maximum(maximum(x, y), y), maximum(x, y)),
-    rule("min_of_min", minimum(minimum(x, y), y), minimum(x, y)),
+    rule("max_of_max", maximum(y, maximum(x, y)), maximum(x, y)),
+    rule("min_of_min", minimum(y, minimum(x, y)), minimum(x, y)),
     rule("max_of_constants", maximum(c, maximum(d, x)), maximum(maximum(c, d), x), when=one_dtype),
     rule("min_of_constants", minimum(c, minimum(d, x)), minimum(minimum(c, d), x), when=one_dtype),
     rule("clip_of_clip", clip(clip(x, a, b), a, b), clip(x, a, b)),
@@ -107,8 +107,9 @@ def switch_by_constant(node: Apply, context: Context) -> Variable | None:
     truth = number(condition)
     if truth is None:
         return None
-    taken, other = (yes, no) if truth else (no, yes)
-    return taken if context.shapes.covers(taken, other) else None
+    if not context.shapes.no_clash([yes, no]):
+        return None
+    return yes if truth else no
 
 
 def condition_is_bool(m: Match) -> bool:

@@ -81,6 +81,14 @@ class ShapeFacts:
             for static, a, b in zip(lost.type.shape, wide, narrow)
         )
 
+    def no_clash(self, operands: Sequence[Variable]) -> bool:
+        """Whether the unknown sizes of operands of one ndim are known to agree on every axis."""
+        for axis in range(operands[0].type.ndim):
+            open_sizes = [self.dims(v)[axis] for v in operands if v.type.shape[axis] is None]
+            if not all(self.same(open_sizes[0], d) for d in open_sizes[1:]):
+                return False
+        return True
+
     def product_key(self, sizes: Iterable[Any]) -> tuple[int, tuple[Key, ...]]:
         """A key of a product: its number, and its unknown factors in a fixed order."""
         count, factors = 1, []

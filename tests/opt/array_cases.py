@@ -1,1 +1,162 @@
-CASES: list = []
+"""Records of folding, shapes, views, allocs and reductions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from symdnn.graph.variable import constant
+from symdnn.ops import arithmetic as A
+from symdnn.ops import reduce as R
+from symdnn.ops.dot import dot
+from symdnn.ops.getitem import inc_subtensor
+from symdnn.ops.gradient_control import Assert, GradClip, disconnected_grad, grad_clip
+from symdnn.ops.math import exp
+from symdnn.ops.shape import (
+    Alloc, MakeVector, Reshape, ShapeI, ShapeVector, SpecifyType, alloc, dimshuffle,
+    reshape, shape, shape_i,
+)  # fmt: skip
+from symdnn.ops.view import Copy, copy, flatten, specify_shape
+from tests.opt.harness import MAT, TWO, RuleCase, f32, f64, i64
+
+CUBE = (f64("n", "m", "k"),)
+SHAPES = ("size_of_result",)
+
+
+def C(value: float) -> object:
+    return constant(value, dtype="float64")
+
+
+def spread(v, like):
+    return alloc(v, shape_i(like, 0), shape_i(like, 1))
+
+
+FOLDING = [
+    RuleCase("constant_folding", MAT, lambda x: x + (C(1) + C(2)), lambda x: x + C(3),
+             lambda x: x + C(3)),
+    RuleCase("constant_folding", MAT, lambda x: x + exp(np.zeros((3, 4))), None,
+             lambda x: exp(alloc(0.0, 300, 400)) + x, gone=(type(exp(C(1)).owner.op),),
+             id="constant_folding_of_arrays", miss_args=(f64(300, 400),)),
+    RuleCase("constant_folding", (f64(70, 70),), lambda x: x + exp(np.zeros((70, 70))), None,
+             lambda x: x + (np.zeros((70, 1)) + np.zeros((1, 70))),
+             gone=(type(exp(C(1)).owner.op),), id="constant_folding_keeps_constants_small"),
+    RuleCase("sizes_known_by_now", (f64(12),),
+             lambda x: Reshape((None, 4))(x, constant(3, dtype="int64"), constant(4, dtype="int64")),
+             lambda x: reshape(x, (3, 4)),
+             lambda x: reshape(x, (shape_i(x, 0), 1))),
+    RuleCase("sizes_known_by_now", (f64(),),
+             lambda x: Alloc((None, 4))(x, constant(3, dtype="int64"), constant(4, dtype="int64")),
+             lambda x: alloc(x, 3, 4), lambda x: alloc(x, 3, 4),
+             id="sizes_known_by_now_of_alloc"),
+]  # fmt: skip
+
+SIZES = [
+    RuleCase("size_of_result", TWO, lambda x, y: shape_i(dot(x, y.T), 1),
+             lambda x, y: shape_i(y, 0), lambda x, y: shape_i(x, 0), checks=False),
+    RuleCase("size_of_result", (f64("n", "m"),), lambda x: ShapeI(0)(exp(x)[1:]), None,
+             lambda x: shape_i(x, 0), gone=(type(exp(C(1)).owner.op),), id="size_of_part",
+             sizes={"n": 4}),
+    RuleCase("shape_to_sizes", MAT, lambda x: shape(x.T), None, lambda x: x.T,
+             gone=(ShapeVector,), made=(MakeVector,)),
+    RuleCase("type_known_already", (f64(3),), lambda x: SpecifyType((3,))(x), lambda x: x,
+             lambda x: SpecifyType((3,))(x), miss_args=(f64("n"),)),
+    RuleCase("shape_known_already", MAT, lambda x: specify_shape(exp(x), x.shape), exp,
+             lambda x: specify_shape(x, (shape_i(x, 1), 4))),
+    RuleCase("copy_removed", MAT, copy, lambda x: x, lambda x: -x, gone=(Copy,)),
+    RuleCase("gradient_control_removed", MAT, disconnected_grad, lambda x: x,
+             lambda x: Assert("message")(x, True)),
+    RuleCase("gradient_control_removed", MAT, lambda x: grad_clip(x, -1, 1), lambda x: x,
+             lambda x: -x, gone=(GradClip,), id="grad_clip_removed"),
+]  # fmt: skip
+
+VIEWS = [
+    RuleCase("dimshuffle_of_dimshuffle", MAT, lambda x: dimshuffle(x.T, (1, 0)), lambda x: x,
+             lambda x: x.T),
+    RuleCase("dimshuffle_of_dimshuffle", MAT, lambda x: dimshuffle(x.T, (1, "x", 0)),
+             lambda x: dimshuffle(x, (0, "x", 1)), lambda x: exp(x.T), id="dimshuffles_compose"),
+    RuleCase("elemwise_of_dimshuffles", TWO, lambda x, y: x.T + y.T, lambda x, y: (x + y).T,
+             lambda x, y: x.T + y, miss_args=(f64("m", "n"), f64("n", "m"))),
+    RuleCase("elemwise_of_dimshuffles", (f64("n"),), lambda x: dimshuffle(x, (0, "x")) * 3,
+             lambda x: dimshuffle(x * 3, (0, "x")), lambda x: exp(x),
+             id="elemwise_of_dimshuffle_and_scalar"),
+    RuleCase("keepdims_after", MAT, lambda x: x.sum(axis=1, keepdims=True),
+             lambda x: dimshuffle(x.sum(axis=1), (0, "x")), lambda x: x.sum(axis=1)),
+    RuleCase("reshape_to_own_shape", MAT, lambda x: reshape(x, x.shape), lambda x: x,
+             lambda x: reshape(x, (shape_i(x, 1), shape_i(x, 0))), beside=SHAPES),
+    RuleCase("reshape_to_own_shape", (f64("n"),), lambda x: reshape(x, (-1,)), lambda x: x,
+             lambda x: reshape(x, (3,)), id="flatten_of_vector"),
+    RuleCase("reshape_of_reshape", CUBE, lambda x: reshape(flatten(x, 2), x.shape),
+             lambda x: reshape(x, x.shape), lambda x: reshape(reshape(x, (4, -1)), (-1,))),
+    RuleCase("reshape_of_reshape", (f64(4, 6),), lambda x: reshape(reshape(x, (2, 12)), (3, 8)),
+             lambda x: reshape(x, (3, 8)), lambda x: reshape(x, (3, 8)), id="static_reshapes"),
+    RuleCase("reshape_to_dimshuffle", MAT, lambda x: reshape(x, (shape_i(x, 0), 1, shape_i(x, 1))),
+             lambda x: dimshuffle(x, (0, "x", 1)),
+             lambda x: reshape(x, (shape_i(x, 1), 1, shape_i(x, 0)))),
+    RuleCase("reshape_of_alloc", (f64("n", "m"), f64()),
+             lambda x, s: reshape(spread(s, x), (shape_i(x, 1), shape_i(x, 0))),
+             lambda x, s: alloc(s, shape_i(x, 1), shape_i(x, 0)),
+             lambda x, s: reshape(spread(s, x), (-1, 2))),
+]  # fmt: skip
+
+ALLOCS = [
+    RuleCase("alloc_of_own_shape", MAT, lambda x: spread(exp(x), x), exp,
+             lambda x: alloc(x, shape_i(x, 0), 4)),
+    RuleCase("alloc_of_alloc", (f64("n", "m"), f64()),
+             lambda x, s: alloc(alloc(s, shape_i(x, 1)), shape_i(x, 0), shape_i(x, 1)),
+             lambda x, s: spread(s, x),
+             lambda x, s: alloc(alloc(s, shape_i(x, 1)), shape_i(x, 0), 4)),
+    RuleCase("alloc_of_padded", (f64("n", "m"), f64("m")),
+             lambda x, v: spread(dimshuffle(v, ("x", 0)), x), lambda x, v: spread(v, x),
+             lambda x, v: alloc(dimshuffle(v, (0, "x")), shape_i(v, 0), 2)),
+    RuleCase("dimshuffle_of_alloc", (f64("n", "m"), f64()), lambda x, s: spread(s, x).T,
+             lambda x, s: alloc(dimshuffle(s, ("x", "x")), shape_i(x, 1), shape_i(x, 0)),
+             lambda x, s: exp(spread(s, x)).T, beside=("dimshuffle_of_dimshuffle",)),
+    RuleCase("alloc_beside_operand", (f64("n", "m"), f64()), lambda x, s: x * spread(s, x),
+             lambda x, s: x * s, lambda x, s: x * alloc(s, 3, 4)),
+    RuleCase("alloc_beside_operand", (f64("n", "m"), f64(3, 4)),
+             lambda x, y: x.T * spread(C(2), x).T, None, lambda x, y: y * spread(C(2), x),
+             beside=("dimshuffle_of_alloc",), gone=(Alloc,), id="alloc_beside_transposed"),
+    RuleCase("alloc_after_elemwise", (f64("n", "m"), f64(1, "m")),
+             lambda x, v: exp(alloc(v, shape_i(x, 0), shape_i(v, 1))),
+             lambda x, v: alloc(exp(v), shape_i(x, 0), shape_i(v, 1)),
+             lambda x, v: alloc(v, shape_i(x, 0), shape_i(v, 1)) + x, beside=SHAPES),
+    RuleCase("alloc_into_part", (f64("n", "m"), f64()),
+             lambda x, s: inc_subtensor(x[1:], alloc(s, shape_i(x[1:], 0), shape_i(x, 1))),
+             lambda x, s: inc_subtensor(x[1:], s),
+             lambda x, s: inc_subtensor(x[1:], alloc(s, shape_i(x, 0) - 1, shape_i(x, 1)))),
+    RuleCase("sum_of_alloc", (f64("n", "m"), f64()), lambda x, s: spread(s, x).sum(), None,
+             lambda x, s: spread(x, x).sum(), gone=(Alloc,),
+             beside=("reduce_over_ones", "alloc_of_own_shape", "dimshuffle_of_dimshuffle",
+                     "size_of_result", "reshape_to_dimshuffle")),
+    RuleCase("sum_of_alloc", (f64("n", "m"), f64("m")), lambda x, v: spread(v, x).sum(axis=0),
+             None, lambda x, v: spread(v, x).sum(axis=1), made=(A.Mul, R.Sum),
+             id="sum_of_alloc_over_rows"),
+    RuleCase("extreme_of_alloc", (f64(),), lambda s: R.max(alloc(s, 3, 4), axis=0), None,
+             lambda x, s: R.max(spread(s, x)), miss_args=(f64("n", "m"), f64()), gone=(R.Max,),
+             beside=("reduce_over_ones",)),
+]  # fmt: skip
+
+REDUCTIONS = [
+    RuleCase("reduce_over_ones", (f64("n", 1, "m"),), lambda x: x.sum(axis=(0, 1)),
+             lambda x: dimshuffle(x, (0, 2)).sum(axis=0), lambda x: x.sum(axis=0)),
+    RuleCase("reduce_over_ones", (f32("n", 1),), lambda x: x.sum(axis=1, dtype="float64"),
+             lambda x: dimshuffle(x, (0,)).astype("float64"), lambda x: R.logsumexp(x, axis=1),
+             id="sum_over_one"),
+    RuleCase("reduce_of_dimshuffle", CUBE, lambda x: dimshuffle(x, (2, "x", 0, 1)).sum(axis=(0, 1)),
+             lambda x: x.sum(axis=2), lambda x: x.sum(axis=2)),
+    RuleCase("reduce_of_dimshuffle", MAT, lambda x: R.any(dimshuffle(x, (1, 0)), axis=0),
+             lambda x: R.any(x, axis=1), lambda x: R.any(dimshuffle(x, (1, 0, "x")), axis=2),
+             id="any_of_dimshuffle"),
+    RuleCase("reduce_of_reduce", CUBE, lambda x: x.sum(axis=1).sum(axis=1),
+             lambda x: x.sum(axis=(1, 2)), lambda x: x.max(axis=1).sum(axis=1)),
+    RuleCase("reduce_of_reduce", (i64("n", "m"),), lambda x: R.max(R.max(x, axis=0), axis=0),
+             lambda x: R.max(x), lambda x: R.max(R.min(x, axis=0), axis=0), id="max_of_reduced"),
+    RuleCase("sum_of_multiple", (f64("n", "m"), f64()), lambda x, s: (x * s).sum(axis=1),
+             lambda x, s: x.sum(axis=1) * s, lambda x, s: (x * s).sum(axis=1),
+             beside=("dimshuffle_of_dimshuffle",), miss_args=(f64("n", "m"), f64("n", "m"))),
+    RuleCase("sum_of_multiple", (f64("n", "m"), f64(low=1)), lambda x, s: (x / s).sum(),
+             lambda x, s: x.sum() / s, lambda x, s: (s / x).sum(), id="sum_of_quotient",
+             beside=("dimshuffle_of_dimshuffle",)),
+    RuleCase("sum_of_neg", MAT, lambda x: (-x).sum(), lambda x: -(x.sum()), lambda x: x.sum()),
+]  # fmt: skip
+
+CASES = [*FOLDING, *SIZES, *VIEWS, *ALLOCS, *REDUCTIONS]

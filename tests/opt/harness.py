@@ -81,7 +81,8 @@ INTS = (i64("n", "m"), i64("n", "m"))
 class RuleCase:
     """``before`` becomes ``after``; ``miss`` stays. ``beside`` are rules that run with it.
 
-    Without ``after``, ``gone`` and ``made`` say which op classes must have left or come.
+    Without ``after``, ``gone`` and ``made`` say which op classes must have left or come. A rule
+    that removes what is not needed removes its ``checks`` of shapes, too.
     """
 
     rule: str
@@ -94,7 +95,7 @@ class RuleCase:
     gone: tuple[type, ...] = ()
     made: tuple[type, ...] = ()
     rtol: float = 1e-9
-    zero: bool = True
+    checks: bool = True
     sizes: Mapping[str, int] = field(default_factory=dict)
     id: str = ""
 

@@ -1,1 +1,116 @@
-CASES: list = []
+"""Records of indexing, increments, joins and splits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from symdnn.graph.variable import constant
+from symdnn.ops.arithmetic import Add
+from symdnn.ops.getitem import inc_subtensor, set_subtensor
+from symdnn.ops.index import IncSubtensor, Subtensor
+from symdnn.ops.join import Join, Split, join, split
+from symdnn.ops.math import exp
+from symdnn.ops.shape import Alloc, alloc, dimshuffle, make_vector, shape_i
+from tests.opt.harness import MAT, TWO, RuleCase, f64, i64
+
+PLAIN = ("index_in_plain_form",)
+ROWS = (f64("n", "m"), f64("h", "m"))
+SCALARS = (i64(), i64(), i64())
+
+
+def spread(v, like):
+    return alloc(v, shape_i(like, 0), shape_i(like, 1))
+
+
+def whole(x):
+    return Subtensor(((None, None, None),) * x.ndim)(x)
+
+
+INDEXING = [
+    RuleCase("index_in_plain_form", MAT, lambda x: x[0 : shape_i(x, 0), 1:],
+             lambda x: x[:, 1:], lambda x: x[1 : shape_i(x, 1)]),
+    RuleCase("index_in_plain_form", (f64(3, "m"),),
+             lambda x: Subtensor((("?", 7, None), "?"))(
+                 x, constant(0, dtype="int64"), constant(1, dtype="int64")),
+             lambda x: x[:, 1], lambda x: x[1:], id="constant_bounds"),
+    RuleCase("index_in_plain_form", TWO[:1],
+             lambda x: inc_subtensor(x[0 : shape_i(x, 0)], 1.0),
+             lambda x: IncSubtensor(((None, None, None),) * 2)(
+                 x, constant(np.ones((1, 1)))), lambda x: inc_subtensor(x[1:], 1.0),
+             id="increment_in_plain_form"),
+    RuleCase("index_of_everything", MAT, whole, lambda x: x, lambda x: x[1:]),
+    RuleCase("index_of_index", MAT, lambda x: x[1:][1:, 2], lambda x: x[2:, 2],
+             lambda x: x[-2:][1:]),
+    RuleCase("index_of_index", (f64("h"),), lambda x: x[1:5:2][1], lambda x: x[3],
+             lambda x: x[1:3][2], id="index_of_slice"),
+    RuleCase("index_of_index", (f64("h"),), lambda x: x[1:5][::2], lambda x: x[1:5:2],
+             lambda x: x[::-1][1:], id="slice_of_slice"),
+    RuleCase("index_of_index", MAT, lambda x: x[:, 1][1:], lambda x: x[1:, 1],
+             lambda x: x[1:], id="slice_of_column"),
+    RuleCase("index_of_make_vector", SCALARS, lambda a, b, c: make_vector([a, b, c])[1],
+             lambda a, b, c: b, lambda a, b, c: make_vector([a, b, c])[a]),
+    RuleCase("index_of_make_vector", SCALARS, lambda a, b, c: make_vector([a, b, c])[1:],
+             lambda a, b, c: make_vector([b, c]), lambda a, b, c: make_vector([a, b, c])[a:],
+             id="part_of_make_vector"),
+    RuleCase("index_of_alloc", (f64("n", "m"), f64()), lambda x, s: spread(s, x)[1:],
+             None, lambda x, s: spread(s, x)[1], gone=(Subtensor,),
+             beside=("index_of_everything", "index_in_plain_form")),
+    RuleCase("index_of_alloc", (f64(4),), lambda v: alloc(v, 3, 4)[2], None,
+             lambda v: alloc(v, 3, 4).sum(), beside=("index_of_everything", "alloc_of_own_shape"),
+             gone=(Alloc,), id="row_of_alloc"),
+    RuleCase("index_of_dimshuffle", MAT, lambda x: x.T[1], lambda x: x[:, 1],
+             lambda x: dimshuffle(x, (0, "x", 1))[:, shape_i(x, 0)]),
+    RuleCase("index_of_dimshuffle", MAT, lambda x: dimshuffle(x, (1, "x", 0))[1:, 0, :2],
+             lambda x: x[:2, 1:].T, lambda x: dimshuffle(x, (0, "x", 1))[:, :0],
+             id="index_of_new_dimension"),
+    RuleCase("index_of_elemwise", MAT, lambda x: exp(x)[1:], lambda x: exp(x[1:]),
+             lambda x: exp(x)[1:].sum() + exp(x).sum()),
+    RuleCase("index_of_elemwise", (f64("n", "m"), f64(1, "m")), lambda x, y: (x * y)[1],
+             lambda x, y: x[1] * y[0], lambda x, y: (x * y)[:, 1:], miss_args=TWO,
+             id="row_of_product"),
+]  # fmt: skip
+
+INCREMENTS = [
+    RuleCase("increment_by_zero", MAT, lambda x: inc_subtensor(x[1:], 0.0), lambda x: x,
+             lambda x: inc_subtensor(x[1], 0.0)),
+    RuleCase("increment_of_everything", TWO, lambda x, y: inc_subtensor(whole(x), y),
+             lambda x, y: x + y, lambda x, y: inc_subtensor(x[1:], y[1:])),
+    RuleCase("increment_of_everything", (f64("n", "m"), f64()),
+             lambda x, s: set_subtensor(whole(x), s), None, lambda x, s: set_subtensor(x[1:], s),
+             gone=(IncSubtensor,), id="set_everything"),
+    RuleCase("read_what_was_set", TWO, lambda x, y: set_subtensor(x[1:], exp(x)[1:])[1:] + y[1:],
+             lambda x, y: exp(x)[1:] + y[1:], lambda x, y: set_subtensor(x[1:], y[1:])[1:]),
+    RuleCase("read_what_was_set", (f64("n", "m"),),
+             lambda x: inc_subtensor(x.zeros_like()[1:], exp(x)[1:])[1:],
+             lambda x: exp(x)[1:], lambda x: inc_subtensor(x[1:], exp(x)[1:])[1:],
+             beside=("size_of_result",), id="read_what_was_added_to_zeros"),
+    RuleCase("add_to_increment_of_zeros", (f64("n", "m"), f64("m")),
+             lambda x, y: exp(x) + inc_subtensor(x.zeros_like()[1], y),
+             lambda x, y: inc_subtensor(exp(x)[1], y),
+             lambda x, y: exp(x) + inc_subtensor(x[1], y), gone=(Add,)),
+]  # fmt: skip
+
+JOINS = [
+    RuleCase("join_of_one", MAT, lambda x: Join(0)(x), lambda x: x, lambda x: join(0, x, x)),
+    RuleCase("join_without_empty", (f64("n", "m"),),
+             lambda x: join(0, x, alloc(1.0, 0, shape_i(x, 1))), lambda x: x,
+             lambda x: join(0, x, alloc(1.0, 0, 4))),
+    RuleCase("join_of_join", ROWS, lambda x, y: join(0, join(0, x, y), x),
+             lambda x, y: join(0, x, y, x), lambda x, y: join(0, join(1, x, x), join(1, y, y))),
+    RuleCase("join_of_split", (f64(6, "m"),), lambda x: join(0, *split(x, [2, 4], 2)),
+             lambda x: x, lambda x: join(0, *split(x, [2, 4], 2)[::-1])),
+    RuleCase("split_into_one", MAT, lambda x: split(exp(x), [shape_i(exp(x), 0)], 1)[0],
+             exp, lambda x: split(x, [3], 1)[0]),
+    RuleCase("split_of_join", (f64("n", 3), f64("h", 3)),
+             lambda x, y: split(join(0, x, y), [shape_i(x, 0), shape_i(y, 0)], 2)[1],
+             lambda x, y: y, lambda x, y: split(join(0, x, y), [shape_i(y, 0), shape_i(x, 0)], 2),
+             gone=(Split,)),
+    RuleCase("index_of_join", (f64(2, 4), f64(3, 4), f64("n", 4)),
+             lambda x, y, z: join(0, x, y, z)[3], lambda x, y, z: y[1],
+             lambda x, y, z: join(0, x, y, z)[5]),
+    RuleCase("index_of_join", (f64(2, 4), f64(3, 4), f64("n", 4)),
+             lambda x, y, z: join(0, x, y, z)[2:5, 1], lambda x, y, z: y[:, 1],
+             lambda x, y, z: join(0, x, y, z)[1:3], beside=PLAIN, id="part_of_join"),
+]  # fmt: skip
+
+CASES = [*INDEXING, *INCREMENTS, *JOINS]
