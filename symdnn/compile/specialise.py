@@ -99,6 +99,7 @@ def specialise(
     host. Raises :class:`~symdnn.errors.ShapeMismatch` with the user's line.
     """
     known: dict[Variable, Shape | None] = dict(shapes)
+    known.update((v, tuple(np.shape(value))) for v, value in (sizes or {}).items())
     choices: dict[Apply, Choice] = {}
     for node in segment.nodes:
         try:

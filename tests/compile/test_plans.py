@@ -168,3 +168,16 @@ def test_free_drops_the_plans():
     f.free()
     assert f.plans() == []
     assert f(np.zeros(2)).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("optimizer", ["None", "fast_run"])
+def test_a_vector_of_sizes_is_a_value_too(optimizer):
+    x = T.dmatrix("x")
+    sizes = T.stack([x.shape[0], x.shape[1]])
+    outputs = [sizes * 2.5, T.zeros((sizes[0], 2)) + T.exp(sizes * 1.0), sizes[::-1] * x.sum()]
+    f = symdnn.function([x], outputs, mode=symdnn.Mode(optimizer=optimizer))
+    for shape in [(2, 3), (4, 1)]:
+        n = np.array(shape)
+        wanted = [n * 2.5, np.zeros((shape[0], 2)) + np.exp(n), n[::-1] * n.prod()]
+        for got, want in zip(f(np.ones(shape)), wanted, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-6)
