@@ -99,3 +99,10 @@ def test_files_named_exist(page):
     text = page.read_text(encoding="utf-8")
     for path in re.findall(r"`((?:symdnn|tests|examples|docs|benchmarks)/[\w./-]+)`", text):
         assert (ROOT / path).exists(), f"{page.name} names {path}"
+
+
+def test_design_names_the_phases():
+    from symdnn.opt.phases import PHASES
+
+    text = " ".join((ROOT / "docs" / "design.md").read_text(encoding="utf-8").split())
+    assert f"The phases are, in order, {', '.join(f'`{p}`' for p in PHASES)}." in text

@@ -183,6 +183,17 @@ def test_a_plan_shows_shapes_kernels_and_memory(train):
     assert "not numpy.ufunc: " in text  # why the first kernel was not taken
 
 
+def test_segments_name_their_device():
+    from dataclasses import replace
+
+    x = T.fvector("x")
+    program = symdnn.function([x], T.exp(x)).stages.program
+    (segment,) = program.regions
+    there = replace(program, regions=(segment, replace(segment, device="cuda")))
+    assert "  segment 0\n" in text_of(there)
+    assert "  segment 1 on cuda\n" in text_of(there)
+
+
 def test_values_of_one_name_are_told_apart():
     a, b = T.fvector("x"), T.fvector("x")
     program = symdnn.function([a, b], a - b, mode=PLAIN).stages.program

@@ -10,7 +10,7 @@ from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.printing.facts import facts_of_plan
 from symdnn.printing.names import ValueNames
 
-__all__ = ["plan_text", "program_text"]
+__all__ = ["plan_text", "program_text", "segment_title"]
 
 
 def program_text(program: Program) -> str:
@@ -27,13 +27,18 @@ def _program(program: Program, names: ValueNames, pad: str) -> Iterator[str]:
     yield f"{pad}program({_list(program.inputs, names)})"
     for i, region in enumerate(program.regions):
         if isinstance(region, Segment):
-            yield f"{pad}  segment {i}"
+            yield f"{pad}  {segment_title(region, i)}"
             yield from _segment(region, names, pad + "    ")
         elif isinstance(region, Loop):
             yield from _loop(region, names, pad + "  ")
         else:
             yield from _if(region, names, pad + "  ")
     yield f"{pad}  return {_list(program.outputs, names)}"
+
+
+def segment_title(segment: Segment, number: int) -> str:
+    """``segment 2``, with its device where that is not the CPU."""
+    return f"segment {number}" + ("" if segment.device == "cpu" else f" on {segment.device}")
 
 
 def _segment(segment: Segment, names: ValueNames, pad: str) -> Iterator[str]:

@@ -14,6 +14,7 @@ from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.traverse import toposort
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.printing.facts import Facts, facts_of, facts_of_plan
+from symdnn.printing.listing import segment_title
 from symdnn.printing.names import leaf_text
 
 __all__ = ["Box", "Drawing", "Group", "drawing_of", "to_networkx"]
@@ -153,7 +154,7 @@ class _Draughtsman:
             elif len(regions) == 1:
                 self._nodes([*region.sizes, *region.host, *region.nodes], into)
             else:
-                into.groups.append(Group(f"segment {i}"))
+                into.groups.append(Group(segment_title(region, i)))
                 inside = [*region.sizes, *region.host, *region.nodes]
                 self._nodes(inside, into.groups[-1])
 

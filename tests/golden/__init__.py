@@ -123,8 +123,9 @@ def text_of(name: str) -> str:
 
     def after_phase(phase: str) -> None:
         text = debugprint(fgraph, print_type=True, file="str")
-        parts.append(f"=== {phase} ===\n{text if text != printed[-1] else '(no change)'}")
-        printed.append(text)
+        if text != printed[-1]:
+            parts.append(f"=== {phase} ===\n{text}")
+            printed.append(text)
 
     with symdnn.config.change_flags(floatX="float32"):
         optimise(fgraph, Target("cpu"), get_mode("FAST_RUN").selection, after_phase=after_phase)
