@@ -120,7 +120,7 @@ class CudnnNotFound(CudnnError):
 
 
 class CudnnRequired(CudnnNotFound, AssertionError):
-    """cuDNN was demanded (``optimizer_including=cudnn``, ``dnn.enabled=True``), and is not there."""
+    """cuDNN is demanded (``optimizer_including=cudnn``, ``dnn.enabled=True``) and can't be used."""
 
 
 class CudnnMixed(CudnnError):

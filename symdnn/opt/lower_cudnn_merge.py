@@ -13,7 +13,7 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.ops.arithmetic import Add, Mul, Neg, Sub, TrueDiv
 from symdnn.ops.gpudnn_conv import DnnConvolution, GpuDnnConv, GpuDnnConvGradI, GpuDnnConvGradW
-from symdnn.opt.facts import number
+from symdnn.opt.facts import number, real_float
 from symdnn.opt.rewrite import Context, Rewrite
 
 __all__ = ["RULES"]
@@ -59,6 +59,8 @@ def _factor(node: Apply) -> list[tuple[Variable, float]]:
 
 def _alpha_merge(name: str, kind: type[DnnConvolution]) -> Rewrite:
     def apply(node: Apply, context: Context) -> Variable | None:
+        if not real_float(node.outputs[0]):
+            return None
         for v, factor in _factor(node):
             conv = _alone(v, kind, context)
             if conv is None or not _same_type(v, node.outputs[0]) or isinstance(v, Constant):
