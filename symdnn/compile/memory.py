@@ -232,7 +232,7 @@ def _overwritten(
         fits = (
             view.buffer.kind == "arena"
             and view.static
-            and view.contiguous
+            and view.strides == _strides(source, view.shape)
             and source.type.dtype == v.type.dtype
             and view.shape == spec.shapes[v]
         )
