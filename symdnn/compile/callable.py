@@ -13,10 +13,10 @@ from symdnn.compile.arguments import Arguments, In, Stored
 from symdnn.compile.described import SegmentPlan, specialise_program
 from symdnn.compile.executor import Executor
 from symdnn.compile.mode import Audit, Mode, Watch, join_watches
+from symdnn.compile.placing import program_of
 from symdnn.compile.profile import FunctionProfile
 from symdnn.compile.program import Program
 from symdnn.compile.report import LoweringReport, MemoryReport, lowering_report, memory_report
-from symdnn.compile.schedule import schedule
 from symdnn.compile.specialise import Oracle
 from symdnn.compile.targets import Devices
 from symdnn.config import config
@@ -217,9 +217,8 @@ class Function:
 
     def _with(self, face: Face, fgraph: FunctionGraph, profile: Any = None) -> Function:
         with config.change_flags(compute_test_value="off"):
-            stages = replace(
-                self.stages, fgraph=fgraph, program=schedule(fgraph.outputs), audit=None
-            )
+            program = program_of(fgraph, self.stages.target)
+            stages = replace(self.stages, fgraph=fgraph, program=program, audit=None)
         wanted = self.profile is not None if profile is None else profile
         other = Function(face, stages, FunctionProfile.of(wanted, face.name))
         other.trust_input = self.trust_input
@@ -334,7 +333,7 @@ def _unpickle(
     inputs, outputs = graph.variables[:count], graph.variables[count:]
     fgraph = FunctionGraph(inputs, outputs)
     with config.change_flags(compute_test_value="off"):
-        program = schedule(fgraph.outputs)
+        program = program_of(fgraph, target)
     stages = Stages(mode, target, fgraph, program, rewrites)
     function = Function(face, stages, FunctionProfile.of(profiled, face.name))
     function.trust_input = trusted

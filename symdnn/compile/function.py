@@ -10,9 +10,9 @@ from symdnn.compile.arguments import In, Out, as_in, as_out, check_distinct
 from symdnn.compile.callable import Face, Function, Stages, Structure
 from symdnn.compile.mode import Mode
 from symdnn.compile.modes import get_mode
+from symdnn.compile.placing import program_of
 from symdnn.compile.profile import FunctionProfile
-from symdnn.compile.schedule import schedule
-from symdnn.compile.targets import resolve_target
+from symdnn.compile.targets import load_kernels, resolve_target
 from symdnn.compile.updates import (
     apply_givens,
     collect_updates,
@@ -77,13 +77,14 @@ def function(
 
 def _compile(fgraph: FunctionGraph, mode: Mode, target: Target) -> Stages:
     """Rewrite, and put in order; the plans are made at the calls."""
+    load_kernels(target)
     check_graph(fgraph)
     audit = mode.audit(fgraph, target)
     rewrites = optimise(fgraph, target, mode.selection, audit.observer if audit else None)
     if audit is not None:
         audit.finish(fgraph)
     check_graph(fgraph)
-    return Stages(mode, target, fgraph, schedule(fgraph.outputs), rewrites, audit)
+    return Stages(mode, target, fgraph, program_of(fgraph, target), rewrites, audit)
 
 
 def _declare(inputs: Any) -> list[In]:

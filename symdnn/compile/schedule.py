@@ -6,10 +6,12 @@ of an ``ifelse``) before what follows can be planned.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any, Protocol
 
 from symdnn.compile.program import If, Loop, Program, Region, Segment
+from symdnn.graph.inner import InnerGraph
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
@@ -21,11 +23,18 @@ from symdnn.opt.shapes import ShapeResolver
 __all__ = ["schedule"]
 
 
-DeviceOf = Callable[[Apply], str]
+class DeviceOf(Protocol):
+    """Where a node runs."""
+
+    def __call__(self, node: Apply) -> str:
+        """``"cpu"`` or another kind of target."""
+
+    def inside(self, body: InnerGraph) -> DeviceOf:
+        """The same for the body of a loop."""
 
 
-def schedule(outputs: Sequence[Variable], device_of: DeviceOf = lambda node: "cpu") -> Program:
-    """The program that computes ``outputs``; ``device_of`` says where a node runs."""
+def schedule(outputs: Sequence[Variable], device_of: DeviceOf) -> Program:
+    """The program that computes ``outputs``."""
     return _Scheduler(outputs, ShapeResolver(), (), device_of).program()
 
 
@@ -121,7 +130,7 @@ class _Scheduler:
             straight = [n for n in nodes if n not in self.branches and not _is_loop(n)]
             regions += self._segments(straight)
             regions += [self._if(n) for n in nodes if n in self.branches]
-            regions += [_loop(n) for n in nodes if _is_loop(n)]
+            regions += [_loop(n, self.device_of) for n in nodes if _is_loop(n)]
         inputs = _free(regions)
         return Program(tuple(regions), inputs, tuple(self.outputs))
 
@@ -245,8 +254,9 @@ def _is_loop(node: Apply) -> bool:
     return isinstance(node.op, Scan)
 
 
-def _loop(node: Apply) -> Loop:
-    return Loop(node, schedule(node.op.inner.outputs))  # type: ignore[attr-defined]
+def _loop(node: Apply, device_of: DeviceOf) -> Loop:
+    body: Any = node.op
+    return Loop(node, schedule(body.inner.outputs, device_of.inside(body.inner)))
 
 
 def _host_nodes(order: Sequence[Apply], dims: Sequence[Variable]) -> set[Apply]:

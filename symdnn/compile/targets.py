@@ -7,7 +7,6 @@ from typing import Any
 
 from symdnn.compile.specialise import Oracle, TableOracle
 from symdnn.config import config
-from symdnn.errors import SymdnnError
 from symdnn.graph.runtime import Runtime
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Variable
@@ -24,16 +23,18 @@ def resolve_target(wanted: Target | str | None = None) -> Target:
     device = str(config.device)
     if device in ("auto", "cpu"):
         return Target("cpu")
-    raise SymdnnError(
-        f"device={device}: this version of symdnn has no CUDA runtime. "
-        "Use device=cpu, or build for a described GPU with Mode(target='cuda:sm_90')"
-    )
+    return _detect().cuda_target(int(device.removeprefix("cuda") or 0))  # type: ignore[no-any-return]
+
+
+def _detect() -> Any:
+    return importlib.import_module("symdnn.gpu.detect")
 
 
 def load_kernels(target: Target) -> None:
     """Enter the kernels of a target into the table; touches no device."""
-    if target.kind == "cpu":
-        importlib.import_module("symdnn.cpu.runtime")
+    importlib.import_module("symdnn.cpu.runtime")
+    if target.kind == "cuda":
+        importlib.import_module("symdnn.gpu.kernels").load()
 
 
 class Devices:
@@ -58,12 +59,9 @@ class Devices:
         return self._runtimes[kind]
 
     def _load(self, kind: str) -> Runtime:
-        if kind != "cpu":
-            raise SymdnnError(
-                f"no runtime for {self.target} in this version; it can be built, not run"
-            )
-        module: Any = importlib.import_module("symdnn.cpu.runtime")
-        return module.runtime()  # type: ignore[no-any-return]
+        if kind == "cpu":
+            return importlib.import_module("symdnn.cpu.runtime").runtime()  # type: ignore[no-any-return]
+        return importlib.import_module("symdnn.gpu.runtime").runtime(self.target.index)  # type: ignore[no-any-return]
 
     def oracle(self, kind: str) -> Oracle:
         """What is known of that device's kernels."""

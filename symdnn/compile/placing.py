@@ -1,0 +1,57 @@
+"""Where the nodes of a rewritten graph run, also inside of loops."""
+
+from __future__ import annotations
+
+from symdnn.compile.program import Program
+from symdnn.compile.schedule import schedule
+from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.inner import InnerGraph
+from symdnn.graph.target import Target
+from symdnn.graph.variable import Apply
+from symdnn.opt.transfer import Places, places_of
+
+__all__ = ["Placing", "program_of"]
+
+
+class Placing:
+    """The device of each node of one graph; ``inside`` gives that of a loop's body."""
+
+    def __init__(self, fgraph: FunctionGraph, target: Target) -> None:
+        self.target, self.places = target, places_of(fgraph, target)
+
+    def __call__(self, node: Apply) -> str:
+        """``"cpu"`` or the target's kind."""
+        return self.places(node)
+
+    def inside(self, body: InnerGraph) -> InnerPlacing:
+        """The placing of a loop's body."""
+        return InnerPlacing(body, self.target)
+
+
+class InnerPlacing(Placing):
+    """The placing of a body; its nodes are looked up by what they became in a graph of its own."""
+
+    def __init__(self, body: InnerGraph, target: Target) -> None:
+        fgraph = FunctionGraph(body.inputs, body.outputs, merge=False)
+        self.target, self.copies = target, fgraph.original
+        self.places: Places = places_of(fgraph, target, inner=True)
+
+    def __call__(self, node: Apply) -> str:
+        twin = self.copies.get(node.outputs[0])
+        return self.places(twin.owner) if twin is not None and twin.owner is not None else "cpu"
+
+
+class _OnHost:
+    """Everything on the CPU."""
+
+    def __call__(self, node: Apply) -> str:
+        return "cpu"
+
+    def inside(self, body: InnerGraph) -> _OnHost:
+        return self
+
+
+def program_of(fgraph: FunctionGraph, target: Target) -> Program:
+    """The program of a rewritten graph for its target."""
+    placing = _OnHost() if target.kind == "cpu" else Placing(fgraph, target)
+    return schedule(fgraph.outputs, placing)
