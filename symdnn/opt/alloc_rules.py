@@ -12,7 +12,7 @@ from symdnn.ops.index import IncSubtensor
 from symdnn.ops.reduce import Max, Min, Sum
 from symdnn.ops.shape import Alloc, DimShuffle, alloc, as_dim, dims_of, dimshuffle
 from symdnn.opt.rewrite import Context, node_rewrite
-from symdnn.opt.views import made_by
+from symdnn.opt.views import fields_of, made_by, node_of
 
 __all__ = ["RULES", "spread_axes"]
 
@@ -22,7 +22,7 @@ TAGS = ("alloc",)
 
 def alloc_value(v: Variable) -> Variable:
     """The value of an alloc, with as many dimensions as the result."""
-    return pad_left(v.owner.inputs[0], v.type.ndim)  # type: ignore[union-attr]
+    return pad_left(node_of(v).inputs[0], v.type.ndim)
 
 
 def spread_axes(v: Variable) -> tuple[int, ...]:
@@ -44,7 +44,7 @@ def alloc_of_alloc(node: Apply, context: Context) -> Variable | None:
     inner, out = node.inputs[0], node.outputs[0]
     if not made_by(inner, Alloc) or not context.shapes.covers(out, inner):
         return None
-    return alloc(inner.owner.inputs[0], *node.inputs[1:])  # type: ignore[union-attr]
+    return alloc(node_of(inner).inputs[0], *node.inputs[1:])
 
 
 @node_rewrite(Alloc, phase=PHASE, tags=TAGS)
@@ -53,7 +53,7 @@ def alloc_of_padded(node: Apply, context: Context) -> Variable | None:
     value = node.inputs[0]
     if not made_by(value, DimShuffle):
         return None
-    pattern, inner = value.owner.op.pattern, value.owner.inputs[0]  # type: ignore[union-attr]
+    pattern, inner = node_of(value).op.pattern, node_of(value).inputs[0]
     if pattern != ("x",) * (value.type.ndim - inner.type.ndim) + tuple(range(inner.type.ndim)):
         return None
     return alloc(inner, *node.inputs[1:])
@@ -65,8 +65,8 @@ def dimshuffle_of_alloc(node: Apply, context: Context) -> Variable | None:
     v = node.inputs[0]
     if not made_by(v, Alloc):
         return None
-    pattern: tuple[Any, ...] = node.op.pattern  # type: ignore[attr-defined]
-    sizes = v.owner.inputs[1:]  # type: ignore[union-attr]
+    pattern: tuple[Any, ...] = fields_of(node).pattern
+    sizes = node_of(v).inputs[1:]
     value = dimshuffle(alloc_value(v), pattern)
     return alloc(value, *(1 if d == "x" else sizes[int(d)] for d in pattern))
 
@@ -108,18 +108,18 @@ def alloc_after_elemwise(node: Apply, context: Context) -> Variable | None:
         small = node.op(*inputs)
         sizes = list(dims_of(small))
         for a in spread:
-            sizes[a] = v.owner.inputs[1 + a]  # type: ignore[union-attr]
+            sizes[a] = node_of(v).inputs[1 + a]
         return alloc(small, *sizes)
     return None
 
 
 @node_rewrite(IncSubtensor, phase=PHASE, tags=(*TAGS, "local_useless_inc_subtensor_alloc"))
 def alloc_into_part(node: Apply, context: Context) -> Variable | None:
-    """What is written into a part broadcasts by itself, where the part is known to have its shape."""
+    """What is written into a part broadcasts by itself, if the part surely has its shape."""
     x, y, *bounds = node.inputs
     if not made_by(y, Alloc):
         return None
-    part = node.op.getter()(x, *bounds)  # type: ignore[attr-defined]
+    part = fields_of(node).getter()(x, *bounds)
     if not context.shapes.same_shape(part, y):
         return None
     return node.op(x, alloc_value(y), *bounds)  # type: ignore[no-any-return]
@@ -138,7 +138,7 @@ def sum_of_alloc(node: Apply, context: Context) -> Variable | None:
     spread = [a for a in spread_axes(v) if a in op.axes]
     if not spread:
         return None
-    sizes = v.owner.inputs[1:]  # type: ignore[union-attr]
+    sizes = node_of(v).inputs[1:]
     left = [1 if a in spread else d for a, d in enumerate(sizes)]
     once = Sum(op.axes, False, op.acc_dtype, op.acc_dtype)(alloc(alloc_value(v), *left))
     count: Any = as_dim(1)
@@ -157,7 +157,7 @@ def extreme_of_alloc(node: Apply, context: Context) -> Variable | None:
     spread = [a for a in spread_axes(v) if a in op.axes and v.type.shape[a]]
     if not spread:
         return None
-    sizes = v.owner.inputs[1:]  # type: ignore[union-attr]
+    sizes = node_of(v).inputs[1:]
     left = [1 if a in spread else d for a, d in enumerate(sizes)]
     return op(alloc(alloc_value(v), *left))  # type: ignore[no-any-return]
 

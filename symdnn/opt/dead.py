@@ -19,6 +19,7 @@ from symdnn.ops.rnn import RNNForward
 from symdnn.ops.softmax import LogSoftmax
 from symdnn.opt.facts import number
 from symdnn.opt.rewrite import Context, node_rewrite
+from symdnn.opt.views import fields_of
 
 __all__ = ["RULES"]
 
@@ -96,7 +97,7 @@ def assert_without_known(node: Apply, context: Context) -> Variable | None:
     left = [c for c in conditions if not (number(c) is not None and bool(number(c)))]
     if len(left) == len(conditions):
         return None
-    return node.op(value, *left) if left else value  # type: ignore[no-any-return]
+    return node.op(value, *left) if left else value
 
 
 # -- cheaper forms --------------------------------------------------------------------------------
@@ -118,7 +119,7 @@ def crossentropy_without_loss(node: Apply, context: Context) -> Several:
     loss, logp = node.outputs
     if context.fgraph.clients.get(loss) or not context.fgraph.clients.get(logp):
         return None
-    return [None, LogSoftmax(node.op.axis)(node.inputs[0])]  # type: ignore[attr-defined]
+    return [None, LogSoftmax(fields_of(node).axis)(node.inputs[0])]
 
 
 @node_rewrite(RNNForward, phase=PHASE, tags=TAGS)

@@ -76,11 +76,6 @@ def cast_of_cast(node: Apply, context: Context) -> Variable | None:
 # -- extremes -------------------------------------------------------------------------------------
 
 
-def x_has_result_dtype(m: Match) -> bool:
-    """``x`` has the dtype of the result."""
-    return bool(m.x.type.dtype == m.node.outputs[0].type.dtype)
-
-
 EXTREMES = [
     rule("max_of_same", maximum(x, x), x),
     rule("min_of_same", minimum(x, x), x),
@@ -89,9 +84,7 @@ EXTREMES = [
     rule("max_of_constants", maximum(c, maximum(d, x)), maximum(maximum(c, d), x), when=one_dtype),
     rule("min_of_constants", minimum(c, minimum(d, x)), minimum(minimum(c, d), x), when=one_dtype),
     rule("clip_of_clip", clip(clip(x, a, b), a, b), clip(x, a, b)),
-    rule(
-        "max_with_zero", maximum(x, 0), relu(x), when=(x_has_result_dtype, lambda m: m.x.type.is_float),
-    ),
+    rule("max_with_zero", maximum(x, 0), relu(x), when=floating),
     rule("relu_of_nonnegative", relu(positive), positive),
     rule("abs_of_nonnegative", abs(positive), positive, "local_abs_lift"),
 ]  # fmt: skip

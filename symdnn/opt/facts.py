@@ -18,8 +18,8 @@ from symdnn.ops.softmax import Softmax
 from symdnn.opt.shapes import ShapeResolver
 
 __all__ = [
-    "ShapeFacts", "all_ones", "discrete", "floating", "is_constant", "is_nonnegative", "is_symbolic", "number",
-    "one_dtype", "real_float", "signed",
+    "ShapeFacts", "all_ones", "discrete", "floating", "is_constant", "is_nonnegative",
+    "is_symbolic", "number", "one_dtype", "real_float", "signed",
 ]  # fmt: skip
 
 Key = Any  # equal for sizes that are known to be equal

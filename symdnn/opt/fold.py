@@ -64,7 +64,8 @@ def _elements(shape: tuple[int | None, ...]) -> int | None:
 @node_rewrite(Op, phase="canonicalize", tags=("fast_compile", "cleanup", "shape"))
 def sizes_known_by_now(node: Apply, context: Context) -> Any:
     """A dimension that has become a constant enters the op's static shape."""
-    old = getattr(node.op, "static", None)
+    op: Any = node.op
+    old = getattr(op, "static", None)
     where = node.op.host_inputs
     if not isinstance(old, tuple) or len(old) != len(where) or not is_dataclass(node.op):
         return None
@@ -73,7 +74,7 @@ def sizes_known_by_now(node: Apply, context: Context) -> Any:
     )
     if new == old or any(d is not None and d < -1 for d in new):
         return None
-    out = replace(node.op, static=new)(*node.inputs, hints=node.hints)
+    out = replace(op, static=new)(*node.inputs, hints=node.hints)
     return list(out) if isinstance(out, tuple) else out
 
 

@@ -22,7 +22,7 @@ from symdnn.ops.shape import (
 from symdnn.ops.slices import FULL, fill_in, is_slice
 from symdnn.opt.facts import all_ones, number
 from symdnn.opt.rewrite import Context, node_rewrite
-from symdnn.opt.views import made_by
+from symdnn.opt.views import fields_of, made_by, node_of
 
 __all__ = ["RULES", "entries_of"]
 
@@ -54,7 +54,7 @@ def index_in_plain_form(node: Apply, context: Context) -> Variable | None:
     sizes = context.shapes.dims(x)
     new = [_plainest(_plain(e), size, context) for e, size in zip(entries, sizes, strict=True)]
     index, bounds = encode(_python(new))
-    if index == node.op.index:  # type: ignore[attr-defined]
+    if index == fields_of(node).index:
         return None
     if isinstance(node.op, Subtensor):
         return Subtensor(index)(x, *bounds)  # type: ignore[no-any-return]
@@ -76,7 +76,7 @@ def _plainest(e: Any, size: Any, context: Context) -> Any:
 @node_rewrite(Subtensor, phase=PHASE, tags=(*TAGS, "local_useless_subtensor"))
 def index_of_everything(node: Apply, context: Context) -> Variable | None:
     """``x[:, :]`` is ``x``."""
-    return node.inputs[0] if all(e == FULL for e in node.op.index) else None  # type: ignore[attr-defined]
+    return node.inputs[0] if all(e == FULL for e in fields_of(node).index) else None
 
 
 # -- of indexed parts -----------------------------------------------------------------------------
@@ -90,11 +90,11 @@ def index_of_index(node: Apply, context: Context) -> Variable | None:
         return None
     outer = iter(entries_of(node))
     merged = []
-    for e in entries_of(v.owner):  # type: ignore[arg-type]
+    for e in entries_of(node_of(v)):
         merged.append(_merge(e, next(outer)) if is_slice(e) else e)
         if merged[-1] is None:
             return None
-    return subtensor(v.owner.inputs[0], _python(merged))  # type: ignore[union-attr]
+    return subtensor(node_of(v).inputs[0], _python(merged))
 
 
 def _merge(inner: Any, outer: Any) -> Any:
@@ -127,10 +127,10 @@ def _from_front(e: Any) -> bool:
 def index_of_make_vector(node: Apply, context: Context) -> Variable | None:
     """An element of a vector of scalars is the scalar."""
     v = node.inputs[0]
-    (entry,) = node.op.index if v.type.ndim == 1 else (None,)  # type: ignore[attr-defined]
+    (entry,) = fields_of(node).index if v.type.ndim == 1 else (None,)
     if entry is None or not made_by(v, MakeVector):
         return None
-    scalars = v.owner.inputs  # type: ignore[union-attr]
+    scalars = node_of(v).inputs
     if isinstance(entry, int):
         return scalars[entry] if -len(scalars) <= entry < len(scalars) else None
     if entry == "?" or "?" in entry:
@@ -145,7 +145,7 @@ def index_of_alloc(node: Apply, context: Context) -> Variable | None:
     v = node.inputs[0]
     if not made_by(v, Alloc):
         return None
-    value = pad_left(v.owner.inputs[0], v.type.ndim)  # type: ignore[union-attr]
+    value = pad_left(node_of(v).inputs[0], v.type.ndim)
     entries = entries_of(node)
     inner = []
     for axis, e in enumerate(entries):
@@ -167,7 +167,7 @@ def index_of_dimshuffle(node: Apply, context: Context) -> Variable | None:
     v = node.inputs[0]
     if not made_by(v, DimShuffle):
         return None
-    pattern, x = v.owner.op.pattern, v.owner.inputs[0]  # type: ignore[union-attr]
+    pattern, x = node_of(v).op.pattern, node_of(v).inputs[0]
     inner: list[Any] = [0] * x.type.ndim
     left: list[Any] = []
     for d, e in zip(pattern, entries_of(node), strict=True):
@@ -191,12 +191,12 @@ def index_of_elemwise(node: Apply, context: Context) -> Variable | None:
     entries = entries_of(node)
     if all(e == FULL for e in entries) or not _smaller(node.outputs[0], v, context):
         return None
-    operands = v.owner.inputs  # type: ignore[union-attr]
+    operands = node_of(v).inputs
     for axis, e in enumerate(entries):
         if e != FULL and not _agree(operands, axis, context):
             return None
     parts = [subtensor(w, _python(_entries_for(w, entries))) for w in operands]
-    return v.owner.op(*parts)  # type: ignore[union-attr,no-any-return]
+    return node_of(v).op(*parts)  # type: ignore[no-any-return]
 
 
 def _smaller(part: Variable, whole: Variable, context: Context) -> bool:
@@ -220,7 +220,7 @@ def _entries_for(v: Variable, entries: Sequence[Any]) -> list[Any]:
 def is_zero(v: Variable) -> bool:
     """Whether ``v`` is known to be 0 everywhere."""
     while made_by(v, Alloc, DimShuffle, Reshape):
-        v = v.owner.inputs[0]  # type: ignore[union-attr]
+        v = node_of(v).inputs[0]
     n = number(v)
     return n is not None and bool(n == 0)
 
@@ -256,9 +256,9 @@ def read_what_was_set(node: Apply, context: Context) -> Variable | None:
     v = node.inputs[0]
     if not made_by(v, IncSubtensor):
         return None
-    put, (x, y, *bounds) = v.owner.op, v.owner.inputs  # type: ignore[union-attr]
+    put, (x, y, *bounds) = node_of(v).op, node_of(v).inputs
     assert isinstance(put, IncSubtensor)
-    if put.index != node.op.index or list(node.inputs[1:]) != bounds:  # type: ignore[attr-defined]
+    if put.index != fields_of(node).index or list(node.inputs[1:]) != bounds:
         return None
     if not put.set_instead_of_inc and not is_zero(x):
         return None
@@ -275,7 +275,7 @@ def add_to_increment_of_zeros(node: Apply, context: Context) -> Variable | None:
     for x, v in (node.inputs, node.inputs[::-1]):
         if not made_by(v, IncSubtensor):
             continue
-        op, (zeros, y, *bounds) = v.owner.op, v.owner.inputs  # type: ignore[union-attr]
+        op, (zeros, y, *bounds) = node_of(v).op, node_of(v).inputs
         assert isinstance(op, IncSubtensor)
         if is_zero(zeros) and context.shapes.same_shape(x, zeros) and x.type.dtype == y.type.dtype:
             return IncSubtensor(op.index)(x, y, *bounds)  # type: ignore[no-any-return]

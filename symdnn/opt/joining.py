@@ -11,7 +11,7 @@ from symdnn.ops.join import Join, Split, join
 from symdnn.ops.slices import is_slice
 from symdnn.opt.indexing_rules import entries_of
 from symdnn.opt.rewrite import Context, node_rewrite
-from symdnn.opt.views import made_by
+from symdnn.opt.views import fields_of, made_by, node_of
 
 __all__ = ["RULES"]
 
@@ -47,20 +47,20 @@ def join_of_join(node: Apply, context: Context) -> Variable | None:
         return None
     flat = [
         w for v in node.inputs
-        for w in (v.owner.inputs if _same_join(v, node) else [v])  # type: ignore[union-attr]
+        for w in (node_of(v).inputs if _same_join(v, node) else [v])
     ]  # fmt: skip
     return node.op(*flat)  # type: ignore[no-any-return]
 
 
 def _same_join(v: Variable, node: Apply) -> bool:
-    return v.owner is not None and v.owner.op == node.op
+    return v.owner is not None and node_of(v).op == node.op
 
 
 @node_rewrite(Join, phase=PHASE, tags=(*TAGS, "local_join_split"))
 def join_of_split(node: Apply, context: Context) -> Variable | None:
     """All pieces of a split, joined again in order."""
     first = node.inputs[0].owner
-    if first is None or not isinstance(first.op, Split) or first.op.axis != node.op.axis:  # type: ignore[attr-defined]
+    if first is None or not isinstance(first.op, Split) or first.op.axis != fields_of(node).axis:
         return None
     whole = first.inputs[0]
     same = node.inputs == first.outputs and _fits(first, context)
@@ -69,9 +69,9 @@ def join_of_split(node: Apply, context: Context) -> Variable | None:
 
 def _fits(split: Apply, context: Context) -> bool:
     """Whether the sizes of a split surely add up."""
-    axis, size = split.op.axis, context.shapes.dims(split.inputs[0])  # type: ignore[attr-defined]
+    axis, size = fields_of(split).axis, context.shapes.dims(split.inputs[0])
     pieces = split.inputs[1:]
-    static = split.op.static  # type: ignore[attr-defined]
+    static = fields_of(split).static
     if split.inputs[0].type.shape[axis] is not None and None not in static:
         return True
     return len(pieces) == 1 and context.shapes.same(pieces[0], size[axis])
@@ -87,10 +87,10 @@ def split_into_one(node: Apply, context: Context) -> Variable | None:
 def split_of_join(node: Apply, context: Context) -> Sequence[Variable] | None:
     """What was joined, taken apart at the same places."""
     v, *sizes = node.inputs
-    if not made_by(v, Join) or v.owner.op.axis != node.op.axis:  # type: ignore[union-attr,attr-defined]
+    if not made_by(v, Join) or node_of(v).op.axis != fields_of(node).axis:
         return None
-    parts = v.owner.inputs  # type: ignore[union-attr]
-    axis = node.op.axis  # type: ignore[attr-defined]
+    parts = node_of(v).inputs
+    axis = fields_of(node).axis
     if len(parts) != len(sizes):
         return None
     own = [context.shapes.dims(p)[axis] for p in parts]
@@ -108,7 +108,7 @@ def index_of_join(node: Apply, context: Context) -> Variable | None:
     v = node.inputs[0]
     if not made_by(v, Join):
         return None
-    axis, parts = v.owner.op.axis, v.owner.inputs  # type: ignore[union-attr]
+    axis, parts = node_of(v).op.axis, node_of(v).inputs
     entries = entries_of(node)
     others = [d for d in range(v.type.ndim) if d != axis]
     dims = context.shapes.dims

@@ -12,7 +12,7 @@ from symdnn.ops.reduce import AllTrue, AnyTrue, Max, Min, Prod, Reduce, Sum
 from symdnn.ops.shape import DimShuffle, dimshuffle
 from symdnn.opt.facts import all_ones, is_constant
 from symdnn.opt.rewrite import Context, node_rewrite
-from symdnn.opt.views import made_by
+from symdnn.opt.views import made_by, node_of
 
 __all__ = ["RULES"]
 
@@ -45,7 +45,7 @@ def reduce_of_dimshuffle(node: Apply, context: Context) -> Variable | None:
     op, v = _op(node), node.inputs[0]
     if op.keepdims or not made_by(v, DimShuffle):
         return None
-    pattern, x = v.owner.op.pattern, v.owner.inputs[0]  # type: ignore[union-attr]
+    pattern, x = node_of(v).op.pattern, node_of(v).inputs[0]
     axes = tuple(sorted(int(pattern[a]) for a in op.axes if pattern[a] != "x"))
     dropped = [d for d in range(x.type.ndim) if d not in pattern]
     if not axes and not isinstance(op, Sum | Prod | Max | Min):
@@ -67,13 +67,13 @@ def reduce_of_reduce(node: Apply, context: Context) -> Variable | None:
     op, v = _op(node), node.inputs[0]
     if op.keepdims or not made_by(v, type(op)):
         return None
-    inner, x = v.owner.op, v.owner.inputs[0]  # type: ignore[union-attr]
-    if inner.keepdims or replace(inner, axes=()) != replace(op, axes=()):  # type: ignore[attr-defined,type-var]
+    inner, x = node_of(v).op, node_of(v).inputs[0]
+    if inner.keepdims or replace(inner, axes=()) != replace(op, axes=()):
         return None
     if v.type.dtype != node.outputs[0].type.dtype:
         return None
-    kept = [d for d in range(x.type.ndim) if d not in inner.axes]  # type: ignore[attr-defined]
-    axes = sorted({*inner.axes, *(kept[a] for a in op.axes)})  # type: ignore[attr-defined]
+    kept = [d for d in range(x.type.ndim) if d not in inner.axes]
+    axes = sorted({*inner.axes, *(kept[a] for a in op.axes)})
     return replace(op, axes=tuple(axes))(x)  # type: ignore[no-any-return]
 
 
@@ -84,7 +84,7 @@ def sum_of_multiple(node: Apply, context: Context) -> Variable | None:
     assert isinstance(op, Sum)
     if not _plain_sum(op, v) or not made_by(v, Mul, TrueDiv):
         return None
-    first, second = v.owner.inputs  # type: ignore[union-attr]
+    first, second = node_of(v).inputs
     if made_by(v, Mul) and _factor(first, second):
         return op(second) * dimshuffle(first, ())  # type: ignore[no-any-return]
     if made_by(v, Mul) and _factor(second, first):
@@ -111,7 +111,7 @@ def sum_of_neg(node: Apply, context: Context) -> Variable | None:
     assert isinstance(op, Sum)
     if not made_by(v, Neg) or op.keepdims or v.type.dtype != op.dtype:
         return None
-    return -op(v.owner.inputs[0])  # type: ignore[union-attr,no-any-return]
+    return -op(node_of(v).inputs[0])  # type: ignore[no-any-return]
 
 
 RULES = [reduce_over_ones, reduce_of_dimshuffle, reduce_of_reduce, sum_of_multiple, sum_of_neg]

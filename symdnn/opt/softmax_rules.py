@@ -30,7 +30,7 @@ from symdnn.ops.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 from symdnn.opt.facts import all_ones, number
 from symdnn.opt.indexing_rules import is_zero
 from symdnn.opt.rewrite import Context, Family
-from symdnn.opt.views import made_by
+from symdnn.opt.views import made_by, node_of
 
 __all__ = ["RULES"]
 
@@ -64,7 +64,8 @@ LOGS = [
     ),
     rule("softmax_grad_of_neg", SoftmaxGrad(p.axis)(y, -g), -SoftmaxGrad(p.axis)(y, g)),
     rule(
-        "softmax_grad_of_multiple", SoftmaxGrad(p.axis)(y, one * g), one * SoftmaxGrad(p.axis)(y, g), when=g_is_full,
+        "softmax_grad_of_multiple",
+        SoftmaxGrad(p.axis)(y, one * g), one * SoftmaxGrad(p.axis)(y, g), when=g_is_full,
     ),
     rule("log_softmax_grad_of_neg", LogSoftmaxGrad(p.axis)(y, -g), -LogSoftmaxGrad(p.axis)(y, g)),
 ]  # fmt: skip
@@ -159,7 +160,7 @@ def _of_first_rows(v: Variable, count: Any, chosen: Variable) -> Variable:
 
 
 def _of_softmax(v: Variable) -> bool:
-    return v.type.ndim == 2 and made_by(v, Softmax, LogSoftmax) and v.owner.op.axis == 1  # type: ignore[union-attr]
+    return v.type.ndim == 2 and made_by(v, Softmax, LogSoftmax) and node_of(v).op.axis == 1
 
 
 def _picks_rows(op: Any, rest: list[Variable], context: Context) -> bool:
@@ -186,7 +187,7 @@ def _labels(v: Variable, scores: Variable) -> Variable:
 
 @on(SoftmaxGrad, LogSoftmaxGrad, names=("local_advanced_indexing_crossentropy_onehot_grad",))
 def grad_at_rows_and_labels(node: Apply, context: Context) -> Variable | None:
-    """The gradient of :data:`rows_at_labels`: ``dy`` was put into zeros at ``[arange(n), labels]``."""
+    """The gradient of :data:`rows_at_labels`: what was put in zeros at ``[arange(n), labels]``."""
     v, placed = node.inputs
     if not _of_softmax(v) or not made_by(placed, AdvancedIncSubtensor):
         return None

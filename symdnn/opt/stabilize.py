@@ -5,20 +5,23 @@ The left sides overflow, or round to 0 before a logarithm is taken; the right si
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from symdnn.graph.pattern import Match, any_of, p, pattern_vars
-from symdnn.graph.variable import Apply, Variable
+import numpy as np
+
+from symdnn.graph.pattern import Match, any_of, match, p, pattern_vars
+from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.activations import Sigmoid, sigmoid, softplus
-from symdnn.ops.arithmetic import Add, Mul, Neg, Sub, TrueDiv, inv, mul, sqr, sub, true_div
+from symdnn.ops.arithmetic import Add, Cast, Mul, Neg, Sub, TrueDiv, inv, mul, sqr, sub, true_div
 from symdnn.ops.math import Exp, Log, exp, expm1, log, log1p, logaddexp
 from symdnn.ops.reduce import LogSumExp, Sum
 from symdnn.ops.shape import DimShuffle, dimshuffle
 from symdnn.ops.softmax import Softmax
 from symdnn.ops.special import erf, erfc
-from symdnn.opt.facts import floating, real_float
+from symdnn.opt.facts import floating, number, real_float
 from symdnn.opt.rewrite import Context, Family
-from symdnn.opt.views import made_by
+from symdnn.opt.views import made_by, node_of
 
 __all__ = ["RULES"]
 
@@ -44,13 +47,22 @@ NEAR_ZERO = [
 # -- sigmoid and softplus -------------------------------------------------------------------------
 
 SIGMOIDS = [
-    rule("log_of_sigmoid", log(sigmoid(x)), -softplus(-x), "local_log_sigmoid", "local_sigm_times_exp"),
+    rule(
+        "log_of_sigmoid", log(sigmoid(x)), -softplus(-x),
+        "local_log_sigmoid", "local_sigm_times_exp",
+    ),
     rule("log1p_of_neg_sigmoid", log1p(-sigmoid(x)), -softplus(x), "local_log1m_sigm"),
     rule("one_minus_sigmoid", sub(1, sigmoid(x)), sigmoid(-x), "local_1msigmoid"),
     rule("log1p_of_exp", log1p(exp(x)), softplus(x), "local_log1p_exp", "local_log1pexp"),
     rule("inv_of_one_plus_exp", inv(1 + exp(x)), sigmoid(-x), "local_inv_1_plus_exp"),
-    rule("div_by_one_plus_exp", true_div(n, 1 + exp(x)), n * sigmoid(-x), "local_inv_1_plus_exp", when=floating),
-    rule("exp_over_one_plus_exp", true_div(exp(x), 1 + exp(x)), sigmoid(x), "local_exp_over_1_plus_exp"),
+    rule(
+        "div_by_one_plus_exp", true_div(n, 1 + exp(x)), n * sigmoid(-x),
+        "local_inv_1_plus_exp", when=floating,
+    ),
+    rule(
+        "exp_over_one_plus_exp", true_div(exp(x), 1 + exp(x)), sigmoid(x),
+        "local_exp_over_1_plus_exp",
+    ),
     rule("exp_times_sigmoid", exp(x) * sigmoid(-x), sigmoid(x), "local_sigm_times_exp"),
     rule("exp_neg_times_sigmoid", exp(-x) * sigmoid(x), sigmoid(-x), "local_sigm_times_exp"),
 ]  # fmt: skip
@@ -75,18 +87,18 @@ def sigmoid_slope_cancels(node: Apply, context: Context) -> Variable | None:
 def _factors(v: Variable) -> list[Variable]:
     if not made_by(v, Mul):
         return [v]
-    return [f for i in v.owner.inputs for f in _factors(i)]  # type: ignore[union-attr]
+    return [f for i in node_of(v).inputs for f in _factors(i)]
 
 
 def _opposite_sigmoids(f: Variable, g: Variable) -> bool:
     if not (made_by(f, Sigmoid) and made_by(g, Sigmoid)):
         return False
-    a, b = f.owner.inputs[0], g.owner.inputs[0]  # type: ignore[union-attr]
+    a, b = node_of(f).inputs[0], node_of(g).inputs[0]
     return _negates(a, b) or _negates(b, a)
 
 
 def _negates(a: Variable, b: Variable) -> bool:
-    return made_by(a, Neg) and a.owner.inputs[0] is b  # type: ignore[union-attr]
+    return made_by(a, Neg) and node_of(a).inputs[0] is b
 
 
 def _cancel(rest: list[Variable], f: Variable, g: Variable) -> Variable | None:
@@ -101,15 +113,15 @@ def _times_both(v: Variable, f: Variable, g: Variable) -> Variable | None:
     """``v * f * g`` without a division, where ``v`` is made of quotients by ``f`` or ``g``."""
     if v.owner is None:
         return None
-    if isinstance(v.owner.op, TrueDiv):
-        above, below = v.owner.inputs
+    if isinstance(node_of(v).op, TrueDiv):
+        above, below = node_of(v).inputs
         return above * g if below is f else above * f if below is g else None
-    if isinstance(v.owner.op, Neg):
-        inner = _times_both(v.owner.inputs[0], f, g)
+    if isinstance(node_of(v).op, Neg):
+        inner = _times_both(node_of(v).inputs[0], f, g)
         return None if inner is None else -inner
-    if isinstance(v.owner.op, Add | Sub):
-        parts = [_times_both(i, f, g) for i in v.owner.inputs]
-        return None if None in parts else v.owner.op(*parts)
+    if isinstance(node_of(v).op, Add | Sub):
+        parts = [_times_both(i, f, g) for i in node_of(v).inputs]
+        return None if None in parts else node_of(v).op(*parts)
     return None
 
 
@@ -140,14 +152,14 @@ def log_of_sum_of_exp(node: Apply, context: Context) -> Variable | None:
 def _sum_of_exp(v: Variable) -> tuple[Any, Variable] | None:
     """(sum, x) when ``v`` is ``sum(exp(x))`` or a dimshuffle of it."""
     while made_by(v, DimShuffle):
-        v = v.owner.inputs[0]  # type: ignore[union-attr]
+        v = node_of(v).inputs[0]
     if not made_by(v, Sum):
         return None
-    op: Any = v.owner.op  # type: ignore[union-attr]
-    (e,) = v.owner.inputs  # type: ignore[union-attr]
+    op: Any = node_of(v).op
+    (e,) = node_of(v).inputs
     if not made_by(e, Exp) or op.keepdims or op.dtype != e.type.dtype:
         return None
-    inner = e.owner.inputs[0]
+    inner = node_of(e).inputs[0]
     return (op, inner) if real_float(inner) else None
 
 
@@ -155,8 +167,8 @@ def _moved_as(v: Variable, reduced: Variable) -> Variable:
     """``reduced`` through the dimshuffles that led from a reduction to ``v``."""
     patterns = []
     while made_by(v, DimShuffle):
-        patterns.append(v.owner.op.pattern)  # type: ignore[union-attr]
-        v = v.owner.inputs[0]  # type: ignore[union-attr]
+        patterns.append(node_of(v).op.pattern)
+        v = node_of(v).inputs[0]
     for pattern in reversed(patterns):
         reduced = dimshuffle(reduced, pattern)
     return reduced
@@ -167,7 +179,7 @@ def softmax_of_exp_over_sum(node: Apply, context: Context) -> Variable | None:
     """``exp(x) / sum(exp(x))`` along one axis is the softmax of ``x``."""
     top, below = node.inputs
     axis = _softmax_axis(top, below)
-    return None if axis is None else Softmax(axis)(top.owner.inputs[0])  # type: ignore[union-attr]
+    return None if axis is None else Softmax(axis)(node_of(top).inputs[0])
 
 
 @on(Mul, names=("local_softmax_from_exp",))
@@ -176,10 +188,10 @@ def softmax_of_exp_times_quotient(node: Apply, context: Context) -> Variable | N
     for e, v in (node.inputs, node.inputs[::-1]):
         if not made_by(v, TrueDiv):
             continue
-        above, below = v.owner.inputs  # type: ignore[union-attr]
+        above, below = node_of(v).inputs
         axis = _softmax_axis(e, below)
         if axis is not None:
-            return Softmax(axis)(e.owner.inputs[0]) * above  # type: ignore[union-attr]
+            return Softmax(axis)(node_of(e).inputs[0]) * above  # type: ignore[no-any-return]
     return None
 
 
@@ -188,48 +200,55 @@ def _softmax_axis(top: Variable, below: Variable) -> int | None:
     if found is None or top.owner is None or not made_by(below, DimShuffle):
         return None
     op, inner = found
-    if top.owner.inputs[0] is not inner or not made_by(top, Exp):
+    if node_of(top).inputs[0] is not inner or not made_by(top, Exp):
         return None
     ndim = inner.type.ndim
     kept = iter(range(ndim))
     pattern = tuple("x" if i in op.axes else next(kept) for i in range(ndim))
-    direct = below.owner.inputs[0]  # type: ignore[union-attr]
+    direct = node_of(below).inputs[0]
     one = len(op.axes) == 1 and made_by(direct, Sum)
-    return op.axes[0] if one and below.owner.op.pattern == pattern else None  # type: ignore[union-attr]
+    return op.axes[0] if one and node_of(below).op.pattern == pattern else None
 
 
 # -- variance -------------------------------------------------------------------------------------
 
+_total = Sum(p.axes, False, p.dtype, p.acc_dtype)
+_mean, _mean_of_squares = (any_of(_total(v) / n, k * _total(v)) for v in (x, sqr(x)))
+_difference = _mean_of_squares - sqr(_mean)
 
-def variance(m: Match) -> Any:
-    """The mean of squared differences from the mean."""
-    op, v = m.params, m.x
-    total = Sum(op["axes"], False, op["dtype"], op["acc_dtype"])
-    kept = iter(range(v.type.ndim))
-    pattern = ["x" if i in op["axes"] else next(kept) for i in range(v.type.ndim)]
-    share = m.n if "n" in m.variables else None
+
+@on(Sub)
+def mean_of_squares_minus_square_of_mean(node: Apply, context: Context) -> Variable | None:
+    """``mean(x**2) - mean(x)**2``, which may come out negative: the mean of ``(x - mean)**2``."""
+    m = Match(node)
+    if not match(_difference, node.outputs[0], m) or not floating(m):
+        return None
+    axes = m.params["axes"]
+    count = context.shapes.product_key(context.shapes.dims(m.x)[a] for a in axes)
+    if not _is_count(m.variables, count, context):
+        return None
+    total = Sum(axes, False, m.params["dtype"], m.params["acc_dtype"])
 
     def mean(u: Variable) -> Any:
-        return total(u) / share if share is not None else m.k * total(u)
+        return total(u) / m.n if "n" in m.variables else m.k * total(u)
 
-    return mean(sqr(v - dimshuffle(mean(v), pattern)))
-
-
-def single_share(m: Match) -> bool:
-    """Floats, and one count for all means."""
-    counts = [m.variables[k] for k in ("n", "k") if k in m.variables]
-    return floating(m) and all(d == 1 for v in counts for d in v.type.shape)
+    kept = iter(range(m.x.type.ndim))
+    pattern = ["x" if i in axes else next(kept) for i in range(m.x.type.ndim)]
+    return mean(sqr(m.x - dimshuffle(mean(m.x), pattern)))  # type: ignore[no-any-return]
 
 
-_total = Sum(p.axes, False, p.dtype, p.acc_dtype)
+def _is_count(found: Mapping[str, Variable], count: tuple[int, Any], context: Context) -> bool:
+    """Whether what divides both sums is surely the number of elements ``count``."""
+    if "k" in found:
+        share = None if "n" in found else number(found["k"])
+        return share is not None and not count[1] and np.isclose(share * count[0], 1, rtol=1e-6)
+    divisor = found["n"]
+    while made_by(divisor, Cast, DimShuffle):
+        divisor = node_of(divisor).inputs[0]
+    if isinstance(divisor, Constant):
+        return not count[1] and number(divisor) == count[0]
+    return divisor.type.ndim == 0 and context.shapes.product_key([divisor]) == count
 
-VARIANCE = [
-    rule(
-        "mean_of_squares_minus_square_of_mean",
-        any_of(_total(sqr(x)) / n, k * _total(sqr(x))) - sqr(any_of(_total(x) / n, k * _total(x))),
-        variance, when=single_share,
-    ),
-]  # fmt: skip
 
 RULES = [
     *NEAR_ZERO,
@@ -239,5 +258,5 @@ RULES = [
     log_of_sum_of_exp,
     softmax_of_exp_over_sum,
     softmax_of_exp_times_quotient,
-    *VARIANCE,
+    mean_of_squares_minus_square_of_mean,
 ]

@@ -12,7 +12,7 @@ from symdnn.ops.shape import Alloc, DimShuffle, Reshape, alloc, dimshuffle, resh
 from symdnn.opt.facts import ShapeFacts, all_ones
 from symdnn.opt.rewrite import Context, node_rewrite
 
-__all__ = ["RULES"]
+__all__ = ["RULES", "fields_of", "made_by", "node_of"]
 
 PHASE = "canonicalize"
 TAGS = ("fast_compile", "cleanup")
@@ -20,14 +20,24 @@ TAGS = ("fast_compile", "cleanup")
 
 def made_by(v: Variable, *ops: type) -> bool:
     """Whether ``v`` is the result of one of these ops."""
-    return v.owner is not None and isinstance(v.owner.op, ops)
+    return v.owner is not None and isinstance(node_of(v).op, ops)
+
+
+def node_of(v: Variable) -> Any:
+    """The node that made ``v``; Any, for its op has fields that only the caller knows of."""
+    return v.owner
+
+
+def fields_of(node: Apply) -> Any:
+    """The op of a node, with fields that only the caller knows of."""
+    return node.op
 
 
 @node_rewrite(DimShuffle, phase=PHASE, tags=(*TAGS, "local_dimshuffle_lift"))
 def dimshuffle_of_dimshuffle(node: Apply, context: Context) -> Variable | None:
     """Two in a row are one; one that changes nothing is none."""
     (v,) = node.inputs
-    pattern: tuple[Any, ...] = node.op.pattern  # type: ignore[attr-defined]
+    pattern: tuple[Any, ...] = fields_of(node).pattern
     if pattern == tuple(range(v.type.ndim)):
         return v
     if not made_by(v, DimShuffle):
@@ -52,11 +62,11 @@ def elemwise_of_dimshuffles(node: Apply, context: Context) -> Variable | None:
 
 
 def _pattern(v: Variable) -> tuple[Any, ...] | None:
-    return v.owner.op.pattern if made_by(v, DimShuffle) else None  # type: ignore[union-attr,no-any-return]
+    return node_of(v).op.pattern if made_by(v, DimShuffle) else None
 
 
 def _inner(v: Variable) -> Variable:
-    return v.owner.inputs[0]  # type: ignore[union-attr]
+    return node_of(v).inputs[0]  # type: ignore[no-any-return]
 
 
 def _single(v: Variable, ndim: int) -> Variable:
@@ -89,7 +99,7 @@ def op_expand(op: Any, reduced: Variable, ndim: int) -> Variable:
 def reshape_to_own_shape(node: Apply, context: Context) -> Variable | None:
     """A reshape to the shape that is there already."""
     x, out = node.inputs[0], node.outputs[0]
-    if x.type.ndim == 1 and node.op.static == (-1,):  # type: ignore[attr-defined]
+    if x.type.ndim == 1 and fields_of(node).static == (-1,):
         return x
     return x if context.shapes.same_shape(x, out) else None
 
@@ -100,7 +110,7 @@ def reshape_of_reshape(node: Apply, context: Context) -> Variable | None:
     inner = node.inputs[0]
     if not made_by(inner, Reshape) or not _cannot_fail(inner.owner, context.shapes):
         return None
-    return reshape(inner.owner.inputs[0], node.inputs[1:])  # type: ignore[union-attr]
+    return reshape(node_of(inner).inputs[0], node.inputs[1:])
 
 
 def _cannot_fail(node: Any, shapes: ShapeFacts) -> bool:
@@ -136,11 +146,11 @@ def reshape_to_dimshuffle(node: Apply, context: Context) -> Variable | None:
 def reshape_of_alloc(node: Apply, context: Context) -> Variable | None:
     """One element in one shape, seen in another: one element in that shape."""
     inner = node.inputs[0]
-    if not made_by(inner, Alloc) or not all_ones(inner.owner.inputs[0]):  # type: ignore[union-attr]
+    if not made_by(inner, Alloc) or not all_ones(node_of(inner).inputs[0]):
         return None
     if not _cannot_fail(node, context.shapes):
         return None
-    value = dimshuffle(inner.owner.inputs[0], ())  # type: ignore[union-attr]
+    value = dimshuffle(node_of(inner).inputs[0], ())
     return alloc(value, *context.shapes.dims(node.outputs[0]))
 
 

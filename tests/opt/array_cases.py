@@ -12,8 +12,17 @@ from symdnn.ops.getitem import inc_subtensor
 from symdnn.ops.gradient_control import Assert, GradClip, disconnected_grad, grad_clip
 from symdnn.ops.math import exp
 from symdnn.ops.shape import (
-    Alloc, MakeVector, Reshape, ShapeI, ShapeVector, SpecifyType, alloc, dimshuffle,
-    reshape, shape, shape_i,
+    Alloc,
+    MakeVector,
+    Reshape,
+    ShapeI,
+    ShapeVector,
+    SpecifyType,
+    alloc,
+    dimshuffle,
+    reshape,
+    shape,
+    shape_i,
 )  # fmt: skip
 from symdnn.ops.view import Copy, copy, flatten, specify_shape
 from tests.opt.harness import MAT, TWO, RuleCase, f32, f64, i64
@@ -40,7 +49,8 @@ FOLDING = [
              lambda x: x + (np.zeros((70, 1)) + np.zeros((1, 70))),
              gone=(type(exp(C(1)).owner.op),), id="constant_folding_keeps_constants_small"),
     RuleCase("sizes_known_by_now", (f64(12),),
-             lambda x: Reshape((None, 4))(x, constant(3, dtype="int64"), constant(4, dtype="int64")),
+             lambda x: Reshape((None, 4))(
+                 x, constant(3, dtype="int64"), constant(4, dtype="int64")),
              lambda x: reshape(x, (3, 4)),
              lambda x: reshape(x, (shape_i(x, 0), 1))),
     RuleCase("sizes_known_by_now", (f64(),),

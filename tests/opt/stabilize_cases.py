@@ -1,1 +1,216 @@
-CASES: list = []
+"""Records of stabilisation, of softmax and cross-entropies, and of what nobody reads."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from symdnn.graph.variable import constant
+from symdnn.ops import arithmetic as A
+from symdnn.ops import crossentropy as X
+from symdnn.ops import math as M
+from symdnn.ops import reduce as R
+from symdnn.ops import softmax as S
+from symdnn.ops.activations import sigmoid, softplus
+from symdnn.ops.batchnorm import BatchNormTrain
+from symdnn.ops.comparison import lt
+from symdnn.ops.control import IfElse, ifelse
+from symdnn.ops.create import arange
+from symdnn.ops.getitem import inc_subtensor
+from symdnn.ops.gradient_control import assert_
+from symdnn.ops.moments import mean
+from symdnn.ops.rnn import RNNForward
+from symdnn.ops.shape import DimShuffle, dimshuffle, shape_i
+from symdnn.ops.special import erf, erfc
+from tests.opt.harness import MAT, TWO, RuleCase, boolean, f64, i64
+
+SHAPES = ("size_of_result", "mul_one", "sub_zero")
+VIEWS = ("keepdims_after", "dimshuffle_of_dimshuffle", "elemwise_of_dimshuffles")
+POSITIVE = (f64("n", "m", low=0.1, high=3.0),)
+LABELLED = (f64("n", 4), i64("n", low=0, high=3))
+GRADED = (*LABELLED, f64("n"))
+
+
+def C(value: float) -> object:
+    return constant(value, dtype="float64")
+
+
+FORMS = [
+    RuleCase("log_of_one_plus", POSITIVE, lambda x: M.log(1 + x), M.log1p, lambda x: M.log(2 + x)),
+    RuleCase("log_of_one_minus", (f64("n", high=0.5),), lambda x: M.log(1 - x),
+             lambda x: M.log1p(-x), lambda x: M.log(x - 1)),
+    RuleCase("exp_minus_one", MAT, lambda x: C(-1) + M.exp(x), M.expm1, lambda x: 1 + M.exp(x)),
+    RuleCase("one_minus_exp", MAT, lambda x: 1 - M.exp(x), lambda x: -M.expm1(x),
+             lambda x: 2 - M.exp(x)),
+    RuleCase("one_minus_erf", MAT, lambda x: 1 - erf(x), erfc, lambda x: erf(x) - 1),
+    RuleCase("one_plus_erf", MAT, lambda x: 1 + erf(x), lambda x: erfc(-x), lambda x: 2 + erf(x)),
+    RuleCase("one_minus_erfc", MAT, lambda x: 1 - erfc(x), erf, lambda x: 1 + erfc(x)),
+    RuleCase("log_of_sigmoid", MAT, lambda x: M.log(sigmoid(x)), lambda x: -softplus(-x),
+             lambda x: M.log(-sigmoid(x))),
+    RuleCase("log1p_of_neg_sigmoid", MAT, lambda x: M.log1p(-sigmoid(x)), lambda x: -softplus(x),
+             lambda x: M.log1p(sigmoid(x))),
+    RuleCase("one_minus_sigmoid", MAT, lambda x: 1 - sigmoid(x), lambda x: sigmoid(-x),
+             lambda x: sigmoid(x) - 1),
+    RuleCase("log1p_of_exp", MAT, lambda x: M.log1p(M.exp(x)), softplus,
+             lambda x: M.log1p(M.expm1(x))),
+    RuleCase("inv_of_one_plus_exp", MAT, lambda x: A.inv(1 + M.exp(x)), lambda x: sigmoid(-x),
+             lambda x: A.inv(2 + M.exp(x))),
+    RuleCase("div_by_one_plus_exp", TWO, lambda x, y: y / (1 + M.exp(-x)),
+             lambda x, y: y * sigmoid(A.neg(-x)), lambda x, y: y / (2 + M.exp(x))),
+    RuleCase("exp_over_one_plus_exp", MAT, lambda x: M.exp(x) / (1 + M.exp(x)), sigmoid,
+             lambda x: M.exp(-x) / (1 + M.exp(x))),
+    RuleCase("exp_times_sigmoid", MAT, lambda x: M.exp(x) * sigmoid(-x), sigmoid,
+             lambda x: M.exp(x) * sigmoid(x)),
+    RuleCase("exp_neg_times_sigmoid", MAT, lambda x: M.exp(-x) * sigmoid(x),
+             lambda x: sigmoid(-x), lambda x: M.exp(-x) * sigmoid(-x)),
+    RuleCase("log_of_exp_plus_exp", TWO, lambda x, y: M.log(M.exp(x) + M.exp(y)), M.logaddexp,
+             lambda x, y: M.log(M.exp(x) - M.exp(y))),
+    RuleCase("sigmoid_slope_cancels", (*TWO, *TWO[:1]),
+             lambda x, a, b: (a / sigmoid(x) - b / sigmoid(-x)) * (sigmoid(x) * sigmoid(-x)),
+             lambda x, a, b: a * sigmoid(-x) - b * sigmoid(x),
+             lambda x, a, b: (a / sigmoid(x) - b) * (sigmoid(x) * sigmoid(-x)),
+             gone=(A.TrueDiv,)),
+    RuleCase("log_of_sum_of_exp", MAT, lambda x: M.log(M.exp(x).sum(axis=1)),
+             lambda x: R.logsumexp(x, axis=1),
+             lambda x: M.log(M.exp(x).sum(axis=1, dtype="float32"))),
+    RuleCase("log_of_sum_of_exp", MAT, lambda x: M.log(M.exp(x).sum(axis=1, keepdims=True)),
+             lambda x: dimshuffle(R.logsumexp(x, axis=1), (0, "x")), lambda x: M.log(x.sum(axis=1)),
+             beside=VIEWS, id="log_of_sum_of_exp_keepdims"),
+    RuleCase("softmax_of_exp_over_sum", MAT,
+             lambda x: M.exp(x) / M.exp(x).sum(axis=1, keepdims=True),
+             lambda x: S.softmax(x, axis=1), lambda x: M.exp(x) / M.exp(x).sum(keepdims=True),
+             beside=("keepdims_after",)),
+    RuleCase("softmax_of_exp_times_quotient", (*MAT, f64("n", 1)),
+             lambda x, a: M.exp(x) * (a / dimshuffle(M.exp(x).sum(axis=1), (0, "x"))),
+             lambda x, a: S.softmax(x, axis=1) * a,
+             lambda x, a: M.exp(-x) * (a / dimshuffle(M.exp(x).sum(axis=1), (0, "x")))),
+    RuleCase("mean_of_squares_minus_square_of_mean", MAT,
+             lambda x: mean(A.sqr(x), axis=1) - A.sqr(mean(x, axis=1)),
+             None,
+             lambda x: mean(A.sqr(x), axis=1) - A.sqr(x.sum(axis=1) / C(7)), beside=SHAPES,
+             made=(DimShuffle,)),
+    RuleCase("mean_of_squares_minus_square_of_mean", (*MAT, f64(low=1)),
+             lambda x, n: mean(A.sqr(x)) - A.sqr(mean(x)), None,
+             lambda x, n: A.sqr(x).sum() / n - A.sqr(x.sum() / n), made=(DimShuffle,),
+             beside=SHAPES, id="variance_of_all"),
+    RuleCase("mean_of_squares_minus_square_of_mean", (f64("n", 4),),
+             lambda x: C(0.25) * A.sqr(x).sum(axis=1) - A.sqr(C(0.25) * x.sum(axis=1)),
+             lambda x: C(0.25) * A.sqr(
+                 x - dimshuffle(C(0.25) * x.sum(axis=1), (0, "x"))).sum(axis=1),
+             lambda x: A.sqr(C(0.25) * x.sum(axis=1)) - C(0.25) * A.sqr(x).sum(axis=1),
+             id="variance_of_known_count"),
+]  # fmt: skip
+
+
+def p(x):
+    return S.Softmax(1)(x)
+
+
+def logp(x):
+    return S.LogSoftmax(1)(x)
+
+
+def fused(x, labels):
+    return X.SoftmaxCrossentropy(1)(x, labels)
+
+
+def fused_grad(g, x, labels):
+    return X.SoftmaxCrossentropyGrad(1)(g, fused(x, labels)[1], labels)
+
+
+def place(g, x, labels):
+    return X.place_label(g, labels, 4, 1)
+
+
+def rows(labels):
+    return arange(shape_i(labels, 0))
+
+
+SOFTMAX = [
+    RuleCase("log_of_softmax", MAT, lambda x: M.log(p(x)), logp, lambda x: M.log(sigmoid(x))),
+    RuleCase("softmax_grad_of_log", TWO, lambda x, g: S.SoftmaxGrad(1)(p(x), g / p(x)),
+             lambda x, g: S.LogSoftmaxGrad(1)(logp(x), g),
+             lambda x, g: S.SoftmaxGrad(1)(p(x), g / p(g))),
+    RuleCase("softmax_grad_of_log", (f64(3, 4), f64(1, 1)),
+             lambda x, g: S.SoftmaxGrad(1)(p(x), g / p(x)), None,
+             lambda x, g: S.SoftmaxGrad(1)(p(x), p(x)), gone=(S.SoftmaxGrad,),
+             id="spread_cotangent"),
+    RuleCase("softmax_grad_of_neg", TWO, lambda x, g: S.SoftmaxGrad(1)(x, -g),
+             lambda x, g: -S.SoftmaxGrad(1)(x, g), lambda x, g: S.SoftmaxGrad(1)(-x, g)),
+    RuleCase("softmax_grad_of_multiple", (*TWO, f64(1, 1)),
+             lambda x, g, s: S.SoftmaxGrad(1)(x, s * g), lambda x, g, s: s * S.SoftmaxGrad(1)(x, g),
+             lambda x, g, s: S.SoftmaxGrad(1)(x, x * g)),
+    RuleCase("log_softmax_grad_of_neg", TWO, lambda x, g: S.LogSoftmaxGrad(1)(x, -g),
+             lambda x, g: -S.LogSoftmaxGrad(1)(x, g), lambda x, g: S.LogSoftmaxGrad(1)(-x, g)),
+    RuleCase("crossentropy_of_softmax", LABELLED,
+             lambda x, t: X.CrossentropyCategorical1Hot(1)(p(x), t), lambda x, t: fused(x, t)[0],
+             lambda x, t: X.CrossentropyCategorical1Hot(1)(A.abs(x), t)),
+    RuleCase("crossentropy_grad_of_softmax", GRADED,
+             lambda x, t, g: S.SoftmaxGrad(1)(
+                 p(x), X.CrossentropyCategorical1HotGrad(1)(g, p(x), t)),
+             lambda x, t, g: fused_grad(g, x, t),
+             lambda x, t, g: S.SoftmaxGrad(1)(
+                 p(x), X.CrossentropyCategorical1HotGrad(1)(g, sigmoid(x), t))),
+    RuleCase("log_softmax_at_labels", LABELLED, lambda x, t: X.pick_label(logp(x), t),
+             lambda x, t: -fused(x, t)[0], lambda x, t: X.pick_label(x, t)),
+    RuleCase("log_of_softmax_at_labels", LABELLED, lambda x, t: M.log(X.pick_label(p(x), t)),
+             lambda x, t: -fused(x, t)[0], lambda x, t: M.log(X.pick_label(A.abs(x), t))),
+    RuleCase("log_softmax_grad_at_labels", GRADED,
+             lambda x, t, g: S.LogSoftmaxGrad(1)(logp(x), place(g, x, t)),
+             lambda x, t, g: fused_grad(-g, x, t),
+             lambda x, t, g: S.LogSoftmaxGrad(1)(x, place(g, x, t))),
+    RuleCase("softmax_grad_at_labels", GRADED,
+             lambda x, t, g: S.SoftmaxGrad(1)(p(x), place(g / X.pick_label(p(x), t), x, t)),
+             lambda x, t, g: fused_grad(-g, x, t),
+             lambda x, t, g: S.SoftmaxGrad(1)(p(x), place(g / X.pick_label(x, t), x, t))),
+    RuleCase("rows_at_labels", LABELLED, lambda x, t: p(x)[rows(t), t], None,
+             lambda x, t: x[rows(t), t], made=(X.PickLabel,)),
+    RuleCase("rows_at_labels", (f64(3, 4), i64(3, low=-4, high=3)),
+             lambda x, t: logp(x)[rows(t), t], None, lambda x, t: p(x)[t, rows(t)],
+             made=(X.PickLabel,), id="rows_at_negative_labels"),
+    RuleCase("grad_at_rows_and_labels", GRADED,
+             lambda x, t, g: S.LogSoftmaxGrad(1)(
+                 logp(x), inc_subtensor(logp(x).zeros_like()[rows(t), t], g)), None,
+             lambda x, t, g: S.LogSoftmaxGrad(1)(logp(x), inc_subtensor(x[rows(t), t], g)),
+             made=(X.PlaceLabel,)),
+]  # fmt: skip
+
+
+def train(x, g, b, m, v, running=True):
+    extra = (np.float64(0.1), m, v) if running else ()
+    return BatchNormTrain((0,), 1e-5, running)(x, g, b, *extra)
+
+
+def branch(c, yes, no):
+    return IfElse(len(yes))(c, *yes, *no)
+
+
+NORM = (f64("n", "m"), *[f64(1, "m", low=0.5)] * 4)
+NET = (f64(24), f64("n", 2, 3), f64(1, 2, 3))
+LAZY = (boolean(), *TWO)
+
+
+def net(w, x, h):
+    return RNNForward("rnn_tanh", 3, 1)(w, x, h)
+
+
+UNREAD = [
+    RuleCase("ifelse_of_constant", TWO, lambda x, y: ifelse(True, x, y), lambda x, y: x,
+             lambda x, y: ifelse(lt(x.sum(), 0), x, y)),
+    RuleCase("ifelse_of_equals", LAZY, lambda c, x, y: branch(c, [x, x], [x, y])[0],
+             lambda c, x, y: x, lambda c, x, y: ifelse(c, x, y)),
+    RuleCase("ifelse_in_branch", LAZY, lambda c, x, y: ifelse(c, ifelse(c, x, -x), y),
+             ifelse, lambda c, x, y: ifelse(c, ifelse(lt(x.sum(), 0), x, -x), y)),
+    RuleCase("ifelse_without_unread", LAZY, lambda c, x, y: branch(c, [x, M.exp(x)], [y, y])[0],
+             ifelse, lambda c, x, y: list(branch(c, [x, M.exp(x)], [y, y])), gone=(M.Exp,)),
+    RuleCase("assert_without_known", MAT, lambda x: assert_(x, constant(True)), lambda x: x,
+             lambda x: assert_(x, lt(x.sum(), 1e9))),
+    RuleCase("batch_norm_without_running", NORM, lambda *a: list(train(*a)[:3]),
+             lambda *a: list(train(*a, running=False)), lambda *a: list(train(*a)), checks=False),
+    RuleCase("crossentropy_without_loss", LABELLED, lambda x, t: fused(x, t)[1],
+             lambda x, t: logp(x), lambda x, t: list(fused(x, t)), checks=False),
+    RuleCase("rnn_without_reserve", NET, lambda *a: list(net(*a)[:2]),
+             lambda *a: list(RNNForward("rnn_tanh", 3, 1, keeps_reserve=False)(*a)),
+             lambda *a: list(net(*a))),
+]  # fmt: skip
+
+CASES = [*FORMS, *SOFTMAX, *UNREAD]
