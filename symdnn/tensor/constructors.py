@@ -150,9 +150,10 @@ def _several(one: Callable[..., Any]) -> Callable[..., list[Any]]:
     """The constructor of several variables: given names, or how many."""
 
     def make(*names: Any, dtype: Any = None) -> list[Any]:
-        """Several variables: one for each name, or as many as the single int says."""
-        if len(names) == 1 and isinstance(names[0], int):
-            names = (None,) * names[0]
+        """Several variables: one for each name (each letter of a single one), or a number."""
+        if len(names) == 1:
+            (given,) = names
+            names = (None,) * given if isinstance(given, int) else tuple(given)
         return [one(n) if dtype is None else one(n, dtype=dtype) for n in names]
 
     return make

@@ -228,6 +228,7 @@ def test_several_variables_at_once():
     assert [v.name for v in T.matrices("a", "b")] == ["a", "b"]
     assert len(T.fvectors(3)) == 3
     assert [v.type.dtype for v in T.lscalars("i", "j")] == ["int64", "int64"]
+    assert [v.name for v in T.fvectors("xyz")] == ["x", "y", "z"]
     x, y = T.vectors("x", "y", dtype="float64")
     assert x.type.dtype == y.type.dtype == "float64"
 
