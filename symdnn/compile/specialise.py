@@ -47,10 +47,16 @@ class TableOracle:
     target_kind: str
 
     def choose(self, call: Call) -> Choice:
-        """The first kernel in order of preference; hints may name one by ``backend``."""
+        """The first kernel in order of preference; hints may name one by ``backend``.
+
+        A backend that has no kernel for the op on this target is no reason to refuse: gradients
+        inherit hints, and a program that wishes for cuDNN runs on a CPU too.
+        """
         refused: list[tuple[str, str]] = []
-        for kernel in kernels_for(type(call.op), self.target_kind):
-            reason = _backend_reason(call, kernel) or kernel.refuses(call)
+        kernels = kernels_for(type(call.op), self.target_kind)
+        known = any(_backend(k) == call.hints.backend for k in kernels)
+        for kernel in kernels:
+            reason = (_backend_reason(call, kernel) if known else None) or kernel.refuses(call)
             if reason is None:
                 return Choice(kernel, kernel.workspace_bytes(call), tuple(refused))
             refused.append((kernel.name, reason))
@@ -60,9 +66,13 @@ class TableOracle:
 
 def _backend_reason(call: Call, kernel: Kernel) -> str | None:
     wanted = call.hints.backend
-    if wanted is None or kernel.name.split(".")[0] == wanted:
+    if wanted is None or _backend(kernel) == wanted:
         return None
     return f"the hint asks for backend {wanted}"
+
+
+def _backend(kernel: Kernel) -> str:
+    return kernel.name.split(".")[0]
 
 
 @dataclass(frozen=True)

@@ -30,12 +30,12 @@ from symdnn.ops.lowered import DnnBase
 from symdnn.ops.shape import as_dim, dims_of, static_dim
 
 __all__ = [
-    "DnnConvolution", "GpuDnnConv", "GpuDnnConvDesc", "GpuDnnConvGradI", "GpuDnnConvGradW",
-    "compute_precision",
+    "ONLY_2D", "DnnConvolution", "GpuDnnConv", "GpuDnnConvDesc", "GpuDnnConvGradI",
+    "GpuDnnConvGradW", "compute_precision",
 ]  # fmt: skip
 
-# What cuDNN has for images only (legacy API, cuDNN 9).
-_ONLY_2D = {
+#: Algorithms that cuDNN has for images only, by direction.
+ONLY_2D = {
     "fwd": ("fft", "winograd", "winograd_non_fused"),
     "bwd_data": ("fft", "winograd", "winograd_non_fused"),
     "bwd_filter": ("fft", "fft_tiling", "winograd_non_fused"),
@@ -250,7 +250,7 @@ class DnnConvolution(DnnBase):
         algo = self.algo
         if algo is None:
             algo = str(getattr(config.dnn.conv, f"algo_{self.direction}"))
-        if len(desc.subsample) == 3 and algo in _ONLY_2D[self.direction]:
+        if len(desc.subsample) == 3 and algo in ONLY_2D[self.direction]:
             raise ValueError(f"{type(self).__name__}: cuDNN has no algorithm {algo!r} in 3-D")
         return replace(
             cast(Any, self), algo=algo, num_groups=groups, padding=desc.padding(),

@@ -1,0 +1,461 @@
+"""The user's face of cuDNN, under the names and with the defaults of Theano's ``dnn`` module.
+
+The functions build device-neutral ops with hints; the rewrites of :mod:`symdnn.opt.lower_cudnn`
+turn these into ``GpuDnn*`` ops where the target has cuDNN, and every program runs on a CPU too.
+Nothing of a GPU is loaded before a function runs on one.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from symdnn.config import config
+from symdnn.errors import TypeMismatch
+from symdnn.flags import FLAGS
+from symdnn.gpu.detect import dnn_available, dnn_present, version
+from symdnn.graph.origin import Hints
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Constant, Shared, Variable, as_variable, constant
+from symdnn.ops import normalization
+from symdnn.ops.arithmetic import cast
+from symdnn.ops.conv_builders import conv_grad_wrt_inputs, conv_grad_wrt_weights, conv_nd
+from symdnn.ops.conv_words import static_ints
+from symdnn.ops.dropout import Dropout
+from symdnn.ops.dtype import upcast
+from symdnn.ops.gpudnn import (
+    MIN_EPSILON,
+    POOL_MODES,
+    DnnBase,
+    GpuDnnActivation,
+    GpuDnnBatchNorm,
+    GpuDnnBatchNormGrad,
+    GpuDnnBatchNormInference,
+    GpuDnnConv,
+    GpuDnnConvDesc,
+    GpuDnnConvGradI,
+    GpuDnnConvGradW,
+    GpuDnnCTCLoss,
+    GpuDnnDropoutOp,
+    GpuDnnLRN,
+    GpuDnnPool,
+    GpuDnnPoolBase,
+    GpuDnnPoolDesc,
+    GpuDnnPoolGrad,
+    GpuDnnReduction,
+    GpuDnnRNNGradInputs,
+    GpuDnnRNNGradWeights,
+    GpuDnnRNNOp,
+    GpuDnnSoftmax,
+    GpuDnnSoftmaxBase,
+    GpuDnnSoftmaxGrad,
+    GpuDnnTransformerGradI,
+    GpuDnnTransformerGradT,
+    GpuDnnTransformerGrid,
+    GpuDnnTransformerSampler,
+    compute_precision,
+)
+from symdnn.ops.gpudnn_conv import ONLY_2D
+from symdnn.ops.pool import Pool
+from symdnn.ops.random_stream import RandomStream
+from symdnn.ops.rnn import RNNBlock as NeutralRNNBlock
+from symdnn.ops.shape import dims_of
+from symdnn.ops.transformer import spatial_transformer
+from symdnn.opt.lower_cudnn import no_cudnn_raise as NoCuDNNRaise
+
+__all__ = [
+    "DnnBase", "DropoutDescriptor", "GpuDnnActivation", "GpuDnnBatchNorm", "GpuDnnBatchNormGrad",
+    "GpuDnnBatchNormInference", "GpuDnnCTCLoss", "GpuDnnConv", "GpuDnnConvDesc",
+    "GpuDnnConvGradI", "GpuDnnConvGradW", "GpuDnnDropoutOp", "GpuDnnLRN", "GpuDnnPool",
+    "GpuDnnPoolBase", "GpuDnnPoolDesc", "GpuDnnPoolGrad", "GpuDnnRNNGradInputs",
+    "GpuDnnRNNGradWeights", "GpuDnnRNNOp", "GpuDnnReduction", "GpuDnnSoftmax",
+    "GpuDnnSoftmaxBase", "GpuDnnSoftmaxGrad", "GpuDnnTransformerGradI", "GpuDnnTransformerGradT",
+    "GpuDnnTransformerGrid", "GpuDnnTransformerSampler", "NoCuDNNRaise", "RNNBlock", "as_i32",
+    "dnn_available", "dnn_batch_normalization_test", "dnn_batch_normalization_train", "dnn_conv",
+    "dnn_conv3d", "dnn_gradinput", "dnn_gradinput3d", "dnn_gradweight", "dnn_gradweight3d",
+    "dnn_pool", "dnn_present", "dnn_spatialtf", "dropout", "ensure_dt", "get_precision", "version",
+]  # fmt: skip
+
+
+# -- helpers under Theano's names -----------------------------------------------------------------
+
+
+def get_precision(
+    precision: str | None, inputs: Sequence[Variable], for_grad: bool = False
+) -> tuple[str, str]:
+    """(accumulation dtype, common dtype of the inputs) of a convolution.
+
+    ``precision`` is a value of the flag ``dnn.conv.precision``, which is meant by None. Raises
+    TypeError for inputs that are no floats, and for float16 in a gradient, which cuDNN has not.
+    """
+    common = upcast(*(v.type.dtype for v in inputs))
+    if not TensorType(common).is_float:
+        raise TypeMismatch("dnn", "float tensors", [v.type for v in inputs], "Cast them")
+    wanted = str(config.dnn.conv.precision) if precision is None else precision
+    allowed = FLAGS["dnn.conv.precision"].choices
+    if wanted not in allowed:
+        raise ValueError(f"precision={wanted!r}: wanted one of {', '.join(allowed)}")
+    settled = compute_precision(wanted, common)
+    if for_grad and settled == "float16":
+        raise TypeError("cuDNN does not accumulate in float16 in the gradients of a convolution")
+    return settled, common
+
+
+def ensure_dt(val: Any, default: float, name: str, dtype: str) -> Variable:
+    """``val`` (None: ``default``) as a scalar of ``dtype``, float32 for float16."""
+    wide = "float32" if dtype == "float16" else dtype
+    v = constant(default if val is None else val) if not isinstance(val, Variable) else val
+    if v.type.ndim != 0:
+        raise TypeError(f"{name}: wanted a scalar, got {v.type}")
+    return cast(v, wide)
+
+
+def as_i32(v: Any) -> Variable:
+    """``v`` as an int32 scalar."""
+    return cast(as_variable(v), "int32")
+
+
+# -- convolution ----------------------------------------------------------------------------------
+
+
+def _checked_algo(name: str, algo: Any, direction: str, ndim: int) -> Any:
+    """``algo``; raises ValueError for one that cuDNN lacks."""
+    if algo is None or isinstance(algo, int | np.integer):
+        return algo
+    allowed = FLAGS[f"dnn.conv.algo_{direction}"].choices
+    if algo not in allowed:
+        raise ValueError(f"{name}: algo={algo!r}; wanted one of {', '.join(allowed)}")
+    if ndim == 3 and algo in ONLY_2D[direction]:
+        raise ValueError(f"{name}: cuDNN has no algorithm {algo!r} in 3-D")
+    return algo
+
+
+def _hints(
+    name: str, ndim: int, direction: str, algo: Any, precision: Any, operands: Sequence[Variable]
+) -> Hints:
+    """Hints of a convolution in this direction, its arguments checked."""
+    get_precision(precision, operands, for_grad=direction != "fwd")
+    chosen = _checked_algo(name, algo, direction, ndim)
+    return replace(Hints(backend="cudnn", precision=precision), **{f"algo_{direction}": chosen})
+
+
+def _flips(name: str, conv_mode: str) -> bool:
+    if conv_mode not in ("conv", "cross"):
+        raise ValueError(f"{name}: conv_mode={conv_mode!r}; wanted 'conv' or 'cross'")
+    return conv_mode == "conv"
+
+
+def _is_full(border_mode: Any) -> bool:
+    return isinstance(border_mode, str) and border_mode == "full"
+
+
+def _is_valid(border_mode: Any, ndim: int) -> bool:
+    if isinstance(border_mode, str):
+        return border_mode == "valid"
+    return bool(np.all(np.asarray(border_mode) == 0))
+
+
+def _conv(
+    name: str, ndim: int, img: Any, kerns: Any, border_mode: Any, subsample: Any, dilation: Any,
+    conv_mode: str, direction_hint: str | None, algo: Any, precision: Any, num_groups: int,
+) -> Variable:  # fmt: skip
+    x, w = as_variable(img), as_variable(kerns)
+    flip = _flips(name, conv_mode)
+    steps = static_ints(f"{name}: subsample", subsample, ndim)
+    spread = static_ints(f"{name}: dilation", dilation, ndim)
+    plain = set(steps) == {1} and num_groups == 1
+    if (
+        plain and set(spread) == {1} and direction_hint == "bprop weights"
+        and _is_valid(border_mode, ndim)
+    ):  # fmt: skip
+        return _as_grad_weight(name, ndim, x, w, flip, algo, precision)
+    if plain and _is_full(border_mode) and direction_hint != "forward!":
+        return _as_grad_input(name, ndim, x, w, spread, flip, algo, precision)
+    hints = _hints(name, ndim, "fwd", algo, precision, (x, w))
+    return conv_nd(
+        name, ndim, x, w, None, None, border_mode, steps, flip, spread, num_groups, hints
+    )
+
+
+def _swapped(v: Variable) -> Variable:
+    return v.dimshuffle(1, 0, *range(2, v.type.ndim))
+
+
+def _as_grad_weight(
+    name: str, ndim: int, x: Variable, w: Variable, flip: bool, algo: Any, precision: Any
+) -> Variable:
+    """A convolution as the gradient in the kernels of another: batch and channels change roles."""
+    hints = _hints(name, ndim, "bwd_filter", algo, precision, (x, w))
+    if flip:
+        w = w[(slice(None), slice(None), *[slice(None, None, -1)] * ndim)]
+    pairs = zip(dims_of(x)[2:], dims_of(w)[2:], strict=True)
+    sizes = [n - k + 1 for n, k in pairs]
+    y = conv_grad_wrt_weights(
+        name, ndim, _swapped(x), _swapped(w), sizes, None, "valid", 1, False, 1, 1, hints
+    )
+    return _swapped(y)
+
+
+def _as_grad_input(
+    name: str, ndim: int, x: Variable, w: Variable, dilation: Sequence[int], flip: bool,
+    algo: Any, precision: Any,
+) -> Variable:  # fmt: skip
+    """A full convolution as the gradient in the images of a valid one, the mode changed."""
+    hints = _hints(name, ndim, "bwd_data", algo, precision, (x, w))
+    sizes = [
+        n + (k - 1) * d for n, k, d in zip(dims_of(x)[2:], dims_of(w)[2:], dilation, strict=True)
+    ]
+    return conv_grad_wrt_inputs(
+        name, ndim, x, _swapped(w), sizes, None, "valid", 1, not flip, dilation, 1, hints
+    )
+
+
+def dnn_conv(
+    img: Any, kerns: Any, border_mode: Any = "valid", subsample: Any = (1, 1),
+    dilation: Any = (1, 1), conv_mode: str = "conv", direction_hint: str | None = None,
+    workmem: Any = None, algo: Any = None, precision: str | None = None, num_groups: int = 1,
+) -> Variable:  # fmt: skip
+    """Convolution of images (batch, channels, rows, columns) with kernels of the same order.
+
+    ``conv_mode`` is ``'conv'`` (kernels are mirrored) or ``'cross'``. ``border_mode`` is
+    ``'valid'``, ``'full'``, ``'half'``, an int or a tuple of ints. ``direction_hint``:
+    ``'bprop weights'`` computes a valid convolution as the gradient in the kernels of another; a
+    full one is computed as the gradient in the images of another unless it is ``'forward!'``.
+    ``algo`` and ``precision`` are values of the flags ``dnn.conv.algo_fwd`` (of the direction
+    that computes it) and ``dnn.conv.precision``; ``workmem`` is the old name of ``algo``.
+    """
+    if workmem is not None:
+        if algo is not None:
+            raise ValueError("dnn_conv: workmem is the old name of algo; give one of them")
+        warnings.warn("dnn_conv: workmem is now named algo", DeprecationWarning, stacklevel=2)
+        algo = workmem
+    return _conv("dnn_conv", 2, img, kerns, border_mode, subsample, dilation, conv_mode,
+                 direction_hint, algo, precision, num_groups)  # fmt: skip
+
+
+def dnn_conv3d(
+    img: Any, kerns: Any, border_mode: Any = "valid", subsample: Any = (1, 1, 1),
+    dilation: Any = (1, 1, 1), conv_mode: str = "conv", direction_hint: str | None = None,
+    algo: Any = None, precision: str | None = None, num_groups: int = 1,
+) -> Variable:  # fmt: skip
+    """:func:`dnn_conv` of volumes (batch, channels, depth, rows, columns)."""
+    return _conv("dnn_conv3d", 3, img, kerns, border_mode, subsample, dilation, conv_mode,
+                 direction_hint, algo, precision, num_groups)  # fmt: skip
+
+
+def _shape_of(name: str, shape: Any, ndim: int) -> list[Any]:
+    """The entries of a shape of ``ndim + 2`` ints or of a symbolic vector."""
+    v = shape if isinstance(shape, Variable) and not isinstance(shape, Constant) else None
+    if v is not None and v.type.ndim == 1:
+        return [v[i] for i in range(ndim + 2)]
+    entries = list(shape.data.tolist() if isinstance(shape, Constant) else shape)
+    if len(entries) != ndim + 2:
+        raise ValueError(f"{name}: wanted a shape of {ndim + 2} ints, got {len(entries)}")
+    return entries
+
+
+def _gradweight(
+    name: str, ndim: int, img: Any, topgrad: Any, kerns_shp: Any, border_mode: Any,
+    subsample: Any, dilation: Any, conv_mode: str, precision: Any, algo: Any, num_groups: int,
+) -> Variable:  # fmt: skip
+    x, dy = as_variable(img), as_variable(topgrad)
+    hints = _hints(name, ndim, "bwd_filter", algo, precision, (x, dy))
+    shape = _shape_of(name, kerns_shp, ndim)
+    return conv_grad_wrt_weights(name, ndim, x, dy, shape, None, border_mode, subsample,
+                                 _flips(name, conv_mode), dilation, num_groups, hints)  # fmt: skip
+
+
+def dnn_gradweight(
+    img: Any, topgrad: Any, kerns_shp: Any, border_mode: Any = "valid", subsample: Any = (1, 1),
+    dilation: Any = (1, 1), conv_mode: str = "conv", precision: str | None = None,
+    algo: Any = None, num_groups: int = 1,
+) -> Variable:  # fmt: skip
+    """The gradient of :func:`dnn_conv` in the kernels, of shape ``kerns_shp``."""
+    return _gradweight("dnn_gradweight", 2, img, topgrad, kerns_shp, border_mode, subsample,
+                       dilation, conv_mode, precision, algo, num_groups)  # fmt: skip
+
+
+def dnn_gradweight3d(
+    img: Any, topgrad: Any, kerns_shp: Any, border_mode: Any = "valid",
+    subsample: Any = (1, 1, 1), dilation: Any = (1, 1, 1), conv_mode: str = "conv",
+    precision: str | None = None, algo: Any = None, num_groups: int = 1,
+) -> Variable:  # fmt: skip
+    """The gradient of :func:`dnn_conv3d` in the kernels."""
+    return _gradweight("dnn_gradweight3d", 3, img, topgrad, kerns_shp, border_mode, subsample,
+                       dilation, conv_mode, precision, algo, num_groups)  # fmt: skip
+
+
+def _gradinput(
+    name: str, ndim: int, kerns: Any, topgrad: Any, img_shp: Any, border_mode: Any,
+    subsample: Any, dilation: Any, conv_mode: str, precision: Any, algo: Any, num_groups: int,
+) -> Variable:  # fmt: skip
+    w, dy = as_variable(kerns), as_variable(topgrad)
+    hints = _hints(name, ndim, "bwd_data", algo, precision, (w, dy))
+    shape = _shape_of(name, img_shp, ndim)
+    return conv_grad_wrt_inputs(name, ndim, dy, w, shape, None, border_mode, subsample,
+                                _flips(name, conv_mode), dilation, num_groups, hints)  # fmt: skip
+
+
+def dnn_gradinput(
+    kerns: Any, topgrad: Any, img_shp: Any, border_mode: Any = "valid", subsample: Any = (1, 1),
+    dilation: Any = (1, 1), conv_mode: str = "conv", precision: str | None = None,
+    algo: Any = None, num_groups: int = 1,
+) -> Variable:  # fmt: skip
+    """The gradient of :func:`dnn_conv` in the images, of shape ``img_shp``."""
+    return _gradinput("dnn_gradinput", 2, kerns, topgrad, img_shp, border_mode, subsample,
+                      dilation, conv_mode, precision, algo, num_groups)  # fmt: skip
+
+
+def dnn_gradinput3d(
+    kerns: Any, topgrad: Any, img_shp: Any, border_mode: Any = "valid",
+    subsample: Any = (1, 1, 1), dilation: Any = (1, 1, 1), conv_mode: str = "conv",
+    precision: str | None = None, algo: Any = None, num_groups: int = 1,
+) -> Variable:  # fmt: skip
+    """The gradient of :func:`dnn_conv3d` in the images."""
+    return _gradinput("dnn_gradinput3d", 3, kerns, topgrad, img_shp, border_mode, subsample,
+                      dilation, conv_mode, precision, algo, num_groups)  # fmt: skip
+
+
+# -- pooling --------------------------------------------------------------------------------------
+
+
+def dnn_pool(img: Any, ws: Any, stride: Any = None, mode: str = "max", pad: Any = None) -> Variable:
+    """Pooling of images (4 dimensions) or volumes (5) in windows ``ws``, ``stride`` (1) apart.
+
+    Borders that fill no window are ignored. ``mode`` is ``'max'``, ``'max_deterministic'``,
+    ``'average_inc_pad'`` (also ``'average'``), ``'average_exc_pad'`` or ``'sum'``. Windows are
+    ints known when the graph is built.
+    """
+    x = as_variable(img)
+    if not isinstance(x.type, TensorType) or x.type.ndim not in (4, 5) or not x.type.is_float:
+        raise TypeMismatch("dnn_pool", "a float tensor of 4 or 5 dimensions", x.type)
+    ndim = x.type.ndim - 2
+    size = static_ints("dnn_pool: ws", ws, ndim)
+    steps = static_ints("dnn_pool: stride", 1 if stride is None else stride, ndim)
+    around = static_ints("dnn_pool: pad", 0 if pad is None else pad, ndim)
+    sure = "deterministic" if mode == "max_deterministic" else None
+    op = Pool(size, steps, around, "sum" if mode == "sum" else POOL_MODES.get(mode, mode), True)
+    return op(x, hints=Hints(backend="cudnn", algo_fwd=sure))
+
+
+# -- batch normalisation --------------------------------------------------------------------------
+
+
+def _check_batch_norm(name: str, inputs: Any, parameters: dict[str, Any], epsilon: Any) -> Variable:
+    x = as_variable(inputs)
+    for word, p in parameters.items():
+        if p is not None and as_variable(p).type.ndim != x.type.ndim:
+            raise ValueError(
+                f"{name}: {word} must have {x.type.ndim} dimensions like the input, got "
+                f"{as_variable(p).type}"
+            )
+    number = epsilon.data if isinstance(epsilon, Constant) else epsilon
+    if not isinstance(number, Variable) and number < MIN_EPSILON:
+        raise ValueError(f"{name}: epsilon={epsilon} is less than {MIN_EPSILON}")
+    return x
+
+
+def _check_mode(name: str, mode: str) -> None:
+    if mode not in ("per-activation", "spatial"):
+        raise ValueError(f"{name}: mode={mode!r}; wanted 'per-activation' or 'spatial'")
+
+
+def dnn_batch_normalization_train(
+    inputs: Any, gamma: Any, beta: Any, mode: str = "per-activation", epsilon: Any = 1e-4,
+    running_average_factor: Any = 0.1, running_mean: Any = None, running_var: Any = None,
+) -> tuple[Variable, ...]:  # fmt: skip
+    """(out, mean, invstd), and with both running arrays also their new values.
+
+    ``mode`` is ``'per-activation'`` (statistics over axis 0) or ``'spatial'`` (over all but axis
+    1). Parameters have the ndim of ``inputs``. Raises ``ValueError`` for an epsilon below 1e-5.
+    """
+    name = "dnn_batch_normalization_train"
+    _check_mode(name, mode)
+    parameters = {"gamma": gamma, "beta": beta, "running_mean": running_mean,
+                  "running_var": running_var}  # fmt: skip
+    x = _check_batch_norm(name, inputs, parameters, epsilon)
+    return normalization.batch_normalization_train(
+        x, gamma, beta, mode, epsilon, running_average_factor, running_mean, running_var,
+        hints=Hints(backend="cudnn"),
+    )  # fmt: skip
+
+
+def dnn_batch_normalization_test(
+    inputs: Any, gamma: Any, beta: Any, mean: Any, var: Any, mode: str = "per-activation",
+    epsilon: Any = 1e-4,
+) -> Variable:  # fmt: skip
+    """``(inputs - mean) * gamma / sqrt(var + epsilon) + beta``; modes as in training."""
+    name = "dnn_batch_normalization_test"
+    _check_mode(name, mode)
+    parameters = {"gamma": gamma, "beta": beta, "mean": mean, "var": var}
+    x = _check_batch_norm(name, inputs, parameters, epsilon)
+    return normalization.batch_normalization_test(
+        x, gamma, beta, mean, var, mode, epsilon, hints=Hints(backend="cudnn")
+    )
+
+
+# -- recurrent nets, spatial transformer, dropout -------------------------------------------------
+
+
+class RNNBlock(NeutralRNNBlock):
+    """A recurrent net of several layers by cuDNN; see :class:`symdnn.ops.rnn.RNNBlock`.
+
+    >>> import numpy as np
+    >>> block = RNNBlock("float32", 16, 3, "gru")
+    >>> block.get_param_size([2, 32])
+    5664
+    """
+
+    def apply(
+        self,
+        w: Any,
+        x: Any,
+        hx: Any,
+        cx: Any = None,
+        *,
+        lengths: Any = None,
+        train: bool = True,
+        hints: Hints | None = None,
+    ) -> list[Variable]:
+        wish = Hints(backend="cudnn") if hints is None else hints
+        return super().apply(w, x, hx, cx, lengths=lengths, train=train, hints=wish)
+
+
+def dnn_spatialtf(
+    img: Any, theta: Any, scale_width: float = 1, scale_height: float = 1
+) -> Variable:
+    """``img`` (N, C, H, W) seen through affine matrices ``theta`` (N, 2, 3), bilinearly sampled.
+
+    The result has ``ceil(H * scale_height)`` rows and ``ceil(W * scale_width)`` columns.
+    """
+    return spatial_transformer(img, theta, scale_width, scale_height)
+
+
+@dataclass(frozen=True)
+class DropoutDescriptor:
+    """How :func:`dropout` drops: the probability and the seed."""
+
+    dropout: float
+    seed: int
+
+
+def dropout(
+    x: Any, dropout: float = 0.0, seed: int = 4242
+) -> tuple[Variable, DropoutDescriptor, DropoutDescriptor, Shared]:
+    """(y, descriptor, descriptor, state): ``x`` with elements dropped, the others scaled up.
+
+    On the GPU the mask is cuDNN's own. The state advances at each call of a function that reads
+    it; equal seeds give equal masks.
+    """
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout={dropout}: wanted a probability, less than 1")
+    stream = RandomStream(seed)
+    state = stream.new_state()
+    y, _, new = Dropout()(state, as_variable(x), np.float32(dropout), hints=Hints(backend="cudnn"))
+    stream.register(state, new)
+    descriptor = DropoutDescriptor(float(dropout), int(seed))
+    return y, descriptor, descriptor, state
