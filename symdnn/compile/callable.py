@@ -82,9 +82,7 @@ class Stages:
         target's table, else one that takes everything and needs no workspace);
         ``host_values`` are the integers that feed shapes.
         """
-        return specialise_program(
-            self.program, self.target.kind, self.fgraph.inputs, shapes, oracle, host_values
-        )
+        return specialise_program(self.program, self.fgraph.inputs, shapes, oracle, host_values)
 
 
 class Function:

@@ -93,7 +93,6 @@ class SegmentPlan:
 
 def specialise_program(
     program: Program,
-    target_kind: str,
     inputs: Sequence[Variable],
     shapes: Mapping[Any, Sequence[int]],
     oracle: Oracle | None = None,
@@ -110,7 +109,7 @@ def specialise_program(
     values: dict[Variable, Any] = {
         v: np.asarray(n, v.type.numpy) for v, n in _by_variable(inputs, host_values or {}).items()
     }
-    return list(_plans(program, oracle or _TableOrDescribed(target_kind), known, values))
+    return list(_plans(program, oracle, known, values))
 
 
 def _by_variable(inputs: Sequence[Variable], given: Mapping[Any, Any]) -> dict[Variable, Any]:
@@ -126,7 +125,7 @@ def _by_variable(inputs: Sequence[Variable], given: Mapping[Any, Any]) -> dict[V
 
 def _plans(
     program: Program,
-    oracle: Oracle,
+    oracle: Oracle | None,
     shapes: dict[Variable, tuple[int, ...]],
     values: dict[Variable, Any],
 ) -> Iterator[SegmentPlan]:
@@ -160,7 +159,7 @@ def _add_shapes_of_loop(
 
 def _segment_plan(
     segment: Segment,
-    oracle: Oracle,
+    oracle: Oracle | None,
     shapes: dict[Variable, tuple[int, ...]],
     values: dict[Variable, Any],
 ) -> Iterator[SegmentPlan]:
@@ -176,7 +175,8 @@ def _segment_plan(
     values.update(known)
     if not segment.nodes:
         return
-    specialised = specialise(segment, shapes, _Read(known), oracle, sizes)
+    answers = oracle or _TableOrDescribed(segment.device)
+    specialised = specialise(segment, shapes, _Read(known), answers, sizes)
     for v in segment.outputs:
         found = specialised.shapes[v]
         if found is not None:
