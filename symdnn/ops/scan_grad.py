@@ -34,12 +34,15 @@ def scan_vjp(
 
 @dataclass
 class _Incoming:
-    """Cotangents of a state's outputs, and the inner variables by which a backward step sees them.
+    """Cotangents of a state, and the inner variables by which a backward step sees them.
 
+    ``initial`` is that of its initial values, ``entries`` of those of the steps, ``last`` of the
+    last one alone.
     ``pending[k]`` is what later steps sent to the value ``k`` steps before the one at hand.
     """
 
-    history: Maybe
+    initial: Maybe
+    entries: Maybe
     last: Maybe
     depth: int
     entry: Maybe = None
@@ -47,11 +50,14 @@ class _Incoming:
 
 
 def _incoming(history: Maybe, last: Maybe, depth: int) -> _Incoming:
-    """Cotangents of a state; one that is zero but for the last value goes to that value."""
-    found = None if history is None else _of_last(history)
-    if found is None:
-        return _Incoming(history, last, depth)
-    return _Incoming(None, found if last is None else last + found, depth)
+    """Cotangents of a state from those of its outputs; none where they are zero for certain."""
+    if history is None:
+        return _Incoming(None, None, last, depth)
+    if (found := _of_last(history)) is not None:
+        return _Incoming(None, None, found if last is None else last + found, depth)
+    if (found := _of_steps(history, depth)) is not None:
+        return _Incoming(None, found, last, depth)
+    return _Incoming(history[:depth], history[depth:], last, depth)
 
 
 def _of_last(v: Variable) -> Maybe:
@@ -66,6 +72,15 @@ def _of_last(v: Variable) -> Maybe:
         return node.inputs[1]
     tail = isinstance(first, tuple) and first[1:] == (None, None)
     return _of_last(node.inputs[1]) if tail else None
+
+
+def _of_steps(v: Variable, depth: int) -> Maybe:
+    """``g`` where ``v`` is the gradient of ``history[depth:]``: zeros for the initial values."""
+    node = v.owner
+    if node is None or not isinstance(node.op, IncSubtensor) or not _is_zero(node.inputs[0]):
+        return None
+    full = [(None, None, None)] * (v.type.ndim - 1)
+    return node.inputs[1] if list(node.op.index) == [(depth, None, None), *full] else None
 
 
 def _is_zero(v: Variable) -> bool:
@@ -106,7 +121,7 @@ class _Backward:
             used = c is not None and v.type.is_differentiable
             pairs.append((v.type() if used else None, c if used else None))
         for s, state in zip(self.states, self.forward.states):
-            if s.history is not None:
+            if s.entries is not None:
                 s.entry = state.next.type()
         return pairs
 
@@ -115,7 +130,7 @@ class _Backward:
     def _reach(self) -> set[int]:
         """States that the cost depends on, through other states and steps too."""
         reached = {
-            i for i, s in enumerate(self.states) if s.history is not None or s.last is not None
+            i for i, s in enumerate(self.states) if s.entries is not None or s.last is not None
         }
         while True:
             sweep = self._sweep(reached)
@@ -229,8 +244,8 @@ class _Backward:
                     histories = histories or self._histories()
                     pairs.append((v, histories[i][depth + tap : tap]))
         for incoming in self.states:
-            if incoming.entry is not None and incoming.history is not None:
-                pairs.append((incoming.entry, incoming.history[incoming.depth :]))
+            if incoming.entry is not None and incoming.entries is not None:
+                pairs.append((incoming.entry, incoming.entries))
         pairs += [(v, c) for v, c in self.entries if v is not None and c is not None]
         return [(v, self._backwards(x)) for v, x in pairs if v in read]
 
@@ -282,8 +297,8 @@ class _Backward:
             # What lies before the steps that the gradient goes back counts as constant.
             whole = operator("eq")(self.steps, self.done)
             total = operator("switch")(whole, total, operator("zeros_like")(total))
-        history = self.states[i].history
-        return total if history is None else total + history[: self.states[i].depth]
+        initial = self.states[i].initial
+        return total if initial is None else total + initial
 
     def _sequence_grad(self, x: Variable, g: Variable) -> Variable:
         if not self.partial:
