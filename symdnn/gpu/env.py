@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from symdnn.gpu.array import DeviceArray
+
 __all__ = ["LaunchEnv"]
 
 
@@ -34,6 +36,15 @@ class LaunchEnv(Protocol):
 
     def zero(self, ptr: int, nbytes: int) -> None:
         """Enqueue setting bytes to zero."""
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> DeviceArray:
+        """Memory of one's own; it lives as long as the array."""
+
+    def copy_in(self, array: Any, target: DeviceArray) -> None:
+        """Enqueue a copy of a host array to the device."""
+
+    def download(self, array: DeviceArray) -> Any:
+        """A host copy of a contiguous array; waits for it."""
 
     def launch(
         self,

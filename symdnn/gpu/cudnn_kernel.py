@@ -1,0 +1,140 @@
+"""What the kernels that call cuDNN share: checks, scaling factors, pieces of a batch, errors."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import CudnnError
+from symdnn.gpu.array import DeviceArray
+from symdnn.gpu.descriptor import Descriptor, TensorDescription, compute_dtype, descriptor
+from symdnn.gpu.k_copy import strided_copy
+from symdnn.graph.kernel import Call
+from symdnn.graph.type import TensorType
+
+__all__ = [
+    "FLOATS", "MOST_ELEMENTS", "WITH_BFLOAT16", "CudnnKernel", "aligned", "copy", "explained",
+    "factor", "is_empty", "most_rows", "on_host", "pieces", "rows", "tensor", "zero",
+]  # fmt: skip
+
+FLOATS = frozenset({"float16", "float32", "float64"})
+WITH_BFLOAT16 = FLOATS | {"bfloat16"}
+#: cuDNN indexes with 32 bits, and a grid has at most 65535 blocks in the dimension of the batch.
+MOST_ELEMENTS = 2**31 - 1
+MOST_ROWS = 65535
+
+
+class CudnnKernel:
+    """Base of the kernels; see :class:`symdnn.graph.kernel.Kernel`.
+
+    ``dtypes`` are those of the float operands that the function takes.
+    """
+
+    name = ""
+    contiguous_inputs = True
+    dtypes: frozenset[str] = FLOATS
+
+    def refuses(self, call: Call) -> str | None:
+        """Why cuDNN cannot run this call."""
+        for t in (*call.inputs, *call.outputs):
+            if isinstance(t, TensorType) and t.is_float and t.dtype not in self.dtypes:
+                return f"cuDNN has no such function for {t.dtype}"
+        return None
+
+    def workspace_bytes(self, call: Call) -> int:
+        """None unless a subclass says otherwise."""
+        return 0
+
+    def bind(self, call: Call) -> Any:
+        """:meth:`launcher`, its errors saying what was asked of cuDNN."""
+        return explained(self.launcher(call), lambda: f"{self.name}: {self.details(call)}")
+
+    def launcher(self, call: Call) -> Callable[..., Any]:
+        """What enqueues the call: ``launch(env, inputs, outputs)``."""
+        raise NotImplementedError
+
+    def details(self, call: Call) -> str:
+        """Algorithm, settings and workspace in words, for reports and errors."""
+        return str(call)
+
+
+def explained(launch: Callable[..., Any], describe: Callable[[], str]) -> Callable[..., Any]:
+    """``launch``, errors of cuDNN carrying what ``describe()`` says."""
+
+    def run(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        try:
+            return launch(env, inputs, outputs)
+        except CudnnError as error:
+            error.add_note(f"  {describe()}")
+            raise
+
+    return run
+
+
+# -- small things ---------------------------------------------------------------------------------
+
+
+def tensor(dtype: str, shape: Sequence[int]) -> Descriptor:
+    """The descriptor of a contiguous tensor."""
+    return descriptor(TensorDescription(dtype, tuple(shape)))
+
+
+@cache
+def factor(dtype: str, value: float) -> Any:
+    """alpha or beta for data of ``dtype``: a pointer, so that no descriptor need be asked."""
+    kind = ctypes.c_double if compute_dtype(dtype) == "float64" else ctypes.c_float
+    return ctypes.pointer(kind(value))
+
+
+def is_empty(*arrays: Any) -> bool:
+    """Whether one of the arrays (or types) has no elements."""
+    return any(0 in a.shape for a in arrays)
+
+
+def aligned(nbytes: int) -> int:
+    """The next multiple of 256."""
+    return -(-nbytes // 256) * 256
+
+
+def zero(env: Any, array: DeviceArray) -> None:
+    """Enqueue filling a contiguous array with zeros."""
+    if not is_empty(array):
+        env.zero(array.ptr, array.nbytes)
+
+
+def on_host(env: Any, value: Any) -> Any:
+    """A value that cuDNN reads on the host, as a NumPy array; waits where it lies on the device."""
+    return env.download(value) if isinstance(value, DeviceArray) else np.asarray(value)
+
+
+def copy(env: Any, source: DeviceArray, target: DeviceArray) -> None:
+    """Enqueue a copy, unless both are the same memory."""
+    if source.ptr != target.ptr and not is_empty(source):
+        strided_copy(env, source, target)
+
+
+# -- pieces of a batch ----------------------------------------------------------------------------
+
+
+def most_rows(*shapes: Sequence[int]) -> int:
+    """How many of the leading dimension one call may have, for tensors of these shapes; 0: none."""
+    largest = max((prod(s[1:]) for s in shapes), default=1)
+    return min(MOST_ROWS, MOST_ELEMENTS // max(largest, 1))
+
+
+def pieces(batch: int, most: int) -> Iterator[tuple[int, int]]:
+    """(start, count) of the calls that a batch is cut into."""
+    for start in range(0, batch, most):
+        yield start, min(most, batch - start)
+
+
+def rows(x: DeviceArray, start: int, count: int) -> DeviceArray:
+    """``x[start : start + count]`` of a contiguous array."""
+    step = x.itemsize * prod(x.shape[1:])
+    return replace(x, ptr=x.ptr + start * step, shape=(count, *x.shape[1:]), strides=())
