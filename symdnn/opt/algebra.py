@@ -36,7 +36,7 @@ from symdnn.ops.arithmetic import (
 from symdnn.ops.comparison import And, Eq, Neq, Or, Xor
 from symdnn.ops.elemwise import Elemwise
 from symdnn.opt.elementwise import lossless
-from symdnn.opt.facts import discrete, floating, is_constant, is_symbolic, number, one_dtype, signed
+from symdnn.opt.facts import all_ones, discrete, floating, is_constant, is_symbolic, number, one_dtype, signed
 from symdnn.opt.rewrite import Context, Family, rewrite
 
 __all__ = ["RULES"]
@@ -46,6 +46,7 @@ rule, on = FAMILY.rule, FAMILY.on
 x, y, z = pattern_vars("x y z")
 c, d = pattern_vars("c d", when=is_constant)
 (u,) = pattern_vars("u", when=is_symbolic)
+s, t = pattern_vars("s t", when=all_ones)
 
 
 # -- neutral elements -----------------------------------------------------------------------------
@@ -104,6 +105,7 @@ SIGNS = [
     rule("double_neg", neg(neg(x)), x, "local_neg_neg"),
     rule("add_of_neg", x + (-y), x - y, when=signed),
     rule("sub_of_neg", x - (-y), x + y, when=signed),
+    rule("neg_minus", neg(x) - y, -(x + y), when=signed),
     rule("neg_of_sub", -(x - y), y - x, when=signed),
     rule("mul_of_negs", (-x) * (-y), x * y, when=signed),
     rule("div_of_negs", (-x) / (-y), x / y, when=floating),
@@ -177,6 +179,11 @@ def u_is_full(m: Match) -> bool:
     return bool(m.u.type.broadcastable == m.node.outputs[0].type.broadcastable)
 
 
+def u_is_many(m: Match) -> bool:
+    """``u`` has more than one element, for all that is known."""
+    return not all_ones(m.u)
+
+
 CONSTANTS = [
     constant_left,
     constant_of_result_dtype,
@@ -198,6 +205,7 @@ CONSTANTS = [
         "constant_out_of_div", (c * u) / y, c * (u / y),
         when=(floating, u_is_full, lambda m: not is_constant(m.y) and _scalar(m.c)),
     ),
+    rule("single_factors", s * (t * u), (s * t) * u, when=(one_dtype, u_is_many)),
     rule("same_terms", u + u, mul(2, u), when=signed),
     rule("multiple_of_term", (c * u) + u, (c + 1) * u, when=signed),
     rule("multiples_of_term", (c * u) + (d * u), (c + d) * u, when=signed),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import is_dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from symdnn.graph.evaluate import evaluate_node
@@ -67,7 +67,7 @@ def sizes_known_by_now(node: Apply, context: Context) -> Any:
     op: Any = node.op
     old = getattr(op, "static", None)
     where = node.op.host_inputs
-    if not isinstance(old, tuple) or len(old) != len(where) or not is_dataclass(node.op):
+    if not isinstance(old, tuple) or len(old) != len(where):
         return None
     new = tuple(
         static_dim(node.inputs[i]) if s is None else s for s, i in zip(old, where, strict=True)

@@ -87,16 +87,20 @@ def nll(m: Match) -> Variable:
 
 def nll_grad(m: Match) -> Variable:
     """The fused gradient, from the fused op's own log-softmax."""
-    axis = m.params["axis"]
-    logp = nll_of(axis, m.x, m.labels)[1]
-    return SoftmaxCrossentropyGrad(axis)(m.g, logp, m.labels)  # type: ignore[no-any-return]
+    return _fused_grad(m, m.g)
 
 
 def negative_nll_grad(m: Match) -> Variable:
     """As :func:`nll_grad`, for a cotangent of the log-likelihood itself."""
+    return _fused_grad(m, -m.g)
+
+
+def _fused_grad(m: Match, g: Variable) -> Variable:
     axis = m.params["axis"]
     logp = nll_of(axis, m.x, m.labels)[1]
-    return SoftmaxCrossentropyGrad(axis)(-m.g, logp, m.labels)  # type: ignore[no-any-return]
+    if g.type.broadcastable != m.labels.type.broadcastable:
+        g = alloc(g, *dims_of(m.labels))  # the cotangent of a mean is one number
+    return SoftmaxCrossentropyGrad(axis)(g, logp, m.labels)  # type: ignore[no-any-return]
 
 
 _softmax, _log_softmax = Softmax(p.axis)(x), LogSoftmax(p.axis)(x)

@@ -13,7 +13,7 @@ import numpy as np
 from symdnn.graph.pattern import Match, any_of, match, p, pattern_vars
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.activations import Sigmoid, sigmoid, softplus
-from symdnn.ops.arithmetic import Add, Cast, Mul, Neg, Sub, TrueDiv, inv, mul, sqr, sub, true_div
+from symdnn.ops.arithmetic import Add, Cast, Inv, Mul, Neg, Sub, TrueDiv, inv, mul, sqr, sub, true_div
 from symdnn.ops.math import Exp, Log, exp, expm1, log, log1p, logaddexp
 from symdnn.ops.reduce import LogSumExp, Sum
 from symdnn.ops.shape import DimShuffle, dimshuffle
@@ -186,12 +186,16 @@ def softmax_of_exp_over_sum(node: Apply, context: Context) -> Variable | None:
 def softmax_of_exp_times_quotient(node: Apply, context: Context) -> Variable | None:
     """``exp(x) * (a / sum(exp(x)))``: the gradient of a log of a sum of exponentials."""
     for e, v in (node.inputs, node.inputs[::-1]):
-        if not made_by(v, TrueDiv):
+        pattern = tuple(range(v.type.ndim))
+        if made_by(v, DimShuffle):
+            pattern, v = node_of(v).op.pattern, node_of(v).inputs[0]
+        if not made_by(v, TrueDiv, Inv):
             continue
-        above, below = node_of(v).inputs
-        axis = _softmax_axis(e, below)
+        *above, below = node_of(v).inputs
+        axis = _softmax_axis(e, dimshuffle(below, pattern))
         if axis is not None:
-            return Softmax(axis)(node_of(e).inputs[0]) * above  # type: ignore[no-any-return]
+            softmax: Variable = Softmax(axis)(node_of(e).inputs[0])
+            return softmax * dimshuffle(above[0], pattern) if above else softmax
     return None
 
 

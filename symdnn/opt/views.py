@@ -51,14 +51,27 @@ def dimshuffle_of_dimshuffle(node: Apply, context: Context) -> Variable | None:
 @node_rewrite(Elemwise, phase=PHASE, tags=("local_dimshuffle_lift", "local_lift_transpose"))
 def elemwise_of_dimshuffles(node: Apply, context: Context) -> Variable | None:
     """``f(x.T, y.T) -> f(x, y).T``: after the op it may meet another, or a smaller tensor."""
-    patterns = {_pattern(v) for v in node.inputs if not all_ones(v)}
-    if len(patterns) != 1 or None in patterns:
+    wide = [v for v in node.inputs if not all_ones(v)]
+    if not wide:
+        return _as_scalars(node)
+    patterns = {_pattern(v) for v in wide}
+    pattern = patterns.pop()
+    if patterns or pattern is None:
         return None
-    (pattern,) = patterns
-    assert pattern is not None
-    ndim = next(_inner(v).type.ndim for v in node.inputs if not all_ones(v))
+    ndim = _inner(wide[0]).type.ndim
     inner = [_single(v, ndim) if all_ones(v) else _inner(v) for v in node.inputs]
     return dimshuffle(node.op(*inner), pattern)
+
+
+def _as_scalars(node: Apply) -> Variable | None:
+    """Of single elements: without dimensions, where all of them were given some."""
+    symbolic = [v for v in node.inputs if not isinstance(v, Constant)]
+    if not symbolic or not all(made_by(v, DimShuffle) for v in symbolic):
+        return None
+    if node.outputs[0].type.ndim == 0:
+        return None
+    scalars = [_single(v, 0) for v in node.inputs]
+    return dimshuffle(node.op(*scalars), ("x",) * node.outputs[0].type.ndim)
 
 
 def _pattern(v: Variable) -> tuple[Any, ...] | None:
