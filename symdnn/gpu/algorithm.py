@@ -1,7 +1,7 @@
 """Which of cuDNN's algorithms runs a convolution, and with how much workspace.
 
-The wanted one is a word of the flags ``dnn.conv.algo_*`` (the op's own, a hint's, the flag's) or the
-number of cuDNN's enum. A named algorithm is taken if cuDNN takes it for these shapes within the
+The wanted one is a word of the flags ``dnn.conv.algo_*`` (the op's own, a hint's, the flag's), or
+the number of cuDNN's enum. A named algorithm is taken if cuDNN takes it for these shapes within the
 workspace limit. Otherwise the flag ``dnn.conv.on_unsupported`` says whether that is an error; the
 flags' defaults (``small``, ``none``) always give way. Then, and for the words that search, cuDNN's
 heuristics are asked, fastest first; what is left is every other algorithm in turn.

@@ -161,7 +161,7 @@ def _held() -> list[Context]:
     """The contexts that this thread holds, the current one last."""
     if not hasattr(_thread, "held"):
         _thread.held = []
-    return _thread.held  # type: ignore[no-any-return]
+    return _thread.held
 
 
 def existing() -> Context | None:

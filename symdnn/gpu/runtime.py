@@ -96,7 +96,7 @@ class CudaRuntime:
 
     def env(self, workspace: int = 0, node: int = -1) -> Env:
         """What a launch is given besides its operands."""
-        return Env(self.context, workspace, node)
+        return Env(self.context, workspace, node, self.memory)
 
     def number_of(self, node: Apply) -> int:
         """The number under which a node's error is reported."""
@@ -119,8 +119,9 @@ class CudaRuntime:
 class Env:
     """See :class:`symdnn.gpu.env.LaunchEnv`."""
 
-    def __init__(self, ctx: Context, workspace: int, node: int) -> None:
+    def __init__(self, ctx: Context, workspace: int, node: int, memory: CudaMemory) -> None:
         self.context, self.workspace, self.node = ctx, workspace, node
+        self.empty, self.copy_in, self.download = memory.empty, memory.copy_in, memory.download
         self.stream, self.error_word = ctx.stream, ctx.error_word
 
     @property
