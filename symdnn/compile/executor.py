@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from symdnn.compile.host import HostProgram
 from symdnn.compile.loop import LoopRunner
 from symdnn.compile.plan import Plan, PlanCache
 from symdnn.compile.program import If, Loop, Program, Region, Segment
 from symdnn.compile.targets import Devices
-from symdnn.graph.evaluate import evaluate_node
 from symdnn.graph.runtime import Runtime, Watcher
-from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.graph.variable import Constant, Variable
 
 __all__ = ["Executor"]
 
@@ -56,13 +56,12 @@ def _runner(region: Region, devices: Devices) -> _SegmentRunner | _IfRunner | _L
 
 class _SegmentRunner:
     def __init__(self, segment: Segment, devices: Devices) -> None:
-        self.segment, self.main = segment, devices.main
+        self.segment, self.host = segment, HostProgram(segment.host, devices.main)
         device = segment.device
         self.cache = PlanCache(segment, devices.oracle(device), devices.runtime(device))
 
     def run(self, values: Values, watcher: Watcher | None) -> None:
-        for node in self.segment.host:
-            run_on_host(node, values, self.main)
+        self.host(values)
         if not self.segment.nodes:
             return
         entering = [values[v] for v in self.segment.inputs]
@@ -117,12 +116,6 @@ def _given(program: Program, results: Sequence[Variable]) -> list[bool]:
     """Which results a branch passes on, or gives twice: they must not share memory."""
     made = {v for s in program.segments() for n in s.nodes for v in n.outputs}
     return [v not in made or v in results[:i] for i, v in enumerate(results)]
-
-
-def run_on_host(node: Apply, values: Values, runtime: Runtime) -> None:
-    """Evaluate a host node: integers that feed shapes and bounds."""
-    inputs = [runtime.to_host(_value(v, values)) for v in node.inputs]
-    values.update(zip(node.outputs, evaluate_node(node, inputs), strict=True))
 
 
 def _value(v: Variable, values: Values) -> Any:

@@ -5,10 +5,11 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.compile.described import DescribedOracle
+from symdnn.compile.described import DescribedKernel, DescribedOracle
 from symdnn.compile.memory import plan_memory
 from symdnn.compile.specialise import TableOracle, specialise
 from symdnn.errors import DataDependentShape, InputError, NotEvaluable, ShapeMismatch
+from symdnn.graph.kernel import Call
 from symdnn.graph.origin import Hints
 
 # Only sizes are rewritten, so that the ops are those that the test names.
@@ -149,15 +150,16 @@ def test_a_segment_by_hand_with_and_without_writing_in_place():
     assert plan_memory(done, in_place=False).arena_bytes > size
 
 
-def test_a_hint_names_the_backend():
+@pytest.mark.parametrize(
+    ("backend", "chosen"), [(None, "numpy.a"), ("onednn", "onednn.b"), ("cudnn", "numpy.a")]
+)
+def test_a_hint_names_the_backend_where_the_target_has_it(monkeypatch, backend, chosen):
+    kernels = [DescribedKernel("numpy.a"), DescribedKernel("onednn.b")]
+    monkeypatch.setattr("symdnn.compile.specialise.kernels_for", lambda op_type, kind: kernels)
     x = T.dvector("x")
-    f = symdnn.function([x], T.exp(x))
-    f([1.0])
-    (node,) = f.fgraph.toposort()
-    node.hints = Hints(backend="onednn")
-    (segment,) = f.stages.program.segments()
-    with pytest.raises(NotEvaluable, match="the hint asks for backend onednn"):
-        specialise(segment, {segment.inputs[0]: (3,)}, {}, TableOracle("cpu"))
+    node = T.exp(x).owner
+    call = Call(node.op, (x.type,), (node.out.type,), Hints(backend=backend))
+    assert TableOracle("cpu").choose(call).kernel.name == chosen
 
 
 @pytest.mark.parametrize("text", ["gpu", "cuda:90", "cuda:sm_x", ""])

@@ -1,0 +1,68 @@
+"""The host program: Python ints give what the references give."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.compile.host import HostProgram, is_scalar_arithmetic
+from symdnn.cpu.runtime import runtime
+from symdnn.graph.evaluate import evaluate
+from symdnn.graph.traverse import toposort
+
+OPS = [
+    lambda a, b: a + b, lambda a, b: a - b, lambda a, b: a * b, lambda a, b: a // b,
+    lambda a, b: a % b, lambda a, b: -a, lambda a, b: abs(a), T.minimum, T.maximum,
+    lambda a, b: T.switch(T.lt(a, b), a, b), lambda a, b: T.switch(T.eq(a, b), 1, b),
+    lambda a, b: T.switch(T.ge(a, b), b, 0), lambda a, b: T.switch(T.neq(a, b) * T.gt(a, 1), a, 7),
+    lambda a, b: T.cast(T.le(a, b), "int64"), lambda a, b: T.cast(a, "int32") + b,
+]  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    st.lists(st.tuples(st.integers(0, len(OPS) - 1), st.integers(0, 9), st.integers(0, 9)),
+             min_size=1, max_size=12),
+    st.lists(st.integers(-5, 9), min_size=3, max_size=3),
+)  # fmt: skip
+def test_python_ints_agree_with_references(choices, numbers):
+    inputs = [T.lscalar("i"), T.iscalar("j"), T.bscalar("k")]
+    terms = [*inputs, T.constant(3)]
+    for op, a, b in choices:
+        terms.append(OPS[op](terms[a % len(terms)], terms[b % len(terms)]))
+    given_ = {v: np.asarray(n, v.dtype) for v, n in zip(inputs, numbers)}
+    nodes = toposort(terms)
+    wanted = evaluate([v for n in nodes for v in n.outputs], given_)
+    values = dict(given_)
+    HostProgram(nodes, runtime())(values)
+    for v, want in zip([v for n in nodes for v in n.outputs], wanted, strict=True):
+        assert values[v] == want, v.owner
+        assert values[v].dtype == want.dtype
+        assert type(values[v]) is np.ndarray
+
+
+def test_what_python_ints_do_not_give_is_left_to_the_references():
+    i, x, b = T.lscalar("i"), T.dscalar("x"), T.lvector("b")
+    c = T.lt(i, 3)
+    for v in (x + i, b + i, i / 2, T.cast(i, "int8"), c * c):
+        assert not is_scalar_arithmetic(v.owner), v
+    for v in (i + 1, c, i.zeros_like() + i):
+        assert is_scalar_arithmetic(v.owner), v
+
+
+@pytest.mark.parametrize("optimizer", ["None", "fast_run"])
+def test_a_mixed_host_program(optimizer):
+    x, v, i = T.dmatrix("x"), T.lvector("v"), T.lscalar("i")
+    n = (v * 2).sum() // 3 + i
+    f = symdnn.function(
+        [x, v, i], [x[i : n * 2], T.zeros((n + 1, v[0])), n], mode=symdnn.Mode(optimizer=optimizer)
+    )
+    a = np.arange(20.0).reshape(10, 2)
+    for vector, i_ in [([1, 2], 1), ([3, 6, 1], 0)]:
+        count = sum(2 * k for k in vector) // 3 + i_
+        part, zeros, got = f(a, vector, i_)
+        np.testing.assert_array_equal(part, a[i_ : count * 2])
+        assert zeros.shape == (count + 1, vector[0])
+        assert got == count
