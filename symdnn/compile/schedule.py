@@ -57,7 +57,7 @@ class _Scheduler:
         dims = list(dict.fromkeys(d for found in self.dims_of.values() for d in found))
         order = toposort([*outputs, *dims], self.available)
         self.order = [n for n in order if n not in inside]
-        self.host = _host_nodes(self.order, dims)
+        self.host = _host_nodes(self.order, dims) | self._scalars_beside_a_device()
         self.device_stage: dict[Variable, int] = {}
         self.host_stage: dict[Variable, int] = {}
         self.stage_of: dict[Apply, int] = {}
@@ -73,6 +73,16 @@ class _Scheduler:
             return []
         # A size that only this node's data decides is not known when its plan is looked for.
         return [] if self.resolver.data_decides(node) else self.resolver.dims(node)
+
+    def _scalars_beside_a_device(self) -> set[Apply]:
+        """Arithmetic on scalars that is left to the host while a device does the rest."""
+        if all(self.device_of(n) == "cpu" for n in self.order):
+            return set()
+        return {
+            n
+            for n in self.order
+            if self.device_of(n) == "cpu" and not _is_loop(n) and _cheap_on_host(n)
+        }
 
     def _place(self, node: Apply) -> None:
         if node in self.host:

@@ -106,7 +106,11 @@ class Places:
 
     def _scalars_of_host(self, node: Apply) -> bool:
         """Arithmetic on scalars that are on the host."""
-        small = all(isinstance(v.type, TensorType) and v.type.ndim <= 1 for v in node.outputs)
+        small = all(
+            isinstance(v.type, TensorType)
+            and (v.type.ndim == 0 or (v.type.ndim == 1 and v.type.is_discrete))
+            for v in node.outputs
+        )
         return (
             small
             and bool(node.inputs)
