@@ -12,9 +12,12 @@ Write an expression, differentiate it, compile it, call it::
 from symdnn import gradient, printing, tensor
 from symdnn.autodiff import Lop, Rop, grad, subgraph_grad, verify_grad
 from symdnn.compile.arguments import In, Out
+from symdnn.compile.debug import DebugMode
 from symdnn.compile.evaluation import evaluate
 from symdnn.compile.function import Function, function
 from symdnn.compile.mode import Mode
+from symdnn.compile.monitor import MonitorMode
+from symdnn.compile.nanguard import NanGuardMode
 from symdnn.compile.shared import shared
 from symdnn.config import config
 from symdnn.gradient import hessian, jacobian
@@ -30,8 +33,8 @@ from symdnn.printing import dprint, pp
 __version__ = "0.1.0"
 
 __all__ = [
-    "Apply", "Constant", "Function", "Hints", "In", "Lop", "Mode", "OpFromGraph", "Out", "Rop",
-    "Shared", "Target", "Variable", "clone", "config", "dprint", "evaluate", "foldl", "foldr",
+    "Apply", "Constant", "DebugMode", "Function", "Hints", "In", "Lop", "Mode", "MonitorMode",
+    "NanGuardMode", "OpFromGraph", "Out", "Rop", "Shared", "Target", "Variable", "clone", "config", "dprint", "evaluate", "foldl", "foldr",
     "function", "grad", "gradient", "hessian", "ifelse", "jacobian", "map", "pp", "printing",
     "reduce", "scan", "shared", "subgraph_grad", "tensor", "until", "verify_grad",
 ]  # fmt: skip

@@ -14,6 +14,7 @@ import pytest
 
 import symdnn.ops
 from symdnn.autodiff import Rop, grad, verify_grad
+from symdnn.compile.debug import DebugMode
 from symdnn.compile.function import Function, function
 from symdnn.compile.mode import Mode
 from symdnn.compile.program import Loop
@@ -185,6 +186,16 @@ SINGLE = [
 def test_compiled_agrees_in_single_precision(case: OpCase) -> None:
     arrays = [a.astype("float32") if a.dtype == np.float64 else a for a in draw(case, 7)]
     compile_and_compare(case, arrays, "fast_run", 2e-4)
+
+
+@pytest.mark.slow
+@by_id
+def test_debug_mode_finds_nothing(case: OpCase) -> None:
+    arrays = draw(case, 8)
+    vs = variables(case, arrays)
+    outs = [o for o in outputs(case, vs) if isinstance(o.type, TensorType)]
+    mode = DebugMode(stability_patience=2, check_isfinite=False)
+    function(vs, outs, mode=mode, on_unused_input="ignore")(*arrays)
 
 
 def concrete_ops() -> set[type]:
