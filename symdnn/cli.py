@@ -110,7 +110,7 @@ def _doctor(args: argparse.Namespace) -> int:
         print(json.dumps(found.as_json(), indent=2))
     else:
         print("\n".join(_report(found)))
-    return 0 if found.cpu_works else 1
+    return 0 if found.cpu_works and not found.cudnn_refused else 1
 
 
 def _report(found: Diagnosis) -> Iterator[str]:
@@ -127,6 +127,7 @@ def _report(found: Diagnosis) -> Iterator[str]:
         yield from _library(library)
     yield ""
     yield f"GPU driver  {found.kernel_driver or 'none'}"
+    yield f"GPUs        {found.gpus}"
     packages = (f"{name} {version or 'missing'}" for name, version in found.cuda_packages.items())
     yield f"Packages    {', '.join(packages)}"
     for library in found.cuda_libraries:
@@ -136,7 +137,10 @@ def _report(found: Diagnosis) -> Iterator[str]:
 
 
 def _library(library: Library) -> Iterator[str]:
-    yield f"{library.name:<11} {library.path or 'not found'}"
+    version = f", version {library.version}" if library.version else ""
+    yield f"{library.name:<11} {library.path or 'not found'}{version}"
+    if library.problem:
+        yield f"            can't be used: {library.problem}"
     yield from (f"            {c.source}: {c.path}: {c.state}" for c in library.tried)
 
 
@@ -148,3 +152,5 @@ def _verdict(found: Diagnosis) -> Iterator[str]:
     missing = found.missing_for_cuda()
     yield "CUDA: can't be used" if missing else "CUDA: all files are there"
     yield from (f"      missing: {each}" for each in missing)
+    if found.cudnn_refused:
+        yield "      and dnn.enabled=True insists on cuDNN"

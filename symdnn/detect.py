@@ -87,10 +87,12 @@ def cudnn_candidates(
 
     ``wheel_folders`` are further folders of wheels, which cuda-pathfinder knows.
     """
+    wheels = list(_wheel_places("cudnn"))
+    known = {folder.resolve() for _, folder in wheels}
     places = [
         *_root_places("CUDNN_PATH", environment.get("CUDNN_PATH", "")),
-        *_wheel_places("cudnn"),
-        *(("cuda-pathfinder", folder) for folder in wheel_folders),
+        *wheels,
+        *(("cuda-pathfinder", f) for f in wheel_folders if f.resolve() not in known),
         *_cuda_places(environment),
         *_path_places(environment, "LD_LIBRARY_PATH", "LIBRARY_PATH"),
     ]

@@ -14,6 +14,9 @@ from typing import Any
 from symdnn import detect
 from symdnn.config import config
 from symdnn.detect import Candidate
+from symdnn.errors import CudnnError, CudnnNotFound
+from symdnn.gpu import cudnn_library
+from symdnn.gpu.driver import driver
 
 _NEEDED = ("numpy", "scipy", "networkx", "ml_dtypes", "opt_einsum", "safetensors", "platformdirs")
 _CUDA_PACKAGES = ("pycuda", "cuda-bindings", "cuda-pathfinder", "nvidia-cudnn-frontend")
@@ -27,6 +30,13 @@ class Library:
     needed_for: str
     how_to_get: str
     tried: list[Candidate]
+    version: str = ""  # known of what had to be loaded
+    problem: str = ""  # why what was found can't be used
+
+    @property
+    def usable(self) -> bool:
+        """Whether it was found and nothing is known against it."""
+        return bool(self.path) and not self.problem
 
     @property
     def path(self) -> str:
@@ -49,6 +59,8 @@ class Diagnosis:
     cache_state: str
     cuda_packages: dict[str, str]
     kernel_driver: str
+    gpus: str
+    cudnn_wanted: bool
     cpu_libraries: list[Library] = field(default_factory=list)
     cuda_libraries: list[Library] = field(default_factory=list)
 
@@ -57,13 +69,19 @@ class Diagnosis:
         """Whether programs can run on the CPU."""
         return not self.problems
 
+    @property
+    def cudnn_refused(self) -> bool:
+        """Whether the flag ``dnn.enabled`` insists on a cuDNN that can't be used."""
+        cudnn = [lib for lib in self.cuda_libraries if lib.name == "cuDNN"]
+        return self.cudnn_wanted and not all(lib.usable for lib in cudnn)
+
     def missing_for_cuda(self) -> list[str]:
         """What the CUDA target lacks here, in words; nothing where it has all files it needs."""
         driver = [] if self.kernel_driver else ["NVIDIA's kernel driver: no /proc/driver/nvidia"]
         libraries = [
-            f"{lib.name}, needed for {lib.needed_for}: {lib.how_to_get}"
+            f"{lib.name}, needed for {lib.needed_for}: {lib.problem or lib.how_to_get}"
             for lib in self.cuda_libraries
-            if not lib.path
+            if not lib.usable
         ]
         packages = [
             f"the Python package {name}: pip install 'symdnn[cuda]'"
@@ -82,7 +100,7 @@ class Diagnosis:
 
 
 def diagnose() -> Diagnosis:
-    """Look at this machine. No library is loaded, and no device is touched."""
+    """Look at this machine. Of the libraries only cuDNN is loaded; no context is made on a GPU."""
     packages, problems = _imports()
     return Diagnosis(
         python=f"{platform.python_implementation()} {platform.python_version()} {sys.executable}",
@@ -95,6 +113,8 @@ def diagnose() -> Diagnosis:
         cache_state=_folder_state(Path(config.base_compiledir)),
         cuda_packages={name: _version(name) for name in _CUDA_PACKAGES},
         kernel_driver=_kernel_driver(),
+        gpus=str(driver()),
+        cudnn_wanted=str(config.dnn.enabled) == "True",
         cpu_libraries=[_onednn()],
         cuda_libraries=_cuda_libraries(),
     )
@@ -130,13 +150,22 @@ def _cuda_libraries() -> list[Library]:
             f"{wheel} cuda.root",
             detect.cuda_library_candidates(detect.CUBLASLT),
         ),
-        Library(
-            "cuDNN",
-            "convolution, pooling, softmax, batch norm and RNN on a GPU",
-            f"{wheel} dnn.library_path",
-            detect.cudnn_candidates(),
-        ),
+        _cudnn(f"{wheel} dnn.library_path"),
     ]
+
+
+def _cudnn(how_to_get: str) -> Library:
+    """cuDNN, loaded: only so is it known that its parts fit each other, and their version."""
+    tried, version, problem = cudnn_library.search(), "", ""
+    try:
+        version = ".".join(map(str, cudnn_library.library().version))
+    except CudnnNotFound as error:
+        tried = error.tried or tried
+        problem = str(error).splitlines()[0] if detect.first_found(tried) else ""
+    except CudnnError as error:
+        problem = str(error)
+    needed_for = "convolution, pooling, softmax, batch norm and RNN on a GPU"
+    return Library("cuDNN", needed_for, how_to_get, tried, version, problem)
 
 
 def _imports() -> tuple[dict[str, str], dict[str, str]]:

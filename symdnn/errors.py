@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -116,7 +117,14 @@ class CudnnError(SymdnnError, RuntimeError):
 
 
 class CudnnNotFound(CudnnError):
-    """No cuDNN was found; the message names every place and what is wrong there."""
+    """No cuDNN was found; the message names every place and what is wrong there.
+
+    ``tried`` has the same as values of :class:`symdnn.detect.Candidate`.
+    """
+
+    def __init__(self, message: str, tried: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.tried = list(tried)
 
 
 class CudnnRequired(CudnnNotFound, AssertionError):

@@ -9,6 +9,7 @@ import pytest
 from symdnn import cli, doctor
 from symdnn.config import config
 from symdnn.detect import ABSENT, FOUND, Candidate
+from symdnn.errors import CudnnMixed, CudnnNotFound
 from symdnn.flags import FLAGS
 
 QUIET = {**os.environ, "SYMDNNRC": "", "SYMDNN_FLAGS": ""}
@@ -118,6 +119,36 @@ def test_doctor_says_what_is_missing_for_what(bare, capsys, tmp_path):
     assert "CUDA: can't be used" in text
     assert "missing: NVIDIA's kernel driver" in text
     assert "missing: the Python package pycuda" in text
+
+
+def test_doctor_names_what_is_wrong_with_cudnn(bare, monkeypatch, capsys):
+    tried = [Candidate("CUDNN_PATH", "/c/libcudnn.so.9", "can't be loaded: libz.so.1")]
+
+    def refuse():
+        raise CudnnNotFound("cuDNN 9 was not found.", tried)
+
+    monkeypatch.setattr(doctor.cudnn_library, "library", refuse)
+    assert cli.main(["doctor"]) == 0  # the CPU works
+    assert "CUDNN_PATH: /c/libcudnn.so.9: can't be loaded: libz.so.1" in capsys.readouterr().out
+    with config.change_flags({"dnn.enabled": "True"}):
+        assert cli.main(["doctor"]) == 1
+    text = capsys.readouterr().out
+    assert "CUDNN_PATH: /c/libcudnn.so.9: can't be loaded: libz.so.1" in text
+    assert "dnn.enabled=True insists on cuDNN" in text
+
+
+def test_doctor_says_why_a_cudnn_that_is_there_can_t_be_used(bare, monkeypatch, capsys):
+    there = [Candidate("CUDNN_PATH", "/c/libcudnn.so.9", FOUND)]
+
+    def refuse():
+        raise CudnnMixed("two sets: /a and /b")
+
+    monkeypatch.setattr(doctor.cudnn_library, "search", lambda: there)
+    monkeypatch.setattr(doctor.cudnn_library, "library", refuse)
+    assert cli.main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    assert "can't be used: two sets: /a and /b" in text
+    assert "missing: cuDNN, needed for convolution" in text
 
 
 def test_doctor_on_a_machine_with_everything(bare, monkeypatch, capsys):

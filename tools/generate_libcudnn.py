@@ -313,7 +313,7 @@ class Writer:
         if p.name in ELEMENTS and not any(o.name == "arrayLengthRequested" for o in others):
             by_type = next((o.name for o in others if o.base == "cudnnDataType_t"), "")
             if by_type and not is_output(by_type, others):
-                return f'Element("{p.name}", "{by_type}", declared="{declared}")'
+                asked, by_type = f'"{by_type}", cudnnDataType_t.number', ""
             if asked and not by_type:
                 return f'Element("{p.name}", {asked}, declared="{declared}")'
         return f'Argument("{p.name}", POINTER, "{declared}")'

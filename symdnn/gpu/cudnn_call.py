@@ -174,6 +174,9 @@ class Function:
         )
         if self.__name__ == "cudnnCreate":
             error.add_note(f"  The GPU: {driver()}")
+        if "SUBLIBRARY" in error.status_name:
+            for name, why in library.not_loaded.items():
+                error.add_note(f"  {name} can't be loaded: {why}")
         return error
 
     # --- the C function ---------------------------------------------------------------------------

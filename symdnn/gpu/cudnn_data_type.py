@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
+from ctypes import byref, c_int
+from functools import cache
 from typing import Any
 
 from symdnn.gpu import cudnn_library
@@ -13,20 +14,24 @@ __all__ = ["filter_data_type", "tensor_data_type"]
 
 def tensor_data_type(descriptor: Any) -> int:
     """The ``cudnnDataType_t`` of a tensor's descriptor, as a number; 0 where it has none yet."""
-    data_type, dims, one = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
-    return _asked("cudnnGetTensorNdDescriptor", descriptor, 1, data_type, dims, one, ctypes.c_int())
+    data_type, ignored = c_int(), c_int()
+    other = byref(ignored)
+    if descriptor:  # with NULL the function that is to be called says what is wrong
+        ask = _function("cudnnGetTensorNdDescriptor")
+        ask(POINTER.from_param(descriptor), c_int(1), byref(data_type), other, other, other)
+    return data_type.value
 
 
 def filter_data_type(descriptor: Any) -> int:
     """The ``cudnnDataType_t`` of a filter's descriptor, as a number; 0 where it has none yet."""
-    data_type, layout, dims, one = (ctypes.c_int() for _ in range(4))
-    return _asked("cudnnGetFilterNdDescriptor", descriptor, 1, data_type, layout, dims, one)
+    data_type, ignored = c_int(), c_int()
+    other = byref(ignored)
+    if descriptor:
+        ask = _function("cudnnGetFilterNdDescriptor")
+        ask(POINTER.from_param(descriptor), c_int(1), byref(data_type), other, other, other)
+    return data_type.value
 
 
-def _asked(name: str, descriptor: Any, requested: int, *outputs: ctypes.c_int) -> int:
-    if not descriptor:  # NULL: the function itself will say so
-        return 0
-    ask = getattr(cudnn_library.library().cdll, name)
-    address = POINTER.from_param(descriptor)
-    status = ask(address, ctypes.c_int(requested), *map(ctypes.byref, outputs))
-    return 0 if status else outputs[0].value
+@cache
+def _function(name: str) -> Any:
+    return cudnn_library.library().cdll[name]

@@ -145,7 +145,8 @@ def _load(candidates: list[Candidate]) -> CudnnLibrary:
             return _open(candidate, tried)
         except OSError as error:
             tried[index] = replace(candidate, state=f"can't be loaded: {error}")
-    raise CudnnNotFound(f"cuDNN 9 was not found. Tried in this order:\n{listing(tried)}\n{_HOW}")
+    text = f"cuDNN 9 was not found. Tried in this order:\n{listing(tried)}\n{_HOW}"
+    raise CudnnNotFound(text, tried)
 
 
 def _open(candidate: Candidate, tried: list[Candidate]) -> CudnnLibrary:
@@ -162,9 +163,9 @@ def _open(candidate: Candidate, tried: list[Candidate]) -> CudnnLibrary:
             loaded[part.name] = str(part.resolve())
         except OSError as error:
             not_loaded[part.name] = str(error)
-    _refuse_without(candidate, not_loaded)
+    _refuse_without(candidate, not_loaded, tried)
+    version = _version(cdll, candidate)  # here cuDNN opens its parts, by bare names
     _refuse_mixed(set(loaded.values()))
-    version = _version(cdll, candidate)
     return CudnnLibrary(
         candidate.path, candidate.source, version, cdll, tuple(tried), loaded, not_loaded
     )
@@ -176,11 +177,13 @@ def _parts(folder: Path) -> list[Path]:
     return [*first, *sorted(p for p in folder.glob("libcudnn_*.so.9") if p not in first)]
 
 
-def _refuse_without(candidate: Candidate, not_loaded: Mapping[str, str]) -> None:
+def _refuse_without(
+    candidate: Candidate, not_loaded: Mapping[str, str], tried: list[Candidate]
+) -> None:
     wrong = [f"  {n}: {not_loaded[n]}" for n in map(_part, _NEEDED) if n in not_loaded]
     if wrong:
         lines = "\n".join(wrong)
-        raise CudnnNotFound(f"cuDNN at {candidate.path} can't be loaded whole:\n{lines}")
+        raise CudnnNotFound(f"cuDNN at {candidate.path} can't be loaded whole:\n{lines}", tried)
 
 
 def _refuse_mixed(own: set[str]) -> None:

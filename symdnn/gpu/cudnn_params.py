@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import ml_dtypes
 import numpy as np
 
-from symdnn.gpu.cudnn_types import POINTER, CType, CudnnStructure, Handle
+from symdnn.gpu.cudnn_types import POINTER, CType, CudnnStructure
 
 __all__ = [
     "Argument", "Element", "GivenArray", "Output", "OutputArray", "OutputText", "Parameter",
@@ -24,7 +24,7 @@ __all__ = [
 ]  # fmt: skip
 
 Values = Mapping[str, Any]
-DataTypeOf = Callable[[Handle], int]
+DataTypeOf = Callable[[Any], int]
 
 # cudnnDataType_t to NumPy's; the vectorised and the 4-bit types have none.
 _DATA_TYPES: dict[int, Any] = {
@@ -84,18 +84,17 @@ class Argument(Parameter):
 class Scale(Parameter):
     """A scaling factor: a number, made a float or a double by the data type of a descriptor.
 
-    ``descriptor`` is the parameter that is asked, by ``data_type_of``.
+    ``descriptor`` names the parameter that is asked for it, by ``data_type_of``.
     """
 
-    descriptor: str = ""
-    data_type_of: DataTypeOf | None = None
+    descriptor: str
+    data_type_of: DataTypeOf
 
     def hold(self, values: Values) -> Any:
         value = values[self.name]
         number = _number(value)
         if number is None:
             return value
-        assert self.data_type_of is not None, f"{self.name} has no descriptor to ask"
         double = self.data_type_of(values[self.descriptor]) == _DOUBLE
         return ctypes.byref((ctypes.c_double if double else ctypes.c_float)(number))
 
@@ -108,7 +107,7 @@ class Scale(Parameter):
 class Element(Scale):
     """One element of a tensor: a number, made an element of the data type that is asked for.
 
-    ``descriptor`` is a tensor's descriptor, or with ``data_type_of`` None a ``cudnnDataType_t``.
+    ``descriptor`` names a tensor's descriptor or a ``cudnnDataType_t``.
     """
 
     declared: str = "const void *"
@@ -119,7 +118,7 @@ class Element(Scale):
         if number is None:
             return value
         asked = values[self.descriptor]
-        kind = self.data_type_of(asked) if self.data_type_of else _data_type(asked)
+        kind = self.data_type_of(asked)
         if kind not in _DATA_TYPES:
             raise TypeError(f"no number of Python's is a {kind}: give the address of an element")
         raw = np.asarray(number).astype(_DATA_TYPES[kind]).tobytes()
@@ -246,8 +245,3 @@ def _number(value: Any) -> Any:
     if isinstance(value, ctypes.c_float | ctypes.c_double):
         return value.value
     return None
-
-
-def _data_type(value: Any) -> int:
-    """The number of a ``cudnnDataType_t`` that was given by member or number."""
-    return operator.index(getattr(value, "value", value))

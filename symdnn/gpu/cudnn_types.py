@@ -228,6 +228,11 @@ class CudnnEnum(enum.IntEnum):
         return ctypes.c_int(operator.index(_plain(value)))
 
     @classmethod
+    def number(cls, value: Any) -> int:
+        """The number of a member, given as one, by name or by number."""
+        return int(cls.from_param(value).value)
+
+    @classmethod
     def _named(cls, name: str) -> Self:
         try:
             return cls.__members__[name]

@@ -10,15 +10,14 @@ import os
 from functools import lru_cache
 
 from symdnn.config import config
-from symdnn.errors import CudnnError, CudnnNotFound, SymdnnError
+from symdnn.errors import CudnnError, SymdnnError
 from symdnn.gpu import cudnn_library
-from symdnn.gpu.cudnn_library import CudnnLibrary
 from symdnn.gpu.driver import Device, driver
 from symdnn.graph.target import Target
 
 __all__ = [
-    "GpuNotFound", "MINIMUM_COMPUTE_CAPABILITY", "cuda_target", "cudnn_wanted", "dnn_available",
-    "dnn_present", "gpu_available", "require_cudnn", "version",
+    "GpuNotFound", "MINIMUM_COMPUTE_CAPABILITY", "cuda_target", "cudnn_problem", "dnn_available",
+    "dnn_present", "gpu_available", "version",
 ]  # fmt: skip
 
 # Turing: the oldest that CUDA 13, and cuDNN 9's builds for it, run on.
@@ -100,36 +99,30 @@ def version(raises: bool = True) -> int:
     return major * 10000 + minor * 100 + patch
 
 
-def cudnn_wanted() -> bool:
-    """Whether the user insists on cuDNN: a program that can't have it must not be compiled."""
-    included = str(config.optimizer_including).split(":")
-    return str(config.dnn.enabled) == "True" or "cudnn" in included
-
-
-def require_cudnn() -> CudnnLibrary:
-    """cuDNN, or an error with every place tried and what is wrong there."""
-    if str(config.dnn.enabled) == "False":
-        raise CudnnNotFound("cuDNN is asked for and switched off: dnn.enabled=False")
-    return cudnn_library.library()
+def cudnn_problem() -> str:
+    """Why cuDNN can't be used, with every place tried and what is wrong there; ``""`` if it can."""
+    if dnn_present():
+        return ""
+    error = None if str(config.dnn.enabled) == "False" else _why_not(*_state())
+    return dnn_present.msg if error is None else str(error)
 
 
 def cuda_target(index: int = 0) -> Target:
-    """GPU ``index`` of this machine as a target, with the version of its cuDNN or without one.
+    """GPU ``index`` of this machine as a target, with the version of its cuDNN.
 
-    Raises :class:`GpuNotFound` where there is no such GPU and, where the user insists on cuDNN
-    (:func:`cudnn_wanted`), the error that says why it can't be used.
+    Without cuDNN the target has none, and its ``notes`` say every place that was tried. Raises
+    :class:`GpuNotFound` where there is no such GPU.
     """
     device = _usable(index)
-    if cudnn_wanted():
-        require_cudnn()
-    # no_check spares the question whether it works, not where it is: its version chooses kernels.
-    found = cudnn_library.library().version if dnn_present() else None
+    problem = cudnn_problem()
     return Target(
         "cuda",
         index,
         compute_capability=device.compute_capability,
-        cudnn=found,
+        # no_check spares the question whether it works; where it is must be known all the same.
+        cudnn=None if problem else cudnn_library.library().version,
         memory_bytes=device.memory_bytes,
+        notes=(problem,) if problem else (),
     )
 
 

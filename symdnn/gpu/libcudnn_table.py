@@ -2878,7 +2878,7 @@ cudnnSetRNNDataDescriptor = function(
     Argument("layout", cudnnRNNDataLayout_t), Argument("maxSeqLength", INT),
     Argument("batchSize", INT), Argument("vectorSize", INT),
     GivenArray("seqLengthArray", INT, count="batchSize"),
-    Element("paddingFill", "dataType", declared="void *"),
+    Element("paddingFill", "dataType", cudnnDataType_t.number, declared="void *"),
 )
 
 cudnnGetRNNDataDescriptor = function(
@@ -2921,7 +2921,7 @@ cudnnSetSeqDataDescriptor = function(
     Argument("nbDims", INT), GivenArray("dimA", INT, count="nbDims"),
     GivenArray("axes", cudnnSeqDataAxis_t, count="nbDims"), Argument("seqLengthArraySize", SIZE),
     GivenArray("seqLengthArray", INT, count="seqLengthArraySize"),
-    Element("paddingFill", "dataType", declared="void *"), deprecated=True,
+    Element("paddingFill", "dataType", cudnnDataType_t.number, declared="void *"), deprecated=True,
 )
 
 cudnnGetSeqDataDescriptor = function(

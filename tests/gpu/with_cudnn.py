@@ -1,0 +1,14 @@
+"""For tests that need the real libcudnn; none of them needs a GPU."""
+
+import pytest
+
+from symdnn.errors import CudnnError
+from symdnn.gpu import cudnn_library
+
+
+@pytest.fixture(scope="session")
+def real_cudnn() -> cudnn_library.CudnnLibrary:
+    try:
+        return cudnn_library.library()
+    except CudnnError as error:
+        pytest.skip(str(error).splitlines()[0])
