@@ -34,7 +34,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Apply", "Constant", "DebugMode", "Function", "Hints", "In", "Lop", "Mode", "MonitorMode",
-    "NanGuardMode", "OpFromGraph", "Out", "Rop", "Shared", "Target", "Variable", "clone", "config", "dprint", "evaluate", "foldl", "foldr",
-    "function", "grad", "gradient", "hessian", "ifelse", "jacobian", "map", "pp", "printing",
-    "reduce", "scan", "shared", "subgraph_grad", "tensor", "until", "verify_grad",
+    "NanGuardMode", "OpFromGraph", "Out", "Rop", "Shared", "Target", "Variable", "clone",
+    "config", "dprint", "evaluate", "foldl", "foldr", "function", "grad", "gradient", "hessian",
+    "ifelse", "jacobian", "map", "pp", "printing", "reduce", "scan", "shared", "subgraph_grad",
+    "tensor", "until", "verify_grad",
 ]  # fmt: skip
