@@ -104,9 +104,10 @@ def _name(
     cost: Variable | None, targets: Sequence[Variable], grads: Sequence[Variable | None]
 ) -> None:
     for v, g in zip(targets, grads):
-        if g is not None and g.name is None and g.owner is not None and cost is not None:
-            if cost.name and v.name:
-                g.name = f"(d{cost.name}/d{v.name})"
+        if g is None or g.owner is None or g.name is not None:
+            continue
+        if cost is not None and cost.name and v.name:
+            g.name = f"(d{cost.name}/d{v.name})"
 
 
 def _check_choice(what: str, value: str, allowed: Sequence[str]) -> None:
