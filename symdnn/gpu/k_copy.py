@@ -54,6 +54,8 @@ def copies(source: View, target: View, guarded: bool = False) -> list[KernelLaun
 
 def fill(target: View, value: Any) -> list[KernelLaunch]:
     """Set every element of ``target`` to a number."""
+    if value == 0:
+        target = bits_of(target)  # also of a complex dtype
     return elementwise(_constant(value, target.dtype), [], [target])
 
 

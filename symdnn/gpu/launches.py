@@ -43,7 +43,8 @@ class Pointer(NamedTuple):
 class View:
     """An operand as kernels see it: which slot, and how the elements lie behind its address.
 
-    ``alignment`` is what the address of the slot is a multiple of (at most 16).
+    ``alignment`` is what the address of the slot is a multiple of (at most 16), ``twin`` the first
+    slot that has the same address: an output's is an input's where it is written in place.
     """
 
     slot: int
@@ -52,6 +53,7 @@ class View:
     strides: tuple[int, ...]
     offset: int = 0
     alignment: int = 16
+    twin: int = -1
 
     @property
     def itemsize(self) -> int:
@@ -252,15 +254,18 @@ class BoundKernel:
         )
 
     def _link(self, operands: tuple[Any, ...], count: int, env: LaunchEnv) -> None:
+        at = [a.ptr if isinstance(a, DeviceArray) else -1 for a in operands]
+        twins = [at.index(p) for p in at]
         key = tuple(
-            (a.strides, a.ptr & 15) if isinstance(a, DeviceArray) else int(a) for a in operands
+            (a.strides, a.ptr & 15, twin) if isinstance(a, DeviceArray) else int(a)
+            for a, twin in zip(operands, twins)
         )
         found = self._layouts.get(key)
         if found is None:
             if len(self._layouts) >= _MOST_LAYOUTS:  # an index that changes at each call
                 self._layouts.clear()
-            found = self._layouts[key] = self._lay_out(operands, count, env)
-        at = [a.ptr if isinstance(a, DeviceArray) else 0 for a in operands]
+            views = [view_of(i, a, twin) for i, (a, twin) in enumerate(zip(operands, twins))]
+            found = self._layouts[key] = self._lay_out(views, count, env)
         addresses = np.array([*at, env.node, env.error_word, env.workspace], np.int64)
         self._enqueue = [
             (function, k.grid, k.block, k.shared_bytes, (k.link(addresses),))
@@ -269,16 +274,15 @@ class BoundKernel:
         self._last = (*operands, env)
 
     def _lay_out(
-        self, operands: tuple[Any, ...], count: int, env: LaunchEnv
+        self, views: list[Any], count: int, env: LaunchEnv
     ) -> list[tuple[Any, KernelLaunch]]:
-        views = [view_of(i, a) for i, a in enumerate(operands)]
         launches = self.kernel.launches(self.call, views[:count], views[count:])
         return [(env.module(k.source, k.name), k) for k in launches]
 
 
-def view_of(slot: int, value: Any) -> Any:
+def view_of(slot: int, value: Any, twin: int = -1) -> Any:
     """A device array as a view; a host value as an int."""
     if not isinstance(value, DeviceArray):
         return int(value)
     alignment = 16 if value.ptr % 16 == 0 else value.ptr & -value.ptr
-    return View(slot, value.dtype, value.shape, value.strides, 0, alignment)
+    return View(slot, value.dtype, value.shape, value.strides, 0, alignment, twin)

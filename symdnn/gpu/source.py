@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -25,17 +24,12 @@ def text_of(name: str) -> str:
 
 
 def specialised(*files: str, **macros: object) -> str:
-    """Source made of ``files``, in order, under these macros."""
+    """Source made of ``files``: libraries (``.cuh``), these macros, kernels (``.cu``)."""
     return _specialised(files, tuple(macros.items()))
 
 
 @cache
 def _specialised(files: tuple[str, ...], macros: tuple[tuple[str, object], ...]) -> str:
     defined = "".join(f"#define {name} {value}\n" for name, value in macros)
-    return text_of("common.cuh") + defined + "".join(map(text_of, files))
-
-
-def with_macros(text: str, macros: Mapping[str, object]) -> str:
-    """Generated text behind the common part and these macros."""
-    defined = "".join(f"#define {name} {value}\n" for name, value in macros.items())
-    return text_of("common.cuh") + defined + text
+    libraries = "".join(text_of(f) for f in ("common.cuh", *files) if f.endswith(".cuh"))
+    return libraries + defined + "".join(text_of(f) for f in files if f.endswith(".cu"))

@@ -1,0 +1,95 @@
+// Gather and scatter by index arrays. Each element of an iteration space has a place in x (where
+// the indices add to it) and one in y. T moves as it is, or is added in A; OWNER numbers elements.
+
+struct Parameters {
+  T* x;
+  T* y;
+  A* sums;
+  OWNER* owner;
+  i64 count;
+  i32* error_word;
+  i64 node;
+  const void* index[ARRAYS];
+  i64 kind[ARRAYS], limit[ARRAYS], jump[ARRAYS];
+  i64 size[D], x_step[D], y_step[D];
+  i64 index_step[ARRAYS][D];
+};
+
+INLINE i64 index_value(const void* p, i64 kind, i64 at) {
+  switch (kind) {
+    case 0: return ((const i8*)p)[at];
+    case 1: return ((const i16*)p)[at];
+    case 2: return ((const i32*)p)[at];
+    case 3: return ((const i64*)p)[at];
+    case 4: return ((const u8*)p)[at];
+    case 5: return ((const u16*)p)[at];
+    case 6: return ((const u32*)p)[at];
+    default: {
+      const u64 value = ((const u64*)p)[at];
+      return value > 0x7fffffffffffffffull ? 0x7fffffffffffffffll : (i64)value;
+    }
+  }
+}
+
+// The element of x that the indices name; false where one is out of range, which is reported.
+INLINE bool chosen(const Parameters& p, COUNT n, i64& at) {
+  at = place(n, p.size, p.x_step);
+  bool inside = true;
+#pragma unroll
+  for (int a = 0; a < ARRAYS; a++) {
+    i64 k = index_value(p.index[a], p.kind[a], place(n, p.size, p.index_step[a]));
+    if (k < -p.limit[a] || k >= p.limit[a]) {
+      report(p.error_word, INDEX_ERROR, p.node, k, p.limit[a]);
+      inside = false;
+    }
+    at += (k < 0 ? k + p.limit[a] : k) * p.jump[a];
+  }
+  return inside;
+}
+
+#define EACH(n) \
+  for (COUNT n = (COUNT)global_thread(); n < (COUNT)p.count; n += (COUNT)thread_count())
+
+extern "C" __global__ void __launch_bounds__(256) gather(const __grid_constant__ Parameters p) {
+  EACH(n) {
+    i64 at;
+    T value = T();
+    if (chosen(p, n, at)) value = p.x[at];
+    p.y[place(n, p.size, p.y_step)] = value;
+  }
+}
+
+// Of several values for one place the last one stays: first each place finds who is last.
+extern "C" __global__ void __launch_bounds__(256) claim(const __grid_constant__ Parameters p) {
+  EACH(n) {
+    i64 at;
+    if (chosen(p, n, at)) atomicMax(p.owner + at, (OWNER)(n + 1));
+  }
+}
+extern "C" __global__ void __launch_bounds__(256) settle(const __grid_constant__ Parameters p) {
+  EACH(n) {
+    i64 at;
+    if (chosen(p, n, at) && (!CLAIMED || p.owner[at] == (OWNER)(n + 1)))
+      p.x[at] = p.y[place(n, p.size, p.y_step)];
+  }
+}
+
+#if ADDS
+extern "C" __global__ void __launch_bounds__(256) add(const __grid_constant__ Parameters p) {
+  EACH(n) {
+    i64 at;
+    if (chosen(p, n, at)) atomicAdd(p.sums + at, convert<A>(p.y[place(n, p.size, p.y_step)]));
+  }
+}
+
+// The same sum in an order that does not depend on which thread comes first. Each position of the
+// index arrays is a row; `rank` gives what is sorted: the place of its row and its number. The
+// columns of a row are the rest of the iteration space.
+extern "C" __global__ void __launch_bounds__(256) rank(const __grid_constant__ Parameters p) {
+  EACH(n) {
+    i64 at;
+    const bool inside = chosen(p, n, at);
+    p.owner[n] = (OWNER)(inside ? (u64)at << 32 | (u64)n : ~0ull);
+  }
+}
+#endif
