@@ -5,6 +5,7 @@ The only module, with :mod:`symdnn.gpu.memory`, that imports PyCUDA.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import os
@@ -39,6 +40,7 @@ class Context:
         self._lock = threading.RLock()
         self._device = driver.Device(index)
         self._primary = self._device.retain_primary_context()
+        self._handle = int(self._primary.handle)
         self._modules: dict[tuple[Any, ...], Any] = {}
         self._handles: dict[str, int] = {}
         with self.current():
@@ -57,13 +59,34 @@ class Context:
                 "fork. Start workers with the 'spawn' method, or use the GPU in the child only"
             )
         with self._lock:
-            self._primary.push()
+            pushed = self._make_current()
             _held().append(self)
             try:
                 yield
             finally:
                 _held().pop()
-                self._primary.pop()
+                if pushed:
+                    self._primary.pop()
+
+    def _make_current(self) -> bool:
+        """Make the context current; whether it has to be popped afterwards.
+
+        A thread without a context keeps this one, since PyCUDA's pools need one at any time; a
+        thread with another context gets that back.
+        """
+        from cuda.bindings import driver
+
+        _, now = driver.cuCtxGetCurrent()
+        first = self.index not in _kept()
+        ours = int(now) == self._handle
+        if ours and not first:
+            return False
+        self._primary.push()  # on PyCUDA's own stack, which does not know of the driver's
+        if first and (ours or int(now) == 0):
+            _kept().add(self.index)
+            _attached.append(self._primary)
+            return False
+        return True
 
     @property
     def capability(self) -> tuple[int, int]:
@@ -155,6 +178,7 @@ def _driver() -> Any:
 _contexts: dict[int, Context] = {}
 _contexts_lock = threading.Lock()
 _thread = threading.local()
+_attached: list[Any] = []  # contexts left current in a thread, popped at exit
 
 
 def _held() -> list[Context]:
@@ -162,6 +186,13 @@ def _held() -> list[Context]:
     if not hasattr(_thread, "held"):
         _thread.held = []
     return _thread.held
+
+
+def _kept() -> set[int]:
+    """Devices whose context stays current in this thread."""
+    if not hasattr(_thread, "kept"):
+        _thread.kept = set()
+    return _thread.kept  # type: ignore[no-any-return]
 
 
 def existing() -> Context | None:
@@ -178,3 +209,11 @@ def context(index: int = 0) -> Context:
         if index not in _contexts:
             _contexts[index] = Context(index)
         return _contexts[index]
+
+
+@atexit.register
+def _detach() -> None:
+    """Leave PyCUDA's stack of contexts empty: it aborts the process otherwise."""
+    while _attached:
+        with contextlib.suppress(Exception):
+            _attached.pop().pop()

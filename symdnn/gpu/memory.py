@@ -146,7 +146,7 @@ class CudaMemory:
         self._in_flight.clear()
 
     def _staged(self, nbytes: int) -> Any:
-        return self._pinned.allocate(nbytes, np.uint8)
+        return self._pinned.allocate((nbytes,), np.uint8)
 
 
 class PendingCopy:
