@@ -68,7 +68,8 @@ class MemoryPlan:
     aliases: set[Apply] = field(default_factory=set)
     arena_bytes: int = 0
     live_bytes: int = 0
-    sharing: dict[int, list[Variable]] = field(default_factory=dict, repr=False)
+    #: What leaves the segment: never in the arena.
+    leaving: frozenset[Variable] = field(default=frozenset(), repr=False)
 
     def text(self) -> str:
         """The plan as printed lines."""
@@ -82,12 +83,12 @@ class MemoryPlan:
 
 def plan_memory(spec: Specialised, *, in_place: bool = True) -> MemoryPlan:
     """Views share, dying operands are overwritten where the op allows, the rest gets offsets."""
-    plan = MemoryPlan()
+    plan = MemoryPlan(leaving=frozenset(spec.segment.outputs))
     _place_entering(spec, plan)
     last_use = _last_uses(spec)
     for step, node in enumerate(spec.segment.nodes):
         if not _alias(spec, plan, node):
-            _own(spec, plan, node, step, last_use if in_place else None)
+            _own(spec, plan, node, step, in_place)
         _extend_lives(plan, node, step, last_use)
         if workspace := spec.choices[node].workspace_bytes:
             plan.workspaces[node] = Buffer(None, "workspace", workspace, step, step)
@@ -130,7 +131,7 @@ def _alias(spec: Specialised, plan: MemoryPlan, node: Apply) -> bool:
         return False
     out, source = node.outputs[0], plan.views[node.inputs[node.op.views[0]]]
     shape = spec.shapes[out]
-    if out in spec.segment.outputs or shape is None or source.buffer.kind == "made":
+    if out in plan.leaving or shape is None or source.buffer.kind == "made":
         return False
     if _must_run(node) or not _bounds_known(spec, node):
         # Where the view lies is read off at each call.
@@ -191,19 +192,15 @@ def _own(
     plan: MemoryPlan,
     node: Apply,
     step: int,
-    last_use: Mapping[Variable, int] | None,
+    in_place: bool,
 ) -> None:
     for i, v in enumerate(node.outputs):
         shape = spec.shapes[v]
         if shape is None or not isinstance(v.type, TensorType):
             plan.views[v] = View(Buffer(v, "made", 0, step, step), (), (), static=False)
             continue
-        leaves = v in spec.segment.outputs
-        taken = (
-            None
-            if leaves or last_use is None
-            else _overwritten(spec, plan, node, i, step, last_use)
-        )
+        leaves = v in plan.leaving
+        taken = None if leaves or not in_place else _overwritten(spec, plan, node, i, step)
         if taken is not None:
             plan.in_place.setdefault(node, {})[i] = taken
             source = plan.views[node.inputs[taken]]
@@ -219,7 +216,6 @@ def _overwritten(
     node: Apply,
     output: int,
     step: int,
-    last_use: Mapping[Variable, int],
 ) -> int | None:
     """The input whose dying buffer may take this output, if any."""
     v = node.outputs[output]
@@ -236,20 +232,17 @@ def _overwritten(
             and source.type.dtype == v.type.dtype
             and view.shape == spec.shapes[v]
         )
-        if fits and _dies(plan, node, source, step, last_use):
+        if fits and _dies(plan, node, source, step):
             return k
     return None
 
 
-def _dies(
-    plan: MemoryPlan, node: Apply, source: Variable, step: int, last_use: Mapping[Variable, int]
-) -> bool:
+def _dies(plan: MemoryPlan, node: Apply, source: Variable, step: int) -> bool:
     """Whether nothing that shares ``source``'s buffer is read after this step, or twice in it."""
     buffer = plan.views[source].buffer
     if sum(1 for v in node.inputs if plan.views[v].buffer is buffer) > 1:
         return False
-    sharing = plan.sharing.get(id(buffer), ())
-    return all(last_use.get(v, -1) <= step for v in (*sharing, source))
+    return buffer.last <= step  # the last use of all that shares it
 
 
 def _extend_lives(
@@ -257,7 +250,6 @@ def _extend_lives(
 ) -> None:
     for v in node.outputs:
         buffer = plan.views[v].buffer
-        plan.sharing.setdefault(id(buffer), []).append(v)
         buffer.last = max(buffer.last, last_use.get(v, step))
 
 

@@ -36,7 +36,16 @@ from symdnn.ops.arithmetic import (
 from symdnn.ops.comparison import And, Eq, Neq, Or, Xor
 from symdnn.ops.elemwise import Elemwise
 from symdnn.opt.elementwise import lossless
-from symdnn.opt.facts import all_ones, discrete, floating, is_constant, is_symbolic, number, one_dtype, signed
+from symdnn.opt.facts import (
+    all_ones,
+    discrete,
+    floating,
+    is_constant,
+    is_symbolic,
+    number,
+    one_dtype,
+    signed,
+)
 from symdnn.opt.rewrite import Context, Family, rewrite
 
 __all__ = ["RULES"]

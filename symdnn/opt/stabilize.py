@@ -13,7 +13,20 @@ import numpy as np
 from symdnn.graph.pattern import Match, any_of, match, p, pattern_vars
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.activations import Sigmoid, sigmoid, softplus
-from symdnn.ops.arithmetic import Add, Cast, Inv, Mul, Neg, Sub, TrueDiv, inv, mul, sqr, sub, true_div
+from symdnn.ops.arithmetic import (
+    Add,
+    Cast,
+    Inv,
+    Mul,
+    Neg,
+    Sub,
+    TrueDiv,
+    inv,
+    mul,
+    sqr,
+    sub,
+    true_div,
+)
 from symdnn.ops.math import Exp, Log, exp, expm1, log, log1p, logaddexp
 from symdnn.ops.reduce import LogSumExp, Sum
 from symdnn.ops.shape import DimShuffle, dimshuffle

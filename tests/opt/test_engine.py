@@ -1,0 +1,124 @@
+"""Merging, phases, and switching rewrites on and off by name and tag."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import symdnn.tensor as T
+from symdnn import Hints, Mode, config, function
+from symdnn.errors import RewriteError
+from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.target import Target
+from symdnn.ops.math import exp
+from symdnn.ops.random import random_uniform
+from symdnn.opt.engine import RewriteProfile, run_rewrites
+from symdnn.opt.phases import PHASES, RULES, Selection, rules_of_phase
+from symdnn.opt.rewrite import Context, node_rewrite
+
+
+def names(f: object) -> list[str]:
+    return sorted(type(n.op).__name__ for n in f.fgraph.nodes)  # type: ignore[attr-defined]
+
+
+def test_equal_nodes_are_one() -> None:
+    x, y = T.matrices("x", "y")
+    fgraph = FunctionGraph([x, y], [exp(x + y), exp(x + y), exp(y + x)])
+    assert len(fgraph) == 2
+    assert fgraph.outputs[0] is fgraph.outputs[1] is fgraph.outputs[2]
+
+
+def test_equal_constants_are_one() -> None:
+    x = T.matrix("x")
+    fgraph = FunctionGraph([x], [x + np.ones((3, 3)), x + np.ones((3, 3))])
+    assert fgraph.outputs[0] is fgraph.outputs[1]
+
+
+def test_different_hints_operands_and_orders_are_not_merged() -> None:
+    x, y = T.matrices("x", "y")
+    hinted = T.nnet.softmax(x, hints=Hints(name="one"))
+    outputs = [hinted, T.nnet.softmax(x), x - y, y - x]
+    assert len(FunctionGraph([x, y], outputs)) == 4
+
+
+def test_nodes_become_equal_when_their_inputs_do() -> None:
+    x, y = T.matrices("x", "y")
+    fgraph = FunctionGraph([x, y], [exp(x + 1) * 2, exp(y + 1) * 2])
+    before = len(fgraph)
+    fgraph.replace(fgraph.inputs[1], fgraph.inputs[0])
+    assert len(fgraph) < before
+    assert fgraph.outputs[0] is fgraph.outputs[1]
+
+
+def test_excluding_by_name_tag_and_theano_s_name() -> None:
+    x = T.vector("x")
+    y = T.log(1 + x)
+    lowered = Mode().excluding("lower", "fuse")
+    assert "Log1p" in names(function([x], y, mode=lowered))
+    for name in ("log_of_one_plus", "local_log1p", "stabilize", "numerics"):
+        assert "Log" in names(function([x], y, mode=lowered.excluding(name)))
+
+
+def test_flags_switch_rewrites_off() -> None:
+    x = T.vector("x")
+    with config.change_flags(optimizer_excluding="local_log1p:lower:fuse"):
+        assert "Log" in names(function([x], T.log(1 + x)))
+
+
+def test_including_the_unsafe_ones() -> None:
+    x = T.vector("x")
+    y = x * np.float32(0)
+    plain, unsafe = (Mode().excluding("lower", "fuse"), Mode().including("unsafe"))
+    assert "Mul" in names(function([x], y, mode=plain))
+    f = function([x], y, mode=unsafe.excluding("lower", "fuse"))
+    assert "Mul" not in names(f)
+    np.testing.assert_array_equal(f([np.inf, 1]), [0, 0])
+
+
+def test_requiring_what_does_not_exist_fails() -> None:
+    x = T.vector("x")
+    function([x], x, mode=Mode().requiring("log_of_softmax"))
+    with pytest.raises(RewriteError, match="no_such_rewrite"):
+        function([x], x, mode=Mode().requiring("no_such_rewrite"))
+
+
+def test_every_rule_has_a_known_phase_and_later_phases_repeat_earlier_rules() -> None:
+    everything = Selection(frozenset({"fast_run", "fast_compile"}))
+    assert {r.phase for r in RULES} <= set(PHASES)
+    canonical, stable = (
+        {r.name for r in rules_of_phase(p, everything)} for p in ("canonicalize", "stabilize")
+    )
+    assert canonical < stable
+
+
+def test_random_draws_are_not_folded() -> None:
+    state = T.constant(np.array([1, 0], "uint64"))
+    drawn, _ = random_uniform(state, (2, 3), "float32")
+    assert any("Random" in n for n in names(function([], drawn, mode=Mode().excluding("lower"))))
+
+
+def test_rewriting_that_does_not_end_is_stopped() -> None:
+    @node_rewrite(type(exp(T.vector()).owner.op), phase="canonicalize")
+    def forth_and_back(node, context):  # type: ignore[no-untyped-def]
+        return exp(node.inputs[0] + 0)
+
+    x = T.vector("x")
+    context = Context(FunctionGraph([x], [exp(x)]), Target(kind="cpu"))
+    with pytest.raises(RewriteError, match="does not end.*forth_and_back"):
+        run_rewrites([forth_and_back], context, RewriteProfile())
+
+
+def test_a_rewrite_keeps_the_user_s_line() -> None:
+    x = T.vector("x")
+    f = function([x], T.log(1 + x), mode=Mode().excluding("lower", "fuse"))  # this very line
+    (node,) = [n for n in f.fgraph.nodes if type(n.op).__name__ == "Log1p"]
+    assert "this very line" in node.origin.text()
+
+
+def test_the_profile_counts() -> None:
+    x = T.vector("x")
+    f = function([x], T.log(1 + x))
+    applied = f.stages.rewrites.rewrites["log_of_one_plus"]
+    assert applied.fired == 1
+    assert applied.tried >= 1
+    assert "log_of_one_plus" in str(f.stages.rewrites) or f.stages.rewrites.slowest(3)
