@@ -253,6 +253,11 @@ class CudaPlan:
         at = owner.ptr + view.offset
         values[out] = DeviceArray(at, view.shape, out.type.dtype, view.strides, owner)
 
+    @property
+    def nbytes(self) -> int:
+        """Memory of its own: none, since the arena is shared."""
+        return 0
+
     def run(self, entering: Sequence[Any], watcher: Watcher | None = None) -> list[Any]:
         """Enqueue every step; waits only where a value goes to the host."""
         self.rt.arena.reserve(self.memory.arena_bytes)
