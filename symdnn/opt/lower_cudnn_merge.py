@@ -126,7 +126,7 @@ def _dies(v: Variable, context: Context) -> bool:
 
 
 INPLACE = Rewrite(
-    "local_dnna_conv_inplace", "fuse", (DnnConvolution,), _inplace,
+    "local_dnna_conv_inplace", "transfer", (DnnConvolution,), _inplace,
     frozenset({"cudnn", "conv_dnn", "inplace"}), "mark convolutions that overwrite their operand",
 )  # fmt: skip
 
