@@ -11,7 +11,7 @@ from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.index import Subtensor
 from symdnn.ops.scan import Scan
 from symdnn.ops.scan_parts import Built, Parts
-from symdnn.opt.rewrite import Context, graph_rewrite, node_rewrite
+from symdnn.opt.rewrite import Context, GraphRewrite, Rewrite, graph_rewrite, node_rewrite
 
 __all__ = ["RULES", "in_order"]
 
@@ -141,4 +141,4 @@ def in_order(
     return [*out, built.steps] if op.until else out
 
 
-RULES = [last_of_history, scan_drop_unread]
+RULES: list[Rewrite | GraphRewrite] = [last_of_history, scan_drop_unread]
