@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from symdnn.compile.program import Loop, Segment
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.runtime import Runtime, Watcher
+from symdnn.graph.storage import HOST
+from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable
 from symdnn.ops.scan import Scan
 from symdnn.ops.scan_loop import run_loop
@@ -38,7 +40,12 @@ class LoopRunner:
         """Outputs of the scan."""
         step = self._by_plan(watcher) if self.segment is not None else self._by_program(watcher)
         try:
-            return run_loop(self.op, inputs, self._reading_condition(step))
+            step = self._with_scalars_on_host(self._reading_condition(step))
+            results = run_loop(self.op, inputs, step, self.runtime.loop_arrays())
+            return [
+                self.runtime.to_host(r) if _is_host_scalar(v) else r
+                for v, r in zip(self.region.node.outputs, results, strict=True)
+            ]
         except Exception as error:
             error.add_note(describe_failure(self.region.node, inputs))
             raise
@@ -52,6 +59,19 @@ class LoopRunner:
             return [*results, self.runtime.to_host(condition)]
 
         return read
+
+    def _with_scalars_on_host(self, step: Step) -> Step:
+        """Entries that are integer scalars are read on the host, where the body wants them."""
+        if self.runtime.memory.device == HOST:
+            return step
+        scalars = [i for i, v in enumerate(self.inner.inputs) if _is_host_scalar(v)]
+
+        def read(arguments: list[Any]) -> Sequence[Any]:
+            for i in scalars:
+                arguments[i] = self.runtime.to_host(arguments[i])
+            return step(arguments)
+
+        return read if scalars else step
 
     def _by_program(self, watcher: Watcher | None) -> Step:
         """A step that may read values on the host, branch, or contain loops."""
@@ -85,6 +105,10 @@ class LoopRunner:
         known: dict[Variable, Any] = dict(zip(self.inner.inputs, arguments))
         known.update(zip(self.segment.outputs, left))
         return [v.data if isinstance(v, Constant) else known[v] for v in outputs]
+
+
+def _is_host_scalar(v: Variable) -> bool:
+    return isinstance(v.type, TensorType) and v.type.ndim == 0 and v.type.is_discrete
 
 
 def _only_segment(region: Loop) -> Segment | None:

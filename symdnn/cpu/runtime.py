@@ -18,6 +18,7 @@ from symdnn.graph.runtime import Watcher
 from symdnn.graph.storage import HOST
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.scan_loop import NUMPY, NumpyArrays
 
 __all__ = ["CpuRuntime", "runtime"]
 
@@ -113,6 +114,10 @@ class CpuRuntime:
     def fresh(self, value: Any) -> Array:
         """A contiguous copy."""
         return np.array(value, order="C", copy=True)
+
+    def loop_arrays(self) -> NumpyArrays:
+        """NumPy's arrays."""
+        return NUMPY
 
     def update(self, storage: Any, value: Any) -> None:
         """Into the same buffer; a value of another shape gives a new one."""

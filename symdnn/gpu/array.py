@@ -69,6 +69,17 @@ class DeviceArray:
             step = stride * size
         return True
 
+    def __getitem__(self, index: Any) -> DeviceArray:
+        """A view: ``x[i, ...]`` is one entry, ``x[:n]`` the first ones."""
+        first = index[0] if isinstance(index, tuple) else index
+        if isinstance(first, slice):
+            count = len(range(self.shape[0])[first])
+            shape, strides, start = (count, *self.shape[1:]), self.strides, first.start or 0
+        else:
+            shape, strides, start = self.shape[1:], self.strides[1:], int(first)
+        at = self.ptr + start * self.strides[0]
+        return DeviceArray(at, shape, self.dtype, strides, self.owner or self)
+
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """For PyCUDA, CuPy, Numba, PyTorch: the array without a copy."""

@@ -13,6 +13,7 @@ from symdnn.graph.type import TensorType
 
 __all__ = ["Arena", "CudaMemory", "OutOfDeviceMemory"]
 
+_MOST_IN_FLIGHT = 256
 _STEP = 32 << 20  # the arena grows by at least so many bytes
 
 
@@ -146,6 +147,8 @@ class CudaMemory:
         self._in_flight.clear()
 
     def _staged(self, nbytes: int) -> Any:
+        if len(self._in_flight) > _MOST_IN_FLIGHT:
+            self.synchronize()  # calls that return nothing to the host never wait by themselves
         return self._pinned.allocate((nbytes,), np.uint8)
 
 

@@ -63,6 +63,10 @@ class CudaRuntime:
         strided_copy(self.env(), value, target)
         return target
 
+    def loop_arrays(self) -> CudaLoopArrays:
+        """Device arrays for a loop's buffers."""
+        return CudaLoopArrays(self)
+
     def update(self, storage: Any, value: Any) -> None:
         """Write a new value into a storage, unless the error word is set."""
         target = storage.on(self.memory)
@@ -114,6 +118,29 @@ class CudaRuntime:
         """What reports print of the device."""
         major, minor = self.context.capability
         return {"device": self.context.device, "card": self.context.name, "sm": f"{major}{minor}"}
+
+
+class CudaLoopArrays:
+    """Device arrays as :class:`symdnn.ops.scan_loop.LoopArrays`."""
+
+    def __init__(self, rt: CudaRuntime) -> None:
+        self.rt = rt
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
+        """A new array."""
+        name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
+        return self.rt.memory.empty(tuple(shape), name)
+
+    def put(self, target: DeviceArray, value: Any) -> None:
+        """Write into a view, from the device or the host."""
+        if isinstance(value, DeviceArray):
+            strided_copy(self.rt.env(), value, target)
+        else:
+            self.rt.memory.copy_in(np.asarray(value), target)
+
+    def fresh(self, value: Any) -> Any:
+        """A contiguous copy where the value is."""
+        return self.rt.fresh(value)
 
 
 class Env:
@@ -176,9 +203,7 @@ class CudaPlan:
         self.scratch_bytes = 0
         self._bind_values()
         self.steps = [self._step(node) for node in spec.segment.nodes]
-        self.returns_to_host = any(
-            isinstance(n.op, HostFromGpu) for n in spec.segment.nodes
-        )
+        self.returns_to_host = any(isinstance(n.op, HostFromGpu) for n in spec.segment.nodes)
 
     def _bind_values(self) -> None:
         base = self.rt.arena.base
@@ -285,7 +310,9 @@ class CudaPlan:
             if watcher is None:
                 step(node, values)
                 return
-            inputs = [self._seen(self._operand(node, i, v, values)) for i, v in enumerate(node.inputs)]
+            inputs = [
+                self._seen(self._operand(node, i, v, values)) for i, v in enumerate(node.inputs)
+            ]
             watcher(node, inputs, None)
             step(node, values)
             watcher(node, inputs, [self._seen(values[v]) for v in node.outputs])

@@ -43,6 +43,9 @@ class Runtime(Protocol):
     def fresh(self, value: Any) -> Any:
         """A copy that the user may keep."""
 
+    def loop_arrays(self) -> Any:
+        """What a loop's buffers are (:class:`symdnn.ops.scan_loop.LoopArrays`)."""
+
     def update(self, storage: Storage, value: Any) -> None:
         """Write a new value into a shared variable's storage."""
 

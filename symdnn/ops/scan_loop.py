@@ -1,18 +1,19 @@
-"""The loop that a scan describes, over NumPy arrays; what a step does is an argument."""
+"""The loop that a scan describes; what a step does, and what arrays are, are arguments."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from symdnn.errors import ShapeMismatch
+from symdnn.graph.type import numpy_dtype
 
 if TYPE_CHECKING:
     from symdnn.ops.scan import Carry, Scan
 
-__all__ = ["run_loop"]
+__all__ = ["LoopArrays", "NumpyArrays", "run_loop"]
 
 #: Inner inputs -> inner outputs, once per step.
 StepFunction = Callable[[list[Any]], Sequence[Any]]
@@ -20,17 +21,51 @@ StepFunction = Callable[[list[Any]], Sequence[Any]]
 _FIRST_ROOM = 64
 
 
-def run_loop(op: Scan, inputs: Sequence[Any], step: StepFunction) -> list[Any]:
+class LoopArrays(Protocol):
+    """Arrays of a device: ``x[i, ...]`` and ``x[:n]`` are views, and they have ``shape``."""
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """A new array; ``dtype`` is the ``dtype`` of another, or of a type."""
+
+    def put(self, target: Any, value: Any) -> None:
+        """Write ``value`` into the view ``target``."""
+
+    def fresh(self, value: Any) -> Any:
+        """A contiguous copy."""
+
+
+class NumpyArrays:
+    """NumPy's arrays as :class:`LoopArrays`."""
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """A new array."""
+        return np.empty(shape, dtype if isinstance(dtype, np.dtype) else numpy_dtype(dtype))
+
+    def put(self, target: Any, value: Any) -> None:
+        """Write into a view."""
+        target[...] = value
+
+    def fresh(self, value: Any) -> Any:
+        """A contiguous copy."""
+        return np.array(value, order="C")
+
+
+NUMPY = NumpyArrays()
+
+
+def run_loop(
+    op: Scan, inputs: Sequence[Any], step: StepFunction, arrays: LoopArrays = NUMPY
+) -> list[Any]:
     """Outputs of ``op`` on arrays. Entries of sequences and values of states are views."""
     given = op.split(inputs)
     n = int(given.steps)
     op.check_lengths(n, op.split([getattr(a, "shape", ()) for a in inputs]))
     room = min(n, _FIRST_ROOM) if op.until else n
     states = [
-        (_History if c.history else _Recent)(op, i, c, initial, room)
+        (_History if c.history else _Recent)(op, i, c, initial, room, arrays)
         for i, (c, initial) in enumerate(zip(op.states, given.initials, strict=True))
     ]
-    collected = [_Collected(op, i, room) for i in range(op.collected)]
+    collected = [_Collected(op, i, room, arrays) for i in range(op.collected)]
     sinks = [s.put for s in states] + [c.put for c in collected]
     readers = [read for s in states for read in s.readers()]
     sequences, others = list(given.sequences), list(given.others)
@@ -53,8 +88,10 @@ def run_loop(op: Scan, inputs: Sequence[Any], step: StepFunction) -> list[Any]:
 class _Recent:
     """A state of which only the last values are kept."""
 
-    def __init__(self, op: Scan, number: int, carry: Carry, initial: Any, room: int) -> None:
-        self.op, self.number, self.carry = op, number, carry
+    def __init__(
+        self, op: Scan, number: int, carry: Carry, initial: Any, room: int, arrays: LoopArrays
+    ) -> None:
+        self.op, self.number, self.carry, self.arrays = op, number, carry, arrays
         self.values = [initial[k, ...] for k in range(carry.depth)]
 
     def readers(self) -> list[Callable[[int], Any]]:
@@ -73,17 +110,19 @@ class _Recent:
 
     def results(self, done: int) -> list[Any]:
         """The last value, in memory of its own."""
-        return [np.array(self.values[-1], order="C")]
+        return [self.arrays.fresh(self.values[-1])]
 
 
 class _History:
     """A state all of whose values are kept, after its initial ones."""
 
-    def __init__(self, op: Scan, number: int, carry: Carry, initial: Any, room: int) -> None:
+    def __init__(
+        self, op: Scan, number: int, carry: Carry, initial: Any, room: int, arrays: LoopArrays
+    ) -> None:
         self.op, self.number, self.carry, self.depth = op, number, carry, carry.depth
-        self.shape = initial.shape[1:]
-        self.buffer = np.empty((self.depth + room, *self.shape), initial.dtype)
-        self.buffer[: self.depth] = initial
+        self.arrays, self.shape = arrays, tuple(initial.shape[1:])
+        self.buffer = arrays.empty((self.depth + room, *self.shape), initial.dtype)
+        arrays.put(self.buffer[: self.depth], initial)
 
     def readers(self) -> list[Callable[[int], Any]]:
         """One function of the step per tap."""
@@ -97,46 +136,47 @@ class _History:
         if value.shape != self.shape:
             raise _changed(self.op, f"state {self.number}", self.shape, value.shape, t)
         at = t + self.depth
-        if at == len(self.buffer):
-            self.buffer = _grown(self.buffer)
-        self.buffer[at] = value
+        if at == self.buffer.shape[0]:
+            self.buffer = _grown(self.buffer, self.arrays)
+        self.arrays.put(self.buffer[at, ...], value)
 
     def results(self, done: int) -> list[Any]:
         """All values, and the last one in memory of its own."""
         last = self.depth + done
-        return [self.buffer[:last], np.array(self.buffer[last - 1], order="C")]
+        return [self.buffer[:last], self.arrays.fresh(self.buffer[last - 1, ...])]
 
 
 class _Collected:
     """What is collected step by step; the first step tells its shape."""
 
-    def __init__(self, op: Scan, number: int, room: int) -> None:
-        self.op, self.number, self.room = op, number, room
+    def __init__(self, op: Scan, number: int, room: int, arrays: LoopArrays) -> None:
+        self.op, self.number, self.room, self.arrays = op, number, room, arrays
         self.buffer: Any = None
         self.shape: tuple[int, ...] = ()
 
     def put(self, t: int, value: Any) -> None:
         """Take the value of step ``t``."""
         if self.buffer is None:
-            self.shape = value.shape
-            self.buffer = np.empty((self.room, *self.shape), value.dtype)
+            self.shape = tuple(value.shape)
+            self.buffer = self.arrays.empty((self.room, *self.shape), value.dtype)
         elif value.shape != self.shape:
             raise _changed(self.op, f"output {self.number}", self.shape, value.shape, t)
-        if t == len(self.buffer):
-            self.buffer = _grown(self.buffer)
-        self.buffer[t] = value
+        if t == self.buffer.shape[0]:
+            self.buffer = _grown(self.buffer, self.arrays)
+        self.arrays.put(self.buffer[t, ...], value)
 
     def result(self, done: int, empty: tuple[int, ...]) -> Any:
         """The entries of all steps; without any, nothing of shape ``(0, *empty)``."""
         if self.buffer is None:
             type_: Any = self.op.inner.output_types[len(self.op.states) + self.number]
-            return np.empty((0, *empty), type_.numpy)
+            return self.arrays.empty((0, *empty), type_.dtype)
         return self.buffer[:done]
 
 
-def _grown(buffer: Any) -> Any:
-    larger = np.empty((2 * len(buffer), *buffer.shape[1:]), buffer.dtype)
-    larger[: len(buffer)] = buffer
+def _grown(buffer: Any, arrays: LoopArrays) -> Any:
+    length = buffer.shape[0]
+    larger = arrays.empty((2 * length, *buffer.shape[1:]), buffer.dtype)
+    arrays.put(larger[:length], buffer)
     return larger
 
 
