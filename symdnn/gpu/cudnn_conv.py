@@ -15,6 +15,7 @@ from symdnn.config import config
 from symdnn.gpu import libcudnn
 from symdnn.gpu.algorithm import (
     DIRECTIONS,
+    SEARCH,
     ConvAlgorithm,
     ConvSignature,
     UnsupportedAlgorithm,
@@ -147,12 +148,13 @@ class ConvKernel(CudnnKernel):
     def _without_any(self, call: Call) -> str | None:
         """That cuDNN has no algorithm at all; what a named one lacks is raised as an error."""
         s = signature(call)
+        direction = DIRECTIONS[s.direction]
+        unknown = isinstance(s.wanted, str) and s.wanted not in (*direction.algorithms, *SEARCH)
+        may_give_way = s.on_unsupported != "raise" or s.wanted in (direction.default, *SEARCH)
         try:
             plan_of(call)
         except UnsupportedAlgorithm as error:
-            named = s.wanted in DIRECTIONS[s.direction].algorithms or isinstance(s.wanted, int)
-            strict = s.on_unsupported == "raise" and s.wanted != DIRECTIONS[s.direction].default
-            if named and strict:
+            if unknown or not may_give_way:
                 raise
             return str(error)
         return None

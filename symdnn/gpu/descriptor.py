@@ -60,13 +60,14 @@ class Description:
 
 
 class Descriptor:
-    """A descriptor that exists; ``handle`` is cuDNN's. Destroyed when it is dropped."""
+    """A descriptor that exists; ``handle`` is cuDNN's. Destroyed when the handle is dropped, so
+    that ``f(descriptor(d).handle)`` is safe."""
 
     def __init__(self, description: Description) -> None:
         self.description = description
         self.handle = getattr(libcudnn, f"cudnnCreate{description.kind}Descriptor")()
         destroy = getattr(libcudnn, f"cudnnDestroy{description.kind}Descriptor")
-        self._end = weakref.finalize(self, destroy, self.handle)
+        self._end = weakref.finalize(self.handle, destroy, int(self.handle))
         self._end.atexit = False  # then the library may be gone, and the memory goes anyway
         try:
             description.fill(self.handle)

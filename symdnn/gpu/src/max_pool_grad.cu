@@ -24,7 +24,7 @@ extern "C" __global__ void max_pool_grad(const Parameters p) {
       const i64 place = rest % a.n + a.pad;
       rest /= a.n;
       first[d] = place < a.window ? 0 : (place - a.window) / a.stride + 1;
-      last[d] = min(place / a.stride, a.m - 1);
+      last[d] = place / a.stride < a.m ? place / a.stride : a.m - 1;
       at[d] = first[d];
       any = any && first[d] <= last[d];
     }
