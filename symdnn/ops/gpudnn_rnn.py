@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -82,11 +82,18 @@ class GpuDnnRNNOp(GpuDnnRNNBase):
     """(y, hy, [cy], [next state], reserve) of (w, x, hx, [cx], [lengths], [state]).
 
     With dropout between layers the masks are cuDNN's, drawn from the state's key and counter.
-    (``cudnnRNNForward``)
+    Without ``keeps_reserve`` it is cuDNN's inference mode. (``cudnnRNNForward``)
     """
 
+    keeps_reserve: bool = field(default=True, kw_only=True)
+
     def neutral(self) -> Op:
-        return RNNForward(*self.settings)
+        return RNNForward(*(*self.settings, self.keeps_reserve))
+
+    @classmethod
+    def of(cls, op: RNNForward | RNNGrad) -> Any:
+        assert isinstance(op, RNNForward)
+        return replace(super().of(op), keeps_reserve=op.keeps_reserve)
 
     @property
     def host_values(self) -> tuple[int, ...]:

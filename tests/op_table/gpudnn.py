@@ -321,7 +321,7 @@ OTHERS = [
 # -- recurrent nets -------------------------------------------------------------------------------
 
 
-def rnn(mode, direction, lengths=False):
+def rnn(mode, direction, lengths=False, keeps_reserve=True):
     s = RNNShape(mode, H, 2, "linear", direction)
     fields = {"hidden_size": H, "num_layers": 2, "lengths": lengths}
     cell = mode == "lstm"
@@ -329,12 +329,14 @@ def rnn(mode, direction, lengths=False):
     draws += [fixed([2, 4, 1], "int32")] * lengths
 
     def build(*args):
-        return G.GpuDnnRNNOp(mode, direction, **fields)(*args)[: 2 + cell]
+        op = G.GpuDnnRNNOp(mode, direction, **fields, keeps_reserve=keeps_reserve)
+        return op(*args)[: 2 + cell]
 
     def expected(w, x, hx, *more):
         return slow_rnn(s, w, x, hx, more[0] if cell else None, more[-1] if lengths else None)
 
     name = f"gpudnn_rnn_{mode}_{direction}" + "_lengths" * lengths
+    name += "" if keeps_reserve else "_inference"
     return OpCase(name, (G.GpuDnnRNNOp,), build, tuple(draws), expected, grad=False)
 
 
@@ -368,6 +370,7 @@ def finite_rnn(w, x, hx):
 RNN = [rnn(mode, "unidirectional") for mode in GATES] + [
     rnn("lstm", "bidirectional", lengths=True),
     rnn("gru", "bidirectional"),
+    rnn("lstm", "unidirectional", keeps_reserve=False),
     OpCase(
         "gpudnn_rnn_grads", (G.GpuDnnRNNGradInputs, G.GpuDnnRNNGradWeights), rnn_backward,
         (normal(RNNShape("rnn_tanh", H, 2).size(X)), normal(T, B, X), normal(2, B, H)),
