@@ -292,7 +292,7 @@ class CudaPlan:
         for node, step in self.steps:
             self._run_step(node, step, values, watcher)
         if self.returns_to_host:
-            self.rt.memory.synchronize()
+            self.rt.check_errors()  # waits for the copies too
         left = [values[v] for v in self.spec.segment.outputs]
         return [v.finish() if isinstance(v, PendingCopy) else v for v in left]
 
