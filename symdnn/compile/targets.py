@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from typing import Any
 
 from symdnn.compile.specialise import Oracle, TableOracle
@@ -21,9 +22,23 @@ def resolve_target(wanted: Target | str | None = None) -> Target:
     if wanted is not None:
         return Target.parse(wanted)
     device = str(config.device)
-    if device in ("auto", "cpu"):
+    if device == "cpu" or (device == "auto" and not _gpu_is_ready()):
         return Target("cpu")
+    if device == "auto":
+        device = "cuda"
     return _detect().cuda_target(int(device.removeprefix("cuda") or 0))  # type: ignore[no-any-return]
+
+
+def _gpu_is_ready() -> bool:
+    """Whether ``device=auto`` means the GPU: a card, cuDNN, and the packages that drive them."""
+    packages = ("pycuda", "cuda.bindings")
+    try:
+        if not all(importlib.util.find_spec(p) for p in packages):
+            return False
+    except ModuleNotFoundError:  # the parent package of one of them
+        return False
+    detect = _detect()
+    return bool(detect.gpu_available() and detect.dnn_available())
 
 
 def _detect() -> Any:
