@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from symdnn.compile.plan import Plan
 from symdnn.compile.program import Program, Segment
 from symdnn.graph.variable import Apply, Constant
+from symdnn.opt.lower_cudnn import not_lowered
+from symdnn.opt.transfer import places_of
 
 if TYPE_CHECKING:
     from symdnn.compile.callable import Function
@@ -18,13 +20,17 @@ __all__ = ["LoweringReport", "LoweringRow", "MemoryReport", "lowering_report", "
 
 @dataclass(frozen=True)
 class LoweringRow:
-    """One node in one plan: ``how`` is a kernel's name, ``view``, ``host`` or ``not planned``."""
+    """One node in one plan: ``how`` is a kernel's name, ``view``, ``host`` or ``not planned``.
+
+    ``why`` says why a library did not get it, or why it is on the host.
+    """
 
     node: Apply
     plan: int | None
     how: str
     target: str
     refused: tuple[tuple[str, str], ...] = ()
+    why: str = ""
 
     @property
     def op(self) -> str:
@@ -39,7 +45,8 @@ class LoweringRow:
     def __str__(self) -> str:
         plan = "-" if self.plan is None else str(self.plan)
         text = f"{plan:>4}  {self.target:8} {self.how:20} {self.op}  {self.line}"
-        return "\n".join([text, *(f"        not {name}: {why}" for name, why in self.refused)])
+        lines = [text, *(f"        not {name}: {why}" for name, why in self.refused)]
+        return "\n".join([*lines, f"        {self.why}"] if self.why else lines)
 
 
 @dataclass(frozen=True)
@@ -63,28 +70,47 @@ class LoweringReport:
 
 def lowering_report(function: Function) -> LoweringReport:
     """What each node of ``function`` became, plan by plan."""
-    target = str(function.stages.target)
+    why = _reasons(function)
     rows: list[LoweringRow] = []
     planned: set[Apply] = set()
     for number, plan in enumerate(function.plans()):
+        target = _device(function, plan.specialised.segment)
         for node in plan.specialised.segment.nodes:
             planned.add(node)
-            rows.append(_row(plan, number, node, target))
+            rows.append(_row(plan, number, node, target, why.get(node, "")))
     for node in _host_nodes(function.stages.program):
         if node not in planned:
             planned.add(node)
             rows.append(LoweringRow(node, None, "host", "host"))
     for segment in function.stages.program.segments():
         missing = [n for n in segment.nodes if n not in planned]
-        rows += [LoweringRow(n, None, "not planned", target) for n in missing]
+        target = _device(function, segment)
+        rows += [LoweringRow(n, None, "not planned", target, why=why.get(n, "")) for n in missing]
     return LoweringReport(tuple(rows))
 
 
-def _row(plan: Plan, number: int, node: Apply, target: str) -> LoweringRow:
+def _device(function: Function, segment: Segment) -> str:
+    target = function.stages.target
+    return str(target) if segment.device == target.kind else segment.device
+
+
+def _reasons(function: Function) -> dict[Apply, str]:
+    """Why nodes were not lowered to a library, and why nodes are on the host."""
+    stages = function.stages
+    if stages.target.kind == "cpu":
+        return {}
+    found = not_lowered(stages.fgraph, stages.target, stages.mode.selection.takes)
+    why = {n: f"not by cuDNN: {reason}" for n, reason in found.items()}
+    for n, reason in places_of(stages.fgraph, stages.target).without_kernel().items():
+        why[n] = "; ".join([*([why[n]] if n in why else []), f"on the host: {reason}"])
+    return why
+
+
+def _row(plan: Plan, number: int, node: Apply, target: str, why: str) -> LoweringRow:
     choice = plan.specialised.choices[node]
     if node in plan.memory.aliases:
         return LoweringRow(node, number, "view", target)
-    return LoweringRow(node, number, choice.kernel.name, target, choice.refused)
+    return LoweringRow(node, number, choice.kernel.name, target, choice.refused, why)
 
 
 def _host_nodes(program: Program) -> Iterator[Apply]:

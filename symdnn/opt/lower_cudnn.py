@@ -35,7 +35,7 @@ LOWERINGS: tuple[Lowering, ...] = (
 
 
 def not_lowered(
-    fgraph: FunctionGraph, target: Target, takes: Callable[[Rewrite], bool]
+    fgraph: FunctionGraph, target: Target, takes: Callable[[Rewrite], bool] = lambda rewrite: True
 ) -> dict[Apply, str]:
     """The nodes of a rewritten graph that cuDNN could have had, each with the reason.
 

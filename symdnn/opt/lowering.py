@@ -26,7 +26,7 @@ _FLOATS = ("float16", "float32", "float64")
 def cudnn_reason(target: Target) -> str | None:
     """Why cuDNN is not used at all; None when it is there."""
     if target.kind != "cuda":
-        return f"the target is {target}"
+        return "; ".join([f"the target is {target}", *target.notes])
     if str(config.dnn.enabled) == "False":
         return "dnn.enabled=False"
     if not target.has("cudnn"):

@@ -23,6 +23,7 @@ from symdnn.ops.control import IfElse
 from symdnn.ops.lowered import Lowered
 from symdnn.ops.shape import ShapeI
 from symdnn.ops.transfer import GpuFromHost, HostFromGpu, Transfer
+from symdnn.opt.lower_cudnn import not_lowered
 from symdnn.opt.rewrite import Context, graph_rewrite, node_rewrite
 
 __all__ = ["HOST", "RULES", "Places", "kernel_reason", "places_of"]
@@ -243,15 +244,22 @@ def place_transfers(context: Context) -> None:
         op: Any = GpuFromHost() if places.home(v) == HOST else HostFromGpu()
         context.fgraph.redirect(readers, v, op(v), "place_transfers")
     if not context.inner:
-        check_lowered(places.without_kernel())
+        check_lowered(places.without_kernel(), not_lowered(context.fgraph, context.target))
 
 
-def check_lowered(found: Mapping[Apply, str]) -> None:
-    """Do what the flags ``assert_lowered`` and ``assert_no_cpu_op`` say about nodes on the host."""
+def check_lowered(found: Mapping[Apply, str], by_library: Mapping[Apply, str]) -> None:
+    """Do what the flags ``assert_lowered`` and ``assert_no_cpu_op`` say about nodes on the host.
+
+    ``found`` has these nodes with the reason, ``by_library`` why cuDNN did not get them.
+    """
     actions = {str(config.assert_lowered), str(config.assert_no_cpu_op)} - {"ignore"}
     if not found or not actions:
         return
-    lines = [f"  {n.op}, made at {n.origin}: {why}" for n, why in found.items()]
+    lines = [
+        f"  {n.op}, made at {n.origin}: "
+        + "; ".join([why, *([by_library[n]] if n in by_library else [])])
+        for n, why in found.items()
+    ]
     text = "\n".join([f"{len(found)} node(s) run on the host:", *lines])
     if actions != {"warn"}:
         raise NotLowered(text)

@@ -264,6 +264,25 @@ def test_nodes_on_the_host_are_told(flag):
     rewritten([x], out, selection=ALL)
 
 
+def test_the_report_says_why(device_takes):
+    x = T.fmatrix("x")
+    device_takes.add("Softmax")
+    y = T.nnet.softmax(x)
+    out = T.tanh(y)
+    f = symdnn.function([x], out, mode=MODE.excluding("local_softmax_dnn"))
+    rows = {type(row.node.op).__name__: row for row in f.lowering_report().rows}
+    assert rows["Tanh"].target == "cuda0:sm_90"
+    assert rows["Tanh"].why == ""
+    assert rows["Softmax"].target == "cpu"
+    assert rows["Softmax"].why == (
+        "not by cuDNN: the rewrite local_softmax_dnn is switched off; "
+        "on the host: there is no cuda kernel for Softmax"
+    )
+    assert rows["Softmax"].why in str(f.lowering_report())
+    with config.change_flags(assert_lowered="raise"), pytest.raises(NotLowered, match="not run"):
+        symdnn.function([x], out, mode=MODE.excluding("local_softmax_dnn"))
+
+
 class Refusing:
     """A kernel that refuses by dtype, and by sizes once these are known."""
 
