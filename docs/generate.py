@@ -8,6 +8,8 @@ from symdnn.flags import FLAGS, WITHOUT_MEANING, Flag
 
 # Pages are the modules and folders directly under symdnn/; these are no modules to import from.
 NOT_SHOWN = {"__main__", "cli", "doctor", "demo"}
+# All that it has is shown where it is used: symdnn.gpu.libcudnn.
+TABLES = {"symdnn.gpu.libcudnn_table"}
 
 
 def write_pages(folder: Path) -> None:
@@ -73,7 +75,7 @@ def parts() -> dict[str, list[str]]:
     for module in pkgutil.walk_packages(symdnn.__path__, "symdnn.", onerror=lambda name: None):
         part = module.name.split(".")[1]
         private = module.name.rpartition(".")[2].startswith("_")
-        if part not in NOT_SHOWN and not private:
+        if part not in NOT_SHOWN and module.name not in TABLES and not private:
             found.setdefault(part, []).append(module.name)
     return found
 

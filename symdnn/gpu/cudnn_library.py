@@ -26,8 +26,8 @@ from symdnn.errors import CudnnMixed, CudnnNotFound, CudnnVersionError
 __all__ = ["CudnnLibrary", "MINIMUM", "TESTED", "library", "listing", "search", "table_version"]
 
 MINIMUM = (9, 0, 0)
-# Of the versions in between, functions newer than the one in use are marked absent.
-TESTED = ((9, 14, 0), (9, 19, 0), (9, 28, 0))
+# The binding's tests ran with these. Functions newer than the version in use are marked absent.
+TESTED = ((9, 0, 0), (9, 1, 0), (9, 14, 0), (9, 19, 0), (9, 28, 0))
 
 _NEEDED = ("graph", "ops", "cnn", "adv")
 _VERSION_CHECKS = ("Graph", "Ops", "Cnn", "Adv")

@@ -183,7 +183,9 @@ def test_rnn_descriptor(make):
     ("data_type", "dtype"),
     [(FLOAT, "f4"), (DOUBLE, "f8"), ("CUDNN_DATA_BFLOAT16", ml_dtypes.bfloat16)],
 )
-def test_rnn_data_descriptor(make, data_type, dtype):
+def test_rnn_data_descriptor(make, real_cudnn, data_type, dtype):  # noqa: F811
+    if dtype is ml_dtypes.bfloat16 and real_cudnn.version < (9, 14):
+        pytest.skip("RNNs of cuDNN 9.0 and 9.1 refuse bfloat16; known to work since 9.14")
     desc, layout = make("RNNData"), "CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED"
     libcudnn.cudnnSetRNNDataDescriptor(desc, data_type, layout, 7, 3, 10, [7, 5, 2], -1.5)
     fill = np.zeros(1, dtype)
