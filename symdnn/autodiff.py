@@ -20,6 +20,10 @@ from symdnn.graph.variable import Variable, as_variable
 __all__ = ["GradientError", "Lop", "Rop", "grad", "subgraph_grad", "verify_grad"]
 
 
+#: From expressions to a function of the points' values.
+Computer = Callable[[Sequence[Variable]], Callable[[Sequence[Any]], list[Any]]]
+
+
 class GradientError(AssertionError):
     """``verify_grad`` found a gradient that finite differences contradict."""
 
@@ -180,30 +184,50 @@ def verify_grad(
     n_tests: int = 2,
     rng: Any = None,
     eps: float | None = None,
+    out_type: Any = None,
     abs_tol: float | None = None,
     rel_tol: float | None = None,
+    mode: Any = None,
+    cast_to_output_type: bool = False,
+    no_debug_ref: bool = True,
 ) -> None:
     """Check the gradient of ``fun`` at ``pt`` against central differences.
 
-    ``fun`` takes variables and returns one. Float32 points are checked in float64. Discrete
-    points are passed on and not differentiated. Raises :class:`GradientError` naming the
-    argument, the element and both values.
+    ``fun`` takes variables and returns one, which is cast to ``out_type`` if that is given.
+    Float32 points are checked in float64. Discrete points are passed on and not differentiated.
+    The ops' references compute, or with ``mode`` functions compiled in that mode. ``rng`` is a
+    seed or a generator; the last two arguments are accepted for Theano's sake. Raises
+    :class:`GradientError` naming the argument, the element and both values.
     """
-    generator = np.random.default_rng(0 if rng is None else rng)
+    generator = rng if hasattr(rng, "uniform") else np.random.default_rng(rng or 0)
     points = [_in_double(p) for p in pt]
-    variables = [
-        TensorType(p.dtype.name, (None,) * p.ndim)(f"arg{i}") for i, p in enumerate(points)
-    ]
-    for i, p in enumerate(points):
-        variables[i] = TensorType(p.dtype.name, tuple(1 if n == 1 else None for n in p.shape))(
-            f"arg{i}"
-        )
-    output = fun(*variables)
-    wrt = [v for v in variables if v.type.is_differentiable]
-    value = evaluate([output], dict(zip(variables, points)))[0]
+    variables = [_variable_for(p, f"arg{i}") for i, p in enumerate(points)]
+    output = as_variable(fun(*variables))
+    output = output if out_type is None else output.astype(out_type)
+    compute = _computer(variables, mode)
+    (value,) = compute([output])(points)
     for _ in range(n_tests):
         weights = generator.uniform(0.5, 1.5, value.shape) * generator.choice([-1, 1], value.shape)
-        _verify_once(output, variables, wrt, points, weights, eps, abs_tol, rel_tol)
+        _verify_once(output, variables, points, weights, compute, eps, abs_tol, rel_tol)
+
+
+def _variable_for(point: Any, name: str) -> Variable:
+    shape = tuple(1 if n == 1 else None for n in point.shape)
+    return TensorType(point.dtype.name, shape)(name)  # type: ignore[no-any-return]
+
+
+def _computer(variables: Sequence[Variable], mode: Any) -> Computer:
+    """What makes a function of the points: by the references, or compiled in ``mode``."""
+
+    def by_reference(outputs: Sequence[Variable]) -> Callable[[Sequence[Any]], list[Any]]:
+        return lambda points: evaluate(outputs, dict(zip(variables, points)))
+
+    def compiled(outputs: Sequence[Variable]) -> Callable[[Sequence[Any]], list[Any]]:
+        make = operator("function")
+        f = make(variables, list(outputs), mode=mode, on_unused_input="ignore")
+        return lambda points: list(f(*points))
+
+    return by_reference if mode is None else compiled
 
 
 def _in_double(point: Any) -> Any:
@@ -214,24 +238,24 @@ def _in_double(point: Any) -> Any:
 def _verify_once(
     output: Variable,
     variables: Sequence[Variable],
-    wrt: Sequence[Variable],
     points: Sequence[Any],
     weights: Any,
+    compute: Computer,
     eps: float | None,
     abs_tol: float | None,
     rel_tol: float | None,
 ) -> None:
+    wrt = [v for v in variables if v.type.is_differentiable]
     cost = operator("sum")(output * weights)
-    gradients = grad(cost, list(wrt), disconnected_inputs="ignore")
-    found = evaluate(gradients, dict(zip(variables, points)))
-    step = eps or 1e-6
+    found = compute(grad(cost, wrt, disconnected_inputs="ignore"))(points)
+    cost_at = compute([cost])
     for v, analytic in zip(wrt, found):
-        numeric = _central_difference(cost, variables, points, variables.index(v), step)
+        numeric = _central_difference(cost_at, points, variables.index(v), eps or 1e-6)
         _compare(v, analytic, numeric, abs_tol or 1e-5, rel_tol or 1e-5)
 
 
 def _central_difference(
-    cost: Variable, variables: Sequence[Variable], points: Sequence[Any], which: int, step: float
+    cost_at: Callable[[Sequence[Any]], list[Any]], points: Sequence[Any], which: int, step: float
 ) -> Any:
     numeric = np.zeros_like(points[which])
     for index in np.ndindex(*points[which].shape):
@@ -239,7 +263,7 @@ def _central_difference(
         for sign in (1.0, -1.0):
             moved = [p.copy() if i == which else p for i, p in enumerate(points)]
             moved[which][index] += sign * step
-            sides.append(evaluate([cost], dict(zip(variables, moved)))[0])
+            sides.append(cost_at(moved)[0])
         numeric[index] = (sides[0] - sides[1]) / (2 * step)
     return numeric
 

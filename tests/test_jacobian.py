@@ -3,13 +3,15 @@
 import numpy as np
 import pytest
 
-from symdnn.autodiff import grad, verify_grad
+from symdnn.autodiff import GradientError, grad, verify_grad
 from symdnn.autodiff_scan import hessian, hessian_vector_product, jacobian
 from symdnn.compile.function import function
+from symdnn.compile.mode import Mode
 from symdnn.errors import DisconnectedInput, TypeMismatch
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
+from symdnn.ops.gradient_control import disconnected_grad
 
 VECTOR = TensorType("float64", (None,))
 MATRIX = TensorType("float64", (None, None))
@@ -121,3 +123,10 @@ def test_the_slope_of_a_jacobian_row_is_the_gradient():
     row = function([x, w, i], [jacobian(y, x)[i], grad(y[i], x)])
     for k in range(3):
         np.testing.assert_allclose(*row(X, W, k))
+
+
+def test_verify_grad_in_a_mode_checks_what_is_compiled() -> None:
+    rng = np.random.RandomState(0)  # of old programs
+    verify_grad(operator("tanh"), [rng.uniform(size=3)], rng=rng, mode=Mode(), out_type="float64")
+    with pytest.raises(GradientError, match="arg0"):
+        verify_grad(lambda x: disconnected_grad(x) * x, [np.ones(2)], mode="FAST_COMPILE")

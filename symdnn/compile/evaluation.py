@@ -1,4 +1,4 @@
-"""``variable.eval({...})``: compile, keep, call."""
+"""``variable.eval({...})``: compile, keep, call. What lies below may also ask for a function."""
 
 from __future__ import annotations
 
@@ -28,4 +28,4 @@ def evaluate(variable: Variable, values: Mapping[Any, Any]) -> Any:
     return functions[key](*values.values())
 
 
-install_operators({"evaluate": evaluate})
+install_operators({"evaluate": evaluate, "function": function})

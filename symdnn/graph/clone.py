@@ -12,13 +12,20 @@ from symdnn.graph.variable import Constant, Variable, as_variable
 __all__ = ["clone"]
 
 
-def clone(output: Any, replace: Any = None, strict: bool = True, share_inputs: bool = True) -> Any:
+def clone(
+    output: Any,
+    replace: Any = None,
+    strict: bool = True,
+    share_inputs: bool = True,
+    copy_inputs: bool | None = None,
+) -> Any:
     """``output`` (a variable, a list or a dict of them) with variables replaced.
 
     ``replace`` maps variables to expressions; with ``strict`` a replacement must have the type
     of what it replaces. ``share_inputs=False`` gives the copy inputs of its own; a shared
-    variable's copy keeps the same storage.
+    variable's copy keeps the same storage. ``copy_inputs`` is the old name of ``share_inputs``.
     """
+    share_inputs = share_inputs if copy_inputs is None else copy_inputs
     pairs = dict(replace.items() if isinstance(replace, Mapping) else replace or ())
     new = {old: as_variable(v) for old, v in pairs.items()}
     if strict:
