@@ -46,6 +46,10 @@ class IndexOutOfRange(SymdnnError, IndexError):
     """An index or a label lies outside of the array it points into."""
 
 
+class DataError(SymdnnError, ValueError):
+    """Values met while running that an op does not take: weights below 0, empty ranges."""
+
+
 class DataDependentShape(SymdnnError):
     """The shape of an output depends on the data of an input, not only on its shape."""
 
@@ -60,6 +64,10 @@ class DisconnectedInput(SymdnnError, ValueError):
 
 class NotEvaluable(SymdnnError):
     """A graph cannot be evaluated: an op has no reference, or a value is missing."""
+
+
+class NotScalarConstantError(SymdnnError, ValueError):
+    """A number was asked for where none is known before the function runs."""
 
 
 class RewriteError(SymdnnError, RuntimeError):

@@ -187,6 +187,8 @@ class TensorMethods:
         """The complex conjugate."""
         return _apply("conj", self)
 
+    conjugate = conj
+
     def astype(self, dtype: Any) -> Variable:
         """The same values in another dtype."""
         return _apply("cast", self, dtype)
@@ -242,6 +244,14 @@ class TensorMethods:
     def take(self, indices: Any, axis: int | None = None, mode: str = "raise") -> Variable:
         """Elements by integer index along ``axis``."""
         return _apply("take", self, indices, axis, mode)
+
+    def compress(self, condition: Any, axis: int | None = None) -> Variable:
+        """The entries along ``axis`` for which ``condition`` holds."""
+        return _apply("compress", condition, self, axis)
+
+    def searchsorted(self, v: Any, side: str = "left", sorter: Any = None) -> Variable:
+        """Where the elements of ``v`` belong in this sorted vector."""
+        return _apply("searchsorted", self, v, side, sorter)
 
     def nonzero(self, return_matrix: bool = False) -> Any:
         """Indices of the elements that are not zero."""
@@ -358,6 +368,10 @@ class TensorMethods:
     def choose(self, choices: Any, mode: str = "raise") -> Variable:
         """Elements picked from ``choices`` by this integer variable."""
         return _apply("choose", self, choices, mode)
+
+    def get_scalar_constant_value(self) -> Any:
+        """The number that this variable is for certain; else ``NotScalarConstantError``."""
+        return operator("get_scalar_constant_value")(self)
 
     def eval(self, inputs_to_values: Mapping[Any, Any] | None = None) -> Any:
         """The value, compiled and computed now, with these values for the inputs."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from symdnn.errors import TypeMismatch
+from symdnn.graph.elementwise_methods import ElementwiseMethods
 from symdnn.graph.operators import TensorMethods
 from symdnn.graph.origin import NO_HINTS, Hints, Origin, current_hints, make_origin
 from symdnn.graph.type import TensorType, Type
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Apply", "Constant", "Shared", "Variable", "as_variable", "constant"]
 
 
-class Variable(TensorMethods):
+class Variable(TensorMethods, ElementwiseMethods):
     """A symbolic value: an input, or output ``index`` of the node ``owner``.
 
     ``type`` says what is known before any value exists. Variables compare by identity, so they
@@ -272,7 +273,7 @@ class Apply:
 
 
 def constant(
-    value: Any, name: str | None = None, ndim: int | None = None, dtype: Any = None
+    x: Any, name: str | None = None, ndim: int | None = None, dtype: Any = None
 ) -> Constant:
     """A constant variable.
 
@@ -280,7 +281,7 @@ def constant(
     ``floatX=float64``: float32 where that is exact), an array keeps its dtype; ``ndim`` adds
     leading dimensions of size 1.
     """
-    array = constant_array(value, dtype)
+    array = constant_array(x, dtype)
     if ndim is not None and ndim < array.ndim:
         raise TypeMismatch("constant", f"at most {ndim} dimensions", array.shape)
     if ndim is not None:

@@ -358,6 +358,33 @@ def crossentropy_softmax_1hot_with_bias(
     return crossentropy_softmax_1hot(as_variable(x) + as_variable(b), y_idx)
 
 
+def crossentropy_softmax_argmax_1hot_with_bias(
+    x: Any, b: Any, y_idx: Any, **ignored: Any
+) -> tuple[Variable, Variable, Variable]:
+    """(loss per row, softmax, most likely label) of ``x + b`` and integer labels."""
+    logits = as_variable(x) + as_variable(b)
+    return (*crossentropy_softmax_1hot(logits, y_idx), logits.argmax(axis=-1))
+
+
+def confusion_matrix(actual: Any, pred: Any) -> list[Variable]:
+    """[counts, labels]: how often an example of label i (row) was taken for label j (column).
+
+    ``labels`` are those that occur, in ascending order.
+    """
+    truth, guess = as_variable(actual), as_variable(pred)
+    labels = operator("unique")(operator("join")(0, truth, guess))
+    rows, columns = (operator("eq")(v.dimshuffle(0, "x"), labels) for v in (truth, guess))
+    return [rows.astype("int64").T.dot(columns.astype("int64")), labels]
+
+
+def prepend_scalar_to_each_row(val: Any, mat: Any) -> Variable:
+    """The matrix with one more column in front, all of it ``val``."""
+    rows = as_variable(mat)
+    column = rows[:, :1].fill(as_variable(val).astype(rows.dtype))
+    joined: Variable = operator("join")(1, column, rows)
+    return joined
+
+
 def nll_loss(logp: Any, labels: Any, weights: Any = None, axis: int = 1) -> Variable:
     """``-logp`` at the integer labels along ``axis``, one value per row.
 

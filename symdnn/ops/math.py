@@ -384,4 +384,10 @@ def logaddexp(x: Any, y: Any) -> Variable:
     return apply_elemwise(LogAddExp(), x, y)  # type: ignore[no-any-return]
 
 
-OPERATORS = {"exp": exp, "log": log, "log1p": log1p, "sin": sin, "cos": cos, "tanh": tanh}
+OPERATORS = {
+    f.__name__: f
+    for f in (
+        arccos, arccosh, arcsin, arcsinh, arctan, arctanh, cos, cosh, deg2rad, exp, exp2, expm1,
+        log, log10, log1p, log2, rad2deg, sin, sinh, tan, tanh,
+    )
+}  # fmt: skip

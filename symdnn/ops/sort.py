@@ -288,4 +288,9 @@ def unique(
     return Unique(return_index, return_inverse, return_counts)(as_variable(x))
 
 
-OPERATORS = {"argsort": argsort, "sort": sort}
+OPERATORS = {
+    "argsort": argsort,
+    "searchsorted": searchsorted,
+    "sort": sort,
+    "unique": unique,
+}

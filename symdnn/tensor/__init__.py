@@ -8,6 +8,8 @@ from symdnn.autodiff import Lop as Lop
 from symdnn.autodiff import Rop as Rop
 from symdnn.autodiff import grad as grad
 from symdnn.autodiff import verify_grad as verify_grad
+from symdnn.autodiff_scan import hessian as hessian
+from symdnn.autodiff_scan import jacobian as jacobian
 from symdnn.tensor import extra_ops as extra_ops
 from symdnn.tensor import nnet as nnet
 from symdnn.tensor import random as random
@@ -18,3 +20,4 @@ from symdnn.tensor.indexing import *
 from symdnn.tensor.linalg import *
 from symdnn.tensor.reductions import *
 from symdnn.tensor.shaping import *
+from symdnn.tensor.tools import *

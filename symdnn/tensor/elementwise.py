@@ -131,6 +131,7 @@ subtract, multiply, remainder = sub, mul, mod
 equal, not_equal = eq, neq
 less, less_equal, greater, greater_equal = lt, le, gt, ge
 bitwise_and, bitwise_or, bitwise_xor, bitwise_not = and_, or_, xor, invert
+rint = round_half_to_even
 digamma = psi
 conjugate = conj
 
@@ -146,7 +147,7 @@ __all__ = [
     "le", "leaky_relu", "left_shift", "less", "less_equal", "log", "log10", "log1p", "log2",
     "log_sigmoid", "logaddexp", "lt", "maximum", "minimum", "mod", "mul", "multiply", "neg",
     "negative", "neq", "not_equal", "or_", "polygamma", "pow", "power", "psi", "rad2deg", "real",
-    "reciprocal", "relu", "remainder", "right_shift", "round", "round_half_away_from_zero",
+    "reciprocal", "relu", "remainder", "right_shift", "rint", "round", "round_half_away_from_zero",
     "round_half_to_even", "selu", "sgn", "sigmoid", "sign", "silu", "sin", "sinh", "smallest",
     "softplus", "softsign", "sqr", "sqrt", "square", "sub", "subtract", "swish", "switch", "tan",
     "tanh", "tri_gamma", "true_div", "true_divide", "trunc", "ultra_fast_sigmoid", "where", "xlogx",

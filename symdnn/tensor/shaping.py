@@ -70,6 +70,7 @@ from symdnn.ops.view import (
 )
 
 tensor_copy = copy
+extract_diag = diagonal
 
 __all__ = [
     "addbroadcast",
@@ -86,6 +87,7 @@ __all__ = [
     "empty",
     "empty_like",
     "expand_dims",
+    "extract_diag",
     "eye",
     "fill",
     "flatten",

@@ -10,7 +10,7 @@ from symdnn.ops.conv_builders import (
     conv3d_transpose,
     separable_conv2d,
 )
-from symdnn.ops.neighbours import images2neibs
+from symdnn.ops.neighbours import images2neibs, neibs2images
 from symdnn.tensor.nnet import abstract_conv, basic, bn, conv, ctc, neighbours, rnn
 from symdnn.tensor.nnet.basic import *  # noqa: F403
 from symdnn.tensor.nnet.bn import *  # noqa: F403
@@ -33,6 +33,7 @@ __all__ = [
     "conv3d_transpose",
     "ctc",
     "images2neibs",
+    "neibs2images",
     "neighbours",
     "rnn",
     "separable_conv2d",
