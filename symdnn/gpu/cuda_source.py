@@ -1,4 +1,4 @@
-"""CUDA C from scalar programs: the body of a kernel's inner loop, and kernels that loop over arrays.
+"""CUDA C from scalar programs: the body of an inner loop, and the loops over arrays around it.
 
 Generated source depends on structure alone (the program, how many dimensions, which operands are
 dense), not on sizes, so that one compiled kernel serves all shapes of that structure.
@@ -6,23 +6,21 @@ dense), not on sizes, so that one compiled kernel serves all shapes of that stru
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from symdnn.gpu.source import CTYPES, text_of
 from symdnn.graph.type import TensorType
-from symdnn.ops.scalar import Instruction, ScalarProgram, number_of_text
+from symdnn.ops.scalar import REFERENCE_ONLY, Instruction, ScalarProgram, number_of_text
 
 __all__ = ["Access", "Loop", "elementwise_source", "prints", "scalar_function"]
 
-#: Instructions for which there is device text in special.cuh, and those for which there is none.
+#: Instructions whose device text is in special.cuh.
 _SPECIAL = frozenset({"digamma", "polygamma", "gammainc", "gammaincc"})
-_MISSING = frozenset({"jv", "iv"})
 
 
 def prints(program: ScalarProgram) -> str | None:
     """Why a program cannot be printed; None when it can."""
-    if missing := program.names & _MISSING:
+    if missing := program.names & REFERENCE_ONLY:
         return f"CUDA has no {', '.join(sorted(missing))} of real order"
     return None
 
@@ -187,7 +185,9 @@ def _work(program: ScalarProgram, loop: Loop, width: int) -> list[str]:
         if a.inner == "one":
             lines.append(f"const {ctype} {name} = p.{name}[o_{name}];")
         elif a.inner == "dense":
-            lines.append(f"const Vec<{ctype}, {width}> {name} = load<{width}>(p.{name} + o_{name});")
+            lines.append(
+                f"const Vec<{ctype}, {width}> {name} = load<{width}>(p.{name} + o_{name});"
+            )
         else:
             lines.append(f"Vec<{ctype}, {width}> {name};")
             at = f"p.{name}[o_{name} + k * (Offset)p.{name}_si]"
@@ -218,5 +218,3 @@ def _tail(program: ScalarProgram, loop: Loop) -> list[str]:
         f"    scalar({', '.join(given)});",
         "  }",
     ]
-
-

@@ -19,6 +19,7 @@ from symdnn.gpu.launches import (
 from symdnn.gpu.source import CTYPES
 from symdnn.graph.kernel import Call, register_kernel
 from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.fused import FusedElemwise
 from symdnn.ops.scalar import ScalarProgram
 from symdnn.ops.scalar_meaning import meaning
 
@@ -92,9 +93,7 @@ def _inner(step: int, written: bool) -> str:
     return "dense" if step == 1 else "one" if step == 0 and not written else "strided"
 
 
-def _width(
-    sizes: Sequence[int], steps: Sequence[Sequence[int]], views: Sequence[View]
-) -> int:
+def _width(sizes: Sequence[int], steps: Sequence[Sequence[int]], views: Sequence[View]) -> int:
     """How many neighbours a thread takes: up to 16 bytes of the widest dense operand."""
     dense = [(v, s) for v, s in zip(views, steps) if s[-1] == 1]
     if not dense:
@@ -147,7 +146,9 @@ class ElementwiseKernel(CudaKernel):
 
     def program(self, call: Call) -> ScalarProgram | None:
         """The op's scalar program for the operands' dtypes."""
-        return meaning(call.op, tuple(t.dtype for t in call.inputs))  # type: ignore[arg-type, attr-defined]
+        if isinstance(call.op, FusedElemwise):
+            return call.op.program
+        return meaning(call.op, tuple(t.dtype for t in call.inputs))  # type: ignore[attr-defined]
 
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
@@ -161,3 +162,4 @@ class ElementwiseKernel(CudaKernel):
 def register() -> None:
     """Enter the kernels into the table."""
     register_kernel(Elemwise, "cuda", ElementwiseKernel())
+    register_kernel(FusedElemwise, "cuda", ElementwiseKernel())

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.config import config
-from symdnn.gpu.k_copy import bits_of, copies, fill, seen_by
+from symdnn.gpu.k_copy import copies, fill, seen_by
 from symdnn.gpu.k_elemwise import elementwise, merged
 from symdnn.gpu.k_sort import sort_bytes, sorted_lines
 from symdnn.gpu.launches import (
@@ -105,8 +105,8 @@ def _indexed(
 ) -> list[KernelLaunch]:
     """Kernels of index.cu over the whole space; ``y`` has its shape, or broadcasts to it.
 
-    ``sums`` is where ``add`` adds. Claims lie at the start of the workspace, ``first`` is the number
-    of the element there that belongs to the first one of ``space.x``.
+    ``sums`` is where ``add`` adds. Claims lie at the start of the workspace, the one of the first
+    element of ``space.x`` at the place ``first``.
     """
     y_view = y.broadcast_to(space.shape) if y is not None else space.x
     y_steps = y_view.steps if y is not None else (0,) * len(space.shape)
@@ -125,7 +125,8 @@ def _indexed(
     source = specialised(
         "scalar.cuh", "lines.cuh", "index.cu", D=len(sizes), ARRAYS=len(jumps),
         T=_BITS[itemsize] if sums is None else CTYPES[space.x.dtype],
-        A=_BITS[4] if sums is None else _sum_type(sums.dtype), ADDS=int(sums is not None or y is None),
+        A=_BITS[4] if sums is None else _sum_type(sums.dtype),
+        ADDS=int(sums is not None or y is None),
         COUNT="u32" if count < 2**31 else "u64", CLAIMED=int("claim" in names),
         OWNER=_BITS[owner],
     )  # fmt: skip
@@ -153,8 +154,7 @@ def _width(
     numbers = [sizes[-1], *jumps, *(n for s in moved for n in s[:-1])]
     width = max(1, 16 // itemsize)
     while width > 1 and not (
-        all(n % width == 0 for n in numbers)
-        and all(v.aligned_to(itemsize * width) for v in views)
+        all(n % width == 0 for n in numbers) and all(v.aligned_to(itemsize * width) for v in views)
     ):
         width //= 2
     return width
@@ -175,7 +175,7 @@ def _sum_dtype(dtype: str) -> str:
 
 
 def _get_op(op: Any) -> AdvancedSubtensor:
-    return op if isinstance(op, AdvancedSubtensor) else op.getter()  # type: ignore[no-any-return]
+    return op if isinstance(op, AdvancedSubtensor) else op.getter()
 
 
 class GatherKernel(CudaKernel):
@@ -302,7 +302,10 @@ class OrderedScatterKernel(CudaKernel):
 
 
 def _ordered(space: _Space, y: View, rows: int) -> list[KernelLaunch]:
-    common, others = list(space.common), [d for d in range(len(space.shape)) if d not in space.common]
+    common, others = (
+        list(space.common),
+        [d for d in range(len(space.shape)) if d not in space.common],
+    )
     alone = replace(
         space,
         shape=tuple(space.shape[d] for d in common),

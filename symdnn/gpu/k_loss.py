@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from symdnn.gpu.k_copy import fill
 from symdnn.gpu.k_rows import without_axis
 from symdnn.gpu.k_scan import count_type, lines_of
 from symdnn.gpu.launches import (
@@ -83,7 +82,7 @@ class OneHotKernel(CudaKernel):
 def labelled(
     kind: int, axis: int, scores: View | None, values: View | None, labels: Any, y: View
 ) -> list[KernelLaunch]:
-    """The kernel of one kind; all views have the axis of the classes, of size 1 in those of rows."""
+    """The kernel of one kind; all views have the class axis, of size 1 in those of rows."""
     wide = scores if scores is not None and kind != _ONE_HOT else y
     classes = wide.shape[axis]
     picks = kind < 2

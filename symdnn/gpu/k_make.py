@@ -1,4 +1,4 @@
-"""Joining, rolling, padding, diagonals, ranges, vectors of scalars, assertions: copies and fills."""
+"""Joining, rolling, padding, diagonals, ranges, vectors of scalars, assertions."""
 
 from __future__ import annotations
 

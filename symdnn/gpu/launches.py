@@ -156,11 +156,11 @@ class KernelLaunch:
         return fields, np.array(places, np.intp), np.array(slots, np.intp)
 
     def link(self, addresses: Any) -> Any:
-        """The parameter struct for the addresses of all slots (an int64 array)."""
+        """The parameter struct, as bytes, for the addresses of all slots (an int64 array)."""
         fields, places, slots = self._template
         linked = fields.copy()
         linked[places] += addresses[slots]
-        return linked
+        return np.void(linked.tobytes())
 
 
 def _bits(value: Any) -> Any:

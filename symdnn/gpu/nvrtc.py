@@ -36,7 +36,8 @@ def compile_cubin(
 ) -> bytes:
     """The cubin of ``source`` for compute capability ``(9, 0)``: from disk, else compiled.
 
-    ``folder`` is that of the cache (default: in that of the flag ``base_compiledir``). Raises :class:`~symdnn.errors.KernelCompileError` with NVRTC's log and the source.
+    ``folder`` is that of the cache (default: in that of the flag ``base_compiledir``). Raises
+    :class:`~symdnn.errors.KernelCompileError` with NVRTC's log and the source.
     """
     flags = (f"--gpu-architecture=sm_{capability[0]}{capability[1]}", *OPTIONS, *options)
     key = hashlib.sha256("\0".join((source, *flags, str(version()))).encode()).hexdigest()

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import AssertionFailed, IndexOutOfRange, SymdnnError
+from symdnn.errors import SymdnnError
 from symdnn.gpu import kernels
 from symdnn.gpu.array import DeviceArray
 from symdnn.gpu.context import Context, context
+from symdnn.gpu.faults import fault
 from symdnn.gpu.k_copy import guarded_copy, strided_copy
 from symdnn.gpu.memory import Arena, CudaMemory, PendingCopy
 from symdnn.graph.evaluate import describe_failure
@@ -22,9 +23,6 @@ from symdnn.ops.transfer import GpuFromHost, HostFromGpu
 __all__ = ["CudaRuntime", "runtime"]
 
 kernels.load()
-
-#: Code in the error word -> exception.
-_ERRORS: dict[int, type[SymdnnError]] = {1: IndexOutOfRange, 2: AssertionFailed}
 
 
 class CudaRuntime:
@@ -90,10 +88,7 @@ class CudaRuntime:
         raise self._error(*map(int, word))
 
     def _error(self, code: int, number: int, value: int, limit: int) -> SymdnnError:
-        kind = _ERRORS.get(code, SymdnnError)
-        error = kind(f"value {value} is out of range: wanted less than {limit}, from {-limit}")
-        if kind is AssertionFailed:
-            error = kind("a condition that was asserted is false")
+        error = fault(code, value, limit)
         if 0 <= number < len(self.watched_nodes):
             error.add_note(describe_failure(self.watched_nodes[number], []))
         return error

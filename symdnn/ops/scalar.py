@@ -60,6 +60,11 @@ class ScalarProgram:
         return [values[v] for v in self.outputs]
 
     @property
+    def cost(self) -> int:
+        """About how many additions it takes."""
+        return sum(FUNCTIONS[s.name].cost if s.name in FUNCTIONS else 1 for s in self.body)
+
+    @property
     def names(self) -> frozenset[str]:
         """Names of the instructions."""
         return frozenset(step.name for step in self.body)
@@ -166,6 +171,9 @@ FUNCTIONS: dict[str, Function] = {
     "iv": Function(_scipy("iv"), 2, floats=True, cost=200),
 }  # fmt: skip
 
+#: Instructions that NumPy and SciPy alone have: no program with one of them is printed.
+REFERENCE_ONLY = frozenset({"jv", "iv"})
+
 
 # -- building -------------------------------------------------------------------------------------
 
@@ -242,7 +250,8 @@ class Builder:
 
     def const(self, value: Any, dtype: str) -> Scalar:
         """A constant, rounded to its dtype."""
-        rounded = np.asarray(value).astype(numpy_dtype(dtype))
+        with np.errstate(all="ignore"):
+            rounded = np.asarray(value).astype(numpy_dtype(dtype))
         return self._emit("const", (), dtype, text_of_number(rounded, dtype))
 
     def call(self, name: str, first: Scalar, *others: Any) -> Scalar:
@@ -257,6 +266,8 @@ class Builder:
         if x.dtype == dtype:
             return x
         made_by = self._instruction(x)
+        if made_by is not None and made_by.name == "const":
+            return self.const(number_of_text(made_by.value, x.dtype), dtype)
         if made_by is not None and made_by.name == "cast":
             source = Scalar(self, made_by.args[0], self._dtype(made_by.args[0]))
             if source.dtype == dtype and holds(x.dtype, dtype):

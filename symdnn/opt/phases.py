@@ -12,6 +12,7 @@ from symdnn.opt import (
     elementwise,
     fold,
     from_graph_rules,
+    fuse,
     indexing_rules,
     joining,
     lower_cudnn,
@@ -53,6 +54,7 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *stabilize.RULES,
     *softmax_rules.RULES,
     *lower_cudnn.RULES,
+    *fuse.RULES,
     *transfer.RULES,
 )
 

@@ -91,7 +91,7 @@ class HostEnv:
         return library(source, name)
 
     def launch(self, function: Any, grid: Any, block: Any, shared_bytes: int, args: Any) -> None:
-        (parameters,) = args
+        parameters = np.frombuffer(args[0].tobytes(), np.uint8)
         three = [np.array((*sizes, 1, 1)[:3], np.uint32) for sizes in (grid, block)]
         status = function(*(ctypes.c_void_p(a.ctypes.data) for a in (parameters, *three)))
         assert status == 0, "threads of a block did not meet at a barrier"
