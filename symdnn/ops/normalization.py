@@ -108,7 +108,10 @@ def batch_normalization_train(
     ax = norm_axes(axes, x.type.ndim, what)
     ps = [_parameter(p, x.type.ndim, ax, what) for p in ps]
     if old:
-        ps.insert(2, cast(as_variable(running_average_factor), ps[0].type.dtype))
+        factor = _number(running_average_factor)
+        # A Python number must not pass through floatX: 0.1 would lose digits in float64.
+        given = running_average_factor if factor is None else np.asarray(factor)
+        ps.insert(2, cast(as_variable(given), ps[0].type.dtype))
     number = _number(epsilon)
     if number is None:
         out: Sequence[Variable] = _composed_train(x, ps, ax, epsilon)

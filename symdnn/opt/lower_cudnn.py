@@ -16,6 +16,7 @@ from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.lowered import DnnBase
 from symdnn.opt import (
     lower_cudnn_conv,
+    lower_cudnn_inplace,
     lower_cudnn_merge,
     lower_cudnn_norm,
     lower_cudnn_ops,
@@ -83,4 +84,5 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *(low.rewrite() for low in LOWERINGS),
     *lower_cudnn_ops.RULES,
     *lower_cudnn_merge.RULES,
+    *lower_cudnn_inplace.RULES,
 )

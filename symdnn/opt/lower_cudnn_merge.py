@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from symdnn.graph.type import TensorType
-from symdnn.graph.variable import Apply, Constant, Shared, Variable
+from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.arithmetic import Add, Mul, Neg, Sub, TrueDiv
 from symdnn.ops.gpudnn_conv import DnnConvolution, GpuDnnConv, GpuDnnConvGradI, GpuDnnConvGradW
 from symdnn.opt.facts import number, real_float
@@ -100,38 +100,7 @@ def _output_merge(name: str, kind: type[DnnConvolution]) -> Rewrite:
     return Rewrite(f"local_dnn_{name}_output_merge", "lower", (Add, Sub), apply, _TAGS, text)
 
 
-def _inplace(node: Apply, context: Context) -> Variable | None:
-    """Say that the result is written over the output operand, which nobody else reads."""
-    op: Any = node.op
-    if op.inplace or not op.stride:
-        return None
-    i = op.output_index
-    if i is not None:
-        out = node.inputs[i]
-        if out.owner is None or isinstance(out, Shared) or not _dies(out, context):
-            return None
-    return _rebuilt(node, replace(op, inplace=True))
-
-
-def _dies(v: Variable, context: Context) -> bool:
-    """Whether this reader is the only one of ``v`` and of what ``v`` is a view of."""
-    while v.owner is not None:
-        if not context.only_user(v):
-            return False
-        viewed = v.owner.op.views.get(v.index or 0)
-        if viewed is None:
-            return True
-        v = v.owner.inputs[viewed]
-    return False
-
-
-INPLACE = Rewrite(
-    "local_dnna_conv_inplace", "transfer", (DnnConvolution,), _inplace,
-    frozenset({"cudnn", "conv_dnn", "inplace"}), "mark convolutions that overwrite their operand",
-)  # fmt: skip
-
 RULES = (
     *(_alpha_merge(name, kind) for name, kind in _NAMES.items()),
     *(_output_merge(name, kind) for name, kind in _NAMES.items()),
-    INPLACE,
 )

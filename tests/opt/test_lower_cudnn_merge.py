@@ -18,6 +18,7 @@ RNG = np.random.default_rng(17)
 X, W = RNG.standard_normal((2, 3, 6, 5)), RNG.standard_normal((4, 3, 3, 2))
 DY = RNG.standard_normal((2, 4, 4, 4))
 
+
 @pytest.fixture(autouse=True)
 def without_transfers(monkeypatch):
     """Nothing has a kernel on the device, so nothing moves there."""

@@ -20,7 +20,7 @@ from symdnn.ops.shape import ShapeI
 from symdnn.ops.transfer import GpuFromHost, HostFromGpu, Transfer, gpu_from_host, host_from_gpu
 from symdnn.opt import transfer
 from symdnn.opt.transfer import Places, kernel_reason
-from tests.opt.lowering import ALL, CPU, GPU, assert_same_values, rewritten
+from tests.opt.lowering import ALL, CPU, GPU, assert_same_values, op_of, rewritten
 from tests.opt.test_lower_cudnn_merge import lenet
 
 MODE = symdnn.Mode(target=GPU).excluding("fuse")
@@ -245,6 +245,29 @@ def test_the_body_of_a_loop_is_on_the_device(device_takes):
     (loop,) = [n for n in fgraph.nodes if hasattr(n.op, "inner")]
     inside = Counter(type(n.op).__name__ for n in loop.op.inner.nodes)
     assert (inside["GpuFromHost"], inside["HostFromGpu"]) == (1, 1)
+
+
+# -- what is overwritten ------------------------------------------------------------------------
+
+
+def test_batch_norm_inplace_is_read_as_in_theano():
+    x = T.dtensor4("x")
+    g, b, m, v = (symdnn.shared(np.ones((1, 3, 1, 1)), n) for n in "gbmv")
+    y, _, _, mean, var = dnn.dnn_batch_normalization_train(
+        x, g, b, "spatial", running_mean=m, running_var=v
+    )
+    f = symdnn.function([x], y, updates=[(m, mean), (v, var)], mode=MODE)
+    op = op_of(f.fgraph, "GpuDnnBatchNorm")
+    assert op.inplace_running_mean
+    assert op.inplace_running_var
+    assert not op.inplace_output
+    half = symdnn.function([x], [y, var], updates=[(m, mean)], mode=MODE)
+    op = op_of(half.fgraph, "GpuDnnBatchNorm")
+    assert (op.inplace_running_mean, op.inplace_running_var) == (True, False)
+    test = dnn.dnn_batch_normalization_test(T.exp(x), g, b, m, v, "spatial")
+    assert op_of(symdnn.function([x], test, mode=MODE).fgraph, "GpuDnnBatchNormInference").inplace
+    both = symdnn.function([x], [test, T.exp(x)], mode=MODE)
+    assert not op_of(both.fgraph, "GpuDnnBatchNormInference").inplace
 
 
 # -- telling --------------------------------------------------------------------------------------
