@@ -134,6 +134,8 @@ def _alias(spec: Specialised, plan: MemoryPlan, node: Apply) -> bool:
     if out in plan.leaving or shape is None or source.buffer.kind == "made":
         return False
     if _must_run(node) or not _bounds_known(spec, node):
+        if spec.segment.device != "cpu":
+            return False  # library calls and captured graphs want an address that stays
         # Where the view lies is read off at each call.
         view: View | None = View(source.buffer, shape, tuple(-1 for _ in shape), static=False)
     else:
