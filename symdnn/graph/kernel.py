@@ -42,7 +42,11 @@ class Kernel(Protocol):
         """What reports call it, such as ``numpy.im2col`` or ``cudnn.fft_tiling``."""
 
     def refuses(self, call: Call) -> str | None:
-        """Why it cannot run this call; None when it can."""
+        """Why it cannot run this call; None when it can.
+
+        It is asked twice: for the types of a graph, when nodes are placed (sizes may be None; a
+        ``TypeError`` over them counts as None), and for the shapes of a plan.
+        """
 
     def workspace_bytes(self, call: Call) -> int:
         """Scratch memory that it needs besides inputs and outputs."""
