@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,15 @@ import numpy as np
 from symdnn.errors import GraphError, InputError, TypeMismatch
 from symdnn.graph.storage import Storage
 from symdnn.graph.type import TensorType
-from symdnn.graph.value import as_numpy
+from symdnn.graph.value import as_numpy, check_shape
 from symdnn.graph.variable import Constant, Shared, Variable, as_variable
 
-__all__ = ["Arguments", "In", "Out", "Stored", "as_in", "as_out"]
+__all__ = ["Arguments", "In", "Out", "Stored", "as_in", "as_out", "is_on_device"]
+
+#: See :meth:`symdnn.gpu.runtime.CudaRuntime.adopt`.
+Adopt = Callable[..., Any]
+
+_DLPACK_CUDA = (2, 13)  # kDLCUDA, kDLCUDAManaged
 
 
 class In:
@@ -124,7 +129,9 @@ def as_out(item: Any) -> Out:
 class Slot:
     """One argument: its variable in the compiled graph, and how values become arrays."""
 
-    __slots__ = ("declared", "default", "dtype", "ndim", "static", "text", "variable")
+    __slots__ = (
+        "declared", "default", "dtype", "may_stay", "ndim", "static", "text", "variable",
+    )  # fmt: skip
 
     def __init__(self, declared: In, variable: Variable, default: Storage | None, text: str):
         self.declared, self.variable, self.default, self.text = declared, variable, default, text
@@ -133,9 +140,14 @@ class Slot:
         self.dtype = type_.numpy if tensor else None
         self.ndim = type_.ndim if tensor else 0
         self.static = tensor and any(d is not None for d in type_.shape)
+        #: Whether a value that is on the target's device may be taken there.
+        self.may_stay = False
 
-    def convert(self, value: Any, allow_downcast: bool | None) -> Any:
-        """The value as a C-contiguous array of the input's type."""
+    def convert(self, value: Any, allow_downcast: bool | None, adopt: Adopt | None = None) -> Any:
+        """The value as a C-contiguous array of the input's type; one on a device may stay there.
+
+        ``adopt(value, text)`` takes an array that is on the device of the function's target.
+        """
         if (
             type(value) is np.ndarray
             and value.dtype == self.dtype
@@ -143,7 +155,24 @@ class Slot:
             and not self.static
         ):
             return value if value.flags.c_contiguous else value.copy()
+        if self.dtype is not None and is_on_device(value):
+            return self._adopted(value, adopt)
         return self._convert(value, allow_downcast)
+
+    def _adopted(self, value: Any, adopt: Adopt | None) -> Any:
+        if adopt is None:
+            raise InputError(
+                f"{self.text}: the array is on a GPU and the function runs on the CPU; "
+                "copy it to the host first"
+            )
+        array, type_ = adopt(value, self.text), self.variable.type
+        if array.dtype != type_.dtype:
+            raise InputError(
+                f"{self.text}: wanted {type_}, got {array.dtype}{array.shape} on a GPU, where "
+                "nothing is converted"
+            )
+        check_shape(array, type_, self.text)
+        return array if self.may_stay else adopt(array, self.text, True)
 
     def _convert(self, value: Any, allow_downcast: bool | None) -> Any:
         if self.dtype is None:
@@ -187,9 +216,16 @@ class Arguments:
         self.by_name, self.ambiguous = _names(self.slots)
 
     def bind(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], trusted: bool = False
+        self,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        trusted: bool = False,
+        adopt: Adopt | None = None,
     ) -> dict[Variable, Any]:
-        """Values of the inputs of a call, converted; raises ``TypeError`` like Python does."""
+        """Values of the inputs of a call, converted; raises ``TypeError`` like Python does.
+
+        What is not on the host goes through ``adopt``, also where arguments are trusted.
+        """
         if len(args) > len(self.positional):
             raise InputError(
                 f"{self.function_name} takes {len(self.positional)} argument(s) "
@@ -197,21 +233,26 @@ class Arguments:
             )
         given: dict[Variable, Any] = {}
         for slot, value in zip(self.positional, args):
-            given[slot.variable] = value if trusted else slot.convert(value, self.allow_downcast)
+            as_it_is = trusted and not is_on_device(value)
+            given[slot.variable] = (
+                value if as_it_is else slot.convert(value, self.allow_downcast, adopt)
+            )
         if kwargs:
-            self._by_keyword(given, kwargs)
+            self._by_keyword(given, kwargs, adopt)
         if len(given) != len(self.slots):
             self._fill_defaults(given)
         return given
 
-    def _by_keyword(self, given: dict[Variable, Any], kwargs: Mapping[str, Any]) -> None:
+    def _by_keyword(
+        self, given: dict[Variable, Any], kwargs: Mapping[str, Any], adopt: Adopt | None
+    ) -> None:
         for name, value in kwargs.items():
             slot = self.named(name)
             if slot.declared.implicit:
                 raise InputError(f"{slot.text} is implicit: its value cannot be given in a call")
             if slot.variable in given:
                 raise InputError(f"{self.function_name} got several values for {name!r}")
-            given[slot.variable] = slot.convert(value, self.allow_downcast)
+            given[slot.variable] = slot.convert(value, self.allow_downcast, adopt)
 
     def named(self, name: str) -> Slot:
         """The argument of this name."""
@@ -285,6 +326,16 @@ class Stored:
 
     def __len__(self) -> int:
         return sum(s.default is not None for s in self._arguments.slots)
+
+
+def is_on_device(value: Any) -> bool:
+    """Whether a value says of itself that its memory is on a GPU."""
+    if isinstance(value, np.ndarray | np.generic | float | int | list | tuple):
+        return False
+    if getattr(value, "__cuda_array_interface__", None) is not None:
+        return True
+    device = getattr(value, "__dlpack_device__", None)
+    return device is not None and int(device()[0]) in _DLPACK_CUDA
 
 
 def _names(slots: Sequence[Slot]) -> tuple[dict[str, Slot], set[str]]:

@@ -24,8 +24,11 @@ from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.pickling import Bundle
 from symdnn.graph.runtime import Watcher
+from symdnn.graph.storage import HOST
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Shared, Variable
+from symdnn.ops.shape import ShapeI
+from symdnn.ops.transfer import GpuFromHost
 from symdnn.opt.engine import RewriteProfile
 
 __all__ = ["Face", "Function", "Stages", "Structure"]
@@ -103,6 +106,10 @@ class Function:
         self._shared = stages.fgraph.shared()
         self._copied = _must_copy(stages.program, self._count)
         self._watched = type(stages.mode).watch is not Mode.watch
+        on_gpu = stages.target.kind != HOST
+        self._lent = [b and on_gpu for b in face.borrow]
+        for slot in self.arguments.slots:
+            slot.may_stay = on_gpu and _read_by_device_only(stages.fgraph, slot.variable)
         self._executor: Executor | None = None
 
     # -- calling ------------------------------------------------------------------------------
@@ -125,7 +132,8 @@ class Function:
         executor = self._executor or self.executor
         runtime = executor.runtime
         with runtime.exclusive(), np.errstate(all="ignore"):
-            values = self.arguments.bind(args, kwargs, self.trust_input)
+            adopt = getattr(runtime, "adopt", None)
+            values = self.arguments.bind(args, kwargs, self.trust_input, adopt)
             for v in self._shared:
                 values[v] = v.storage.on(executor.devices.home(v).memory)
             if self._watched or self.profile is not None or watcher is not None:
@@ -137,7 +145,9 @@ class Function:
             if self.updated:
                 self._update(results[self._count :])
                 del results[self._count :]
-        return [runtime.to_host(r) for r in results]
+        return [
+            runtime.lend(r) if lent else runtime.to_host(r) for r, lent in zip(results, self._lent)
+        ]
 
     def _run_watched(
         self, executor: Executor, values: dict[Variable, Any], watcher: Watcher | None
@@ -285,6 +295,11 @@ class Function:
 
     def __repr__(self) -> str:
         return f"<symdnn function {self.name}({self.arguments.signature()})>"
+
+
+def _read_by_device_only(fgraph: FunctionGraph, v: Variable) -> bool:
+    """Whether nothing on the host reads the content of an input."""
+    return all(n is not None and isinstance(n.op, GpuFromHost | ShapeI) for n, _ in fgraph.users(v))
 
 
 def _must_copy(program: Program, count: int) -> list[int]:

@@ -65,6 +65,7 @@ def function(
         results, pairs = _expressions(declared, wanted, updates, givens, no_default_updates, states)
         _check_used(declared, [*results, *(new for _, new in pairs)], on_unused_input)
         fgraph = FunctionGraph([d.variable for d in declared], [*results, *(n for _, n in pairs)])
+        fgraph.lent = frozenset(i for i, o in enumerate(wanted) if o.borrow)
         fgraph.updates = {len(results) + i: s for i, (s, _) in enumerate(pairs)}
         stages = _compile(fgraph, chosen, target)
 

@@ -1,6 +1,6 @@
 """The CUDA context: PyCUDA's primary context and one compute stream for each device.
 
-The only module, with :mod:`symdnn.gpu.memory`, that imports PyCUDA.
+The only module, with :mod:`symdnn.gpu.memory` and :mod:`symdnn.gpu.foreign`, that imports PyCUDA.
 """
 
 from __future__ import annotations
@@ -107,6 +107,17 @@ class Context:
         """Wait for everything enqueued so far."""
         self._stream.synchronize()
 
+    def wait_for(self, stream: int | None) -> None:
+        """Let what is enqueued from now on wait for another stream; None is nothing to wait for."""
+        if stream is None:
+            return
+        from cuda.bindings import driver
+
+        event = _checked(driver.cuEventCreate(2))  # CU_EVENT_DISABLE_TIMING
+        _checked(driver.cuEventRecord(event, stream))
+        _checked(driver.cuStreamWaitEvent(self.stream, event, 0))
+        _checked(driver.cuEventDestroy(event))
+
     def function(self, source: str, name: str, options: Sequence[str] = ()) -> Any:
         """Kernel ``name`` of CUDA C ``source``, compiled by NVRTC and loaded once."""
         key = (source, tuple(options))
@@ -150,6 +161,14 @@ class Context:
 
             self._handles["cublaslt"] = libcublaslt.create()
         return self._handles["cublaslt"]
+
+
+def _checked(result: Any) -> Any:
+    """The value of a driver call; raises where it failed."""
+    status, *values = result
+    if int(status) != 0:
+        raise SymdnnError(f"CUDA driver: {status!r}")
+    return values[0] if values else None
 
 
 def _three(sizes: Sequence[int]) -> tuple[int, int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from symdnn.errors import SymdnnError
 from symdnn.gpu.array import DeviceArray
 from symdnn.gpu.context import Context
+from symdnn.gpu.foreign import as_gpuarray
 from symdnn.graph.type import TensorType
 
 __all__ = ["Arena", "CudaMemory", "OutOfDeviceMemory"]
@@ -89,6 +91,8 @@ class CudaMemory:
             self._pool = tools.DeviceMemoryPool()
             self._pinned = tools.PageLockedMemoryPool()
         self._in_flight: list[Any] = []
+        #: Called before a value is read on the host: what an earlier call left is raised first.
+        self.before_reading: Callable[[], None] = lambda: None
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> DeviceArray:
         """New memory from the pool; it returns there when the array is dropped."""
@@ -121,9 +125,20 @@ class CudaMemory:
     def download(self, buffer: DeviceArray) -> Any:
         """A fresh host array; waits for it."""
         with self.context.current():
+            self.before_reading()
             copied = self.copy_out(buffer)
             self.synchronize()
             return copied.finish()
+
+    def lend(self, buffer: DeviceArray) -> Any:
+        """The buffer itself, as the array that users know."""
+        with self.context.current():
+            self.before_reading()
+            return as_gpuarray(buffer)
+
+    def keep(self, array: DeviceArray) -> None:
+        """Let ``array`` live until the stream has been waited for."""
+        self._in_flight.append(array)
 
     def copy_out(self, source: DeviceArray) -> PendingCopy:
         """Enqueue a copy to the host; its array is complete after :meth:`synchronize`."""

@@ -13,6 +13,7 @@ from symdnn.gpu import kernels
 from symdnn.gpu.array import DeviceArray
 from symdnn.gpu.context import Context, context
 from symdnn.gpu.faults import fault
+from symdnn.gpu.foreign import as_gpuarray, device_array
 from symdnn.gpu.k_copy import guarded_copy, strided_copy
 from symdnn.gpu.memory import Arena, CudaMemory, PendingCopy
 from symdnn.graph.evaluate import describe_failure
@@ -35,15 +36,19 @@ class CudaRuntime:
             self.arena = Arena(ctx)
         self.watched_nodes: list[Apply] = []
         self.pending_check = False
+        self.memory.before_reading = self._check_pending
         self._constants: dict[Any, DeviceArray] = {}
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
         """Hold the device; errors that an earlier call left on it are raised here."""
         with self.context.current():
-            if self.pending_check:
-                self.check_errors()
+            self._check_pending()
             yield
+
+    def _check_pending(self) -> None:
+        if self.pending_check:
+            self.check_errors()
 
     def bind(self, specialised: Any, memory_plan: Any) -> CudaPlan:
         """Bind a plan to the arena."""
@@ -51,7 +56,20 @@ class CudaRuntime:
 
     def to_host(self, value: Any) -> Any:
         """A value as a NumPy array."""
-        return self.memory.download(value) if isinstance(value, DeviceArray) else value
+        if not isinstance(value, DeviceArray):
+            return value
+        with self.context.current():
+            return self.memory.download(value if value.contiguous else self.fresh(value))
+
+    def adopt(self, value: Any, what: str, on_host: bool = False) -> Any:
+        """An array that another library made on this device, without a copy unless ``on_host``."""
+        array = device_array(value, self.context, what)
+        self.memory.keep(array)
+        return self.to_host(array) if on_host else array
+
+    def lend(self, value: Any) -> Any:
+        """A result where it is: a ``GPUArray``, or NumPy's where it was made on the host."""
+        return as_gpuarray(value) if isinstance(value, DeviceArray) else value
 
     def fresh(self, value: Any) -> Any:
         """A copy that the user may keep."""
@@ -288,6 +306,8 @@ class CudaPlan:
             self._run_step(node, step, values, watcher)
         if self.returns_to_host:
             self.rt.check_errors()  # waits for the copies too
+        else:
+            self.rt.pending_check = True
         left = [values[v] for v in self.spec.segment.outputs]
         return [v.finish() if isinstance(v, PendingCopy) else v for v in left]
 

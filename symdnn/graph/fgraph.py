@@ -47,6 +47,8 @@ class FunctionGraph:
         self.on_fewer_readers: list[Callable[[Apply], None]] = []
         #: Outputs that are new values of shared variables: index -> the variable.
         self.updates: dict[int, Shared] = {}
+        #: Outputs that the caller takes where they were made, by index.
+        self.lent: frozenset[int] = frozenset()
         #: The variable of the user's graph -> its copy here when the graph was made.
         self.original: dict[Variable, Variable] = {}
         self._known: dict[Any, Apply] = {}

@@ -40,6 +40,9 @@ class Runtime(Protocol):
     def to_host(self, value: Any) -> Any:
         """A value as a NumPy array."""
 
+    def lend(self, value: Any) -> Any:
+        """A value where it is, as an array that users know."""
+
     def fresh(self, value: Any) -> Any:
         """A copy that the user may keep."""
 

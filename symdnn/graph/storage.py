@@ -24,6 +24,9 @@ class DeviceMemory(Protocol):
     def download(self, buffer: Any) -> Array:
         """A fresh host array with the buffer's content."""
 
+    def lend(self, buffer: Any) -> Any:
+        """The buffer itself as an array that users know."""
+
 
 class Storage:
     """Holds one array. Addresses are stable: a value of the same shape goes to the same buffer.
@@ -49,10 +52,15 @@ class Storage:
         return self._host.dtype
 
     def get(self, borrow: bool = False, internal: bool = False) -> Any:
-        """The value: a copy unless ``borrow``; ``internal`` gives a device's own array."""
-        if internal and HOST not in self._valid:
-            device = next(iter(self._valid))
-            return self._devices[device][1]
+        """The value: a copy unless ``borrow``; ``internal`` gives the memory on a device itself.
+
+        That may be written through the array that is given, so the host's copy counts as stale.
+        """
+        if internal and self._devices:
+            memory = next(iter(self._devices.values()))[0]
+            buffer = self.on(memory)
+            self._valid = {memory.device}
+            return memory.lend(buffer)
         host = self.host()
         return host if borrow else host.copy()
 

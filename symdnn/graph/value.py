@@ -10,7 +10,7 @@ from symdnn.config import config
 from symdnn.errors import DimensionMismatch, InputError
 from symdnn.graph.type import TensorType, numpy_dtype
 
-__all__ = ["as_numpy", "constant_array"]
+__all__ = ["as_numpy", "check_shape", "constant_array"]
 
 Array = np.ndarray[Any, Any]
 
@@ -72,15 +72,17 @@ def as_numpy(
         raise InputError(f"{what}: strict, wanted {type_}, got {_describe(value)}")
     else:
         array = _convert(value, type_, what, allow_downcast)
-    if array.ndim != type_.ndim:
-        raise DimensionMismatch(
-            f"{what}: wanted {type_.ndim} dimension(s) ({type_}), got {_describe(array)}"
-        )
-    _check_static(array, type_, what)
+    check_shape(array, type_, what)
     return array
 
 
-def _check_static(array: Array, type_: TensorType, what: str) -> None:
+def check_shape(array: Any, type_: TensorType, what: str) -> None:
+    """Raise :class:`~symdnn.errors.DimensionMismatch` for an array of another ndim or shape."""
+    if array.ndim != type_.ndim:
+        raise DimensionMismatch(
+            f"{what}: wanted {type_.ndim} dimension(s) ({type_}), got "
+            f"{array.dtype}{tuple(array.shape)}"
+        )
     for axis, (known, size) in enumerate(zip(type_.shape, array.shape)):
         if known is not None and known != size:
             note = " (it broadcasts, so it must be 1)" if known == 1 else ""

@@ -179,7 +179,11 @@ class Shared(Variable):
         self.default_update: Variable | None = None
 
     def get_value(self, borrow: bool = False, return_internal_type: bool = False) -> Any:
-        """The value: a copy, or with ``borrow`` on the CPU the very array that functions use."""
+        """The value: a copy, or with ``borrow`` on the CPU the very array that functions use.
+
+        With ``return_internal_type`` a variable that a function on a GPU has used gives its memory
+        there, without a copy, as a PyCUDA ``GPUArray``.
+        """
         return self.storage.get(borrow=borrow, internal=return_internal_type)
 
     def set_value(self, new_value: Any, borrow: bool = False) -> None:

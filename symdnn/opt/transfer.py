@@ -158,7 +158,7 @@ class Places:
         if node is None:
             if index in self.fgraph.updates:
                 return self._home_of_type(self.fgraph.updates[index].type)
-            return self._home_of_type(v.type) if self.inner else HOST
+            return self._home_of_type(v.type) if self.inner or index in self.fgraph.lent else HOST
         if isinstance(node.op, ShapeI):
             return None
         if index in host_values(node):

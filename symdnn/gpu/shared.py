@@ -1,0 +1,42 @@
+"""Shared variables that are meant for the GPU, under Theano's name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import InputError
+from symdnn.graph.storage import Storage
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Shared, Variable
+
+__all__ = ["gpuarray_shared_constructor"]
+
+
+def gpuarray_shared_constructor(
+    value: Any,
+    name: str | None = None,
+    strict: bool = False,
+    allow_downcast: bool | None = None,
+    borrow: bool = False,
+    broadcastable: Sequence[bool] | None = None,
+    target: str | None = None,
+) -> Shared:
+    """A shared variable from an array of floats (Theano's constructor of that name).
+
+    Every shared variable moves to the device of the function that uses it and stays there, so
+    this is ``symdnn.shared`` for arrays: programs that call it run on a CPU too. ``strict``,
+    ``allow_downcast`` and ``target`` are accepted for Theano's sake.
+
+    Raises :class:`~symdnn.errors.InputError`, a ``TypeError``, for what is no array.
+
+    >>> gpuarray_shared_constructor(np.zeros((2, 3), "float32"), name="w").dtype
+    'float32'
+    """
+    if isinstance(value, Variable) or not isinstance(value, np.ndarray):
+        raise InputError(f"gpuarray_shared_constructor: wanted an array, got {value!r:.80}")
+    type_ = TensorType(value.dtype, broadcastable or (None,) * value.ndim)
+    type_.check_value_shape(value.shape, f"shared {name or ''}".strip())
+    return Shared(type_, Storage(value, borrow=borrow), name)
