@@ -236,6 +236,7 @@ def reduction(node: Apply, context: Context) -> Variable:
 @lowering("local_dnn_argmax", ArgMax, refuses=reduction_refuses)
 def argmax(node: Apply, context: Context) -> Variable:
     """The index of the largest to the second output of GpuDnnReduction."""
+    # Seen on cuDNN 9.19 (H200): the first of several, the first NaN, C order over any axes.
     op: Any = node.op
     (x,) = node.inputs
     acc = "float64" if x.type.dtype == "float64" else "float32"
