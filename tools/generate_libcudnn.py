@@ -59,9 +59,11 @@ CTYPES = {
 # Arrays in device memory: cuDNN's comments say so. `const float *` always is.
 DEVICE_ARRAYS = re.compile(r"dev[A-Z]\w*")
 DEVICE_ARRAYS_OF = {"cudnnCTCLoss_v8": ("labels", "labelLengths", "inputLengths")}
-# Host pointers to one number: a scaling factor, or an element of a tensor.
-SCALES = re.compile(r"(alpha|beta)(\d|[A-Z]\w*)?")
-ELEMENTS = ("valuePtr", "paddingFill")
+# Host pointers to one number: a scaling factor, or an element of a tensor. cudnnSetTensor's
+# valuePtr is a float like a factor, also for float16, bfloat16 and int8: seen with cuDNN 9.14 and
+# 9.19, where the headers' comment says that it has the tensor's type.
+SCALES = re.compile(r"(alpha|beta)(\d|[A-Z]\w*)?|valuePtr")
+ELEMENTS = ("paddingFill",)
 # Which parameter says how long an array is: the first of these that the function has.
 LENGTHS = {
     "seqLengthArray": (
@@ -310,12 +312,10 @@ class Writer:
         asked = descriptor(others)
         if SCALES.fullmatch(p.name) and asked:
             return f'Scale("{p.name}", {asked})'
-        if p.name in ELEMENTS and not any(o.name == "arrayLengthRequested" for o in others):
-            by_type = next((o.name for o in others if o.base == "cudnnDataType_t"), "")
-            if by_type and not is_output(by_type, others):
-                asked, by_type = f'"{by_type}", cudnnDataType_t.number', ""
-            if asked and not by_type:
-                return f'Element("{p.name}", {asked}, declared="{declared}")'
+        data_type = next((o for o in others if o.base == "cudnnDataType_t"), None)
+        if p.name in ELEMENTS and data_type and not data_type.pointers:
+            asked = f'"{data_type.name}", cudnnDataType_t.number'
+            return f'Element("{p.name}", {asked}, declared="{declared}")'
         return f'Argument("{p.name}", POINTER, "{declared}")'
 
     def array(self, p: CParameter, others: list[CParameter]) -> str:
@@ -355,11 +355,6 @@ class Writer:
 def is_array(p: CParameter) -> bool:
     """Whether a pointer is to several values: C's ``[]``, ``const``, a list of algorithms."""
     return p.array or p.const or p.name in LENGTHS
-
-
-def is_output(name: str, others: list[CParameter]) -> bool:
-    """Whether the parameter of that name is written by C."""
-    return any(o.name == name and o.pointers and not o.const for o in others)
 
 
 def length(name: str, others: list[CParameter], table: dict[str, tuple[str, ...]]) -> str:

@@ -107,7 +107,7 @@ class Scale(Parameter):
 class Element(Scale):
     """One element of a tensor: a number, made an element of the data type that is asked for.
 
-    ``descriptor`` names a tensor's descriptor or a ``cudnnDataType_t``.
+    ``descriptor`` names the argument that is asked, a ``cudnnDataType_t``.
     """
 
     declared: str = "const void *"

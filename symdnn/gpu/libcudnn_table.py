@@ -2158,8 +2158,7 @@ cudnnReduceTensor = function(
 cudnnSetTensor = function(
     "cudnnSetTensor",
     Argument("handle", cudnnHandle_t), Argument("yDesc", cudnnTensorDescriptor_t),
-    Argument("y", POINTER, "void *"),
-    Element("valuePtr", "yDesc", tensor_data_type, declared="const void *"),
+    Argument("y", POINTER, "void *"), Scale("valuePtr", "yDesc", tensor_data_type),
 )
 
 cudnnScaleTensor = function(

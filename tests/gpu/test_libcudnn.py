@@ -391,14 +391,27 @@ def test_scaling_factors_may_be_addresses(make):
 
 
 @pytest.mark.parametrize(
+    ("data_type", "kind"),
+    [(FLOAT, ctypes.c_float), (DOUBLE, ctypes.c_double), ("CUDNN_DATA_HALF", ctypes.c_float)],
+)
+def test_a_value_to_fill_with_is_like_a_scaling_factor(make, data_type, kind):
+    desc = tensor(make, (1, 4, 4, 4), data_type)
+    passed = held(libcudnn.cudnnSetTensor, "valuePtr", valuePtr=3, yDesc=desc)._obj
+    assert type(passed) is kind
+    assert passed.value == 3
+
+
+@pytest.mark.parametrize(
     ("data_type", "dtype"),
     [(FLOAT, "f4"), (DOUBLE, "f8"), ("CUDNN_DATA_HALF", "f2"), ("CUDNN_DATA_INT8", "i1"),
      ("CUDNN_DATA_INT32", "i4"), ("CUDNN_DATA_BFLOAT16", ml_dtypes.bfloat16)],
 )  # fmt: skip
-def test_a_value_to_fill_with_is_an_element(make, data_type, dtype):
-    desc = tensor(make, (1, 4, 4, 4), data_type)
-    passed = held(libcudnn.cudnnSetTensor, "valuePtr", valuePtr=3, yDesc=desc)
+def test_a_value_for_padding_is_an_element(data_type, dtype):
+    set_data = libcudnn.cudnnSetRNNDataDescriptor
+    passed = held(set_data, "paddingFill", paddingFill=3, dataType=data_type)
     assert passed.raw == np.array(3).astype(dtype).tobytes()
+    with pytest.raises(TypeError, match="give the address"):
+        held(set_data, "paddingFill", paddingFill=3, dataType="CUDNN_DATA_INT8x4")
 
 
 # --- results --------------------------------------------------------------------------------------
