@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.config import config
 from symdnn.errors import DisconnectedInput, NonDifferentiable, TypeMismatch
 from symdnn.graph.backprop import backprop, forward_sweep, require_differentiable
 from symdnn.graph.evaluate import evaluate
@@ -196,10 +197,13 @@ def verify_grad(
     ``fun`` takes variables and returns one, which is cast to ``out_type`` if that is given.
     Float32 points are checked in float64. Discrete points are passed on and not differentiated.
     The ops' references compute, or with ``mode`` functions compiled in that mode. ``rng`` is a
-    seed or a generator; the last two arguments are accepted for Theano's sake. Raises
-    :class:`GradientError` naming the argument, the element and both values.
+    seed or a generator, by default the flag ``unittests.rseed``; the last two arguments are
+    accepted for Theano's sake. Raises :class:`GradientError` naming the argument, the element and
+    both values.
     """
-    generator = rng if hasattr(rng, "uniform") else np.random.default_rng(rng or 0)
+    generator = (
+        rng if hasattr(rng, "uniform") else np.random.default_rng(rng or config.unittests.rseed)
+    )
     points = [_in_double(p) for p in pt]
     variables = [_variable_for(p, f"arg{i}") for i, p in enumerate(points)]
     output = as_variable(fun(*variables))

@@ -160,8 +160,7 @@ _GENERAL = [
             "of Python floats in an expression.", affects=CODE),
     Flag("device", "device", "auto", "Where functions run. auto: a CUDA GPU if cuDNN is found, "
          "else the CPU.", affects=CODE),
-    _bool("force_device", False, "Fail, instead of using the CPU, where `device` can't be used."),
-    _bool("print_active_device", True, "Say once which GPU is used."),
+    _bool("print_active_device", True, "Say once, on the standard error, which GPU is used."),
     _choice("mode", "Mode FAST_RUN FAST_COMPILE DebugMode DEBUG_MODE NanGuardMode",
             "How functions are compiled where `mode=` is not given.", affects=CODE),
     _choice("optimizer", "o4 o3 o2 o1 unsafe fast_run fast_compile merge None",
@@ -171,32 +170,28 @@ _GENERAL = [
          affects=CODE),
     _str("optimizer_excluding", "Tags and names of rewrites to leave out, separated by colons.",
          affects=CODE),
-    _str("optimizer_requiring", "Tags of which each rewrite must have one, separated by colons.",
-         affects=CODE),
-    _bool("optimizer_verbose", False, "Print each rewrite as it is applied."),
+    _str("optimizer_requiring", "Tags and names of rewrites to add, separated by colons; compiling "
+         "fails where there is no such rewrite.", affects=CODE),
+    _bool("optimizer_verbose", False, "Print each rewrite as it is applied (to stderr)."),
     _choice("on_opt_error", "warn raise pdb ignore", "What a failing rewrite does."),
-    _choice("on_shape_error", "warn raise", "What a failing inference of shapes does while "
-            "rewriting."),
     _choice("on_unused_input", "raise warn ignore", "What an input does that no output of the "
             "function needs."),
     _choice("exception_verbosity", "low high", "high adds the failing node's graph and all "
             "inputs to an error."),
     _int("traceback.limit", 8, "How many lines of the place that made a node are remembered; "
          "0 for none."),
-    _bool("allow_gc", True, "Free intermediate results as soon as they are used.", affects=CODE),
     _bool("profile", False, "Measure each step of each function and print a table at exit."),
     _bool("profile_memory", False, "Add the memory of each step to the profile."),
-    _bool("profile_optimizer", False, "Add the time of each rewrite to the profile."),
+    _bool("profile_optimizer", False, "Add the times of compiling and of the slowest rewrites "
+          "to the profile."),
     _choice("compute_test_value", "off ignore warn raise pdb", "Evaluate `tag.test_value` of "
             "the inputs while a graph is built; the value says what a missing one does."),
-    _bool("print_test_value", False, "Print test values with the graph."),
+    _bool("print_test_value", False, "The repr of a variable shows its test value."),
     _choice("deterministic", "default more", "more: only kernels that give the same bits each "
             "time.", affects=CODE),
-    _bool("conv.assert_shape", False, "Check at run time the input_shape and filter_shape that "
-          "were given to a convolution.", affects=CODE),
     _choice("cast_policy", "custom numpy+floatX", "custom: a Python number does not change the "
             "type of an array; numpy+floatX: NumPy's rule, with floatX for float64.", affects=CODE),
-    _choice("warn_float64", _REACT, "What the creation of a float64 variable does."),
+    _choice("warn_float64", _REACT, "What an input or an op of type float64 does when it is made."),
     _choice("assert_no_cpu_op", _REACT, "What an op that runs on the CPU does in a function for "
             "the GPU."),
     _choice("assert_lowered", "ignore warn raise", "What an op does for which the target has no "
@@ -208,7 +203,7 @@ _GENERAL = [
          minimum=0),
     Flag("base_compiledir", "str", _default_cache_folder, "Folder of what is kept on disk "
          "between runs: compiled kernels, measured choices.", fixed=True),
-    _int("unittests.rseed", 666, "Seed of the random values in tests."),
+    _int("unittests.rseed", 666, "Seed of verify_grad where none is given."),
     _choice("amp", "off bf16 fp16", "Mixed precision: the 16-bit type in which the CUDA target "
             "stores and multiplies what allows it.", affects=CODE),
 ]  # fmt: skip
@@ -227,11 +222,6 @@ _MODES = [
           "given memory."),
     _int("DebugMode.patience", 10, "How often DebugMode repeats the rewriting to see that its "
          "result is always the same."),
-    _bool("scan.allow_gc", False, "Free intermediate results within each step of a loop.",
-          affects=CODE),
-    _bool("scan.allow_output_prealloc", True, "Write each step of a loop into its place in the "
-          "result.", affects=CODE),
-    _bool("scan.debug", False, "Print what scan does."),
 ]  # fmt: skip
 
 _CPU = [
@@ -338,6 +328,13 @@ WITHOUT_MEANING: dict[str, str] = {
                   "cache_optimizations check_stack_trace "
                   "tensor.insert_inplace_optimizer_validate_nb "
                   "experimental.local_alloc_elemwise experimental.local_alloc_elemwise_assert"),
+    **_no_meaning("The memory of a function is planned when it first meets a shape.",
+                  "allow_gc scan.allow_gc scan.allow_output_prealloc"),
+    **_no_meaning("symdnn.dprint shows a loop and what is in it.", "scan.debug"),
+    **_no_meaning("A shape that does not fit is an error.", "on_shape_error"),
+    **_no_meaning("The sizes that a convolution is given are always checked.",
+                  "conv.assert_shape"),
+    **_no_meaning("Where device=cuda can't be used, that is an error.", "force_device"),
     **_no_meaning("Use traceback.limit.", "traceback.compile_limit"),
     **_no_meaning("", "DebugMode.check_preallocated_output_ndim DebugMode.warn_input_not_reused "
                   "check_input ctc.root experimental.unpickle_gpu_on_cpu magma.enabled "

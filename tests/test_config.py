@@ -114,10 +114,13 @@ def test_file_sections_and_line_numbers(tmp_path):
 
 
 def test_file_same_key_in_two_sections(tmp_path):
-    c = from_file(tmp_path, "[scan]\nallow_gc = True\n[global]\nallow_gc = False\n")
-    assert (c.scan.allow_gc, c.allow_gc) == (True, False)
-    assert c.origin("allow_gc").endswith(":4")
-    assert c.origin("scan.allow_gc").endswith(":2")
+    text = "[one]\nalgo_fwd = small\n[dnn.conv]\nalgo_fwd = fft\n"
+    with pytest.raises(ConfigError, match="rc:2"):
+        from_file(tmp_path, text)
+    c = from_file(tmp_path, text.replace("[one]\nalgo_fwd = small\n", "[global]\nprofile = 1\n"))
+    assert c.dnn.conv.algo_fwd == "fft"
+    assert c.origin("dnn.conv.algo_fwd").endswith(":4")
+    assert c.origin("profile").endswith(":2")
 
 
 def test_later_file_wins(tmp_path):
@@ -161,9 +164,9 @@ def test_base_compiledir_is_fixed_after_import(fresh, tmp_path):
 @pytest.mark.parametrize(
     ("name", "raw", "value"),
     [
-        ("allow_gc", "0", False),
-        ("allow_gc", "true", True),
-        ("allow_gc", False, False),
+        ("profile", "0", False),
+        ("profile", "true", True),
+        ("profile", False, False),
         ("profile", 1, True),
         ("dnn.enabled", True, "True"),
         ("optimizer", None, "None"),
@@ -185,7 +188,7 @@ def test_values_are_converted(fresh, name, raw, value):
     ("name", "raw", "allowed"),
     [
         ("floatX", "float", "float32, float64, float16"),
-        ("allow_gc", "maybe", "True or False"),
+        ("profile", "maybe", "True or False"),
         ("traceback.limit", -1, "an integer, at least 0"),
         ("traceback.limit", 1.5, "an integer"),
         ("traceback.limit", True, "an integer"),

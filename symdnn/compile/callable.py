@@ -228,7 +228,7 @@ class Function:
             program = program_of(fgraph, self.stages.target)
             stages = replace(self.stages, fgraph=fgraph, program=program, audit=None)
         wanted = self.profile is not None if profile is None else profile
-        other = Function(face, stages, FunctionProfile.of(wanted, face.name))
+        other = Function(face, stages, FunctionProfile.of(wanted, face.name, stages.rewrites))
         other.trust_input = self.trust_input
         return other
 
@@ -348,6 +348,6 @@ def _unpickle(
     with config.change_flags(compute_test_value="off"):
         program = program_of(fgraph, target)
     stages = Stages(mode, target, fgraph, program, rewrites)
-    function = Function(face, stages, FunctionProfile.of(profiled, face.name))
+    function = Function(face, stages, FunctionProfile.of(profiled, face.name, stages.rewrites))
     function.trust_input = trusted
     return function

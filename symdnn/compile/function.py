@@ -73,7 +73,7 @@ def function(
     borrow = tuple(o.borrow for o in wanted)
     updated = tuple(s for s, _ in pairs)
     face = Face(label, tuple(declared), states, structure, updated, allow_input_downcast, borrow)
-    return Function(face, stages, FunctionProfile.of(profile, label))
+    return Function(face, stages, FunctionProfile.of(profile, label, stages.rewrites))
 
 
 def _compile(fgraph: FunctionGraph, mode: Mode, target: Target) -> Stages:

@@ -12,6 +12,7 @@ from typing import Any
 from symdnn.compile.mode import Watch
 from symdnn.config import config
 from symdnn.graph.variable import Apply
+from symdnn.opt.engine import RewriteProfile
 
 __all__ = ["FunctionProfile", "NodeProfile"]
 
@@ -38,15 +39,20 @@ class FunctionProfile:
     calls: int = 0
     seconds: float = 0.0
     nodes: dict[Apply, NodeProfile] = field(default_factory=dict)
+    rewrites: RewriteProfile | None = None
 
     @classmethod
-    def of(cls, wanted: Any, name: str) -> FunctionProfile | None:
-        """The profile that ``function(profile=wanted)`` asks for; None follows the flag."""
+    def of(cls, wanted: Any, name: str, rewrites: RewriteProfile) -> FunctionProfile | None:
+        """The profile that ``function(profile=wanted)`` asks for; None follows the flag.
+
+        ``rewrites`` says how long compiling took.
+        """
         if isinstance(wanted, FunctionProfile):
+            wanted.rewrites = rewrites
             return wanted
         if not (config.profile if wanted is None else wanted):
             return None
-        profile = cls(name)
+        profile = cls(name, rewrites=rewrites)
         if wanted is None:
             _print_at_exit(profile)
         return profile
@@ -79,6 +85,8 @@ class FunctionProfile:
         if config.profile_memory:
             lines += ["bytes read and written by each call of a node:"]
             lines += [f"{n.bytes_moved // max(n.calls, 1):>12}  {n.node.op}" for n in slowest]
+        if config.profile_optimizer and self.rewrites is not None:
+            lines += ["compiling:", str(self.rewrites)]
         return "\n".join(lines)
 
     def by_op(self) -> list[tuple[str, int, float, int]]:

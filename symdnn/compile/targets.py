@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 from typing import Any
 
 from symdnn.compile.specialise import Oracle, TableOracle
@@ -76,7 +77,10 @@ class Devices:
     def _load(self, kind: str) -> Runtime:
         if kind == "cpu":
             return importlib.import_module("symdnn.cpu.runtime").runtime()  # type: ignore[no-any-return]
-        return importlib.import_module("symdnn.gpu.runtime").runtime(self.target.index)  # type: ignore[no-any-return]
+        runtime = importlib.import_module("symdnn.gpu.runtime").runtime(self.target.index)
+        if config.print_active_device:
+            say_once(self.target)
+        return runtime  # type: ignore[no-any-return]
 
     def oracle(self, kind: str) -> Oracle:
         """What is known of that device's kernels."""
@@ -85,3 +89,14 @@ class Devices:
     def home(self, shared: Variable) -> Runtime:
         """Where a shared variable is read: sizes and counters on the host, the rest there."""
         return self.main if self.target.keeps(shared.type) else self.runtime("cpu")
+
+
+_said: set[str] = set()
+
+
+def say_once(target: Target) -> None:
+    """Print which GPU is used, when it is used first, on the standard error."""
+    if target.device not in _said:
+        _said.add(target.device)
+        cudnn = ".".join(map(str, target.cudnn)) if target.cudnn else "absent"
+        print(f"symdnn uses {target}, cuDNN {cudnn}", file=sys.stderr)

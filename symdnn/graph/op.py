@@ -130,6 +130,10 @@ class Op:
             from symdnn.graph.test_value import attach_test_values
 
             attach_test_values(node)
+        if config.warn_float64 != "ignore":
+            from symdnn.graph.float64 import report_float64_node
+
+            report_float64_node(node)
         return node
 
     def __call__(self, *inputs: Any, hints: Hints | None = None, name: str | None = None) -> Any:

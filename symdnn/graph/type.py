@@ -9,6 +9,7 @@ from typing import Any, cast
 import ml_dtypes
 import numpy as np
 
+from symdnn.config import config
 from symdnn.errors import DimensionMismatch
 
 __all__ = ["DTYPES", "OpaqueType", "TensorType", "Type", "numpy_dtype"]
@@ -150,6 +151,10 @@ class TensorType(Type):
         """A new variable of this type."""
         from symdnn.graph.variable import Variable  # variable.py needs this module first
 
+        if self.dtype == "float64" and config.warn_float64 != "ignore":
+            from symdnn.graph.float64 import report_float64_input
+
+            report_float64_input(name)
         return Variable(self, name)
 
     def __str__(self) -> str:

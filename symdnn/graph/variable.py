@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from symdnn.config import config
 from symdnn.errors import TypeMismatch
 from symdnn.graph.elementwise_methods import ElementwiseMethods
 from symdnn.graph.operators import TensorMethods
@@ -105,6 +106,8 @@ class Variable(TensorMethods, ElementwiseMethods):
         return f"{self.owner.op}.{self.index}"
 
     def __repr__(self) -> str:
+        if config.print_test_value and self.test_value is not None:
+            return f"{self}\n{self.test_value!r}"
         return str(self)
 
     def __copy__(self) -> Variable:

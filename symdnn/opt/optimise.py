@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.inner import InnerGraph
 from symdnn.graph.origin import inherit
 from symdnn.graph.target import Target
+from symdnn.graph.variable import Apply, Variable
 from symdnn.opt.engine import Observer, RewriteProfile, run_rewrites
 from symdnn.opt.phases import PHASES, RULES, Selection, rules_of_phase
 from symdnn.opt.rewrite import Context, GraphRewrite, Rewrite
@@ -33,6 +35,8 @@ def optimise(
     """
     _check_required(selection)
     profile = RewriteProfile()
+    if config.optimizer_verbose:
+        observer = _also_printing(observer)
     context = Context(fgraph, target, deterministic=config.deterministic == "more")
     for phase in PHASES:
         start = time.perf_counter()
@@ -66,6 +70,18 @@ def _run_phase(
                 new = op.with_inner(done[inner]).make_node(*node.inputs)
             fgraph.replace_all(zip(node.outputs, new.outputs, strict=True), "rewritten inside")
     run_rewrites(rules, context, profile, observer)
+
+
+def _also_printing(observer: Observer | None) -> Observer:
+    """``observer``, and a line on the standard error for each replacement."""
+
+    def tell(rule: Rewrite, node: Apply, new: Sequence[Variable | None]) -> None:
+        if observer is not None:
+            observer(rule, node, new)
+        made = ", ".join(str(v.owner or v) for v in new if v is not None)
+        print(f"{rule.phase}: {rule.name}: {node} -> {made}", file=sys.stderr)
+
+    return tell
 
 
 def _check_required(selection: Selection) -> None:

@@ -1,0 +1,43 @@
+"""What is done where float64 appears (flag ``warn_float64``): on a GPU it is slow, and often
+comes from an integer or a NumPy number that was not meant to raise the type of all that follows.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+from symdnn.config import config
+from symdnn.errors import TypeMismatch
+from symdnn.graph.origin import Origin, make_origin
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Apply
+
+__all__ = ["report_float64_input", "report_float64_node"]
+
+
+def report_float64_node(node: Apply) -> None:
+    """Do what the flag says if ``node`` makes float64 of inputs that are not."""
+    made = any(_is_double(v.type) for v in node.outputs)
+    if made and not all(_is_double(v.type) for v in node.inputs):
+        _report(str(node.op), [v.type for v in node.inputs], node.origin)
+
+
+def report_float64_input(name: str | None) -> None:
+    """Do what the flag says about an input that is float64."""
+    _report(f"the variable {name}" if name else "a variable", "float64", make_origin())
+
+
+def _is_double(type_: object) -> bool:
+    return isinstance(type_, TensorType) and type_.dtype == "float64"
+
+
+def _report(what: str, got: object, origin: Origin) -> None:
+    error = TypeMismatch(what, "no float64 (flag warn_float64)", got, "Cast to float32")
+    text = f"{error}. It was made here:\n{origin.text()}"
+    if config.warn_float64 == "raise":
+        raise error
+    if config.warn_float64 == "pdb":
+        print(text)
+        breakpoint()
+    else:
+        warnings.warn(text, UserWarning, stacklevel=5)
