@@ -95,10 +95,11 @@ def subcommands():
 
 @by_page
 def test_files_named_exist(page):
-    """Paths such as ``symdnn/ops/math.py`` in the text."""
+    """Paths such as ``symdnn/ops/math.py`` in the text; what is built is not in a fresh clone."""
     text = page.read_text(encoding="utf-8")
     for path in re.findall(r"`((?:symdnn|tests|examples|docs|benchmarks)/[\w./-]+)`", text):
-        assert (ROOT / path).exists(), f"{page.name} names {path}"
+        built = path.startswith(("docs/_build", "docs/_generated"))
+        assert built or (ROOT / path).exists(), f"{page.name} names {path}"
 
 
 def test_design_names_the_phases():
