@@ -202,9 +202,10 @@ def concrete_ops() -> set[type]:
     found = set()
     for module in pkgutil.iter_modules(symdnn.ops.__path__):
         for _, cls in inspect.getmembers(importlib.import_module(f"symdnn.ops.{module.name}")):
-            if inspect.isclass(cls) and issubclass(cls, Op) and cls.__module__.startswith("symdnn"):
-                if "__dataclass_params__" in vars(cls) and not vars(cls).get("abstract", False):
-                    found.add(cls)
+            ours = inspect.isclass(cls) and issubclass(cls, Op) and "symdnn." in cls.__module__
+            is_data = ours and "__dataclass_params__" in vars(cls)
+            if is_data and not vars(cls).get("abstract", False):
+                found.add(cls)
     return found
 
 
