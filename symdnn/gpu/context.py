@@ -83,8 +83,7 @@ class Context:
             return False
         self._primary.push()  # on PyCUDA's own stack, which does not know of the driver's
         if first and (ours or int(now) == 0):
-            _kept().add(self.index)
-            _attached.append(self._primary)
+            _kept()[self.index] = _Attachment(self._primary)
             return False
         return True
 
@@ -197,7 +196,6 @@ def _driver() -> Any:
 _contexts: dict[int, Context] = {}
 _contexts_lock = threading.Lock()
 _thread = threading.local()
-_attached: list[Any] = []  # contexts left current in a thread, popped at exit
 
 
 def _held() -> list[Context]:
@@ -207,11 +205,31 @@ def _held() -> list[Context]:
     return _thread.held
 
 
-def _kept() -> set[int]:
+class _Attachment:
+    """A context that stays current in a thread until the thread ends.
+
+    PyCUDA aborts the process when a thread ends and leaves something on its stack of contexts;
+    Python drops a thread's own values, and with them this one, before that.
+    """
+
+    def __init__(self, primary: Any) -> None:
+        self._primary, self._thread = primary, threading.get_ident()
+
+    def detach(self) -> None:
+        """Leave the stack as it was."""
+        primary, self._primary = self._primary, None
+        if primary is not None and threading.get_ident() == self._thread:
+            with contextlib.suppress(Exception):
+                primary.pop()
+
+    __del__ = detach
+
+
+def _kept() -> dict[int, _Attachment]:
     """Devices whose context stays current in this thread."""
     if not hasattr(_thread, "kept"):
-        _thread.kept = set()
-    return _thread.kept  # type: ignore[no-any-return]
+        _thread.kept = {}
+    return _thread.kept
 
 
 def existing() -> Context | None:
@@ -232,7 +250,6 @@ def context(index: int = 0) -> Context:
 
 @atexit.register
 def _detach() -> None:
-    """Leave PyCUDA's stack of contexts empty: it aborts the process otherwise."""
-    while _attached:
-        with contextlib.suppress(Exception):
-            _attached.pop().pop()
+    """Leave the main thread's stack of contexts empty."""
+    for attachment in _kept().values():
+        attachment.detach()
