@@ -17,11 +17,16 @@ __all__ = ["Devices", "load_kernels", "resolve_target"]
 
 
 def resolve_target(wanted: Target | str | None = None) -> Target:
-    """The target to compile for: given, or by the flag ``device`` (``auto``: what is there)."""
+    """The target to compile for: given, or by the flag ``device`` (``auto``: what is there).
+
+    ``"cuda"`` and ``"cuda1"`` mean the GPU of this machine, ``"cuda:sm_90"`` a described one.
+    """
     if isinstance(wanted, Target):
         return wanted
     if wanted is not None:
-        return Target.parse(wanted)
+        described = Target.parse(wanted)
+        here = described.kind != "cpu" and described.compute_capability is None
+        return _detect().cuda_target(described.index) if here else described  # type: ignore[no-any-return]
     device = str(config.device)
     if device == "cpu" or (device == "auto" and not _gpu_is_ready()):
         return Target("cpu")
