@@ -414,3 +414,20 @@ def test_dnn_batch_normalization_returns_invstd_and_unbiased_running_variance() 
         dnn.dnn_batch_normalization_train(x, gamma, beta, "spatial", epsilon=1e-6)
     with pytest.raises(ValueError):
         dnn.dnn_batch_normalization_train(x, T.dvector(), T.dvector(), "spatial")
+
+
+def test_a_mode_without_an_optimizer_rewrites_nothing() -> None:
+    x = T.fvector("x")
+    ops = {
+        optimizer: [
+            str(n.op) for n in function([x], T.log(1 + x), mode=mode).maker.fgraph.toposort()
+        ]
+        for optimizer, mode in [
+            ("default", symdnn.Mode()),
+            (None, symdnn.Mode(optimizer=None)),
+            ("None", symdnn.Mode(optimizer="None").including("nothing")),
+        ]
+    }
+    assert ops["default"] == ["Log1p"]
+    assert ops[None] == ops["None"]
+    assert "Log1p" not in ops[None]

@@ -66,7 +66,8 @@ class Audit:
 
 @dataclass(frozen=True)
 class Mode:
-    """A way to compile. ``optimizer`` names a level (``fast_run``, ``fast_compile``, ``None``).
+    """A way to compile. ``optimizer`` names a level (``fast_run``, ``fast_compile``, None for no
+    rewriting at all); the default is that of the flags.
 
     ``target`` is a :class:`~symdnn.graph.target.Target` or its text (``"cuda:sm_90"`` builds for
     a described GPU). ``including``, ``excluding`` and ``requiring`` take tags or names of
@@ -74,20 +75,19 @@ class Mode:
     """
 
     linker: Any = None
-    optimizer: Any = None
+    optimizer: Any = "default"
     target: Target | str | None = None
     selection: Selection = field(default_factory=_selection_of_flags)
 
     def __post_init__(self) -> None:
-        if self.optimizer is None or self.optimizer == "default":
-            object.__setattr__(self, "optimizer", None)
+        if self.optimizer == "default":
             return
         name = str(self.optimizer)
         if name not in _OPTIMIZERS:
             raise ValueError(f"optimizer {name!r}: wanted one of {', '.join(_OPTIMIZERS)}")
         chosen = replace(self.selection, include=_OPTIMIZERS[name])
         object.__setattr__(self, "selection", chosen)
-        object.__setattr__(self, "optimizer", None)
+        object.__setattr__(self, "optimizer", "default")  # it is in the selection now
 
     def including(self, *tags: str) -> Mode:
         """This mode with more rewrites."""

@@ -74,7 +74,8 @@ class _Guard(Watch):
                 which = f"output {v.index} of " if len(node.outputs) > 1 else ""
                 self.report(
                     f"NanGuardMode: {which}{node.op} contains {what}: {span(value)}\n"
-                    f"{self.before}{made}"
+                    f"{self.before}",
+                    made,
                 )
 
     def fault(self, v: Variable, value: Any) -> str:
@@ -94,12 +95,13 @@ class _Guard(Watch):
                 return f"values above {BIG:g} in {count} of {a.size} elements"
         return ""
 
-    def report(self, message: str) -> None:
+    def report(self, message: str, made: str = "") -> None:
+        """Do what the flag says; an error that leaves a node gets the user's line as a note."""
         action = config.NanGuardMode.action
         if action == "warn":
-            warnings.warn(message, RuntimeWarning, stacklevel=6)
+            warnings.warn(message + made, RuntimeWarning, stacklevel=6)
         elif action == "pdb":
-            print(message)
+            print(message + made)
             breakpoint()
         else:
             raise NanDetected(message)
