@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from .fake_cudnn import fake
+from .record import record
 
 __all__ = ["cuda", "fake"]
 
@@ -20,3 +23,21 @@ def cuda():
         return runtime(0)
     except CudaUnavailable as error:
         pytest.skip(str(error))
+
+
+_started = time.monotonic()
+_marked = set()
+
+
+def pytest_collection_modifyitems(items):
+    """Remember which tests are marked: their reports say it only together with folders' names."""
+    _marked.update(i.nodeid for i in items if i.get_closest_marker("gpu"))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """The record to keep in ``benchmarks/results/``, at the end of a run on a GPU."""
+    lines = record(terminalreporter.stats, _marked, time.monotonic() - _started)
+    if lines:
+        terminalreporter.section("record of the GPU tests")
+        for line in lines:
+            terminalreporter.line(line)
