@@ -39,6 +39,8 @@ __all__ = ["DrawKernel", "DropoutKernel", "dropped", "register"]
 _BLOCK = 256
 _UNIFORM, _NORMAL, _TRUNCATED, _BERNOULLI, _INTEGERS, _WORDS = range(6)
 _CATEGORICAL, _MULTINOMIAL, _RACE, _MASK, _WIDE_UNIFORM = range(6, 11)
+#: The state is read as two neighbouring words.
+_STATE = frozenset({0})
 _BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
 
 
@@ -85,6 +87,7 @@ class DrawKernel(CudaKernel):
 
     name = "cuda.philox"
     dtypes = frozenset(CTYPES)
+    contiguous_inputs = _STATE
 
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
@@ -124,6 +127,7 @@ class ClassKernel(CudaKernel):
 
     name = "cuda.philox"
     dtypes = frozenset(CTYPES)
+    contiguous_inputs = _STATE
 
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
@@ -149,6 +153,7 @@ class OrderKernel(CudaKernel):
 
     name = "cuda.philox.sort"
     dtypes = frozenset(CTYPES)
+    contiguous_inputs = _STATE
 
     def workspace_bytes(self, call: Call) -> int:
         """The keys, and what sorting them needs."""
@@ -201,6 +206,7 @@ class DropoutKernel(CudaKernel):
 
     name = "cuda.dropout"
     dtypes = frozenset(CTYPES)
+    contiguous_inputs = _STATE
 
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]

@@ -341,6 +341,9 @@ def holds(wide: str, narrow: str) -> bool:
         return wide in ("bfloat16", "float32", "float64")
     if wide == "bfloat16":
         return narrow in ("bool", "int8", "uint8")
+    digits = {"float16": 11, "float32": 24, "float64": 53}.get(wide)
+    if digits is not None and TensorType(narrow).is_discrete:
+        return numpy_dtype(narrow).itemsize * 8 <= digits
     return bool(np.can_cast(numpy_dtype(narrow), numpy_dtype(wide), "safe"))
 
 

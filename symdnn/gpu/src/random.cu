@@ -60,14 +60,13 @@ extern "C" __global__ void __launch_bounds__(256) draw(const __grid_constant__ P
   const u64 key = p.state[0], counter = p.state[1];
   const i64 odd = (i64)(counter & 1), pairs = (odd + p.count + 1) / 2;
   EACH(j, pairs) {
-    const u64 even = (u64)(2 * j);
 #if BITS == 52
-    const Words w = philox((counter - (u64)odd + even) / 2, 2, key);
+    const Words w = philox((counter - (u64)odd) / 2 + (u64)j, 2, key);
     const double u = open52((u64)w.v[0] | (u64)w.v[1] << 32);
     const double v = open52((u64)w.v[2] | (u64)w.v[3] << 32);
 #else
     i32 lane;
-    const u64 block = block_of<1>(counter - (u64)odd, even, &lane);
+    const u64 block = block_of<1>(counter - (u64)odd, (u64)(2 * j), &lane);
     const Words w = philox(block, 1, key);
     const double u = fine_uniform(w.v[lane]), v = fine_uniform(w.v[lane + 1]);
 #endif

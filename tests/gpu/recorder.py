@@ -1,0 +1,54 @@
+"""What kernels enqueue, without a device or a compiler: sources and launches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from symdnn.gpu import kernels
+from symdnn.gpu.launches import CudaKernel
+from symdnn.graph.kernel import Call, kernels_for
+from tests.gpu.emulator import on_device
+from tests.gpu.table import Try
+
+
+class Recorder:
+    """A launch environment that only notes what it is asked for."""
+
+    stream = workspace = error_word = 0
+    node = 3
+
+    def __init__(self) -> None:
+        self.modules: list[tuple[str, str]] = []
+        self.launches: list[tuple[Any, ...]] = []
+
+    def module(self, source: str, name: str, options: Any = ()) -> Any:
+        self.modules.append((source, name))
+        return name
+
+    def launch(self, *args: Any) -> None:
+        self.launches.append(args)
+
+
+def recorded(kernel: Any, call: Call, inputs: list[Any], outputs: list[Any]) -> Recorder:
+    """What ``kernel`` enqueues for arrays that lie as these do."""
+    env = Recorder()
+    read = set(call.op.host_inputs)
+    given = [np.int64(a) if i in read else on_device(a) for i, a in enumerate(inputs)]
+    made = [on_device(np.array(a, order="C")) for a in outputs]
+    kernel.bind(call)(env, given, made)
+    return env
+
+
+def generated_kernels(call: Call) -> list[Any]:
+    """Kernels of the table, made of our own device text, that take ``call``."""
+    kernels.load()
+    found = kernels_for(type(call.op), "cuda")
+    return [k for k in found if isinstance(k, CudaKernel) and k.refuses(call) is None]
+
+
+def sources(one: Try) -> list[str]:
+    """The device text of all kernels for one try."""
+    found = [recorded(k, one.call, one.inputs, one.expected) for k in generated_kernels(one.call)]
+    return list(dict.fromkeys(source for env in found for source, _ in env.modules))

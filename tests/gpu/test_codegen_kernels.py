@@ -1,0 +1,441 @@
+"""Kernels with device text of our own at awkward layouts, sizes and values, run on a CPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symdnn.config import config
+from symdnn.gpu import k_elemwise, k_index, k_random, k_reduce, k_rows, k_scan, k_sort
+from symdnn.gpu.k_copy import CopyKernel, guarded_copy, strided_copy
+from symdnn.gpu.k_loss import LabelKernel, OneHotKernel
+from symdnn.gpu.k_make import AssertKernel
+from symdnn.graph.type import numpy_dtype
+from symdnn.ops import arithmetic as ar
+from symdnn.ops import comparison as cmp
+from symdnn.ops import random as rnd
+from symdnn.ops import reduce as red
+from symdnn.ops.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
+from symdnn.ops.argreduce import ArgMax, ArgMin
+from symdnn.ops.crossentropy import PickLabel, PlaceLabel, SoftmaxCrossentropy
+from symdnn.ops.cumulative import CumProd, CumSum, LinearRecurrence
+from symdnn.ops.gradient_control import Assert
+from symdnn.ops.index import IncSubtensor
+from symdnn.ops.slices import FULL
+from symdnn.ops.softmax import LogSoftmax, Softmax
+from symdnn.ops.sort import ArgSort, Sort, TopK
+from symdnn.ops.take import OneHot
+from symdnn.ops.view import Copy
+from tests.gpu import emulator
+from tests.gpu.emulator import HostEnv, device_copy, on_device
+from tests.gpu.recorder import recorded
+from tests.gpu.table import assert_close, concrete
+
+pytestmark = pytest.mark.skipif(not emulator.AVAILABLE, reason="needs g++")
+
+ELEMENTWISE = k_elemwise.ElementwiseKernel()
+REDUCE = k_reduce.ReductionKernel()
+SCAN = k_scan.ScanKernel()
+SORT = k_sort.SortKernel()
+rng = np.random.default_rng(5)
+
+
+def dense(a: Any) -> Any:
+    return device_copy(np.asarray(a))[1]
+
+
+def compare(kernel: Any, op: Any, *arrays: Any, rtol: float | None = None) -> list[str]:
+    """Run a kernel where the arrays lie; the names of what it launched."""
+    call = concrete(op, list(arrays))
+    assert kernel.refuses(call) is None
+    results, env = emulator.run(kernel, call, list(arrays))
+    with np.errstate(all="ignore"):
+        expected = op.compute(*arrays)
+    assert env.error[0] == 0
+    for got, want in zip(results, expected, strict=True):
+        assert_close(got, want, rtol)
+    return env.launched
+
+
+def draws(*shape: int, dtype: str = "float32") -> Any:
+    values = rng.standard_normal(shape) * 10
+    return dense(np.abs(values) if dtype.startswith("u") else values).astype(numpy_dtype(dtype))
+
+
+# -- elementwise ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int8", "bool"])
+@pytest.mark.parametrize("n", [1, 5, 1003])
+def test_flat_arrays_with_a_tail(dtype, n):
+    op = cmp.Or() if dtype == "bool" else ar.Add()
+    compare(ELEMENTWISE, op, dense(draws(n, dtype=dtype)), dense(draws(n, dtype=dtype)))
+
+
+LAYOUTS = {
+    "row": lambda: (draws(6, 8), draws(1, 8)),
+    "column": lambda: (draws(6, 8), draws(6, 1)),
+    "one": lambda: (draws(6, 8), draws(1, 1)),
+    "channels": lambda: (draws(2, 3, 4, 8), draws(1, 3, 1, 1)),
+    "odd inner size": lambda: (draws(6, 7), draws(1, 7)),
+    "transposed": lambda: (draws(8, 6).T, draws(6, 8)),
+    "permuted": lambda: (draws(2, 3, 4).transpose(2, 0, 1), draws(4, 2, 3)),
+    "backwards": lambda: (draws(6, 8)[::-1, ::-1], draws(6, 8)),
+    "every second": lambda: (draws(6, 16)[:, ::2], draws(6, 8)),
+    "not aligned": lambda: (dense(draws(49))[1:].reshape(6, 8), draws(6, 8)),
+    "padded rows": lambda: (draws(6, 12)[:, :8], draws(6, 12)[:, 4:]),
+    "scalars": lambda: (np.array(2, np.float32), np.array(3, np.float32)),
+    "nothing": lambda: (draws(0, 8), draws(1, 8)),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts(layout):
+    compare(ELEMENTWISE, ar.Sub(), *LAYOUTS[layout]())
+
+
+def test_wide_counters(monkeypatch):
+    made = k_elemwise._loop
+    monkeypatch.setattr(k_elemwise, "_loop", lambda *a: replace(made(*a), wide=True))
+    for layout in ("row", "backwards", "transposed"):
+        compare(ELEMENTWISE, ar.Mul(), *LAYOUTS[layout]())
+
+
+def test_in_place():
+    x, y = dense(draws(1003)), dense(draws(1003))
+    want = x + y
+    call = concrete(ar.Add(), [x, y])
+    emulator.run(ELEMENTWISE, call, [x, y], out=[x])
+    assert_close(x, want)
+
+
+INTEGERS = {
+    ar.IntDiv: [(-7, 2), (7, -2), (5, 0), (-128, -1)],
+    ar.Mod: [(-7, 2), (7, -2), (5, 0), (-128, -1)],
+    cmp.LeftShift: [(1, 3), (1, 8), (-1, 7), (3, 100)],
+    cmp.RightShift: [(-8, 1), (-8, 100), (8, 100), (-1, 7)],
+    ar.Mul: [(100, 100), (-128, -1), (16, 8), (1, 1)],
+}
+
+
+@pytest.mark.parametrize("op", INTEGERS, ids=lambda c: c.__name__)
+def test_integers_wrap_divide_and_shift_as_numpys(op):
+    a, b = (dense(np.array(column, np.int8)) for column in zip(*INTEGERS[op]))
+    compare(ELEMENTWISE, op(), a, b)
+
+
+def test_floats_divide_as_numpys():
+    specials = np.array([0.0, -0.0, 1.0, -1.0, 2.5, -7.3, np.inf, -np.inf, np.nan, 1e30])
+    a, b = (dense(g.reshape(-1)) for g in np.meshgrid(specials, specials))
+    for op in (ar.IntDiv(), ar.Mod(), ar.Maximum(), ar.Minimum(), ar.Pow()):
+        compare(ELEMENTWISE, op, a, b)
+    compare(ELEMENTWISE, ar.Sgn(), dense(specials))
+
+
+def test_int64_and_uint64_compare_exactly():
+    a = dense(np.array([-1, 2**62, 5, 0], np.int64))
+    b = dense(np.array([2**64 - 1, 2**62, 4, 0], np.uint64))
+    for op in (cmp.Lt(), cmp.Ge(), cmp.Eq(), cmp.Neq()):
+        compare(ELEMENTWISE, op, a, b)
+        compare(ELEMENTWISE, op, b, a)
+
+
+def test_halves_round_once():
+    x = dense(np.array([1 + 2.0**-11 + 2.0**-40, 65519.99, 65520.0, 1e-8, np.nan]))
+    compare(ELEMENTWISE, ar.Cast("float16"), x)
+    compare(ELEMENTWISE, ar.Cast("bfloat16"), x.astype(np.float32))
+
+
+# -- copies ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["bool", "float16", "float32", "complex64", "complex128"])
+def test_copy_of_any_dtype(dtype):
+    compare(CopyKernel(), Copy(), dense(draws(5, 6).astype(dtype)).T)
+
+
+def test_guarded_copy_writes_nothing_after_an_error():
+    x, y = dense(draws(7)), dense(np.zeros(7, np.float32))
+    env = HostEnv()
+    env._word[0] = 1
+    guarded_copy(env, on_device(x), on_device(y))
+    assert not y.any()
+    env._word[0] = 0
+    guarded_copy(env, on_device(x), on_device(y))
+    assert_close(y, x)
+    strided_copy(env, on_device(x[::-1]), on_device(y))
+    assert_close(y, x[::-1])
+
+
+# -- reductions -----------------------------------------------------------------------------------
+
+
+def reduced():
+    """A sum that is cut into chunks."""
+    x = dense(draws(70_000))
+    return REDUCE, concrete(red.Sum((0,), False, "float32", "float32"), [x]), [x]
+
+
+def scanned():
+    """A running sum of long lines."""
+    x = dense(draws(2, 9000, dtype="float64"))
+    return SCAN, concrete(CumSum(1), [x]), [x]
+
+
+def test_long_sums_are_cut_into_chunks():
+    kernel, call, arrays = reduced()
+    assert compare(kernel, call.op, *arrays, rtol=1e-5) == ["reduce", "combine"]
+
+
+AXES = [(), (0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)]
+
+
+@pytest.mark.parametrize("axes", AXES, ids=str)
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)], ids=["dense", "permuted"])
+def test_reductions_over_axes(axes, order):
+    x = dense(draws(5, 40, 6)).transpose(order)
+    compare(REDUCE, red.Sum(axes, False, "float32", "float32"), x, rtol=1e-5)
+    compare(REDUCE, red.Max(axes, True), x)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "uint16", "bool"])
+def test_accumulators(dtype):
+    x = dense(draws(300, dtype=dtype))
+    out = {"bool": "int64", "int8": "int64", "uint16": "uint64"}.get(dtype, dtype)
+    acc = out if out.endswith("64") else "float32"
+    compare(REDUCE, red.Sum((0,), False, out, acc), x)
+
+
+def test_nan_ties_and_infinities():
+    x = dense(np.array([[1, 3, 3, 2], [1, np.nan, 5, np.nan], [-np.inf] * 4, [np.inf] * 4]))
+    for op in (ArgMax, ArgMin, red.Max, red.Min, red.LogSumExp):
+        compare(REDUCE, op((1,)), x)
+    long = dense(np.zeros(20_000))
+    long[[7000, 19_000]] = 1
+    compare(REDUCE, ArgMax((0,)), long)
+    compare(REDUCE, red.LogSumExp((0,)), long)
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0, 0)], ids=str)
+def test_nothing_to_reduce(shape):
+    x = draws(*shape)
+    for op in (red.Sum((1,), False, "float32", "float32"), red.LogSumExp((1,)), red.AllTrue((1,))):
+        compare(REDUCE, op, x)
+
+
+# -- scans ----------------------------------------------------------------------------------------
+
+
+def test_long_lines_are_cut_into_chunks():
+    kernel, call, arrays = scanned()
+    names = compare(kernel, call.op, *arrays)
+    assert names == ["chunk_totals", "chunk_starts", "chunk_results"]
+
+
+@pytest.mark.parametrize("op", [CumSum(1), CumSum(1, True), CumProd(1, False, True),
+                                CumProd(1, True, True)], ids=str)  # fmt: skip
+@pytest.mark.parametrize("shape", [(3, 1100), (2500, 3), (2, 70, 2)], ids=str)
+def test_running_sums_and_products(op, shape):
+    x = dense(1 + draws(*shape, dtype="float64") / 5000)
+    compare(SCAN, op, x)
+
+
+def test_linear_recurrence_over_chunks():
+    a, b = dense(draws(9000, dtype="float64") / 20), dense(draws(9000, dtype="float64"))
+    compare(SCAN, LinearRecurrence(0), a, b)
+    compare(SCAN, LinearRecurrence(0, True), a, b)
+
+
+# -- sorting --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 2, 33, 1024, 1025, 5000])
+def test_sort_is_stable(n):
+    x = dense(rng.integers(0, 40, n).astype(np.float32))
+    x[:: max(n // 5, 1)] = np.nan
+    compare(SORT, Sort(0), x)
+    compare(SORT, ArgSort(0), x)
+
+
+def test_sort_of_lines():
+    x = dense(rng.integers(-4, 4, (7, 50, 3)).astype(np.int8))
+    compare(SORT, ArgSort(1), x)
+    compare(SORT, ArgSort(0), x.transpose(1, 2, 0)[::-1])
+
+
+@pytest.mark.parametrize("k", [1, 7, -7])
+def test_topk_of_ties_and_nan(k):
+    x = dense(rng.integers(0, 5, (3, 1500)).astype(np.float16))
+    x[:, 11] = np.nan
+    compare(SORT, TopK(1, "int32"), x, np.int64(k))
+
+
+# -- indices --------------------------------------------------------------------------------------
+
+SCATTERS = [k_index.ScatterKernel(), k_index.OrderedScatterKernel()]
+ROWS, PART = ("a", FULL), (FULL, "a", ("?", None, None))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int64", "uint8", "bool"])
+@pytest.mark.parametrize("kernel", SCATTERS, ids=lambda k: k.name)
+def test_repeated_places_add_up(kernel, dtype):
+    x, y = (dense((draws(n, 5) / 4).astype(numpy_dtype(dtype))) for n in (6, 40))
+    places = dense(rng.integers(-6, 6, 40))
+    compare(kernel, AdvancedIncSubtensor(ROWS), x, y, places, rtol=1e-2 if "16" in dtype else None)
+
+
+@pytest.mark.parametrize("kernel", SCATTERS, ids=lambda k: k.name)
+def test_increments_beside_slices(kernel):
+    x, y = dense(draws(3, 6, 9, dtype="float64")), dense(draws(3, 2, 4, 7, dtype="float64"))
+    places = dense(rng.integers(-6, 6, (2, 4)).astype(np.int16))
+    compare(kernel, AdvancedIncSubtensor(PART), x, y, places, np.int64(2))
+
+
+def test_of_values_set_the_last_one_stays():
+    x, y = dense(draws(6, 8)), dense(draws(40, 8))
+    places = dense(rng.integers(0, 6, 40))
+    compare(SCATTERS[0], AdvancedIncSubtensor(ROWS, True), x, y, places)
+
+
+def test_deterministic_more_orders_float_increments():
+    x, y, i = dense(draws(6, 8)), dense(draws(4, 8)), dense(np.array([1, 1, 2, 5]))
+    call = concrete(AdvancedIncSubtensor(ROWS), [x, y, i])
+    assert SCATTERS[0].refuses(call) is None
+    with config.change_flags(deterministic="more"):
+        assert "deterministic" in SCATTERS[0].refuses(call)
+        assert SCATTERS[1].refuses(call) is None
+
+
+def test_rows_move_in_16_bytes():
+    x, i = dense(draws(9, 8)), dense(np.array([[3, -1], [0, 3]]))
+    kernel = k_index.GatherKernel()
+    compare(kernel, AdvancedSubtensor(ROWS), x, i)
+    call = concrete(AdvancedSubtensor(ROWS), [x, i])
+    (source, _), *_ = recorded(kernel, call, [x, i], call.op.compute(x, i)).modules
+    assert "#define T bytes16" in source
+    compare(kernel, AdvancedSubtensor(ROWS), dense(draws(9, 7)), i)
+
+
+def test_an_increment_in_place_does_not_copy():
+    x, y = dense(draws(5, 6)), dense(draws(2, 6))
+    op = IncSubtensor(((1, 3, None), FULL))
+    call = concrete(op, [x, y])
+    want = op.reference(x, y)
+    kernel = k_index.PartKernel()
+    assert compare(kernel, op, x, y) == ["elementwise"] * 2
+    _, env = emulator.run(kernel, call, [x, y], out=[x])
+    assert env.launched == ["elementwise"]
+    assert_close(x, want)
+
+
+# -- errors on data -------------------------------------------------------------------------------
+
+
+def faulty(kernel: Any, op: Any, arrays: list[Any], good: list[Any]) -> list[int]:
+    """The error word after ``arrays``; ``good`` are arrays of the same shapes that are right."""
+    call = concrete(op, good)
+    _, env = emulator.run(kernel, call, arrays)
+    return env.error
+
+
+@pytest.mark.parametrize("kernel", SCATTERS, ids=lambda k: k.name)
+def test_an_index_out_of_range_is_reported(kernel):
+    x, y = dense(draws(6, 5)), dense(draws(3, 5))
+    bad, good = dense(np.array([1, 6, 2])), dense(np.array([1, 5, 2]))
+    op = AdvancedIncSubtensor(ROWS)
+    assert faulty(kernel, op, [x, y, bad], [x, y, good]) == [1, 7, 6, 6]
+    get = AdvancedSubtensor(ROWS)
+    assert faulty(k_index.GatherKernel(), get, [x, dense(np.array([-7]))], [x, good[:1]]) == [
+        1, 7, -7, 6,
+    ]  # fmt: skip
+
+
+def test_a_label_that_is_no_class_is_reported():
+    x, bad, good = dense(draws(3, 4)), dense(np.array([0, 4, 1])), dense(np.array([0, 3, 1]))
+    value, four = dense(draws(3)), np.int64(4)
+    labels = LabelKernel()
+    assert faulty(labels, PickLabel(1), [x, bad], [x, good]) == [3, 7, 4, 4]
+    place = PlaceLabel(1, 4)
+    assert faulty(labels, place, [value, bad, four], [value, good, four])[0] == 3
+    loss = SoftmaxCrossentropy(1)
+    assert faulty(k_rows.RowKernel(), loss, [x, bad], [x, good]) == [3, 7, 4, 4]
+    hot = OneHot("float32", 4)
+    assert faulty(OneHotKernel(), hot, [dense(-good), four], [good, four])[:2] == [3, 7]
+
+
+def test_an_assertion_is_reported():
+    x, good = dense(draws(3)), dense(np.ones((2, 2), bool))
+    bad = dense(np.array([[True, False], [True, True]])).T
+    assert faulty(AssertKernel(), Assert("no"), [x, good, bad], [x, good, good]) == [2, 7, 1, 0]
+
+
+def test_bad_weights_and_bounds_are_reported():
+    state, dims = dense(np.array([3, 4], np.uint64)), np.int64(2)
+    good, bad = dense(np.array([[1.0, 2], [1, 1]])), dense(np.array([[1.0, 2], [0, 0]]))
+    op = rnd.RandomCategorical("int64", (None,))
+    assert faulty(k_random.ClassKernel(), op, [state, bad, dims], [state, good, dims])[0] == 5
+    low, high = dense(np.array([1, 5])), dense(np.array([4, 9]))
+    op = rnd.RandomIntegers("int64", (None,))
+    kernel = k_random.IntegersKernel()
+    assert faulty(kernel, op, [state, high, low, dims], [state, low, high, dims])[0] == 4
+
+
+# -- random ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("counter", [0, 1, 2, 3, 2**32 - 1, 2**63 + 5, 2**64 - 3])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_draws_from_any_counter(counter, dtype):
+    state, n = dense(np.array([2**63 + 17, counter], np.uint64)), np.int64(23)
+    for op in (
+        rnd.RandomUniform(dtype, (None,)),
+        rnd.RandomNormal(dtype, (None,)),
+        rnd.RandomNormal(dtype, (None,), True),
+    ):
+        exact = isinstance(op, rnd.RandomUniform)
+        compare(k_random.DrawKernel(), op, state, n, rtol=0 if exact else None)
+
+
+def test_permutations_of_rows():
+    state = dense(np.array([5, 9], np.uint64))
+    op = rnd.RandomPermutation("int32", (None, None))
+    compare(k_random.OrderKernel(), op, state, np.int64(3), np.int64(1030))
+
+
+# -- rows -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("op", [Softmax, LogSoftmax])
+@pytest.mark.parametrize(("shape", "axis"), [((3, 3000), 1), ((70, 40), 0), ((5, 1), 1)])
+def test_softmax_of_long_and_of_strided_rows(op, shape, axis):
+    x = dense(draws(*shape))
+    x[0, 0] = -np.inf
+    compare(k_rows.RowKernel(), op(axis), x, rtol=1e-5)
+
+
+# -- launches -------------------------------------------------------------------------------------
+
+
+def test_what_is_enqueued_is_made_once_for_each_layout(monkeypatch):
+    x, y, z = (dense(draws(8)) for _ in range(3))
+    call = concrete(ar.Add(), [x, y])
+    launch = ELEMENTWISE.bind(call)
+    env = HostEnv()
+    made = []
+    monkeypatch.setattr(
+        ELEMENTWISE,
+        "program",
+        lambda c: (made.append(c), k_elemwise.meaning(c.op, ("float32",) * 2))[1],
+    )
+    arrays = [on_device(a) for a in (x, y, z)]
+    for _ in range(3):
+        launch(env, arrays[:2], arrays[2:])
+    launch(env, [on_device(y), on_device(y)], [on_device(z)])  # other addresses, another twin
+    assert_close(z, y + y)
+    assert len(made) == 2
+    launch(env, arrays[:2], arrays[2:])
+    assert_close(z, x + y)
+    assert len(made) == 2

@@ -1,0 +1,72 @@
+"""Every kernel with device text of our own, run on a CPU over the op table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.gpu import emulator
+from tests.gpu.recorder import generated_kernels
+from tests.gpu.table import Try, assert_close, tries
+
+pytestmark = pytest.mark.skipif(not emulator.AVAILABLE, reason="needs g++")
+
+
+def check(one: Try, laid_out: Any) -> int:
+    """Run all kernels of one try; how many there were."""
+    found = generated_kernels(one.call)
+    read = set(one.call.op.host_inputs)
+    for kernel in found:
+        arrays = [
+            a if i in read else dense(a) if must_be_dense(kernel, i) else laid_out(a)
+            for i, a in enumerate(one.inputs)
+        ]
+        results, env = emulator.run(kernel, one.call, arrays)
+        assert env.error[0] == 0
+        for got, want in zip(results, one.expected, strict=True):
+            assert_close(got, want)
+    return len(found)
+
+
+def must_be_dense(kernel: Any, i: int) -> bool:
+    wanted = kernel.contiguous_inputs
+    return wanted if isinstance(wanted, bool) else i in wanted
+
+
+def dense(a: Any) -> Any:
+    return emulator.device_copy(a)[1]
+
+
+def strided(a: Any) -> Any:
+    """The same values in every second place of a larger array, backwards in the first dimension."""
+    if a.ndim == 0:
+        return dense(a)
+    memory = dense(np.zeros((*a.shape[:-1], 2 * a.shape[-1] + 1), a.dtype))
+    view = memory[::-1, ..., 1::2] if a.ndim > 1 else memory[1::2][::-1]
+    view[...] = a
+    return view
+
+
+def sample() -> list[Try]:
+    """One try of each op, and only so many."""
+    found: dict[type, Try] = {}
+    for one in tries():
+        found.setdefault(type(one.call.op), one)
+    return list(found.values())[::6]
+
+
+@pytest.mark.parametrize("one", sample(), ids=lambda t: t.id)
+def test_sample(one):
+    check(one, dense)
+
+
+@pytest.mark.slow
+def test_every_kernel_agrees_with_the_reference():
+    assert sum(check(one, dense) for one in tries()) > 900
+
+
+@pytest.mark.slow
+def test_every_kernel_agrees_on_strided_inputs():
+    assert sum(check(one, strided) for one in tries()) > 900
