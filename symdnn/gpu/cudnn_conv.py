@@ -24,6 +24,7 @@ from symdnn.gpu.algorithm import (
 )
 from symdnn.gpu.array import DeviceArray
 from symdnn.gpu.cudnn_device import device_index
+from symdnn.gpu.cudnn_fallback import enter
 from symdnn.gpu.cudnn_kernel import (
     WITH_BFLOAT16,
     CudnnKernel,
@@ -38,7 +39,7 @@ from symdnn.gpu.cudnn_kernel import (
     zero,
 )
 from symdnn.gpu.k_copy import strided_copy
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.conv import resolved_padding
 from symdnn.ops.gpudnn import GpuDnnConv, GpuDnnConvGradI, GpuDnnConvGradW, compute_precision
@@ -125,12 +126,9 @@ class ConvKernel(CudnnKernel):
     name: str = "cudnn.conv"
     dtypes = WITH_BFLOAT16
 
-    def refuses(self, call: Call) -> str | None:
-        """Padding that differs before and after, and what the device says it can't do."""
+    def refuses_types(self, call: Call) -> str | None:
+        """Padding that differs before and after, other accumulation, more dimensions."""
         op: Any = call.op
-        reason = super().refuses(call)
-        if reason is not None:
-            return reason
         if any(not isinstance(p, str) and p[0] != p[1] for p in op.padding):
             return f"cuDNN pads alike before and after, not {op.padding}"
         compute, dtype = accumulation(call), call.inputs[0].dtype  # type: ignore[attr-defined]
@@ -138,6 +136,10 @@ class ConvKernel(CudnnKernel):
             return f"cuDNN does not convolve {dtype} in {compute}"
         if op.ndim > 3:
             return "cuDNN convolves in at most three dimensions"
+        return super().refuses_types(call)
+
+    def refuses_sizes(self, call: Call) -> str | None:
+        """Images too large, and what the device says it can't do."""
         found = shapes(call)
         if any(0 in s for s in found.values()):
             return None
@@ -269,4 +271,4 @@ def mirrored(w: DeviceArray) -> DeviceArray:
 def register() -> None:
     """Enter the kernel into the table."""
     for op in (GpuDnnConv, GpuDnnConvGradI, GpuDnnConvGradW):
-        register_kernel(op, "cuda", ConvKernel())
+        enter(op, ConvKernel())

@@ -17,9 +17,10 @@ import numpy as np
 
 from symdnn.gpu import libcudnn
 from symdnn.gpu.cudnn_device import ask
+from symdnn.gpu.cudnn_fallback import by_reference, enter
 from symdnn.gpu.cudnn_kernel import CudnnKernel, is_empty, on_host, tensor
 from symdnn.gpu.descriptor import CTCLossDescription, Descriptor, descriptor
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call
 from symdnn.ops.gpudnn import GpuDnnCTCLoss
 
 __all__ = ["CTCLossKernel", "Labels", "packed_labels", "register"]
@@ -100,12 +101,12 @@ class CTCLossKernel(CudnnKernel):
             call.op.neutral()._check_values(inputs[0].shape, labels, lengths)  # type: ignore[attr-defined]
             packed = None if made is None else packed_labels(labels, lengths, steps)
             if packed is None or made is None:
-                _by_reference(env, call, (inputs[0], labels, lengths), outputs)
+                by_reference(env, call.op, (inputs[0], labels, lengths), outputs)
                 return
             d, how = made
             nbytes = _workspace(env.cudnn, d, how, packed)
             if nbytes > promised:
-                _by_reference(env, call, (inputs[0], labels, lengths), outputs)
+                by_reference(env, call.op, (inputs[0], labels, lengths), outputs)
                 return
             libcudnn.cudnnCTCLoss(
                 env.cudnn, d.handle, inputs[0].ptr, packed.values, packed.counts, packed.frames,
@@ -125,13 +126,6 @@ def _workspace(handle: Any, d: Descriptor, how: Descriptor, labels: Labels) -> i
     )  # fmt: skip
 
 
-def _by_reference(env: Any, call: Call, given: Sequence[Any], outputs: Sequence[Any]) -> None:
-    scores = env.download(given[0])
-    for value, target in zip(call.op.neutral().compute(scores, *given[1:]), outputs):  # type: ignore[attr-defined]
-        if not is_empty(target):
-            env.copy_in(value, target)
-
-
 def register() -> None:
     """Enter the kernel into the table."""
-    register_kernel(GpuDnnCTCLoss, "cuda", CTCLossKernel())
+    enter(GpuDnnCTCLoss, CTCLossKernel())

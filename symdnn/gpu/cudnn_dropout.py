@@ -15,9 +15,10 @@ from typing import Any
 from symdnn.gpu import libcudnn
 from symdnn.gpu.array import DeviceArray
 from symdnn.gpu.cudnn_device import ask
+from symdnn.gpu.cudnn_fallback import enter
 from symdnn.gpu.cudnn_kernel import MOST_ELEMENTS, CudnnKernel, on_host, tensor
 from symdnn.gpu.descriptor import Descriptor, dropout_descriptor
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call
 from symdnn.ops.gpudnn import GpuDnnDropoutGrad, GpuDnnDropoutOp
 from symdnn.ops.random import next_state
 
@@ -60,11 +61,10 @@ class Seeded:
 
 @dataclass(frozen=True)
 class _Dropout(CudnnKernel):
-    def refuses(self, call: Call) -> str | None:
-        """Dtypes, and more elements than cuDNN can index."""
-        if prod(call.outputs[0].shape) > MOST_ELEMENTS:  # type: ignore[attr-defined]
-            return "there are 2**31 elements or more"
-        return super().refuses(call)
+    def refuses_sizes(self, call: Call) -> str | None:
+        """More elements than cuDNN can index."""
+        many = prod(call.outputs[0].shape) > MOST_ELEMENTS  # type: ignore[attr-defined]
+        return "there are 2**31 elements or more" if many else None
 
     def workspace_bytes(self, call: Call) -> int:
         """The states of the generator."""
@@ -147,5 +147,5 @@ class DropoutGradKernel(_Dropout):
 
 def register() -> None:
     """Enter the kernels into the table."""
-    register_kernel(GpuDnnDropoutOp, "cuda", DropoutKernel())
-    register_kernel(GpuDnnDropoutGrad, "cuda", DropoutGradKernel())
+    enter(GpuDnnDropoutOp, DropoutKernel())
+    enter(GpuDnnDropoutGrad, DropoutGradKernel())

@@ -41,10 +41,19 @@ class CudnnKernel:
     dtypes: frozenset[str] = FLOATS
 
     def refuses(self, call: Call) -> str | None:
-        """Why cuDNN cannot run this call."""
+        """Why cuDNN cannot run this call. Asked with types alone, what needs sizes is left out."""
+        reason = self.refuses_types(call)
+        return reason or (self.refuses_sizes(call) if has_sizes(call) else None)
+
+    def refuses_types(self, call: Call) -> str | None:
+        """Reasons that need no sizes: here, dtypes."""
         for t in (*call.inputs, *call.outputs):
             if isinstance(t, TensorType) and t.is_float and t.dtype not in self.dtypes:
                 return f"cuDNN has no such function for {t.dtype}"
+        return None
+
+    def refuses_sizes(self, call: Call) -> str | None:
+        """Reasons that need sizes: none here."""
         return None
 
     def workspace_bytes(self, call: Call) -> int:
@@ -62,6 +71,11 @@ class CudnnKernel:
     def details(self, call: Call) -> str:
         """Algorithm, settings and workspace in words, for reports and errors."""
         return str(call)
+
+
+def has_sizes(call: Call) -> bool:
+    """Whether every size is known, as it is in a plan."""
+    return all(t.is_static for t in (*call.inputs, *call.outputs) if isinstance(t, TensorType))
 
 
 def explained(launch: Callable[..., Any], describe: Callable[[], str]) -> Callable[..., Any]:

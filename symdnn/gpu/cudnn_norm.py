@@ -13,6 +13,7 @@ from math import prod
 from typing import Any
 
 from symdnn.gpu import libcudnn
+from symdnn.gpu.cudnn_fallback import enter
 from symdnn.gpu.cudnn_kernel import (
     MOST_ELEMENTS,
     WITH_BFLOAT16,
@@ -26,7 +27,7 @@ from symdnn.gpu.cudnn_kernel import (
 )
 from symdnn.gpu.cudnn_pool import too_large
 from symdnn.gpu.descriptor import LRNDescription, descriptor
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call
 from symdnn.ops.gpudnn import (
     GpuDnnBatchNorm,
     GpuDnnBatchNormGrad,
@@ -55,7 +56,7 @@ class _Training(CudnnKernel):
 
     dtypes = WITH_BFLOAT16
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses_sizes(self, call: Call) -> str | None:
         """No elements, more than cuDNN can index, batches that it is known to fail on."""
         op: Any = call.op
         shape: tuple[int, ...] = call.inputs[0].shape  # type: ignore[attr-defined]
@@ -63,7 +64,7 @@ class _Training(CudnnKernel):
             return "there is nothing to normalise"
         if prod(shape) > MOST_ELEMENTS or shape[0] > _LONGEST[op.mode]:
             return f"cuDNN does not normalise a batch of shape {shape}"
-        return super().refuses(call)
+        return None
 
     def details(self, call: Call) -> str:
         """Mode, epsilon, shapes."""
@@ -77,10 +78,10 @@ class BatchNormKernel(_Training):
 
     name: str = "cudnn.batch_norm"
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses_sizes(self, call: Call) -> str | None:
         """A running variance of one element each: cuDNN would divide by zero."""
         op: Any = call.op
-        reason = super().refuses(call)
+        reason = super().refuses_sizes(call)
         x: Any = call.inputs[0]
         if reason is None and op.running_averages and prod(x.shape[a] for a in op.axes) < 2:
             return "cuDNN's running variance needs two elements for each statistic"
@@ -145,9 +146,9 @@ class BatchNormInferenceKernel(CudnnKernel):
     name: str = "cudnn.batch_norm_inference"
     dtypes = WITH_BFLOAT16
 
-    def refuses(self, call: Call) -> str | None:
-        """Dtypes, and images that are too large."""
-        return super().refuses(call) or too_large(call.inputs[0])
+    def refuses_sizes(self, call: Call) -> str | None:
+        """Images that are too large."""
+        return too_large(call.inputs[0])
 
     def details(self, call: Call) -> str:
         """Mode, epsilon, shapes."""
@@ -184,12 +185,16 @@ _ACROSS = "CUDNN_LRN_CROSS_CHANNEL_DIM1"
 
 @dataclass(frozen=True)
 class _CrossChannel(CudnnKernel):
-    def refuses(self, call: Call) -> str | None:
-        """Dtypes, ranks, images that are too large."""
+    def refuses_types(self, call: Call) -> str | None:
+        """Dtypes and ranks."""
         x: Any = call.inputs[0]
         if x.ndim not in (4, 5):
             return f"cuDNN normalises across channels in 4 or 5 dimensions, not {x.ndim}"
-        return super().refuses(call) or too_large(x)
+        return super().refuses_types(call)
+
+    def refuses_sizes(self, call: Call) -> str | None:
+        """Images that are too large."""
+        return too_large(call.inputs[0])
 
     def details(self, call: Call) -> str:
         """The formula's numbers."""
@@ -252,8 +257,8 @@ class LRNGradKernel(_CrossChannel):
 
 def register() -> None:
     """Enter the kernels into the table."""
-    register_kernel(GpuDnnBatchNorm, "cuda", BatchNormKernel())
-    register_kernel(GpuDnnBatchNormGrad, "cuda", BatchNormGradKernel())
-    register_kernel(GpuDnnBatchNormInference, "cuda", BatchNormInferenceKernel())
-    register_kernel(GpuDnnLRN, "cuda", LRNKernel())
-    register_kernel(GpuDnnLRNGrad, "cuda", LRNGradKernel())
+    enter(GpuDnnBatchNorm, BatchNormKernel())
+    enter(GpuDnnBatchNormGrad, BatchNormGradKernel())
+    enter(GpuDnnBatchNormInference, BatchNormInferenceKernel())
+    enter(GpuDnnLRN, LRNKernel())
+    enter(GpuDnnLRNGrad, LRNGradKernel())

@@ -2,7 +2,8 @@
 
 cuDNN gives the gradient of a maximum to one element of a window, symdnn's :class:`MaxPoolGrad` (as
 Theano's on a CPU) to every tie. So the maximum's gradient has a kernel of ours, which means the
-same on every device; cuDNN's is there for who asks for it by the hint ``backend="cudnn"``.
+same on every device; cuDNN's runs where the hint ``backend="cudnn"`` asks for it, as
+:func:`symdnn.gpu.dnn.dnn_pool` does.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from math import prod
 from typing import Any
 
 from symdnn.gpu import libcudnn
+from symdnn.gpu.cudnn_fallback import enter
 from symdnn.gpu.cudnn_kernel import (
     WITH_BFLOAT16,
     CudnnKernel,
@@ -27,7 +29,7 @@ from symdnn.gpu.cudnn_kernel import (
 from symdnn.gpu.descriptor import Descriptor, PoolingDescription, descriptor
 from symdnn.gpu.launches import CudaKernel, KernelLaunch, blocks_for
 from symdnn.gpu.source import CTYPES, specialised
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call
 from symdnn.ops.gpudnn import GpuDnnPool, GpuDnnPoolGrad
 
 __all__ = ["MaxPoolGradKernel", "PoolGradKernel", "PoolKernel", "register"]
@@ -59,9 +61,9 @@ class PoolKernel(CudnnKernel):
     name: str = "cudnn.pool"
     dtypes = WITH_BFLOAT16
 
-    def refuses(self, call: Call) -> str | None:
-        """Dtypes, and images that are too large."""
-        return super().refuses(call) or too_large(call.inputs[0])
+    def refuses_sizes(self, call: Call) -> str | None:
+        """Images that are too large."""
+        return too_large(call.inputs[0])
 
     def details(self, call: Call) -> str:
         """The window in words."""
@@ -104,9 +106,9 @@ class PoolGradKernel(CudnnKernel):
     name: str = "cudnn.pool_grad"
     dtypes = WITH_BFLOAT16
 
-    def refuses(self, call: Call) -> str | None:
-        """Dtypes, and images that are too large."""
-        return super().refuses(call) or too_large(call.outputs[0])
+    def refuses_sizes(self, call: Call) -> str | None:
+        """Images that are too large."""
+        return too_large(call.outputs[0])
 
     def details(self, call: Call) -> str:
         """The window in words."""
@@ -173,6 +175,5 @@ class MaxPoolGradKernel(CudaKernel):
 
 def register() -> None:
     """Enter the kernels into the table; the first that does not refuse is taken."""
-    register_kernel(GpuDnnPool, "cuda", PoolKernel())
-    register_kernel(GpuDnnPoolGrad, "cuda", MaxPoolGradKernel())
-    register_kernel(GpuDnnPoolGrad, "cuda", PoolGradKernel())
+    enter(GpuDnnPool, PoolKernel())
+    enter(GpuDnnPoolGrad, MaxPoolGradKernel(), PoolGradKernel())

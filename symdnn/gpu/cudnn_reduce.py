@@ -12,9 +12,10 @@ from typing import Any
 from symdnn.gpu import libcudnn
 from symdnn.gpu.array import DeviceArray
 from symdnn.gpu.cudnn_device import ask, device_index
+from symdnn.gpu.cudnn_fallback import NeutralKernel, enter
 from symdnn.gpu.cudnn_kernel import MOST_ELEMENTS, CudnnKernel, aligned, copy, factor, tensor
 from symdnn.gpu.descriptor import Descriptor, ReduceTensorDescription, compute_dtype, descriptor
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.gpudnn import GpuDnnReduction
 
@@ -84,18 +85,23 @@ class ReductionKernel(CudnnKernel):
 
     name: str = "cudnn.reduction"
 
-    def refuses(self, call: Call) -> str | None:
-        """Nothing to reduce, other dtypes for sums or results than cuDNN has."""
+    def refuses_types(self, call: Call) -> str | None:
+        """Other dtypes for sums or results than cuDNN has."""
         op: Any = call.op
+        dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
+        if op.dtype != dtype or op.acc_dtype != compute_dtype(dtype):
+            return f"cuDNN reduces {dtype} to {dtype} in {compute_dtype(dtype)}"
+        return super().refuses_types(call)
+
+    def refuses_sizes(self, call: Call) -> str | None:
+        """Nothing to reduce, or more than cuDNN can index."""
         x: Any = call.inputs[0]
         if 0 in x.shape or prod(x.shape) > MOST_ELEMENTS:
             return f"cuDNN does not reduce {x}"
-        if op.dtype != x.dtype or op.acc_dtype != compute_dtype(x.dtype):
-            return f"cuDNN reduces {x.dtype} to {x.dtype} in {compute_dtype(x.dtype)}"
         r = reduction(call)
         if r.x == r.y:
             return "no dimension that is reduced has more than one element"
-        return super().refuses(call)
+        return None
 
     def workspace_bytes(self, call: Call) -> int:
         """cuDNN's scratch, then indices where it wants more room for them than the result has."""
@@ -129,5 +135,10 @@ class ReductionKernel(CudnnKernel):
 
 
 def register() -> None:
-    """Enter the kernel into the table."""
-    register_kernel(GpuDnnReduction, "cuda", ReductionKernel())
+    """Enter the kernels into the table: cuDNN's, then those of sums, products and extremes."""
+    enter(GpuDnnReduction, ReductionKernel(), NeutralKernel(_means_the_neutral_op))
+
+
+def _means_the_neutral_op(call: Call) -> bool:
+    op: Any = call.op
+    return op.red_op in ("add", "mul", "maximum", "minimum") and not op.return_indices

@@ -24,6 +24,7 @@ from symdnn.gpu import libcudnn
 from symdnn.gpu.array import DeviceArray
 from symdnn.gpu.cudnn_device import ask, device_index
 from symdnn.gpu.cudnn_dropout import Seeded, put, seed_of, states_bytes
+from symdnn.gpu.cudnn_fallback import enter
 from symdnn.gpu.cudnn_kernel import CudnnKernel, aligned, copy, on_host, tensor, zero
 from symdnn.gpu.descriptor import (
     Descriptor,
@@ -33,7 +34,7 @@ from symdnn.gpu.descriptor import (
     compute_dtype,
     descriptor,
 )
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.gpudnn import GpuDnnRNNGradInputs, GpuDnnRNNGradWeights, GpuDnnRNNOp
 from symdnn.ops.random import next_state
@@ -43,7 +44,6 @@ __all__ = [
     "RNNGradInputsKernel", "RNNGradWeightsKernel", "RNNKernel", "layout_problem", "register",
 ]  # fmt: skip
 
-_TRAINING = "CUDNN_FWD_MODE_TRAINING"
 #: An address that is not 0, for questions that read nothing.
 _BASE = 1 << 32
 
@@ -62,6 +62,13 @@ class Net:
     features: int
     rate: float
     allow_tf32: bool
+    training: bool = True
+
+    @property
+    def mode(self) -> str:
+        """``cudnnForwardMode_t``; the inference form has no dropout in cuDNN."""
+        trains = self.training or self.dropout
+        return "CUDNN_FWD_MODE_TRAINING" if trains else "CUDNN_FWD_MODE_INFERENCE"
 
     @property
     def empty(self) -> bool:
@@ -122,7 +129,8 @@ def net_of(call: Call) -> Net:
     )  # fmt: skip
     steps, batch, features = x.shape
     tf32 = bool(config.dnn.conv.allow_tf32)
-    return Net(shape, x.dtype, steps, batch, features, float(op.dropout), tf32)
+    training = getattr(op, "keeps_reserve", True)
+    return Net(shape, x.dtype, steps, batch, features, float(op.dropout), tf32, training)
 
 
 @dataclass(frozen=True)
@@ -155,7 +163,7 @@ def _asked(net: Net, handle: Any) -> Sizes:
         drop.prepare(handle, _BASE, None)  # nothing is read there
     rnn = Descriptor(net.description(0 if drop is None else int(drop.handle)))
     x = net.data(net.features, net.full())
-    scratch, reserve = libcudnn.cudnnGetRNNTempSpaceSizes(handle, rnn.handle, _TRAINING, x.handle)
+    scratch, reserve = libcudnn.cudnnGetRNNTempSpaceSizes(handle, rnn.handle, net.mode, x.handle)
     return Sizes(operator.index(scratch), operator.index(reserve), states)
 
 
@@ -210,11 +218,8 @@ def _offset(net: Net, handle: Any, rnn: Descriptor, nbytes: int, part: Any) -> i
 class _Recurrent(CudnnKernel):
     """What the three kernels share."""
 
-    def refuses(self, call: Call) -> str | None:
-        """Dtypes, features of size 0, another layout of the parameters."""
-        reason = super().refuses(call)
-        if reason is not None:
-            return reason
+    def refuses_sizes(self, call: Call) -> str | None:
+        """Features of size 0, another layout of the parameters."""
         net = net_of(call)
         if net.features == 0:
             return "there are no input features"
@@ -288,24 +293,24 @@ class _BoundNet:
 
 
 class _Forward(_BoundNet):
-    """``cudnnRNNForward``; the outputs are y, hy, (cy), (next state), reserve."""
+    """``cudnnRNNForward``; the outputs are y, hy, (cy), (next state), (reserve)."""
 
     def __call__(self, env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
         op, net = self.op, self.net
         more = ["cx"] * op.has_cell + ["lengths"] * op.lengths + ["state"] * self.random
         given = self.names(inputs, *more)
-        out = list(outputs)
+        out = list(outputs[:-1]) if op.keeps_reserve else list(outputs)
         if self.random:
-            out[-2] = self._advance(env, given["state"], outputs[-2])
+            out[-1] = self._advance(env, given["state"], out[-1])
         lengths = self.lengths(env, given)
+        reserve = env.empty((self.sizes.reserve,), "uint8")
         if net.empty:
             copy(env, given["hx"], outputs[1])
             if op.has_cell:
                 copy(env, given["cx"], outputs[2])
-            return [*out[:-1], env.empty((0,), "uint8")]
-        reserve = env.empty((self.sizes.reserve,), "uint8")
-        self._run(env, given, outputs, lengths, reserve)
-        return [*out[:-1], reserve]
+        else:
+            self._run(env, given, outputs, lengths, reserve)
+        return [*out, reserve] if op.keeps_reserve else out
 
     def _run(
         self, env: Any, given: dict[str, Any], outputs: Sequence[Any], lengths: tuple[int, ...],
@@ -317,7 +322,7 @@ class _Forward(_BoundNet):
         x, y = self.data(lengths)
         check_room(env, self, rnn, x)
         libcudnn.cudnnRNNForward(
-            env.cudnn, rnn.handle, _TRAINING, None, x.handle, given["x"].ptr, y.handle,
+            env.cudnn, rnn.handle, self.net.mode, None, x.handle, given["x"].ptr, y.handle,
             outputs[0].ptr, self.state.handle, given["hx"].ptr, outputs[1].ptr,
             self.state.handle if cell else None, given["cx"].ptr if cell else None,
             outputs[2].ptr if cell else None, self.weights_bytes, given["w"].ptr,
@@ -336,7 +341,7 @@ def check_room(env: Any, bound: _BoundNet, rnn: Descriptor, x: Descriptor) -> No
     if not bound.op.lengths:
         return
     scratch, reserve = libcudnn.cudnnGetRNNTempSpaceSizes(
-        env.cudnn, rnn.handle, _TRAINING, x.handle
+        env.cudnn, rnn.handle, bound.net.mode, x.handle
     )
     wanted = operator.index(scratch), operator.index(reserve)
     if wanted[0] > bound.sizes.workspace or wanted[1] > bound.sizes.reserve:
@@ -405,7 +410,7 @@ class _GradWeights(_BoundNet):
 
 @dataclass(frozen=True)
 class RNNKernel(_Recurrent):
-    """The forward pass, always as for training: whether its reserve is read is not known here."""
+    """The forward pass, for training where its reserve is kept or masks are drawn."""
 
     name: str = "cudnn.rnn"
 
@@ -438,6 +443,6 @@ class RNNGradWeightsKernel(_Recurrent):
 
 def register() -> None:
     """Enter the kernels into the table."""
-    register_kernel(GpuDnnRNNOp, "cuda", RNNKernel())
-    register_kernel(GpuDnnRNNGradInputs, "cuda", RNNGradInputsKernel())
-    register_kernel(GpuDnnRNNGradWeights, "cuda", RNNGradWeightsKernel())
+    enter(GpuDnnRNNOp, RNNKernel())
+    enter(GpuDnnRNNGradInputs, RNNGradInputsKernel())
+    enter(GpuDnnRNNGradWeights, RNNGradWeightsKernel())

@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 from symdnn.gpu import libcudnn
+from symdnn.gpu.cudnn_fallback import enter
 from symdnn.gpu.cudnn_kernel import (
     WITH_BFLOAT16,
     CudnnKernel,
@@ -19,7 +20,7 @@ from symdnn.gpu.cudnn_kernel import (
 )
 from symdnn.gpu.cudnn_pool import too_large
 from symdnn.gpu.descriptor import ActivationDescription, Descriptor, descriptor
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call
 from symdnn.ops.gpudnn import GpuDnnActivation, GpuDnnSoftmax, GpuDnnSoftmaxGrad
 
 __all__ = ["ActivationKernel", "SoftmaxGradKernel", "SoftmaxKernel", "register"]
@@ -65,9 +66,9 @@ class SoftmaxKernel(CudnnKernel):
     name: str = "cudnn.softmax"
     dtypes = WITH_BFLOAT16
 
-    def refuses(self, call: Call) -> str | None:
-        """Dtypes, and rows that are too large."""
-        return super().refuses(call) or too_large(call.inputs[0])
+    def refuses_sizes(self, call: Call) -> str | None:
+        """Rows that are too large."""
+        return too_large(call.inputs[0])
 
     def details(self, call: Call) -> str:
         """Algorithm and the dimensions that cuDNN sees."""
@@ -98,9 +99,9 @@ class SoftmaxGradKernel(CudnnKernel):
     name: str = "cudnn.softmax_grad"
     dtypes = WITH_BFLOAT16
 
-    def refuses(self, call: Call) -> str | None:
-        """Dtypes, and rows that are too large."""
-        return super().refuses(call) or too_large(call.inputs[0])
+    def refuses_sizes(self, call: Call) -> str | None:
+        """Rows that are too large."""
+        return too_large(call.inputs[0])
 
     def details(self, call: Call) -> str:
         """Algorithm and the dimensions that cuDNN sees."""
@@ -165,6 +166,6 @@ def _strips(dtype: str, total: int) -> Any:
 
 def register() -> None:
     """Enter the kernels into the table."""
-    register_kernel(GpuDnnSoftmax, "cuda", SoftmaxKernel())
-    register_kernel(GpuDnnSoftmaxGrad, "cuda", SoftmaxGradKernel())
-    register_kernel(GpuDnnActivation, "cuda", ActivationKernel())
+    enter(GpuDnnSoftmax, SoftmaxKernel())
+    enter(GpuDnnSoftmaxGrad, SoftmaxGradKernel())
+    enter(GpuDnnActivation, ActivationKernel())

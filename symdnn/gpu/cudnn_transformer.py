@@ -8,6 +8,7 @@ from typing import Any
 
 from symdnn.config import config
 from symdnn.gpu import libcudnn
+from symdnn.gpu.cudnn_fallback import enter
 from symdnn.gpu.cudnn_kernel import (
     CudnnKernel,
     factor,
@@ -17,8 +18,9 @@ from symdnn.gpu.cudnn_kernel import (
     tensor,
     zero,
 )
+from symdnn.gpu.cudnn_pool import too_large
 from symdnn.gpu.descriptor import Descriptor, SpatialTransformerDescription, descriptor
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call
 from symdnn.ops.gpudnn import (
     GpuDnnTransformerGradI,
     GpuDnnTransformerGradT,
@@ -45,11 +47,15 @@ class _Grid(CudnnKernel):
         """The type of the grid (N, H, W, 2)."""
         raise NotImplementedError
 
-    def refuses(self, call: Call) -> str | None:
+    def refuses_types(self, call: Call) -> str | None:
         """Dtypes, and grids of one row or column."""
         if 1 in self.grid(call).shape[1:3]:
             return "cuDNN has no coordinates for a single row or column"
-        return super().refuses(call)
+        return super().refuses_types(call)
+
+    def refuses_sizes(self, call: Call) -> str | None:
+        """Grids that are too large."""
+        return too_large(self.grid(call))
 
     def details(self, call: Call) -> str:
         """The grid."""
@@ -113,14 +119,14 @@ class GridGradKernel(_Grid):
 class _Sampling(CudnnKernel):
     """What the sampler and its gradient share."""
 
-    def refuses(self, call: Call) -> str | None:
-        """Dtypes, more channels than cuDNN samples, images too large."""
+    def refuses_sizes(self, call: Call) -> str | None:
+        """More channels than cuDNN samples, images too large."""
         image: Any = call.inputs[0]
         if image.shape[1] > _MOST_CHANNELS:
             return f"cuDNN samples at most {_MOST_CHANNELS} channels, not {image.shape[1]}"
         if not most_rows(image.shape, self.sampled(call)):
             return "an image of 2**31 elements or more"
-        return super().refuses(call)
+        return None
 
     def sampled(self, call: Call) -> tuple[int, ...]:
         """The shape (N, C, H', W') of the sampled image."""
@@ -178,11 +184,11 @@ class SamplerGradKernel(_Sampling):
 
     name: str = "cudnn.transformer_sampler_grad"
 
-    def refuses(self, call: Call) -> str | None:
-        """What :class:`_Sampling` does, and any call where bits must not change."""
+    def refuses_types(self, call: Call) -> str | None:
+        """Dtypes, and any call where bits must not change."""
         if config.deterministic == "more":
             return "cuDNN adds the image's gradient up in any order (deterministic=more)"
-        return super().refuses(call)
+        return super().refuses_types(call)
 
     def launcher(self, call: Call) -> Any:
         """One call for each piece of the batch."""
@@ -206,7 +212,7 @@ class SamplerGradKernel(_Sampling):
 
 def register() -> None:
     """Enter the kernels into the table."""
-    register_kernel(GpuDnnTransformerGrid, "cuda", GridKernel())
-    register_kernel(GpuDnnTransformerGradT, "cuda", GridGradKernel())
-    register_kernel(GpuDnnTransformerSampler, "cuda", SamplerKernel())
-    register_kernel(GpuDnnTransformerGradI, "cuda", SamplerGradKernel())
+    enter(GpuDnnTransformerGrid, GridKernel())
+    enter(GpuDnnTransformerGradT, GridGradKernel())
+    enter(GpuDnnTransformerSampler, SamplerKernel())
+    enter(GpuDnnTransformerGradI, SamplerGradKernel())

@@ -97,6 +97,27 @@ def test_rnn_forward(fake, mode, direction):
     assert result[:-1] == outputs[:-1]
 
 
+def test_the_inference_form_keeps_no_reserve(fake):
+    op = rnn_op(keeps_reserve=False)
+    Layout(fake, op, X)
+    _, _, outputs, result = run(fake, forward_call(op))
+    assert fake.only("cudnnRNNForward")[2] == "CUDNN_FWD_MODE_INFERENCE"
+    assert result == outputs
+    assert len(outputs) == 3
+
+
+def test_dropout_needs_the_training_form(fake):
+    op = rnn_op(keeps_reserve=False, dropout=0.5)
+    Layout(fake, op, X)
+    call = forward_call(op)
+    given = inputs_of(call)
+    given[-1] = np.array([1, 2], np.uint64)
+    env, _, outputs, result = run(fake, call, given)
+    assert fake.only("cudnnRNNForward")[2] == "CUDNN_FWD_MODE_TRAINING"
+    assert result == outputs
+    assert env.did == [("copy_in", [1, 2 + T * B * H], outputs[-1].ptr)]
+
+
 def test_rnn_reads_lengths_on_the_host(fake):
     op = rnn_op(mode="gru", lengths=True)
     Layout(fake, op, X)
