@@ -165,8 +165,11 @@ class Function:
         for variable, new in zip(self.updated, new_values):
             variable.type.check_value_shape(new.shape, f"update of {variable}")
         devices = self.executor.devices
+        pairs: dict[Any, list[tuple[Any, Any]]] = {}
         for variable, new in zip(self.updated, new_values):
-            devices.home(variable).update(variable.storage, new)
+            pairs.setdefault(devices.home(variable), []).append((variable.storage, new))
+        for home, updates in pairs.items():
+            home.update(updates)
 
     # -- values kept for inputs ---------------------------------------------------------------
 

@@ -73,8 +73,7 @@ class _Guard(Watch):
                 made = f"\nIt was made here:\n{where}" if where else ""
                 which = f"output {v.index} of " if len(node.outputs) > 1 else ""
                 self.report(
-                    f"NanGuardMode: {which}{node.op} contains {what}: {span(value)}\n"
-                    f"{self.before}",
+                    f"NanGuardMode: {which}{node.op} contains {what}: {span(value)}\n{self.before}",
                     made,
                 )
 

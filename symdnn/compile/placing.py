@@ -16,6 +16,8 @@ __all__ = ["Placing", "program_of"]
 class Placing:
     """The device of each node of one graph; ``inside`` gives that of a loop's body."""
 
+    captures = True
+
     def __init__(self, fgraph: FunctionGraph, target: Target) -> None:
         self.target, self.places = target, places_of(fgraph, target)
 
@@ -31,6 +33,8 @@ class Placing:
 class InnerPlacing(Placing):
     """The placing of a body; its nodes are looked up by what they became in a graph of its own."""
 
+    captures = False
+
     def __init__(self, body: InnerGraph, target: Target) -> None:
         fgraph = FunctionGraph(body.inputs, body.outputs, merge=False)
         self.target, self.copies = target, fgraph.original
@@ -43,6 +47,8 @@ class InnerPlacing(Placing):
 
 class _OnHost:
     """Everything on the CPU."""
+
+    captures = False
 
     def __call__(self, node: Apply) -> str:
         return "cpu"

@@ -27,6 +27,7 @@ class Segment:
     sizes: tuple[Apply, ...] = ()
     sources: tuple[Variable, ...] = ()
     device: str = "cpu"
+    capture: bool = True
 
 
 @dataclass(frozen=True)

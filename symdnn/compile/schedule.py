@@ -18,6 +18,7 @@ from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.control import IfElse
 from symdnn.ops.scan import Scan
 from symdnn.ops.shape import ShapeI
+from symdnn.ops.transfer import GpuFromHost, HostFromGpu
 from symdnn.opt.shapes import ShapeResolver
 
 __all__ = ["schedule"]
@@ -28,6 +29,10 @@ class DeviceOf(Protocol):
 
     def __call__(self, node: Apply) -> str:
         """``"cpu"`` or another kind of target."""
+
+    @property
+    def captures(self) -> bool:
+        """Whether segments may be captured: not in the body of a loop."""
 
     def inside(self, body: InnerGraph) -> DeviceOf:
         """The same for the body of a loop."""
@@ -156,7 +161,8 @@ class _Scheduler:
         found = [self._segment(group, device) for device, group in sorted(there.items())]
         return [replace(s, host=tuple(host) if i == 0 else ()) for i, s in enumerate(found)]
 
-    def _segment(self, device: list[Apply], where: str) -> Segment:
+    def _segment(self, nodes: list[Apply], where: str) -> Segment:
+        device = nodes if where == "cpu" else self._around_a_graph(nodes)
         made = {v for n in device for v in n.outputs}
         dims = dict.fromkeys(d for n in device for d in self.dims_of.get(n, ()))
         read = dict.fromkeys((*(v for n in device for v in n.inputs), *dims))
@@ -188,7 +194,31 @@ class _Scheduler:
             tuple(sizes),
             tuple(sources),
             where,
+            self.device_of.captures,
         )
+
+    def _around_a_graph(self, nodes: list[Apply]) -> list[Apply]:
+        """Copies in, and what reads bounds at each call, go first, and copies out last.
+
+        What is between them can be captured into one CUDA graph.
+        """
+        early: set[Apply] = set()
+        inside = set(nodes)
+        for n in nodes:
+            reads = any(
+                not isinstance(n.inputs[i], Constant) and n.inputs[i].owner not in self.sizes
+                for i in n.op.run_time_inputs
+            )
+            ready = all(v.owner not in inside or v.owner in early for v in n.inputs)
+            if ready and (isinstance(n.op, GpuFromHost) or reads):
+                early.add(n)
+        late = {n for n in nodes if isinstance(n.op, HostFromGpu)} - early
+        first = [n for n in nodes if n in early]
+        return [
+            *first,
+            *(n for n in nodes if n not in early | late),
+            *(n for n in nodes if n in late),
+        ]
 
     def _not_sizes(self) -> set[Variable]:
         """Where the walk over sizes stops: at what is no function of shapes alone."""

@@ -26,7 +26,7 @@ def resolve_target(wanted: Target | str | None = None) -> Target:
     if wanted is not None:
         described = Target.parse(wanted)
         here = described.kind != "cpu" and described.compute_capability is None
-        return _detect().cuda_target(described.index) if here else described  # type: ignore[no-any-return]
+        return _detect().cuda_target(described.index) if here else described
     device = str(config.device)
     if device == "cpu" or (device == "auto" and not _gpu_is_ready()):
         return Target("cpu")

@@ -127,13 +127,14 @@ class CpuRuntime:
         """NumPy's arrays."""
         return NUMPY
 
-    def update(self, storage: Any, value: Any) -> None:
-        """Into the same buffer; a value of another shape gives a new one."""
-        if value.shape == storage.shape:
-            np.copyto(storage.host(), value)
-            storage.written(HOST)
-        else:
-            storage.set(value)
+    def update(self, pairs: Sequence[tuple[Any, Any]]) -> None:
+        """Into the same buffers; a value of another shape gives a new one."""
+        for storage, value in pairs:
+            if value.shape == storage.shape:
+                np.copyto(storage.host(), value)
+                storage.written(HOST)
+            else:
+                storage.set(value)
 
     def facts(self) -> Mapping[str, Any]:
         """Which libraries run the kernels."""

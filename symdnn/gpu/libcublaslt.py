@@ -150,7 +150,9 @@ class MatmulPlan:
             raise CublasError("cublasLtMatmulAlgoGetHeuristic: no algorithm takes this product")
         return results[0].algo, int(results[0].workspace_bytes)
 
-    def run(self, a: int, b: int, d: int, workspace: int, workspace_bytes: int, stream: int) -> None:
+    def run(
+        self, a: int, b: int, d: int, workspace: int, workspace_bytes: int, stream: int
+    ) -> None:
         """Enqueue it on pointers."""
         one, zero = self._scalar(1), self._scalar(0)
         la, lb, ld = self.layouts
@@ -168,5 +170,3 @@ def _scalar_type(dtype: str) -> Any:
     if dtype == "complex128":
         return lambda v: (ctypes.c_double * 2)(v, 0)
     return ctypes.c_double if dtype == "float64" else c_float
-
-

@@ -7,7 +7,7 @@ from typing import Any
 
 from symdnn.config import config
 from symdnn.gpu.array import DeviceArray
-from symdnn.gpu.libcublaslt import CUDA_TYPE, Matrix, MatmulPlan
+from symdnn.gpu.libcublaslt import CUDA_TYPE, MatmulPlan, Matrix
 from symdnn.graph.kernel import Call, register_kernel
 from symdnn.ops.dot import BatchedDot, Dot
 
@@ -55,15 +55,13 @@ class MatmulKernel:
             key = (x.shape, x.strides, y.shape, y.strides)
             if key not in plans:
                 plans[key] = make_plan(env.cublaslt, dtype, x, y, allow_tf32)
-            plans[key].run(
-                y.ptr, x.ptr, out.ptr, env.workspace, WORKSPACE_BYTES, env.stream
-            )
+            plans[key].run(y.ptr, x.ptr, out.ptr, env.workspace, WORKSPACE_BYTES, env.stream)
 
         return launch
 
 
 def as_matrix(x: DeviceArray, index: int) -> DeviceArray:
-    """A vector or matrix as a stack ``(b, rows, columns)``; a vector is a row left, a column right."""
+    """A stack ``(b, rows, columns)``; a vector is a row on the left, a column on the right."""
     if x.ndim == 3:
         return x
     if x.ndim == 2:

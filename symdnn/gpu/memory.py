@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,7 @@ class CudaMemory:
             self._pool = tools.DeviceMemoryPool()
             self._pinned = tools.PageLockedMemoryPool()
         self._in_flight: list[Any] = []
+        self._keeping: list[Any] | None = None
         #: Called before a value is read on the host: what an earlier call left is raised first.
         self.before_reading: Callable[[], None] = lambda: None
 
@@ -103,6 +105,8 @@ class CudaMemory:
             owner = self._pool.allocate(array.nbytes)
         except self._driver.MemoryError as error:
             raise OutOfDeviceMemory(f"no room for {array.nbytes} bytes: {error}") from error
+        if self._keeping is not None:
+            self._keeping.append(owner)
         return DeviceArray(int(owner), shape, dtype, array.strides, owner)
 
     def upload(self, array: Any, into: Any) -> DeviceArray:
@@ -135,6 +139,15 @@ class CudaMemory:
         with self.context.current():
             self.before_reading()
             return as_gpuarray(buffer)
+
+    @contextlib.contextmanager
+    def keeping(self) -> Iterator[list[Any]]:
+        """Collect what is allocated inside, so that a captured graph can keep it alive."""
+        before, self._keeping = self._keeping, []
+        try:
+            yield self._keeping
+        finally:
+            self._keeping = before
 
     def keep(self, array: DeviceArray) -> None:
         """Let ``array`` live until the stream has been waited for."""

@@ -49,8 +49,8 @@ class Runtime(Protocol):
     def loop_arrays(self) -> Any:
         """What a loop's buffers are (:class:`symdnn.ops.scan_loop.LoopArrays`)."""
 
-    def update(self, storage: Storage, value: Any) -> None:
-        """Write a new value into a shared variable's storage."""
+    def update(self, pairs: Sequence[tuple[Storage, Any]]) -> None:
+        """Write new values into the storages of shared variables."""
 
     def facts(self) -> Mapping[str, Any]:
         """What reports print of the device."""
