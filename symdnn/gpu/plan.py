@@ -92,6 +92,7 @@ class CudaPlan:
         self.steps = [self._step(node) for node in spec.segment.nodes]
         self.returns_to_host = any(isinstance(n.op, HostFromGpu) for n in spec.segment.nodes)
         self.graph: Graph | None = None
+        self.not_captured = ""
         self.last: list[int | None] | None = None
         self.static: dict[Variable, Any] = {}
         self.kept: list[Any] = []
