@@ -60,6 +60,10 @@ class CTCLossKernel(CudnnKernel):
     name: str = "cudnn.ctc_loss"
     dtypes = frozenset({"float32"})
 
+    def capturable(self, call: Call) -> bool:
+        """Labels and lengths are read on the host."""
+        return False
+
     def workspace_bytes(self, call: Call) -> int:
         """For the longest labels that the call may have."""
         scores: Any = call.inputs[0]

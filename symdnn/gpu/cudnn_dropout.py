@@ -66,6 +66,10 @@ class _Dropout(CudnnKernel):
         many = prod(call.outputs[0].shape) > MOST_ELEMENTS  # type: ignore[attr-defined]
         return "there are 2**31 elements or more" if many else None
 
+    def capturable(self, call: Call) -> bool:
+        """The seed is read on the host."""
+        return False
+
     def workspace_bytes(self, call: Call) -> int:
         """The states of the generator."""
         return ask(states_bytes, _ESTIMATED_STATES)

@@ -53,6 +53,10 @@ class NeutralKernel:
         found = self._choice(call)
         return found if isinstance(found, str) else None
 
+    def capturable(self, call: Call) -> bool:
+        """Generated kernels read nothing on the host."""
+        return True
+
     def workspace_bytes(self, call: Call) -> int:
         """What the neutral op's kernel needs."""
         neutral, kernel = self._taken(call)
@@ -88,6 +92,10 @@ class HostKernel:
         if any(reason is None for reason in reasons):
             return None
         return "; ".join(str(reason) for reason in reasons)
+
+    def capturable(self, call: Call) -> bool:
+        """It waits for the device."""
+        return False
 
     def workspace_bytes(self, call: Call) -> int:
         """None on the device."""

@@ -60,6 +60,10 @@ class CudnnKernel:
         """None unless a subclass says otherwise."""
         return 0
 
+    def capturable(self, call: Call) -> bool:
+        """Whether a launch depends on nothing that the host reads at each call."""
+        return True
+
     def bind(self, call: Call) -> Any:
         """:meth:`launcher`, its errors saying what was asked of cuDNN."""
         return explained(self.launcher(call), lambda: f"{self.name}: {self.details(call)}")

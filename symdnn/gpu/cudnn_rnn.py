@@ -225,6 +225,10 @@ class _Recurrent(CudnnKernel):
             return "there are no input features"
         return layout_problem(net, device_index())
 
+    def capturable(self, call: Call) -> bool:
+        """Lengths and the seed of masks are read on the host."""
+        return not (call.op.lengths or net_of(call).dropout)  # type: ignore[attr-defined]
+
     def workspace_bytes(self, call: Call) -> int:
         """cuDNN's scratch, and the states of its dropout."""
         return sizes(net_of(call), device_index()).all_scratch

@@ -196,6 +196,19 @@ def test_seeds_differ_between_states():
     assert all(0 <= s < 2**64 for s in seeds)
 
 
+def test_what_the_host_reads_is_not_captured(fake):
+    def capturable(op, call):
+        return kernels_for(type(op), "cuda")[0].capturable(call)
+
+    for more, wanted in (({}, True), ({"lengths": True}, False), ({"dropout": 0.5}, False)):
+        op = rnn_op(mode="gru", **more)
+        Layout(fake, op, X)
+        assert capturable(op, forward_call(op)) is wanted
+    drop = G.GpuDnnDropoutOp(dropout=0.25)
+    assert not capturable(drop, call_of(drop, STATE_TYPE, (F32, (3, 5))))
+    assert not capturable(G.GpuDnnCTCLoss(), ctc()[0])
+
+
 def test_no_steps_hand_the_states_through(fake):
     op = rnn_op()
     env, given, outputs, result = run(fake, forward_call(op, steps=0))
