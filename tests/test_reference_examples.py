@@ -1,0 +1,164 @@
+"""The programs of examples/reference/: Theano's pages on both devices, the C one on a GPU."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from symdnn.config import config
+from symdnn.gpu import libcudnn
+
+FOLDER = Path(__file__).parent.parent / "examples" / "reference"
+THEANO = ("theano_gpuarray_dnn", "theano_sandbox_dnn")
+WRAPPERS = FOLDER / "cudnn_python_wrappers.py"
+
+on_gpu = pytest.mark.gpu
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+GPUARRAY, SANDBOX = (load(name) for name in THEANO)
+EVERY_SAMPLE = [(m, name) for m in (GPUARRAY, SANDBOX) for name in m.SAMPLES]
+each_device = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=on_gpu)])
+
+
+@pytest.fixture(autouse=True)
+def needs_a_gpu(request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("gpu"):
+        from symdnn.gpu.dnn import dnn_available
+
+        pytest.importorskip("pycuda.driver", reason="PyCUDA is not installed")
+        if not dnn_available():
+            pytest.skip(dnn_available.msg)
+
+
+@each_device
+@pytest.mark.parametrize(
+    ("module", "name"), EVERY_SAMPLE, ids=[f"{m.__name__}-{n}" for m, n in EVERY_SAMPLE]
+)
+def test_a_sample_runs(module: ModuleType, name: str, device: str) -> None:
+    assert module.main(["--device", device, name]) == 0
+
+
+@each_device
+def test_what_the_ops_of_the_older_page_compute(device: str) -> None:
+    with config.change_flags(device=device):
+        for name in ("functions", "convolution_ops", "pooling_ops", "softmax_ops"):
+            differences = SANDBOX.SAMPLES[name]()
+            assert max(differences) < 1e-4, name
+
+
+@each_device
+def test_every_forward_algorithm_gives_the_same(device: str) -> None:
+    with config.change_flags(device="cpu"):
+        wanted = GPUARRAY.forward_algorithms()["small"]
+    with config.change_flags(device=device):
+        found = GPUARRAY.forward_algorithms()
+    assert len(found) == 8
+    for name, value in found.items():
+        np.testing.assert_allclose(value, wanted, 1e-3, 1e-3, err_msg=name)
+
+
+@each_device
+def test_every_backward_algorithm_gives_the_same(device: str) -> None:
+    with config.change_flags(device="cpu"):
+        wanted = GPUARRAY.backward_algorithms()["none"]
+    with config.change_flags(device=device):
+        found = GPUARRAY.backward_algorithms()
+    assert len(found) == 7
+    for name, values in found.items():
+        for value, right in zip(values, wanted, strict=True):
+            scale = float(np.abs(right).max())
+            np.testing.assert_allclose(value / scale, right / scale, 1e-3, 1e-4, err_msg=name)
+
+
+@each_device
+def test_shapes_of_the_functions_of_the_list(device: str) -> None:
+    with config.change_flags(device=device):
+        assert GPUARRAY.convolution() == [
+            (2, 4, 8, 8), (4, 3, 3, 3), (2, 3, 8, 8),
+            (2, 4, 4, 3, 3), (4, 3, 2, 3, 3), (2, 3, 5, 7, 7),
+        ]  # fmt: skip
+        assert GPUARRAY.pooling() == [(2, 3, 4, 4)] * 5 + [(2, 3, 7, 7)]
+        small = (1, 3, 1, 1)
+        shapes = [(4, 3, 8, 8), small, small, (4, 3, 8, 8), small]
+        assert GPUARRAY.batch_normalization() == shapes
+        assert GPUARRAY.softmax() == [(2, 3, 4, 4)] * 3
+        assert GPUARRAY.spatial_transformer() == [(2, 3, 8, 4)]
+
+
+@each_device
+def test_the_rnn_learns(device: str) -> None:
+    with config.change_flags(device=device):
+        before, after = GPUARRAY.rnn()
+    assert after < 0.6 * before
+
+
+@on_gpu
+def test_the_rnn_is_the_same_on_both_devices() -> None:
+    with config.change_flags(device="cpu"):
+        wanted = GPUARRAY.rnn(steps=20)
+    with config.change_flags(device="cuda"):
+        np.testing.assert_allclose(GPUARRAY.rnn(steps=20), wanted, 1e-4)
+
+
+def test_cudnn_is_not_on_a_cpu() -> None:
+    with config.change_flags(device="cpu"):
+        assert "the target is cpu" in GPUARRAY.required()
+        assert SANDBOX.required() is False
+
+
+@on_gpu
+def test_cudnn_is_on_the_gpu() -> None:
+    with config.change_flags(device="cuda"):
+        assert GPUARRAY.paths()
+        assert GPUARRAY.detection()
+        assert GPUARRAY.required() == ""
+        assert SANDBOX.required()
+
+
+@pytest.mark.parametrize("name", THEANO)
+def test_help(name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / f"{name}.py"), "--help"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "--device" in done.stdout
+
+
+def test_what_the_program_for_c_functions_names_exists() -> None:
+    tree = ast.parse(WRAPPERS.read_text(encoding="utf-8"))
+    used = {
+        n.attr
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)
+        and n.value.id == "libcudnn"
+    }  # fmt: skip
+    assert len(used) > 15
+    assert [n for n in used if not hasattr(libcudnn, n)] == []
+
+
+@on_gpu
+def test_the_program_for_c_functions() -> None:
+    done = subprocess.run(
+        [sys.executable, str(WRAPPERS)], capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("Cudnn algorithm = ")
+    assert lines[1].endswith(" msecs")
+    assert lines[2].startswith("32 elements checked")
