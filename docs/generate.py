@@ -1,5 +1,6 @@
 """Writes the pages that follow from the code: the list of flags, and a page for each part."""
 
+import importlib
 import pkgutil
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from symdnn.flags import FLAGS, WITHOUT_MEANING, Flag
 NOT_SHOWN = {"__main__", "cli", "doctor", "demo"}
 # All that it has is shown where it is used: symdnn.gpu.libcudnn.
 TABLES = {"symdnn.gpu.libcudnn_table"}
+# They offer what other modules define, under the names that programs use; it is shown there.
+FACES = {"symdnn.gpu.dnn"}
 
 
 def write_pages(folder: Path) -> None:
@@ -83,9 +86,18 @@ def parts() -> dict[str, list[str]]:
 def api_page(name: str, modules: list[str]) -> str:
     """One page: the part's own docstring and members, then each of its modules."""
     head, *rest = modules
-    sections = [f"{title(m, '-')}.. automodule:: {m}\n   :members:\n" for m in rest]
+    sections = [f"{title(m, '-')}.. automodule:: {m}\n{members(m)}" for m in rest]
     own = f"{title(head)}.. automodule:: {head}\n   :members:\n"
     return "\n".join([own, *sections])
+
+
+def members(module: str) -> str:
+    """The option that shows a module's members: of a face, only those that it defines itself."""
+    if module not in FACES:
+        return "   :members:\n"
+    face = importlib.import_module(module)
+    own = [n for n in face.__all__ if getattr(getattr(face, n), "__module__", None) == module]
+    return f"   :members: {', '.join(own)}\n"
 
 
 def title(text: str, line: str = "=") -> str:
