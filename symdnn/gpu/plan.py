@@ -182,7 +182,10 @@ class CudaPlan:
         The middle of a plan that runs again with the same addresses is captured into a graph.
         """
         self.rt.arena.reserve(self.memory.arena_bytes)
-        addresses = [a.ptr if isinstance(a, DeviceArray) else None for a in entering]
+        addresses = [
+            a.ptr if fixed and isinstance(a, DeviceArray) else None
+            for a, fixed in zip(entering, self.fixed)
+        ]
         again, self.last = addresses == self.last, addresses
         if watcher is None and again and self._capture(entering):
             values = self._replay(entering)
@@ -248,6 +251,9 @@ class CudaPlan:
             self.steps[end:],
         )
         self.not_captured = self._obstacle()
+        # What enters is part of a graph by its address, unless it is only copied in before that.
+        read = {v for n in nodes if not isinstance(n.op, GpuFromHost) for v in n.inputs}
+        self.fixed = [v in read for v in self.spec.segment.inputs]
 
     def _before_graph(self, node: Apply) -> bool:
         return isinstance(node.op, GpuFromHost) or reads_at_call(node, self.spec.sizes)

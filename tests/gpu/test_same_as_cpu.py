@@ -390,6 +390,23 @@ def test_a_borrowed_output_is_a_gpuarray(gpuarray):
     close(g(product), 2 * (value @ w.get_value()).sum(), 1e-4, 1e-5)
 
 
+def test_arrays_at_other_addresses_in_calls_that_repeat(gpuarray):
+    """The second call is captured; what is given to later ones lies elsewhere."""
+    x = T.matrix("x")
+    w = symdnn.shared(rand(6, 6, seed=1))
+    with config.change_flags(**CUDA):
+        y = T.tanh(T.dot(x, w))
+        f = symdnn.function([x], [Out(y, borrow=True), y.sum(1), T.dot(y, w).max()])
+    given = [rand(5, 6, seed=n) for n in range(6)]
+    on_device = [gpuarray.to_gpu(value) for value in given]
+    for value, array in zip(given, on_device):
+        lent, sums, largest = f(array)
+        expected = np.tanh(value @ w.get_value())
+        close(lent.get(), expected, 1e-5, 1e-5)
+        close(sums, expected.sum(1), 1e-4, 1e-4)
+        close(largest, (expected @ w.get_value()).max(), 1e-4, 1e-4)
+
+
 def test_a_borrowed_output_of_a_failing_call(gpuarray):
     x, i = T.matrix("x"), T.lvector("i")
     with config.change_flags(**CUDA):
