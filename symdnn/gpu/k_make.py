@@ -151,8 +151,6 @@ class AssertKernel(CudaKernel):
     """Checks the conditions; the value is copied unless it is there already."""
 
     name = "cuda.assert"
-    #: It must run also where its output is a view of its input.
-    checks = True
 
     def refuses(self, call: Call) -> str | None:
         """Conditions are of real dtypes."""

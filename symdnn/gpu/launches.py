@@ -271,7 +271,9 @@ class BoundKernel:
             (function, k.grid, k.block, k.shared_bytes, (k.link(addresses),))
             for function, k in found
         ]
-        self._last = (*operands, env)
+        # Only what lies in the arena is remembered: the rest must be free to go.
+        kept = all(getattr(a, "owner", None) is None for a in operands)
+        self._last = (*operands, env) if kept else ()
 
     def _lay_out(
         self, views: list[Any], count: int, env: LaunchEnv

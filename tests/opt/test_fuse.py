@@ -1,0 +1,290 @@
+"""Fusion: what becomes one node, what stays apart, and that values, lines and order stay right."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.graph.check import check_graph
+from symdnn.graph.evaluate import evaluate
+from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.origin import Hints
+from symdnn.graph.target import Target
+from symdnn.ops.arithmetic import Mul
+from symdnn.ops.fused import FusedElemwise, FusedReduce
+from symdnn.opt import fuse
+from symdnn.opt.rewrite import Context
+
+GPU = Target.parse("cuda:sm_90")
+
+
+def fused(inputs: list[Any], outputs: list[Any], target: Target = GPU) -> FunctionGraph:
+    """The graph after fusion, its values compared with those before."""
+    graph = FunctionGraph(inputs, outputs)
+    context = Context(graph, target)
+    fuse.fuse_elementwise.function(context)
+    fuse.fuse_reductions.function(context)
+    check_graph(graph)
+    rng = np.random.default_rng(1)
+    values = [
+        np.asarray(rng.standard_normal([n or 4 for n in v.type.shape])).astype(v.type.numpy)
+        for v in inputs
+    ]
+    before = evaluate(outputs, dict(zip(inputs, values)))
+    after = evaluate(graph.outputs, dict(zip(graph.inputs, values)))
+    for a, b in zip(before, after):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+    return graph
+
+
+def ops(graph: FunctionGraph) -> list[str]:
+    """Names of the ops in order, views and sizes left out."""
+    views = {"DimShuffle", "Reshape", "ShapeI", "SpecifyType"}
+    names = [type(n.op).__name__ for n in graph.toposort()]
+    return [n for n in names if n not in views]
+
+
+def only(graph: FunctionGraph) -> Any:
+    (node,) = [n for n in graph.toposort() if isinstance(n.op, FusedElemwise | FusedReduce)]
+    return node
+
+
+x, y, b = T.matrix("x", dtype="float32"), T.matrix("y", dtype="float32"), T.fvector("b")
+row = b.dimshuffle("x", 0)
+
+
+# -- elementwise ----------------------------------------------------------------------------------
+
+
+def test_a_chain_is_one_node():
+    graph = fused([x, y], [T.exp(x) * y + T.tanh(x)])
+    assert ops(graph) == ["FusedElemwise"]
+    assert str(only(graph).op) == "FusedElemwise{(exp(a) * b) + tanh(a)}"
+
+
+def test_broadcast_operands_stay_unbroadcast():
+    graph = fused([x, b], [T.nnet.relu(x + row) * row])
+    assert ops(graph) == ["FusedElemwise"]
+    assert [v.type.broadcastable for v in only(graph).inputs] == [(False, False), (True, False)]
+
+
+def test_casts_and_constants_are_inside():
+    graph = fused([x], [(x * 2 + 1).astype("float16").astype("float32") * 0.5])
+    node = only(graph)
+    assert ops(graph) == ["FusedElemwise"]
+    assert len(node.inputs) == 1
+    assert "float16" in str(node.op)  # it still rounds
+
+
+def test_several_outputs():
+    total = x + y
+    graph = fused([x, y], [total, T.exp(total), total > 0])
+    assert ops(graph) == ["FusedElemwise"]
+    assert [v.type.dtype for v in only(graph).outputs] == ["float32", "float32", "bool"]
+
+
+def test_what_reads_the_same_array_is_computed_together():
+    assert ops(fused([x, y], [T.exp(x), T.sqr(x) * y])) == ["FusedElemwise"]
+
+
+def test_a_lone_node_stays():
+    assert ops(fused([x, y], [x + y])) == ["Add"]
+
+
+def test_arrays_that_nothing_joins_stay_apart():
+    graph = fused([x, y], [T.exp(x) + 1, T.exp(y) + 1])
+    assert ops(graph) == ["FusedElemwise", "FusedElemwise"]
+
+
+def test_nodes_of_another_broadcast_pattern_stay_apart():
+    small = T.exp(row) * 2
+    graph = fused([x, b], [T.tanh(x * small) + x])
+    assert ops(graph) == ["FusedElemwise", "FusedElemwise"]
+
+
+def test_what_a_product_separates_stays_apart():
+    a = T.exp(x)
+    graph = fused([x, y], [T.tanh(T.dot(a, y)) + a])
+    # a feeds the product and the sum: a group of exp and tanh would wait for itself.
+    assert ops(graph) == ["Exp", "Dot", "FusedElemwise"]
+
+
+def test_what_only_a_later_group_reads_is_not_stored():
+    gate = (x > 0) & (y > 0)
+    graph = fused([x, y], [T.dot(x, y) * gate + 1])
+    assert ops(graph) == ["Dot", "FusedElemwise"]
+
+
+def test_a_mask_that_others_read_too_is_stored():
+    gate = x > 0
+    graph = fused([x, y], [T.dot(x, y) * gate + 1, gate])
+    assert sorted(ops(graph)) == ["Dot", "FusedElemwise", "Gt"]
+
+
+def test_ways_through_two_groups_do_not_close_a_circle():
+    first = T.exp(x)
+    through = T.dot(first, y)
+    second = T.tanh(through) * first
+    third = T.dot(second, y)
+    out = T.sqr(third) + first + second
+    assert ops(fused([x, y], [out, first])) == [
+        "Exp", "Dot", "FusedElemwise", "Dot", "FusedElemwise",
+    ]  # fmt: skip
+
+
+def test_cheap_scalars_are_computed_with_the_elements():
+    rate = symdnn.shared(np.float32(0.5), name="rate")
+    graph = fused([x], [x - (rate * 0.1) * x])
+    assert ops(graph) == ["FusedElemwise"]
+    assert len(only(graph).inputs) == 2
+
+
+@pytest.mark.parametrize("case", ["costly", "read elsewhere"])
+def test_other_scalars_stay(case):
+    rate = symdnn.shared(np.float32(0.5), name="rate")
+    scalar = T.exp(rate) if case == "costly" else rate * 0.1
+    outputs = [x - scalar * x] + ([scalar] if case == "read elsewhere" else [])
+    assert ops(fused([x], outputs)) == ["Exp" if case == "costly" else "Mul", "FusedElemwise"]
+
+
+def test_integers_of_the_host_stay_on_the_host():
+    n = T.lscalar("n")
+    graph = FunctionGraph([n, x], [x[: (n * 2 + 1)] * 2 + 1])
+    fuse.fuse_elementwise.function(Context(graph, GPU))
+    assert ops(graph) == ["Mul", "Add", "Subtensor", "FusedElemwise"]
+
+
+def test_what_has_no_program_stays():
+    z = T.cmatrix("z")
+    assert ops(fused([z], [T.exp(z) * z + 1])) == ["Exp", "Mul", "Add"]
+    order = T.dmatrix("order")
+    graph = fused([order], [T.jv(1, order) * order + order])
+    assert ops(graph) == ["Jv", "FusedElemwise"]
+
+
+def test_a_node_that_asks_for_another_backend_stays():
+    far = Mul()(x, y, hints=Hints(backend="reference"))
+    assert ops(fused([x, y], [T.exp(far + x)])) == ["Mul", "FusedElemwise"]
+
+
+def test_nothing_is_fused_for_a_cpu():
+    graph = fused([x, y], [T.exp(x) * y], Target("cpu"))
+    assert ops(graph) == ["Exp", "Mul"]
+
+
+def test_the_line_of_the_last_node_stays():
+    out = T.exp(x) * y
+    node = only(fused([x, y], [out]))
+    assert node.origin.lines == out.owner.origin.lines
+
+
+def test_shapes_that_do_not_fit_still_raise():
+    graph = fused([x, y], [T.exp(x) * y])
+    node = only(graph)
+    types = [v.type for v in node.inputs]
+    with pytest.raises(symdnn.errors.ShapeMismatch):
+        node.op.shapes(types, [(3, 4), (3, 5)], {})
+
+
+def test_big_groups_are_cut():
+    vs = [T.matrix(f"v{i}", dtype="float32") for i in range(60)]
+    total = vs[0]
+    for v in vs[1:]:
+        total = T.tanh(total * v)
+    graph = fused(vs, [total])
+    found = [n for n in graph.toposort() if isinstance(n.op, FusedElemwise)]
+    assert 2 < len(found) < 10
+    assert all(len(n.inputs) <= fuse.MOST_INPUTS for n in found)
+    assert all(len(n.op.program.body) <= fuse.MOST_INSTRUCTIONS for n in found)
+
+
+def test_many_outputs_are_cut():
+    graph = fused([x], [T.exp(x * i) for i in range(1, 31)])
+    found = [n for n in graph.toposort() if isinstance(n.op, FusedElemwise)]
+    assert all(len(n.outputs) <= fuse.MOST_OUTPUTS for n in found)
+    assert ops(graph).count("FusedElemwise") >= 4
+
+
+def test_time_grows_with_the_graph():
+    def seconds(n: int) -> float:
+        v = x
+        for i in range(n):
+            v = T.tanh(v * (1 + i)) + x
+        graph = FunctionGraph([x], [v])
+        start = time.perf_counter()
+        fuse.fuse_elementwise.function(Context(graph, GPU))
+        return time.perf_counter() - start
+
+    seconds(50)
+    assert seconds(1600) < 16 * seconds(200) + 0.2
+
+
+# -- reductions -----------------------------------------------------------------------------------
+
+
+def test_a_reduction_takes_in_what_it_alone_reads():
+    graph = fused([x, y], [T.sqr(x - y).sum(axis=1)])
+    assert ops(graph) == ["FusedReduce"]
+    assert str(only(graph).op) == "FusedReduce{Sum over (1,) of t2 = a - b; t2 * t2}"
+
+
+def test_a_broadcast_that_is_summed_again():
+    assert ops(fused([x, b], [(x * row).max(axis=1, keepdims=True)])) == ["FusedReduce"]
+
+
+def test_reductions_of_one_group_meet():
+    graph = fused([x, y], [(x * y).sum(axis=0), T.sqr(x).max(axis=0)])
+    assert ops(graph) == ["FusedReduce"]
+    assert len(only(graph).op.reductions) == 2
+
+
+def test_reductions_over_other_axes_stay():
+    p = T.exp(x) * y
+    assert ops(fused([x, y], [p.sum(axis=0), p.sum(axis=1)])) == ["FusedElemwise", "Sum", "Sum"]
+
+
+def test_an_array_that_others_read_is_stored():
+    p = T.exp(x)
+    assert ops(fused([x], [p.sum(axis=1), p])) == ["Exp", "Sum"]
+    assert ops(fused([x, y], [T.dot(p, y), p.sum()])) == ["Exp", "Dot", "Sum"]
+
+
+def test_positions_of_extremes_are_not_fused():
+    assert ops(fused([x], [T.argmax(T.exp(x), axis=1)])) == ["Exp", "ArgMax"]
+
+
+def test_reductions_of_cudnn_take_in_their_operand():
+    mode = symdnn.Mode(target="cuda:sm_90")
+    f = symdnn.function([x, y], T.exp(x * y).sum(axis=0), mode=mode)
+    names = [type(n.op).__name__ for n in f.stages.fgraph.toposort()]
+    assert "FusedReduce" in names
+    plain = symdnn.function([x], x.sum(axis=0), mode=mode)
+    names = [type(n.op).__name__ for n in plain.stages.fgraph.toposort()]
+    assert "GpuDnnReduction" in names
+
+
+# -- the whole way --------------------------------------------------------------------------------
+
+
+def test_an_update_with_momentum_is_one_kernel():
+    w, v = (symdnn.shared(np.zeros((4, 4), np.float32)) for _ in range(2))
+    grad = T.dot(x.T, x)
+    step = np.float32(0.9) * v - np.float32(0.1) * grad
+    mode = symdnn.Mode(target="cuda:sm_90")
+    f = symdnn.function([x], [], updates=[(v, step), (w, w + step)], mode=mode)
+    found = [n for n in f.stages.fgraph.toposort() if isinstance(n.op, FusedElemwise)]
+    assert len(found) == 1
+    assert len(found[0].outputs) == 2
+
+
+@pytest.mark.parametrize("tag", ["fusion", "fuse_elementwise"])
+def test_fusion_can_be_switched_off(tag):
+    mode = symdnn.Mode(target="cuda:sm_90").excluding(tag)
+    f = symdnn.function([x, y], T.exp(x) * y + 1, mode=mode)
+    assert not [n for n in f.stages.fgraph.toposort() if isinstance(n.op, FusedElemwise)]
