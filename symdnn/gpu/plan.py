@@ -269,8 +269,9 @@ class CudaPlan:
         for node, _ in self.middle:
             if self._before_graph(node) or isinstance(node.op, HostFromGpu):
                 return f"{node.op} needs the host in the middle of the segment"
-            if node.op.has_effect or len(getattr(node.op, "host_values", ())):
-                return f"{node.op} reads values on the host"
+            arrays = set(getattr(node.op, "host_values", ())) - set(node.op.host_inputs)
+            if node.op.has_effect or arrays:
+                return f"{node.op} reads arrays on the host"
         return ""
 
     def _make_leaving(self, values: dict[Variable, Any]) -> None:
