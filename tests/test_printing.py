@@ -343,8 +343,20 @@ def boxes_of(svg):
 def test_every_stage_is_drawn(train, lazy):
     x = T.fmatrix("x")
     for obj in [T.exp(x) + 1, [x, T.exp(x)], *stages(train), *stages(lazy)]:
-        svg = pydotprint(obj, engine="symdnn")
+        svg = pydotprint(obj, engine="symdnn", sizes=True)
         assert len(boxes_of(svg)) == len(drawing_of(obj).boxes)
+
+
+def test_what_is_computed_only_to_know_a_size_is_left_out():
+    x, y = T.fmatrix("x"), T.fmatrix("y")
+    f = symdnn.function([x, y], [T.exp(x).reshape((x.shape[0] * 2, -1)), y.mean()])
+    ops = [b.attributes["op"] for b in drawing_of(f, sizes=False).boxes.values() if b.kind == "op"]
+    assert "Reshape" in ops
+    assert ops.count("ShapeI") <= 2  # what the mean divides by is a value, and stays
+    assert "Mul" not in ops[: ops.index("Reshape")]
+    everything = drawing_of(f).boxes
+    assert len(ops) < sum(b.kind == "op" for b in everything.values())
+    assert "ShapeI" in pydotprint(f, engine="symdnn", sizes=True)
 
 
 def test_regions_are_frames(lazy):

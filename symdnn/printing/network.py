@@ -88,12 +88,18 @@ def _groups(group: Group, path: str) -> Iterator[tuple[str, Group]]:
         yield from _groups(inner, f"{path} / {inner.title}" if path else inner.title)
 
 
-def drawing_of(obj: Any) -> Drawing:
-    """The drawing of an expression (variable, node, list of them) or of any stage."""
+def drawing_of(obj: Any, sizes: bool = True) -> Drawing:
+    """The drawing of an expression (variable, node, list of them) or of any stage.
+
+    Without ``sizes`` what a program computes only to know a size is left out.
+    """
     if isinstance(obj, Function):
-        return _Draughtsman(facts_of(obj)).program(obj.stages.program, obj.updated)
+        program = obj.stages.program
+        hidden = frozenset() if sizes else _only_sizes(program)
+        return _Draughtsman(facts_of(obj), hidden=hidden).program(program, obj.updated)
     if isinstance(obj, Program):
-        return _Draughtsman(Facts()).program(obj, ())
+        hidden = frozenset() if sizes else _only_sizes(obj)
+        return _Draughtsman(Facts(), hidden=hidden).program(obj, ())
     if isinstance(obj, Plan):
         return _Draughtsman(facts_of_plan(obj), obj).segment(obj.specialised.segment)
     if isinstance(obj, FunctionGraph):
@@ -109,8 +115,10 @@ def drawing_of(obj: Any) -> Drawing:
 class _Draughtsman:
     """Makes boxes once each, in a fixed order."""
 
-    def __init__(self, facts: Facts, plan: Plan | None = None) -> None:
-        self.facts, self.plan = facts, plan
+    def __init__(
+        self, facts: Facts, plan: Plan | None = None, hidden: frozenset[Apply] = frozenset()
+    ) -> None:
+        self.facts, self.plan, self.hidden = facts, plan, hidden
         self.drawing = Drawing()
         self.keys: dict[Any, str] = {}
         self.drawn: set[Apply] = set()
@@ -175,6 +183,8 @@ class _Draughtsman:
 
     def _nodes(self, nodes: Sequence[Apply], group: Group) -> None:
         for node in nodes:
+            if node in self.hidden:
+                continue
             for v in node.inputs:
                 if v.owner not in self.drawn:
                     self._leaf(v, group)
@@ -199,7 +209,8 @@ class _Draughtsman:
             attributes["step"] = self.facts.order[node]
         self._box(Box(key, "op", label, attributes), group)
         for i, v in enumerate(node.inputs):
-            self.later.append((v, key, str(i), group))
+            if v.owner not in self.hidden:
+                self.later.append((v, key, str(i), group))
 
     def _leaf(self, v: Variable, group: Group) -> None:
         if v in self.keys or isinstance(v, Constant):
@@ -249,6 +260,31 @@ class _Draughtsman:
     def _box(self, box: Box, group: Group) -> None:
         self.drawing.boxes[box.key] = box
         group.boxes.append(box.key)
+
+
+def _only_sizes(program: Program) -> frozenset[Apply]:
+    """Nodes whose values are read as sizes and bounds only, by ops or by one another."""
+    hidden = {n for s in _segments(program) for n in s.sizes}
+    nodes = [n for n in _all_nodes(program) if n not in hidden]
+    read = [v for n in nodes for i, v in enumerate(n.inputs) if i not in n.op.host_inputs]
+    shown = [v.owner for v in (*read, *program.outputs)]
+    while shown:
+        node = shown.pop()
+        if node is not None and node in hidden:
+            hidden.remove(node)
+            shown += [v.owner for v in node.inputs]
+    return frozenset(hidden)
+
+
+def _segments(program: Program) -> Iterator[Segment]:
+    for region in program.regions:
+        if isinstance(region, Segment):
+            yield region
+        elif isinstance(region, Loop):
+            yield from _segments(region.body)
+        else:
+            yield from _segments(region.then)
+            yield from _segments(region.orelse)
 
 
 def _all_nodes(program: Program) -> set[Apply]:

@@ -35,11 +35,13 @@ def pydotprint(
     engine: str = "auto",
     return_image: bool = False,
     print_output_file: bool = False,
+    sizes: bool = False,
 ) -> Any:
     """Write a picture of an expression, a compiled function, or a stage of compiling one.
 
     ``format`` is svg, dot, png, pdf, ...; by default the suffix of ``outfile`` says it, else svg.
     A program's regions are frames around their nodes, a plan's nodes show shapes and kernels.
+    What a function computes only to know a size is left out unless ``sizes`` asks for it.
     ``engine`` is ``"symdnn"`` (our own layout: svg and dot need no other package, the rest needs
     matplotlib), ``"dot"`` (Graphviz), or ``"auto"``: Graphviz where it is found. The
     result is the path, or with ``return_image`` (or without ``outfile``) the picture itself: text
@@ -51,7 +53,7 @@ def pydotprint(
     if engine not in ("auto", "symdnn", "dot"):
         raise ValueError(f"engine={engine!r}: wanted auto, symdnn or dot")
     kind = format or (Path(outfile).suffix[1:] if outfile is not None else "") or "svg"
-    image = _render(drawing_of(fct), kind, max_label_size, engine)
+    image = _render(drawing_of(fct, sizes), kind, max_label_size, engine)
     if outfile is not None:
         data = image.encode() if isinstance(image, str) else image
         Path(outfile).write_bytes(data)
