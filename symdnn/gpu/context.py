@@ -10,7 +10,7 @@ import contextlib
 import ctypes
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,8 @@ class Context:
         self._handle = int(self._primary.handle)
         self._modules: dict[tuple[Any, ...], Any] = {}
         self._handles: dict[str, int] = {}
+        #: Called at the end of the process, while the context can still be current.
+        self.at_exit: list[Callable[[], None]] = []
         with self.current():
             self._stream = driver.Stream()
             self.stream = int(self._stream.handle)
@@ -250,6 +252,10 @@ def context(index: int = 0) -> Context:
 
 @atexit.register
 def _detach() -> None:
-    """Leave the main thread's stack of contexts empty."""
+    """Let the pools go, and leave the main thread's stack of contexts empty."""
+    for ctx in _contexts.values():
+        with contextlib.suppress(Exception), ctx.current():
+            for last in ctx.at_exit:
+                last()
     for attachment in _kept().values():
         attachment.detach()

@@ -17,6 +17,7 @@ from symdnn.graph.type import TensorType
 __all__ = ["Arena", "CudaMemory", "OutOfDeviceMemory"]
 
 _MOST_IN_FLIGHT = 256
+_LEAST = 16  # bytes of an allocation; smaller blocks are the pool's own
 _STEP = 32 << 20  # the arena grows by at least so many bytes
 
 
@@ -91,6 +92,11 @@ class CudaMemory:
         with context.current():
             self._pool = tools.DeviceMemoryPool()
             self._pinned = tools.PageLockedMemoryPool()
+            # PyCUDA 2026.1: a pool asks for the current context when a block comes back to an
+            # empty pool, and aborts where there is none: in another thread, or at exit. So one
+            # block of a size that is never asked for stays in it, and at exit it holds no more.
+            self._pool.allocate(1).free()
+            context.at_exit += [self._pool.stop_holding, self._pinned.stop_holding]
         self._in_flight: list[Any] = []
         self._keeping: list[Any] | None = None
         #: Called before a value is read on the host: what an earlier call left is raised first.
@@ -102,7 +108,7 @@ class CudaMemory:
         if array.nbytes == 0:
             return array
         try:
-            owner = self._pool.allocate(array.nbytes)
+            owner = self._pool.allocate(max(array.nbytes, _LEAST))
         except self._driver.MemoryError as error:
             raise OutOfDeviceMemory(f"no room for {array.nbytes} bytes: {error}") from error
         if self._keeping is not None:
