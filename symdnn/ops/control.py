@@ -36,7 +36,9 @@ class IfElse(MultiOp):
     def _common(self, a: TensorType, b: TensorType) -> TensorType:
         if a.dtype != b.dtype or a.ndim != b.ndim or a.broadcastable != b.broadcastable:
             raise TypeMismatch(
-                self, "branches of equal dtype, ndim and broadcastable dimensions", [a, b],
+                self,
+                "branches of equal dtype, ndim and broadcastable dimensions",
+                [a, b],
                 "Cast one of them, or align them with patternbroadcast",
             )
         return a.with_shape(x if x == y else None for x, y in zip(a.shape, b.shape))
@@ -65,9 +67,7 @@ class IfElse(MultiOp):
         return grads
 
 
-def ifelse(
-    condition: Any, then_branch: Any, else_branch: Any, name: str | None = None
-) -> Any:
+def ifelse(condition: Any, then_branch: Any, else_branch: Any, name: str | None = None) -> Any:
     """``then_branch`` if ``condition`` (a scalar) is not zero, else ``else_branch``; lazily.
 
     A branch is a variable or a sequence of them; both have the same structure and types.

@@ -33,9 +33,9 @@ def bessel_integral(n, x):
 
 @np.vectorize
 def modified_bessel_integral(n, x):
-    return scipy.integrate.quad(
-        lambda t: np.exp(x * np.cos(t)) * np.cos(n * t) / np.pi, 0, np.pi
-    )[0]
+    return scipy.integrate.quad(lambda t: np.exp(x * np.cos(t)) * np.cos(n * t) / np.pi, 0, np.pi)[
+        0
+    ]
 
 
 @np.vectorize
