@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args.rest = rest
     try:
         return int(args.run(args) or 0)
-    except SymdnnError as error:
+    except (SymdnnError, FileNotFoundError, PermissionError) as error:
         print(f"symdnn: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # `symdnn config | head`

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from symdnn import demo
+from symdnn import cli, demo
 from symdnn.demo import data
+from symdnn.io import save_parameters
 
 
 def test_moved_shifts_by_at_most_one_pixel() -> None:
@@ -46,3 +47,34 @@ def test_demo_learns_saves_and_loads(tmp_path: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.slow
 def test_demo_reaches_its_goal(tmp_path: Path) -> None:
     assert demo.main(["--out", str(tmp_path), "--seeds", "5"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--load", "nowhere.npz"], "nowhere.npz"),
+        (["--load", "other.npz"], "conv1.w"),
+        (["--load", "other.txt"], "the suffix must be one of"),
+    ],
+)
+def test_what_cannot_be_loaded_is_said_in_a_line(
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    save_parameters("other.npz", {"w": np.zeros(3)})
+    (tmp_path / "other.txt").write_text("text")
+    assert cli.main(["demo", *arguments]) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith("symdnn: ")
+    assert said in printed
+
+
+@pytest.mark.parametrize("option", ["--seeds", "--epochs"])
+def test_it_trains_at_least_once(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        demo.main([option, "0"])
+    assert "at least 1" in capsys.readouterr().err

@@ -96,3 +96,10 @@ def test_labels() -> None:
 
     rows = T.nnet.prepend_scalar_to_each_row(9, np.ones((2, 2), "float32"))
     np.testing.assert_array_equal(value(rows), [[9, 1, 1], [9, 1, 1]])
+
+
+def test_ways_to_stack() -> None:
+    a, b = T.vectors("ab")
+    ways = [T.stack([a, b]), T.stack(a, b), T.stack(tensors=[a, b]), T.stack([a, b], 0)]
+    assert all(is_same_graph(ways[0], w) for w in ways)
+    assert is_same_graph(T.stack([a, b], 1), T.stack(tensors=[a, b], axis=1))

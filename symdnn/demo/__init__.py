@@ -32,11 +32,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="symdnn demo", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=1, help="train this many times (1)")
-    parser.add_argument("--epochs", type=int, default=30, help="passes over the data (30)")
+    parser.add_argument("--seeds", type=_count, default=1, help="train this many times (1)")
+    parser.add_argument("--epochs", type=_count, default=30, help="passes over the data (30)")
     parser.add_argument("--out", type=Path, default=Path("demo-output"), help="folder of results")
     parser.add_argument("--load", type=Path, help="evaluate parameters saved by an earlier run")
     return parser
+
+
+def _count(text: str) -> int:
+    """A number of times, at least once."""
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: wanted at least 1")
+    return number
 
 
 def _train(options: Any, digits: Any) -> int:
@@ -102,7 +109,7 @@ def _evaluate(path: Path, digits: Any) -> int:
     from symdnn.io import load_parameters
 
     network = build(0)
-    network.set_values(load_parameters(path))
+    load_parameters(path, into=network.parameters)
     loss, right = network.evaluate(digits.test_x, digits.test_y)
     accuracy = int(right) / len(digits.test_y)
     print(f"{path}: test loss {float(loss):.4f}, test accuracy {100 * accuracy:.2f} %")

@@ -109,14 +109,14 @@ def concatenate(tensor_list: Sequence[Any], axis: Any = 0) -> Variable:
     return join(axis, *tensor_list)
 
 
-def stack(*tensors: Any, axis: int = 0) -> Variable:
+def stack(*arrays: Any, axis: int = 0, tensors: Sequence[Any] | None = None) -> Variable:
     """Tensors of one shape along a new dimension ``axis``: ``stack([a, b])`` or ``stack(a, b)``.
 
-    Scalars give a vector.
+    Scalars give a vector. ``tensors=[a, b]`` is another way to give them.
     """
-    items: Any = tensors
-    if tensors and isinstance(tensors[0], list | tuple):
-        items, *more = tensors
+    items: Any = arrays if tensors is None else tensors
+    if arrays and isinstance(arrays[0], list | tuple):
+        items, *more = arrays
         axis = more[0] if more else axis  # stack(tensors, axis)
     vs = [as_variable(t) for t in items]
     if not vs:
