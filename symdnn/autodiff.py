@@ -53,6 +53,7 @@ def grad(
     single = isinstance(wrt, Variable)
     targets: list[Variable] = [wrt] if isinstance(wrt, Variable) else list(wrt)
     _check_choice("disconnected_inputs", disconnected_inputs, ("raise", "warn", "ignore"))
+    return_disconnected = return_disconnected.lower()  # Theano writes "None", "Disconnected"
     _check_choice("return_disconnected", return_disconnected, ("zero", "none", "disconnected"))
     for v in targets:
         if not isinstance(v, Variable):

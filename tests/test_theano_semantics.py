@@ -281,6 +281,8 @@ def test_disconnected_raises_and_known_grads_stand_alone() -> None:
     x, y = T.dvector("x"), T.dvector("y")
     with pytest.raises(symdnn.gradient.DisconnectedInputError):
         grad(x.sum(), y)
+    for word in ("None", "Disconnected"):
+        assert grad(x.sum(), [y], disconnected_inputs="ignore", return_disconnected=word) == [None]
     z = 3 * x
     g = grad(None, x, known_grads={z: y})
     np.testing.assert_array_equal(function([y], g, on_unused_input="ignore")([1, 2]), [3, 6])
