@@ -84,8 +84,9 @@ def _integer_text(number: int, dtype: str) -> str:
 class Access:
     """How an operand is met along the innermost dimension.
 
-    ``dense``: neighbours, read as one vector; ``one``: the same element; ``strided``: apart.
-    ``axes`` are the outer dimensions along which it moves.
+    ``dense``: neighbours, read as one vector; ``one``: the same element; ``strided``: apart;
+    ``given``: no array but a number among the parameters. ``axes`` are the outer dimensions along
+    which it moves.
     """
 
     dtype: str
@@ -117,16 +118,19 @@ class Loop:
 
     def parameters(self) -> list[str]:
         """Fields of the parameter struct in order: pointers, sizes, strides."""
-        fields = [
-            f"{'const ' if name[0] == 'x' else ''}{CTYPES[a.dtype]}* {name};"
-            for name, a in self.operands
-        ]
+        fields = [f"{_field_type(name, a)} {name};" for name, a in self.operands]
         fields += ["i64 vectors;", "i64 tail;"] + [f"i64 n{d};" for d in range(1, self.ndim)]
         for name, a in self.operands:
             fields += [f"i64 {name}_s{d};" for d in a.axes]
             if a.inner == "strided":
                 fields.append(f"i64 {name}_si;")
         return [*fields, "const i32* guard;"] if self.guarded else fields
+
+
+def _field_type(name: str, access: Access) -> str:
+    if access.inner == "given":
+        return "double"
+    return f"{'const ' if name[0] == 'x' else ''}{CTYPES[access.dtype]}*"
 
 
 def elementwise_source(program: ScalarProgram, loop: Loop) -> str:
@@ -168,6 +172,8 @@ def _offsets(loop: Loop) -> list[str]:
     inner = loop.ndim - 1
     lines = []
     for name, a in loop.operands:
+        if a.inner == "given":
+            continue
         terms = [f"(Offset)i{d} * (Offset)p.{name}_s{d}" for d in a.axes]
         if a.inner == "dense":
             terms.append(f"(Offset)(i{inner} * {loop.width})")
@@ -182,7 +188,9 @@ def _work(program: ScalarProgram, loop: Loop, width: int) -> list[str]:
     lines = []
     for name, a in loop.operands[: len(loop.inputs)]:
         ctype = CTYPES[a.dtype]
-        if a.inner == "one":
+        if a.inner == "given":
+            lines.append(f"const {ctype} {name} = convert<{ctype}>(p.{name});")
+        elif a.inner == "one":
             lines.append(f"const {ctype} {name} = p.{name}[o_{name}];")
         elif a.inner == "dense":
             lines.append(
@@ -194,7 +202,7 @@ def _work(program: ScalarProgram, loop: Loop, width: int) -> list[str]:
             lines.append(f"for (int k = 0; k < {width}; k++) {name}.v[k] = {at};")
     for name, a in loop.operands[len(loop.inputs) :]:
         lines.append(f"Vec<{CTYPES[a.dtype]}, {width}> {name};")
-    given = [name if a.inner == "one" else f"{name}.v[k]" for name, a in loop.operands]
+    given = [name if a.inner in ("one", "given") else f"{name}.v[k]" for name, a in loop.operands]
     lines.append("#pragma unroll")
     lines.append(f"for (int k = 0; k < {width}; k++) scalar({', '.join(given)});")
     for name, a in loop.operands[len(loop.inputs) :]:
@@ -210,6 +218,9 @@ def _tail(program: ScalarProgram, loop: Loop) -> list[str]:
     """The last few elements of a flat array, one by one."""
     given = []
     for name, a in loop.operands:
+        if a.inner == "given":
+            given.append(f"convert<{CTYPES[a.dtype]}>(p.{name})")
+            continue
         at = {"one": "0", "dense": "j", "strided": f"(Offset)j * (Offset)p.{name}_si"}[a.inner]
         given.append(f"p.{name}[{at}]")
     return [

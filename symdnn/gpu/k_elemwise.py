@@ -31,24 +31,35 @@ _source = cache(elementwise_source)
 
 def elementwise(
     program: ScalarProgram,
-    inputs: Sequence[View],
+    inputs: Sequence[View | float],
     outputs: Sequence[View],
     guarded: bool = False,
 ) -> list[KernelLaunch]:
     """``program`` on every element: all outputs have one shape, to which the inputs broadcast.
 
-    A ``guarded`` kernel writes nothing when the error word is set.
+    An input may be a number, which is then a parameter of the kernel and no part of its source. A
+    ``guarded`` kernel writes nothing when the error word is set.
     """
     shape = outputs[0].shape
     if 0 in shape:
         return []
-    views = [v.broadcast_to(shape) for v in inputs] + list(outputs)
-    sizes, steps = merged(shape, [v.steps for v in views])
+    read = [v.broadcast_to(shape) if isinstance(v, View) else v for v in inputs]
+    views = [*read, *outputs]
+    fixed = (0,) * len(shape)
+    sizes, steps = merged(shape, [v.steps if isinstance(v, View) else fixed for v in views])
     width = _width(sizes, steps, views)
-    loop = _loop(sizes, steps, views, len(inputs), width, guarded)
+    dtypes = (*program.inputs, *(v.dtype for v in outputs))
+    accesses = [
+        _access(dtype, v, s, i >= len(read))
+        for i, (dtype, v, s) in enumerate(zip(dtypes, views, steps))
+    ]
+    wide = _reach(sizes, steps) >= 2**31 - 2**22
+    loop = Loop(
+        len(sizes), width, wide, tuple(accesses[: len(read)]), tuple(accesses[len(read) :]), guarded
+    )
     total = prod(sizes)
     vectors, tail = divmod(total, width)
-    parameters: list[Any] = [v.pointer for v in views]
+    parameters: list[Any] = [v.pointer if isinstance(v, View) else v for v in views]
     parameters += [vectors, tail, *(n for n in sizes[1:-1])]
     if len(sizes) > 1:
         parameters.append(sizes[-1] // width)
@@ -93,9 +104,11 @@ def _inner(step: int, written: bool) -> str:
     return "dense" if step == 1 else "one" if step == 0 and not written else "strided"
 
 
-def _width(sizes: Sequence[int], steps: Sequence[Sequence[int]], views: Sequence[View]) -> int:
+def _width(
+    sizes: Sequence[int], steps: Sequence[Sequence[int]], views: Sequence[View | float]
+) -> int:
     """How many neighbours a thread takes: up to 16 bytes of the widest dense operand."""
-    dense = [(v, s) for v, s in zip(views, steps) if s[-1] == 1]
+    dense = [(v, s) for v, s in zip(views, steps) if s[-1] == 1 and isinstance(v, View)]
     if not dense:
         return 1
     width = max(1, 16 // max(v.itemsize for v, _ in dense))
@@ -108,27 +121,17 @@ def _width(sizes: Sequence[int], steps: Sequence[Sequence[int]], views: Sequence
     return width
 
 
-def _loop(
-    sizes: Sequence[int],
-    steps: Sequence[Sequence[int]],
-    views: Sequence[View],
-    reads: int,
-    width: int,
-    guarded: bool,
-) -> Loop:
-    accesses = [
-        Access(
-            v.dtype,
-            _inner(s[-1], i >= reads),
-            tuple(d for d in range(len(sizes) - 1) if s[d] != 0),
-        )
-        for i, (v, s) in enumerate(zip(views, steps))
-    ]
+def _access(dtype: str, v: View | float, steps: Sequence[int], written: bool) -> Access:
+    if not isinstance(v, View):
+        return Access(dtype, "given", ())
+    axes = tuple(d for d, s in enumerate(steps[:-1]) if s != 0)
+    return Access(dtype, _inner(steps[-1], written), axes)
+
+
+def _reach(sizes: Sequence[int], steps: Sequence[Sequence[int]]) -> int:
+    """The largest number that an index or an offset takes."""
     reach = max(sum(abs(a) * (n - 1) for a, n in zip(s, sizes)) for s in steps)
-    total = prod(sizes)
-    wide = max(reach, total) >= 2**31 - 2**22
-    read, written = tuple(accesses[:reads]), tuple(accesses[reads:])
-    return Loop(len(sizes), width, wide, read, written, guarded)
+    return max(reach, prod(sizes))
 
 
 class ElementwiseKernel(CudaKernel):

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from symdnn.config import config
-from symdnn.gpu import k_elemwise, k_index, k_random, k_reduce, k_rows, k_scan, k_sort
+from symdnn.gpu import (
+    k_elemwise,
+    k_index,
+    k_norm,
+    k_random,
+    k_reduce,
+    k_rows,
+    k_scan,
+    k_sort,
+)
 from symdnn.gpu.k_copy import CopyKernel, guarded_copy, strided_copy
 from symdnn.gpu.k_loss import LabelKernel, OneHotKernel
 from symdnn.gpu.k_make import AssertKernel
@@ -20,6 +28,7 @@ from symdnn.ops import random as rnd
 from symdnn.ops import reduce as red
 from symdnn.ops.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.argreduce import ArgMax, ArgMin
+from symdnn.ops.batchnorm import LayerNorm, LayerNormGrad
 from symdnn.ops.crossentropy import PickLabel, PlaceLabel, SoftmaxCrossentropy
 from symdnn.ops.cumulative import CumProd, CumSum, LinearRecurrence
 from symdnn.ops.gradient_control import Assert
@@ -98,8 +107,7 @@ def test_layouts(layout):
 
 
 def test_wide_counters(monkeypatch):
-    made = k_elemwise._loop
-    monkeypatch.setattr(k_elemwise, "_loop", lambda *a: replace(made(*a), wide=True))
+    monkeypatch.setattr(k_elemwise, "_reach", lambda *a: 2**40)
     for layout in ("row", "backwards", "transposed"):
         compare(ELEMENTWISE, ar.Mul(), *LAYOUTS[layout]())
 
@@ -414,6 +422,19 @@ def test_softmax_of_long_and_of_strided_rows(op, shape, axis):
     x = dense(draws(*shape))
     x[0, 0] = -np.inf
     compare(k_rows.RowKernel(), op(axis), x, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_norms_of_large_groups(dtype):
+    x, dy = dense(draws(3, 20_000, dtype=dtype)), dense(draws(3, 20_000, dtype=dtype))
+    work = "float32" if dtype == "float16" else dtype
+    gamma, beta = dense(draws(1, 20_000, dtype=work)), dense(draws(1, 20_000, dtype=work))
+    rtol = 4e-3 if dtype == "float16" else 1e-10
+    names = compare(k_norm.NormKernel(), LayerNorm((1,), 1e-5), x, gamma, beta, rtol=rtol)
+    assert "combine" in names
+    _, mean, invstd = (dense(a) for a in LayerNorm((1,), 1e-5).reference(x, gamma, beta))
+    kernel, op = k_norm.NormGradKernel(), LayerNormGrad((1,), 1e-5)
+    compare(kernel, op, x, dy, gamma, mean, invstd, rtol=rtol)
 
 
 # -- launches -------------------------------------------------------------------------------------
