@@ -117,21 +117,43 @@ class LabelOp(Op):
         return per_row.dimshuffle(order)
 
 
-@dataclass(frozen=True)
-class PickLabel(LabelOp):
-    """The score of each row's label: ``x[i, label[i]]``."""
+class _OfRows(LabelOp):
+    """One value per row, made of scores and labels."""
 
-    def infer(self, x: Any, labels: Any) -> Any:
-        self.check_types(x, labels)
-        return self.row_type(x, labels)
+    abstract: ClassVar[bool] = True
 
-    def reference(self, x: Any, labels: Any) -> Any:
-        return self.pick(x, labels)
+    def infer(self, scores: Any, labels: Any) -> Any:
+        self.check_types(scores, labels)
+        return self.row_type(scores, labels)
 
     def shapes(
         self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [self.rows(*shapes)]
+
+
+class _GradOfRows(LabelOp):
+    """The gradient in the scores, made of one value per row, scores and labels."""
+
+    abstract: ClassVar[bool] = True
+
+    def infer(self, per_row: Any, scores: Any, labels: Any) -> Any:
+        self.check_types(scores, labels, per_row=per_row)
+        return scores
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        self.rows(shapes[1], shapes[0], shapes[2])
+        return [tuple(shapes[1])]
+
+
+@dataclass(frozen=True)
+class PickLabel(_OfRows):
+    """The score of each row's label: ``x[i, label[i]]``."""
+
+    def reference(self, x: Any, labels: Any) -> Any:
+        return self.pick(x, labels)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         (x, labels), (dy,) = inputs, cotangents
@@ -189,21 +211,12 @@ def place_label(values: Variable, labels: Variable, classes: Any, axis: int) -> 
 
 
 @dataclass(frozen=True)
-class CrossentropyCategorical1Hot(LabelOp):
+class CrossentropyCategorical1Hot(_OfRows):
     """``-log(p[i, label[i]])`` of probabilities ``p``, one value per row."""
-
-    def infer(self, p: Any, labels: Any) -> Any:
-        self.check_types(p, labels)
-        return self.row_type(p, labels)
 
     def reference(self, p: Any, labels: Any) -> Any:
         (v,) = wide(self.pick(p, labels))
         return (-np.log(v)).astype(p.dtype, copy=False)
-
-    def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
-        return [self.rows(*shapes)]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         (p, labels), (dy,) = inputs, cotangents
@@ -211,22 +224,12 @@ class CrossentropyCategorical1Hot(LabelOp):
 
 
 @dataclass(frozen=True)
-class CrossentropyCategorical1HotGrad(LabelOp):
+class CrossentropyCategorical1HotGrad(_GradOfRows):
     """Gradient of :class:`CrossentropyCategorical1Hot`: ``-dy[i] / p`` at the label, else 0."""
-
-    def infer(self, dy: Any, p: Any, labels: Any) -> Any:
-        self.check_types(p, labels, per_row=dy)
-        return p
 
     def reference(self, dy: Any, p: Any, labels: Any) -> Any:
         v, d = wide(self.pick(p, labels), dy)
         return self.place((-d / v).astype(p.dtype, copy=False), labels, p.shape)
-
-    def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
-        self.rows(shapes[1], shapes[0], shapes[2])
-        return [tuple(shapes[1])]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         (dy, p, labels), (g,) = inputs, cotangents
@@ -272,27 +275,17 @@ class SoftmaxCrossentropy(LabelOp, MultiOp):
 
 
 @dataclass(frozen=True)
-class SoftmaxCrossentropyGrad(LabelOp):
+class SoftmaxCrossentropyGrad(_GradOfRows):
     """Gradient of :class:`SoftmaxCrossentropy` with respect to the logits.
 
     ``dnll[i] * (exp(logp) - onehot(label))`` from the forward op's log-softmax.
     """
-
-    def infer(self, dnll: Any, logp: Any, labels: Any) -> Any:
-        self.check_types(logp, labels, per_row=dnll)
-        return logp
 
     def reference(self, dnll: Any, logp: Any, labels: Any) -> Any:
         d, v = wide(dnll, logp)
         self.rows(logp.shape, dnll.shape, labels.shape)
         scaled = np.exp(v) * np.expand_dims(d, self.axis)
         return (scaled - self.place(d, labels, logp.shape)).astype(logp.dtype, copy=False)
-
-    def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
-        self.rows(shapes[1], shapes[0], shapes[2])
-        return [tuple(shapes[1])]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         (dnll, logp, labels), (g,) = inputs, cotangents
