@@ -16,9 +16,20 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable, as_variable
 
 __all__ = [
-    "Assert", "DisconnectedGrad", "GradClip", "GradScale", "Print", "UndefinedGrad", "ZeroGrad",
-    "assert_", "consider_constant", "disconnected_grad", "grad_clip", "grad_scale",
-    "undefined_grad", "zero_grad",
+    "Assert",
+    "DisconnectedGrad",
+    "GradClip",
+    "GradScale",
+    "Print",
+    "UndefinedGrad",
+    "ZeroGrad",
+    "assert_",
+    "consider_constant",
+    "disconnected_grad",
+    "grad_clip",
+    "grad_scale",
+    "undefined_grad",
+    "zero_grad",
 ]
 
 
