@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.config import config
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.ops import activations as act
 from symdnn.ops import arithmetic as ar
@@ -37,13 +38,18 @@ class Meaning:
     raw: bool = False
 
 
-@cache
 def meaning(op: Elemwise, dtypes: tuple[str, ...]) -> ScalarProgram | None:
     """The program of ``op`` on operands of these dtypes; None where it has none.
 
     Operands are brought to the dtype that the reference computes in (float16 and bfloat16 as
     float32), the result to the op's.
     """
+    # The dtype of a result may depend on flags, so they are part of what is remembered.
+    return _meaning(op, dtypes, str(config.floatX), str(config.cast_policy))
+
+
+@cache
+def _meaning(op: Elemwise, dtypes: tuple[str, ...], *flags: str) -> ScalarProgram | None:
     entry = MEANINGS.get(type(op))
     out = op.out_dtype(*dtypes)
     if entry is None or any(TensorType(d).is_complex for d in (*dtypes, out)):

@@ -47,7 +47,10 @@ def fusable_program(node: Apply) -> ScalarProgram | None:
     if not all(isinstance(v.type, TensorType) for v in node.inputs):
         return None
     program = meaning(op, tuple(v.type.dtype for v in node.inputs))
-    return None if program is None or program.names & REFERENCE_ONLY else program
+    if program is None or program.names & REFERENCE_ONLY:
+        return None
+    # The node was made under flags that may have changed since.
+    return program if program.output_dtypes == (node.outputs[0].type.dtype,) else None
 
 
 @dataclass

@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
+from symdnn.config import config
 from symdnn.ops import arithmetic as ar
 from symdnn.ops import comparison as cmp
 from symdnn.ops.elemwise import Elemwise
@@ -69,6 +70,14 @@ def test_what_may_fail_or_is_complex_has_no_program():
     assert meaning(ar.Pow(), ("int32", "uint8")) is not None
     assert meaning(ar.Pow(), ("float32", "int8")) is not None
     assert meaning(Exp(), ("complex64",)) is None
+
+
+def test_the_dtype_follows_the_flags():
+    for name in ("float32", "float64", "float32"):
+        with config.change_flags(floatX=name):
+            program = meaning(Exp(), ("int32",))
+            assert program is not None
+            assert program.output_dtypes == (name,)
 
 
 def test_int64_beside_uint64_is_compared_exactly():
