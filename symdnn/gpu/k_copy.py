@@ -7,14 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from symdnn.gpu.array import DeviceArray
 from symdnn.gpu.env import LaunchEnv
-from symdnn.gpu.k_elemwise import elementwise
-from symdnn.gpu.launches import CudaKernel, KernelLaunch, View, view_of
+from symdnn.gpu.k_elemwise import elementwise, merged
+from symdnn.gpu.launches import (
+    ERROR_WORD,
+    CudaKernel,
+    KernelLaunch,
+    Pointer,
+    View,
+    blocks_for,
+    view_of,
+)
+from symdnn.gpu.source import CTYPES, specialised
 from symdnn.graph.kernel import Call, register_kernel
 from symdnn.ops.create import Diagonal
 from symdnn.ops.dot import MatchSizes
@@ -34,6 +44,8 @@ from symdnn.ops.view import Copy, ForgetShape, SpecifyShape
 
 __all__ = ["CopyKernel", "copies", "fill", "guarded_copy", "register", "strided_copy"]
 
+#: Smaller sides would leave most of a tile of 32 by 32 empty.
+_LEAST_SIDE = 16
 _BITS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
 
 
@@ -49,7 +61,36 @@ def copies(source: View, target: View, guarded: bool = False) -> list[KernelLaun
     """Copy ``source``, which broadcasts, to ``target``; both of one dtype."""
     source = bits_of(source.broadcast_to(target.shape))
     target = bits_of(target)
+    exchanged = _transposed(source, target, guarded)
+    if exchanged is not None:
+        return [exchanged]
     return elementwise(identity_program(source.dtype), [source], [target], guarded)
+
+
+def _transposed(source: View, target: View, guarded: bool) -> KernelLaunch | None:
+    """The tiled kernel, where source and target are dense along different long dimensions."""
+    if 0 in target.shape:
+        return None
+    sizes, (x_steps, y_steps) = merged(target.shape, [source.steps, target.steps])
+    last = len(sizes) - 1
+    row = next((d for d in range(last) if x_steps[d] == 1), None)
+    if row is None or y_steps[last] != 1 or x_steps[last] < 2:
+        return None
+    if min(sizes[row], sizes[last]) < _LEAST_SIDE:
+        return None
+    others = [d for d in range(last) if d != row]
+    batch = tuple(sizes[d] for d in others) or (1,)
+    x_batch, y_batch = (tuple(s[d] for d in others) or (0,) for s in (x_steps, y_steps))
+    text = specialised(
+        "lines.cuh", "transpose.cu", T=CTYPES[source.dtype], D=len(batch), GUARDED=int(guarded)
+    )
+    rows, columns, batches = sizes[row], sizes[last], prod(batch)
+    parameters = (
+        source.pointer, target.pointer, Pointer(ERROR_WORD) if guarded else 0, rows, columns,
+        batches, x_steps[last], y_steps[row], *batch, *x_batch, *y_batch,
+    )  # fmt: skip
+    tiles = -(-rows // 32) * -(-columns // 32) * batches
+    return KernelLaunch(text, "transpose", (blocks_for(tiles, 1),), (32, 8), parameters)
 
 
 def fill(target: View, value: Any) -> list[KernelLaunch]:

@@ -165,6 +165,34 @@ def test_copy_of_any_dtype(dtype):
     compare(CopyKernel(), Copy(), dense(draws(5, 6).astype(dtype)).T)
 
 
+TRANSPOSED = {
+    "matrix": lambda: draws(50, 70).T,
+    "channels last": lambda: draws(2, 33, 5, 7).transpose(0, 2, 3, 1),
+    "channels first": lambda: draws(2, 5, 7, 33).transpose(0, 3, 1, 2),
+    "inner two of four": lambda: draws(2, 3, 40, 20).transpose(1, 0, 3, 2),
+    "wide elements": lambda: draws(17, 40).astype("float64").T,
+    "narrow elements": lambda: draws(17, 40).astype("int8").T,
+}
+
+
+@pytest.mark.parametrize("layout", TRANSPOSED)
+def test_transposed_copies_go_by_tiles(layout):
+    x = TRANSPOSED[layout]()
+    x = np.lib.stride_tricks.as_strided(dense(base_of(x)), x.shape, x.strides)
+    assert compare(CopyKernel(), Copy(), x) == ["transpose"]
+
+
+def base_of(x: Any) -> Any:
+    """The dense array of which ``x`` is a permuted view."""
+    order = sorted(range(x.ndim), key=lambda d: -x.strides[d])
+    return x.transpose(order)
+
+
+def test_small_or_broadcast_sources_are_copied_plainly():
+    for x in (draws(50, 4).T, np.broadcast_to(draws(1, 40), (40, 40)), draws(40, 40)[:, ::-1]):
+        assert compare(CopyKernel(), Copy(), x) == ["elementwise"]
+
+
 def test_guarded_copy_writes_nothing_after_an_error():
     x, y = dense(draws(7)), dense(np.zeros(7, np.float32))
     env = HostEnv()
