@@ -85,6 +85,7 @@ def test_wheels_are_found_on_the_path(tmp_path, monkeypatch):
 def test_cuda_libraries_in_wheels_and_roots(tmp_path, monkeypatch):
     wheel = library(tmp_path / "nvidia/cu13/lib", "libnvrtc.so.13")
     root = library(tmp_path / "cuda/lib64", "libcublasLt.so.12")
+    monkeypatch.setattr(detect, "_mapped", lambda names: [])  # other tests may have loaded NVRTC
     monkeypatch.syspath_prepend(str(tmp_path))
     nvrtc = detect.first_found(detect.cuda_library_candidates(detect.NVRTC, {}))
     environment = {"CUDA_HOME": str(tmp_path / "cuda")}
