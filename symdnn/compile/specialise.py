@@ -93,7 +93,11 @@ class Specialised:
 
     def launch(self, node: Apply) -> Launch:
         """The chosen kernel, bound to this call of it."""
-        return self.choices[node].kernel.bind(make_call(node, self.shapes))
+        return self.choices[node].kernel.bind(self.call(node))
+
+    def call(self, node: Apply) -> Call:
+        """The node at these shapes, as its kernel sees it."""
+        return make_call(node, self.shapes)
 
 
 def specialise(

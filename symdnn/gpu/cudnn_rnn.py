@@ -4,6 +4,9 @@ Sequences are (time, batch, vector) with padding; their lengths are read on the 
 first launch cuDNN is asked where it keeps each matrix and bias, so that a layout other than that of
 :mod:`symdnn.ops.rnn_params` is refused and never computed with.
 
+cuDNN makes the last states of a sequence without steps 0; they are its first states, so they are
+copied behind cuDNN's call.
+
 The reserve is memory from the pool, handed from op to op. The gradient of the data writes into it,
 so it works on a copy: another gradient may read the same forward pass.
 """
@@ -11,9 +14,10 @@ so it works on a copy: another gradient may read the same forward pass.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -308,12 +312,13 @@ class _Forward(_BoundNet):
             out[-1] = self._advance(env, given["state"], out[-1])
         lengths = self.lengths(env, given)
         reserve = env.empty((self.sizes.reserve,), "uint8")
-        if net.empty:
-            copy(env, given["hx"], outputs[1])
-            if op.has_cell:
-                copy(env, given["cx"], outputs[2])
+        if net.empty or not any(lengths):
+            zero(env, outputs[0])
         else:
             self._run(env, given, outputs, lengths, reserve)
+        hand_through(env, lengths, given["hx"], outputs[1])
+        if op.has_cell:
+            hand_through(env, lengths, given["cx"], outputs[2])
         return [*out, reserve] if op.keeps_reserve else out
 
     def _run(
@@ -355,6 +360,26 @@ def check_room(env: Any, bound: _BoundNet, rnn: Descriptor, x: Descriptor) -> No
         )
 
 
+def hand_through(env: Any, lengths: Sequence[int], source: Any, target: Any) -> None:
+    """Copy the states (layers, batch, hidden) of sequences without steps."""
+    for start, count in runs_of_zero(lengths):
+        a, b = (
+            replace(v, ptr=v.ptr + start * v.strides[1], shape=(v.shape[0], count, v.shape[2]))
+            for v in (source, target)
+        )
+        copy(env, a, b)
+
+
+def runs_of_zero(lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """(start, count) of neighbours that are 0."""
+    at = 0
+    for is_zero, run in groupby(lengths, lambda n: n == 0):
+        count = len(list(run))
+        if is_zero:
+            yield at, count
+        at += count
+
+
 class _GradInputs(_BoundNet):
     """``cudnnRNNBackwardData_v8``; the outputs are dx, dhx, (dcx), reserve."""
 
@@ -363,18 +388,17 @@ class _GradInputs(_BoundNet):
         cell = ["cx"] * op.has_cell
         more = [*cell, *["lengths"] * op.lengths, "y", "dy", "dhy"]
         given = self.names(inputs, *more, *["dcy"] * op.has_cell, "reserve")
-        if self.net.empty:
-            zero(env, outputs[0])
-            copy(env, given["dhy"], outputs[1])
-            if op.has_cell:
-                copy(env, given["dcy"], outputs[2])
-            return [*outputs[:-1], given["reserve"]]
         lengths = self.lengths(env, given)
-        reserve = env.empty(given["reserve"].shape, "uint8")
-        copy(env, given["reserve"], reserve)
-        if op.lengths:  # cuDNN leaves the gradient of padding as it is
+        reserve = given["reserve"]
+        if op.lengths or self.net.empty:  # cuDNN leaves the gradient of padding as it is
             zero(env, outputs[0])
-        self._run(env, given, outputs, lengths, reserve)
+        if not self.net.empty and any(lengths):
+            reserve = env.empty(reserve.shape, "uint8")
+            copy(env, given["reserve"], reserve)
+            self._run(env, given, outputs, lengths, reserve)
+        hand_through(env, lengths, given["dhy"], outputs[1])
+        if op.has_cell:
+            hand_through(env, lengths, given["dcy"], outputs[2])
         return [*outputs[:-1], reserve]
 
     def _run(
@@ -400,10 +424,11 @@ class _GradWeights(_BoundNet):
         given = self.names(inputs, *["lengths"] * self.op.lengths, "y", "reserve")
         (dw,) = outputs
         zero(env, dw)
-        if self.net.empty:
+        lengths = self.lengths(env, given)
+        if self.net.empty or not any(lengths):
             return
         rnn, _keep = self.seeded(env, None)
-        x, y = self.data(self.lengths(env, given))
+        x, y = self.data(lengths)
         libcudnn.cudnnRNNBackwardWeights_v8(
             env.cudnn, rnn.handle, "CUDNN_WGRAD_MODE_ADD", None, x.handle, given["x"].ptr,
             self.state.handle, given["hx"].ptr, y.handle, given["y"].ptr, self.weights_bytes,

@@ -272,7 +272,15 @@ class CudaPlan:
             arrays = set(getattr(node.op, "host_values", ())) - set(node.op.host_inputs)
             if node.op.has_effect or arrays:
                 return f"{node.op} reads arrays on the host"
+            if not self._capturable(node):
+                return f"{node.op} by {self.spec.choices[node].kernel.name} needs the host"
         return ""
+
+    def _capturable(self, node: Apply) -> bool:
+        """What the chosen kernel says of this call, where it says something."""
+        kernel: Any = self.spec.choices[node].kernel
+        says = getattr(kernel, "capturable", None)
+        return says is None or bool(says(self.spec.call(node)))
 
     def _make_leaving(self, values: dict[Variable, Any]) -> None:
         for v in self.spec.segment.outputs:

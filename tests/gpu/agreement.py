@@ -133,7 +133,7 @@ def normal(*shape: int, seed: int = 0, scale: float = 1.0) -> Any:
 
 
 def distinct(*shape: int) -> Any:
-    """Well separated values in any order: no ties after rounding to 16 bits."""
+    """Well separated values in any order: up to 512 have no ties after rounding to bfloat16."""
     size = int(np.prod(shape))
     values = np.random.default_rng(size).permutation(size) - size // 2
     return values.reshape(shape) * 0.125

@@ -132,6 +132,29 @@ def test_rnn_reads_lengths_on_the_host(fake):
     assert fake.named("cudnnRNNForward")[-1][4].lengths == (1, 1, 4)
 
 
+@pytest.mark.parametrize("kind", [G.GpuDnnRNNOp, G.GpuDnnRNNGradInputs])
+def test_states_of_sequences_without_steps_are_handed_through(fake, kind):
+    op = rnn_op(kind, lengths=True)
+    Layout(fake, op, X)
+    forward = kind is G.GpuDnnRNNOp
+    call = forward_call(op) if forward else grad_call(op)
+    given = inputs_of(call) if forward else with_reserve(fake, call)
+    first = [2, 3] if forward else [7, 8]
+    cases = (([0, 5, 0], [0, 2]), ([3, 0, 0], [1]), ([0, 0, 0], [0]), ([1, 1, 1], []))
+    for lengths, runs in cases:
+        given[op.lengths_index] = np.array(lengths)
+        fake.calls.clear()
+        env, _, outputs, _ = run(fake, call, given)
+        copies = [set(d[2]) for d in env.did if d[0] == "launch"][-2 * len(runs) :]
+        wanted = [
+            {given[i].ptr + r * H * 4, outputs[1 + k].ptr + r * H * 4}
+            for k, i in enumerate(first)
+            for r in runs
+        ]
+        assert all(w <= c for w, c in zip(wanted, copies, strict=True))
+        assert bool(fake.ran()) == any(lengths)
+
+
 def test_a_length_beyond_the_steps_is_an_error(fake):
     op = rnn_op(mode="gru", lengths=True)
     Layout(fake, op, X)

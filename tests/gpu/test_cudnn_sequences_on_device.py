@@ -217,7 +217,7 @@ WORDS = ["add", "mul", "maximum", "minimum", "absmax", "avg", "norm1", "norm2"]
 def test_reductions(word, shape, axis, dtype):
     acc = "float64" if dtype == "float64" else "float32"
     x = normal(*shape) if word != "mul" else 1 + normal(*shape) / (50 + shape[0])
-    if dtype == "float16" and shape[0] > 99:
+    if dtype == "float16" and shape[0] > 99 and word != "mul":
         x = x / 1000
     assert_agree(
         lambda x: G.GpuDnnReduction(word, axis, acc if x.type.dtype == dtype else "float64",
