@@ -39,7 +39,12 @@ INLINE f16 f16_of(double x) {
 }
 INLINE bf16 bf16_of(float x) {
   bf16 h;
+#if __CUDA_ARCH__ >= 800
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h.bits) : "f"(x));
+#else
+  const u32 bits = __float_as_uint(x);
+  h.bits = x != x ? 0x7fff : (u16)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+#endif
   return h;
 }
 INLINE float float_of_bits(u32 bits) { return __uint_as_float(bits); }
