@@ -41,7 +41,7 @@ def on_gpu(cuda: Any, array: Any) -> DeviceArray:
     base = a
     while isinstance(base.base, np.ndarray):
         base = base.base
-    whole = cuda.memory.upload(np.ascontiguousarray(base).view(np.uint8).reshape(-1), None)
+    whole = cuda.memory.upload(base.ravel(order="K").view(np.uint8), None)
     at = a.__array_interface__["data"][0] - base.__array_interface__["data"][0]
     return DeviceArray(whole.ptr + at, a.shape, a.dtype.name, a.strides, whole)
 
