@@ -108,6 +108,8 @@ class _Scheduler:
     def _earliest(self, node: Apply) -> int:
         """The first stage in which all inputs are there, read on the host where need be."""
         read, device = set(node.op.host_inputs), self.device_of(node)
+        if device != "cpu":  # a library that reads arrays on the host: a seed, lengths
+            read.update(getattr(node.op, "host_values", ()))
         stages = [
             self._host(v) if i in read else self._device(v, device)
             for i, v in enumerate(node.inputs)

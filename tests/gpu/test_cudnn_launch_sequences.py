@@ -5,15 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from symdnn.autodiff import grad
+from symdnn.compile.function import function
+from symdnn.compile.mode import Mode
 from symdnn.errors import IndexOutOfRange, SymdnnError
-from symdnn.gpu import cudnn_rnn, kernels
+from symdnn.gpu import cudnn_rnn, dnn, kernels
 from symdnn.gpu.array import DeviceArray
 from symdnn.gpu.cudnn_ctc import packed_labels
 from symdnn.gpu.cudnn_dropout import seed_of
 from symdnn.graph.kernel import kernels_for
+from symdnn.graph.type import TensorType
 from symdnn.ops import gpudnn as G
 from symdnn.ops.random import STATE_TYPE
 from symdnn.ops.rnn import RESERVE
+from symdnn.ops.transfer import HostFromGpu
 
 from .fake_cudnn import (
     F32,
@@ -327,6 +332,17 @@ def test_dropout(fake):
     assert args[6:] == (reserve.ptr, reserve.nbytes)
     assert (y, state) == (outputs[0], outputs[1])
     assert env.did == [("copy_in", [3, 4 + 15], outputs[1].ptr)]
+
+
+def test_a_state_leaves_the_device_before_it_seeds_cudnn():
+    x = TensorType(F32, (None, None))("x")
+    y, *_ = dnn.dropout(x, 0.25, 11)
+    f = function([x], [y, grad(y.sum(), x)], mode=Mode(target="cuda:sm_90"))
+    first, second = f.stages.program.segments()
+    (reader,) = (n for n in second.nodes if isinstance(n.op, G.GpuDnnDropoutOp))
+    assert isinstance(reader.inputs[0].owner.op, HostFromGpu)
+    assert reader.inputs[0].owner in first.nodes
+    assert reader.inputs[0] in second.inputs
 
 
 def test_the_gradient_of_dropout_reads_the_mask(fake):
