@@ -98,6 +98,23 @@ def test_the_default_gives_way(fake):
     assert "instead of small" in chosen(call)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_the_default_gives_way_where_sums_would_be_rounded(fake, dtype):
+    run(fake, conv(G.GpuDnnConvGradW, dtype, algo="none", precision="float32"))
+    assert fake.only("cudnnConvolutionBackwardFilter")[7] == 1
+    fake.calls.clear()
+    run(fake, conv(G.GpuDnnConvGradW, algo="none"))
+    run(fake, conv(G.GpuDnnConvGradI, dtype, algo="none", precision="float32"))
+    assert fake.only("cudnnConvolutionBackwardFilter")[7] == 0
+    assert fake.only("cudnnConvolutionBackwardData")[7] == 0
+
+
+def test_the_default_is_taken_where_nothing_rounds_less(fake):
+    refuse_algorithms(fake, "cudnnGetConvolutionBackwardFilterWorkspaceSize", 1)
+    run(fake, conv(G.GpuDnnConvGradW, "float16", algo="none", precision="float32"))
+    assert fake.only("cudnnConvolutionBackwardFilter")[7] == 0
+
+
 def test_without_a_guess_the_next_that_works_is_taken(fake):
     refuse_algorithms(fake, FORWARD_SIZE, 1, 0)
     fake.answers[FORWARD_GUESS] = []
