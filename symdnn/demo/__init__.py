@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="symdnn demo", description=__doc__)
     parser.add_argument("--seeds", type=_count, default=1, help="train this many times (1)")
-    parser.add_argument("--epochs", type=_count, default=24, help="passes over the data (24)")
+    parser.add_argument("--epochs", type=_count, default=30, help="passes over the data (30)")
     parser.add_argument("--out", type=Path, default=Path("demo-output"), help="folder of results")
     parser.add_argument("--load", type=Path, help="evaluate parameters saved by an earlier run")
     return parser
