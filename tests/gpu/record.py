@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 from collections import Counter, defaultdict
 from datetime import UTC, datetime
@@ -61,7 +62,7 @@ def facts(seconds):
         "CUDA": f"{cuda} (the driver's)",
         "cuDNN": ".".join(map(str, parts)) if cudnn > 0 else "none",
         "Python": f"{platform.python_version()}, {packages()}",
-        "machine": platform.platform(),
+        "machine": f"{platform.system()}, {platform.machine()}, {' '.join(platform.libc_ver())}",
         "seconds": f"{seconds:.0f}",
     }
 
@@ -83,7 +84,8 @@ def kernel_driver():
         line = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8").splitlines()[0]
     except OSError:
         return "unknown"
-    return line.removeprefix("NVRM version:").strip()
+    version = re.search(r"\d+\.\d+(\.\d+)?", line)
+    return version.group() if version else "unknown"
 
 
 def packages():
