@@ -173,10 +173,8 @@ def subgraph_grad(
     ``start`` maps variables to their known gradients; ``cost`` adds a scalar cost.
     """
     seeds = _seeds(cost, start)
-    stop = set(end) - set(wrt)
     found = backprop(seeds, [*wrt, *end], ())
     by_variable = dict(zip([*wrt, *end], found))
-    del stop
     return [by_variable[v] for v in wrt], [by_variable[v] for v in end]
 
 
