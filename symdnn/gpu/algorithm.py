@@ -17,7 +17,7 @@ it was 3 percent off on an H200 (cuDNN 9.19), ``deterministic`` 0.02 percent.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -25,16 +25,8 @@ from typing import Any
 
 from symdnn.config import config
 from symdnn.errors import CudnnError
-from symdnn.gpu import libcudnn
+from symdnn.gpu.conv_signature import DIRECTIONS, ConvSignature, Direction
 from symdnn.gpu.cudnn_device import ask
-from symdnn.gpu.descriptor import (
-    ConvolutionDescription,
-    Description,
-    Descriptor,
-    FilterDescription,
-    TensorDescription,
-    descriptor,
-)
 from symdnn.graph.type import numpy_dtype
 
 __all__ = [
@@ -48,120 +40,6 @@ SEARCH = ("guess_once", "guess_on_shape_change", "time_once", "time_on_shape_cha
 
 class UnsupportedAlgorithm(CudnnError):
     """cuDNN does not take the algorithm that was named for the shapes at hand."""
-
-
-@dataclass(frozen=True)
-class Direction:
-    """One of the three convolutions: cuDNN's functions, and its algorithms by the flags' words.
-
-    ``algorithms`` is in order of preference. The functions of all three take their operands in
-    one order: first, second, result; ``roles`` says which is which.
-    """
-
-    stem: str
-    roles: tuple[str, str, str]
-    algorithms: Mapping[str, int]
-    random: frozenset[str]
-    default: str
-    enum: str
-
-    @property
-    def run(self) -> Any:
-        """``cudnnConvolution...``"""
-        return getattr(libcudnn, f"cudnnConvolution{self.stem}")
-
-    @property
-    def workspace(self) -> Any:
-        """``cudnnGetConvolution...WorkspaceSize``"""
-        return getattr(libcudnn, f"cudnnGetConvolution{self.stem}WorkspaceSize")
-
-    @property
-    def heuristics(self) -> Any:
-        """``cudnnGetConvolution...Algorithm_v7``"""
-        return getattr(libcudnn, f"cudnnGetConvolution{self.stem}Algorithm_v7")
-
-    def word(self, number: int) -> str:
-        """The flags' word for an algorithm; the number where they have none."""
-        return next((w for w, n in self.algorithms.items() if n == number), str(number))
-
-
-#: By the flags' suffix. The numbers are those of ``cudnnConvolution*Algo_t``.
-DIRECTIONS = {
-    "fwd": Direction(
-        "Forward", ("x", "w", "y"),
-        {"small": 1, "none": 0, "large": 2, "fft": 4, "fft_tiling": 5, "winograd": 6,
-         "winograd_non_fused": 7, "direct": 3},
-        frozenset(), "small", "cudnnConvolutionFwdAlgo_t",
-    ),
-    "bwd_data": Direction(
-        "BackwardData", ("w", "y", "x"),
-        {"deterministic": 1, "none": 0, "fft": 2, "fft_tiling": 3, "winograd": 4,
-         "winograd_non_fused": 5},
-        frozenset({"none"}), "none", "cudnnConvolutionBwdDataAlgo_t",
-    ),
-    "bwd_filter": Direction(
-        "BackwardFilter", ("x", "y", "w"),
-        {"deterministic": 1, "none": 0, "small": 3, "fft": 2, "fft_tiling": 6,
-         "winograd_non_fused": 5},
-        frozenset({"none", "small"}), "none", "cudnnConvolutionBwdFilterAlgo_t",
-    ),
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class ConvSignature:
-    """All that the choice depends on. Shapes have four or five dimensions."""
-
-    direction: str
-    dtype: str
-    x: tuple[int, ...]
-    w: tuple[int, ...]
-    y: tuple[int, ...]
-    padding: tuple[int, ...]
-    stride: tuple[int, ...]
-    dilation: tuple[int, ...]
-    groups: int
-    flip: bool
-    compute: str
-    allow_tf32: bool
-    wanted: str | int
-    workspace_limit: int
-    deterministic: bool
-    on_unsupported: str
-
-    @property
-    def math(self) -> str:
-        """``cudnnMathType_t``: without TF32, float32 is multiplied as it is."""
-        exact = self.dtype == "float32" and not self.allow_tf32
-        return "FMA_MATH" if exact else "DEFAULT_MATH"
-
-    @property
-    def rounds_sums(self) -> bool:
-        """Whether algorithm ``none`` adds up partial sums that are rounded to 16 bits."""
-        return self.direction == "bwd_filter" and numpy_dtype(self.dtype).itemsize == 2
-
-    def describe(self, role: str) -> Description:
-        """The description of ``x``, ``w``, ``y`` or the ``convolution``."""
-        if role == "w":
-            return FilterDescription(self.dtype, self.w)
-        if role == "convolution":
-            return ConvolutionDescription(
-                self.padding, self.stride, self.dilation, self.groups, self.flip, self.compute,
-                self.math,
-            )  # fmt: skip
-        return TensorDescription(self.dtype, getattr(self, role))
-
-    def descriptors(self) -> tuple[Descriptor, Descriptor, Descriptor, Descriptor]:
-        """First and second operand, convolution, result."""
-        first, second, result = DIRECTIONS[self.direction].roles
-        roles = (first, second, "convolution", result)
-        a, b, c, d = (descriptor(self.describe(r)) for r in roles)
-        return a, b, c, d
-
-    def __str__(self) -> str:
-        roles = ("x", "w", "y", "convolution")
-        shown = ", ".join(f"{r}: {self.describe(r)}" for r in roles)
-        return f"cudnnConvolution{DIRECTIONS[self.direction].stem} of {shown}"
 
 
 @dataclass(frozen=True)
