@@ -1,83 +1,24 @@
-"""Device memory: an arena that grows without moving, a pool for what outlives a call, staging."""
+"""Device memory: a pool for what outlives a call, and staging for copies to and from the host."""
 
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from symdnn.errors import SymdnnError
 from symdnn.gpu.array import DeviceArray
+from symdnn.gpu.budget import Budget, OutOfDeviceMemory
 from symdnn.gpu.context import Context
 from symdnn.gpu.foreign import as_gpuarray
 from symdnn.graph.type import TensorType
 
-__all__ = ["Arena", "CudaMemory", "OutOfDeviceMemory"]
+__all__ = ["CudaMemory", "PendingCopy"]
 
 _MOST_IN_FLIGHT = 256
 _LEAST = 16  # bytes of an allocation; smaller blocks are the pool's own
-_STEP = 32 << 20  # the arena grows by at least so many bytes
-
-
-class OutOfDeviceMemory(SymdnnError, MemoryError):
-    """The device has no room for what was asked; no shared variable was changed."""
-
-
-class Arena:
-    """A reserved range of addresses into which memory is mapped as it is needed.
-
-    Addresses never change, so bound plans and captured graphs stay valid when it grows
-    (``cuMemAddressReserve``, ``cuMemCreate``, ``cuMemMap``).
-    """
-
-    def __init__(self, context: Context) -> None:
-        from cuda.bindings import driver
-
-        self._driver: Any = driver
-        self._properties = driver.CUmemAllocationProp()
-        self._properties.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
-        self._properties.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-        self._properties.location.id = context.index
-        flag = driver.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_RECOMMENDED
-        self._granularity = int(
-            self._call(driver.cuMemGetAllocationGranularity(self._properties, flag))
-        )
-        self._limit = self._rounded(context.total_memory())
-        self.base = int(self._call(driver.cuMemAddressReserve(self._limit, 0, 0, 0)))
-        self.nbytes = 0
-
-    def reserve(self, nbytes: int) -> int:
-        """Make sure of ``nbytes``; the arena's first address."""
-        if nbytes > self.nbytes:
-            self._grow(self._rounded(max(nbytes - self.nbytes, min(_STEP, self._limit))))
-        return self.base
-
-    def _grow(self, more: int) -> None:
-        if self.nbytes + more > self._limit:
-            raise OutOfDeviceMemory(f"the arena cannot grow to {self.nbytes + more} bytes")
-        driver = self._driver
-        handle = self._call(driver.cuMemCreate(more, self._properties, 0), more)
-        at = self.base + self.nbytes
-        self._call(driver.cuMemMap(at, more, 0, handle, 0))
-        access = driver.CUmemAccessDesc()
-        access.location = self._properties.location
-        access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-        self._call(driver.cuMemSetAccess(at, more, [access], 1))
-        self.nbytes += more
-
-    def _rounded(self, n: int) -> int:
-        return -(-n // self._granularity) * self._granularity
-
-    @staticmethod
-    def _call(result: Any, wanted: int = 0) -> Any:
-        status, *values = result
-        if int(status) == 2:
-            raise OutOfDeviceMemory(f"no room on the device for {wanted} more bytes of the arena")
-        if int(status) != 0:
-            raise SymdnnError(f"CUDA driver: {status!r}")
-        return values[0] if values else None
 
 
 class CudaMemory:
@@ -95,8 +36,10 @@ class CudaMemory:
             # PyCUDA 2026.1: a pool asks for the current context when a block comes back to an
             # empty pool, and aborts where there is none: in another thread, or at exit. So one
             # block of a size that is never asked for stays in it, and at exit it holds no more.
-            self._pool.allocate(1).free()
+            self._hold_one()
             context.at_exit += [self._pool.stop_holding, self._pinned.stop_holding]
+        self.budget = Budget(self._pool, (driver.MemoryError, OutOfDeviceMemory))
+        self.budget.reliefs += [self._free_held, self._collect]
         self._in_flight: list[Any] = []
         self._keeping: list[Any] | None = None
         #: Called before a value is read on the host: what an earlier call left is raised first.
@@ -107,13 +50,27 @@ class CudaMemory:
         array = DeviceArray(0, shape, dtype)
         if array.nbytes == 0:
             return array
-        try:
-            owner = self._pool.allocate(max(array.nbytes, _LEAST))
-        except self._driver.MemoryError as error:
-            raise OutOfDeviceMemory(f"no room for {array.nbytes} bytes: {error}") from error
+        nbytes = max(array.nbytes, _LEAST)
+        owner = self.budget.allocate("an array", nbytes, lambda: self._pool.allocate(nbytes))
+        self.budget.took()
         if self._keeping is not None:
             self._keeping.append(owner)
         return DeviceArray(int(owner), shape, dtype, array.strides, owner)
+
+    def _hold_one(self) -> None:
+        self._pool.allocate(1).free()
+
+    def _free_held(self) -> None:
+        """Give blocks back to the card that only wait to be used again."""
+        if self._keeping is None:  # a stream that is captured cannot be waited for
+            self.synchronize()
+        self._pool.free_held()
+        self._hold_one()
+
+    def _collect(self) -> None:
+        """Find arrays that only reference cycles keep alive."""
+        gc.collect()
+        self._free_held()
 
     def upload(self, array: Any, into: Any) -> DeviceArray:
         """Copy a host array to the device (:class:`~symdnn.graph.storage.DeviceMemory`)."""

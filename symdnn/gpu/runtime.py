@@ -12,13 +12,14 @@ import numpy as np
 from symdnn.config import config
 from symdnn.errors import SymdnnError
 from symdnn.gpu import kernels
+from symdnn.gpu.arena import Arena
 from symdnn.gpu.array import DeviceArray
 from symdnn.gpu.capture import CaptureFailed, Graph
 from symdnn.gpu.context import Context, context
 from symdnn.gpu.faults import fault
 from symdnn.gpu.foreign import as_gpuarray, device_array
 from symdnn.gpu.k_copy import guarded_copy, strided_copy
-from symdnn.gpu.memory import Arena, CudaMemory
+from symdnn.gpu.memory import CudaMemory
 from symdnn.gpu.plan import CudaPlan, Env
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.variable import Apply, Constant
@@ -37,7 +38,7 @@ class CudaRuntime:
         self.context = ctx
         self.memory = CudaMemory(ctx)
         with ctx.current():
-            self.arena = Arena(ctx)
+            self.arena = Arena(ctx, self.memory.budget)
         self.watched_nodes: list[Apply] = []
         self.pending_check = False
         self.memory.before_reading = self._check_pending

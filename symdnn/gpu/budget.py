@@ -1,0 +1,96 @@
+"""How much memory of a device is taken, what may be, and what is let go when there is no room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from symdnn.config import config
+from symdnn.errors import SymdnnError
+
+__all__ = ["Budget", "MemoryUse", "OutOfDeviceMemory"]
+
+T = TypeVar("T")
+
+
+class OutOfDeviceMemory(SymdnnError, MemoryError):
+    """The device has no room for what was asked; no shared variable was changed."""
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """Bytes of a device, as symdnn took them. ``limit`` is the flag's; 0 is none.
+
+    ``live`` are shared variables, inputs and results, ``held`` blocks that wait to be used again.
+    ``peak`` is the most that the arena and what was live took together, since the process began.
+    """
+
+    arena: int
+    live: int
+    held: int
+    peak: int
+    limit: int
+
+    def __str__(self) -> str:
+        limit = f", limit {self.limit} (gpu.memory_limit)" if self.limit else ""
+        return f"arena {self.arena}, live {self.live}, held {self.held} bytes{limit}"
+
+
+class Budget:
+    """Accounts for the arena and the pool of one device.
+
+    ``reliefs`` are tried in order when an allocation has no room, each followed by another attempt.
+    """
+
+    def __init__(self, pool: Any, failures: tuple[type[BaseException], ...]) -> None:
+        self.pool = pool
+        self.arena_bytes = 0
+        self.peak = 0
+        self._failures = failures
+        self.reliefs: list[Callable[[], None]] = []
+
+    def use(self) -> MemoryUse:
+        """What is taken now."""
+        live = int(self.pool.active_bytes)
+        held = int(self.pool.managed_bytes) - live
+        return MemoryUse(self.arena_bytes, live, held, self.peak, self.limit)
+
+    @property
+    def limit(self) -> int:
+        """The flag ``gpu.memory_limit``; 0 is no limit."""
+        return int(config.gpu.memory_limit)
+
+    def allocate(self, what: str, nbytes: int, attempt: Callable[[], T]) -> T:
+        """``attempt()``, after freeing what can be where there is no room for ``nbytes``.
+
+        Raises :class:`OutOfDeviceMemory`, which says who holds what.
+        """
+        why = ""
+        for relief in (None, *self.reliefs):
+            if relief is not None:
+                relief()
+            if not self._allows(nbytes):
+                why = "the flag gpu.memory_limit forbids more"
+                continue
+            try:
+                return attempt()
+            except self._failures as error:
+                why = (str(error).splitlines() or [type(error).__name__])[0]
+        raise OutOfDeviceMemory(
+            f"no room for {nbytes} more bytes of {what}: {why}. Taken: {self.use()}. "
+            "Make the batch smaller, free other functions (f.free()) and shared variables, bound "
+            "the workspaces of convolutions (dnn.conv.workspace_limit), or raise gpu.memory_limit"
+        )
+
+    def took(self) -> None:
+        """Keep the peak, after an allocation."""
+        taken = self.arena_bytes + int(self.pool.active_bytes)
+        if taken > self.peak:
+            self.peak = taken
+
+    def _allows(self, nbytes: int) -> bool:
+        if not self.limit:
+            return True
+        # Blocks that are held can be used again, so they count once: as they are.
+        return self.arena_bytes + int(self.pool.active_bytes) + nbytes <= self.limit
