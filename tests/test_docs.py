@@ -1,4 +1,4 @@
-"""The Python of README.md and docs/*.md runs, and what these pages name exists."""
+"""The Python of README.md and of docs/ runs, and what these pages name exists."""
 
 import doctest
 import re
@@ -11,17 +11,21 @@ import pytest
 import symdnn
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = sorted(p for p in (ROOT / "docs").iterdir() if p.suffix in (".md", ".rst"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS]
 FENCE = re.compile(r"^( *)```(\w+)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+DIRECTIVE = re.compile(r"^( *)\.\. code-block:: (\w+)\n\n((?:\1   .*\n|\n)+)", re.MULTILINE)
 by_page = pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 
 
 def blocks_of(page, *languages):
     """(line, text) of each block in one of these languages."""
     text = page.read_text(encoding="utf-8")
-    for found in FENCE.finditer(text):
+    form, inner = (DIRECTIVE, "   ") if page.suffix == ".rst" else (FENCE, "")
+    for found in form.finditer(text):
         if found[2] in languages:
-            lines = [line.removeprefix(found[1]) for line in found[3].splitlines(keepends=True)]
+            indent = found[1] + inner
+            lines = [line.removeprefix(indent) for line in found[3].splitlines(keepends=True)]
             yield text.count("\n", 0, found.start(3)) + 1, "".join(lines)
 
 
@@ -61,14 +65,44 @@ def test_readme_example_runs_as_a_file(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+def test_blocks_of_both_markups_are_found():
+    """Every block that a page opens is one of those that the tests below go through."""
+    for page in PAGES:
+        opened = r"^ *(?:```|\.\. code-block:: )(?:python|sh|py)$"
+        lines = re.findall(opened, page.read_text(encoding="utf-8"), re.MULTILINE)
+        assert len(lines) == len(list(blocks_of(page, "python", "sh", "py"))), page.name
+
+
 @by_page
 def test_links_lead_somewhere(page):
     text = page.read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
-        if not re.match(r"https?:", target):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
-    for target in re.findall(r"\{doc\}`/?([^`<]+)`", text):
-        assert target.startswith("_generated/") or (ROOT / "docs" / f"{target}.md").exists()
+    if page.suffix == ".md":
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
+            if not re.match(r"https?:", target):
+                assert (page.parent / target).exists(), f"{page.name}: {target}"
+    for target in re.findall(r"(?:\{doc\}|:doc:)`(?:[^`<]*<)?/?([^`<>]+)>?`", text):
+        assert target.startswith("_generated/") or ROOT / "docs" / target in [
+            p.with_suffix("") for p in DOCS
+        ], f"{page.name}: {target}"
+
+
+def test_rst_pages_parse():
+    """No warning of docutils: a heading, a list or a link that is written wrong."""
+    docutils = pytest.importorskip("docutils.core")
+    for page in DOCS:
+        if page.suffix == ".rst":
+            text = re.sub(r":\w+:(`[^`]*`)", r"*\1*", page.read_text(encoding="utf-8"))
+            told = []
+            settings = {"warning_stream": Told(told), "report_level": 2, "_disable_config": True}
+            docutils.publish_doctree(text, str(page), settings_overrides=settings)
+            assert not told, "".join(told)
+
+
+class Told:
+    """Where docutils writes: a list of texts."""
+
+    def __init__(self, texts):
+        self.write = texts.append
 
 
 @by_page
