@@ -272,6 +272,11 @@ class Function:
         """Bytes of plans, shared variables and constants."""
         return memory_report(self)
 
+    def device_memory(self) -> Any:
+        """What symdnn has taken of the GPU; None on a CPU, and before the first call."""
+        use = getattr(self._executor and self._executor.runtime, "memory_use", None)
+        return None if use is None else use()
+
     @property
     def maker(self) -> Function:
         """Theano programs read ``f.maker.fgraph``."""

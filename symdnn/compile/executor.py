@@ -9,6 +9,7 @@ from symdnn.compile.host import HostProgram
 from symdnn.compile.loop import LoopRunner
 from symdnn.compile.plan import Plan, PlanCache
 from symdnn.compile.program import If, Loop, Program, Region, Segment
+from symdnn.compile.retry import run_segment
 from symdnn.compile.targets import Devices
 from symdnn.graph.runtime import Runtime, Watcher
 from symdnn.graph.variable import Constant, Variable
@@ -65,8 +66,7 @@ class _SegmentRunner:
         if not self.segment.nodes:
             return
         entering = [values[v] for v in self.segment.inputs]
-        plan = self.cache.get(entering, values)
-        left = plan.bound.run(entering, watcher)
+        left = run_segment(self.cache, entering, values, watcher)
         values.update(zip(self.segment.outputs, left))
 
     def plan_caches(self) -> Iterator[PlanCache]:

@@ -70,6 +70,15 @@ class PlanCache:
         self._drop_oldest()
         return plan
 
+    def remake(self, plan: Plan, values: Mapping[Variable, Any]) -> Plan:
+        """Make ``plan`` again, under flags that may have changed, and put it in its place."""
+        self.forget(plan)
+        return self._make(plan.signature, values)
+
+    def forget(self, plan: Plan) -> None:
+        """Drop ``plan``; the next call of its signature makes a new one."""
+        self.plans.pop(plan.signature, None)
+
     def _drop_oldest(self) -> None:
         """Keep to the flags' limits; the newest plan always stays."""
         limit = int(config.plan_cache_bytes) or None

@@ -122,7 +122,10 @@ def _host_nodes(program: Program) -> Iterator[Apply]:
 @dataclass(frozen=True)
 class MemoryReport:
     """Bytes of a function. The arena is shared by all functions of a device; the largest plan's
-    need counts. ``largest_live`` is the least that any placement would need."""
+    need counts. ``largest_live`` is the least that any placement would need.
+
+    ``device`` is what all functions together have taken of a GPU, with the peak so far
+    (:class:`symdnn.gpu.budget.MemoryUse`); None on a CPU and before the first call."""
 
     plans: int
     arena: int
@@ -131,8 +134,15 @@ class MemoryReport:
     workspaces: int
     shared: int
     constants: int
+    device: Any = None
 
     def __str__(self) -> str:
+        lines: list[str] = []
+        if self.device is not None:
+            lines = [
+                f"on the device now           {self.device}",
+                f"  most so far               {self.device.peak} bytes",
+            ]
         return "\n".join(
             [
                 f"plans                       {self.plans}",
@@ -142,6 +152,7 @@ class MemoryReport:
                 f"results made at each call   {self.made_per_call} bytes",
                 f"shared variables            {self.shared} bytes",
                 f"constants                   {self.constants} bytes",
+                *lines,
             ]
         )
 
@@ -160,6 +171,7 @@ def memory_report(function: Function) -> MemoryReport:
         workspaces=max((sum(b.nbytes for b in m.workspaces.values()) for m in memories), default=0),
         shared=sum(_nbytes(s.shape, s.dtype) for s in storages.values()),
         constants=sum(v.data.nbytes for v in constants),
+        device=function.device_memory(),
     )
 
 

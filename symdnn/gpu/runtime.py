@@ -14,6 +14,7 @@ from symdnn.errors import SymdnnError
 from symdnn.gpu import kernels
 from symdnn.gpu.arena import Arena
 from symdnn.gpu.array import DeviceArray
+from symdnn.gpu.budget import MemoryUse
 from symdnn.gpu.capture import CaptureFailed, Graph
 from symdnn.gpu.context import Context, context
 from symdnn.gpu.faults import fault
@@ -164,6 +165,10 @@ class CudaRuntime:
         if key not in self._constants:
             self._constants[key] = self.memory.upload(v.data, None)
         return self._constants[key]
+
+    def memory_use(self) -> MemoryUse:
+        """What is taken of the card's memory."""
+        return self.memory.budget.use()
 
     def facts(self) -> Mapping[str, Any]:
         """What reports print of the device."""
