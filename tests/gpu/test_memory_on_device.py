@@ -59,7 +59,7 @@ def test_workspaces_are_cut_before_a_call_fails(cuda):
 
 def test_blocks_that_nobody_uses_are_given_back(cuda):
     rows = np.ones((16 * MIB // 4,), "float32")
-    kept = [symdnn.shared(rows _ in range(2)]
+    kept = [symdnn.shared(rows) for _ in range(2)]
     f = function([], kept[0].sum() + kept[1].sum())
     f()
     del kept, f
