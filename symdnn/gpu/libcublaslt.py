@@ -6,23 +6,48 @@ Names and numbers are those of ``cublasLt.h`` and ``library_types.h`` (CUDA 12 a
 from __future__ import annotations
 
 import ctypes
-from ctypes import byref, c_float, c_int, c_int64, c_size_t, c_uint64, c_void_p
-from dataclasses import dataclass
+from ctypes import byref, c_float, c_int, c_size_t, c_uint64, c_void_p
 from functools import cache
 from typing import Any
 
 from symdnn.detect import CUBLASLT, cuda_library_candidates, first_found
 from symdnn.errors import SymdnnError
 
-__all__ = ["CublasError", "MatmulPlan", "create", "library"]
+__all__ = [
+    "ALGORITHM", "COMPUTE", "CUDA_TYPE", "EPILOGUE", "LAYOUT", "MATMUL", "PREFERENCE", "Algorithm",
+    "CublasError", "Heuristic", "call", "create", "described", "get_attribute", "library",
+    "set_attribute",
+]  # fmt: skip
 
+#: ``cudaDataType``
 CUDA_TYPE = {
     "float32": 0, "float64": 1, "float16": 2, "complex64": 4, "complex128": 5, "bfloat16": 14,
 }  # fmt: skip
-COMPUTE_32F, COMPUTE_64F, COMPUTE_32F_FAST_TF32 = 68, 70, 77
-_TRANSA, _TRANSB = 3, 4
-_BATCH_COUNT, _BATCH_OFFSET = 5, 6
-_MAX_WORKSPACE = 1
+#: ``cublasComputeType_t``
+COMPUTE = {"float32": 68, "float64": 70, "tf32": 77}
+#: ``cublasLtMatmulDescAttributes_t``
+MATMUL = {
+    "transa": 3, "transb": 4, "epilogue": 7, "bias_pointer": 8, "bias_batch_stride": 10,
+    "aux_pointer": 11, "aux_ld": 12, "aux_batch_stride": 13, "bias_type": 26,
+}  # fmt: skip
+#: ``cublasLtMatrixLayoutAttribute_t``
+LAYOUT = {"batch_count": 5, "batch_offset": 6}
+#: ``cublasLtMatmulPreferenceAttributes_t``
+PREFERENCE = {
+    "workspace_bytes": 1, "reduction_schemes": 3, "alignment_a": 5, "alignment_b": 6,
+    "alignment_c": 7, "alignment_d": 8,
+}  # fmt: skip
+#: ``cublasLtMatmulAlgoConfigAttributes_t``
+ALGORITHM = {"id": 0, "tile": 1, "split_k": 2, "reduction": 3, "stages": 6}
+#: ``cublasLtEpilogue_t``
+EPILOGUE = {
+    "": 1, "relu": 2, "bias": 4, "relu_bias": 6, "gelu": 32, "gelu_bias": 36,
+    "relu_aux_bias": 134, "gelu_aux_bias": 164, "drelu": 136, "drelu_bgrad": 152, "dgelu": 192,
+    "dgelu_bgrad": 208, "bgrada": 256, "bgradb": 512,
+}  # fmt: skip
+#: ``CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE``: parts of a sum that was split meet in the type of
+#: the accumulator and not, rounded, in that of the result. No scheme adds in an order that varies.
+SUMS_IN_COMPUTE_TYPE = 2
 _STATUS = {
     1: "NOT_INITIALIZED", 3: "ALLOC_FAILED", 7: "INVALID_VALUE", 8: "ARCH_MISMATCH",
     11: "MAPPING_ERROR", 13: "EXECUTION_FAILED", 14: "INTERNAL_ERROR", 15: "NOT_SUPPORTED",
@@ -76,97 +101,24 @@ def create() -> int:
     return int(handle.value or 0)
 
 
-@dataclass(frozen=True)
-class Matrix:
-    """A column-major matrix: ``rows`` by ``columns`` with leading dimension ``ld``, in a stack."""
-
-    rows: int
-    columns: int
-    ld: int
-    transposed: bool = False
-    batch_offset: int = 0
+def described(kind: str, *args: Any) -> c_void_p:
+    """A new ``cublasLt<kind>_t``; whoever asks destroys it (``cublasLt<kind>Destroy``)."""
+    made = c_void_p()
+    call(f"cublasLt{kind}Create", byref(made), *args)
+    return made
 
 
-class MatmulPlan:
-    """One product ``D = op(A) op(B)``, its descriptors made and its algorithm chosen."""
-
-    def __init__(
-        self,
-        handle: int,
-        dtype: str,
-        a: Matrix,
-        b: Matrix,
-        d: Matrix,
-        batch: int,
-        workspace_bytes: int,
-        allow_tf32: bool,
-    ) -> None:
-        self.handle = c_void_p(handle)
-        wide = dtype in ("float64", "complex128")
-        compute = COMPUTE_64F if wide else COMPUTE_32F
-        if dtype == "float32" and allow_tf32:
-            compute = COMPUTE_32F_FAST_TF32
-        self._scalar = _scalar_type(dtype)
-        self.description = c_void_p()
-        scale = CUDA_TYPE[dtype] if dtype not in ("float16", "bfloat16") else CUDA_TYPE["float32"]
-        call("cublasLtMatmulDescCreate", byref(self.description), c_int(compute), c_int(scale))
-        for attribute, matrix in ((_TRANSA, a), (_TRANSB, b)):
-            self._set("MatmulDesc", self.description, attribute, c_int(int(matrix.transposed)))
-        self.layouts = [self._layout(dtype, m, batch) for m in (a, b, d)]
-        self.algorithm, self.workspace_bytes = self._choose(workspace_bytes)
-
-    def _layout(self, dtype: str, m: Matrix, batch: int) -> c_void_p:
-        layout = c_void_p()
-        kind = c_int(CUDA_TYPE[dtype])
-        call(
-            "cublasLtMatrixLayoutCreate", byref(layout), kind,
-            c_uint64(m.rows), c_uint64(m.columns), c_int64(m.ld),
-        )  # fmt: skip
-        if batch != 1:
-            self._set("MatrixLayout", layout, _BATCH_COUNT, c_int(batch))
-            self._set("MatrixLayout", layout, _BATCH_OFFSET, c_int64(m.batch_offset))
-        return layout
-
-    @staticmethod
-    def _set(kind: str, what: c_void_p, attribute: int, value: Any) -> None:
-        size = c_size_t(ctypes.sizeof(value))
-        call(f"cublasLt{kind}SetAttribute", what, c_int(attribute), byref(value), size)
-
-    def _choose(self, workspace_bytes: int) -> tuple[Algorithm, int]:
-        preference = c_void_p()
-        call("cublasLtMatmulPreferenceCreate", byref(preference))
-        limit = c_size_t(workspace_bytes)
-        self._set("MatmulPreference", preference, _MAX_WORKSPACE, limit)
-        a, b, d = self.layouts
-        results, count = (Heuristic * 1)(), c_int()
-        try:
-            call(
-                "cublasLtMatmulAlgoGetHeuristic", self.handle, self.description, a, b, d, d,
-                preference, c_int(1), results, byref(count),
-            )  # fmt: skip
-        finally:
-            call("cublasLtMatmulPreferenceDestroy", preference)
-        if count.value == 0:
-            raise CublasError("cublasLtMatmulAlgoGetHeuristic: no algorithm takes this product")
-        return results[0].algo, int(results[0].workspace_bytes)
-
-    def run(
-        self, a: int, b: int, d: int, workspace: int, workspace_bytes: int, stream: int
-    ) -> None:
-        """Enqueue it on pointers."""
-        one, zero = self._scalar(1), self._scalar(0)
-        la, lb, ld = self.layouts
-        call(
-            "cublasLtMatmul", self.handle, self.description, byref(one),
-            c_void_p(a), la, c_void_p(b), lb, byref(zero), c_void_p(d), ld, c_void_p(d), ld,
-            byref(self.algorithm), c_void_p(workspace), c_size_t(workspace_bytes),
-            c_void_p(stream),
-        )  # fmt: skip
+def set_attribute(kind: str, what: c_void_p, attribute: int, value: Any) -> None:
+    """``cublasLt<kind>SetAttribute`` with a ctypes value."""
+    size = c_size_t(ctypes.sizeof(value))
+    call(f"cublasLt{kind}SetAttribute", what, c_int(attribute), byref(value), size)
 
 
-def _scalar_type(dtype: str) -> Any:
-    if dtype == "complex64":
-        return lambda v: (c_float * 2)(v, 0)
-    if dtype == "complex128":
-        return lambda v: (ctypes.c_double * 2)(v, 0)
-    return ctypes.c_double if dtype == "float64" else c_float
+def get_attribute(algorithm: Algorithm, attribute: int) -> int:
+    """A 32-bit attribute of an algorithm (``cublasLtMatmulAlgoConfigGetAttribute``)."""
+    value, written = c_int(), c_size_t()
+    call(
+        "cublasLtMatmulAlgoConfigGetAttribute", byref(algorithm), c_int(attribute), byref(value),
+        c_size_t(4), byref(written),
+    )  # fmt: skip
+    return value.value

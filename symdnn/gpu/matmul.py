@@ -7,7 +7,15 @@ from typing import Any
 
 from symdnn.config import config
 from symdnn.gpu.array import DeviceArray
-from symdnn.gpu.libcublaslt import CUDA_TYPE, MatmulPlan, Matrix
+from symdnn.gpu.gemm_plan import (
+    GemmAlgorithm,
+    GemmPlan,
+    GemmSignature,
+    Matrix,
+    Pointers,
+    alignment_of,
+)
+from symdnn.gpu.libcublaslt import CUDA_TYPE
 from symdnn.graph.kernel import Call, register_kernel
 from symdnn.ops.dot import BatchedDot, Dot
 
@@ -41,7 +49,7 @@ class MatmulKernel:
 
     def bind(self, call: Call) -> Any:
         """A launch that keeps one cuBLASLt plan for each layout of its operands."""
-        plans: dict[Any, MatmulPlan] = {}
+        plans: dict[Any, tuple[GemmPlan, GemmAlgorithm]] = {}
         dtype = call.inputs[0].dtype  # type: ignore[attr-defined]
         allow_tf32 = bool(config.dnn.conv.allow_tf32)
 
@@ -52,10 +60,13 @@ class MatmulKernel:
             if x.shape[2] == 0:
                 env.zero(out.ptr, out.nbytes)
                 return
-            key = (x.shape, x.strides, y.shape, y.strides)
-            if key not in plans:
-                plans[key] = make_plan(env.cublaslt, dtype, x, y, allow_tf32)
-            plans[key].run(y.ptr, x.ptr, out.ptr, env.workspace, WORKSPACE_BYTES, env.stream)
+            s = signature(dtype, x, y, out, allow_tf32)
+            if s not in plans:
+                plan = GemmPlan(env.cublaslt, s)
+                plans[s] = plan, plan.algorithms(1)[0]
+            plan, algorithm = plans[s]
+            at = Pointers(y.ptr, x.ptr, out.ptr)
+            plan.run(algorithm, at, (1.0, 0.0), env.workspace, env.stream)
 
         return launch
 
@@ -89,17 +100,24 @@ def operand(x: DeviceArray) -> Matrix | None:
     return None
 
 
-def make_plan(
-    handle: int, dtype: str, x: DeviceArray, y: DeviceArray, allow_tf32: bool
-) -> MatmulPlan:
-    """The plan of ``x y``: a row-major result is the column-major product ``y' x'``."""
+def signature(
+    dtype: str, x: DeviceArray, y: DeviceArray, out: DeviceArray, allow_tf32: bool
+) -> GemmSignature:
+    """Of ``x y``: a row-major result is the column-major product ``y' x'``."""
     a, b = operand(y), operand(x)
     assert a is not None, "the plan copies operands that accepts() refuses"
     assert b is not None, "the plan copies operands that accepts() refuses"
-    batch = max(x.shape[0], y.shape[0])
     m, n = x.shape[1], y.shape[2]
+    compute = "float64" if dtype in ("float64", "complex128") else "float32"
+    if dtype == "float32" and allow_tf32:
+        compute = "tf32"
     d = Matrix(n, m, n, False, m * n)
-    return MatmulPlan(handle, dtype, a, b, d, batch, WORKSPACE_BYTES, allow_tf32)
+    at = alignment_of(out.ptr)
+    return GemmSignature(
+        dtype, dtype, compute, a, b, d, None, max(x.shape[0], y.shape[0]),
+        alignment=(alignment_of(y.ptr), alignment_of(x.ptr), at, at),
+        workspace_limit=WORKSPACE_BYTES,
+    )  # fmt: skip
 
 
 def register() -> None:
