@@ -8,13 +8,14 @@ ran, and cuDNN's reason.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 
 from symdnn.gpu.array import DeviceArray
 from symdnn.gpu.cudnn_kernel import has_sizes
+from symdnn.gpu.reordered import ReorderedKernel
 from symdnn.graph.kernel import Call, Kernel, kernels_for, register_kernel
 from symdnn.graph.op import Op
 
@@ -22,8 +23,12 @@ __all__ = ["HostKernel", "NeutralKernel", "by_reference", "enter"]
 
 
 def enter(op_type: type[Op], *kernels: Any) -> None:
-    """Enter kernels of one op into the table, and behind them the reference on the host."""
-    for kernel in (*kernels, HostKernel(tuple(kernels))):
+    """Enter kernels of one op into the table; behind them, where the op has layouts, the same in
+    the other order of dimensions, and the reference on the host."""
+    every: tuple[Any, ...] = tuple(kernels)
+    if any(f.name == "layout" for f in fields(op_type)):  # type: ignore[arg-type]
+        every = (*every, ReorderedKernel(every))
+    for kernel in (*every, HostKernel(every)):
         register_kernel(op_type, "cuda", kernel)
 
 
@@ -88,10 +93,8 @@ class HostKernel:
         """
         if has_sizes(call):
             return None
-        reasons = [kernel.refuses(call) for kernel in self.others]
-        if any(reason is None for reason in reasons):
-            return None
-        return "; ".join(str(reason) for reason in reasons)
+        reasons = dict.fromkeys(kernel.refuses(call) for kernel in self.others)
+        return None if None in reasons else "; ".join(map(str, reasons))
 
     def capturable(self, call: Call) -> bool:
         """It waits for the device."""

@@ -20,11 +20,13 @@ from symdnn.graph.type import TensorType
 
 __all__ = [
     "FLOATS", "MOST_ELEMENTS", "WITH_BFLOAT16", "CudnnKernel", "aligned", "copy", "explained",
-    "factor", "is_empty", "most_rows", "on_host", "pieces", "rows", "tensor", "zero",
+    "NCHW_ONLY", "factor", "is_empty", "most_rows", "on_host", "pieces", "refuses_layout", "rows",
+    "tensor", "zero",
 ]  # fmt: skip
 
 FLOATS = frozenset({"float16", "float32", "float64"})
 WITH_BFLOAT16 = FLOATS | {"bfloat16"}
+NCHW_ONLY = frozenset({"NCHW"})
 #: cuDNN indexes with 32 bits, and a grid has at most 65535 blocks in the dimension of the batch.
 MOST_ELEMENTS = 2**31 - 1
 MOST_ROWS = 65535
@@ -33,16 +35,17 @@ MOST_ROWS = 65535
 class CudnnKernel:
     """Base of the kernels; see :class:`symdnn.graph.kernel.Kernel`.
 
-    ``dtypes`` are those of the float operands that the function takes.
+    ``dtypes`` are those of the float operands that the function takes, ``layouts`` those of images.
     """
 
     name = ""
     contiguous_inputs = True
     dtypes: frozenset[str] = FLOATS
+    layouts: frozenset[str] = NCHW_ONLY
 
     def refuses(self, call: Call) -> str | None:
         """Why cuDNN cannot run this call. Asked with types alone, what needs sizes is left out."""
-        reason = self.refuses_types(call)
+        reason = refuses_layout(call, self.layouts) or self.refuses_types(call)
         return reason or (self.refuses_sizes(call) if has_sizes(call) else None)
 
     def refuses_types(self, call: Call) -> str | None:
@@ -75,6 +78,12 @@ class CudnnKernel:
     def details(self, call: Call) -> str:
         """Algorithm, settings and workspace in words, for reports and errors."""
         return str(call)
+
+
+def refuses_layout(call: Call, layouts: frozenset[str] = NCHW_ONLY) -> str | None:
+    """Why not, where the op's images lie in a layout that is none of these."""
+    layout = getattr(call.op, "layout", "NCHW")
+    return None if layout in layouts else f"it has no {layout}"
 
 
 def has_sizes(call: Call) -> bool:

@@ -22,6 +22,7 @@ from symdnn.gpu.cudnn_kernel import (
     is_empty,
     most_rows,
     pieces,
+    refuses_layout,
     rows,
     tensor,
     zero,
@@ -147,10 +148,10 @@ class MaxPoolGradKernel(CudaKernel):
     contiguous_inputs = True
 
     def refuses(self, call: Call) -> str | None:
-        """Averages."""
+        """Averages, and channels that come last."""
         if not call.op.is_max:  # type: ignore[attr-defined]
             return "it is for a maximum"
-        return super().refuses(call)
+        return refuses_layout(call) or super().refuses(call)
 
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[Any]

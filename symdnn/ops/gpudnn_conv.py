@@ -23,6 +23,7 @@ from symdnn.graph.op import Grads, Host, Op, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable, as_variable
+from symdnn.ops.channels_last import in_layout
 from symdnn.ops.conv import Conv, ConvGradInput, ConvGradWeight, Pad
 from symdnn.ops.conv_words import border_padding
 from symdnn.ops.dtype import is_narrow_float
@@ -93,7 +94,8 @@ class DnnConvolution(DnnBase):
     """Base of the three directions; the fields without a place of their own are keywords.
 
     Until it is described (by hand: with a :class:`GpuDnnConvDesc`) ``stride`` is empty.
-    ``precision`` is the accumulation dtype.
+    ``precision`` is the accumulation dtype. With ``layout="NHWC"`` images and kernels have their
+    channels last, as (N, \\*sizes, C) and (K, \\*sizes, C).
     """
 
     abstract: ClassVar[bool] = True
@@ -107,6 +109,7 @@ class DnnConvolution(DnnBase):
     precision: str | None = field(default=None, kw_only=True)
     alpha: float = field(default=1.0, kw_only=True)
     beta: float = field(default=0.0, kw_only=True)
+    layout: str = field(default="NCHW", kw_only=True)
 
     # Fields of the subclasses, in each in Theano's order.
     @property
@@ -291,7 +294,7 @@ class GpuDnnConv(DnnConvolution):
     num_groups: int = 1
 
     def neutral(self) -> Op:
-        return Conv(*self.settings)
+        return in_layout(Conv(*self.settings), self.layout)
 
 
 @dataclass(frozen=True)
@@ -325,7 +328,7 @@ class GpuDnnConvGradW(_SizedConvolution):
     num_groups: int = 1
 
     def neutral(self) -> Op:
-        return ConvGradWeight(*(*self.settings, self.static))
+        return in_layout(ConvGradWeight(*(*self.settings, self.static)), self.layout)
 
 
 @dataclass(frozen=True)
@@ -342,4 +345,4 @@ class GpuDnnConvGradI(_SizedConvolution):
     num_groups: int = 1
 
     def neutral(self) -> Op:
-        return ConvGradInput(*(*self.settings, self.static))
+        return in_layout(ConvGradInput(*(*self.settings, self.static)), self.layout)

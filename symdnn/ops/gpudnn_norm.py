@@ -20,6 +20,7 @@ from symdnn.ops.batchnorm import (
     BatchNormTrain,
     parameter_dtype,
 )
+from symdnn.ops.channels_last import in_layout
 from symdnn.ops.lowered import DnnBase, constant_number
 from symdnn.ops.lrn import LRN, LRNGrad
 from symdnn.ops.normalization import norm_axes
@@ -38,13 +39,14 @@ class GpuDnnBatchNormBase(DnnBase):
     """Base of batch normalisation: inputs of 4 or 5 dimensions, parameters of as many.
 
     ``mode`` is ``'per-activation'`` (statistics over the batch) or ``'spatial'`` (over all but the
-    channels).
+    channels). With ``layout="NHWC"`` images and parameters have their channels last.
     """
 
     abstract: ClassVar[bool] = True
     mode: str = "per-activation"
     epsilon: float = field(default=1e-4, kw_only=True)
     ndim: int = field(default=4, kw_only=True)
+    layout: str = field(default="NCHW", kw_only=True)
 
     def __post_init__(self) -> None:
         norm_axes(self.mode, self.ndim, type(self).__name__)
@@ -53,7 +55,7 @@ class GpuDnnBatchNormBase(DnnBase):
 
     @property
     def axes(self) -> tuple[int, ...]:
-        """The axes that are normalised over."""
+        """The axes that are normalised over, counted in (N, C, \\*sizes)."""
         return norm_axes(self.mode, self.ndim, type(self).__name__)
 
     def infer(self, *inputs: Any) -> Any:
@@ -84,7 +86,9 @@ class GpuDnnBatchNorm(GpuDnnBatchNormBase):
     running_average_factor: float = field(default=0.1, kw_only=True)
 
     def neutral(self) -> Op:
-        return BatchNormTrain(self.axes, self.epsilon, self.running_averages)
+        return in_layout(
+            BatchNormTrain(self.axes, self.epsilon, self.running_averages), self.layout
+        )
 
     def _full(self, inputs: Sequence[Any], factor: Any) -> list[Any]:
         """The neutral op's inputs, among which is the factor."""
@@ -153,7 +157,7 @@ class GpuDnnBatchNormInference(GpuDnnBatchNormBase):
     inplace: bool = False
 
     def neutral(self) -> Op:
-        return BatchNormInference(self.axes, self.epsilon)
+        return in_layout(BatchNormInference(self.axes, self.epsilon), self.layout)
 
     @property
     def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
@@ -174,7 +178,7 @@ class GpuDnnBatchNormGrad(GpuDnnBatchNormBase):
     """
 
     def neutral(self) -> Op:
-        return BatchNormGrad(self.axes, self.epsilon)
+        return in_layout(BatchNormGrad(self.axes, self.epsilon), self.layout)
 
     def __call__(
         self, *inputs: Any, hints: Hints | None = None, name: str | None = None, **words: Any
@@ -201,6 +205,7 @@ class _LRNFields(DnnBase):
     alpha: float = 1e-4
     beta: float = 0.75
     k: float = 2.0
+    layout: str = field(default="NCHW", kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -208,7 +213,7 @@ class GpuDnnLRN(_LRNFields):
     """Normalisation across channels of x (N, C, ...). (``cudnnLRNCrossChannelForward``)"""
 
     def neutral(self) -> Op:
-        return LRN(self.n, self.alpha, self.beta, self.k)
+        return in_layout(LRN(self.n, self.alpha, self.beta, self.k), self.layout)
 
 
 @dataclass(frozen=True)
@@ -216,4 +221,4 @@ class GpuDnnLRNGrad(_LRNFields):
     """The gradient of x, of (x, y, dy). (``cudnnLRNCrossChannelBackward``)"""
 
     def neutral(self) -> Op:
-        return LRNGrad(self.n, self.alpha, self.beta, self.k)
+        return in_layout(LRNGrad(self.n, self.alpha, self.beta, self.k), self.layout)

@@ -11,6 +11,7 @@ from symdnn.graph.op import Op
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import as_variable
+from symdnn.ops.channels_last import in_layout
 from symdnn.ops.conv_words import static_ints
 from symdnn.ops.lowered import DnnBase
 from symdnn.ops.pool import AveragePoolGrad, MaxPoolGrad, Pool
@@ -43,13 +44,17 @@ class GpuDnnPoolDesc:
 
 @dataclass(frozen=True)
 class GpuDnnPoolBase(DnnBase):
-    """Base of pooling and its gradient. Borders that fill no window are ignored; a NaN stays."""
+    """Base of pooling and its gradient. Borders that fill no window are ignored; a NaN stays.
+
+    With ``layout="NHWC"`` the images are (N, \\*sizes, C).
+    """
 
     abstract: ClassVar[bool] = True
     mode: str = "max"
     ws: tuple[int, ...] = field(default=(), kw_only=True)
     stride: tuple[int, ...] = field(default=(), kw_only=True)
     pad: tuple[int, ...] = field(default=(), kw_only=True)
+    layout: str = field(default="NCHW", kw_only=True)
 
     def __post_init__(self) -> None:
         if self.mode not in POOL_MODES:
@@ -86,7 +91,7 @@ class GpuDnnPool(GpuDnnPoolBase):
     """
 
     def neutral(self) -> Op:
-        return Pool(*self.settings)
+        return in_layout(Pool(*self.settings), self.layout)
 
     def __call__(self, *inputs: Any, hints: Hints | None = None, name: str | None = None) -> Any:
         """Apply to ``img``; with (ws, stride, pad), or a descriptor, as in Theano."""
@@ -118,8 +123,8 @@ class GpuDnnPoolGrad(GpuDnnPoolBase):
 
     def neutral(self) -> Op:
         if self.is_max:
-            return MaxPoolGrad(*self.settings)
-        return AveragePoolGrad(*(*self.settings, self.static))
+            return in_layout(MaxPoolGrad(*self.settings), self.layout)
+        return in_layout(AveragePoolGrad(*(*self.settings, self.static)), self.layout)
 
     def __call__(self, *inputs: Any, hints: Hints | None = None, name: str | None = None) -> Any:
         """Apply to the neutral op's inputs, or to Theano's six."""

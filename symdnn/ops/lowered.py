@@ -68,8 +68,7 @@ class Lowered(Op):
         return {}
 
     def results(self, node: Any) -> Any:
-        several = isinstance(self, MultiOp) or isinstance(self.neutral(), MultiOp)
-        return node.outputs if several else node.outputs[0]
+        return node.outputs if isinstance(self, MultiOp) else self.neutral().results(node)
 
     def __str__(self) -> str:
         """The class and the fields that are not at their default."""

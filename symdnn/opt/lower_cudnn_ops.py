@@ -72,7 +72,7 @@ def _mode(node: Apply, context: Context) -> str:
     return "average_inc_pad" if op.mode == "sum" else str(op.mode)
 
 
-def _pool_fields(op: Any) -> dict[str, tuple[int, ...]]:
+def _pool_fields(op: Any) -> dict[str, Any]:
     if op.ndim > 1:
         return {"ws": op.ws, "stride": op.stride, "pad": op.pad}
     return {"ws": (1, *op.ws), "stride": (1, *op.stride), "pad": (0, *op.pad)}
