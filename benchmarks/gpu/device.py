@@ -1,0 +1,154 @@
+"""What a benchmark needs of the machine: flags, arrays on the device, waiting, ceilings, memory."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.workloads import pcommon
+
+#: The fastest choices that the user may ask for; the peers search for algorithms and use TF32 too.
+FLAGS = (
+    "dnn.conv.algo_fwd=time_once,dnn.conv.algo_bwd=time_once,dnn.conv.allow_tf32=True,"
+    "print_active_device=False"
+)
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def set_flags(on_gpu: bool) -> None:
+    """Choose the device and :data:`FLAGS`; what ``SYMDNN_FLAGS`` already says comes last and wins.
+
+    To be called before symdnn is imported.
+    """
+    own = os.environ.get("SYMDNN_FLAGS", "")
+    given = [f"device={'cuda' if on_gpu else 'cpu'}", FLAGS, own]
+    os.environ["SYMDNN_FLAGS"] = ",".join(g for g in given if g)
+
+
+class Device:
+    """The GPU, or the CPU to check the programs."""
+
+    def __init__(self, on_gpu: bool, min_time: float = 0.6) -> None:
+        self.on_gpu, self.min_time = on_gpu, min_time
+        if on_gpu:
+            import pycuda.autoprimaryctx  # noqa: F401  (makes the primary context current)
+
+    def put(self, array: np.ndarray) -> Any:
+        """The array where a user of this device has it: a ``GPUArray``, or itself on the CPU."""
+        array = np.ascontiguousarray(array)
+        if not self.on_gpu:
+            return array
+        from pycuda import gpuarray
+
+        if array.dtype.kind != "V":
+            return gpuarray.to_gpu(array)
+        bits = gpuarray.to_gpu(array.view(np.uint16))  # PyCUDA does not copy bfloat16 itself
+        return gpuarray.GPUArray(array.shape, array.dtype, base=bits, gpudata=bits.gpudata)
+
+    def get(self, value: Any) -> np.ndarray:
+        """A result on the host, in float64."""
+        if self.on_gpu and not isinstance(value, np.ndarray):
+            if value.dtype.kind == "V":
+                bits = type(value)(value.shape, np.uint16, base=value, gpudata=value.gpudata)
+                value = bits.get().view(value.dtype)
+            else:
+                value = value.get()
+        return np.asarray(value).astype(np.float64)
+
+    def sync(self) -> None:
+        """Wait for everything on the device."""
+        if self.on_gpu:
+            from pycuda import driver
+
+            driver.Context.synchronize()
+
+    def used_bytes(self) -> int:
+        """Bytes of the card that are taken, by whatever."""
+        if not self.on_gpu:
+            return 0
+        from pycuda import driver
+
+        free, total = driver.mem_get_info()
+        return int(total - free)
+
+    def cleanup(self) -> None:
+        """Drop what the last case left."""
+        gc.collect()
+        self.sync()
+
+    def time(self, call: Any, latency: bool = False, min_time: float = 0.0) -> dict[str, Any]:
+        """``pcommon.time_loop``'s record, by the synchronised host clock."""
+        warm = 0.25 if self.on_gpu else 0.01
+        record: dict[str, Any] = pcommon.time_loop(
+            call, self.sync, None, min_t=min_time or self.min_time, warm_t=warm
+        )
+        if latency:
+            record["lat_ms"] = pcommon.latency(call, self.sync, 30 if self.on_gpu else 3)
+        return record
+
+
+def facts(device: Device) -> dict[str, Any]:
+    """Versions, and the ceilings: copies of 1 GiB, and products of matrices."""
+    import symdnn
+    from symdnn.gpu import dnn
+
+    found: dict[str, Any] = {"commit": commit(), "flags": os.environ.get("SYMDNN_FLAGS", "")}
+    if not device.on_gpu:
+        return {**found, "device": "cpu"}
+    from pycuda import driver
+
+    found["device"] = driver.Device(0).name()
+    found["driver"], found["cudnn"] = driver.get_driver_version(), dnn.version()
+    found["numpy"], found["symdnn"] = np.__version__, getattr(symdnn, "__version__", "")
+    found["copy_gbs"] = copy_rate(device)
+    for name, dtype, n in (("tf32", "float32", 4096), ("bf16", "bfloat16", 8192)):
+        try:
+            found[f"mm_{name}_tflops"] = product_rate(device, dtype, n)
+        except Exception as error:
+            found[f"mm_{name}_error"] = f"{type(error).__name__}: {str(error)[:200]}"
+    return found
+
+
+def copy_rate(device: Device, nbytes: int = 1 << 30) -> float:
+    """GB/s of a copy on the device, bytes read and written counted."""
+    from pycuda import driver
+
+    a, b = driver.mem_alloc(nbytes), driver.mem_alloc(nbytes)
+    driver.memset_d32(a, 0x3F8CCCCD, nbytes // 4)
+    record = device.time(lambda: driver.memcpy_dtod_async(b, a, nbytes), min_time=0.15)
+    a.free()
+    b.free()
+    return float(2 * nbytes / record["ms"] / 1e6)
+
+
+def product_rate(device: Device, dtype: str, n: int) -> float:
+    """TFLOP/s of symdnn's product of two square matrices."""
+    import symdnn
+    import symdnn.tensor as T
+    from benchmarks.gpu.symdnn_nets import symdnn_dtype
+
+    rng = np.random.default_rng(0)
+    a, b = (
+        symdnn.shared(rng.standard_normal((n, n), np.float32).astype(symdnn_dtype(dtype)))
+        for _ in range(2)
+    )
+    f = symdnn.function([], symdnn.Out(T.dot(a, b), borrow=True))
+    return float(2 * n**3 / device.time(f, min_time=0.1)["ms"] / 1e9)
+
+
+def commit() -> str:
+    """The commit that is measured: ``SYMDNN_COMMIT``, or git's."""
+    named = os.environ.get("SYMDNN_COMMIT")
+    if named:
+        return named
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip()

@@ -1,0 +1,182 @@
+"""Which kernels a step runs, and how long each takes: symdnn's, and torch's for comparison.
+
+    python -m benchmarks.gpu.profile_case lenet5/b64/train/tf32/nchw [--torch compile] [--top 10]
+
+CUPTI (through ``torch.profiler``) records everything that this process enqueues, replays of CUDA
+graphs included, whoever enqueued it. Printed are the milliseconds a step by the clock without the
+profiler, the part of it that the GPU was busy, and the kernels summed by name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from benchmarks.gpu import device as devices
+from benchmarks.gpu.symdnn_cases import Cases, NetJob
+
+WORKLOADS = Path(__file__).resolve().parents[1] / "workloads"
+
+
+class NullSuite:
+    """What :class:`Cases` and the torch jobs need of ``pcommon.Suite``."""
+
+    def __init__(self, on_gpu: bool) -> None:
+        self.tiny, self.cpu = not on_gpu, not on_gpu
+        self.a = SimpleNamespace(min_time=0.3)
+        self.wanted: dict[tuple[str, str], Callable[[], Any]] = {}
+        self.cleanup: Callable[[], None] = lambda: None
+
+    def add(self, case: str, peer: str, run: Any, *rest: Any) -> None:
+        """Remember a case."""
+        self.wanted[case, peer] = run
+
+
+def kernels_of(events: Sequence[dict[str, Any]], steps: int) -> dict[str, tuple[float, float]]:
+    """name -> (launches, microseconds) of one step, from a Chrome trace's events."""
+    found: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for event in device_events(events):
+        entry = found[short(str(event["name"]))]
+        entry[0] += 1 / steps
+        entry[1] += float(event["dur"]) / steps
+    return {name: (n, us) for name, (n, us) in found.items()}
+
+
+def device_events(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Kernels, copies and fills on the device."""
+    kinds = {"kernel", "gpu_memcpy", "gpu_memset"}
+    return [e for e in events if e.get("ph") == "X" and e.get("cat") in kinds]
+
+
+def busy_us(events: Sequence[dict[str, Any]]) -> float:
+    """Microseconds in which at least one of the events ran."""
+    spans = sorted((float(e["ts"]), float(e["ts"]) + float(e["dur"])) for e in events)
+    total = end = 0.0
+    for start, stop in spans:
+        total += max(0.0, stop - max(start, end))
+        end = max(end, stop)
+    return total
+
+
+def short(name: str) -> str:
+    """A kernel's name without its namespace, arguments and most of its template parameters."""
+    name = re.sub(r"\(anonymous namespace\)::|^void ", "", name)
+    name = name.split("(")[0] or name
+    head, mark, rest = name.partition("<")
+    words = re.findall(r"[A-Za-z_]\w{3,}", rest) if mark else []
+    tail = "<" + ",".join(w.rpartition("::")[2] for w in words[:2]) + ">" if words else ""
+    return (head.rpartition("::")[2] + tail)[:86]
+
+
+def traced(step: Callable[[], Any], sync: Callable[[], None], steps: int) -> list[dict[str, Any]]:
+    """The trace of ``steps`` steps."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as trace:
+        for _ in range(steps):
+            step()
+        sync()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        trace.export_chrome_trace(str(path))
+        events: list[dict[str, Any]] = json.loads(path.read_text())["traceEvents"]
+    return events
+
+
+def measure(
+    step: Callable[[], Any], sync: Callable[[], None], steps: int = 20
+) -> tuple[float, float, dict[str, tuple[float, float]]]:
+    """(ms a step by the clock, ms busy, kernels)."""
+    for _ in range(5):
+        step()
+    sync()
+    begin = time.perf_counter()
+    for _ in range(steps):
+        step()
+    sync()
+    clock = (time.perf_counter() - begin) / steps * 1e3
+    traced(step, sync, 2)  # the first trace loads CUPTI
+    events = traced(step, sync, steps)
+    return clock, busy_us(device_events(events)) / steps / 1e3, kernels_of(events, steps)
+
+
+def show(title: str, found: tuple[float, float, dict[str, tuple[float, float]]], top: int) -> str:
+    """A table: the most expensive kernels first."""
+    clock, busy, kernels = found
+    launches = sum(n for n, _ in kernels.values())
+    lines = [f"== {title}: {clock:.3f} ms a step, GPU busy {busy:.3f} ms, {launches:.0f} launches"]
+    rows = [(us, count, name) for name, (count, us) in kernels.items()]
+    rows.sort(reverse=True)
+    if rows[top:]:
+        more = [sum(column) for column in zip(*((us, n) for us, n, _ in rows[top:]), strict=True)]
+        rows = [*rows[:top], (more[0], more[1], "others")]
+    for us, count, name in rows:
+        lines.append(f"{us:9.1f} us {us / 10 / max(busy, 1e-9):5.1f}% {count:6.1f}x  {name}")
+    return "\n".join(lines)
+
+
+def symdnn_step(case: str, peer: str) -> tuple[Callable[[], Any], Callable[[], None], Any]:
+    """(a step, what waits for it, the function if it is one network's)."""
+    name, batch, mode, precision, layout = case.split("/")[:5]
+    suite: Any = NullSuite(True)
+    cases = Cases(suite)
+    device = cases.start()
+    if name not in cases.nets:
+        raise SystemExit(f"{case}: networks only; {', '.join(cases.nets)}")
+    ring = 8 if name in ("lenet5", "mlp") else 2
+    job = NetJob(cases.nets[name], device, int(batch[1:]), mode, precision, layout, ring)
+    print("symdnn losses", [round(v, 5) for v in job.first().get("losses", [])])
+    return job, device.sync, job.function
+
+
+def torch_step(case: str, how: str) -> tuple[Callable[[], Any], Callable[[], None]]:
+    """The same of torch: ``eager``, ``compile``, or one of these with ``+graph``."""
+    sys.path.insert(0, str(WORKLOADS))
+    import pspec as spec
+    import ptorch
+
+    name, batch, mode, precision, layout = case.split("/")[:5]
+    suite: Any = NullSuite(True)
+    dev = ptorch.Dev(suite)
+    ring = 8 if name in ("lenet5", "mlp") else 2
+    net = getattr(spec, name)()
+    job = ptorch.Job(net, dev, int(batch[1:]), mode, precision, layout == "nhwc", ring)
+    if how.startswith("compile"):
+        job.compile()
+    first = job.first()
+    print("torch loss0", first["loss0"], "loss3", first["loss3"])
+    return (job.graph() if how.endswith("+graph") else job), dev.sync
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("case")
+    parser.add_argument("--torch", default="", help="eager, compile, eager+graph, compile+graph")
+    parser.add_argument("--top", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--no-symdnn", action="store_true")
+    parser.add_argument("--lowering", action="store_true", help="print how often each kernel is")
+    args = parser.parse_args()
+    if not args.no_symdnn:
+        devices.set_flags(True)
+        step, sync, function = symdnn_step(args.case, "symdnn")
+        print(show(f"symdnn {args.case}", measure(step, sync, args.steps), args.top), flush=True)
+        if args.lowering:
+            print(function.lowering_report().kernels())
+    if args.torch:
+        step, sync = torch_step(args.case, args.torch)
+        print(show(f"torch {args.torch} {args.case}", measure(step, sync, args.steps), args.top))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The workloads, and the programs that run them in PyTorch and JAX; see README.md."""
