@@ -203,9 +203,9 @@ def run(fake: Fake, call: Call, inputs: Any = None, kernel: str | None = None) -
 
 
 def refusal(call: Call) -> list[str]:
-    """Why each kernel of the table does not take a call."""
+    """Why the kernels of the table do not take a call, each reason once."""
     reasons = [k.refuses(call) for k in kernels_for(type(call.op), "cuda")]
-    return [r for r in reasons if r is not None]
+    return [r for r in dict.fromkeys(reasons) if r is not None]
 
 
 def conv(
