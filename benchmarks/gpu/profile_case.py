@@ -4,17 +4,23 @@
 
 CUPTI (through ``torch.profiler``) records everything that this process enqueues, replays of CUDA
 graphs included, whoever enqueued it. Printed are the milliseconds a step by the clock without the
-profiler, the part of it that the GPU was busy, and the kernels summed by name.
+profiler, the part of it that the GPU was busy, and the kernels summed by name. ``--by-op`` sums
+them by symdnn's ops too, of an uncaptured step, ``--host`` shows where Python spends its time.
 """
 
 from __future__ import annotations
 
 import argparse
+import bisect
+import cProfile
+import io
 import json
+import pstats
 import re
 import sys
 import tempfile
 import time
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -77,18 +83,23 @@ def short(name: str) -> str:
     return (head.rpartition("::")[2] + tail)[:86]
 
 
-def traced(step: Callable[[], Any], sync: Callable[[], None], steps: int) -> list[dict[str, Any]]:
-    """The trace of ``steps`` steps."""
+def traced(
+    step: Callable[[], Any], sync: Callable[[], None], steps: int, host: bool = False
+) -> list[dict[str, Any]]:
+    """The trace of ``steps`` steps; with ``host``, of the launches and marked ranges too."""
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CUDA]) as trace:
-        for _ in range(steps):
-            step()
-        sync()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.json"
-        trace.export_chrome_trace(str(path))
-        events: list[dict[str, Any]] = json.loads(path.read_text())["traceEvents"]
+    activities = [ProfilerActivity.CUDA] + [ProfilerActivity.CPU] * host
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with profile(activities=activities) as trace:
+            for _ in range(steps):
+                step()
+            sync()
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "trace.json"
+            trace.export_chrome_trace(str(path))
+            events: list[dict[str, Any]] = json.loads(path.read_text())["traceEvents"]
     return events
 
 
@@ -138,6 +149,90 @@ def symdnn_step(case: str, peer: str) -> tuple[Callable[[], Any], Callable[[], N
     return job, device.sync, job.function
 
 
+# -- by symdnn's ops ------------------------------------------------------------------------------
+
+
+def by_op(
+    function: Any, step: Callable[[], Any], sync: Callable[[], None], steps: int, shapes: bool
+) -> dict[str, tuple[float, float]]:
+    """op -> (launches, microseconds) of an uncaptured step; updates are under their own name."""
+    import symdnn
+
+    mark_steps(function, shapes)
+    with symdnn.config.change_flags(**{"gpu.graph": "off"}):
+        step()
+        sync()
+        events = traced(step, sync, steps, host=True)
+    return attributed(events, steps)
+
+
+def mark_steps(function: Any, shapes: bool) -> None:
+    """Put each step of the plans in a range of the profiler, and switch their graphs off."""
+    from torch.profiler import record_function
+
+    def marked(plan: Any, node: Any, run: Any) -> Any:
+        label = f"op:{type(node.op).__name__}"
+        if shapes:
+            types = [tuple(function_shape(plan, v)) for v in (*node.inputs[:2], node.outputs[0])]
+            label += f" {types[:-1]} -> {types[-1]}"
+
+        def within(*args: Any) -> Any:
+            with record_function(label):
+                return run(*args)
+
+        return within
+
+    for plan in function.plans():
+        bound = plan.bound
+        bound.steps = [(node, marked(plan, node, run)) for node, run in bound.steps]
+        bound.graph, bound.not_captured = None, "profiled"
+
+
+def function_shape(plan: Any, v: Any) -> Sequence[int]:
+    """The shape of a value in a plan."""
+    shape = getattr(plan.specialised.type_of(v), "shape", ())
+    return [-1 if n is None else n for n in shape or ()]
+
+
+def attributed(events: Sequence[dict[str, Any]], steps: int) -> dict[str, tuple[float, float]]:
+    """Time on the device by the marked range in which the work was enqueued."""
+    ranges = sorted(
+        (float(e["ts"]), float(e["ts"]) + float(e["dur"]), str(e["name"]).partition("op:")[2])
+        for e in events
+        if e.get("cat") == "user_annotation" and str(e["name"]).startswith("op:")
+    )
+    starts = [r[0] for r in ranges]
+    enqueued: dict[int, float] = {}
+    for e in events:
+        if e.get("cat") in ("cuda_runtime", "cuda_driver") and "correlation" in e.get("args", {}):
+            enqueued[int(e["args"]["correlation"])] = float(e["ts"])
+    found: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for e in device_events(events):
+        at = enqueued.get(int(e["args"].get("correlation", -1)), -1.0)
+        i = bisect.bisect_right(starts, at) - 1
+        inside = i >= 0 and at <= ranges[i][1]
+        entry = found[ranges[i][2] if inside else f"(outside the plan) {short(str(e['name']))}"]
+        entry[0] += 1 / steps
+        entry[1] += float(e["dur"]) / steps
+    return {name: (n, us) for name, (n, us) in found.items()}
+
+
+def host_profile(step: Callable[[], Any], sync: Callable[[], None], steps: int, top: int) -> str:
+    """Where Python spends its time, by function."""
+    profiler = cProfile.Profile()
+    sync()
+    profiler.enable()
+    for _ in range(steps):
+        step()
+    profiler.disable()
+    sync()
+    text = io.StringIO()
+    stats = pstats.Stats(profiler, stream=text)
+    stats.strip_dirs().sort_stats("tottime").print_stats(top)
+    rows = [line for line in text.getvalue().splitlines() if line.strip()]
+    return "\n".join(f"   {line}" for line in rows[:1] + rows[3:])
+
+
 def torch_step(case: str, how: str) -> tuple[Callable[[], Any], Callable[[], None]]:
     """The same of torch: ``eager``, ``compile``, or one of these with ``+graph``."""
     sys.path.insert(0, str(WORKLOADS))
@@ -165,14 +260,21 @@ def main() -> None:
     parser.add_argument("--top", type=int, default=10)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--no-symdnn", action="store_true")
-    parser.add_argument("--lowering", action="store_true", help="print how often each kernel is")
+    parser.add_argument("--host", action="store_true", help="where Python spends its time")
+    parser.add_argument("--by-op", action="store_true", help="sum by op, not by kernel")
+    parser.add_argument("--by-shape", action="store_true", help="sum by op and shapes")
     args = parser.parse_args()
     if not args.no_symdnn:
         devices.set_flags(True)
         step, sync, function = symdnn_step(args.case, "symdnn")
-        print(show(f"symdnn {args.case}", measure(step, sync, args.steps), args.top), flush=True)
-        if args.lowering:
-            print(function.lowering_report().kernels())
+        found = measure(step, sync, args.steps)
+        print(show(f"symdnn {args.case}", found, args.top), flush=True)
+        if args.host:
+            print(host_profile(step, sync, 200, args.top), flush=True)
+        if args.by_op or args.by_shape:
+            ops = by_op(function, step, sync, 3, args.by_shape)
+            total = sum(us for _, us in ops.values()) / 1e3
+            print(show("by op, uncaptured", (0.0, total, ops), args.top), flush=True)
     if args.torch:
         step, sync = torch_step(args.case, args.torch)
         print(show(f"torch {args.torch} {args.case}", measure(step, sync, args.steps), args.top))
