@@ -27,6 +27,7 @@ from symdnn.graph.check import check_graph
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Shared, Variable
+from symdnn.opt.lower_cudnn import demanded
 from symdnn.opt.optimise import optimise
 
 __all__ = ["Function", "Stages", "function"]
@@ -59,7 +60,7 @@ def function(
     wanted, structure = _outputs(outputs)
     states = {d.variable: s for d in declared if (s := d.state()) is not None}
     chosen = get_mode(mode)
-    target = resolve_target(chosen.target)
+    target = resolve_target(chosen.target, explain=demanded(chosen.selection.takes))
 
     with config.change_flags(compute_test_value="off"):
         results, pairs = _expressions(declared, wanted, updates, givens, no_default_updates, states)

@@ -16,10 +16,11 @@ from symdnn.graph.variable import Variable
 __all__ = ["Devices", "load_kernels", "resolve_target"]
 
 
-def resolve_target(wanted: Target | str | None = None) -> Target:
+def resolve_target(wanted: Target | str | None = None, explain: bool = False) -> Target:
     """The target to compile for: given, or by the flag ``device`` (``auto``: what is there).
 
     ``"cuda"`` and ``"cuda1"`` mean the GPU of this machine, ``"cuda:sm_90"`` a described one.
+    With ``explain`` a CPU that ``auto`` falls back to carries the reasons in its ``notes``.
     """
     if isinstance(wanted, Target):
         return wanted
@@ -28,8 +29,10 @@ def resolve_target(wanted: Target | str | None = None) -> Target:
         here = described.kind != "cpu" and described.compute_capability is None
         return _detect().cuda_target(described.index) if here else described
     device = str(config.device)
-    if device == "cpu" or (device == "auto" and not _gpu_is_ready()):
+    if device == "cpu":
         return Target("cpu")
+    if device == "auto" and not _gpu_is_ready():
+        return Target("cpu", notes=_detect().why_no_gpu(_missing_packages()) if explain else ())
     if device == "auto":
         device = "cuda"
     return _detect().cuda_target(int(device.removeprefix("cuda") or 0))  # type: ignore[no-any-return]
@@ -37,14 +40,22 @@ def resolve_target(wanted: Target | str | None = None) -> Target:
 
 def _gpu_is_ready() -> bool:
     """Whether ``device=auto`` means the GPU: a card, cuDNN, and the packages that drive them."""
-    packages = ("pycuda", "cuda.bindings")
-    try:
-        if not all(importlib.util.find_spec(p) for p in packages):
-            return False
-    except ModuleNotFoundError:  # the parent package of one of them
+    if _missing_packages():
         return False
     detect = _detect()
     return bool(detect.gpu_available() and detect.dnn_available())
+
+
+def _missing_packages() -> list[str]:
+    """What drives a GPU from Python and is not installed."""
+    return [p for p in ("pycuda", "cuda.bindings") if not _installed(p)]
+
+
+def _installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:  # its parent
+        return False
 
 
 def _detect() -> Any:

@@ -7,9 +7,11 @@ Theano's do. Nothing here needs PyCUDA, and nothing is looked for before one of 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import lru_cache
 
 from symdnn.config import config
+from symdnn.detect import cuda_driver_candidates
 from symdnn.errors import CudnnError, SymdnnError
 from symdnn.gpu import cudnn_library
 from symdnn.gpu.driver import Device, driver
@@ -17,7 +19,7 @@ from symdnn.graph.target import Target
 
 __all__ = [
     "GpuNotFound", "MINIMUM_COMPUTE_CAPABILITY", "cuda_target", "cudnn_problem", "dnn_available",
-    "dnn_present", "gpu_available", "version",
+    "dnn_present", "gpu_available", "version", "why_no_gpu",
 ]  # fmt: skip
 
 # Turing: the oldest that CUDA 13, and cuDNN 9's builds for it, run on.
@@ -105,6 +107,17 @@ def cudnn_problem() -> str:
         return ""
     error = None if str(config.dnn.enabled) == "False" else _why_not(*_state())
     return dnn_present.msg if error is None else str(error)
+
+
+def why_no_gpu(missing_packages: Sequence[str] = ()) -> tuple[str, ...]:
+    """Everything that keeps ``device=auto`` from the GPU, each with where it was looked for."""
+    reasons = [f"the Python package {name} is not installed" for name in missing_packages]
+    try:
+        _usable(0)
+    except GpuNotFound as error:
+        places = cudnn_library.listing(cuda_driver_candidates())
+        reasons.append(f"{error}. The driver was looked for in this order:\n{places}")
+    return (*reasons, cudnn_problem() or f"{cudnn_library.library()} could be used")
 
 
 def cuda_target(index: int = 0) -> Target:

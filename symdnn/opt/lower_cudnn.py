@@ -25,7 +25,7 @@ from symdnn.opt import (
 from symdnn.opt.lowering import Lowering, cudnn_reason, why_not
 from symdnn.opt.rewrite import Context, GraphRewrite, Rewrite, graph_rewrite, node_rewrite
 
-__all__ = ["LOWERINGS", "RULES", "not_lowered"]
+__all__ = ["LOWERINGS", "RULES", "demanded", "not_lowered"]
 
 LOWERINGS: tuple[Lowering, ...] = (
     *lower_cudnn_conv.LOWERINGS,
@@ -66,6 +66,11 @@ def cudnn_is_enabled(context: Context) -> None:
     chosen = context.target.kind == "cuda" or str(config.device) != "cpu"
     if str(config.dnn.enabled) == "True" and chosen:
         _require(context, "dnn.enabled=True")
+
+
+def demanded(takes: Callable[[GraphRewrite], bool]) -> bool:
+    """Whether compiling fails without cuDNN; ``takes`` is :meth:`Selection.takes`."""
+    return takes(no_cudnn_raise) or str(config.dnn.enabled) == "True"
 
 
 @node_rewrite(DnnBase, phase="canonicalize", tags=("fast_compile",), name="local_gpudnn_to_neutral")

@@ -24,13 +24,13 @@ _FLOATS = ("float16", "float32", "float64")
 
 
 def cudnn_reason(target: Target) -> str | None:
-    """Why cuDNN is not used at all; None when it is there."""
+    """Why cuDNN is not used at all, a line for each reason; None when it is there."""
     if target.kind != "cuda":
-        return "; ".join([f"the target is {target}", *target.notes])
+        return "\n".join([f"the target is {target}", *target.notes])
     if str(config.dnn.enabled) == "False":
         return "dnn.enabled=False"
     if not target.has("cudnn"):
-        return "; ".join(["cuDNN can't be used", *target.notes])
+        return "\n".join(["cuDNN can't be used", *target.notes])
     return None
 
 

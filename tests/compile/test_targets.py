@@ -11,6 +11,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.compile import targets
 from symdnn.config import config
+from symdnn.errors import CudnnRequired
 from symdnn.graph.target import Target
 
 
@@ -42,6 +43,31 @@ def test_auto_is_the_gpu_when_all_is_there(monkeypatch: pytest.MonkeyPatch) -> N
         assert targets.resolve_target() == Target("cuda", 0)
     with config.change_flags(device="cuda1"):
         assert targets.resolve_target() == Target("cuda", 1)
+
+
+@pytest.mark.parametrize("how", ["flag", "tag"])
+def test_a_cpu_by_default_says_why_when_cudnn_is_demanded(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Detect:
+        def why_no_gpu(self, packages: list[str]) -> tuple[str, ...]:
+            return (f"no {packages}", "no card:\n  here: not there")
+
+    monkeypatch.setattr(targets, "_missing_packages", lambda: ["pycuda"])
+    monkeypatch.setattr(targets, "_detect", Detect)
+    x = T.vector("x")
+    mode = symdnn.Mode().including("cudnn") if how == "tag" else symdnn.Mode()
+    flags = {"device": "auto", "dnn.enabled": "True" if how == "flag" else "auto"}
+    with config.change_flags(flags), pytest.raises(CudnnRequired) as caught:
+        symdnn.function([x], T.exp(x), mode=mode)
+    reasons = "the target is cpu\nno ['pycuda']\nno card:\n  here: not there"
+    assert str(caught.value).endswith(f"but cuDNN can't be used: {reasons}")
+
+
+def test_a_cpu_is_not_explained_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "_missing_packages", lambda: ["pycuda"])
+    with config.change_flags(device="auto"):
+        assert targets.resolve_target().notes == ()
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pycuda") is not None, reason="PyCUDA is here")

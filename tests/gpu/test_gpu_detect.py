@@ -120,3 +120,17 @@ def test_an_answer_is_kept(monkeypatch):
     assert gpu.dnn_present()
     assert len(asked) == 2
     gpu._why_not.cache_clear()
+
+
+@pytest.mark.usefixtures("no_gpu", "no_cudnn")
+def test_everything_that_keeps_auto_from_the_gpu():
+    package, card, dnn = gpu.why_no_gpu(["pycuda"])
+    assert package == "the Python package pycuda is not installed"
+    assert card.startswith("no GPU: libcuda.so.1 is not there. The driver was looked for in")
+    assert "\n  loader: libcuda.so.1: " in card
+    assert dnn == "cuDNN 9 was not found. Tried in this order:\n  a: b: c\nget it"
+
+
+@pytest.mark.usefixtures("gpus")
+def test_what_is_there_is_said_too(real_cudnn):  # noqa: F811
+    assert gpu.why_no_gpu() == (f"{real_cudnn} could be used",)
