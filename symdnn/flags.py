@@ -236,6 +236,20 @@ _CUDA = [
     _str("cuda.root", "Folder of a CUDA installation, searched for its libraries."),
     _choice("gpu.graph", "auto off", "Whether the CUDA target captures plans into CUDA graphs.",
             affects=CODE),
+    _choice("gpu.layout", "auto nchw nhwc", "How images lie inside programs for a GPU. auto: with "
+            "channels last where tensor cores convolve (16-bit types, or float32 with "
+            "dnn.conv.allow_tf32); nchw: never; nhwc: wherever it can be.", affects=CODE),
+    _choice("gpu.epilogue", "auto off", "Whether the CUDA target lets products and convolutions "
+            "of NVIDIA's libraries do what follows them: add a bias, apply an activation.",
+            affects=CODE),
+    _choice("gpu.gemm.algo", "guess time", "How an algorithm for a matrix product is chosen. "
+            "guess: by cuBLASLt's heuristics; time: by measuring its first few.", affects=CODE),
+    _choice("gpu.relu_grad_at_0", "half zero", "The gradient of relu at exactly 0 on the CUDA "
+            "target. half: as in Theano; zero: as elsewhere, which needs only relu's result.",
+            affects=CODE),
+    _choice("gpu.prefer", "own cudnn", "Which goes first where both take an operation that is "
+            "bound by memory (softmax, pooling, batch norm, reductions): a generated kernel, or "
+            "cuDNN's. A hint backend=\"cudnn\" goes before.", affects=CODE),
     Flag("gpu.memory_limit", "bytes", 0, "Most memory that the CUDA target takes; 0: all that is "
          "free.", minimum=0),
     _choice("dnn.enabled", "auto True False no_check", "Use of cuDNN. auto: if found; True: "
@@ -264,6 +278,13 @@ _CUDA = [
          "0: as much as is free.", minimum=0, affects=CODE),
     _choice("dnn.conv.on_unsupported", "raise fallback", "What an algorithm does that cuDNN "
             "refuses for the shapes at hand.", affects=CODE),
+    _choice("dnn.conv.choose_by", "time memory energy", "What time_once and time_on_shape_change "
+            "look for: the shortest time, the least workspace, or the least energy (by the "
+            "card's own counter).", affects=CODE),
+    _int("dnn.conv.time_budget", 1000, "Milliseconds after which a measurement of one convolution "
+         "takes up no further algorithm."),
+    Flag("dnn.conv.tuning_cache", "str", "auto", "Folder in which measured choices are kept. auto: "
+         "tuning in the folder base_compiledir; off: they are kept for the process only."),
 ]  # fmt: skip
 
 _WARN = (

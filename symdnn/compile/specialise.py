@@ -133,6 +133,7 @@ def make_call(node: Apply, shapes: Mapping[Variable, Shape | None]) -> Call:
         tuple(concrete_type(v, shapes) for v in node.inputs),
         tuple(concrete_type(v, shapes) for v in node.outputs),
         node.hints,
+        node,
     )
 
 

@@ -1,13 +1,22 @@
-"""Which of cuDNN's algorithms runs a convolution, and with how much workspace.
+"""Which of cuDNN's kernels runs a convolution, and with how much workspace.
 
 The wanted one is a word of the flags ``dnn.conv.algo_*`` (the op's own, a hint's, the flag's), or
-the number of cuDNN's enum. A named algorithm is taken if cuDNN takes it for these shapes within the
-workspace limit. Otherwise the flag ``dnn.conv.on_unsupported`` says whether that is an error; the
-flags' defaults (``small``, ``none``) always give way. Then, and for the words that search, cuDNN's
-heuristics are asked, fastest first; what is left is every other algorithm in turn.
+the number of cuDNN's enum.
 
-``deterministic=more`` leaves only algorithms that give the same bits each time. Where cuDNN takes
-an algorithm for cross-correlation only, the kernels are mirrored by a copy.
+* A named algorithm is the legacy API's. Where cuDNN does not take it for the shapes at hand within
+  the workspace limit, the flag ``dnn.conv.on_unsupported`` says whether that is an error, which
+  lists those that work, or another is taken.
+* A flag's default that nobody wrote down (``small``, ``none``) gives way: to the first plan of the
+  graph API's heuristics for 16-bit types and channels last, for which cuDNN 9 has no other kernels
+  that deserve the card, and anywhere to the first guess where cuDNN does not take it.
+* ``guess_*`` takes the first guess of both APIs (:mod:`symdnn.gpu.conv_search`), ``time_*`` the
+  fastest of all that gave the right result (:mod:`symdnn.gpu.conv_measure`), kept on disk.
+* ``*_on_shape_change`` chooses for each shape, ``*_once`` for the first shape that a node meets;
+  for a shape that its choice does not take, it guesses.
+
+``deterministic=more`` leaves only kernels that give the same bits each time. Then free memory is
+not asked for, and a measurement counts only if it can be kept on disk, where every process finds
+the same one; without that, it guesses.
 
 The default ``none`` of the gradient in the kernels gives way to ``deterministic`` for 16-bit types:
 it adds partial sums up in the result itself, each rounded to 16 bits. Over 65543 images of float16
@@ -17,51 +26,67 @@ it was 3 percent off on an H200 (cuDNN 9.19), ``deterministic`` 0.02 percent.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from symdnn.config import config
 from symdnn.errors import CudnnError
+from symdnn.gpu import conv_tuning
+from symdnn.gpu.conv_candidate import Candidate
+from symdnn.gpu.conv_measure import Measured
+from symdnn.gpu.conv_search import Search
 from symdnn.gpu.conv_signature import DIRECTIONS, ConvSignature, Direction
-from symdnn.gpu.cudnn_device import ask
+from symdnn.gpu.cudnn_device import ask, free_bytes
 from symdnn.graph.type import numpy_dtype
+from symdnn.graph.variable import Apply
 
 __all__ = [
-    "DIRECTIONS", "SEARCH", "ConvAlgorithm", "ConvSignature", "Direction", "UnsupportedAlgorithm",
-    "choose", "wanted_algorithm",
+    "DIRECTIONS", "SEARCH", "ConvAlgorithm", "ConvSignature", "Direction", "NoAlgorithm",
+    "UnsupportedAlgorithm", "choose", "forget", "wanted_algorithm",
 ]  # fmt: skip
 
-#: Words that ask for a search. Until timing is there, all of them take cuDNN's heuristics.
+#: Words that ask for a search.
 SEARCH = ("guess_once", "guess_on_shape_change", "time_once", "time_on_shape_change")
+
+_MOST_REMEMBERED = 4096
 
 
 class UnsupportedAlgorithm(CudnnError):
     """cuDNN does not take the algorithm that was named for the shapes at hand."""
 
 
+class NoAlgorithm(UnsupportedAlgorithm):
+    """cuDNN takes a convolution by no algorithm at all."""
+
+
 @dataclass(frozen=True)
 class ConvAlgorithm:
-    """The choice: cuDNN's number, the flags' word, workspace, and why not what was wanted.
+    """The choice: a candidate, where it comes from, and why it is not what was wanted.
 
-    ``flip_by_copy``: the kernels are mirrored beforehand, cuDNN correlates.
+    ``ms`` is its time, where it was measured; ``measured`` the table of the measurement.
     """
 
-    number: int
-    word: str
-    workspace_bytes: int
-    deterministic: bool
+    candidate: Candidate
     source: str
-    flip_by_copy: bool = False
     instead_of: str = ""
+    ms: float | None = None
+    measured: tuple[Measured, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Workspace without room for mirrored kernels."""
+        return self.candidate.workspace_bytes
 
     def __str__(self) -> str:
         more = [self.source, f"workspace {self.workspace_bytes} bytes"]
-        more += ["kernels mirrored by a copy"] * self.flip_by_copy
+        more += [f"{self.ms:.4g} ms"] if self.ms is not None else []
+        more += ["kernels mirrored by a copy"] * self.candidate.flip_by_copy
         more += [f"instead of {self.instead_of}"] * bool(self.instead_of)
-        return f"{self.word} ({', '.join(more)})"
+        return f"{self.candidate.name} ({', '.join(more)})"
 
 
 def wanted_algorithm(direction: str, op_algo: Any, hint: Any) -> str | int:
@@ -72,16 +97,151 @@ def wanted_algorithm(direction: str, op_algo: Any, hint: Any) -> str | int:
     return str(getattr(config.dnn.conv, f"algo_{direction}"))
 
 
-@lru_cache(maxsize=4096)
-def choose(signature: ConvSignature, device: int | None) -> ConvAlgorithm:
+def choose(
+    signature: ConvSignature, device: int | None, node: Apply | None = None
+) -> ConvAlgorithm:
     """The algorithm for a call on a device; an estimate where ``device`` is None.
 
-    Raises :class:`UnsupportedAlgorithm` where the wanted one can't be had and nothing else may be
-    taken, or where cuDNN has none at all.
+    ``node`` is what ``*_once`` keeps its first choice for. Raises :class:`UnsupportedAlgorithm`
+    where the wanted one can't be had and nothing else may be taken, or where cuDNN has none.
     """
+    described = _described(signature)
     if device is None:
-        return _described(signature)
-    return ask(lambda handle: _Search(signature, handle).run(), _described(signature))
+        return described
+    return ask(lambda handle: _remembered.choose(signature, device, handle, node), described)
+
+
+def forget() -> None:
+    """Choose anew from now on; what is on disk stays."""
+    _remembered.clear()
+
+
+class _Remembered:
+    """Choices by shape, and the first choice of each node."""
+
+    def __init__(self) -> None:
+        self._choices: OrderedDict[Any, ConvAlgorithm] = OrderedDict()
+        self._first: WeakKeyDictionary[Apply, Candidate] = WeakKeyDictionary()
+
+    def clear(self) -> None:
+        """Forget all of it."""
+        self._choices.clear()
+        self._first.clear()
+
+    def choose(self, s: ConvSignature, device: int, handle: Any, node: Any) -> ConvAlgorithm:
+        """The choice for a signature, made at most once."""
+        once = node is not None and str(s.wanted).endswith("_once")
+        first = self._first.get(node) if once else None
+        word = str(s.wanted).removesuffix("_once").removesuffix("_on_shape_change")
+        wanted = s if s.wanted not in SEARCH else replace(s, wanted=word)
+        key = (wanted, device, str(config.dnn.conv.choose_by), first and first.key)
+        if key not in self._choices:
+            choice = _Choosing(s, handle)
+            self._choices[key] = choice.run() if first is None else choice.keep(first)
+            while len(self._choices) > _MOST_REMEMBERED:
+                self._choices.popitem(last=False)
+        found = self._choices[key]
+        if once and first is None:
+            self._first[node] = found.candidate
+        return found
+
+
+_remembered = _Remembered()
+
+
+class _Choosing:
+    """One choice."""
+
+    def __init__(self, signature: ConvSignature, handle: Any) -> None:
+        self.signature = signature
+        self.direction = DIRECTIONS[signature.direction]
+        searching = signature.wanted in SEARCH and not signature.deterministic
+        self.search = Search(signature, handle, free_bytes() if searching else 0)
+
+    def run(self) -> ConvAlgorithm:
+        """The choice for what is wanted."""
+        s = self.signature
+        if s.wanted in SEARCH:
+            timed = self._timed() if str(s.wanted).startswith("time") else None
+            return timed or self._guess()
+        if not s.named and (s.is_narrow or s.layout == "NHWC"):
+            plan = next(self.search.planned(), None)
+            if plan is not None:
+                return ConvAlgorithm(plan, "the graph API's heuristics", str(s.wanted))
+        return self._named(_word(self.direction, s.wanted))
+
+    def keep(self, first: Candidate) -> ConvAlgorithm:
+        """A node's first choice, at another shape."""
+        found = self.search.again(first.key)
+        if found is not None:
+            return ConvAlgorithm(found, "the node's first choice")
+        return self._guess(f"{first.name}, the node's first choice")
+
+    def _named(self, word: str) -> ConvAlgorithm:
+        s, default = self.signature, self.direction.default
+        number = int(self.direction.algorithms.get(word, s.wanted))
+        if s.rounds_sums and word == default and not s.named:
+            other = self.search.named(self.direction.algorithms["deterministic"])
+            if other is not None:
+                return ConvAlgorithm(other, "for its sums in 32 bits", word)
+        found = self.search.named(number)
+        if found is not None:
+            return ConvAlgorithm(found, "as asked")
+        if s.named and s.on_unsupported == "raise":
+            raise self._unsupported(word)
+        return self._guess(word)
+
+    def _guess(self, instead_of: str = "") -> ConvAlgorithm:
+        found = next(self.search.guesses(), None)
+        if found is None:
+            why = _reasons(self.search.refused)
+            raise self._explained(
+                NoAlgorithm(f"cuDNN has no algorithm for this convolution: {why}")
+            )
+        return ConvAlgorithm(found, "cuDNN's heuristics", instead_of)
+
+    def _timed(self) -> ConvAlgorithm | None:
+        """The measured choice: of an earlier time, else of now; None where there is none."""
+        found = conv_tuning.measured(self.search)
+        if found is None:
+            return None
+        one, source, table = found
+        return ConvAlgorithm(one.candidate, source, ms=one.ms, measured=table)
+
+    def _unsupported(self, word: str) -> UnsupportedAlgorithm:
+        direction = self.signature.direction
+        why = _reasons({w: r for w, r in self.search.refused.items() if w == word})
+        working = ", ".join(c.name for c in self.search.working()) or "none of them"
+        return self._explained(
+            UnsupportedAlgorithm(
+                f"algorithm {word!r} can't be used: {why}. Of the named ones these work here: "
+                f"{working}. Name one of them (flag dnn.conv.algo_{direction}, or algo=), let "
+                "guess_once or time_once choose, or set dnn.conv.on_unsupported=fallback"
+            )
+        )
+
+    def _explained(self, error: UnsupportedAlgorithm) -> UnsupportedAlgorithm:
+        error.add_note(f"  {self.signature}")
+        return error
+
+
+def _reasons(refused: dict[str, list[str]]) -> str:
+    return "; ".join(f"{name}: {why}" for name, reasons in refused.items() for why in reasons)
+
+
+def _word(direction: Direction, wanted: str | int) -> str:
+    if isinstance(wanted, int):
+        return direction.word(wanted)
+    if wanted not in direction.algorithms:
+        known: Iterable[str] = [*direction.algorithms, *SEARCH]
+        raise UnsupportedAlgorithm(
+            f"algorithm {wanted!r} of cudnnConvolution{direction.stem}: "
+            f"wanted one of {', '.join(known)}"
+        )
+    return wanted
+
+
+# -- without a device -----------------------------------------------------------------------------
 
 
 def _described(s: ConvSignature) -> ConvAlgorithm:
@@ -94,18 +254,8 @@ def _described(s: ConvSignature) -> ConvAlgorithm:
         word = "deterministic"
     number = direction.algorithms.get(word, s.wanted if isinstance(s.wanted, int) else 0)
     fixed = word not in direction.random
-    return ConvAlgorithm(number, word, estimated_bytes(s, word), fixed, "not asked of a device")
-
-
-def _word(direction: Direction, wanted: str | int) -> str:
-    if isinstance(wanted, int):
-        return direction.word(wanted)
-    if wanted not in direction.algorithms:
-        known = ", ".join([*direction.algorithms, *SEARCH])
-        raise UnsupportedAlgorithm(
-            f"algorithm {wanted!r} of cudnnConvolution{direction.stem}: wanted one of {known}"
-        )
-    return wanted
+    candidate = Candidate("legacy", word, estimated_bytes(s, word), fixed, number)
+    return ConvAlgorithm(candidate, "not asked of a device")
 
 
 def estimated_bytes(s: ConvSignature, word: str) -> int:
@@ -120,109 +270,3 @@ def estimated_bytes(s: ConvSignature, word: str) -> int:
         "winograd_non_fused": tiles,
     }  # fmt: skip
     return sizes.get(word, 0)
-
-
-class _Search:
-    """Asks a device about one signature, gathering why each candidate was not taken."""
-
-    def __init__(self, signature: ConvSignature, handle: Any) -> None:
-        self.signature, self.handle = signature, handle
-        self.direction = DIRECTIONS[signature.direction]
-        self.refused: list[str] = []
-
-    def run(self) -> ConvAlgorithm:
-        """The first candidate that cuDNN takes within the limits."""
-        wanted = self.signature.wanted
-        if wanted in SEARCH:
-            return self._first(self._guesses(), "") or self._none()
-        word = _word(self.direction, wanted)
-        number = self.direction.algorithms.get(word, wanted)
-        found = None
-        if self.signature.rounds_sums and word == self.direction.default:
-            other = self.direction.algorithms["deterministic"]
-            found = self._first([(other, "for its sums in 32 bits")], word)
-        found = found or self._first([(int(number), "as asked")], "")
-        if found is not None:
-            return found
-        if self.signature.on_unsupported == "raise" and word != self.direction.default:
-            raise self._unsupported(f"algorithm {word!r} can't be used")
-        return self._first(self._guesses(), word) or self._none()
-
-    def _guesses(self) -> Iterator[tuple[int, str]]:
-        """Numbers of algorithms, most promising first, and where each comes from."""
-        given = set()
-        for perf in self._heuristics():
-            given.add(int(perf.algo))
-            yield int(perf.algo), "cuDNN's heuristics"
-        for number in self.direction.algorithms.values():
-            if number not in given:
-                yield number, "the next that works"
-
-    def _heuristics(self) -> Sequence[Any]:
-        found: list[Any] = []
-        for s in self._forms():
-            first, second, convolution, result = s.descriptors()
-            try:
-                perfs = self.direction.heuristics(
-                    self.handle, first.handle, second.handle, convolution.handle, result.handle,
-                    len(self.direction.algorithms),
-                )  # fmt: skip
-            except CudnnError as error:
-                self.refused.append(f"heuristics: {_short(error)}")
-                continue
-            found += [p for p in perfs if int(p.status) == 0]
-        return found
-
-    def _forms(self) -> Iterator[ConvSignature]:
-        """The call as it is, and as a cross-correlation with mirrored kernels."""
-        yield self.signature
-        if self.signature.flip:
-            yield replace(self.signature, flip=False)
-
-    def _first(self, candidates: Any, instead_of: str) -> ConvAlgorithm | None:
-        for number, source in candidates:
-            for s in self._forms():
-                found = self._try(s, number, source, instead_of)
-                if found is not None:
-                    return found
-        return None
-
-    def _try(
-        self, s: ConvSignature, number: int, source: str, instead_of: str
-    ) -> ConvAlgorithm | None:
-        word = self.direction.word(number)
-        fixed = word not in self.direction.random
-        if s.deterministic and not fixed:
-            self.refused.append(f"{word}: it is not deterministic")
-            return None
-        first, second, convolution, result = s.descriptors()
-        try:
-            nbytes = operator.index(
-                self.direction.workspace(
-                    self.handle, first.handle, second.handle, convolution.handle, result.handle,
-                    number,
-                )
-            )  # fmt: skip
-        except CudnnError as error:
-            self.refused.append(f"{word}: {_short(error)}")
-            return None
-        if s.workspace_limit and nbytes > s.workspace_limit:
-            self.refused.append(f"{word}: {nbytes} bytes of workspace, {s.workspace_limit} allowed")
-            return None
-        by_copy = s.flip != self.signature.flip
-        return ConvAlgorithm(number, word, nbytes, fixed, source, by_copy, instead_of)
-
-    def _none(self) -> ConvAlgorithm:
-        raise self._unsupported("cuDNN has no algorithm for this convolution")
-
-    def _unsupported(self, what: str) -> UnsupportedAlgorithm:
-        error = UnsupportedAlgorithm(
-            f"{what}: {'; '.join(dict.fromkeys(self.refused))}. Choose another by the flag "
-            f"dnn.conv.algo_{self.signature.direction}, or set dnn.conv.on_unsupported=fallback"
-        )
-        error.add_note(f"  {self.signature}")
-        return error
-
-
-def _short(error: Exception) -> str:
-    return str(error).splitlines()[0]

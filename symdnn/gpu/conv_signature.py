@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from symdnn.gpu import libcudnn
@@ -14,8 +15,10 @@ from symdnn.gpu.descriptor import (
     FilterDescription,
     TensorDescription,
     descriptor,
+    packed,
 )
 from symdnn.graph.type import numpy_dtype
+from symdnn.ops.gpudnn_conv import RANDOM
 
 __all__ = ["DIRECTIONS", "ConvSignature", "Direction"]
 
@@ -61,19 +64,19 @@ DIRECTIONS = {
         "Forward", ("x", "w", "y"),
         {"small": 1, "none": 0, "large": 2, "fft": 4, "fft_tiling": 5, "winograd": 6,
          "winograd_non_fused": 7, "direct": 3},
-        frozenset(), "small", "cudnnConvolutionFwdAlgo_t",
+        frozenset(RANDOM["fwd"]), "small", "cudnnConvolutionFwdAlgo_t",
     ),
     "bwd_data": Direction(
         "BackwardData", ("w", "y", "x"),
         {"deterministic": 1, "none": 0, "fft": 2, "fft_tiling": 3, "winograd": 4,
          "winograd_non_fused": 5},
-        frozenset({"none"}), "none", "cudnnConvolutionBwdDataAlgo_t",
+        frozenset(RANDOM["bwd_data"]), "none", "cudnnConvolutionBwdDataAlgo_t",
     ),
     "bwd_filter": Direction(
         "BackwardFilter", ("x", "y", "w"),
         {"deterministic": 1, "none": 0, "small": 3, "fft": 2, "fft_tiling": 6,
          "winograd_non_fused": 5},
-        frozenset({"none", "small"}), "none", "cudnnConvolutionBwdFilterAlgo_t",
+        frozenset(RANDOM["bwd_filter"]), "none", "cudnnConvolutionBwdFilterAlgo_t",
     ),
 }  # fmt: skip
 
@@ -84,6 +87,9 @@ class ConvSignature:
 
     ``x``, ``w`` and ``y`` are always in the order N, C, sizes (K, C, sizes for ``w``); ``layout``
     says how they lie in memory: ``NCHW`` as written, ``NHWC`` with channels last (all three).
+    ``legacy_only``: the result is multiplied or added to what is there, or lies at an address that
+    plans of the graph API do not take. ``named``: the user asked for
+    the algorithm ``wanted``; else it is only the flag's default.
     """
 
     direction: str
@@ -103,6 +109,8 @@ class ConvSignature:
     deterministic: bool
     on_unsupported: str
     layout: str = "NCHW"
+    legacy_only: bool = False
+    named: bool = True
 
     @property
     def math(self) -> str:
@@ -111,20 +119,39 @@ class ConvSignature:
         return "FMA_MATH" if exact else "DEFAULT_MATH"
 
     @property
+    def is_narrow(self) -> bool:
+        """Whether the data are of 16 bits."""
+        return bool(numpy_dtype(self.dtype).itemsize == 2)
+
+    @property
     def rounds_sums(self) -> bool:
         """Whether algorithm ``none`` adds up partial sums that are rounded to 16 bits."""
-        return self.direction == "bwd_filter" and numpy_dtype(self.dtype).itemsize == 2
+        return self.direction == "bwd_filter" and self.is_narrow
+
+    def in_memory(self, role: str) -> tuple[int, ...]:
+        """The shape of ``x``, ``w`` or ``y`` in the order in which it lies."""
+        shape: tuple[int, ...] = getattr(self, role)
+        return shape if self.layout == "NCHW" else (shape[0], *shape[2:], shape[1])
+
+    def nbytes(self, role: str) -> int:
+        """Bytes of ``x``, ``w`` or ``y``."""
+        return prod(getattr(self, role)) * int(numpy_dtype(self.dtype).itemsize)
 
     def describe(self, role: str) -> Description:
         """The description of ``x``, ``w``, ``y`` or the ``convolution``."""
         if role == "w":
-            return FilterDescription(self.dtype, self.w)
+            return FilterDescription(self.dtype, self.w, self.layout)
         if role == "convolution":
             return ConvolutionDescription(
                 self.padding, self.stride, self.dilation, self.groups, self.flip, self.compute,
                 self.math,
             )  # fmt: skip
-        return TensorDescription(self.dtype, getattr(self, role))
+        return TensorDescription(self.dtype, getattr(self, role), self._strides(role))
+
+    def _strides(self, role: str) -> tuple[int, ...]:
+        """In elements, in the order N, C, sizes."""
+        strides = packed(self.in_memory(role))
+        return strides if self.layout == "NCHW" else (strides[0], strides[-1], *strides[1:-1])
 
     def descriptors(self) -> tuple[Descriptor, Descriptor, Descriptor, Descriptor]:
         """First and second operand, convolution, result."""

@@ -1,4 +1,6 @@
-"""Convolution and its two gradients by cuDNN's legacy API, in one, two or three dimensions.
+"""Convolution and its two gradients by cuDNN, in one, two or three dimensions.
+
+Which kernel of which API, :mod:`symdnn.gpu.algorithm` chooses.
 
 A batch is cut into calls of at most 65535 images and 2**31 - 1 elements; the gradient of the
 kernels then adds up. One-dimensional convolutions are two-dimensional ones of height 1.
@@ -6,7 +8,7 @@ kernels then adds up. One-dimensional convolutions are two-dimensional ones of h
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -15,20 +17,19 @@ from symdnn.config import config
 from symdnn.gpu import libcudnn
 from symdnn.gpu.algorithm import (
     DIRECTIONS,
-    SEARCH,
     ConvAlgorithm,
     ConvSignature,
-    UnsupportedAlgorithm,
+    NoAlgorithm,
     choose,
     wanted_algorithm,
 )
 from symdnn.gpu.array import DeviceArray
-from symdnn.gpu.cudnn_device import device_index
+from symdnn.gpu.conv_candidate import CandidateRun
+from symdnn.gpu.cudnn_device import ask, device_index
 from symdnn.gpu.cudnn_fallback import enter
 from symdnn.gpu.cudnn_kernel import (
     WITH_BFLOAT16,
     CudnnKernel,
-    aligned,
     copy,
     factor,
     is_empty,
@@ -38,9 +39,8 @@ from symdnn.gpu.cudnn_kernel import (
     tensor,
     zero,
 )
-from symdnn.gpu.k_copy import strided_copy
+from symdnn.gpu.graph_conv import ALIGNMENT
 from symdnn.graph.kernel import Call
-from symdnn.graph.type import numpy_dtype
 from symdnn.ops.conv import resolved_padding
 from symdnn.ops.gpudnn import GpuDnnConv, GpuDnnConvGradI, GpuDnnConvGradW, compute_precision
 
@@ -54,10 +54,19 @@ _CONFIGURATIONS = {
 
 
 def shapes(call: Call) -> dict[str, tuple[int, ...]]:
-    """Shapes of ``x``, ``w`` and ``y``."""
+    """Shapes of ``x``, ``w`` and ``y`` in the order N, C, sizes, whatever the layout."""
     roles = DIRECTIONS[call.op.direction].roles  # type: ignore[attr-defined]
     types: Any = (*call.inputs[:2], call.outputs[0])
-    return {role: tuple(t.shape) for role, t in zip(roles, types)}
+    return {role: _ordered(tuple(t.shape), layout(call)) for role, t in zip(roles, types)}
+
+
+def layout(call: Call) -> str:
+    """How the arrays lie: ``NCHW`` or ``NHWC``, also for one dimension and for three."""
+    return str(getattr(call.op, "layout", "NCHW"))
+
+
+def _ordered(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
+    return shape if layout == "NCHW" else (shape[0], shape[-1], *shape[1:-1])
 
 
 def signature(call: Call) -> ConvSignature:
@@ -69,18 +78,31 @@ def signature(call: Call) -> ConvSignature:
     lead = (1,) * (op.ndim == 1)  # the height of a one-dimensional convolution
     x, w, y = (_raised(found[r]) for r in ("x", "w", "y"))
     dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
-    hint = getattr(call.hints, f"algo_{op.direction}")
     limit = call.hints.workspace_limit
     return ConvSignature(
         direction=op.direction, dtype=dtype, x=x, w=w, y=y,
         padding=(0,) * len(lead) + before, stride=lead + tuple(op.stride),
         dilation=lead + tuple(op.dilation), groups=op.groups, flip=op.flip,
         compute=accumulation(call), allow_tf32=bool(config.dnn.conv.allow_tf32),
-        wanted=wanted_algorithm(op.direction, op.algo, hint),
+        wanted=wanted_algorithm(op.direction, op.algo, _hint(call)),
         workspace_limit=int(config.dnn.conv.workspace_limit) if limit is None else limit,
         deterministic=config.deterministic == "more",
-        on_unsupported=str(config.dnn.conv.on_unsupported),
+        on_unsupported=str(config.dnn.conv.on_unsupported), layout=layout(call),
+        legacy_only=op.alpha != 1 or op.beta != 0, named=_is_named(call),
     )  # fmt: skip
+
+
+def _hint(call: Call) -> str | int | None:
+    found: str | int | None = getattr(call.hints, f"algo_{call.op.direction}")  # type: ignore[attr-defined]
+    return found
+
+
+def _is_named(call: Call) -> bool:
+    """Whether someone wrote the algorithm down; lowering puts a flag's default into the op."""
+    op: Any = call.op
+    if _hint(call) is not None or op.algo not in (None, DIRECTIONS[op.direction].default):
+        return True
+    return config.origin(f"dnn.conv.algo_{op.direction}") != "default"
 
 
 def _raised(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -108,15 +130,29 @@ class _Piece:
     signature: ConvSignature
     algorithm: ConvAlgorithm
 
+    @property
+    def total_bytes(self) -> int:
+        """Its workspace, with room for mirrored kernels."""
+        return self.algorithm.candidate.total_bytes(self.signature)
+
 
 def plan_of(call: Call) -> list[_Piece]:
     """The calls of cuDNN for a call of the op."""
     s, device = signature(call), device_index()
+    parts = list(pieces(s.x[0], most_rows(s.x, s.y)))
+    if len(parts) > 1 and not _plans_may_run_in_parts(s, parts[0][1]):
+        s = replace(s, legacy_only=True)
     made = []
-    for start, count in pieces(s.x[0], most_rows(s.x, s.y)):
+    for start, count in parts:
         part = cut(s, count)
-        made.append(_Piece(start, count, part, choose(part, device)))
+        made.append(_Piece(start, count, part, choose(part, device, call.node)))
     return made
+
+
+def _plans_may_run_in_parts(s: ConvSignature, count: int) -> bool:
+    """The graph API does not add parts up, and wants every part at an aligned address."""
+    rows_at = [s.nbytes(role) // s.x[0] * count for role in ("x", "y")]
+    return s.direction != "bwd_filter" and not any(n % ALIGNMENT for n in rows_at)
 
 
 @dataclass(frozen=True)
@@ -149,28 +185,21 @@ class ConvKernel(CudnnKernel):
 
     def _without_any(self, call: Call) -> str | None:
         """That cuDNN has no algorithm at all; what a named one lacks is raised as an error."""
-        s = signature(call)
-        direction = DIRECTIONS[s.direction]
-        unknown = isinstance(s.wanted, str) and s.wanted not in (*direction.algorithms, *SEARCH)
-        may_give_way = s.on_unsupported != "raise" or s.wanted in (direction.default, *SEARCH)
         try:
             plan_of(call)
-        except UnsupportedAlgorithm as error:
-            if unknown or not may_give_way:
-                raise
+        except NoAlgorithm as error:
             return str(error)
         return None
+
+    def accepts(self, index: int, array: DeviceArray) -> bool:
+        """Contiguous operands, at addresses that plans of the graph API take."""
+        return array.contiguous and array.ptr % ALIGNMENT == 0
 
     def workspace_bytes(self, call: Call) -> int:
         """The largest of the pieces', and room for mirrored kernels."""
         if any(0 in s for s in shapes(call).values()):
             return 0
-        plan = plan_of(call)
-        nbytes = max(p.algorithm.workspace_bytes for p in plan)
-        if any(p.algorithm.flip_by_copy for p in plan):
-            w = plan[0].signature.w
-            nbytes = aligned(nbytes) + prod(w) * numpy_dtype(plan[0].signature.dtype).itemsize
-        return nbytes
+        return max(p.total_bytes for p in plan_of(call))
 
     def details(self, call: Call) -> str:
         """What cuDNN computes, and by which algorithm."""
@@ -208,64 +237,38 @@ class _Empty:
 
 
 class _Bound:
-    """A call with its descriptors."""
+    """A call with what launches its pieces."""
 
     def __init__(self, call: Call, plan: list[_Piece]) -> None:
         op: Any = call.op
-        self.op = op
-        self.direction = DIRECTIONS[op.direction]
-        self.run = self.direction.run
-        self.dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
-        self.plan = [(p, self._form(p).descriptors()) for p in plan]
-        self.by_copy = any(p.algorithm.flip_by_copy for p in plan)
-        self.scratch_at = aligned(max(p.algorithm.workspace_bytes for p in plan))
-
-    @staticmethod
-    def _form(p: _Piece) -> ConvSignature:
-        mirrored = p.algorithm.flip_by_copy
-        return replace(p.signature, flip=False) if mirrored else p.signature
+        self.op, self.plan = op, plan
+        self.roles = DIRECTIONS[op.direction].roles
+        self.runs = [_prepared(p) for p in plan]
 
     def __call__(self, env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         out = outputs[0]
         if self.op.output_index is not None:
             copy(env, inputs[self.op.output_index], out)
-        first, second, result = self.direction.roles
-        arrays = {first: inputs[0], second: inputs[1], result: out}
-        if not self.by_copy:
-            self._enqueue(env, arrays)
-            return
-        w = arrays["w"]
-        scratch = DeviceArray(env.workspace + self.scratch_at, w.shape, w.dtype)
-        if result != "w" or self.op.beta:
-            strided_copy(env, mirrored(w), scratch)
-        self._enqueue(env, {**arrays, "w": scratch})
-        if result == "w":
-            strided_copy(env, mirrored(scratch), w)
+        arrays = dict(zip(self.roles, (*inputs[:2], out)))
+        adds_up = self.roles[2] == "w"
+        for p, run in zip(self.plan, self.runs):
+            beta = 1.0 if p.start and adds_up else float(self.op.beta)
+            run(env, self._part(p, arrays), float(self.op.alpha), beta)
 
-    def _enqueue(self, env: Any, arrays: dict[str, DeviceArray]) -> None:
-        alpha, beta = factor(self.dtype, self.op.alpha), factor(self.dtype, self.op.beta)
-        handle = env.cudnn
-        for p, (first, second, convolution, result) in self.plan:
-            a, b, c = self._pointers(p, arrays)
-            if p.start and self.direction.roles[2] == "w":
-                beta = factor(self.dtype, 1.0)
-            self.run(
-                handle, alpha, first.handle, a, second.handle, b, convolution.handle,
-                p.algorithm.number, env.workspace, p.algorithm.workspace_bytes, beta,
-                result.handle, c,
-            )  # fmt: skip
-
-    def _pointers(self, p: _Piece, arrays: dict[str, DeviceArray]) -> Iterator[int]:
-        for role in self.direction.roles:
-            x = arrays[role]
-            yield x.ptr if role == "w" else rows(x, p.start, p.count).ptr
+    def _part(self, p: _Piece, arrays: dict[str, DeviceArray]) -> dict[str, DeviceArray]:
+        if len(self.plan) == 1:
+            return arrays
+        return {r: x if r == "w" else rows(x, p.start, p.count) for r, x in arrays.items()}
 
 
-def mirrored(w: DeviceArray) -> DeviceArray:
-    """A view of contiguous kernels with their spatial dimensions reversed."""
-    last = sum((n - 1) * s for n, s in zip(w.shape[2:], w.strides[2:]))
-    strides = (*w.strides[:2], *(-s for s in w.strides[2:]))
-    return replace(w, ptr=w.ptr + last, strides=strides)
+def _prepared(p: _Piece) -> CandidateRun:
+    """What launches a piece; a plan of the graph API is built for the device's handle."""
+    candidate, s = p.algorithm.candidate, p.signature
+    if candidate.plan is None:
+        return candidate.prepared(s, None)
+    found = ask(lambda handle: candidate.prepared(s, handle), None)
+    assert found is not None, "a plan was chosen without a device"
+    return found
 
 
 def register() -> None:

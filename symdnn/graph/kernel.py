@@ -6,13 +6,16 @@ Kernels enter the table when ``compile`` loads their target, never when ``opt`` 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 from symdnn.errors import SymdnnError
 from symdnn.graph.op import Op
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import Type
+
+if TYPE_CHECKING:
+    from symdnn.graph.variable import Apply
 
 __all__ = ["Call", "Kernel", "Launch", "kernels_for", "register_kernel"]
 
@@ -23,12 +26,17 @@ Launch = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any] | None]
 
 @dataclass(frozen=True)
 class Call:
-    """One node at a plan's shapes: what an oracle is asked about and a kernel is bound to."""
+    """One node at a plan's shapes: what an oracle is asked about and a kernel is bound to.
+
+    ``node`` is the node itself, where there is one: a choice may be kept for all its shapes. It is
+    no part of what makes two calls equal.
+    """
 
     op: Op
     inputs: tuple[Type, ...]
     outputs: tuple[Type, ...]
     hints: Hints
+    node: Apply | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"{self.op}({', '.join(map(str, self.inputs))})"

@@ -31,7 +31,7 @@ from symdnn.ops.lowered import DnnBase
 from symdnn.ops.shape import as_dim, dims_of, static_dim
 
 __all__ = [
-    "ONLY_2D", "DnnConvolution", "GpuDnnConv", "GpuDnnConvDesc", "GpuDnnConvGradI",
+    "ONLY_2D", "RANDOM", "DnnConvolution", "GpuDnnConv", "GpuDnnConvDesc", "GpuDnnConvGradI",
     "GpuDnnConvGradW", "compute_precision",
 ]  # fmt: skip
 
@@ -41,6 +41,9 @@ ONLY_2D = {
     "bwd_data": ("fft", "winograd", "winograd_non_fused"),
     "bwd_filter": ("fft", "fft_tiling", "winograd_non_fused"),
 }
+
+#: Algorithms that add up in any order, so that the last bits differ from run to run.
+RANDOM = {"fwd": (), "bwd_data": ("none",), "bwd_filter": ("none", "small")}
 
 
 def compute_precision(precision: str, dtype: str) -> str:

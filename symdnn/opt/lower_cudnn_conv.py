@@ -16,6 +16,7 @@ from symdnn.graph.origin import Hints
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.conv import Conv, ConvGradInput, ConvGradWeight, Pad
 from symdnn.ops.gpudnn_conv import (
+    RANDOM,
     DnnConvolution,
     GpuDnnConv,
     GpuDnnConvGradI,
@@ -47,13 +48,15 @@ def _precision(node: Apply) -> str:
 
 
 def _algorithm(direction: str, hints: Hints, deterministic: bool) -> str | int:
-    """The hint's algorithm, else the flag's; read once, here."""
+    """The hint's algorithm, else the flag's; read once, here.
+
+    A hint that does not repeat its bits is refused when a plan is made; a flag gives way.
+    """
     hint: str | int | None = getattr(hints, f"algo_{direction}")
     if hint is not None:
         return hint
-    if deterministic and direction != "fwd":
-        return "deterministic"
-    return str(getattr(config.dnn.conv, f"algo_{direction}"))
+    flag = str(getattr(config.dnn.conv, f"algo_{direction}"))
+    return "deterministic" if deterministic and flag in RANDOM[direction] else flag
 
 
 def refuses(node: Apply, context: Context) -> str | None:

@@ -13,6 +13,7 @@ import pytest
 
 from symdnn.gpu import (
     algorithm,
+    conv_search,
     cudnn_device,
     cudnn_reduce,
     cudnn_rnn,
@@ -46,6 +47,8 @@ class Fake:
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
         self.what: dict[int, Any] = {}
         self.answers: dict[str, Any] = {}
+        #: What the graph API answers for a signature: records of plans, and why there are none.
+        self.plans: Any = lambda form: ([], "no graph API in this test")
         self._next = 0x1000
 
     def call(self, name: str, *args: Any) -> Any:
@@ -63,6 +66,11 @@ class Fake:
         if name == "cudnnGetRNNTempSpaceSizes":
             return 1000, 2000
         return 64 if "Size" in name and name.startswith("cudnn") else None
+
+    def graph_plans(self, form: Any, handle: Any, most: int) -> Any:
+        """Stands for :func:`symdnn.gpu.conv_search.graph_plans`."""
+        plans, why = self.plans(form)
+        return plans[:most], why
 
     def _plain(self, value: Any) -> Any:
         if isinstance(value, Address):
@@ -139,6 +147,8 @@ def fake(monkeypatch):
             )
     device = SimpleNamespace(index=0, cudnn=HANDLE, current=contextlib.nullcontext)
     monkeypatch.setattr(cudnn_device, "existing", lambda: device)
+    monkeypatch.setattr(algorithm, "free_bytes", lambda: 1 << 40)
+    monkeypatch.setattr(conv_search, "graph_plans", made.graph_plans)
     remember(monkeypatch, made)
     forget()
     yield made
@@ -159,8 +169,9 @@ def remember(monkeypatch, made: Fake) -> None:
 def forget() -> None:
     """Drop what was cached of another library."""
     descriptor._cache.clear()
+    algorithm.forget()
     for cached in (
-        algorithm.choose, cudnn_rnn.sizes, cudnn_rnn.layout_problem, cudnn_reduce._bytes,
+        cudnn_rnn.sizes, cudnn_rnn.layout_problem, cudnn_reduce._bytes,
     ):  # fmt: skip
         cached.cache_clear()
 

@@ -1,0 +1,38 @@
+// What measuring a library's kernels needs: random operands, and how far two results are apart.
+
+#if defined(FILL)
+// Uniform in [-1, 1): a mixed counter (Steele, Lea and Flood's SplitMix64).
+extern "C" __global__ void __launch_bounds__(256) fill_random(T* y, i64 count, i64 seed) {
+  for (i64 n = global_thread(); n < count; n += thread_count()) {
+    u64 z = ((u64)n + (u64)seed * 0x632be59bd9b4e019ull + 1) * 0x9e3779b97f4a7c15ull;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    z ^= z >> 31;
+    y[n] = convert<T>((float)(z >> 40) * 1.1920929e-7f - 1.0f);
+  }
+}
+#else
+// Adds to out: the sum of (a - b)^2, that of b^2; and takes the largest |a - b|. NaN stays NaN.
+extern "C" __global__ void __launch_bounds__(256)
+    difference(const T* a, const T* b, i64 count, double* out) {
+  double error = 0, scale = 0, largest = 0;
+  for (i64 n = global_thread(); n < count; n += thread_count()) {
+    const double truth = (double)widen(b[n]), d = (double)widen(a[n]) - truth;
+    error += d * d;
+    scale += truth * truth;
+    largest = !(fabs(d) <= largest) ? fabs(d) : largest;
+  }
+  for (i32 step = 16; step; step >>= 1) {
+    error += __shfl_xor_sync(0xffffffffu, error, step);
+    scale += __shfl_xor_sync(0xffffffffu, scale, step);
+    const double other = __shfl_xor_sync(0xffffffffu, largest, step);
+    largest = !(other <= largest) ? other : largest;
+  }
+  if (threadIdx.x % 32 == 0) {
+    atomicAdd(out, error);
+    atomicAdd(out + 1, scale);
+    // Of doubles that are not negative the larger one has the larger bits, NaN the largest.
+    atomicMax((u64*)(out + 2), (u64)__double_as_longlong(largest));
+  }
+}
+#endif
