@@ -28,7 +28,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.gpu import device as devices
-from benchmarks.gpu.symdnn_cases import Cases, NetJob
+from benchmarks.gpu.symdnn_cases import DTYPES, OPERATIONS, Cases, NetJob, Rotating
+from benchmarks.workloads import pspec
 
 WORKLOADS = Path(__file__).resolve().parents[1] / "workloads"
 
@@ -135,18 +136,27 @@ def show(title: str, found: tuple[float, float, dict[str, tuple[float, float]]],
     return "\n".join(lines)
 
 
-def symdnn_step(case: str, peer: str) -> tuple[Callable[[], Any], Callable[[], None], Any]:
-    """(a step, what waits for it, the function if it is one network's)."""
-    name, batch, mode, precision, layout = case.split("/")[:5]
+def symdnn_step(case: str) -> tuple[Callable[[], Any], Callable[[], None], Any]:
+    """(a step, what waits for it, the function): of a network, a recurrent net, an operation."""
+    name, *words = case.split("/")
     suite: Any = NullSuite(True)
     cases = Cases(suite)
-    device = cases.start()
-    if name not in cases.nets:
-        raise SystemExit(f"{case}: networks only; {', '.join(cases.nets)}")
+    sync = cases.start().sync
+    if name in OPERATIONS:
+        mode, precision, layout = [*words, ""][:3]
+        work = cases.operation(name, precision, layout, mode)
+        print("relative error", work.prepare(shared=False)["relerr"])
+        return Rotating(work.calls), sync, work.functions[0]
+    batch, mode, precision, layout = words[:4]
+    kind, _, size = name.partition("_")
+    if kind in ("lstm", "gru"):
+        sizes = dict(pspec.RNN_BIG if size == "big" else pspec.RNN_DOC)
+        function, call, *_ = cases.recurrent(kind, sizes, DTYPES[precision], mode)
+        return call, sync, function
     ring = 8 if name in ("lenet5", "mlp") else 2
-    job = NetJob(cases.nets[name], device, int(batch[1:]), mode, precision, layout, ring)
+    job = NetJob(cases.nets[name], cases.start(), int(batch[1:]), mode, precision, layout, ring)
     print("symdnn losses", [round(v, 5) for v in job.first().get("losses", [])])
-    return job, device.sync, job.function
+    return job, sync, job.function
 
 
 # -- by symdnn's ops ------------------------------------------------------------------------------
@@ -236,14 +246,13 @@ def host_profile(step: Callable[[], Any], sync: Callable[[], None], steps: int, 
 def torch_step(case: str, how: str) -> tuple[Callable[[], Any], Callable[[], None]]:
     """The same of torch: ``eager``, ``compile``, or one of these with ``+graph``."""
     sys.path.insert(0, str(WORKLOADS))
-    import pspec as spec
     import ptorch
 
     name, batch, mode, precision, layout = case.split("/")[:5]
     suite: Any = NullSuite(True)
     dev = ptorch.Dev(suite)
     ring = 8 if name in ("lenet5", "mlp") else 2
-    net = getattr(spec, name)()
+    net = getattr(pspec, name)()
     job = ptorch.Job(net, dev, int(batch[1:]), mode, precision, layout == "nhwc", ring)
     if how.startswith("compile"):
         job.compile()
@@ -255,7 +264,7 @@ def torch_step(case: str, how: str) -> tuple[Callable[[], Any], Callable[[], Non
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("case")
+    parser.add_argument("cases", nargs="+", metavar="CASE")
     parser.add_argument("--torch", default="", help="eager, compile, eager+graph, compile+graph")
     parser.add_argument("--top", type=int, default=10)
     parser.add_argument("--steps", type=int, default=20)
@@ -266,18 +275,24 @@ def main() -> None:
     args = parser.parse_args()
     if not args.no_symdnn:
         devices.set_flags(True)
-        step, sync, function = symdnn_step(args.case, "symdnn")
-        found = measure(step, sync, args.steps)
-        print(show(f"symdnn {args.case}", found, args.top), flush=True)
-        if args.host:
-            print(host_profile(step, sync, 200, args.top), flush=True)
-        if args.by_op or args.by_shape:
-            ops = by_op(function, step, sync, 3, args.by_shape)
-            total = sum(us for _, us in ops.values()) / 1e3
-            print(show("by op, uncaptured", (0.0, total, ops), args.top), flush=True)
-    if args.torch:
-        step, sync = torch_step(args.case, args.torch)
-        print(show(f"torch {args.torch} {args.case}", measure(step, sync, args.steps), args.top))
+    for case in args.cases:
+        if not args.no_symdnn:
+            show_symdnn(case, args)
+        if args.torch:
+            step, sync = torch_step(case, args.torch)
+            print(show(f"torch {args.torch} {case}", measure(step, sync, args.steps), args.top))
+
+
+def show_symdnn(case: str, args: Any) -> None:
+    """Print what symdnn does in a step of a case."""
+    step, sync, function = symdnn_step(case)
+    print(show(f"symdnn {case}", measure(step, sync, args.steps), args.top), flush=True)
+    if args.host:
+        print(host_profile(step, sync, 200, args.top), flush=True)
+    if args.by_op or args.by_shape:
+        ops = by_op(function, step, sync, 3, args.by_shape)
+        total = sum(us for _, us in ops.values()) / 1e3
+        print(show("by op, uncaptured", (0.0, total, ops), args.top), flush=True)
 
 
 if __name__ == "__main__":

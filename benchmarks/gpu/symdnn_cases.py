@@ -114,21 +114,11 @@ class Cases:
     def _run_rnn(
         self, kind: str, sizes: dict[str, int], precision: str, mode: str
     ) -> dict[str, Any]:
-        from benchmarks.gpu import symdnn_nets
-
-        device, dtype = self.start(), DTYPES[precision]
-        narrow = symdnn_nets.symdnn_dtype(dtype)
-        ring = []
-        for i in range(4):
-            pair = pspec.rnn_data(sizes["T"], sizes["B"], sizes["inp"], sizes["hid"], i)
-            ring.append([device.put(a.astype(narrow)) for a in pair])
-        args = [pair[:1] if mode == "fwd" else pair for pair in ring]
-        begin = time.perf_counter()
-        f = symdnn_nets.rnn_function(kind, sizes, dtype, mode != "fwd")
-        call = Rotating([partial(f, *a) for a in args])
+        device = self.start()
+        f, call, ring, begin = self.recurrent(kind, sizes, DTYPES[precision], mode)
         call()
         device.sync()
-        record = {"first_s": time.perf_counter() - begin}
+        record: dict[str, Any] = {"first_s": time.perf_counter() - begin}
         y = call.out if mode == "fwd" else call.out[0]
         record["chk"] = float(np.abs(device.get(y)).mean())
         record.update(device.time(call, latency=True))
@@ -137,6 +127,21 @@ class Cases:
         ) * (1 if mode == "fwd" else 3)
         record.update(memory_of([f], ring))
         return {**record, "items": sizes["B"], "gflop": flop, "graph": graph_state(f)}
+
+    def recurrent(
+        self, kind: str, sizes: dict[str, int], dtype: str, mode: str
+    ) -> tuple[Any, Rotating, list[list[Any]], float]:
+        """(function, a step, the ring, when compiling began) of a recurrent net."""
+        from benchmarks.gpu import symdnn_nets
+
+        narrow, ring = symdnn_nets.symdnn_dtype(dtype), []
+        for i in range(4):
+            pair = pspec.rnn_data(sizes["T"], sizes["B"], sizes["inp"], sizes["hid"], i)
+            ring.append([self.start().put(a.astype(narrow)) for a in pair])
+        args = [pair[:1] if mode == "fwd" else pair for pair in ring]
+        begin = time.perf_counter()
+        f = symdnn_nets.rnn_function(kind, sizes, dtype, mode != "fwd")
+        return f, Rotating([partial(f, *a) for a in args]), ring, begin
 
     # -- dispatch ---------------------------------------------------------------------------------
 
@@ -170,30 +175,34 @@ class Cases:
     # -- single operations ------------------------------------------------------------------------
 
     def micro(
-        self, name: str, shape: tuple[int, ...], op: str, precision: str, layout: str, mode: str,
-        units: tuple[int, int], prio: int = 1,
+        self, name: str, precision: str, layout: str, mode: str, units: tuple[int, int],
+        prio: int = 1,
     ) -> None:  # fmt: skip
         """Add an operation; ``units`` are the bytes it must move, in sizes of x and of y."""
         for peer in ("symdnn", "symdnn.shared"):
-            run = partial(self._run_micro, shape, op, precision, layout, mode, units, peer)
+            run = partial(self._run_micro, name, precision, layout, mode, units, peer)
             key = "/".join(word for word in (name, mode, precision, layout) if word)
             self.suite.add(key, peer, run, prio, 4, "micro")
 
-    def _run_micro(
-        self, shape: tuple[int, ...], op: str, precision: str, layout: str, mode: str,
-        units: tuple[int, int], peer: str,
-    ) -> dict[str, Any]:  # fmt: skip
+    def operation(self, name: str, precision: str, layout: str, mode: str) -> Any:
+        """The operation of a row, to be prepared."""
         from benchmarks.gpu.symdnn_ops import Operation
 
-        device = self.start()
+        op, shape = OPERATIONS[name]
         if self.tiny:
             shape = tuple(min(d, 8) for d in shape) if len(shape) > 1 else (1 << 16,)
-        work = Operation(device, op, shape, DTYPES[precision], layout, mode == "fwdbwd", self.tiny)
+        dtype, backward = DTYPES[precision], mode == "fwdbwd"
+        return Operation(self.start(), op, shape, dtype, layout, backward, self.tiny)
+
+    def _run_micro(
+        self, name: str, precision: str, layout: str, mode: str, units: tuple[int, int], peer: str
+    ) -> dict[str, Any]:
+        work = self.operation(name, precision, layout, mode)
         record = work.prepare(peer == "symdnn.shared")
         call = Rotating(work.calls)
         for _ in range(3 * len(work.calls)):
             call()
-        record.update(device.time(call, min_time=0.25))
+        record.update(self.start().time(call, min_time=0.25))
         elements = units[0] * np.prod(work.shape) + units[1] * np.prod(work.y_shape)
         gb = float(elements) * work.dtype.itemsize / 1e9
         return {**record, "gb": gb, "graph": graph_state(work.functions[0])}
@@ -381,18 +390,26 @@ def sequences(cases: Cases) -> None:
                 cases.rnn(kind, "big", precision, mode, 1 if precision != "bf16" else 2, 6)
 
 
+#: name of the row -> (the operation in ``symdnn_nets``, the shape of x in NCHW order)
+OPERATIONS: dict[str, tuple[str, tuple[int, ...]]] = {
+    "ewchain_64M": ("chain", (1 << 26,)),
+    "softmax_4096x1024": ("softmax", (4096, 1024)),
+    "softmax_64x21x256x256": ("softmax", (64, 21, 256, 256)),
+    "bn_64x256x56x56": ("batch_norm", (64, 256, 56, 56)),
+    "maxpool_64x64x112x112": ("pooled", (64, 64, 112, 112)),
+    "bnrelu_64x256x56x56": ("batch_norm_relu", (64, 256, 56, 56)),
+}
+
+
 def operations(cases: Cases) -> None:
     """Softmax, batch normalisation, pooling, the elementwise chain."""
-    planes, maps, images = (64, 21, 256, 256), (64, 256, 56, 56), (64, 64, 112, 112)
-    cases.micro("ewchain_64M", (1 << 26,), "chain", "fp32", "", "fwd", (2, 0))
+    cases.micro("ewchain_64M", "fp32", "", "fwd", (2, 0))
     for precision, layout in (("tf32", "nchw"), ("bf16", "nhwc")):
         for mode, two, pool in (("fwd", (2, 0), (1, 1)), ("fwdbwd", (5, 0), (2, 2))):
-            add = partial(cases.micro, precision=precision, mode=mode)
-            add("softmax_4096x1024", (4096, 1024), "softmax", layout="rows", units=two)
-            add("softmax_64x21x256x256", planes, "softmax", layout=layout, units=two)
-            add("bn_64x256x56x56", maps, "batch_norm", layout=layout, units=two)
-            add("maxpool_64x64x112x112", images, "pooled", layout=layout, units=pool)
-            add("bnrelu_64x256x56x56", maps, "batch_norm_relu", layout=layout, units=two, prio=3)
+            for name in list(OPERATIONS)[1:]:
+                where = "rows" if name == "softmax_4096x1024" else layout
+                units = pool if name.startswith("maxpool") else two
+                cases.micro(name, precision, where, mode, units, 3 if "bnrelu" in name else 1)
 
 
 def child(name: str, batch: str, precision: str, layout: str, where: str, size: str) -> None:
