@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.cpu import kernels
+from symdnn.cpu import kernels, onednn
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.runtime import Watcher
 from symdnn.graph.storage import HOST
@@ -143,13 +143,17 @@ class CpuRuntime:
 
 @dataclass(slots=True)
 class Step:
-    """One launch: where its operands stand among the plan's values."""
+    """One launch: where its operands stand among the plan's values.
+
+    ``workspace`` is where its scratch memory stands; None for a kernel that wants none.
+    """
 
     node: Apply
     launch: Any
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     by_view: bool
+    workspace: int | None = None
 
 
 class CpuPlan:
@@ -169,9 +173,10 @@ class CpuPlan:
         ]
         self.leaving = [self.index[v] for v in spec.segment.outputs]
         self.fresh = self._fresh_outputs()
+        self.workspaces: list[tuple[int, Any]] = []
         self.steps = [s for n in spec.segment.nodes if (s := self._step(n)) is not None]
         self.scratch: Array = None
-        self.template: list[Any] = [None] * len(self.index)
+        self.template: list[Any] = [None] * (len(self.index) + len(self.workspaces))
         for v, i in self.index.items():
             if isinstance(v, Constant):
                 self.template[i] = v.data
@@ -199,7 +204,15 @@ class CpuPlan:
         outputs = tuple(self.index[v] for v in node.outputs)
         if by_view:
             return Step(node, node.op.compute, call_inputs, outputs, True)
-        return Step(node, self.spec.launch(node), call_inputs, outputs, False)
+        at = self._workspace(node)
+        return Step(node, self.spec.launch(node), call_inputs, outputs, False, at)
+
+    def _workspace(self, node: Apply) -> int | None:
+        buffer = self.memory.workspaces.get(node)
+        if buffer is None:
+            return None
+        self.workspaces.append((len(self.index) + len(self.workspaces), buffer))
+        return self.workspaces[-1][0]
 
     def _bound_once(self, node: Apply) -> bool:
         return bool(self.memory.views[node.outputs[0]].buffer.kind == "arena")
@@ -211,6 +224,8 @@ class CpuPlan:
         for v, view in self.memory.views.items():
             if view.buffer.kind == "arena" and view.static:
                 self.template[self.index[v]] = _array_at(arena, view, v.type)
+        for i, buffer in self.workspaces:
+            self.template[i] = arena[buffer.offset : buffer.offset + buffer.nbytes]
 
     def detach(self) -> None:
         """Let go of the arena; the next run binds to the one of then."""
@@ -218,6 +233,8 @@ class CpuPlan:
         for v, view in self.memory.views.items():
             if view.buffer.kind == "arena":
                 self.template[self.index[v]] = None
+        for i, _ in self.workspaces:
+            self.template[i] = None
 
     def run(self, entering: Sequence[Any], watcher: Watcher | None = None) -> list[Any]:
         """Run every step; values that leave are fresh arrays."""
@@ -241,7 +258,11 @@ class CpuPlan:
                 if step.by_view:
                     values[step.outputs[0]] = step.launch(*inputs)[0]
                 else:
-                    results = step.launch(inputs, [values[o] for o in step.outputs])
+                    outputs = [values[o] for o in step.outputs]
+                    if step.workspace is None:
+                        results = step.launch(inputs, outputs)
+                    else:
+                        results = step.launch(inputs, outputs, values[step.workspace])
                     if results is not None:
                         for o, result in zip(step.outputs, results):
                             values[o] = result
@@ -261,6 +282,7 @@ def _array_at(arena: Array, view: Any, type_: Any) -> Array:
     return np.ndarray(view.shape, type_.numpy, arena, start, view.strides)
 
 
+onednn.register()
 kernels.register()
 _runtime = CpuRuntime()
 

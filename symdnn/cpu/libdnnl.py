@@ -1,0 +1,134 @@
+"""oneDNN's library: found in one documented order, checked, loaded once.
+
+The order is that of :func:`symdnn.detect.onednn_candidates`: the flag ``onednn.library_path``, this
+Python's environment (where the wheel ``onednn-cpu-gomp`` puts it), conda, ``LD_LIBRARY_PATH``, the
+loader. A library is taken if it is oneDNN 3 and its CPU runtime is OpenMP.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from symdnn.detect import onednn_candidates
+from symdnn.errors import SymdnnError
+
+__all__ = ["OnednnError", "OnednnLibrary", "OnednnNotFound", "call", "library", "problem"]
+
+#: ``dnnl_cpu_runtime``: what runs a primitive's parallel parts.
+_RUNTIMES = {0: "none", 1: "sequential", 2: "OpenMP", 4: "TBB", 8: "thread pool", 512: "SYCL"}
+_OPENMP = 2
+
+#: ``dnnl_status_t``
+_STATUS = {
+    1: "out of memory", 2: "invalid arguments", 3: "unimplemented", 4: "last implementation",
+    5: "runtime error", 6: "not required",
+}  # fmt: skip
+
+#: ``dnnl_cpu_isa_t`` of those that have a name of their own here.
+_ISA = {
+    0x1: "SSE4.1", 0x3: "AVX", 0x7: "AVX2", 0xF: "AVX2-VNNI", 0x27: "AVX-512", 0x67: "AVX-512 VNNI",
+    0xE7: "AVX-512 BF16", 0x1EF: "AVX-512 FP16", 0xFEF: "AVX-512 AMX",
+}  # fmt: skip
+
+
+class OnednnError(SymdnnError, RuntimeError):
+    """A function of oneDNN returned a status other than success."""
+
+    def __init__(self, function: str, status: int, details: str = "") -> None:
+        super().__init__(function, status, details)
+        self.function, self.status, self.details = function, status, details
+
+    def __str__(self) -> str:
+        named = _STATUS.get(self.status, f"status {self.status}")
+        return f"{self.function}: {named}" + (f" ({self.details})" if self.details else "")
+
+
+class OnednnNotFound(SymdnnError, RuntimeError):
+    """No oneDNN that symdnn can use; the message lists what was tried."""
+
+
+class _Version(ctypes.Structure):
+    _fields_ = [
+        ("major", ctypes.c_int), ("minor", ctypes.c_int), ("patch", ctypes.c_int),
+        ("hash", ctypes.c_char_p), ("cpu_runtime", ctypes.c_uint), ("gpu_runtime", ctypes.c_uint),
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class OnednnLibrary:
+    """The loaded library: where it came from, its version, its runtime, the instruction set."""
+
+    dll: Any
+    path: str
+    source: str
+    version: tuple[int, int, int]
+    runtime: str
+    isa: str
+
+    def __str__(self) -> str:
+        version = ".".join(map(str, self.version))
+        return f"oneDNN {version} ({self.runtime}, {self.isa}), {self.path}"
+
+
+@cache
+def _state() -> tuple[OnednnLibrary | None, str]:
+    """The first candidate that can be used, or why there is none."""
+    tried = []
+    for candidate in onednn_candidates():
+        if not candidate.found:
+            tried.append(f"{candidate.path} ({candidate.source}): {candidate.state}")
+            continue
+        found = _load(candidate.path, candidate.source)
+        if isinstance(found, OnednnLibrary):
+            return found, ""
+        tried.append(f"{candidate.path} ({candidate.source}): {found}")
+    return None, "\n  ".join(["oneDNN can't be used. Tried:", *tried])
+
+
+def _load(path: str, source: str) -> OnednnLibrary | str:
+    try:
+        dll = ctypes.CDLL(path)
+        function = dll.dnnl_version
+    except (OSError, AttributeError) as error:
+        return _why(error)
+    function.restype = ctypes.POINTER(_Version)
+    v = function().contents
+    version = (int(v.major), int(v.minor), int(v.patch))
+    if version[0] != 3:
+        return f"it is oneDNN {'.'.join(map(str, version))}; version 3 is wanted"
+    runtime = _RUNTIMES.get(v.cpu_runtime, str(v.cpu_runtime))
+    if v.cpu_runtime != _OPENMP:
+        return f"its CPU runtime is {runtime}; OpenMP is wanted (the wheel onednn-cpu-gomp has it)"
+    dll.dnnl_get_effective_cpu_isa.restype = ctypes.c_int
+    isa = dll.dnnl_get_effective_cpu_isa()
+    return OnednnLibrary(dll, path, source, version, runtime, _ISA.get(isa, f"ISA {isa:#x}"))
+
+
+def _why(error: Exception) -> str:
+    text = str(error)
+    if "libgomp" in text:
+        return f"{text}. Install GNU's OpenMP runtime (Debian: apt install libgomp1)"
+    return text
+
+
+def library() -> OnednnLibrary:
+    """The library; raises :class:`OnednnNotFound` with everything that was tried."""
+    found, why = _state()
+    if found is None:
+        raise OnednnNotFound(why)
+    return found
+
+
+def problem() -> str:
+    """Why oneDNN can't be used; empty when it can."""
+    return _state()[1]
+
+
+def call(name: str, *args: Any) -> None:
+    """Call ``dnnl_<name>``; raises :class:`OnednnError` unless it succeeds."""
+    status = getattr(library().dll, f"dnnl_{name}")(*args)
+    if status != 0:
+        raise OnednnError(f"dnnl_{name}", status)
