@@ -4,6 +4,7 @@
 #   make test    linter, formatter, types, tests (ARGS="-k conv" goes to pytest)
 #   make lint    the first three of these
 #   make docs    docs/_build/html, warnings are errors
+#   make cuda    what runs on an NVIDIA GPU; builds PyCUDA, which takes g++ and minutes
 #   make clean   remove what these have made, .venv too
 #
 # PYTHON=/path/to/python chooses the interpreter of a new .venv.
@@ -11,7 +12,7 @@
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: demo test lint docs clean
+.PHONY: demo test lint docs cuda clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -30,12 +31,18 @@ docs: .venv/.has-docs
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo docs/_build/html/index.html
 
+cuda: .venv/.has-cuda
+
 clean:
 	rm -rf .venv build docs/_build docs/_generated .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 
 # One stamp for each extra of setup.cfg: a second run installs nothing.
 .venv/.has-%: setup.cfg pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@touch $@
+
+.venv/.has-cuda: setup.cfg pyproject.toml tools/install_cuda.sh | $(BIN)/python
+	tools/install_cuda.sh .venv
 	@touch $@
 
 # The newest Python that all dependencies have wheels for comes first. A name on the PATH may be

@@ -19,6 +19,11 @@ from symdnn.gpu import cudnn_library
 from symdnn.gpu.driver import driver
 
 _NEEDED = ("numpy", "scipy", "networkx", "ml_dtypes", "opt_einsum", "safetensors", "platformdirs")
+_EXTRA = "pip install -e '.[cuda]' in a checkout of symdnn"
+_BUILD = (
+    "make cuda, or tools/install_cuda.sh, in a checkout of symdnn builds it, with g++ and NVIDIA's "
+    "wheels; or conda install -c conda-forge pycuda"
+)
 _CUDA_PACKAGES = ("pycuda", "cuda-bindings", "cuda-pathfinder", "nvidia-cudnn-frontend")
 
 
@@ -84,7 +89,7 @@ class Diagnosis:
             if not lib.usable
         ]
         packages = [
-            f"the Python package {name}: pip install 'symdnn[cuda]'"
+            f"the Python package {name}: {_BUILD if name == 'pycuda' else _EXTRA}"
             for name, version in self.cuda_packages.items()
             if not version
         ]
@@ -130,7 +135,7 @@ def _onednn() -> Library:
 
 
 def _cuda_libraries() -> list[Library]:
-    wheel = "pip install 'symdnn[cuda]', or set the flag"
+    wheel = f"{_EXTRA}, or set the flag"
     return [
         Library(
             "CUDA driver",

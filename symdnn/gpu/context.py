@@ -10,7 +10,7 @@ import contextlib
 import ctypes
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,8 @@ from symdnn.errors import SymdnnError
 __all__ = ["Context", "CudaUnavailable", "context", "existing"]
 
 _INSTALL = (
-    "PyCUDA is missing. Install it with a C++ compiler and the CUDA headers at hand "
-    "(pip install pycuda), or from conda-forge"
+    "PyCUDA is missing. tools/install_cuda.sh builds it, with g++ and NVIDIA's wheels; or have it "
+    "from conda-forge (docs/gpu.rst, Installing)"
 )
 
 
@@ -33,7 +33,11 @@ class Context:
     """Device ``index``: its primary context, stream, loaded modules, library handles."""
 
     def __init__(self, index: int) -> None:
+        from cuda.bindings.driver import cuCtxGetCurrent
+
         driver = _driver()
+        self._current: Callable[[], Any] = cuCtxGetCurrent
+        self._hold = _Hold(self)
         self.index = index
         self.device = f"cuda{index}"
         self._pid = os.getpid()
@@ -52,23 +56,9 @@ class Context:
             self.error_word = int(self._error)
             driver.memset_d32(self.error_word, 0, 4)
 
-    @contextlib.contextmanager
-    def current(self) -> Iterator[None]:
+    def current(self) -> contextlib.AbstractContextManager[None]:
         """Hold the device, its context current in this thread."""
-        if os.getpid() != self._pid:
-            raise CudaUnavailable(
-                "CUDA was used before this process was forked, and a context does not survive a "
-                "fork. Start workers with the 'spawn' method, or use the GPU in the child only"
-            )
-        with self._lock:
-            pushed = self._make_current()
-            _held().append(self)
-            try:
-                yield
-            finally:
-                _held().pop()
-                if pushed:
-                    self._primary.pop()
+        return self._hold
 
     def _make_current(self) -> bool:
         """Make the context current; whether it has to be popped afterwards.
@@ -76,15 +66,13 @@ class Context:
         A thread without a context keeps this one, since PyCUDA's pools need one at any time; a
         thread with another context gets that back.
         """
-        from cuda.bindings import driver
-
-        _, now = driver.cuCtxGetCurrent()
+        now = int(self._current()[1])
         first = self.index not in _kept()
-        ours = int(now) == self._handle
+        ours = now == self._handle
         if ours and not first:
             return False
         self._primary.push()  # on PyCUDA's own stack, which does not know of the driver's
-        if first and (ours or int(now) == 0):
+        if first and (ours or now == 0):
             _kept()[self.index] = _Attachment(self._primary)
             return False
         return True
@@ -186,8 +174,10 @@ def _as_numpy(value: Any) -> Any:
 def _driver() -> Any:
     try:
         import pycuda.driver as driver
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise CudaUnavailable(f"{_INSTALL} ({error})") from error
+    except ImportError as error:  # a library that it was linked with: the driver's, or libcurand
+        raise CudaUnavailable(f"PyCUDA is installed and does not load: {error}") from error
     try:
         driver.init()
     except Exception as error:
@@ -200,11 +190,42 @@ _contexts_lock = threading.Lock()
 _thread = threading.local()
 
 
-def _held() -> list[Context]:
-    """The contexts that this thread holds, the current one last."""
-    if not hasattr(_thread, "held"):
+def _held() -> list[tuple[Context, bool]]:
+    """The contexts that this thread holds, the current one last, and which to pop afterwards."""
+    try:
+        return _thread.held  # type: ignore[no-any-return]
+    except AttributeError:
         _thread.held = []
-    return _thread.held
+        return _thread.held
+
+
+class _Hold:
+    """Holds a device, in any thread and any number of times: what it needs is the thread's."""
+
+    __slots__ = ("ctx",)
+
+    def __init__(self, ctx: Context) -> None:
+        self.ctx = ctx
+
+    def __enter__(self) -> None:
+        ctx = self.ctx
+        if os.getpid() != ctx._pid:
+            raise CudaUnavailable(
+                "CUDA was used before this process was forked, and a context does not survive a "
+                "fork. Start workers with the 'spawn' method, or use the GPU in the child only"
+            )
+        ctx._lock.acquire()
+        try:
+            _held().append((ctx, ctx._make_current()))
+        except BaseException:
+            ctx._lock.release()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        ctx, pushed = _held().pop()
+        if pushed:
+            ctx._primary.pop()
+        ctx._lock.release()
 
 
 class _Attachment:
@@ -229,9 +250,11 @@ class _Attachment:
 
 def _kept() -> dict[int, _Attachment]:
     """Devices whose context stays current in this thread."""
-    if not hasattr(_thread, "kept"):
+    try:
+        return _thread.kept  # type: ignore[no-any-return]
+    except AttributeError:
         _thread.kept = {}
-    return _thread.kept
+        return _thread.kept
 
 
 def existing() -> Context | None:
@@ -239,7 +262,7 @@ def existing() -> Context | None:
 
     Makes none: kernels ask it whether a plan is for a device or for a described one.
     """
-    return _held()[-1] if _held() else next(iter(_contexts.values()), None)
+    return _held()[-1][0] if _held() else next(iter(_contexts.values()), None)
 
 
 def context(index: int = 0) -> Context:
