@@ -1,17 +1,12 @@
 """CUDA C source to a cubin by NVRTC, kept on disk.
 
-The cache is a folder of files named by the hash of source, options and NVRTC's version, each with
-a checksum in front. A file is written beside its place and renamed, so that processes may share
-the folder and a crash leaves nothing half written; one that is damaged is dropped with a warning.
-NVRTC needs no toolkit: the sources include no header.
+The cache is a folder of files named by the hash of source, options and NVRTC's version
+(:mod:`symdnn.graph.disk`). NVRTC needs no toolkit: the sources include no header.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
-import warnings
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -19,6 +14,7 @@ from typing import Any
 
 from symdnn.config import config
 from symdnn.errors import KernelCompileError, SymdnnError
+from symdnn.graph.disk import keep, kept
 
 __all__ = ["compile_cubin", "supported_architectures", "version"]
 
@@ -42,57 +38,15 @@ def compile_cubin(
     flags = (f"--gpu-architecture=sm_{capability[0]}{capability[1]}", *OPTIONS, *options)
     key = hashlib.sha256("\0".join((source, *flags, str(version()))).encode()).hexdigest()
     path = (folder or _folder()) / key[:2] / f"{key}.cubin"
-    found = _read(path)
+    found = kept(path, _MAGIC)
     if found is None:
         found = _compile(source, flags)
-        _write(path, found)
+        keep(path, _MAGIC, found)
     return found
 
 
 def _folder() -> Path:
     return Path(str(config.base_compiledir)) / "cubin"
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        data = path.read_bytes()
-    except OSError:
-        return None
-    head = len(_MAGIC) + 32
-    body = data[head:]
-    if data[: len(_MAGIC)] == _MAGIC and hashlib.sha256(body).digest() == data[len(_MAGIC) : head]:
-        return body
-    warnings.warn(
-        f"the cached kernel {path} is damaged: dropped, compiled anew", RuntimeWarning, stacklevel=4
-    )
-    path.unlink(missing_ok=True)
-    return None
-
-
-def _write(path: Path, cubin: bytes) -> None:
-    """Keep a cubin; where the folder cannot be written to, it is compiled again next time."""
-    data = _MAGIC + hashlib.sha256(cubin).digest() + cubin
-    temporary = ""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except OSError as error:
-        _say_once(str(path.parent.parent), str(error))
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
-
-
-@cache
-def _say_once(folder: str, reason: str) -> None:
-    warnings.warn(
-        f"compiled kernels cannot be kept in {folder} ({reason}); "
-        "set the flag base_compiledir to a folder that can be written to",
-        RuntimeWarning,
-        stacklevel=5,
-    )
 
 
 # -- NVRTC ----------------------------------------------------------------------------------------

@@ -1,0 +1,61 @@
+"""Compiled code kept on disk, shared by processes.
+
+Each entry is a file with a checksum in front. It is written beside its place and renamed, so that
+a crash leaves nothing half written; one that is damaged is dropped with a warning.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import warnings
+from functools import cache
+from pathlib import Path
+
+__all__ = ["keep", "kept"]
+
+_HASH_BYTES = 32
+
+
+def kept(path: Path, magic: bytes) -> bytes | None:
+    """The content of an entry that begins with ``magic``; None where there is none."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    head = len(magic) + _HASH_BYTES
+    body = data[head:]
+    if data[: len(magic)] == magic and hashlib.sha256(body).digest() == data[len(magic) : head]:
+        return body
+    warnings.warn(
+        f"the cached kernel {path} is damaged: dropped, compiled anew", RuntimeWarning, stacklevel=4
+    )
+    path.unlink(missing_ok=True)
+    return None
+
+
+def keep(path: Path, magic: bytes, body: bytes) -> None:
+    """Write an entry; where the folder cannot be written to, that is said once."""
+    data = magic + hashlib.sha256(body).digest() + body
+    temporary = ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except OSError as error:
+        _say_once(str(path.parent.parent), str(error))
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+
+
+@cache
+def _say_once(folder: str, reason: str) -> None:
+    warnings.warn(
+        f"compiled kernels cannot be kept in {folder} ({reason}); "
+        "set the flag base_compiledir to a folder that can be written to",
+        RuntimeWarning,
+        stacklevel=5,
+    )
