@@ -26,6 +26,7 @@ from symdnn.gpu.launches import (
 )
 from symdnn.gpu.source import CTYPES, specialised
 from symdnn.graph.kernel import Call, register_kernel
+from symdnn.ops.channels_last import Reorder
 from symdnn.ops.create import Diagonal
 from symdnn.ops.dot import MatchSizes
 from symdnn.ops.gradient_control import (
@@ -137,6 +138,8 @@ def _planned(source: View, target: View, guarded: bool) -> list[KernelLaunch]:
 
 def seen_by(op: Any, x: View, shape: tuple[int, ...], bounds: Sequence[int]) -> View | None:
     """The part of ``x`` that a view op sees, its result having ``shape``; None if it can't be."""
+    if isinstance(op, Reorder):
+        return x.transposed(op.order)
     if isinstance(op, DimShuffle):
         kept = [d for d in op.pattern if d != "x"]
         moved = x.transposed([int(d) for d in kept])
@@ -201,7 +204,7 @@ def register() -> None:
     kernel = CopyKernel()
     for op in (
         Alloc, Copy, DimShuffle, Diagonal, DisconnectedGrad, ForgetShape, GradClip, GradScale,
-        MatchSizes, Reshape, SpecifyShape, SpecifyType, Subtensor, UndefinedGrad, ZeroGrad,
+        MatchSizes, Reorder, Reshape, SpecifyShape, SpecifyType, Subtensor, UndefinedGrad, ZeroGrad,
     ):  # fmt: skip
         register_kernel(op, "cuda", kernel)
     register_kernel(Split, "cuda", SplitKernel())

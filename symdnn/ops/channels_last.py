@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from symdnn.errors import TypeMismatch
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Grads, Host, Op, Vars
 from symdnn.graph.type import TensorType, Type
@@ -20,7 +21,7 @@ from symdnn.graph.variable import Variable
 from symdnn.ops.shape import dimshuffle
 
 __all__ = [
-    "LAYOUTS", "ChannelsLast", "first_order", "first_shape", "in_layout", "is_image",
+    "LAYOUTS", "ChannelsLast", "Reorder", "first_order", "first_shape", "in_layout", "is_image",
     "last_order", "last_shape", "moved_axis",
 ]  # fmt: skip
 
@@ -143,3 +144,31 @@ def _ordered(v: Any, order: Any) -> Any:
     if not isinstance(v, Variable) or not is_image(v.type):
         return v
     return dimshuffle(v, order(v.type.ndim))
+
+
+@dataclass(frozen=True)
+class Reorder(Op):
+    """The dimensions of ``x`` in another order, in memory of their own: what a change of the layout
+    costs. (A :class:`~symdnn.ops.shape.DimShuffle` is a view of the same memory.)"""
+
+    order: tuple[int, ...]
+
+    def infer(self, x: TensorType) -> Any:
+        if not isinstance(x, TensorType) or sorted(self.order) != list(range(x.ndim)):
+            raise TypeMismatch(self, f"a tensor of {len(self.order)} dimensions", x)
+        return x.with_shape(x.shape[d] for d in self.order)
+
+    def reference(self, x: Any) -> Any:
+        return np.ascontiguousarray(x.transpose(self.order))
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [tuple(shapes[0][d] for d in self.order)]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        back = tuple(self.order.index(d) for d in range(len(self.order)))
+        return [Reorder(back)(cotangents[0])]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        return [self(tangents[0])]

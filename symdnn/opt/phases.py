@@ -15,6 +15,7 @@ from symdnn.opt import (
     fuse,
     indexing_rules,
     joining,
+    layout,
     lower_cudnn,
     reduce_rules,
     scan_push,
@@ -54,6 +55,7 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *stabilize.RULES,
     *softmax_rules.RULES,
     *lower_cudnn.RULES,
+    *layout.RULES,
     *fuse.RULES,
     *transfer.RULES,
 )

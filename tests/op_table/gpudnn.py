@@ -4,6 +4,7 @@ import numpy as np
 
 from symdnn.graph.variable import as_variable
 from symdnn.ops import gpudnn as G
+from symdnn.ops.channels_last import Reorder
 from symdnn.ops.rnn_params import GATES, RNNShape
 from tests.op_table.conv import loop_conv, loop_grad_input, loop_grad_weight
 from tests.op_table.lrn_ctc_transformer import (
@@ -384,6 +385,13 @@ RNN = [rnn(mode, "unidirectional") for mode in GATES] + [
     ),
 ]  # fmt: skip
 
+ORDER = [
+    OpCase(
+        "reorder", (Reorder,), Reorder((0, 2, 3, 1)), (normal(2, 3, 4, 5),),
+        lambda x: x.transpose(0, 2, 3, 1), grad2=True,
+    ),
+]  # fmt: skip
+
 CASES = [
-    *CONV, *POOL, *SOFTMAX, *REDUCTION, *ACTIVATION, *BATCH_NORM, *LRN, *OTHERS, *RNN,
+    *ORDER, *CONV, *POOL, *SOFTMAX, *REDUCTION, *ACTIVATION, *BATCH_NORM, *LRN, *OTHERS, *RNN,
 ]  # fmt: skip

@@ -1,0 +1,211 @@
+"""Channels last inside, changes of the order only at the border.
+
+Tensor cores read (N, \\*sizes, C); programs say (N, C, \\*sizes). Convolutions that gain from it
+get the first order, and the change is moved to where it costs least: through elementwise nodes,
+pooling, normalisation, joins and reductions, forward and gradient alike. What is least is found for
+the whole graph at once, as a cut (:mod:`symdnn.opt.layout_cut`): a value that its maker has in one
+order and a reader wants in the other costs its bytes once. Elementwise nodes read the other order
+themselves, so there it costs less; a value with at most one dimension that moves (the bias of a
+channel, 1x1 kernels) costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from symdnn.config import config
+from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.origin import inherit
+from symdnn.graph.target import Target
+from symdnn.graph.type import numpy_dtype
+from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.channels_last import (
+    Reorder,
+    first_order,
+    is_image,
+    last_order,
+    moved_axis,
+)
+from symdnn.ops.gpudnn import DnnConvolution
+from symdnn.ops.shape import DimShuffle, ShapeI, dimshuffle
+from symdnn.opt.layout_cut import Network
+from symdnn.opt.layout_follow import absorbs, follows, rebuilt
+from symdnn.opt.layout_sizes import GuessedSizes
+from symdnn.opt.lowering import cudnn_reason
+from symdnn.opt.rewrite import Context, graph_rewrite
+
+__all__ = ["RULES", "choose_layout"]
+
+#: What reading the other order in place costs, against a copy of its own.
+_ABSORBED = 0.4
+
+
+@graph_rewrite("layout", tags=("cudnn", "channels_last"), name="choose_layout")
+def choose_layout(context: Context) -> None:
+    """Convolutions and what surrounds them work on channels-last images where that is faster."""
+    wish = str(config.gpu.layout)
+    if wish == "nchw" or context.inner or cudnn_reason(context.target) is not None:
+        return
+    order = context.fgraph.toposort()
+    wanting = {n for n in order if _wants(n, context.target, wish == "nhwc")}
+    if wanting:
+        last = _cheapest(context, order, wanting)
+        _Rebuild(context.fgraph, order, last).replace()
+
+
+# -- which convolutions want it -------------------------------------------------------------------
+
+
+def _wants(node: Apply, target: Target, always: bool) -> bool:
+    """Whether a node is a convolution that gains from channels last."""
+    op: Any = node.op
+    if not isinstance(op, DnnConvolution) or not follows(node):
+        return False
+    if always:
+        return True
+    return op.num_groups == 1 and _has_tensor_cores(node.outputs[0].type.dtype, target)
+
+
+def _has_tensor_cores(dtype: str, target: Target) -> bool:
+    """Whether tensor cores multiply this dtype under the present flags."""
+    capability = target.compute_capability or (0, 0)
+    if dtype == "float16":
+        return capability >= (7, 0)
+    return capability >= (8, 0) and (
+        dtype == "bfloat16" or (dtype == "float32" and bool(config.dnn.conv.allow_tf32))
+    )
+
+
+# -- which nodes have it --------------------------------------------------------------------------
+
+
+def _cheapest(context: Context, order: Sequence[Apply], wanting: set[Apply]) -> set[Apply]:
+    """The nodes whose images have channels last in the cheapest assignment."""
+    network, sizes = Network(), GuessedSizes(context.shapes, order)
+    for node in order:
+        if node in wanting:
+            network.fix(node, at_source=True)
+        elif not follows(node):
+            network.fix(node, at_source=False)
+    network.fix(None, at_source=False)  # makes inputs, reads outputs
+    for v in context.fgraph.variables:
+        if is_image(v.type) and not isinstance(v, Constant) and not _seen(v, last_order)[1]:
+            cost = sizes.elements(v) * numpy_dtype(v.type.dtype).itemsize
+            _add_value(network, context.fgraph, v, cost)
+    return {n for n in network.at_source() if isinstance(n, Apply)}
+
+
+def _add_value(network: Network, fgraph: FunctionGraph, v: Variable, cost: float) -> None:
+    readers: list[Apply | None] = []
+    for reader, _ in fgraph.users(v):
+        if reader is not None and isinstance(reader.op, ShapeI | DimShuffle):
+            continue  # a view, or no data at all
+        if reader is not None and absorbs(reader):
+            network.pair(v.owner, reader, _ABSORBED * cost)
+        else:
+            readers.append(reader)
+    if readers:
+        network.value(v, v.owner, readers, cost)
+
+
+def _seen(v: Variable, order: Any) -> tuple[Variable, bool]:
+    """``v`` with its dimensions in another order, a view; and whether that is dense as it is."""
+    pattern: tuple[Any, ...] = order(v.type.ndim)
+    source = v
+    while source.owner is not None and isinstance(source.owner.op, DimShuffle):
+        inner = source.owner.op.pattern
+        pattern = tuple(d if d == "x" else inner[int(d)] for d in pattern)
+        source = source.owner.inputs[0]
+    moving = [int(d) for d in pattern if d != "x" and source.type.shape[int(d)] != 1]
+    return dimshuffle(source, pattern), moving == sorted(moving)
+
+
+# -- the new graph --------------------------------------------------------------------------------
+
+
+class _Rebuild:
+    """Values in both orders, made as they are needed."""
+
+    def __init__(self, fgraph: FunctionGraph, order: Sequence[Apply], chosen: set[Apply]) -> None:
+        self.fgraph, self.order, self.chosen = fgraph, order, chosen
+        self.last: dict[Variable, Variable] = {}  # with channels last, where a chosen node made it
+        self.first: dict[Variable, Variable] = {}  # in the program's order, rebuilt
+        self.copies: dict[tuple[Variable, bool], Variable] = {}
+
+    def replace(self) -> None:
+        """Put the new graph in the place of the old one."""
+        for node in self.order:
+            with inherit(node.origin, node.hints):
+                if node in self.chosen:
+                    self._to_last(node)
+                else:
+                    self._stays(node)
+        pairs = [(v, self._as_first(v, None)) for v in dict.fromkeys(self.fgraph.outputs)]
+        self.fgraph.replace_all([(a, b) for a, b in pairs if a is not b], "choose_layout")
+
+    def _to_last(self, node: Apply) -> None:
+        inputs = [self._as_last(v, node) for v in node.inputs]
+        for old, new in zip(node.outputs, rebuilt(node, inputs), strict=True):
+            (self.last if is_image(old.type) else self.first)[old] = new
+
+    def _stays(self, node: Apply) -> None:
+        if isinstance(node.op, ShapeI) and node.inputs[0] in self.last:
+            v = node.inputs[0]
+            self.first[node.outputs[0]] = ShapeI(moved_axis(node.op.axis, v.type.ndim))(
+                self.last[v]
+            )
+            return
+        inputs = [self._as_first(v, node) for v in node.inputs]
+        if any(a is not b for a, b in zip(inputs, node.inputs)):
+            new = node.op.make_node(*inputs, hints=node.hints)
+            self.first.update(zip(node.outputs, new.outputs, strict=True))
+
+    def _as_last(self, v: Variable, reader: Apply) -> Variable:
+        """An input of a node that works on channels-last images."""
+        if not is_image(v.type):
+            return self.first.get(v, v)
+        if v in self.last:
+            return self.last[v]
+        if isinstance(v, Constant):
+            return Constant(np.ascontiguousarray(v.data.transpose(last_order(v.type.ndim))), v.name)
+        return self._changed(v, self.first.get(v, v), last_order, reader)
+
+    def _as_first(self, v: Variable, reader: Apply | None) -> Variable:
+        """An input of a node, or a result, in the order that the program gave it."""
+        if v not in self.last:
+            return self.first.get(v, v)
+        return self._changed(v, self.last[v], first_order, reader)
+
+    def _changed(self, v: Variable, now: Variable, order: Any, reader: Apply | None) -> Variable:
+        """``v`` in the other order: a view where that will do, else a copy that all share."""
+        view, dense = _seen(now, order)
+        key = (v, order is last_order)
+        if dense or (reader is not None and isinstance(reader.op, DimShuffle)):
+            return view
+        if (
+            key not in self.copies
+            and reader is not None
+            and absorbs(reader)
+            and self._alone(v, key)
+        ):
+            return view
+        if key not in self.copies:
+            self.copies[key] = Reorder(order(now.type.ndim))(now)
+        return self.copies[key]
+
+    def _alone(self, v: Variable, key: tuple[Variable, bool]) -> bool:
+        """Whether no reader needs a copy in this order anyway."""
+        return not any(
+            (reader in self.chosen) == key[1]
+            and (
+                reader is None
+                or not (absorbs(reader) or isinstance(reader.op, ShapeI | DimShuffle))
+            )
+            for reader, _ in self.fgraph.users(v)
+        )
+
+
+RULES = (choose_layout,)
