@@ -40,8 +40,8 @@ class GemmSignature:
 
     ``dtype`` is that of A and B, ``result`` that of C, D and the bias; ``compute`` is
     ``float32``, ``tf32`` or ``float64``. ``epilogue`` is a word of
-    :data:`~symdnn.gpu.libcublaslt.EPILOGUE`; ``aux_ld`` the leading dimension of what it keeps or
-    reads besides. ``alignment`` is that of the addresses of A, B, C and D.
+    :data:`~symdnn.gpu.libcublaslt.EPILOGUE`. ``alignment`` is that of the addresses of A, B, C
+    and D.
     """
 
     dtype: str
@@ -53,7 +53,6 @@ class GemmSignature:
     c: Matrix | None = None
     batch: int = 1
     epilogue: str = ""
-    aux_ld: int = 0
     alignment: tuple[int, int, int, int] = (_ALIGNED,) * 4
     workspace_limit: int = 32 << 20
 
@@ -70,14 +69,13 @@ class GemmSignature:
 
 @dataclass(frozen=True)
 class Pointers:
-    """Addresses of one run; 0 where there is none."""
+    """Addresses of one run; 0 where there is none. ``bias`` is also that of a bias's gradient."""
 
     a: int
     b: int
     d: int
     c: int = 0
     bias: int = 0
-    aux: int = 0
 
 
 @dataclass(frozen=True)
@@ -114,12 +112,10 @@ class GemmPlan:
         self._describe("transb", c_int(int(s.b.transposed)))
         operands = [self._layout(s.dtype, m) for m in (s.a, s.b)]
         self.layouts = [*operands, *(self._layout(s.result, m) for m in (s.c or s.d, s.d))]
-        self._extra = (-1, -1)
+        self._bias = 0
         if s.epilogue:
             self._describe("epilogue", c_int(lt.EPILOGUE[s.epilogue]))
-            self._point(_ALIGNED, _ALIGNED if s.aux_ld else 0)  # asked before there are arrays
-        if s.aux_ld:
-            self._describe("aux_ld", c_int64(s.aux_ld))
+            self._point(_ALIGNED)  # heuristics are asked before there is an array
 
     def _own(self, kind: str, *args: Any) -> c_void_p:
         made = lt.described(kind, *args)
@@ -142,15 +138,11 @@ class GemmPlan:
                 lt.set_attribute("MatrixLayout", layout, lt.LAYOUT[word], value)
         return layout
 
-    def _point(self, bias: int, aux: int) -> None:
-        """Tell the epilogue where its arrays are."""
-        if self._extra == (bias, aux):
-            return
-        if bias and bias != self._extra[0]:
+    def _point(self, bias: int) -> None:
+        """Tell the epilogue where its vector is; one without a vector refuses an address."""
+        if bias != self._bias and "b" in self.signature.epilogue:
             self._describe("bias_pointer", c_void_p(bias))
-        if aux and aux != self._extra[1]:
-            self._describe("aux_pointer", c_void_p(aux))
-        self._extra = (bias, aux)
+            self._bias = bias
 
     def algorithms(self, count: int) -> list[GemmAlgorithm]:
         """The ``count`` algorithms that the heuristics expect to be fastest, in that order."""
@@ -184,7 +176,7 @@ class GemmPlan:
         """Enqueue it with the factors alpha and beta."""
         alpha, beta = (self._scalar(f) for f in factors)
         if self.signature.epilogue:
-            self._point(at.bias, at.aux)
+            self._point(at.bias)
         a, b, c, d = self.layouts
         lt.call(
             "cublasLtMatmul", self.handle, self.description, byref(alpha),

@@ -1,12 +1,19 @@
-"""Matrix products by cuBLASLt: transposed views cost nothing, anything else strided is copied."""
+"""Matrix products by cuBLASLt: transposed views cost nothing, anything else strided is copied.
+
+What a product does to its result besides (:class:`~symdnn.ops.gpublas.GpuGemm`) is an epilogue of
+the same call. Where cuBLASLt has no algorithm with it, the product runs without, and kernels of
+ours do the rest.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from symdnn.config import config
 from symdnn.gpu.array import DeviceArray
+from symdnn.gpu.gemm_choice import choose, wanted_mode
 from symdnn.gpu.gemm_plan import (
     GemmAlgorithm,
     GemmPlan,
@@ -15,18 +22,22 @@ from symdnn.gpu.gemm_plan import (
     Pointers,
     alignment_of,
 )
-from symdnn.gpu.libcublaslt import CUDA_TYPE
+from symdnn.gpu.gemm_unfused import Unfused
+from symdnn.gpu.libcublaslt import CUDA_TYPE, CublasError
 from symdnn.graph.kernel import Call, register_kernel
 from symdnn.ops.dot import BatchedDot, Dot
+from symdnn.ops.gpublas import GpuGemm, GpuGemmBase, GpuGemmBiasGrad
 
 __all__ = ["MatmulKernel", "as_matrix", "operand", "register"]
 
 WORKSPACE_BYTES = 32 << 20  # what NVIDIA advises for Hopper
+#: cuBLASLt reads a bias and what is added in pieces of this size.
+_ALIGNED = 16
 
 
 @dataclass(frozen=True)
 class MatmulKernel:
-    """``Dot`` and ``BatchedDot`` through ``cublasLtMatmul``.
+    """Products through ``cublasLtMatmul``.
 
     float32 is computed in float32 unless the flag ``dnn.conv.allow_tf32`` allows TF32; the
     16-bit floats accumulate in float32.
@@ -40,35 +51,102 @@ class MatmulKernel:
         return None if dtype in CUDA_TYPE else f"cuBLASLt has no product of {dtype}"
 
     def workspace_bytes(self, call: Call) -> int:
-        """Scratch that the heuristic may choose from."""
-        return WORKSPACE_BYTES
+        """Scratch that the heuristic may choose from, and that of kernels that may follow."""
+        return max(WORKSPACE_BYTES, Unfused(call).workspace_bytes)
 
     def accepts(self, index: int, x: DeviceArray) -> bool:
-        """Whether the array's layout can be multiplied without a copy."""
-        return operand(as_matrix(x, index)) is not None
+        """Whether the array's layout can be multiplied, or added, without a copy."""
+        if index < 2:
+            return operand(as_matrix(x, index)) is not None
+        return x.contiguous and x.ptr % _ALIGNED == 0
 
     def bind(self, call: Call) -> Any:
         """A launch that keeps one cuBLASLt plan for each layout of its operands."""
-        plans: dict[Any, tuple[GemmPlan, GemmAlgorithm]] = {}
-        dtype = call.inputs[0].dtype  # type: ignore[attr-defined]
-        allow_tf32 = bool(config.dnn.conv.allow_tf32)
+        return _Bound(call)
 
-        def launch(env: Any, inputs: Any, outputs: Any) -> None:
-            x, y, out = as_matrix(inputs[0], 0), as_matrix(inputs[1], 1), outputs[0]
-            if out.size == 0:
-                return
-            if x.shape[2] == 0:
-                env.zero(out.ptr, out.nbytes)
-                return
-            s = signature(dtype, x, y, out, allow_tf32)
-            if s not in plans:
-                plan = GemmPlan(env.cublaslt, s)
-                plans[s] = plan, plan.algorithms(1)[0]
-            plan, algorithm = plans[s]
-            at = Pointers(y.ptr, x.ptr, out.ptr)
-            plan.run(algorithm, at, (1.0, 0.0), env.workspace, env.stream)
 
-        return launch
+class _Bound:
+    """A product at its shapes."""
+
+    def __init__(self, call: Call) -> None:
+        op = call.op
+        self.op: GpuGemmBase = op if isinstance(op, GpuGemmBase) else GpuGemm()
+        self.unfused = Unfused(call)
+        self.epilogue = epilogue_of(op)
+        self.allow_tf32 = bool(config.dnn.conv.allow_tf32)
+        self.mode = wanted_mode()
+        self.plans: dict[GemmSignature, tuple[GemmPlan, bool]] = {}
+
+    def __call__(self, env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Enqueue it."""
+        x, y, out = as_matrix(inputs[0], 0), as_matrix(inputs[1], 1), outputs[0]
+        if out.size == 0 or x.shape[2] == 0:
+            self.unfused.without_product(env, inputs, outputs)
+            return
+        s = self._signature(x, y, out)
+        at = self._pointers(inputs, outputs)
+        factors = (self.op.alpha, self.op.beta)
+        plan, fused = self._plan(env, s)
+        algorithm = choose(plan, self.mode, env, at, factors)
+        plan.run(algorithm, at, factors, env.workspace, env.stream)
+        if not fused:
+            self.unfused.after_product(env, inputs, outputs)
+
+    def _plan(self, env: Any, s: GemmSignature) -> tuple[GemmPlan, bool]:
+        """The plan, and whether it has the epilogue in it."""
+        if s not in self.plans:
+            plan, fused = GemmPlan(env.cublaslt, s), True
+            if s.epilogue and not _has_algorithm(plan):
+                plan, fused = GemmPlan(env.cublaslt, replace(s, epilogue="")), False
+            self.plans[s] = plan, fused
+        return self.plans[s]
+
+    def _pointers(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Pointers:
+        bias = 0
+        if isinstance(self.op, GpuGemmBiasGrad):
+            bias = outputs[1].ptr
+        elif isinstance(self.op, GpuGemm) and self.op.bias:
+            bias = inputs[-1].ptr
+        c = 0 if self.op.addend is None else inputs[self.op.addend].ptr
+        return Pointers(inputs[1].ptr, inputs[0].ptr, outputs[0].ptr, c, bias)
+
+    def _signature(self, x: DeviceArray, y: DeviceArray, out: DeviceArray) -> GemmSignature:
+        """A row-major result ``x y`` is the column-major product ``y' x'``."""
+        a, b = operand(y), operand(x)
+        assert a is not None, "the plan copies operands that accepts() refuses"
+        assert b is not None, "the plan copies operands that accepts() refuses"
+        m, n = x.shape[1], y.shape[2]
+        d = Matrix(n, m, n, False, m * n)
+        at = alignment_of(out.ptr)
+        return GemmSignature(
+            x.dtype, out.dtype, self._compute(x.dtype), a, b, d,
+            None if self.op.addend is None else d, max(x.shape[0], y.shape[0]), self.epilogue,
+            alignment=(alignment_of(y.ptr), alignment_of(x.ptr), min(at, _ALIGNED), at),
+            workspace_limit=WORKSPACE_BYTES,
+        )  # fmt: skip
+
+    def _compute(self, dtype: str) -> str:
+        if dtype in ("float64", "complex128"):
+            return "float64"
+        return "tf32" if dtype == "float32" and self.allow_tf32 else "float32"
+
+
+def _has_algorithm(plan: GemmPlan) -> bool:
+    found: list[GemmAlgorithm] = []
+    try:
+        found = plan.algorithms(1)
+    except CublasError:
+        pass
+    return bool(found)
+
+
+def epilogue_of(op: Any) -> str:
+    """cuBLASLt's word for what an op does besides multiplying and adding."""
+    if isinstance(op, GpuGemmBiasGrad):
+        return "bgrada"
+    if not isinstance(op, GpuGemm):
+        return ""
+    return "_".join(w for w in (op.activation, "bias" if op.bias else "") if w)
 
 
 def as_matrix(x: DeviceArray, index: int) -> DeviceArray:
@@ -100,27 +178,7 @@ def operand(x: DeviceArray) -> Matrix | None:
     return None
 
 
-def signature(
-    dtype: str, x: DeviceArray, y: DeviceArray, out: DeviceArray, allow_tf32: bool
-) -> GemmSignature:
-    """Of ``x y``: a row-major result is the column-major product ``y' x'``."""
-    a, b = operand(y), operand(x)
-    assert a is not None, "the plan copies operands that accepts() refuses"
-    assert b is not None, "the plan copies operands that accepts() refuses"
-    m, n = x.shape[1], y.shape[2]
-    compute = "float64" if dtype in ("float64", "complex128") else "float32"
-    if dtype == "float32" and allow_tf32:
-        compute = "tf32"
-    d = Matrix(n, m, n, False, m * n)
-    at = alignment_of(out.ptr)
-    return GemmSignature(
-        dtype, dtype, compute, a, b, d, None, max(x.shape[0], y.shape[0]),
-        alignment=(alignment_of(y.ptr), alignment_of(x.ptr), at, at),
-        workspace_limit=WORKSPACE_BYTES,
-    )  # fmt: skip
-
-
 def register() -> None:
     """Enter the kernels into the table."""
-    for op in (Dot, BatchedDot):
+    for op in (Dot, BatchedDot, GpuGemm, GpuGemmBiasGrad):
         register_kernel(op, "cuda", MatmulKernel())

@@ -27,7 +27,14 @@ from symdnn.opt.facts import all_ones
 from symdnn.opt.rewrite import Context, graph_rewrite
 from symdnn.opt.transfer import Places
 
-__all__ = ["RULES", "fusable_program", "fuse_elementwise", "fuse_reductions"]
+__all__ = [
+    "RULES",
+    "Groups",
+    "fusable_program",
+    "fuse_elementwise",
+    "fuse_reductions",
+    "reduction_in",
+]
 
 #: Operands are pointers among a kernel's parameters, values are registers.
 MOST_INPUTS, MOST_OUTPUTS, MOST_INSTRUCTIONS = 24, 8, 400
@@ -65,8 +72,8 @@ class _Member:
     kind: Any
 
 
-class _Groups:
-    """All groups of a graph."""
+class Groups:
+    """All groups of a graph; ``group`` has for each member the one that stands for its group."""
 
     def __init__(self, context: Context) -> None:
         self.context, self.fgraph = context, context.fgraph
@@ -192,7 +199,7 @@ class _Groups:
 class _Body:
     """The program of a group as it grows: inputs of one ndim, values of variables."""
 
-    def __init__(self, groups: _Groups, group: Sequence[_Member]) -> None:
+    def __init__(self, groups: Groups, group: Sequence[_Member]) -> None:
         self.fgraph, self.members = groups.fgraph, groups.members
         self.own = {m.node for m in group}
         self.ndim = group[0].node.outputs[0].type.ndim
@@ -302,13 +309,13 @@ def fuse_elementwise(context: Context) -> None:
     """Elementwise nodes of one shape become one node for each group."""
     if context.target.kind != "cuda":
         return
-    groups = _Groups(context)
+    groups = Groups(context)
     for group in groups.groups():
         if len(group) > 1:
             _replace(groups, group, groups.leaving(group))
 
 
-def _replace(groups: _Groups, group: Sequence[_Member], leaving: list[Variable]) -> None:
+def _replace(groups: Groups, group: Sequence[_Member], leaving: list[Variable]) -> None:
     last = group[-1].node
     with inherit(last.origin, last.hints):
         body = _Body(groups, group)

@@ -10,12 +10,12 @@ from symdnn.opt import (
     alloc_rules,
     dead,
     elementwise,
+    epilogue_gemm,
     fold,
     from_graph_rules,
     fuse,
     indexing_rules,
     joining,
-    layout,
     lower_cudnn,
     reduce_rules,
     scan_push,
@@ -31,7 +31,16 @@ from symdnn.opt.rewrite import GraphRewrite, Rewrite
 __all__ = ["PHASES", "RULES", "Selection", "rules_of_phase"]
 
 #: Each phase runs to a fixed point before the next one starts.
-PHASES = ("canonicalize", "stabilize", "lower", "precision", "layout", "fuse", "transfer")
+PHASES = (
+    "canonicalize",
+    "stabilize",
+    "lower",
+    "precision",
+    "layout",
+    "epilogue",
+    "fuse",
+    "transfer",
+)
 
 #: Rules of earlier phases that run again, so that they see what a later phase makes: all of
 #: these phases, and those tagged ``cleanup`` everywhere.
@@ -55,7 +64,7 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *stabilize.RULES,
     *softmax_rules.RULES,
     *lower_cudnn.RULES,
-    *layout.RULES,
+    *epilogue_gemm.RULES,
     *fuse.RULES,
     *transfer.RULES,
 )

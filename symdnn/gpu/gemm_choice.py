@@ -1,0 +1,170 @@
+"""Which of cuBLASLt's algorithms runs a product: the heuristics' first, or the fastest.
+
+The flag ``gpu.gemm.algo`` decides: ``guess`` takes what the heuristics expect to be the fastest;
+``time`` measures their first few on the product's own operands when it first runs, and takes the
+fastest whose result agrees with the first one's. Either is remembered for the signature. With
+``deterministic=more`` nothing is timed: what is the fastest may differ from one process to the
+next, and with it the last bits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from symdnn.config import config
+from symdnn.gpu.array import DeviceArray
+from symdnn.gpu.gemm_plan import GemmAlgorithm, GemmPlan, GemmSignature, Pointers
+from symdnn.gpu.libcublaslt import CublasError
+from symdnn.gpu.replay_time import being_captured, replay_ms
+
+__all__ = ["GemmChoice", "choose", "chosen", "forget", "wanted_mode"]
+
+#: How many of the heuristics' algorithms are measured.
+CANDIDATES = 8
+#: Elements of the result's two ends that are compared.
+_COMPARED = 1 << 20
+_TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2, "tf32": 3e-3, "float32": 1e-4, "float64": 1e-10}
+
+
+@dataclass(frozen=True)
+class GemmChoice:
+    """What was chosen for a signature, and how: ``guess`` or ``time``.
+
+    ``ms`` are the times of those that were measured, in the heuristics' order (None: it failed or
+    its result was wrong); empty for a guess.
+    """
+
+    signature: GemmSignature
+    mode: str
+    algorithm: GemmAlgorithm
+    ms: tuple[float | None, ...] = ()
+
+    def __str__(self) -> str:
+        text = f"{self.signature}: {self.algorithm}, by {self.mode}"
+        known = [t for t in self.ms if t is not None]
+        if not known:
+            return text
+        first = "failed" if self.ms[0] is None else f"{self.ms[0] * 1e3:.1f} us"
+        return f"{text}: {min(known) * 1e3:.1f} us of {len(known)}, the first guess {first}"
+
+
+_chosen: dict[tuple[int, GemmSignature, str], GemmChoice] = {}
+_lock = threading.Lock()
+
+
+def wanted_mode() -> str:
+    """``guess`` or ``time``, as the flags say now."""
+    return "guess" if str(config.deterministic) == "more" else str(config.gpu.gemm.algo)
+
+
+def chosen() -> list[GemmChoice]:
+    """All choices of this process, in the order in which they were made."""
+    with _lock:
+        return list(_chosen.values())
+
+
+def forget() -> None:
+    """Choose again for every signature."""
+    with _lock:
+        _chosen.clear()
+
+
+def choose(
+    plan: GemmPlan, mode: str, env: Any, at: Pointers, factors: Sequence[float]
+) -> GemmAlgorithm:
+    """The algorithm of a product that runs on these addresses; remembered.
+
+    Raises :class:`~symdnn.gpu.libcublaslt.CublasError` where cuBLASLt has none.
+    """
+    key = (env.cublaslt, plan.signature, mode)
+    found = _chosen.get(key)
+    if found is not None:
+        return found.algorithm
+    if mode == "time" and not being_captured(env):
+        made = _timed(plan, env, at, factors)
+    else:
+        made = GemmChoice(plan.signature, "guess", plan.algorithms(1)[0])
+    if made.mode == mode:
+        with _lock:
+            _chosen[key] = made
+    return made.algorithm
+
+
+def _timed(plan: GemmPlan, env: Any, at: Pointers, factors: Sequence[float]) -> GemmChoice:
+    """Measure on the operands as they are, into memory of its own."""
+    candidates = plan.algorithms(CANDIDATES)
+    results = _Results(plan.signature, env, at)
+    ms: list[float | None] = []
+    for algorithm in candidates:
+        ms.append(_ms(env, _enqueuing(plan, algorithm, results.at, factors, env)))
+    want: Any = None
+    for i in sorted((i for i, t in enumerate(ms) if t is not None), key=lambda i: ms[i] or 0):
+        if i == 0:
+            break
+        if want is None:
+            want = results.of(_enqueuing(plan, candidates[0], results.at, factors, env))
+        got = results.of(_enqueuing(plan, candidates[i], results.at, factors, env))
+        if ms[0] is None or _agree(want, got, plan.signature):
+            return GemmChoice(plan.signature, "time", candidates[i], tuple(ms))
+        ms[i] = None
+    return GemmChoice(plan.signature, "time", candidates[0], tuple(ms))
+
+
+def _enqueuing(
+    plan: GemmPlan, algorithm: GemmAlgorithm, at: Pointers, factors: Sequence[float], env: Any
+) -> Callable[[], None]:
+    return lambda: plan.run(algorithm, at, factors, env.workspace, env.stream)
+
+
+def _ms(env: Any, enqueue: Callable[[], None]) -> float | None:
+    """Its time; None where it fails."""
+    try:
+        return replay_ms(env, enqueue)
+    except CublasError:
+        return None
+
+
+class _Results:
+    """Memory for the results of trials: those of the program stay as they are."""
+
+    def __init__(self, s: GemmSignature, env: Any, at: Pointers) -> None:
+        self.env = env
+        size = s.batch * s.d.rows * s.d.columns
+        self.d = env.empty((size,), s.result)
+        # What the epilogue writes besides: the sums of a factor.
+        self.sums = env.empty((s.d.rows,), s.result) if s.epilogue.startswith("bgrad") else None
+        bias = at.bias if self.sums is None else self.sums.ptr
+        self.at = replace(at, d=self.d.ptr, bias=bias, c=at.c or self.d.ptr)
+
+    def of(self, enqueue: Callable[[], None]) -> list[Any]:
+        """What a trial computes: both ends of the result, and the sums."""
+        enqueue()
+        n = self.d.size
+        ends = [self.d] if n <= 2 * _COMPARED else [self._part(0), self._part(n - _COMPARED)]
+        return [self.env.download(x) for x in (*ends, self.sums) if x is not None]
+
+    def _part(self, start: int) -> DeviceArray:
+        at = self.d.ptr + start * self.d.itemsize
+        return DeviceArray(at, (_COMPARED,), self.d.dtype, owner=self.d)
+
+
+def _agree(want: Sequence[Any], got: Sequence[Any], s: GemmSignature) -> bool:
+    """Whether two results are the same but for rounding; what is not finite must be so in both."""
+    narrow = s.result in ("float16", "bfloat16")
+    tolerance = _TOLERANCE[s.result if narrow else s.compute]
+    return all(_close(np.asarray(a), np.asarray(b), tolerance) for a, b in zip(want, got))
+
+
+def _close(a: Any, b: Any, tolerance: float) -> bool:
+    kind = np.complex128 if a.dtype.kind == "c" else np.float64
+    a, b = a.astype(kind), b.astype(kind)
+    finite = np.isfinite(a)
+    if not np.array_equal(finite, np.isfinite(b)):
+        return False
+    size = np.abs(a[finite]).max(initial=0.0)
+    return bool(np.abs(a[finite] - b[finite]).max(initial=0.0) <= tolerance * size)

@@ -1,0 +1,232 @@
+"""What products take in, what they leave to fused kernels, and that the values stay."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.config import config
+from symdnn.gpu import kernels
+from symdnn.graph.type import TensorType
+from symdnn.ops.dot import BatchedDot, Dot
+from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.fused import FusedElemwise
+from symdnn.ops.gpublas import GpuGemm, GpuGemmBase, GpuGemmBiasGrad
+from symdnn.ops.gpudnn import GpuDnnReduction
+from symdnn.opt.phases import Selection
+from tests.opt.lowering import assert_same_values, rewritten, variables
+
+RNG = np.random.default_rng(19)
+SELECTION = Selection(frozenset({"fast_run", "fast_compile"}))
+kernels.load()
+
+
+def normal(*shape, dtype="float32"):
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+X, W, B, C = normal(6, 4), normal(4, 5), normal(5), normal(6, 5)
+
+
+def made(build, arrays, *, same=True, rtol=1e-5):
+    """The rewritten graph of ``build``; its values are those of the plain one."""
+    vs = variables(arrays)
+    out = build(*vs)
+    outputs = list(out) if isinstance(out, list | tuple) else [out]
+    fgraph = rewritten(vs, outputs, selection=SELECTION)
+    if same:
+        assert_same_values(fgraph, vs, outputs, arrays, rtol)
+    return fgraph
+
+
+def products(fgraph):
+    kinds = Dot | BatchedDot | GpuGemmBase
+    return [n.op for n in fgraph.toposort() if isinstance(n.op, kinds)]
+
+
+def elementwise(fgraph):
+    kinds = Elemwise | FusedElemwise
+    return [n.op for n in fgraph.toposort() if isinstance(n.op, kinds) and n.outputs[0].ndim]
+
+
+def gelu(v):
+    return T.nnet.gelu(v, approximate=True)
+
+
+# -- what is taken in -----------------------------------------------------------------------------
+
+TAKEN = {
+    "bias": (lambda x, w, b: T.dot(x, w) + b, (X, W, B), GpuGemm(bias=True)),
+    "bias_first": (lambda x, w, b: b + T.dot(x, w), (X, W, B), GpuGemm(bias=True)),
+    "bias_minus": (lambda x, w, b: b - T.dot(x, w), (X, W, B), GpuGemm(-1.0, bias=True)),
+    "row": (lambda x, w, b: T.dot(x, w) + b, (X, W, B[None]), GpuGemm(bias=True)),
+    "relu": (lambda x, w, b: T.nnet.relu(T.dot(x, w) + b), (X, W, B),
+             GpuGemm(bias=True, activation="relu")),
+    "relu_alone": (lambda x, w: T.nnet.relu(T.dot(x, w)), (X, W), GpuGemm(activation="relu")),
+    "gelu": (lambda x, w, b: gelu(T.dot(x, w) + b), (X, W, B),
+             GpuGemm(bias=True, activation="gelu")),
+    "factor": (lambda x, w: T.dot(x, w) * np.float32(0.5), (X, W), GpuGemm(0.5)),
+    "negative": (lambda x, w: -T.dot(x, w) / np.float32(4), (X, W), GpuGemm(-0.25)),
+    "sum": (lambda x, w, c: T.dot(x, w) + c, (X, W, C), GpuGemm(beta=1.0)),
+    "update": (lambda x, w, c: c - np.float32(0.5) * T.dot(x, w), (X, W, C), GpuGemm(-0.5, 1.0)),
+    "momentum": (lambda x, w, c: np.float32(0.5) * c + T.dot(x, w), (X, W, C), GpuGemm(1.0, 0.5)),
+    "difference": (lambda x, w, c: T.dot(x, w) - np.float32(2) * c, (X, W, C), GpuGemm(1.0, -2.0)),
+    "all": (lambda x, w, c, b: T.nnet.relu(np.float32(2) * T.dot(x, w) + c + b), (X, W, C, B),
+            GpuGemm(2.0, 1.0, bias=True, activation="relu")),
+    "vector": (lambda x, w, c: T.dot(x, w) + c, (X, W[:, 0].copy(), C[:, 0].copy()),
+               GpuGemm(beta=1.0)),
+    "stack": (lambda x, w, b: T.nnet.relu(T.batched_dot(x, w) + b),
+              (normal(2, 6, 4), normal(2, 4, 5), B),
+              GpuGemm(batched=True, bias=True, activation="relu")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TAKEN)
+def test_taken_in(case):
+    build, arrays, op = TAKEN[case]
+    fgraph = made(build, arrays)
+    assert products(fgraph) == [op]
+    assert elementwise(fgraph) == []
+
+
+@pytest.mark.parametrize("case", TAKEN)
+def test_switched_off(case):
+    build, arrays, _ = TAKEN[case]
+    with config.change_flags(**{"gpu.epilogue": "off"}):
+        by_flag = made(build, arrays)
+    vs = variables(arrays)
+    by_tag = rewritten(vs, [build(*vs)], selection=SELECTION.excluding("epilogue"))
+    for fgraph in (by_flag, by_tag):
+        assert not any(isinstance(op, GpuGemmBase) for op in products(fgraph))
+        assert elementwise(fgraph)
+
+
+def test_two_products_are_one_sum():
+    fgraph = made(lambda x, w, u, v, b: T.dot(x, w) + T.dot(u, v) + b, (X, W, X + 1, W + 1, B))
+    assert sorted(map(str, products(fgraph))) == ["Dot", "GpuGemm{beta=1.0, bias=True}"]
+    assert elementwise(fgraph) == []
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_wide_result_is_not_rounded_before(dtype):
+    vs = [TensorType(dtype, (None, None))(n) for n in "xw"]
+    fgraph = rewritten(vs, [T.dot(*vs).astype("float32") * np.float32(3)], selection=SELECTION)
+    assert products(fgraph) == [GpuGemm(3.0, dtype="float32")]
+    assert elementwise(fgraph) == []
+
+
+def test_a_momentum_is_added_although_it_is_read_again():
+    def build(x, w, v, p):
+        step = np.float32(0.5) * v + T.dot(x, w)
+        return step, p - np.float32(0.1) * step
+
+    fgraph = made(build, (X, W, C, C + 1))
+    assert products(fgraph) == [GpuGemm(1.0, 0.5)]
+    assert len(elementwise(fgraph)) == 1
+
+
+# -- what is left alone ---------------------------------------------------------------------------
+
+LEFT = {
+    "an elementwise reader does it for nothing":
+        (lambda x, w, b: T.tanh(T.dot(x, w) + b), (X, W, B)),
+    "so does one of the activation": (lambda x, w, b: T.nnet.relu(T.dot(x, w) + b) * 3, (X, W, B)),
+    "the product is wanted itself":
+        (lambda x, w, b: (T.dot(x, w), T.dot(x, w) + b), (X, W, B)),
+    "the exact gelu is another": (lambda x, w: T.nnet.gelu(T.dot(x, w)), (X, W)),
+    "a bias of rows": (lambda x, w, b: T.dot(x, w) + b, (X, W, C[:, :1].copy())),
+    "a bias that is subtracted": (lambda x, w, b: T.dot(x, w) - b, (X, W, B)),
+    "a factor that is computed": (lambda x, w, s: T.dot(x, w) * s, (X, W, np.float32(3))),
+    "a number is no bias": (lambda x, w: T.dot(x, w) + np.float32(3), (X, W)),
+    "an addend of the activation":
+        (lambda x, w, c: T.nnet.relu(T.dot(x, w)) + c, (X, W, C)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LEFT)
+def test_left_alone(case):
+    build, arrays = LEFT[case]
+    assert products(made(build, arrays)) == [Dot()]
+
+
+def test_float64_has_factors_and_addends_only():
+    arrays = [a.astype("float64") for a in (X, W, C, B)]
+    fgraph = made(lambda x, w, c: 2.0 * T.dot(x, w) + c, arrays[:3])
+    assert products(fgraph) == [GpuGemm(2.0, 1.0)]
+    fgraph = made(lambda x, w, b: T.dot(x, w) + b, (arrays[0], arrays[1], arrays[3]))
+    assert products(fgraph) == [Dot()]
+
+
+def test_nothing_on_a_cpu():
+    vs = variables((X, W, B))
+    f = symdnn.function(vs, T.dot(vs[0], vs[1]) + vs[2], mode=symdnn.Mode(target="cpu"))
+    assert not any(isinstance(op, GpuGemmBase) for op in products(f.fgraph))
+
+
+@pytest.mark.parametrize("at", [2, 3])
+def test_sizes_that_do_not_fit_are_still_an_error(at):
+    arrays = [X, W, C, B]
+    vs = variables(arrays)
+    out = T.nnet.relu(T.dot(vs[0], vs[1]) + vs[2] + vs[3])
+    fgraph = rewritten(vs, [out], selection=SELECTION)
+    arrays[at] = np.concatenate([arrays[at]] * 2, axis=-1)
+    node = next(n for n in fgraph.toposort() if isinstance(n.op, GpuGemm))
+    with pytest.raises(symdnn.errors.ShapeMismatch, match="GpuGemm"):
+        node.op.shapes([v.type for v in node.inputs], [a.shape for a in arrays], {})
+
+
+# -- training -------------------------------------------------------------------------------------
+
+
+def step(x, w, b, v):
+    cost = (T.dot(T.nnet.relu(T.dot(x, w) + b), v) ** 2).sum()
+    return T.grad(cost, [w, b, v])
+
+
+ARRAYS = (X, W, B, normal(5, 3))
+
+
+def test_the_gradient_of_a_bias_comes_with_that_of_the_weights():
+    fgraph = made(step, ARRAYS, rtol=1e-4)
+    assert products(fgraph).count(GpuGemmBiasGrad()) == 1
+    assert not any(isinstance(n.op, GpuDnnReduction) for n in fgraph.toposort())
+
+
+def test_a_sum_that_the_product_depends_on_stays():
+    def build(x, y):
+        total = y.sum(0)
+        return T.dot(x * total[:4], y), total
+
+    fgraph = made(build, (X, normal(4, 5)))
+    assert products(fgraph) == [Dot()]
+
+
+@pytest.mark.parametrize("axis", [1, None])
+def test_sums_over_other_axes_stay(axis):
+    fgraph = made(lambda x, y: (T.dot(x, y), y.sum(axis)), (X, W))
+    assert products(fgraph) == [Dot()]
+
+
+def test_dimensions_that_a_sum_keeps():
+    fgraph = made(lambda x, y: (T.dot(x, y), y.sum(0, keepdims=True)), (X, W))
+    assert products(fgraph) == [GpuGemmBiasGrad()]
+
+
+def test_relu_is_differentiated_at_its_result_on_demand():
+    exact = made(step, ARRAYS, rtol=1e-4)
+    assert GpuGemm(bias=True, activation="relu") not in products(exact)
+    with config.change_flags(**{"gpu.relu_grad_at_0": "zero"}):
+        fgraph = made(step, ARRAYS, rtol=1e-4)
+        assert GpuGemm(bias=True, activation="relu") in products(fgraph)
+        at_zero = made(step, (X * 0, W, B * 0, ARRAYS[3]), same=False)
+    assert len(elementwise(fgraph)) < len(elementwise(exact))
+    assert len(at_zero.nodes) == len(fgraph.nodes)
+
+
+def test_the_report_shows_it():
+    vs = variables((X, W, B))
+    mode = symdnn.Mode(target="cuda:sm_90")
+    f = symdnn.function(vs, T.nnet.relu(T.dot(vs[0], vs[1]) + vs[2]), mode=mode)
+    assert "GpuGemm{bias=True, activation=relu}" in str(f.lowering_report())
