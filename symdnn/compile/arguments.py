@@ -8,17 +8,16 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import GraphError, InputError, TypeMismatch
+from symdnn.graph.placed import check_as, is_on_device
 from symdnn.graph.storage import Storage
 from symdnn.graph.type import TensorType
-from symdnn.graph.value import as_numpy, check_shape
+from symdnn.graph.value import as_numpy
 from symdnn.graph.variable import Constant, Shared, Variable, as_variable
 
-__all__ = ["Arguments", "In", "Out", "Stored", "as_in", "as_out", "is_on_device"]
+__all__ = ["Arguments", "In", "Out", "Stored", "as_in", "as_out"]
 
 #: See :meth:`symdnn.gpu.runtime.CudaRuntime.adopt`.
 Adopt = Callable[..., Any]
-
-_DLPACK_CUDA = (2, 13)  # kDLCUDA, kDLCUDAManaged
 
 
 class In:
@@ -165,13 +164,8 @@ class Slot:
                 f"{self.text}: the array is on a GPU and the function runs on the CPU; "
                 "copy it to the host first"
             )
-        array, type_ = adopt(value, self.text), self.variable.type
-        if array.dtype != type_.dtype:
-            raise InputError(
-                f"{self.text}: wanted {type_}, got {array.dtype}{array.shape} on a GPU, where "
-                "nothing is converted"
-            )
-        check_shape(array, type_, self.text)
+        array = adopt(value, self.text)
+        check_as(array, self.variable.type, self.text)
         return array if self.may_stay else adopt(array, self.text, True)
 
     def _convert(self, value: Any, allow_downcast: bool | None) -> Any:
@@ -326,16 +320,6 @@ class Stored:
 
     def __len__(self) -> int:
         return sum(s.default is not None for s in self._arguments.slots)
-
-
-def is_on_device(value: Any) -> bool:
-    """Whether a value says of itself that its memory is on a GPU."""
-    if isinstance(value, np.ndarray | np.generic | float | int | list | tuple):
-        return False
-    if getattr(value, "__cuda_array_interface__", None) is not None:
-        return True
-    device = getattr(value, "__dlpack_device__", None)
-    return device is not None and int(device()[0]) in _DLPACK_CUDA
 
 
 def _names(slots: Sequence[Slot]) -> tuple[dict[str, Slot], set[str]]:

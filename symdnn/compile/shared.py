@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from symdnn.compile.targets import Devices, resolve_target
 from symdnn.config import config
 from symdnn.errors import InputError
-from symdnn.graph.storage import Storage
+from symdnn.graph import placed
+from symdnn.graph.storage import DeviceMemory, Placed, Storage
 from symdnn.graph.type import TensorType
+from symdnn.graph.value import host_array
 from symdnn.graph.variable import Shared, Variable
 
 __all__ = ["shared"]
@@ -32,21 +36,42 @@ def shared(
     ``value`` is an array (its dtype is kept), a number or a list (a Python float becomes
     float64 as in NumPy, an int int64). All dimensions are unknown to the compiler, so the value
     may change shape later; ``shape`` or ``broadcastable`` fix some of them. ``borrow`` takes a
-    NumPy array as it is, without a copy.
+    NumPy array as it is, without a copy. An array on a GPU (see ``set_value``) stays there.
 
     Raises :class:`~symdnn.errors.InputError` for what is no array of numbers. ``strict`` refuses
     anything but arrays.
     """
     if isinstance(value, Variable):
         raise InputError(f"shared: wanted a value, got the symbolic variable {value}")
-    if strict and not isinstance(value, np.ndarray):
+    if strict and not (isinstance(value, np.ndarray) or placed.is_on_device(value)):
         raise InputError(f"shared: strict, wanted an array, got a {type(value).__name__}")
-    wanted = TensorType(config.floatX if dtype == "floatX" else dtype).numpy if dtype else None
+    named = TensorType(config.floatX if dtype == "floatX" else dtype) if dtype else None
+    if placed.is_on_device(value):
+        static = shape if shape is not None else broadcastable
+        return Shared.on_device(value, name, static, borrow, named.dtype if named else None)
+    wanted = named.numpy if named else None
     try:
-        array = np.asarray(value, dtype=wanted)
+        array = np.asarray(host_array(value), dtype=wanted)
         static = shape if shape is not None else (broadcastable or (None,) * array.ndim)
         type_ = TensorType(array.dtype, static)
     except (TypeError, ValueError) as error:
         raise InputError(f"shared: wanted an array of numbers, got {value!r:.80}") from error
     type_.check_value_shape(array.shape, f"shared {name or ''}".strip())
     return Shared(type_, Storage(array, borrow=borrow and array is value), name)
+
+
+class _Targets:
+    """See :class:`symdnn.graph.placed.Targets`."""
+
+    def place(self, value: Any, what: str) -> Placed:
+        module = importlib.import_module("symdnn.gpu.placed")
+        return module.place(value, what)  # type: ignore[no-any-return]
+
+    def home(self, type_: Any) -> DeviceMemory | None:
+        target = resolve_target()
+        if target.kind == "cpu" or not target.keeps(type_):
+            return None
+        return Devices(target).main.memory
+
+
+placed.install(_Targets())

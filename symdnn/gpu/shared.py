@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import InputError
+from symdnn.graph.placed import is_on_device
 from symdnn.graph.storage import Storage
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Shared, Variable
@@ -27,14 +28,18 @@ def gpuarray_shared_constructor(
     """A shared variable from an array of floats (Theano's constructor of that name).
 
     Every shared variable moves to the device of the function that uses it and stays there, so
-    this is ``symdnn.shared`` for arrays: programs that call it run on a CPU too. ``strict``,
-    ``allow_downcast`` and ``target`` are accepted for Theano's sake.
+    this is ``symdnn.shared`` for arrays: programs that call it run on a CPU too. An array on a
+    GPU (PyCUDA's ``GPUArray``, and what has ``__cuda_array_interface__`` or ``__dlpack__``) stays
+    there, with ``borrow`` as it lies. ``strict``, ``allow_downcast`` and ``target`` are accepted
+    for Theano's sake.
 
     Raises :class:`~symdnn.errors.InputError`, a ``TypeError``, for what is no array.
 
     >>> gpuarray_shared_constructor(np.zeros((2, 3), "float32"), name="w").dtype
     'float32'
     """
+    if is_on_device(value):
+        return Shared.on_device(value, name, broadcastable, borrow)
     if isinstance(value, Variable) or not isinstance(value, np.ndarray):
         raise InputError(f"gpuarray_shared_constructor: wanted an array, got {value!r:.80}")
     type_ = TensorType(value.dtype, broadcastable or (None,) * value.ndim)

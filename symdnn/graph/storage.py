@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = ["DeviceMemory", "HOST", "Storage"]
+from symdnn.graph.type import numpy_dtype
+
+__all__ = ["DeviceMemory", "HOST", "Placed", "Storage", "changes"]
 
 HOST = "cpu"
 Array = np.ndarray[Any, Any]
+
+_count = count(1)
+_changes = [0]
+
+
+def changes() -> int:
+    """A number that grows when any storage gets, or moves, a buffer, or a copy becomes stale.
+
+    While it stays, every copy that was up to date still is, and lies where it lay; values may have
+    been written in place where their only valid copy is.
+    """
+    return _changes[0]
+
+
+def _changed() -> None:
+    _changes[0] = next(_count)
 
 
 class DeviceMemory(Protocol):
@@ -28,6 +47,28 @@ class DeviceMemory(Protocol):
         """The buffer itself as an array that users know."""
 
 
+class Placed(Protocol):
+    """An array that another library keeps on a device."""
+
+    @property
+    def memory(self) -> DeviceMemory:
+        """The memory of its device."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+
+    @property
+    def dtype(self) -> str:
+        """Its dtype, a name of ``TensorType``."""
+
+    def copied(self, into: Any) -> Any:
+        """Its content in the buffer ``into`` (a new one when None); the buffer."""
+
+    def itself(self) -> Any:
+        """The array as a buffer, without a copy; None where it does not lie as buffers do."""
+
+
 class Storage:
     """Holds one array. Addresses are stable: a value of the same shape goes to the same buffer.
 
@@ -41,6 +82,13 @@ class Storage:
         self._devices: dict[str, tuple[DeviceMemory, Any]] = {}
         self._valid = {HOST}
 
+    @classmethod
+    def placed(cls, placed: Placed, borrow: bool = False) -> Storage:
+        """One whose value is on a device; see :meth:`take`."""
+        storage = cls(np.empty(placed.shape, numpy_dtype(placed.dtype)), borrow=True)
+        storage.take(placed, borrow)
+        return storage
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the value."""
@@ -51,15 +99,19 @@ class Storage:
         """NumPy dtype of the value."""
         return self._host.dtype
 
-    def get(self, borrow: bool = False, internal: bool = False) -> Any:
+    def get(
+        self, borrow: bool = False, internal: bool = False, home: DeviceMemory | None = None
+    ) -> Any:
         """The value: a copy unless ``borrow``; ``internal`` gives the memory on a device itself.
 
         That may be written through the array that is given, so the host's copy counts as stale.
+        The device is one that has a copy, else ``home``; without either it is the host.
         """
-        if internal and self._devices:
-            memory = next(iter(self._devices.values()))[0]
+        if internal and (self._devices or home is not None):
+            memory = next(iter(self._devices.values()))[0] if self._devices else home
+            assert memory is not None
             buffer = self.on(memory)
-            self._valid = {memory.device}
+            self.written(memory.device)
             return memory.lend(buffer)
         host = self.host()
         return host if borrow else host.copy()
@@ -73,6 +125,30 @@ class Storage:
         else:
             np.copyto(self._host, array)
         self._valid = {HOST}
+        _changed()
+
+    def take(self, placed: Placed, borrow: bool = False) -> None:
+        """Replace the value by one that is on a device, and leave it there.
+
+        With ``borrow`` that array's memory becomes the variable's, where it can.
+        """
+        memory, same = placed.memory, placed.shape == self.shape
+        lent = placed.itself() if borrow else None
+        if lent is None:
+            buffer = placed.copied(self._devices[memory.device][1] if self._has(placed) else None)
+        else:
+            buffer = lent
+        if lent is not None or not same:
+            self._devices.clear()
+            self.generation += 1
+        if not same:
+            self._host = np.empty(placed.shape, self.dtype)
+        self._devices[memory.device] = memory, buffer
+        self._valid = {memory.device}
+        _changed()
+
+    def _has(self, placed: Placed) -> bool:
+        return placed.shape == self.shape and placed.memory.device in self._devices
 
     def host(self) -> Array:
         """The host copy, brought up to date."""
@@ -80,6 +156,7 @@ class Storage:
             memory, buffer = self._devices[next(iter(self._valid))]
             np.copyto(self._host, memory.download(buffer))
             self._valid.add(HOST)
+            _changed()
         return self._host
 
     def on(self, memory: DeviceMemory) -> Any:
@@ -92,11 +169,14 @@ class Storage:
             buffer = memory.upload(self.host(), old[1] if old else None)
             self._devices[device] = (memory, buffer)
             self._valid.add(device)
+            _changed()
         return self._devices[device][1]
 
     def written(self, device: str) -> None:
         """Tell that a function wrote the copy on ``device``: the others are stale."""
-        self._valid = {device}
+        if self._valid != {device}:
+            self._valid = {device}
+            _changed()
 
     @property
     def data(self) -> Array:

@@ -10,7 +10,7 @@ from symdnn.config import config
 from symdnn.errors import DimensionMismatch, InputError
 from symdnn.graph.type import TensorType, numpy_dtype
 
-__all__ = ["as_numpy", "check_shape", "constant_array"]
+__all__ = ["as_numpy", "check_shape", "constant_array", "host_array"]
 
 Array = np.ndarray[Any, Any]
 
@@ -29,6 +29,13 @@ def constant_array(value: Any, dtype: Any = None) -> Array:
     if array.dtype == object or (array.dtype.kind in "USV" and array.dtype.name != "bfloat16"):
         raise InputError(f"cannot make a constant of {value!r} (a {type(value).__name__})")
     return array
+
+
+def host_array(value: Any) -> Any:
+    """``value``, or the NumPy array over it where it speaks DLPack alone, on the host."""
+    if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+        return np.from_dlpack(value)
+    return value
 
 
 def _smallest_int(value: int) -> Array:
@@ -78,7 +85,7 @@ def as_numpy(
 
 def check_shape(array: Any, type_: TensorType, what: str) -> None:
     """Raise :class:`~symdnn.errors.DimensionMismatch` for an array of another ndim or shape."""
-    if array.ndim != type_.ndim:
+    if len(array.shape) != type_.ndim:
         raise DimensionMismatch(
             f"{what}: wanted {type_.ndim} dimension(s) ({type_}), got "
             f"{array.dtype}{tuple(array.shape)}"
@@ -95,7 +102,7 @@ def _convert(value: Any, type_: TensorType, what: str, allow_downcast: bool | No
     if hasattr(value, "type") and hasattr(value, "owner"):
         raise InputError(f"{what}: wanted a value of {type_}, got the symbolic variable {value}")
     try:
-        array = np.asarray(value)
+        array = np.asarray(host_array(value))
     except ValueError as error:
         raise InputError(f"{what}: wanted {type_}; {error}") from error
     if array.dtype.kind in "OUSmM":

@@ -14,12 +14,13 @@ from symdnn.errors import TypeMismatch
 from symdnn.graph.elementwise_methods import ElementwiseMethods
 from symdnn.graph.operators import TensorMethods
 from symdnn.graph.origin import NO_HINTS, Hints, Origin, current_hints, make_origin
+from symdnn.graph.placed import check_as, home, is_on_device, place, place_as
+from symdnn.graph.storage import Storage
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.value import as_numpy, constant_array
 
 if TYPE_CHECKING:
     from symdnn.graph.op import Op
-    from symdnn.graph.storage import Storage
 
 __all__ = ["Apply", "Constant", "Shared", "Variable", "as_variable", "constant"]
 
@@ -181,19 +182,43 @@ class Shared(Variable):
         self.storage = storage
         self.default_update: Variable | None = None
 
+    @classmethod
+    def on_device(
+        cls, value: Any, name: str | None = None, static: Any = None, borrow: bool = False,
+        dtype: str | None = None,
+    ) -> Shared:  # fmt: skip
+        """A variable whose value is an array on a device, which stays there.
+
+        ``static`` are dimensions as ``TensorType`` has them, ``dtype`` what the array must have.
+        """
+        what = f"shared {name or ''}".strip()
+        made = place(value, what)
+        type_ = TensorType(dtype or made.dtype, static or (None,) * len(made.shape))
+        check_as(made, type_, what)
+        return cls(type_, Storage.placed(made, borrow), name)
+
     def get_value(self, borrow: bool = False, return_internal_type: bool = False) -> Any:
         """The value: a copy, or with ``borrow`` on the CPU the very array that functions use.
 
-        With ``return_internal_type`` a variable that a function on a GPU has used gives its memory
-        there, without a copy, as a PyCUDA ``GPUArray``.
+        With ``return_internal_type`` a variable whose value is on a GPU, or belongs there by the
+        flag ``device``, gives its memory there, without a copy, as a PyCUDA ``GPUArray``.
         """
-        return self.storage.get(borrow=borrow, internal=return_internal_type)
+        if not return_internal_type:
+            return self.storage.get(borrow=borrow)
+        return self.storage.get(borrow=borrow, internal=True, home=home(self.type))
 
     def set_value(self, new_value: Any, borrow: bool = False) -> None:
         """Replace the value; dtype and ndim must stay, static dimensions too.
 
-        Raises :class:`~symdnn.errors.InputError` for another dtype or ndim.
+        An array on a GPU (PyCUDA's ``GPUArray``, and what has ``__cuda_array_interface__`` or
+        ``__dlpack__``) is copied there; with ``borrow`` its memory becomes the variable's.
+
+        Raises :class:`~symdnn.errors.InputError` for another dtype or ndim, or for an array of
+        another CUDA context.
         """
+        if is_on_device(new_value):
+            self.storage.take(place_as(new_value, self.type, f"set_value of {self}"), borrow)
+            return
         array = as_numpy(new_value, self.type, f"set_value of {self}")
         self.storage.set(array, borrow=borrow and array is new_value)
 

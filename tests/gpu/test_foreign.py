@@ -8,11 +8,12 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import In, Mode, Out
-from symdnn.compile.arguments import is_on_device
 from symdnn.errors import DimensionMismatch, InputError
 from symdnn.gpu import gpuarray_shared_constructor
 from symdnn.gpu.array import DeviceArray
 from symdnn.gpu.foreign import from_dlpack, from_interface
+from symdnn.graph import placed
+from symdnn.graph.placed import is_on_device
 from symdnn.ops.transfer import GpuFromHost, HostFromGpu
 
 
@@ -180,7 +181,6 @@ class FakeMemory:
 
 def test_internal_type_is_the_memory_on_the_device():
     w = gpuarray_shared_constructor(np.zeros(3, "float32"))
-    assert isinstance(w.get_value(return_internal_type=True), np.ndarray)  # used nowhere yet
     buffer = w.storage.on(FakeMemory())
     lent = w.get_value(return_internal_type=True)
     assert lent is buffer
@@ -189,6 +189,154 @@ def test_internal_type_is_the_memory_on_the_device():
     w.set_value(np.ones(3, "float32"))
     np.testing.assert_array_equal(w.get_value(return_internal_type=True), [1, 1, 1])
     assert w.get_value(return_internal_type=True) is buffer
+
+
+# --- values of shared variables that are on a device ----------------------------------------------
+
+
+class OnFake:
+    """An array on the fake device, as :class:`symdnn.graph.storage.Placed` and as a value."""
+
+    def __init__(self, array, memory, lies_well=True):
+        self.array, self.memory, self.lies_well = array, memory, lies_well
+        self.shape, self.dtype = array.shape, array.dtype.name
+        self.__cuda_array_interface__ = {}
+
+    def copied(self, into):
+        return self.memory.upload(self.array, into)
+
+    def itself(self):
+        return self.array if self.lies_well else None
+
+
+class FakeTargets:
+    """What the layer of targets is asked: arrays are where they say, variables on the fake GPU."""
+
+    def __init__(self):
+        self.memory = FakeMemory()
+
+    def place(self, value, what):
+        return value
+
+    def home(self, type_):
+        return self.memory if type_.ndim else None
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    fake = FakeTargets()
+    monkeypatch.setattr(placed, "_targets", [fake])
+    return fake
+
+
+def on_gpu(gpu, value, **more):
+    return OnFake(np.array(value, "float32"), gpu.memory, **more)
+
+
+def refuse(*_):
+    raise AssertionError("the host was not to be used")
+
+
+def test_a_value_on_a_device_is_copied_there(gpu, monkeypatch):
+    w = symdnn.shared(np.zeros(3, "float32"))
+    buffer = w.storage.on(gpu.memory)
+    generation, given = w.storage.generation, on_gpu(gpu, [1, 2, 3])
+    monkeypatch.setattr(gpu.memory, "download", refuse)
+    w.set_value(given)
+    assert w.storage.on(gpu.memory) is buffer  # plans that know its address stay right
+    assert w.storage.generation == generation
+    given.array[:] = 7
+    monkeypatch.undo()
+    np.testing.assert_array_equal(w.get_value(), [1, 2, 3])
+
+
+def test_a_value_of_another_shape_takes_a_new_buffer(gpu):
+    w = symdnn.shared(np.zeros(3, "float32"))
+    buffer, generation = w.storage.on(gpu.memory), w.storage.generation
+    w.set_value(on_gpu(gpu, [1, 2]))
+    assert w.storage.on(gpu.memory) is not buffer
+    assert w.storage.generation == generation + 1
+    np.testing.assert_array_equal(w.get_value(), [1, 2])
+    w.set_value(np.ones(2, "float32"))
+    np.testing.assert_array_equal(w.storage.on(gpu.memory), [1, 1])
+
+
+@pytest.mark.parametrize("lies_well", [True, False])
+def test_a_borrowed_value_is_the_array_itself_where_it_can_be(gpu, lies_well):
+    w = symdnn.shared(np.zeros(2, "float32"))
+    w.storage.on(gpu.memory)
+    generation, given = w.storage.generation, on_gpu(gpu, [1, 2], lies_well=lies_well)
+    w.set_value(given, borrow=True)
+    assert (w.storage.on(gpu.memory) is given.array) == lies_well
+    assert w.storage.generation == generation + lies_well
+    np.testing.assert_array_equal(w.get_value(), [1, 2])
+
+
+@pytest.mark.parametrize("make", [symdnn.shared, gpuarray_shared_constructor])
+def test_a_shared_variable_is_made_of_an_array_on_a_device(gpu, make):
+    given = on_gpu(gpu, [[1, 2]])
+    w = make(given, "w", borrow=True)
+    assert (w.name, w.dtype, w.ndim) == ("w", "float32", 2)
+    assert w.get_value(borrow=True, return_internal_type=True) is given.array
+    given.array[:] = 5
+    np.testing.assert_array_equal(w.get_value(), [[5, 5]])
+    row = make(given, broadcastable=(True, False))
+    assert row.type.shape == (1, None)
+    assert row.get_value(return_internal_type=True) is not given.array
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "message"),
+    [
+        (np.zeros(2), InputError, r"set_value of w: wanted .*, got float64\(2,\) on a GPU"),
+        (np.zeros((2, 2), "float32"), DimensionMismatch, "set_value of w: wanted 1 dimension"),
+        (np.zeros(3, "float32"), DimensionMismatch, "set_value of w: dimension 0 is 2"),
+    ],
+)
+def test_a_value_of_another_type_is_refused(gpu, value, error, message):
+    w = symdnn.shared(np.ones(2, "float32"), "w", shape=(2,))
+    with pytest.raises(error, match=message):
+        w.set_value(OnFake(value, gpu.memory))
+    np.testing.assert_array_equal(w.get_value(), [1, 1])
+
+
+def test_shared_checks_the_type_too(gpu):
+    with pytest.raises(InputError, match=r"shared w: wanted .*float64.*, got float32\(2,\)"):
+        symdnn.shared(on_gpu(gpu, [1, 2]), "w", dtype="float64")
+    with pytest.raises(DimensionMismatch, match="shared w: dimension 0 is 3"):
+        symdnn.shared(on_gpu(gpu, [1, 2]), "w", shape=(3,))
+
+
+def test_the_internal_type_is_the_home_s_where_no_function_ran(gpu):
+    w = gpuarray_shared_constructor(np.zeros(3, "float32"))
+    inside = w.get_value(borrow=True, return_internal_type=True)
+    inside[:] = 4
+    np.testing.assert_array_equal(w.get_value(), [4, 4, 4])
+    n = symdnn.shared(3)
+    assert n.get_value(return_internal_type=True) == 3  # kept on the host
+    assert not n.storage._devices
+
+
+def test_without_a_gpu_the_home_is_the_host():
+    with symdnn.config.change_flags(device="cpu"):
+        w = symdnn.shared(np.zeros(3, "float32"))
+        assert isinstance(w.get_value(return_internal_type=True), np.ndarray)
+
+
+class Capsule:
+    """Speaks DLPack and nothing else."""
+
+    def __init__(self, array):
+        self.__dlpack__, self.__dlpack_device__ = array.__dlpack__, array.__dlpack_device__
+
+
+def test_dlpack_on_the_host_is_enough():
+    w = symdnn.shared(Capsule(np.arange(3.0)))
+    w.set_value(Capsule(np.arange(4.0)))
+    np.testing.assert_array_equal(w.get_value(), np.arange(4.0))
+    x = T.dvector("x")
+    f = symdnn.function([x], x + w, mode=Mode(target="cpu"))
+    np.testing.assert_array_equal(f(Capsule(np.ones(4))), np.arange(4.0) + 1)
 
 
 def test_the_constructor_of_shared_variables_wants_an_array():
