@@ -114,7 +114,10 @@ class ConvSignature:
 
     @property
     def math(self) -> str:
-        """``cudnnMathType_t``: without TF32, float32 is multiplied as it is."""
+        """``cudnnMathType_t``: without TF32, float32 is multiplied as it is; tensor cores multiply
+        16-bit types only when told to."""
+        if self.is_narrow:
+            return "TENSOR_OP_MATH"
         exact = self.dtype == "float32" and not self.allow_tf32
         return "FMA_MATH" if exact else "DEFAULT_MATH"
 

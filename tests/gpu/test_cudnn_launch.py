@@ -72,9 +72,9 @@ def test_gradients_of_convolution(fake, kind, function, number, roles):
 @pytest.mark.parametrize(
     ("dtype", "precision", "compute", "math"),
     [
-        ("float16", "float32", "float32", "DEFAULT_MATH"),
-        ("float16", "float16", "float16", "DEFAULT_MATH"),
-        ("bfloat16", None, "float32", "DEFAULT_MATH"),
+        ("float16", "float32", "float32", "TENSOR_OP_MATH"),
+        ("float16", "float16", "float16", "TENSOR_OP_MATH"),
+        ("bfloat16", None, "float32", "TENSOR_OP_MATH"),
         ("float32", None, "float32", "FMA_MATH"),
         ("float64", None, "float64", "DEFAULT_MATH"),
     ],

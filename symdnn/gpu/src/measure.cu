@@ -1,23 +1,36 @@
-// What measuring a library's kernels needs: random operands, and how far two results are apart.
+// What measuring a library's kernels needs: random operands, and how far results are from a truth.
+// The truth is of a wider type and always has channels second: (outer, channels, inner), where the
+// arrays of type T may have them last.
+
+INLINE i64 in_memory(i64 n, i64 channels, i64 inner, i64 last) {
+  if (!last) return n;
+  const i64 outer = n / (channels * inner), rest = n % (channels * inner);
+  return (outer * inner + rest % inner) * channels + rest / inner;
+}
 
 #if defined(FILL)
-// Uniform in [-1, 1): a mixed counter (Steele, Lea and Flood's SplitMix64).
-extern "C" __global__ void __launch_bounds__(256) fill_random(T* y, i64 count, i64 seed) {
+// Uniform in [-1, 1), rounded to T: a mixed counter (Steele, Lea and Flood's SplitMix64).
+extern "C" __global__ void __launch_bounds__(256)
+    fill_random(T* y, WIDE* wide, i64 count, i64 channels, i64 inner, i64 last, i64 seed) {
   for (i64 n = global_thread(); n < count; n += thread_count()) {
     u64 z = ((u64)n + (u64)seed * 0x632be59bd9b4e019ull + 1) * 0x9e3779b97f4a7c15ull;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
     z ^= z >> 31;
-    y[n] = convert<T>((float)(z >> 40) * 1.1920929e-7f - 1.0f);
+    const T value = convert<T>((float)(z >> 40) * 1.1920929e-7f - 1.0f);
+    y[in_memory(n, channels, inner, last)] = value;
+    wide[n] = (WIDE)widen(value);
   }
 }
 #else
 // Adds to out: the sum of (a - b)^2, that of b^2; and takes the largest |a - b|. NaN stays NaN.
 extern "C" __global__ void __launch_bounds__(256)
-    difference(const T* a, const T* b, i64 count, double* out) {
+    difference(const T* a, const WIDE* b, i64 count, i64 channels, i64 inner, i64 last,
+               double* out) {
   double error = 0, scale = 0, largest = 0;
   for (i64 n = global_thread(); n < count; n += thread_count()) {
-    const double truth = (double)widen(b[n]), d = (double)widen(a[n]) - truth;
+    const double truth = (double)b[n];
+    const double d = (double)widen(a[in_memory(n, channels, inner, last)]) - truth;
     error += d * d;
     scale += truth * truth;
     largest = !(fabs(d) <= largest) ? fabs(d) : largest;
