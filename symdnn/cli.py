@@ -132,8 +132,16 @@ def _report(found: Diagnosis) -> Iterator[str]:
     yield f"Packages    {', '.join(packages)}"
     for library in found.cuda_libraries:
         yield from _library(library)
+    yield f"Graph API   {_graph_api(found)}"
     yield ""
     yield from _verdict(found)
+
+
+def _graph_api(found: Diagnosis) -> str:
+    """Whether convolutions may use cuDNN's newer kernels, by which package, and why not."""
+    if found.graph_api_problem:
+        return f"off: {found.graph_api_problem}"
+    return f"on, nvidia-cudnn-frontend {found.cuda_packages['nvidia-cudnn-frontend']}"
 
 
 def _library(library: Library) -> Iterator[str]:

@@ -15,7 +15,7 @@ from symdnn import detect
 from symdnn.config import config
 from symdnn.detect import Candidate
 from symdnn.errors import CudnnError, CudnnNotFound
-from symdnn.gpu import cudnn_library
+from symdnn.gpu import cudnn_library, frontend
 from symdnn.gpu.driver import driver
 
 _NEEDED = ("numpy", "scipy", "networkx", "ml_dtypes", "opt_einsum", "safetensors", "platformdirs")
@@ -24,7 +24,7 @@ _BUILD = (
     "make cuda, or tools/install_cuda.sh, in a checkout of symdnn builds it, with g++ and NVIDIA's "
     "wheels; or conda install -c conda-forge pycuda"
 )
-_CUDA_PACKAGES = ("pycuda", "cuda-bindings", "cuda-pathfinder", "nvidia-cudnn-frontend")
+_CUDA_PACKAGES = ("pycuda", "cuda-bindings", "cuda-pathfinder", frontend.PACKAGE)
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,7 @@ class Diagnosis:
     kernel_driver: str
     gpus: str
     cudnn_wanted: bool
+    graph_api_problem: str  # why cuDNN's graph API is off; "" where it is on
     cpu_libraries: list[Library] = field(default_factory=list)
     cuda_libraries: list[Library] = field(default_factory=list)
 
@@ -91,7 +92,7 @@ class Diagnosis:
         packages = [
             f"the Python package {name}: {_BUILD if name == 'pycuda' else _EXTRA}"
             for name, version in self.cuda_packages.items()
-            if not version
+            if not version and name != frontend.PACKAGE  # without it the graph API is off, no more
         ]
         return driver + libraries + packages
 
@@ -120,6 +121,7 @@ def diagnose() -> Diagnosis:
         kernel_driver=_kernel_driver(),
         gpus=str(driver()),
         cudnn_wanted=str(config.dnn.enabled) == "True",
+        graph_api_problem=frontend.unavailable(),
         cpu_libraries=[_onednn()],
         cuda_libraries=_cuda_libraries(),
     )

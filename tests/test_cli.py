@@ -161,6 +161,18 @@ def test_doctor_on_a_machine_with_everything(bare, monkeypatch, capsys):
     assert "CUDA: all files are there" in capsys.readouterr().out
 
 
+def test_doctor_says_whether_the_graph_api_is_on(bare, monkeypatch, capsys):
+    monkeypatch.setattr(doctor.frontend, "unavailable", lambda: "it is of another age")
+    assert cli.main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    assert "Graph API   off: it is of another age" in text
+    assert "missing: the Python package nvidia-cudnn-frontend" not in text  # CUDA works without
+    monkeypatch.setattr(doctor.frontend, "unavailable", lambda: "")
+    monkeypatch.setattr(doctor, "_version", lambda name: "1.32")
+    assert cli.main(["doctor"]) == 0
+    assert "Graph API   on, nvidia-cudnn-frontend 1.32" in capsys.readouterr().out
+
+
 def test_doctor_fails_where_the_cpu_does_not_work(monkeypatch, capsys):
     monkeypatch.setattr(doctor, "_NEEDED", ("numpy", "no_such_package"))
     assert cli.main(["doctor"]) == 1

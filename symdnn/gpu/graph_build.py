@@ -44,6 +44,11 @@ class Epilogue:
     ``bias`` has the shape (1, K, 1, 1) (K and the signature's dtype), ``residual`` the shape,
     dtype and layout of the result. In between everything is float32 (float64 for float64).
     ``slope`` is that of ``leaky_relu`` left of 0.
+    One of ``alpha`` and ``beta`` may differ from 1.
+
+    On an H200 (cuDNN 9.19) cuDNN has ready-made kernels for a bias, with or without a residual, and
+    ``relu`` or nothing; they cost what the convolution alone does, and reading the residual. Other
+    epilogues it compiles when a plan is built, 0.3 s each, and for NHWC only.
 
     >>> str(Epilogue(bias=True, residual=True, activation="relu"))
     'relu(conv + residual + bias)'

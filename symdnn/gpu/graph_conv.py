@@ -114,8 +114,14 @@ def _refusal(s: ConvSignature, epilogue: Epilogue | None) -> str:
         return f"no dtype of cuDNN: {s.dtype}, summed in {s.compute}"
     if any(prod(shape) == 0 for shape in (s.x, s.w, s.y)):
         return "it is empty"
-    if epilogue is not None and not epilogue.is_empty and s.direction != "fwd":
+    if epilogue is None or epilogue.is_empty:
+        return ""
+    if s.direction != "fwd":
         return f"an epilogue follows a forward convolution, not {s.direction}"
+    if epilogue.alpha != 1 and epilogue.residual and epilogue.beta != 1:
+        # cuDNN 9.19 on an H200: its engine 0 takes such a graph, and reads the factors, which are
+        # on the host, as if they were on the device. One factor alone it leaves to other engines.
+        return "an epilogue has one factor, alpha or beta, not both"
     return ""
 
 

@@ -132,6 +132,7 @@ def test_a_graph_that_can_t_be_made(fake_frontend, monkeypatch):  # noqa: F811
         ({"dtype": "int8"}, None, "no dtype of cuDNN: int8"),
         ({"x": (0, 8, 7, 7), "y": (0, 4, 7, 7)}, None, "it is empty"),
         ({"direction": "bwd_data"}, Epilogue(bias=True), "a forward convolution, not bwd_data"),
+        ({}, Epilogue(residual=True, alpha=2.0, beta=0.5), "alpha or beta, not both"),
     ],
 )
 @pytest.mark.usefixtures("fake_frontend")
