@@ -11,6 +11,7 @@ import numpy as np
 
 from symdnn.compile.arguments import Arguments, In, Stored
 from symdnn.compile.described import SegmentPlan, specialise_program
+from symdnn.compile.dnn_report import DnnReport, dnn_report
 from symdnn.compile.executor import Executor
 from symdnn.compile.mode import Audit, Mode, Watch, join_watches
 from symdnn.compile.placing import program_of
@@ -267,6 +268,10 @@ class Function:
     def lowering_report(self) -> LoweringReport:
         """What each node became: kernel or view, why others were refused, the user's line."""
         return lowering_report(self)
+
+    def dnn_report(self) -> DnnReport:
+        """Which algorithm cuDNN was asked for and which it runs, for each convolution."""
+        return dnn_report(self)
 
     def memory_report(self) -> MemoryReport:
         """Bytes of plans, shared variables and constants."""

@@ -58,10 +58,17 @@ class TableOracle:
         for kernel in kernels:
             reason = (_backend_reason(call, kernel) if known else None) or kernel.refuses(call)
             if reason is None:
-                return Choice(kernel, kernel.workspace_bytes(call), tuple(refused))
+                settled = _settled(kernel, call)
+                return Choice(settled, settled.workspace_bytes(call), tuple(refused))
             refused.append((kernel.name, reason))
         tried = "; ".join(f"{name}: {why}" for name, why in refused) or "there is none"
         raise NotEvaluable(f"no kernel on {self.target_kind} for {call} ({tried})")
+
+
+def _settled(kernel: Kernel, call: Call) -> Kernel:
+    """The kernel, its own choices made for this call if it makes any (``settled(call)``)."""
+    settle: Any = getattr(kernel, "settled", None)
+    return kernel if settle is None else settle(call)
 
 
 def _backend_reason(call: Call, kernel: Kernel) -> str | None:

@@ -41,6 +41,7 @@ from symdnn.gpu.cudnn_kernel import (
 )
 from symdnn.gpu.graph_conv import ALIGNMENT
 from symdnn.graph.kernel import Call
+from symdnn.graph.library_use import LibraryUse
 from symdnn.ops.conv import resolved_padding
 from symdnn.ops.gpudnn import GpuDnnConv, GpuDnnConvGradI, GpuDnnConvGradW, compute_precision
 
@@ -157,10 +158,21 @@ def _plans_may_run_in_parts(s: ConvSignature, count: int) -> bool:
 
 @dataclass(frozen=True)
 class ConvKernel(CudnnKernel):
-    """All three directions. Computes ``alpha * convolution + beta * out``."""
+    """All three directions. Computes ``alpha * convolution + beta * out``.
+
+    ``parts`` are there once the kernel was settled for a call: later it asks no flag any more.
+    """
 
     name: str = "cudnn.conv"
+    parts: tuple[_Piece, ...] = ()
     dtypes = WITH_BFLOAT16
+
+    def settled(self, call: Call) -> ConvKernel:
+        """The kernel with the algorithms chosen for ``call``."""
+        return self if _is_nothing(call) else replace(self, parts=tuple(plan_of(call)))
+
+    def _plan(self, call: Call) -> list[_Piece]:
+        return list(self.parts) or plan_of(call)
 
     def refuses_types(self, call: Call) -> str | None:
         """Padding that differs before and after, other accumulation, more dimensions."""
@@ -177,7 +189,7 @@ class ConvKernel(CudnnKernel):
     def refuses_sizes(self, call: Call) -> str | None:
         """Images too large, and what the device says it can't do."""
         found = shapes(call)
-        if any(0 in s for s in found.values()):
+        if _is_nothing(call):
             return None
         if most_rows(found["x"], found["y"]) == 0 or prod(found["w"]) >= 2**31:
             return "an image or the kernels have 2**31 elements or more"
@@ -197,23 +209,56 @@ class ConvKernel(CudnnKernel):
 
     def workspace_bytes(self, call: Call) -> int:
         """The largest of the pieces', and room for mirrored kernels."""
-        if any(0 in s for s in shapes(call).values()):
+        if _is_nothing(call):
             return 0
-        return max(p.total_bytes for p in plan_of(call))
+        return max(p.total_bytes for p in self._plan(call))
 
     def details(self, call: Call) -> str:
         """What cuDNN computes, and by which algorithm."""
-        if any(0 in s for s in shapes(call).values()):
+        if _is_nothing(call):
             return "nothing: it is empty"
-        plan = plan_of(call)
+        plan = self._plan(call)
         parts = f", in {len(plan)} parts" if len(plan) > 1 else ""
         return f"{plan[0].signature}; algorithm {plan[0].algorithm}{parts}"
 
+    def library_use(self, call: Call) -> LibraryUse | None:
+        """The row of ``f.dnn_report()``; of a batch in parts, that of the first."""
+        if _is_nothing(call):
+            return None
+        plan = self._plan(call)
+        return library_use(plan[0].signature, plan[0].algorithm, max(p.total_bytes for p in plan))
+
     def launcher(self, call: Call) -> Any:
         """Descriptors are made here; a launch only passes pointers."""
-        if any(0 in s for s in shapes(call).values()):
+        if _is_nothing(call):
             return _Empty(call)
-        return _Bound(call, plan_of(call))
+        return _Bound(call, self._plan(call))
+
+
+def _is_nothing(call: Call) -> bool:
+    """Whether there is nothing to convolve, or no result."""
+    return any(0 in s for s in shapes(call).values())
+
+
+def library_use(s: ConvSignature, chosen: ConvAlgorithm, nbytes: int) -> LibraryUse:
+    """What was asked for and what runs, in words."""
+    candidate = chosen.candidate
+    engine = candidate.number if candidate.plan is None else candidate.plan.engine
+    why = [chosen.source, *[f"instead of {chosen.instead_of}"] * bool(chosen.instead_of)]
+    why += ["kernels mirrored by a copy"] * candidate.flip_by_copy
+    return LibraryUse(
+        requested=str(s.wanted) if s.named else f"{s.wanted} (default)", used=candidate.name,
+        api=candidate.api, engine=str(engine), workspace_bytes=nbytes,
+        deterministic=candidate.deterministic, precision=precision(s), ms=chosen.ms,
+        why=", ".join(why),
+    )  # fmt: skip
+
+
+def precision(s: ConvSignature) -> str:
+    """How numbers are stored, multiplied and summed."""
+    tf32 = ", tf32" if s.dtype == "float32" and s.allow_tf32 else ""
+    sums = f", sums in {s.compute}" if s.compute != s.dtype else ""
+    return f"{s.dtype} {s.layout}{tf32}{sums}"
 
 
 class _Empty:
