@@ -13,6 +13,7 @@ from symdnn.compile.arguments import Arguments, In, Stored
 from symdnn.compile.described import SegmentPlan, specialise_program
 from symdnn.compile.dnn_report import DnnReport, dnn_report
 from symdnn.compile.executor import Executor
+from symdnn.compile.fast import FastCalls, fast_calls
 from symdnn.compile.mode import Audit, Mode, Watch, join_watches
 from symdnn.compile.placing import program_of
 from symdnn.compile.profile import FunctionProfile
@@ -104,7 +105,8 @@ class Function:
             face.name, face.declared, stages.fgraph.inputs, face.states, face.allow_downcast
         )
         self._count = len(stages.fgraph.outputs) - len(self.updated)
-        self._shared = stages.fgraph.shared()
+        entering = (v for v in stages.program.inputs if isinstance(v, Shared))
+        self._shared = list(dict.fromkeys([*stages.fgraph.shared(), *entering]))
         self._copied = _must_copy(stages.program, self._count)
         self._watched = type(stages.mode).watch is not Mode.watch
         on_gpu = stages.target.kind != HOST
@@ -112,6 +114,8 @@ class Function:
         for slot in self.arguments.slots:
             slot.may_stay = on_gpu and _read_by_device_only(stages.fgraph, slot.variable)
         self._executor: Executor | None = None
+        plain = not self._copied and not self._watched and profile is None
+        self._fast: FastCalls | None = fast_calls(self) if plain else None
 
     # -- calling ------------------------------------------------------------------------------
 
@@ -131,7 +135,12 @@ class Function:
     ) -> list[Any]:
         """Outputs as a list; ``watcher`` is told of each node."""
         executor = self._executor or self.executor
-        runtime = executor.runtime
+        runtime, fast = executor.runtime, self._fast
+        if fast is not None and fast.entries and watcher is None and not kwargs:
+            with runtime.exclusive():
+                found = fast.call(self, args)
+            if found is not None:
+                return [runtime.lend(r) if lent else r for r, lent in zip(found, self._lent)]
         with runtime.exclusive(), np.errstate(all="ignore"):
             adopt = getattr(runtime, "adopt", None)
             values = self.arguments.bind(args, kwargs, self.trust_input, adopt)
@@ -146,6 +155,8 @@ class Function:
             if self.updated:
                 self._update(results[self._count :])
                 del results[self._count :]
+            if fast is not None and watcher is None:
+                fast.learn(self, values)
         return [
             runtime.lend(r) if lent else runtime.to_host(r) for r, lent in zip(results, self._lent)
         ]
@@ -228,6 +239,7 @@ class Function:
         return [(v, s, declared[v]) for v, s in self.face.states.items()]
 
     def _with(self, face: Face, fgraph: FunctionGraph, profile: Any = None) -> Function:
+        _tell_updates(fgraph, face)
         with config.change_flags(compute_test_value="off"):
             program = program_of(fgraph, self.stages.target)
             stages = replace(self.stages, fgraph=fgraph, program=program, audit=None)
@@ -264,6 +276,8 @@ class Function:
     def free(self) -> None:
         """Drop all plans, with what they hold; the next call makes new ones."""
         self._executor = None
+        if self._fast is not None:
+            self._fast.entries.clear()
 
     def lowering_report(self) -> LoweringReport:
         """What each node became: kernel or view, why others were refused, the user's line."""
@@ -345,6 +359,12 @@ def _own_state(state: Shared, declared: In) -> Shared:
     return state if isinstance(declared.value, Shared) else copy.deepcopy(state)
 
 
+def _tell_updates(fgraph: FunctionGraph, face: Face) -> None:
+    """Which outputs are new values: the last ones, in the order of what is updated."""
+    first = len(fgraph.outputs) - len(face.updated)
+    fgraph.updates = {first + i: s for i, s in enumerate(face.updated)}
+
+
 def _without_expressions(declared: In) -> In:
     # The update's expression is in the graph; the value is kept by the state.
     other = copy.copy(declared)
@@ -358,6 +378,7 @@ def _unpickle(
     mode, target, rewrites = rest
     inputs, outputs = graph.variables[:count], graph.variables[count:]
     fgraph = FunctionGraph(inputs, outputs)
+    _tell_updates(fgraph, face)
     with config.change_flags(compute_test_value="off"):
         program = program_of(fgraph, target)
     stages = Stages(mode, target, fgraph, program, rewrites)

@@ -37,6 +37,19 @@ class Executor:
             runner.run(values, watcher)
         return [_value(v, values) for v in self.program.outputs]
 
+    @property
+    def only_cache(self) -> PlanCache:
+        """The plans of a program that is one segment."""
+        (runner,) = self._runners
+        (cache,) = runner.plan_caches()
+        return cache
+
+    def only_host(self, values: Values) -> None:
+        """Evaluate the host nodes of a program that is one segment."""
+        (runner,) = self._runners
+        assert isinstance(runner, _SegmentRunner)
+        runner.host(values)
+
     def plan_caches(self) -> Iterator[PlanCache]:
         """The plan cache of each segment, those inside of branches and loops too."""
         for runner in self._runners:

@@ -12,6 +12,7 @@ from symdnn.compile.specialise import Specialised
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.shape import Reshape
+from symdnn.ops.transfer import HostFromGpu
 
 __all__ = ["Buffer", "MemoryPlan", "View", "plan_memory"]
 
@@ -66,6 +67,10 @@ class MemoryPlan:
     workspaces: dict[Apply, Buffer] = field(default_factory=dict)
     in_place: dict[Apply, dict[int, int]] = field(default_factory=dict)
     aliases: set[Apply] = field(default_factory=set)
+    #: New value -> the shared variable whose storage it is made in, never copied.
+    stored: dict[Variable, Variable] = field(default_factory=dict)
+    #: New value -> the shared variable that it is copied to, when all other work is done.
+    copied: dict[Variable, Variable] = field(default_factory=dict)
     arena_bytes: int = 0
     live_bytes: int = 0
     #: What leaves the segment: never in the arena.
@@ -78,17 +83,20 @@ class MemoryPlan:
             b = view.buffer
             at = f" at {b.offset}" if b.kind == "arena" else ""
             lines.append(f"  {v}: {b.kind}{at}, {b.nbytes} bytes, steps {b.first}..{b.last}")
+        lines += [f"  {new} is made in {old}" for new, old in self.stored.items()]
+        lines += [f"  {new} is copied to {old}" for new, old in self.copied.items()]
         return "\n".join(lines)
 
 
 def plan_memory(spec: Specialised, *, in_place: bool = True) -> MemoryPlan:
     """Views share, dying operands are overwritten where the op allows, the rest gets offsets."""
     plan = MemoryPlan(leaving=frozenset(spec.segment.outputs))
+    targets = UpdateTargets(spec)
     _place_entering(spec, plan)
     last_use = _last_uses(spec)
     for step, node in enumerate(spec.segment.nodes):
         if not _alias(spec, plan, node):
-            _own(spec, plan, node, step, in_place)
+            _own(spec, plan, node, step, in_place, targets)
         _extend_lives(plan, node, step, last_use)
         if workspace := spec.choices[node].workspace_bytes:
             plan.workspaces[node] = Buffer(None, "workspace", workspace, step, step)
@@ -195,13 +203,20 @@ def _own(
     node: Apply,
     step: int,
     in_place: bool,
+    targets: UpdateTargets,
 ) -> None:
     for i, v in enumerate(node.outputs):
         shape = spec.shapes[v]
         if shape is None or not isinstance(v.type, TensorType):
             plan.views[v] = View(Buffer(v, "made", 0, step, step), (), (), static=False)
             continue
-        leaves = v in plan.leaving
+        if in_place and (old := targets.made_in(v, node, step, plan)) is not None:
+            plan.stored[v] = old
+            plan.views[v] = View(plan.views[old].buffer, shape, _strides(v, shape), static=False)
+            continue
+        if (old := targets.copied_to(v)) is not None:
+            plan.copied[v] = old
+        leaves = v in plan.leaving and old is None
         taken = None if leaves or not in_place else _overwritten(spec, plan, node, i, step)
         if taken is not None:
             plan.in_place.setdefault(node, {})[i] = taken
@@ -210,6 +225,74 @@ def _own(
             continue
         buffer = Buffer(v, "outside" if leaves else "arena", _nbytes(v, shape), step, step)
         plan.views[v] = View(buffer, shape, _strides(v, shape), static=not leaves)
+
+
+class UpdateTargets:
+    """Which new values of a segment may be written to their shared variables, and how.
+
+    All expressions of a call read old values, and a call that fails changes nothing. So a storage
+    is written only behind the last step that reads what it held, and behind the last that can
+    fail: what follows are copies to the host, and kernels that look at the error word first.
+    """
+
+    def __init__(self, spec: Specialised) -> None:
+        self.spec, nodes = spec, spec.segment.nodes
+        self.old_of = dict(spec.segment.updates)
+        self.last_read = _last_reads(spec) if self.old_of else {}
+        self.end = len(nodes)
+        while self.end > 0 and isinstance(nodes[self.end - 1].op, HostFromGpu):
+            self.end -= 1
+        self.safe_from = self.end
+        while self.safe_from > 0 and self._cannot_fail(nodes[self.safe_from - 1]):
+            self.safe_from -= 1
+
+    def _cannot_fail(self, node: Apply) -> bool:
+        """Whether the kernel writes nothing when the error word is set, and never sets it."""
+        writes = getattr(self.spec.choices[node].kernel, "writes_updates", None)
+        return writes is not None and bool(writes(self.spec.call(node)))
+
+    def made_in(self, v: Variable, node: Apply, step: int, plan: MemoryPlan) -> Variable | None:
+        """The variable in whose storage the node may make ``v``, if any."""
+        old = self.old_of.get(v)
+        if old is None or step < self.safe_from or not self._fits(v, old):
+            return None
+        if self.last_read.get(old, -1) > step:
+            return None
+        buffer, shape = plan.views[old].buffer, self.spec.shapes[v]
+        # An operand in the same memory must be met element by element where the result lies.
+        seen = (plan.views[x] for x in node.inputs)
+        alike = all(
+            x.shape == shape and x.offset == 0 and x.strides == _strides(v, x.shape)
+            for x in seen
+            if x.buffer is buffer
+        )
+        return old if alike else None
+
+    def copied_to(self, v: Variable) -> Variable | None:
+        """The variable that ``v`` is copied to behind all other work, if the segment does that."""
+        old = self.old_of.get(v)
+        if old is None or not self._fits(v, old) or self.last_read.get(old, -1) >= self.end:
+            return None
+        return old
+
+    def _fits(self, v: Variable, old: Variable) -> bool:
+        shapes = self.spec.shapes
+        return shapes.get(v) is not None and (shapes[v], v.type.dtype) == (
+            shapes.get(old),
+            old.type.dtype,
+        )
+
+
+def _last_reads(spec: Specialised) -> dict[Variable, int]:
+    """The last step that reads each value, or anything that may be a view of it."""
+    last: dict[Variable, int] = {}
+    for step in reversed(range(len(spec.segment.nodes))):
+        node = spec.segment.nodes[step]
+        for i, v in enumerate(node.inputs):
+            seen = [o for o, source in node.op.views.items() if source == i]
+            read = max([step, *(last.get(node.outputs[o], step) for o in seen)])
+            last[v] = max(last.get(v, -1), read)
+    return last
 
 
 def _overwritten(

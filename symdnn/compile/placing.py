@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from symdnn.compile.late_updates import with_updates
 from symdnn.compile.program import Program
 from symdnn.compile.schedule import schedule
 from symdnn.graph.fgraph import FunctionGraph
@@ -59,5 +60,7 @@ class _OnHost:
 
 def program_of(fgraph: FunctionGraph, target: Target) -> Program:
     """The program of a rewritten graph for its target."""
-    placing = _OnHost() if target.kind == "cpu" else Placing(fgraph, target)
-    return schedule(fgraph.outputs, placing)
+    if target.kind == "cpu":
+        return schedule(fgraph.outputs, _OnHost())
+    program = schedule(fgraph.outputs, Placing(fgraph, target))
+    return with_updates(program, fgraph.updates, target)

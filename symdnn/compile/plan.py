@@ -46,6 +46,8 @@ class PlanCache:
         self.segment, self.oracle, self.runtime = segment, oracle, runtime
         self.plans: OrderedDict[Signature, Plan] = OrderedDict()
         self.hits = self.misses = 0
+        #: The plan of the last call.
+        self.latest: Plan | None = None
 
     def get(self, entering: Sequence[Any], values: Mapping[Variable, Any]) -> Plan:
         """The plan for what enters now; made when it is the first of its signature."""
@@ -60,7 +62,18 @@ class PlanCache:
         else:
             self.hits += 1
             self.plans.move_to_end(key)
+        self.latest = plan
         return plan
+
+    def used(self, plan: Plan) -> bool:
+        """Count a call of ``plan`` that was not looked up; False when it has been dropped."""
+        if plan is not self.latest:
+            if self.plans.get(plan.signature) is not plan:
+                return False
+            self.plans.move_to_end(plan.signature)
+            self.latest = plan
+        self.hits += 1
+        return True
 
     def _make(self, key: Signature, values: Mapping[Variable, Any]) -> Plan:
         self.misses += 1
@@ -78,6 +91,7 @@ class PlanCache:
     def forget(self, plan: Plan) -> None:
         """Drop ``plan``; the next call of its signature makes a new one."""
         self.plans.pop(plan.signature, None)
+        self.latest = None
 
     def _drop_oldest(self) -> None:
         """Keep to the flags' limits; the newest plan always stays."""

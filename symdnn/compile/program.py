@@ -16,7 +16,8 @@ class Segment:
     ``host`` nodes are evaluated on the host before each run (integers that feed shapes and
     bounds); ``sizes`` are those that depend on shapes alone, evaluated once per plan. ``inputs``
     enter the segment, ``outputs`` leave it. Its signature is the shapes of what enters and of
-    ``sources``, and the values of ``dims``.
+    ``sources``, and the values of ``dims``. ``updates`` are pairs of a new value and the shared
+    variable that it may be written to by the segment itself (:mod:`~.late_updates`).
     """
 
     host: tuple[Apply, ...]
@@ -28,6 +29,7 @@ class Segment:
     sources: tuple[Variable, ...] = ()
     device: str = "cpu"
     capture: bool = True
+    updates: tuple[tuple[Variable, Variable], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 from symdnn.errors import SymdnnError
 from symdnn.gpu.context import Context
 
-__all__ = ["CaptureFailed", "Graph"]
+__all__ = ["CaptureFailed", "Graph", "Queue"]
 
 
 class CaptureFailed(SymdnnError, RuntimeError):
@@ -35,12 +35,17 @@ class Graph:
             driver.cuStreamEndCapture(self._stream)
             raise CaptureFailed(f"{type(error).__name__}: {error}") from error
         graph = self._checked(driver.cuStreamEndCapture(self._stream))
+        #: How many kernels and copies it launches.
+        self.nodes = int(driver.cuGraphGetNodes(graph, 0)[-1])
         self._executable = self._checked(driver.cuGraphInstantiate(graph, 0))
         self._checked(driver.cuGraphDestroy(graph))
+        self._launch = driver.cuGraphLaunch
 
     def launch(self) -> None:
         """Enqueue all of it."""
-        self._checked(self._driver.cuGraphLaunch(self._executable, self._stream))
+        (status,) = self._launch(self._executable, self._stream)
+        if status != 0:
+            raise CaptureFailed(f"cuGraphLaunch: {status!r}")
 
     def __del__(self) -> None:
         # At the end of the process the driver may be gone already.
@@ -53,3 +58,64 @@ class Graph:
         if int(status) != 0:
             raise CaptureFailed(f"CUDA driver: {status!r}")
         return values[0] if values else None
+
+
+class Queue:
+    """Copies on the compute stream between addresses that do not change, and waiting for them."""
+
+    def __init__(self, context: Context) -> None:
+        from cuda.bindings import driver
+
+        self._driver: Any = driver
+        self._stream = driver.CUstream(context.stream)
+        self._in, self._out = driver.cuMemcpyHtoDAsync, driver.cuMemcpyDtoHAsync
+        self._within, self._wait = driver.cuMemcpyDtoDAsync, driver.cuStreamSynchronize
+
+    def copy_in(self, target: int, source: int, nbytes: int) -> None:
+        """From pinned memory to the device (``cuMemcpyHtoDAsync``)."""
+        self._check(self._in(target, source, nbytes, self._stream))
+
+    def copy_out(self, target: int, source: int, nbytes: int) -> None:
+        """From the device to pinned memory (``cuMemcpyDtoHAsync``)."""
+        self._check(self._out(target, source, nbytes, self._stream))
+
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        """On the device (``cuMemcpyDtoDAsync``)."""
+        self._check(self._within(target, source, nbytes, self._stream))
+
+    def synchronize(self) -> None:
+        """Wait for everything enqueued so far."""
+        self._check(self._wait(self._stream))
+
+    def event(self) -> Event:
+        """A mark on the stream, not set yet."""
+        return Event(self._driver, self._stream)
+
+    @staticmethod
+    def _check(result: Any) -> None:
+        if result[0] != 0:
+            raise SymdnnError(f"CUDA driver: {result[0]!r}")
+
+
+class Event:
+    """A place in the stream that the host can wait for."""
+
+    def __init__(self, driver: Any, stream: Any) -> None:
+        self._driver, self._stream = driver, stream
+        status, self._event = driver.cuEventCreate(2)  # CU_EVENT_DISABLE_TIMING
+        Queue._check((status,))
+        self._set = False
+
+    def record(self) -> None:
+        """Set it behind all work enqueued so far."""
+        self._set = True
+        Queue._check(self._driver.cuEventRecord(self._event, self._stream))
+
+    def wait(self) -> None:
+        """Wait until that work is done."""
+        if self._set:
+            Queue._check(self._driver.cuEventSynchronize(self._event))
+
+    def __del__(self) -> None:
+        if getattr(self, "_event", None) is not None and self._driver is not None:
+            self._driver.cuEventDestroy(self._event)

@@ -33,9 +33,9 @@ class Context:
     """Device ``index``: its primary context, stream, loaded modules, library handles."""
 
     def __init__(self, index: int) -> None:
+        driver = _driver()
         from cuda.bindings.driver import cuCtxGetCurrent
 
-        driver = _driver()
         self._current: Callable[[], Any] = cuCtxGetCurrent
         self._hold = _Hold(self)
         self.index = index
@@ -193,10 +193,10 @@ _thread = threading.local()
 def _held() -> list[tuple[Context, bool]]:
     """The contexts that this thread holds, the current one last, and which to pop afterwards."""
     try:
-        return _thread.held  # type: ignore[no-any-return]
+        held: list[tuple[Context, bool]] = _thread.held
     except AttributeError:
-        _thread.held = []
-        return _thread.held
+        held = _thread.held = []
+    return held
 
 
 class _Hold:
@@ -251,10 +251,10 @@ class _Attachment:
 def _kept() -> dict[int, _Attachment]:
     """Devices whose context stays current in this thread."""
     try:
-        return _thread.kept  # type: ignore[no-any-return]
+        kept: dict[int, _Attachment] = _thread.kept
     except AttributeError:
-        _thread.kept = {}
-        return _thread.kept
+        kept = _thread.kept = {}
+    return kept
 
 
 def existing() -> Context | None:

@@ -15,13 +15,14 @@ class LaunchEnv(Protocol):
 
     ``stream`` is a ``CUstream`` as an int; ``workspace`` a pointer to as many bytes as the kernel
     asked for; ``error_word`` a pointer to ``int32[4]`` on the device (code, node, value, limit);
-    ``node`` the number that this step writes there.
+    ``node`` the number that this step writes there. A kernel that may do so sets ``reports``.
     """
 
     stream: int
     workspace: int
     error_word: int
     node: int
+    reports: bool
 
     @property
     def cudnn(self) -> int:

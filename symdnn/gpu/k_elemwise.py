@@ -10,6 +10,7 @@ from typing import Any
 from symdnn.gpu.cuda_source import Access, Loop, elementwise_source, prints
 from symdnn.gpu.launches import (
     ERROR_WORD,
+    BoundKernel,
     CudaKernel,
     KernelLaunch,
     Pointer,
@@ -162,6 +163,26 @@ class ElementwiseKernel(CudaKernel):
         program = self.program(call)
         assert program is not None
         return elementwise(program, inputs, outputs)
+
+    def writes_updates(self, call: Call) -> bool:
+        """It may write new values of shared variables: it finds no fault with data itself."""
+        return True
+
+    def bind_guarded(self, call: Call) -> BoundKernel:
+        """A launch that writes nothing when the error word is set."""
+        return BoundKernel(_Guarded(), call)
+
+
+class _Guarded(ElementwiseKernel):
+    """The same, for new values of shared variables."""
+
+    def launches(
+        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """One kernel over all elements that looks at the error word first."""
+        program = self.program(call)
+        assert program is not None
+        return elementwise(program, inputs, outputs, guarded=True)
 
 
 def register() -> None:

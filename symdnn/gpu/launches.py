@@ -279,6 +279,8 @@ class BoundKernel:
         self, views: list[Any], count: int, env: LaunchEnv
     ) -> list[tuple[Any, KernelLaunch]]:
         launches = self.kernel.launches(self.call, views[:count], views[count:])
+        if any(isinstance(p, Pointer) and p.slot == NODE for k in launches for p in k.parameters):
+            env.reports = True  # it says which node found fault with data
         return [(env.module(k.source, k.name), k) for k in launches]
 
 

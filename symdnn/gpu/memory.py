@@ -137,10 +137,14 @@ class CudaMemory:
         self.context.synchronize()
         self._in_flight.clear()
 
+    def pinned(self, nbytes: int) -> Any:
+        """Bytes of the host that the device can copy from and to by itself."""
+        return self._pinned.allocate((nbytes,), np.uint8)
+
     def _staged(self, nbytes: int) -> Any:
         if len(self._in_flight) > _MOST_IN_FLIGHT:
             self.synchronize()  # calls that return nothing to the host never wait by themselves
-        return self._pinned.allocate((nbytes,), np.uint8)
+        return self.pinned(nbytes)
 
 
 class PendingCopy:

@@ -1,21 +1,27 @@
-"""A plan on the device: steps with their operands, captured into a CUDA graph when it repeats."""
+"""A plan on the device: steps with their operands, in the order in which they are enqueued."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from symdnn.config import config
 from symdnn.gpu.array import DeviceArray
-from symdnn.gpu.capture import CaptureFailed, Graph
+from symdnn.gpu.batch import Form, batched
+from symdnn.gpu.capture import CaptureFailed
 from symdnn.gpu.context import Context
-from symdnn.gpu.k_copy import strided_copy
+from symdnn.gpu.k_copy import seen_by, strided_copy
+from symdnn.gpu.launches import view_of
 from symdnn.gpu.memory import CudaMemory, PendingCopy
+from symdnn.gpu.replay import Replay
+from symdnn.gpu.trailing import copy_all, enqueue, trailing
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.runtime import Watcher
-from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.graph.variable import Apply, Constant, Shared, Variable
+from symdnn.ops.index import Subtensor
 from symdnn.ops.transfer import GpuFromHost, HostFromGpu
 
 if TYPE_CHECKING:
@@ -31,6 +37,8 @@ class Env:
         self.context, self.workspace, self.node = ctx, workspace, node
         self.empty, self.copy_in, self.download = memory.empty, memory.copy_in, memory.download
         self.stream, self.error_word = ctx.stream, ctx.error_word
+        #: Whether a kernel of this step can find fault with data.
+        self.reports = False
 
     @property
     def cudnn(self) -> int:
@@ -82,21 +90,39 @@ def _acceptor(kernel: Any) -> Any:
     )
 
 
+class Step(NamedTuple):
+    """A node, or the first of several that are launched together, and what enqueues it."""
+
+    node: Apply
+    run: Any
+
+
+Values = dict[Variable, Any]
+
+
 class CudaPlan:
-    """Steps with their operands: arena addresses bound once, what enters and leaves per call."""
+    """Steps with their operands: arena addresses bound once, what enters and leaves per call.
+
+    ``head`` copies in and reads what only this call knows, ``middle`` can be captured, ``tail``
+    copies to the host. New values of shared variables are written at the end of the middle.
+    """
 
     def __init__(self, rt: CudaRuntime, spec: Any, memory: Any) -> None:
         self.rt, self.spec, self.memory = rt, spec, memory
-        self.bound: dict[Variable, Any] = {}
+        self.nodes: tuple[Apply, ...] = spec.segment.nodes
+        self.envs: list[Env] = []
+        self.bound: Values = {}
         self._bind_values()
-        self.steps = [self._step(node) for node in spec.segment.nodes]
-        self.returns_to_host = any(isinstance(n.op, HostFromGpu) for n in spec.segment.nodes)
-        self.graph: Graph | None = None
-        self.not_captured = ""
-        self.last: list[int | None] | None = None
-        self.static: dict[Variable, Any] = {}
-        self.kept: list[Any] = []
+        resident = self._keep_sizes()
+        self.steps = {n: self._step(n) for n in self.nodes if n not in resident}
         self._divide()
+        self.returns_to_host = bool(self.outs)
+        self.replay: Replay | None = None
+        self.last: list[int | None] | None = None
+        self.moved: set[int] = set()
+        weakref.finalize(self, rt.forget_nodes, [env.node for env in self.envs]).atexit = False
+
+    # -- binding ------------------------------------------------------------------------------
 
     def _bind_values(self) -> None:
         base = self.rt.arena.base
@@ -109,37 +135,66 @@ class CudaPlan:
                 at = base + view.buffer.offset + view.offset
                 self.bound[v] = DeviceArray(at, view.shape, v.type.dtype, view.strides)
 
-    def _step(self, node: Apply) -> tuple[Apply, Any]:
+    def _keep_sizes(self) -> set[Apply]:
+        """Copy in once what is the same at every call: sizes, constants. Nodes that are done."""
+        done: set[Apply] = set()
+        at: dict[Variable, DeviceArray] = {}
+        for n in self.nodes:
+            if isinstance(n.op, GpuFromHost):
+                source = n.inputs[0]
+                value = source.data if isinstance(source, Constant) else self.bound.get(source)
+                if value is not None and self.memory.views[n.outputs[0]].buffer.kind == "arena":
+                    at[n.outputs[0]] = self.rt.memory.upload(np.asarray(value), None)
+                    done.add(n)
+            elif n in self.memory.aliases and n.inputs[n.op.views[0]] in at:
+                kept, view = at[n.inputs[n.op.views[0]]], self.memory.views[n.outputs[0]]
+                start = (
+                    (kept.owner or kept).ptr if isinstance(kept.owner, DeviceArray) else kept.ptr
+                )
+                at[n.outputs[0]] = DeviceArray(
+                    start + view.offset, view.shape, kept.dtype, view.strides, kept
+                )
+        self.bound.update(at)
+        return done
+
+    def _step(self, node: Apply) -> Any:
         if isinstance(node.op, GpuFromHost):
-            return node, self._copy_in
+            return self._copy_in
         if isinstance(node.op, HostFromGpu):
-            return node, self._copy_out
+            return self._copy_out
         if node in self.memory.aliases:
-            return node, self._alias
-        launch = self.spec.launch(node)
+            return self._alias
+        if isinstance(node.op, Subtensor) and reads_at_call(node, self.spec.sizes):
+            return self._part
+        kernel: Any = self.spec.choices[node].kernel
+        if any(v in self.memory.stored for v in node.outputs):
+            launch = kernel.bind_guarded(self.spec.call(node))
+        else:
+            launch = self.spec.launch(node)
         workspace = self.memory.workspaces.get(node)
         at = self.rt.arena.base + workspace.offset if workspace is not None else 0
         env = self.rt.env(at, self.rt.number_of(node))
-        kernel = self.spec.choices[node].kernel
+        self.envs.append(env)
         accepts = _acceptor(kernel)
 
-        def run(node: Apply, values: dict[Variable, Any]) -> None:
-            inputs = [self._operand(node, i, v, values) for i, v in enumerate(node.inputs)]
+        def run(node: Apply, values: Values) -> None:
+            inputs = [self.operand(node, i, v, values) for i, v in enumerate(node.inputs)]
             if accepts is not None:
-                inputs = [self._dense(x, accepts(i, x)) for i, x in enumerate(inputs)]
+                inputs = [self.dense(x, accepts(i, x)) for i, x in enumerate(inputs)]
             outputs = [values.get(v) for v in node.outputs]
             results = launch(env, inputs, outputs)
             if results is not None:
                 values.update(zip(node.outputs, results))
 
-        return node, run
+        return run
 
-    def _operand(self, node: Apply, i: int, v: Variable, values: dict[Variable, Any]) -> Any:
+    def operand(self, node: Apply, i: int, v: Variable, values: Values) -> Any:
+        """An input of a node, constants where the node reads them."""
         if isinstance(v, Constant):
             return v.data if i in node.op.host_inputs else self.rt.constant(v)
         return values[v]
 
-    def _dense(self, x: Any, accepted: bool) -> Any:
+    def dense(self, x: Any, accepted: bool) -> Any:
         """``x``, copied to contiguous memory unless its layout is accepted."""
         if accepted or not isinstance(x, DeviceArray):
             return x
@@ -147,126 +202,108 @@ class CudaPlan:
         strided_copy(self.rt.env(), x, target)
         return target
 
-    def _copy_in(self, node: Apply, values: dict[Variable, Any]) -> None:
-        source, target = node.inputs[0], values[node.outputs[0]]
-        value = source.data if isinstance(source, Constant) else values[source]
-        if isinstance(value, DeviceArray):
-            strided_copy(self.rt.env(), value, target)
-        else:
+    def place(self, value: Any, target: DeviceArray) -> None:
+        """Enqueue a copy of what enters, from the host or the device, to ``target``."""
+        if not isinstance(value, DeviceArray):
             self.rt.memory.copy_in(np.asarray(value), target)
+        elif value.contiguous and target.contiguous:
+            self.rt.memory.copy(value, target)
+        else:
+            strided_copy(self.rt.env(), value, target)
 
-    def _copy_out(self, node: Apply, values: dict[Variable, Any]) -> None:
-        source = self._operand(node, 0, node.inputs[0], values)
-        source = self._dense(source, source.contiguous)
+    def _copy_in(self, node: Apply, values: Values) -> None:
+        source = node.inputs[0]
+        value = source.data if isinstance(source, Constant) else values[source]
+        self.place(value, values[node.outputs[0]])
+
+    def _copy_out(self, node: Apply, values: Values) -> None:
+        source = self.operand(node, 0, node.inputs[0], values)
+        source = self.dense(source, source.contiguous)
         values[node.outputs[0]] = self.rt.memory.copy_out(source)
 
-    def _alias(self, node: Apply, values: dict[Variable, Any]) -> None:
+    def _part(self, node: Apply, values: Values) -> None:
+        """A part of an array whose bounds only this call knows, copied to where it is read."""
+        x = self.operand(node, 0, node.inputs[0], values)
+        target = values[node.outputs[0]]
+        bounds = [int(v.data if isinstance(v, Constant) else values[v]) for v in node.inputs[1:]]
+        seen = seen_by(node.op, view_of(0, x), target.shape, bounds)
+        assert seen is not None
+        at = DeviceArray(x.ptr + seen.offset, seen.shape, seen.dtype, seen.strides, x)
+        if at.size:
+            self.place(at, target)
+
+    def _alias(self, node: Apply, values: Values) -> None:
         out = node.outputs[0]
         if out in self.bound:
             return
         view = self.memory.views[out]
         owner = values.get(view.buffer.variable) if view.buffer.variable is not None else None
         if owner is None:
-            owner = self._operand(node, 0, node.inputs[0], values)
+            owner = self.operand(node, 0, node.inputs[0], values)
         at = owner.ptr + view.offset
         values[out] = DeviceArray(at, view.shape, out.type.dtype, view.strides, owner)
 
-    @property
-    def nbytes(self) -> int:
-        """Memory of its own: none, since the arena is shared."""
-        return 0
-
-    def run(self, entering: Sequence[Any], watcher: Watcher | None = None) -> list[Any]:
-        """Enqueue every step; waits only where a value goes to the host.
-
-        The middle of a plan that runs again with the same addresses is captured into a graph.
-        """
-        self.rt.arena.reserve(self.memory.arena_bytes)
-        addresses = [
-            a.ptr if fixed and isinstance(a, DeviceArray) else None
-            for a, fixed in zip(entering, self.fixed)
-        ]
-        again, self.last = addresses == self.last, addresses
-        if watcher is None and again and self._capture(entering):
-            values = self._replay(entering)
-        else:
-            self.graph = self.graph if again else None
-            values = self._values(entering)
-            self._make_leaving(values)
-            for node, step in self.steps:
-                self._run_step(node, step, values, watcher)
-        if self.returns_to_host:
-            self.rt.check_errors()  # waits for the copies too
-        else:
-            self.rt.pending_check = True
-        left = [values[v] for v in self.spec.segment.outputs]
-        return [v.finish() if isinstance(v, PendingCopy) else v for v in left]
-
-    def _values(self, entering: Sequence[Any]) -> dict[Variable, Any]:
-        values = dict(self.bound)
-        values.update(zip(self.spec.segment.inputs, entering))
-        return values
-
-    def _capture(self, entering: Sequence[Any]) -> bool:
-        """Make sure of a graph; False when there can be none (``not_captured`` says why)."""
-        if self.graph is not None:
-            return True
-        if self.not_captured:
-            return False
-        values = self._values(entering)
-        self._make_leaving(values)
-        self._run_steps(self.head, values)
-        with self.rt.memory.keeping() as kept:
-            try:
-                self.graph = Graph(self.rt.context, lambda: self._run_steps(self.middle, values))
-            except CaptureFailed as error:
-                self.not_captured = str(error)
-                return False
-        self.static, self.kept = values, kept
-        return True
-
-    def _replay(self, entering: Sequence[Any]) -> dict[Variable, Any]:
-        values = dict(self.static)
-        values.update(zip(self.spec.segment.inputs, entering))
-        self._run_steps(self.head, values)
-        assert self.graph is not None
-        self.graph.launch()
-        self._run_steps(self.tail, values)
-        return values
-
-    def _run_steps(self, steps: Sequence[tuple[Apply, Any]], values: dict[Variable, Any]) -> None:
-        for node, step in steps:
-            self._run_step(node, step, values, None)
+    # -- order --------------------------------------------------------------------------------
 
     def _divide(self) -> None:
         """Steps before the graph (copies in, bounds read at each call), in it, and after it."""
-        nodes = [n for n, _ in self.steps]
-        start = next((i for i, n in enumerate(nodes) if not self._before_graph(n)), len(nodes))
+        nodes = [n for n in self.nodes if n in self.steps]
         end = len(nodes)
-        while end > start and isinstance(nodes[end - 1].op, HostFromGpu):
+        while end > 0 and isinstance(nodes[end - 1].op, HostFromGpu):
             end -= 1
-        self.head, self.middle, self.tail = (
-            self.steps[:start],
-            self.steps[start:end],
-            self.steps[end:],
-        )
-        self.not_captured = self._obstacle()
+        start = next((i for i in range(end) if not self._before_graph(nodes[i])), end)
+        last = trailing(self.spec, self.memory)
+        behind = {n for _, group in last.groups for n in group} | set(last.rest)
+        self.head = [Step(n, self.steps[n]) for n in nodes[:start]]
+        self.middle = [Step(n, self.steps[n]) for n in nodes[start:end] if n not in behind]
+        self.middle += [Step(group[0], self._group(form, group)) for form, group in last.groups]
+        self.middle += [Step(n, self.steps[n]) for n in last.rest]
+        if self.memory.copied:
+            maker = next(iter(self.memory.copied)).owner
+            assert maker is not None
+            self.middle.append(Step(maker, self._copy_updates))
+        self.outs = nodes[end:]
+        self.not_captured = self._obstacle(nodes[start:end])
         # What enters is part of a graph by its address, unless it is only copied in before that.
         read = {v for n in nodes if not isinstance(n.op, GpuFromHost) for v in n.inputs}
+        read.update(self.memory.copied.values(), self.memory.stored.values())
         self.fixed = [v in read for v in self.spec.segment.inputs]
 
+    def _group(self, form: Form, group: Sequence[Apply]) -> Any:
+        """One launch for all nodes of a group."""
+        env = self.rt.env()
+
+        def run(node: Apply, values: Values) -> None:
+            items = [
+                [
+                    *(self.operand(n, i, v, values) for i, v in enumerate(n.inputs)),
+                    *(values[v] for v in n.outputs),
+                ]
+                for n in group
+            ]
+            enqueue(env, batched(form, items))
+
+        return run
+
+    def _copy_updates(self, node: Apply, values: Values) -> None:
+        """Write new values that could not be made where they belong."""
+        pairs = [(values[new], values[old]) for new, old in self.memory.copied.items()]
+        copy_all(self.rt.env(), pairs)
+
     def _before_graph(self, node: Apply) -> bool:
+        if isinstance(node.op, HostFromGpu):
+            return node.inputs[0].owner not in self.steps
         return isinstance(node.op, GpuFromHost) or reads_at_call(node, self.spec.sizes)
 
-    def _obstacle(self) -> str:
+    def _obstacle(self, middle: Sequence[Apply]) -> str:
         """Why the plan cannot be captured; empty when it can be tried."""
         if config.gpu.graph == "off":
             return "gpu.graph=off"
         if not self.spec.segment.capture:
             return "the body of a loop is enqueued step by step"
-        if len(self.middle) < 2:
-            return "there is too little to capture"
-        for node, _ in self.middle:
+        if not middle:
+            return "there is nothing to capture"
+        for node in middle:
             if self._before_graph(node) or isinstance(node.op, HostFromGpu):
                 return f"{node.op} needs the host in the middle of the segment"
             arrays = set(getattr(node.op, "host_values", ())) - set(node.op.host_inputs)
@@ -282,25 +319,90 @@ class CudaPlan:
         says = getattr(kernel, "capturable", None)
         return says is None or bool(says(self.spec.call(node)))
 
-    def _make_leaving(self, values: dict[Variable, Any]) -> None:
+    # -- running ------------------------------------------------------------------------------
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of its own: what a graph keeps; the arena is shared."""
+        return 0 if self.replay is None else self.replay.nbytes
+
+    @property
+    def reports(self) -> bool:
+        """Whether a kernel that has run here can find fault with data."""
+        return any(env.reports for env in self.envs)
+
+    def run(self, entering: Sequence[Any], watcher: Watcher | None = None) -> list[Any]:
+        """Enqueue every step; waits only where a value goes to the host.
+
+        A plan that runs again with the same shared variables is captured into a graph.
+        """
+        self.rt.arena.reserve(self.memory.arena_bytes)
+        if watcher is None and (replay := self._replay(entering)) is not None:
+            return replay.run(entering)
+        apart = watcher is not None or self._share(entering)
+        values = self.values(entering, apart)
+        self.make_leaving(values)
+        if apart:
+            for node in self.nodes:
+                if node in self.steps:
+                    self._run_step(Step(node, self.steps[node]), values, watcher)
+        else:
+            for step in (*self.head, *self.middle):
+                self._run_step(step, values, None)
+            for node in self.outs:
+                self._run_step(Step(node, self._copy_out), values, None)
+            self.settle(values)
+        return self._left(values)
+
+    def _left(self, values: Values) -> list[Any]:
+        """What leaves, waited for where it goes to the host."""
+        if self.reports:
+            self.rt.copy_word()
+        left = [values[v] for v in self.spec.segment.outputs]
+        if any(isinstance(v, PendingCopy) for v in left):
+            self.rt.memory.synchronize()
+            self.rt.look()
+        elif self.reports:
+            self.rt.pending_check = True
+        return [v.finish() if isinstance(v, PendingCopy) else v for v in left]
+
+    def values(self, entering: Sequence[Any], apart: bool = False) -> Values:
+        """Where values are in a call; ``apart``: no storage is written, new values are arrays."""
+        values = dict(self.bound)
+        values.update(zip(self.spec.segment.inputs, entering))
+        for new, old in self.memory.stored.items():
+            at = values[old]
+            values[new] = self.rt.memory.empty(at.shape, at.dtype) if apart else at
+        return values
+
+    def settle(self, values: Values) -> None:
+        """New values are where they were copied to: nobody has to write them again."""
+        values.update((new, values[old]) for new, old in self.memory.copied.items())
+
+    def make_leaving(self, values: Values) -> None:
+        """New arrays for what leaves and stays on the device."""
         for v in self.spec.segment.outputs:
             view = self.memory.views[v]
             fresh = view.buffer.kind == "outside" and view.buffer.variable is v
             if fresh and v.owner is not None and not isinstance(v.owner.op, HostFromGpu):
                 values[v] = self.rt.memory.empty(view.shape, v.type.dtype)
 
-    def _run_step(
-        self, node: Apply, step: Any, values: dict[Variable, Any], watcher: Watcher | None
-    ) -> None:
+    def run_steps(self, steps: Sequence[Step], values: Values) -> None:
+        """Enqueue some of the steps."""
+        for step in steps:
+            self._run_step(step, values, None)
+
+    def _run_step(self, step: Step, values: Values, watcher: Watcher | None) -> None:
+        node = step.node
         try:
             if watcher is None:
-                step(node, values)
+                step.run(node, values)
                 return
             inputs = [
-                self._seen(self._operand(node, i, v, values)) for i, v in enumerate(node.inputs)
+                self._seen(self.operand(node, i, v, values)) for i, v in enumerate(node.inputs)
             ]
             watcher(node, inputs, None)
-            step(node, values)
+            step.run(node, values)
             watcher(node, inputs, [self._seen(values[v]) for v in node.outputs])
         except Exception as error:
             error.add_note(describe_failure(node, [values.get(v) for v in node.inputs]))
@@ -309,8 +411,50 @@ class CudaPlan:
     def _seen(self, value: Any) -> Any:
         """A value as a watcher sees it: on the host."""
         if isinstance(value, DeviceArray):
-            return self.rt.to_host(self._dense(value, value.contiguous))
+            return self.rt.to_host(self.dense(value, value.contiguous))
         if isinstance(value, PendingCopy):
             self.rt.memory.synchronize()
             return value.finish()
         return value
+
+    # -- capture ------------------------------------------------------------------------------
+
+    def _replay(self, entering: Sequence[Any]) -> Replay | None:
+        """The graph for what enters, made when addresses repeat; None where there can be none.
+
+        What another segment made may come from another place each time: from then on it is copied
+        to a place of its own.
+        """
+        now = [
+            a.ptr if fixed and k not in self.moved and isinstance(a, DeviceArray) else None
+            for k, (a, fixed) in enumerate(zip(entering, self.fixed))
+        ]
+        last, self.last = self.last, now
+        if self.not_captured:
+            return None
+        if last != now:
+            self.replay = None
+            changed = [k for k, (a, b) in enumerate(zip(last or now, now)) if a != b]
+            inputs = self.spec.segment.inputs
+            if last is None or any(isinstance(inputs[k], Shared) for k in changed):
+                return None
+            self.moved.update(changed)
+            self.last = [None if k in self.moved else a for k, a in enumerate(now)]
+        if self.replay is None and not self._share(entering):
+            try:
+                self.replay = Replay(self, entering)
+            except CaptureFailed as error:
+                self.not_captured = str(error)
+        return self.replay
+
+    def _share(self, entering: Sequence[Any]) -> bool:
+        """Whether something else that enters lies where a new value is to be written."""
+        updated = {*self.memory.stored.values(), *self.memory.copied.values()}
+        if not updated:
+            return False
+        at: dict[int, int] = {}
+        for a in entering:
+            if isinstance(a, DeviceArray) and a.ptr:
+                at[a.ptr] = at.get(a.ptr, 0) + 1
+        written = (a for v, a in zip(self.spec.segment.inputs, entering) if v in updated)
+        return any(at.get(a.ptr, 1) > 1 for a in written)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,13 +17,14 @@ from symdnn.gpu import kernels
 from symdnn.gpu.arena import Arena
 from symdnn.gpu.array import DeviceArray
 from symdnn.gpu.budget import MemoryUse
-from symdnn.gpu.capture import CaptureFailed, Graph
+from symdnn.gpu.capture import CaptureFailed, Graph, Queue
 from symdnn.gpu.context import Context, context
 from symdnn.gpu.faults import fault
 from symdnn.gpu.foreign import as_gpuarray, device_array
-from symdnn.gpu.k_copy import guarded_copy, strided_copy
+from symdnn.gpu.k_copy import strided_copy
 from symdnn.gpu.memory import CudaMemory
 from symdnn.gpu.plan import CudaPlan, Env
+from symdnn.gpu.trailing import copy_all
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.variable import Apply, Constant
 
@@ -30,6 +33,7 @@ __all__ = ["CudaRuntime", "runtime"]
 kernels.load()
 
 _MOST_UPDATE_GRAPHS = 64
+_MOST_KNOWN = 256
 
 
 class CudaRuntime:
@@ -40,21 +44,44 @@ class CudaRuntime:
         self.memory = CudaMemory(ctx)
         with ctx.current():
             self.arena = Arena(ctx, self.memory.budget)
-        self.watched_nodes: list[Apply] = []
-        self.pending_check = False
-        self.memory.before_reading = self._check_pending
+            self.queue = Queue(ctx)
+            self._start(self.memory.pinned(16).view(np.int32))
+
+    def _start(self, word: Any) -> None:
+        """What a runtime knows at first; ``word`` is where the error word is copied to."""
+        #: The error word as the last finished call left it.
+        self.word: Any = word
+        self.word[:] = 0
+        self._word_address = int(self.word.ctypes.data)
+        self._nodes: dict[int, Apply] = {}
+        self._next_number = 0
+        #: A call may have left an error: the next one waits for it, or only a read does.
+        self.pending_check = self.unread = False
+        self.memory.before_reading = self._check_before_reading
         self._constants: dict[Any, DeviceArray] = {}
         self._update_graphs: OrderedDict[Any, Graph | None] = OrderedDict()
+        self._known: dict[int, tuple[Any, int, DeviceArray]] = {}
+        self._turn = _Turn(self)
 
-    @contextlib.contextmanager
-    def exclusive(self) -> Iterator[None]:
+    def exclusive(self) -> contextlib.AbstractContextManager[None]:
         """Hold the device; errors that an earlier call left on it are raised here."""
-        with self.context.current():
-            self._check_pending()
-            yield
+        return self._turn
 
-    def _check_pending(self) -> None:
-        if self.pending_check:
+    def _check_before_reading(self) -> None:
+        if self.pending_check or self.unread:
+            self.check_errors()
+
+    def capture(self, enqueue: Callable[[], None]) -> Graph:
+        """What ``enqueue`` enqueues, as a graph; raises :class:`CaptureFailed`."""
+        return Graph(self.context, enqueue)
+
+    def copy_word(self) -> None:
+        """Enqueue a copy of the error word to where the host looks at it."""
+        self.queue.copy_out(self._word_address, self.context.error_word, 16)
+
+    def look(self) -> None:
+        """Raise what a finished call found wrong; waits for nothing unless there is something."""
+        if self.word[0]:
             self.check_errors()
 
     def bind(self, specialised: Any, memory_plan: Any) -> CudaPlan:
@@ -72,7 +99,18 @@ class CudaRuntime:
         """An array that another library made on this device, without a copy unless ``on_host``."""
         array = device_array(value, self.context, what)
         self.memory.keep(array)
+        if type(value).__module__ == "pycuda.gpuarray":  # which no other stream writes meanwhile
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[id(value)] = weakref.ref(value), array.ptr, replace(array, owner=None)
         return self.to_host(array) if on_host else array
+
+    def known(self, value: Any) -> DeviceArray | None:
+        """An array that was adopted before and lies where it lay; it does not keep it alive."""
+        found = self._known.get(id(value))
+        if found is None or found[0]() is not value or int(value.gpudata) != found[1]:
+            return None
+        return found[2]
 
     def lend(self, value: Any) -> Any:
         """A result where it is: a ``GPUArray``, or NumPy's where it was made on the host."""
@@ -98,8 +136,10 @@ class CudaRuntime:
             target = storage.on(self.memory)
             same = isinstance(value, DeviceArray) and target.shape == value.shape
             (copies if same else others).append((storage, value, target))
-        if copies:
-            self._copy_all([(value, target) for _, value, target in copies])
+        # What a plan wrote to its place itself is there already.
+        apart = [(value, target) for _, value, target in copies if value.ptr != target.ptr]
+        if apart:
+            self._copy_all(apart)
         for storage, _, _ in copies:
             storage.written(self.context.device)
         if others:
@@ -119,7 +159,7 @@ class CudaRuntime:
         graph = self._update_graphs[key]
         if graph is None and config.gpu.graph != "off":
             try:
-                graph = Graph(self.context, lambda: self._enqueue_copies(copies))
+                graph = self.capture(lambda: self._enqueue_copies(copies))
             except CaptureFailed:
                 graph = None
             self._update_graphs[key] = graph
@@ -129,14 +169,13 @@ class CudaRuntime:
             graph.launch()
 
     def _enqueue_copies(self, copies: Sequence[tuple[DeviceArray, DeviceArray]]) -> None:
-        env = self.env()
-        for source, target in copies:
-            guarded_copy(env, source, target)
+        copy_all(self.env(), copies)
 
     def check_errors(self) -> None:
         """Wait, and raise what a kernel wrote into the error word."""
-        self.pending_check = False
+        self.pending_check = self.unread = False
         word = self.memory.download(DeviceArray(self.context.error_word, (4,), "int32"))
+        self.word[:] = 0
         if word[0] == 0:
             return
         self.memory.copy_in(
@@ -146,8 +185,8 @@ class CudaRuntime:
 
     def _error(self, code: int, number: int, value: int, limit: int) -> SymdnnError:
         error = fault(code, value, limit)
-        if 0 <= number < len(self.watched_nodes):
-            error.add_note(describe_failure(self.watched_nodes[number], []))
+        if number in self._nodes:
+            error.add_note(describe_failure(self._nodes[number], []))
         return error
 
     def env(self, workspace: int = 0, node: int = -1) -> Env:
@@ -155,9 +194,15 @@ class CudaRuntime:
         return Env(self.context, workspace, node, self.memory)
 
     def number_of(self, node: Apply) -> int:
-        """The number under which a node's error is reported."""
-        self.watched_nodes.append(node)
-        return len(self.watched_nodes) - 1
+        """The number under which a node's error is reported; see :meth:`forget_nodes`."""
+        self._next_number += 1
+        self._nodes[self._next_number] = node
+        return self._next_number
+
+    def forget_nodes(self, numbers: Sequence[int]) -> None:
+        """Let go of the nodes of a plan that is no more."""
+        for number in numbers:
+            self._nodes.pop(number, None)
 
     def constant(self, v: Constant) -> DeviceArray:
         """A constant's copy on the device, one for equal ones."""
@@ -174,6 +219,29 @@ class CudaRuntime:
         """What reports print of the device."""
         major, minor = self.context.capability
         return {"device": self.context.device, "card": self.context.name, "sm": f"{major}{minor}"}
+
+
+class _Turn:
+    """Holds the device for one call."""
+
+    __slots__ = ("hold", "rt")
+
+    def __init__(self, rt: CudaRuntime) -> None:
+        self.rt, self.hold = rt, rt.context.current()
+
+    def __enter__(self) -> None:
+        self.hold.__enter__()
+        try:
+            if self.rt.pending_check:
+                self.rt.check_errors()
+            else:
+                self.rt.look()
+        except BaseException:
+            self.hold.__exit__(None, None, None)
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.hold.__exit__(None, None, None)
 
 
 class CudaLoopArrays:

@@ -1,0 +1,221 @@
+"""A CUDA runtime on this machine's memory: kernels run by the emulator, graphs by recording.
+
+Plans, capture, replays and updates can so be tested without a GPU, for programs whose kernels are
+ours (no library). What is enqueued runs at once, except inside of a capture, where it is recorded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symdnn.gpu.array import DeviceArray
+from symdnn.gpu.capture import CaptureFailed
+from symdnn.gpu.memory import CudaMemory, PendingCopy
+from symdnn.gpu.runtime import CudaRuntime
+from symdnn.graph.type import TensorType
+
+from .emulator import AVAILABLE, aligned, library
+
+__all__ = ["FakeRuntime", "fake_device"]
+
+
+class FakeContext:
+    """Records what is enqueued during a capture; runs it otherwise."""
+
+    index, stream, capability, name, device = 0, 0, (9, 0), "emulated", "cuda0"
+
+    def __init__(self) -> None:
+        self.word = np.zeros(4, np.int32)
+        self.error_word = self.word.ctypes.data
+        self.recording: list[Any] | None = None
+        self.log: list[str] = []
+        self.refuse_capture = ""
+
+    def current(self) -> Any:
+        return contextlib.nullcontext()
+
+    def enqueue(self, what: str, work: Any) -> None:
+        if self.recording is not None:
+            self.recording.append((what, work))
+        else:
+            self.log.append(what)
+            work()
+
+    def function(self, source: str, name: str, options: Any = ()) -> Any:
+        return name, library(source, name)
+
+    def launch(self, function: Any, grid: Any, block: Any, shared: int, args: Any) -> None:
+        name, kernel = function
+        parameters = np.frombuffer(args[0].tobytes(), np.uint8).copy()
+        three = [np.array((*sizes, 1, 1)[:3], np.uint32) for sizes in (grid, block)]
+
+        def work() -> None:
+            status = kernel(*(ctypes.c_void_p(a.ctypes.data) for a in (parameters, *three)))
+            assert status == 0
+
+        self.enqueue(name, work)
+
+    def zero(self, ptr: int, nbytes: int) -> None:
+        self.enqueue("zero", lambda: at(ptr, nbytes).fill(0))
+
+    def synchronize(self) -> None:
+        if self.recording is not None:
+            raise RuntimeError("a stream that is captured cannot be waited for")
+        self.log.append("wait")
+
+
+def at(ptr: int, nbytes: int) -> Any:
+    """Bytes of this machine's memory."""
+    return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(ptr))
+
+
+class FakeMemory(CudaMemory):
+    def __init__(self, context: FakeContext) -> None:
+        self.context, self.device = context, context.device  # type: ignore[assignment]
+        self._in_flight, self._keeping = [], None
+        self.before_reading = lambda: None
+
+    def empty(self, shape: Any, dtype: str) -> DeviceArray:
+        array = DeviceArray(0, tuple(shape), dtype)
+        owner = aligned(max(array.nbytes, 16))
+        owner[:] = 0xA5
+        if self._keeping is not None:
+            self._keeping.append(owner)
+        return DeviceArray(owner.ctypes.data, array.shape, dtype, array.strides, owner)
+
+    def copy_in(self, array: Any, target: DeviceArray) -> None:
+        staged = np.ascontiguousarray(array).reshape(-1).view(np.uint8).copy()
+        self._move("copy in", target.ptr, staged.ctypes.data, target.nbytes, staged)
+
+    def copy_out(self, source: DeviceArray) -> PendingCopy:
+        staged = np.empty(source.nbytes, np.uint8)
+        self._move("copy out", staged.ctypes.data, source.ptr, source.nbytes, staged)
+        return PendingCopy(staged, source.shape, TensorType(source.dtype).numpy)
+
+    def copy(self, source: DeviceArray, target: DeviceArray) -> None:
+        self._move("copy", target.ptr, source.ptr, source.nbytes, None)
+
+    def _move(self, what: str, target: int, source: int, nbytes: int, kept: Any) -> None:
+        def work() -> None:
+            if nbytes:
+                at(target, nbytes)[:] = at(source, nbytes)
+            assert kept is None or kept.size >= 0
+
+        self.context.enqueue(what, work)  # type: ignore[attr-defined]
+
+    def pinned(self, nbytes: int) -> Any:
+        return aligned(nbytes)
+
+    def lend(self, buffer: DeviceArray) -> DeviceArray:
+        self.before_reading()
+        return buffer
+
+
+class FakeArena:
+    def __init__(self) -> None:
+        self.memory = aligned(1 << 24, 4096)
+        self.base, self.nbytes = self.memory.ctypes.data, 0
+
+    def reserve(self, nbytes: int) -> int:
+        assert nbytes <= self.memory.size
+        self.nbytes = max(self.nbytes, nbytes)
+        return self.base
+
+
+class FakeGraph:
+    def __init__(self, context: FakeContext, enqueue: Any) -> None:
+        if context.refuse_capture:
+            raise CaptureFailed(context.refuse_capture)
+        context.recording = []
+        try:
+            enqueue()
+        except Exception as error:
+            raise CaptureFailed(str(error)) from error
+        finally:
+            self.work, context.recording = context.recording, None
+        self.context = context
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.work]
+
+    def launch(self) -> None:
+        self.context.log.append("graph")
+        for _, work in self.work:
+            work()
+
+
+class FakeEvent:
+    def record(self) -> None:
+        pass
+
+    def wait(self) -> None:
+        pass
+
+
+class FakeQueue:
+    def __init__(self, memory: FakeMemory) -> None:
+        self.memory = memory
+
+    def copy_in(self, target: int, source: int, nbytes: int) -> None:
+        self.memory._move("copy in", target, source, nbytes, None)
+
+    def copy_out(self, target: int, source: int, nbytes: int) -> None:
+        self.memory._move("copy out", target, source, nbytes, None)
+
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        self.memory._move("copy", target, source, nbytes, None)
+
+    def event(self) -> FakeEvent:
+        return FakeEvent()
+
+
+class FakeRuntime(CudaRuntime):
+    """The runtime with all that touches a device replaced; ``log`` is what was enqueued."""
+
+    def __init__(self) -> None:
+        self.context = FakeContext()  # type: ignore[assignment]
+        self.memory = FakeMemory(self.context)  # type: ignore[arg-type]
+        self.arena = FakeArena()  # type: ignore[assignment]
+        self.queue = FakeQueue(self.memory)  # type: ignore[assignment]
+        self._start(np.zeros(4, np.int32))
+
+    def capture(self, enqueue: Any) -> Any:
+        return FakeGraph(self.context, enqueue)  # type: ignore[arg-type]
+
+    def adopt(self, value: Any, what: str, on_host: bool = False) -> Any:
+        return self.to_host(value) if on_host else value
+
+    def known(self, value: Any) -> Any:
+        return value if isinstance(value, DeviceArray) else None
+
+    def lend(self, value: Any) -> Any:
+        return value
+
+    def take_log(self) -> list[str]:
+        """What was enqueued since the last time."""
+        log, self.context.log = self.context.log, []  # type: ignore[attr-defined]
+        return log
+
+    def array(self, value: Any) -> DeviceArray:
+        """A value in the device's memory."""
+        return self.memory.upload(np.asarray(value), None)
+
+
+@pytest.fixture
+def fake_device(monkeypatch: Any) -> Any:
+    """The emulated device as device 0; functions for ``cuda:sm_90`` run on it."""
+    if not AVAILABLE:
+        pytest.skip("there is no g++ to compile kernels for a CPU")
+    import symdnn.gpu.runtime as module
+
+    rt = FakeRuntime()
+    monkeypatch.setattr(module, "_runtimes", {0: rt})
+    yield rt
+    gc.collect()
