@@ -109,12 +109,13 @@ class Data:
         context.synchronize()
         back = in_memory(nan, s.layout)
         driver.memcpy_dtoh(back, memory[result])
-        return logical(back, s.layout).astype(np.float64)
+        return logical(back.view(nan.dtype), s.layout).astype(np.float64)
 
 
 def in_memory(a, layout):
-    """The array in the order of its layout, contiguous."""
-    return np.ascontiguousarray(a if layout == "NCHW" else np.moveaxis(a, 1, -1))
+    """The bytes in the order of the layout; PyCUDA does not know bfloat16."""
+    ordered = np.ascontiguousarray(a if layout == "NCHW" else np.moveaxis(a, 1, -1))
+    return ordered.view(np.uint8)
 
 
 def logical(a, layout):
