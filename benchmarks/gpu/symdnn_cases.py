@@ -362,16 +362,20 @@ def graph_state(function: Any) -> str:
 
 
 def networks(cases: Cases) -> None:
-    """LeNet, the perceptron, VGG and ResNet."""
+    """LeNet and the perceptron."""
     for batch, mode in itertools.product((64, 1024), ("train", "infer")):
         cases.net("lenet5", batch, mode, "tf32", "nchw", 1, 8, "net", 8)
     cases.net("mlp", 128, "train", "tf32", "nd", 1, 8, "net", 8)
+
+
+def images(cases: Cases) -> None:
+    """ResNet and VGG."""
     for batch in (1, 64):
         for precision, layout in (("tf32", "nchw"), ("bf16", "nhwc")):
-            cases.net("resnet50", batch, "infer", precision, layout, 1, 12, "conv", 2)
+            cases.net("resnet50", batch, "infer", precision, layout, 1, 15, "conv", 2)
     for name, batch in (("resnet50", 64), ("vgg16", 64), ("resnet50", 256)):
         for precision, layout in (("tf32", "nchw"), ("bf16", "nhwc")):
-            cases.net(name, batch, "train", precision, layout, 1, 20, "conv", 2)
+            cases.net(name, batch, "train", precision, layout, 1, 45, "conv", 2)
     cases.net("vgg16", 64, "infer", "tf32", "nchw", 1, 15, "conv", 2)
     cases.net("vgg16", 64, "infer", "bf16", "nhwc", 1, 15, "conv", 2)
     cases.net("resnet50", 64, "train", "tf32", "nhwc", 2, 20, "conv", 2)
@@ -447,6 +451,7 @@ def main() -> None:
     for kind, count, trusted in itertools.product(("ew", "mm"), (1, 100), (False, True)):
         cases.dispatch(kind, count, trusted)
     operations(cases)
+    images(cases)
     for precision, layout in (("tf32", "nchw"), ("bf16", "nhwc")):
         cases.first_call("resnet50", 64, precision, layout)
     suite.run()
