@@ -12,6 +12,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 
+from symdnn import algos_cli
 from symdnn.config import FlagRow, config
 from symdnn.doctor import Diagnosis, Library, diagnose
 from symdnn.errors import SymdnnError
@@ -45,6 +46,8 @@ def _parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", help="what this machine has, what is missing for what")
     doctor.add_argument("--json", action="store_true", help="print it as JSON")
     doctor.set_defaults(run=_doctor)
+
+    algos_cli.add_to(commands)
 
     if importlib.util.find_spec("symdnn.demo"):
         # The demonstration reads its own arguments, --help too.

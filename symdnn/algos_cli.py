@@ -1,0 +1,63 @@
+"""``symdnn algos``: everything that cuDNN has for one convolution, with time and memory.
+
+symdnn algos --input 64,128,112,112 --filter 128,128,7,7 --pad 3 --direction bwd_data
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+from dataclasses import asdict
+from typing import Any
+
+from symdnn.config import config
+
+__all__ = ["add_to", "run"]
+
+
+def add_to(commands: Any) -> None:
+    """Add the subcommand to the parser's ``commands``."""
+    parser = commands.add_parser(
+        "algos", help="cuDNN's algorithms for a convolution: supported, time, memory",
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("--input", type=_sizes, required=True, help="N,C,H,W or N,C,D,H,W")
+    parser.add_argument("--filter", type=_sizes, required=True, help="K,C/groups and its sizes")
+    for name, default in (("pad", 0), ("stride", 1), ("dilation", 1)):
+        parser.add_argument(f"--{name}", type=_sizes, default=(default,), help="one size, or each")
+    parser.add_argument("--groups", type=int, default=1)
+    dtypes = ("float32", "float16", "bfloat16", "float64")
+    parser.add_argument("--dtype", choices=dtypes, default="float32")
+    parser.add_argument("--layout", choices=("NCHW", "NHWC"), default="NCHW")
+    directions = ("fwd", "bwd_data", "bwd_filter")
+    parser.add_argument("--direction", choices=directions, default="fwd")
+    parser.add_argument("--tf32", action="store_true", help="as with dnn.conv.allow_tf32=True")
+    parser.add_argument("--flip", action="store_true", help="mirror the kernels, as Theano does")
+    parser.add_argument("--no-time", action="store_true", help="only ask what is supported")
+    parser.add_argument("--json", action="store_true", help="print it as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the table; 1 where nothing is supported. Without a GPU: an error of one line."""
+    module: Any = importlib.import_module("symdnn.gpu.conv_table")
+    pad, stride, dilation = (
+        v[0] if len(v) == 1 else v for v in (args.pad, args.stride, args.dilation)
+    )
+    signature = module.conv(
+        args.input, args.filter, pad, stride, dilation, args.groups, args.dtype, args.layout,
+        args.direction, args.tf32 or None, args.flip,
+    )  # fmt: skip
+    device = str(config.device).removeprefix("cuda")
+    index = int(device) if device.isdigit() else 0
+    table = module.algorithms(signature, not args.no_time, index)
+    if args.json:
+        print(json.dumps([asdict(row) for row in table.rows], indent=1))
+    else:
+        print(table)
+    return 0 if table.supported() else 1
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))

@@ -1,0 +1,166 @@
+"""The table of everything that cuDNN has for one convolution: ``symdnn algos``, and in a program::
+
+from symdnn.gpu.conv_table import algorithms, conv
+
+table = algorithms(conv((64, 128, 112, 112), (128, 128, 7, 7), pad=3))
+print(table)                                # what is supported, workspace, time, error
+[row.name for row in table.supported()]     # known without running anything: time=False
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from symdnn.config import config
+from symdnn.errors import ShapeMismatch
+from symdnn.gpu.context import context
+from symdnn.gpu.conv_candidate import Candidate
+from symdnn.gpu.conv_measure import Measured, measure
+from symdnn.gpu.conv_search import Search
+from symdnn.gpu.conv_signature import DIRECTIONS, ConvSignature
+from symdnn.ops.gpudnn_conv import compute_precision
+
+__all__ = ["AlgorithmTable", "TableRow", "algorithms", "conv"]
+
+Sizes = int | Sequence[int]
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """An algorithm (``number`` is cuDNN's) or a plan (its engine's number).
+
+    ``why`` says why it is not supported, or why it has no time; ``error`` is that of its result,
+    relative to a trusted algorithm's in the 2-norm. Times are in milliseconds.
+    """
+
+    api: str
+    name: str
+    number: int
+    supported: bool
+    workspace_bytes: int = 0
+    deterministic: bool = True
+    ms: float | None = None
+    error: float | None = None
+    why: str = ""
+
+    def cells(self) -> tuple[str, ...]:
+        """The row as text."""
+        if not self.supported:
+            return self.api, str(self.number), self.name, "-", "-", "-", "-", self.why
+        return (
+            self.api, str(self.number), self.name,
+            "-" if self.ms is None else f"{self.ms:.4f}", str(self.workspace_bytes),
+            "yes" if self.deterministic else "no",
+            "-" if self.error is None else f"{self.error:.1e}", self.why,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class AlgorithmTable:
+    """Rows by time, those without one behind, the unsupported last."""
+
+    signature: ConvSignature
+    rows: tuple[TableRow, ...]
+    problem: str = ""
+
+    def supported(self) -> list[TableRow]:
+        """The rows of what runs at these shapes."""
+        return [row for row in self.rows if row.supported]
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield str(self.signature)
+        if self.problem:
+            yield f"not timed: {self.problem}"
+        head = ("api", "number", "algorithm", "ms", "workspace", "fixed", "error", "")
+        table = [head, *(row.cells() for row in self.rows)]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        for cells in table:
+            yield "  ".join(c.ljust(w) for c, w in zip(cells, widths, strict=True)).rstrip()
+
+
+def conv(
+    input: Sequence[int],
+    filter: Sequence[int],
+    pad: Sizes = 0,
+    stride: Sizes = 1,
+    dilation: Sizes = 1,
+    groups: int = 1,
+    dtype: str = "float32",
+    layout: str = "NCHW",
+    direction: str = "fwd",
+    tf32: bool | None = None,
+    flip: bool = False,
+) -> ConvSignature:
+    """A convolution to ask about: ``input`` is (N, C, sizes), ``filter`` (K, C / groups, sizes), in
+    this order whatever the ``layout``. ``direction`` is ``fwd``, ``bwd_data`` or ``bwd_filter``;
+    ``tf32=None`` takes the flag ``dnn.conv.allow_tf32``; ``flip`` mirrors the kernels.
+
+    >>> conv((64, 128, 112, 112), (128, 128, 7, 7), pad=3).y
+    (64, 128, 112, 112)
+    """
+    x, w = tuple(map(int, input)), tuple(map(int, filter))
+    n = len(x) - 2
+    p, s, d = (_each(v, n) for v in (pad, stride, dilation))
+    sizes = tuple(
+        (size + 2 * p[i] - ((w[2 + i] - 1) * d[i] + 1)) // s[i] + 1 for i, size in enumerate(x[2:])
+    )
+    if len(w) != len(x) or n not in (2, 3) or x[1] != w[1] * groups or min(sizes) < 1:
+        raise ShapeMismatch(
+            "a convolution", f"(N, C, sizes) and (K, C / {groups}, sizes) that give a result",
+            f"an input {x}, a filter {w}, pad {p}",
+        )  # fmt: skip
+    return ConvSignature(
+        direction=direction, dtype=dtype, x=x, w=w, y=(x[0], w[0], *sizes), padding=p, stride=s,
+        dilation=d, groups=groups, flip=flip,
+        compute=compute_precision(str(config.dnn.conv.precision), dtype),
+        allow_tf32=bool(config.dnn.conv.allow_tf32) if tf32 is None else tf32,
+        wanted="time_once", workspace_limit=int(config.dnn.conv.workspace_limit),
+        deterministic=config.deterministic == "more", on_unsupported="raise", layout=layout,
+    )  # fmt: skip
+
+
+def algorithms(signature: ConvSignature, time: bool = True, device: int = 0) -> AlgorithmTable:
+    """What cuDNN has for a convolution on a GPU, each timed unless ``time`` is false.
+
+    Raises :class:`~symdnn.gpu.context.CudaUnavailable` where there is no GPU to ask.
+    """
+    ctx = context(device)
+    with ctx.current():
+        search = Search(signature, ctx.cudnn)
+        found = search.all()
+        table, problem = [Measured(c) for c in found], ""
+        if time:
+            table, problem = measure(ctx, signature, found, inf)
+            table = table or [Measured(c) for c in found]
+    rows = sorted(map(_row, table), key=lambda r: inf if r.ms is None else r.ms)
+    return AlgorithmTable(signature, (*rows, *_refused(search, found)), problem)
+
+
+def _row(m: Measured) -> TableRow:
+    c = m.candidate
+    number = c.number if c.plan is None else c.plan.engine
+    by_copy = "kernels mirrored by a copy" * c.flip_by_copy
+    return TableRow(
+        c.api, c.name, number, True, c.workspace_bytes, c.deterministic, m.ms, m.error,
+        ", ".join(filter(None, (m.problem, by_copy))),
+    )  # fmt: skip
+
+
+def _refused(search: Search, found: Sequence[Candidate]) -> Iterator[TableRow]:
+    """Algorithms of the legacy API that are not supported, then what was wrong with plans."""
+    numbers = DIRECTIONS[search.signature.direction].algorithms
+    taken = {c.name for c in found}
+    for name, reasons in search.refused.items():
+        if name not in taken:
+            api = "legacy" if name in numbers else "graph"
+            why = "; ".join(reasons)
+            yield TableRow(api, name, numbers.get(name, -1), False, why=why)
+
+
+def _each(value: Sizes, count: int) -> tuple[int, ...]:
+    return (int(value),) * count if isinstance(value, int) else tuple(map(int, value))
