@@ -11,7 +11,7 @@ from typing import Any
 from symdnn.gpu.cuda_source import prints
 from symdnn.gpu.k_elemwise import merged
 from symdnn.gpu.launches import WORKSPACE, CudaKernel, KernelLaunch, Pointer, View, blocks_for
-from symdnn.gpu.reduce_source import Reducer, Sweep, reduction_source
+from symdnn.gpu.reduce_source import Finish, Reducer, Source, Sweep, reduction_source
 from symdnn.gpu.source import CTYPES
 from symdnn.graph.kernel import Call, register_kernel
 from symdnn.ops.argreduce import ArgMax, ArgMin
@@ -20,11 +20,13 @@ from symdnn.ops.fused import FusedReduce
 from symdnn.ops.reduce import Accumulate, AllTrue, AnyTrue, LogSumExp, Max, Min, Prod, Reduce, Sum
 from symdnn.ops.scalar import ScalarProgram, identity_program
 
-__all__ = ["ReductionKernel", "reducer_of", "reduction", "register"]
+__all__ = ["ReductionKernel", "reducer_of", "reduction", "register", "scratch_bytes", "swept"]
 
 _THREADS = 256
 #: Blocks that keep a large device busy, and the fewest elements worth a thread.
 _WANTED_BLOCKS, _PER_THREAD = 512, 16
+#: The same where threads take vectors, of at most so many elements.
+_VECTOR_BLOCKS, _VECTORS_EACH, _WIDEST = 1056, 4, 8
 #: No struct of reduce.cuh is larger.
 _STATE_BYTES = 16
 _source = cache(reduction_source)
@@ -50,23 +52,45 @@ def reduction(
 
     Partial results lie at the start of the workspace.
     """
+    dtypes = program.output_dtypes
+    reducers = tuple(reducer_of(op, d) for op, d in zip(ops, dtypes, strict=True))
+    return swept(program, reducers, ops[0].axes, inputs, outputs, shape)
+
+
+def swept(
+    program: ScalarProgram,
+    reducers: tuple[Reducer, ...],
+    axes: Sequence[int],
+    inputs: Sequence[View],
+    outputs: Sequence[View],
+    shape: tuple[int, ...],
+    finish: Finish | None = None,
+    reads: Sequence[View] = (),
+    numbers: Sequence[float] = (),
+) -> list[KernelLaunch]:
+    """:func:`reduction` by any reducers over ``axes``.
+
+    ``finish`` says what is made of their states, of ``reads`` (one value for each output, or one
+    for all) and of ``numbers``; the outputs are dense.
+    """
     if outputs[0].size == 0:
         return []
-    axes = ops[0].axes
     views = [v.broadcast_to(shape) for v in inputs]
-    kept, kept_steps = _merged_over(views, [d for d in range(len(shape)) if d not in axes])
-    reduced, reduced_steps = _merged_over(views, axes)
-    reducers = tuple(reducer_of(op, d) for op, d in zip(ops, program.output_dtypes, strict=True))
-    plan = _plan(prod(kept), prod(reduced), _in_rows(views, kept_steps, reduced_steps))
+    lines = _lines(views, axes)
     wide = _reach(views) >= 2**31 - 2**22
-    sweep = Sweep(program.inputs, len(kept), len(reduced), plan.rows, wide)
+    sweep = _vector_sweep(program.inputs, views, lines, wide)
+    if sweep is None:
+        by_rows = _in_rows(views, lines.kept_steps, lines.reduced_steps)
+        sweep = Sweep(program.inputs, len(lines.kept), len(lines.reduced), by_rows, wide)
+    plan = _plan(prod(lines.kept), prod(lines.reduced), sweep)
     parameters: list[Any] = [v.pointer for v in (*views, *outputs)]
     parameters += [Pointer(WORKSPACE), plan.outputs, plan.elements, plan.chunks]
-    parameters += [*kept[1:], *reduced[1:]]
-    for k, r in zip(kept_steps, reduced_steps):
-        parameters += [*k, *r]
-    source = _source(program, reducers, sweep)
-    tiles = -(-plan.outputs // plan.outputs_per_block)
+    parameters += _counts(lines, sweep)
+    for v in reads:
+        parameters += [v.pointer, int(v.size > 1)]
+    parameters += map(float, numbers)
+    source = _source(program, reducers, sweep, finish)
+    tiles = -(-plan.groups // plan.groups_per_block)
     grid = (blocks_for(tiles, 1), plan.chunks)
     launches = [KernelLaunch(source, "reduce", grid, plan.block, tuple(parameters))]
     if plan.chunks > 1:
@@ -75,6 +99,71 @@ def reduction(
         again = (blocks_for(-(-plan.outputs // rows), 1),)
         launches.append(KernelLaunch(source, "combine", again, (lanes, rows), tuple(parameters)))
     return launches
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """Sizes of the kept and of the reduced dimensions after merging, and the inputs' steps."""
+
+    kept: tuple[int, ...]
+    kept_steps: list[tuple[int, ...]]
+    reduced: tuple[int, ...]
+    reduced_steps: list[tuple[int, ...]]
+
+
+def _lines(views: Sequence[View], axes: Sequence[int]) -> _Lines:
+    others = [d for d in range(len(views[0].shape)) if d not in axes]
+    return _Lines(*_merged_over(views, others), *_merged_over(views, axes))
+
+
+def _counts(lines: _Lines, sweep: Sweep) -> list[int]:
+    """The parameters that say sizes and steps; steps along a vector are of whole vectors."""
+    kept, reduced = list(lines.kept), list(lines.reduced)
+    by = 1 if sweep.across else sweep.width
+    reduced[-1] //= by
+    found = [*kept[1:], *reduced[1:]]
+    for k, r in zip(lines.kept_steps, lines.reduced_steps):
+        found += [*k, *r[:-1], r[-1] * by]
+    return found
+
+
+def _vector_sweep(
+    dtypes: tuple[str, ...], views: Sequence[View], lines: _Lines, wide: bool
+) -> Sweep | None:
+    """A sweep in vectors; None where memory does not lie so."""
+    for across in (False, True):
+        sizes = lines.kept if across else lines.reduced
+        along = lines.kept_steps if across else lines.reduced_steps
+        rest = [n > 1 for n in (*sizes[:-1], *(lines.reduced if across else lines.kept))]
+        other = lines.reduced_steps if across else lines.kept_steps
+        if any(s[-1] not in (0, 1) for s in along) or all(s[-1] == 0 for s in along):
+            continue
+        moving = [i for i, s in enumerate(along) if s[-1] == 1]
+        apart = [
+            [step for step, several in zip((*along[i][:-1], *other[i]), rest) if several]
+            for i in moving
+        ]
+        width = _width(sizes[-1], [views[i] for i in moving], apart)
+        if width > 1:
+            sources = tuple(
+                Source(bool(s[-1]), not any(r)) for s, r in zip(along, lines.reduced_steps)
+            )
+            counts = len(lines.kept), len(lines.reduced)
+            return Sweep(dtypes, *counts, not across, wide, width, across, sources)
+    return None
+
+
+def _width(run: int, views: Sequence[View], steps: Sequence[Sequence[int]]) -> int:
+    """Elements of a vector: 16 bytes of the narrowest operand, where all operands allow it."""
+    width = 16 // min(v.itemsize for v in views)
+    while width > 1 and not (
+        width <= _WIDEST
+        and run % width == 0
+        and all(v.aligned_to(min(16, v.itemsize * width)) for v in views)
+        and all(step % width == 0 for own in steps for step in own)
+    ):
+        width //= 2
+    return width
 
 
 def _merged_over(
@@ -106,27 +195,34 @@ def _in_rows(
 
 @dataclass(frozen=True)
 class _Plan:
-    """How the work is cut: threads of a block, outputs that it works on, chunks of elements."""
+    """How the work is cut: threads of a block, groups of outputs that it works on, chunks.
+
+    Elements, and the outputs of a group, are counted in vectors where a sweep takes these.
+    """
 
     outputs: int
+    groups: int
     elements: int
-    rows: bool
     block: tuple[int, int]
-    outputs_per_block: int
+    groups_per_block: int
     chunks: int
 
 
-def _plan(outputs: int, elements: int, rows: bool) -> _Plan:
-    if rows:
-        lanes = min(_power_of_two(elements), _THREADS)
+def _plan(outputs: int, elements: int, sweep: Sweep) -> _Plan:
+    across, vectors = sweep.across, bool(sweep.sources)
+    groups = outputs // sweep.width if across else outputs
+    count = elements if across or not vectors else elements // sweep.width
+    if sweep.rows:
+        lanes = min(_power_of_two(count), _THREADS)
     else:
-        across = min(_power_of_two(outputs), 32 if elements >= 32 else _THREADS)
-        lanes = _THREADS // across
+        beside = min(_power_of_two(groups), 32 if count >= 32 else _THREADS)
+        lanes = _THREADS // beside
     per_block = _THREADS // lanes
-    tiles = -(-outputs // per_block)
-    chunks = max(1, min(_WANTED_BLOCKS // tiles, elements // (lanes * _PER_THREAD)))
-    block = (lanes, per_block) if rows else (per_block, lanes)
-    return _Plan(outputs, elements, rows, block, per_block, chunks)
+    tiles = -(-groups // per_block)
+    wanted, least = (_VECTOR_BLOCKS, _VECTORS_EACH) if vectors else (_WANTED_BLOCKS, _PER_THREAD)
+    chunks = max(1, min(wanted // tiles, count // (lanes * least)))
+    block = (lanes, per_block) if sweep.rows else (per_block, lanes)
+    return _Plan(outputs, groups, count, block, per_block, chunks)
 
 
 def _power_of_two(n: int) -> int:
@@ -134,11 +230,13 @@ def _power_of_two(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
-def scratch_bytes(outputs: int, elements: int, reductions: int) -> int:
-    """Room for partial results, however the operands lie."""
-    if elements < 2 * _PER_THREAD:
+def scratch_bytes(outputs: int, elements: int, states: int) -> int:
+    """Room for partial results, however the operands lie; ``states`` of at most 16 bytes each."""
+    if elements < 2 * _VECTORS_EACH:
         return 0
-    return _STATE_BYTES * reductions * _WANTED_BLOCKS * min(outputs, _THREADS)
+    chunks = min(max(_WANTED_BLOCKS, _VECTOR_BLOCKS), elements // _VECTORS_EACH)
+    most = max(_WANTED_BLOCKS, _VECTOR_BLOCKS) * _THREADS * _WIDEST
+    return _STATE_BYTES * states * min(outputs * chunks, most)
 
 
 class ReductionKernel(CudaKernel):

@@ -23,7 +23,7 @@ from symdnn.ops.crossentropy import SoftmaxCrossentropy
 from symdnn.ops.dtype import is_narrow_float
 from symdnn.ops.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 
-__all__ = ["RowKernel", "register", "without_axis"]
+__all__ = ["RowKernel", "register", "two_passes", "without_axis"]
 
 _BLOCK = 256
 _KINDS = {Softmax: 0, LogSoftmax: 1, SoftmaxGrad: 2, LogSoftmaxGrad: 3, SoftmaxCrossentropy: 4}
@@ -49,30 +49,39 @@ class RowKernel(CudaKernel):
         op: Any = call.op
         kind = _KINDS[type(op)]
         x, y = inputs[0], outputs[-1]
-        if kind == 4 and outputs[0].size and not y.size:
-            raise ValueError(f"{op}: labels of no classes")
-        if y.size == 0:
-            return []
-        dy = inputs[1] if kind in (2, 3) else x
-        labels = without_axis(inputs[1], op.axis) if kind == 4 else x
-        sizes, steps = lines_of([x, dy, y, labels], op.axis)
-        length, rows = x.shape[op.axis], prod(sizes)
-        by_rows = x.steps[op.axis] == 1 or rows < 32
-        lanes = _lanes(length, by_rows)
-        block = (lanes, _BLOCK // lanes) if by_rows else (_BLOCK // lanes, lanes)
-        source = specialised(
-            "scalar.cuh", "lines.cuh", "reduce.cuh", "rows.cu", T=CTYPES[x.dtype],
-            W=CTYPES["float32" if is_narrow_float(x.dtype) else x.dtype], KIND=kind,
-            L=CTYPES[labels.dtype] if kind == 4 else "i64", ROWS=int(by_rows), D=len(sizes),
-            COUNT=count_type([x]),
-        )  # fmt: skip
-        parameters = (
-            x.pointer, dy.pointer, y.pointer, outputs[0].pointer, labels.pointer, rows, length,
-            x.steps[op.axis], dy.steps[op.axis], y.steps[op.axis], Pointer(ERROR_WORD),
-            Pointer(NODE), *sizes, *(n for s in steps for n in s),
-        )  # fmt: skip
-        grid = (blocks_for(rows, _BLOCK // lanes),)
-        return [KernelLaunch(source, "rows", grid, block, parameters)]
+        if kind == 4:
+            if outputs[0].size and not y.size:
+                raise ValueError(f"{op}: labels of no classes")
+            return two_passes(kind, op.axis, x, x, y, inputs[1], outputs[0])
+        return two_passes(kind, op.axis, x, inputs[1] if kind > 1 else x, y)
+
+
+def two_passes(
+    kind: int, axis: int, x: View, dy: View, y: View, labels: View | None = None,
+    loss: View | None = None,
+) -> list[KernelLaunch]:  # fmt: skip
+    """The kernel of a kind (see rows.cu) along ``axis``; the operands may lie in any way."""
+    if y.size == 0:
+        return []
+    per_row = x if labels is None else without_axis(labels, axis)
+    sizes, steps = lines_of([x, dy, y, per_row], axis)
+    length, rows = x.shape[axis], prod(sizes)
+    by_rows = x.steps[axis] == 1 or rows < 32
+    lanes = _lanes(length, by_rows)
+    block = (lanes, _BLOCK // lanes) if by_rows else (_BLOCK // lanes, lanes)
+    source = specialised(
+        "scalar.cuh", "lines.cuh", "reduce.cuh", "rows.cu", T=CTYPES[x.dtype],
+        W=CTYPES["float32" if is_narrow_float(x.dtype) else x.dtype], KIND=kind,
+        L="i64" if labels is None else CTYPES[labels.dtype], ROWS=int(by_rows), D=len(sizes),
+        COUNT=count_type([x]),
+    )  # fmt: skip
+    parameters = (
+        x.pointer, dy.pointer, y.pointer, (loss or y).pointer, per_row.pointer, rows, length,
+        x.steps[axis], dy.steps[axis], y.steps[axis], Pointer(ERROR_WORD), Pointer(NODE), *sizes,
+        *(n for s in steps for n in s),
+    )  # fmt: skip
+    grid = (blocks_for(rows, _BLOCK // lanes),)
+    return [KernelLaunch(source, "rows", grid, block, parameters)]
 
 
 def _lanes(length: int, by_rows: bool) -> int:

@@ -16,9 +16,12 @@ _loaded = False
 def families() -> list[str]:
     """Modules with a ``register()``: products, cuDNN's, and those of generated kernels."""
     names = sorted(m.name for m in pkgutil.iter_modules([str(Path(__file__).parent)]))
-    own = [n for n in names if n.startswith("k_")]
-    return ["matmul", *_CUDNN, *own]
+    own = [n for n in names if n.startswith("k_") and n not in _PREFERRED]
+    return ["matmul", *_PREFERRED, *_CUDNN, *own]
 
+
+#: Kernels of ours that go before cuDNN's.
+_PREFERRED = ("k_softmax", "k_batchnorm")
 
 _CUDNN = (
     "cudnn_conv", "cudnn_pool", "cudnn_softmax", "cudnn_norm", "cudnn_rnn", "cudnn_dropout",

@@ -14,7 +14,7 @@ from symdnn.gpu.cuda_source import library, scalar_function
 from symdnn.gpu.source import CTYPES, text_of
 from symdnn.ops.scalar import ScalarProgram
 
-__all__ = ["Reducer", "Sweep", "reduction_source"]
+__all__ = ["Finish", "Reducer", "Source", "Sweep", "reduction_source"]
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,25 @@ class Reducer:
 
 
 @dataclass(frozen=True)
+class Source:
+    """How an input is met by a sweep in vectors.
+
+    ``dense``: neighbours along the vector are neighbours in memory, else they are one element.
+    ``fixed``: it does not move along reduced dimensions, so it is read once for an output.
+    """
+
+    dense: bool
+    fixed: bool
+
+
+@dataclass(frozen=True)
 class Sweep:
     """The structure of a reduction.
 
     ``kept`` and ``reduced`` count dimensions after merging. With ``rows`` neighbouring threads
-    take neighbouring elements of one output, else the same element of neighbouring outputs.
+    take neighbouring elements of one output, else the same element of neighbouring outputs. With
+    ``sources`` a thread takes vectors of ``width`` elements: along the last reduced dimension, or
+    (``across``) along the last kept one.
     """
 
     inputs: tuple[str, ...]
@@ -39,23 +53,56 @@ class Sweep:
     reduced: int
     rows: bool
     wide: bool
+    width: int = 1
+    across: bool = False
+    sources: tuple[Source, ...] = ()
 
 
-def reduction_source(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) -> str:
+@dataclass(frozen=True)
+class Finish:
+    """What is made of a reduction's state for each output, when that is not just its result.
+
+    ``lines`` are statements that see the state ``s``, the place ``at``, pointers ``p.z0``, ... to
+    further inputs (of dtypes ``reads``; at ``at * p.z0_s``), numbers ``p.c0``, ... and pointers
+    ``p.y0``, ... to results of dtypes ``gives``.
+    """
+
+    lines: tuple[str, ...]
+    reads: tuple[str, ...]
+    numbers: int
+    gives: tuple[str, ...]
+
+
+def reduction_source(
+    program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep, finish: Finish | None = None
+) -> str:
     """Kernels ``reduce`` (into the outputs or into partial results) and ``combine``."""
+    finish = finish or _plain(reducers)
+    element = _vectors(program, reducers, sweep) if sweep.sources else (
+        _element(program, reducers, sweep)
+    )  # fmt: skip
     return "\n".join(
         [
             library(program) + text_of("reduce.cuh") + scalar_function(program, "scalar"),
             f"typedef {'u64' if sweep.wide else 'u32'} Count;",
             f"typedef {'i64' if sweep.wide else 'i32'} Offset;",
             f"#define ROWS {int(sweep.rows)}",
+            f"#define STATES {sweep.width if sweep.across else 1}",
             *_state(reducers),
-            *_parameters(reducers, sweep),
-            *_finish(reducers),
-            *_element(program, reducers, sweep),
+            *_parameters(finish, sweep),
+            *_finish(finish),
+            *element,
             text_of("reduction.cu"),
         ]
     )
+
+
+def _plain(reducers: Sequence[Reducer]) -> Finish:
+    """Each state's result as an output."""
+    lines = [
+        f"p.y{i}[at] = convert<{CTYPES[r.out]}>(s.s{i}.result());" for i, r in enumerate(reducers)
+    ]
+    return Finish(tuple(lines), (), 0, tuple(r.out for r in reducers))
 
 
 def _state(reducers: Sequence[Reducer]) -> list[str]:
@@ -73,22 +120,23 @@ def _state(reducers: Sequence[Reducer]) -> list[str]:
     ]
 
 
-def _parameters(reducers: Sequence[Reducer], sweep: Sweep) -> list[str]:
+def _parameters(finish: Finish, sweep: Sweep) -> list[str]:
     fields = [f"const {CTYPES[d]}* x{i};" for i, d in enumerate(sweep.inputs)]
-    fields += [f"{CTYPES[r.out]}* y{i};" for i, r in enumerate(reducers)]
+    fields += [f"{CTYPES[d]}* y{i};" for i, d in enumerate(finish.gives)]
     fields += ["State* partial;", "i64 outputs;", "i64 elements;", "i64 chunks;"]
     fields += [f"i64 k{d};" for d in range(1, sweep.kept)]
     fields += [f"i64 r{d};" for d in range(1, sweep.reduced)]
     for i in range(len(sweep.inputs)):
         fields += [f"i64 x{i}_k{d};" for d in range(sweep.kept)]
         fields += [f"i64 x{i}_r{d};" for d in range(sweep.reduced)]
+    for i, d in enumerate(finish.reads):
+        fields += [f"const {CTYPES[d]}* z{i};", f"i64 z{i}_s;"]
+    fields += [f"double c{i};" for i in range(finish.numbers)]
     return ["struct Parameters {", *(f"  {f}" for f in fields), "};"]
 
 
-def _finish(reducers: Sequence[Reducer]) -> list[str]:
-    lines = [
-        f"  p.y{i}[at] = convert<{CTYPES[r.out]}>(s.s{i}.result());" for i, r in enumerate(reducers)
-    ]
+def _finish(finish: Finish) -> list[str]:
+    lines = [f"  {line}" for line in finish.lines]
     return ["INLINE void finish(const Parameters& p, const State& s, i64 at) {", *lines, "}"]
 
 
@@ -109,7 +157,6 @@ def _moved(i: int, prefix: str, count: int) -> str:
 def _element(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) -> list[str]:
     """``struct Base``: where an output's elements begin; ``take``: one of them, seen."""
     count = range(len(sweep.inputs))
-    results = [f"  {CTYPES[d]} v{i};" for i, d in enumerate(program.output_dtypes)]
     given = [f"p.x{i}[b.x{i} + {_moved(i, 'r', sweep.reduced)}]" for i in count]
     given += [f"v{i}" for i in range(len(program.outputs))]
     return [
@@ -118,10 +165,63 @@ def _element(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) 
         *_index("output", sweep.kept, "k"),
         f"  return {{{', '.join(_moved(i, 'k', sweep.kept) for i in count)}}};",
         "}",
-        "INLINE void take(const Parameters& p, const Base& b, Count element, State& s) {",
+        "INLINE void take(const Parameters& p, const Base& b, Count element, State* s) {",
         *_index("element", sweep.reduced, "r"),
-        *results,
+        *_results(program),
         f"  scalar({', '.join(given)});",
-        *(f"  s.s{i}.take(v{i}, (i64)element);" for i in range(len(reducers))),
+        *(f"  s->s{i}.take(v{i}, (i64)element);" for i in range(len(reducers))),
         "}",
     ]
+
+
+def _results(program: ScalarProgram) -> list[str]:
+    return [f"  {CTYPES[d]} v{i};" for i, d in enumerate(program.output_dtypes)]
+
+
+# -- in vectors -----------------------------------------------------------------------------------
+
+
+def _vectors(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) -> list[str]:
+    """The same for sweeps in vectors, which elements and outputs are counted in."""
+    inputs = list(enumerate(zip(sweep.inputs, sweep.sources)))
+    kinds = {i: _held(CTYPES[d], a, sweep.width) for i, (d, a) in inputs}
+    fields = [f"{kinds[i]} f{i};" if a.fixed else f"Offset x{i};" for i, (_, a) in inputs]
+    base = [f"  const Offset x{i} = {_moved(i, 'k', sweep.kept)};" for i, _ in inputs]
+    begun = [
+        _read(i, a, f"x{i}", sweep.width) if a.fixed else f"x{i}" for i, (_, a) in inputs
+    ]  # fmt: skip
+    reads = [
+        f"  const {kinds[i]} a{i} = "
+        + _read(i, a, f"b.x{i} + {_moved(i, 'r', sweep.reduced)}", sweep.width) + ";"
+        for i, (_, a) in inputs if not a.fixed
+    ]  # fmt: skip
+    values = [f"{'b.f' if a.fixed else 'a'}{i}{'.v[k]' if a.dense else ''}" for i, (_, a) in inputs]
+    values += [f"v{i}" for i in range(len(program.outputs))]
+    at = "s[k]" if sweep.across else "s[0]"
+    number = "element" if sweep.across else f"element * {sweep.width} + k"
+    return [
+        f"struct Base {{ {' '.join(fields)} }};",
+        "INLINE Base base_of(const Parameters& p, Count output) {",
+        *_index("output", sweep.kept, "k"),
+        *base,
+        f"  return {{{', '.join(begun)}}};",
+        "}",
+        "INLINE void take(const Parameters& p, const Base& b, Count element, State* s) {",
+        *_index("element", sweep.reduced, "r"),
+        *reads,
+        "#pragma unroll",
+        f"  for (int k = 0; k < {sweep.width}; k++) {{",
+        *(f"  {line}" for line in _results(program)),
+        f"    scalar({', '.join(values)});",
+        *(f"    {at}.s{i}.take(v{i}, (i64)({number}));" for i in range(len(reducers))),
+        "  }",
+        "}",
+    ]
+
+
+def _held(ctype: str, source: Source, width: int) -> str:
+    return f"Vec<{ctype}, {width}>" if source.dense else ctype
+
+
+def _read(i: int, source: Source, at: str, width: int) -> str:
+    return f"load<{width}>(p.x{i} + {at})" if source.dense else f"p.x{i}[{at}]"

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from symdnn.config import config
 from symdnn.gpu import (
     algorithm,
     conv_search,
@@ -135,7 +136,7 @@ def unsupported(name: str) -> CudnnStatusError:
 
 @pytest.fixture
 def fake(monkeypatch):
-    """libcudnn replaced by a :class:`Fake`, on a device number 0 that exists."""
+    """libcudnn replaced by a :class:`Fake`, on a device number 0 that exists; it goes first."""
     made = Fake()
     for name in libcudnn_table.__all__:
         if name.startswith("cudnn") and callable(getattr(libcudnn, name)) and name[5].isupper():
@@ -151,7 +152,8 @@ def fake(monkeypatch):
     monkeypatch.setattr(conv_search, "graph_plans", made.graph_plans)
     remember(monkeypatch, made)
     forget()
-    yield made
+    with config.change_flags(**{"gpu.prefer": "cudnn"}):
+        yield made
     forget()
 
 

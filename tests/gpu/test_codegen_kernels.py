@@ -9,6 +9,7 @@ import pytest
 
 from symdnn.config import config
 from symdnn.gpu import (
+    k_batchnorm,
     k_elemwise,
     k_index,
     k_norm,
@@ -233,7 +234,7 @@ AXES = [(), (0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)]
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)], ids=["dense", "permuted"])
 def test_reductions_over_axes(axes, order):
     x = dense(draws(5, 40, 6)).transpose(order)
-    compare(REDUCE, red.Sum(axes, False, "float32", "float32"), x, rtol=1e-5)
+    compare(REDUCE, red.Sum(axes, False, "float32", "float32"), x, rtol=5e-5)
     compare(REDUCE, red.Max(axes, True), x)
 
 
@@ -458,7 +459,7 @@ def test_norms_of_large_groups(dtype):
     work = "float32" if dtype == "float16" else dtype
     gamma, beta = dense(draws(1, 20_000, dtype=work)), dense(draws(1, 20_000, dtype=work))
     rtol = 4e-3 if dtype == "float16" else 1e-10
-    names = compare(k_norm.NormKernel(), LayerNorm((1,), 1e-5), x, gamma, beta, rtol=rtol)
+    names = compare(k_batchnorm.BatchNormKernel(), LayerNorm((1,), 1e-5), x, gamma, beta, rtol=rtol)
     assert "combine" in names
     _, mean, invstd = (dense(a) for a in LayerNorm((1,), 1e-5).reference(x, gamma, beta))
     kernel, op = k_norm.NormGradKernel(), LayerNormGrad((1,), 1e-5)

@@ -89,7 +89,9 @@ template <class To, class From> INLINE To convert(From x) { return Convert<To, F
 
 // -- vectors -------------------------------------------------------------------------------------
 
-template <class T, int N> struct alignas(sizeof(T) * N) Vec { T v[N]; };
+// No access is wider than 16 bytes, and no address need be a multiple of more.
+template <class T, int N>
+struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Vec { T v[N]; };
 
 template <int N, class T> INLINE Vec<T, N> load(const T* p) { return *(const Vec<T, N>*)p; }
 template <int N, class T> INLINE void store(T* p, const Vec<T, N>& x) { *(Vec<T, N>*)p = x; }

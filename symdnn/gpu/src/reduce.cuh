@@ -109,3 +109,40 @@ template <class T, bool LARGEST> struct ArgExtreme {
 };
 template <class T> using ArgMax = ArgExtreme<T, true>;
 template <class T> using ArgMin = ArgExtreme<T, false>;
+
+// Mean and sum of squared distances from it. Elements are counted from a shift near the mean, the
+// first element seen, so that a large mean costs no digits; parts are merged as by Chan, Golub and
+// LeVeque (1983).
+template <class T> struct Moments {
+  T shift, first, second;
+  u32 count;
+  __device__ void start() { shift = first = second = (T)0, count = 0; }
+  template <class X> __device__ void take(X x, i64) {
+    const T v = convert<T>(x);
+    shift = count == 0 ? v : shift;
+    const T d = v - shift;
+    first += d;
+    second += d * d;
+    count++;
+  }
+  __device__ void merge(const Moments& other) {
+    if (other.count == 0) return;
+    if (count == 0) {
+      *this = other;
+      return;
+    }
+    const T a = (T)count, b = (T)other.count, n = (T)(count + other.count);
+    const T mine = first / a, theirs = other.first / b;
+    const T apart = (other.shift - shift) + (theirs - mine);
+    second = (second - first * mine) + (other.second - other.first * theirs) +
+             apart * apart * (a / n) * b;
+    shift += mine + apart * (b / n);
+    first = (T)0;
+    count += other.count;
+  }
+  __device__ T mean() const { return count == 0 ? (T)NAN_f : shift + first / (T)count; }
+  __device__ T variance() const {
+    const T left = (second - first * (first / (T)count)) / (T)count;
+    return left < (T)0 ? (T)0 : left;
+  }
+};

@@ -1,7 +1,12 @@
 // The loops of a reduction; State, Parameters, Base, base_of, take and finish are generated.
+// STATES outputs that are neighbours are worked on by a thread at a time; then elements and
+// outputs that a loop counts are vectors.
+//
+// Everything goes from the end of memory to its start: what was written last, and what is read
+// from the start by the kernel that follows, is found in the cache.
 
 // Threads of one output merge what they hold: the result is in the first of them.
-INLINE void meet(State* shared, State& mine, i32 slot, i32 lane, i32 lanes) {
+INLINE void meet(State* shared, const State& mine, i32 slot, i32 lane, i32 lanes) {
   shared[slot] = mine;
   __syncthreads();
   for (i32 half = lanes / 2; half > 0; half /= 2) {
@@ -15,24 +20,30 @@ extern "C" __global__ void __launch_bounds__(256) reduce(const __grid_constant__
   const i32 lane = ROWS ? threadIdx.x : threadIdx.y, lanes = ROWS ? blockDim.x : blockDim.y;
   const i32 row = ROWS ? threadIdx.y : threadIdx.x, rows = ROWS ? blockDim.y : blockDim.x;
   const i32 slot = row * lanes + lane;
-  const i64 length = (p.elements + p.chunks - 1) / p.chunks;
-  const i64 low = (i64)blockIdx.y * length;
+  const i64 length = (p.elements + p.chunks - 1) / p.chunks, chunk = p.chunks - 1 - blockIdx.y;
+  const i64 low = chunk * length, groups = p.outputs / STATES;
   const i64 high = low + length < p.elements ? low + length : p.elements;
-  for (i64 tile = (i64)blockIdx.x * rows; tile < p.outputs; tile += (i64)gridDim.x * rows) {
-    const i64 output = tile + row;
-    State mine;
-    mine.start();
-    if (output < p.outputs) {
-      const Base base = base_of(p, (Count)output);
+  const i64 block = gridDim.x - 1 - blockIdx.x;
+  for (i64 tile = block * rows; tile < groups; tile += (i64)gridDim.x * rows) {
+    const i64 group = tile + row;
+    State mine[STATES];
+#pragma unroll
+    for (i32 k = 0; k < STATES; k++) mine[k].start();
+    if (group < groups) {
+      const Base base = base_of(p, (Count)(group * STATES));
 #pragma unroll 4
       for (i64 e = low + lane; e < high; e += lanes) take(p, base, (Count)e, mine);
     }
-    meet(shared, mine, slot, lane, lanes);
-    if (lane == 0 && output < p.outputs) {
-      if (p.chunks > 1) p.partial[(i64)blockIdx.y * p.outputs + output] = shared[slot];
-      else finish(p, shared[slot], output);
+#pragma unroll
+    for (i32 k = 0; k < STATES; k++) {
+      const i64 output = group * STATES + k;
+      meet(shared, mine[k], slot, lane, lanes);
+      if (lane == 0 && group < groups) {
+        if (p.chunks > 1) p.partial[chunk * p.outputs + output] = shared[slot];
+        else finish(p, shared[slot], output);
+      }
+      __syncthreads();
     }
-    __syncthreads();
   }
 }
 

@@ -1,0 +1,59 @@
+// What the lanes of a row, neighbours in a block of one dimension, find together: every lane gets
+// the result. All threads of the block must come here. LANES is a power of two.
+
+#ifdef SYMDNN_HOST
+#define __expf expf
+#endif
+
+struct Larger {
+  template <class W> static __device__ __forceinline__ W of(W a, W b) { return a > b ? a : b; }
+};
+struct Added {
+  template <class W> static __device__ __forceinline__ W of(W a, W b) { return a + b; }
+};
+
+template <class How, int LANES, class W> INLINE W together(W value) {
+#ifdef SYMDNN_HOST
+  __shared__ W all[1024];
+  const i32 slot = threadIdx.x;
+  all[slot] = value;
+  __syncthreads();
+  for (i32 half = LANES / 2; half > 0; half /= 2) {
+    const W other = all[slot ^ half];
+    __syncthreads();
+    value = all[slot] = How::of(value, other);
+    __syncthreads();
+  }
+  return value;
+#else
+#pragma unroll
+  for (i32 half = (LANES < 32 ? LANES : 32) / 2; half > 0; half /= 2)
+    value = How::of(value, __shfl_xor_sync(0xffffffffu, value, half));
+  if (LANES > 32) {
+    __shared__ W warps[32];
+    const i32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    __syncthreads();
+    if (lane == 0) warps[warp] = value;
+    __syncthreads();
+    value = warps[lane % (LANES / 32)];
+#pragma unroll
+    for (i32 half = LANES / 64; half > 0; half /= 2)
+      value = How::of(value, __shfl_xor_sync(0xffffffffu, value, half));
+  }
+  return value;
+#endif
+}
+
+// The exponential as the stored type deserves it.
+template <class T> struct Exponential {
+  static __device__ __forceinline__ float of(float x) { return expf(x); }
+};
+template <> struct Exponential<f16> {
+  static __device__ __forceinline__ float of(float x) { return __expf(x); }
+};
+template <> struct Exponential<bf16> {
+  static __device__ __forceinline__ float of(float x) { return __expf(x); }
+};
+template <> struct Exponential<double> {
+  static __device__ __forceinline__ double of(double x) { return exp(x); }
+};

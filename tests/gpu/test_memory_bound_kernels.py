@@ -1,0 +1,201 @@
+"""Softmax, batch norm and reductions in vectors: their text on a CPU, against float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from symdnn.config import config
+from symdnn.gpu import k_batchnorm, k_softmax
+from symdnn.gpu.k_reduce import ReductionKernel
+from symdnn.gpu.nvrtc import compile_cubin
+from symdnn.graph.type import numpy_dtype
+from symdnn.ops import gpudnn as G
+from symdnn.ops import reduce as red
+from symdnn.ops.batchnorm import BatchNormGrad, BatchNormTrain
+from symdnn.ops.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
+from tests.gpu import emulator
+from tests.gpu.recorder import recorded
+from tests.gpu.table import concrete
+
+DTYPES = ["float32", "bfloat16", "float16", "float64"]
+TOLERANCE = {"float32": 3e-6, "float64": 1e-12, "bfloat16": 1e-2, "float16": 2e-3}
+needs_gpp = pytest.mark.skipif(not emulator.AVAILABLE, reason="there is no g++")
+
+
+def drawn(rng, shape, dtype, offset=0.0):
+    return (rng.standard_normal(shape) + offset).astype(numpy_dtype(dtype))
+
+
+def dense(array):
+    return emulator.device_copy(array)[1]
+
+
+def close(got, want, dtype, scale=1.0):
+    tol = TOLERANCE[dtype] * scale
+    np.testing.assert_allclose(np.float64(got), np.float64(want), rtol=tol, atol=tol)
+
+
+# -- softmax --------------------------------------------------------------------------------------
+
+SOFTMAX = k_softmax.SoftmaxKernel()
+ROWS = [
+    ((5, 21), 1), ((3, 2, 1024), 2), ((2, 21, 6, 8), 1), ((130, 10), 1), ((3, 21, 5), 1),
+    ((2, 1000), 1), ((3, 64), 1), ((300, 4), 1), ((1, 3000), 1), ((4, 1), 1), ((3, 2, 7), 0),
+]  # fmt: skip
+
+
+def softmax_arrays(op, shape, dtype):
+    rng = np.random.default_rng(len(shape) + shape[-1])
+    x = drawn(rng, shape, dtype)
+    if isinstance(op, Softmax | LogSoftmax):
+        return [x]
+    forward = Softmax if isinstance(op, SoftmaxGrad) else LogSoftmax
+    return [forward(op.axis).compute(x)[0], drawn(rng, shape, dtype)]
+
+
+@needs_gpp
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("shape", "axis"), ROWS)
+@pytest.mark.parametrize("kind", [Softmax, LogSoftmax, SoftmaxGrad, LogSoftmaxGrad])
+def test_softmax_in_one_pass(kind, shape, axis, dtype):
+    op = kind(axis)
+    arrays = softmax_arrays(op, shape, dtype)
+    call = concrete(op, arrays)
+    assert SOFTMAX.refuses(call) is None
+    (got,), env = emulator.run(SOFTMAX, call, [dense(a) for a in arrays])
+    assert env.launched[0].startswith("softmax_")
+    close(got, op.compute(*map(np.float64, arrays))[0], dtype)
+
+
+@needs_gpp
+def test_softmax_of_infinities_and_nan():
+    x = np.array([[0, -np.inf, 1], [np.inf, 0, 1], [np.nan, 0, 0], [-np.inf] * 3], np.float32)
+    (got,), _ = emulator.run(SOFTMAX, concrete(Softmax(1), [x]), [dense(x)])
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_allclose(got, Softmax(1).compute(x)[0], rtol=1e-6)
+
+
+@needs_gpp
+def test_softmax_at_an_odd_address():
+    for columns in (24, 2000):
+        memory = dense(np.random.default_rng(0).standard_normal(columns + 1).astype("float32"))
+        x = memory[1:].reshape(1, columns)
+        (got,), _ = emulator.run(SOFTMAX, concrete(Softmax(1), [x]), [x])
+        close(got, Softmax(1).compute(np.float64(x))[0], "float32")
+
+
+def test_rows_that_no_registers_hold_are_refused():
+    x = np.zeros((1, 200_000), np.float32)
+    assert "registers" in (SOFTMAX.refuses(concrete(Softmax(1), [x])) or "")
+
+
+def test_the_flag_puts_cudnn_first():
+    x = np.zeros((2, 8), np.float32)
+    call = concrete(G.GpuDnnSoftmax("accurate", "instance"), [x])
+    assert SOFTMAX.refuses(call) is None
+    with config.change_flags(**{"gpu.prefer": "cudnn"}):
+        assert SOFTMAX.refuses(call) == "gpu.prefer=cudnn"
+        assert SOFTMAX.refuses(concrete(Softmax(1), [x])) is None
+
+
+@needs_gpp
+@pytest.mark.parametrize("algo", ["accurate", "fast", "log"])
+@pytest.mark.parametrize("mode", ["instance", "channel"])
+def test_cudnn_softmax_ops_run_on_it(algo, mode):
+    rng = np.random.default_rng(3)
+    x, dy = drawn(rng, (2, 5, 3, 4), "float32"), drawn(rng, (2, 5, 3, 4), "float32")
+    forward = G.GpuDnnSoftmax(algo, mode)
+    (y,), _ = emulator.run(SOFTMAX, concrete(forward, [x]), [dense(x)])
+    close(y, forward.compute(np.float64(x))[0], "float32")
+    gradient = G.GpuDnnSoftmaxGrad(algo, mode)
+    (dx,), _ = emulator.run(SOFTMAX, concrete(gradient, [dy, y]), [dense(dy), dense(y)])
+    close(dx, gradient.compute(np.float64(dy), np.float64(y))[0], "float32")
+
+
+# -- reductions in vectors ------------------------------------------------------------------------
+
+REDUCE = ReductionKernel()
+SWEPT = [
+    ((700, 32), (0,)), ((5, 1000), (1,)), ((8, 6, 64), (0, 2)), ((3000,), (0,)),
+    ((300, 6, 6, 16), (0, 1, 2)), ((16, 8, 12, 8), (0, 2, 3)), ((2100, 24), (0,)),
+    ((2, 40, 36), (0, 1)),
+]  # fmt: skip
+
+
+@needs_gpp
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+@pytest.mark.parametrize(("shape", "axes"), SWEPT)
+def test_reductions_read_vectors(shape, axes, dtype):
+    x = drawn(np.random.default_rng(1), shape, dtype)
+    work = "float64" if dtype == "float64" else "float32"
+    for op in (red.Sum(axes, False, work, work), red.Max(axes, True), red.LogSumExp(axes)):
+        call = concrete(op, [x])
+        (got,), _ = emulator.run(REDUCE, call, [dense(x)])
+        close(got, op.compute(np.float64(x))[0], dtype, 30)
+        env = recorded(REDUCE, call, [dense(x)], [got])
+        assert "Vec<" in env.modules[0][0].split("struct Base")[1]
+
+
+# -- batch norm -----------------------------------------------------------------------------------
+
+NORM, NORM_GRAD = k_batchnorm.BatchNormKernel(), k_batchnorm.BatchNormGradKernel()
+IMAGES = [((6, 8, 5, 4), (0, 2, 3)), ((6, 5, 4, 8), (0, 1, 2)), ((40, 12), (0,)),
+          ((5, 3, 7, 7), (0, 2, 3))]  # fmt: skip
+
+
+def norm_arrays(shape, axes, dtype, offset=0.0):
+    rng = np.random.default_rng(5)
+    own = tuple(1 if i in axes else n for i, n in enumerate(shape))
+    wide = "float64" if dtype == "float64" else "float32"
+    x, dy = drawn(rng, shape, dtype, offset), drawn(rng, shape, dtype)
+    return x, dy, [drawn(rng, own, wide) for _ in range(4)], np.asarray(0.3, wide)
+
+
+@needs_gpp
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("shape", "axes"), IMAGES)
+def test_batch_norm_and_its_gradient(shape, axes, dtype):
+    x, dy, (gamma, beta, old_mean, old_var), factor = norm_arrays(shape, axes, dtype)
+    op = BatchNormTrain(axes, 1e-5, True)
+    arrays = [x, gamma, beta, factor, old_mean, old_var]
+    got, _ = emulator.run(NORM, concrete(op, arrays), [dense(a) for a in arrays])
+    want = op.compute(*map(np.float64, arrays))
+    close(got[0], want[0], dtype, 3)
+    for a, b in zip(got[1:], want[1:]):
+        close(a, b, "float64" if dtype == "float64" else "float32", 3)
+    op = BatchNormGrad(axes, 1e-5)
+    arrays = [x, dy, gamma, *(a.astype(gamma.dtype) for a in want[1:3])]
+    got, _ = emulator.run(NORM_GRAD, concrete(op, arrays), [dense(a) for a in arrays])
+    for a, b in zip(got, op.compute(*map(np.float64, arrays))):
+        close(a, b, dtype, 10)
+
+
+@needs_gpp
+def test_a_large_mean_costs_the_variance_no_digits():
+    x, _, (gamma, beta, *_), _ = norm_arrays((64, 3, 8, 8), (0, 2, 3), "float32", 3000.0)
+    x[0] = 0  # as padding would leave it, and the first thing that is seen
+    op = BatchNormTrain((0, 2, 3), 1e-5)
+    got, _ = emulator.run(
+        NORM, concrete(op, [x, gamma, beta]), [dense(a) for a in (x, gamma, beta)]
+    )
+    want = op.compute(*map(np.float64, (x, gamma, beta)))
+    np.testing.assert_allclose(got[1], want[1], rtol=1e-6)
+    np.testing.assert_allclose(got[2], want[2], rtol=1e-4)
+
+
+@pytest.mark.parametrize("capability", [(8, 0), (9, 0), (10, 0)])
+def test_the_text_compiles(capability, tmp_path):
+    texts = {}
+    for dtype in DTYPES:
+        for shape, axis in ROWS[:3]:
+            for op in (Softmax(axis), SoftmaxGrad(axis)):
+                call = concrete(op, softmax_arrays(op, shape, dtype))
+                texts.update(dict.fromkeys(SOFTMAX.sources(call)))
+        x, dy, (gamma, beta, *_), _ = norm_arrays(*IMAGES[1], dtype)
+        call = concrete(BatchNormTrain((0, 1, 2), 1e-5), [x, gamma, beta])
+        texts.update(dict.fromkeys(NORM.sources(call)))
+        call = concrete(BatchNormGrad((0, 1, 2), 1e-5), [x, dy, gamma, beta, beta])
+        texts.update(dict.fromkeys(NORM_GRAD.sources(call)))
+    for text in texts:
+        assert compile_cubin(text, capability, (), tmp_path)
