@@ -16,6 +16,8 @@ from symdnn.graph.origin import inherit
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.argreduce import ArgMax, ArgMin
+from symdnn.ops.arithmetic import Cast
+from symdnn.ops.dtype import is_narrow_float
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.fused import FusedElemwise, FusedReduce
 from symdnn.ops.gpudnn import GpuDnnReduction
@@ -151,6 +153,10 @@ class Groups:
             if target is not None and self._kind(target) == member.kind:
                 self.group[node] = target
 
+    def reads_widened(self, node: Apply) -> bool:
+        """Whether a node alone reads what it can widen itself."""
+        return any(widened(v) is not None and v.owner in self.members for v in node.inputs)
+
     def groups(self) -> list[list[_Member]]:
         """Members of each group in the order of the graph, cut to a size that a kernel takes."""
         found: dict[Apply, list[_Member]] = {}
@@ -186,14 +192,15 @@ class Groups:
         return self._halves(piece[:middle]) + self._halves(piece[middle:])
 
     def leaving(self, group: Sequence[_Member]) -> list[Variable]:
-        """Values of a group that others read."""
+        """Values of a group that others read. What others can widen themselves does not count."""
         own = {m.node for m in group}
-        return [
-            v
-            for m in group
-            for v in m.node.outputs
-            if any(user not in own for user, _ in self.fgraph.users(v))
-        ]
+        return [v for m in group for v in m.node.outputs if self._is_read(v, own)]
+
+    def _is_read(self, v: Variable, own: set[Apply]) -> bool:
+        others = {user for user, _ in self.fgraph.users(v) if user not in own}
+        return (
+            any(u not in self.members for u in others) if widened(v) is not None else bool(others)
+        )
 
 
 class _Body:
@@ -253,6 +260,10 @@ class _Body:
     def _need(self, v: Variable) -> None:
         if v.owner in self.own or number_in(v) is not None or v in self.inputs:
             return
+        narrow = widened(v)
+        if narrow is not None:
+            self._need(narrow)
+            return
         behind = scalar_behind(v)
         if behind is not None and behind in self.pulled:
             for w in behind.owner.inputs:  # type: ignore[union-attr]
@@ -279,10 +290,23 @@ class _Body:
         number = number_in(v)
         if number is not None:
             return self.builder.const(number, v.type.dtype)
+        narrow = widened(v)
+        if narrow is not None:
+            self.values[v] = self.builder.cast(self._value(narrow), v.type.dtype)
+            return self.values[v]
         behind: Any = scalar_behind(v)
         if behind not in self.values:
             self._emit(behind.owner, self.pulled[behind])
         return self.values[behind]
+
+
+def widened(v: Variable) -> Variable | None:
+    """What ``v`` widens without loss (16 bits to float32): every kernel does that as it reads, so
+    the wide value need not be stored. None for any other value."""
+    if v.owner is None or not isinstance(v.owner.op, Cast) or v.owner.hints:
+        return None
+    x = v.owner.inputs[0]
+    return x if is_narrow_float(x.type.dtype) and v.type.dtype == "float32" else None
 
 
 def number_in(v: Variable) -> Any:
@@ -311,7 +335,7 @@ def fuse_elementwise(context: Context) -> None:
         return
     groups = Groups(context)
     for group in groups.groups():
-        if len(group) > 1:
+        if len(group) > 1 or groups.reads_widened(group[0].node):
             _replace(groups, group, groups.leaving(group))
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from symdnn.opt import (
     algebra,
     alloc_rules,
+    amp,
     dead,
     elementwise,
     epilogue_gemm,
@@ -65,6 +66,7 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *stabilize.RULES,
     *softmax_rules.RULES,
     *lower_cudnn.RULES,
+    *amp.RULES,
     *layout.RULES,
     *epilogue_gemm.RULES,
     *fuse.RULES,

@@ -82,6 +82,39 @@ def test_casts_and_constants_are_inside():
     assert "float16" in str(node.op)  # it still rounds
 
 
+def half(v: Any) -> Any:
+    return v.astype("bfloat16")
+
+
+def test_what_is_widened_is_not_stored():
+    """A widening of 16 bits is done by each kernel that reads it, not stored for the next."""
+    h = half(T.exp(x)).astype("float32")
+    graph = fused([x, y], [half(T.tanh(h)), T.dot(half(T.tanh(h)), half(y)), half(h * 2), T.sqr(h)])
+    widths = [(v.type.dtype, n.op) for n in graph.toposort() for v in n.outputs
+              if isinstance(n.op, FusedElemwise) and v.type.dtype == "float32"]  # fmt: skip
+    assert len(widths) == 1  # the square
+    z = T.tensor3("z", dtype="bfloat16")
+    wide = z.astype("float32")
+    graph = fused([z], [half(T.nnet.relu(wide)), T.cumsum(half(wide * 3), axis=0) * half(wide + 1)])
+    kernels = [n for n in graph.toposort() if isinstance(n.op, FusedElemwise)]
+    assert {v.type.dtype for n in kernels for v in (*n.inputs, *n.outputs)} == {"bfloat16"}
+
+
+def test_a_widened_value_that_another_op_reads_is_stored():
+    h = half(x).astype("float32")
+    graph = fused([x], [T.cumsum(h, axis=0), T.exp(h)])
+    assert [v.type.dtype for v in only(graph).outputs] == ["float32", "float32"]
+
+
+def test_a_lone_node_widens_what_it_reads():
+    z = T.tensor3("z", dtype="float16")
+    wide = z.astype("float32")
+    graph = fused([z], [T.cumsum(wide, axis=0), T.exp(T.cumsum(wide, axis=0)) * wide])
+    assert "Cast" in ops(graph)  # for the sums
+    (kernel,) = [n for n in graph.toposort() if isinstance(n.op, FusedElemwise)]
+    assert "float16" in {v.type.dtype for v in kernel.inputs}
+
+
 def test_several_outputs():
     total = x + y
     graph = fused([x, y], [total, T.exp(total), total > 0])

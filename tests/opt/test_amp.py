@@ -1,0 +1,402 @@
+"""Mixed precision: what gets 16 bits, what stays in float32, and that values agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symdnn.tensor as T
+from symdnn.config import config
+from symdnn.graph.evaluate import evaluate
+from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.origin import Hints
+from symdnn.graph.target import Target
+from symdnn.graph.type import TensorType
+from symdnn.ops import gpudnn as G
+from symdnn.ops.arithmetic import Cast
+from symdnn.ops.crossentropy import SoftmaxCrossentropy
+from symdnn.ops.dot import BatchedDot, Dot
+from symdnn.ops.dropout import Dropout, DropoutGrad, dropout
+from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.gpublas import GpuGemm
+from symdnn.opt.amp import precision_reason
+from tests.opt.lowering import ALL, CPU, GPU, rewritten
+from tests.opt.nets import NETS, arguments, training
+
+DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
+#: What rounding each product's operands may cost.
+CLOSE = {"bf16": 3e-2, "fp16": 4e-3}
+PLAIN = ALL.excluding("epilogue")
+PRODUCTS = (G.DnnConvolution, Dot, BatchedDot, GpuGemm, G.GpuDnnRNNBase)
+
+
+@contextmanager
+def amp(value: str, **flags: Any) -> Iterator[None]:
+    with config.change_flags(amp=value, **{"gpu.layout": "nchw", **flags}):
+        yield
+
+
+def products(fgraph: FunctionGraph) -> list[Any]:
+    return [n for n in fgraph.toposort() if isinstance(n.op, PRODUCTS)]
+
+
+def dtypes_of_products(fgraph: FunctionGraph) -> set[str]:
+    return {n.inputs[0].type.dtype for n in products(fgraph)}
+
+
+def dtypes(fgraph: FunctionGraph, *ops: type) -> set[str]:
+    """Dtypes that the first operands of these ops have."""
+    return {n.inputs[0].type.dtype for n in fgraph.toposort() if isinstance(n.op, ops)}
+
+
+def agree(
+    fgraph: FunctionGraph, vs: Any, outputs: Any, arrays: Any, close: float, types: bool = True
+) -> None:
+    """The rewritten graph's values are near the plain one's, each in size of its largest."""
+    want = evaluate(list(outputs), dict(zip(vs, arrays)))
+    got = evaluate(fgraph.outputs, dict(zip(fgraph.inputs, arrays)))
+    for a, b in zip(got, want, strict=True):
+        if types:
+            assert a.dtype == b.dtype
+        assert a.shape == b.shape
+        scale = np.abs(b.astype("float64")).max() + 1e-3
+        assert np.abs(a.astype("float64") - b.astype("float64")).max() <= close * scale
+
+
+def f32(*shape: int | None, name: str = "x") -> Any:
+    return TensorType("float32", shape)(name)
+
+
+# -- nets -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", DTYPES)
+@pytest.mark.parametrize("name", NETS)
+def test_training_in_mixed_precision(name: str, value: str) -> None:
+    inputs, outputs, _ = training(name)
+    with amp(value):
+        fgraph = rewritten(inputs, outputs, selection=PLAIN)
+    assert dtypes_of_products(fgraph) == {DTYPES[value]}
+    assert dtypes(fgraph, SoftmaxCrossentropy) == {"float32"}
+    assert dtypes(fgraph, G.GpuDnnPoolBase) <= {DTYPES[value]}
+    assert [v.type.dtype for v in fgraph.outputs] == ["float32"] * len(outputs)
+    agree(fgraph, inputs, outputs, arguments(name), 8 * CLOSE[value])
+
+
+@pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+def test_channels_last_and_mixed_precision(layout: str) -> None:
+    inputs, outputs, _ = training("resnet")
+    with amp("bf16", **{"gpu.layout": layout}):
+        fgraph = rewritten(inputs, outputs)
+    assert {n.op.layout for n in products(fgraph) if hasattr(n.op, "layout")} == {layout.upper()}
+    agree(fgraph, inputs, outputs, arguments("resnet"), 8 * CLOSE["bf16"])
+
+
+def test_normalisation_keeps_its_statistics_in_float32() -> None:
+    inputs, outputs, _ = training("resnet")
+    with amp("bf16"):
+        fgraph = rewritten(inputs, outputs)
+    for node in fgraph.toposort():
+        if isinstance(node.op, G.GpuDnnBatchNorm):
+            assert [v.type.dtype for v in node.inputs] == ["bfloat16", "float32", "float32"]
+            assert [v.type.dtype for v in node.outputs] == ["bfloat16", "float32", "float32"]
+        if isinstance(node.op, G.GpuDnnBatchNormGrad):
+            found = [v.type.dtype for v in node.inputs]
+            assert found == ["bfloat16"] * 2 + ["float32"] * 3
+            assert [v.type.dtype for v in node.outputs] == ["bfloat16", "float32", "float32"]
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_updates_are_of_the_float32_values(name: str) -> None:
+    """A step so small that nothing changes leaves each bit of the parameters."""
+    inputs, outputs, parameters = training(name)
+    loss, rate = outputs[0], np.float32(1e-30)
+    nexts = [p - rate * g for p, g in zip(parameters, T.grad(loss, parameters))]
+    with amp("bf16"):
+        fgraph = rewritten(inputs, [loss, *nexts])
+    found = evaluate(fgraph.outputs, dict(zip(fgraph.inputs, arguments(name))))
+    for p, new in zip(parameters, found[1:], strict=True):
+        np.testing.assert_array_equal(p.get_value(), new)
+
+
+def test_a_parameter_is_rounded_once() -> None:
+    inputs, outputs, parameters = training("vgg")
+    with amp("bf16"):
+        fgraph = rewritten(inputs, outputs)
+    rounded = [
+        n.inputs[0] for n in fgraph.toposort()
+        if n.op == Cast("bfloat16") and entering(n.inputs[0]) is not None
+    ]  # fmt: skip
+    kernels = [p for p in parameters if p.ndim > 1]
+    assert sorted(entering(v).name or "" for v in rounded) == ["", *[""] * (len(kernels) - 1), "x"]
+    assert len(set(map(entering, rounded))) == len(rounded) == len(kernels) + 1
+
+
+def entering(v: Any) -> Any:
+    """The input or shared variable that ``v`` is a view of; None for anything computed."""
+    views = ("DimShuffle", "GpuFromHost", "HostFromGpu", "SpecifyType")
+    while v.owner is not None and type(v.owner.op).__name__ in views:
+        v = v.owner.inputs[0]
+    return v if v.owner is None else None
+
+
+# -- single rules ---------------------------------------------------------------------------------
+
+X, Y, W = (4, 6), (6, 5), (6, 5)
+
+
+def of_product(build: Callable[[Any], Any]) -> FunctionGraph:
+    """The graph of ``build`` of a product, its values checked."""
+    x, w = f32(*X), f32(*W, name="w")
+    outputs = [build(T.dot(x, w))]
+    with amp("bf16"):
+        fgraph = rewritten([x, w], outputs, selection=PLAIN)
+    rng = np.random.default_rng(3)
+    arrays = [rng.uniform(-1, 1, s).astype("float32") for s in (X, W)]
+    agree(fgraph, [x, w], outputs, arrays, 4 * CLOSE["bf16"])
+    return fgraph
+
+
+def stored(fgraph: FunctionGraph) -> list[str]:
+    """Dtypes of what is rounded, in order: the results of products, and casts."""
+    return [
+        n.op.dtype for n in fgraph.toposort()
+        if isinstance(n.op, Cast) and entering(n.inputs[0]) is None
+    ]  # fmt: skip
+
+
+def test_what_follows_a_product_is_computed_in_float32() -> None:
+    fgraph = of_product(lambda y: T.dot(T.nnet.relu(y * 2 + 1), np.eye(5, dtype="float32")))
+    assert dtypes(fgraph, Elemwise) == {"float32", "bfloat16"}
+    arithmetic = [n for n in fgraph.toposort() if isinstance(n.op, Elemwise)
+                  and not isinstance(n.op, Cast)]  # fmt: skip
+    assert {v.type.dtype for n in arithmetic for v in n.outputs} == {"float32"}
+    assert stored(fgraph) == ["float32", "bfloat16", "float32"]  # widened, stored, the result
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda y: T.exp(y),
+        lambda y: T.log(T.sqr(y) + 1).sum(),
+        lambda y: T.nnet.softmax(y),
+        lambda y: y.mean(),
+        lambda y: y.norm(2),
+        lambda y: T.nnet.logsoftmax(y + 1),
+        lambda y: T.cumsum(y),
+    ],
+    ids=["exp", "log", "softmax", "mean", "norm", "log softmax", "another op"],
+)
+def test_what_needs_float32_gets_it(build: Callable[[Any], Any]) -> None:
+    fgraph = of_product(build)
+    assert stored(fgraph) == ["float32"]  # the product's result is widened, nothing is rounded
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda y: y.dimshuffle(1, 0),
+        lambda y: y.reshape((2, 10)),
+        lambda y: T.concatenate([y, y * 2], axis=0),
+        lambda y: T.concatenate([y, T.zeros_like(y)], axis=0),
+        lambda y: y[1:, ::2],
+        lambda y: T.pad(y, 1),
+        lambda y: T.inc_subtensor(T.zeros_like(y)[1:], y[1:]),
+        lambda y: y * (y > 0),
+        lambda y: T.switch(y > 0, y, 0),
+        lambda y: T.tanh(y) * 0.5 + T.nnet.sigmoid(y),
+        lambda y: T.clip(T.maximum(y, 0), -1, 1),
+    ],
+)
+def test_what_may_stay_in_16_bits(build: Callable[[Any], Any]) -> None:
+    def chain(y: Any) -> Any:
+        h = build(y)
+        return T.dot(h, np.ones((h.type.shape[1], 2), "float32"))
+
+    fgraph = of_product(chain)
+    _, second = products(fgraph)
+    assert second.inputs[0].type.dtype == "bfloat16"
+    assert stored(fgraph)[-1] == "float32"
+    assert stored(fgraph).count("bfloat16") <= 2
+
+
+def test_a_sum_with_a_float32_value_is_float32() -> None:
+    fgraph = of_product(lambda y: y + T.exp(y.sum(axis=1, keepdims=True) * T.ones_like(y)))
+    assert "bfloat16" not in stored(fgraph)
+
+
+def test_stacks_of_matrices() -> None:
+    x, y = f32(2, 3, 4), f32(2, 4, 5, name="y")
+    outputs = [T.batched_dot(x, y), *T.grad(T.batched_dot(x, y).sum(), [x, y])]
+    with amp("bf16"):
+        fgraph = rewritten([x, y], outputs, selection=PLAIN)
+    assert dtypes(fgraph, BatchedDot) == {"bfloat16"}
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(v.type.shape).astype("float32") for v in (x, y)]
+    agree(fgraph, [x, y], outputs, arrays, CLOSE["bf16"])
+
+
+def test_dropout_draws_the_same_mask() -> None:
+    x, w = f32(*X), f32(*W, name="w")
+    h = dropout(T.dot(x, w), 0.5, stream=3)
+    z = T.dot(h, np.eye(5, dtype="float32"))
+    outputs = [z, *T.grad(z.sum(), [x, w])]
+    with amp("bf16"):
+        fgraph = rewritten([x, w], outputs, selection=PLAIN)
+    assert dtypes(fgraph, DropoutGrad) == {"bfloat16"}
+    (forward,) = [n for n in fgraph.toposort() if isinstance(n.op, Dropout)]
+    assert forward.inputs[1].type.dtype == "bfloat16"
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(s).astype("float32") for s in (X, W)]
+    agree(fgraph, [x, w], outputs, arrays, 2 * CLOSE["bf16"])
+
+
+def test_recurrent_nets_in_float16() -> None:
+    from symdnn.gpu import dnn
+
+    block = dnn.RNNBlock("float32", 3, 1, "lstm")
+    x, h, c = f32(4, 2, 3), f32(1, 2, 3, name="h"), f32(1, 2, 3, name="c")
+    w = f32(block.get_param_size((2, 3)), name="w")
+    y = block.apply(w, x, h, c)[0]
+    outputs = [y, *T.grad((y * y).sum(), [w, x])]
+    for value, dtype in (("fp16", "float16"), ("bf16", "float32")):
+        with amp(value):
+            fgraph = rewritten([w, x, h, c], outputs, selection=PLAIN)
+        assert dtypes_of_products(fgraph) == {dtype}
+        assert {v.type.dtype for v in fgraph.outputs} == {"float32"}
+    with amp("fp16"):
+        fgraph = rewritten([w, x, h, c], outputs, selection=PLAIN)
+    kinds = {type(n.op) for n in products(fgraph)}
+    assert kinds == {G.GpuDnnRNNOp, G.GpuDnnRNNGradInputs, G.GpuDnnRNNGradWeights}
+
+
+# -- what convolutions scale and add --------------------------------------------------------------
+
+
+def merged(dtype: str, merge: str) -> tuple[Any, FunctionGraph]:
+    x, w, out = f32(2, 3, 5, 5), f32(4, 3, 3, 3, name="w"), f32(2, 4, 3, 3, name="out")
+    v = f32(4, 4, 1, 1, name="v")
+    y = T.nnet.conv2d(x, w)
+    cases = {
+        "scaled": lambda: y * 0.25,
+        "added to an input": lambda: out - y,
+        "added to a product": lambda: T.nnet.conv2d(T.tanh(y), v) + y,
+    }
+    outputs = [cases[merge]()]
+    inputs = [x, w, out, v]
+    with amp(dtype):
+        fgraph = rewritten(inputs, outputs)
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(u.type.shape).astype("float32") for u in inputs]
+    agree(fgraph, inputs, outputs, arrays, CLOSE[dtype])
+    return [n.op for n in products(fgraph)][-1], fgraph
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_convolutions_that_scale_or_add(dtype: str) -> None:
+    for merge in ("scaled", "added to an input"):
+        op, _ = merged(dtype, merge)
+        assert (op.alpha, op.beta) == (1, 0)
+    op, fgraph = merged(dtype, "added to a product")
+    assert (op.alpha, op.beta) == (1, 1)
+    assert {v.type.dtype for v in products(fgraph)[-1].inputs} == {DTYPES[dtype]}
+
+
+# -- what is left alone ---------------------------------------------------------------------------
+
+
+def dot_of(dtype: str, hints: Hints | None = None) -> tuple[list[Any], list[Any]]:
+    x, w = TensorType(dtype, X)("x"), TensorType(dtype, W)("w")
+    return [x, w], [Dot()(x, w, hints=hints)]
+
+
+@pytest.mark.parametrize(
+    ("reason", "value", "target", "dtype", "selection", "hints"),
+    [
+        ("amp=off", "off", GPU, "float32", PLAIN, None),
+        ("mixed precision is for GPUs", "bf16", CPU, "float32", PLAIN, None),
+        ("no tensor cores", "bf16", Target("cuda", compute_capability=(7, 5), cudnn=(9, 19)),
+         "float32", PLAIN, None),
+        ("no tensor cores", "fp16", Target("cuda", compute_capability=(6, 1), cudnn=(9, 19)),
+         "float32", PLAIN, None),
+        (None, "bf16", GPU, "float64", PLAIN, None),
+        (None, "bf16", GPU, "float16", PLAIN, None),
+        (None, "bf16", GPU, "float32", PLAIN.excluding("amp"), None),
+        (None, "bf16", GPU, "float32", PLAIN.excluding("precision"), None),
+        (None, "bf16", GPU, "float32", PLAIN, Hints(precision="float32")),
+    ],
+)  # fmt: skip
+def test_what_is_left_alone(
+    reason: str | None, value: str, target: Target, dtype: str, selection: Any, hints: Any
+) -> None:
+    inputs, outputs = dot_of(dtype, hints)
+    with amp(value):
+        fgraph = rewritten(inputs, outputs, target, selection)
+        found = precision_reason(target)
+    assert dtypes_of_products(fgraph) == {dtype}
+    assert (found is None) if reason is None else (reason in (found or ""))
+
+
+def test_on_turing_float16_is_taken() -> None:
+    inputs, outputs = dot_of("float32")
+    with amp("fp16"):
+        turing = Target("cuda", compute_capability=(7, 5), cudnn=(9, 19))
+        fgraph = rewritten(inputs, outputs, turing, PLAIN)
+    assert dtypes_of_products(fgraph) == {"float16"}
+
+
+def test_a_program_without_products_stays() -> None:
+    x = f32(None, None)
+    with amp("bf16"):
+        fgraph = rewritten([x], [T.tanh(x) * 2])
+    assert not [n for n in fgraph.toposort() if isinstance(n.op, Cast)]
+
+
+# -- random nets ----------------------------------------------------------------------------------
+
+
+def random_net(rng: np.random.Generator, x: Any) -> list[Any]:
+    values = [x]
+
+    def pick() -> Any:
+        return values[int(rng.integers(len(values)))]
+
+    def product(v: Any) -> Any:
+        return T.dot(v, (rng.standard_normal((4, 4)) * 0.4).astype("float32"))
+
+    makers: list[Callable[[], Any]] = [
+        lambda: product(pick()),
+        lambda: product(T.tanh(pick())),
+        lambda: T.tanh(pick()) + pick() * 0.5,
+        lambda: T.nnet.relu(pick()),
+        lambda: T.nnet.softmax(pick()),
+        lambda: pick() - pick().mean(axis=0, keepdims=True),
+        lambda: T.concatenate([pick()[:2], pick()[2:]], axis=0),
+        lambda: pick().dimshuffle(1, 0),
+        lambda: T.exp(T.tanh(pick())) - 1,
+        lambda: T.switch(pick() > 0, T.tanh(pick()), 0.5),
+    ]
+    for _ in range(int(rng.integers(3, 12))):
+        values.append(makers[int(rng.integers(len(makers)))]())
+    return [T.tanh(v) for v in (values[-1], pick())]
+
+
+@pytest.mark.parametrize("value", DTYPES)
+@pytest.mark.parametrize("seed", range(20))
+def test_random_nets_stay_near(seed: int, value: str) -> None:
+    rng = np.random.default_rng([7, seed])
+    x = f32(4, 4) if seed % 2 else f32(None, None)
+    outputs = random_net(rng, x)
+    array = rng.uniform(-1, 1, (4, 4)).astype("float32")
+    with amp(value):
+        fgraph = rewritten([x], outputs, selection=PLAIN)
+        # Switches may flip where a value is near 0: compared is the typical element.
+        got = evaluate(fgraph.outputs, {fgraph.inputs[0]: array})
+    want = evaluate(outputs, {x: array})
+    for a, b in zip(got, want, strict=True):
+        assert a.dtype == b.dtype == np.float32
+        assert np.median(np.abs(a - b)) <= 2 * CLOSE[value]
