@@ -226,6 +226,8 @@ _MODES = [
 
 _CPU = [
     _int("openmp.threads", 0, "Threads of the CPU target; 0: as many as the process may use."),
+    _choice("cpu.compile", "auto always never", "Whether the CPU target compiles elementwise "
+            "kernels by LLVM. auto: where there is enough to compute.", affects=CODE),
     _str("onednn.library_path", "The oneDNN library (libdnnl.so.3), or its folder, for the CPU "
          "target."),
     _choice("onednn.conv.algo", "guess time", "How the CPU target chooses between layouts of a "
@@ -242,6 +244,8 @@ _CUDA = [
     _choice("gpu.epilogue", "auto off", "Whether the CUDA target lets products and convolutions "
             "of NVIDIA's libraries do what follows them: add a bias, apply an activation.",
             affects=CODE),
+    _choice("gpu.fold_batch_norm", "auto off", "Whether the CUDA target folds normalisation by "
+            "given statistics into the kernels of the convolution before it.", affects=CODE),
     _choice("gpu.gemm.algo", "guess time", "How an algorithm for a matrix product is chosen. "
             "guess: by cuBLASLt's heuristics; time: by measuring its first few.", affects=CODE),
     _choice("gpu.relu_grad_at_0", "half zero", "The gradient of relu at exactly 0 on the CUDA "
@@ -269,6 +273,9 @@ _CUDA = [
     _choice("dnn.conv.algo_bwd", "none deterministic fft fft_tiling winograd_non_fused " + _SEARCH,
             "Sets dnn.conv.algo_bwd_data and dnn.conv.algo_bwd_filter at once.",
             sets=("dnn.conv.algo_bwd_data", "dnn.conv.algo_bwd_filter")),
+    _choice("dnn.rnn.algo", "standard persist_static persist_dynamic persist_static_small_h guess "
+            "time_once", "Algorithm of cuDNN's recurrent nets; all but standard are checked "
+            "against it before they are used.", affects=CODE),
     _choice("dnn.conv.precision", "as_input_f32 as_input float16 float32 float64", "The type in "
             "which cuDNN's convolution accumulates; as_input_f32: that of the input, but float32 "
             "for 16-bit types.", affects=CODE),

@@ -17,7 +17,7 @@ from symdnn.flags import FLAGS
 from symdnn.graph.target import Target
 
 #: Read by the CPU target, or the CUDA target, of which not all is there yet.
-OF_TARGETS = {"openmp.threads", "onednn.conv.algo"}
+OF_TARGETS = {"onednn.conv.algo"}
 
 
 def test_optimizer_verbose_prints_each_rewrite(capsys: pytest.CaptureFixture[str]) -> None:

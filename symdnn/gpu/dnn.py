@@ -404,11 +404,34 @@ def dnn_batch_normalization_test(
 class RNNBlock(NeutralRNNBlock):
     """A recurrent net of several layers by cuDNN; see :class:`symdnn.ops.rnn.RNNBlock`.
 
+    ``algo`` is a value of the flag ``dnn.rnn.algo``, which is meant by None.
+
     >>> import numpy as np
     >>> block = RNNBlock("float32", 16, 3, "gru")
     >>> block.get_param_size([2, 32])
     5664
     """
+
+    def __init__(
+        self,
+        dtype: Any,
+        hidden_size: int,
+        num_layers: int,
+        rnn_mode: str,
+        input_mode: str = "linear",
+        direction_mode: str = "unidirectional",
+        context_name: Any = None,
+        *,
+        dropout: float = 0.0,
+        stream: Any = None,
+        algo: str | None = None,
+    ) -> None:
+        words = (rnn_mode, input_mode, direction_mode, context_name)
+        super().__init__(dtype, hidden_size, num_layers, *words, dropout=dropout, stream=stream)
+        allowed = FLAGS["dnn.rnn.algo"].choices
+        if algo is not None and algo not in allowed:
+            raise ValueError(f"RNNBlock: algo={algo!r}, wanted one of {', '.join(allowed)}")
+        self.algo = algo
 
     def apply(
         self,
@@ -421,7 +444,7 @@ class RNNBlock(NeutralRNNBlock):
         train: bool = True,
         hints: Hints | None = None,
     ) -> list[Variable]:
-        wish = Hints(backend="cudnn") if hints is None else hints
+        wish = Hints(backend="cudnn", algo=self.algo) if hints is None else hints
         return super().apply(w, x, hx, cx, lengths=lengths, train=train, hints=wish)
 
 

@@ -25,8 +25,8 @@ class Hints:
     """Choices for one node that are no part of what it computes.
 
     ``name`` labels the node in reports; the ``algo_*`` values are those of the flags
-    ``dnn.conv.algo_*``; ``workspace_limit`` is in bytes. Equal nodes with different hints are not
-    merged; gradient nodes and replacements inherit them.
+    ``dnn.conv.algo_*``, ``algo`` is one of ``dnn.rnn.algo``; ``workspace_limit`` is in bytes.
+    Equal nodes with different hints are not merged; gradient nodes and replacements inherit them.
     """
 
     name: str | None = None
@@ -36,6 +36,7 @@ class Hints:
     algo_bwd_filter: str | int | None = None
     precision: str | None = None
     workspace_limit: int | None = None
+    algo: str | None = None
 
     def __bool__(self) -> bool:
         return any(getattr(self, f.name) is not None for f in fields(self))

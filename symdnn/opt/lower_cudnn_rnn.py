@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from symdnn.config import config
+from symdnn.graph.origin import Hints
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.ctc import CTCLoss
 from symdnn.ops.dropout import Dropout, DropoutGrad
@@ -32,11 +35,20 @@ def rnn_refuses(node: Apply, context: Context) -> str | None:
     return dtype_reason(context.target, node.inputs[0].type.dtype)
 
 
+def _hints(node: Apply) -> Hints:
+    """The node's, with the algorithm that the flag names where they do not.
+
+    Settled here, so that forward pass and gradients, which share a reserve, have the same.
+    """
+    algo = node.hints.algo or str(config.dnn.rnn.algo)
+    return node.hints if algo == "standard" else replace(node.hints, algo=algo)
+
+
 @lowering("local_dnn_rnn", RNNForward, refuses=rnn_refuses)
 def rnn(node: Apply, context: Context) -> Sequence[Variable]:
     """A recurrent net to GpuDnnRNNOp."""
     assert isinstance(node.op, RNNForward)
-    return GpuDnnRNNOp.of(node.op)(*node.inputs)  # type: ignore[no-any-return]
+    return GpuDnnRNNOp.of(node.op)(*node.inputs, hints=_hints(node))  # type: ignore[no-any-return]
 
 
 @lowering("local_dnn_rnn_grad", RNNGrad, refuses=rnn_refuses)
@@ -44,12 +56,13 @@ def rnn_grad(node: Apply, context: Context) -> Sequence[Variable]:
     """Its gradient to two ops; that of the weights reads what that of the inputs leaves."""
     op = node.op
     assert isinstance(op, RNNGrad)
-    *grads, reserve = GpuDnnRNNGradInputs.of(op)(*node.inputs)
+    hints = _hints(node)
+    *grads, reserve = GpuDnnRNNGradInputs.of(op)(*node.inputs, hints=hints)
     cell, lengths = int(op.has_cell), int(op.lengths)
     w, x, hx = node.inputs[:3]
     given = node.inputs[3 + cell : 3 + cell + lengths]
     y = node.inputs[3 + cell + lengths]
-    dw = GpuDnnRNNGradWeights.of(op)(w, x, hx, *given, y, reserve)
+    dw = GpuDnnRNNGradWeights.of(op)(w, x, hx, *given, y, reserve, hints=hints)
     return [dw, *grads]
 
 
