@@ -2,6 +2,9 @@
 
 ``c * conv`` becomes its alpha, ``conv + v`` its beta and its output operand, where nobody else
 reads the convolution. Only numbers known at compile time: cuDNN reads them on the host.
+
+A sum with a shared variable is the update of one, which a fused elementwise kernel computes in
+place: merged, it would take a copy of the old value, a convolution that reads it, and another copy.
 """
 
 from __future__ import annotations
@@ -9,9 +12,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from symdnn.config import config
 from symdnn.graph.type import TensorType
-from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.ops.arithmetic import Add, Mul, Neg, Sub, TrueDiv
+from symdnn.ops.dtype import is_narrow_float
+from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.gpudnn_conv import DnnConvolution, GpuDnnConv, GpuDnnConvGradI, GpuDnnConvGradW
 from symdnn.opt.facts import number, real_float
 from symdnn.opt.rewrite import Context, Rewrite
@@ -46,6 +52,22 @@ def _same_type(a: Variable, b: Variable) -> bool:
     )
 
 
+def _is_old_value(v: Variable) -> bool:
+    """Whether ``v`` is a shared variable, or computed of one (and numbers) element by element."""
+    while v.owner is not None and isinstance(v.owner.op, Elemwise):
+        operands = [w for w in v.owner.inputs if number(w) is None]
+        if len(operands) != 1:
+            return False
+        (v,) = operands
+    return isinstance(v, Shared)
+
+
+def _in_update(v: Variable, context: Context) -> bool:
+    """Whether ``v`` is added to the old value of a shared variable."""
+    users = [u for u in context.fgraph.user_nodes(v) if isinstance(u.op, Add | Sub)]
+    return any(_is_old_value(w) for u in users for w in u.inputs if w is not v)
+
+
 def _factor(node: Apply) -> list[tuple[Variable, float]]:
     """(operand, factor) for each way in which the node scales an operand by a number."""
     if isinstance(node.op, Neg):
@@ -59,7 +81,7 @@ def _factor(node: Apply) -> list[tuple[Variable, float]]:
 
 def _alpha_merge(name: str, kind: type[DnnConvolution]) -> Rewrite:
     def apply(node: Apply, context: Context) -> Variable | None:
-        if not real_float(node.outputs[0]):
+        if not real_float(node.outputs[0]) or _in_update(node.outputs[0], context):
             return None
         for v, factor in _factor(node):
             conv = _alone(v, kind, context)
@@ -84,15 +106,22 @@ def _signs(node: Apply) -> list[tuple[Variable, float, Variable, float]]:
     return [(a, 1.0, b, sign), (b, sign, a, 1.0)]
 
 
+def _plans_are_better(dtype: str) -> bool:
+    """Whether cuDNN's graph API has the kernels for this dtype: those neither scale a
+    result nor add to one. Elementwise kernels do, and epilogues of the forward convolution."""
+    tf32 = dtype == "float32" and bool(config.dnn.conv.allow_tf32)
+    return tf32 or is_narrow_float(dtype)
+
+
 def _output_merge(name: str, kind: type[DnnConvolution]) -> Rewrite:
     def apply(node: Apply, context: Context) -> Variable | None:
         for v, sign, out, beta in _signs(node):
             conv = _alone(v, kind, context)
-            if conv is None or isinstance(out, Constant):
+            if conv is None or isinstance(out, Constant) or _is_old_value(out):
                 continue
             op: Any = conv.op
             same = _same_type(v, out) and _same_type(v, node.outputs[0])
-            if op.beta == 0 and same and v is not out:
+            if op.beta == 0 and same and v is not out and not _plans_are_better(v.type.dtype):
                 return _rebuilt(conv, replace(op, alpha=op.alpha * sign, beta=beta), out)
         return None
 
