@@ -28,6 +28,7 @@ from symdnn.gpu.conv_candidate import CandidateRun
 from symdnn.gpu.cudnn_device import ask, device_index
 from symdnn.gpu.cudnn_fallback import enter
 from symdnn.gpu.cudnn_kernel import (
+    ANY_LAYOUT,
     WITH_BFLOAT16,
     CudnnKernel,
     copy,
@@ -166,6 +167,7 @@ class ConvKernel(CudnnKernel):
     name: str = "cudnn.conv"
     parts: tuple[_Piece, ...] = ()
     dtypes = WITH_BFLOAT16
+    layouts = ANY_LAYOUT
 
     def settled(self, call: Call) -> ConvKernel:
         """The kernel with the algorithms chosen for ``call``."""

@@ -13,20 +13,28 @@ import numpy as np
 
 from symdnn.errors import CudnnError
 from symdnn.gpu.array import DeviceArray
-from symdnn.gpu.descriptor import Descriptor, TensorDescription, compute_dtype, descriptor
+from symdnn.gpu.descriptor import (
+    Descriptor,
+    TensorDescription,
+    compute_dtype,
+    descriptor,
+    packed,
+)
 from symdnn.gpu.k_copy import strided_copy
 from symdnn.graph.kernel import Call
 from symdnn.graph.type import TensorType
+from symdnn.ops.channels_last import LAYOUTS, first_shape
 
 __all__ = [
-    "FLOATS", "MOST_ELEMENTS", "WITH_BFLOAT16", "CudnnKernel", "aligned", "copy", "explained",
-    "NCHW_ONLY", "factor", "is_empty", "most_rows", "on_host", "pieces", "refuses_layout", "rows",
-    "tensor", "zero",
+    "ANY_LAYOUT", "FLOATS", "MOST_ELEMENTS", "NCHW_ONLY", "WITH_BFLOAT16", "CudnnKernel",
+    "aligned", "copy", "explained", "factor", "is_empty", "layout_of", "most_rows", "on_host",
+    "pieces", "refuses_layout", "rows", "tensor", "zero",
 ]  # fmt: skip
 
 FLOATS = frozenset({"float16", "float32", "float64"})
 WITH_BFLOAT16 = FLOATS | {"bfloat16"}
 NCHW_ONLY = frozenset({"NCHW"})
+ANY_LAYOUT = frozenset(LAYOUTS)
 #: cuDNN indexes with 32 bits, and a grid has at most 65535 blocks in the dimension of the batch.
 MOST_ELEMENTS = 2**31 - 1
 MOST_ROWS = 65535
@@ -82,7 +90,7 @@ class CudnnKernel:
 
 def refuses_layout(call: Call, layouts: frozenset[str] = NCHW_ONLY) -> str | None:
     """Why not, where the op's images lie in a layout that is none of these."""
-    layout = getattr(call.op, "layout", "NCHW")
+    layout = layout_of(call.op)
     return None if layout in layouts else f"it has no {layout}"
 
 
@@ -107,9 +115,18 @@ def explained(launch: Callable[..., Any], describe: Callable[[], str]) -> Callab
 # -- small things ---------------------------------------------------------------------------------
 
 
-def tensor(dtype: str, shape: Sequence[int]) -> Descriptor:
-    """The descriptor of a contiguous tensor."""
-    return descriptor(TensorDescription(dtype, tuple(shape)))
+def tensor(dtype: str, shape: Sequence[int], layout: str = "NCHW") -> Descriptor:
+    """The descriptor of a contiguous tensor; with channels last, cuDNN is told the order (N, C,
+    \\*sizes) and where the elements lie."""
+    if layout == "NCHW":
+        return descriptor(TensorDescription(dtype, tuple(shape)))
+    strides = first_shape(packed(shape))
+    return descriptor(TensorDescription(dtype, first_shape(shape), strides))
+
+
+def layout_of(op: Any) -> str:
+    """``NCHW`` or ``NHWC``: how the images of an op lie."""
+    return str(getattr(op, "layout", "NCHW"))
 
 
 @cache

@@ -15,6 +15,7 @@ from typing import Any
 from symdnn.gpu import libcudnn
 from symdnn.gpu.cudnn_fallback import enter
 from symdnn.gpu.cudnn_kernel import (
+    ANY_LAYOUT,
     MOST_ELEMENTS,
     WITH_BFLOAT16,
     CudnnKernel,
@@ -55,6 +56,7 @@ class _Training(CudnnKernel):
     """What the forward and backward functions of training share."""
 
     dtypes = WITH_BFLOAT16
+    layouts = ANY_LAYOUT
 
     def refuses_sizes(self, call: Call) -> str | None:
         """No elements, more than cuDNN can index, batches that it is known to fail on."""
@@ -82,8 +84,8 @@ class BatchNormKernel(_Training):
         """A running variance of one element each: cuDNN would divide by zero."""
         op: Any = call.op
         reason = super().refuses_sizes(call)
-        x: Any = call.inputs[0]
-        if reason is None and op.running_averages and prod(x.shape[a] for a in op.axes) < 2:
+        x, mean = (prod(t.shape) for t in (call.inputs[0], call.outputs[1]))  # type: ignore[attr-defined]
+        if reason is None and op.running_averages and x < 2 * mean:
             return "cuDNN's running variance needs two elements for each statistic"
         return reason
 
@@ -91,8 +93,8 @@ class BatchNormKernel(_Training):
         """One call."""
         op: Any = call.op
         x, scale = call.inputs[:2]
-        xd = tensor(x.dtype, x.shape)  # type: ignore[attr-defined]
-        sd = tensor(scale.dtype, scale.shape)  # type: ignore[attr-defined]
+        xd = tensor(x.dtype, x.shape, op.layout)  # type: ignore[attr-defined]
+        sd = tensor(scale.dtype, scale.shape, op.layout)  # type: ignore[attr-defined]
         dtype: str = x.dtype  # type: ignore[attr-defined]
         mode, rate = _mode(op), op.running_average_factor if op.running_averages else 0.0
 
@@ -122,8 +124,8 @@ class BatchNormGradKernel(_Training):
         """One call."""
         op: Any = call.op
         x, scale = call.inputs[0], call.inputs[2]
-        xd = tensor(x.dtype, x.shape)  # type: ignore[attr-defined]
-        sd = tensor(scale.dtype, scale.shape)  # type: ignore[attr-defined]
+        xd = tensor(x.dtype, x.shape, op.layout)  # type: ignore[attr-defined]
+        sd = tensor(scale.dtype, scale.shape, op.layout)  # type: ignore[attr-defined]
         dtype: str = x.dtype  # type: ignore[attr-defined]
         mode = _mode(op)
 
@@ -145,6 +147,7 @@ class BatchNormInferenceKernel(CudnnKernel):
 
     name: str = "cudnn.batch_norm_inference"
     dtypes = WITH_BFLOAT16
+    layouts = ANY_LAYOUT
 
     def refuses_sizes(self, call: Call) -> str | None:
         """Images that are too large."""
@@ -162,8 +165,8 @@ class BatchNormInferenceKernel(CudnnKernel):
         shape: tuple[int, ...] = x.shape  # type: ignore[attr-defined]
         dtype: str = x.dtype  # type: ignore[attr-defined]
         cut = [] if 0 in shape else pieces(shape[0], most_rows(shape))
-        parts = [(start, n, tensor(dtype, (n, *shape[1:]))) for start, n in cut]
-        sd = tensor(scale.dtype, scale.shape)  # type: ignore[attr-defined]
+        parts = [(start, n, tensor(dtype, (n, *shape[1:]), op.layout)) for start, n in cut]
+        sd = tensor(scale.dtype, scale.shape, op.layout)  # type: ignore[attr-defined]
         mode = _mode(op)
 
         def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
@@ -185,6 +188,8 @@ _ACROSS = "CUDNN_LRN_CROSS_CHANNEL_DIM1"
 
 @dataclass(frozen=True)
 class _CrossChannel(CudnnKernel):
+    layouts = ANY_LAYOUT
+
     def refuses_types(self, call: Call) -> str | None:
         """Dtypes and ranks."""
         x: Any = call.inputs[0]
@@ -206,7 +211,7 @@ class _CrossChannel(CudnnKernel):
         op: Any = call.op
         x: Any = call.inputs[0]
         cut = [] if 0 in x.shape else pieces(x.shape[0], most_rows(x.shape))
-        parts = [(start, n, tensor(x.dtype, (n, *x.shape[1:]))) for start, n in cut]
+        parts = [(start, n, tensor(x.dtype, (n, *x.shape[1:]), op.layout)) for start, n in cut]
         return descriptor(LRNDescription(op.n, op.alpha, op.beta, op.k)), parts
 
 

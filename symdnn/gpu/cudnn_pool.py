@@ -16,10 +16,12 @@ from typing import Any
 from symdnn.gpu import libcudnn
 from symdnn.gpu.cudnn_fallback import enter
 from symdnn.gpu.cudnn_kernel import (
+    ANY_LAYOUT,
     WITH_BFLOAT16,
     CudnnKernel,
     factor,
     is_empty,
+    layout_of,
     most_rows,
     pieces,
     refuses_layout,
@@ -61,6 +63,7 @@ class PoolKernel(CudnnKernel):
 
     name: str = "cudnn.pool"
     dtypes = WITH_BFLOAT16
+    layouts = ANY_LAYOUT
 
     def refuses_sizes(self, call: Call) -> str | None:
         """Images that are too large."""
@@ -75,7 +78,7 @@ class PoolKernel(CudnnKernel):
         x, y = call.inputs[0].shape, call.outputs[0].shape  # type: ignore[attr-defined]
         dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
         how = pooling(call.op)
-        parts = _parts(dtype, (x, y))
+        parts = _parts(dtype, (x, y), layout_of(call.op))
 
         def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             one, none = factor(dtype, 1.0), factor(dtype, 0.0)
@@ -89,13 +92,13 @@ class PoolKernel(CudnnKernel):
 
 
 def _parts(
-    dtype: str, shapes: Sequence[tuple[int, ...]]
+    dtype: str, shapes: Sequence[tuple[int, ...]], layout: str
 ) -> list[tuple[int, int, list[Descriptor]]]:
     """(start, count, descriptors) of the calls for tensors of these shapes; none for empty ones."""
     if any(0 in s for s in shapes):
         return []
     return [
-        (start, count, [tensor(dtype, (count, *s[1:])) for s in shapes])
+        (start, count, [tensor(dtype, (count, *s[1:]), layout) for s in shapes])
         for start, count in pieces(shapes[0][0], most_rows(*shapes))
     ]
 
@@ -106,6 +109,14 @@ class PoolGradKernel(CudnnKernel):
 
     name: str = "cudnn.pool_grad"
     dtypes = WITH_BFLOAT16
+    layouts = ANY_LAYOUT
+
+    def refuses_types(self, call: Call) -> str | None:
+        """A maximum with channels last, unless cuDNN is asked for: it would settle ties."""
+        own = call.hints.backend != "cudnn" and layout_of(call.op) == "NHWC"
+        if own and call.op.is_max:  # type: ignore[attr-defined]
+            return "cuDNN gives the gradient to one of several maxima"
+        return super().refuses_types(call)
 
     def refuses_sizes(self, call: Call) -> str | None:
         """Images that are too large."""
@@ -121,7 +132,8 @@ class PoolGradKernel(CudnnKernel):
         types: Any = call.inputs
         dy = types[2] if op.is_max else types[0]
         dtype, how = dy.dtype, pooling(op)
-        parts = _parts(dtype, (call.outputs[0].shape, dy.shape))  # type: ignore[attr-defined]
+        shapes = (call.outputs[0].shape, dy.shape)  # type: ignore[attr-defined]
+        parts = _parts(dtype, shapes, layout_of(op))
 
         def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             dx = outputs[0]

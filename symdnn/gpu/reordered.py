@@ -37,6 +37,12 @@ class ReorderedKernel:
             return "; ".join(map(str, reasons))
         return "the channels are not last" if plain.op == call.op else None
 
+    def settled(self, call: Call) -> ReorderedKernel:
+        """With the one kernel that runs, its own choices made."""
+        plain, kernel = self._taken(call)
+        settle: Any = getattr(kernel, "settled", None)
+        return self if settle is None else replace(self, kernels=(settle(plain),))
+
     def capturable(self, call: Call) -> bool:
         """As the kernel that runs."""
         plain, kernel = self._taken(call)
