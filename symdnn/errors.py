@@ -113,11 +113,11 @@ class ShapeMismatch(DimensionMismatch):
 
 
 class KernelCompileError(SymdnnError, RuntimeError):
-    """NVRTC refused the source of a kernel; ``log`` and ``source`` say what and where."""
+    """A compiler refused the source of a kernel; ``log`` and ``source`` say what and where."""
 
-    def __init__(self, log: str, source: str, options: Any) -> None:
+    def __init__(self, log: str, source: str, options: Any, compiler: str = "NVRTC") -> None:
         self.log, self.source, self.options = log, source, tuple(options)
-        super().__init__(f"NVRTC refused a kernel ({' '.join(self.options)}):\n{log}")
+        super().__init__(f"{compiler} refused a kernel ({' '.join(self.options)}):\n{log}")
 
 
 class CudnnError(SymdnnError, RuntimeError):

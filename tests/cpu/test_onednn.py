@@ -52,7 +52,9 @@ def settings():
 
 
 @needs_onednn
-@pytest.mark.parametrize(("ndim", "groups", "stride", "dilation", "pad", "flip", "c"), list(settings()))
+@pytest.mark.parametrize(
+    ("ndim", "groups", "stride", "dilation", "pad", "flip", "c"), list(settings())
+)
 def test_convolution_in_three_directions(ndim, groups, stride, dilation, pad, flip, c):
     rng = np.random.default_rng()
     fields = ((pad,) * ndim, (stride,) * ndim, (dilation,) * ndim, groups, flip)

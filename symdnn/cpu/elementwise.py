@@ -1,0 +1,145 @@
+"""Elementwise ops, single and fused, by compiled loops (:mod:`symdnn.cpu.loops_ir`)."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from symdnn.config import config
+from symdnn.cpu import jit, threads
+from symdnn.cpu.loops_ir import Operand, elementwise_ir
+from symdnn.cpu.scalar_ir import VALUES, prints
+from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.strides import merged
+from symdnn.graph.type import TensorType
+from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.fused import FusedElemwise
+from symdnn.ops.scalar import ScalarProgram
+from symdnn.ops.scalar_meaning import meaning
+
+__all__ = ["ElementwiseKernel", "register"]
+
+#: Below so many additions in all, compiling costs more than NumPy ever would.
+_LEAST_WORK = 1 << 14
+#: Additions for which another thread is worth waking.
+_WORK_OF_A_THREAD = 1 << 16
+
+_Words = ctypes.c_int64
+
+
+@lru_cache(maxsize=4096)
+def _compiled(program: ScalarProgram, ndim: int, reads: Any, writes: Any) -> Any:
+    threads.openmp()  # its symbols must be known before the code is linked
+    text = elementwise_ir(program, ndim, reads, writes)
+    return jit.compile_function(text, "kernel", ctypes.c_void_p)
+
+
+class ElementwiseKernel:
+    """An elementwise op by its scalar program, compiled by LLVM."""
+
+    name = "llvm.elementwise"
+
+    def refuses(self, call: Call) -> str | None:
+        """Needs a scalar program that can be compiled, and enough to do."""
+        types: Any = (*call.inputs, *call.outputs)
+        if not all(isinstance(t, TensorType) and t.dtype in VALUES for t in types):
+            return "there is no code for these dtypes"
+        program = self.program(call)
+        if program is None:
+            return f"{call.op} has no scalar program for these dtypes"
+        if program.output_dtypes != tuple(t.dtype for t in call.outputs):  # type: ignore[attr-defined]
+            return "flags that dtypes depend on have changed since the node was made"
+        wish = str(config.cpu.compile)
+        if wish == "never":
+            return "cpu.compile=never"
+        if wish == "auto" and all(t.is_static for t in types):
+            work = prod(call.outputs[0].shape) * max(program.cost, 1)  # type: ignore[attr-defined]
+            if work < _LEAST_WORK:
+                return "it is too little to compile for"
+        return prints(program) or jit.problem() or threads.problem() or None
+
+    def program(self, call: Call) -> ScalarProgram | None:
+        """The op's scalar program for the operands' dtypes."""
+        if isinstance(call.op, FusedElemwise):
+            return call.op.program
+        return meaning(call.op, tuple(t.dtype for t in call.inputs))  # type: ignore[arg-type, attr-defined]
+
+    def workspace_bytes(self, call: Call) -> int:
+        """None."""
+        return 0
+
+    def bind(self, call: Call) -> Any:
+        """Compiled for the strides of the first launch, and for others as they come."""
+        program = self.program(call)
+        assert program is not None
+        return _Launcher(program, tuple(call.outputs[0].shape))  # type: ignore[attr-defined]
+
+
+class _Launcher:
+    """``launch(inputs, outputs)``: blocks of parameters are kept by the operands' strides."""
+
+    def __init__(self, program: ScalarProgram, shape: tuple[int, ...]) -> None:
+        self._program, self._shape = program, shape
+        self._blocks: dict[Any, _Block] = {}
+
+    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Compute every element."""
+        arrays = [*inputs, *outputs]
+        key = tuple([a.strides for a in arrays])
+        block = self._blocks.get(key)
+        if block is None:
+            block = self._blocks[key] = _Block(self._program, self._shape, inputs, outputs)
+        block.run(arrays)
+
+
+class _Block:
+    """A compiled loop and its parameters for operands of certain strides."""
+
+    def __init__(
+        self,
+        program: ScalarProgram,
+        shape: tuple[int, ...],
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+    ) -> None:
+        read = [np.broadcast_to(a, shape) for a in inputs]
+        arrays = [*read, *outputs]
+        sizes, steps = merged(shape, [a.strides for a in arrays])
+        operands = [
+            Operand(a.dtype.name, _inner(s[-1], a.itemsize, i >= len(read)))
+            for i, (a, s) in enumerate(zip(arrays, steps))
+        ]
+        reads, writes = tuple(operands[: len(read)]), tuple(operands[len(read) :])
+        self._run = _compiled(program, len(sizes), reads, writes)
+        rows = prod(sizes[:-1])
+        work = prod(sizes) * max(program.cost, 2)
+        words = [threads.threads(work, _WORK_OF_A_THREAD), rows, sizes[-1], *sizes[1:-1]]
+        self._at = []
+        for step in steps:
+            self._at.append(len(words))
+            words += [0, step[-1], *step[:-1]]
+        self._words = (_Words * len(words))(*words)
+
+    def run(self, arrays: Sequence[Any]) -> None:
+        """Set the addresses, run the loop."""
+        words = self._words
+        for at, a in zip(self._at, arrays):
+            words[at] = a.__array_interface__["data"][0]
+        self._run(words)
+
+
+def _inner(step: int, itemsize: int, written: bool) -> str:
+    if step == itemsize:
+        return "dense"
+    return "one" if step == 0 and not written else "strided"
+
+
+def register() -> None:
+    """Enter the kernel into the table."""
+    register_kernel(Elemwise, "cpu", ElementwiseKernel())
+    register_kernel(FusedElemwise, "cpu", ElementwiseKernel())

@@ -1,0 +1,277 @@
+"""LLVM's IR from scalar programs: the body of a loop, one element at a time, for LLVM to vectorise.
+
+float32's transcendental functions are computed in float64 by short polynomials without branches
+(:mod:`symdnn.cpu.math_ir`), so their results are within 1 ulp and their loops become vector code.
+float64's are the C library's.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+
+from symdnn.cpu.math_ir import IN_DOUBLE
+from symdnn.graph.type import TensorType
+from symdnn.ops.scalar import Instruction, ScalarProgram, number_of_text
+
+__all__ = ["STORED", "VALUES", "Printer", "load_as", "prints", "store_as"]
+
+#: IR types of values in registers, and in memory.
+VALUES = {
+    "bool": "i1", "int8": "i8", "uint8": "i8", "int16": "i16", "uint16": "i16", "int32": "i32",
+    "uint32": "i32", "int64": "i64", "uint64": "i64", "float16": "half", "bfloat16": "bfloat",
+    "float32": "float", "float64": "double",
+}  # fmt: skip
+STORED = {**VALUES, "bool": "i8"}
+
+#: Functions of the C library: their names for double; those of float end in f.
+_LIBM = {
+    "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2", "log10": "log10",
+    "log1p": "log1p", "sin": "sin", "cos": "cos", "tan": "tan", "asin": "asin", "acos": "acos",
+    "atan": "atan", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asinh": "asinh",
+    "acosh": "acosh", "atanh": "atanh", "erf": "erf", "erfc": "erfc", "lgamma": "lgamma",
+    "tgamma": "tgamma", "pow": "pow", "atan2": "atan2",
+}  # fmt: skip
+_ROUNDING = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "rint", "sqrt": "sqrt"}
+_ARITHMETIC = {"add": "add", "sub": "sub", "mul": "mul"}
+_BITS = {"and": "and", "or": "or", "xor": "xor"}
+_COMPARED = {"lt": "olt", "le": "ole", "eq": "oeq", "ne": "une"}
+_OTHERS = {
+    "const", "cast", "select", "div", "neg", "abs", "max", "min", "not", "isnan", "isinf",
+    "isfinite", "copysign",
+}  # fmt: skip
+_NARROW = {"float16", "bfloat16"}
+#: Of which dtypes a function has no code here; then NumPy computes.
+_NOT_OF_INTEGERS = {"pow"}
+
+
+def prints(program: ScalarProgram) -> str | None:
+    """Why a program cannot be compiled; None when it can."""
+    known = {*_LIBM, *_ROUNDING, *_ARITHMETIC, *_BITS, *_COMPARED, *_OTHERS}
+    if missing := program.names - known:
+        return f"no code for {', '.join(sorted(missing))}"
+    dtypes = {*program.inputs, *(s.dtype for s in program.body)}
+    if strange := dtypes - set(VALUES):
+        return f"no code for {', '.join(sorted(strange))}"
+    for step in program.body:
+        source = program.dtype_of(step.args[0]) if step.args else ""
+        if step.name == "cast" and (source, step.dtype) == ("float64", "float16"):
+            return "no code that rounds float64 to float16 once"
+        if step.name in _NOT_OF_INTEGERS and not _is_float(step.dtype):
+            return f"no code for {step.name} of {step.dtype}"
+    return None
+
+
+def _is_float(dtype: str) -> bool:
+    return TensorType(dtype).is_float
+
+
+def _signed(dtype: str) -> bool:
+    return dtype.startswith("int")
+
+
+class Printer:
+    """Lines of IR for one program, and what they need declared."""
+
+    def __init__(self, program: ScalarProgram, prefix: str = "v") -> None:
+        self.program, self.prefix = program, prefix
+        self.lines: list[str] = []
+        self.declared: set[str] = set()
+        self.helpers: set[str] = set()
+        self._count = 0
+
+    def emit(self, inputs: Sequence[str]) -> list[str]:
+        """Names of the results for inputs of these names; adds to ``lines``."""
+        values = list(inputs)
+        for step in self.program.body:
+            values.append(self._step(step, [values[a] for a in step.args]))
+        return [values[v] for v in self.program.outputs]
+
+    def _new(self, text: str) -> str:
+        name = f"%{self.prefix}{self._count}"
+        self._count += 1
+        self.lines.append(f"{name} = {text}")
+        return name
+
+    def _step(self, step: Instruction, args: Sequence[str]) -> str:
+        dtype = step.dtype
+        if step.name == "const":
+            return literal(step.value, dtype)
+        operand = self.program.dtype_of(step.args[0])
+        if step.name == "cast":
+            return self._cast(args[0], operand, dtype)
+        if step.name == "select":
+            t = VALUES[dtype]
+            return self._new(f"select i1 {args[0]}, {t} {args[1]}, {t} {args[2]}")
+        return self._function(step.name, operand, args)
+
+    # -- conversions --------------------------------------------------------------------------
+
+    def _cast(self, x: str, source: str, target: str) -> str:
+        a, b = VALUES[source], VALUES[target]
+        if target == "bool":
+            zero = "0.0" if _is_float(source) else "0"
+            if source == "bool":
+                return x
+            return self._new(f"{'fcmp une' if _is_float(source) else 'icmp ne'} {a} {x}, {zero}")
+        if _is_float(source):
+            return self._from_float(x, source, target)
+        if _is_float(target):
+            word = "sitofp" if _signed(source) else "uitofp"
+            if target in _NARROW:  # through float32, as NumPy does
+                x = self._new(f"{word} {a} {x} to float")
+                return self._new(f"fptrunc float {x} to {b}")
+            return self._new(f"{word} {a} {x} to {b}")
+        if _bits(a) == _bits(b):
+            return x
+        if _bits(a) > _bits(b):
+            return self._new(f"trunc {a} {x} to {b}")
+        return self._new(f"{'sext' if _signed(source) else 'zext'} {a} {x} to {b}")
+
+    def _from_float(self, x: str, source: str, target: str) -> str:
+        a, b = VALUES[source], VALUES[target]
+        if not _is_float(target):
+            # Out of range NumPy gives what the processor gives: freeze makes it some value.
+            wide = "i64" if _bits(b) < 64 else b
+            word = "fptoui" if target == "uint64" else "fptosi"
+            n = self._new(f"{word} {a} {x} to {wide}")
+            n = self._new(f"freeze {wide} {n}")
+            return n if wide == b else self._new(f"trunc {wide} {n} to {b}")
+        sizes = {"half": 16, "bfloat": 16, "float": 32, "double": 64}
+        if a == b:
+            return x
+        if a == "bfloat" and b == "double":  # LLVM would call a function that is not there
+            x, a = self._new(f"fpext bfloat {x} to float"), "float"
+        if a == "double" and b == "bfloat":  # as ml_dtypes rounds
+            x, a = self._new(f"fptrunc double {x} to float"), "float"
+        if sizes[a] < sizes[b]:
+            return self._new(f"fpext {a} {x} to {b}")
+        if sizes[a] > sizes[b]:
+            return self._new(f"fptrunc {a} {x} to {b}")
+        wide = self._new(f"fpext {a} {x} to float")
+        return self._new(f"fptrunc float {wide} to {b}")
+
+    # -- functions ----------------------------------------------------------------------------
+
+    def _function(self, name: str, dtype: str, args: Sequence[str]) -> str:
+        t, real = VALUES[dtype], _is_float(dtype)
+        if name in _ARITHMETIC:
+            return self._arithmetic(name, dtype, args)
+        if name in _BITS:
+            return self._new(f"{_BITS[name]} {t} {args[0]}, {args[1]}")
+        if name in _COMPARED:
+            return self._compared(name, dtype, args)
+        special: dict[str, Callable[[str, Sequence[str]], str]] = {
+            "max": self._extreme, "min": self._extreme, "abs": self._abs,
+            "isnan": self._test, "isinf": self._test, "isfinite": self._test,
+        }  # fmt: skip
+        if name in special:
+            return special[name](f"{name} {dtype}", args)
+        if name == "div":
+            return self._new(f"fdiv {t} {args[0]}, {args[1]}")
+        if name == "neg":
+            return self._new(f"fneg {t} {args[0]}" if real else f"sub {t} 0, {args[0]}")
+        if name == "not":
+            return self._new(f"xor {t} {args[0]}, -1")
+        if name == "copysign" or name in _ROUNDING:
+            return self._intrinsic(_ROUNDING.get(name, name), t, args)
+        return self._library(name, dtype, args)
+
+    def _arithmetic(self, name: str, dtype: str, args: Sequence[str]) -> str:
+        word = _ARITHMETIC[name]
+        if dtype == "bool":  # NumPy: + is or, * is and
+            word = {"add": "or", "mul": "and", "sub": "xor"}[name]
+        elif _is_float(dtype):
+            word = f"f{word}"
+        return self._new(f"{word} {VALUES[dtype]} {args[0]}, {args[1]}")
+
+    def _compared(self, name: str, dtype: str, args: Sequence[str]) -> str:
+        t = VALUES[dtype]
+        if _is_float(dtype):
+            return self._new(f"fcmp {_COMPARED[name]} {t} {args[0]}, {args[1]}")
+        sign = "s" if _signed(dtype) else "u"
+        word = {"lt": f"{sign}lt", "le": f"{sign}le", "eq": "eq", "ne": "ne"}[name]
+        return self._new(f"icmp {word} {t} {args[0]}, {args[1]}")
+
+    def _extreme(self, what: str, args: Sequence[str]) -> str:
+        """The larger or smaller; of floats NaN, if there is one."""
+        name, dtype = what.split()
+        (a, b), t = args, VALUES[dtype]
+        if _is_float(dtype):
+            best = self._new(f"fcmp {'oge' if name == 'max' else 'ole'} {t} {a}, {b}")
+            nan = self._new(f"fcmp uno {t} {a}, {a}")
+            best = self._new(f"or i1 {best}, {nan}")
+        else:
+            word = ("s" if _signed(dtype) else "u") + ("ge" if name == "max" else "le")
+            best = self._new(f"icmp {word} {t} {a}, {b}")
+        return self._new(f"select i1 {best}, {t} {a}, {t} {b}")
+
+    def _abs(self, what: str, args: Sequence[str]) -> str:
+        dtype = what.split()[1]
+        t = VALUES[dtype]
+        if _is_float(dtype):
+            return self._intrinsic("fabs", t, args)
+        if not _signed(dtype):
+            return args[0]
+        minus = self._new(f"sub {t} 0, {args[0]}")
+        below = self._new(f"icmp slt {t} {args[0]}, 0")
+        return self._new(f"select i1 {below}, {t} {minus}, {t} {args[0]}")
+
+    def _test(self, what: str, args: Sequence[str]) -> str:
+        name, dtype = what.split()
+        t = VALUES[dtype]
+        if not _is_float(dtype):
+            return "true" if name == "isfinite" else "false"
+        if name == "isnan":
+            return self._new(f"fcmp uno {t} {args[0]}, {args[0]}")
+        size = self._intrinsic("fabs", t, args)
+        word = "oeq" if name == "isinf" else "one"
+        return self._new(f"fcmp {word} {t} {size}, {literal('inf', dtype)}")
+
+    def _intrinsic(self, name: str, t: str, args: Sequence[str]) -> str:
+        suffix = {"float": "f32", "double": "f64"}[t]
+        given = ", ".join(f"{t} {a}" for a in args)
+        types = ", ".join([t] * len(args))
+        self.declared.add(f"declare {t} @llvm.{name}.{suffix}({types})")
+        return self._new(f"call {t} @llvm.{name}.{suffix}({given})")
+
+    def _library(self, name: str, dtype: str, args: Sequence[str]) -> str:
+        if dtype == "float32" and name in IN_DOUBLE:
+            self.helpers.add(name)
+            return self._new(f"call float @s_{name}(float {args[0]})")
+        t = VALUES[dtype]
+        function = _LIBM[name] + ("f" if t == "float" else "")
+        self.declared.add(f"declare {t} @{function}({', '.join([t] * len(args))}) readnone")
+        return self._new(f"call {t} @{function}({', '.join(f'{t} {a}' for a in args)})")
+
+
+def _bits(t: str) -> int:
+    return int(t[1:])
+
+
+def literal(text: str, dtype: str) -> str:
+    """A constant as IR writes it: floats by their bits."""
+    if not _is_float(dtype):
+        number = int(text)
+        return ("true" if number else "false") if dtype == "bool" else str(number)
+    value = float(number_of_text(text, dtype)) if text != "inf" else float("inf")
+    bits = struct.unpack("<Q", struct.pack("<d", value))[0]
+    if dtype not in _NARROW:
+        return f"0x{bits:016X}"
+    (narrow,) = number_of_text(text, dtype).reshape(1).view("uint16")
+    return f"0x{'H' if dtype == 'float16' else 'R'}{int(narrow):04X}"
+
+
+def load_as(dtype: str, name: str, pointer: str, more: str = "") -> list[str]:
+    """Lines that read ``name`` from memory."""
+    if dtype == "bool":
+        return [f"{name}_b = load i8, ptr {pointer}{more}", f"{name} = trunc i8 {name}_b to i1"]
+    return [f"{name} = load {VALUES[dtype]}, ptr {pointer}{more}"]
+
+
+def store_as(dtype: str, value: str, pointer: str, more: str = "") -> list[str]:
+    """Lines that write a value to memory."""
+    if dtype == "bool":
+        name = f"{pointer}_b"
+        return [f"{name} = zext i1 {value} to i8", f"store i8 {name}, ptr {pointer}{more}"]
+    return [f"store {VALUES[dtype]} {value}, ptr {pointer}{more}"]

@@ -1,0 +1,207 @@
+"""Compiled elementwise kernels: values over the whole range, layouts, dtypes, threads, cache."""
+
+import ctypes
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.config import config
+from symdnn.cpu import jit, threads
+from symdnn.cpu.elementwise import ElementwiseKernel
+from symdnn.cpu.loops_ir import Operand, elementwise_ir
+from symdnn.cpu.math_ir import IN_DOUBLE
+from symdnn.graph.kernel import Call
+from symdnn.graph.origin import NO_HINTS
+from symdnn.graph.strides import merged
+from symdnn.graph.type import TensorType
+from symdnn.ops.fused import FusedElemwise
+from symdnn.ops.scalar import FUNCTIONS, Builder
+
+pytestmark = pytest.mark.skipif(
+    bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
+)
+
+
+@pytest.fixture(autouse=True)
+def always():
+    """Compile however small it is."""
+    with config.change_flags(**{"cpu.compile": "always"}):
+        yield
+
+
+def apply(program, *arrays):
+    """The results of the kernel, into memory that held something else."""
+    shape = np.broadcast_shapes(*(a.shape for a in arrays))
+    outs = [np.full(shape, 7, d) for d in program.output_dtypes]
+    types = [TensorType(a.dtype, a.shape) for a in arrays]
+    results = tuple(TensorType(o.dtype, o.shape) for o in outs)
+    call = Call(FusedElemwise(program), tuple(types), results, NO_HINTS)
+    kernel = ElementwiseKernel()
+    assert kernel.refuses(call) is None
+    kernel.bind(call)(list(arrays), outs)
+    return outs
+
+
+def unary(name, dtype="float32"):
+    b = Builder([dtype])
+    return b.program([b.call(name, b.input(0))])
+
+
+def floats():
+    """float32 numbers of every exponent, both signs, and what is special."""
+    rng = np.random.default_rng()
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1e-45, -1e-45, 88.72, 88.73, -103.9]
+    bits = rng.integers(0, 2**32, 200_000, dtype=np.uint64).astype("uint32").view("float32")
+    near_one = 1 + rng.normal(size=20_000) * 1e-3
+    small = rng.normal(size=20_000) * np.logspace(-30, 1, 20_000)
+    return np.concatenate([np.asarray(a, "float32") for a in (special, bits, near_one, small)])
+
+
+@pytest.mark.parametrize("name", sorted(IN_DOUBLE))
+def test_float32_functions_are_exact_to_the_last_bit_but_one(name):
+    x = floats()
+    (y,) = apply(unary(name), x)
+    with np.errstate(all="ignore"):
+        exact = FUNCTIONS[name].function(x.astype("float64"))
+        wanted = exact.astype("float32")
+    assert np.array_equal(np.isnan(y), np.isnan(wanted))
+    finite = np.isfinite(wanted)
+    np.testing.assert_array_equal(y[~finite], wanted[~finite])
+    ulp = np.spacing(np.maximum(np.abs(wanted[finite]), np.float32(1.2e-38))).astype("float64")
+    assert np.max(np.abs(y[finite] - exact[finite]) / ulp) < 0.51
+    zeros = wanted == 0
+    np.testing.assert_array_equal(np.signbit(y[zeros]), np.signbit(wanted[zeros]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "uint8", "int32", "int64", "bool"])
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "max", "min", "lt", "le", "eq", "ne"])
+def test_arithmetic_and_comparisons_are_those_of_numpy(name, dtype):
+    if dtype == "bool" and name == "sub":
+        pytest.skip("NumPy refuses it")
+    rng = np.random.default_rng()
+    a, b = ((rng.normal(size=(37, 5)) * 3).astype(dtype) for _ in range(2))
+    if dtype.startswith("float"):
+        a[0], b[1] = np.nan, np.nan
+    builder = Builder([dtype, dtype])
+    program = builder.program([builder.call(name, builder.input(0), builder.input(1))])
+    np.testing.assert_array_equal(apply(program, a, b)[0], FUNCTIONS[name].function(a, b))
+
+
+@pytest.mark.parametrize("source", ["float16", "bfloat16", "float32", "float64", "int8", "uint16"])
+@pytest.mark.parametrize("target", ["float16", "bfloat16", "float32", "float64", "int32", "bool"])
+def test_conversions_are_those_of_numpy(source, target):
+    if (source, target) == ("float64", "float16"):
+        pytest.skip("refused: it would be rounded twice")
+    builder = Builder([source])
+    program = builder.program([builder.cast(builder.input(0), target)])
+    x = np.random.default_rng().integers(0, 90, 100)
+    x = x.astype(TensorType(source).numpy)
+    with np.errstate(all="ignore"):
+        wanted = program.evaluate(x)[0]
+    np.testing.assert_array_equal(apply(program, x)[0].astype("f8"), wanted.astype("f8"))
+
+
+def test_operands_lie_in_any_way_and_broadcast():
+    rng = np.random.default_rng()
+    builder = Builder(["float32"] * 3)
+    a, b, c = (builder.input(i) for i in range(3))
+    program = builder.program([a * b + c, a - c])
+    x = rng.normal(size=(5, 6, 7, 8)).astype("float32")
+    row = rng.normal(size=(1, 6, 1, 1)).astype("float32")
+    for y in (
+        rng.normal(size=(8, 7, 6, 5)).astype("float32").transpose(3, 2, 1, 0),
+        rng.normal(size=(5, 6, 7, 16)).astype("float32")[..., ::2],
+        rng.normal(size=(5, 6, 7, 8)).astype("float32")[::-1, :, ::-1],
+        rng.normal(size=(1, 1, 1, 8)).astype("float32"),
+        np.float32(3).reshape(1, 1, 1, 1),
+    ):
+        first, second = apply(program, x, row, y)
+        np.testing.assert_allclose(first, x * row + y, rtol=1e-6, atol=1e-6)
+        np.testing.assert_array_equal(second, x - y)
+
+
+def test_a_result_may_overwrite_an_operand():
+    x = np.arange(1000, dtype="float32")
+    types = (TensorType("float32", (1000,)),)
+    call = Call(FusedElemwise(unary("neg")), types, types, NO_HINTS)
+    wanted = -x
+    ElementwiseKernel().bind(call)([x], [x])
+    np.testing.assert_array_equal(x, wanted)
+
+
+@pytest.mark.parametrize("shape", [(1,), (63,), (64,), (65,), (1_000_003,), (3, 70_000), (900, 7)])
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_threads_share_all_the_work_and_none_twice(shape, count):
+    x = np.random.default_rng().normal(size=shape).astype("float32")
+    rows, n = (1, shape[0]) if len(shape) == 1 else shape
+    wide = np.zeros((rows, n + 1), "float32")[:, :n]  # rows that do not meet
+    text = elementwise_ir(
+        unary("neg"), 2, [Operand("float32", "dense")], [Operand("float32", "dense")]
+    )
+    run = jit.compile_function(text, "kernel", ctypes.c_void_p)
+    words = [count, rows, n, x.ctypes.data, 4, 4 * n, wide.ctypes.data, 4, wide.strides[0]]
+    run((ctypes.c_int64 * len(words))(*words))
+    np.testing.assert_array_equal(wide, -x.reshape(rows, n))
+
+
+def test_sizes_do_not_change_the_source():
+    before = len(jit._functions)
+    for n in (100, 200, 300):
+        apply(unary("expm1"), np.ones((n, 3), "float32"))
+    assert len(jit._functions) <= before + 1
+
+
+def test_object_code_is_kept_and_a_damaged_file_is_dropped(tmp_path):
+    dense = [Operand("float32", "dense")]
+    text = elementwise_ir(unary("sqrt"), 1, dense, dense)
+
+    def compile_anew():
+        jit._functions.clear()
+        jit.compile_function(text, "kernel", ctypes.c_void_p, folder=tmp_path)
+        (file,) = tmp_path.rglob("*.o")
+        return file
+
+    file = compile_anew()
+    assert compile_anew() == file
+    file.write_bytes(b"nonsense")
+    with pytest.warns(RuntimeWarning, match="damaged"):
+        compile_anew()
+    compile_anew()
+
+
+def test_the_flag_and_small_work_leave_it_to_numpy():
+    x = T.fvector("x")
+    f = symdnn.function([x], T.exp(x) * 2, mode=symdnn.Mode(target="cpu"))
+    small, large = np.ones(3, "float32"), np.ones(1 << 16, "float32")
+    with config.change_flags(**{"cpu.compile": "auto"}):
+        f(small)
+        assert "llvm.elementwise" not in f.lowering_report().kernels()
+        f(large)
+        assert f.lowering_report().kernels()["llvm.elementwise"] >= 1
+    with config.change_flags(**{"cpu.compile": "never"}):
+        f.free()
+        f(large)
+        assert "llvm.elementwise" not in f.lowering_report().kernels()
+
+
+def test_what_has_no_code_is_refused_with_the_reason():
+    call = Call(
+        FusedElemwise(unary("digamma")), (TensorType("float32", (5,)),),
+        (TensorType("float32", (5,)),), NO_HINTS,
+    )  # fmt: skip
+    assert "digamma" in ElementwiseKernel().refuses(call)
+
+
+def test_threads_follow_the_flag_and_the_work():
+    with config.change_flags(**{"openmp.threads": 3}):
+        assert threads.threads(10**9, 100) == 3
+        assert threads.threads(250, 100) == 2
+        assert threads.threads(0, 100) == 1
+
+
+def test_dimensions_that_no_operand_tells_apart_are_merged():
+    assert merged((2, 3, 4), [(12, 4, 1), (12, 4, 1)]) == ((24,), [(1,), (1,)])
+    assert merged((2, 3, 4), [(12, 4, 1), (0, 4, 1)]) == ((2, 12), [(12, 1), (0, 1)])
+    assert merged((1, 1), [(1, 1)]) == ((1,), [(1,)])
