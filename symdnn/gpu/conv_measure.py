@@ -7,7 +7,6 @@ them does not decide.
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -23,8 +22,8 @@ from symdnn.gpu.conv_signature import ConvSignature
 
 __all__ = ["Measured", "best_of", "measure"]
 
-_FINALISTS = 3
-_ROUNDS = 3
+_FINALISTS = 6
+_ROUNDS = 5
 #: A first run that takes so many times the best time, beside what its launch may cost, is enough.
 _FAR, _LAUNCH_MS = 1.5, 0.2
 _NEAR = 1.10  # what is slower by more does not enter the final
@@ -101,16 +100,14 @@ def _one(bench: Bench, candidate: Candidate, good_ms: float) -> Measured:
 
 
 def _final(bench: Bench, found: Sequence[Measured]) -> list[Measured]:
-    """The table with the fastest few timed again."""
+    """The table with the fastest few timed again, in turn."""
     usable = sorted((m for m in found if m.usable), key=_ms)
     finalists = [m for m in usable[:_FINALISTS] if _ms(m) <= _NEAR * _ms(usable[0])]
     if len(finalists) < 2:
         return list(found)
-    times: dict[int, list[float]] = {id(m): [] for m in finalists}
-    for _ in range(_ROUNDS):
-        for m in finalists:
-            times[id(m)].append(bench.time(m.candidate))
-    return [replace(m, ms=statistics.median(times[id(m)])) if id(m) in times else m for m in found]
+    times = bench.race([m.candidate for m in finalists], _ROUNDS)
+    again = {id(m): ms for m, ms in zip(finalists, times, strict=True)}
+    return [replace(m, ms=again.get(id(m), m.ms)) for m in found]
 
 
 def _metered(bench: Bench, found: Sequence[Measured]) -> list[Measured]:
