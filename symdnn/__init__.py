@@ -25,6 +25,7 @@ from symdnn.graph.clone import clone
 from symdnn.graph.origin import Hints
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
+from symdnn.loss_scale import LossScale
 from symdnn.ops.control import ifelse
 from symdnn.ops.from_graph import OpFromGraph
 from symdnn.ops.scan_builder import foldl, foldr, map, reduce, scan, until
@@ -33,9 +34,9 @@ from symdnn.printing import dprint, pp
 __version__ = "0.1.0"
 
 __all__ = [
-    "Apply", "Constant", "DebugMode", "Function", "Hints", "In", "Lop", "Mode", "MonitorMode",
-    "NanGuardMode", "OpFromGraph", "Out", "Rop", "Shared", "Target", "Variable", "clone",
-    "config", "dprint", "evaluate", "foldl", "foldr", "function", "grad", "gradient", "hessian",
-    "ifelse", "jacobian", "map", "pp", "printing", "reduce", "scan", "shared", "subgraph_grad",
-    "tensor", "until", "verify_grad",
+    "Apply", "Constant", "DebugMode", "Function", "Hints", "In", "Lop", "LossScale", "Mode",
+    "MonitorMode", "NanGuardMode", "OpFromGraph", "Out", "Rop", "Shared", "Target", "Variable",
+    "clone", "config", "dprint", "evaluate", "foldl", "foldr", "function", "grad", "gradient",
+    "hessian", "ifelse", "jacobian", "map", "pp", "printing", "reduce", "scan", "shared",
+    "subgraph_grad", "tensor", "until", "verify_grad",
 ]  # fmt: skip

@@ -206,6 +206,8 @@ _GENERAL = [
     _int("unittests.rseed", 666, "Seed of verify_grad where none is given."),
     _choice("amp", "off bf16 fp16", "Mixed precision: the 16-bit type in which the CUDA target "
             "stores and multiplies what allows it.", affects=CODE),
+    Flag("amp_loss_scale", "float", 0.0, "The factor of LossScale, for amp=fp16; 0: it is found, "
+         "and adapted.", minimum=0),
 ]  # fmt: skip
 
 _MODES = [

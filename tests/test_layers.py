@@ -24,7 +24,7 @@ LAYERS = [
     {"opt"},
     {"cpu", "gpu"},
     {"compile"},
-    {"tensor", "nn", "io", "printing", "gradient"},
+    {"tensor", "nn", "io", "printing", "gradient", "loss_scale"},
     {"__init__"},
     {"compat", "cli", "algos_cli", "doctor", "demo", "__main__"},
 ]
