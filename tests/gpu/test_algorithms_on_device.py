@@ -53,7 +53,7 @@ def build(direction, algo, how, mode="cross"):
 
     def make(a, b):
         words = {"border_mode": how.get("border_mode", "valid"), "conv_mode": mode, "algo": algo}
-        words |= {k: v for k, v in how.items() if k != "border_mode"}
+        words |= {k: v for k, v in how.items() if k not in ("border_mode", "result")}
         if direction == "fwd":
             return dnn.dnn_conv(a, b, direction_hint="forward!", **words)
         given = {"bwd_data": dnn.dnn_gradinput, "bwd_filter": dnn.dnn_gradweight}[direction]
