@@ -2,7 +2,7 @@
 
 cuBLASLt scales, adds and applies an activation while it writes a product. That is worth it where it
 saves memory traffic: where the elementwise kernel that would do it goes away, or where the sum is
-wanted itself and its terms are not (a momentum). It is not where an elementwise kernel reads the
+wanted itself and its terms are not. It is not where an elementwise kernel reads the
 result anyway: that one does it for nothing. So the groups that fusion would make are asked.
 
 The flag ``gpu.epilogue`` and the tag ``epilogue`` switch it off.
@@ -10,7 +10,7 @@ The flag ``gpu.epilogue`` and the tag ``epilogue`` switch it off.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,9 +28,10 @@ from symdnn.ops.reduce import Sum
 from symdnn.ops.shape import DimShuffle, dimshuffle
 from symdnn.opt.facts import number
 from symdnn.opt.fuse import Groups, reduction_in
+from symdnn.opt.lower_cudnn_merge import is_old_value
 from symdnn.opt.rewrite import Context, conform, graph_rewrite, node_rewrite
 
-__all__ = ["RULES", "epilogues_wanted"]
+__all__ = ["RULES", "behind_factor", "epilogues_wanted", "same_type"]
 
 #: Where cuBLASLt has epilogues; factors and addends it also has for float64.
 _WITH_EPILOGUES = ("float16", "bfloat16", "float32")
@@ -79,7 +80,8 @@ def _start(node: Apply) -> _Chain | None:
     return _Chain(node.op, (x, y), out, more[0] if more else None, bias)
 
 
-def _same_type(a: Variable, b: Variable) -> bool:
+def same_type(a: Variable, b: Variable) -> bool:
+    """Equal dtype and broadcast pattern: neither stretches the other."""
     s, t = a.type, b.type
     return bool(s.dtype == t.dtype and s.broadcastable == t.broadcastable)
 
@@ -92,7 +94,7 @@ def _taken(chain: _Chain, user: Apply, context: Context) -> _Chain | None:
     out = user.outputs[0]
     if isinstance(user.op, Cast):
         return _widened(chain, out)
-    if chain.op.activation or not _same_type(out, chain.value):
+    if chain.op.activation or not same_type(out, chain.value):
         return None
     if isinstance(user.op, Mul | Neg | TrueDiv):
         factor = _factor(user, chain.value)
@@ -144,9 +146,11 @@ def _added(chain: _Chain, user: Apply, context: Context) -> _Chain | None:
     chain = _scaled(chain, own, out)
     if _is_bias(other, out):
         return _with_bias(chain, other) if sign > 0 else None
-    if isinstance(other, Constant) or not _same_type(other, out) or chain.c is not None:
+    if isinstance(other, Constant) or not same_type(other, out) or chain.c is not None:
         return None
-    c, beta = _behind_factor(other, context)
+    if is_old_value(other):
+        return None  # an update, which an elementwise kernel computes in place
+    c, beta = behind_factor(other, context)
     return replace(chain, op=replace(chain.op, beta=sign * beta), c=c)
 
 
@@ -169,13 +173,13 @@ def _with_bias(chain: _Chain, row: Variable) -> _Chain | None:
     return replace(chain, op=replace(chain.op, bias=True), bias=vector)
 
 
-def _behind_factor(v: Variable, context: Context) -> tuple[Variable, float]:
+def behind_factor(v: Variable, context: Context) -> tuple[Variable, float]:
     """(c, beta) with ``v = beta c``: a factor that nobody else needs is taken in, too."""
     node = v.owner
     if node is not None and isinstance(node.op, Mul | Neg) and context.only_user(v):
         for w in node.inputs:
             factor = _factor(node, w)
-            if factor is not None and not isinstance(w, Constant) and _same_type(w, v):
+            if factor is not None and not isinstance(w, Constant) and same_type(w, v):
                 return w, factor
     return v, 1.0
 
@@ -207,21 +211,14 @@ def _best(start: _Chain, groups: Groups) -> _Chain | None:
     return best
 
 
-def _products(context: Context) -> Iterator[tuple[Apply, _Chain]]:
-    for node in context.fgraph.toposort():
-        chain = _start(node)
-        if chain is not None:
-            yield node, chain
-
-
 def _take_in_once(context: Context) -> bool:
     """One pass over all products; whether anything changed."""
     groups, changed = Groups(context), False
-    for node, start in list(_products(context)):
-        if node not in context.fgraph.nodes:
-            continue
-        chain = _best(start, groups)
-        if chain is not None and chain.value.owner in context.fgraph.nodes:
+    for node in context.fgraph.toposort():
+        # Read when its turn comes: what it reads may have been replaced.
+        start = _start(node) if node in context.fgraph.nodes else None
+        chain = None if start is None else _best(start, groups)
+        if chain is not None:
             changed |= _replace(context, node, chain)
     return changed
 

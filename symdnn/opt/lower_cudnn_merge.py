@@ -22,7 +22,7 @@ from symdnn.ops.gpudnn_conv import DnnConvolution, GpuDnnConv, GpuDnnConvGradI, 
 from symdnn.opt.facts import number, real_float
 from symdnn.opt.rewrite import Context, Rewrite
 
-__all__ = ["RULES"]
+__all__ = ["RULES", "is_old_value"]
 
 _TAGS = frozenset({"cudnn", "conv_dnn", "fast_compile"})
 _NAMES: dict[str, type[DnnConvolution]] = {
@@ -52,7 +52,7 @@ def _same_type(a: Variable, b: Variable) -> bool:
     )
 
 
-def _is_old_value(v: Variable) -> bool:
+def is_old_value(v: Variable) -> bool:
     """Whether ``v`` is a shared variable, or computed of one (and numbers) element by element."""
     while v.owner is not None and isinstance(v.owner.op, Elemwise):
         operands = [w for w in v.owner.inputs if number(w) is None]
@@ -65,7 +65,7 @@ def _is_old_value(v: Variable) -> bool:
 def _in_update(v: Variable, context: Context) -> bool:
     """Whether ``v`` is added to the old value of a shared variable."""
     users = [u for u in context.fgraph.user_nodes(v) if isinstance(u.op, Add | Sub)]
-    return any(_is_old_value(w) for u in users for w in u.inputs if w is not v)
+    return any(is_old_value(w) for u in users for w in u.inputs if w is not v)
 
 
 def _factor(node: Apply) -> list[tuple[Variable, float]]:
@@ -117,7 +117,7 @@ def _output_merge(name: str, kind: type[DnnConvolution]) -> Rewrite:
     def apply(node: Apply, context: Context) -> Variable | None:
         for v, sign, out, beta in _signs(node):
             conv = _alone(v, kind, context)
-            if conv is None or isinstance(out, Constant) or _is_old_value(out):
+            if conv is None or isinstance(out, Constant) or is_old_value(out):
                 continue
             op: Any = conv.op
             same = _same_type(v, out) and _same_type(v, node.outputs[0])

@@ -1,0 +1,76 @@
+"""Normalisation by given statistics behind a convolution, done by the convolution's own kernels.
+
+``scale * (conv(x, w) - mean) + beta`` is ``conv(x, scale * w) + (beta - scale * mean)``, where
+``scale = gamma / sqrt(var + epsilon)`` has a value for each channel of the result. What is left is
+a bias, which a convolution takes in (:mod:`symdnn.opt.epilogue_conv`), and two small kernels on the
+parameters, which run at each call: statistics may have changed. Parameters are scaled in their own
+dtype, float32 beside 16-bit images, and rounded once.
+
+The flag ``gpu.fold_batch_norm`` and the tag ``fold_batch_norm`` switch it off.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from symdnn.config import config
+from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.arithmetic import cast, sqrt
+from symdnn.ops.gpudnn_conv import GpuDnnConv
+from symdnn.ops.gpudnn_norm import GpuDnnBatchNormInference
+from symdnn.ops.shape import dimshuffle
+from symdnn.opt.rewrite import Context, node_rewrite
+
+__all__ = ["RULES", "fold_batch_norm"]
+
+
+def _convolution(v: Variable, context: Context) -> Apply | None:
+    """The convolution that makes ``v`` for one reader alone, and does nothing else to it."""
+    node = v.owner
+    if node is None or type(node.op) is not GpuDnnConv or not context.only_user(v):
+        return None
+    op: Any = node.op
+    plain = op.alpha == 1 and op.beta == 0 and bool(op.stride)
+    return node if plain else None
+
+
+def _by_channel(v: Variable) -> bool:
+    """Whether parameters (1, K, 1, ...) have a value for each channel."""
+    ones = v.type.broadcastable
+    return bool(not ones[1] and all(ones[:1]) and all(ones[2:]))
+
+
+@node_rewrite(
+    GpuDnnBatchNormInference, phase="lower", tags=("cudnn", "fold_batch_norm", "fast_compile")
+)
+def fold_batch_norm(node: Apply, context: Context) -> Variable | None:
+    """conv -> batch normalisation by given statistics: scaled kernels and a bias."""
+    op: Any = node.op
+    x, gamma, beta, mean, var = node.inputs
+    conv = _convolution(x, context)
+    if conv is None or str(config.gpu.fold_batch_norm) == "off" or op.mode != "spatial":
+        return None
+    if op.layout != "NCHW" or not all(map(_by_channel, (gamma, beta, mean, var))):
+        return None
+    scale = gamma / sqrt(var + _number(op.epsilon, var))
+    shift = beta - mean * scale
+    images, kernels, *more = conv.inputs
+    folded = _scaled(kernels, scale)
+    y = conv.op(images, folded, *more, hints=conv.hints)
+    return y + cast(shift, y.type.dtype)  # type: ignore[no-any-return]
+
+
+def _number(value: float, like: Variable) -> Constant:
+    return Constant(np.full((1,) * like.type.ndim, value, like.type.numpy))
+
+
+def _scaled(kernels: Variable, scale: Variable) -> Variable:
+    """Kernels (K, C, ...) times a scale (1, K, 1, ...), computed in the scale's dtype."""
+    order = (1, 0, *range(2, scale.type.ndim))
+    wide = cast(kernels, scale.type.dtype) * dimshuffle(scale, order)
+    return cast(wide, kernels.type.dtype)
+
+
+RULES = (fold_batch_norm,)
