@@ -50,7 +50,7 @@ def test_a_step_with_an_infinity_is_left_out() -> None:
     f, w = step(scale)
     before = w.get_value()
     for bad in (np.inf, np.nan):
-        f(np.where(IMAGES == IMAGES.max(), np.float32(bad), IMAGES))
+        f(np.where(IMAGES.max() == IMAGES, np.float32(bad), IMAGES))
     np.testing.assert_array_equal(w.get_value(), before)
     assert scale.value.get_value() == 2.0**10
     f(IMAGES)
