@@ -6,6 +6,7 @@ dense), not on sizes, so that one compiled kernel serves all shapes of that stru
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from symdnn.gpu.source import CTYPES, text_of
@@ -100,7 +101,9 @@ class Loop:
 
     ``ndim`` dimensions after merging; each thread takes ``width`` neighbours of the innermost one;
     ``wide`` counts in 64 bits. ``inputs`` and ``outputs`` say how the operands are met. A
-    ``guarded`` kernel does nothing when the error word is set.
+    ``guarded`` kernel does nothing when the error word is set. With ``columns``, of two dimensions,
+    a thread stays in its columns: it reads once what does not move along the rows. The number of
+    threads must be a multiple of a row's vectors.
     """
 
     ndim: int
@@ -109,6 +112,11 @@ class Loop:
     inputs: tuple[Access, ...]
     outputs: tuple[Access, ...]
     guarded: bool = False
+    columns: bool = False
+
+    def read_once(self, access: Access) -> bool:
+        """Whether an input is read before the loop over the rows."""
+        return self.columns and access.axes == () and access.inner != "given"
 
     @property
     def operands(self) -> list[tuple[str, Access]]:
@@ -147,15 +155,39 @@ def elementwise_source(program: ScalarProgram, loop: Loop) -> str:
         *(["  if (*p.guard != 0) return;"] if loop.guarded else []),
         "  const Count first = (Count)global_thread(), step = (Count)thread_count();",
         "  const Count vectors = (Count)p.vectors;",
-        "  for (Count i = first; i < vectors; i += step) {",
-        *(f"    {line}" for line in _indices(loop)),
-        *(f"    {line}" for line in _offsets(loop)),
-        *(f"    {line}" for line in _work(program, loop, loop.width)),
-        "  }",
+        *(_by_columns(loop) if loop.columns else _by_vectors(loop)),
         *(_tail(program, loop) if loop.ndim == 1 and loop.width > 1 else []),
         "}",
     ]
     return library(program) + scalar_function(program, "scalar") + "\n".join(lines) + "\n"
+
+
+def _by_vectors(loop: Loop) -> list[str]:
+    """One vector after the other, wherever it lies."""
+    return [
+        "  for (Count i = first; i < vectors; i += step) {",
+        *(f"    {line}" for line in _indices(loop)),
+        *(f"    {line}" for line in _offsets(loop)),
+        *(f"    {line}" for line in _read(loop, loop.inputs)),
+        *(f"    {line}" for line in _write(loop)),
+        "  }",
+    ]
+
+
+def _by_columns(loop: Loop) -> list[str]:
+    """Down the rows, in the same columns."""
+    once = [a for a in loop.inputs if loop.read_once(a)]
+    rest = [a for a in loop.inputs if not loop.read_once(a)]
+    return [
+        "  const Count row = (Count)p.n1, rows = vectors / row, i1 = first % row;",
+        *(f"  {line}" for line in _offsets(loop, once)),
+        *(f"  {line}" for line in _read(loop, once)),
+        "  for (Count i0 = first / row; i0 < rows; i0 += step / row) {",
+        *(f"    {line}" for line in _offsets(loop, [*rest, *loop.outputs])),
+        *(f"    {line}" for line in _read(loop, rest)),
+        *(f"    {line}" for line in _write(loop)),
+        "  }",
+    ]
 
 
 def _indices(loop: Loop) -> list[str]:
@@ -167,12 +199,12 @@ def _indices(loop: Loop) -> list[str]:
     return lines
 
 
-def _offsets(loop: Loop) -> list[str]:
-    """Where each operand's elements of this vector begin, in elements."""
+def _offsets(loop: Loop, some: Sequence[Access] | None = None) -> list[str]:
+    """Where the elements of this vector begin in (some) operands, in elements."""
     inner = loop.ndim - 1
     lines = []
     for name, a in loop.operands:
-        if a.inner == "given":
+        if a.inner == "given" or not (some is None or any(a is b for b in some)):
             continue
         terms = [f"(Offset)i{d} * (Offset)p.{name}_s{d}" for d in a.axes]
         if a.inner == "dense":
@@ -183,10 +215,13 @@ def _offsets(loop: Loop) -> list[str]:
     return lines
 
 
-def _work(program: ScalarProgram, loop: Loop, width: int) -> list[str]:
-    """Read, compute and write one vector."""
+def _read(loop: Loop, some: Sequence[Access]) -> list[str]:
+    """Read one vector of some inputs."""
     lines = []
+    width = loop.width
     for name, a in loop.operands[: len(loop.inputs)]:
+        if not any(a is b for b in some):
+            continue
         ctype = CTYPES[a.dtype]
         if a.inner == "given":
             lines.append(f"const {ctype} {name} = convert<{ctype}>(p.{name});")
@@ -200,12 +235,18 @@ def _work(program: ScalarProgram, loop: Loop, width: int) -> list[str]:
             lines.append(f"Vec<{ctype}, {width}> {name};")
             at = f"p.{name}[o_{name} + k * (Offset)p.{name}_si]"
             lines.append(f"for (int k = 0; k < {width}; k++) {name}.v[k] = {at};")
-    for name, a in loop.operands[len(loop.inputs) :]:
-        lines.append(f"Vec<{CTYPES[a.dtype]}, {width}> {name};")
+    return lines
+
+
+def _write(loop: Loop) -> list[str]:
+    """Compute one vector, and write it."""
+    width = loop.width
+    outputs = loop.operands[len(loop.inputs) :]
+    lines = [f"Vec<{CTYPES[a.dtype]}, {width}> {name};" for name, a in outputs]
     given = [name if a.inner in ("one", "given") else f"{name}.v[k]" for name, a in loop.operands]
     lines.append("#pragma unroll")
     lines.append(f"for (int k = 0; k < {width}; k++) scalar({', '.join(given)});")
-    for name, a in loop.operands[len(loop.inputs) :]:
+    for name, a in outputs:
         if a.inner == "dense":
             lines.append(f"store(p.{name} + o_{name}, {name});")
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 from symdnn.gpu.cuda_source import Access, Loop, elementwise_source, prints
@@ -27,6 +27,8 @@ from symdnn.ops.scalar_meaning import meaning
 __all__ = ["ElementwiseKernel", "elementwise", "merged", "register"]
 
 _BLOCK = 256
+#: Most elements of a vector, and most blocks of a loop down the rows.
+_WIDEST, _COLUMN_BLOCKS = 8, 1056
 _source = cache(elementwise_source)
 
 
@@ -55,11 +57,11 @@ def elementwise(
         for i, (dtype, v, s) in enumerate(zip(dtypes, views, steps))
     ]
     wide = _reach(sizes, steps) >= 2**31 - 2**22
-    loop = Loop(
-        len(sizes), width, wide, tuple(accesses[: len(read)]), tuple(accesses[len(read) :]), guarded
-    )
-    total = prod(sizes)
-    vectors, tail = divmod(total, width)
+    reads, writes = tuple(accesses[: len(read)]), tuple(accesses[len(read) :])
+    vectors, tail = divmod(prod(sizes), width)
+    blocks = _column_blocks(sizes[-1] // width, vectors) if len(sizes) == 2 else 0
+    columns = blocks > 0 and any(a.axes == () and a.inner != "given" for a in reads)
+    loop = Loop(len(sizes), width, wide, reads, writes, guarded, columns)
     parameters: list[Any] = [v.pointer if isinstance(v, View) else v for v in views]
     parameters += [vectors, tail, *(n for n in sizes[1:-1])]
     if len(sizes) > 1:
@@ -70,7 +72,7 @@ def elementwise(
             parameters.append(step[-1])
     if guarded:
         parameters.append(Pointer(ERROR_WORD))
-    grid = (blocks_for(max(vectors, tail), _BLOCK),)
+    grid = (blocks if columns else blocks_for(max(vectors, tail), _BLOCK),)
     source = _source(program, loop)
     return [KernelLaunch(source, "elementwise", grid, (_BLOCK,), tuple(parameters))]
 
@@ -108,18 +110,25 @@ def _inner(step: int, written: bool) -> str:
 def _width(
     sizes: Sequence[int], steps: Sequence[Sequence[int]], views: Sequence[View | float]
 ) -> int:
-    """How many neighbours a thread takes: up to 16 bytes of the widest dense operand."""
+    """How many neighbours a thread takes: up to 16 bytes of the narrowest dense operand."""
     dense = [(v, s) for v, s in zip(views, steps) if s[-1] == 1 and isinstance(v, View)]
     if not dense:
         return 1
-    width = max(1, 16 // max(v.itemsize for v, _ in dense))
+    width = min(_WIDEST, max(1, 16 // min(v.itemsize for v, _ in dense)))
     while width > 1 and not (
         (len(sizes) == 1 or sizes[-1] % width == 0)
-        and all(v.aligned_to(v.itemsize * width) for v, _ in dense)
+        and all(v.aligned_to(min(16, v.itemsize * width)) for v, _ in dense)
         and all(step % width == 0 for _, s in dense for step in s[:-1])
     ):
         width //= 2
     return width
+
+
+def _column_blocks(row: int, vectors: int) -> int:
+    """Blocks whose threads stay in their columns of rows of ``row`` vectors; 0: it can't be."""
+    step = row // gcd(row, _BLOCK)
+    wanted = min(_COLUMN_BLOCKS, max(step, -(-vectors // _BLOCK)))
+    return wanted // step * step
 
 
 def _access(dtype: str, v: View | float, steps: Sequence[int], written: bool) -> Access:

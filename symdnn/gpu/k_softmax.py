@@ -22,7 +22,7 @@ from symdnn.ops.dtype import is_narrow_float
 from symdnn.ops.gpudnn import GpuDnnSoftmax, GpuDnnSoftmaxGrad
 from symdnn.ops.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 
-__all__ = ["SoftmaxKernel", "prefers_cudnn", "register"]
+__all__ = ["SoftmaxKernel", "alignment_of", "prefers_cudnn", "register"]
 
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 _NEUTRAL = {Softmax: 0, LogSoftmax: 1, SoftmaxGrad: 2, LogSoftmaxGrad: 3}
@@ -136,7 +136,7 @@ def _rows(task: _Task, width: int) -> _Form | None:
     return _Form("softmax_rows", macros, block, (task.lead, vectors), tiles)
 
 
-def _alignment(*views: View) -> int:
+def alignment_of(*views: View) -> int:
     """What all addresses are multiples of."""
     return min(gcd(v.alignment, v.offset or 16) for v in views)
 
@@ -167,7 +167,7 @@ class SoftmaxKernel(CudaKernel):
         x, dy = (*inputs, inputs[0])[:2]
         if isinstance(call.op, GpuDnnSoftmaxGrad):
             x, dy = dy, x
-        task = replace(task_of(call), alignment=_alignment(x, dy, y))
+        task = replace(task_of(call), alignment=alignment_of(x, dy, y))
         form = form_of(task)
         if form is None:  # only where an address is odd: otherwise it has been refused
             shape = (task.lead, task.length, task.trail)
