@@ -290,7 +290,7 @@ _CUDA = [
     _choice("dnn.conv.choose_by", "time memory energy", "What time_once and time_on_shape_change "
             "look for: the shortest time, the least workspace, or the least energy (by the "
             "card's own counter).", affects=CODE),
-    _int("dnn.conv.time_budget", 1000, "Milliseconds after which a measurement of one convolution "
+    _int("dnn.conv.time_budget", 2000, "Milliseconds after which a measurement of one convolution "
          "takes up no further algorithm."),
     Flag("dnn.conv.tuning_cache", "str", "auto", "Folder in which measured choices are kept. auto: "
          "tuning in the folder base_compiledir; off: they are kept for the process only."),

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import operator
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -121,7 +121,7 @@ class _Remembered:
 
     def __init__(self) -> None:
         self._choices: OrderedDict[Any, ConvAlgorithm] = OrderedDict()
-        self._first: WeakKeyDictionary[Apply, Candidate] = WeakKeyDictionary()
+        self._first: WeakKeyDictionary[Apply, tuple[Any, Candidate]] = WeakKeyDictionary()
 
     def clear(self) -> None:
         """Forget all of it."""
@@ -131,19 +131,32 @@ class _Remembered:
     def choose(self, s: ConvSignature, device: int, handle: Any, node: Any) -> ConvAlgorithm:
         """The choice for a signature, made at most once."""
         once = node is not None and str(s.wanted).endswith("_once")
-        first = self._first.get(node) if once else None
-        word = str(s.wanted).removesuffix("_once").removesuffix("_on_shape_change")
-        wanted = s if s.wanted not in SEARCH else replace(s, wanted=word)
-        key = (wanted, device, str(config.dnn.conv.choose_by), first and first.key)
+        key = (_general(s), device, str(config.dnn.conv.choose_by))
+        first_key, first = self._first.get(node, (key, None)) if once else (key, None)
+        if first is None or key == first_key:
+            found = self._found(key, lambda: _Choosing(s, handle).run())
+        else:
+            candidate = first
+            found = self._found(
+                (*key, first.key), lambda: _Choosing(s, handle).keep(candidate)
+            )  # fmt: skip
+        if once and first is None:
+            self._first[node] = key, found.candidate
+        return found
+
+    def _found(self, key: Any, make: Callable[[], ConvAlgorithm]) -> ConvAlgorithm:
         if key not in self._choices:
-            choice = _Choosing(s, handle)
-            self._choices[key] = choice.run() if first is None else choice.keep(first)
+            self._choices[key] = make()
             while len(self._choices) > _MOST_REMEMBERED:
                 self._choices.popitem(last=False)
-        found = self._choices[key]
-        if once and first is None:
-            self._first[node] = found.candidate
-        return found
+        self._choices.move_to_end(key)
+        return self._choices[key]
+
+
+def _general(s: ConvSignature) -> ConvSignature:
+    """The signature with one word for both ways of a search: they differ by node, not by shape."""
+    word = str(s.wanted).removesuffix("_once").removesuffix("_on_shape_change")
+    return replace(s, wanted=word) if s.wanted in SEARCH else s
 
 
 _remembered = _Remembered()

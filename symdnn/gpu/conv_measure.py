@@ -26,7 +26,8 @@ _FINALISTS = 6
 _ROUNDS = 5
 #: A first run that takes so many times the best time, beside what its launch may cost, is enough.
 _FAR, _LAUNCH_MS = 1.5, 0.2
-_NEAR = 1.10  # what is slower by more does not enter the final
+_LONG_MS = 2.0  # one run is long enough to tell, until the race
+_NEAR = 1.15  # what is slower by more does not enter the final
 #: Candidates whose energy is measured: beyond a few times the fastest none uses less.
 _METERED = 2.0
 
@@ -92,7 +93,7 @@ def _one(bench: Bench, candidate: Candidate, good_ms: float) -> Measured:
         if not error <= bench.error_limit:
             wrong = f"its result is off by {error:.2g}, {bench.error_limit:.2g} allowed"
             return Measured(candidate, error=error, problem=wrong)
-        if once_ms > _LAUNCH_MS + _FAR * good_ms:
+        if once_ms > min(_LONG_MS, _LAUNCH_MS + _FAR * good_ms):
             return Measured(candidate, once_ms, error)
         return Measured(candidate, bench.time(candidate, good_ms), error)
     except (SymdnnError, RuntimeError) as error:

@@ -190,6 +190,7 @@ def test_once_keeps_a_nodes_first_choice(both):
     assert again.candidate.name == first.candidate.name == "large"
     assert again.source == "the node's first choice"
     assert choose(other_shape(call), 0, node_of(call)).candidate.name == "none"  # another node
+    assert choose(signature(call), 0, node) is first
 
 
 def test_on_shape_change_chooses_for_each_shape(both):
