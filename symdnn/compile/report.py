@@ -51,9 +51,13 @@ class LoweringRow:
 
 @dataclass(frozen=True)
 class LoweringReport:
-    """A row for each node of each plan made so far; nodes without a plan are listed once."""
+    """A row for each node of each plan made so far; nodes without a plan are listed once.
+
+    ``captures`` says of each plan on a GPU whether it is a CUDA graph, or why it is none.
+    """
 
     rows: tuple[LoweringRow, ...]
+    captures: tuple[str, ...] = ()
 
     def kernels(self) -> dict[str, int]:
         """How many nodes each kernel runs."""
@@ -64,7 +68,11 @@ class LoweringReport:
 
     def __str__(self) -> str:
         return "\n".join(
-            ["plan  target   by                   op, user's line", *map(str, self.rows)]
+            [
+                "plan  target   by                   op, user's line",
+                *map(str, self.rows),
+                *self.captures,
+            ]
         )
 
 
@@ -86,7 +94,10 @@ def lowering_report(function: Function) -> LoweringReport:
         missing = [n for n in segment.nodes if n not in planned]
         target = _device(function, segment)
         rows += [LoweringRow(n, None, "not planned", target, why=why.get(n, "")) for n in missing]
-    return LoweringReport(tuple(rows))
+    states = [getattr(p.bound, "capture_state", "") for p in function.plans()]
+    return LoweringReport(
+        tuple(rows), tuple(f"plan {i}: {state}" for i, state in enumerate(states) if state)
+    )
 
 
 def _device(function: Function, segment: Segment) -> str:

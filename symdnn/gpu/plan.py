@@ -253,11 +253,12 @@ class CudaPlan:
             end -= 1
         start = next((i for i in range(end) if not self._before_graph(nodes[i])), end)
         last = trailing(self.spec, self.memory)
-        behind = {n for _, group in last.groups for n in group} | set(last.rest)
+        behind = {n for _, group in last.launches for n in group}
         self.head = [Step(n, self.steps[n]) for n in nodes[:start]]
         self.middle = [Step(n, self.steps[n]) for n in nodes[start:end] if n not in behind]
-        self.middle += [Step(group[0], self._group(form, group)) for form, group in last.groups]
-        self.middle += [Step(n, self.steps[n]) for n in last.rest]
+        for form, group in last.launches:
+            run = self.steps[group[0]] if form is None else self._group(form, group)
+            self.middle.append(Step(group[0], run))
         if self.memory.copied:
             maker = next(iter(self.memory.copied)).owner
             assert maker is not None
@@ -325,6 +326,15 @@ class CudaPlan:
     def nbytes(self) -> int:
         """Memory of its own: what a graph keeps; the arena is shared."""
         return 0 if self.replay is None else self.replay.nbytes
+
+    @property
+    def capture_state(self) -> str:
+        """Whether it is a graph by now, or why it is none."""
+        if self.not_captured:
+            return f"not captured: {self.not_captured}"
+        if self.replay is None:
+            return "not captured yet: it has to be called again"
+        return f"captured, {self.replay.nodes} kernels and copies"
 
     @property
     def reports(self) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from symdnn.gpu.array import DeviceArray
+from symdnn.gpu.capture import CaptureFailed
 from symdnn.gpu.k_copy import strided_copy
 from symdnn.gpu.memory import PendingCopy
 from symdnn.graph.type import TensorType
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from symdnn.gpu.runtime import CudaRuntime
 
 __all__ = ["Replay"]
+
+_HOST, _GAPS = -1, -2
+_MOST_GRAPHS = 20
+_MOST_MET = 256
 
 
 class Pinned:
@@ -37,33 +42,39 @@ class Pinned:
 class Place:
     """Where an input is copied to, by its index among what enters."""
 
-    def __init__(self, index: int, target: DeviceArray) -> None:
-        self.index, self.target = index, target
+    def __init__(self, rt: CudaRuntime, index: int, target: DeviceArray) -> None:
+        self.rt, self.index, self.target = rt, index, target
         self.staged: list[Pinned | None] = [None, None]
 
-    def fill(self, rt: CudaRuntime, value: Any, turn: int) -> None:
-        """Enqueue the copy, from the device or from pinned memory."""
-        target = self.target
-        if isinstance(value, DeviceArray):
-            if value.contiguous:
-                rt.queue.copy(target.ptr, value.ptr, value.nbytes)
-            else:
-                strided_copy(rt.env(), value, target)
-            return
+    def stage(self, value: Any, turn: int) -> None:
+        """Copy a value of the host to pinned memory."""
         staged = self.staged[turn]
         if staged is None:
-            staged = self.staged[turn] = Pinned(rt, target.shape, target.dtype)
-        if staged.nbytes:
-            np.copyto(staged.array, value)
-            rt.queue.copy_in(target.ptr, staged.address, staged.nbytes)
+            staged = Pinned(self.rt, self.target.shape, self.target.dtype)
+            self.staged[turn] = staged
+        np.copyto(staged.array, value)
+
+    def fill(self, value: Any, turn: int) -> None:
+        """Enqueue the copy to the place, from the device or from pinned memory."""
+        target, staged = self.target, self.staged[turn]
+        if not isinstance(value, DeviceArray):
+            if staged is not None and staged.nbytes:
+                self.rt.queue.copy_in(target.ptr, staged.address, staged.nbytes)
+        elif value.contiguous:
+            if value.nbytes:
+                self.rt.queue.copy(target.ptr, value.ptr, value.nbytes)
+        else:
+            strided_copy(self.rt.env(), value, target)
 
 
 class Replay:
-    """The middle of a plan as a graph, with the copies to the host behind it.
+    """The middle of a plan as a graph, between the copies of what enters and of what leaves.
 
-    Inputs are copied to their places, then the graph is launched, then, if a result goes to the
-    host, the call waits and takes results from pinned memory. A call without such results does not
-    wait, except for the one before the last: there are two sets of pinned memory for what enters.
+    If a result goes to the host, a call waits and takes it from pinned memory. A call without such
+    results does not wait, except for the one before the last: there are two sets of pinned memory
+    for what enters. Where inputs come from again, from pinned memory or from an array on the device
+    that was met before, their copies are part of a graph of their own; else they are enqueued in
+    front of a graph that has none.
     """
 
     def __init__(self, plan: CudaPlan, entering: Sequence[Any]) -> None:
@@ -72,6 +83,9 @@ class Replay:
         self.inputs: tuple[Variable, ...] = plan.spec.segment.inputs
         self.values = plan.values(entering)
         self.results: dict[Variable, Pinned] = {}
+        #: Graphs with the copies of inputs, by where those come from; and what was met once.
+        self.graphs: dict[Any, Any] = {}
+        self.met: set[Any] = set()
         with self.rt.memory.keeping() as self.kept:
             self._find_places(entering)
             plan.make_leaving(self.values)
@@ -80,15 +94,26 @@ class Replay:
             plan.run_steps(self.head, values)  # outside of the graph: its results are remembered
             self.waits = bool(plan.outs) or any(isinstance(v, PendingCopy) for v in values.values())
             self.values = {k: v for k, v in values.items() if not isinstance(v, PendingCopy)}
-            self.graph = self.rt.capture(self._enqueue)
-        plan.settle(self.values)
+            from_host = all(not isinstance(entering[p.index], DeviceArray) for p in self.places)
+            #: The graph without copies of inputs, once it was needed.
+            self.graph: Any = None
+            if not (self.places and from_host) or self.head:
+                self.graph = self._bare()
+            else:  # capture fails now or never
+                for place in self.places:
+                    place.stage(entering[place.index], 0)
+                self.graphs[self._key(entering, 0)] = self._with_copies(entering, 0)
+        left = dict(self.values)
+        plan.settle(left)
+        self.left = [(self.results.get(v), left.get(v), v) for v in plan.spec.segment.outputs]
+        for k in {p.index for p in self.places} - plan.moved:
+            del self.values[self.inputs[k]]  # the arguments of this call
+        whole = not any(v.buffer.kind == "made" for v in plan.memory.views.values())
+        self.most = _MOST_GRAPHS if self.places and whole and not self.head else 0
         self.turn = 0
         self.events = [self.rt.queue.event() for _ in range(0 if self.waits else 2)]
         self.held: list[Any] = [None, None]
         self.reports = plan.reports
-        self.left = [
-            (self.results.get(v), self.values.get(v), v) for v in plan.spec.segment.outputs
-        ]
 
     def _find_places(self, entering: Sequence[Any]) -> None:
         """Which inputs are copied by a plain copy, and which steps of the head are left."""
@@ -98,13 +123,13 @@ class Replay:
         for step in self.plan.head:
             k = at.get(step.node.inputs[0]) if step.node.inputs else None
             if isinstance(step.node.op, GpuFromHost) and k is not None:
-                self.places.append(Place(k, self.values[step.node.outputs[0]]))
+                self.places.append(Place(self.rt, k, self.values[step.node.outputs[0]]))
             else:
                 self.head.append(step)
         for k in self.plan.moved:
             target = self.rt.memory.empty(entering[k].shape, entering[k].dtype)
             self.values[self.inputs[k]] = target
-            self.places.append(Place(k, target))
+            self.places.append(Place(self.rt, k, target))
 
     def _pin_results(self) -> None:
         for node in self.plan.outs:
@@ -112,12 +137,12 @@ class Replay:
             view = self.plan.memory.views[v]
             self.results[node.outputs[0]] = Pinned(self.rt, view.shape, v.type.dtype)
 
-    def _enqueue(self) -> None:
-        """What is captured."""
+    def _enqueue(self, values: dict[Variable, Any]) -> None:
+        """What every graph has."""
         plan, queue = self.plan, self.rt.queue
-        plan.run_steps(plan.middle, self.values)
+        plan.run_steps(plan.middle, values)
         for node in plan.outs:
-            source = plan.operand(node, 0, node.inputs[0], self.values)
+            source = plan.operand(node, 0, node.inputs[0], values)
             pinned = self.results[node.outputs[0]]
             if pinned.nbytes:
                 source = plan.dense(source, source.contiguous)
@@ -152,12 +177,21 @@ class Replay:
             self.rt.look()
             self.held[turn] = entering, owners  # arrays of the user stay until they were copied
         for place in self.places:
-            place.fill(self.rt, entering[place.index], turn)
+            value = entering[place.index]
+            if not isinstance(value, DeviceArray):
+                place.stage(value, turn)
+        key = self._key(entering, turn)
+        graph = self.graphs.get(key)
         values = self.values
-        if self.head:
-            values = self._given(entering)
-            self.plan.run_steps(self.head, values)
-        self.graph.launch()
+        if graph is None:
+            graph = self._graph(key, entering, turn)
+            if graph is self.graph:
+                for place in self.places:
+                    place.fill(entering[place.index], turn)
+                if self.head:
+                    values = self._given(entering)
+                    self.plan.run_steps(self.head, values)
+        graph.launch()
         if self.waits:
             self.rt.memory.synchronize()
             self.rt.look()
@@ -168,6 +202,62 @@ class Replay:
             pinned.array.copy() if pinned is not None else self._of(v, fixed, values)
             for pinned, fixed, v in self.left
         ]
+
+    def _key(self, entering: Sequence[Any], turn: int) -> tuple[int, ...]:
+        """Where inputs come from: the set of pinned memory, addresses of arrays without gaps."""
+        key, host = [0], False
+        for place in self.places:
+            value = entering[place.index]
+            if not isinstance(value, DeviceArray):
+                key.append(_HOST)
+                host = True
+            else:
+                key.append(value.ptr if value.strides == place.target.strides else _GAPS)
+        if host:
+            key[0] = turn
+        return tuple(key)
+
+    def _graph(self, key: tuple[int, ...], entering: Sequence[Any], turn: int) -> Any:
+        """A new graph with the copies of inputs, or the one without them.
+
+        An address that is met for the first time may never come again.
+        """
+        again = key in self.met or all(at == _HOST for at in key[1:])
+        if len(self.graphs) < self.most and again and _GAPS not in key:
+            try:
+                self.graphs[key] = self._with_copies(entering, turn)
+                return self.graphs[key]
+            except CaptureFailed:
+                self.most = 0
+        if len(self.met) < _MOST_MET:
+            self.met.add(key)
+        if self.graph is None:
+            self.graph = self._bare()
+        return self.graph
+
+    def _bare(self) -> Any:
+        with self.rt.memory.keeping() as inside:
+            graph = self.rt.capture(lambda: self._enqueue(self.values))
+        self.kept += inside
+        return graph
+
+    def _with_copies(self, entering: Sequence[Any], turn: int) -> Any:
+        """A graph that begins with the copies of inputs from where they are now."""
+
+        def enqueue() -> None:
+            for place in self.places:
+                place.fill(entering[place.index], turn)
+            self._enqueue(self.values)
+
+        with self.rt.memory.keeping() as inside:
+            graph = self.rt.capture(enqueue)
+        self.kept += inside
+        return graph
+
+    @property
+    def nodes(self) -> int:
+        """How many kernels and copies a step launches."""
+        return int(next(g for g in (*self.graphs.values(), self.graph) if g is not None).nodes)
 
     @staticmethod
     def _of(v: Variable, fixed: Any, values: dict[Variable, Any]) -> Any:

@@ -114,7 +114,13 @@ class CudaRuntime:
 
     def lend(self, value: Any) -> Any:
         """A result where it is: a ``GPUArray``, or NumPy's where it was made on the host."""
-        return as_gpuarray(value) if isinstance(value, DeviceArray) else value
+        if not isinstance(value, DeviceArray):
+            return value
+        shown = value.__dict__.get("_shown")  # a captured plan leaves the same array each time
+        if shown is None:
+            shown = as_gpuarray(value)
+            object.__setattr__(value, "_shown", shown)
+        return shown
 
     def fresh(self, value: Any) -> Any:
         """A copy that the user may keep."""

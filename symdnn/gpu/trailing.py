@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,54 +24,59 @@ _BITS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
 
 @dataclass(frozen=True)
 class Trailing:
-    """Nodes from ``start`` to the copies to the host: ``groups`` are launched as one each, before
-    ``rest``, which keeps its order."""
+    """Nodes from ``start`` to the copies to the host, as ``launches`` in order: those of a form
+    are launched together, a node without one by itself."""
 
     start: int
-    groups: tuple[tuple[Form, tuple[Apply, ...]], ...]
-    rest: tuple[Apply, ...]
+    launches: tuple[tuple[Form | None, tuple[Apply, ...]], ...]
 
 
 def trailing(spec: Any, memory: Any) -> Trailing:
     """The nodes that write storages, those of one form together where no other minds.
 
-    A node may join others when none of them, and none of the rest, reads what it writes or writes
-    what it reads. It then runs earlier than planned, which is safe: what it reads was made before,
-    and it writes only storages.
+    Nodes get levels: above all before them that write what they read or touch what they write. A
+    level's nodes may then run in any order, and together. What writes anything but storages keeps
+    its place among all, since the arena may have given away what is read behind it.
     """
     nodes = spec.segment.nodes
     end = len(nodes)
     while end > 0 and isinstance(nodes[end - 1].op, HostFromGpu):
         end -= 1
     start = next((i for i in range(end) if _writes_storage(nodes[i], memory)), end)
-    tail = nodes[start:end]
-    readers = _by_buffer(tail, memory, lambda n: n.inputs)
-    writers = _by_buffer(tail, memory, lambda n: n.outputs)
-    forms: dict[Form, list[Apply]] = {}
-    for n in tail:
-        form = _form(n, spec, memory)
-        alone = all(
-            others.get(id(memory.views[v].buffer), {n}) <= {n}
-            for operands, others in ((n.outputs, readers), (n.inputs, writers))
-            for v in operands
-        )
-        if form is not None and alone:
-            forms.setdefault(form, []).append(n)
-    groups = tuple((f, tuple(found)) for f, found in forms.items() if len(found) > 1)
-    grouped = {n for _, found in groups for n in found}
-    return Trailing(start, groups, tuple(n for n in tail if n not in grouped))
+    levels: dict[int, list[Apply]] = {}
+    for node, level in _levels(nodes[start:end], memory):
+        levels.setdefault(level, []).append(node)
+    launches: list[tuple[Form | None, tuple[Apply, ...]]] = []
+    for level in sorted(levels):
+        forms: dict[Form | Apply, list[Apply]] = {}
+        for n in levels[level]:
+            forms.setdefault(_form(n, spec, memory) or n, []).append(n)
+        launches += [
+            (form if isinstance(form, Form) and len(found) > 1 else None, tuple(found))
+            for form, found in forms.items()
+        ]
+    return Trailing(start, tuple(launches))
+
+
+def _levels(nodes: Sequence[Apply], memory: Any) -> Iterator[tuple[Apply, int]]:
+    written: dict[int, int] = {}  # buffer -> the level that wrote it last
+    read: dict[int, int] = {}  # buffer -> the highest level that read it
+    floor = top = -1
+    for n in nodes:
+        reads = {id(memory.views[v].buffer) for v in n.inputs}
+        writes = {id(memory.views[v].buffer) for v in n.outputs}
+        before = [written.get(b, -1) for b in reads | writes] + [read.get(b, -1) for b in writes]
+        level = max([floor, *before]) + 1
+        if not _writes_storage(n, memory):
+            level = floor = top + 1
+        top = max(top, level)
+        read.update((b, max(level, read.get(b, -1))) for b in reads)
+        written.update(dict.fromkeys(writes, level))
+        yield n, level
 
 
 def _writes_storage(node: Apply, memory: Any) -> bool:
     return all(v in memory.stored for v in node.outputs)
-
-
-def _by_buffer(nodes: Sequence[Apply], memory: Any, operands: Any) -> dict[int, set[Apply]]:
-    found: dict[int, set[Apply]] = {}
-    for n in nodes:
-        for v in operands(n):
-            found.setdefault(id(memory.views[v].buffer), set()).add(n)
-    return found
 
 
 def _form(node: Apply, spec: Any, memory: Any) -> Form | None:

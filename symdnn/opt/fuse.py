@@ -46,6 +46,13 @@ CHEAP = 8
 MOST_REDUCTIONS = 4
 
 
+def _is_view_of_leaf(v: Variable) -> bool:
+    """Whether ``v`` only shows a leaf in other dimensions: no group can come before it."""
+    while v.owner is not None and isinstance(v.owner.op, DimShuffle):
+        v = v.owner.inputs[0]
+    return v.owner is None
+
+
 def fusable_program(node: Apply) -> ScalarProgram | None:
     """What an elementwise node computes of each element; None where it cannot be fused."""
     op = node.op
@@ -97,7 +104,7 @@ class Groups:
             self.members[node] = member
         level = 0
         for v in node.inputs:
-            if v.owner is not None:
+            if v.owner is not None and not _is_view_of_leaf(v):
                 inside = member is not None and self._kind(v.owner) == member.kind
                 level = max(level, self.levels[v.owner] + (not inside))
         self.levels[node] = level

@@ -7,9 +7,10 @@ import time
 import pytest
 
 from .fake_cudnn import fake
+from .fake_device import fake_device
 from .record import record
 
-__all__ = ["cuda", "fake"]
+__all__ = ["cuda", "fake", "fake_device"]
 
 
 @pytest.fixture(scope="session")

@@ -142,6 +142,10 @@ class FakeGraph:
         self.context = context
 
     @property
+    def nodes(self) -> int:
+        return len(self.work)
+
+    @property
     def names(self) -> list[str]:
         return [name for name, _ in self.work]
 

@@ -1,0 +1,400 @@
+"""Captured plans on an emulated device: what a call enqueues, and that replays are right."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.errors import DimensionMismatch, IndexOutOfRange
+
+CUDA = symdnn.Mode(target="cuda:sm_90").excluding("cudnn")
+CPU = symdnn.Mode(target="cpu")
+
+
+def rng():
+    return np.random.default_rng()
+
+
+def floats(*shape):
+    return rng().standard_normal(shape).astype("float32")
+
+
+def training(mode, start):
+    """A step that picks rows, checks labels, and updates by momentum: (function, variables)."""
+    rows, weights = (symdnn.shared(v) for v in start)
+    x, i, t = T.fmatrix("x"), T.lvector("i"), T.lvector("t")
+    scores = (x + rows[i]) * weights
+    loss = T.nnet.categorical_crossentropy(T.nnet.softmax(scores), t).sum()
+    updates, every = [], [rows, weights]
+    for p in (rows, weights):
+        v = symdnn.shared(np.zeros_like(p.get_value()))
+        new = np.float32(0.9) * v + T.grad(loss, p)
+        updates += [(v, new), (p, p - np.float32(0.1) * new)]
+        every.append(v)
+    return symdnn.function([x, i, t], loss, updates=updates, mode=mode), every
+
+
+def pair():
+    start = floats(6, 4), floats(4)
+    return training(CUDA, start), training(CPU, start)
+
+
+def batch(n=5):
+    return floats(n, 4), rng().integers(0, 6, n), rng().integers(0, 4, n)
+
+
+def assert_same(ours, theirs):
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a.get_value(), b.get_value(), rtol=2e-5, atol=2e-6)
+
+
+def test_a_step_is_one_graph_from_its_second_call(fake_device):
+    (f, ps), (g, qs) = pair()
+    for call in range(5):
+        args = batch()
+        np.testing.assert_allclose(f(*args), g(*args), rtol=2e-5)
+        if call > 0:
+            assert fake_device.take_log() == ["graph", "wait"]
+        fake_device.take_log()
+    assert_same(ps, qs)
+    (plan,) = f.plans()
+    assert plan.bound.not_captured == ""
+
+
+def test_shapes_that_alternate_keep_their_graphs(fake_device):
+    (f, ps), (g, qs) = pair()
+    for call in range(12):
+        args = batch((5, 2, 7)[call % 3])
+        fake_device.take_log()
+        np.testing.assert_allclose(f(*args), g(*args), rtol=2e-5)
+        if call >= 6:
+            assert fake_device.take_log() == ["graph", "wait"]
+    assert_same(ps, qs)
+    assert len(f.plans()) == 3
+
+
+def test_values_set_from_outside_are_seen(fake_device):
+    (f, ps), (g, qs) = pair()
+    for call in range(9):
+        args = batch()
+        if call in (3, 4, 7):
+            value = floats(6, 4)
+            for v in (ps[0], qs[0]):
+                v.set_value(value, borrow=call == 7)
+        if call == 5:
+            for v in (ps[1], qs[1]):
+                v.set_value(v.get_value() * 2)
+        np.testing.assert_allclose(f(*args), g(*args), rtol=2e-5)
+    assert_same(ps, qs)
+
+
+def test_a_new_shape_makes_a_new_plan_and_leaves_the_old_one(fake_device):
+    w = symdnn.shared(floats(3))
+    f = symdnn.function([], updates=[(w, w * 2)], mode=CUDA)
+    for shape in ((3,), (5,), (3,)):
+        value = floats(*shape)
+        w.set_value(value)
+        for _ in range(3):
+            f()
+        np.testing.assert_allclose(w.get_value(), value * 8, rtol=1e-6)
+    assert len(f.plans()) == 2
+
+
+def test_another_function_may_run_in_between(fake_device):
+    (f, ps), (g, qs) = pair()
+    x = T.fvector("x")
+    other = symdnn.function([x], T.exp(x - x).sum(), mode=CUDA)
+    double = symdnn.function([], updates=[(ps[0], ps[0] * 2)], mode=CUDA)
+    on_cpu = symdnn.function([], updates=[(qs[0], qs[0] * 2)], mode=CPU)
+    for call in range(6):
+        args = batch()
+        np.testing.assert_allclose(f(*args), g(*args), rtol=2e-5)
+        assert other(floats(100 * call + 1)) == 100 * call + 1
+        double()
+        on_cpu()
+    assert_same(ps, qs)
+
+
+def test_a_function_for_the_cpu_may_share_the_variables(fake_device):
+    w = symdnn.shared(floats(4))
+    value = w.get_value()
+    on_gpu = symdnn.function([], updates=[(w, w + 1)], mode=CUDA)
+    on_cpu = symdnn.function([], updates=[(w, w * 2)], mode=CPU)
+    for _ in range(5):
+        on_gpu()
+        on_cpu()
+        value = (value + 1) * 2
+    np.testing.assert_allclose(w.get_value(), value, rtol=1e-5)
+
+
+@pytest.mark.parametrize("calls_before", [0, 1, 3])
+def test_a_call_that_fails_changes_nothing(fake_device, calls_before):
+    (f, ps), (g, qs) = pair()
+    for _ in range(calls_before):
+        args = batch()
+        f(*args)
+        g(*args)
+    before = [p.get_value() for p in ps]
+    x, i, t = batch()
+    for bad in ((x, np.full(5, 6), t), (x, i, np.full(5, 4))):
+        with pytest.raises(IndexOutOfRange, match="test_capture.py"):
+            f(*bad)
+        for p, value in zip(ps, before, strict=True):
+            np.testing.assert_array_equal(p.get_value(), value)
+    for _ in range(3):
+        args = batch()
+        np.testing.assert_allclose(f(*args), g(*args), rtol=2e-5)
+    assert_same(ps, qs)
+
+
+@pytest.mark.parametrize("calls_before", [1, 3])
+def test_without_results_the_error_is_raised_later_and_nothing_was_changed(
+    fake_device, calls_before
+):
+    rows, count = symdnn.shared(floats(6, 4)), symdnn.shared(np.float32(0))
+    i = T.lvector("i")
+    f = symdnn.function(
+        [i], updates=[(rows, rows - rows[i].sum(axis=0)), (count, count + 1)], mode=CUDA
+    )
+    for _ in range(calls_before):
+        f(np.array([1, 2]))
+    before = rows.get_value()
+    f(np.array([1, 9]))
+    with pytest.raises(IndexOutOfRange, match="9"):
+        f(np.array([1, 2]))
+    np.testing.assert_array_equal(rows.get_value(), before)
+    f(np.array([1, 9]))
+    with pytest.raises(IndexOutOfRange, match="9"):
+        rows.get_value()
+    np.testing.assert_array_equal(rows.get_value(), before)
+    assert count.get_value() == calls_before
+
+
+def test_updates_that_swap_read_old_values(fake_device):
+    a, b = symdnn.shared(floats(4)), symdnn.shared(floats(4))
+    x, y = a.get_value(), b.get_value()
+    f = symdnn.function([], updates=[(a, b), (b, a)], mode=CUDA)
+    g = symdnn.function([], updates=[(a, b + a), (b, b - a)], mode=CUDA)
+    h = symdnn.function([], updates=[(a, a + b.sum()), (b, b * a.sum())], mode=CUDA)
+    for _ in range(4):
+        f()
+        x, y = y, x
+        g()
+        x, y = y + x, y - x
+        h()
+        x, y = x + y.sum(), y * x.sum()
+        np.testing.assert_allclose(a.get_value(), x, rtol=1e-4)
+        np.testing.assert_allclose(b.get_value(), y, rtol=1e-4)
+
+
+def test_many_parameters_are_updated_by_one_kernel(fake_device):
+    ps = [symdnn.shared(floats(*s)) for s in ((3, 4), (5,), (4097,), (2,), (2, 1, 3))]
+    vs = [symdnn.shared(np.zeros_like(p.get_value())) for p in ps]
+    want = [(p.get_value(), v.get_value()) for p, v in zip(ps, vs, strict=True)]
+    lr = symdnn.shared(np.float32(0.1))
+    updates = []
+    for p, v in zip(ps, vs, strict=True):
+        new = np.float32(0.9) * v + p
+        updates += [(v, new), (p, p - lr * new)]
+    f = symdnn.function([], updates=updates, mode=CUDA)
+    for call in range(4):
+        fake_device.take_log()
+        f()
+        want = [
+            (p - np.float32(0.1) * (np.float32(0.9) * v + p), np.float32(0.9) * v + p)
+            for p, v in want
+        ]
+        if call == 0:
+            assert fake_device.take_log().count("batched") == 1
+    for p, v, (x, y) in zip(ps, vs, want, strict=True):
+        np.testing.assert_allclose(p.get_value(), x, rtol=1e-5)
+        np.testing.assert_allclose(v.get_value(), y, rtol=1e-5)
+    (plan,) = f.plans()
+    assert plan.bound.replay.nodes == 1
+
+
+def test_kernels_that_read_what_others_write_come_after_them(fake_device):
+    """Each of the second kind reads the old value of one of the first."""
+    ps = [symdnn.shared(floats(n)) for n in (3, 5, 8)]
+    qs = [symdnn.shared(floats(n, 1)) for n in (3, 5, 8)]
+    updates = [(p, p * 2) for p in ps]
+    updates += [(q, q + p[:, None]) for p, q in zip(ps, qs, strict=True)]
+    f = symdnn.function([], updates=updates, mode=CUDA)
+    want = [(p.get_value(), q.get_value()) for p, q in zip(ps, qs, strict=True)]
+    for _ in range(3):
+        f()
+        want = [(p * 2, q + p[:, None]) for p, q in want]
+    for p, q, (x, y) in zip(ps, qs, want, strict=True):
+        np.testing.assert_allclose(p.get_value(), x, rtol=1e-6)
+        np.testing.assert_allclose(q.get_value(), y, rtol=1e-6)
+
+
+def test_inputs_on_the_device_may_come_from_anywhere(fake_device):
+    x = T.fvector("x")
+    w = symdnn.shared(floats(7))
+    f = symdnn.function([x], (x * w).sum(), mode=CUDA)
+    ring = [floats(7) for _ in range(8)]
+    there = [fake_device.array(a) for a in ring]
+    for call in range(30):
+        fake_device.take_log()
+        got = f(there[call % 8])
+        np.testing.assert_allclose(got, (ring[call % 8] * w.get_value()).sum(), rtol=2e-5)
+        log = [name for name in fake_device.take_log() if name != "copy out"]
+        if call >= 2:
+            assert log in (["graph", "wait"], ["copy", "graph", "wait"])
+        if call >= 16:
+            assert log == ["graph", "wait"]
+    np.testing.assert_allclose(f(ring[0]), (ring[0] * w.get_value()).sum(), rtol=2e-5)
+
+
+def test_inputs_on_the_device_with_gaps(fake_device):
+    x = T.fvector("x")
+    f = symdnn.function([x], (x * 2).sum(), mode=CUDA)
+    whole = fake_device.array(floats(6, 2))
+    host = fake_device.memory.download(whole)
+    from symdnn.gpu.array import DeviceArray
+
+    column = DeviceArray(whole.ptr, (6,), "float32", (8,), whole)
+    row = DeviceArray(whole.ptr, (6,), "float32", (4,), whole)
+    for _ in range(3):
+        np.testing.assert_allclose(f(column), host[:, 0].sum() * 2, rtol=1e-5)
+        np.testing.assert_allclose(f(row), host.reshape(-1)[:6].sum() * 2, rtol=1e-5)
+
+
+def test_a_minibatch_is_a_copy_and_a_graph(fake_device):
+    data = symdnn.shared(floats(12, 3))
+    x, i = T.fmatrix("x"), T.lscalar("i")
+    f = symdnn.function([i], (x * 2).sum(), givens={x: data[i * 4 : (i + 1) * 4]}, mode=CUDA)
+    for call in range(9):
+        k = call % 3
+        fake_device.take_log()
+        want = data.get_value()[4 * k : 4 * k + 4].sum() * 2
+        fake_device.take_log()
+        np.testing.assert_allclose(f(k), want, rtol=2e-5)
+        if call > 1:
+            assert fake_device.take_log() == ["copy", "graph", "wait"]
+    assert len(f.plans()) == 1
+
+
+def test_lent_results_hold_until_the_next_call(fake_device):
+    x = T.fvector("x")
+    f = symdnn.function([x], [symdnn.Out(x * 2, borrow=True), x + 1], mode=CUDA)
+    for _ in range(4):
+        a = floats(3)
+        lent, fresh = f(a)
+        np.testing.assert_array_equal(fake_device.memory.download(lent), a * 2)
+        np.testing.assert_array_equal(fresh, a + 1)
+
+
+def test_results_are_fresh(fake_device):
+    x = T.fvector("x")
+    f = symdnn.function([x], x * 2, mode=CUDA)
+    values = [floats(3) for _ in range(4)]
+    results = [f(v) for v in values]
+    for v, r in zip(values, results, strict=True):
+        np.testing.assert_array_equal(r, v * 2)
+
+
+def test_a_failed_capture_is_reported_and_the_plan_runs(fake_device):
+    (f, ps), (g, qs) = pair()
+    fake_device.context.refuse_capture = "the driver says no"
+    for _ in range(3):
+        args = batch()
+        np.testing.assert_allclose(f(*args), g(*args), rtol=2e-5)
+    assert_same(ps, qs)
+    (plan,) = f.plans()
+    assert plan.bound.not_captured == "the driver says no"
+    assert "not captured: the driver says no" in str(f.lowering_report())
+
+
+def test_the_report_says_what_is_captured(fake_device):
+    x = T.fvector("x")
+    f = symdnn.function([x], x * 2, mode=CUDA)
+    f(floats(3))
+    assert "plan 0: not captured yet" in str(f.lowering_report())
+    f(floats(3))
+    assert "plan 0: captured" in str(f.lowering_report())
+
+
+def test_gpu_graph_off(fake_device):
+    with symdnn.config.change_flags(**{"gpu.graph": "off"}):
+        (f, ps), (g, qs) = pair()
+        for _ in range(3):
+            args = batch()
+            np.testing.assert_allclose(f(*args), g(*args), rtol=2e-5)
+    assert_same(ps, qs)
+    assert f.plans()[0].bound.not_captured == "gpu.graph=off"
+
+
+def test_graphs_and_nodes_go_with_their_plans(fake_device):
+    (f, _), _ = pair()
+    gc.collect()
+    before = len(fake_device._nodes)
+    for _ in range(3):
+        f(*batch())
+    assert len(fake_device._nodes) > before
+    import weakref
+
+    graph = weakref.ref(next(iter(f.plans()[0].bound.replay.graphs.values())))
+    f.free()
+    gc.collect()
+    assert graph() is None
+    assert len(fake_device._nodes) == before
+    f(*batch())
+
+
+def test_a_dropped_plan_is_let_go(fake_device):
+    x = T.fvector("x")
+    f = symdnn.function([x], x * 2, mode=CUDA)
+    with symdnn.config.change_flags(plan_cache_size=2):
+        for n in (3, 3, 3, 4, 4, 4, 5, 5, 5):
+            a = floats(n)
+            np.testing.assert_array_equal(f(a), a * 2)
+        assert len(f.plans()) == 2
+        assert len(f._fast.entries) <= 2
+
+
+def test_watched_calls_write_nothing_before_they_succeed(fake_device):
+    w = symdnn.shared(floats(4))
+    x = T.fvector("x")
+    f = symdnn.function([x], updates=[(w, w + x)], mode=CUDA)
+    value = w.get_value()
+    seen = []
+    a = floats(4)
+    for _ in range(3):
+        f.run([a], {}, lambda node, inputs, outputs: seen.append(node))
+        value = value + a
+        np.testing.assert_allclose(w.get_value(), value, rtol=1e-6)
+    assert seen
+
+    def fails(node, inputs, outputs):
+        if outputs is not None and "HostFromGpu" not in str(node.op):
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        f.run([a], {}, fails)
+    np.testing.assert_allclose(w.get_value(), value, rtol=1e-6)
+
+
+def test_trusted_arguments(fake_device):
+    x, y = T.fvector("x"), T.fscalar("y")
+    f = symdnn.function([x, y], x * y, mode=CUDA)
+    f.trust_input = True
+    for _ in range(4):
+        a, b = floats(3), np.float32(rng().standard_normal())
+        np.testing.assert_array_equal(f(a, b), a * b)
+
+
+def test_arguments_that_need_conversion_go_the_long_way(fake_device):
+    x = T.fvector("x")
+    f = symdnn.function([x], x * 2, mode=CUDA, allow_input_downcast=True)
+    for a in (floats(3), floats(3), [1, 2, 3], floats(3).astype("float64"), floats(6)[::2]):
+        np.testing.assert_allclose(f(a), np.asarray(a, "float32") * 2)
+    with pytest.raises(DimensionMismatch):
+        f(floats(2, 2))
+    with pytest.raises(TypeError):
+        f()
