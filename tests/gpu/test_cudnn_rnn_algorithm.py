@@ -111,6 +111,28 @@ def test_a_guess_is_checked(trials):
     assert choose(small, False, "guess", 0).name != "persist_static_small_h"
 
 
+@pytest.mark.parametrize(
+    ("hidden", "dtype", "rate", "lengths", "expected"),
+    [
+        (128, "float32", 0.0, False, "persist_static_small_h"),
+        (128, "float16", 0.5, True, "standard"),
+        (129, "float16", 0.0, False, "standard"),
+        (129, "float16", 0.5, False, "persist_static"),
+        (129, "float32", 0.5, False, "standard"),
+    ],
+)
+def test_what_is_guessed(trials, hidden, dtype, rate, lengths, expected):
+    shape = replace(NET.shape, hidden_size=hidden)
+    net = replace(NET, shape=shape, dtype=dtype, rate=rate)
+    assert choose(net, lengths, "guess", 0).name == expected
+
+
+def test_float16_uses_tensor_cores_and_float32_its_own_precision():
+    maths = {d: replace(NET, dtype=d).math for d in ("float16", "float32", "float64")}
+    assert maths == {"float16": "TENSOR_OP_MATH", "float32": "FMA_MATH", "float64": "DEFAULT_MATH"}
+    assert replace(NET, dtype="float32", allow_tf32=True).math == "DEFAULT_MATH"
+
+
 def test_a_described_device_believes_what_is_named(trials):
     assert choose(NET, False, "persist_static", None).name == "persist_static"
     assert choose(NET, False, "time_once", None).name == "standard"

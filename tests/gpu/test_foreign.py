@@ -317,6 +317,24 @@ def test_the_internal_type_is_the_home_s_where_no_function_ran(gpu):
     assert not n.storage._devices
 
 
+def test_what_is_written_through_a_lent_array_is_seen_at_any_time(gpu):
+    w = gpuarray_shared_constructor(np.zeros(3, "float32"))
+    inside = w.get_value(return_internal_type=True)
+    for n in (1, 2):
+        inside[:] = n
+        np.testing.assert_array_equal(w.get_value(), [n, n, n])
+    w.set_value(np.full(3, 7, "float32"))  # the host's is the newest now
+    np.testing.assert_array_equal(w.get_value(), [7, 7, 7])
+    assert w.storage.on(gpu.memory) is inside
+    np.testing.assert_array_equal(inside, [7, 7, 7])
+    given = on_gpu(gpu, [4, 5])
+    w.set_value(given, borrow=True)
+    given.array[:] = 9
+    np.testing.assert_array_equal(w.get_value(), [9, 9])
+    given.array[:] = 8
+    np.testing.assert_array_equal(w.get_value(), [8, 8])
+
+
 def test_without_a_gpu_the_home_is_the_host():
     with symdnn.config.change_flags(device="cpu"):
         w = symdnn.shared(np.zeros(3, "float32"))
