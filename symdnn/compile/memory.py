@@ -12,7 +12,7 @@ from symdnn.compile.specialise import Specialised
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.shape import Reshape
-from symdnn.ops.transfer import HostFromGpu
+from symdnn.ops.transfer import GpuFromHost, HostFromGpu
 
 __all__ = ["Buffer", "MemoryPlan", "View", "plan_memory"]
 
@@ -312,6 +312,7 @@ def _overwritten(
         view = plan.views[source]
         fits = (
             view.buffer.kind == "arena"
+            and not _is_transferred(view.buffer)
             and view.static
             and view.strides == _strides(source, view.shape)
             and source.type.dtype == v.type.dtype
@@ -320,6 +321,12 @@ def _overwritten(
         if fits and _dies(plan, node, source, step):
             return k
     return None
+
+
+def _is_transferred(buffer: Buffer) -> bool:
+    """Whether it is a copy of an argument, which may also be read where the caller has it."""
+    maker = buffer.variable.owner if buffer.variable is not None else None
+    return maker is not None and isinstance(maker.op, GpuFromHost)
 
 
 def _dies(plan: MemoryPlan, node: Apply, source: Variable, step: int) -> bool:

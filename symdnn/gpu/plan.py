@@ -188,6 +188,11 @@ class CudaPlan:
 
         return run
 
+    def sharing(self, v: Variable) -> list[tuple[Variable, Any]]:
+        """What a transfer to the device made, and all that shows the same memory."""
+        views = self.memory.views
+        return [(w, view) for w, view in views.items() if view.buffer is views[v].buffer]
+
     def operand(self, node: Apply, i: int, v: Variable, values: Values) -> Any:
         """An input of a node, constants where the node reads them."""
         if isinstance(v, Constant):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Replay"]
 
 _HOST, _GAPS = -1, -2
+_ALIGNMENT = 256  # of memory as CUDA gives it, which kernels were chosen for
 _MOST_GRAPHS = 20
 _MOST_MET = 256
 
@@ -40,11 +41,24 @@ class Pinned:
 
 
 class Place:
-    """Where an input is copied to, by its index among what enters."""
+    """Where an input is copied to, by its index among what enters.
 
-    def __init__(self, rt: CudaRuntime, index: int, target: DeviceArray) -> None:
-        self.rt, self.index, self.target = rt, index, target
+    ``views`` are the value there and what shares its memory: ``(variable, view)``. They may as well
+    be in the memory of an array on the device.
+    """
+
+    def __init__(self, rt: CudaRuntime, index: int, target: DeviceArray, views: Any) -> None:
+        self.rt, self.index, self.target, self.views = rt, index, target, views
         self.staged: list[Pinned | None] = [None, None]
+
+    def lend(self, value: Any, values: dict[Variable, Any]) -> bool:
+        """Let the graph read ``value`` where it is; False where it has to be copied."""
+        if not isinstance(value, DeviceArray) or value.ptr % _ALIGNMENT:
+            return False
+        for v, view in self.views:
+            at = value.ptr + view.offset
+            values[v] = DeviceArray(at, view.shape, value.dtype, view.strides)
+        return True
 
     def stage(self, value: Any, turn: int) -> None:
         """Copy a value of the host to pinned memory."""
@@ -72,9 +86,8 @@ class Replay:
 
     If a result goes to the host, a call waits and takes it from pinned memory. A call without such
     results does not wait, except for the one before the last: there are two sets of pinned memory
-    for what enters. Where inputs come from again, from pinned memory or from an array on the device
-    that was met before, their copies are part of a graph of their own; else they are enqueued in
-    front of a graph that has none.
+    for what enters. Copies from pinned memory are part of the graph. Arrays on the device that are
+    met again get a graph that reads them where they are; others are copied to their places before.
     """
 
     def __init__(self, plan: CudaPlan, entering: Sequence[Any]) -> None:
@@ -123,13 +136,16 @@ class Replay:
         for step in self.plan.head:
             k = at.get(step.node.inputs[0]) if step.node.inputs else None
             if isinstance(step.node.op, GpuFromHost) and k is not None:
-                self.places.append(Place(self.rt, k, self.values[step.node.outputs[0]]))
+                v = step.node.outputs[0]
+                views = self.plan.sharing(v)
+                self.places.append(Place(self.rt, k, self.values[v], views))
             else:
                 self.head.append(step)
         for k in self.plan.moved:
             target = self.rt.memory.empty(entering[k].shape, entering[k].dtype)
             self.values[self.inputs[k]] = target
-            self.places.append(Place(self.rt, k, target))
+            views = [(self.inputs[k], self.plan.memory.views[self.inputs[k]])]
+            self.places.append(Place(self.rt, k, target, views))
 
     def _pin_results(self) -> None:
         for node in self.plan.outs:
@@ -242,12 +258,14 @@ class Replay:
         return graph
 
     def _with_copies(self, entering: Sequence[Any], turn: int) -> Any:
-        """A graph that begins with the copies of inputs from where they are now."""
+        """A graph that copies inputs from where they are now, or reads them there."""
+        values = dict(self.values)
+        copied = [p for p in self.places if not p.lend(entering[p.index], values)]
 
         def enqueue() -> None:
-            for place in self.places:
+            for place in copied:
                 place.fill(entering[place.index], turn)
-            self._enqueue(self.values)
+            self._enqueue(values)
 
         with self.rt.memory.keeping() as inside:
             graph = self.rt.capture(enqueue)

@@ -83,7 +83,7 @@ class FakeMemory(CudaMemory):
 
     def empty(self, shape: Any, dtype: str) -> DeviceArray:
         array = DeviceArray(0, tuple(shape), dtype)
-        owner = aligned(max(array.nbytes, 16))
+        owner = aligned(max(array.nbytes, 16), 256)
         owner[:] = 0xA5
         if self._keeping is not None:
             self._keeping.append(owner)

@@ -251,6 +251,34 @@ def test_inputs_on_the_device_may_come_from_anywhere(fake_device):
     np.testing.assert_allclose(f(ring[0]), (ring[0] * w.get_value()).sum(), rtol=2e-5)
 
 
+def test_inputs_on_the_device_are_read_where_they_are_and_never_written(fake_device):
+    x = T.fmatrix("x")
+    y = T.tanh(x.T) * 2 + x.T[::-1]
+    outputs = [y, y.sum(axis=0), T.exp(x).sum()]
+    f = symdnn.function([x], outputs, mode=CUDA)
+    g = symdnn.function([x], outputs, mode=CPU)
+    a = floats(4, 6)
+    there = fake_device.array(a)
+    for _ in range(4):
+        for got, want in zip(f(there), g(a), strict=True):
+            np.testing.assert_allclose(got, want, rtol=2e-5, atol=1e-6)
+        np.testing.assert_array_equal(fake_device.memory.download(there), a)
+    (graph,) = f.plans()[0].bound.replay.graphs.values()
+    assert "copy" not in graph.names
+
+
+def test_inputs_on_the_device_that_start_anywhere(fake_device):
+    from symdnn.gpu.array import DeviceArray
+
+    x = T.fvector("x")
+    f = symdnn.function([x], x * 2, mode=CUDA)
+    a = floats(8)
+    there = fake_device.array(a)
+    part = DeviceArray(there.ptr + 4, (5,), "float32", (4,), there)
+    for _ in range(4):
+        np.testing.assert_array_equal(f(part), a[1:6] * 2)
+
+
 def test_inputs_on_the_device_with_gaps(fake_device):
     x = T.fvector("x")
     f = symdnn.function([x], (x * 2).sum(), mode=CUDA)
