@@ -12,7 +12,13 @@ from symdnn.gpu.conv_epilogue import Fused, Trial, choose
 from symdnn.gpu.cudnn_conv import ConvKernel, signature
 from symdnn.gpu.cudnn_device import ask
 from symdnn.gpu.cudnn_fallback import enter
-from symdnn.gpu.cudnn_kernel import WITH_BFLOAT16, CudnnKernel, is_empty, most_rows
+from symdnn.gpu.cudnn_kernel import (
+    ANY_LAYOUT,
+    WITH_BFLOAT16,
+    CudnnKernel,
+    is_empty,
+    most_rows,
+)
 from symdnn.gpu.graph_conv import ALIGNMENT, Epilogue
 from symdnn.gpu.k_elemwise import ElementwiseKernel
 from symdnn.graph.kernel import Call
@@ -108,6 +114,7 @@ class ConvEpilogueKernel(CudnnKernel):
     fused: Fused | None = None
     plain: ConvKernel | None = None
     dtypes = WITH_BFLOAT16
+    layouts = ANY_LAYOUT
 
     def settled(self, call: Call) -> ConvEpilogueKernel:
         """The kernel with its choice made."""

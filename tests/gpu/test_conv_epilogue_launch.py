@@ -36,10 +36,17 @@ def op(**fields):
     )
 
 
-def call(dtype=F32, z=False, **fields):
+def call(dtype=F32, z=False, layout="NCHW", **fields):
     shapes = [X, W, *([Y] if z else []), B]
-    made = op(**fields, residual=1.0 if z else 0.0)
+    if layout == "NHWC":
+        shapes = [(s[0], *s[2:], s[1]) for s in shapes]
+    made = op(**fields, residual=1.0 if z else 0.0, layout=layout)
     return call_of(made, *((dtype, s) for s in shapes))
+
+
+def last(z=False, **fields):
+    """16 bits, channels last."""
+    return call("float16", z, "NHWC", **fields)
 
 
 def test_two_kernels_for_float32(fake):
@@ -58,34 +65,41 @@ def test_an_addend_is_read_by_the_second(fake):
     assert fake.only("cudnnConvolutionForward")[-1] == y.ptr
 
 
-def test_one_kernel_for_16_bits(fake, fake_frontend):
+def test_one_kernel_with_channels_last(fake, fake_frontend):
     fake_frontend.engines = (Engine(7, workspace=640),)
-    env, (x, w, z, b), (y,), _ = run(fake, call("float16", z=True))
+    env, (x, w, z, b), (y,), _ = run(fake, last(z=True), kernel="cudnn.conv_epilogue")
     assert fake.named("cudnnConvolutionForward") == []
     assert env.did == []
     (ran,) = [r for g in fake_frontend.made for r in g.ran]
     pack, workspace, name, _ = ran
     assert [pack[i] for i in (1, 2, 3, 4, 5)] == [x.ptr, w.ptr, y.ptr, b.ptr, z.ptr]
     assert (workspace, name) == (WORKSPACE, "eng7_TILE_SIZE=2")
-    assert ConvEpilogueKernel().workspace_bytes(call("float16", z=True)) == 640
-    assert "one kernel" in ConvEpilogueKernel().details(call("float16", z=True))
+    assert ConvEpilogueKernel().workspace_bytes(last(z=True)) == 640
+    assert "one kernel" in ConvEpilogueKernel().details(last(z=True))
+
+
+@pytest.mark.parametrize("dtype", ["float16", F32])
+def test_channels_second_are_not_taken_unmeasured(fake, fake_frontend, dtype):
+    fake_frontend.engines = (Engine(7),)
+    env, *_ = run(fake, call(dtype))
+    assert [name for _, name, _ in env.did] == ["elementwise"]
 
 
 def test_an_algorithm_that_was_named_runs(fake, fake_frontend):
     fake_frontend.engines = (Engine(7),)
-    run(fake, call("float16", algo="none"))
+    run(fake, last(algo="none"), kernel="cudnn.conv_epilogue")
     assert fake.only("cudnnConvolutionForward")[7] == 0
 
 
 def test_other_activations_are_not_taken_unmeasured(fake, fake_frontend):
     fake_frontend.engines = (Engine(7),)
-    env, *_ = run(fake, call("float16", activation="tanh"))
+    env, *_ = run(fake, last(activation="tanh"), kernel="cudnn.conv_epilogue")
     assert [name for _, name, _ in env.did] == ["elementwise"]
 
 
 def test_without_a_plan_there_are_two_kernels(fake, fake_frontend):
     fake_frontend.engines = (Engine(7, works=False),)
-    env, *_ = run(fake, call("float16"))
+    env, *_ = run(fake, last(), kernel="cudnn.conv_epilogue")
     assert [name for _, name, _ in env.did] == ["elementwise"]
 
 

@@ -27,7 +27,7 @@ each = pytest.mark.parametrize("precision", PRECISIONS)
 
 
 def run(build, arrays, dtype, flags):
-    """(results on the GPU, in float64 by NumPy, op types of the graph)."""
+    """(results on the GPU, in float64 by NumPy, op types of the graph and names of kernels)."""
     kind = numpy_dtype(dtype)
     low = [a.astype(kind) for a in arrays]
     vs = [TensorType(dtype, [1 if n == 1 else None for n in a.shape])() for a in low]
@@ -41,7 +41,8 @@ def run(build, arrays, dtype, flags):
     made = build(*wide)
     outs = list(made) if isinstance(made, list | tuple) else [made]
     want = evaluate(outs, dict(zip(wide, [a.astype("float64") for a in low])))
-    return [np.asarray(g) for g in got], want, {type(n.op) for n in f.fgraph.toposort()}
+    found = {type(n.op) for n in f.fgraph.toposort()} | set(f.lowering_report().kernels())
+    return [np.asarray(g) for g in got], want, found
 
 
 def check(build, shapes, precision, op, **flags):
@@ -49,6 +50,9 @@ def check(build, shapes, precision, op, **flags):
     arrays = [normal(*s, seed=i, scale=0.5) for i, s in enumerate(shapes)]
     got, want, ops = run(build, arrays, dtype, {"dnn.conv.allow_tf32": tf32, **flags})
     assert op in ops
+    if op is GpuDnnConvBiasActivation:
+        assert "cudnn.conv_epilogue" in ops
+        assert "cudnn.reordered" not in ops
     for i, (a, b) in enumerate(zip(got, want, strict=True)):
         assert_close(a, b, limit, f"output {i}")
 
