@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -207,8 +209,19 @@ def _machine() -> dict[str, Any]:
 
     return {
         "case": "info", "date": time.strftime("%Y-%m-%d"), "gpu": torch.cuda.get_device_name(0),
+        "driver": _said("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
         "torch": torch.__version__, "cudnn": torch.backends.cudnn.version(),
+        "commit": os.environ.get("SYMDNN_COMMIT") or _said("git", "rev-parse", "--short", "HEAD"),
     }  # fmt: skip
+
+
+def _said(*command: str) -> str:
+    """The first line of what a program prints."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return "unknown"
+    return (done.stdout.splitlines() or ["unknown"])[0]
 
 
 def main(argv: list[str] | None = None) -> int:

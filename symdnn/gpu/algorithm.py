@@ -199,7 +199,7 @@ class _Choosing:
                 return ConvAlgorithm(other, "for its sums in 32 bits", word)
         found = self.search.named(number)
         if found is not None:
-            return ConvAlgorithm(found, "as asked")
+            return ConvAlgorithm(found, "as asked" if s.named else "the flag's default")
         if s.named and s.on_unsupported == "raise":
             raise self._unsupported(word)
         return self._guess(word)

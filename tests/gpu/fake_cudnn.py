@@ -148,6 +148,8 @@ def fake(monkeypatch):
             )
     device = SimpleNamespace(index=0, cudnn=HANDLE, current=contextlib.nullcontext)
     monkeypatch.setattr(cudnn_device, "existing", lambda: device)
+    for direction in conv_search.DIRECTIONS:  # as if nobody had set them
+        monkeypatch.delitem(config._global, f"dnn.conv.algo_{direction}", raising=False)
     monkeypatch.setattr(algorithm, "free_bytes", lambda: 1 << 40)
     monkeypatch.setattr(conv_search, "graph_plans", made.graph_plans)
     remember(monkeypatch, made)
