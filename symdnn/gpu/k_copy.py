@@ -45,7 +45,7 @@ from symdnn.ops.view import Copy, ForgetShape, SpecifyShape
 
 __all__ = ["CopyKernel", "copies", "fill", "guarded_copy", "register", "strided_copy"]
 
-#: Smaller sides would leave most of a tile of 32 by 32 empty.
+#: Smaller sides would leave most of a tile empty.
 _LEAST_SIDE = 16
 _BITS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
 
@@ -82,16 +82,33 @@ def _transposed(source: View, target: View, guarded: bool) -> KernelLaunch | Non
     others = [d for d in range(last) if d != row]
     batch = tuple(sizes[d] for d in others) or (1,)
     x_batch, y_batch = (tuple(s[d] for d in others) or (0,) for s in (x_steps, y_steps))
-    text = specialised(
-        "lines.cuh", "transpose.cu", T=CTYPES[source.dtype], D=len(batch), GUARDED=int(guarded)
-    )
     rows, columns, batches = sizes[row], sizes[last], prod(batch)
+    down, across = _tile(rows, columns)
+    text = specialised(
+        "lines.cuh", "transpose.cu", T=CTYPES[source.dtype], D=len(batch), GUARDED=int(guarded),
+        A=down, B=across, READ=_by_fours(source, rows, (x_steps[last], *x_batch)),
+        WRITE=_by_fours(target, columns, (y_steps[row], *y_batch)),
+    )  # fmt: skip
     parameters = (
         source.pointer, target.pointer, Pointer(ERROR_WORD) if guarded else 0, rows, columns,
         batches, x_steps[last], y_steps[row], *batch, *x_batch, *y_batch,
     )  # fmt: skip
-    tiles = -(-rows // 32) * -(-columns // 32) * batches
-    return KernelLaunch(text, "transpose", (blocks_for(tiles, 1),), (32, 8), parameters)
+    tiles = -(-rows // (4 * down)) * -(-columns // (4 * across)) * batches
+    return KernelLaunch(text, "transpose", (blocks_for(tiles, 1),), (256,), parameters)
+
+
+def _tile(rows: int, columns: int) -> tuple[int, int]:
+    """Rows and columns of a tile, in fours: 256 blocks of 4 by 4, narrow where a side is short."""
+    if min(rows, columns) > 32:
+        return 16, 16
+    short = 4 if min(rows, columns) <= 16 else 8
+    return (short, 256 // short) if rows < columns else (256 // short, short)
+
+
+def _by_fours(v: View, size: int, steps: Sequence[int]) -> int:
+    """Whether lines of ``size`` elements, these steps apart, can be met four elements at a time."""
+    whole = all(n % 4 == 0 for n in (size, *steps))
+    return int(whole and v.aligned_to(min(16, 4 * v.itemsize)))
 
 
 def fill(target: View, value: Any) -> list[KernelLaunch]:

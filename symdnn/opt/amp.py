@@ -77,6 +77,7 @@ class _Rebuild:
         self._wide: dict[Variable, Variable] = {}
         self._half: dict[Variable, Variable] = {}  # of values that exist in 16 bits alone
         self._copies: dict[Variable, Variable] = {}  # of float32 values, for products to read
+        self._shown: dict[Variable, Variable] = {}  # results that others read rounded
         self.narrow: set[Variable] = set()
 
     def replace(self) -> None:
@@ -84,7 +85,8 @@ class _Rebuild:
         for node in self.order:
             with inherit(node.origin, node.hints):
                 self._visit(node)
-        pairs = [(v, self.wide(v)) for v in dict.fromkeys(self.fgraph.outputs)]
+        outputs = dict.fromkeys(self.fgraph.outputs)
+        pairs = [(v, self._shown[v] if v in self._shown else self.wide(v)) for v in outputs]
         self.fgraph.replace_all([(a, b) for a, b in pairs if a is not b], "mixed_precision")
 
     def _visit(self, node: Apply) -> None:
@@ -182,6 +184,8 @@ class _Rebuild:
             self.narrow.add(out)
         elif safe(node) and any(takes_16_bits(n) for n, _ in self.fgraph.users(out)):
             self.narrow.add(out)
+            if self.fgraph.is_output(out):
+                self._shown[out] = self.wide(out)
             self._half[out] = cast(self.wide(out), self.dtype)
             self._wide.pop(out, None)
 

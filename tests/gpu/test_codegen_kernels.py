@@ -173,6 +173,14 @@ TRANSPOSED = {
     "inner two of four": lambda: draws(2, 3, 40, 20).transpose(1, 0, 3, 2),
     "wide elements": lambda: draws(17, 40).astype("float64").T,
     "narrow elements": lambda: draws(17, 40).astype("int8").T,
+    "by fours": lambda: draws(2, 64, 72).astype("float16").transpose(0, 2, 1),
+    "16 bits, odd": lambda: draws(3, 33, 71).astype("float16").transpose(0, 2, 1),
+    "read by fours": lambda: draws(70, 68).astype("float16").T,
+    "written by fours": lambda: draws(68, 70).astype("float16").T,
+    "few rows": lambda: draws(80, 18).T,
+    "few columns": lambda: draws(18, 300).T,
+    "fewer rows": lambda: draws(80, 16).astype("float16").T,
+    "fewer columns": lambda: draws(16, 300).astype("float64").T,
 }
 
 

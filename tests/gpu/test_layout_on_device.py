@@ -209,5 +209,5 @@ def test_products_in_bfloat16():
     want = compiled(build, arrays, "float32")(*low)
     for a, b in zip(got, want, strict=True):
         assert a.dtype == b.dtype == np.float32
-        assert np.abs(a - b).max() <= 3e-2 * np.abs(b).max()
+        assert np.abs(a - b).max() <= 6e-2 * np.abs(b).max()
         assert (a != b).any()

@@ -15,7 +15,7 @@ from symdnn.graph.evaluate import evaluate
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.origin import Hints
 from symdnn.graph.target import Target
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.ops import gpudnn as G
 from symdnn.ops.arithmetic import Cast
 from symdnn.ops.crossentropy import SoftmaxCrossentropy
@@ -227,6 +227,17 @@ def test_what_may_stay_in_16_bits(build: Callable[[Any], Any]) -> None:
 def test_a_sum_with_a_float32_value_is_float32() -> None:
     fgraph = of_product(lambda y: y + T.exp(y.sum(axis=1, keepdims=True) * T.ones_like(y)))
     assert "bfloat16" not in stored(fgraph)
+
+
+def test_a_result_is_not_rounded_for_its_other_readers() -> None:
+    x, w = f32(*X), f32(*W, name="w")
+    h = T.tanh(T.dot(x, w))
+    with amp("bf16"):
+        fgraph = rewritten([x, w], [h, T.dot(h, np.eye(5, dtype="float32"))], selection=PLAIN)
+    rng = np.random.default_rng(0)
+    arrays = [rng.uniform(-1, 1, s).astype("float32") for s in (X, W)]
+    shown, _ = evaluate(fgraph.outputs, dict(zip(fgraph.inputs, arrays)))
+    assert (shown != shown.astype(numpy_dtype("bfloat16")).astype("float32")).any()
 
 
 def test_stacks_of_matrices() -> None:

@@ -1,5 +1,8 @@
 // A copy that exchanges the dense dimension: source and target each have step 1 along another one.
-// Tiles of 32 by 32 pass through shared memory, so that both are read and written in rows.
+// A thread turns a block of 4 by 4 in registers; tiles of 4 A rows by 4 B columns pass through
+// shared memory, so that both are read and written in rows, four elements at a time where they are
+// aligned (READ, WRITE). Groups of columns lie at places that depend on the row, so that neither
+// side meets its own banks.
 
 struct Parameters {
   const T* x;
@@ -10,25 +13,58 @@ struct Parameters {
   i64 size[D], x_batch[D], y_batch[D];
 };
 
+INLINE i32 at(i32 row, i32 group) {
+  return row * B + (group ^ ((row >> 2) & (B - 1)));
+}
+
 extern "C" __global__ void __launch_bounds__(256) transpose(
     const __grid_constant__ Parameters p) {
-  __shared__ T tile[32][33];
+  __shared__ Vec<T, 4> tile[4 * A * B];
   if (GUARDED && *p.guard != 0) return;
-  const i64 across = (p.columns + 31) / 32, down = (p.rows + 31) / 32;
+  const i64 across = (p.columns + 4 * B - 1) / (4 * B), down = (p.rows + 4 * A - 1) / (4 * A);
   const i64 tiles = across * down * p.batches;
-  const i32 lane = threadIdx.x, part = threadIdx.y;
+  const i32 a = threadIdx.x % A, b = threadIdx.x / A;  // which block this thread reads
+  const i32 group = threadIdx.x % B, first = threadIdx.x / B;  // what it writes
   for (i64 n = blockIdx.x; n < tiles; n += gridDim.x) {
     const i64 batch = n / (across * down), in_batch = n - batch * (across * down);
-    const i64 row = in_batch / across * 32, column = in_batch % across * 32;
+    const i64 row = in_batch / across * (4 * A), column = in_batch % across * (4 * B);
     const T* x = p.x + place((u64)batch, p.size, p.x_batch);
     T* y = p.y + place((u64)batch, p.size, p.y_batch);
-    for (i32 k = part; k < 32; k += 8)
-      if (row + lane < p.rows && column + k < p.columns)
-        tile[k][lane] = x[(column + k) * p.x_column + row + lane];
+    const i64 r = row + 4 * a, c = column + 4 * b;
+    Vec<T, 4> read[4];
+#pragma unroll
+    for (i32 j = 0; j < 4; j++) {
+      if (READ) {
+        if (r < p.rows && c + j < p.columns) read[j] = load<4>(x + (c + j) * p.x_column + r);
+      } else {
+#pragma unroll
+        for (i32 k = 0; k < 4; k++)
+          if (r + k < p.rows && c + j < p.columns) read[j].v[k] = x[(c + j) * p.x_column + r + k];
+      }
+    }
+    __syncthreads();  // the tile before has been written
+#pragma unroll
+    for (i32 k = 0; k < 4; k++) {
+      Vec<T, 4> turned;
+#pragma unroll
+      for (i32 j = 0; j < 4; j++) turned.v[j] = read[j].v[k];
+      tile[at(4 * a + k, b)] = turned;
+    }
     __syncthreads();
-    for (i32 k = part; k < 32; k += 8)
-      if (row + k < p.rows && column + lane < p.columns)
-        y[(row + k) * p.y_row + column + lane] = tile[lane][k];
-    __syncthreads();
+    const i64 to = column + 4 * group;
+#pragma unroll
+    for (i32 k = 0; k < 4; k++) {
+      const i32 own = first + k * (256 / B);
+      const Vec<T, 4> out = tile[at(own, group)];
+      if (row + own >= p.rows) continue;
+      T* line = y + (row + own) * p.y_row;
+      if (WRITE) {
+        if (to < p.columns) store(line + to, out);
+      } else {
+#pragma unroll
+        for (i32 j = 0; j < 4; j++)
+          if (to + j < p.columns) line[to + j] = out.v[j];
+      }
+    }
   }
 }
