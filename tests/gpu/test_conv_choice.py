@@ -369,3 +369,45 @@ def test_operands_at_odd_addresses_are_copied(fake):
     _, (x, *_), _, _ = run(fake, call)
     assert kernel.accepts(0, x)
     assert not kernel.accepts(0, replace(x, ptr=x.ptr + 4))
+
+
+# -- what reports say -----------------------------------------------------------------------------
+
+
+def test_a_settled_kernel_says_what_runs(both):
+    call = conv(algo="guess_once")
+    kernel = kernels_for(type(call.op), "cuda")[0].settled(call)
+    both.calls.clear()
+    use = kernel.library_use(call)
+    assert (use.requested, use.used, use.api, use.engine) == ("guess_once", "large", "legacy", "2")
+    assert (use.workspace_bytes, use.deterministic, use.ms) == (300, True, None)
+    assert use.precision == "float32 NCHW"
+    assert both.calls == []  # nothing is asked again
+
+
+def test_a_settled_kernel_keeps_its_choice_when_flags_change(both):
+    call = conv(algo="guess_once")
+    kernel = kernels_for(type(call.op), "cuda")[0].settled(call)
+    with config.change_flags({"dnn.conv.workspace_limit": 1, "dnn.conv.allow_tf32": True}):
+        assert kernel.workspace_bytes(call) == 300
+        assert "tf32" not in kernel.library_use(call).precision
+
+
+def test_a_default_is_called_one(both):
+    call = conv(algo="small")
+    use = kernels_for(type(call.op), "cuda")[0].library_use(call)
+    assert (use.requested, use.why) == ("small (default)", "the flag's default")
+    with config.change_flags({"dnn.conv.allow_tf32": True}):
+        assert "tf32" in kernels_for(type(call.op), "cuda")[0].library_use(call).precision
+
+
+def test_nothing_to_convolve_has_no_row(both):
+    call = conv(x=(0, 4, 7, 6))
+    assert kernels_for(type(call.op), "cuda")[0].settled(call).library_use(call) is None
+
+
+def test_channels_last_are_described_by_strides(fake):
+    s = replace(signature(conv()), layout="NHWC")
+    assert (s.in_memory("x"), s.in_memory("w")) == ((2, 7, 6, 4), (6, 3, 3, 4))
+    assert s.describe("x").strides == (7 * 6 * 4, 1, 6 * 4, 4)
+    assert (s.describe("w").shape, s.describe("w").layout) == ((6, 4, 3, 3), "NHWC")
