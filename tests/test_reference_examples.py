@@ -32,6 +32,7 @@ def load(name: str) -> ModuleType:
 
 
 GPUARRAY, SANDBOX = (load(name) for name in THEANO)
+LOWLEVEL = load("pytorch_cudnn_lowlevel")
 EVERY_SAMPLE = [(m, name) for m in (GPUARRAY, SANDBOX) for name in m.SAMPLES]
 each_device = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=on_gpu)])
 
@@ -131,7 +132,26 @@ def test_cudnn_is_on_the_gpu() -> None:
         assert SANDBOX.required()
 
 
-@pytest.mark.parametrize("name", THEANO)
+@each_device
+def test_algorithms_by_number_and_by_name_give_the_same(device: str) -> None:
+    with config.change_flags(device=device):
+        numbered, named = LOWLEVEL.algorithm_by_number(1), LOWLEVEL.gradients_by_number()
+    for a, b in zip(numbered, named, strict=True):
+        np.testing.assert_allclose(a, b, 1e-4, 1e-4 * float(np.abs(b).max()))
+
+
+@on_gpu
+@pytest.mark.parametrize("direction", LOWLEVEL.DIRECTIONS)
+def test_supported_algorithms_are_known_before_they_run(direction: str) -> None:
+    assert {0, 1} <= set(LOWLEVEL.profile(direction, time=False))
+
+
+def test_the_low_level_example_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    assert LOWLEVEL.main(["--device", "cpu"]) == 0
+    assert "Requested fwd algorithm (1)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", [*THEANO, "pytorch_cudnn_lowlevel"])
 def test_help(name: str) -> None:
     done = subprocess.run(
         [sys.executable, str(FOLDER / f"{name}.py"), "--help"], capture_output=True, text=True
