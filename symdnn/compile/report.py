@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from symdnn.compile.plan import Plan
 from symdnn.compile.program import Program, Segment
 from symdnn.graph.variable import Apply, Constant
+from symdnn.opt.amp import precision_text
+from symdnn.opt.layout import layout_text
 from symdnn.opt.lower_cudnn import not_lowered
 from symdnn.opt.transfer import places_of
 
@@ -53,11 +55,13 @@ class LoweringRow:
 class LoweringReport:
     """A row for each node of each plan made so far; nodes without a plan are listed once.
 
-    ``captures`` says of each plan on a GPU whether it is a CUDA graph, or why it is none.
+    ``captures`` says of each plan on a GPU whether it is a CUDA graph, or why it is none, ``notes``
+    in which precision products are computed, and how images lie.
     """
 
     rows: tuple[LoweringRow, ...]
     captures: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def kernels(self) -> dict[str, int]:
         """How many nodes each kernel runs."""
@@ -72,6 +76,7 @@ class LoweringReport:
                 "plan  target   by                   op, user's line",
                 *map(str, self.rows),
                 *self.captures,
+                *self.notes,
             ]
         )
 
@@ -95,9 +100,16 @@ def lowering_report(function: Function) -> LoweringReport:
         target = _device(function, segment)
         rows += [LoweringRow(n, None, "not planned", target, why=why.get(n, "")) for n in missing]
     states = [getattr(p.bound, "capture_state", "") for p in function.plans()]
-    return LoweringReport(
-        tuple(rows), tuple(f"plan {i}: {state}" for i, state in enumerate(states) if state)
-    )
+    captures = tuple(f"plan {i}: {state}" for i, state in enumerate(states) if state)
+    return LoweringReport(tuple(rows), captures, _notes(function))
+
+
+def _notes(function: Function) -> tuple[str, ...]:
+    """What the rewrites of precision and layout did, on a GPU."""
+    if function.stages.target.kind == "cpu":
+        return ()
+    fgraph = function.stages.fgraph
+    return tuple(text for text in (precision_text(fgraph), layout_text(fgraph)) if text)
 
 
 def _device(function: Function, segment: Segment) -> str:

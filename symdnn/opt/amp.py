@@ -27,6 +27,7 @@ from symdnn.ops.gpudnn import DnnConvolution, GpuDnnRNNBase
 from symdnn.ops.gpudnn_conv import scaled
 from symdnn.ops.shape import DimShuffle, dimshuffle
 from symdnn.opt.amp_rules import (
+    PRODUCTS,
     inside_a_kernel,
     is_exact,
     is_float32,
@@ -38,7 +39,7 @@ from symdnn.opt.amp_rules import (
 from symdnn.opt.lowering import dtype_reason
 from symdnn.opt.rewrite import Context, graph_rewrite
 
-__all__ = ["RULES", "mixed_precision", "precision_reason"]
+__all__ = ["RULES", "mixed_precision", "precision_reason", "precision_text"]
 
 _TYPES = {"bf16": "bfloat16", "fp16": "float16"}
 
@@ -65,6 +66,17 @@ def mixed_precision(context: Context) -> None:
     dtype = _TYPES[str(config.amp)]
     if any(map(is_product, order)):
         _Rebuild(context.fgraph, order, context.target, dtype).replace()
+
+
+def precision_text(fgraph: FunctionGraph) -> str:
+    """In which dtypes products are computed, for reports; empty where there are none."""
+    counts: dict[str, int] = {}
+    for node in fgraph.toposort():
+        if isinstance(node.op, PRODUCTS) and isinstance(node.inputs[0].type, TensorType):
+            dtype = node.inputs[0].type.dtype
+            counts[dtype] = counts.get(dtype, 0) + 1
+    shown = ", ".join(f"{n} of {dtype}" for dtype, n in sorted(counts.items()))
+    return f"products: {shown}" if shown else ""
 
 
 class _Rebuild:

@@ -19,6 +19,7 @@ from symdnn.ops.comparison import Switch
 from symdnn.ops.dot import BatchedDot, Dot, MatchSizes
 from symdnn.ops.dropout import Dropout, DropoutGrad
 from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.gpublas import GpuGemm, GpuGemmBiasGrad
 from symdnn.ops.gpudnn import (
     DnnConvolution,
     GpuDnnBatchNormBase,
@@ -36,7 +37,7 @@ from symdnn.ops.shape import Alloc, DimShuffle, Reshape, SpecifyType
 from symdnn.ops.view import ForgetShape
 
 __all__ = [
-    "inside_a_kernel", "is_exact", "is_float32", "is_product", "narrow_inputs", "safe",
+    "PRODUCTS", "inside_a_kernel", "is_exact", "is_float32", "is_product", "narrow_inputs", "safe",
     "takes_16_bits",
 ]  # fmt: skip
 
@@ -51,6 +52,11 @@ _SAFE: tuple[type[Op], ...] = (
 _MOVES: tuple[type[Op], ...] = (
     Alloc, DimShuffle, ForgetShape, IncSubtensor, Join, MatchSizes, Pad, Reshape, SpecifyType,
     Split, Subtensor,
+)  # fmt: skip
+
+#: Ops that tensor cores do most of, before and after products took in what surrounds them.
+PRODUCTS: tuple[type[Op], ...] = (
+    BatchedDot, DnnConvolution, Dot, GpuDnnRNNBase, GpuGemm, GpuGemmBiasGrad,
 )  # fmt: skip
 
 Narrow = Callable[[Variable], bool]

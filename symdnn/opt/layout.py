@@ -37,7 +37,7 @@ from symdnn.opt.layout_sizes import GuessedSizes
 from symdnn.opt.lowering import cudnn_reason
 from symdnn.opt.rewrite import Context, graph_rewrite
 
-__all__ = ["RULES", "choose_layout"]
+__all__ = ["RULES", "choose_layout", "layout_text"]
 
 #: What reading the other order in place costs, against a copy of its own.
 _ABSORBED = 0.4
@@ -54,6 +54,19 @@ def choose_layout(context: Context) -> None:
     if wanting:
         last = _cheapest(context, order, wanting)
         _Rebuild(context.fgraph, order, last).replace()
+
+
+def layout_text(fgraph: FunctionGraph) -> str:
+    """How many operations have which layout, for reports; empty where all are as programs say."""
+    layouts = [getattr(node.op, "layout", None) for node in fgraph.nodes]
+    last = layouts.count("NHWC")
+    if not last:
+        return ""
+    changes = sum(isinstance(node.op, Reorder) for node in fgraph.nodes)
+    return (
+        f"images: {last} operations with channels last (NHWC), {layouts.count('NCHW')} not; "
+        f"{changes} arrays are copied into the other order"
+    )
 
 
 # -- which convolutions want it -------------------------------------------------------------------
