@@ -285,6 +285,10 @@ _CUDA = [
           "CUDA target round their inputs to TF32.", affects=CODE),
     Flag("dnn.conv.workspace_limit", "bytes", 0, "Most workspace for one convolution of cuDNN; "
          "0: as much as is free.", minimum=0, affects=CODE),
+    _choice("dnn.batch_norm", "auto cudnn fused", "Batch normalisation in training on a GPU. auto: "
+            "taken apart where its elementwise half has something to be fused with, and by "
+            "kernels as gpu.prefer says; cudnn: by cuDNN's, one operation; fused: always taken "
+            "apart.", affects=CODE),
     _choice("dnn.conv.on_unsupported", "raise fallback", "What an algorithm does that cuDNN "
             "refuses for the shapes at hand.", affects=CODE),
     _choice("dnn.conv.choose_by", "time memory energy", "What time_once and time_on_shape_change "

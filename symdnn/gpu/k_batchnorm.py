@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from symdnn.config import config
 from symdnn.gpu.k_norm import normalised, of_each, work_dtype
 from symdnn.gpu.k_reduce import scratch_bytes, swept
 from symdnn.gpu.k_softmax import prefers_cudnn
@@ -19,26 +20,16 @@ from symdnn.gpu.reduce_source import Finish, Reducer
 from symdnn.gpu.source import CTYPES
 from symdnn.graph.kernel import Call, register_kernel
 from symdnn.ops.batchnorm import BatchNormGrad, BatchNormTrain, LayerNorm
-from symdnn.ops.channels_last import last_order
 from symdnn.ops.gpudnn import GpuDnnBatchNorm, GpuDnnBatchNormGrad
 from symdnn.ops.norm_formulas import grad_program, grad_terms
-from symdnn.ops.norm_parts import BatchMoments, BatchSums
+from symdnn.ops.norm_parts import BatchMoments, BatchSums, axes_of
 from symdnn.ops.scalar import ScalarProgram, identity_program
 
-__all__ = ["axes_of", "batch_moments", "batch_sums", "register"]
+__all__ = ["batch_moments", "batch_sums", "register"]
 
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 #: A state of moments is no larger than two others.
 _MOMENTS, _SUMS = 2, 2
-
-
-def axes_of(op: Any) -> tuple[int, ...]:
-    """The axes that an op normalises over, counted as its operands lie."""
-    axes: tuple[int, ...] = op.axes
-    if getattr(op, "layout", "NCHW") == "NCHW":
-        return axes
-    order = last_order(op.ndim)
-    return tuple(sorted(order.index(a) for a in axes))
 
 
 def batch_moments(
@@ -147,6 +138,14 @@ class SumsKernel(CudaKernel):
         return batch_sums(op.program, inputs, op.axes, outputs, self.whole(call))
 
 
+def _left_to_cudnn(call: Call) -> str | None:
+    """Why an op of cuDNN's is left to cuDNN."""
+    cudnns = isinstance(call.op, GpuDnnBatchNorm | GpuDnnBatchNormGrad)
+    if cudnns and str(config.dnn.batch_norm) == "cudnn":
+        return "dnn.batch_norm=cudnn"
+    return prefers_cudnn(call)
+
+
 # -- the whole ------------------------------------------------------------------------------------
 
 
@@ -159,7 +158,7 @@ class BatchNormKernel(CudaKernel):
 
     def refuses(self, call: Call) -> str | None:
         """What is left to cuDNN."""
-        return super().refuses(call) or prefers_cudnn(call)
+        return super().refuses(call) or _left_to_cudnn(call)
 
     def workspace_bytes(self, call: Call) -> int:
         """Partial results."""
@@ -187,7 +186,7 @@ class BatchNormGradKernel(CudaKernel):
         gamma, mean = call.inputs[2:4]
         if gamma.broadcastable != mean.broadcastable:  # type: ignore[attr-defined]
             return "a parameter is shared by several statistics"
-        return super().refuses(call) or prefers_cudnn(call)
+        return super().refuses(call) or _left_to_cudnn(call)
 
     def workspace_bytes(self, call: Call) -> int:
         """Partial results, and two means for each statistic."""

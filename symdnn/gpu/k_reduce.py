@@ -10,6 +10,7 @@ from typing import Any
 
 from symdnn.gpu.cuda_source import prints
 from symdnn.gpu.k_elemwise import merged
+from symdnn.gpu.k_softmax import prefers_cudnn
 from symdnn.gpu.launches import WORKSPACE, CudaKernel, KernelLaunch, Pointer, View, blocks_for
 from symdnn.gpu.reduce_source import Finish, Reducer, Source, Sweep, reduction_source
 from symdnn.gpu.source import CTYPES
@@ -17,8 +18,9 @@ from symdnn.graph.kernel import Call, register_kernel
 from symdnn.ops.argreduce import ArgMax, ArgMin
 from symdnn.ops.dtype import is_narrow_float
 from symdnn.ops.fused import FusedReduce
+from symdnn.ops.gpudnn import GpuDnnReduction
 from symdnn.ops.reduce import Accumulate, AllTrue, AnyTrue, LogSumExp, Max, Min, Prod, Reduce, Sum
-from symdnn.ops.scalar import ScalarProgram, identity_program
+from symdnn.ops.scalar import Builder, ScalarProgram, identity_program
 
 __all__ = ["ReductionKernel", "reducer_of", "reduction", "register", "scratch_bytes", "swept"]
 
@@ -220,6 +222,7 @@ def _plan(outputs: int, elements: int, sweep: Sweep) -> _Plan:
     per_block = _THREADS // lanes
     tiles = -(-groups // per_block)
     wanted, least = (_VECTOR_BLOCKS, _VECTORS_EACH) if vectors else (_WANTED_BLOCKS, _PER_THREAD)
+    wanted = wanted // 2 if across else wanted  # each has several outputs to merge
     chunks = max(1, min(wanted // tiles, count // (lanes * least)))
     block = (lanes, per_block) if sweep.rows else (per_block, lanes)
     return _Plan(outputs, groups, count, block, per_block, chunks)
@@ -280,8 +283,56 @@ class ReductionKernel(CudaKernel):
         return reduction(program, ops, inputs, outputs, self.whole(call))
 
 
+#: Theano's word for a reduction -> what elements become first, the reduction, and what is made of
+#: its result ``s.s0``.
+_CUDNN_WORDS: dict[str, tuple[str, type[Reduce], str]] = {
+    "add": ("", Sum, ""), "mul": ("", Prod, ""), "maximum": ("", Max, ""),
+    "minimum": ("", Min, ""), "absmax": ("abs", Max, ""), "norm1": ("abs", Sum, ""),
+    "norm2": ("sqr", Sum, "s_sqrt({})"), "avg": ("", Sum, "{} / ({})p.c0"),
+}  # fmt: skip
+
+
+class DnnReductionKernel(ReductionKernel):
+    """The reductions of cuDNN's that give no indices."""
+
+    def refuses(self, call: Call) -> str | None:
+        """Indices, and what is left to cuDNN."""
+        if call.op.return_indices:  # type: ignore[attr-defined]
+            return "it gives no indices"
+        return CudaKernel.refuses(self, call) or prefers_cudnn(call)
+
+    def parts(self, call: Call) -> tuple[ScalarProgram, tuple[Reduce, ...]]:
+        """The reduction of elements, their absolutes or squares."""
+        op: Any = call.op
+        before, kind, _ = _CUDNN_WORDS[op.red_op]
+        dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
+        extreme = kind in (Max, Min)
+        reduce = kind(op.axis) if extreme else kind(op.axis, False, op.dtype, op.acc_dtype)
+        if not before:
+            return identity_program(dtype), (reduce,)
+        builder = Builder((dtype,))
+        x = builder.input(0).cast(op.acc_dtype)
+        return builder.program([x.call("abs") if before == "abs" else x * x]), (reduce,)
+
+    def launches(
+        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """The sweep."""
+        op: Any = call.op
+        program, (reduce,) = self.parts(call)
+        reducer = reducer_of(reduce, program.output_dtypes[0])
+        kind, work = (CTYPES[d] for d in (op.dtype, reducer.work))
+        after = _CUDNN_WORDS[op.red_op][2] or "{}"
+        line = f"p.y0[at] = convert<{kind}>({after.format('s.s0.result()', work)});"
+        shape = inputs[0].shape
+        count = float(prod(shape[a] for a in op.axis))
+        finish = Finish((line,), (), 1, (op.dtype,))
+        return swept(program, (reducer,), op.axis, inputs, outputs, shape, finish, (), [count])
+
+
 def register() -> None:
-    """Enter the kernels into the table."""
+    """Enter the kernels into the table, in front of cuDNN's."""
+    register_kernel(GpuDnnReduction, "cuda", DnnReductionKernel())
     kernel = ReductionKernel()
     for op in (Sum, Prod, Max, Min, AllTrue, AnyTrue, LogSumExp, ArgMax, ArgMin, FusedReduce):
         register_kernel(op, "cuda", kernel)

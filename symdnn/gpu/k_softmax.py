@@ -126,7 +126,8 @@ def _rows(task: _Task, width: int) -> _Form | None:
     lanes = 1
     while lanes < 32 and lanes < vectors:
         lanes *= 2
-    while lanes * most < vectors or (lanes >= 32 and lanes * 8 < vectors):
+    # Few vectors a thread: while some rows are read, others are written.
+    while lanes * most < vectors or (lanes < 256 and lanes * 2 < vectors):
         lanes *= 2
     if lanes > _WIDEST_BLOCK:
         return None

@@ -21,7 +21,7 @@ def families() -> list[str]:
 
 
 #: Kernels of ours that go before cuDNN's.
-_PREFERRED = ("k_softmax", "k_batchnorm", "k_pool")
+_PREFERRED = ("k_softmax", "k_batchnorm", "k_pool", "k_reduce")
 
 _CUDNN = (
     "cudnn_conv", "cudnn_conv_epilogue", "cudnn_pool", "cudnn_softmax", "cudnn_norm", "cudnn_rnn",

@@ -17,6 +17,10 @@ from symdnn.ops.scalar import ScalarProgram
 __all__ = ["Finish", "Reducer", "Source", "Sweep", "reduction_source"]
 
 
+#: Kinds that do something once all elements of a thread are seen.
+_SETTLED = frozenset({"Moments"})
+
+
 @dataclass(frozen=True)
 class Reducer:
     """A kind (a struct of ``reduce.cuh``), the dtype it works in, and that of the result."""
@@ -111,11 +115,13 @@ def _state(reducers: Sequence[Reducer]) -> list[str]:
     fields = [f"  {r.kind}<{CTYPES[r.work]}> s{i};" for i, r in enumerate(reducers)]
     start = " ".join(f"s{i}.start();" for i in parts)
     merge = " ".join(f"s{i}.merge(other.s{i});" for i in parts)
+    settle = " ".join(f"s{i}.settle();" for i in parts if reducers[i].kind in _SETTLED)
     return [
         "struct State {",
         *fields,
         f"  __device__ void start() {{ {start} }}",
         f"  __device__ void merge(const State& other) {{ {merge} }}",
+        f"  __device__ void settle() {{ {settle} }}",
         "};",
     ]
 

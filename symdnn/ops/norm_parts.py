@@ -18,11 +18,21 @@ from symdnn.graph.op import Host, MultiOp
 from symdnn.graph.type import TensorType
 from symdnn.ops import norm_numpy
 from symdnn.ops.batchnorm import parameter_dtype
+from symdnn.ops.channels_last import last_order
 from symdnn.ops.elemwise import broadcast_dims, broadcast_static
 from symdnn.ops.fused import check_inputs
 from symdnn.ops.scalar import ScalarProgram
 
-__all__ = ["BatchMoments", "BatchSums"]
+__all__ = ["BatchMoments", "BatchSums", "axes_of"]
+
+
+def axes_of(op: Any) -> tuple[int, ...]:
+    """The axes that a batch normalisation works over, counted as its operands lie."""
+    axes: tuple[int, ...] = op.axes
+    if getattr(op, "layout", "NCHW") == "NCHW":
+        return axes
+    order = last_order(op.ndim)
+    return tuple(sorted(order.index(a) for a in axes))
 
 
 def kept(shape: Sequence[Any], axes: Sequence[int]) -> tuple[Any, ...]:

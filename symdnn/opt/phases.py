@@ -21,6 +21,7 @@ from symdnn.opt import (
     joining,
     layout,
     lower_cudnn,
+    norm_rules,
     reduce_rules,
     scan_push,
     scan_rules,
@@ -73,6 +74,7 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *fold_batch_norm.RULES,
     *epilogue_conv.RULES,
     *epilogue_gemm.RULES,
+    *norm_rules.RULES,
     *fuse.RULES,
     *transfer.RULES,
 )

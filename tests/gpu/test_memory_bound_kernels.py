@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from symdnn.config import config
-from symdnn.gpu import k_batchnorm, k_softmax
+from symdnn.gpu import k_batchnorm, k_reduce, k_softmax
 from symdnn.gpu.k_reduce import ReductionKernel
 from symdnn.gpu.nvrtc import compile_cubin
 from symdnn.graph.type import numpy_dtype
@@ -199,3 +199,27 @@ def test_the_text_compiles(capability, tmp_path):
         texts.update(dict.fromkeys(NORM_GRAD.sources(call)))
     for text in texts:
         assert compile_cubin(text, capability, (), tmp_path)
+
+
+# -- cuDNN's reductions ---------------------------------------------------------------------------
+
+
+@needs_gpp
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+@pytest.mark.parametrize("word", sorted(k_reduce._CUDNN_WORDS))
+def test_cudnn_reductions_run_on_our_kernel(word, dtype):
+    kernel, rng = k_reduce.DnnReductionKernel(), np.random.default_rng(4)
+    work = "float64" if dtype == "float64" else "float32"
+    for shape, axes in (((40, 12), (0,)), ((3, 5, 8), (0, 2)), ((9, 7), (1,))):
+        x = drawn(rng, shape, dtype)
+        call = concrete(G.GpuDnnReduction(word, axes, work, dtype), [x])
+        assert kernel.refuses(call) is None
+        (got,), _ = emulator.run(kernel, call, [dense(x)])
+        want = G.GpuDnnReduction(word, axes, "float64", "float64").compute(np.float64(x))[0]
+        close(got, want, dtype, 3)
+
+
+def test_indices_are_left_to_cudnn():
+    op = G.GpuDnnReduction("maximum", (1,), "float32", "float32", True)
+    call = concrete(op, [np.zeros((2, 3), np.float32)])
+    assert "indices" in (k_reduce.DnnReductionKernel().refuses(call) or "")

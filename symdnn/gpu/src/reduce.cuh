@@ -110,9 +110,9 @@ template <class T, bool LARGEST> struct ArgExtreme {
 template <class T> using ArgMax = ArgExtreme<T, true>;
 template <class T> using ArgMin = ArgExtreme<T, false>;
 
-// Mean and sum of squared distances from it. Elements are counted from a shift near the mean, the
-// first element seen, so that a large mean costs no digits; parts are merged as by Chan, Golub and
-// LeVeque (1983).
+// Mean and variance in one pass. Elements are counted from a shift, the first one seen, so that a
+// large mean costs no digits; settle() moves the shift to the mean of what was seen, and what is
+// merged is moved to the shift of what it is merged into. Nothing but settle() divides.
 template <class T> struct Moments {
   T shift, first, second;
   u32 count;
@@ -125,19 +125,18 @@ template <class T> struct Moments {
     second += d * d;
     count++;
   }
-  __device__ void merge(const Moments& other) {
-    if (other.count == 0) return;
-    if (count == 0) {
-      *this = other;
-      return;
-    }
-    const T a = (T)count, b = (T)other.count, n = (T)(count + other.count);
-    const T mine = first / a, theirs = other.first / b;
-    const T apart = (other.shift - shift) + (theirs - mine);
-    second = (second - first * mine) + (other.second - other.first * theirs) +
-             apart * apart * (a / n) * b;
-    shift += mine + apart * (b / n);
+  __device__ void settle() {
+    if (count == 0) return;
+    const T mean = first / (T)count;
+    second -= first * mean;
+    shift += mean;
     first = (T)0;
+  }
+  __device__ void merge(const Moments& other) {
+    if (count == 0) shift = other.shift;
+    const T apart = other.shift - shift, n = (T)other.count;
+    first += other.first + n * apart;
+    second += other.second + apart * ((T)2 * other.first + n * apart);
     count += other.count;
   }
   __device__ T mean() const { return count == 0 ? (T)NAN_f : shift + first / (T)count; }

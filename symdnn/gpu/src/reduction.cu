@@ -37,9 +37,10 @@ extern "C" __global__ void __launch_bounds__(256) reduce(const __grid_constant__
 #pragma unroll
     for (i32 k = 0; k < STATES; k++) {
       const i64 output = group * STATES + k;
+      mine[k].settle();
       meet(shared, mine[k], slot, lane, lanes);
       if (lane == 0 && group < groups) {
-        if (p.chunks > 1) p.partial[chunk * p.outputs + output] = shared[slot];
+        if (p.chunks > 1) p.partial[output * p.chunks + chunk] = shared[slot];
         else finish(p, shared[slot], output);
       }
       __syncthreads();
@@ -57,7 +58,8 @@ extern "C" __global__ void __launch_bounds__(256) combine(const __grid_constant_
     State mine;
     mine.start();
     if (output < p.outputs)
-      for (i64 c = lane; c < p.chunks; c += lanes) mine.merge(p.partial[c * p.outputs + output]);
+      for (i64 c = lane; c < p.chunks; c += lanes) mine.merge(p.partial[output * p.chunks + c]);
+    mine.settle();
     meet(shared, mine, slot, lane, lanes);
     if (lane == 0 && output < p.outputs) finish(p, shared[slot], output);
     __syncthreads();

@@ -111,19 +111,19 @@ INLINE bool s_isinf(float a) { return fabsf(a) == INF_f; }
 INLINE bool s_isinf(double a) { return fabs(a) == INF_d; }
 template <class T> INLINE bool s_isfinite(T a) { return !s_isnan(a) && !s_isinf(a); }
 
-// Approximations of the hardware, of at most 2 ulp.
+// Approximations of the hardware, of at most 2 ulp; what is smaller than 2^-126 becomes 0.
 #ifdef SYMDNN_HOST
 INLINE float fast_exp2(float x) { return exp2f(x); }
 INLINE float fast_reciprocal(float x) { return 1.0f / x; }
 #else
 INLINE float fast_exp2(float x) {
   float y;
-  asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 INLINE float fast_reciprocal(float x) {
   float y;
-  asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 #endif

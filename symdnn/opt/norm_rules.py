@@ -1,0 +1,200 @@
+"""Batch normalisation taken apart on the CUDA target, so that fusion sees its elementwise half.
+
+Forward: the statistics are a :class:`BatchMoments`, the normalisation is an elementwise node that
+joins what reads it. Backward: the two sums are a :class:`BatchSums` and the input's gradient is an
+elementwise node; what makes their cotangent element by element (a relu's gradient) is computed
+again in both, if then nobody needs it stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from symdnn.config import config
+from symdnn.graph.origin import inherit
+from symdnn.graph.variable import Apply, Constant, Variable, constant
+from symdnn.ops.batchnorm import BatchNormGrad, BatchNormTrain
+from symdnn.ops.fused import FusedElemwise
+from symdnn.ops.gpudnn import GpuDnnBatchNorm, GpuDnnBatchNormGrad
+from symdnn.ops.norm_formulas import formula, grad_program, grad_terms, normalised
+from symdnn.ops.norm_parts import BatchMoments, BatchSums, axes_of
+from symdnn.ops.scalar import Builder, Scalar, ScalarProgram
+from symdnn.opt.fuse import fusable_program, number_in
+from symdnn.opt.rewrite import Context, graph_rewrite
+
+__all__ = ["RULES", "split_batch_norm"]
+
+#: Arrays of the input's size that a sweep may read in place of the cotangent and the input.
+_MOST_ARRAYS, _MOST_INPUTS, _MOST_INSTRUCTIONS = 3, 16, 100
+
+
+@graph_rewrite("fuse", tags=("fusion",), name="split_batch_norm")
+def split_batch_norm(context: Context) -> None:
+    """Batch normalisation whose elementwise half has something to join is taken apart."""
+    if context.target.kind != "cuda" or not _wanted():
+        return
+    always = str(config.dnn.batch_norm) == "fused"
+    for node in context.fgraph.toposort():
+        if isinstance(node.op, BatchNormTrain | GpuDnnBatchNorm) and _ours(node):
+            _split_forward(context, node, always)
+    for node in context.fgraph.toposort():
+        if isinstance(node.op, BatchNormGrad | GpuDnnBatchNormGrad) and _ours(node):
+            _split_backward(context, node, always)
+
+
+def _wanted() -> bool:
+    chosen = str(config.dnn.batch_norm)
+    return chosen == "fused" or (chosen == "auto" and str(config.gpu.prefer) == "own")
+
+
+def _ours(node: Apply) -> bool:
+    return node.hints.backend in (None, "cuda")
+
+
+# -- forward --------------------------------------------------------------------------------------
+
+
+def _split_forward(context: Context, node: Apply, always: bool) -> None:
+    y = node.outputs[0]
+    if not always and not any(fusable_program(u) for u in context.fgraph.user_nodes(y)):
+        return
+    op: Any = node.op
+    x, gamma, beta, *rest = node.inputs
+    if len(rest) == 2:  # cuDNN's op has the factor as a field
+        rest = [constant(op.running_average_factor, dtype=gamma.type.dtype), *rest]
+    with inherit(node.origin, node.hints):
+        found = list(BatchMoments(axes_of(op), op.epsilon, bool(rest))(x, *rest))
+        operands = [x, gamma, beta, *found[:2]]
+        program = formula([v.type.dtype for v in operands], normalised, x.type.dtype)
+        (made,) = FusedElemwise(program)(*operands)
+    context.fgraph.replace_all(list(zip(node.outputs, [made, *found])), "split_batch_norm")
+
+
+# -- backward -------------------------------------------------------------------------------------
+
+
+def _split_backward(context: Context, node: Apply, always: bool) -> None:
+    x, dy, gamma, mean, invstd = node.inputs
+    if gamma.type.broadcastable != mean.type.broadcastable:
+        return
+    source = _Source(context, node)
+    if not always and source.inputs == [x, dy]:
+        return
+    with inherit(node.origin, node.hints):
+        operands = [*source.inputs, mean, invstd]
+        sums = BatchSums(source.terms(operands), axes_of(node.op))(*operands)
+        dbeta, dgamma, a, b = sums
+        operands += [gamma, a, b]
+        (dx,) = FusedElemwise(source.gradient(operands))(*operands)
+    pairs = list(zip(node.outputs, [dx, dgamma, dbeta]))
+    context.fgraph.replace_all(pairs, "split_batch_norm")
+
+
+class _Source:
+    """What a gradient's cotangent is computed from: ``inputs`` are x, and what is read for dy."""
+
+    def __init__(self, context: Context, node: Apply) -> None:
+        self.fgraph, self.node = context.fgraph, node
+        self.x, self.dy, *_ = node.inputs
+        self.pattern = self.x.type.broadcastable
+        self.programs: dict[Apply, ScalarProgram] = {}
+        self.inputs = [self.x, self.dy]
+        self._grow()
+
+    def _grow(self) -> None:
+        """Go back from dy as long as fewer or as few arrays are read."""
+        pending = [self.dy]
+        while pending:
+            v = pending.pop()
+            program = self._program(v)
+            if program is None or not (self._only_here(v) or self._from_x(v)):
+                continue
+            self.programs[v.owner] = program  # type: ignore[index]
+            found = self._leaves()
+            if not self._fits(found):
+                del self.programs[v.owner]  # type: ignore[arg-type]
+                continue
+            self.inputs = found
+            pending += [w for w in v.owner.inputs if self._whole(w)]  # type: ignore[union-attr]
+
+    def _program(self, v: Variable) -> ScalarProgram | None:
+        if v.owner is None or v is self.x or v.owner in self.programs or not self._whole(v):
+            return None
+        return fusable_program(v.owner)
+
+    def _whole(self, v: Variable) -> bool:
+        """Whether ``v`` is of the input's size, and no constant."""
+        return not isinstance(v, Constant) and v.type.broadcastable == self.pattern
+
+    def _only_here(self, v: Variable) -> bool:
+        """Whether nobody else reads what the maker of ``v`` makes."""
+        users = {u for out in v.owner.outputs for u, _ in self.fgraph.users(out)}  # type: ignore[union-attr]
+        return all(u is self.node or u in self.programs for u in users)
+
+    def _from_x(self, v: Variable) -> bool:
+        """Whether ``v`` is computed from x, which is read anyway, and small arrays alone."""
+        stack, seen = [v], 0
+        while stack:
+            w = stack.pop()
+            seen += 1
+            if w is self.x or not self._whole(w):
+                continue
+            if w.owner is None or seen > _MOST_INPUTS or fusable_program(w.owner) is None:
+                return False
+            stack += w.owner.inputs
+        return True
+
+    def _leaves(self) -> list[Variable]:
+        """x, and what the programs so far read."""
+        found = {self.x: None, **({} if self.dy.owner in self.programs else {self.dy: None})}
+        for made in self.programs:
+            for v in made.inputs:
+                if v.owner not in self.programs and number_in(v) is None:
+                    found[v] = None
+        return list(found)
+
+    def _fits(self, inputs: Sequence[Variable]) -> bool:
+        arrays = sum(map(self._whole, inputs))
+        size = sum(len(p.body) for p in self.programs.values())
+        one_ndim = all(v.type.ndim == self.x.type.ndim for v in inputs)
+        few = arrays <= _MOST_ARRAYS and len(inputs) <= _MOST_INPUTS
+        return few and one_ndim and size <= _MOST_INSTRUCTIONS
+
+    # -- programs -----------------------------------------------------------------------------
+
+    def _begin(self, operands: Sequence[Variable]) -> tuple[Builder, dict[Variable, Scalar]]:
+        """A builder with these inputs, and the values of variables in it."""
+        builder = Builder([v.type.dtype for v in operands])
+        values = {v: builder.input(i) for i, v in enumerate(operands)}
+        self._value(self.dy, builder, values)
+        return builder, values
+
+    def _value(self, v: Variable, builder: Builder, values: dict[Variable, Scalar]) -> Scalar:
+        if v not in values:
+            number = number_in(v)
+            if number is not None:
+                return builder.const(number, v.type.dtype)
+            assert v.owner is not None
+            args = [self._value(w, builder, values) for w in v.owner.inputs]
+            results = builder.inline(self.programs[v.owner], args)
+            values.update(zip(v.owner.outputs, results, strict=True))
+        return values[v]
+
+    def terms(self, operands: Sequence[Variable]) -> ScalarProgram:
+        """What is summed, of ``inputs``, mean and invstd."""
+        builder, values = self._begin(operands)
+        own = [self.x, self.dy, *operands[-2:]]
+        terms = grad_terms([v.type.dtype for v in own])
+        return builder.program(builder.inline(terms, [values[v] for v in own]))
+
+    def gradient(self, operands: Sequence[Variable]) -> ScalarProgram:
+        """The input's gradient, of ``inputs``, mean, invstd, gamma and both means."""
+        builder, values = self._begin(operands)
+        mean, invstd, gamma, a, b = operands[-5:]
+        own = [self.x, self.dy, gamma, mean, invstd, a, b]
+        program = formula([v.type.dtype for v in own], grad_program, self.x.type.dtype)
+        return builder.program(builder.inline(program, [values[v] for v in own]))
+
+
+RULES = (split_batch_norm,)
