@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from symdnn.gpu.array import DeviceArray
 
-__all__ = ["LaunchEnv"]
+if TYPE_CHECKING:
+    from symdnn.gpu.context import Context
+    from symdnn.gpu.memory import CudaMemory
+
+__all__ = ["Env", "LaunchEnv"]
 
 
 class LaunchEnv(Protocol):
@@ -56,3 +60,47 @@ class LaunchEnv(Protocol):
         args: Sequence[Any],
     ) -> None:
         """Enqueue a kernel. ``args`` are ctypes or NumPy scalars; an int is a pointer."""
+
+
+class Env:
+    """A :class:`LaunchEnv` of the runtime."""
+
+    def __init__(self, ctx: Context, workspace: int, node: int, memory: CudaMemory) -> None:
+        self.context, self.workspace, self.node = ctx, workspace, node
+        self.empty, self.copy_in, self.download = memory.empty, memory.copy_in, memory.download
+        self.stream, self.error_word = ctx.stream, ctx.error_word
+        #: Whether a kernel of this step can find fault with data.
+        self.reports = False
+        #: Kernels are compiled and loaded, and not launched.
+        self.dry = False
+
+    @property
+    def cudnn(self) -> int:
+        """The ``cudnnHandle_t``."""
+        return self.context.cudnn
+
+    @property
+    def cublaslt(self) -> int:
+        """The ``cublasLtHandle_t``."""
+        return self.context.cublaslt
+
+    def module(self, source: str, name: str, options: Sequence[str] = ()) -> Any:
+        """A kernel of generated source."""
+        return self.context.function(source, name, options)
+
+    def zero(self, ptr: int, nbytes: int) -> None:
+        """Enqueue setting bytes to zero."""
+        self.context.zero(ptr, nbytes)
+
+    def launch(
+        self,
+        function: Any,
+        grid: Sequence[int],
+        block: Sequence[int],
+        shared_bytes: int,
+        args: Sequence[Any],
+    ) -> None:
+        """Enqueue a kernel."""
+        if self.dry:
+            return
+        self.context.launch(function, grid, block, shared_bytes, args)

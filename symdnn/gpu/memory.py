@@ -116,11 +116,15 @@ class CudaMemory:
         """Let ``array`` live until the stream has been waited for."""
         self._in_flight.append(array)
 
-    def copy_out(self, source: DeviceArray) -> PendingCopy:
-        """Enqueue a copy to the host; its array is complete after :meth:`synchronize`."""
-        staged = None
-        if source.nbytes:
-            staged = self._staged(source.nbytes)
+    def copy_out(self, source: DeviceArray, staged: Any = None) -> PendingCopy:
+        """Enqueue a copy to the host; its array is complete after :meth:`synchronize`.
+
+        ``staged`` is pinned memory for it.
+        """
+        if source.nbytes == 0:
+            staged = None
+        else:
+            staged = self._staged(source.nbytes) if staged is None else staged
             self._driver.memcpy_dtoh_async(staged, source.ptr, self.context._stream)
             self._in_flight.append(staged)
         return PendingCopy(staged, source.shape, TensorType(source.dtype).numpy)

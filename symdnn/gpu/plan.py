@@ -12,10 +12,10 @@ from symdnn.config import config
 from symdnn.gpu.array import DeviceArray
 from symdnn.gpu.batch import Form, batched
 from symdnn.gpu.capture import CaptureFailed
-from symdnn.gpu.context import Context
+from symdnn.gpu.env import Env
 from symdnn.gpu.k_copy import seen_by, strided_copy
 from symdnn.gpu.launches import view_of
-from symdnn.gpu.memory import CudaMemory, PendingCopy
+from symdnn.gpu.memory import PendingCopy
 from symdnn.gpu.replay import Replay
 from symdnn.gpu.trailing import copy_all, enqueue, trailing
 from symdnn.graph.evaluate import describe_failure
@@ -28,46 +28,6 @@ if TYPE_CHECKING:
     from symdnn.gpu.runtime import CudaRuntime
 
 __all__ = ["CudaPlan", "Env", "reads_at_call"]
-
-
-class Env:
-    """See :class:`symdnn.gpu.env.LaunchEnv`."""
-
-    def __init__(self, ctx: Context, workspace: int, node: int, memory: CudaMemory) -> None:
-        self.context, self.workspace, self.node = ctx, workspace, node
-        self.empty, self.copy_in, self.download = memory.empty, memory.copy_in, memory.download
-        self.stream, self.error_word = ctx.stream, ctx.error_word
-        #: Whether a kernel of this step can find fault with data.
-        self.reports = False
-
-    @property
-    def cudnn(self) -> int:
-        """The ``cudnnHandle_t``."""
-        return self.context.cudnn
-
-    @property
-    def cublaslt(self) -> int:
-        """The ``cublasLtHandle_t``."""
-        return self.context.cublaslt
-
-    def module(self, source: str, name: str, options: Sequence[str] = ()) -> Any:
-        """A kernel of generated source."""
-        return self.context.function(source, name, options)
-
-    def zero(self, ptr: int, nbytes: int) -> None:
-        """Enqueue setting bytes to zero."""
-        self.context.zero(ptr, nbytes)
-
-    def launch(
-        self,
-        function: Any,
-        grid: Sequence[int],
-        block: Sequence[int],
-        shared_bytes: int,
-        args: Sequence[Any],
-    ) -> None:
-        """Enqueue a kernel."""
-        self.context.launch(function, grid, block, shared_bytes, args)
 
 
 def reads_at_call(node: Apply, sizes: Mapping[Variable, Any]) -> bool:
@@ -120,7 +80,8 @@ class CudaPlan:
         self.replay: Replay | None = None
         self.last: list[int | None] | None = None
         self.moved: set[int] = set()
-        weakref.finalize(self, rt.forget_nodes, [env.node for env in self.envs]).atexit = False
+        numbers = [env.node for env in self.envs if env.node >= 0]
+        weakref.finalize(self, rt.forget_nodes, numbers).atexit = False
 
     # -- binding ------------------------------------------------------------------------------
 
@@ -261,14 +222,20 @@ class CudaPlan:
         behind = {n for _, group in last.launches for n in group}
         self.head = [Step(n, self.steps[n]) for n in nodes[:start]]
         self.middle = [Step(n, self.steps[n]) for n in nodes[start:end] if n not in behind]
-        for form, group in last.launches:
-            run = self.steps[group[0]] if form is None else self._group(form, group)
-            self.middle.append(Step(group[0], run))
+        self.last_steps = [
+            Step(group[0], self.steps[group[0]] if form is None else self._group(form, group))
+            for form, group in last.launches
+        ]
         if self.memory.copied:
             maker = next(iter(self.memory.copied)).owner
             assert maker is not None
-            self.middle.append(Step(maker, self._copy_updates))
+            self.last_steps.append(Step(maker, self._copy_updates()))
         self.outs = nodes[end:]
+        # Nothing may fail behind the updates, so no memory is taken there.
+        self.gaps = bool(self.memory.stored or self.memory.copied) and any(
+            not self.memory.views[n.inputs[0]].contiguous for n in self.outs
+        )
+        self.ready = not self.last_steps
         self.not_captured = self._obstacle(nodes[start:end])
         # What enters is part of a graph by its address, unless it is only copied in before that.
         read = {v for n in nodes if not isinstance(n.op, GpuFromHost) for v in n.inputs}
@@ -278,6 +245,7 @@ class CudaPlan:
     def _group(self, form: Form, group: Sequence[Apply]) -> Any:
         """One launch for all nodes of a group."""
         env = self.rt.env()
+        self.envs.append(env)
 
         def run(node: Apply, values: Values) -> None:
             items = [
@@ -291,10 +259,16 @@ class CudaPlan:
 
         return run
 
-    def _copy_updates(self, node: Apply, values: Values) -> None:
-        """Write new values that could not be made where they belong."""
-        pairs = [(values[new], values[old]) for new, old in self.memory.copied.items()]
-        copy_all(self.rt.env(), pairs)
+    def _copy_updates(self) -> Any:
+        """One step that writes all new values that could not be made where they belong."""
+        env = self.rt.env()
+        self.envs.append(env)
+
+        def run(node: Apply, values: Values) -> None:
+            pairs = [(values[new], values[old]) for new, old in self.memory.copied.items()]
+            copy_all(env, pairs)
+
+        return run
 
     def _before_graph(self, node: Apply) -> bool:
         if isinstance(node.op, HostFromGpu):
@@ -354,7 +328,7 @@ class CudaPlan:
         self.rt.arena.reserve(self.memory.arena_bytes)
         if watcher is None and (replay := self._replay(entering)) is not None:
             return replay.run(entering)
-        apart = watcher is not None or self._share(entering)
+        apart = watcher is not None or self._share(entering) or self.gaps
         values = self.values(entering, apart)
         self.make_leaving(values)
         if apart:
@@ -362,10 +336,13 @@ class CudaPlan:
                 if node in self.steps:
                     self._run_step(Step(node, self.steps[node]), values, watcher)
         else:
-            for step in (*self.head, *self.middle):
-                self._run_step(step, values, None)
-            for node in self.outs:
-                self._run_step(Step(node, self._copy_out), values, None)
+            staged = [self.rt.memory.pinned(max(self._nbytes(n), 1)) for n in self.outs]
+            self.run_steps(self.head, values)
+            self.run_middle(values)
+            for node, pinned in zip(self.outs, staged):
+                source = self.operand(node, 0, node.inputs[0], values)
+                source = self.dense(source, source.contiguous)
+                values[node.outputs[0]] = self.rt.memory.copy_out(source, pinned)
             self.settle(values)
         return self._left(values)
 
@@ -406,6 +383,25 @@ class CudaPlan:
         """Enqueue some of the steps."""
         for step in steps:
             self._run_step(step, values, None)
+
+    def run_middle(self, values: Values) -> None:
+        """Enqueue what a graph has. Updates begin only when all their kernels are there."""
+        self.run_steps(self.middle, values)
+        if not self.ready:
+            for env in self.envs:
+                env.dry = True
+            try:
+                self.run_steps(self.last_steps, values)
+            finally:
+                for env in self.envs:
+                    env.dry = False
+            self.ready = True
+        self.run_steps(self.last_steps, values)
+
+    def _nbytes(self, node: Apply) -> int:
+        """Bytes of what a node copies to the host."""
+        view = self.memory.views[node.inputs[0]]
+        return int(np.prod(view.shape, dtype=np.int64)) * node.inputs[0].type.numpy.itemsize
 
     def _run_step(self, step: Step, values: Values, watcher: Watcher | None) -> None:
         node = step.node

@@ -12,6 +12,7 @@ from symdnn.gpu.array import DeviceArray
 from symdnn.gpu.capture import CaptureFailed
 from symdnn.gpu.k_copy import strided_copy
 from symdnn.gpu.memory import PendingCopy
+from symdnn.gpu.trailing import copy_bytes
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
 from symdnn.ops.transfer import GpuFromHost
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Replay"]
 
 _HOST, _GAPS = -1, -2
+_SMALL = 1 << 20  # bytes that a kernel copies from and to the host as fast as the copy engine
 _ALIGNMENT = 256  # of memory as CUDA gives it, which kernels were chosen for
 _MOST_GRAPHS = 20
 _MOST_MET = 256
@@ -67,6 +69,13 @@ class Place:
             staged = Pinned(self.rt, self.target.shape, self.target.dtype)
             self.staged[turn] = staged
         np.copyto(staged.array, value)
+
+    def copy_of(self, value: Any, turn: int) -> tuple[int, int, int] | None:
+        """A small copy from pinned memory: target, source, bytes."""
+        staged = self.staged[turn]
+        if isinstance(value, DeviceArray) or staged is None or staged.nbytes > _SMALL:
+            return None
+        return self.target.ptr, staged.address, staged.nbytes
 
     def fill(self, value: Any, turn: int) -> None:
         """Enqueue the copy to the place, from the device or from pinned memory."""
@@ -156,15 +165,20 @@ class Replay:
     def _enqueue(self, values: dict[Variable, Any]) -> None:
         """What every graph has."""
         plan, queue = self.plan, self.rt.queue
-        plan.run_steps(plan.middle, values)
+        plan.run_middle(values)
+        small: list[tuple[int, int, int]] = []
         for node in plan.outs:
             source = plan.operand(node, 0, node.inputs[0], values)
             pinned = self.results[node.outputs[0]]
             if pinned.nbytes:
                 source = plan.dense(source, source.contiguous)
+            if pinned.nbytes <= _SMALL:
+                small.append((pinned.address, source.ptr, pinned.nbytes))
+            else:
                 queue.copy_out(pinned.address, source.ptr, pinned.nbytes)
         if plan.reports:
-            self.rt.copy_word()
+            small.append(self.rt.word_copy())
+        copy_bytes(self.rt.env(), small)
 
     def _given(self, entering: Sequence[Any]) -> dict[Variable, Any]:
         """All values before the graph runs: those that never change, and those of this call."""
@@ -263,8 +277,11 @@ class Replay:
         copied = [p for p in self.places if not p.lend(entering[p.index], values)]
 
         def enqueue() -> None:
+            copies = [c for p in copied if (c := p.copy_of(entering[p.index], turn)) is not None]
+            copy_bytes(self.rt.env(), copies)
             for place in copied:
-                place.fill(entering[place.index], turn)
+                if place.copy_of(entering[place.index], turn) is None:
+                    place.fill(entering[place.index], turn)
             self._enqueue(values)
 
         with self.rt.memory.keeping() as inside:

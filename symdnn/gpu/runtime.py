@@ -19,11 +19,12 @@ from symdnn.gpu.array import DeviceArray
 from symdnn.gpu.budget import MemoryUse
 from symdnn.gpu.capture import CaptureFailed, Graph, Queue
 from symdnn.gpu.context import Context, context
+from symdnn.gpu.env import Env
 from symdnn.gpu.faults import fault
 from symdnn.gpu.foreign import as_gpuarray, device_array
 from symdnn.gpu.k_copy import strided_copy
 from symdnn.gpu.memory import CudaMemory
-from symdnn.gpu.plan import CudaPlan, Env
+from symdnn.gpu.plan import CudaPlan
 from symdnn.gpu.trailing import copy_all
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.variable import Apply, Constant
@@ -77,7 +78,11 @@ class CudaRuntime:
 
     def copy_word(self) -> None:
         """Enqueue a copy of the error word to where the host looks at it."""
-        self.queue.copy_out(self._word_address, self.context.error_word, 16)
+        self.queue.copy_out(*self.word_copy())
+
+    def word_copy(self) -> tuple[int, int, int]:
+        """That copy as target, source, bytes."""
+        return self._word_address, self.context.error_word, 16
 
     def look(self) -> None:
         """Raise what a finished call found wrong; waits for nothing unless there is something."""

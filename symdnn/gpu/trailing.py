@@ -17,7 +17,7 @@ from symdnn.graph.variable import Apply
 from symdnn.ops.scalar import identity_program
 from symdnn.ops.transfer import HostFromGpu
 
-__all__ = ["Trailing", "copy_all", "enqueue", "trailing"]
+__all__ = ["Trailing", "copy_all", "copy_bytes", "enqueue", "trailing"]
 
 _BITS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
 
@@ -115,3 +115,18 @@ def copy_all(env: LaunchEnv, pairs: Sequence[tuple[DeviceArray, DeviceArray]]) -
             (DeviceArray(s.ptr, s.shape, bits), DeviceArray(t.ptr, t.shape, bits)) for s, t in found
         ]
         enqueue(env, batched(Form(identity_program(bits), (False,)), items))
+
+
+def copy_bytes(env: LaunchEnv, copies: Sequence[tuple[int, int, int]]) -> None:
+    """Copies (target, source, bytes), also from and to pinned memory, by one kernel.
+
+    In a CUDA graph a copy by a kernel begins some 5 us earlier than one by the copy engine.
+    """
+    items = [
+        (DeviceArray(source, (nbytes,), "uint8"), DeviceArray(target, (nbytes,), "uint8"))
+        for target, source, nbytes in copies
+        if nbytes
+    ]
+    if items:
+        form = Form(identity_program("uint8"), (False,))
+        enqueue(env, batched(form, items, error_word=False))

@@ -93,7 +93,7 @@ class FakeMemory(CudaMemory):
         staged = np.ascontiguousarray(array).reshape(-1).view(np.uint8).copy()
         self._move("copy in", target.ptr, staged.ctypes.data, target.nbytes, staged)
 
-    def copy_out(self, source: DeviceArray) -> PendingCopy:
+    def copy_out(self, source: DeviceArray, staged: Any = None) -> PendingCopy:
         staged = np.empty(source.nbytes, np.uint8)
         self._move("copy out", staged.ctypes.data, source.ptr, source.nbytes, staged)
         return PendingCopy(staged, source.shape, TensorType(source.dtype).numpy)
