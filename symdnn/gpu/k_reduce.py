@@ -285,7 +285,7 @@ class ReductionKernel(CudaKernel):
 
 #: Theano's word for a reduction -> what elements become first, the reduction, and what is made of
 #: its result ``s.s0``.
-_CUDNN_WORDS: dict[str, tuple[str, type[Reduce], str]] = {
+_CUDNN_WORDS: dict[str, tuple[str, type[Any], str]] = {
     "add": ("", Sum, ""), "mul": ("", Prod, ""), "maximum": ("", Max, ""),
     "minimum": ("", Min, ""), "absmax": ("abs", Max, ""), "norm1": ("abs", Sum, ""),
     "norm2": ("sqr", Sum, "s_sqrt({})"), "avg": ("", Sum, "{} / ({})p.c0"),
