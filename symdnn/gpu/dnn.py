@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,14 +18,33 @@ from symdnn.config import config
 from symdnn.errors import TypeMismatch
 from symdnn.flags import FLAGS
 from symdnn.gpu.detect import dnn_available, dnn_present, version
+from symdnn.gpu.dnn_names import (
+    CUDNNDataType,
+    DnnVersion,
+    _dnn_check_compile,
+    _dnn_check_version,
+    _dnn_lib,
+    _make_handle,
+    cudnn,
+    handle_type,
+)
+from symdnn.gpu.dnn_rnn import (
+    DropoutDescriptor,
+    RNNBlock,
+    RNNDescriptor,
+    _DropoutDescriptor,
+    _RNNDescriptor,
+    _RNNParamSize,
+    _RNNSplitParams,
+    dropout,
+)
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
-from symdnn.graph.variable import Constant, Shared, Variable, as_variable, constant
+from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops import normalization
 from symdnn.ops.arithmetic import cast
 from symdnn.ops.conv_builders import conv_grad_wrt_inputs, conv_grad_wrt_weights, conv_nd
 from symdnn.ops.conv_words import static_ints
-from symdnn.ops.dropout import Dropout
 from symdnn.ops.dtype import upcast
 from symdnn.ops.gpudnn import (
     MIN_EPSILON,
@@ -61,23 +80,28 @@ from symdnn.ops.gpudnn import (
 )
 from symdnn.ops.gpudnn_conv import ONLY_2D
 from symdnn.ops.pool import Pool
-from symdnn.ops.random_stream import RandomStream
-from symdnn.ops.rnn import RNNBlock as NeutralRNNBlock
+from symdnn.ops.pool_by_size import is_symbolic, pool_by_size
 from symdnn.ops.shape import dims_of
 from symdnn.ops.transformer import spatial_transformer
 from symdnn.opt.lower_cudnn import no_cudnn_raise as NoCuDNNRaise
 
 __all__ = [
-    "DnnBase", "DropoutDescriptor", "GpuDnnActivation", "GpuDnnBatchNorm", "GpuDnnBatchNormGrad",
+    "CUDNNDataType", "DnnBase", "DnnVersion", "DropoutDescriptor", "GpuDnnActivation",
+    "GpuDnnBatchNorm", "GpuDnnBatchNormGrad",
     "GpuDnnBatchNormInference", "GpuDnnCTCLoss", "GpuDnnConv", "GpuDnnConvDesc",
     "GpuDnnConvGradI", "GpuDnnConvGradW", "GpuDnnDropoutOp", "GpuDnnLRN", "GpuDnnPool",
     "GpuDnnPoolBase", "GpuDnnPoolDesc", "GpuDnnPoolGrad", "GpuDnnRNNGradInputs",
     "GpuDnnRNNGradWeights", "GpuDnnRNNOp", "GpuDnnReduction", "GpuDnnSoftmax",
     "GpuDnnSoftmaxBase", "GpuDnnSoftmaxGrad", "GpuDnnTransformerGradI", "GpuDnnTransformerGradT",
-    "GpuDnnTransformerGrid", "GpuDnnTransformerSampler", "NoCuDNNRaise", "RNNBlock", "as_i32",
+    "GpuDnnTransformerGrid", "GpuDnnTransformerSampler", "NoCuDNNRaise", "RNNBlock",
+    "RNNDescriptor",
+    "_DropoutDescriptor", "_RNNDescriptor", "_RNNParamSize", "_RNNSplitParams",
+    "_dnn_check_compile", "_dnn_check_version", "_dnn_conv", "_dnn_gradinput", "_dnn_gradweight",
+    "_dnn_lib", "_make_handle", "as_i32", "cudnn",
     "dnn_available", "dnn_batch_normalization_test", "dnn_batch_normalization_train", "dnn_conv",
     "dnn_conv3d", "dnn_gradinput", "dnn_gradinput3d", "dnn_gradweight", "dnn_gradweight3d",
-    "dnn_pool", "dnn_present", "dnn_spatialtf", "dropout", "ensure_dt", "get_precision", "version",
+    "dnn_pool", "dnn_present", "dnn_spatialtf", "dropout", "ensure_dt", "get_precision",
+    "handle_type", "version",
 ]  # fmt: skip
 
 
@@ -327,18 +351,22 @@ def dnn_pool(img: Any, ws: Any, stride: Any = None, mode: str = "max", pad: Any 
     """Pooling of images (4 dimensions) or volumes (5) in windows ``ws``, ``stride`` (1) apart.
 
     Borders that fill no window are ignored. ``mode`` is ``'max'``, ``'max_deterministic'``,
-    ``'average_inc_pad'`` (also ``'average'``), ``'average_exc_pad'`` or ``'sum'``. Windows are
-    ints known when the graph is built.
+    ``'average_inc_pad'`` (also ``'average'``), ``'average_exc_pad'`` or ``'sum'``. ``ws``,
+    ``stride`` and ``pad`` may be symbolic; such windows are pooled without cuDNN, and slower.
     """
     x = as_variable(img)
     if not isinstance(x.type, TensorType) or x.type.ndim not in (4, 5) or not x.type.is_float:
         raise TypeMismatch("dnn_pool", "a float tensor of 4 or 5 dimensions", x.type)
     ndim = x.type.ndim - 2
+    word = "sum" if mode == "sum" else POOL_MODES.get(mode, mode)
+    if any(map(is_symbolic, (ws, stride, pad))):
+        words = (ws, 1 if stride is None else stride, 0 if pad is None else pad)
+        return pool_by_size(x, *words, word, ndim)
     size = static_ints("dnn_pool: ws", ws, ndim)
     steps = static_ints("dnn_pool: stride", 1 if stride is None else stride, ndim)
     around = static_ints("dnn_pool: pad", 0 if pad is None else pad, ndim)
     sure = "deterministic" if mode == "max_deterministic" else None
-    op = Pool(size, steps, around, "sum" if mode == "sum" else POOL_MODES.get(mode, mode), True)
+    op = Pool(size, steps, around, word, True)
     return op(x, hints=Hints(backend="cudnn", algo_fwd=sure))
 
 
@@ -401,53 +429,6 @@ def dnn_batch_normalization_test(
 # -- recurrent nets, spatial transformer, dropout -------------------------------------------------
 
 
-class RNNBlock(NeutralRNNBlock):
-    """A recurrent net of several layers by cuDNN; see :class:`symdnn.ops.rnn.RNNBlock`.
-
-    ``algo`` is a value of the flag ``dnn.rnn.algo``, which is meant by None.
-
-    >>> import numpy as np
-    >>> block = RNNBlock("float32", 16, 3, "gru")
-    >>> block.get_param_size([2, 32])
-    5664
-    """
-
-    def __init__(
-        self,
-        dtype: Any,
-        hidden_size: int,
-        num_layers: int,
-        rnn_mode: str,
-        input_mode: str = "linear",
-        direction_mode: str = "unidirectional",
-        context_name: Any = None,
-        *,
-        dropout: float = 0.0,
-        stream: Any = None,
-        algo: str | None = None,
-    ) -> None:
-        words = (rnn_mode, input_mode, direction_mode, context_name)
-        super().__init__(dtype, hidden_size, num_layers, *words, dropout=dropout, stream=stream)
-        allowed = FLAGS["dnn.rnn.algo"].choices
-        if algo is not None and algo not in allowed:
-            raise ValueError(f"RNNBlock: algo={algo!r}, wanted one of {', '.join(allowed)}")
-        self.algo = algo
-
-    def apply(
-        self,
-        w: Any,
-        x: Any,
-        hx: Any,
-        cx: Any = None,
-        *,
-        lengths: Any = None,
-        train: bool = True,
-        hints: Hints | None = None,
-    ) -> list[Variable]:
-        wish = Hints(backend="cudnn", algo=self.algo) if hints is None else hints
-        return super().apply(w, x, hx, cx, lengths=lengths, train=train, hints=wish)
-
-
 def dnn_spatialtf(
     img: Any, theta: Any, scale_width: float = 1, scale_height: float = 1
 ) -> Variable:
@@ -458,27 +439,47 @@ def dnn_spatialtf(
     return spatial_transformer(img, theta, scale_width, scale_height)
 
 
-@dataclass(frozen=True)
-class DropoutDescriptor:
-    """How :func:`dropout` drops: the probability and the seed."""
-
-    dropout: float
-    seed: int
+# -- added to something: Theano's private forms ---------------------------------------------------
 
 
-def dropout(
-    x: Any, dropout: float = 0.0, seed: int = 4242
-) -> tuple[Variable, DropoutDescriptor, DropoutDescriptor, Shared]:
-    """(y, descriptor, descriptor, state): ``x`` with elements dropped, the others scaled up.
+def _scaled_sum(name: str, made: Variable, alpha: Any, beta: Any, out: Any) -> Variable:
+    """``alpha * made + beta * out``; ``alpha``, and the sum, become part of cuDNN's call.
 
-    On the GPU the mask is cuDNN's own. The state advances at each call of a function that reads
-    it; equal seeds give equal masks.
+    Raises ``ValueError`` for a ``beta`` that is not 0 without ``out``.
     """
-    if not 0 <= dropout < 1:
-        raise ValueError(f"dropout={dropout}: wanted a probability, less than 1")
-    stream = RandomStream(seed)
-    state = stream.new_state()
-    y, _, new = Dropout()(state, as_variable(x), np.float32(dropout), hints=Hints(backend="cudnn"))
-    stream.register(state, new)
-    descriptor = DropoutDescriptor(float(dropout), int(seed))
-    return y, descriptor, descriptor, state
+    dtype = made.type.dtype
+    if isinstance(beta, Variable) or beta != 0:
+        if out is None:
+            raise ValueError(f"{name}: beta={beta} needs out, to which the result is added")
+        return made * _scalar(alpha, dtype) + as_variable(out) * _scalar(beta, dtype)
+    return made if not isinstance(alpha, Variable) and alpha == 1 else made * _scalar(alpha, dtype)
+
+
+def _scalar(value: Any, dtype: str) -> Any:
+    return value if isinstance(value, Variable) else as_variable(np.asarray(value)).astype(dtype)
+
+
+def _dnn_conv(
+    img: Any, kerns: Any, alpha: Any = 1, beta: Any = 0, out: Any = None, *args: Any, **named: Any
+) -> Variable:
+    """``alpha * dnn_conv(...) + beta * out``; what follows are :func:`dnn_conv`'s arguments."""
+    made = dnn_conv(img, kerns, *args, **named)
+    return _scaled_sum("_dnn_conv", made, alpha, beta, out)
+
+
+def _dnn_gradweight(
+    img: Any, topgrad: Any, kerns_shp: Any, alpha: Any = 1, beta: Any = 0, out: Any = None,
+    *args: Any, **named: Any,
+) -> Variable:  # fmt: skip
+    """``alpha * dnn_gradweight(...) + beta * out``."""
+    made = dnn_gradweight(img, topgrad, kerns_shp, *args, **named)
+    return _scaled_sum("_dnn_gradweight", made, alpha, beta, out)
+
+
+def _dnn_gradinput(
+    kerns: Any, topgrad: Any, img_shp: Any, alpha: Any = 1, beta: Any = 0, out: Any = None,
+    *args: Any, **named: Any,
+) -> Variable:  # fmt: skip
+    """``alpha * dnn_gradinput(...) + beta * out``."""
+    made = dnn_gradinput(kerns, topgrad, img_shp, *args, **named)
+    return _scaled_sum("_dnn_gradinput", made, alpha, beta, out)

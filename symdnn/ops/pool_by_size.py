@@ -1,0 +1,86 @@
+"""Pooling in windows whose size, step or padding are values of the program.
+
+One dimension after the other: the elements of each window are taken side by side, and reduced.
+That is slower than :class:`~symdnn.ops.pool.Pool`, whose windows are known to the compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import TypeMismatch
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Constant, Variable, as_variable
+from symdnn.ops import reduce
+from symdnn.ops.arithmetic import cast, maximum
+from symdnn.ops.create import arange
+from symdnn.ops.dtype import is_narrow_float
+from symdnn.ops.join import join
+from symdnn.ops.shape import alloc, dims_of
+from symdnn.ops.take import take
+
+__all__ = ["is_symbolic", "pool_by_size"]
+
+
+def is_symbolic(value: Any) -> bool:
+    """Whether a size, or an entry of a list of them, is known in a call only."""
+    entries = value if isinstance(value, Sequence) else [value]
+    return any(isinstance(v, Variable) and not isinstance(v, Constant) for v in entries)
+
+
+def pool_by_size(x: Variable, ws: Any, stride: Any, pad: Any, mode: str, ndim: int) -> Variable:
+    """Pooling of the last ``ndim`` dimensions; whole windows only.
+
+    ``ws``, ``stride`` and ``pad`` are integers, vectors of ``ndim`` integers, or sequences, any of
+    them symbolic. ``mode`` is one of :class:`~symdnn.ops.pool.Pool`'s. The gradient of a maximum
+    goes to every tie.
+    """
+    words = zip(*(_entries(n, v, ndim) for n, v in (("ws", ws), ("stride", stride), ("pad", pad))))
+    wide = cast(x, "float32") if is_narrow_float(x.type.dtype) else x
+    for axis, (size, step, around) in enumerate(words, x.type.ndim - ndim):
+        wide = _pool_axis(wide, axis, size, step, around, mode)
+    return cast(wide, x.type.dtype)
+
+
+def _entries(name: str, value: Any, ndim: int) -> list[Variable]:
+    """A size for each dimension, as int64 scalars."""
+    if isinstance(value, Sequence):
+        entries = [as_variable(v) for v in value]
+    else:
+        v = as_variable(value)
+        entries = [v] * ndim if v.type.ndim == 0 else [v[i] for i in range(ndim)]
+    if len(entries) != ndim or not all(v.type.ndim == 0 and v.type.is_discrete for v in entries):
+        raise TypeMismatch(f"pool: {name}", f"an integer, or {ndim} of them", value)
+    return [cast(v, "int64") for v in entries]
+
+
+def _pool_axis(
+    x: Variable, axis: int, size: Variable, step: Variable, pad: Variable, mode: str
+) -> Variable:
+    n = dims_of(x)[axis]
+    fill = -np.inf if mode == "max" else 0.0
+    count = maximum((n + 2 * pad - size) // step + 1, 0)
+    starts = arange(count) * step
+    index = starts.dimshuffle(0, "x") + arange(size).dimshuffle("x", 0)
+    side_by_side = take(_padded(x, axis, pad, fill), index, axis=axis)
+    if mode == "max":
+        return reduce.max(side_by_side, axis=axis + 1)
+    total = reduce.sum(side_by_side, axis=axis + 1)
+    if mode == "sum":
+        return total
+    inside = (index >= pad) & (index < n + pad)
+    number = inside.sum(axis=1) if mode == "average_exc_pad" else size + 0 * starts
+    shape = ["x"] * axis + [0] + ["x"] * (x.type.ndim - axis - 1)
+    return total / cast(number, x.type.dtype).dimshuffle(*shape)
+
+
+def _padded(x: Variable, axis: int, pad: Variable, fill: float) -> Variable:
+    sizes = list(dims_of(x))
+    sizes[axis] = pad
+    type_ = x.type
+    assert isinstance(type_, TensorType)
+    border = alloc(np.asarray(fill, type_.numpy), *sizes)
+    return join(axis, border, x, border)
