@@ -44,13 +44,23 @@ class GemmChoice:
     algorithm: GemmAlgorithm
     ms: tuple[float | None, ...] = ()
 
-    def __str__(self) -> str:
-        text = f"{self.signature}: {self.algorithm}, by {self.mode}"
-        known = [t for t in self.ms if t is not None]
-        if not known:
-            return text
+    @property
+    def best_ms(self) -> float | None:
+        """The time of what was chosen, if it was measured."""
+        return min((t for t in self.ms if t is not None), default=None)
+
+    @property
+    def why(self) -> str:
+        """Where the choice comes from."""
+        if self.best_ms is None:
+            return f"by {self.mode}"
+        known = sum(t is not None for t in self.ms)
         first = "failed" if self.ms[0] is None else f"{self.ms[0] * 1e3:.1f} us"
-        return f"{text}: {min(known) * 1e3:.1f} us of {len(known)}, the first guess {first}"
+        best = f"{self.best_ms * 1e3:.1f} us of {known}"
+        return f"by {self.mode}: {best}, the first guess {first}"
+
+    def __str__(self) -> str:
+        return f"{self.signature}: {self.algorithm}, {self.why}"
 
 
 _chosen: dict[tuple[int, GemmSignature, str], GemmChoice] = {}
@@ -76,15 +86,15 @@ def forget() -> None:
 
 def choose(
     plan: GemmPlan, mode: str, env: Any, at: Pointers, factors: Sequence[float]
-) -> GemmAlgorithm:
-    """The algorithm of a product that runs on these addresses; remembered.
+) -> GemmChoice:
+    """The choice for a product that runs on these addresses; remembered.
 
     Raises :class:`~symdnn.gpu.libcublaslt.CublasError` where cuBLASLt has none.
     """
     key = (env.cublaslt, plan.signature, mode)
     found = _chosen.get(key)
     if found is not None:
-        return found.algorithm
+        return found
     if mode == "time" and not being_captured(env):
         made = _timed(plan, env, at, factors)
     else:
@@ -92,7 +102,7 @@ def choose(
     if made.mode == mode:
         with _lock:
             _chosen[key] = made
-    return made.algorithm
+    return made
 
 
 def _timed(plan: GemmPlan, env: Any, at: Pointers, factors: Sequence[float]) -> GemmChoice:

@@ -85,6 +85,11 @@ class GemmAlgorithm:
     data: Algorithm
     workspace_bytes: int
 
+    @property
+    def number(self) -> int:
+        """cuBLASLt's number of it."""
+        return lt.get_attribute(self.data, lt.ALGORITHM["id"])
+
     def __str__(self) -> str:
         """The numbers of algorithm, tile and stages, and how often the sum is split."""
         n = {word: lt.get_attribute(self.data, lt.ALGORITHM[word]) for word in lt.ALGORITHM}

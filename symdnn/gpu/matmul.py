@@ -8,12 +8,12 @@ ours do the rest.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from symdnn.config import config
 from symdnn.gpu.array import DeviceArray
-from symdnn.gpu.gemm_choice import choose, wanted_mode
+from symdnn.gpu.gemm_choice import GemmChoice, choose, wanted_mode
 from symdnn.gpu.gemm_plan import (
     GemmAlgorithm,
     GemmPlan,
@@ -25,6 +25,7 @@ from symdnn.gpu.gemm_plan import (
 from symdnn.gpu.gemm_unfused import Unfused
 from symdnn.gpu.libcublaslt import CUDA_TYPE, CublasError
 from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.library_use import LibraryUse
 from symdnn.ops.dot import BatchedDot, Dot
 from symdnn.ops.gpublas import GpuGemm, GpuGemmBase, GpuGemmBiasGrad
 
@@ -44,6 +45,25 @@ class MatmulKernel:
     """
 
     name: str = "cublaslt.matmul"
+    #: What was chosen when it ran, the last in the end; for one call, once it was settled for that.
+    ran: list[tuple[str, GemmChoice]] | None = field(default=None, compare=False, repr=False)
+
+    def settled(self, call: Call) -> MatmulKernel:
+        """The kernel for one call, with a memory of what it chooses."""
+        return replace(self, ran=[])
+
+    def library_use(self, call: Call) -> LibraryUse | None:
+        """The row of ``f.dnn_report()``; there is none before it ran."""
+        if not self.ran:
+            return None
+        wanted, choice = self.ran[-1]
+        s, algorithm = choice.signature, choice.algorithm
+        return LibraryUse(
+            requested=wanted, used=str(algorithm).partition(", workspace")[0], api="cublaslt",
+            engine=str(algorithm.number), workspace_bytes=algorithm.workspace_bytes,
+            deterministic=True, precision=f"{s.dtype} to {s.result}, in {s.compute}",
+            ms=choice.best_ms, why=f"{s}, {choice.why}",
+        )  # fmt: skip
 
     def refuses(self, call: Call) -> str | None:
         """Floats and complex numbers only."""
@@ -62,14 +82,14 @@ class MatmulKernel:
 
     def bind(self, call: Call) -> Any:
         """A launch that keeps one cuBLASLt plan for each layout of its operands."""
-        return _Bound(call)
+        return _Bound(call, [] if self.ran is None else self.ran)
 
 
 class _Bound:
     """A product at its shapes."""
 
-    def __init__(self, call: Call) -> None:
-        op = call.op
+    def __init__(self, call: Call, ran: list[tuple[str, GemmChoice]]) -> None:
+        op, self.ran = call.op, ran
         self.op: GpuGemmBase = op if isinstance(op, GpuGemmBase) else GpuGemm()
         self.unfused = Unfused(call)
         self.epilogue = epilogue_of(op)
@@ -87,8 +107,9 @@ class _Bound:
         at = self._pointers(inputs, outputs)
         factors = (self.op.alpha, self.op.beta)
         plan, fused = self._plan(env, s)
-        algorithm = choose(plan, self.mode, env, at, factors)
-        plan.run(algorithm, at, factors, env.workspace, env.stream)
+        choice = choose(plan, self.mode, env, at, factors)
+        self.ran[:] = [(self.mode, choice)]
+        plan.run(choice.algorithm, at, factors, env.workspace, env.stream)
         if not fused:
             self.unfused.after_product(env, inputs, outputs)
 

@@ -229,6 +229,23 @@ def test_the_fastest_by_the_clock_is_remembered(lt, clock):
     assert "1000.0 us of 3, the first guess 3000.0 us" in str(choice)
 
 
+def test_the_report_says_what_was_chosen(lt, clock):
+    types = TensorType("float32", (M, K)), TensorType("float32", (K, N))
+    call = Call(Dot(), types, (TensorType("float32", (M, N)),), NO_HINTS)
+    with timing():
+        kernel = MatmulKernel().settled(call)
+        assert kernel.library_use(call) is None
+        arrays = [
+            DeviceArray(0x100000 * i, t.shape, t.dtype)
+            for i, t in enumerate((*types, *call.outputs), 1)
+        ]
+        kernel.bind(call)(FakeGemmEnv(), arrays[:2], arrays[2:])
+    use = kernel.library_use(call)
+    assert (use.requested, use.api, use.engine, use.ms) == ("time", "cublaslt", "1", 1.0)
+    assert use.why.endswith("by time: 1000.0 us of 3, the first guess 3000.0 us")
+    assert MatmulKernel().ran is None  # the one in the table stays as it is
+
+
 def test_a_wrong_result_is_not_taken(lt, clock, monkeypatch):
     class Wrong(FakeGemmEnv):
         def download(self, array):
