@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from symdnn.config import config
 from symdnn.errors import NanDetected
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Variable
+from symdnn.opt.phases import Selection
 
 __all__ = ["BIG", "NanGuardMode"]
 
@@ -28,9 +29,11 @@ class NanGuardMode(Mode):
     ``nan_is_error``, ``inf_is_error`` and ``big_is_error`` (a magnitude above 1e10) default to
     the flags ``NanGuardMode.*``; the flag ``NanGuardMode.action`` says what happens: ``raise`` a
     :class:`~symdnn.errors.NanDetected` that names the node, the user's line and the range of its
-    inputs, ``warn``, or ``pdb``. No shared variable changes in a call that raises.
+    inputs, ``warn``, or ``pdb``. No shared variable changes in a call that raises. Unless a
+    ``selection`` is given nothing is fused, so that the node is one that the user wrote.
     """
 
+    selection: Selection = field(default_factory=lambda: Mode().selection.excluding("fusion"))
     nan_is_error: bool | None = None
     inf_is_error: bool | None = None
     big_is_error: bool | None = None

@@ -13,6 +13,7 @@ import numpy as np
 from symdnn.config import config
 from symdnn.cpu import jit, threads
 from symdnn.cpu.loops_ir import Operand, elementwise_ir
+from symdnn.cpu.programs import ProgramKernel
 from symdnn.cpu.scalar_ir import VALUES, prints
 from symdnn.graph.kernel import Call, register_kernel
 from symdnn.graph.strides import merged
@@ -62,6 +63,11 @@ class ElementwiseKernel:
             if work < _LEAST_WORK:
                 return "it is too little to compile for"
         return prints(program) or jit.problem() or threads.problem() or None
+
+    def fuses(self, op: FusedElemwise) -> bool:
+        """Whether ``opt`` may make this op of several."""
+        wanted = str(config.cpu.compile) != "never"
+        return wanted and jit.installed() and prints(op.program) is None
 
     def program(self, call: Call) -> ScalarProgram | None:
         """The op's scalar program for the operands' dtypes."""
@@ -126,10 +132,10 @@ class _Block:
         self._words = (_Words * len(words))(*words)
 
     def run(self, arrays: Sequence[Any]) -> None:
-        """Set the addresses, run the loop."""
+        """Say which arrays, run the loop."""
         words = self._words
         for at, a in zip(self._at, arrays):
-            words[at] = a.__array_interface__["data"][0]
+            words[at] = id(a)
         self._run(words)
 
 
@@ -141,5 +147,7 @@ def _inner(step: int, itemsize: int, written: bool) -> str:
 
 def register() -> None:
     """Enter the kernel into the table."""
-    register_kernel(Elemwise, "cpu", ElementwiseKernel())
-    register_kernel(FusedElemwise, "cpu", ElementwiseKernel())
+    compiled = ElementwiseKernel()
+    register_kernel(Elemwise, "cpu", compiled)
+    register_kernel(FusedElemwise, "cpu", compiled)
+    register_kernel(FusedElemwise, "cpu", ProgramKernel(compiled))

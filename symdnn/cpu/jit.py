@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import importlib.util
 import threading
 from functools import cache
 from pathlib import Path
@@ -18,10 +19,16 @@ from symdnn.config import config
 from symdnn.errors import KernelCompileError
 from symdnn.graph.disk import keep, kept
 
-__all__ = ["compile_function", "problem"]
+__all__ = ["compile_function", "installed", "problem"]
 
 _MAGIC = b"symdnn-object-1\n"
 _lock = threading.Lock()
+
+
+@cache
+def installed() -> bool:
+    """Whether LLVM seems to be there; nothing is loaded."""
+    return importlib.util.find_spec("llvmlite") is not None
 
 
 @cache

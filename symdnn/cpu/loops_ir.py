@@ -1,7 +1,8 @@
 """Loops over arrays as LLVM IR: rows of a merged shape, the innermost dimension a plain loop.
 
 A kernel has one parameter, a block of 64-bit words: threads, rows, the length of a row, sizes of
-the outer dimensions but the first, then for each operand its address, its innermost stride and its
+the outer dimensions but the first, then for each operand the address of NumPy's array object (the
+kernel reads where its data lie, which costs Python a microsecond), its innermost stride and its
 outer strides, in bytes. Source depends on structure alone, so one kernel serves all sizes.
 
 Threads are those of libgomp, which oneDNN uses too: the kernel calls ``GOMP_parallel`` itself.
@@ -17,7 +18,7 @@ from symdnn.cpu.scalar_ir import Printer, load_as, store_as
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.scalar import ScalarProgram
 
-__all__ = ["HEAD", "Operand", "elementwise_ir", "words_per_operand"]
+__all__ = ["HEAD", "Operand", "data_of", "elementwise_ir", "word", "words_per_operand"]
 
 #: Words in front: threads, rows, length.
 HEAD = 3
@@ -32,7 +33,7 @@ class Operand:
 
 
 def words_per_operand(ndim: int) -> int:
-    """Address, inner stride, outer strides."""
+    """The array object, inner stride, outer strides."""
     return 1 + ndim
 
 
@@ -102,19 +103,33 @@ def _setup(named: Sequence[tuple[str, Operand]], ndim: int) -> list[str]:
     """Read the block: sizes, and each operand's address and strides."""
     lines = []
     for d in range(1, ndim - 1):
-        lines += _word(f"%n{d}", HEAD + d - 1)
+        lines += word(f"%n{d}", HEAD + d - 1)
     at = HEAD + max(ndim - 2, 0)
     for name, o in named:
-        lines += _word(f"%a_{name}", at, "ptr")
+        lines += data_of(f"%a_{name}", at)
         if o.inner == "strided":
-            lines += _word(f"%s_{name}", at + 1)
+            lines += word(f"%s_{name}", at + 1)
         for d in range(ndim - 1):
-            lines += _word(f"%s{d}_{name}", at + 2 + d)
+            lines += word(f"%s{d}_{name}", at + 2 + d)
         at += words_per_operand(ndim)
     return lines
 
 
-def _word(name: str, index: int, kind: str = "i64") -> list[str]:
+#: Where the pointer to its data stands in NumPy's array object (``PyArrayObject_fields.data``).
+_DATA_OFFSET = object.__basicsize__
+
+
+def data_of(name: str, index: int) -> list[str]:
+    """Lines that read the address of the data of the array object in a word of the block."""
+    return [
+        *word(f"{name}_object", index, "ptr"),
+        f"{name}_field = getelementptr i8, ptr {name}_object, i64 {_DATA_OFFSET}",
+        f"{name} = load ptr, ptr {name}_field",
+    ]
+
+
+def word(name: str, index: int, kind: str = "i64") -> list[str]:
+    """Lines that read a word of the block."""
     label = name[1:]
     return [
         f"%w_{label} = getelementptr i64, ptr %w, i64 {index}",

@@ -6,7 +6,7 @@ import contextlib
 import linecache
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from types import CodeType
@@ -50,12 +50,24 @@ NO_HINTS = Hints()
 
 
 class Origin:
-    """The user's call stack at the moment a node was made, innermost line first."""
+    """The user's call stack at the moment a node was made, innermost line first.
 
-    __slots__ = ("_frames",)
+    ``parts`` are the names and origins of the nodes that a rewrite joined in this one.
+    """
 
-    def __init__(self, frames: tuple[Any, ...]) -> None:
+    __slots__ = ("_frames", "parts")
+
+    def __init__(self, frames: tuple[Any, ...], parts: Sequence[tuple[str, Origin]] = ()) -> None:
         self._frames = frames
+        self.parts = tuple(parts)
+
+    @classmethod
+    def of_several(cls, parts: Sequence[tuple[str, Origin]]) -> Origin:
+        """That of a node made of several: it stands where the last one was made."""
+        flat: list[tuple[str, Origin]] = []
+        for name, origin in parts:
+            flat += origin.parts or [(name, Origin(origin._frames))]
+        return cls(parts[-1][1]._frames, flat if len({str(o) for _, o in flat}) > 1 else ())
 
     @property
     def lines(self) -> list[tuple[str, int, str]]:
@@ -81,10 +93,15 @@ class Origin:
             out.append(f'  File "{file}", line {line}, in {name}')
             if source := linecache.getline(file, line).strip():
                 out.append(f"    {source}")
+        for name, origin in self.parts:
+            if origin:
+                file, line, function = origin.lines[0]
+                out.append(f"  of which {name}:")
+                out.append(f'  File "{file}", line {line}, in {function}')
         return "\n".join(out)
 
     def __reduce__(self) -> tuple[type[Origin], tuple[Any, ...]]:
-        return Origin, (tuple(self.lines),)  # code objects do not pickle
+        return Origin, (tuple(self.lines), self.parts)  # code objects do not pickle
 
 
 _NOWHERE = Origin(())

@@ -46,7 +46,7 @@ class FusedElemwise(MultiOp):
     def reference(self, *inputs: Any) -> Any:
         shape = np.broadcast_shapes(*(a.shape for a in inputs))
         results = self.program.evaluate(*inputs)
-        return tuple(np.ascontiguousarray(np.broadcast_to(r, shape)) for r in results)
+        return tuple(np.asarray(np.broadcast_to(r, shape), order="C") for r in results)
 
     def shapes(
         self, types: Sequence[Any], shapes: Sequence[Shape], host: Host

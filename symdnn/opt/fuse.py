@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from symdnn.graph.origin import inherit
+from symdnn.graph.kernel import kernels_for
+from symdnn.graph.origin import Origin, inherit
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.argreduce import ArgMax, ArgMin
@@ -25,6 +26,7 @@ from symdnn.ops.reduce import Reduce
 from symdnn.ops.scalar import REFERENCE_ONLY, Builder, Scalar, ScalarProgram
 from symdnn.ops.scalar_meaning import meaning
 from symdnn.ops.shape import DimShuffle, dimshuffle
+from symdnn.opt.branches import branch_paths
 from symdnn.opt.facts import all_ones
 from symdnn.opt.rewrite import Context, graph_rewrite
 from symdnn.opt.transfer import Places
@@ -35,6 +37,7 @@ __all__ = [
     "fusable_program",
     "fuse_elementwise",
     "fuse_reductions",
+    "fuses",
     "reduction_in",
 ]
 
@@ -69,9 +72,18 @@ def fusable_program(node: Apply) -> ScalarProgram | None:
     return program if program.output_dtypes == (node.outputs[0].type.dtype,) else None
 
 
+def fuses(op: FusedElemwise | FusedReduce, kind: str) -> bool:
+    """Whether a kernel of this kind of target wants such an op: CUDA's take all that are made,
+    the CPU's say so (``fuses(op)``), since without LLVM there is nothing to gain."""
+    if kind == "cuda":
+        return True
+    kernels: list[Any] = list(kernels_for(type(op), kind))
+    return any(k.fuses(op) for k in kernels if hasattr(k, "fuses"))
+
+
 @dataclass
 class _Member:
-    """A node that may be fused: its program, and its kind: broadcast pattern and hints.
+    """A node that may be fused: its program, and its kind: broadcast pattern, hints, lazy branch.
 
     An elementwise node and an operand of its pattern have one shape: unknown sizes must agree.
     """
@@ -90,6 +102,7 @@ class Groups:
         self.places = Places(
             self.fgraph, context.target, takes=lambda node: True, inner=context.inner
         )
+        self.paths = branch_paths(self.fgraph, self.order)
         self.members: dict[Apply, _Member] = {}
         self.levels: dict[Apply, int] = {}
         for node in self.order:
@@ -110,12 +123,13 @@ class Groups:
         self.levels[node] = level
 
     def _member(self, node: Apply) -> _Member | None:
-        if self.places(node) != self.context.target.kind:
+        if self.places(node) != self.context.target.kind or node in self.places.read_on_host:
             return None
         program = fusable_program(node)
-        if program is None:
+        if program is None or not fuses(FusedElemwise(program), self.context.target.kind):
             return None
-        return _Member(node, program, (node.outputs[0].type.broadcastable, node.hints))
+        pattern = node.outputs[0].type.broadcastable
+        return _Member(node, program, (pattern, node.hints, self.paths[node]))
 
     def _kind(self, node: Apply) -> Any:
         member = self.members.get(node)
@@ -338,8 +352,6 @@ def scalar_behind(v: Variable) -> Variable | None:
 @graph_rewrite("fuse", tags=("fusion",), name="fuse_elementwise")
 def fuse_elementwise(context: Context) -> None:
     """Elementwise nodes of one shape become one node for each group."""
-    if context.target.kind != "cuda":
-        return
     groups = Groups(context)
     for group in groups.groups():
         if len(group) > 1 or groups.reads_widened(group[0].node):
@@ -348,7 +360,7 @@ def fuse_elementwise(context: Context) -> None:
 
 def _replace(groups: Groups, group: Sequence[_Member], leaving: list[Variable]) -> None:
     last = group[-1].node
-    with inherit(last.origin, last.hints):
+    with inherit(joined_origin([m.node for m in group]), last.hints):
         body = _Body(groups, group)
         if not body.inputs or not leaving:
             return
@@ -359,6 +371,11 @@ def _replace(groups: Groups, group: Sequence[_Member], leaving: list[Variable]) 
         groups.fgraph.replace_all(pairs, "fuse_elementwise")
 
 
+def joined_origin(nodes: Sequence[Apply]) -> Origin:
+    """The origin of the last node, which knows those of all."""
+    return Origin.of_several([(type(n.op).__name__, n.origin) for n in nodes])
+
+
 def _as_wide(old: Variable, new: Variable) -> bool:
     """Whether the fused node's type knows the dimensions that broadcast."""
     return all(not a or b for a, b in zip(old.type.broadcastable, new.type.broadcastable))
@@ -367,8 +384,6 @@ def _as_wide(old: Variable, new: Variable) -> bool:
 @graph_rewrite("fuse", tags=("fusion",), name="fuse_reductions")
 def fuse_reductions(context: Context) -> None:
     """Reductions take in the elementwise node that they alone read."""
-    if context.target.kind != "cuda":
-        return
     places = Places(context.fgraph, context.target, takes=lambda node: True, inner=context.inner)
     for node in context.fgraph.toposort():
         if node in context.fgraph.nodes and places(node) == context.target.kind:
@@ -393,8 +408,11 @@ def _reduce(context: Context, node: Apply, program: ScalarProgram) -> None:
     results = chosen.inline(program, [chosen.input(i) for i in range(len(program.inputs))])
     reduced = chosen.program([results[i] for _, _, i in found])
     first = found[0][0]
+    fused = FusedReduce(reduced, tuple(op for _, op, _ in found))
+    if not fuses(fused, context.target.kind):
+        return
     with inherit(first.origin, first.hints):
-        made = FusedReduce(reduced, tuple(op for _, op, _ in found))(*node.inputs)
+        made = fused(*node.inputs)
     pairs = [(user.outputs[0], new) for (user, _, _), new in zip(found, made, strict=True)]
     context.fgraph.replace_all(pairs, "fuse_reductions")
 

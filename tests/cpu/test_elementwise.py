@@ -12,6 +12,7 @@ from symdnn.cpu import jit, threads
 from symdnn.cpu.elementwise import ElementwiseKernel
 from symdnn.cpu.loops_ir import Operand, elementwise_ir
 from symdnn.cpu.math_ir import IN_DOUBLE
+from symdnn.cpu.programs import HOT_CALLS, Warming, run_program
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.strides import merged
@@ -141,7 +142,7 @@ def test_threads_share_all_the_work_and_none_twice(shape, count):
         unary("neg"), 2, [Operand("float32", "dense")], [Operand("float32", "dense")]
     )
     run = jit.compile_function(text, "kernel", ctypes.c_void_p)
-    words = [count, rows, n, x.ctypes.data, 4, 4 * n, wide.ctypes.data, 4, wide.strides[0]]
+    words = [count, rows, n, id(x), 4, 4 * n, id(wide), 4, wide.strides[0]]
     run((ctypes.c_int64 * len(words))(*words))
     np.testing.assert_array_equal(wide, -x.reshape(rows, n))
 
@@ -205,3 +206,34 @@ def test_dimensions_that_no_operand_tells_apart_are_merged():
     assert merged((2, 3, 4), [(12, 4, 1), (12, 4, 1)]) == ((24,), [(1,), (1,)])
     assert merged((2, 3, 4), [(12, 4, 1), (0, 4, 1)]) == ((2, 12), [(12, 1), (0, 1)])
     assert merged((1, 1), [(1, 1)]) == ((1,), [(1,)])
+
+
+def test_what_is_called_often_is_compiled_after_all():
+    x = T.fvector("x")
+    f = symdnn.function([x], T.exp(x) * 2 + 1, mode=symdnn.Mode(target="cpu"))
+    given = np.linspace(-1, 1, 5).astype("float32")
+    with config.change_flags(**{"cpu.compile": "auto"}):
+        first = f(given)
+        (plan,) = f.plans()
+        (step,) = plan.bound.steps
+        assert isinstance(step.launch, Warming)
+        for _ in range(HOT_CALLS):
+            last = f(given)
+    assert type(step.launch._launch).__name__ == "_Launcher"
+    np.testing.assert_allclose(first, last, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int32", "bool"])
+def test_programs_by_numpy_write_where_their_operands_lie(dtype):
+    builder = Builder([dtype, dtype])
+    a, b = builder.input(0), builder.input(1)
+    wide = builder.cast(a, "float32") + builder.cast(b, "float32")
+    back = builder.cast(wide, dtype)
+    program = builder.program([a, back, builder.call("eq", wide, builder.cast(a, "float32"))])
+    rng = np.random.default_rng()
+    x, y = ((rng.normal(size=9) * 3).astype(TensorType(dtype).numpy) for _ in range(2))
+    wanted = program.evaluate(x.copy(), y.copy())
+    outs = [y, x, np.zeros(9, bool)]  # each result over the other operand
+    run_program(program)([x, y], outs)
+    for got, want in zip(outs, wanted):
+        np.testing.assert_array_equal(got, want)

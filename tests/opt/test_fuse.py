@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
+from symdnn.compile.targets import load_kernels
+from symdnn.config import config
 from symdnn.graph.check import check_graph
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.fgraph import FunctionGraph
@@ -206,9 +209,42 @@ def test_a_node_that_asks_for_another_backend_stays():
     assert ops(fused([x, y], [T.exp(far + x)])) == ["Mul", "FusedElemwise"]
 
 
-def test_nothing_is_fused_for_a_cpu():
-    graph = fused([x, y], [T.exp(x) * y], Target("cpu"))
+def test_a_cpu_fuses_what_it_can_compile():
+    load_kernels(Target("cpu"))
+    outputs = [T.exp(x) * y, T.tanh(T.psi(x + y))]
+    assert ops(fused([x, y], outputs, Target("cpu"))) == ["FusedElemwise", "Psi", "Tanh"]
+    with config.change_flags(**{"cpu.compile": "never"}):
+        graph = fused([x, y], [T.exp(x) * y], Target("cpu"))
     assert ops(graph) == ["Exp", "Mul"]
+
+
+def test_sizes_are_not_fused_for_a_cpu():
+    load_kernels(Target("cpu"))
+    n = T.lscalar("n")
+    graph = FunctionGraph([x, n], [T.alloc(x[0, 0], n + n - 1, 2 * n - n)])
+    fuse.fuse_elementwise.function(Context(graph, Target("cpu")))
+    assert "FusedElemwise" not in ops(graph)
+
+
+def test_branches_of_a_lazy_choice_are_not_joined():
+    c = T.lscalar("c")
+    out = symdnn.ifelse(c, T.exp(x) * y, T.sin(x) + y) + T.sqr(x) * y
+    graph = FunctionGraph([c, x, y], [out])
+    fuse.fuse_elementwise.function(Context(graph, GPU))
+    groups = [n for n in graph.toposort() if isinstance(n.op, FusedElemwise)]
+    assert sorted(len(n.op.program.body) for n in groups) == [2, 2, 3]
+
+
+def test_the_lines_of_all_are_in_the_origin():
+    first = x + y
+    second = T.exp(first)  # another line
+    graph = FunctionGraph([x, y], [second])
+    fuse.fuse_elementwise.function(Context(graph, GPU))
+    (node,) = graph.toposort()
+    assert [name for name, _ in node.origin.parts] == ["Add", "Exp"]
+    assert node.origin.text().count(__file__) >= 3
+    again = pickle.loads(pickle.dumps(node.origin))
+    assert again.text() == node.origin.text()
 
 
 def test_the_line_of_the_last_node_stays():

@@ -1,0 +1,128 @@
+"""Fused ops by NumPy, an instruction at a time: what is too little to be worth compiling.
+
+An op that is called often is compiled after all (:class:`Warming`): by then the calls have taken
+longer than compiling does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from symdnn.config import config
+from symdnn.graph.kernel import Call, Kernel, Launch
+from symdnn.graph.type import numpy_dtype
+from symdnn.ops.scalar import FUNCTIONS, Instruction, ScalarProgram, number_of_text
+
+__all__ = ["HOT_CALLS", "ProgramKernel", "Warming", "run_program"]
+
+#: After so many calls of a plan its small kernels are compiled.
+HOT_CALLS = 3000
+
+Step = tuple[Callable[..., Any], tuple[int, ...], bool]
+
+
+class Warming:
+    """A launch that is replaced by the compiled kernel's once it has run :data:`HOT_CALLS` times.
+
+    With ``deterministic=more`` it never is, since compiled functions round differently.
+    """
+
+    def __init__(self, cold: Launch, compiled: Kernel, call: Call) -> None:
+        self._launch, self._compiled, self._call = cold, compiled, call
+        self._left = HOT_CALLS
+
+    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        """Run what there is."""
+        if self._left:
+            self._left -= 1
+            if not self._left:
+                self._warm()
+        return self._launch(inputs, outputs)
+
+    def _warm(self) -> None:
+        if str(config.cpu.compile) != "auto" or str(config.deterministic) == "more":
+            return
+        with config.change_flags(**{"cpu.compile": "always"}):
+            if self._compiled.refuses(self._call) is None:
+                self._launch = self._compiled.bind(self._call)
+
+
+class ProgramKernel:
+    """``FusedElemwise`` by NumPy's functions, results into the plan's buffers where they may go."""
+
+    name = "numpy.program"
+
+    def __init__(self, compiled: Kernel) -> None:
+        self._compiled = compiled
+
+    def refuses(self, call: Call) -> str | None:
+        """Takes every program."""
+        return None
+
+    def workspace_bytes(self, call: Call) -> int:
+        """NumPy allocates what it needs."""
+        return 0
+
+    def bind(self, call: Call) -> Launch:
+        """The program's functions, looked up."""
+        program: ScalarProgram = call.op.program  # type: ignore[attr-defined]
+        return Warming(run_program(program), self._compiled, call)
+
+
+def run_program(program: ScalarProgram) -> Launch:
+    """``launch(inputs, outputs)``; a result may lie where an operand does."""
+    steps = [_step(program, s) for s in program.body]
+    count = len(program.inputs)
+    reads_input = [i for i, s in enumerate(program.body) if any(a < count for a in s.args)]
+    last = max(reads_input, default=-1)
+    # From the last reader of an operand on, results go straight into their buffers.
+    target: dict[int, int] = {}
+    if all(v >= count for v in program.outputs):  # else a result's buffer may be that operand's
+        late = [(v, k) for k, v in enumerate(program.outputs) if v - count >= last]
+        target = {v: k for v, k in late if steps[v - count][2]}
+    rest = [(k, v) for k, v in enumerate(program.outputs) if target.get(v) != k]
+
+    def launch(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        values: list[Any] = list(inputs)
+        for i, (function, args, _) in enumerate(steps, count):
+            operands = [values[a] for a in args]
+            k = target.get(i)
+            values.append(function(*operands) if k is None else function(*operands, out=outputs[k]))
+        found = [values[v].copy() if v < count else values[v] for _, v in rest]
+        for (k, _), value in zip(rest, found):
+            np.copyto(outputs[k], value)
+
+    return launch
+
+
+def _step(program: ScalarProgram, step: Instruction) -> Step:
+    """A function of the operands, which, and whether it takes ``out``."""
+    dtype = numpy_dtype(step.dtype)
+    if step.name == "const":
+        number = np.asarray(number_of_text(step.value, step.dtype))
+        return lambda: number, (), False
+    if step.name == "cast":
+        return _cast(numpy_dtype(program.dtype_of(step.args[0])), dtype), step.args, False
+    if step.name == "select":
+        return np.where, step.args, False
+    function: Any = FUNCTIONS[step.name].function
+    dtypes = [numpy_dtype(program.dtype_of(a)) for a in step.args]
+    if isinstance(function, np.ufunc) and _gives(function, dtypes, dtype):
+        return function, step.args, True
+    return lambda *a: np.asarray(function(*a)).astype(dtype, copy=False), step.args, False
+
+
+def _cast(source: Any, target: Any) -> Callable[..., Any]:
+    if target == np.bool_ and source.kind not in "biuf":
+        return lambda x: x != 0
+    return lambda x: x.astype(target)
+
+
+def _gives(function: np.ufunc, dtypes: Sequence[Any], wanted: Any) -> bool:
+    try:
+        return bool(function.resolve_dtypes((*dtypes, None))[-1] == wanted)
+    except TypeError:
+        return False
