@@ -8,7 +8,7 @@ again in both, if then nobody needs it stored.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from symdnn.config import config
@@ -82,11 +82,12 @@ def _split_backward(context: Context, node: Apply, always: bool) -> None:
     if not always and source.inputs == [x, dy]:
         return
     with inherit(node.origin, node.hints):
-        operands = [*source.inputs, mean, invstd]
-        sums = BatchSums(source.terms(operands), axes_of(node.op))(*operands)
-        dbeta, dgamma, a, b = sums
-        operands += [gamma, a, b]
-        (dx,) = FusedElemwise(source.gradient(operands))(*operands)
+        operands = list(dict.fromkeys([*source.inputs, mean, invstd]))
+        terms = source.program(operands, [x, dy, mean, invstd], grad_terms)
+        dbeta, dgamma, a, b = BatchSums(terms, axes_of(node.op))(*operands)
+        operands = list(dict.fromkeys([*operands, gamma, a, b]))
+        gradient = source.program(operands, [x, dy, gamma, mean, invstd, a, b], _gradient)
+        (dx,) = FusedElemwise(gradient)(*operands)
     pairs = list(zip(node.outputs, [dx, dgamma, dbeta]))
     context.fgraph.replace_all(pairs, "split_batch_norm")
 
@@ -163,13 +164,6 @@ class _Source:
 
     # -- programs -----------------------------------------------------------------------------
 
-    def _begin(self, operands: Sequence[Variable]) -> tuple[Builder, dict[Variable, Scalar]]:
-        """A builder with these inputs, and the values of variables in it."""
-        builder = Builder([v.type.dtype for v in operands])
-        values = {v: builder.input(i) for i, v in enumerate(operands)}
-        self._value(self.dy, builder, values)
-        return builder, values
-
     def _value(self, v: Variable, builder: Builder, values: dict[Variable, Scalar]) -> Scalar:
         if v not in values:
             number = number_in(v)
@@ -181,20 +175,22 @@ class _Source:
             values.update(zip(v.owner.outputs, results, strict=True))
         return values[v]
 
-    def terms(self, operands: Sequence[Variable]) -> ScalarProgram:
-        """What is summed, of ``inputs``, mean and invstd."""
-        builder, values = self._begin(operands)
-        own = [self.x, self.dy, *operands[-2:]]
-        terms = grad_terms([v.type.dtype for v in own])
-        return builder.program(builder.inline(terms, [values[v] for v in own]))
+    def program(
+        self,
+        operands: Sequence[Variable],
+        own: Sequence[Variable],
+        what: Callable[[Sequence[str]], ScalarProgram],
+    ) -> ScalarProgram:
+        """``what(dtypes)`` of the values ``own``, dy computed from ``operands``."""
+        builder = Builder([v.type.dtype for v in operands])
+        values = {v: builder.input(i) for i, v in enumerate(operands)}
+        given = [self._value(v, builder, values) for v in own]
+        return builder.program(builder.inline(what([v.type.dtype for v in own]), given))
 
-    def gradient(self, operands: Sequence[Variable]) -> ScalarProgram:
-        """The input's gradient, of ``inputs``, mean, invstd, gamma and both means."""
-        builder, values = self._begin(operands)
-        mean, invstd, gamma, a, b = operands[-5:]
-        own = [self.x, self.dy, gamma, mean, invstd, a, b]
-        program = formula([v.type.dtype for v in own], grad_program, self.x.type.dtype)
-        return builder.program(builder.inline(program, [values[v] for v in own]))
+
+def _gradient(dtypes: Sequence[str]) -> ScalarProgram:
+    """The gradient of x, in its dtype."""
+    return formula(dtypes, grad_program, dtypes[0])
 
 
 RULES = (split_batch_norm,)
