@@ -25,7 +25,7 @@ from symdnn.ops.comparison import gt
 from symdnn.ops.dot import BatchedDot, Dot
 from symdnn.ops.gpublas import ACTIVATIONS, GpuGemm, GpuGemmBiasGrad
 from symdnn.ops.reduce import Sum
-from symdnn.ops.shape import DimShuffle, dimshuffle
+from symdnn.ops.shape import DimShuffle, Reshape, dimshuffle
 from symdnn.opt.facts import number
 from symdnn.opt.fuse import Groups, reduction_in
 from symdnn.opt.lower_cudnn_merge import is_old_value
@@ -45,13 +45,18 @@ def epilogues_wanted(context: Context) -> bool:
 
 @dataclass(frozen=True)
 class _Chain:
-    """A product with what it has taken in so far: the op, its operands, what it computes."""
+    """A product with what it has taken in so far: the op, its operands, what it computes.
+
+    ``seen`` is the reshape that its result goes through: a product over the last dimension of
+    more than two.
+    """
 
     op: GpuGemm
     factors: tuple[Variable, Variable]
     value: Variable
     c: Variable | None = None
     bias: Variable | None = None
+    seen: Apply | None = None
 
     @property
     def has_epilogue(self) -> bool:
@@ -61,6 +66,13 @@ class _Chain:
     def inputs(self) -> list[Variable]:
         """The operands of the op."""
         return [*self.factors, *(v for v in (self.c, self.bias) if v is not None)]
+
+    def apply(self) -> Variable:
+        """What it computes, anew."""
+        out: Variable = self.op(*self.inputs())
+        if self.seen is not None:
+            out = self.seen.op(out, *self.seen.inputs[1:])
+        return out
 
 
 def _start(node: Apply) -> _Chain | None:
@@ -148,6 +160,8 @@ def _added(chain: _Chain, user: Apply, context: Context) -> _Chain | None:
         return _with_bias(chain, other) if sign > 0 else None
     if isinstance(other, Constant) or not same_type(other, out) or chain.c is not None:
         return None
+    if chain.seen is not None:
+        return None
     if is_old_value(other):
         return None  # an update, which an elementwise kernel computes in place
     c, beta = behind_factor(other, context)
@@ -199,6 +213,9 @@ def _best(start: _Chain, groups: Groups) -> _Chain | None:
     context, chain, best = groups.context, start, None
     while context.only_user(chain.value):
         (user,) = groups.fgraph.user_nodes(chain.value)
+        if isinstance(user.op, Reshape) and _keeps_last(user, context) and chain.seen is None:
+            chain = replace(chain, value=user.outputs[0], seen=user)
+            continue
         if user not in groups.members:
             break
         longer = _taken(chain, user, context)
@@ -209,6 +226,14 @@ def _best(start: _Chain, groups: Groups) -> _Chain | None:
         if not inside or (outside and chain.c is not None and not chain.has_epilogue):
             best = chain
     return best
+
+
+def _keeps_last(node: Apply, context: Context) -> bool:
+    """Whether a reshape of a matrix leaves the last dimension as it is."""
+    v, out = node.inputs[0], node.outputs[0]
+    if v.type.ndim != 2 or out.type.ndim < 2:
+        return False
+    return context.shapes.same(context.shapes.dims(v)[-1], context.shapes.dims(out)[-1])
 
 
 def _take_in_once(context: Context) -> bool:
@@ -227,7 +252,7 @@ def _replace(context: Context, node: Apply, chain: _Chain) -> bool:
     last = chain.value.owner
     assert last is not None, "a chain ends with what it took in"
     with inherit(last.origin, node.hints):
-        new = conform(chain.op(*chain.inputs()), chain.value, context)
+        new = conform(chain.apply(), chain.value, context)
     if new is None:
         return False
     context.fgraph.replace_all([(chain.value, new)], "gemm_epilogue")

@@ -75,6 +75,7 @@ PRODUCTS = {
               [(5, 33, 47), (5, 47, 29), (29,)]),
     "a part": (lambda x, w, b: T.nnet.relu(T.dot(x[1:], w[:, 3:]) + b[3:]),
                [(M, K), (K, N), (N,)]),
+    "three dimensions": (lambda x, w, b: T.nnet.relu(T.dot(x, w) + b), [(3, 7, K), (K, N), (N,)]),
     "one row": (lambda x, w, b: T.nnet.relu(T.dot(x, w) + b), [(1, K), (K, N), (N,)]),
     "vector": (lambda x, w, c: T.dot(x, w) + c, [(M, K), (K,), (M,)]),
 }  # fmt: skip

@@ -103,6 +103,17 @@ def test_switched_off(case):
         assert elementwise(fgraph)
 
 
+def test_a_layer_over_the_last_of_three_dimensions():
+    x = normal(2, 6, 4)
+    fgraph = made(lambda x, w, b: T.nnet.relu(T.dot(x, w) + b), (x, W, B))
+    assert products(fgraph) == [GpuGemm(bias=True, activation="relu")]
+    assert elementwise(fgraph) == []
+    added = made(lambda x, w, c: T.dot(x, w) + c, (x, W, normal(2, 6, 5)))
+    assert products(added) == [Dot()]
+    other = made(lambda x, w, b: T.dot(x, w).reshape((2, 5, 6)) + b, (x, W, normal(6)))
+    assert products(other) == [Dot()]
+
+
 def test_two_products_are_one_sum():
     fgraph = made(lambda x, w, u, v, b: T.dot(x, w) + T.dot(u, v) + b, (X, W, X + 1, W + 1, B))
     assert sorted(map(str, products(fgraph))) == ["Dot", "GpuGemm{beta=1.0, bias=True}"]
