@@ -112,6 +112,16 @@ static void __syncthreads() {
   shim_fibers[shim_running].waits++;
   swapcontext(&shim_fibers[shim_running].context, &shim_scheduler);
 }
+// All threads of the block come to a shuffle together, as device text of ours does.
+template <class T> static T __shfl_xor_sync(unsigned, T value, int mask) {
+  static char slots[1024][16];
+  const int me = shim_running, other = (me & ~31) | ((me ^ mask) & 31);
+  memcpy(slots[me], &value, sizeof value);
+  __syncthreads();
+  memcpy(&value, slots[other], sizeof value);
+  __syncthreads();
+  return value;
+}
 static void shim_enter() {
   shim_kernel(shim_parameters);
   shim_fibers[shim_running].done = true;

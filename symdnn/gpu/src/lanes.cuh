@@ -13,35 +13,22 @@ struct Added {
 };
 
 template <class How, int LANES, class W> INLINE W together(W value) {
-#ifdef SYMDNN_HOST
-  __shared__ W all[1024];
-  const i32 slot = threadIdx.x;
-  all[slot] = value;
-  __syncthreads();
-  for (i32 half = LANES / 2; half > 0; half /= 2) {
-    const W other = all[slot ^ half];
-    __syncthreads();
-    value = all[slot] = How::of(value, other);
-    __syncthreads();
-  }
-  return value;
-#else
 #pragma unroll
   for (i32 half = (LANES < 32 ? LANES : 32) / 2; half > 0; half /= 2)
     value = How::of(value, __shfl_xor_sync(0xffffffffu, value, half));
   if (LANES > 32) {
-    __shared__ W warps[32];
+    constexpr i32 WARPS = LANES > 32 ? LANES / 32 : 1;
+    __shared__ W all[32];
     const i32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     __syncthreads();
-    if (lane == 0) warps[warp] = value;
+    if (lane == 0) all[warp] = value;
     __syncthreads();
-    value = warps[lane % (LANES / 32)];
+    value = all[warp / WARPS * WARPS + lane % WARPS];
 #pragma unroll
-    for (i32 half = LANES / 64; half > 0; half /= 2)
+    for (i32 half = WARPS / 2; half > 0; half /= 2)
       value = How::of(value, __shfl_xor_sync(0xffffffffu, value, half));
   }
   return value;
-#endif
 }
 
 // The exponential as the stored type deserves it.
