@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from symdnn.compile.host import HostProgram
@@ -12,6 +13,7 @@ from symdnn.compile.program import If, Loop, Program, Region, Segment
 from symdnn.compile.retry import run_segment
 from symdnn.compile.targets import Devices
 from symdnn.graph.runtime import Runtime, Watcher
+from symdnn.graph.storage import HOST
 from symdnn.graph.variable import Constant, Variable
 
 __all__ = ["Executor"]
@@ -73,13 +75,15 @@ class _SegmentRunner:
         self.segment, self.host = segment, HostProgram(segment.host, devices.main)
         device = segment.device
         self.cache = PlanCache(segment, devices.oracle(device), devices.runtime(device))
+        self.held = _held(devices, [segment])
 
     def run(self, values: Values, watcher: Watcher | None) -> None:
         self.host(values)
         if not self.segment.nodes:
             return
         entering = [values[v] for v in self.segment.inputs]
-        left = run_segment(self.cache, entering, values, watcher)
+        with self.held():
+            left = run_segment(self.cache, entering, values, watcher)
         values.update(zip(self.segment.outputs, left))
 
     def plan_caches(self) -> Iterator[PlanCache]:
@@ -116,13 +120,28 @@ class _LoopRunner:
         self.node = region.node
         self.body = Executor(region.body, devices)
         self.runner = LoopRunner(region, self.body, devices.main)
+        self.held = _held(devices, region.body.segments())
 
     def run(self, values: Values, watcher: Watcher | None) -> None:
         inputs = [_value(v, values) for v in self.node.inputs]
-        values.update(zip(self.node.outputs, self.runner.run(inputs, watcher), strict=True))
+        with self.held():
+            results = self.runner.run(inputs, watcher)
+        values.update(zip(self.node.outputs, results, strict=True))
 
     def plan_caches(self) -> Iterator[PlanCache]:
         return self.body.plan_caches()
+
+
+_NOTHING = nullcontext()
+
+
+def _held(
+    devices: Devices, segments: Sequence[Segment]
+) -> Callable[[], AbstractContextManager[None]]:
+    """What holds the CPU for segments on it, where the call holds another device only."""
+    if all(s.device == devices.target.kind for s in segments):
+        return lambda: _NOTHING
+    return devices.runtime(HOST).exclusive
 
 
 def _given(program: Program, results: Sequence[Variable]) -> list[bool]:

@@ -46,7 +46,7 @@ class Place:
     """Where an input is copied to, by its index among what enters.
 
     ``views`` are the value there and what shares its memory: ``(variable, view)``. They may as well
-    be in the memory of an array on the device.
+    be in the memory of an array on the device. There are none where the place itself is a result.
     """
 
     def __init__(self, rt: CudaRuntime, index: int, target: DeviceArray, views: Any) -> None:
@@ -55,7 +55,7 @@ class Place:
 
     def lend(self, value: Any, values: dict[Variable, Any]) -> bool:
         """Let the graph read ``value`` where it is; False where it has to be copied."""
-        if not isinstance(value, DeviceArray) or value.ptr % _ALIGNMENT:
+        if not (isinstance(value, DeviceArray) and self.views) or value.ptr % _ALIGNMENT:
             return False
         for v, view in self.views:
             at = value.ptr + view.offset
@@ -109,8 +109,8 @@ class Replay:
         self.graphs: dict[Any, Any] = {}
         self.met: set[Any] = set()
         with self.rt.memory.keeping() as self.kept:
-            self._find_places(entering)
             plan.make_leaving(self.values)
+            self._find_places(entering)
             self._pin_results()
             values = self._given(entering)
             plan.run_steps(self.head, values)  # outside of the graph: its results are remembered
@@ -146,7 +146,7 @@ class Replay:
             k = at.get(step.node.inputs[0]) if step.node.inputs else None
             if isinstance(step.node.op, GpuFromHost) and k is not None:
                 v = step.node.outputs[0]
-                views = self.plan.sharing(v)
+                views = [] if v in self.plan.memory.leaving else self.plan.sharing(v)
                 self.places.append(Place(self.rt, k, self.values[v], views))
             else:
                 self.head.append(step)

@@ -267,6 +267,26 @@ def test_inputs_on_the_device_are_read_where_they_are_and_never_written(fake_dev
     assert "copy" not in graph.names
 
 
+def test_inputs_that_pass_to_later_segments(fake_device):
+    """What one segment copies to the device, another reads; the CPU has its part in between."""
+    x, y = T.fmatrix("x"), T.fmatrix("y")
+    w = symdnn.shared(floats(3))
+    chosen = symdnn.ifelse(T.gt(x.sum(), y.sum()), x * w, y + w)
+    rows = x[T.nonzero(y[:, 0] > 0)[0]]
+    outputs, updates = [chosen, rows * 2, x + y], [(w, w + x.sum(axis=0))]
+    other = symdnn.shared(w.get_value())
+    f = symdnn.function([x, y], outputs, updates=updates, mode=CUDA)
+    g = symdnn.function([x, y], outputs, updates=[(w, w)], givens={w: other}, mode=CPU)
+    for call in range(8):
+        a, b = floats(4, 3), floats(4, 3)
+        args = (a, b) if call < 4 else (fake_device.array(a), fake_device.array(b))
+        for _ in range(2):
+            for got, want in zip(f(*args), g(a, b), strict=True):
+                np.testing.assert_allclose(got, want, rtol=2e-5, atol=1e-6)
+            other.set_value(other.get_value() + a.sum(axis=0))
+    np.testing.assert_allclose(w.get_value(), other.get_value(), rtol=1e-5, atol=1e-5)
+
+
 def test_inputs_on_the_device_that_start_anywhere(fake_device):
     from symdnn.gpu.array import DeviceArray
 
