@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
 from typing import Any
@@ -15,6 +15,7 @@ from symdnn.gpu.launches import WORKSPACE, CudaKernel, KernelLaunch, Pointer, Vi
 from symdnn.gpu.reduce_source import Finish, Reducer, Source, Sweep, reduction_source
 from symdnn.gpu.source import CTYPES
 from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.type import numpy_dtype
 from symdnn.ops.argreduce import ArgMax, ArgMin
 from symdnn.ops.dtype import is_narrow_float
 from symdnn.ops.fused import FusedReduce
@@ -29,6 +30,8 @@ _THREADS = 256
 _WANTED_BLOCKS, _PER_THREAD = 512, 16
 #: The same where threads take vectors, of at most so many elements.
 _VECTOR_BLOCKS, _VECTORS_EACH, _WIDEST = 1056, 4, 8
+#: Registers of a state, where they are not 2.
+_WORDS = {"Sum": 1, "Prod": 1, "Moments": 4}
 #: No struct of reduce.cuh is larger.
 _STATE_BYTES = 16
 _source = cache(reduction_source)
@@ -81,7 +84,9 @@ def swept(
     lines = _lines(views, axes)
     wide = _reach(views) >= 2**31 - 2**22
     sweep = _vector_sweep(program.inputs, views, lines, wide)
-    if sweep is None:
+    if sweep is not None:
+        sweep = replace(sweep, resident=_resident(program, reducers, sweep))
+    else:
         by_rows = _in_rows(views, lines.kept_steps, lines.reduced_steps)
         sweep = Sweep(program.inputs, len(lines.kept), len(lines.reduced), by_rows, wide)
     plan = _plan(prod(lines.kept), prod(lines.reduced), sweep)
@@ -155,6 +160,14 @@ def _vector_sweep(
     return None
 
 
+def _resident(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) -> int:
+    """Blocks for a multiprocessor, whose registers they share: 64 a thread with 4 blocks."""
+    if any(numpy_dtype(r.work).itemsize > 4 for r in reducers) or len(program.inputs) > 6:
+        return 1
+    words = sum(_WORDS.get(r.kind, 2) for r in reducers) * (sweep.width if sweep.across else 1)
+    return 4 if words <= 16 and len(program.body) <= 24 else 3 if words <= 32 else 2
+
+
 def _width(run: int, views: Sequence[View], steps: Sequence[Sequence[int]]) -> int:
     """Elements of a vector: 16 bytes of the narrowest operand, where all operands allow it."""
     width = 16 // min(v.itemsize for v in views)
@@ -222,7 +235,8 @@ def _plan(outputs: int, elements: int, sweep: Sweep) -> _Plan:
     per_block = _THREADS // lanes
     tiles = -(-groups // per_block)
     wanted, least = (_VECTOR_BLOCKS, _VECTORS_EACH) if vectors else (_WANTED_BLOCKS, _PER_THREAD)
-    wanted = wanted // 2 if across else wanted  # each has several outputs to merge
+    if across:  # each has several outputs to merge: as many as run at a time
+        wanted = _VECTOR_BLOCKS * sweep.resident // 8
     chunks = max(1, min(wanted // tiles, count // (lanes * least)))
     block = (lanes, per_block) if sweep.rows else (per_block, lanes)
     return _Plan(outputs, groups, count, block, per_block, chunks)

@@ -49,7 +49,7 @@ class Sweep:
     ``kept`` and ``reduced`` count dimensions after merging. With ``rows`` neighbouring threads
     take neighbouring elements of one output, else the same element of neighbouring outputs. With
     ``sources`` a thread takes vectors of ``width`` elements: along the last reduced dimension, or
-    (``across``) along the last kept one.
+    (``across``) along the last kept one; ``resident`` blocks are to fit on a multiprocessor.
     """
 
     inputs: tuple[str, ...]
@@ -60,6 +60,13 @@ class Sweep:
     width: int = 1
     across: bool = False
     sources: tuple[Source, ...] = ()
+    resident: int = 1
+
+    @property
+    def batch(self) -> int:
+        """Vectors that a thread reads before it uses them: so many that memory stays busy."""
+        moving = sum(not s.fixed for s in self.sources)
+        return {0: 1, 1: 4, 2: 2, 3: 2}.get(moving, 1)
 
 
 @dataclass(frozen=True)
@@ -92,6 +99,8 @@ def reduction_source(
             f"typedef {'i64' if sweep.wide else 'i32'} Offset;",
             f"#define ROWS {int(sweep.rows)}",
             f"#define STATES {sweep.width if sweep.across else 1}",
+            f"#define BATCH {sweep.batch}",
+            f"#define RESIDENT {sweep.resident}",
             *_state(reducers),
             *_parameters(finish, sweep),
             *_finish(finish),
@@ -192,16 +201,16 @@ def _vectors(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) 
     inputs = list(enumerate(zip(sweep.inputs, sweep.sources)))
     kinds = {i: _held(CTYPES[d], a, sweep.width) for i, (d, a) in inputs}
     fields = [f"{kinds[i]} f{i};" if a.fixed else f"Offset x{i};" for i, (_, a) in inputs]
+    moving = [i for i, (_, a) in inputs if not a.fixed]
     base = [f"  const Offset x{i} = {_moved(i, 'k', sweep.kept)};" for i, _ in inputs]
     begun = [
         _read(i, a, f"x{i}", sweep.width) if a.fixed else f"x{i}" for i, (_, a) in inputs
     ]  # fmt: skip
-    reads = [
-        f"  const {kinds[i]} a{i} = "
-        + _read(i, a, f"b.x{i} + {_moved(i, 'r', sweep.reduced)}", sweep.width) + ";"
-        for i, (_, a) in inputs if not a.fixed
-    ]  # fmt: skip
-    values = [f"{'b.f' if a.fixed else 'a'}{i}{'.v[k]' if a.dense else ''}" for i, (_, a) in inputs]
+    reads = [_read(i, sweep.sources[i], f"b.x{i} + {_moved(i, 'r', sweep.reduced)}", sweep.width)
+             for i in moving]  # fmt: skip
+    values = [
+        f"{'b.f' if a.fixed else 'l.a'}{i}{'.v[k]' if a.dense else ''}" for i, (_, a) in inputs
+    ]
     values += [f"v{i}" for i in range(len(program.outputs))]
     at = "s[k]" if sweep.across else "s[0]"
     number = "element" if sweep.across else f"element * {sweep.width} + k"
@@ -212,15 +221,21 @@ def _vectors(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) 
         *base,
         f"  return {{{', '.join(begun)}}};",
         "}",
-        "INLINE void take(const Parameters& p, const Base& b, Count element, State* s) {",
+        f"struct Loaded {{ {' '.join(f'{kinds[i]} a{i};' for i in moving)} }};",
+        "INLINE Loaded fetch(const Parameters& p, const Base& b, Count element) {",
         *_index("element", sweep.reduced, "r"),
-        *reads,
+        f"  return {{{', '.join(reads)}}};",
+        "}",
+        "INLINE void use(const Base& b, const Loaded& l, Count element, State* s) {",
         "#pragma unroll",
         f"  for (int k = 0; k < {sweep.width}; k++) {{",
         *(f"  {line}" for line in _results(program)),
         f"    scalar({', '.join(values)});",
         *(f"    {at}.s{i}.take(v{i}, (i64)({number}));" for i in range(len(reducers))),
         "  }",
+        "}",
+        "INLINE void take(const Parameters& p, const Base& b, Count element, State* s) {",
+        "  use(b, fetch(p, b, element), element, s);",
         "}",
     ]
 

@@ -15,7 +15,7 @@ INLINE void meet(State* shared, const State& mine, i32 slot, i32 lane, i32 lanes
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256) reduce(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(256, RESIDENT) reduce(const __grid_constant__ Parameters p) {
   __shared__ State shared[256];
   const i32 lane = ROWS ? threadIdx.x : threadIdx.y, lanes = ROWS ? blockDim.x : blockDim.y;
   const i32 row = ROWS ? threadIdx.y : threadIdx.x, rows = ROWS ? blockDim.y : blockDim.x;
@@ -31,8 +31,20 @@ extern "C" __global__ void __launch_bounds__(256) reduce(const __grid_constant__
     for (i32 k = 0; k < STATES; k++) mine[k].start();
     if (group < groups) {
       const Base base = base_of(p, (Count)(group * STATES));
+      i64 e = low + lane;
+#if BATCH > 1
+      for (; e + (BATCH - 1) * lanes < high; e += BATCH * lanes) {
+        Loaded loaded[BATCH];
+#pragma unroll
+        for (i32 i = 0; i < BATCH; i++) loaded[i] = fetch(p, base, (Count)(e + i * lanes));
+#pragma unroll
+        for (i32 i = 0; i < BATCH; i++) use(base, loaded[i], (Count)(e + i * lanes), mine);
+      }
+#pragma unroll 1
+#else
 #pragma unroll 4
-      for (i64 e = low + lane; e < high; e += lanes) take(p, base, (Count)e, mine);
+#endif
+      for (; e < high; e += lanes) take(p, base, (Count)e, mine);
     }
 #pragma unroll
     for (i32 k = 0; k < STATES; k++) {

@@ -1,0 +1,58 @@
+"""Images that lie channels last already: ops that take either order work on them as they lie.
+
+A program that keeps its images as (N, sizes, C) shows them to a pooling or a batch normalisation
+through a dimshuffle. Without a convolution that asks for it the phase ``layout`` changes nothing,
+and the kernel would work across the order in memory; so the op takes the layout of its images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from symdnn.graph.variable import Apply, Variable
+from symdnn.ops.channels_last import first_order, is_image, last_order
+from symdnn.ops.gpudnn import GpuDnnBatchNorm, GpuDnnBatchNormGrad, GpuDnnPool, GpuDnnPoolGrad
+from symdnn.ops.shape import DimShuffle, dimshuffle
+from symdnn.opt.rewrite import Context, node_rewrite
+
+__all__ = ["RULES", "images_seen_last"]
+
+
+def _lying(v: Variable) -> Variable | None:
+    """What lies channels last behind ``v``; a parameter's dimensions are moved at no cost."""
+    made, order = v.owner, first_order(v.type.ndim)
+    if made is not None and isinstance(made.op, DimShuffle) and made.op.pattern == order:
+        return made.inputs[0]
+    wide = [one for i, one in enumerate(v.type.broadcastable) if i != 1]
+    return dimshuffle(v, last_order(v.type.ndim)) if all(wide) else None
+
+
+@node_rewrite(
+    GpuDnnPool, GpuDnnPoolGrad, GpuDnnBatchNorm, GpuDnnBatchNormGrad,
+    phase="layout", tags=("fast_compile",), name="images_seen_last",
+)  # fmt: skip
+def images_seen_last(node: Apply, context: Context) -> Sequence[Variable] | None:
+    """Pooling and batch normalisation of images that are seen through a dimshuffle."""
+    op: Any = node.op
+    if context.target.kind != "cuda" or op.layout != "NCHW" or not _applies(node):
+        return None
+    lying = [_lying(v) if is_image(v.type) else v for v in node.inputs]
+    if any(v is None for v in lying):
+        return None
+    found = replace(op, layout="NHWC")(*lying)
+    outputs = [found] if isinstance(found, Variable) else list(found)
+    return [dimshuffle(v, first_order(v.type.ndim)) if is_image(v.type) else v for v in outputs]
+
+
+def _applies(node: Apply) -> bool:
+    """Whether an image is seen so, and parameters are of the channels."""
+    op: Any = node.op
+    if getattr(op, "mode", "") == "per-activation" or node.hints.backend == "cudnn":
+        return False
+    made = node.inputs[0].owner
+    return made is not None and isinstance(made.op, DimShuffle)
+
+
+RULES = (images_seen_last,)
