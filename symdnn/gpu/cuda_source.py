@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from symdnn.gpu.source import CTYPES, text_of
+from symdnn.gpu.source import CTYPES as REAL_CTYPES
+from symdnn.gpu.source import text_of
 from symdnn.graph.type import TensorType
 from symdnn.ops.scalar import REFERENCE_ONLY, Instruction, ScalarProgram, number_of_text
 
-__all__ = ["Access", "Loop", "elementwise_source", "prints", "scalar_function"]
+__all__ = ["CTYPES", "Access", "Loop", "elementwise_source", "prints", "scalar_function"]
+
+#: The C type of each dtype that elementwise kernels compute with.
+CTYPES = {**REAL_CTYPES, "complex64": "c64", "complex128": "c128"}
 
 #: Instructions whose device text is in special.cuh.
 _SPECIAL = frozenset({"digamma", "polygamma", "gammainc", "gammaincc"})
@@ -29,7 +33,9 @@ def prints(program: ScalarProgram) -> str | None:
 def library(*programs: ScalarProgram) -> str:
     """The device text that these programs need in front."""
     special = any(p.names & _SPECIAL for p in programs)
-    files = ("common.cuh", "scalar.cuh", *(("special.cuh",) if special else ()))
+    dtypes = {d for p in programs for d in (*p.inputs, *p.output_dtypes)}
+    files = ["common.cuh", "scalar.cuh"] + ["special.cuh"] * special
+    files += ["complex.cuh"] * bool(dtypes - REAL_CTYPES.keys())
     return "".join(map(text_of, files))
 
 
