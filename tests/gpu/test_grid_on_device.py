@@ -9,6 +9,8 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.gpu import dnn
+from symdnn.graph.type import TensorType
+from symdnn.ops import complexes
 from symdnn.ops.lrn import local_response_normalization
 from symdnn.ops.softmax import logsoftmax, softmax
 
@@ -220,3 +222,40 @@ def test_calls_of_two_functions_around_one_that_fails():
 
     for a, b in zip(story("cuda"), story("cpu"), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+# -- what has no cuDNN ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_complex_numbers(dtype):
+    real = "float32" if dtype == "complex64" else "float64"
+    z, x = TensorType(dtype, (None, None))("z"), TensorType(real, (None, None))("x")
+    c = complexes.conj(z * x + z) / (z - 3)
+    cost = (complexes.real(c) ** 2 + complexes.imag(T.exp(c)) * x).sum()
+    outputs = [c, abs(z), complexes.angle(z), T.sqrt(z), cost, T.grad(cost, x)]
+    arrays = [(normal(40, 7) + 1j * normal(40, 7, seed=1)).astype(dtype)]
+    arrays.append(normal(40, 7, seed=2).astype(real))
+    results = []
+    for device in ("cuda", "cpu"):
+        with config.change_flags(device=device):
+            f = symdnn.function([z, x], outputs)
+        results.append([f(*arrays) for _ in range(3)][-1])
+    rtol = 1e-4 if dtype == "complex64" else 1e-11
+    for a, b in zip(*results, strict=True):
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol)
+
+
+@pytest.mark.parametrize("mode", ["max", "average_exc_pad", "sum"])
+def test_windows_that_change_between_calls(mode):
+    x, ws, pad = T.tensor4("x"), T.ivector("ws"), T.ivector("pad")
+    y = dnn.dnn_pool(x, ws, (2, 1), mode, pad)
+    with config.change_flags(device="cuda"):
+        f = symdnn.function([x, ws, pad], [y, T.grad((y**2).sum(), x)])
+    images = normal(2, 3, 9, 8).astype("float32")
+    for size, around in (((2, 2), (0, 0)), ((3, 2), (1, 1)), ((2, 4), (1, 0)), ((2, 2), (0, 0))):
+        known = dnn.dnn_pool(x, size, (2, 1), mode, around)
+        with config.change_flags(device="cpu"):
+            g = symdnn.function([x], [known, T.grad((known**2).sum(), x)])
+        for a, b in zip(f(images, list(size), list(around)), g(images), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
