@@ -194,8 +194,9 @@ def mark_steps(function: Any, shapes: bool) -> None:
 
     for plan in function.plans():
         bound = plan.bound
-        bound.steps = [(node, marked(plan, node, run)) for node, run in bound.steps]
-        bound.graph, bound.not_captured = None, "profiled"
+        for part in (bound.head, bound.middle, bound.last_steps):
+            part[:] = [s._replace(run=marked(plan, s.node, s.run)) for s in part]
+        bound.replay, bound.not_captured = None, "profiled"
 
 
 def function_shape(plan: Any, v: Any) -> Sequence[int]:

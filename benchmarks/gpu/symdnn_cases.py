@@ -351,10 +351,9 @@ def graph_state(function: Any) -> str:
     """``captured``, or why a plan was not; empty on a CPU."""
     found = set()
     for plan in function.plans():
-        bound = plan.bound
-        if not hasattr(bound, "not_captured"):
-            continue
-        found.add("captured" if bound.graph is not None else bound.not_captured or "not yet")
+        state = getattr(plan.bound, "capture_state", "")
+        if state:
+            found.add(state)
     return "; ".join(sorted(found))
 
 
