@@ -178,7 +178,12 @@ class GemmPlan:
         self, algorithm: GemmAlgorithm, at: Pointers, factors: Sequence[float], workspace: int,
         stream: int,
     ) -> None:  # fmt: skip
-        """Enqueue it with the factors alpha and beta."""
+        """Enqueue it with the factors alpha and beta.
+
+        ``workspace`` starts where it lies; up to 255 bytes are left out in front, since cuBLASLt
+        refuses one (of no bytes, too) that is at no multiple of 256.
+        """
+        workspace = -(-workspace // _ALIGNED) * _ALIGNED
         alpha, beta = (self._scalar(f) for f in factors)
         if self.signature.epilogue:
             self._point(at.bias)

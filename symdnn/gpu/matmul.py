@@ -71,8 +71,9 @@ class MatmulKernel:
         return None if dtype in CUDA_TYPE else f"cuBLASLt has no product of {dtype}"
 
     def workspace_bytes(self, call: Call) -> int:
-        """Scratch that the heuristic may choose from, and that of kernels that may follow."""
-        return max(WORKSPACE_BYTES, Unfused(call).workspace_bytes)
+        """Scratch that the heuristic may choose from, with room to align it, and that of kernels
+        that may follow."""
+        return max(WORKSPACE_BYTES + 256, Unfused(call).workspace_bytes)
 
     def accepts(self, index: int, x: DeviceArray) -> bool:
         """Whether the array's layout can be multiplied, or added, without a copy."""

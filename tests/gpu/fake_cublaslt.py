@@ -85,6 +85,7 @@ class FakeCublasLt:
             "pointers": [v.value for v in (a, b, c, d)], "layouts": layouts,
             "factors": (alpha._obj.value, beta._obj.value),
             "algorithm": algorithm._obj.data[0], "workspace": workspace_bytes.value,
+            "workspace_at": workspace.value,
         })  # fmt: skip
 
     def _algorithm_attribute(self, algorithm, n, value, size, written) -> None:

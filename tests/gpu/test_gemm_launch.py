@@ -34,7 +34,7 @@ def launched(op, *shapes, dtype="float32", env=None, at=0x100000, arrays=None):
     call = Call(op, tuple(types), tuple(outs), NO_HINTS)
     (kernel,) = kernels_for(type(op), "cuda")
     assert kernel.refuses(call) is None
-    assert kernel.workspace_bytes(call) >= 32 << 20
+    assert kernel.workspace_bytes(call) >= (32 << 20) + 255
     operands = [DeviceArray(at * (i + 1), t.shape, t.dtype) for i, t in enumerate((*types, *outs))]
     for i, array in (arrays or {}).items():
         operands[i] = array
@@ -55,6 +55,14 @@ def test_a_row_major_product_is_the_other_one_way_round(lt):
     assert run["made"] == [68, 0]
     assert run["factors"] == (1, 0)
     assert run["epilogue"] == ""
+
+
+def test_the_workspace_starts_at_a_multiple_of_256(lt):
+    for start in (1 << 40, (1 << 40) + 64, (1 << 40) + 192):
+        launched(Dot(), (M, K), (K, N), env=FakeGemmEnv(workspace=start))
+        at = lt.runs[-1]["workspace_at"]
+        assert at % 256 == 0
+        assert 0 <= at - start < 256
 
 
 @pytest.mark.parametrize(
