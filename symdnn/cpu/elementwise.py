@@ -12,7 +12,7 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.cpu import jit, threads
-from symdnn.cpu.loops_ir import Operand, elementwise_ir
+from symdnn.cpu.loops_ir import Operand, elementwise_ir, inner
 from symdnn.cpu.programs import ProgramKernel
 from symdnn.cpu.scalar_ir import VALUES, prints
 from symdnn.graph.kernel import Call, register_kernel
@@ -117,7 +117,7 @@ class _Block:
         arrays = [*read, *outputs]
         sizes, steps = merged(shape, [a.strides for a in arrays])
         operands = [
-            Operand(a.dtype.name, _inner(s[-1], a.itemsize, i >= len(read)))
+            Operand(a.dtype.name, inner(s[-1], a.itemsize, i >= len(read)))
             for i, (a, s) in enumerate(zip(arrays, steps))
         ]
         reads, writes = tuple(operands[: len(read)]), tuple(operands[len(read) :])
@@ -137,12 +137,6 @@ class _Block:
         for at, a in zip(self._at, arrays):
             words[at] = id(a)
         self._run(words)
-
-
-def _inner(step: int, itemsize: int, written: bool) -> str:
-    if step == itemsize:
-        return "dense"
-    return "one" if step == 0 and not written else "strided"
 
 
 def register() -> None:

@@ -18,7 +18,7 @@ from symdnn.cpu.scalar_ir import Printer, load_as, store_as
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.scalar import ScalarProgram
 
-__all__ = ["HEAD", "Operand", "data_of", "elementwise_ir", "word", "words_per_operand"]
+__all__ = ["HEAD", "Operand", "data_of", "elementwise_ir", "inner", "word", "words_per_operand"]
 
 #: Words in front: threads, rows, length.
 HEAD = 3
@@ -47,19 +47,19 @@ def elementwise_ir(
     named = [(f"x{i}", o) for i, o in enumerate(reads)]
     named += [(f"y{i}", o) for i, o in enumerate(writes)]
     body = [
-        *(line for name, o in named[: len(reads)] if o.inner != "one" for line in _read(name, o)),
+        *(line for name, o in named[: len(reads)] if o.inner != "one" for line in read(name, o)),
         *printer.lines,
         *(
             line
             for (name, o), value in zip(named[len(reads) :], results)
-            for line in (*_address(name, o), *store_as(o.dtype, value, f"%p_{name}", _ACCESS))
+            for line in (*address(name, o), *store_as(o.dtype, value, f"%p_{name}", ACCESS))
         ),
     ]
     once = [line for name, o in named if o.inner == "one" for line in _read_once(name, o)]
     lines = [
         *sorted(printer.declared),
         *definitions(printer.helpers),
-        *_THREADS,
+        *THREADS,
         "define internal void @rows(ptr %w, i64 %r0, i64 %r1, i64 %i0, i64 %i1) #0 {",
         "entry:",
         *_setup(named, ndim),
@@ -82,7 +82,7 @@ def elementwise_ir(
         "done:",
         "ret void",
         "}",
-        *_METADATA,
+        *METADATA,
     ]
     return "\n".join(lines) + "\n"
 
@@ -90,13 +90,20 @@ def elementwise_ir(
 # -- operands -------------------------------------------------------------------------------------
 
 #: Operands are the same array or none, so no element's read meets another's write.
-_ACCESS = ", !llvm.access.group !0"
-_METADATA = [
+ACCESS = ", !llvm.access.group !0"
+METADATA = [
     "!0 = distinct !{}",
     "!1 = distinct !{!1, !2}",
     '!2 = !{!"llvm.loop.parallel_accesses", !0}',
     'attributes #0 = { "prefer-vector-width"="512" }',
 ]
+
+
+def inner(step: int, itemsize: int, written: bool = False) -> str:
+    """How an operand of this innermost stride is met: see :class:`Operand`."""
+    if step == itemsize:
+        return "dense"
+    return "one" if step == 0 and not written else "strided"
 
 
 def _setup(named: Sequence[tuple[str, Operand]], ndim: int) -> list[str]:
@@ -155,7 +162,7 @@ def _bases(named: Sequence[tuple[str, Operand]], ndim: int) -> list[str]:
     return lines
 
 
-def _address(name: str, o: Operand) -> list[str]:
+def address(name: str, o: Operand) -> list[str]:
     if o.inner == "dense":
         size = numpy_dtype(o.dtype).itemsize
         kind = f"i{8 * size}"
@@ -168,8 +175,8 @@ def _address(name: str, o: Operand) -> list[str]:
     ]
 
 
-def _read(name: str, o: Operand) -> list[str]:
-    return [*_address(name, o), *load_as(o.dtype, f"%{name}", f"%p_{name}", _ACCESS)]
+def read(name: str, o: Operand) -> list[str]:
+    return [*address(name, o), *load_as(o.dtype, f"%{name}", f"%p_{name}", ACCESS)]
 
 
 def _read_once(name: str, o: Operand) -> list[str]:
@@ -180,7 +187,7 @@ def _read_once(name: str, o: Operand) -> list[str]:
 # -- threads --------------------------------------------------------------------------------------
 
 #: The rows are divided, or where there is one the row itself, in multiples of 64 elements.
-_THREADS = """
+THREADS = """
 declare void @GOMP_parallel(ptr, ptr, i32, i32)
 declare i32 @omp_get_thread_num()
 declare i32 @omp_get_num_threads()

@@ -1,0 +1,175 @@
+"""Compiled reductions against NumPy's in float64: axes, layouts, dtypes, accuracy, threads."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.config import config
+from symdnn.cpu import jit, threads
+from symdnn.cpu.reduce import ReduceKernel
+from symdnn.graph.kernel import Call
+from symdnn.graph.origin import NO_HINTS
+from symdnn.graph.type import TensorType
+from symdnn.ops.fused import FusedReduce
+from symdnn.ops.reduce import AllTrue, AnyTrue, Max, Min, Prod, Sum
+from symdnn.ops.scalar import Builder
+
+pytestmark = pytest.mark.skipif(
+    bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
+)
+
+
+@pytest.fixture(autouse=True)
+def always():
+    """Compile however small it is."""
+    with config.change_flags(**{"cpu.compile": "always"}):
+        yield
+
+
+def apply(op, *arrays):
+    """The kernel's results, into memory that held something else."""
+    types = tuple(TensorType(a.dtype.name, a.shape) for a in arrays)
+    made = op.infer(*types)
+    results = made if isinstance(made, tuple) else (made,)
+    call = Call(op, types, results, NO_HINTS)
+    kernel = ReduceKernel()
+    assert kernel.refuses(call) is None
+    outs = [np.full(t.shape, 7, t.numpy) for t in results]
+    kernel.bind(call)(list(arrays), outs)
+    return outs
+
+
+def laid_out(rng, shape, how):
+    """A float32 array of this shape that lies in memory in one of several ways."""
+    x = rng.normal(size=shape).astype("float32")
+    if how == "turned":
+        return np.ascontiguousarray(x.T).T
+    if how == "backwards":
+        return np.ascontiguousarray(x[::-1])[::-1]
+    if how == "gaps":
+        wide = np.empty((*shape[:-1], 2 * shape[-1]), "float32")
+        wide[..., ::2] = x
+        return wide[..., ::2]
+    if how == "misaligned":
+        raw = np.empty(x.nbytes + 1, "uint8")[1:]
+        view = raw.view("float32").reshape(shape)
+        view[...] = x
+        return view
+    if how == "repeated":
+        return np.broadcast_to(x[..., :1], shape)
+    return x
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_axes_of_arrays_that_lie_in_any_way(data):
+    shape = tuple(data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=4)))
+    axes = tuple(sorted(data.draw(st.sets(st.integers(0, len(shape) - 1)))))
+    hows = ["plain", "turned", "backwards", "gaps", "misaligned", "repeated"]
+    how = data.draw(st.sampled_from(hows))
+    keep = data.draw(st.booleans())
+    x = laid_out(np.random.default_rng(data.draw(st.integers(0, 99))), shape, how)
+    (total,) = apply(Sum(axes, keep, "float32", "float32"), x)
+    np.testing.assert_allclose(
+        total, x.sum(axes, dtype="float64", keepdims=keep), rtol=1e-6, atol=1e-6
+    )
+    (top,) = apply(Max(axes, keep), x)
+    np.testing.assert_array_equal(top, x.max(axes, keepdims=keep))
+
+
+BIG = [
+    ((5000,), (0,)), ((300_001,), (0,)), ((3, 70_001), (1,)), ((3, 70_001), (0,)), ((20_000, 3), (0,)),
+    ((700, 301), (0,)), ((2, 5, 9001), (0, 2)), ((40, 6, 31, 33), (0, 2, 3)), ((2, 50_000, 5), (1,)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "axes"), BIG)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "float16", "bool"])
+def test_long_reductions(shape, axes, dtype):
+    rng = np.random.default_rng()
+    x = (rng.normal(size=shape) * 5).astype(dtype)
+    acc = {"float16": "float32", "int32": "int64", "bool": "int64"}.get(dtype, dtype)
+    exact = x.astype("float64")
+    (total,) = apply(Sum(axes, False, acc, acc), x)
+    limit = np.abs(exact).sum(axes) * (2e-7 if acc == "float32" else 5e-16)
+    assert np.all(np.abs(total - exact.sum(axes)) <= limit + 1e-300)
+    for op, function in ((Max, np.max), (Min, np.min), (AnyTrue, np.any), (AllTrue, np.all)):
+        np.testing.assert_array_equal(apply(op(axes), x)[0], function(x, axes))
+    near_one = (1 + rng.normal(size=shape) * 1e-4).astype("float32")
+    (product,) = apply(Prod(axes, False, "float32", "float32"), near_one)
+    np.testing.assert_allclose(product, near_one.astype("float64").prod(axes), rtol=2e-5)
+
+
+def test_a_sum_is_better_than_one_after_the_other():
+    x = np.full(10_000_000, 0.1, "float32")
+    (total,) = apply(Sum((0,), False, "float32", "float32"), x)
+    assert abs(float(total) - 0.1 * 1e7) <= 1 + 1e7 * abs(float(np.float32(0.1)) - 0.1)
+    y = np.tile([1e16, 1.0, -1e16, 1.0], 5000)
+    (total,) = apply(Sum((0,), False, "float64", "float64"), y)
+    assert abs(float(total)) <= 1e5
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_nan_and_infinities_come_out_as_numpy_has_them(columns):
+    x = np.random.default_rng().normal(size=(6, 5000)).astype("float32")
+    x[0, 17], x[1, 4999], x[2, 3], x[3, [5, 9]] = np.nan, np.inf, -np.inf, (np.inf, -np.inf)
+    if columns:
+        x = np.ascontiguousarray(x.T).T
+    with np.errstate(all="ignore"):
+        for op, function in (
+            (Sum((1,), False, "float32", "float32"), np.sum), (Max((1,)), np.max),
+            (Min((1,)), np.min), (Sum((1,), False, "float64", "float64"), np.sum),
+        ):  # fmt: skip
+            wanted = function(x, 1)
+            np.testing.assert_allclose(apply(op, x)[0], wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_several_reductions_of_programs_in_one_pass():
+    rng = np.random.default_rng()
+    b = Builder(["float32", "float32", "int32"])
+    x, y, n = (b.input(i) for i in range(3))
+    program = b.program([x * y, b.call("exp", x), n, b.cast(n, "float32") + y])
+    ops = (
+        Sum((0, 2), False, "float32", "float32"), Max((0, 2)), Sum((0, 2), False, "int64", "int64"),
+        Sum((0, 2), False, "float32", "float32"),
+    )  # fmt: skip
+    op = FusedReduce(program, ops)
+    shapes = ((7, 5, 300), (1, 5, 1), (7, 1, 300))
+    arrays = [(rng.normal(size=s) * 3).astype(d) for s, d in zip(shapes, program.inputs)]
+    for turned in (False, True):
+        if turned:
+            arrays = [np.ascontiguousarray(a.transpose(0, 2, 1)).transpose(0, 2, 1) for a in arrays]
+        wanted = op.reference(*[a.astype("float64") if a.dtype == "f" else a for a in arrays])
+        for got, want in zip(apply(op, *arrays), wanted):
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-3)
+
+
+@pytest.mark.parametrize(("shape", "axes"), BIG)
+def test_bits_do_not_depend_on_threads(shape, axes):
+    x = np.random.default_rng().normal(size=shape).astype("float32")
+    found = []
+    for count in (1, 2, 3, 7):
+        with config.change_flags(**{"openmp.threads": count}):
+            found.append(apply(Sum(axes, False, "float32", "float32"), x)[0])
+    for other in found[1:]:
+        np.testing.assert_array_equal(found[0], other)
+
+
+def test_what_has_no_elements_or_no_code_is_left_to_numpy():
+    def refusal(op, dtype, shape):
+        given = (TensorType(dtype, shape),)
+        return ReduceKernel().refuses(Call(op, given, (op.infer(*given),), NO_HINTS))
+
+    assert "no elements" in refusal(Sum((0,), False, "float32", "float32"), "float32", (0, 3))
+    assert "no code" in refusal(Sum((0,), False, "complex64", "complex64"), "complex64", (3,))
+
+
+def test_a_cost_is_one_kernel():
+    x, y = T.fmatrices("x", "y")
+    f = symdnn.function([x, y], T.sqr(x - y).sum(), mode=symdnn.Mode(target="cpu"))
+    a, b = np.random.default_rng().normal(size=(2, 300, 300)).astype("float32")
+    np.testing.assert_allclose(f(a, b), ((a - b).astype("float64") ** 2).sum(), rtol=1e-6)
+    assert f.lowering_report().kernels() == {"llvm.reduce": 1}
