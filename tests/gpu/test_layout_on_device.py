@@ -182,6 +182,9 @@ def test_training_in_each_layout_and_precision():
     last, f = training(**{"gpu.layout": "nhwc"})
     assert_similar(last, plain, 2e-3)
     assert "cudnn.on_host" not in f.lowering_report().kernels()
+    tf32, f = training(**{"gpu.layout": "auto", "dnn.conv.allow_tf32": True})
+    assert_similar(tf32, plain, 2e-2)
+    assert "layout=NHWC" in str(f.lowering_report())
     for flags in ({"gpu.layout": "nchw"}, {"gpu.layout": "auto"}):
         losses, f = training(amp="bf16", **flags)
         assert_similar(losses, plain, 6e-2)
