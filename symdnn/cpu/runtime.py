@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.cpu import elementwise, kernels, onednn, reduce
+from symdnn.cpu import compiled, kernels, onednn
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.runtime import Watcher
 from symdnn.graph.storage import HOST
@@ -283,8 +283,7 @@ def _array_at(arena: Array, view: Any, type_: Any) -> Array:
 
 
 onednn.register()
-elementwise.register()
-reduce.register()
+compiled.register()
 kernels.register()
 _runtime = CpuRuntime()
 

@@ -1,0 +1,13 @@
+"""All kernels that are generated and compiled, entered into the table."""
+
+from __future__ import annotations
+
+from symdnn.cpu import elementwise, reduce
+
+__all__ = ["register"]
+
+
+def register() -> None:
+    """Enter the kernels, after oneDNN's and before NumPy's: order is preference."""
+    elementwise.register()
+    reduce.register()
