@@ -310,12 +310,9 @@ class DnnReductionKernel(ReductionKernel):
     """The reductions of cuDNN's that give no indices."""
 
     def refuses(self, call: Call) -> str | None:
-        """Indices, extremes of nothing, and what is left to cuDNN."""
-        op: Any = call.op
-        if op.return_indices:
+        """Indices, and what is left to cuDNN."""
+        if call.op.return_indices:  # type: ignore[attr-defined]
             return "it gives no indices"
-        if 0 in call.inputs[0].shape and _CUDNN_WORDS[op.red_op][1] in (Max, Min):  # type: ignore[attr-defined]
-            return "nothing has no extreme"
         return CudaKernel.refuses(self, call) or prefers_cudnn(call)
 
     def parts(self, call: Call) -> tuple[ScalarProgram, tuple[Reduce, ...]]:

@@ -17,7 +17,7 @@ from symdnn.ops.scalar import ScalarProgram
 __all__ = ["Finish", "Reducer", "Source", "Sweep", "reduction_source"]
 
 
-#: Kinds that do something once all elements of a thread are seen.
+#: Kinds that want the first of a thread's elements and their number, and settle after the last.
 _SETTLED = frozenset({"Moments"})
 
 
@@ -100,6 +100,8 @@ def reduction_source(
             f"#define ROWS {int(sweep.rows)}",
             f"#define STATES {sweep.width if sweep.across else 1}",
             f"#define BATCH {sweep.batch}",
+            f"#define BEGINS {int(any(r.kind in _SETTLED for r in reducers))}",
+            f"#define TAKEN {1 if sweep.across else sweep.width}",
             f"#define RESIDENT {sweep.resident}",
             *_state(reducers),
             *_parameters(finish, sweep),
@@ -186,7 +188,18 @@ def _element(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) 
         f"  scalar({', '.join(given)});",
         *(f"  s->s{i}.take(v{i}, (i64)element);" for i in range(len(reducers))),
         "}",
+        "INLINE void begin(const Parameters& p, const Base& b, Count element, u32 n, State* s) {",
+        *_index("element", sweep.reduced, "r"),
+        *_results(program),
+        f"  scalar({', '.join(given)});",
+        *_begun(reducers, "s"),
+        "}",
     ]
+
+
+def _begun(reducers: Sequence[Reducer], state: str) -> list[str]:
+    kinds = [r.kind for r in reducers]
+    return [f"  {state}->s{i}.begin(v{i}, n);" for i, k in enumerate(kinds) if k in _SETTLED]
 
 
 def _results(program: ScalarProgram) -> list[str]:
@@ -236,6 +249,15 @@ def _vectors(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) 
         "}",
         "INLINE void take(const Parameters& p, const Base& b, Count element, State* s) {",
         "  use(b, fetch(p, b, element), element, s);",
+        "}",
+        "INLINE void begin(const Parameters& p, const Base& b, Count element, u32 n, State* s) {",
+        "  const Loaded l = fetch(p, b, element);",
+        "#pragma unroll",
+        f"  for (int k = 0; k < {sweep.width if sweep.across else 1}; k++) {{",
+        *(f"  {line}" for line in _results(program)),
+        f"    scalar({', '.join(values)});",
+        *(f"  {line}" for line in _begun(reducers, f"(&{at})")),
+        "  }",
         "}",
     ]
 

@@ -15,7 +15,6 @@ from symdnn.ops import reduce as red
 from symdnn.ops.batchnorm import BatchNormGrad, BatchNormTrain
 from symdnn.ops.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 from tests.gpu import emulator
-from tests.gpu.fake_cudnn import call_of
 from tests.gpu.recorder import recorded
 from tests.gpu.table import concrete
 
@@ -224,11 +223,3 @@ def test_indices_are_left_to_cudnn():
     op = G.GpuDnnReduction("maximum", (1,), "float32", "float32", True)
     call = concrete(op, [np.zeros((2, 3), np.float32)])
     assert "indices" in (k_reduce.DnnReductionKernel().refuses(call) or "")
-
-
-def test_extremes_of_nothing_are_left_to_what_raises():
-    kernel = k_reduce.DnnReductionKernel()
-    op = G.GpuDnnReduction("maximum", (0,), "float32", "float32")
-    assert kernel.refuses(call_of(op, ("float32", (0, 3)))) == "nothing has no extreme"
-    op = G.GpuDnnReduction("add", (0,), "float32", "float32")
-    assert kernel.refuses(call_of(op, ("float32", (0, 3)))) is None

@@ -4,12 +4,20 @@
 
 struct Sizes { i64 d, h, w; };
 
-INLINE A start_of() { return MODE == 0 ? -(A)INF_f : (A)0; }
-INLINE A joined(A held, A x) {
-  if (MODE != 0) return held + x;
-  return x > held || x != x ? x : held;
+// The larger of two; a NaN stays.
+INLINE double larger(double a, double b) { return b > a || b != b ? b : a; }
+INLINE float larger(float a, float b) {
+#if !defined(SYMDNN_HOST) && __CUDA_ARCH__ >= 800
+  float x;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
+  return x;
+#else
+  return b > a || b != b ? b : a;
+#endif
 }
-// A NaN that is held compares with nothing, so it stays.
+
+INLINE A start_of() { return MODE == 0 ? -(A)INF_f : (A)0; }
+INLINE A joined(A held, A x) { return MODE == 0 ? larger(held, x) : held + x; }
 
 INLINE i32 inside(i32 first, i32 window, i64 size) {
   const i32 low = first < 0 ? 0 : first;

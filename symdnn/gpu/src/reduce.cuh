@@ -110,20 +110,20 @@ template <class T, bool LARGEST> struct ArgExtreme {
 template <class T> using ArgMax = ArgExtreme<T, true>;
 template <class T> using ArgMin = ArgExtreme<T, false>;
 
-// Mean and variance in one pass. Elements are counted from a shift, the first one seen, so that a
-// large mean costs no digits; settle() moves the shift to the mean of what was seen, and what is
-// merged is moved to the shift of what it is merged into. Nothing but settle() divides.
+// Mean and variance in one pass. Elements are counted from a shift, so that a large mean costs no
+// digits: begin() makes it the first of them and says how many will come. settle() moves it to their
+// mean, and what is merged is moved to the shift of what it is merged into. Only settle() divides.
 template <class T> struct Moments {
   T shift, first, second;
   u32 count;
   __device__ void start() { shift = first = second = (T)0, count = 0; }
+  template <class X> __device__ void begin(X x, u32 coming) {
+    shift = convert<T>(x), count = coming;
+  }
   template <class X> __device__ void take(X x, i64) {
-    const T v = convert<T>(x);
-    shift = count == 0 ? v : shift;
-    const T d = v - shift;
+    const T d = convert<T>(x) - shift;
     first += d;
     second += d * d;
-    count++;
   }
   __device__ void settle() {
     if (count == 0) return;

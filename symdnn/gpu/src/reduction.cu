@@ -32,6 +32,10 @@ extern "C" __global__ void __launch_bounds__(256, RESIDENT) reduce(const __grid_
     if (group < groups) {
       const Base base = base_of(p, (Count)(group * STATES));
       i64 e = low + lane;
+#if BEGINS
+      if (e < high)
+        begin(p, base, (Count)e, (u32)((high - e + lanes - 1) / lanes) * TAKEN, mine);
+#endif
 #if BATCH > 1
       for (; e + (BATCH - 1) * lanes < high; e += BATCH * lanes) {
         Loaded loaded[BATCH];
