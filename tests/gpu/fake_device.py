@@ -75,6 +75,15 @@ def at(ptr: int, nbytes: int) -> Any:
     return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(ptr))
 
 
+class Block:
+    """A piece of the pool; what is in it is no value."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.bytes = aligned(nbytes, 256)
+        self.bytes[:] = 0xA5
+        self.size, self.address = nbytes, self.bytes.ctypes.data
+
+
 class FakeMemory(CudaMemory):
     def __init__(self, context: FakeContext) -> None:
         self.context, self.device = context, context.device  # type: ignore[assignment]
@@ -83,11 +92,10 @@ class FakeMemory(CudaMemory):
 
     def empty(self, shape: Any, dtype: str) -> DeviceArray:
         array = DeviceArray(0, tuple(shape), dtype)
-        owner = aligned(max(array.nbytes, 16), 256)
-        owner[:] = 0xA5
+        owner = Block(max(array.nbytes, 16))
         if self._keeping is not None:
             self._keeping.append(owner)
-        return DeviceArray(owner.ctypes.data, array.shape, dtype, array.strides, owner)
+        return DeviceArray(owner.address, array.shape, dtype, array.strides, owner)
 
     def copy_in(self, array: Any, target: DeviceArray) -> None:
         staged = np.ascontiguousarray(array).reshape(-1).view(np.uint8).copy()
