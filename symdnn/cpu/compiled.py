@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from symdnn.cpu import elementwise, reduce
+from symdnn.cpu import elementwise, pool, reduce
 
 __all__ = ["register"]
 
@@ -10,4 +10,5 @@ __all__ = ["register"]
 def register() -> None:
     """Enter the kernels, after oneDNN's and before NumPy's: order is preference."""
     elementwise.register()
+    pool.register()
     reduce.register()
