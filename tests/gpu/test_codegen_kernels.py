@@ -276,7 +276,7 @@ def test_nothing_to_reduce(shape):
 
 def test_long_lines_are_cut_into_chunks():
     kernel, call, arrays = scanned()
-    names = compare(kernel, call.op, *arrays)
+    names = compare(kernel, call.op, *arrays, rtol=1e-9)  # sums pass near zero
     assert names == ["chunk_totals", "chunk_starts", "chunk_results"]
 
 
