@@ -411,7 +411,7 @@ def _reduce(context: Context, node: Apply, program: ScalarProgram) -> None:
     fused = FusedReduce(reduced, tuple(op for _, op, _ in found))
     if not fuses(fused, context.target.kind):
         return
-    with inherit(first.origin, first.hints):
+    with inherit(joined_origin([node, first]), first.hints):
         made = fused(*node.inputs)
     pairs = [(user.outputs[0], new) for (user, _, _), new in zip(found, made, strict=True)]
     context.fgraph.replace_all(pairs, "fuse_reductions")
