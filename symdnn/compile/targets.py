@@ -26,16 +26,24 @@ def resolve_target(wanted: Target | str | None = None, explain: bool = False) ->
         return wanted
     if wanted is not None:
         described = Target.parse(wanted)
+        if described.kind == "cpu":
+            return cpu_target()
         here = described.kind != "cpu" and described.compute_capability is None
         return _detect().cuda_target(described.index) if here else described
     device = str(config.device)
     if device == "cpu":
-        return Target("cpu")
+        return cpu_target()
     if device == "auto" and not _gpu_is_ready():
-        return Target("cpu", notes=_detect().why_no_gpu(_missing_packages()) if explain else ())
+        return cpu_target(_detect().why_no_gpu(_missing_packages()) if explain else ())
     if device == "auto":
         device = "cuda"
     return _detect().cuda_target(int(device.removeprefix("cuda") or 0))  # type: ignore[no-any-return]
+
+
+def cpu_target(notes: tuple[str, ...] = ()) -> Target:
+    """This machine's CPU: oneDNN's version and instruction set where it is there, the threads."""
+    facts = importlib.import_module("symdnn.cpu.libdnnl").facts()
+    return Target("cpu", notes=(*notes, *facts.pop("notes")), **facts)
 
 
 def _gpu_is_ready() -> bool:

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
+from symdnn.cpu import pools
 from symdnn.cpu.libdnnl import OnednnError, call, library
 
 __all__ = [
-    "ALG", "ANY", "ARG", "DATA_TYPES", "PROP", "Attributes", "Bound", "Layout", "Primitive",
-    "dims", "engine", "primitive", "reorder",
+    "ALG", "ANY", "ARG", "DATA_TYPES", "DIRECTION", "NORMALISATION", "PROP", "Attributes", "Bound",
+    "Layout", "Primitive", "dims", "engine", "primitive", "reorder",
 ]  # fmt: skip
 
 #: Names of ``TensorType`` -> ``dnnl_data_type_t``.
@@ -29,15 +30,19 @@ PROP = {"training": 64, "inference": 96, "backward": 128, "backward_data": 160}
 
 #: ``dnnl_alg_kind_t``
 ALG = {
-    "direct": 0x1, "relu": 0x20, "max": 0x1FF, "average_inc_pad": 0x2FF, "average_exc_pad": 0x3FF,
-    "lrn": 0xAFF, "softmax": 0x30000, "log_softmax": 0x30001,
+    "direct": 0x1, "relu": 0x20, "tanh": 0x21, "soft_relu": 0x27, "logistic": 0x29,
+    "gelu_tanh": 0x2B, "gelu_erf": 0x31, "max": 0x1FF, "average_inc_pad": 0x2FF,
+    "average_exc_pad": 0x3FF, "lrn": 0xAFF, "softmax": 0x30000, "log_softmax": 0x30001,
 }  # fmt: skip
 
 #: ``DNNL_ARG_*``
 ARG = {
-    "src": 1, "dst": 17, "weights": 33, "bias": 41, "mean": 49, "variance": 50, "scale": 51,
-    "shift": 52, "workspace": 64, "scratchpad": 80, "diff_src": 129, "diff_dst": 145,
-    "diff_weights": 161, "diff_bias": 169, "diff_scale": 255, "diff_shift": 256,
+    "src": 1, "src_iter": 2, "src_iter_c": 3, "dst": 17, "dst_iter": 18, "dst_iter_c": 19,
+    "weights": 33, "weights_iter": 34, "bias": 41, "mean": 49, "variance": 50, "scale": 51,
+    "shift": 52, "workspace": 64, "scratchpad": 80, "diff_src": 129, "diff_src_iter": 130,
+    "diff_src_iter_c": 131, "diff_dst": 145, "diff_dst_iter": 146, "diff_dst_iter_c": 147,
+    "diff_weights": 161, "diff_weights_iter": 162, "diff_bias": 169, "diff_scale": 255,
+    "diff_shift": 256,
 }  # fmt: skip
 
 #: ``dnnl_query_t`` of the memory descriptor of an operand.
@@ -52,6 +57,13 @@ ANY: tuple[int, ...] = (-1,)
 def dims(values: Sequence[int]) -> Any:
     """``dnnl_dims_t``"""
     return (ctypes.c_int64 * _MOST_DIMS)(*values)
+
+
+#: ``dnnl_rnn_direction_t``
+DIRECTION = {"left_to_right": 1, "right_to_left": 2, "both": 3}
+
+#: ``dnnl_normalization_flags_t``
+NORMALISATION = {"global_stats": 1, "scale": 2, "shift": 4, "relu": 8}
 
 
 @cache
@@ -248,6 +260,7 @@ def primitive(name: str, *arguments: Any, options: Mapping[str, Any] | None = No
     becomes its descriptor, a sequence of ints ``dnnl_dims_t``, a :class:`Primitive` its
     description. Raises :class:`~symdnn.cpu.libdnnl.OnednnError` where oneDNN has none.
     """
+    pools.settle()  # a primitive is made for a number of threads
     attributes = (options or {}).get("attributes") or _plain()
     handle = ctypes.c_void_p()
     given = [_as_c(a) for a in arguments]

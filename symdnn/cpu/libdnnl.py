@@ -12,10 +12,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from symdnn.cpu import threads
 from symdnn.detect import onednn_candidates
 from symdnn.errors import SymdnnError
 
-__all__ = ["OnednnError", "OnednnLibrary", "OnednnNotFound", "call", "library", "problem"]
+__all__ = [
+    "OnednnError", "OnednnLibrary", "OnednnNotFound", "call", "facts", "has_bfloat16", "library",
+    "problem",
+]  # fmt: skip
 
 #: ``dnnl_cpu_runtime``: what runs a primitive's parallel parts.
 _RUNTIMES = {0: "none", 1: "sequential", 2: "OpenMP", 4: "TBB", 8: "thread pool", 512: "SYCL"}
@@ -125,6 +129,21 @@ def library() -> OnednnLibrary:
 def problem() -> str:
     """Why oneDNN can't be used; empty when it can."""
     return _state()[1]
+
+
+def facts() -> dict[str, Any]:
+    """What a target may know: ``onednn`` (the version), ``isa``, ``threads``, ``notes``."""
+    found, why = _state()
+    known: dict[str, Any] = {"threads": threads.allowed()}
+    if found is None:
+        return {**known, "notes": (why,)}
+    return {**known, "onednn": found.version, "isa": found.isa, "notes": ()}
+
+
+def has_bfloat16() -> bool:
+    """Whether oneDNN has real kernels for bfloat16 on this CPU."""
+    found = _state()[0]
+    return found is not None and found.isa.endswith(("BF16", "FP16", "AMX"))
 
 
 def call(name: str, *args: Any) -> None:

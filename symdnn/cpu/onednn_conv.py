@@ -1,119 +1,212 @@
 """Convolution and its two gradients by oneDNN, in one, two or three dimensions.
 
-Activations lie as the call has them. Where oneDNN's own layout is faster than plain NCHW, which it
-is for channels in multiples of 16, they are reordered into it and back. Kernels always are: a
-plain layout of theirs would lead to oneDNN's reference implementation.
+Activations lie as the call has them, channels first or last. The primitive may work on another
+layout (:func:`_candidates`): then they are reordered. Kernels always are: a plain layout of theirs
+leads to oneDNN's slow reference implementation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from symdnn.cpu.dnnl import ALG, PROP, Layout, Primitive, primitive
-from symdnn.cpu.onednn_kernel import OnednnKernel, Operand, Planned, contiguous
+from symdnn.config import config
+from symdnn.cpu.dnnl import ALG, PROP, Attributes, Layout, Primitive, primitive
+from symdnn.cpu.libdnnl import OnednnError, has_bfloat16
+from symdnn.cpu.onednn_kernel import OnednnKernel, Operand, Planned, contiguous, image
 from symdnn.graph.kernel import Call, register_kernel
-from symdnn.ops.conv import Conv, ConvGradInput, ConvGradWeight, resolved_padding
+from symdnn.ops.conv import resolved_padding
+from symdnn.ops.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW
 
-__all__ = ["ConvKernel", "register"]
+__all__ = ["ConvKernel", "post_ops", "register"]
 
 #: For each op: the operands x, w, y by the primitive's names, and where they are in the call.
 _ROLES: dict[type, dict[str, tuple[str, int, bool]]] = {
-    Conv: {"x": ("src", 0, False), "w": ("weights", 1, False), "y": ("dst", 0, True)},
-    ConvGradInput: {
+    OneDnnConv: {"x": ("src", 0, False), "w": ("weights", 1, False), "y": ("dst", 0, True)},
+    OneDnnConvGradI: {
         "x": ("diff_src", 0, True), "w": ("weights", 0, False), "y": ("diff_dst", 1, False),
     },
-    ConvGradWeight: {
+    OneDnnConvGradW: {
         "x": ("src", 0, False), "w": ("diff_weights", 0, True), "y": ("diff_dst", 1, False),
     },
 }  # fmt: skip
 
+#: Kernels of so few channels leave backward data's blocks almost empty.
+_FEW_CHANNELS = 3
+
 
 class ConvKernel(OnednnKernel):
-    """All three directions. (``dnnl_convolution_*``)"""
+    """One direction. (``dnnl_convolution_*``)"""
 
     name = "onednn.conv"
 
-    def refuses_types(self, call: Call) -> str | None:
-        """More than three dimensions."""
-        op: Any = call.op
-        return "more than three dimensions" if op.ndim > 3 else super().refuses_types(call)
+    def __init__(self, *keeps: int) -> None:
+        self.keeps = keeps
+
+    @property
+    def more_dtypes(self) -> frozenset[str]:  # type: ignore[override]
+        """bfloat16, where the CPU computes in it."""
+        return frozenset({"bfloat16"} if has_bfloat16() else ())
 
     def planned(self, call: Call) -> Planned:
-        """The primitive: plain activations, or oneDNN's layout where that is a gain."""
-        layouts = _layouts(call)
-        made = _primitive(call, layouts, any_layout=_blocks(layouts))
-        operands = [
-            Operand(name, layouts[role], index, written)
-            for role, (name, index, written) in _ROLES[type(call.op)].items()
-        ]
-        return Planned(made, operands)
+        """The primitive in the layout of the flag's choice (``onednn.conv.algo``)."""
+        found, failure = [], None
+        for name, make in _candidates(call):
+            try:
+                planned = make()
+            except OnednnError as error:
+                failure = error
+                continue
+            if not planned.primitive.is_reference:
+                found.append((name, planned))
+                if str(config.onednn.conv.algo) == "guess":
+                    break
+        if not found:
+            if failure is not None:
+                raise failure
+            return make()
+        name, planned = found[0] if len(found) == 1 else _fastest(call, found)
+        planned.choice = name
+        return planned
 
-    def bind(self, call: Call) -> Any:
-        """Mirrored kernels are copied: oneDNN correlates."""
-        launch = super().bind(call)
-        return _mirroring(call, launch) if call.op.flip else launch  # type: ignore[attr-defined]
+    def details(self, call: Call) -> str:
+        """The layout, who chose it, the implementation, and what is reordered."""
+        planned = self.cached(call)
+        return f"{planned.choice}: {planned}" if planned.choice else str(planned)
+
+
+def post_ops(op: Any) -> tuple[tuple[Any, ...], ...]:
+    """What follows: the sum first, then the activation (the bias is an operand)."""
+    given: list[tuple[Any, ...]] = [("sum", 1.0)] if op.residual else []
+    if op.activation:
+        given.append(("eltwise", op.activation, 1.0 if op.activation == "soft_relu" else 0.0, 0.0))
+    return tuple(given)
+
+
+# -- layouts ---------------------------------------------------------------------------------------
 
 
 def _layouts(call: Call) -> dict[str, Layout]:
+    """How the arrays lie."""
+    op: Any = call.op
     found = {}
-    for role, (_, index, written) in _ROLES[type(call.op)].items():
-        found[role] = contiguous((call.outputs if written else call.inputs)[index])
-    groups = call.op.groups  # type: ignore[attr-defined]
+    for role, (_, index, written) in _ROLES[type(op)].items():
+        t = (call.outputs if written else call.inputs)[index]
+        found[role] = contiguous(t) if role == "w" else image(t, op.layout)
+    groups = op.op.groups
     if groups > 1:
         w = found["w"]
         found["w"] = Layout((groups, w.shape[0] // groups, *w.shape[1:]), w.dtype)
     return found
 
 
-def _blocks(layouts: dict[str, Layout]) -> bool:
-    """Whether oneDNN's own layout of the activations is worth two reorders."""
-    channels = layouts["x"].shape[1], layouts["y"].shape[1]
-    return all(c % 16 == 0 for c in channels)
+def _candidates(call: Call) -> Iterator[tuple[str, Callable[[], Planned]]]:
+    """Names and makers of what may run it, the most promising first.
+
+    oneDNN's own blocks fit channels in multiples of 16; others waste room in them, but not with
+    channels last. The gradient in images of one to three channels is fastest in plain order.
+    """
+    lies = _layouts(call)
+    channels = lies["x"].shape[1], lies["y"].shape[1]
+    order = ["last", "own", "plain"]
+    if isinstance(call.op, OneDnnConvGradI) and channels[0] <= _FEW_CHANNELS:
+        order = ["plain", "last", "own"]
+    elif all(c % 16 == 0 for c in channels) and call.op.layout == "NCHW":  # type: ignore[attr-defined]
+        order = ["own", "last", "plain"]
+    if len(lies["x"].shape) == 3:
+        order = [name for name in order if name != "last"]
+    for name in order:
+        yield name, _maker(call, lies, name)
 
 
-def _primitive(call: Call, layouts: dict[str, Layout], any_layout: bool) -> Primitive:
+def _maker(call: Call, lies: dict[str, Layout], name: str) -> Callable[[], Planned]:
+    def wanted(t: Layout) -> Layout:
+        if name == "own":
+            return t.any
+        return Layout(t.shape, t.dtype) if name == "plain" else t.channels_last()
+
+    def make() -> Planned:
+        made = _primitive(call, wanted(lies["x"]), lies["w"], wanted(lies["y"]))
+        return Planned(made, _operands(call, lies))
+
+    return make
+
+
+def _operands(call: Call, lies: dict[str, Layout]) -> list[Operand]:
     op: Any = call.op
-    x, w, y = (layouts[r] for r in ("x", "w", "y"))
-    if any_layout:
-        x, y = x.any, y.any
-    kernel = layouts["w"].shape[-op.ndim :]
-    pads = [resolved_padding(p, k, d) for p, k, d in zip(op.padding, kernel, op.dilation)]
+    operands = [
+        Operand(name, lies[role], index, written,
+                op.op.ndim if role == "w" and op.op.flip else 0,
+                2 if written and getattr(op, "residual", False) else -1)
+        for role, (name, index, written) in _ROLES[type(op)].items()
+    ]  # fmt: skip
+    if getattr(op, "bias", False):
+        operands.append(Operand("bias", _bias(call), len(call.inputs) - 1))
+    return operands
+
+
+def _bias(call: Call) -> Layout:
+    t: Any = call.inputs[-1]
+    return Layout((int(np.prod(t.shape)),), t.dtype)
+
+
+def _primitive(call: Call, x: Layout, w: Layout, y: Layout) -> Primitive:
+    op: Any = call.op
+    conv = op.op
+    pads = [
+        resolved_padding(p, k, d)
+        for p, k, d in zip(conv.padding, w.shape[-conv.ndim :], conv.dilation)
+    ]
     before, after = ([int(p[i]) for p in pads] for i in (0, 1))
-    settings = (op.stride, [d - 1 for d in op.dilation], before, after)
+    settings = (conv.stride, [d - 1 for d in conv.dilation], before, after)
     direct = ALG["direct"]
+    if isinstance(op, OneDnnConv):
+        bias = _bias(call) if op.bias else None
+        attributes = Attributes(*post_ops(op))
+        return primitive(
+            "convolution_forward", PROP["inference"], direct, x, w.any, bias, y, *settings,
+            options={"attributes": attributes},
+        )  # fmt: skip
     forward = primitive(
         "convolution_forward", PROP["training"], direct, x, w.any, None, y, *settings
     )
-    if isinstance(op, ConvGradInput):
+    if isinstance(op, OneDnnConvGradI):
         name = "convolution_backward_data"
         return primitive(name, direct, x, w.any, y, *settings, forward)
-    if isinstance(op, ConvGradWeight):
-        name = "convolution_backward_weights"
-        return primitive(name, direct, x, w.any, None, y, *settings, forward)
-    return forward
+    name = "convolution_backward_weights"
+    return primitive(name, direct, x, w.any, None, y, *settings, forward)
 
 
-def _mirroring(call: Call, launch: Any) -> Any:
-    """``launch`` for kernels that are mirrored."""
-    reverse = (slice(None), slice(None), *[slice(None, None, -1)] * call.op.ndim)  # type: ignore[attr-defined]
-    _, index, written = _ROLES[type(call.op)]["w"]
+# -- measured --------------------------------------------------------------------------------------
 
-    def run(inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None) -> None:
-        if written:
-            launch(inputs, outputs, workspace)
-            outputs[index][...] = outputs[index][reverse].copy()
-            return
-        given = list(inputs)
-        given[index] = np.ascontiguousarray(inputs[index][reverse])
-        launch(given, outputs, workspace)
 
-    return run
+def _fastest(call: Call, found: list[tuple[str, Planned]]) -> tuple[str, Planned]:
+    """The fastest on data of its own, reorders included; each in turn, three rounds."""
+    arrays = [_filled(t) for t in call.inputs]
+    outputs = [_filled(t) for t in call.outputs]
+    best: list[float] = [float("inf")] * len(found)
+    launchers = [p.launcher() for _, p in found]
+    scratch = np.empty(max(p.workspace_bytes for _, p in found) + 64, np.uint8)
+    for round_ in range(4):
+        for i, launch in enumerate(launchers):
+            start = time.perf_counter()
+            launch(arrays, outputs, scratch)
+            if round_:  # the first one also fetches code and memory
+                best[i] = min(best[i], time.perf_counter() - start)
+    i = best.index(min(best))
+    times = ", ".join(f"{n} {t * 1e3:.3g} ms" for (n, _), t in zip(found, best))
+    return f"{found[i][0]} (timed: {times})", found[i][1]
+
+
+def _filled(t: Any) -> Any:
+    return np.full([d or 0 for d in t.shape], 1, t.numpy)
 
 
 def register() -> None:
-    """Enter the kernel into the table."""
-    for op in _ROLES:
-        register_kernel(op, "cpu", ConvKernel())
+    """Enter the kernels into the table."""
+    register_kernel(OneDnnConv, "cpu", ConvKernel(1))
+    register_kernel(OneDnnConvGradI, "cpu", ConvKernel(0))
+    register_kernel(OneDnnConvGradW, "cpu", ConvKernel())

@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from symdnn.cpu import libdnnl
+from symdnn.cpu import libdnnl, pools
 from symdnn.cpu.dnnl import Bound, Descriptor, Layout, Primitive, describe, reorder
 from symdnn.graph.kernel import Call
 from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Constant, Shared
+from symdnn.ops.channels_last import first_shape
 
-__all__ = ["OnednnKernel", "Operand", "Planned", "aligned", "contiguous"]
+__all__ = [
+    "Launcher", "OnednnKernel", "Operand", "Planned", "Version", "address", "aligned", "contiguous",
+    "image", "lies_densely", "version_of",
+]  # fmt: skip
+
+#: A number that changes when a value does; None where that can't be told.
+Version = Callable[[], int | None]
 
 
 @dataclass(frozen=True)
 class Operand:
     """An operand of a primitive: its name there, how the array lies, and which array it is.
 
-    ``index`` counts the call's inputs, or its outputs where ``written``.
+    ``index`` counts the call's inputs, or its outputs where ``written``. ``mirrored`` dimensions,
+    the last ones, are reversed in the array. What is written adds to input ``adds``, if there is
+    one (oneDNN's sum).
     """
 
     name: str
     layout: Layout
     index: int
     written: bool = False
+    mirrored: int = 0
+    adds: int = -1
 
 
 class Planned:
@@ -35,11 +47,13 @@ class Planned:
 
     def __init__(self, primitive: Primitive, operands: Sequence[Operand]) -> None:
         self.primitive, self.operands = primitive, tuple(operands)
+        #: Which of several candidates this is, and why.
+        self.choice = ""
         self.foreign = [self._foreign(o) for o in self.operands]
-        self._places: list[int] = []
+        self.places: list[int] = []
         at = 0
         for descriptor in self.foreign:
-            self._places.append(at)
+            self.places.append(at)
             at += aligned(descriptor.nbytes) if descriptor is not None else 0
         self.scratch_at = at
         self.workspace_bytes = at + primitive.scratch_bytes
@@ -59,19 +73,67 @@ class Planned:
         more = f", reordering {', '.join(moved)}" if moved else ""
         return f"{self.primitive.implementation}{more}"
 
-    def launcher(self) -> Launcher:
-        """What runs it on a call's arrays."""
-        return Launcher(self)
+    def launcher(self, versions: Mapping[int, Version] | None = None) -> Launcher:
+        """What runs it on a call's arrays; ``versions`` are those of inputs that may be kept."""
+        return Launcher(self, versions or {})
+
+
+_MOVED = ("src", "dst")
+
+
+class _Kept:
+    """An input in the primitive's own layout, kept while its value stays.
+
+    That starts when two calls in turn have seen the same value: a parameter that each step changes
+    would take memory of its own for nothing.
+    """
+
+    def __init__(self, version: Version, nbytes: int) -> None:
+        self._version, self._nbytes = version, nbytes
+        self._seen: int | None = None
+        self._valid: int | None = None
+        self._memory: Any = None
+
+    def place(self) -> tuple[int, bool]:
+        """(address to use, whether the value is there already); address 0: nothing is kept."""
+        now = self._version()
+        if now is None:
+            return 0, False
+        if now == self._valid:
+            return address(self._memory), True
+        if now != self._seen:
+            self._seen = now
+            return 0, False
+        if self._memory is None:
+            raw = np.empty(self._nbytes + 64, np.uint8)
+            start = -address(raw) % 64
+            self._memory = raw[start:]
+        self._valid = now
+        return address(self._memory), False
 
 
 class Launcher:
     """A planned primitive, bound: ``launch(inputs, outputs, workspace)``."""
 
-    def __init__(self, planned: Planned) -> None:
-        names = [o.name for o in planned.operands]
-        self._bound = Bound(planned.primitive, [*names, "scratchpad"])
-        self._planned = planned
+    def __init__(self, planned: Planned, versions: Mapping[int, Version]) -> None:
+        self.planned = planned
+        self._bound = Bound(planned.primitive, [*(o.name for o in planned.operands), "scratchpad"])
         self._moves = [self._move(o, d) for o, d in zip(planned.operands, planned.foreign)]
+        self._kept = [
+            None if d is None or o.written or o.index not in versions
+            else _Kept(versions[o.index], d.nbytes)
+            for o, d in zip(planned.operands, planned.foreign)
+        ]  # fmt: skip
+        self._adds = [
+            (o.adds, place, None if d is None else Bound(reorder(describe(o.layout), d), _MOVED))
+            for o, d, place in zip(planned.operands, planned.foreign, planned.places)
+            if o.adds >= 0
+        ]
+        self._own: Any = None
+        self._parts = list(zip(planned.operands, self._moves, planned.places, self._kept))
+        self._direct = all(
+            m is None and not o.mirrored for o, m in zip(planned.operands, self._moves)
+        )
 
     @staticmethod
     def _move(o: Operand, foreign: Descriptor | None) -> Bound | None:
@@ -79,32 +141,74 @@ class Launcher:
             return None
         own = describe(o.layout)
         pair = (foreign, own) if o.written else (own, foreign)
-        return Bound(reorder(*pair), ("src", "dst"))
+        return Bound(reorder(*pair), _MOVED)
 
     def __call__(
         self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None
     ) -> None:
-        """Reorder what comes in, execute, reorder what goes out."""
-        base = 0 if workspace is None else address(workspace)
-        pointers, after, kept = [], [], []
-        planned = self._planned
-        for o, move, place in zip(planned.operands, self._moves, planned._places):
-            array = (outputs if o.written else inputs)[o.index]
-            if not o.written and not array.flags.c_contiguous:
-                array = np.ascontiguousarray(array)
-                kept.append(array)
-            at = address(array)
-            if move is None:
+        """Run it on a call's arrays."""
+        for index, place, move in self._adds:
+            z = lies_densely(inputs[index])
+            if move is not None:
+                move(address(z), self._scratch(workspace) + place)
+            elif address(z) != address(outputs[0]):
+                np.copyto(outputs[0], z)
+        self.run(
+            [(outputs if o.written else inputs)[o.index] for o in self.planned.operands], workspace
+        )
+
+    def run(self, arrays: Sequence[Any], workspace: Any = None) -> None:
+        """Reorder what comes in, execute, reorder what goes out; an array for each operand."""
+        base = self._scratch(workspace)
+        if self._direct:
+            held = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
+            self._bound(*map(address, held), base + self.planned.scratch_at)
+            return
+        pointers, after, held = [], [], []
+        for (o, move, place, kept), array in zip(self._parts, arrays):
+            if o.written:
+                at = address(array)
+                if move is not None:
+                    after.append((move, base + place, at))
+            else:
+                at, inside = (0, False) if kept is None else kept.place()
+                if not inside:
+                    array = _as_read(array, o)
+                    held.append(array)
+                    target, at = at or base + place, address(array)
+                    if move is not None:
+                        move(at, target)
+                        at = target
                 pointers.append(at)
                 continue
-            pointers.append(base + place)
-            if o.written:
-                after.append((move, base + place, at))
-            else:
-                move(at, base + place)
-        self._bound(*pointers, base + planned.scratch_at)
+            pointers.append(at if move is None else base + place)
+        self._bound(*pointers, base + self.planned.scratch_at)
         for move, source, target in after:
             move(source, target)
+        for o, array in zip(self.planned.operands, arrays):
+            if o.written and o.mirrored:
+                flat = array.reshape(*array.shape[: -o.mirrored], -1)
+                flat[...] = flat[..., ::-1].copy()
+
+    def _scratch(self, workspace: Any) -> int:
+        """Where scratch memory begins; of its own where the plan's was made for fewer threads."""
+        wanted = self.planned.workspace_bytes
+        if wanted == 0:
+            return 0
+        if workspace is None or workspace.nbytes < wanted:
+            if self._own is None:
+                self._own = np.empty(wanted + 64, np.uint8)
+            return aligned(address(self._own))
+        return address(workspace)
+
+
+def _as_read(array: Any, o: Operand) -> Any:
+    """An input as the primitive reads it: dense, and not mirrored."""
+    if not o.mirrored:
+        return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+    lead = array.shape[: -o.mirrored]
+    flat = np.ascontiguousarray(array).reshape(*lead, -1)
+    return np.ascontiguousarray(flat[..., ::-1])
 
 
 def address(array: Any) -> int:
@@ -118,6 +222,17 @@ def aligned(nbytes: int) -> int:
     return -(-nbytes // 64) * 64
 
 
+def version_of(call: Call, index: int) -> Version | None:
+    """The version of an input that stays from call to call: a parameter or a constant."""
+    v = None if call.node is None else call.node.inputs[index]
+    if isinstance(v, Constant):
+        return lambda: 0
+    if isinstance(v, Shared):
+        storage = v.storage
+        return lambda: storage.version
+    return None
+
+
 class OnednnKernel:
     """Base of the kernels; see :class:`symdnn.graph.kernel.Kernel`.
 
@@ -126,7 +241,14 @@ class OnednnKernel:
     """
 
     name = ""
-    dtypes: frozenset[str] = frozenset({"float32"})
+    #: Dtypes besides float32.
+    more_dtypes: frozenset[str] = frozenset()
+    #: Whether oneDNN's implementation is called ``ref`` though it is the real one (RNNs).
+    takes_reference = False
+    #: Whether threads of libgomp run it.
+    threaded = True
+    #: Inputs that are kept in the primitive's layout while their value stays.
+    keeps: tuple[int, ...] = ()
 
     def planned(self, call: Call) -> Planned:
         """The primitive for a call at known sizes."""
@@ -137,7 +259,7 @@ class OnednnKernel:
         host = call.op.host_inputs
         read = [t for i, t in enumerate(call.inputs) if i not in host]
         for t in (*read, *call.outputs):
-            if isinstance(t, TensorType) and t.dtype not in self.dtypes:
+            if isinstance(t, TensorType) and t.dtype not in {"float32", *self.more_dtypes}:
                 return f"oneDNN computes in float32 here, not {t.dtype}"
         return libdnnl.problem().partition("\n")[0] or None
 
@@ -150,31 +272,33 @@ class OnednnKernel:
         if any(0 in t.shape for t in types):
             return "it is empty"
         try:
-            planned = self._cached(call)
+            planned = self.cached(call)
         except libdnnl.OnednnError as error:
             return str(error)
-        if planned.primitive.is_reference:
+        if planned.primitive.is_reference and not self.takes_reference:
             return f"oneDNN has only its reference for it ({planned.primitive.implementation})"
         return None
 
-    def _cached(self, call: Call) -> Planned:
-        return _planned(self, call)
+    def cached(self, call: Call) -> Planned:
+        """:meth:`planned`, once for each call and number of threads."""
+        return _planned(self, call, pools.settle())
 
     def workspace_bytes(self, call: Call) -> int:
         """Scratch memory, and room for operands in other layouts."""
-        return self._cached(call).workspace_bytes
+        return self.cached(call).workspace_bytes
 
     def bind(self, call: Call) -> Any:
         """Primitives and memory objects are made here; a launch only passes pointers."""
-        return self._cached(call).launcher()
+        versions = {i: v for i in self.keeps if (v := version_of(call, i)) is not None}
+        return self.cached(call).launcher(versions)
 
     def details(self, call: Call) -> str:
         """The implementation, and what is reordered."""
-        return str(self._cached(call))
+        return str(self.cached(call))
 
 
 @lru_cache(maxsize=4096)
-def _planned(kernel: Any, call: Call) -> Planned:
+def _planned(kernel: Any, call: Call, threads: int) -> Planned:
     found: Planned = kernel.planned(call)
     return found
 
@@ -182,3 +306,15 @@ def _planned(kernel: Any, call: Call) -> Planned:
 def contiguous(t: Any) -> Layout:
     """The layout of a C-contiguous array of a static type."""
     return Layout(tuple(t.shape), t.dtype)
+
+
+def image(t: Any, layout: str) -> Layout:
+    """How (N, C, \\*sizes) lies in a contiguous array of a static type in an op's layout."""
+    if layout == "NCHW" or len(t.shape) < 4:
+        return contiguous(t)
+    return Layout(first_shape(tuple(t.shape)), t.dtype).channels_last()
+
+
+def lies_densely(array: Any) -> Any:
+    """``array``, or a copy that is contiguous."""
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.cpu import libdnnl
-from symdnn.cpu.dnnl import Bound, Layout, Primitive, packed, primitive
-from symdnn.cpu.onednn_kernel import OnednnKernel, address
+from symdnn.cpu import libdnnl, pools
+from symdnn.cpu.dnnl import Attributes, Bound, Layout, Primitive, packed, primitive
+from symdnn.cpu.onednn_conv import post_ops
+from symdnn.cpu.onednn_kernel import OnednnKernel, address, aligned, lies_densely
 from symdnn.graph.kernel import Call, register_kernel
-from symdnn.ops.dot import BatchedDot, Dot
+from symdnn.ops.onednn import OneDnnMatmul
 
 __all__ = ["MatmulKernel", "register"]
 
@@ -22,11 +23,10 @@ class MatmulKernel(OnednnKernel):
 
     name = "onednn.matmul"
 
-    def refuses_types(self, call: Call) -> str | None:
-        """Vectors, which are no work for it."""
-        if any(t.ndim < 2 for t in call.inputs):  # type: ignore[attr-defined]
-            return "a product with a vector is bound by memory"
-        return super().refuses_types(call)
+    @property
+    def more_dtypes(self) -> frozenset[str]:  # type: ignore[override]
+        """bfloat16, where the CPU computes in it."""
+        return frozenset({"bfloat16"} if libdnnl.has_bfloat16() else ())
 
     def refuses(self, call: Call) -> str | None:
         """What oneDNN has no implementation for."""
@@ -44,24 +44,37 @@ class MatmulKernel(OnednnKernel):
 
     def workspace_bytes(self, call: Call) -> int:
         """The most that it needs, however the operands lie."""
-        a, b, out = _types(call)
-        return max(
-            _product(x, y, out).scratch_bytes for x in (a, _turned(a)) for y in (b, _turned(b))
-        )
+        product = _Product(call)
+        turns = [(x, y) for x in (False, True) for y in (False, True)]
+        return max(product.primitive(*turn).scratch_bytes for turn in turns)
 
     def bind(self, call: Call) -> Any:
         """A launch picks the primitive for how its operands lie."""
-        return _Launcher(*_types(call))
+        return _Launcher(_Product(call))
 
     def details(self, call: Call) -> str:
         """The implementation."""
-        return _product(*_types(call)).implementation
+        return _Product(call).primitive(False, False).implementation
 
 
-def _types(call: Call) -> tuple[Layout, Layout, Layout]:
-    types: Any = (*call.inputs, *call.outputs)
-    a, b, out = (Layout(tuple(t.shape), t.dtype) for t in types)
-    return a, b, out
+class _Product:
+    """The primitives of a call, by whether its operands are transposed."""
+
+    def __init__(self, call: Call) -> None:
+        types: Any = (*call.inputs[:2], *call.outputs)
+        op: Any = call.op
+        self.op = op
+        self.a, self.b, self.out = (Layout(tuple(t.shape), t.dtype) for t in types)
+        self.bias: Layout | None = None
+        if op.bias:
+            t: Any = call.inputs[-1]
+            self.bias = Layout(tuple(t.shape), t.dtype)
+
+    def primitive(self, turn_a: bool, turn_b: bool) -> Primitive:
+        """The one for operands that lie so."""
+        a = _turned(self.a) if turn_a else self.a
+        b = _turned(self.b) if turn_b else self.b
+        return _product(a, b, self.bias, self.out, post_ops(self.op), pools.settle())
 
 
 def _turned(x: Layout) -> Layout:
@@ -71,32 +84,51 @@ def _turned(x: Layout) -> Layout:
 
 
 @lru_cache(maxsize=4096)
-def _product(a: Layout, b: Layout, out: Layout) -> Primitive:
-    return primitive("matmul", a, b, None, out)
+def _product(
+    a: Layout, b: Layout, bias: Layout | None, out: Layout, after: Any, threads: int
+) -> Primitive:
+    return primitive("matmul", a, b, bias, out, options={"attributes": Attributes(*after)})
 
 
 class _Launcher:
     """Products of one shape: ``launch(inputs, outputs, workspace)``."""
 
-    def __init__(self, a: Layout, b: Layout, out: Layout) -> None:
-        self._plain, self._turned = (a, b), (_turned(a), _turned(b))
-        self._out = out
+    def __init__(self, product: _Product) -> None:
+        self._product = product
         self._bound: dict[tuple[bool, bool], Bound] = {}
+        self._own: Any = None
 
     def __call__(
         self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None
     ) -> None:
-        """Multiply."""
+        """Multiply, then add and activate."""
+        op = self._product.op
         (a, turn_a), (b, turn_b) = _as_it_lies(inputs[0]), _as_it_lies(inputs[1])
         bound = self._bound.get((turn_a, turn_b)) or self._make(turn_a, turn_b)
-        scratch = 0 if workspace is None else address(workspace)
-        bound(address(a), address(b), address(outputs[0]), scratch)
+        out = outputs[0]
+        if op.residual and address(inputs[2]) != address(out):
+            np.copyto(out, inputs[2])
+        more = []
+        if op.bias:
+            bias = lies_densely(inputs[-1])
+            more.append(address(bias))
+        bound(address(a), address(b), address(out), self._scratch(bound, workspace), *more)
+
+    def _scratch(self, bound: Bound, workspace: Any) -> int:
+        wanted = bound.primitive.scratch_bytes if workspace is None else 0
+        if workspace is not None:
+            return address(workspace)
+        if not wanted:
+            return 0
+        if self._own is None or self._own.nbytes < wanted + 64:
+            self._own = np.empty(wanted + 64, np.uint8)
+        return aligned(address(self._own))
 
     def _make(self, turn_a: bool, turn_b: bool) -> Bound:
-        a = self._turned[0] if turn_a else self._plain[0]
-        b = self._turned[1] if turn_b else self._plain[1]
-        names = ("src", "weights", "dst", "scratchpad")
-        made = self._bound[turn_a, turn_b] = Bound(_product(a, b, self._out), names)
+        bias = ["bias"] if self._product.bias is not None else []
+        names = ("src", "weights", "dst", "scratchpad", *bias)
+        made = Bound(self._product.primitive(turn_a, turn_b), names)
+        self._bound[turn_a, turn_b] = made
         return made
 
 
@@ -111,5 +143,4 @@ def _as_it_lies(x: Any) -> tuple[Any, bool]:
 
 def register() -> None:
     """Enter the kernel into the table."""
-    for op in (Dot, BatchedDot):
-        register_kernel(op, "cpu", MatmulKernel())
+    register_kernel(OneDnnMatmul, "cpu", MatmulKernel())

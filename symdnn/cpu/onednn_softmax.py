@@ -7,7 +7,8 @@ from typing import Any
 from symdnn.cpu.dnnl import ALG, PROP, primitive
 from symdnn.cpu.onednn_kernel import OnednnKernel, Operand, Planned, contiguous
 from symdnn.graph.kernel import Call, register_kernel
-from symdnn.ops.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
+from symdnn.ops.onednn import OneDnnSoftmax, OneDnnSoftmaxGrad
+from symdnn.ops.softmax import LogSoftmax, LogSoftmaxGrad
 
 __all__ = ["SoftmaxGradKernel", "SoftmaxKernel", "register"]
 
@@ -23,7 +24,7 @@ class SoftmaxKernel(OnednnKernel):
 
     def planned(self, call: Call) -> Planned:
         """In place or not: the operands have one layout."""
-        op: Any = call.op
+        op: Any = call.op.op  # type: ignore[attr-defined]
         x = contiguous(call.inputs[0])
         axis = op.axis % len(x.shape)
         made = primitive("softmax_forward", PROP["inference"], _algorithm(op), x, x, axis)
@@ -37,7 +38,7 @@ class SoftmaxGradKernel(OnednnKernel):
 
     def planned(self, call: Call) -> Planned:
         """From the result of the softmax and its cotangent."""
-        op: Any = call.op
+        op: Any = call.op.op  # type: ignore[attr-defined]
         y = contiguous(call.inputs[0])
         axis, algorithm = op.axis % len(y.shape), _algorithm(op)
         forward = primitive("softmax_forward", PROP["training"], algorithm, y, y, axis)
@@ -52,7 +53,5 @@ class SoftmaxGradKernel(OnednnKernel):
 
 def register() -> None:
     """Enter the kernels into the table."""
-    for forward in (Softmax, LogSoftmax):
-        register_kernel(forward, "cpu", SoftmaxKernel())
-    for backward in (SoftmaxGrad, LogSoftmaxGrad):
-        register_kernel(backward, "cpu", SoftmaxGradKernel())
+    register_kernel(OneDnnSoftmax, "cpu", SoftmaxKernel())
+    register_kernel(OneDnnSoftmaxGrad, "cpu", SoftmaxGradKernel())

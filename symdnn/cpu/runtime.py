@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.cpu import compiled, kernels, onednn
+from symdnn.cpu import compiled, kernels, onednn, pools
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.runtime import Watcher
 from symdnn.graph.storage import HOST
@@ -174,7 +174,11 @@ class CpuPlan:
         self.leaving = [self.index[v] for v in spec.segment.outputs]
         self.fresh = self._fresh_outputs()
         self.workspaces: list[tuple[int, Any]] = []
-        self.steps = [s for n in spec.segment.nodes if (s := self._step(n)) is not None]
+        names = [choice.kernel.name for choice in spec.choices.values()]
+        #: Whether threads of libgomp run kernels of it, and how many these were made for.
+        self.threaded = any(name.startswith(_THREADED) for name in names)
+        self.threads = pools.settle() if self.threaded else 1
+        self.steps = self._bound_steps()
         self.scratch: Array = None
         self.template: list[Any] = [None] * (len(self.index) + len(self.workspaces))
         for v, i in self.index.items():
@@ -182,6 +186,10 @@ class CpuPlan:
                 self.template[i] = v.data
             elif v in spec.sizes:
                 self.template[i] = spec.sizes[v]
+
+    def _bound_steps(self) -> list[Step]:
+        self.workspaces.clear()
+        return [s for n in self.spec.segment.nodes if (s := self._step(n)) is not None]
 
     @property
     def nbytes(self) -> int:
@@ -245,7 +253,13 @@ class CpuPlan:
             values[i] = entering[k]
         for i, shape, dtype in self.fresh:
             values[i] = np.empty(shape, dtype)
-        self._launch_all(values, watcher)
+        if not self.threaded:
+            self._launch_all(values, watcher)
+            return [values[i] for i in self.leaving]
+        if (threads := pools.settle()) != self.threads:
+            self.threads, self.steps = threads, self._bound_steps()
+        with pools.SingleThreadedBlas():
+            self._launch_all(values, watcher)
         return [values[i] for i in self.leaving]
 
     def _launch_all(self, values: list[Any], watcher: Watcher | None) -> None:
@@ -281,6 +295,8 @@ def _array_at(arena: Array, view: Any, type_: Any) -> Array:
     start = view.buffer.offset + view.offset
     return np.ndarray(view.shape, type_.numpy, arena, start, view.strides)
 
+
+_THREADED = ("onednn.", "llvm.")
 
 onednn.register()
 compiled.register()

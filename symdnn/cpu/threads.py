@@ -9,7 +9,7 @@ from typing import Any
 
 from symdnn.config import config
 
-__all__ = ["openmp", "problem", "threads"]
+__all__ = ["allowed", "openmp", "problem", "threads"]
 
 _in_child = False
 
@@ -38,10 +38,14 @@ def threads(work: int, least: int) -> int:
     The flag ``openmp.threads`` is the most; 0 is as many as the process may use. In the child of a
     process that used OpenMP it is 1: the parent's threads do not exist there.
     """
+    return max(1, min(allowed(), work // max(least, 1)))
+
+
+def allowed() -> int:
+    """The most threads that a kernel may use."""
     if _in_child:
         return 1
-    wanted = int(config.openmp.threads) or _available()
-    return max(1, min(wanted, work // max(least, 1)))
+    return int(config.get("openmp.threads")) or _available()
 
 
 @cache

@@ -79,6 +79,9 @@ class Storage:
     def __init__(self, array: Array, borrow: bool = False) -> None:
         self.generation = 0
         self._host: Array = _own(array, borrow)
+        #: Whether a user has the host's array, and may write to it at any time.
+        self._outside = self._host is array
+        self._version = next(_count)
         self._devices: dict[str, tuple[DeviceMemory, Any]] = {}
         self._valid = {HOST}
         #: The device whose buffer a user has, and may write to at any time.
@@ -90,6 +93,14 @@ class Storage:
         storage = cls(np.empty(placed.shape, numpy_dtype(placed.dtype)), borrow=True)
         storage.take(placed, borrow)
         return storage
+
+    @property
+    def version(self) -> int | None:
+        """A number that changes whenever the value does; None where that can't be told.
+
+        It can't while a user has an array of it (``borrow=True``) and may write to that.
+        """
+        return None if self._outside or self._lent else self._version
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -118,18 +129,21 @@ class Storage:
             self._lent = memory.device
             return memory.lend(buffer)
         host = self.host()
+        self._outside = self._outside or borrow
         return host if borrow else host.copy()
 
     def set(self, array: Array, borrow: bool = False) -> None:
         """Replace the value; every other copy becomes stale."""
         if borrow or array.shape != self._host.shape:
             self._host = _own(array, borrow)
+            self._outside = self._host is array
             self._devices.clear()
             self._lent = ""
             self.generation += 1
         else:
             np.copyto(self._host, array)
         self._valid = {HOST}
+        self._version = next(_count)
         _changed()
 
     def take(self, placed: Placed, borrow: bool = False) -> None:
@@ -151,6 +165,7 @@ class Storage:
             self._host = np.empty(placed.shape, self.dtype)
         self._devices[memory.device] = memory, buffer
         self._valid = {memory.device}
+        self._version = next(_count)
         _changed()
 
     def _has(self, placed: Placed) -> bool:
@@ -182,6 +197,7 @@ class Storage:
 
     def written(self, device: str) -> None:
         """Tell that a function wrote the copy on ``device``: the others are stale."""
+        self._version = next(_count)
         if self._valid != {device}:
             self._valid = {device}
             _changed()
@@ -189,6 +205,7 @@ class Storage:
     @property
     def data(self) -> Array:
         """The value itself (Theano's ``container.data``)."""
+        self._outside = True
         return self.host()
 
     @data.setter

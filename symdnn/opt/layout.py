@@ -30,9 +30,10 @@ from symdnn.ops.channels_last import (
     moved_axis,
 )
 from symdnn.ops.gpudnn import DnnConvolution
+from symdnn.ops.onednn import OneDnnConvolution
 from symdnn.ops.shape import DimShuffle, ShapeI, dimshuffle
 from symdnn.opt.layout_cut import Network
-from symdnn.opt.layout_follow import absorbs, follows, rebuilt
+from symdnn.opt.layout_follow import absorbs, follows, is_kernel, rebuilt
 from symdnn.opt.layout_sizes import GuessedSizes
 from symdnn.opt.lowering import cudnn_reason
 from symdnn.opt.rewrite import Context, graph_rewrite
@@ -43,17 +44,17 @@ __all__ = ["RULES", "choose_layout", "layout_text"]
 _ABSORBED = 0.4
 
 
-@graph_rewrite("layout", tags=("cudnn", "channels_last"), name="choose_layout")
+@graph_rewrite("layout", tags=("cudnn", "onednn", "channels_last"), name="choose_layout")
 def choose_layout(context: Context) -> None:
     """Convolutions and what surrounds them work on channels-last images where that is faster."""
-    wish = str(config.gpu.layout)
-    if wish == "nchw" or context.inner or cudnn_reason(context.target) is not None:
+    wish = _wish(context)
+    if wish == "nchw" or context.inner:
         return
     order = context.fgraph.toposort()
     wanting = {n for n in order if _wants(n, context.target, wish == "nhwc")}
     if wanting:
         last = _cheapest(context, order, wanting)
-        _Rebuild(context.fgraph, order, last).replace()
+        _Rebuild(context.fgraph, order, last, context.target.kind == "cuda").replace()
 
 
 def layout_text(fgraph: FunctionGraph) -> str:
@@ -69,15 +70,23 @@ def layout_text(fgraph: FunctionGraph) -> str:
     )
 
 
+def _wish(context: Context) -> str:
+    """``nchw``, ``nhwc`` or ``auto``; oneDNN's kernels want channels last wherever images are."""
+    target = context.target
+    if target.kind == "cpu":
+        return "nhwc" if target.has("onednn") else "nchw"
+    return "nchw" if cudnn_reason(target) is not None else str(config.gpu.layout)
+
+
 # -- which convolutions want it -------------------------------------------------------------------
 
 
 def _wants(node: Apply, target: Target, always: bool) -> bool:
     """Whether a node is a convolution that gains from channels last."""
-    op: Any = node.op
-    if not isinstance(op, DnnConvolution) or not follows(node):
+    op = node.op
+    if not isinstance(op, DnnConvolution | OneDnnConvolution) or not follows(node):
         return False
-    if always:
+    if always or isinstance(op, OneDnnConvolution):
         return True
     return op.num_groups == 1 and _has_tensor_cores(node.outputs[0].type.dtype, target)
 
@@ -96,8 +105,13 @@ def _has_tensor_cores(dtype: str, target: Target) -> bool:
 
 
 def _cheapest(context: Context, order: Sequence[Apply], wanting: set[Apply]) -> set[Apply]:
-    """The nodes whose images have channels last in the cheapest assignment."""
+    """The nodes whose images have channels last in the cheapest assignment.
+
+    On a CPU reading the other order in place costs more than a copy does, and cuts lie far from the
+    convolutions, so that these may take in what follows them.
+    """
     network, sizes = Network(), GuessedSizes(context.shapes, order)
+    on_gpu = context.target.kind == "cuda"
     for node in order:
         if node in wanting:
             network.fix(node, at_source=True)
@@ -107,21 +121,26 @@ def _cheapest(context: Context, order: Sequence[Apply], wanting: set[Apply]) -> 
     for v in context.fgraph.variables:
         if is_image(v.type) and not isinstance(v, Constant) and not _seen(v, last_order)[1]:
             cost = sizes.elements(v) * numpy_dtype(v.type.dtype).itemsize
-            _add_value(network, context.fgraph, v, cost)
-    return {n for n in network.at_source() if isinstance(n, Apply)}
+            _add_value(network, context.fgraph, v, cost, absorbing=on_gpu)
+    return {n for n in network.at_source(largest=not on_gpu) if isinstance(n, Apply)}
 
 
-def _add_value(network: Network, fgraph: FunctionGraph, v: Variable, cost: float) -> None:
+def _add_value(
+    network: Network, fgraph: FunctionGraph, v: Variable, cost: float, absorbing: bool
+) -> None:
     readers: list[Apply | None] = []
+    maker = None if is_kernel(v, v.owner) else v.owner
     for reader, _ in fgraph.users(v):
         if reader is not None and isinstance(reader.op, ShapeI | DimShuffle):
             continue  # a view, or no data at all
-        if reader is not None and absorbs(reader):
-            network.pair(v.owner, reader, _ABSORBED * cost)
+        if is_kernel(v, reader):
+            reader = None
+        if reader is not None and absorbing and absorbs(reader):
+            network.pair(maker, reader, _ABSORBED * cost)
         else:
             readers.append(reader)
     if readers:
-        network.value(v, v.owner, readers, cost)
+        network.value(v, maker, readers, cost)
 
 
 def _seen(v: Variable, order: Any) -> tuple[Variable, bool]:
@@ -142,8 +161,11 @@ def _seen(v: Variable, order: Any) -> tuple[Variable, bool]:
 class _Rebuild:
     """Values in both orders, made as they are needed."""
 
-    def __init__(self, fgraph: FunctionGraph, order: Sequence[Apply], chosen: set[Apply]) -> None:
+    def __init__(
+        self, fgraph: FunctionGraph, order: Sequence[Apply], chosen: set[Apply], absorbing: bool
+    ) -> None:
         self.fgraph, self.order, self.chosen = fgraph, order, chosen
+        self.absorbing = absorbing
         self.last: dict[Variable, Variable] = {}  # with channels last, where a chosen node made it
         self.first: dict[Variable, Variable] = {}  # in the program's order, rebuilt
         self.copies: dict[tuple[Variable, bool], Variable] = {}
@@ -162,7 +184,8 @@ class _Rebuild:
     def _to_last(self, node: Apply) -> None:
         inputs = [self._as_last(v, node) for v in node.inputs]
         for old, new in zip(node.outputs, rebuilt(node, inputs), strict=True):
-            (self.last if is_image(old.type) else self.first)[old] = new
+            moved = is_image(old.type) and not is_kernel(old, node)
+            (self.last if moved else self.first)[old] = new
 
     def _stays(self, node: Apply) -> None:
         if isinstance(node.op, ShapeI) and node.inputs[0] in self.last:
@@ -178,8 +201,8 @@ class _Rebuild:
 
     def _as_last(self, v: Variable, reader: Apply) -> Variable:
         """An input of a node that works on channels-last images."""
-        if not is_image(v.type):
-            return self.first.get(v, v)
+        if not is_image(v.type) or is_kernel(v, reader):
+            return self._as_first(v, reader) if is_kernel(v, reader) else self.first.get(v, v)
         if v in self.last:
             return self.last[v]
         if isinstance(v, Constant):
@@ -201,6 +224,7 @@ class _Rebuild:
         if (
             key not in self.copies
             and reader is not None
+            and self.absorbing
             and absorbs(reader)
             and self._alone(v, key)
         ):

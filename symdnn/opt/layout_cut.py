@@ -60,14 +60,31 @@ class Network:
             self._join(there, r, _INFINITE)
             self._join(r, back, _INFINITE)
 
-    def at_source(self) -> set[object]:
-        """The nodes on the source's side of the cheapest cut: of several, the smallest side."""
+    def at_source(self, largest: bool = False) -> set[object]:
+        """The nodes on the source's side of the cheapest cut: of several, the smallest side.
+
+        With ``largest`` the largest: cuts lie as far from the source as they may for their price.
+        """
         while (levels := self._levels())[self._sink] >= 0:
             places = [0] * len(self._edges)
             while self._push(levels, places):
                 pass
-        levels = self._levels()
-        return {name for name, i in self._names.items() if levels[i] >= 0}
+        inside = self._before_sink() if largest else [level >= 0 for level in self._levels()]
+        return {name for name, i in self._names.items() if inside[i]}
+
+    def _before_sink(self) -> list[bool]:
+        """Which nodes cannot reach the sink by edges with room."""
+        cut = [True] * len(self._edges)
+        cut[self._sink] = False
+        queue = deque([self._sink])
+        while queue:
+            node = queue.popleft()
+            for edge in self._edges[node]:
+                start = self._end[edge]
+                if cut[start] and self._room[edge ^ 1] > _NOTHING:
+                    cut[start] = False
+                    queue.append(start)
+        return cut
 
     def _levels(self) -> list[int]:
         """How many edges with room lie between the source and each node; -1: out of reach."""

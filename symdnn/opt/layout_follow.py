@@ -24,13 +24,21 @@ from symdnn.ops.gpudnn import (
 )
 from symdnn.ops.index import IncSubtensor, Subtensor
 from symdnn.ops.join import Join, Split
+from symdnn.ops.onednn import (
+    OneDnnBatchNorm,
+    OneDnnBatchNormGrad,
+    OneDnnBatchNormInference,
+    OneDnnConvolution,
+    OneDnnPool,
+    OneDnnPoolGrad,
+)
 from symdnn.ops.pad import Pad
 from symdnn.ops.reduce import Reduce
 from symdnn.ops.shape import Alloc, SpecifyType, dimshuffle
 from symdnn.ops.slices import is_slice
 from symdnn.ops.view import ForgetShape
 
-__all__ = ["absorbs", "follows", "rebuilt"]
+__all__ = ["absorbs", "follows", "is_kernel", "rebuilt"]
 
 #: The outputs of a node, images with channels last, from inputs of which images have it so too.
 Build = Callable[[Apply, Sequence[Variable]], Sequence[Variable]]
@@ -63,6 +71,14 @@ def rebuilt(node: Apply, inputs: Sequence[Variable]) -> Sequence[Variable]:
 def absorbs(node: Apply) -> bool:
     """Whether a node reads an array in another order as well as in its own, without a copy."""
     return isinstance(node.op, Elemwise)
+
+
+def is_kernel(v: Variable, node: Apply | None) -> bool:
+    """Whether ``v`` is to ``node`` the kernels of a convolution, which keep their order."""
+    op = None if node is None else node.op
+    if node is None or not isinstance(op, OneDnnConvolution):
+        return False
+    return v in node.outputs if op.kernel < 0 else v is node.inputs[op.kernel]
 
 
 def _rule(node: Apply) -> _Follow | None:
@@ -100,6 +116,12 @@ def _is_described(node: Apply) -> bool:
     """A convolution over two dimensions or more; one by hand without a descriptor is none yet."""
     op: Any = node.op
     return op.ndim in (2, 3) and op.layout == "NCHW"
+
+
+def _has_images(node: Apply) -> bool:
+    """A convolution of oneDNN over two dimensions or more, in the program's order."""
+    op: Any = node.op
+    return bool(op.ndim in (2, 3) and op.layout == "NCHW")
 
 
 def _is_first(node: Apply) -> bool:
@@ -192,6 +214,12 @@ def _is_channel_softmax(node: Apply) -> bool:
 _RULES: dict[type[Op], _Follow] = {
     DnnConvolution: _Follow(_in_layout, _is_described),
     GpuDnnPoolBase: _Follow(_in_layout, _is_first),
+    OneDnnConvolution: _Follow(_in_layout, _has_images),
+    OneDnnPool: _Follow(_in_layout, _is_first),
+    OneDnnPoolGrad: _Follow(_in_layout, _is_first),
+    OneDnnBatchNorm: _Follow(_in_layout, _is_first),
+    OneDnnBatchNormInference: _Follow(_in_layout, _is_first),
+    OneDnnBatchNormGrad: _Follow(_in_layout, _is_first),
     GpuDnnBatchNormBase: _Follow(_in_layout, _is_first),
     GpuDnnLRN: _Follow(_in_layout, _is_first),
     GpuDnnLRNGrad: _Follow(_in_layout, _is_first),

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.gpudnn import DnnConvolution, GpuDnnConv, GpuDnnConvGradW
 from symdnn.ops.shape import ShapeI
@@ -62,7 +64,8 @@ class GuessedSizes:
         dtypes = [p.type.numpy.type for p in node.inputs]
         try:
             values = [t(self._numbers[p]) for t, p in zip(dtypes, node.inputs, strict=True)]
-            return int(node.op.compute(*values)[v.index])
+            with np.errstate(all="ignore"):
+                return int(node.op.compute(*values)[v.index])
         except (ArithmeticError, TypeError, ValueError):
             return _OTHER
 

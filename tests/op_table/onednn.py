@@ -1,0 +1,84 @@
+"""oneDNN's ops: each means what its neutral op means, so that op's records serve it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from symdnn.graph.traverse import toposort
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Variable
+from symdnn.ops.onednn import OneDnnRNNGrad
+from symdnn.ops.rnn import RNNForward, RNNGrad
+from symdnn.opt.lower_onednn import LOWERINGS
+from tests.op_table import conv, dot, normalization, pool, rnn, softmax
+from tests.op_table.record import OpCase, normal
+
+
+def lowered(case, neutral, low, layout="NCHW"):
+    """The record ``case`` with its node of the neutral op replaced."""
+
+    def build(*vs):
+        out = case.build(*vs)
+        outs = list(out) if isinstance(out, list | tuple) else [out]
+        (node,) = [n for n in toposort(outs) if type(n.op) is neutral]
+        made = low(node.op)(*node.inputs)
+        new = [made] if isinstance(made, Variable) else list(made)
+        instead = dict(zip(node.outputs, new, strict=True))
+        found = [instead[v] for v in outs]
+        return found[0] if len(found) == 1 else found
+
+    return replace(case, id=f"onednn_{case.id}", ops=(low,), build=build, grad=False, grad2=False)
+
+
+def built_of_one_op(case, neutral):
+    """Whether the outputs of a record are those of one node of the op."""
+    vs = [_variable(d) for d in case.draws]
+    out = case.build(*vs)
+    outs = list(out) if isinstance(out, list | tuple) else [out]
+    owners = {v.owner for v in outs}
+    return len(owners) == 1 and type(outs[0].owner.op) is neutral
+
+
+def _variable(draw):
+    a = draw(np.random.default_rng(0))
+    return TensorType(a.dtype.name, [1 if n == 1 else None for n in a.shape])()
+
+
+FAMILIES = (conv, dot, normalization, pool, rnn, softmax)
+
+
+def cases():
+    """For each op that is lowered the first record that is that op alone."""
+    found: list[OpCase] = []
+    for lowering in LOWERINGS:
+        for neutral in lowering.ops:
+            low = lowering.low
+            known = (c for f in FAMILIES for c in f.CASES if neutral in c.ops)
+            case = next((c for c in known if built_of_one_op(c, neutral)), None)
+            if case is not None:
+                found.append(lowered(case, neutral, low))
+    return found
+
+
+def rnn_grad():
+    """The gradients of a net from the reserve of the neutral op."""
+    fields = ("lstm", 3, 2, "linear", "bidirectional")
+    forward = RNNForward(*fields)
+    states = [normal(4, 3, 3)] * 2
+    size = int(forward.layout.size(2))
+
+    def build(w, x, hx, cx, dy, dhy, dcy):
+        y, _, _, reserve = forward(w, x, hx, cx)
+        return OneDnnRNNGrad(RNNGrad(*fields))(w, x, hx, cx, y, dy, dhy, dcy, reserve)
+
+    def expected(w, x, hx, cx, *cotangents):
+        y, _, _, reserve = forward.compute(w, x, hx, cx)
+        return RNNGrad(*fields).compute(w, x, hx, cx, y, *cotangents, reserve)
+
+    draws = (normal(size, scale=0.5), normal(5, 3, 2), *states, normal(5, 3, 6), *states)
+    return OpCase("onednn_rnn_grad", (OneDnnRNNGrad,), build, draws, expected, grad=False)
+
+
+CASES = [*cases(), rnn_grad()]
