@@ -1,4 +1,4 @@
-"""float32's exp, log, tanh and their kin as LLVM IR without branches or tables.
+"""float32's expm1, log1p, sinh and their kin as LLVM IR without branches or tables.
 
 Each widens its argument to float64, where a polynomial that is good to 1e-10 needs few terms and
 overflow, underflow and cancellation are far away, and rounds once at the end: the error is below
@@ -14,12 +14,12 @@ import struct
 from collections.abc import Iterable
 from math import factorial, log
 
+from symdnn.cpu.math32_ir import IN_SINGLE, single_definitions
+
 __all__ = ["IN_DOUBLE", "definitions"]
 
 #: What is here, by the names of the instructions.
-IN_DOUBLE = frozenset(
-    {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "tanh", "sinh", "cosh"}
-)
+IN_DOUBLE = frozenset({"exp2", "expm1", "log2", "log10", "log1p", "sinh", "cosh"})
 
 
 def number(value: float) -> str:
@@ -138,7 +138,6 @@ def _wrapped(name: str, *lines: str) -> list[str]:
 
 _LOG10 = 1 / log(10)
 _FUNCTIONS = {
-    "exp": _wrapped("exp", "%y = call double @d_exp(double %x)"),
     "exp2": _wrapped(
         "exp2",
         f"%s = fmul double %x, {number(log(2))}",
@@ -150,7 +149,6 @@ _FUNCTIONS = {
         f"%none = fcmp oeq double %x, {number(0.0)}",  # keeps the sign of zero
         "%y = select i1 %none, double %x, double %e",
     ),
-    "log": _wrapped("log", "%y = call double @d_log(double %x)"),
     "log2": _wrapped(
         "log2",
         "%l = call double @d_log(double %x)",
@@ -176,17 +174,6 @@ _FUNCTIONS = {
         "%w2 = select i1 %end, double %l, double %w1",
         f"%none = fcmp oeq double %x, {number(0.0)}",
         "%y = select i1 %none, double %x, double %w2",
-    ),
-    # With E = exp(2 x) - 1: tanh x = E / (E + 2).
-    "tanh": _wrapped(
-        "tanh",
-        f"%above = fcmp ogt double %x, {number(20.0)}",
-        f"%x1 = select i1 %above, double {number(20.0)}, double %x",
-        "%x2 = fadd double %x1, %x1",
-        "%e = call double @d_expm1(double %x2)",
-        f"%e2 = fadd double %e, {number(2.0)}",
-        "%q = fdiv double %e, %e2",
-        "%y = call double @llvm.copysign.f64(double %q, double %x)",
     ),
     # With E = exp(|x|) - 1: sinh |x| = (E + E / (E + 1)) / 2.
     "sinh": _wrapped(
@@ -218,10 +205,11 @@ _DECLARED = [
 
 def definitions(names: Iterable[str]) -> list[str]:
     """The IR of these functions and what they call; empty without any."""
-    wanted = sorted(names)
+    given = set(names)
+    single, wanted = single_definitions(given & IN_SINGLE), sorted(given - IN_SINGLE)
     if not wanted:
-        return []
-    lines = list(_DECLARED)
+        return single
+    lines = single + _DECLARED
     for text in _TEXT.values():
         lines += text
     for name in wanted:
