@@ -13,6 +13,7 @@ from typing import Any
 
 from symdnn import detect
 from symdnn.config import config
+from symdnn.cpu import libdnnl
 from symdnn.detect import Candidate
 from symdnn.errors import CudnnError, CudnnNotFound
 from symdnn.gpu import cudnn_library, frontend
@@ -128,11 +129,21 @@ def diagnose() -> Diagnosis:
 
 
 def _onednn() -> Library:
+    """oneDNN, loaded: only so is it known that it is one that serves, and its instruction set."""
+    tried, version = list(libdnnl.tried()), ""
+    problem = libdnnl.problem().partition("\n")[0]
+    if not problem:
+        found, count = libdnnl.library(), libdnnl.facts()["threads"]
+        number = ".".join(map(str, found.version))
+        version = f"{number}, {found.runtime}, {found.isa}, {count} thread(s)"
+    there = any(c.state != detect.ABSENT for c in tried)
     return Library(
         "oneDNN",
         "oneDNN's kernels on the CPU; NumPy's are used where it is missing",
         "pip install onednn-cpu-gomp, or set the flag onednn.library_path",
-        detect.onednn_candidates(),
+        tried,
+        version,
+        problem if there else "",
     )
 
 

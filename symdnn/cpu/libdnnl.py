@@ -8,17 +8,17 @@ loader. A library is taken if it is oneDNN 3 and its CPU runtime is OpenMP.
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from symdnn.cpu import threads
-from symdnn.detect import onednn_candidates
+from symdnn.detect import ABSENT, Candidate, onednn_candidates
 from symdnn.errors import SymdnnError
 
 __all__ = [
     "OnednnError", "OnednnLibrary", "OnednnNotFound", "call", "facts", "has_bfloat16", "library",
-    "problem",
+    "problem", "tried",
 ]  # fmt: skip
 
 #: ``dnnl_cpu_runtime``: what runs a primitive's parallel parts.
@@ -78,18 +78,19 @@ class OnednnLibrary:
 
 
 @cache
-def _state() -> tuple[OnednnLibrary | None, str]:
-    """The first candidate that can be used, or why there is none."""
-    tried = []
+def _state() -> tuple[OnednnLibrary | None, tuple[Candidate, ...]]:
+    """The first candidate that can be used, and all; those that can't be say why."""
+    tried: list[Candidate] = []
+    found: OnednnLibrary | None = None
     for candidate in onednn_candidates():
-        if not candidate.found:
-            tried.append(f"{candidate.path} ({candidate.source}): {candidate.state}")
-            continue
-        found = _load(candidate.path, candidate.source)
-        if isinstance(found, OnednnLibrary):
-            return found, ""
-        tried.append(f"{candidate.path} ({candidate.source}): {found}")
-    return None, "\n  ".join(["oneDNN can't be used. Tried:", *tried])
+        if found is None and candidate.found:
+            loaded = _load(candidate.path, candidate.source)
+            if isinstance(loaded, str):
+                candidate = replace(candidate, state=loaded)
+            else:
+                found = loaded
+        tried.append(candidate)
+    return found, tuple(tried)
 
 
 def _load(path: str, source: str) -> OnednnLibrary | str:
@@ -120,23 +121,34 @@ def _why(error: Exception) -> str:
 
 def library() -> OnednnLibrary:
     """The library; raises :class:`OnednnNotFound` with everything that was tried."""
-    found, why = _state()
+    found = _state()[0]
     if found is None:
-        raise OnednnNotFound(why)
+        raise OnednnNotFound(problem())
     return found
 
 
-def problem() -> str:
-    """Why oneDNN can't be used; empty when it can."""
+def tried() -> tuple[Candidate, ...]:
+    """Every place that was looked at, with what is there or why it can't be used."""
     return _state()[1]
+
+
+def problem() -> str:
+    """Why oneDNN can't be used, the first line in short; empty when it can."""
+    found, places = _state()
+    if found is not None:
+        return ""
+    broken = next((f"{c.path}: {c.state}" for c in places if c.state != ABSENT), None)
+    why = broken or "libdnnl.so.3 is not there; pip install onednn-cpu-gomp"
+    lines = [f"{c.path} ({c.source}): {c.state}" for c in places]
+    return "\n  ".join([f"oneDNN can't be used: {why}", *lines])
 
 
 def facts() -> dict[str, Any]:
     """What a target may know: ``onednn`` (the version), ``isa``, ``threads``, ``notes``."""
-    found, why = _state()
+    found = _state()[0]
     known: dict[str, Any] = {"threads": threads.allowed()}
     if found is None:
-        return {**known, "notes": (why,)}
+        return {**known, "notes": (problem(),)}
     return {**known, "onednn": found.version, "isa": found.isa, "notes": ()}
 
 

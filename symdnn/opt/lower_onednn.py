@@ -5,8 +5,9 @@ The tag ``onednn`` switches all of it off (``optimizer_excluding=onednn``).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from symdnn.graph.fgraph import FunctionGraph
@@ -28,7 +29,7 @@ from symdnn.ops.pool import AveragePoolGrad, MaxPoolGrad, Pool
 from symdnn.ops.rnn import RNNForward, RNNGrad
 from symdnn.ops.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 from symdnn.opt.lowering import Lowering, Reasons, why_not
-from symdnn.opt.rewrite import Context, Rewrite
+from symdnn.opt.rewrite import Context, GraphRewrite, Rewrite, graph_rewrite
 
 __all__ = ["LOWERINGS", "RULES", "not_lowered", "onednn_reason"]
 
@@ -225,7 +226,30 @@ LOWERINGS: tuple[OneDnnLowering, ...] = (
     _lower("rnn_grad_to_onednn", onednn.OneDnnRNNGrad, [RNNGrad], rnn_refuses),
 )  # fmt: skip
 
-RULES: tuple[Rewrite, ...] = tuple(low.rewrite() for low in LOWERINGS)
+_said: set[str] = set()
+
+
+@graph_rewrite("lower", tags=("onednn", "fast_compile"), name="tell_without_onednn")
+def tell_without_onednn(context: Context) -> None:
+    """Say once, on the standard error, that NumPy's kernels run what oneDNN would have run."""
+    target = context.target
+    note = next((n for n in target.notes if n.startswith("oneDNN")), "").partition("\n")[0]
+    if target.kind != "cpu" or not note or note in _said:
+        return
+    there = replace(context, target=replace(target, onednn=(3, 0, 0)))
+    table = {op: low for low in LOWERINGS for op in low.ops}
+    for node in context.fgraph.nodes:
+        low = table.get(type(node.op))
+        if low is not None and low.reason(node, there) is None:
+            _said.add(note)
+            print(f"symdnn: {note}. NumPy's kernels are used, which are slower", file=sys.stderr)
+            return
+
+
+RULES: tuple[Rewrite | GraphRewrite, ...] = (
+    tell_without_onednn,
+    *(low.rewrite() for low in LOWERINGS),
+)
 
 
 def not_lowered(
