@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-
-from symdnn.cpu.loops_ir import ACCESS, Operand, address
+from symdnn.cpu.loops_ir import ACCESS, Operand, address, renamed
 from symdnn.cpu.reduce_parts import Combined, ReduceSource, identity, part_range, task_end
 from symdnn.cpu.scalar_ir import VALUES, load_as, store_as
 
@@ -77,7 +74,7 @@ class ColumnSource(ReduceSource):
         """A loop over the task's columns: ``%i`` is the column, ``%j`` its place in the block."""
         return [
             f"{name}:",
-            *_renamed(
+            *renamed(
                 [
                     f"%i = phi i64 [%j_from, %{before}], [%i_next, %{name}]",
                     "%j = sub i64 %i, %j_from",
@@ -161,13 +158,3 @@ class ColumnSource(ReduceSource):
 
 def _stored(dtype: str) -> str:
     return "i8" if dtype == "bool" else VALUES[dtype]
-
-
-def _renamed(lines: Sequence[str], name: str) -> list[str]:
-    """The lines of a loop, what they define made unique by a suffix."""
-    defined = {line.split(" = ")[0] for line in lines if " = " in line}
-
-    def fixed(found: re.Match[str]) -> str:
-        return f"{found[0]}.{name}" if found[0] in defined else found[0]
-
-    return [re.sub(r"%[\w.]+", fixed, line) for line in lines]

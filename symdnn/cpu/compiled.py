@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from symdnn.cpu import elementwise, pool, reduce
+from symdnn.cpu import elementwise, pool, reduce, rows
 
 __all__ = ["register"]
 
@@ -12,3 +12,4 @@ def register() -> None:
     elementwise.register()
     pool.register()
     reduce.register()
+    rows.register()

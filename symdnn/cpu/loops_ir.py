@@ -10,6 +10,7 @@ Threads are those of libgomp, which oneDNN uses too: the kernel calls ``GOMP_par
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,7 +19,16 @@ from symdnn.cpu.scalar_ir import Printer, load_as, store_as
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.scalar import ScalarProgram
 
-__all__ = ["HEAD", "Operand", "data_of", "elementwise_ir", "inner", "word", "words_per_operand"]
+__all__ = [
+    "HEAD",
+    "Operand",
+    "data_of",
+    "elementwise_ir",
+    "inner",
+    "renamed",
+    "word",
+    "words_per_operand",
+]
 
 #: Words in front: threads, rows, length.
 HEAD = 3
@@ -182,6 +192,16 @@ def read(name: str, o: Operand) -> list[str]:
 def _read_once(name: str, o: Operand) -> list[str]:
     """Lines before the loop for an operand that does not move along the row."""
     return load_as(o.dtype, f"%{name}", f"%base_{name}") if name[0] == "x" else []
+
+
+def renamed(lines: Sequence[str], name: str) -> list[str]:
+    """The lines of a loop, what they define made unique by a suffix."""
+    defined = {line.split(" = ")[0] for line in lines if " = " in line}
+
+    def fixed(found: re.Match[str]) -> str:
+        return f"{found[0]}.{name}" if found[0] in defined else found[0]
+
+    return [re.sub(r"%[\w.]+", fixed, line) for line in lines]
 
 
 # -- threads --------------------------------------------------------------------------------------

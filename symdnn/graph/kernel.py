@@ -67,12 +67,15 @@ _table: dict[tuple[type[Op], str], list[Kernel]] = {}
 _default: dict[str, Kernel] = {}
 
 
-def register_kernel(op_type: type[Op], target_kind: str, kernel: Kernel) -> None:
-    """Add a kernel; a second one of the same name is refused. Order is preference."""
+def register_kernel(
+    op_type: type[Op], target_kind: str, kernel: Kernel, first: bool = False
+) -> None:
+    """Add a kernel; a second one of the same name is refused. Order is preference: it comes after
+    those that are there, or with ``first`` before them."""
     entries = _table.setdefault((op_type, target_kind), [])
     if any(k.name == kernel.name for k in entries):
         raise SymdnnError(f"kernel {kernel.name} for {op_type.__name__} is registered already")
-    entries.append(kernel)
+    entries.insert(0 if first else len(entries), kernel)
 
 
 def register_default_kernel(target_kind: str, kernel: Kernel) -> None:

@@ -1,0 +1,229 @@
+"""Softmax and its kin over rows of float32, as LLVM IR: a few passes over a row in the cache.
+
+A row is met two or three times: its maximum, the sum of its exponentials, its results. Short rows
+have their length in the source, which makes vector code of them; others read it from the block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from symdnn.cpu.loops_ir import ACCESS, METADATA, THREADS, data_of, renamed, word
+from symdnn.cpu.math_ir import definitions
+from symdnn.cpu.scalar_ir import VALUES
+
+__all__ = ["FLAG", "KINDS", "RowPlan", "row_ir"]
+
+#: The word of the block that a label out of range sets; the length of rows is in the next one.
+FLAG = 3
+#: Operands and results of each kind: ``m``atrices, one ``v``alue a row, ``l``abels.
+KINDS = {
+    "softmax": ("m", "m"),
+    "log_softmax": ("m", "m"),
+    "softmax_grad": ("mm", "m"),
+    "log_softmax_grad": ("mm", "m"),
+    "crossentropy": ("ml", "vm"),
+    "crossentropy_grad": ("vml", "m"),
+}
+_ZERO, _ONE = "0.0", "1.0"
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """One kernel: ``length`` of rows where it is in the source, else 0."""
+
+    kind: str
+    length: int = 0
+    label: str = "int64"
+
+
+def row_ir(plan: RowPlan) -> str:
+    """The module of ``kernel``; its block: threads, rows, 1, flag, length, operands, results."""
+    lines = [
+        "declare float @llvm.maximum.f32(float, float)",
+        *definitions({"exp", "log"}),
+        *THREADS,
+        *_Rows(plan).text(),
+        *METADATA,
+    ]
+    return "\n".join(lines) + "\n"
+
+
+class _Rows:
+    """The function ``rows``: loops over the elements of one row after the other."""
+
+    def __init__(self, plan: RowPlan) -> None:
+        self.plan, self.lines = plan, list[str]()
+        self.n = str(plan.length) if plan.length else "%n"
+        self.block = "row"
+        self._count = 0
+
+    def new(self, text: str) -> str:
+        """A register with this value."""
+        self._count += 1
+        self.lines.append(f"%v{self._count} = {text}")
+        return f"%v{self._count}"
+
+    def text(self) -> list[str]:
+        """All lines."""
+        reads, writes = KINDS[self.plan.kind]
+        roles = [*reads, *writes]
+        self.lines = [
+            "define internal void @rows(ptr %w, i64 %r0, i64 %r1, i64 %i0, i64 %i1) #0 {",
+            "entry:",
+            *word("%n", FLAG + 1),
+            *(line for i in range(len(roles)) for line in data_of(f"%a{i}", FLAG + 2 + i)),
+            "br label %row",
+            "row:",
+            "%r = phi i64 [%r0, %entry], [%r_next, %row_end]",
+            f"%start = mul i64 %r, {self.n}",
+        ]
+        self.block = "row"
+        self.at = [self._place(i, role) for i, role in enumerate(roles)]
+        getattr(self, f"_{self.plan.kind}")()
+        self.lines += [
+            "br label %row_end",
+            "row_end:",
+            "%r_next = add i64 %r, 1",
+            "%r_more = icmp slt i64 %r_next, %r1",
+            "br i1 %r_more, label %row, label %done",
+            "done:",
+            "ret void",
+            "}",
+        ]
+        return self.lines
+
+    def _place(self, i: int, role: str) -> str:
+        """The address of this row of an operand."""
+        kind = VALUES[self.plan.label] if role == "l" else "float"
+        return self.new(f"getelementptr {kind}, ptr %a{i}, i64 {'%start' if role == 'm' else '%r'}")
+
+    # -- loops ------------------------------------------------------------------------------------
+
+    def loop(self, name: str, first: str | None, step: Sequence[str]) -> str:
+        """A loop over the row, ``%i``; ``%acc`` begins as ``first`` and is ``%acc_next``.
+
+        Names are made unique by ``name``; the register of the last ``%acc_next`` is returned.
+        """
+        self.lines += [f"br label %{name}", f"{name}:"]
+        body = [f"%i = phi i64 [0, %{self.block}], [%i_next, %{name}]"]
+        if first is not None:
+            body.append(f"%acc = phi float [{first}, %{self.block}], [%acc_next, %{name}]")
+        body += [
+            *step,
+            "%i_next = add nuw nsw i64 %i, 1",
+            f"%more = icmp slt i64 %i_next, {self.n}",
+            f"br i1 %more, label %{name}, label %{name}_end, !llvm.loop !1",
+        ]
+        self.lines += renamed(body, name)
+        self.lines.append(f"{name}_end:")
+        self.block = f"{name}_end"
+        return f"%acc_next.{name}"
+
+    def load(self, operand: int, out: str) -> list[str]:
+        """Lines that read element ``%i`` of an operand."""
+        at = self.at[operand]
+        return [
+            f"{out}_p = getelementptr float, ptr {at}, i64 %i",
+            f"{out} = load float, ptr {out}_p{ACCESS}",
+        ]
+
+    def store(self, operand: int, value: str) -> list[str]:
+        """Lines that write element ``%i`` of a result."""
+        at = self.at[operand]
+        return [
+            f"%out_p = getelementptr float, ptr {at}, i64 %i",
+            f"store float {value}, ptr %out_p{ACCESS}",
+        ]
+
+    def maximum(self, operand: int) -> str:
+        """The largest element; NaN if there is one."""
+        call = "call nsz float @llvm.maximum.f32(float %acc, float %x)"
+        step = [*self.load(operand, "%x"), f"%acc_next = {call}"]
+        return self.loop("top", "0xFFF0000000000000", step)
+
+    # -- kinds ------------------------------------------------------------------------------------
+
+    def _softmax(self) -> None:
+        top = self.maximum(0)
+        step = [
+            *self.load(0, "%x"), f"%d = fsub float %x, {top}", "%e = call float @s_exp(float %d)",
+            *self.store(1, "%e"), "%acc_next = fadd reassoc float %acc, %e",
+        ]  # fmt: skip
+        total = self.loop("sum", _ZERO, step)
+        inverse = self.new(f"fdiv float {_ONE}, {total}")
+        scaled = [*self.load(1, "%e"), f"%y = fmul float %e, {inverse}", *self.store(1, "%y")]
+        self.loop("scale", None, scaled)
+
+    def _log_softmax(self, out: int = 1) -> None:
+        top = self.maximum(0)
+        step = [
+            *self.load(0, "%x"), f"%d = fsub float %x, {top}", "%e = call float @s_exp(float %d)",
+            "%acc_next = fadd reassoc float %acc, %e",
+        ]  # fmt: skip
+        total = self.loop("sum", _ZERO, step)
+        log = self.new(f"call float @s_log(float {total})")
+        result = [
+            *self.load(0, "%x"), f"%d = fsub float %x, {top}", f"%y = fsub float %d, {log}",
+            *self.store(out, "%y"),
+        ]  # fmt: skip
+        self.loop("shift", None, result)
+
+    def _softmax_grad(self) -> None:
+        step = [
+            *self.load(0, "%y"), *self.load(1, "%dy"), "%p = fmul float %y, %dy",
+            "%acc_next = fadd reassoc float %acc, %p",
+        ]  # fmt: skip
+        dot = self.loop("dot", _ZERO, step)
+        result = [
+            *self.load(0, "%y"), *self.load(1, "%dy"), f"%d = fsub float %dy, {dot}",
+            "%p = fmul float %y, %d", *self.store(2, "%p"),
+        ]  # fmt: skip
+        self.loop("scale", None, result)
+
+    def _log_softmax_grad(self) -> None:
+        step = [*self.load(1, "%dy"), "%acc_next = fadd reassoc float %acc, %dy"]
+        total = self.loop("sum", _ZERO, step)
+        result = [
+            *self.load(0, "%y"), *self.load(1, "%dy"), "%e = call float @s_exp(float %y)",
+            f"%p = fmul float %e, {total}", "%d = fsub float %dy, %p", *self.store(2, "%d"),
+        ]  # fmt: skip
+        self.loop("scale", None, result)
+
+    def _crossentropy(self) -> None:
+        self._log_softmax(out=3)
+        label = self._label(1)
+        pointer = self.new(f"getelementptr float, ptr {self.at[3]}, i64 {label}")
+        chosen = self.new(f"load float, ptr {pointer}")
+        self.lines.append(f"store float {self.new(f'fneg float {chosen}')}, ptr {self.at[2]}")
+
+    def _crossentropy_grad(self) -> None:
+        weight = self.new(f"load float, ptr {self.at[0]}")
+        result = [
+            *self.load(1, "%y"), "%e = call float @s_exp(float %y)",
+            f"%d = fmul float %e, {weight}", *self.store(3, "%d"),
+        ]  # fmt: skip
+        self.loop("scale", None, result)
+        label = self._label(2)
+        pointer = self.new(f"getelementptr float, ptr {self.at[3]}, i64 {label}")
+        old = self.new(f"load float, ptr {pointer}")
+        self.lines.append(f"store float {self.new(f'fsub float {old}, {weight}')}, ptr {pointer}")
+
+    def _label(self, operand: int) -> str:
+        """The row's label as an index; one out of range sets the flag and counts as 0."""
+        kind = VALUES[self.plan.label]
+        label = self.new(f"load {kind}, ptr {self.at[operand]}")
+        if kind != "i64":
+            extend = "sext" if self.plan.label.startswith("int") else "zext"
+            label = self.new(f"{extend} {kind} {label} to i64")
+        fine = self.new(f"icmp ult i64 {label}, {self.n}")
+        flag = self.new(f"getelementptr i64, ptr %w, i64 {FLAG}")
+        self.lines += [
+            f"br i1 {fine}, label %labelled, label %bad",
+            "bad:",
+            f"store atomic i64 1, ptr {flag} monotonic, align 8",
+            "br label %labelled",
+            "labelled:",
+        ]
+        return self.new(f"select i1 {fine}, i64 {label}, i64 0")

@@ -1,0 +1,113 @@
+"""Compiled softmax, cross-entropy and their gradients against the references in float64."""
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.config import config
+from symdnn.cpu import jit, threads
+from symdnn.cpu.rows import RowKernel
+from symdnn.errors import IndexOutOfRange
+from symdnn.graph.kernel import Call
+from symdnn.graph.origin import NO_HINTS
+from symdnn.graph.type import TensorType
+from symdnn.ops.crossentropy import SoftmaxCrossentropy, SoftmaxCrossentropyGrad
+from symdnn.ops.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
+
+pytestmark = pytest.mark.skipif(
+    bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
+)
+SHAPES = [(1, 1), (5, 7), (3, 64), (3, 65), (1, 3000), (2, 3, 130), (700, 10), (9,)]
+
+
+@pytest.fixture(autouse=True)
+def always():
+    """Compile however small it is."""
+    with config.change_flags(**{"cpu.compile": "always"}):
+        yield
+
+
+def apply(op, *arrays):
+    """(The kernel's results, into memory that held something else; the reference's)"""
+    wide = [a.astype("float64") if a.dtype == "f" else a for a in arrays]
+    with np.errstate(all="ignore"):
+        wanted = op.reference(*wide)
+    wanted = wanted if isinstance(wanted, tuple) else (wanted,)
+    types = tuple(TensorType(a.dtype.name, a.shape) for a in arrays)
+    results = tuple(TensorType("float32", w.shape) for w in wanted)
+    call = Call(op, types, results, NO_HINTS)
+    kernel = RowKernel()
+    assert kernel.refuses(call) is None
+    outs = [np.full(w.shape, 7, "float32") for w in wanted]
+    kernel.bind(call)(list(arrays), outs)
+    return outs, wanted
+
+
+def check(op, *arrays):
+    for got, want in zip(*apply(op, *arrays)):
+        np.testing.assert_allclose(got, want, rtol=5e-6, atol=5e-6)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_forward_and_backward(shape):
+    rng, axis = np.random.default_rng(), len(shape) - 1
+    x, dy = (rng.normal(size=shape).astype("float32") * 4 for _ in range(2))
+    for operand in (x, np.ascontiguousarray(x.T).T, np.repeat(x, 2, axis)[..., ::2]):
+        check(Softmax(axis), operand)
+        check(LogSoftmax(axis), operand)
+    check(SoftmaxGrad(axis), Softmax(axis).reference(x), dy)
+    check(LogSoftmaxGrad(axis), LogSoftmax(axis).reference(x), dy)
+
+
+@pytest.mark.parametrize("label", ["int8", "uint8", "int32", "int64"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_crossentropy_of_labels(shape, label):
+    rng, axis = np.random.default_rng(), len(shape) - 1
+    x = rng.normal(size=shape).astype("float32") * 4
+    labels = rng.integers(0, min(shape[-1], 128), shape[:-1]).astype(label)
+    check(SoftmaxCrossentropy(axis), x, labels)
+    dnll = rng.normal(size=shape[:-1]).astype("float32")
+    check(SoftmaxCrossentropyGrad(axis), dnll, LogSoftmax(axis).reference(x), labels)
+
+
+def test_extremes_come_out_as_the_reference_has_them():
+    x = np.zeros((6, 70), "float32")
+    x[0, 3], x[1, 5], x[2, 60], x[3] = 3e38, -np.inf, np.inf, -np.inf
+    x[4, 69], x[5] = np.nan, -1e4
+    for op in (Softmax(1), LogSoftmax(1)):
+        (got,), (wanted,) = apply(op, x)
+        np.testing.assert_allclose(got, wanted.astype("float32"), rtol=1e-6)
+
+
+@pytest.mark.parametrize("bad", [-1, 10, 2**40])
+def test_a_label_out_of_range_is_refused_and_the_next_call_is_not(bad):
+    x, t = T.fmatrix("x"), T.lvector("t")
+    loss = T.nnet.categorical_crossentropy(T.nnet.softmax(x), t)
+    f = symdnn.function([x, t], [loss, T.grad(loss.sum(), x)], mode=symdnn.Mode(target="cpu"))
+    given, labels = np.ones((4, 10), "float32"), np.array([1, 2, 3, 9])
+    first = f(given, labels)
+    assert f.lowering_report().kernels()["llvm.rows"] == 2
+    with pytest.raises(IndexOutOfRange, match=f"label {bad} in row 2"):
+        f(given, np.array([1, 2, bad, 9]))
+    for a, b in zip(first, f(given, labels)):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_bits_do_not_depend_on_threads():
+    x = np.random.default_rng().normal(size=(37, 300)).astype("float32")
+    found = []
+    for count in (1, 2, 5):
+        with config.change_flags(**{"openmp.threads": count}):
+            found.append(apply(Softmax(1), x)[0][0])
+    for other in found[1:]:
+        np.testing.assert_array_equal(found[0], other)
+
+
+def test_other_axes_and_dtypes_are_refused():
+    def refusal(dtype, axis):
+        given = TensorType(dtype, (3, 4, 5))
+        return RowKernel().refuses(Call(Softmax(axis), (given,), (given,), NO_HINTS))
+
+    assert "last axis" in refusal("float32", 1)
+    assert "float32" in refusal("float64", 2)
