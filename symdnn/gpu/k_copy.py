@@ -14,7 +14,7 @@ import numpy as np
 
 from symdnn.gpu.array import DeviceArray
 from symdnn.gpu.env import LaunchEnv
-from symdnn.gpu.k_elemwise import elementwise, merged
+from symdnn.gpu.k_elemwise import elementwise
 from symdnn.gpu.launches import (
     ERROR_WORD,
     CudaKernel,
@@ -26,6 +26,7 @@ from symdnn.gpu.launches import (
 )
 from symdnn.gpu.source import CTYPES, specialised
 from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.strides import merged
 from symdnn.ops.channels_last import Reorder
 from symdnn.ops.create import Diagonal
 from symdnn.ops.dot import MatchSizes

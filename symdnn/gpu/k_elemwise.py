@@ -19,12 +19,13 @@ from symdnn.gpu.launches import (
 )
 from symdnn.gpu.source import CTYPES
 from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.strides import merged
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.fused import FusedElemwise
 from symdnn.ops.scalar import ScalarProgram
 from symdnn.ops.scalar_meaning import meaning
 
-__all__ = ["ElementwiseKernel", "elementwise", "merged", "register"]
+__all__ = ["ElementwiseKernel", "elementwise", "register"]
 
 _BLOCK = 256
 #: Most elements of a vector, and most blocks of a loop down the rows.
@@ -75,31 +76,6 @@ def elementwise(
     grid = (blocks if columns else blocks_for(max(vectors, tail), _BLOCK),)
     source = _source(program, loop)
     return [KernelLaunch(source, "elementwise", grid, (_BLOCK,), tuple(parameters))]
-
-
-def merged(
-    shape: Sequence[int], steps: Sequence[Sequence[int]]
-) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """Sizes and strides with neighbouring dimensions merged where no operand can tell.
-
-    Dimensions of size 1 go; one dimension always stays.
-    """
-    sizes: list[int] = []
-    found: list[list[int]] = [[] for _ in steps]
-    for d, n in enumerate(shape):
-        if n == 1:
-            continue
-        if sizes and all(f[-1] == s[d] * n for f, s in zip(found, steps)):
-            sizes[-1] *= n
-            for f, s in zip(found, steps):
-                f[-1] = s[d]
-        else:
-            sizes.append(n)
-            for f, s in zip(found, steps):
-                f.append(s[d])
-    if not sizes:
-        return (1,), [(1,) for _ in steps]
-    return tuple(sizes), [tuple(f) for f in found]
 
 
 def _inner(step: int, written: bool) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.gpu.k_copy import copies, fill, seen_by
-from symdnn.gpu.k_elemwise import elementwise, merged
+from symdnn.gpu.k_elemwise import elementwise
 from symdnn.gpu.k_sort import sort_bytes, sorted_lines
 from symdnn.gpu.launches import (
     ERROR_WORD,
@@ -26,6 +26,7 @@ from symdnn.gpu.launches import (
 )
 from symdnn.gpu.source import CTYPES, specialised
 from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.strides import merged
 from symdnn.graph.type import TensorType
 from symdnn.ops.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.arithmetic import Add

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from symdnn.gpu.k_copy import bits_of, copies, fill, seen_by
-from symdnn.gpu.k_elemwise import merged
 from symdnn.gpu.k_scan import count_type
 from symdnn.gpu.launches import (
     ERROR_WORD,
@@ -19,6 +18,7 @@ from symdnn.gpu.launches import (
 )
 from symdnn.gpu.source import CTYPES, specialised
 from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.strides import merged
 from symdnn.ops.create import AllocDiag, ARange, Diagonal
 from symdnn.ops.gradient_control import Assert
 from symdnn.ops.join import Join, Roll

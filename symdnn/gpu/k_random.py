@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from symdnn.gpu.k_elemwise import elementwise, merged
+from symdnn.gpu.k_elemwise import elementwise
 from symdnn.gpu.k_sort import sort_bytes, sorted_lines
 from symdnn.gpu.launches import (
     ERROR_WORD,
@@ -20,6 +20,7 @@ from symdnn.gpu.launches import (
 )
 from symdnn.gpu.source import CTYPES, specialised
 from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.strides import merged
 from symdnn.ops.dropout import Dropout, DropoutGrad
 from symdnn.ops.dtype import is_narrow_float
 from symdnn.ops.random import (

@@ -9,12 +9,12 @@ from math import prod
 from typing import Any
 
 from symdnn.gpu.cuda_source import prints
-from symdnn.gpu.k_elemwise import merged
 from symdnn.gpu.k_softmax import prefers_cudnn
 from symdnn.gpu.launches import WORKSPACE, CudaKernel, KernelLaunch, Pointer, View, blocks_for
 from symdnn.gpu.reduce_source import Finish, Reducer, Source, Sweep, reduction_source
 from symdnn.gpu.source import CTYPES
 from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.strides import merged
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.argreduce import ArgMax, ArgMin
 from symdnn.ops.dtype import is_narrow_float

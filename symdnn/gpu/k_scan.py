@@ -7,10 +7,10 @@ from math import prod
 from typing import Any
 
 from symdnn.gpu.k_copy import copies, fill
-from symdnn.gpu.k_elemwise import merged
 from symdnn.gpu.launches import WORKSPACE, CudaKernel, KernelLaunch, Pointer, View, blocks_for
 from symdnn.gpu.source import CTYPES, specialised
 from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.strides import merged
 from symdnn.ops.cumulative import CumProd, CumSum, LinearRecurrence, Shift
 from symdnn.ops.dtype import accumulator
 

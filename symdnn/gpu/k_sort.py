@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from symdnn.gpu.k_elemwise import merged
 from symdnn.gpu.k_scan import count_type, lines_of
 from symdnn.gpu.launches import WORKSPACE, CudaKernel, KernelLaunch, Pointer, View, blocks_for
 from symdnn.gpu.source import CTYPES, specialised
 from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.strides import merged
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.dtype import is_narrow_float
 from symdnn.ops.sort import ArgSort, SearchSorted, Sort, TopK
