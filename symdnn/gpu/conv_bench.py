@@ -19,24 +19,19 @@ import numpy as np
 
 from symdnn.errors import SymdnnError
 from symdnn.gpu.array import DeviceArray
-from symdnn.gpu.capture import CaptureFailed, Graph
+from symdnn.gpu.clock import Clock
 from symdnn.gpu.context import Context
 from symdnn.gpu.conv_candidate import Candidate
 from symdnn.gpu.conv_search import Search
 from symdnn.gpu.conv_signature import DIRECTIONS, ConvSignature
 from symdnn.gpu.source import CTYPES, specialised
 
-__all__ = ["Bench", "Clock", "NoRoom", "Overrun", "tolerance"]
+__all__ = ["Bench", "NoRoom", "Overrun", "tolerance"]
 
 _GUARD = 1024  # bytes behind a workspace that nobody may write
 _BLOCK = 256
-_WINDOWS = 5
-_WINDOW_MS = 2.0
 _RACE_MS = 4.0
-_SHORT_MS = 0.05  # below it a graph holds several launches
-_REPEATS = 8
 _SLOW_MS = 200.0
-_FAR = 1.5  # so many times as slow as the best so far: not worth timing well
 #: A largest error of so many times the tolerance is one of a few elements that are wrong.
 _OUTLIER = 20
 
@@ -268,59 +263,6 @@ def relative_error(error: float, scale: float, largest: float, count: int, limit
     found = sqrt(error) / norm if isfinite(error) else inf
     typical = norm / sqrt(max(count, 1))
     return found if isfinite(largest) and largest <= _OUTLIER * limit * typical else inf
-
-
-class Clock:
-    """Device time between events on the compute stream, of what is captured and replayed."""
-
-    def __init__(self, context: Context) -> None:
-        from cuda.bindings import driver
-
-        self._driver: Any = driver
-        self.context = context
-
-    def time(self, enqueue: Callable[[], None], good_ms: float = inf) -> float:
-        """Median milliseconds of one ``enqueue``; a first estimate where that is far from good."""
-        replay, count = self.repeated(enqueue, 1), 1
-        replay()
-        rough = min(self.between(replay, 1) for _ in range(2))
-        if rough > _FAR * good_ms:
-            return rough
-        if rough < _SHORT_MS:
-            replay, count = self.repeated(enqueue, _REPEATS), _REPEATS
-            replay()
-        launches = max(1, min(50, round(_WINDOW_MS / (rough * count))))
-        windows = [self.between(replay, launches) for _ in range(_WINDOWS)]
-        return statistics.median(windows) / launches / count
-
-    def repeated(self, enqueue: Callable[[], None], count: int) -> Callable[[], None]:
-        """A captured graph of ``count`` runs; the runs themselves where it can't be captured."""
-
-        def all_of_them() -> None:
-            for _ in range(count):
-                enqueue()
-
-        try:
-            return Graph(self.context, all_of_them).launch
-        except CaptureFailed:
-            return all_of_them
-
-    def between(self, enqueue: Callable[[], None], launches: int) -> float:
-        """Milliseconds from the start of the first to the end of the last."""
-        start, end = self._event(), self._event()
-        self._driver.cuEventRecord(start, self.context.stream)
-        for _ in range(launches):
-            enqueue()
-        self._driver.cuEventRecord(end, self.context.stream)
-        self._driver.cuEventSynchronize(end)
-        _, elapsed = self._driver.cuEventElapsedTime(start, end)
-        for event in (start, end):
-            self._driver.cuEventDestroy(event)
-        return float(elapsed)
-
-    def _event(self) -> Any:
-        _, event = self._driver.cuEventCreate(0)
-        return event
 
 
 def _blocks(count: int) -> int:

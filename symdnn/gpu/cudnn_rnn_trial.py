@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 
 from symdnn.errors import SymdnnError
 from symdnn.gpu.array import DeviceArray
-from symdnn.gpu.capture import Graph
+from symdnn.gpu.clock import Clock
 from symdnn.gpu.cudnn_rnn_choice import Tried, problem_of, with_algo
 from symdnn.gpu.cudnn_rnn_launch import Forward, GradInputs, GradWeights
 from symdnn.gpu.cudnn_rnn_net import Net, layout_problem, sizes
@@ -134,25 +133,13 @@ class Trial:
     def _milliseconds(self, word: str) -> float:
         """As plans launch it: from a CUDA graph, unless the host takes part in each call."""
         rt, enqueue = self._runtime, self._launches(word)
+        clock = Clock(rt.context)
         with rt.memory.keeping() as kept:
             enqueue()
             rt.memory.synchronize()
             on_host = self.ragged or self.net.dropout
-            launch = enqueue if on_host else Graph(rt.context, lambda: _nothing(enqueue())).launch
-            spans = [self._span(launch) for _ in range(_ROUNDS)]
-            kept.clear()
-        return min(spans) / _LAUNCHES * 1e3
-
-    def _span(self, launch: Callable[[], Any]) -> float:
-        memory = self._runtime.memory
-        launch()
-        memory.synchronize()
-        start = time.perf_counter()
-        for _ in range(_LAUNCHES):
+            launch = enqueue if on_host else clock.repeated(enqueue, 1)
             launch()
-        memory.synchronize()
-        return time.perf_counter() - start
-
-
-def _nothing(_: Any) -> None:
-    return None
+            spans = [clock.between(launch, _LAUNCHES) for _ in range(_ROUNDS)]
+            kept.clear()
+        return min(spans) / _LAUNCHES

@@ -18,9 +18,9 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.gpu.array import DeviceArray
+from symdnn.gpu.clock import being_captured, replay_ms
 from symdnn.gpu.gemm_plan import GemmAlgorithm, GemmPlan, GemmSignature, Pointers
 from symdnn.gpu.libcublaslt import CublasError
-from symdnn.gpu.replay_time import being_captured, replay_ms
 
 __all__ = ["GemmChoice", "choose", "chosen", "forget", "wanted_mode"]
 
