@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from symdnn.cpu import elementwise, pool, reduce, rows
+from symdnn.cpu import elementwise, plain, pool, reduce, rows
 
 __all__ = ["register"]
 
@@ -13,3 +13,4 @@ def register() -> None:
     pool.register()
     reduce.register()
     rows.register()
+    plain.register()

@@ -100,8 +100,7 @@ def run(low, *arrays):
     float32 = [a.astype("float32") if isinstance(a, np.ndarray) and a.dtype == "float64" else a
                for a in arrays]  # fmt: skip
     call = call_of(low, float32)
-    kernel = kernels_for(type(low), "cpu")[0]
-    assert kernel.name.startswith("onednn")
+    kernel = next(k for k in kernels_for(type(low), "cpu") if k.name.startswith("onednn"))
     assert kernel.refuses(call) is None
     return launched(kernel, call, float32)
 
@@ -360,7 +359,7 @@ def test_a_reference_of_onednn_is_refused():
     low = OneDnnSoftmax(Softmax(1))
     t = TensorType("float32", (4, 33, 5))
     call = Call(low, (t,), (t,), NO_HINTS)
-    kernel = kernels_for(OneDnnSoftmax, "cpu")[0]
+    kernel = next(k for k in kernels_for(OneDnnSoftmax, "cpu") if k.name.startswith("onednn"))
     assert "reference" in kernel.refuses(call)
 
 
