@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -89,14 +90,21 @@ class UfuncKernel:
         function: Any = type(call.op).function  # type: ignore[attr-defined]
         out_dtype = call.outputs[0].numpy  # type: ignore[attr-defined]
         dtypes = [t.numpy for t in call.inputs]  # type: ignore[attr-defined]
-        options = {"dtype": out_dtype, "casting": "unsafe"}
         if _computes_in(function, dtypes, out_dtype):
-            options = {}
+            return _UfuncLaunch(function)
+        return _UfuncLaunch(partial(function, dtype=out_dtype, casting="unsafe"))
 
-        def launch(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            function(*inputs, out=outputs[0], **options)
 
-        return launch
+class _UfuncLaunch:
+    """``launch(inputs, outputs)``; ``direct`` takes the operands one by one."""
+
+    __slots__ = ("direct",)
+
+    def __init__(self, function: Any) -> None:
+        self.direct = function
+
+    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        self.direct(*inputs, outputs[0])
 
 
 def _computes_in(function: np.ufunc, dtypes: Sequence[Any], out: Any) -> bool:

@@ -7,12 +7,14 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from math import prod
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
 
 from symdnn.cpu import compiled, kernels, onednn, pools
+from symdnn.cpu.driver import Driver, Frame, Step
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.runtime import Watcher
 from symdnn.graph.storage import HOST
@@ -23,6 +25,15 @@ from symdnn.ops.scan_loop import NUMPY, NumpyArrays
 __all__ = ["CpuRuntime", "runtime"]
 
 Array = Any
+
+#: How the names of kernels begin that threads of libgomp run.
+_THREADED = ("onednn.", "llvm.")
+#: The kernel that runs any op, a user's too, by its NumPy reference.
+_REFERENCE = "numpy.reference"
+#: Results of so many bytes are kept for the next call, unless someone holds them.
+_LARGE = 1 << 16
+#: References to an array that only its plan has: the plan's, a local name, the question itself.
+_UNHELD = 3
 
 
 class Arena:
@@ -141,19 +152,31 @@ class CpuRuntime:
         return {"device": "cpu", "kernels": f"NumPy {np.__version__}"}
 
 
-@dataclass(slots=True)
-class Step:
-    """One launch: where its operands stand among the plan's values.
+class Results:
+    """Memory for what a plan gives; what is large and held by nobody any more is used again.
 
-    ``workspace`` is where its scratch memory stands; None for a kernel that wants none.
+    Fresh memory of such a size in each call would cost more in page faults than many a kernel.
     """
 
-    node: Apply
-    launch: Any
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    by_view: bool
-    workspace: int | None = None
+    def __init__(self, places: Sequence[tuple[int, tuple[int, ...], Any]]) -> None:
+        self.places = list(places)
+        self.last: list[Array] = [None] * len(places)
+
+    def large(self, k: int) -> bool:
+        """Whether result ``k`` is one that may be used again."""
+        _, shape, dtype = self.places[k]
+        return prod(shape) * dtype.itemsize >= _LARGE
+
+    def make(self, k: int) -> Array:
+        """Memory for result ``k``."""
+        last = self.last[k]
+        if last is not None and getrefcount(last) == _UNHELD:
+            return last
+        _, shape, dtype = self.places[k]
+        made = np.empty(shape, dtype)
+        if made.nbytes >= _LARGE:
+            self.last[k] = made
+        return made
 
 
 class CpuPlan:
@@ -172,13 +195,22 @@ class CpuPlan:
             if (i := self.index.get(v)) is not None
         ]
         self.leaving = [self.index[v] for v in spec.segment.outputs]
-        self.fresh = self._fresh_outputs()
+        self.results = Results(self._fresh_outputs())
         self.workspaces: list[tuple[int, Any]] = []
         names = [choice.kernel.name for choice in spec.choices.values()]
         #: Whether threads of libgomp run kernels of it, and how many these were made for.
         self.threaded = any(name.startswith(_THREADED) for name in names)
+        #: Whether a kernel may call BLAS, which has threads of its own.
+        self.calls_blas = self.threaded and _REFERENCE in names
+        #: Whether all kernels are ours: nothing of the user's runs inside of a run.
+        self.closed = _REFERENCE not in names
         self.threads = pools.settle() if self.threaded else 1
-        self.steps = self._bound_steps()
+        self.steps: list[Step] = []
+        #: What runs them all; None until the second run of these steps.
+        self.driver: Driver | None = None
+        self.run_all: Any = None
+        self.runs = 0
+        self._bind_steps()
         self.scratch: Array = None
         self.template: list[Any] = [None] * (len(self.index) + len(self.workspaces))
         for v, i in self.index.items():
@@ -187,9 +219,10 @@ class CpuPlan:
             elif v in spec.sizes:
                 self.template[i] = spec.sizes[v]
 
-    def _bound_steps(self) -> list[Step]:
+    def _bind_steps(self) -> None:
         self.workspaces.clear()
-        return [s for n in self.spec.segment.nodes if (s := self._step(n)) is not None]
+        self.steps = [s for n in self.spec.segment.nodes if (s := self._step(n)) is not None]
+        self.driver, self.run_all, self.runs = None, None, 0
 
     @property
     def nbytes(self) -> int:
@@ -228,7 +261,7 @@ class CpuPlan:
     def _attach(self) -> None:
         """Bind every view of the arena to its place."""
         arena = self.runtime.arena.reserve(self.memory.arena_bytes, self)
-        self.scratch = arena
+        self.scratch, self.run_all = arena, None
         for v, view in self.memory.views.items():
             if view.buffer.kind == "arena" and view.static:
                 self.template[self.index[v]] = _array_at(arena, view, v.type)
@@ -237,7 +270,7 @@ class CpuPlan:
 
     def detach(self) -> None:
         """Let go of the arena; the next run binds to the one of then."""
-        self.scratch = None
+        self.scratch = self.run_all = None
         for v, view in self.memory.views.items():
             if view.buffer.kind == "arena":
                 self.template[self.index[v]] = None
@@ -248,18 +281,46 @@ class CpuPlan:
         """Run every step; values that leave are fresh arrays."""
         if self.scratch is not self.runtime.arena.bytes or self.scratch is None:
             self._attach()
+        if self.threaded and (threads := pools.settle()) != self.threads:
+            self.threads = threads
+            self._bind_steps()
+        if self.calls_blas:
+            with pools.SingleThreadedBlas():
+                return self._run(entering, watcher)
+        return self._run(entering, watcher)
+
+    def _run(self, entering: Sequence[Any], watcher: Watcher | None) -> list[Any]:
+        if watcher is not None or self.runs == 0:
+            return self._run_by_step(entering, watcher)
+        run = self.run_all
+        if run is None:
+            run = self._bind_driver()
+        try:
+            return run(entering)
+        except Exception as error:
+            if self.driver is not None:
+                self.driver.explain(error)
+            raise
+
+    def _bind_driver(self) -> Any:
+        """All steps as one function; made when a plan is used again."""
+        if self.driver is None:
+            fixed = [i for i, value in enumerate(self.template) if value is not None]
+            self.driver = Driver(
+                self.steps, Frame(self.entering, self.results, fixed, self.leaving)
+            )
+        self.run_all = self.driver.bind(self.template)
+        return self.run_all
+
+    def _run_by_step(self, entering: Sequence[Any], watcher: Watcher | None) -> list[Any]:
+        """The first run, and those that are watched."""
         values = self.template.copy()
         for k, i in self.entering:
             values[i] = entering[k]
-        for i, shape, dtype in self.fresh:
-            values[i] = np.empty(shape, dtype)
-        if not self.threaded:
-            self._launch_all(values, watcher)
-            return [values[i] for i in self.leaving]
-        if (threads := pools.settle()) != self.threads:
-            self.threads, self.steps = threads, self._bound_steps()
-        with pools.SingleThreadedBlas():
-            self._launch_all(values, watcher)
+        for k, (i, _, _) in enumerate(self.results.places):
+            values[i] = self.results.make(k)
+        self._launch_all(values, watcher)
+        self.runs += 1
         return [values[i] for i in self.leaving]
 
     def _launch_all(self, values: list[Any], watcher: Watcher | None) -> None:
@@ -295,8 +356,6 @@ def _array_at(arena: Array, view: Any, type_: Any) -> Array:
     start = view.buffer.offset + view.offset
     return np.ndarray(view.shape, type_.numpy, arena, start, view.strides)
 
-
-_THREADED = ("onednn.", "llvm.")
 
 onednn.register()
 compiled.register()

@@ -1,0 +1,156 @@
+"""The steps of a plan as one Python function, a line for each launch.
+
+For small kernels the way from one to the next takes longer than they do. So what is the same in
+every run is bound beforehand: kernels, constants and places in the arena are names of an enclosing
+function; what enters, is made or leaves are local ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any, Protocol
+
+import numpy as np
+
+from symdnn.graph.evaluate import describe_failure
+from symdnn.graph.variable import Apply
+
+__all__ = ["Driver", "Frame", "Step"]
+
+Run = Callable[[Sequence[Any]], list[Any]]
+
+
+@dataclass(slots=True)
+class Step:
+    """One launch: where its operands stand among the plan's values.
+
+    ``workspace`` is where its scratch memory stands; None for a kernel that wants none. A launch
+    may offer ``direct``, which takes inputs and outputs one by one instead of in two lists.
+    """
+
+    node: Apply
+    launch: Any
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    by_view: bool
+    workspace: int | None = None
+
+
+class Results(Protocol):
+    """Memory for what a run gives: (place, shape, dtype) of each array."""
+
+    places: list[tuple[int, tuple[int, ...], Any]]
+
+    def large(self, k: int) -> bool:
+        """Whether ``make`` does more than to allocate."""
+
+    def make(self, k: int) -> Any:
+        """Memory for result ``k``."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Where the values of a plan come from, by their places.
+
+    ``entering`` pairs a place among what enters with one among the values, ``results`` makes those
+    that are new in each run, ``fixed`` are bound before any run, ``leaving`` is what a run gives.
+    """
+
+    entering: Sequence[tuple[int, int]]
+    results: Results
+    fixed: Collection[int]
+    leaving: Sequence[int]
+
+
+class Driver:
+    """The function of a plan's steps; :meth:`bind` gives it the arrays that stay."""
+
+    def __init__(self, steps: Sequence[Step], frame: Frame) -> None:
+        self._steps, self._frame = steps, frame
+        self._functions: list[Any] = []
+        self._known = {i for _, i in frame.entering} | {i for i, _, _ in frame.results.places}
+        self._known |= set(frame.fixed)
+        #: Line of the text -> the step that it runs.
+        self._step_at: dict[int, Step] = {}
+        text = self._text()
+        scope: dict[str, Any] = {"empty": np.empty}
+        # Numbers and the words below make the whole text; nothing of the user's is in it.
+        exec(compile(text, "<plan>", "exec"), scope)
+        self._make = scope["make"]
+        self._code: CodeType | None = None
+
+    def bind(self, values: Sequence[Any]) -> Run:
+        """A function of what enters that gives what leaves; ``values`` has what is fixed."""
+        run: Run = self._make(self._functions, values)
+        self._code = run.__code__
+        return run
+
+    def explain(self, error: BaseException) -> None:
+        """Add to an error of a run which node it came from, and the user's line."""
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code is not self._code:
+            trace = trace.tb_next
+        step = None if trace is None else self._step_at.get(trace.tb_lineno)
+        if trace is not None and step is not None:
+            names = trace.tb_frame.f_locals
+            inputs = [names.get(f"v{i}") for i in step.inputs]
+            error.add_note(describe_failure(step.node, inputs))
+
+    # -- the text -----------------------------------------------------------------------------
+
+    def _text(self) -> str:
+        frame = self._frame
+        body = [f"  v{i} = e[{k}]" for k, i in frame.entering]
+        body += [f"  {self._made(k)}" for k in range(len(frame.results.places))]
+        dying = self._dying()
+        lines: list[str] = []
+        for k, step in enumerate(self._steps):
+            lines += self._lines(step, len(body) + len(lines))
+            lines += [f"  v{i} = None" for i in dying.get(k, ())]
+        steps = [*body, *lines, f"  return [{', '.join(f'v{i}' for i in frame.leaving)}]"]
+        names = [f" f{k} = f[{k}]" for k in range(len(self._functions))]
+        names += [f" v{i} = c[{i}]" for i in sorted(frame.fixed)]
+        first = len(names) + 3  # lines of the text are counted from 1, and two are heads
+        self._step_at = {first + at: step for at, step in self._step_at.items()}
+        return "\n".join(["def make(f, c):", *names, " def run(e):", *steps, " return run", ""])
+
+    def _made(self, k: int) -> str:
+        i, shape, dtype = self._frame.results.places[k]
+        if self._frame.results.large(k):
+            return f"v{i} = {self._name(self._frame.results.make)}({k})"
+        return f"v{i} = empty({shape!r}, {self._name(dtype)})"
+
+    def _lines(self, step: Step, at: int) -> list[str]:
+        """The lines that run a step; ``at`` counts those before."""
+        self._step_at[at] = self._step_at[at + 1] = step
+        inputs = ", ".join(f"v{i}" for i in step.inputs)
+        if step.by_view:
+            return [f"  v{step.outputs[0]} = {self._name(step.launch)}({inputs})[0]"]
+        made = [(k, o) for k, o in enumerate(step.outputs) if o not in self._known]
+        direct = getattr(step.launch, "direct", None)
+        if direct is not None and not made and step.workspace is None:
+            operands = ", ".join(f"v{i}" for i in (*step.inputs, *step.outputs))
+            return [f"  {self._name(direct)}({operands})"]
+        outputs = ", ".join("None" if o not in self._known else f"v{o}" for o in step.outputs)
+        workspace = "" if step.workspace is None else f", v{step.workspace}"
+        call = f"{self._name(step.launch)}([{inputs}], [{outputs}]{workspace})"
+        if not made:
+            return [f"  {call}"]
+        return [f"  r = {call}", f"  {'; '.join(f'v{o} = r[{k}]' for k, o in made)}; r = None"]
+
+    def _name(self, thing: Any) -> str:
+        self._functions.append(thing)
+        return f"f{len(self._functions) - 1}"
+
+    def _dying(self) -> dict[int, list[int]]:
+        """Step -> values that are not needed after it and would keep memory."""
+        last: dict[int, int] = {}
+        for k, step in enumerate(self._steps):
+            last.update(dict.fromkeys((*step.inputs, *step.outputs), k))
+        found: dict[int, list[int]] = {}
+        for i, k in last.items():
+            if i not in self._known and i not in self._frame.leaving:
+                found.setdefault(k, []).append(i)
+        return found
