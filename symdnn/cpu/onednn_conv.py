@@ -18,6 +18,7 @@ from symdnn.cpu.dnnl import ALG, PROP, Attributes, Layout, Primitive, primitive
 from symdnn.cpu.libdnnl import OnednnError, has_bfloat16
 from symdnn.cpu.onednn_kernel import OnednnKernel, Operand, Planned, contiguous, image
 from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.library_use import LibraryUse
 from symdnn.ops.conv import resolved_padding
 from symdnn.ops.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW
 
@@ -76,6 +77,16 @@ class ConvKernel(OnednnKernel):
         """The layout, who chose it, the implementation, and what is reordered."""
         planned = self.cached(call)
         return f"{planned.choice}: {planned}" if planned.choice else str(planned)
+
+    def library_use(self, call: Call) -> LibraryUse:
+        """The row of ``f.dnn_report()``: which layout, why, and oneDNN's implementation."""
+        planned = self.cached(call)
+        layout, _, times = planned.choice.partition(" ")
+        return LibraryUse(
+            str(config.onednn.conv.algo), layout, "oneDNN", planned.primitive.implementation,
+            planned.workspace_bytes, True, str(call.outputs[0].dtype),  # type: ignore[attr-defined]
+            why=f"{times.strip('()') or 'guessed from the channels'}; {planned}",
+        )  # fmt: skip
 
 
 def post_ops(op: Any) -> tuple[tuple[Any, ...], ...]:

@@ -14,12 +14,16 @@ from typing import Any
 import numpy as np
 
 from symdnn.cpu.dnnl import ALG, PROP, Layout, primitive
+from symdnn.cpu.elementwise import ElementwiseKernel
 from symdnn.cpu.onednn_kernel import OnednnKernel, Operand, Planned, image, lies_densely
 from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.type import TensorType
+from symdnn.ops.fused import FusedElemwise
 from symdnn.ops.onednn import OneDnnPool, OneDnnPoolGrad
 from symdnn.ops.pool import MaxPoolGrad
+from symdnn.ops.scalar import Builder, ScalarProgram
 
-__all__ = ["MaxPoolGradLast", "PoolKernel", "register"]
+__all__ = ["MaxPoolGradLast", "MaxPoolGradTiles", "PoolKernel", "register"]
 
 
 def _settings(op: Any, x: Layout, y: Layout) -> tuple[Any, ...]:
@@ -75,16 +79,77 @@ class PoolKernel(OnednnKernel):
 
 
 def _minding_nan(launch: Any, op: Any) -> Any:
-    """``launch`` where there is no NaN; a sum of squares is one exactly if an element is."""
+    """``launch`` where there is no NaN: then a sum is none, unless infinities meet in it."""
 
     def run(inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None) -> None:
         x = lies_densely(inputs[0])
         launch([x], outputs, workspace)
-        flat = x.reshape(-1)
-        if np.isnan(np.dot(flat, flat)):
+        with np.errstate(all="ignore"):
+            total = np.add.reduce(x.reshape(-1))
+        if np.isnan(total):
             np.copyto(outputs[0], op.compute(x)[0])
 
     return run
+
+
+class MaxPoolGradTiles:
+    """The gradient of a maximum where windows tile images with channels last: one compiled loop.
+
+    Each window is two dimensions of a view of x, along which y and dy broadcast.
+    """
+
+    name = "llvm.pool_grad"
+
+    def refuses(self, call: Call) -> str | None:
+        """Windows that overlap, leave gaps or are cut off."""
+        op: Any = call.op
+        if op.layout == "NCHW" or not isinstance(op.op, MaxPoolGrad):
+            return "it is for maxima of images with channels last"
+        x, y, _ = call.inputs
+        if op.op.stride != op.op.ws or any(op.op.pad):
+            return "its windows do not tile the image"
+        if not x.is_static:  # type: ignore[attr-defined]
+            return None
+        sizes = zip(x.shape[1:-1], y.shape[1:-1], op.op.ws)  # type: ignore[attr-defined]
+        if any(n != m * w for n, m, w in sizes):
+            return "its windows do not tile the image"
+        return ElementwiseKernel().refuses(_as_elementwise(call))
+
+    def workspace_bytes(self, call: Call) -> int:
+        """None."""
+        return 0
+
+    def bind(self, call: Call) -> Any:
+        """The elementwise kernel's launch, on views."""
+        inner = _as_elementwise(call)
+        run = ElementwiseKernel().bind(inner)
+        shapes = [t.shape for t in (*inner.inputs, *inner.outputs)]  # type: ignore[attr-defined]
+
+        def launch(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            x, y, dy, dx = (lies_densely(a).reshape(s) for a, s in zip((*inputs, *outputs), shapes))
+            run([x, y, dy], [dx])
+
+        return launch
+
+
+def _as_elementwise(call: Call) -> Call:
+    """``where(x == y, dy, 0)`` on (N, count, window, ..., C), y and dy 1 along the windows."""
+    x, y, _ = call.inputs
+    dtype: str = x.dtype  # type: ignore[attr-defined]
+    ws = call.op.op.ws  # type: ignore[attr-defined]
+    n, *counts, c = y.shape  # type: ignore[attr-defined]
+    wide = (n, *itertools.chain(*zip(counts, ws)), c)
+    narrow = (n, *itertools.chain(*zip(counts, [1] * len(ws))), c)
+    large, small = TensorType(dtype, wide), TensorType(dtype, narrow)
+    op = FusedElemwise(_where_equal(dtype))
+    return Call(op, (large, small, small), (large,), call.hints)
+
+
+def _where_equal(dtype: str) -> ScalarProgram:
+    b = Builder((dtype,) * 3)
+    return b.program(
+        [b.select(b.call("eq", b.input(0), b.input(1)), b.input(2), b.const(0, dtype))]
+    )
 
 
 class MaxPoolGradLast:
@@ -145,4 +210,5 @@ def register() -> None:
     """Enter the kernels into the table."""
     register_kernel(OneDnnPool, "cpu", PoolKernel())
     register_kernel(OneDnnPoolGrad, "cpu", PoolKernel())
+    register_kernel(OneDnnPoolGrad, "cpu", MaxPoolGradTiles())
     register_kernel(OneDnnPoolGrad, "cpu", MaxPoolGradLast())

@@ -7,7 +7,8 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.cpu import libdnnl
+from symdnn.config import config
+from symdnn.cpu import libdnnl, onednn_kernel
 from symdnn.graph.target import Target
 from symdnn.ops.channels_last import Reorder
 from symdnn.ops.conv import Conv
@@ -138,6 +139,21 @@ def test_nets_that_onednn_has_not_stay():
     assert len(ops_of(compiled([x], block.apply(w, x, h)[0]), RNNForward)) == 0
 
 
+@needs_onednn
+def test_choices_of_layouts_are_reported():
+    x = T.ftensor4("x")
+    y = T.nnet.conv2d(x, np.ones((16, 3, 3, 3), "float32"))
+    for algo, why in (("guess", "guessed"), ("time", "timed: ")):
+        with config.change_flags(**{"onednn.conv.algo": algo}):
+            onednn_kernel._planned.cache_clear()
+            f = compiled([x], y, "cpu")
+            f(np.ones((2, 3, 9, 11), "float32"))
+            (row,) = f.dnn_report().rows
+        assert (row.use.requested, row.use.api) == (algo, "oneDNN")
+        assert row.use.used in ("last", "own", "plain")
+        assert why in row.use.why
+
+
 # -- kept parameters -------------------------------------------------------------------------------
 
 
@@ -169,8 +185,6 @@ def test_a_parameter_is_reordered_again_when_it_changes():
 
 @needs_onednn
 def test_an_unchanged_parameter_is_reordered_once(monkeypatch):
-    from symdnn.cpu import onednn_kernel
-
     x = T.ftensor4("x")
     w = symdnn.shared(np.ones((16, 16, 3, 3), "f"))
     f = compiled([x], T.nnet.conv2d(x, w), "cpu")
