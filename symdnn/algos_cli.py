@@ -26,12 +26,16 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--filter", type=_sizes, required=True, help="K,C/groups and its sizes")
     for name, default in (("pad", 0), ("stride", 1), ("dilation", 1)):
         parser.add_argument(f"--{name}", type=_sizes, default=(default,), help="one size, or each")
-    parser.add_argument("--groups", type=int, default=1)
+    parser.add_argument("--groups", type=int, default=1, help="groups of channels (1)")
     dtypes = ("float32", "float16", "bfloat16", "float64")
-    parser.add_argument("--dtype", choices=dtypes, default="float32")
-    parser.add_argument("--layout", choices=("NCHW", "NHWC"), default="NCHW")
+    parser.add_argument("--dtype", choices=dtypes, default="float32", help="of all three arrays")
+    layouts, how = ("NCHW", "NHWC"), "how they lie in memory; --input is in the order N,C,H,W"
+    parser.add_argument("--layout", choices=layouts, default="NCHW", help=how)
     directions = ("fwd", "bwd_data", "bwd_filter")
-    parser.add_argument("--direction", choices=directions, default="fwd")
+    parser.add_argument(
+        "--direction", choices=directions, default="fwd",
+        help="forward, or the gradient of the input (bwd_data) or of the filter (bwd_filter)",
+    )  # fmt: skip
     parser.add_argument("--tf32", action="store_true", help="as with dnn.conv.allow_tf32=True")
     parser.add_argument("--flip", action="store_true", help="mirror the kernels, as Theano does")
     parser.add_argument("--no-time", action="store_true", help="only ask what is supported")
@@ -60,4 +64,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _sizes(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(","))
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        wanted = "wanted integers with commas between them, such as 64,128,112,112"
+        raise argparse.ArgumentTypeError(f"{wanted}, got {text!r}") from None

@@ -13,9 +13,10 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from symdnn import algos_cli
-from symdnn.config import FlagRow, config
+from symdnn.config import FlagRow, config, unknown_flag
 from symdnn.doctor import Diagnosis, Library, diagnose
-from symdnn.errors import SymdnnError
+from symdnn.errors import SymdnnError, UnknownFlagError
+from symdnn.flags import WITHOUT_MEANING
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -73,9 +74,13 @@ def _config(args: argparse.Namespace) -> None:
     if members:
         _print_rows(members)
         return
-    value = config.get(args.name)  # says what is wrong with an unknown name
     one = [row for row in rows if row.name == args.name]
-    print("\n".join(_details(one[0])) if one else f"{args.name} has no meaning here: {value!r}")
+    if one:
+        print("\n".join(_details(one[0])))
+    elif args.name in WITHOUT_MEANING:
+        print(f"{args.name} has no meaning here. {WITHOUT_MEANING[args.name]}".rstrip())
+    else:
+        raise UnknownFlagError(unknown_flag(args.name))
 
 
 def _details(row: FlagRow) -> Iterator[str]:

@@ -67,7 +67,7 @@ def _settings(name: str, raw: object, origin: str) -> Settings:
         return {name: Setting(raw if isinstance(raw, str | int | float) else str(raw), origin)}
     flag = FLAGS.get(name)
     if flag is None:
-        raise UnknownFlagError(_unknown_text(name, origin))
+        raise UnknownFlagError(unknown_flag(name, origin))
     setting = Setting(_parsed(flag, raw, origin), origin)
     return dict.fromkeys(flag.sets or (name,), setting)
 
@@ -81,13 +81,15 @@ def _parsed(flag: Flag, raw: object, origin: str) -> Value:
         raise ConfigError(f"{text} Did you mean {meant!r}?" if meant else text) from None
 
 
-def _unknown_text(name: str, origin: str) -> str:
+def unknown_flag(name: str, origin: str = "") -> str:
+    """What is said of a name that is no flag; ``origin`` says where it stands."""
+    where = f" (from {origin})" if origin else ""
     members = sorted(f for f in FLAGS if f.startswith(name + "."))
     if members:
-        return f"{name} (from {origin}) is a group of flags, not a flag: {', '.join(members)}."
+        return f"{name}{where} is a group of flags, not a flag: {', '.join(members)}."
     meant = nearest_flag(name)
     advice = f"Did you mean {meant!r}?" if meant else "`symdnn config` prints all flags."
-    return f"there is no flag {name!r} (from {origin}). {advice}"
+    return f"there is no flag {name!r}{where}. {advice}"
 
 
 def _warn_without_meaning(name: str, origin: str) -> None:
@@ -236,7 +238,7 @@ class Config(Section):
             return flag.first_value()
         if name in WITHOUT_MEANING:
             return ""
-        raise UnknownFlagError(_unknown_text(name, _code_origin()))
+        raise UnknownFlagError(unknown_flag(name, _code_origin()))
 
     def set(self, name: str, value: object) -> None:
         """Set the flag ``name``, for all threads.

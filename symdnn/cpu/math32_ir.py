@@ -3,8 +3,8 @@
 They are what nets spend their time in. No branches, no tables; NaN, infinities, zeros and
 denormals come out as C has them. Polynomials are Chebyshev interpolants, rounded to float32.
 
-``exp``: 2^n exp(r), where x = n ln 2 + r, |r| <= ln(2) / 2; 2^n as two factors, so that denormal
-results are rounded once and nothing overflows early.
+``exp``: 2^n exp(r), where x = n ln 2 + r and abs(r) <= ln(2) / 2; 2^n as two factors, so that
+denormal results are rounded once and nothing overflows early.
 ``log``: e ln 2 + log(1 + f), where x = 2^e (1 + f), 1/sqrt(2) <= 1 + f < sqrt(2).
 ``tanh``: an odd polynomial below 0.625, above it 1 - 2 / (exp(2 x) + 1).
 """

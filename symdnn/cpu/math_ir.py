@@ -4,7 +4,7 @@ Each widens its argument to float64, where a polynomial that is good to 1e-10 ne
 overflow, underflow and cancellation are far away, and rounds once at the end: the error is below
 0.51 ulp for finite results, and NaN, infinities, zeros and denormals come out as C has them.
 
-``exp``: 2^n times the Taylor polynomial of the rest r, where x = n ln 2 + r, |r| <= ln(2) / 2.
+``exp``: 2^n times the Taylor polynomial of r, where x = n ln 2 + r and abs(r) <= ln(2) / 2.
 ``log``: e ln 2 + 2 artanh(s), where x = 2^e m, 1/sqrt(2) <= m < sqrt(2), s = (m - 1) / (m + 1).
 """
 

@@ -17,7 +17,7 @@ __all__ = ["FLAG", "KINDS", "RowPlan", "row_ir"]
 
 #: The word of the block that a label out of range sets; the length of rows is in the next one.
 FLAG = 3
-#: Operands and results of each kind: ``m``atrices, one ``v``alue a row, ``l``abels.
+#: Operands and results of each kind: ``m`` a matrix, ``v`` one value a row, ``l`` labels.
 KINDS = {
     "softmax": ("m", "m"),
     "log_softmax": ("m", "m"),

@@ -41,9 +41,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _count(text: str) -> int:
     """A number of times, at least once."""
-    if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: wanted at least 1")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"wanted an integer of at least 1, got {text!r}")
+    return int(text)
 
 
 def _train(options: Any, digits: Any) -> int:

@@ -1,10 +1,7 @@
-"""The table of everything that cuDNN has for one convolution: ``symdnn algos``, and in a program::
+"""The table of everything that cuDNN has for one convolution: ``symdnn algos``, and in a program.
 
-from symdnn.gpu.conv_table import algorithms, conv
-
-table = algorithms(conv((64, 128, 112, 112), (128, 128, 7, 7), pad=3))
-print(table)                                # what is supported, workspace, time, error
-[row.name for row in table.supported()]     # known without running anything: time=False
+``print(algorithms(conv((64, 128, 112, 112), (128, 128, 7, 7), pad=3)))`` shows what is supported,
+with workspace, time and error; ``algorithms(layer, time=False)`` only asks.
 """
 
 from __future__ import annotations
@@ -104,15 +101,19 @@ def conv(
     (64, 128, 112, 112)
     """
     x, w = tuple(map(int, input)), tuple(map(int, filter))
+    _check_shapes(x, w, groups)
     n = len(x) - 2
-    p, s, d = (_each(v, n) for v in (pad, stride, dilation))
+    p, s, d = (
+        _each(v, n, name, least)
+        for v, name, least in ((pad, "pad", 0), (stride, "stride", 1), (dilation, "dilation", 1))
+    )
     sizes = tuple(
         (size + 2 * p[i] - ((w[2 + i] - 1) * d[i] + 1)) // s[i] + 1 for i, size in enumerate(x[2:])
     )
-    if len(w) != len(x) or n not in (2, 3) or x[1] != w[1] * groups or min(sizes) < 1:
+    if min(sizes) < 1:
         raise ShapeMismatch(
-            "a convolution", f"(N, C, sizes) and (K, C / {groups}, sizes) that give a result",
-            f"an input {x}, a filter {w}, pad {p}",
+            "a convolution", "a filter that fits into the input; a larger pad would do",
+            f"an input {x}, a filter {w}, pad {p}, dilation {d}",
         )  # fmt: skip
     return ConvSignature(
         direction=direction, dtype=dtype, x=x, w=w, y=(x[0], w[0], *sizes), padding=p, stride=s,
@@ -162,5 +163,25 @@ def _refused(search: Search, found: Sequence[Candidate]) -> Iterator[TableRow]:
             yield TableRow(api, name, numbers.get(name, -1), False, why=why)
 
 
-def _each(value: Sizes, count: int) -> tuple[int, ...]:
-    return (int(value),) * count if isinstance(value, int) else tuple(map(int, value))
+def _check_shapes(x: tuple[int, ...], w: tuple[int, ...], groups: int) -> None:
+    """Raise ``ShapeMismatch`` for an input and a filter that do not belong together."""
+    got = f"an input {x} and a filter {w}"
+    if len(x) not in (4, 5) or len(w) != len(x):
+        wanted = "(N, C, H, W) and (K, C / groups, h, w), or volumes with D and d before H and h"
+        raise ShapeMismatch("a convolution", wanted, got)
+    if min(*x, *w, groups) < 1:
+        raise ShapeMismatch("a convolution", "sizes and groups of at least 1", f"{got}, {groups=}")
+    if x[1] != w[1] * groups or w[0] % groups:
+        raise ShapeMismatch(
+            "a convolution", f"{x[1]} channels to be groups ({groups}) times the filter's second "
+            "size, and its first a multiple of groups", got,
+        )  # fmt: skip
+
+
+def _each(value: Sizes, count: int, name: str, least: int) -> tuple[int, ...]:
+    """A size for each dimension. Raises ``ShapeMismatch``."""
+    each = (int(value),) * count if isinstance(value, int) else tuple(map(int, value))
+    if len(each) != count or min(each) < least:
+        wanted = f"{name} as one size or {count}, each at least {least}"
+        raise ShapeMismatch("a convolution", wanted, ",".join(map(str, each)))
+    return each

@@ -85,10 +85,32 @@ def test_the_gradients_have_tables_of_their_own(card, capsys, direction):
 
 
 def test_shapes_that_do_not_fit_are_said(card, capsys):
-    with pytest.raises(ShapeMismatch, match="filter"):
+    with pytest.raises(ShapeMismatch, match="filter's second size"):
         conv((2, 4, 7, 6), (6, 3, 3, 3))
     assert main(["algos", "--input", "2,4,7,6", "--filter", "6,4,9,9"]) == 2
-    assert "wanted (N, C, sizes)" in capsys.readouterr().err
+    assert "a larger pad" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("--filter 6,4,3", "(K, C / groups, h, w)"),
+        ("--filter 6,0,3,3", "at least 1"),
+        ("--filter 5,2,3,3 --groups 2", "a multiple of groups"),
+        ("--filter 6,4,3,3 --pad 1,2,3", "pad as one size or 2"),
+        ("--filter 6,4,3,3 --pad=-1", "at least 0"),
+        ("--filter 6,4,3,3 --stride 0", "stride as one size or 2, each at least 1"),
+    ],
+)
+def test_each_wrong_size_is_named(more, said, capsys):
+    assert main(["algos", "--input", "2,4,7,6", *more.split()]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_what_is_no_size_is_shown(capsys):
+    with pytest.raises(SystemExit):
+        main(["algos", "--input", "2,4,x", "--filter", "6,4,3,3"])
+    assert "wanted integers with commas between them" in capsys.readouterr().err
 
 
 def test_sizes_may_differ_by_dimension():
