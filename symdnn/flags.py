@@ -11,6 +11,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 Value = str | bool | int | float
@@ -92,15 +93,20 @@ def _parse_bool(flag: Flag, raw: object) -> Value:
 
 
 def _parse_int(flag: Flag, raw: object) -> Value:
-    if isinstance(raw, bool | float):
-        raise ValueError("not an integer")
-    return int(str(raw))
+    try:
+        return int("" if isinstance(raw, bool | float) else str(raw))
+    except ValueError:
+        raise ValueError("not an integer") from None
 
 
 def _parse_float(flag: Flag, raw: object) -> Value:
-    if isinstance(raw, bool):
-        raise ValueError("not a number")
-    return float(str(raw))
+    try:
+        value = float("" if isinstance(raw, bool) else str(raw))
+    except ValueError:
+        raise ValueError("not a number") from None
+    if not isfinite(value):
+        raise ValueError("not a finite number")
+    return value
 
 
 def _parse_bytes(flag: Flag, raw: object) -> Value:

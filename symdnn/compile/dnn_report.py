@@ -61,7 +61,10 @@ class DnnReport:
 
     def __str__(self) -> str:
         if not self.rows:
-            return "no plan has a node that a library chose an algorithm for"
+            return (
+                "no plan has a node that a library chose an algorithm for (plans are made at the "
+                "first call)"
+            )
         return "\n".join(_lines(self.rows))
 
 

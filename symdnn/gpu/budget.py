@@ -80,8 +80,11 @@ class Budget:
         raise OutOfDeviceMemory(
             f"no room for {nbytes} more bytes of {what}: {why}. Taken: {self.use()}. "
             "Make the batch smaller, free other functions (f.free()) and shared variables, bound "
-            "the workspaces of convolutions (dnn.conv.workspace_limit), or raise gpu.memory_limit"
+            f"the workspaces of convolutions (dnn.conv.workspace_limit){self._raise_it()}"
         )
+
+    def _raise_it(self) -> str:
+        return ", or raise gpu.memory_limit" if self.limit else ""
 
     def took(self) -> None:
         """Keep the peak, after an allocation."""

@@ -22,6 +22,11 @@ from symdnn.ops.gpudnn_conv import compute_precision
 __all__ = ["AlgorithmTable", "TableRow", "algorithms", "conv"]
 
 Sizes = int | Sequence[int]
+_ALLOWED = {
+    "direction": tuple(DIRECTIONS),
+    "dtype": ("float32", "float16", "bfloat16", "float64"),
+    "layout": ("NCHW", "NHWC"),
+}
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,12 @@ def conv(
 
     >>> conv((64, 128, 112, 112), (128, 128, 7, 7), pad=3).y
     (64, 128, 112, 112)
+
+    Raises :class:`~symdnn.errors.ShapeMismatch`, and ValueError for another word.
     """
+    for name, word in (("direction", direction), ("dtype", dtype), ("layout", layout)):
+        if word not in _ALLOWED[name]:
+            raise ValueError(f"conv: {name}={word!r}; wanted one of {', '.join(_ALLOWED[name])}")
     x, w = tuple(map(int, input)), tuple(map(int, filter))
     _check_shapes(x, w, groups)
     n = len(x) - 2

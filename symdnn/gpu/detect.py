@@ -126,7 +126,11 @@ def cuda_target(index: int = 0) -> Target:
     Without cuDNN the target has none, and its ``notes`` say every place that was tried. Raises
     :class:`GpuNotFound` where there is no such GPU.
     """
-    device = _usable(index)
+    try:
+        device = _usable(index)
+    except GpuNotFound as error:
+        advice = "`symdnn doctor` says what is there; device=cpu, or auto, runs without a GPU"
+        raise GpuNotFound(f"{error}. {advice}") from None
     problem = cudnn_problem()
     return Target(
         "cuda",

@@ -148,11 +148,13 @@ def as_i32(v: Any) -> Variable:
 
 def _checked_algo(name: str, algo: Any, direction: str, ndim: int) -> Any:
     """``algo``; raises ValueError for one that cuDNN lacks."""
-    if algo is None or isinstance(algo, int | np.integer):
+    number = isinstance(algo, int | np.integer) and not isinstance(algo, bool)
+    if algo is None or (number and algo >= 0):
         return algo
     allowed = FLAGS[f"dnn.conv.algo_{direction}"].choices
     if algo not in allowed:
-        raise ValueError(f"{name}: algo={algo!r}; wanted one of {', '.join(allowed)}")
+        wanted = f"a number of cuDNN's enum, or one of {', '.join(allowed)}"
+        raise ValueError(f"{name}: algo={algo!r}; wanted {wanted}")
     if ndim == 3 and algo in ONLY_2D[direction]:
         raise ValueError(f"{name}: cuDNN has no algorithm {algo!r} in 3-D")
     return algo

@@ -10,14 +10,27 @@ from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from types import CodeType
-from typing import Any
+from typing import Any, SupportsIndex
 
 from symdnn.config import config
+from symdnn.flags import FLAGS
 
 __all__ = ["NO_HINTS", "Hints", "Origin", "current_hints", "inherit", "make_origin"]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _Frames = tuple[tuple[CodeType, int], ...]
+
+#: What a hint may be. One node's ``algo_*`` may be a word of another direction, which it inherits.
+_ALGORITHMS = dict.fromkeys(
+    word for d in ("fwd", "bwd_data", "bwd_filter") for word in FLAGS[f"dnn.conv.algo_{d}"].choices
+)
+_WORDS = {
+    "algo_fwd": _ALGORITHMS,
+    "algo_bwd_data": _ALGORITHMS,
+    "algo_bwd_filter": _ALGORITHMS,
+    "precision": (*FLAGS["dnn.conv.precision"].choices, "bfloat16"),
+    "algo": FLAGS["dnn.rnn.algo"].choices,
+}
 
 
 @dataclass(frozen=True)
@@ -27,6 +40,7 @@ class Hints:
     ``name`` labels the node in reports; the ``algo_*`` values are those of the flags
     ``dnn.conv.algo_*``, ``algo`` is one of ``dnn.rnn.algo``; ``workspace_limit`` is in bytes.
     Equal nodes with different hints are not merged; gradient nodes and replacements inherit them.
+    Raises ValueError for an algorithm or a precision that no flag knows.
     """
 
     name: str | None = None
@@ -37,6 +51,14 @@ class Hints:
     precision: str | None = None
     workspace_limit: int | None = None
     algo: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, allowed in _WORDS.items():
+            value = getattr(self, name)
+            number = name.startswith("algo_") and isinstance(value, SupportsIndex)
+            if value is None or value in allowed or (number and not isinstance(value, bool)):
+                continue
+            raise ValueError(f"Hints: {name}={value!r}; wanted one of {', '.join(allowed)}")
 
     def __bool__(self) -> bool:
         return any(getattr(self, f.name) is not None for f in fields(self))

@@ -113,6 +113,13 @@ def test_what_is_no_size_is_shown(capsys):
     assert "wanted integers with commas between them" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("word", [{"direction": "bwd"}, {"dtype": "int8"}, {"layout": "nhwc"}])
+def test_each_wrong_word_is_named(word):
+    ((name, value),) = word.items()
+    with pytest.raises(ValueError, match=f"{name}='{value}'; wanted one of"):
+        conv((2, 4, 7, 6), (6, 4, 3, 3), **word)
+
+
 def test_sizes_may_differ_by_dimension():
     s = conv((2, 4, 9, 8, 7), (6, 2, 3, 3, 1), pad=(1, 0, 2), stride=(2, 1, 1), groups=2)
     assert s.y == (2, 6, 5, 6, 11)

@@ -182,6 +182,9 @@ def test_conv_refuses():
         dnn.dnn_conv(x.astype("int32"), w.astype("int32"))
     with pytest.raises(ValueError, match="none, large"):
         dnn.dnn_conv(x, w, algo="fastest")
+    for number in (True, -1, 1.0):
+        with pytest.raises(ValueError, match="a number of cuDNN's enum"):
+            dnn.dnn_conv(x, w, algo=number)
     with pytest.raises(ValueError, match="conv_mode"):
         dnn.dnn_conv(x, w, conv_mode="convolution")
     with pytest.raises(ValueError, match="border_mode"):

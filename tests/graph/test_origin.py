@@ -1,0 +1,34 @@
+"""Hints are checked where they are made: a misspelt one would else be ignored far away."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from symdnn.graph.origin import Hints
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("algo_fwd", "fastest"),
+        ("algo_bwd_data", True),
+        ("algo_bwd_filter", 1.5),
+        ("precision", "tf32"),
+        ("algo", "persist"),
+        ("algo", 1),
+    ],
+)
+def test_a_wrong_word_is_named_with_those_that_are_right(name, value):
+    with pytest.raises(ValueError, match=f"Hints: {name}={value!r}; wanted one of"):
+        Hints(**{name: value})
+
+
+def test_what_flags_take_and_numbers_are_hints():
+    hints = Hints(
+        backend="of my own", algo_fwd="time_once", algo_bwd_data=np.int64(1), algo="guess",
+        precision="float32",
+    )  # fmt: skip
+    assert pickle.loads(pickle.dumps(hints)) == hints
+    # A node and its gradients share hints, so a word of one direction may stand with another.
+    assert Hints(algo_fwd="deterministic")
