@@ -274,6 +274,11 @@ class Config(Section):
             settings |= self._from_code(name, value)
         return ChangeFlags(self._scopes, settings)
 
+    @property
+    def is_changed_here(self) -> bool:
+        """Whether code runs inside of a :meth:`change_flags` block."""
+        return bool(self._scopes.get())
+
     def table(self) -> list[FlagRow]:
         """All flags with their values, in the order in which they are documented."""
         return [self._row(flag) for flag in FLAGS.values()]

@@ -13,7 +13,8 @@ from symdnn.compile.arguments import Arguments, In, Stored
 from symdnn.compile.described import SegmentPlan, specialise_program
 from symdnn.compile.dnn_report import DnnReport, dnn_report
 from symdnn.compile.executor import Executor
-from symdnn.compile.fast import FastCalls, fast_calls
+from symdnn.compile.fast import Calls
+from symdnn.compile.fast_host import HostCalls, fast_calls
 from symdnn.compile.mode import Audit, Mode, Watch, join_watches
 from symdnn.compile.placing import program_of
 from symdnn.compile.profile import FunctionProfile
@@ -110,12 +111,15 @@ class Function:
         self._copied = _must_copy(stages.program, self._count)
         self._watched = type(stages.mode).watch is not Mode.watch
         on_gpu = stages.target.kind != HOST
-        self._lent = [b and on_gpu for b in face.borrow]
+        self.lent = [b and on_gpu for b in face.borrow]
         for slot in self.arguments.slots:
             slot.may_stay = on_gpu and _read_by_device_only(stages.fgraph, slot.variable)
         self._executor: Executor | None = None
         plain = not self._copied and not self._watched and profile is None
-        self._fast: FastCalls | None = fast_calls(self) if plain else None
+        self._fast: Calls | None = fast_calls(self) if plain else None
+        #: That of :attr:`_fast`, where it needs nothing of what :meth:`run` does.
+        self._attempt = self._fast.attempt if isinstance(self._fast, HostCalls) else None
+        self._one = face.structure.kind == "one"
 
     # -- calling ------------------------------------------------------------------------------
 
@@ -128,6 +132,10 @@ class Function:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run it. Shared variables change only if all of it succeeds."""
+        if self._attempt is not None and not kwargs:
+            found = self._attempt(self, args)
+            if found is not None:
+                return found[0] if self._one else self.face.structure.pack(found)
         return self.face.structure.pack(self.run(args, kwargs))
 
     def run(
@@ -136,11 +144,10 @@ class Function:
         """Outputs as a list; ``watcher`` is told of each node."""
         executor = self._executor or self.executor
         runtime, fast = executor.runtime, self._fast
-        if fast is not None and fast.entries and watcher is None and not kwargs:
-            with runtime.exclusive():
-                found = fast.call(self, args)
+        if fast is not None and self._attempt is None and fast.entries and watcher is None:
+            found = None if kwargs else fast.attempt(self, args)
             if found is not None:
-                return [runtime.lend(r) if lent else r for r, lent in zip(found, self._lent)]
+                return found
         with runtime.exclusive(), np.errstate(all="ignore"):
             adopt = getattr(runtime, "adopt", None)
             values = self.arguments.bind(args, kwargs, self.trust_input, adopt)
@@ -153,12 +160,12 @@ class Function:
             for i in self._copied:
                 results[i] = runtime.fresh(results[i])
             if self.updated:
-                self._update(results[self._count :])
+                self.update(results[self._count :])
                 del results[self._count :]
             if fast is not None and watcher is None:
                 fast.learn(self, values)
         return [
-            runtime.lend(r) if lent else runtime.to_host(r) for r, lent in zip(results, self._lent)
+            runtime.lend(r) if lent else runtime.to_host(r) for r, lent in zip(results, self.lent)
         ]
 
     def _run_watched(
@@ -173,9 +180,11 @@ class Function:
             w.finish(results)
         return results
 
-    def _update(self, new_values: Sequence[Any]) -> None:
+    def update(self, new_values: Sequence[Any]) -> None:
+        """Write new values into the shared variables that it updates; all of them or none."""
         for variable, new in zip(self.updated, new_values):
-            variable.type.check_value_shape(new.shape, f"update of {variable}")
+            if new.shape != variable.storage.shape:
+                variable.type.check_value_shape(new.shape, f"update of {variable}")
         devices = self.executor.devices
         pairs: dict[Any, list[tuple[Any, Any]]] = {}
         for variable, new in zip(self.updated, new_values):

@@ -15,13 +15,13 @@ import numpy as np
 
 from symdnn.compile.plan import Plan, PlanCache
 from symdnn.compile.program import Segment
-from symdnn.graph.storage import HOST, changes
+from symdnn.graph.storage import changes
 from symdnn.graph.variable import Shared, Variable
 
 if TYPE_CHECKING:
     from symdnn.compile.callable import Function
 
-__all__ = ["FastCalls", "fast_calls"]
+__all__ = ["Calls", "FastCalls"]
 
 _MOST = 64
 
@@ -35,39 +35,78 @@ class _Entry(NamedTuple):
     changes: int
 
 
-def fast_calls(function: Function) -> FastCalls | None:
-    """The fast calls of a function, where its program is one segment on a device."""
-    program = function.stages.program
-    if len(program.regions) != 1 or not isinstance(program.regions[0], Segment):
-        return None
-    segment, first = program.regions[0], len(program.outputs) - len(function.updated)
-    written = {new for new, _ in segment.updates}
-    left = all(v in segment.outputs for v in program.outputs[:first])
-    if segment.device == HOST or not left or any(v not in written for v in program.outputs[first:]):
-        return None
-    return FastCalls(function, segment)
+class Calls:
+    """What calls of one function share that go the short way; ``entries`` are those known."""
 
-
-class FastCalls:
-    """See :func:`fast_calls`. ``call`` answers, or gives None for a call that goes the long way."""
+    entries: dict[Any, Any]
 
     def __init__(self, function: Function, segment: Segment) -> None:
         self.segment = segment
         self.slots = function.arguments.slots
-        self.kinds = [
-            (s, s.dtype, s.ndim, getattr(s.variable.type, "dtype", "")) for s in self.slots
-        ]
         self.allow_downcast = function.arguments.allow_downcast
-        outputs = function.stages.program.outputs
-        count = len(outputs) - len(function.updated)
-        self.places = [segment.outputs.index(v) for v in outputs[:count]]
         self.arguments = [s.variable for s in self.slots]
         at = {v: k for k, v in enumerate(segment.inputs)}
         self.entries_of = [(i, at[v]) for i, v in enumerate(self.arguments) if v in at]
         self.made = {v for n in segment.host for v in n.outputs}
         self.from_host = [(at[v], v) for v in segment.inputs if v in self.made]
-        self.entries: dict[Any, _Entry] = {}
+        read = (*segment.dims, *(v for n in segment.host for v in n.inputs))
+        self.shared = [v for v in dict.fromkeys(read) if isinstance(v, Shared)]
+        #: Whether the plan depends on values too: sizes that are given, or computed of others.
+        self.by_value = bool(segment.host or segment.dims)
+        self.entries = {}
         self.misses = 0
+
+    def attempt(self, function: Function, args: Sequence[Any]) -> list[Any] | None:
+        """A call's results; None where something is not as it was: it goes the long way."""
+        raise NotImplementedError
+
+    def learn(self, function: Function, values: dict[Variable, Any]) -> None:
+        """Remember a call that went the long way."""
+        raise NotImplementedError
+
+    def _host_values(self, executor: Any, bound: Sequence[Any]) -> dict[Variable, Any]:
+        """Values of the host program at these arguments."""
+        values: dict[Variable, Any] = dict(zip(self.arguments, bound))
+        for v in self.shared:
+            values[v] = v.storage.on(executor.devices.home(v).memory)
+        with np.errstate(all="ignore"):
+            executor.only_host(values)
+        return values
+
+    def _dims(self, plan: Plan) -> tuple[int, ...]:
+        """The sizes that ``plan`` was looked up by; an update may have changed them since."""
+        return plan.signature[len(plan.signature) - len(self.segment.dims) :]
+
+    def _room(self, cache: PlanCache) -> None:
+        """Let go of plans that the cache has dropped, and of all where too many are known."""
+        if cache.misses != self.misses:
+            self.misses, kept = cache.misses, set(map(id, cache.plans.values()))
+            self.entries = {k: e for k, e in self.entries.items() if id(e.plan) in kept}
+        if len(self.entries) >= _MOST:
+            self.entries.clear()
+
+
+class FastCalls(Calls):
+    """Calls of a function whose program is one segment on a device that captures it."""
+
+    def __init__(self, function: Function, segment: Segment) -> None:
+        super().__init__(function, segment)
+        self.kinds = [
+            (s, s.dtype, s.ndim, getattr(s.variable.type, "dtype", "")) for s in self.slots
+        ]
+        outputs = function.stages.program.outputs
+        count = len(outputs) - len(function.updated)
+        self.places = [segment.outputs.index(v) for v in outputs[:count]]
+        self.lent = function.lent
+
+    def attempt(self, function: Function, args: Sequence[Any]) -> list[Any] | None:
+        """See :class:`Calls`."""
+        runtime = function.executor.runtime
+        with runtime.exclusive():
+            found = self.call(function, args)
+        if found is None:
+            return None
+        return [runtime.lend(r) if lent else r for r, lent in zip(found, self.lent)]
 
     def call(self, function: Function, args: Sequence[Any]) -> list[Any] | None:
         """The outputs; None where something is not as it was. The device must be held."""
@@ -77,7 +116,7 @@ class FastCalls:
             return None
         values: dict[Variable, Any] | None = None
         key: Any = tuple([a.shape for a in bound])
-        if self.segment.host:
+        if self.by_value:
             values = self._host_values(executor, bound)
             key = (*key, *(int(values[d]) for d in self.segment.dims))
         entry = self.entries.get(key)
@@ -116,35 +155,16 @@ class FastCalls:
             found.append(value)
         return found
 
-    def _host_values(self, executor: Any, bound: Sequence[Any]) -> dict[Variable, Any]:
-        """Values of the host program at these arguments."""
-        values: dict[Variable, Any] = dict(zip(self.arguments, bound))
-        for node in self.segment.host:
-            for v in node.inputs:
-                if isinstance(v, Shared):
-                    values[v] = v.storage.on(executor.devices.home(v).memory)
-        with np.errstate(all="ignore"):
-            executor.only_host(values)
-        return values
-
     def learn(self, function: Function, values: dict[Variable, Any]) -> None:
         """Remember a call that went the long way, if its plan is captured by now."""
         executor = function.executor
-        self._drop(executor.only_cache)
+        self._room(executor.only_cache)
         plan: Any = executor.only_cache.latest
         replay = getattr(plan.bound, "replay", None) if plan is not None else None
         if replay is None or any(v not in values for v in self.arguments):
             return
         key: Any = tuple([np.shape(values[v]) for v in self.arguments])
-        if self.segment.host:
-            key = (*key, *(int(values[d]) for d in self.segment.dims))
-        if len(self.entries) >= _MOST:
-            self.entries.clear()
+        if self.by_value:
+            key = (*key, *self._dims(plan))
         entering = [values.get(v) if isinstance(v, Shared) else None for v in self.segment.inputs]
         self.entries[key] = _Entry(plan, replay, entering, changes())
-
-    def _drop(self, cache: PlanCache) -> None:
-        """Let go of plans that the cache has dropped to make room for a new one."""
-        if cache.misses != self.misses:
-            self.misses, kept = cache.misses, set(map(id, cache.plans.values()))
-            self.entries = {k: e for k, e in self.entries.items() if id(e.plan) in kept}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import os
 import threading
 import weakref
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.config import config
 from symdnn.cpu import compiled, kernels, onednn, pools
 from symdnn.cpu.driver import Driver, Frame, Step
 from symdnn.graph.evaluate import describe_failure
@@ -94,6 +96,15 @@ class _Turn:
         self.runtime.lock.release()
 
 
+def _quiet_context() -> contextvars.Context | None:
+    """A context in which NumPy does not warn; None where NumPy keeps that for each thread."""
+    if int(np.__version__.partition(".")[0]) < 2:
+        return None
+    context = contextvars.Context()
+    context.run(np.seterr, all="ignore")
+    return context
+
+
 class CpuRuntime:
     """One lock, and an arena for each depth of calls within calls (a user's callback)."""
 
@@ -103,15 +114,43 @@ class CpuRuntime:
         self.arenas: list[Arena] = []
         self.depth = -1
         self._turn = _Turn(self)
+        self.quiet = _quiet_context()
         os.register_at_fork(after_in_child=self._after_fork)
 
     def _after_fork(self) -> None:
         # The lock may have been held by a thread that the child does not have.
         self.lock, self.depth = threading.RLock(), -1
+        self.quiet = _quiet_context()
 
     def exclusive(self) -> contextlib.AbstractContextManager[None]:
         """Hold the device for one call."""
         return self._turn
+
+    def take(self) -> bool:
+        """Hold the device as :meth:`exclusive` does; False (and nothing held) inside of a call."""
+        self.lock.acquire()
+        if self.depth >= 0 or not self.arenas:
+            self.lock.release()
+            return False
+        self.depth = 0
+        return True
+
+    def leave(self) -> None:
+        """The end of what :meth:`take` began."""
+        self.depth = -1
+        self.lock.release()
+
+    def quietly(self, run: Any, entering: Sequence[Any], closed: bool) -> Any:
+        """``run(entering)`` without NumPy's warnings, between :meth:`take` and :meth:`leave`.
+
+        ``closed``: nothing of the user's runs inside, so that it may be in a context of its own,
+        which takes less than a tenth of the time that ``np.errstate`` does. Flags that are changed
+        for a block would not be seen there.
+        """
+        if closed and self.quiet is not None and not config.is_changed_here:
+            return self.quiet.run(run, entering)
+        with np.errstate(all="ignore"):
+            return run(entering)
 
     @property
     def arena(self) -> Arena:
@@ -279,7 +318,8 @@ class CpuPlan:
 
     def run(self, entering: Sequence[Any], watcher: Watcher | None = None) -> list[Any]:
         """Run every step; values that leave are fresh arrays."""
-        if self.scratch is not self.runtime.arena.bytes or self.scratch is None:
+        runtime, scratch = self.runtime, self.scratch
+        if scratch is None or scratch is not runtime.arenas[runtime.depth].bytes:
             self._attach()
         if self.threaded and (threads := pools.settle()) != self.threads:
             self.threads = threads

@@ -1,0 +1,151 @@
+"""Calls on the CPU that go the short way give what the long way gives, and notice every change."""
+
+import threading
+import warnings
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.errors import InputError, TypeMismatch
+
+
+def learnt(f, *args):
+    """``f``, called until its calls go the short way."""
+    for _ in range(3):
+        f(*args)
+    assert f._fast.entries
+    return f
+
+
+def goes_short(f, *args):
+    return f._fast.attempt(f, args) is not None
+
+
+def test_arguments_that_fit_go_the_short_way_and_others_are_converted():
+    x, y = T.fmatrix("x"), T.fscalar("y")
+    a = np.ones((2, 3), "f")
+    f = learnt(symdnn.function([x, y], x * y), a, 2)
+    assert goes_short(f, a, 2.5)
+    assert goes_short(f, a, np.float32(2))
+    for other in (a.tolist(), a.astype(">f4"), a.astype("int8"), np.ones((3, 2), "f").T):
+        assert not goes_short(f, other, 2)
+        np.testing.assert_array_equal(f(other, 2), 2 * a)
+    assert f(x=a, y=2).tolist() == f(a, y=2).tolist() == (2 * a).tolist()
+    assert f(np.ones((4, 3), "f"), 3).shape == (4, 3)
+    for wrong in (a[0], a.astype("float64") + 1e-12, "a"):
+        with pytest.raises((TypeMismatch, TypeError, ValueError)):
+            f(wrong, 2)
+    with pytest.raises(InputError):
+        f(a)
+
+
+def test_trusted_arguments():
+    x = T.fvector("x")
+    f = learnt(symdnn.function([x], x + 1), np.ones(3, "f"))
+    f.trust_input = True
+    strided = np.arange(6, dtype="f")[::2]
+    assert goes_short(f, strided)
+    assert f(strided).tolist() == [1, 3, 5]
+
+
+def test_results_come_as_they_were_asked_for():
+    x, a = T.fvector("x"), np.ones(2, "f")
+    one = learnt(symdnn.function([x], x + 1), a)
+    many = learnt(symdnn.function([x], [x + 1, x * 3]), a)
+    named = learnt(symdnn.function([x], {"p": x + 1, "q": x * 3}), a)
+    nothing = symdnn.function([x], None, updates=[(symdnn.shared(a), x)])
+    assert one(a).tolist() == [2, 2]
+    assert [r.tolist() for r in many(a)] == [[2, 2], [3, 3]]
+    assert {k: r.tolist() for k, r in named(a).items()} == {"p": [2, 2], "q": [3, 3]}
+    assert [nothing(a) for _ in range(3)] == [[]] * 3
+
+
+def test_a_result_belongs_to_the_caller():
+    x = T.fvector("x")
+    f, a = learnt(symdnn.function([x], x + 1), np.ones(2, "f")), np.zeros(2, "f")
+    first = f(a)
+    first[:] = 9
+    second = f(a)
+    assert first.tolist() == [9, 9]
+    assert second.tolist() == [1, 1]
+
+
+def test_new_values_of_shared_variables_are_seen():
+    w, x = symdnn.shared(np.ones(2)), T.dvector("x")
+    f, a = symdnn.function([x], x * w), np.ones(2)
+    learnt(f, a)
+    w.set_value([2.0, 3.0])
+    assert f(a).tolist() == [2, 3]
+    w.get_value(borrow=True)[:] = 5
+    assert f(a).tolist() == [5, 5]
+    w.set_value(np.array([7.0]).repeat(2), borrow=True)
+    assert [f(a).tolist() for _ in range(3)] == [[7, 7]] * 3
+    w.set_value(np.full(3, 4.0))
+    b = np.ones(3)
+    assert [f(b).tolist() for _ in range(3)] == [[4, 4, 4]] * 3
+
+
+def test_updates():
+    w, n, x = symdnn.shared(np.zeros(2)), symdnn.shared(0), T.dvector("x")
+    f = symdnn.function([x], w.sum(), updates=[(w, w + x * n), (n, n + 1)])
+    a = np.ones(2)
+    total, expected = 0.0, []
+    for k in range(6):
+        expected.append(2 * total)
+        total += k
+    assert [float(f(a)) for _ in range(6)] == expected
+    assert f._fast.entries
+    assert n.get_value() == 6
+
+
+def test_sizes_and_indices_that_change():
+    data, i, n = symdnn.shared(np.arange(20.0)), T.lscalar("i"), symdnn.shared(1)
+    f = symdnn.function([i], data[i * 4 : (i + 1) * 4] + T.zeros((4,)), updates=[(n, n + 1)])
+    g = symdnn.function([i], T.ones((i,)) * 2)
+    h = symdnn.function([], T.ones((n,)), updates=[(n, n + 1)])
+    for k in (0, 1, 2, 0, 3, 4):
+        assert f(k).tolist() == list(np.arange(20.0)[k * 4 : k * 4 + 4])
+        assert g(k).tolist() == [2.0] * k
+        before = n.get_value()
+        assert h().size == before
+
+
+def test_numpy_does_not_warn_and_flags_of_a_block_are_seen():
+    x = T.dvector("x")
+    f = learnt(symdnn.function([x], T.log(x)), np.ones(2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert f(np.array([0.0, -1])).tolist()[0] == -np.inf
+        with symdnn.config.change_flags(deterministic="more"):
+            assert goes_short(f, np.array([0.0, 1]))
+        with np.errstate(all="raise"):
+            f(np.array([0.0, -1]))
+
+
+def test_a_dropped_plan_is_made_again():
+    x = T.dvector("x")
+    f = symdnn.function([x], x + 1)
+    with symdnn.config.change_flags(plan_cache_size=2):
+        for n in (1, 2, 3, 4, 1, 2, 1, 2, 4):
+            assert f(np.zeros(n)).tolist() == [1.0] * n
+            assert len(f._fast.entries) <= 3
+    f.free()
+    assert not f._fast.entries
+    assert f(np.zeros(2)).tolist() == [1, 1]
+
+
+def test_a_failing_call_changes_nothing_and_lets_others_go_on():
+    w, x, i = symdnn.shared(np.zeros(2)), T.dvector("x"), T.lvector("i")
+    f = symdnn.function([x, i], x[i], updates=[(w, w + 1)])
+    a = np.ones(3)
+    learnt(f, a, [0])
+    found = []
+    with pytest.raises(IndexError, match="index"):
+        f(a, [5])
+    other = threading.Thread(target=lambda: found.append(f(a, [1])))
+    other.start()
+    other.join(20)
+    assert found[0].tolist() == [1]
+    assert w.get_value().tolist() == [4, 4]
