@@ -6,7 +6,7 @@ longer than compiling does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -83,19 +83,34 @@ def run_program(program: ScalarProgram) -> Launch:
     if all(v >= count for v in program.outputs):  # else a result's buffer may be that operand's
         late = [(v, k) for k, v in enumerate(program.outputs) if v - count >= last]
         target = {v: k for v, k in late if steps[v - count][2]}
-    rest = [(k, v) for k, v in enumerate(program.outputs) if target.get(v) != k]
-
-    def launch(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        values: list[Any] = list(inputs)
-        for i, (function, args, _) in enumerate(steps, count):
-            operands = [values[a] for a in args]
-            k = target.get(i)
-            values.append(function(*operands) if k is None else function(*operands, out=outputs[k]))
-        found = [values[v].copy() if v < count else values[v] for _, v in rest]
-        for (k, _), value in zip(rest, found):
-            np.copyto(outputs[k], value)
-
+    text = _text(program, [args for _, args, _ in steps], target)
+    scope: dict[str, Any] = {f"f{i}": step[0] for i, step in enumerate(steps, count)}
+    scope["copyto"] = np.copyto
+    # Numbers and the words of the template make the whole text; nothing of the user's is in it.
+    exec(compile(text, "<program>", "exec"), scope)
+    launch: Launch = scope["launch"]
     return launch
+
+
+def _text(
+    program: ScalarProgram, args: Sequence[tuple[int, ...]], target: Mapping[int, int]
+) -> str:
+    """The program as a Python function, a line for each instruction."""
+    count = len(program.inputs)
+    lines = ["def launch(inputs, outputs):", f" {_names('v', range(count))}, = inputs"]
+    lines.append(f" {_names('o', range(len(program.outputs)))}, = outputs")
+    for i, operands in enumerate(args, count):
+        out = [f"out=o{target[i]}"] if i in target else []
+        lines.append(f" v{i} = f{i}({', '.join([*(f'v{a}' for a in operands), *out])})")
+    rest = [(k, v) for k, v in enumerate(program.outputs) if target.get(v) != k]
+    # An operand that is a result as it is may lie where another result goes.
+    lines += [f" c{v} = v{v}.copy()" for v in sorted({v for _, v in rest if v < count})]
+    lines += [f" copyto(o{k}, {'c' if v < count else 'v'}{v})" for k, v in rest]
+    return "\n".join(lines)
+
+
+def _names(letter: str, numbers: Iterable[int]) -> str:
+    return ", ".join(f"{letter}{i}" for i in numbers)
 
 
 def _step(program: ScalarProgram, step: Instruction) -> Step:
