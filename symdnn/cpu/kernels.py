@@ -90,9 +90,23 @@ class UfuncKernel:
         function: Any = type(call.op).function  # type: ignore[attr-defined]
         out_dtype = call.outputs[0].numpy  # type: ignore[attr-defined]
         dtypes = [t.numpy for t in call.inputs]  # type: ignore[attr-defined]
+        if function in _BY_KEYWORD:
+            return _UfuncLaunch(_BY_KEYWORD[function])
         if _computes_in(function, dtypes, out_dtype):
             return _UfuncLaunch(function)
         return _UfuncLaunch(partial(function, dtype=out_dtype, casting="unsafe"))
+
+
+def _maximum(a: Any, b: Any, out: Any) -> None:
+    np.maximum(a, b, out=out, dtype=out.dtype, casting="unsafe")
+
+
+def _minimum(a: Any, b: Any, out: Any) -> None:
+    np.minimum(a, b, out=out, dtype=out.dtype, casting="unsafe")
+
+
+#: NumPy warns where these two are given their result by position.
+_BY_KEYWORD: dict[Any, Any] = {np.maximum: _maximum, np.minimum: _minimum}
 
 
 class _UfuncLaunch:
