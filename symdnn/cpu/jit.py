@@ -10,6 +10,8 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import importlib.util
+import os
+import sys
 import threading
 from functools import cache
 from pathlib import Path
@@ -25,6 +27,14 @@ _MAGIC = b"symdnn-object-1\n"
 _lock = threading.Lock()
 
 
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()  # a thread that the child does not have may have held it
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 @cache
 def installed() -> bool:
     """Whether LLVM seems to be there; nothing is loaded."""
@@ -33,11 +43,14 @@ def installed() -> bool:
 
 @cache
 def problem() -> str:
-    """Why kernels cannot be compiled here; empty when they can."""
+    """Why kernels cannot be compiled here; empty when they can. It is also said once."""
     try:
         import llvmlite.binding  # noqa: F401
-    except ImportError as error:
-        return f"llvmlite is missing ({error}): pip install llvmlite"
+    except Exception as error:  # a library that is broken raises OSError, and more
+        what = "is missing" if isinstance(error, ModuleNotFoundError) else "cannot be loaded"
+        line = f"llvmlite {what} ({str(error).partition(chr(10))[0]}): pip install llvmlite"
+        print(f"symdnn: {line}. NumPy's kernels are used, which are slower", file=sys.stderr)
+        return line
     return ""
 
 

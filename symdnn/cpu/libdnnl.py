@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 from symdnn.cpu import threads
+from symdnn.cpu.elf import cut_off
 from symdnn.detect import ABSENT, Candidate, onednn_candidates
 from symdnn.errors import SymdnnError
 
@@ -94,6 +95,8 @@ def _state() -> tuple[OnednnLibrary | None, tuple[Candidate, ...]]:
 
 
 def _load(path: str, source: str) -> OnednnLibrary | str:
+    if damage := cut_off(path):
+        return damage
     try:
         dll = ctypes.CDLL(path)
         function = dll.dnnl_version

@@ -10,7 +10,7 @@ import hashlib
 import os
 import tempfile
 import warnings
-from functools import cache
+from contextlib import suppress
 from pathlib import Path
 
 __all__ = ["keep", "kept"]
@@ -31,7 +31,8 @@ def kept(path: Path, magic: bytes) -> bytes | None:
     warnings.warn(
         f"the cached kernel {path} is damaged: dropped, compiled anew", RuntimeWarning, stacklevel=4
     )
-    path.unlink(missing_ok=True)
+    with suppress(OSError):  # in a folder that can only be read it stays
+        path.unlink(missing_ok=True)
     return None
 
 
@@ -48,11 +49,17 @@ def keep(path: Path, magic: bytes, body: bytes) -> None:
     except OSError as error:
         _say_once(str(path.parent.parent), str(error))
         if temporary:
-            Path(temporary).unlink(missing_ok=True)
+            with suppress(OSError):
+                Path(temporary).unlink(missing_ok=True)
 
 
-@cache
+_said: set[str] = set()
+
+
 def _say_once(folder: str, reason: str) -> None:
+    if folder in _said:
+        return
+    _said.add(folder)
     warnings.warn(
         f"compiled kernels cannot be kept in {folder} ({reason}); "
         "set the flag base_compiledir to a folder that can be written to",
