@@ -149,3 +149,23 @@ class CudnnVersionError(CudnnError):
 
 class CudnnArgumentError(InputError, ValueError):
     """A function of cuDNN was given an argument that C can't take; nothing was called."""
+
+
+class UnsupportedAlgorithm(CudnnError):
+    """cuDNN does not take the algorithm that was named for the shapes at hand."""
+
+
+class NoAlgorithm(UnsupportedAlgorithm):
+    """cuDNN takes a convolution by no algorithm at all."""
+
+
+class CudaUnavailable(SymdnnError, RuntimeError):
+    """The CUDA target was asked for and can't be used; the message says why."""
+
+
+class GpuNotFound(CudaUnavailable):
+    """There is no such GPU, or it is too old."""
+
+
+class OutOfDeviceMemory(SymdnnError, MemoryError):
+    """The device has no room for what was asked; no shared variable was changed."""

@@ -34,7 +34,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from symdnn.config import config
-from symdnn.errors import CudnnError
+from symdnn.errors import NoAlgorithm, UnsupportedAlgorithm
 from symdnn.gpu import conv_tuning
 from symdnn.gpu.conv_candidate import Candidate
 from symdnn.gpu.conv_measure import Measured
@@ -53,14 +53,6 @@ __all__ = [
 SEARCH = ("guess_once", "guess_on_shape_change", "time_once", "time_on_shape_change")
 
 _MOST_REMEMBERED = 4096
-
-
-class UnsupportedAlgorithm(CudnnError):
-    """cuDNN does not take the algorithm that was named for the shapes at hand."""
-
-
-class NoAlgorithm(UnsupportedAlgorithm):
-    """cuDNN takes a convolution by no algorithm at all."""
 
 
 @dataclass(frozen=True)

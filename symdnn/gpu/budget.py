@@ -7,15 +7,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from symdnn.config import config
-from symdnn.errors import SymdnnError
+from symdnn.errors import OutOfDeviceMemory
 
 __all__ = ["Budget", "MemoryUse", "OutOfDeviceMemory"]
 
 T = TypeVar("T")
-
-
-class OutOfDeviceMemory(SymdnnError, MemoryError):
-    """The device has no room for what was asked; no shared variable was changed."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import SymdnnError
+from symdnn.errors import CudaUnavailable, SymdnnError
 
 __all__ = ["Context", "CudaUnavailable", "context", "existing"]
 
@@ -23,10 +23,6 @@ _INSTALL = (
     "PyCUDA is missing. tools/install_cuda.sh builds it, with g++ and NVIDIA's wheels; or have it "
     "from conda-forge (docs/gpu.rst, Installing)"
 )
-
-
-class CudaUnavailable(SymdnnError, RuntimeError):
-    """The CUDA target was asked for and cannot be used; the message says why."""
 
 
 class Context:

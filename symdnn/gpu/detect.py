@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from symdnn.config import config
 from symdnn.detect import cuda_driver_candidates
-from symdnn.errors import CudnnError, SymdnnError
+from symdnn.errors import CudnnError, GpuNotFound
 from symdnn.gpu import cudnn_library
 from symdnn.gpu.driver import Device, driver
 from symdnn.graph.target import Target
@@ -29,10 +29,6 @@ _VARIABLES = (
     "CUDNN_PATH", "CUDA_ROOT", "CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH",
 )  # fmt: skip
 _FLAGS = ("dnn.library_path", "dnn.bin_path", "dnn.base_path", "cuda.root")
-
-
-class GpuNotFound(SymdnnError, RuntimeError):
-    """A GPU was asked for and can't be used; the message says why."""
 
 
 class DnnPresent:
