@@ -1,7 +1,13 @@
-"""What tests of the CUDA target share: a device, or the reason why there is none; a fake cuDNN."""
+"""What tests of the CUDA target share: a device, or the reason why there is none; a fake cuDNN.
+
+With ``SYMDNN_TESTS_BY_REFERENCE=1`` the device is :mod:`tests.gpu.reference_device`: then
+``pytest -m gpu tests/gpu`` shows on any machine whether what device tests say of graphs, kernels
+and captures is what the compiler does. It says nothing of the kernels.
+"""
 
 from __future__ import annotations
 
+import os
 import time
 
 import pytest
@@ -9,13 +15,18 @@ import pytest
 from .fake_cudnn import fake
 from .fake_device import fake_device
 from .record import record
+from .reference_device import by_reference
 
-__all__ = ["cuda", "fake", "fake_device"]
+__all__ = ["card", "cuda", "fake", "fake_device"]
+
+BY_REFERENCE = bool(os.environ.get("SYMDNN_TESTS_BY_REFERENCE"))
 
 
 @pytest.fixture(scope="session")
 def cuda():
     """The runtime of device 0; tests that need it are skipped, with the reason, without one."""
+    if BY_REFERENCE:
+        return by_reference()
     pytest.importorskip("pycuda.driver", reason="PyCUDA is not installed")
     from symdnn.gpu.context import CudaUnavailable
     from symdnn.gpu.runtime import runtime
@@ -24,6 +35,14 @@ def cuda():
         return runtime(0)
     except CudaUnavailable as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def card(cuda):
+    """The runtime of a real device: for tests of what no reference has."""
+    if BY_REFERENCE:
+        pytest.skip("it needs a GPU")
+    return cuda
 
 
 _started = time.monotonic()
@@ -37,7 +56,9 @@ def pytest_collection_modifyitems(items):
 
 def pytest_terminal_summary(terminalreporter):
     """The record to keep in ``benchmarks/results/``, at the end of a run on a GPU."""
-    lines = record(terminalreporter.stats, _marked, time.monotonic() - _started)
+    lines = (
+        [] if BY_REFERENCE else record(terminalreporter.stats, _marked, time.monotonic() - _started)
+    )
     if lines:
         terminalreporter.section("record of the GPU tests")
         for line in lines:

@@ -6,9 +6,9 @@ ours (no library). What is enqueued runs at once, except inside of a capture, wh
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import gc
+import threading
 from typing import Any
 
 import numpy as np
@@ -36,9 +36,10 @@ class FakeContext:
         self.recording: list[Any] | None = None
         self.log: list[str] = []
         self.refuse_capture = ""
+        self.lock = threading.RLock()
 
     def current(self) -> Any:
-        return contextlib.nullcontext()
+        return self.lock
 
     def enqueue(self, what: str, work: Any) -> None:
         if self.recording is not None:
@@ -126,8 +127,8 @@ class FakeMemory(CudaMemory):
 
 
 class FakeArena:
-    def __init__(self) -> None:
-        self.memory = aligned(1 << 24, 4096)
+    def __init__(self, most: int = 1 << 24) -> None:
+        self.memory = aligned(most, 4096)
         self.base, self.nbytes = self.memory.ctypes.data, 0
 
     def reserve(self, nbytes: int) -> int:

@@ -24,7 +24,7 @@ from symdnn.graph.type import TensorType
 
 from .agreement import assert_close, normal, rounded, truth
 
-pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("card")]
 
 #: Name -> shapes of images and kernels, and how.
 SHAPES = {

@@ -84,11 +84,11 @@ def test_a_step_is_one_graph():
     assert f._fast.entries
 
 
-def test_shapes_and_functions_alternate_and_values_are_set(cuda):
+def test_shapes_and_functions_alternate_and_values_are_set(card):
     (ours, ps), (theirs, qs) = on_both(perceptron)
     for call in range(24):
         args = batch((16, 7, 1)[call % 3])
-        there = tuple(on_device(cuda, a) for a in args)
+        there = tuple(on_device(card, a) for a in args)
         want = theirs[0](*args)
         if call % 4 == 0:
             np.testing.assert_allclose(ours[0](*args), want, rtol=2e-5)
@@ -103,10 +103,10 @@ def test_shapes_and_functions_alternate_and_values_are_set(cuda):
     assert_same(ps, qs)
 
 
-def test_a_ring_of_inputs_stays_captured(cuda):
+def test_a_ring_of_inputs_stays_captured(card):
     (ours, ps), (theirs, qs) = on_both(perceptron)
     ring = [batch() for _ in range(8)]
-    there = [tuple(on_device(cuda, a) for a in args) for args in ring]
+    there = [tuple(on_device(card, a) for a in args) for args in ring]
     for call in range(40):
         got, want = ours[2](*there[call % 8]), theirs[0](*ring[call % 8])
         if call % 5 == 0:

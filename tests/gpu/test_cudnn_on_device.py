@@ -32,6 +32,13 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
 CONV = ("cudnn.conv",)
 
 
+@pytest.fixture(params=["own", "cudnn"])
+def prefer(request):
+    """The flag ``gpu.prefer`` as it is named."""
+    with config.change_flags({"gpu.prefer": request.param}):
+        yield request.param
+
+
 # -- convolution ----------------------------------------------------------------------------------
 
 GEOMETRIES = {
@@ -153,7 +160,8 @@ ALGORITHMS = [(direction, word) for direction, d in DIRECTIONS.items() for word 
 @pytest.mark.parametrize("shape", [(4, 8, 16, 16), (2, 3, 33, 31)])
 def test_every_named_algorithm_is_right_or_refused(direction, word, shape):
     x, w = normal(*shape), normal(6, shape[1], 3, 3)
-    hints = Hints(**{f"algo_{direction}": word})
+    number = DIRECTIONS[direction].algorithms[word]
+    hints = Hints(**{f"algo_{direction}": number if word == "direct" else word})
     op = Conv(((1, 1), (1, 1)), (1, 1), (1, 1))
     try:
         assert_agree(lambda x, w: op(x, w, hints=hints), [x, w], "float32", CONV, tolerance=5e-4)
@@ -174,6 +182,7 @@ def test_searches(word):
         assert_agree(lambda x, w: dnn.dnn_conv(x, w, "half"), [x, w], "float32", CONV)
 
 
+@pytest.mark.usefixtures("card")
 def test_a_workspace_limit_is_kept():
     x, w = normal(4, 8, 33, 33), normal(6, 8, 5, 5)
     with config.change_flags({"dnn.conv.workspace_limit": 1, "dnn.conv.algo_fwd": "guess_once"}):
@@ -237,16 +246,20 @@ def test_dnn_pool_of_volumes(mode, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_ties_of_a_maximum_all_get_the_gradient(dtype):
+def test_ties_of_a_maximum_all_get_the_gradient(dtype, prefer):
     x = np.random.default_rng(0).integers(0, 3, (2, 3, 8, 9)).astype(np.float64)
     op = Pool((3, 2), (2, 1), (1, 0), "max", True)
-    assert_agree(lambda x: op(x), [x], dtype, ("cudnn.pool", "cuda.max_pool_grad"))
+    kernels = {
+        "own": ("cuda.pool", "cuda.pool_grad"), "cudnn": ("cudnn.pool", "cuda.max_pool_grad"),
+    }  # fmt: skip
+    assert_agree(lambda x: op(x), [x], dtype, kernels[prefer])
 
 
 @pytest.mark.parametrize("ndim", [1, 2, 3])
-def test_pooling_of_many_leading_dimensions(ndim):
+def test_pooling_of_many_leading_dimensions(ndim, prefer):
     op = Pool((2,) * ndim, (2,) * ndim, (0,) * ndim, "average_inc_pad", True)
-    assert_agree(lambda x: op(x), [normal(2, 3, 2, *(6,) * ndim)], "float32", ("cudnn.pool",))
+    kernel = {"own": "cuda.pool", "cudnn": "cudnn.pool"}[prefer]
+    assert_agree(lambda x: op(x), [normal(2, 3, 2, *(6,) * ndim)], "float32", (kernel,))
 
 
 def test_pooling_keeps_nan():
@@ -264,6 +277,8 @@ def test_pooling_of_a_batch_beyond_the_grid(mode):
 
 # -- softmax, activations -------------------------------------------------------------------------
 
+SOFTMAX = {"own": "cuda.softmax", "cudnn": "cudnn.softmax"}
+
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", [softmax, logsoftmax])
@@ -272,14 +287,16 @@ def test_pooling_of_a_batch_beyond_the_grid(mode):
     [((5, 7), 1), ((5, 7), 0), ((3, 4, 5), 1), ((2, 3, 4, 5), 3), ((6, 1), 1), ((65543, 3), 1),
      ((3, 5000), 1), ((0, 4), 1)],
 )  # fmt: skip
-def test_softmax(kind, shape, axis, dtype):
-    assert_agree(lambda x: kind(x, axis=axis), [normal(*shape, scale=3)], dtype, ("cudnn.softmax",))
+def test_softmax(kind, shape, axis, dtype, prefer):
+    x = normal(*shape, scale=3)
+    assert_agree(lambda x: kind(x, axis=axis), [x], dtype, (SOFTMAX[prefer],))
 
 
 @pytest.mark.parametrize("algo", ["fast", "accurate", "log"])
 @pytest.mark.parametrize("mode", ["instance", "channel"])
-def test_modes_of_gpudnn_softmax(algo, mode):
-    assert_agree(G.GpuDnnSoftmax(algo, mode), [normal(3, 4, 2, 5)], "float32", ("cudnn.softmax",))
+def test_modes_of_gpudnn_softmax(algo, mode, prefer):
+    x = normal(3, 4, 2, 5)
+    assert_agree(G.GpuDnnSoftmax(algo, mode), [x], "float32", (SOFTMAX[prefer],))
 
 
 def test_softmax_of_large_values():

@@ -9,6 +9,7 @@ from symdnn.autodiff import grad
 from symdnn.compile.function import function
 from symdnn.compile.mode import Mode
 from symdnn.compile.shared import shared
+from symdnn.config import config
 from symdnn.errors import IndexOutOfRange
 from symdnn.gpu import dnn
 from symdnn.graph.type import TensorType
@@ -207,6 +208,9 @@ def test_unusual_grids(n, size):
 WORDS = ["add", "mul", "maximum", "minimum", "absmax", "avg", "norm1", "norm2"]
 
 
+@pytest.mark.parametrize(
+    ("prefer", "kernel"), [("own", "cuda.reduce"), ("cudnn", "cudnn.reduction")]
+)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("word", WORDS)
 @pytest.mark.parametrize(
@@ -214,7 +218,7 @@ WORDS = ["add", "mul", "maximum", "minimum", "absmax", "avg", "norm1", "norm2"]
     [((7,), (0,)), ((5, 6), (0,)), ((3, 4, 5), (0, 2)), ((2, 3, 4, 2, 3), (1, 3)),
      ((4, 1001), (1,)), ((70000, 2), (0,))],
 )  # fmt: skip
-def test_reductions(word, shape, axis, dtype):
+def test_reductions(word, shape, axis, dtype, prefer, kernel):
     acc = "float64" if dtype == "float64" else "float32"
     x = normal(*shape) if word != "mul" else 1 + normal(*shape) / (50 + shape[0])
     if dtype == "float16" and shape[0] > 99 and word != "mul":
@@ -224,11 +228,13 @@ def test_reductions(word, shape, axis, dtype):
     limit = agreement.TOLERANCE[dtype]
     if word == "mul" and dtype != "float64":
         limit = max(limit, float(count) * 2.0**-24)
-    assert_agree(
-        lambda x: G.GpuDnnReduction(word, axis, acc if x.type.dtype == dtype else "float64",
-                                    x.type.dtype)(x),
-        [x], dtype, ("cudnn.reduction",), wrt=[], tolerance=limit,
-    )  # fmt: skip
+
+    def build(x):
+        kind = x.type.dtype
+        return G.GpuDnnReduction(word, axis, acc if kind == dtype else "float64", kind)(x)
+
+    with config.change_flags({"gpu.prefer": prefer}):
+        assert_agree(build, [x], dtype, (kernel,), wrt=[], tolerance=limit)
 
 
 @pytest.mark.parametrize("word", ["maximum", "minimum"])

@@ -141,6 +141,7 @@ def test_a_layer_trains_alike_with_and_without():
             assert_agree(build, arrays)
 
 
+@pytest.mark.usefixtures("card")
 def test_choices_are_told():
     gemm_choice.forget()
     build, shapes = PRODUCTS["bias"]

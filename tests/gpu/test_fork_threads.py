@@ -51,7 +51,7 @@ def run(tmp_path, text):
 
 
 @pytest.mark.gpu
-@pytest.mark.usefixtures("cuda")
+@pytest.mark.usefixtures("card")
 def test_a_fork_after_cuda_was_used_is_refused(tmp_path):
     out = run(
         tmp_path,
@@ -76,7 +76,7 @@ print("the parent goes on")
 
 
 @pytest.mark.gpu
-@pytest.mark.usefixtures("cuda")
+@pytest.mark.usefixtures("card")
 def test_a_value_that_is_on_the_host_is_read_after_a_fork(tmp_path):
     out = run(
         tmp_path,
@@ -93,13 +93,13 @@ print(in_child(lambda: str(w.get_value().sum())))
 
 
 @pytest.mark.gpu
-@pytest.mark.usefixtures("cuda")
+@pytest.mark.usefixtures("card")
 def test_a_fork_before_cuda_was_used_works(tmp_path):
     assert run(tmp_path, "print(in_child(lambda: str(build()(VALUE))))").strip() == "12.0"
 
 
 @pytest.mark.gpu
-@pytest.mark.usefixtures("cuda")
+@pytest.mark.usefixtures("card")
 def test_spawned_workers_work(tmp_path):
     out = run(
         tmp_path,
@@ -118,7 +118,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.gpu
-@pytest.mark.usefixtures("cuda")
+@pytest.mark.usefixtures("card")
 def test_threads_that_end_leave_no_context(tmp_path):
     """PyCUDA aborts the process when a thread leaves something on its stack of contexts."""
     out = run(

@@ -36,12 +36,12 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def context(cuda):
+def context(card):
     problem = frontend.unavailable()
     if problem:
         pytest.skip(problem)
-    with cuda.context.current():
-        yield cuda.context
+    with card.context.current():
+        yield card.context
 
 
 def signature(

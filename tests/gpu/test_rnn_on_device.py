@@ -23,6 +23,7 @@ from . import agreement
 from .agreement import assert_agree, assert_close, compiled, normal, rounded, truth
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
+needs_card = pytest.mark.usefixtures("card")
 
 STEPS, BATCH, FEATURES, HIDDEN = 6, 4, 5, 8
 LIMIT = {"float16": 3e-2, "float32": 5e-4, "float64": 1e-9}
@@ -67,6 +68,7 @@ def test_every_algorithm_is_right(word, mode, direction, dtype):
     assert used(f.run) == {word}
 
 
+@needs_card
 @pytest.mark.parametrize("word", ["guess", "time_once"])
 def test_searches(word):
     block = block_of("lstm")
@@ -86,6 +88,7 @@ def test_the_named_one_runs_forward_alone_too():
     assert used(f.run) == {"persist_static_small_h"}
 
 
+@needs_card
 @pytest.mark.parametrize("word", OTHERS)
 def test_sequences_of_other_lengths_have_the_standard_algorithm_alone(word):
     """cuDNN 9.19 has no other; one that has is compared with it."""
@@ -113,6 +116,7 @@ def test_lengths_are_no_error_for_a_search():
     )  # fmt: skip
 
 
+@needs_card
 def test_an_answer_without_work_is_found_out(monkeypatch):
     """``PERSIST_DYNAMIC`` that was not built returns success, fast."""
     for module in (cudnn_rnn_net, cudnn_rnn_launch):
@@ -123,6 +127,7 @@ def test_an_answer_without_work_is_found_out(monkeypatch):
     assert choose(net, False, "time_once", 0).name != "persist_dynamic"
 
 
+@needs_card
 def test_too_large_for_registers_is_refused_by_name_and_left_out_by_searches():
     net = Net(RNNShape("lstm", 1024, 1, "linear", DIRECTIONS[0]), "float32", 3, 4, 64, 0.0, False)
     with pytest.raises(UnsupportedAlgorithm, match="small_h can't be taken"):
@@ -130,6 +135,7 @@ def test_too_large_for_registers_is_refused_by_name_and_left_out_by_searches():
     assert choose(net, False, "guess", 0).name == "standard"
 
 
+@needs_card
 @pytest.mark.parametrize("word", ["persist_static", "persist_static_small_h"])
 def test_algorithms_draw_the_same_masks(word):
     """Dropout between layers: the trial compares with standard at the same seed."""
@@ -213,6 +219,7 @@ def test_dropout_keeps_the_mean(direction):
 # -- the layout of the parameters -----------------------------------------------------------------
 
 
+@needs_card
 @pytest.mark.parametrize("word", ALGORITHMS)
 @pytest.mark.parametrize("mode", GATES)
 def test_cudnn_keeps_each_part_where_symdnn_does(mode, word):

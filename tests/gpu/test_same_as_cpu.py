@@ -275,10 +275,10 @@ def test_functions_are_called_from_two_threads():
 
 
 @pytest.fixture
-def gpuarray(cuda):
+def gpuarray(card):
     from pycuda import gpuarray
 
-    with cuda.exclusive():
+    with card.exclusive():
         yield gpuarray
 
 
@@ -331,7 +331,7 @@ def test_what_a_gpuarray_must_be(gpuarray):
 
 @pytest.mark.parametrize("wrap", [lambda a: a, OnlyDLPack], ids=["interface", "dlpack"])
 @pytest.mark.parametrize("library", ["cupy", "torch"])
-def test_arrays_of_other_libraries(cuda, library, wrap):
+def test_arrays_of_other_libraries(card, library, wrap):
     module = pytest.importorskip(library)
     x = T.matrix("x")
     with config.change_flags(**CUDA):
@@ -342,7 +342,7 @@ def test_arrays_of_other_libraries(cuda, library, wrap):
     close(f(wrap(value.T[1:])), np.exp(host.T[1:]).sum(1))
 
 
-def test_an_array_of_another_context_is_refused(cuda):
+def test_an_array_of_another_context_is_refused(card):
     import pycuda.driver as drv
     from pycuda import gpuarray
 
@@ -361,7 +361,7 @@ def test_an_array_of_another_context_is_refused(cuda):
     close(f(rand(4)), rand(4) * 2)
 
 
-def test_a_pointer_to_nothing_is_refused(cuda):
+def test_a_pointer_to_nothing_is_refused(card):
     x = T.vector("x")
     with config.change_flags(**CUDA):
         f = symdnn.function([x], x * 2)

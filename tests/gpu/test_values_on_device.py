@@ -11,12 +11,12 @@ from symdnn.config import config
 from symdnn.errors import DimensionMismatch, InputError
 from symdnn.gpu import gpuarray_shared_constructor
 
-pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("card")]
 
 
 @pytest.fixture
-def gpuarray(cuda):
-    with cuda.context.current():
+def gpuarray(card):
+    with card.context.current():
         from pycuda import gpuarray
 
         yield gpuarray

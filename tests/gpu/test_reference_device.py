@@ -1,0 +1,64 @@
+"""Device tests on a device that computes by references: their graphs, kernels, captures are right.
+
+A test of the CUDA target that expects a kernel which lowering no longer takes is found here, and
+not at the next run on a card.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from symdnn.compile.function import function
+from symdnn.compile.mode import Mode
+from symdnn.graph.type import TensorType
+from symdnn.ops.conv import Conv
+
+from .emulator import AVAILABLE
+from .reference_device import ReferenceRuntime
+
+ROOT = Path(__file__).parents[2]
+FILES = (
+    "test_cudnn_on_device.py", "test_cudnn_sequences_on_device.py", "test_epilogue_on_device.py",
+)  # fmt: skip
+SLOW = (
+    "test_capture_on_device.py", "test_kernels_on_device.py", "test_same_as_cpu.py",
+    "test_rnn_on_device.py", "test_layout_on_device.py",
+)  # fmt: skip
+
+needs_compiler = pytest.mark.skipif(not AVAILABLE, reason="there is no g++ to compile kernels")
+
+
+@needs_compiler
+@pytest.mark.parametrize("file", [*FILES, *(pytest.param(f, marks=pytest.mark.slow) for f in SLOW)])
+def test_device_tests_expect_what_is_compiled(file):
+    """Run in a process of their own: there, ``device=cuda`` is the device that computes so."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "gpu"]
+    more = ["-k", "not more_elements_than_32_bits"]  # of 2 GiB
+    environment = {**os.environ, "SYMDNN_TESTS_BY_REFERENCE": "1"}
+    done = subprocess.run(
+        [*command, *more, f"tests/gpu/{file}"], cwd=ROOT, env=environment, capture_output=True,
+        text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-6000:]
+    assert " passed" in done.stdout
+
+
+def test_a_convolution_is_cudnns_and_its_values_the_references(monkeypatch):
+    import symdnn.gpu.runtime as runtimes
+
+    monkeypatch.setattr(runtimes, "_runtimes", {0: ReferenceRuntime()})
+    x, w = (TensorType("float32", (None,) * 4)(n) for n in "xw")
+    op = Conv(((1, 1), (1, 1)), (1, 1), (1, 1))
+    f = function([x, w], op(x, w), mode=Mode(target="cuda:sm_90"))
+    a = np.arange(36, dtype="float32").reshape(1, 1, 6, 6)
+    b = np.arange(9, dtype="float32").reshape(1, 1, 3, 3)
+    for n in range(4):  # as it is, captured, replayed
+        np.testing.assert_array_equal(f(a + n, b), op.reference(a + n, b))
+    assert "cudnn.conv" in f.lowering_report().kernels()
+    assert f.plans()[0].bound.capture_state.startswith("captured")
