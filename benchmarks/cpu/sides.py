@@ -1,0 +1,154 @@
+"""The parent's end: processes that hold a side each, and what else the machine did meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["ROOT", "Process", "Processes", "Window", "environment", "wait_for_calm"]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def environment(threads: int, **more: str) -> dict[str, str]:
+    """The same number of threads for all, and how they wait left to each library."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "MKL_", "OPENBLAS_"))}
+    return {**kept, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(ROOT), **more}
+
+
+@dataclass(frozen=True)
+class Window:
+    """Milliseconds a call, and of the fastest one; processors that others used meanwhile (1.0: one
+    of them).
+    """
+
+    ms: float
+    least: float
+    foreign: float
+
+
+class Process:
+    """A framework's worker."""
+
+    def __init__(
+        self, python: str, framework: str, env: dict[str, str], tiny: bool, nice: int = 0
+    ) -> None:
+        command = [python, "-m", "benchmarks.cpu.worker", framework] + ["--tiny"] * tiny
+        processors = sorted(os.sched_getaffinity(0))[: int(env["OMP_NUM_THREADS"])]
+
+        def start() -> None:
+            os.sched_setaffinity(0, processors)
+            if nice:
+                os.nice(nice)
+
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=env,
+            stderr=None if os.environ.get("BENCHMARK_STDERR") else subprocess.DEVNULL,
+            preexec_fn=start,
+        )  # fmt: skip
+        if "ready" not in self._read():
+            raise RuntimeError(f"{' '.join(command)} did not start")
+
+    def _read(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        return json.loads(line) if line else {"error": "the process ended", "ended": True}
+
+    def ask(self, do: str, **more: Any) -> dict[str, Any]:
+        """An order's answer; ``error`` says what went wrong, ``ended`` that nobody is left."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps({"do": do, **more}) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            return {"error": "the process ended", "ended": True}
+        return self._read()
+
+    def window(self, variant: str, calls: int) -> Window:
+        """A window of calls."""
+        before, began = _busy_seconds(), time.perf_counter()
+        answer = self.ask("run", variant=variant, calls=calls)
+        passed = time.perf_counter() - began
+        if "error" in answer:
+            raise RuntimeError(answer["error"])
+        foreign = (_busy_seconds() - before - answer["cpu"]) / passed
+        return Window(answer["s"] / calls * 1e3, answer["least"] * 1e3, max(0.0, foreign))
+
+    def end(self) -> None:
+        """Let the process go."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+
+
+def _busy_seconds() -> float:
+    """Seconds that all processors were busy since the machine started, stolen ones included."""
+    try:
+        numbers = [int(n) for n in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    except OSError:  # not Linux
+        return 0.0
+    idle = numbers[3] + numbers[4]
+    return (sum(numbers) - idle) / os.sysconf("SC_CLK_TCK")
+
+
+def wait_for_calm(seconds: float, wanted: float = 0.2) -> bool:
+    """Whether others came to use no more processors than this, at most so much later."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        before = _busy_seconds()
+        time.sleep(0.3)
+        if (_busy_seconds() - before) / 0.3 <= wanted:
+            return True
+    return False
+
+
+class Processes:
+    """The workers by framework, started when they are first needed and again when they ended."""
+
+    def __init__(self, peers_python: str, threads: int, tiny: bool, nice: int = 0) -> None:
+        self.peers_python, self.threads = peers_python, threads
+        self.tiny, self.nice = tiny, nice
+        self.running: dict[str, Process] = {}
+        self.missing: dict[str, str] = {}
+
+    def python(self, framework: str) -> str:
+        """The interpreter that has the framework."""
+        return sys.executable if framework == "symdnn" else self.peers_python
+
+    def of(self, variant: str) -> Process | None:
+        """The process of a variant's framework; None where that cannot be loaded."""
+        framework = variant.split(".")[0]
+        if framework in self.missing:
+            return None
+        if framework not in self.running:
+            env = environment(self.threads)
+            try:
+                python = self.python(framework)
+                process = Process(python, framework, env, self.tiny, self.nice)
+            except (RuntimeError, OSError) as error:
+                self.missing[framework] = str(error)
+                return None
+            self.running[framework] = process
+        return self.running[framework]
+
+    def drop(self) -> None:
+        """Forget all jobs; who does not answer any more is started again later."""
+        for framework, process in list(self.running.items()):
+            if process.ask("drop").get("ended"):
+                process.end()
+                del self.running[framework]
+
+    def end(self) -> None:
+        """Let all go."""
+        for process in self.running.values():
+            process.end()
+        self.running.clear()
