@@ -131,6 +131,7 @@ def _report(found: Diagnosis) -> Iterator[str]:
     yield f"BLAS        {found.blas} (NumPy's)"
     yield f"Threads     {found.threads}"
     yield f"Cache       {found.cache_folder}: {found.cache_state}"
+    yield f"LLVM        {_llvm(found)}"
     for library in found.cpu_libraries:
         yield from _library(library)
     yield ""
@@ -145,10 +146,17 @@ def _report(found: Diagnosis) -> Iterator[str]:
     yield from _verdict(found)
 
 
+def _llvm(found: Diagnosis) -> str:
+    """Whether loops are compiled for the CPU, and why not."""
+    if found.llvm_problem:
+        return f"off, elementwise work is NumPy's: {found.llvm_problem}"
+    return f"on, llvmlite {found.llvmlite}"
+
+
 def _graph_api(found: Diagnosis) -> str:
     """Whether convolutions may use cuDNN's newer kernels, by which package, and why not."""
     if found.graph_api_problem:
-        return f"off: {found.graph_api_problem}"
+        return f"off: {found.graph_api_problem.removesuffix('. Tried in this order:')}"
     return f"on, nvidia-cudnn-frontend {found.cuda_packages['nvidia-cudnn-frontend']}"
 
 
@@ -170,3 +178,4 @@ def _verdict(found: Diagnosis) -> Iterator[str]:
     yield from (f"      missing: {each}" for each in missing)
     if found.cudnn_refused:
         yield "      and dnn.enabled=True insists on cuDNN"
+    yield f"Functions run on {found.runs_on} (device={config.device})"

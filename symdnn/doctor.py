@@ -12,14 +12,24 @@ from pathlib import Path
 from typing import Any
 
 from symdnn import detect
+from symdnn.compile.targets import resolve_target
 from symdnn.config import config
-from symdnn.cpu import libdnnl
+from symdnn.cpu import jit, libdnnl
 from symdnn.detect import Candidate
-from symdnn.errors import CudnnError, CudnnNotFound
+from symdnn.errors import CudnnError, CudnnNotFound, SymdnnError
 from symdnn.gpu import cudnn_library, frontend
 from symdnn.gpu.driver import driver
 
-_NEEDED = ("numpy", "scipy", "networkx", "ml_dtypes", "opt_einsum", "safetensors", "platformdirs")
+_NEEDED = (
+    "numpy",
+    "scipy",
+    "networkx",
+    "ml_dtypes",
+    "opt_einsum",
+    "safetensors",
+    "platformdirs",
+    "rich",
+)
 _EXTRA = "pip install -e '.[cuda]' in a checkout of symdnn"
 _BUILD = (
     "make cuda, or tools/install_cuda.sh, in a checkout of symdnn builds it, with g++ and NVIDIA's "
@@ -68,6 +78,9 @@ class Diagnosis:
     gpus: str
     cudnn_wanted: bool
     graph_api_problem: str  # why cuDNN's graph API is off; "" where it is on
+    llvmlite: str
+    llvm_problem: str  # why no loops are compiled for the CPU; "" where they are
+    runs_on: str  # the target that the flag device means here, or why there is none
     cpu_libraries: list[Library] = field(default_factory=list)
     cuda_libraries: list[Library] = field(default_factory=list)
 
@@ -123,9 +136,21 @@ def diagnose() -> Diagnosis:
         gpus=str(driver()),
         cudnn_wanted=str(config.dnn.enabled) == "True",
         graph_api_problem=frontend.unavailable(),
+        llvmlite=_version("llvmlite"),
+        llvm_problem=jit.problem(),
+        runs_on=_runs_on(),
         cpu_libraries=[_onednn()],
         cuda_libraries=_cuda_libraries(),
     )
+
+
+def _runs_on() -> str:
+    """What functions would be compiled for now."""
+    try:
+        target = resolve_target()
+    except SymdnnError as error:
+        return f"nothing: {str(error).splitlines()[0]}"
+    return "the CPU" if target.kind == "cpu" else str(target)
 
 
 def _onednn() -> Library:

@@ -9,7 +9,7 @@ import pytest
 from symdnn import cli, doctor
 from symdnn.config import config
 from symdnn.detect import ABSENT, FOUND, Candidate
-from symdnn.errors import CudnnMixed, CudnnNotFound
+from symdnn.errors import CudnnMixed, CudnnNotFound, GpuNotFound
 from symdnn.flags import FLAGS
 
 QUIET = {**os.environ, "SYMDNNRC": "", "SYMDNN_FLAGS": ""}
@@ -90,8 +90,39 @@ def test_a_closed_pipe_is_no_error():
 def test_doctor_reports_and_succeeds_where_the_cpu_works():
     done = command("doctor")
     assert done.returncode == 0, done.stderr
-    for word in ("Python ", "BLAS ", "oneDNN ", "NVRTC ", "cuDNN ", "libcuda.so.1", "CPU:  works"):
+    words = (
+        "Python ",
+        "BLAS ",
+        "LLVM ",
+        "oneDNN ",
+        "NVRTC ",
+        "cuDNN ",
+        "libcuda.so.1",
+        "CPU:  works",
+    )
+    for word in words:
         assert word in done.stdout
+
+
+def test_doctor_says_where_functions_run(bare, monkeypatch, capsys):
+    with config.change_flags(device="cpu"):
+        assert cli.main(["doctor"]) == 0
+    assert capsys.readouterr().out.endswith("Functions run on the CPU (device=cpu)\n")
+
+    def none():
+        raise GpuNotFound("no GPU: the driver sleeps\nand more")
+
+    monkeypatch.setattr(doctor, "resolve_target", none)
+    with config.change_flags(device="cuda"):
+        assert cli.main(["doctor"]) == 0
+    told = capsys.readouterr().out
+    assert told.endswith("Functions run on nothing: no GPU: the driver sleeps (device=cuda)\n")
+
+
+def test_doctor_says_why_nothing_is_compiled_for_the_cpu(bare, monkeypatch, capsys):
+    monkeypatch.setattr(doctor.jit, "problem", lambda: "llvmlite is of another age")
+    assert cli.main(["doctor"]) == 0
+    assert "LLVM        off, elementwise work is NumPy's: llvmlite is of" in capsys.readouterr().out
 
 
 def test_doctor_as_json():
@@ -162,7 +193,9 @@ def test_doctor_on_a_machine_with_everything(bare, monkeypatch, capsys):
 
 
 def test_doctor_says_whether_the_graph_api_is_on(bare, monkeypatch, capsys):
-    monkeypatch.setattr(doctor.frontend, "unavailable", lambda: "it is of another age")
+    monkeypatch.setattr(
+        doctor.frontend, "unavailable", lambda: "it is of another age. Tried in this order:"
+    )
     assert cli.main(["doctor"]) == 0
     text = capsys.readouterr().out
     assert "Graph API   off: it is of another age" in text

@@ -93,12 +93,13 @@ def _train_one(digits: Any, seed: int, options: Any) -> Any:
 
 
 def _print_lowering(function: Any) -> None:
-    """Which op was lowered to what, each kind of op once."""
+    """Which op was lowered to what, each kind of op once; integers of the host in one line."""
     print("the training step was lowered to:")
     counts: dict[tuple[str, str], int] = {}
     first = [row for row in function.lowering_report().rows if row.plan in (0, None)]
     for row in first:
-        key = (row.op.partition("{")[0], row.how)
+        op = "sizes, bounds, counters" if row.how == "host" else row.op.partition("{")[0]
+        key = (op, row.how)
         counts[key] = counts.get(key, 0) + 1
     for (op, how), count in sorted(counts.items()):
         print(f"  {count:4d} x {op:28s} {how}")
