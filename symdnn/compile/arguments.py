@@ -129,7 +129,7 @@ class Slot:
     """One argument: its variable in the compiled graph, and how values become arrays."""
 
     __slots__ = (
-        "declared", "default", "dtype", "may_stay", "ndim", "static", "text", "variable",
+        "changes", "declared", "default", "dtype", "may_stay", "ndim", "static", "text", "variable",
     )  # fmt: skip
 
     def __init__(self, declared: In, variable: Variable, default: Storage | None, text: str):
@@ -141,6 +141,8 @@ class Slot:
         self.static = tensor and any(d is not None for d in type_.shape)
         #: Whether a value that is on the target's device may be taken there.
         self.may_stay = False
+        #: Whether a call writes the memory of the default value.
+        self.changes = False
 
     def convert(self, value: Any, allow_downcast: bool | None, adopt: Adopt | None = None) -> Any:
         """The value as a C-contiguous array of the input's type; one on a device may stay there.
@@ -278,7 +280,8 @@ class Arguments:
             if slot.default is None:
                 missing.append(slot.declared.name or f"input of type {slot.variable.type}")
             else:
-                given[slot.variable] = slot.default.host()
+                value = slot.default.host()
+                given[slot.variable] = value.copy() if slot.changes else value
         if missing:
             raise InputError(
                 f"{self.function_name}: no value for {', '.join(missing)}; "

@@ -113,6 +113,7 @@ class Function:
         on_gpu = stages.target.kind != HOST
         self.lent = [b and on_gpu for b in face.borrow]
         for slot in self.arguments.slots:
+            slot.changes = any(slot.default is s.storage for s in self.updated)
             slot.may_stay = on_gpu and _read_by_device_only(stages.fgraph, slot.variable)
         self._executor: Executor | None = None
         plain = not self._copied and not self._watched and profile is None

@@ -27,10 +27,11 @@ def with_updates(program: Program, updates: Mapping[int, Shared], target: Target
 
     ``updates`` maps the index of an output to the shared variable that it is the new value of.
     Left to the runtime are updates made earlier or on the host, new values that serve twice, and
-    those of variables whose old value leaves the program. A program for the CPU stays as it is.
+    those of variables whose old value leaves the program. So are all of a program for a GPU that
+    ends on the CPU.
     """
     last = program.regions[-1] if program.regions else None
-    if not isinstance(last, Segment) or last.device == HOST:
+    if not isinstance(last, Segment) or (last.device == HOST) != (target.kind == HOST):
         return program
     pairs = _eligible(program, last, updates, target)
     if not pairs:

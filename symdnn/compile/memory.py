@@ -232,7 +232,8 @@ class UpdateTargets:
 
     All expressions of a call read old values, and a call that fails changes nothing. So a storage
     is written only behind the last step that reads what it held, and behind the last that can
-    fail: what follows are copies to the host, and kernels that look at the error word first.
+    fail: what follows are copies to the host, and kernels that cannot (on a GPU, those that look
+    at the error word first).
     """
 
     def __init__(self, spec: Specialised) -> None:
@@ -247,16 +248,20 @@ class UpdateTargets:
             self.safe_from -= 1
 
     def _cannot_fail(self, node: Apply) -> bool:
-        """Whether the kernel writes nothing when the error word is set, and never sets it."""
-        writes = getattr(self.spec.choices[node].kernel, "writes_updates", None)
-        return writes is not None and bool(writes(self.spec.call(node)))
+        """Whether the kernel never finds fault, and on a GPU writes nothing where one was found."""
+        return self._says(node, "writes_updates") or self._says(node, "never_fails")
+
+    def _says(self, node: Apply, what: str) -> bool:
+        """What the node's kernel says of the call; False where it does not know the question."""
+        asked = getattr(self.spec.choices[node].kernel, what, None)
+        return asked is not None and bool(asked(self.spec.call(node)))
 
     def made_in(self, v: Variable, node: Apply, step: int, plan: MemoryPlan) -> Variable | None:
         """The variable in whose storage the node may make ``v``, if any."""
         old = self.old_of.get(v)
         if old is None or step < self.safe_from or not self._fits(v, old):
             return None
-        if self.last_read.get(old, -1) > step:
+        if self.last_read.get(old, -1) > step or not self._says(node, "writes_updates"):
             return None
         buffer, shape = plan.views[old].buffer, self.spec.shapes[v]
         # An operand in the same memory must be met element by element where the result lies.

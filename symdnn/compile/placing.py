@@ -60,7 +60,6 @@ class _OnHost:
 
 def program_of(fgraph: FunctionGraph, target: Target) -> Program:
     """The program of a rewritten graph for its target."""
-    if target.kind == "cpu":
-        return schedule(fgraph.outputs, _OnHost())
-    program = schedule(fgraph.outputs, Placing(fgraph, target))
+    placing = _OnHost() if target.kind == "cpu" else Placing(fgraph, target)
+    program = schedule(fgraph.outputs, placing)
     return with_updates(program, fgraph.updates, target)

@@ -145,7 +145,8 @@ def _host_nodes(program: Program) -> Iterator[Apply]:
 @dataclass(frozen=True)
 class MemoryReport:
     """Bytes of a function. The arena is shared by all functions of a device; the largest plan's
-    need counts. ``largest_live`` is the least that any placement would need.
+    need counts. ``largest_live`` is the least that any placement would need. ``peak`` is what a
+    call needs besides arguments, shared variables and constants: arena and results.
 
     ``device`` is what all functions together have taken of a GPU, with the peak so far
     (:class:`symdnn.gpu.budget.MemoryUse`); None on a CPU and before the first call."""
@@ -157,6 +158,7 @@ class MemoryReport:
     workspaces: int
     shared: int
     constants: int
+    peak: int = 0
     device: Any = None
 
     def __str__(self) -> str:
@@ -173,6 +175,7 @@ class MemoryReport:
                 f"  largest live set          {self.largest_live} bytes",
                 f"  workspaces                {self.workspaces} bytes",
                 f"results made at each call   {self.made_per_call} bytes",
+                f"peak of a call              {self.peak} bytes",
                 f"shared variables            {self.shared} bytes",
                 f"constants                   {self.constants} bytes",
                 *lines,
@@ -194,13 +197,16 @@ def memory_report(function: Function) -> MemoryReport:
         workspaces=max((sum(b.nbytes for b in m.workspaces.values()) for m in memories), default=0),
         shared=sum(_nbytes(s.shape, s.dtype) for s in storages.values()),
         constants=sum(v.data.nbytes for v in constants),
+        peak=max((p.memory.arena_bytes + _made(p) for p in plans), default=0),
         device=function.device_memory(),
     )
 
 
 def _made(plan: Plan) -> int:
+    """Bytes of results, without new values that go to shared variables from where they are."""
     segment: Segment = plan.specialised.segment
-    return sum(plan.memory.views[v].buffer.nbytes for v in segment.outputs)
+    buffers = (plan.memory.views[v].buffer for v in segment.outputs)
+    return sum(b.nbytes for b, v in zip(buffers, segment.outputs) if b.variable is v)
 
 
 def _nbytes(shape: Any, dtype: Any) -> int:

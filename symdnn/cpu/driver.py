@@ -55,11 +55,13 @@ class Frame:
     """Where the values of a plan come from, by their places.
 
     ``entering`` pairs a place among what enters with one among the values, ``results`` makes those
-    that are new in each run, ``fixed`` are bound before any run, ``leaving`` is what a run gives.
+    that are new in each run, ``stored`` are pairs of a new value and the old one of a shared
+    variable, where it is made, ``fixed`` are bound before any run, ``leaving`` is what a run gives.
     """
 
     entering: Sequence[tuple[int, int]]
     results: Results
+    stored: Sequence[tuple[int, int]]
     fixed: Collection[int]
     leaving: Sequence[int]
 
@@ -71,7 +73,7 @@ class Driver:
         self._steps, self._frame = steps, frame
         self._functions: list[Any] = []
         self._known = {i for _, i in frame.entering} | {i for i, _, _ in frame.results.places}
-        self._known |= set(frame.fixed)
+        self._known |= {i for i, _ in frame.stored} | set(frame.fixed)
         #: Line of the text -> the step that it runs.
         self._step_at: dict[int, Step] = {}
         text = self._text()
@@ -104,6 +106,7 @@ class Driver:
         frame = self._frame
         body = [f"  v{i} = e[{k}]" for k, i in frame.entering]
         body += [f"  {self._made(k)}" for k in range(len(frame.results.places))]
+        body += [f"  v{new} = v{old}" for new, old in frame.stored]
         dying = self._dying()
         lines: list[str] = []
         for k, step in enumerate(self._steps):

@@ -85,6 +85,10 @@ class UfuncKernel:
         """None."""
         return 0
 
+    def writes_updates(self, call: Call) -> bool:
+        """Whether it can write a shared variable: it never fails (powers of integers do)."""
+        return all(isinstance(t, TensorType) and t.is_float for t in (*call.inputs, *call.outputs))
+
     def bind(self, call: Call) -> Launch:
         """The ufunc with ``out=``."""
         function: Any = type(call.op).function  # type: ignore[attr-defined]

@@ -7,16 +7,21 @@ longer than compiling does.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from symdnn.config import config
+from symdnn.errors import SymdnnError
 from symdnn.graph.kernel import Call, Kernel, Launch
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.scalar import FUNCTIONS, Instruction, ScalarProgram, number_of_text
 
 __all__ = ["HOT_CALLS", "ProgramKernel", "Warming", "run_program"]
+
+#: Temporaries of so many bytes are there when they are asked for.
+_SMALL_BYTES = 1 << 17
 
 #: After so many calls of a plan its small kernels are compiled.
 HOT_CALLS = 3000
@@ -39,8 +44,18 @@ class Warming:
         if self._left:
             self._left -= 1
             if not self._left:
-                self._warm()
+                return self._launch_warm(inputs, outputs)
         return self._launch(inputs, outputs)
+
+    def _launch_warm(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        """The first launch of what may be the compiled kernel; where that fails, the old one."""
+        cold = self._launch
+        try:
+            self._warm()
+            return self._launch(inputs, outputs)
+        except SymdnnError:
+            self._launch = cold
+            return cold(inputs, outputs)
 
     def _warm(self) -> None:
         if str(config.cpu.compile) != "auto" or str(config.deterministic) == "more":
@@ -65,6 +80,12 @@ class ProgramKernel:
     def workspace_bytes(self, call: Call) -> int:
         """NumPy allocates what it needs."""
         return 0
+
+    def writes_updates(self, call: Call) -> bool:
+        """Whether it can write a shared variable: its temporaries are small and floats."""
+        types: Any = (*call.inputs, *call.outputs)
+        small = all(prod(t.shape) * t.numpy.itemsize <= _SMALL_BYTES for t in types)
+        return small and all(t.is_float for t in types)
 
     def bind(self, call: Call) -> Launch:
         """The program's functions, looked up."""

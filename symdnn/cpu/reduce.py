@@ -130,6 +130,10 @@ class ReduceKernel:
         """What chunks need is the launch's own: it is small."""
         return 0
 
+    def never_fails(self, call: Call) -> bool:
+        """Whether shared variables may be written before it: once compiled it finds no fault."""
+        return True
+
     def bind(self, call: Call) -> Launch:
         """Compiled for the strides of the first launch, and for others as they come."""
         plan = _planned(call.op, tuple(t.dtype for t in call.inputs))  # type: ignore[attr-defined]

@@ -178,10 +178,15 @@ class CpuRuntime:
         return NUMPY
 
     def update(self, pairs: Sequence[tuple[Any, Any]]) -> None:
-        """Into the same buffers; a value of another shape gives a new one."""
+        """Into the same buffers; a value of another shape gives a new one.
+
+        What a plan has made in the buffer itself is only noted.
+        """
         for storage, value in pairs:
             if value.shape == storage.shape:
-                np.copyto(storage.host(), value)
+                host = storage.host()
+                if value is not host:
+                    np.copyto(host, value)
                 storage.written(HOST)
             else:
                 storage.set(value)
@@ -235,6 +240,9 @@ class CpuPlan:
         ]
         self.leaving = [self.index[v] for v in spec.segment.outputs]
         self.results = Results(self._fresh_outputs())
+        #: New values that are made in the storages of shared variables, and what those held.
+        self.stored = [(self.index[new], self.index[old]) for new, old in memory.stored.items()]
+        self.storages = [old.storage for old in memory.stored.values()]
         self.workspaces: list[tuple[int, Any]] = []
         names = [choice.kernel.name for choice in spec.choices.values()]
         #: Whether threads of libgomp run kernels of it, and how many these were made for.
@@ -330,7 +338,7 @@ class CpuPlan:
         return self._run(entering, watcher)
 
     def _run(self, entering: Sequence[Any], watcher: Watcher | None) -> list[Any]:
-        if watcher is not None or self.runs == 0:
+        if watcher is not None or self.runs == 0 or (self.stored and self._lent()):
             return self._run_by_step(entering, watcher)
         run = self.run_all
         if run is None:
@@ -342,23 +350,32 @@ class CpuPlan:
                 self.driver.explain(error)
             raise
 
+    def _lent(self) -> bool:
+        """Whether a user has the memory of a variable that is updated, and may pass it in too."""
+        return any([s.version is None for s in self.storages])
+
     def _bind_driver(self) -> Any:
         """All steps as one function; made when a plan is used again."""
         if self.driver is None:
             fixed = [i for i, value in enumerate(self.template) if value is not None]
             self.driver = Driver(
-                self.steps, Frame(self.entering, self.results, fixed, self.leaving)
+                self.steps, Frame(self.entering, self.results, self.stored, fixed, self.leaving)
             )
         self.run_all = self.driver.bind(self.template)
         return self.run_all
 
     def _run_by_step(self, entering: Sequence[Any], watcher: Watcher | None) -> list[Any]:
-        """The first run, and those that are watched."""
+        """The first run, in which kernels are compiled, those that are watched, or may not write.
+
+        New values of shared variables are made beside them: this run may fail at any step.
+        """
         values = self.template.copy()
         for k, i in self.entering:
             values[i] = entering[k]
         for k, (i, _, _) in enumerate(self.results.places):
             values[i] = self.results.make(k)
+        for new, old in self.stored:
+            values[new] = np.empty_like(values[old])
         self._launch_all(values, watcher)
         self.runs += 1
         return [values[i] for i in self.leaving]
