@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.config import config
 from symdnn.errors import CudaUnavailable, SymdnnError
 
 __all__ = ["Context", "CudaUnavailable", "context", "existing"]
@@ -23,6 +24,9 @@ _INSTALL = (
     "PyCUDA is missing. tools/install_cuda.sh builds it, with g++ and NVIDIA's wheels; or have it "
     "from conda-forge (docs/gpu.rst, Installing)"
 )
+
+#: What cuBLAS reads when a handle of its is made: eight buffers of 4 MiB each.
+_ONE_BUFFER_SIZE = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
 class Context:
@@ -45,6 +49,8 @@ class Context:
         self._handles: dict[str, int] = {}
         #: Called at the end of the process, while the context can still be current.
         self.at_exit: list[Callable[[], None]] = []
+        if str(config.deterministic) == "more":
+            os.environ.setdefault(*_ONE_BUFFER_SIZE)  # before any library reads it
         with self.current():
             self._stream = driver.Stream()
             self.stream = int(self._stream.handle)
@@ -130,13 +136,27 @@ class Context:
     @property
     def cudnn(self) -> int:
         """The device's ``cudnnHandle_t``, made on first use, on the compute stream."""
-        if "cudnn" not in self._handles:
+        return self._cudnn("cudnn")
+
+    @property
+    def cudnn_fixed(self) -> int:
+        """Another one, for recurrent nets whose bits must be the same each time.
+
+        cuDNN multiplies their matrices by cuBLAS on several streams. By default cuBLAS has buffers
+        of two sizes, and takes another kernel where only a small one is free at the moment. With
+        one size it has no choice (NVIDIA's release notes of cuDNN, "Limitations").
+        """
+        os.environ.setdefault(*_ONE_BUFFER_SIZE)
+        return self._cudnn("cudnn of one buffer size")
+
+    def _cudnn(self, name: str) -> int:
+        if name not in self._handles:
             from symdnn.gpu import libcudnn
 
             handle = libcudnn.cudnnCreate()
             libcudnn.cudnnSetStream(handle, self.stream)
-            self._handles["cudnn"] = handle
-        return self._handles["cudnn"]
+            self._handles[name] = handle
+        return self._handles[name]
 
     @property
     def cublaslt(self) -> int:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.config import config
 from symdnn.errors import SymdnnError
 from symdnn.gpu import libcudnn
 from symdnn.gpu.array import DeviceArray
@@ -39,9 +40,14 @@ class BoundNet:
         self.sizes = sizes(net, device_index())
         self.weights_bytes = net.parameters * net.itemsize
         self.random = bool(net.dropout)
+        self.fixed = str(config.deterministic) == "more"
         if not net.empty:
             self.state = net.state()
             self.rnn = None if self.random else descriptor(net.description())
+
+    def handle(self, env: Any) -> int:
+        """The handle of cuDNN that runs it."""
+        return int(env.cudnn_fixed if self.fixed else env.cudnn)
 
     def names(self, inputs: Sequence[Any], *more: str) -> dict[str, Any]:
         """The inputs by name: w, x, hx, then those that the op has."""
@@ -69,10 +75,10 @@ class BoundNet:
     def seeded(self, env: Any, seed: int | None) -> tuple[Descriptor, Seeded | None]:
         """The net's descriptor, and the dropout that it refers to; no seed: masks exist."""
         if self.rnn is not None:
-            build(self.rnn, env.cudnn, self.net)
+            build(self.rnn, self.handle(env), self.net)
             return self.rnn, None
         drop = Seeded(self.net.dropout, self.sizes.states)
-        drop.prepare(env.cudnn, self.states_at(env), seed)
+        drop.prepare(self.handle(env), self.states_at(env), seed)
         return Descriptor(self.net.description(int(drop.handle))), drop
 
 
@@ -107,7 +113,7 @@ class Forward(BoundNet):
         x, y = self.data(lengths)
         check_room(env, self, rnn, x)
         libcudnn.cudnnRNNForward(
-            env.cudnn, rnn.handle, self.net.mode, None, x.handle, given["x"].ptr, y.handle,
+            self.handle(env), rnn.handle, self.net.mode, None, x.handle, given["x"].ptr, y.handle,
             outputs[0].ptr, self.state.handle, given["hx"].ptr, outputs[1].ptr,
             self.state.handle if cell else None, given["cx"].ptr if cell else None,
             outputs[2].ptr if cell else None, self.weights_bytes, given["w"].ptr,
@@ -186,7 +192,7 @@ class GradInputs(BoundNet):
         x, y = self.data(lengths)
         cx, dcy, dcx = (given["cx"].ptr, given["dcy"].ptr, outputs[2].ptr) if cell else (None,) * 3
         libcudnn.cudnnRNNBackwardData_v8(
-            env.cudnn, rnn.handle, None, y.handle, given["y"].ptr, given["dy"].ptr, x.handle,
+            self.handle(env), rnn.handle, None, y.handle, given["y"].ptr, given["dy"].ptr, x.handle,
             outputs[0].ptr, self.state.handle, given["hx"].ptr, given["dhy"].ptr, outputs[1].ptr,
             self.state.handle if cell else None, cx, dcy, dcx, self.weights_bytes, given["w"].ptr,
             self.sizes.workspace, env.workspace, reserve.nbytes, reserve.ptr,
@@ -206,7 +212,7 @@ class GradWeights(BoundNet):
         rnn, _keep = self.seeded(env, None)
         x, y = self.data(lengths)
         libcudnn.cudnnRNNBackwardWeights_v8(
-            env.cudnn, rnn.handle, "CUDNN_WGRAD_MODE_ADD", None, x.handle, given["x"].ptr,
+            self.handle(env), rnn.handle, "CUDNN_WGRAD_MODE_ADD", None, x.handle, given["x"].ptr,
             self.state.handle, given["hx"].ptr, y.handle, given["y"].ptr, self.weights_bytes,
             dw.ptr, self.sizes.workspace, env.workspace, given["reserve"].nbytes,
             given["reserve"].ptr,

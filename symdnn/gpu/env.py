@@ -33,6 +33,10 @@ class LaunchEnv(Protocol):
         """A ``cudnnHandle_t`` on ``stream``."""
 
     @property
+    def cudnn_fixed(self) -> int:
+        """One whose recurrent nets have the same bits each time."""
+
+    @property
     def cublaslt(self) -> int:
         """A ``cublasLtHandle_t``."""
 
@@ -78,6 +82,11 @@ class Env:
     def cudnn(self) -> int:
         """The ``cudnnHandle_t``."""
         return self.context.cudnn
+
+    @property
+    def cudnn_fixed(self) -> int:
+        """The ``cudnnHandle_t`` of :attr:`Context.cudnn_fixed`."""
+        return self.context.cudnn_fixed
 
     @property
     def cublaslt(self) -> int:

@@ -30,7 +30,7 @@ from symdnn.graph.type import TensorType
 from symdnn.ops import gpudnn as G
 
 F32 = "float32"
-HANDLE = 7
+HANDLE, FIXED_HANDLE = 7, 8
 WORKSPACE = 1 << 40
 
 
@@ -107,6 +107,7 @@ class FakeEnv:
     error_word: int = 2
     node: int = 0
     cudnn: int = HANDLE
+    cudnn_fixed: int = FIXED_HANDLE
     next: int = 0x7000_0000
 
     def zero(self, ptr: int, nbytes: int) -> None:

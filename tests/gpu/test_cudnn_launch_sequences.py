@@ -8,6 +8,7 @@ import pytest
 from symdnn.autodiff import grad
 from symdnn.compile.function import function
 from symdnn.compile.mode import Mode
+from symdnn.config import config
 from symdnn.errors import IndexOutOfRange, SymdnnError
 from symdnn.gpu import cudnn_rnn, dnn, kernels
 from symdnn.gpu.array import DeviceArray
@@ -22,6 +23,7 @@ from symdnn.ops.transfer import HostFromGpu
 
 from .fake_cudnn import (
     F32,
+    FIXED_HANDLE,
     HANDLE,
     WORKSPACE,
     FakeEnv,
@@ -121,6 +123,20 @@ def test_dropout_needs_the_training_form(fake):
     assert fake.only("cudnnRNNForward")[2] == "CUDNN_FWD_MODE_TRAINING"
     assert result == outputs
     assert env.did == [("copy_in", [1, 2 + T * B * H], outputs[-1].ptr)]
+
+
+def test_nets_of_equal_bits_run_on_a_handle_of_their_own(fake):
+    """The flag counts when the kernel is bound, not when it runs."""
+    op = rnn_op(keeps_reserve=False)
+    Layout(fake, op, X)
+    call = forward_call(op)
+    with config.change_flags(deterministic="more"):
+        launch = kernels_for(type(op), "cuda")[0].bind(call)
+    plain = kernels_for(type(op), "cuda")[0].bind(call)
+    for bound in (launch, plain):
+        bound(FakeEnv(fake), inputs_of(call), arrays_of(call.outputs))
+    found = [args[0] for name, args in fake.calls if name == "cudnnRNNForward"]
+    assert found == [FIXED_HANDLE, HANDLE]
 
 
 def test_rnn_reads_lengths_on_the_host(fake):

@@ -167,6 +167,42 @@ def test_a_network_of_everything_has_the_same_bits_each_time():
     assert [name for name in first if first[name] != second[name]] == []
 
 
+PARTS = {
+    "conv": lambda x, w: dnn.dnn_conv(x, w, border_mode="half"),
+    "conv, channels last": lambda x, w: dnn.dnn_conv(x, w, border_mode="half"),
+    "batch_norm": lambda x, w: normalised(x) * w.sum(),
+    "max_pool": lambda x, w: dnn.dnn_pool(x, (3, 3), (2, 2), "max") * w.sum(),
+    "mean_pool": lambda x, w: dnn.dnn_pool(x, (3, 2), (2, 2), "average_exc_pad") * w.sum(),
+    "lrn": lambda x, w: local_response_normalization(x, 5) * w.sum(),
+    "softmax": lambda x, w: softmax(x, axis=1) * w.sum(),
+    "transformer": lambda x, w: dnn.dnn_spatialtf(x, w[:9, :2, 0, :].sum(0).dimshuffle("x", 0, 1)
+                                                  + x[:, :2, 0, :3] * 0.1),
+    "products": lambda x, w: T.dot(x.flatten(2), x.flatten(2).T * w.sum()),
+    "rows": lambda x, w: x[T.cast(abs(w[:, 0, 0]) * 9, "int64") % 9].sum(axis=1) * w.sum(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_has_the_same_bits_each_time(name):
+    """Ten calls of one function and of another made alike: large enough for many blocks."""
+    arrays = [normal(9, 24, 33, 29).astype("f4"), normal(24, 24, 3, 3, seed=1).astype("f4")]
+    layout = "nhwc" if "last" in name else "auto"
+    flags = {"device": "cuda", "deterministic": "more", "gpu.layout": layout}
+
+    def results():
+        x, w = T.tensor4("x"), T.tensor4("w")
+        y = PARTS[name](x, w)
+        f = symdnn.function([x, w], [y, *T.grad((y**2).sum(), [x, w])])
+        for call in range(5):
+            for what, value in zip(("result", "dx", "dw"), f(*arrays), strict=True):
+                yield what, call, np.asarray(value).tobytes()
+
+    with config.change_flags(flags):
+        found = [*results(), *results()]
+    first = {what: value for what, call, value in reversed(found)}
+    assert [f"{what}, call {call}" for what, call, value in found if value != first[what]] == []
+
+
 def test_a_network_of_everything_is_that_of_the_cpu():
     results = []
     for device in ("cpu", "cuda"):
