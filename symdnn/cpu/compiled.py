@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from symdnn.cpu import elementwise, plain, pool, reduce, rows
+from symdnn.cpu import elementwise, plain, pool, pool_last, reduce, rows
 
 __all__ = ["register"]
 
@@ -14,3 +14,4 @@ def register() -> None:
     reduce.register()
     rows.register()
     plain.register()
+    pool_last.register()

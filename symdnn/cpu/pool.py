@@ -17,7 +17,7 @@ from symdnn.graph.kernel import Call, Launch, register_kernel
 from symdnn.graph.type import TensorType
 from symdnn.ops.pool import AveragePoolGrad, MaxPoolGrad, MaxPoolGradGrad, Pool
 
-__all__ = ["PoolKernel", "register"]
+__all__ = ["PoolKernel", "PoolLauncher", "plan_of", "register"]
 
 #: Below so many elements that windows hold, compiling costs more than NumPy ever would.
 _LEAST_WORK = 1 << 12
@@ -37,9 +37,12 @@ class PoolKernel:
 
     name = "llvm.pool"
 
-    def refuses(self, call: Call) -> str | None:
-        """Takes one or two pooled dimensions of float32 and float64, in windows that are small."""
-        op: Any = call.op
+    def refuses(self, call: Call, of: Any = None) -> str | None:
+        """Takes one or two pooled dimensions of float32 and float64, in windows that are small.
+
+        ``of`` is the neutral op where the call's is another.
+        """
+        op: Any = of or call.op
         types: Any = call.inputs
         if types[0].dtype not in ("float32", "float64"):
             return "it computes in float32 and float64"
@@ -50,16 +53,15 @@ class PoolKernel:
             return "cpu.compile=never"
         given = [t for t in (*types, *call.outputs) if isinstance(t, TensorType)]
         if all(t.is_static for t in given):
-            work = self.work(call)
+            work = self.work(call, op)
             if work == 0:
                 return "there are no elements"
             if wish == "auto" and work < _LEAST_WORK:
                 return "it is too little to compile for"
         return jit.problem() or threads.problem() or None
 
-    def work(self, call: Call) -> int:
+    def work(self, call: Call, op: Any) -> int:
         """Elements that all windows hold, roughly."""
-        op: Any = call.op
         large: Any = call.outputs[0] if _backward(op) else call.inputs[0]
         small: Any = call.inputs[-1] if isinstance(op, MaxPoolGrad) else call.outputs[0]
         if isinstance(op, AveragePoolGrad):
@@ -73,7 +75,10 @@ class PoolKernel:
     def bind(self, call: Call) -> Launch:
         """Compiled for these sizes."""
         plan, planes = planned(call)
-        return _Launcher(plan, planes * (plan.size if plan.backward else plan.out)[0])
+        rows, width = plan.size if plan.backward else plan.out
+        overlap = prod(plan.ws) // (prod(plan.stride) if plan.backward else 1)
+        work = planes * rows * width * max(1, overlap)
+        return PoolLauncher(_compiled(plan), plan, planes * rows, work)
 
 
 def _backward(op: Any) -> bool:
@@ -84,17 +89,22 @@ def planned(call: Call) -> tuple[PoolPlan, int]:
     """(the kernel's plan, the number of planes)"""
     op: Any = call.op
     x: Any = call.outputs[0] if _backward(op) else call.inputs[0]
-    axes = op._axes(x.shape)
+    plan = plan_of(op, x.dtype, x.shape)
+    return plan, prod(x.shape[: len(x.shape) - op.ndim])
+
+
+def plan_of(op: Any, dtype: str, sizes: Sequence[int]) -> PoolPlan:
+    """The kernel of a neutral op; ``sizes`` of what is pooled end in the pooled ones."""
+    axes = op._axes(sizes)
     weights = None
     if op.mode.startswith("average"):
         inner = [tuple(1.0 / c for c in a.counts(op.mode == "average_inc_pad")) for a in axes]
         weights = tuple([(1.0,)] * (2 - len(axes)) + inner)
     kind = _KINDS.get(type(op)) or ("max" if op.mode == "max" else "sum")
-    plan = PoolPlan(
-        kind, x.dtype, _pair(axes, "n", 1), _pair(axes, "out", 1), _pair(axes, "ws", 1),
+    return PoolPlan(
+        kind, dtype, _pair(axes, "n", 1), _pair(axes, "out", 1), _pair(axes, "ws", 1),
         _pair(axes, "stride", 1), _pair(axes, "pad", 0), weights,
     )  # fmt: skip
-    return plan, prod(x.shape[: len(x.shape) - len(axes)])
 
 
 def _pair(axes: Sequence[Any], field: str, default: int) -> Any:
@@ -108,13 +118,11 @@ def _compiled(plan: PoolPlan) -> Any:
     return jit.compile_function(pool_ir(plan), "kernel", ctypes.c_void_p)
 
 
-class _Launcher:
+class PoolLauncher:
     """``launch(inputs, outputs)``; operands that do not lie in C order are copied."""
 
-    def __init__(self, plan: PoolPlan, rows: int) -> None:
-        self._run, self._reads = _compiled(plan), plan.reads
-        width = (plan.size if plan.backward else plan.out)[1]
-        work = rows * width * max(1, prod(plan.ws) // (prod(plan.stride) if plan.backward else 1))
+    def __init__(self, run: Any, plan: PoolPlan, rows: int, work: int) -> None:
+        self._run, self._reads = run, plan.reads
         count = threads.threads(work, _WORK_OF_A_THREAD)
         self._words = (_Words * (4 + plan.reads))(count, rows, 1)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from symdnn.cpu.loops_ir import ACCESS, METADATA, THREADS, data_of
 from symdnn.cpu.scalar_ir import VALUES, literal
 
-__all__ = ["PoolPlan", "pool_ir"]
+__all__ = ["PoolPlan", "pool_ir", "weight_tables"]
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,18 @@ def pool_ir(plan: PoolPlan) -> str:
     source = _Backward(plan) if plan.backward else _Forward(plan)
     t = VALUES[plan.dtype]
     suffix = "f32" if t == "float" else "f64"
-    lines = [f"declare {t} @llvm.maximum.{suffix}({t}, {t})", *THREADS]
+    lines = [f"declare {t} @llvm.maximum.{suffix}({t}, {t})", *THREADS, *weight_tables(plan)]
+    lines += [*source.text(), *METADATA, "!3 = distinct !{!3, !4, !2}", _SCALAR]
+    return "\n".join(lines) + "\n"
+
+
+def weight_tables(plan: PoolPlan) -> list[str]:
+    """The factors of rows (``@weights_y``) and columns (``@weights_x``), where there are any."""
+    t, lines = VALUES[plan.dtype], []
     for name, weights in zip("yx", plan.weights or ()):
         values = ", ".join(f"{t} {_number(w, plan.dtype)}" for w in weights)
         lines.append(f"@weights_{name} = internal constant [{len(weights)} x {t}] [{values}]")
-    lines += [*source.text(), *METADATA, "!3 = distinct !{!3, !4, !2}", _SCALAR]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 _SCALAR = '!4 = !{!"llvm.loop.vectorize.enable", i1 false}'

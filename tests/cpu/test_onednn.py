@@ -317,8 +317,12 @@ def test_windows_that_tile_have_a_compiled_gradient(ws, dtype):
     kernel = TableOracle("cpu").choose(call).kernel
     if jit.problem():
         pytest.skip(jit.problem())
-    assert kernel.name == "llvm.pool_grad"
-    np.testing.assert_array_equal(launched(kernel, call, given)[0], last(op.reference(x, y, dy)))
+    assert kernel.name == ("llvm.pool_last" if len(ws) == 2 else "llvm.pool_grad")
+    found = [k for k in kernels_for(OneDnnPoolGrad, "cpu") if k.refuses(call) is None]
+    assert "llvm.pool_grad" in [k.name for k in found]
+    for kernel in found:
+        result = launched(kernel, call, given)[0]
+        np.testing.assert_array_equal(result, last(op.reference(x, y, dy)))
 
 
 @needs_onednn

@@ -5,6 +5,7 @@ import pytest
 
 from symdnn.cpu import jit, threads
 from symdnn.cpu.pool import PoolKernel
+from symdnn.cpu.pool_last import PoolLastKernel
 from symdnn.cpu.runtime import runtime
 from symdnn.graph.kernel import Call, kernels_for
 from symdnn.graph.origin import NO_HINTS
@@ -19,11 +20,12 @@ pytestmark = pytest.mark.skipif(
 
 
 def first(op, shape):
-    """The call on this shape, and the kernel that is preferred for the op."""
+    """The call on this shape, and the first kernel that does not refuse it."""
     given = TensorType("float32", shape)
     (out,) = op.infer(given)
     runtime()  # which enters all kernels
-    return Call(op, (given,), (out,), NO_HINTS), kernels_for(type(op), "cpu")[0]
+    call = Call(op, (given,), (out,), NO_HINTS)
+    return call, next(k for k in kernels_for(type(op), "cpu") if k.refuses(call) is None)
 
 
 def test_planes_in_c_order_are_pooled_by_the_generated_kernel():
@@ -38,11 +40,17 @@ def test_planes_in_c_order_are_pooled_by_the_generated_kernel():
     np.testing.assert_array_equal(out, x.reshape(8, 3, 12, 2, 12, 2).max((3, 5)))
 
 
-def test_channels_last_and_long_rows_are_onednns():
+def test_images_with_channels_last_are_pooled_by_a_kernel_of_their_own():
     last = OneDnnPool(Pool((2, 2), (2, 2), (0, 0), "max", True), layout="NHWC")
     call, kernel = first(last, (8, 24, 24, 3))
-    assert "NHWC" in kernel.refuses(call)
-    call, kernel = first(OneDnnSoftmax(Softmax(1)), (4096, 1024))
-    assert "as fast" in kernel.refuses(call)
+    assert kernel.name == PoolLastKernel.name
+    planes = kernels_for(OneDnnPool, "cpu")[1]
+    assert "NHWC" in planes.refuses(call)
+
+
+def test_long_rows_are_onednns():
+    (rows, *_) = kernels_for(OneDnnSoftmax, "cpu")
+    call, _ = first(OneDnnSoftmax(Softmax(1)), (4096, 1024))
+    assert "as fast" in rows.refuses(call)
     call, kernel = first(OneDnnSoftmax(Softmax(1)), (128, 10))
-    assert kernel.refuses(call) is None
+    assert kernel is rows
