@@ -74,7 +74,7 @@ def test_of_two_that_read_each_other_one_is_copied():
 def test_a_swap_is_left_to_the_runtime():
     a, b = shared(4, name="a"), shared(4, name="b")
     f = symdnn.function([], updates=[(a, b), (b, a)], mode=CUDA)
-    assert [s.updates[0][1] for s in f.stages.program.segments()] == [a]
+    assert not any(s.updates for s in f.stages.program.segments())
     g = symdnn.function([], updates=[(a, b), (b, a * 2)], mode=CUDA)
     assert not any(s.updates for s in g.stages.program.segments())
     h = symdnn.function([], updates=[(a, b), (b, b * 2)], mode=CUDA)
@@ -115,7 +115,7 @@ def test_a_new_value_that_is_lent_has_memory_of_its_own():
     a = shared(4, name="a")
     new = a + 1
     f = symdnn.function([], symdnn.Out(new, borrow=True), updates=[(a, new)], mode=CUDA)
-    assert [s.updates[0][1] for s in f.stages.program.segments()] == [a]
+    assert not any(s.updates for s in f.stages.program.segments())
     g = symdnn.function([], new, updates=[(a, new)], mode=CUDA)
     assert names(last_plan(g, {}).memory.stored) == {"a"}
 
