@@ -3,8 +3,8 @@
     python -m benchmarks.cpu.profile_case net/lenet5_b64/train [--calls 30] [--top 15] [--graph]
 
 The steps' times are the least of all calls, so that what else the machine does counts little; a
-step is named with the megabytes that it reads and writes. ``call`` is the least time of a whole call without
-the profile, ``around`` what is left of it when the steps are taken away.
+step is named with the megabytes that it reads and writes. ``call`` is the least time of a whole
+call without the profile, ``around`` what is left of it when the steps are taken away.
 """
 
 from __future__ import annotations

@@ -7,6 +7,9 @@ medians of the windows in which others used less than a tenth of a processor, or
 where there were not enough of those (then ``loaded`` stands in the note); ``least`` is the ratio of
 the fastest calls. ``goal`` is the ratio that the project promises. A star marks a side whose
 results are not those of the others: its time counts for nothing.
+
+A run with one thread (``--threads 1``) compares the processor's time instead, which others do not
+change much: what can be said on a machine that is never quiet.
 """
 
 from __future__ import annotations
@@ -112,6 +115,8 @@ def time_key(case: str, sides: Results) -> str:
     if case.startswith("compile/"):
         return "s"
     timed = [r for r in sides.values() if "ms_min" in r]
+    if timed and all(r.get("threads") == 1 for r in timed):
+        return "cpu_ms"
     return "ms_quiet" if timed and all(r.get("ms_quiet") for r in timed) else "ms"
 
 

@@ -61,7 +61,7 @@ def measure(processes: Processes, case: spec.Case, sides: Sequence[str], pace: P
     began = time.monotonic()
     for number in range(pace.most_rounds):
         late = time.monotonic() - began > pace.case_s
-        if number >= 3 and (late or enough(windows, number, pace)):
+        if not able or number >= 3 and (late or enough(windows, number, pace)):
             break
         for side in able[number % len(able) :] + able[: number % len(able)]:
             time.sleep(PAUSE_S)
@@ -74,7 +74,7 @@ def measure(processes: Processes, case: spec.Case, sides: Sequence[str], pace: P
                 records[side] = {"error": str(error)}
                 able = [s for s in able if s != side]
     for side in able:
-        records[side].update(summary(windows[side]))
+        records[side].update(summary(windows[side]), threads=processes.threads)
     processes.drop()
     return records
 
@@ -95,6 +95,7 @@ def summary(windows: Sequence[Window]) -> dict[str, Any]:
     return {
         "ms": statistics.median(times), "ms_min": min(w.least for w in windows),
         "ms_quiet": statistics.median(quiet) if len(quiet) >= 2 else None,
+        "cpu_ms": statistics.median(w.cpu_ms for w in windows),
         "windows": [(_short(w.ms), round(w.foreign, 2)) for w in windows],
     }  # fmt: skip
 

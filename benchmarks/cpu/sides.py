@@ -25,12 +25,13 @@ def environment(threads: int, **more: str) -> dict[str, str]:
 @dataclass(frozen=True)
 class Window:
     """Milliseconds a call, and of the fastest one; processors that others used meanwhile (1.0: one
-    of them).
+    of them); milliseconds of processors that a call used, waiting threads included.
     """
 
     ms: float
     least: float
     foreign: float
+    cpu_ms: float = 0.0
 
 
 class Process:
@@ -66,7 +67,7 @@ class Process:
         try:
             self._process.stdin.write(json.dumps({"do": do, **more}) + "\n")
             self._process.stdin.flush()
-        except BrokenPipeError:
+        except (BrokenPipeError, ValueError):  # ended, or the pipe closed by end()
             return {"error": "the process ended", "ended": True}
         return self._read()
 
@@ -78,16 +79,19 @@ class Process:
         if "error" in answer:
             raise RuntimeError(answer["error"])
         foreign = (_busy_seconds() - before - answer["cpu"]) / passed
-        return Window(answer["s"] / calls * 1e3, answer["least"] * 1e3, max(0.0, foreign))
+        per_call = 1e3 / calls
+        return Window(
+            answer["s"] * per_call, answer["least"] * 1e3, max(0.0, foreign),
+            answer["cpu"] * per_call,
+        )  # fmt: skip
 
     def end(self) -> None:
         """Let the process go."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
         try:
-            self._process.wait(10)
+            self._process.communicate(timeout=10)  # closes the pipes
         except subprocess.TimeoutExpired:
             self._process.kill()
+            self._process.communicate()
 
 
 def _busy_seconds() -> float:
