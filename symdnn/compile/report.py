@@ -105,11 +105,12 @@ def lowering_report(function: Function) -> LoweringReport:
 
 
 def _notes(function: Function) -> tuple[str, ...]:
-    """What the rewrites of precision and layout did, on a GPU."""
+    """What the rewrites of precision and layout did, on a GPU; what a flag asked for in vain."""
+    vain = function.stages.rewrites.notes
     if function.stages.target.kind == "cpu":
-        return ()
+        return vain
     fgraph = function.stages.fgraph
-    return tuple(text for text in (precision_text(fgraph), layout_text(fgraph)) if text)
+    return (*filter(None, (precision_text(fgraph), layout_text(fgraph))), *vain)
 
 
 def _device(function: Function, segment: Segment) -> str:

@@ -39,7 +39,7 @@ from symdnn.opt.amp_rules import (
 from symdnn.opt.lowering import dtype_reason
 from symdnn.opt.rewrite import Context, graph_rewrite
 
-__all__ = ["RULES", "mixed_precision", "precision_reason", "precision_text"]
+__all__ = ["RULES", "mixed_precision", "precision_note", "precision_reason", "precision_text"]
 
 _TYPES = {"bf16": "bfloat16", "fp16": "float16"}
 
@@ -55,6 +55,17 @@ def precision_reason(target: Target) -> str | None:
     if (target.compute_capability or (0, 0)) < least:
         return f"{target} has no tensor cores for {dtype}"
     return None
+
+
+def precision_note(target: Target, applied: bool) -> str:
+    """That ``amp`` is set and changes nothing, and why; empty where it is off or does.
+
+    ``applied`` says whether the rewrite was switched on.
+    """
+    reason = precision_reason(target)
+    if str(config.amp) == "off" or (reason is None and applied):
+        return ""
+    return f"amp={config.amp} changes nothing: {reason or 'the rewrite mixed_precision is off'}"
 
 
 @graph_rewrite("precision", tags=("amp",), name="mixed_precision")

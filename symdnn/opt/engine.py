@@ -36,6 +36,8 @@ class RewriteProfile:
 
     rewrites: dict[str, Applied] = field(default_factory=dict)
     phases: dict[str, float] = field(default_factory=dict)
+    #: What was wished for by a flag and not done, with the reason; reports show it.
+    notes: tuple[str, ...] = ()
 
     def slowest(self, count: int = 10) -> list[tuple[str, Applied]]:
         """The rewrites that took longest."""

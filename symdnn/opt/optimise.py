@@ -15,6 +15,7 @@ from symdnn.graph.inner import InnerGraph
 from symdnn.graph.origin import inherit
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Apply, Variable
+from symdnn.opt.amp import mixed_precision, precision_note
 from symdnn.opt.engine import Observer, RewriteProfile, run_rewrites
 from symdnn.opt.phases import PHASES, RULES, Selection, rules_of_phase
 from symdnn.opt.rewrite import Context, GraphRewrite, Rewrite
@@ -44,6 +45,8 @@ def optimise(
         profile.phases[phase] = time.perf_counter() - start
         if after_phase is not None:
             after_phase(phase)
+    note = precision_note(target, selection.takes(mixed_precision))
+    profile.notes = (note,) if note else ()
     return profile
 
 

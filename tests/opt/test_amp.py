@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.graph.evaluate import evaluate
@@ -411,3 +412,30 @@ def test_random_nets_stay_near(seed: int, value: str) -> None:
     for a, b in zip(got, want, strict=True):
         assert a.dtype == b.dtype == np.float32
         assert np.median(np.abs(a - b)) <= 2 * CLOSE[value]
+
+
+@pytest.mark.parametrize(
+    ("target", "excluded", "why"),
+    [
+        ("cpu", "", "mixed precision is for GPUs"),
+        ("cuda:sm_75", "", "no tensor cores for bfloat16"),
+        ("cuda:sm_90", "amp", "the rewrite mixed_precision is off"),
+    ],
+)
+def test_the_report_says_where_amp_changes_nothing(target, excluded, why):
+    x, w = T.fmatrix("x"), T.fmatrix("w")
+    mode = symdnn.Mode(target=target)
+    with config.change_flags(amp="bf16"):
+        f = symdnn.function([x, w], T.dot(x, w), mode=mode.excluding(*filter(None, [excluded])))
+    assert "amp=bf16 changes nothing: " in str(f.lowering_report())
+    assert why in str(f.lowering_report())
+    plain = symdnn.function([x, w], T.dot(x, w), mode=mode)
+    assert "amp=" not in str(plain.lowering_report())
+
+
+def test_the_report_says_nothing_of_amp_where_it_works():
+    x, w = T.fmatrix("x"), T.fmatrix("w")
+    with config.change_flags(amp="bf16"):
+        f = symdnn.function([x, w], T.dot(x, w), mode=symdnn.Mode(target="cuda:sm_90"))
+    assert "changes nothing" not in str(f.lowering_report())
+    assert "products and convolutions: 1 of bfloat16" in str(f.lowering_report())
