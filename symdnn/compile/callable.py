@@ -190,6 +190,9 @@ class Function:
         pairs: dict[Any, list[tuple[Any, Any]]] = {}
         for variable, new in zip(self.updated, new_values):
             pairs.setdefault(devices.home(variable), []).append((variable.storage, new))
+        settle = getattr(devices.main, "settle", None)
+        if settle is not None and any(home is not devices.main for home in pairs):
+            settle()  # what is kept on the host is not guarded by the device's error word
         for home, updates in pairs.items():
             home.update(updates)
 

@@ -28,6 +28,8 @@ def fast_calls(function: Function) -> Calls | None:
         return None
     segment, first = program.regions[0], len(program.outputs) - len(function.updated)
     if segment.device == HOST:
+        if function.stages.target.kind != HOST:
+            return None  # the device is held in a call, and may have an error to tell
         all_left = all(v in segment.outputs for v in program.outputs)
         return HostCalls(function, segment) if segment.nodes and all_left else None
     written = {new for new, _ in segment.updates}

@@ -58,7 +58,7 @@ class CudaRuntime:
         self._next_number = 0
         #: A call may have left an error: the next one waits for it, or only a read does.
         self.pending_check = self.unread = False
-        self.memory.before_reading = self._check_before_reading
+        self.memory.before_reading = self.settle
         self._constants: dict[Any, DeviceArray] = {}
         self._update_graphs: OrderedDict[Any, Graph | None] = OrderedDict()
         self._known: dict[int, tuple[Any, int, DeviceArray]] = {}
@@ -68,7 +68,8 @@ class CudaRuntime:
         """Hold the device; errors that an earlier call left on it are raised here."""
         return self._turn
 
-    def _check_before_reading(self) -> None:
+    def settle(self) -> None:
+        """Raise what calls so far found wrong; waits for them where they may have."""
         if self.pending_check or self.unread:
             self.check_errors()
 

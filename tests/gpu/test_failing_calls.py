@@ -1,0 +1,98 @@
+"""Calls that fail on an emulated device change nothing: neither there nor on the host."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.errors import IndexOutOfRange
+from symdnn.tensor.random import RandomStream
+
+CUDA = symdnn.Mode(target="cuda:sm_90")
+ONES = np.ones((3, 2), "float32")
+GOOD, BAD = np.array([0, 1]), np.array([0, 9])
+
+
+def counted():
+    """Rows are summed on the device, calls are counted on the host: (function, sum, count)."""
+    x, i = T.fmatrix("x"), T.lvector("i")
+    w, count = symdnn.shared(np.zeros(2, "float32")), symdnn.shared(np.int64(0))
+    updates = [(w, w + x[i].sum(0)), (count, count + 1)]
+    return symdnn.function([x, i], [], updates=updates, mode=CUDA), w, count
+
+
+@pytest.mark.parametrize("calls", [0, 1, 4])
+def test_a_counter_on_the_host_does_not_count_a_call_that_fails(fake_device, calls):
+    f, w, count = counted()
+    for _ in range(calls):
+        f(ONES, GOOD)
+    with pytest.raises(IndexOutOfRange):
+        f(ONES, BAD)
+    assert (count.get_value(), w.get_value().tolist()) == (calls, [2.0 * calls] * 2)
+    f(ONES, GOOD)
+    assert (count.get_value(), w.get_value().tolist()) == (calls + 1, [2.0 * calls + 2] * 2)
+
+
+def test_calls_that_cannot_fail_do_not_wait_for_a_counter(fake_device):
+    x = T.fvector("x")
+    w, count = symdnn.shared(np.zeros(2, "float32")), symdnn.shared(np.int64(0))
+    f = symdnn.function([x], [], updates=[(w, w + x), (count, count + 1)], mode=CUDA)
+    for _ in range(5):
+        fake_device.take_log()
+        f(np.ones(2, "float32"))
+    assert "wait" not in fake_device.take_log()
+    assert (count.get_value(), w.get_value().tolist()) == (5, [5, 5])
+
+
+def test_random_numbers_of_a_call_that_fails_come_again(fake_device):
+    stream = RandomStream(3)
+    x, i = T.fmatrix("x"), T.lvector("i")
+    w = symdnn.shared(np.zeros(2, "float32"))
+    new = w + x[i].sum(0) + stream.uniform((2,), dtype="float32")
+    f = symdnn.function([x, i], [], updates=[(w, new)], mode=CUDA)
+    for _ in range(3):
+        f(ONES, GOOD)
+    state = stream.state_updates[0][0]
+    before, sums = state.get_value(), w.get_value()
+    f(ONES, BAD)
+    with pytest.raises(IndexOutOfRange):
+        w.get_value()
+    np.testing.assert_array_equal(state.get_value(), before)
+    np.testing.assert_array_equal(w.get_value(), sums)
+
+
+def test_a_lent_result_is_not_the_variable_that_gets_its_value(fake_device):
+    p, x = symdnn.shared(np.ones(6, "float32")), T.fvector("x")
+    f = symdnn.function([x], symdnn.Out(p + x, borrow=True), updates=[(p, p + x)], mode=CUDA)
+    value = np.ones(6, "float32")
+    for n in range(5):
+        lent = f(np.full(6, n, "float32"))
+        value += n
+        np.testing.assert_array_equal(fake_device.to_host(lent), value)
+        fake_device.memory.upload(np.zeros(6, "float32"), lent)
+        np.testing.assert_array_equal(p.get_value(), value)
+
+
+def test_two_functions_write_what_both_read(fake_device):
+    p, q = (symdnn.shared(np.ones(6, "float32")) for _ in range(2))
+    x = T.fvector("x")
+    f = symdnn.function([x], [], updates=[(p, p + x), (q, q * 2 + p)], mode=CUDA)
+    g = symdnn.function([x], (p * q).sum(), updates=[(q, q - x)], mode=CUDA)
+    a = b = np.ones(6)
+    for n in range(8):
+        value = np.full(6, n, "float32")
+        f(value)
+        a, b = a + n, b * 2 + a
+        np.testing.assert_allclose(g(value), (a * b).sum(), rtol=1e-5)
+        b = b - n
+        np.testing.assert_allclose(q.get_value(), b, rtol=1e-5)
+
+
+def test_what_runs_on_the_host_alone_is_a_call_of_the_device_too(fake_device):
+    """An op without a kernel on the GPU: later calls take the long way as well."""
+    x = T.fvector("x")
+    f = symdnn.function([x], symdnn.tensor.nonzero(x)[0], mode=CUDA)
+    for n in range(4):
+        np.testing.assert_array_equal(f(np.array([0, 1, 0, 1 + n], "float32")), [1, 3])
