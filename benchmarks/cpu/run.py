@@ -61,7 +61,7 @@ def measure(processes: Processes, case: spec.Case, sides: Sequence[str], pace: P
     began = time.monotonic()
     for number in range(pace.most_rounds):
         late = time.monotonic() - began > pace.case_s
-        if not able or number >= 3 and (late or enough(windows, number, pace)):
+        if not able or (number >= 3 and (late or enough(windows, number, pace))):
             break
         for side in able[number % len(able) :] + able[: number % len(able)]:
             time.sleep(PAUSE_S)

@@ -136,6 +136,9 @@ _FORWARD: dict[str, tuple[Callable[[spec.Case], Callable[..., Any]], str]] = {
     "chain": (lambda _: _chain, "x"),
     "gelu": (lambda _: partial(jax.nn.gelu, approximate=False), "x"),
     "sumsq": (lambda _: lambda x: (x * x).sum(), "x"),
+    "sum_rows": (lambda _: lambda x: x.sum(1), "x"),
+    "sum_columns": (lambda _: lambda x: x.sum(0), "x"),
+    "max_channels": (lambda _: lambda x: x.max((0, 2, 3)), "x"),
     "bias_relu": (lambda _: lambda x, b: jax.nn.relu(x + b), "x b"),
     "xent": (lambda _: _cross_entropy, "x labels"),
 }

@@ -66,6 +66,9 @@ _FORWARD: dict[str, Any] = {
     "chain": _chain,
     "gelu": _gelu,
     "sumsq": lambda x: (x * x).sum(),
+    "sum_rows": lambda x: x.sum(axis=1),
+    "sum_columns": lambda x: x.sum(axis=0),
+    "max_channels": lambda x: x.max(axis=(0, 2, 3)),
     "bias_relu": lambda x, b: _relu(x + b),
 }
 

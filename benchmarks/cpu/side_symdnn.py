@@ -129,6 +129,9 @@ _FORWARD: dict[str, tuple[Callable[[spec.Case], Callable[..., Any]], str]] = {
     "chain": (lambda _: lambda x: symdnn_nets.chain(x)[0], "x"),
     "gelu": (lambda _: T.nnet.gelu, "x"),
     "sumsq": (lambda _: lambda x: (x * x).sum(), "x"),
+    "sum_rows": (lambda _: lambda x: x.sum(axis=1), "x"),
+    "sum_columns": (lambda _: lambda x: x.sum(axis=0), "x"),
+    "max_channels": (lambda _: lambda x: x.max(axis=(0, 2, 3)), "x"),
     "bias_relu": (lambda _: lambda x, b: T.nnet.relu(x + b), "x b"),
     "xent": (lambda _: _cross_entropy, "x labels"),
 }

@@ -103,6 +103,9 @@ _FORWARD: dict[str, tuple[Callable[[spec.Case], Callable[..., Any]], str]] = {
     "chain": (lambda _: _chain, "x"),
     "gelu": (lambda _: F.gelu, "x"),
     "sumsq": (lambda _: lambda x: (x * x).sum(), "x"),
+    "sum_rows": (lambda _: lambda x: x.sum(1), "x"),
+    "sum_columns": (lambda _: lambda x: x.sum(0), "x"),
+    "max_channels": (lambda _: lambda x: x.amax((0, 2, 3)), "x"),
     "bias_relu": (lambda _: lambda x, b: F.relu(x + b), "x b"),
     "xent": (lambda _: F.cross_entropy, "x labels"),
 }  # fmt: skip

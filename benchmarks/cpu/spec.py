@@ -130,6 +130,9 @@ def _fused() -> Iterator[Case]:
         ("chain4M", "chain", (4 << 20,)), ("chain64k", "chain", (64 << 10,)),
         ("sumsq4M", "sumsq", (4 << 20,)), ("gelu4M", "gelu", (4 << 20,)),
         ("bias_relu_1024x4096", "bias_relu", (1024, 4096)), ("adam1M", "adam", (1 << 20,)),
+        ("sum_rows_4096x1024", "sum_rows", (4096, 1024)),
+        ("sum_columns_4096x1024", "sum_columns", (4096, 1024)),
+        ("max_channels_64x20x24x24", "max_channels", (64, 20, 24, 24)),
     ):  # fmt: skip
         yield Case(f"fused/{name}", family, {"x": shape}, KERNEL, _ALL)
     yield Case("fused/crossentropy_4096x1000", "xent", {"x": (4096, 1000)}, KERNEL)
