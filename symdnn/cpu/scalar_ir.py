@@ -1,8 +1,8 @@
 """LLVM's IR from scalar programs: the body of a loop, one element at a time, for LLVM to vectorise.
 
-float32's transcendental functions are short polynomials without branches, so their loops become
-vector code: exp, log and tanh in float32 (:mod:`symdnn.cpu.math32_ir`, within 2 ulp), their kin in
-float64 (:mod:`symdnn.cpu.math_ir`, within 0.51 ulp). float64's are the C library's.
+float32's transcendental functions, but for lgamma, are short polynomials without branches, so their
+loops become vector code: exp, log and tanh in float32 (:mod:`symdnn.cpu.math32_ir`, within 2 ulp),
+the others in float64 (:mod:`symdnn.cpu.math_ir`, within 0.51 ulp). float64's are the C library's.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Sequence
 
 from symdnn.cpu.math32_ir import IN_SINGLE, single_declarations
-from symdnn.cpu.math_ir import IN_DOUBLE
+from symdnn.cpu.math_ir import IN_DOUBLE, declarations
 from symdnn.graph.type import TensorType
 from symdnn.ops.scalar import Instruction, ScalarProgram, number_of_text
 
@@ -239,8 +239,8 @@ class Printer:
     def _library(self, name: str, dtype: str, args: Sequence[str]) -> str:
         if dtype == "float32" and name in IN_DOUBLE | IN_SINGLE:
             self.helpers.add(name)
-            self.declared |= single_declarations({name})
-            return self._new(f"call float @s_{name}(float {args[0]})")
+            self.declared |= single_declarations({name}) | declarations({name})
+            return self._new(f"call float @s_{name}({', '.join(f'float {a}' for a in args)})")
         t = VALUES[dtype]
         function = _LIBM[name] + ("f" if t == "float" else "")
         self.declared.add(f"declare {t} @{function}({', '.join([t] * len(args))}) readnone")

@@ -64,12 +64,33 @@ def floats():
     )
 
 
+def pairs():
+    """Pairs of floats: every one of the special with every one, all bits, and usual ones."""
+    rng = np.random.default_rng()
+    special = np.array(
+        [0.0, 0.25, 0.5, 1, 1.5, 2, 3, 7, 2**24 - 1, 2**24, 1e-45, 1e-38, 3e38, np.inf, np.nan]
+    )
+    special = np.concatenate([special, -special])
+    a, b = (v.ravel() for v in np.meshgrid(special, special))
+    bits = rng.integers(0, 2**32, (2, 200_000), dtype="uint32").view("float32")
+    usual = np.exp(rng.normal(size=200_000) * 4), rng.normal(size=200_000) * 9
+    whole = rng.normal(size=50_000) * 3, rng.integers(-40, 40, 50_000)
+    near = 1 + rng.normal(size=50_000) * 1e-4, rng.normal(size=50_000) * 1e5
+    parts = [(a, b), bits, usual, whole, near]
+    return tuple(np.concatenate([np.asarray(p[i], "float32") for p in parts]) for i in range(2))
+
+
 @pytest.mark.parametrize("name", sorted(IN_DOUBLE | IN_SINGLE))
 def test_float32_functions_over_all_floats(name):
-    x = floats()
-    (y,) = apply(unary(name), x)
+    if FUNCTIONS[name].arity == 2:
+        x = pairs()
+        b = Builder(("float32", "float32"))
+        program = b.program([b.call(name, b.input(0), b.input(1))])
+    else:
+        x, program = (floats(),), unary(name)
+    (y,) = apply(program, *x)
     with np.errstate(all="ignore"):
-        exact = FUNCTIONS[name].function(x.astype("float64"))
+        exact = FUNCTIONS[name].function(*[a.astype("float64") for a in x])
         wanted = exact.astype("float32")
     assert np.array_equal(np.isnan(y), np.isnan(wanted))
     finite = np.isfinite(wanted)

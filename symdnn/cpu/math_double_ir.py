@@ -1,0 +1,150 @@
+"""Parts of float32's functions that are computed in float64: exp, log and what they are made of.
+
+A polynomial that is good to 1e-10 needs few terms there, and overflow, underflow and cancellation
+are far away. Each function widens its argument, calls these, and rounds once.
+
+``exp``: 2^n times the Taylor polynomial of r, where x = n ln 2 + r and abs(r) <= ln(2) / 2.
+``log``: e ln 2 + 2 artanh(s), where x = 2^e m, 1/sqrt(2) <= m < sqrt(2), s = (m - 1) / (m + 1).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from math import factorial, log
+
+__all__ = ["PIECES", "ROUND", "horner", "number", "wrapped"]
+
+
+def number(value: float) -> str:
+    """A double as IR writes it."""
+    return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+
+
+def horner(coefficients: Iterable[float], x: str, prefix: str) -> list[str]:
+    """Lines that compute a polynomial, its highest coefficient first; the last is its value."""
+    first, *rest = coefficients
+    lines, value = [], number(first)
+    for i, c in enumerate(rest):
+        call = f"@llvm.fmuladd.f64(double {value}, double {x}, double {number(c)})"
+        lines.append(f"%{prefix}{i} = call double {call}")
+        value = f"%{prefix}{i}"
+    return lines
+
+
+_LN2_HIGH = float.fromhex("0x1.62e42fefa0000p-1")
+_LN2_LOW = float.fromhex("0x1.cf79abc9e3b39p-40")
+ROUND = float(3 << 51)  # adding it leaves the nearest integer in the lowest bits
+#: (exp(r) - 1 - r) / r^2, highest first.
+_EXP = [1 / factorial(k) for k in range(9, 1, -1)]
+#: (2 artanh(s) - 2 s) / s^3 in s^2, highest first.
+_LOG = [2 / k for k in range(15, 2, -2)]
+
+PIECES = {
+    # (2^n, exp(r) - 1) with x = n ln 2 + r; x is kept where 2^n is a normal double.
+    "d_split": [
+        "define internal {double, double} @d_split(double %x0) alwaysinline {",
+        f"%above = fcmp ogt double %x0, {number(700.0)}",
+        f"%x1 = select i1 %above, double {number(700.0)}, double %x0",
+        f"%below = fcmp olt double %x1, {number(-700.0)}",
+        f"%x = select i1 %below, double {number(-700.0)}, double %x1",
+        f"%t = fmul double %x, {number(1 / log(2))}",
+        f"%k = fadd double %t, {number(ROUND)}",
+        f"%n = fsub double %k, {number(ROUND)}",
+        "%m = fneg double %n",
+        f"%r0 = call double @llvm.fmuladd.f64(double %m, double {number(_LN2_HIGH)}, double %x)",
+        f"%r = call double @llvm.fmuladd.f64(double %m, double {number(_LN2_LOW)}, double %r0)",
+        *horner(_EXP, "%r", "p"),
+        "%r2 = fmul double %r, %r",
+        f"%q = call double @llvm.fmuladd.f64(double %p{len(_EXP) - 2}, double %r2, double %r)",
+        "%bits = bitcast double %k to i64",
+        "%low = add i64 %bits, 1023",
+        "%up = shl i64 %low, 52",
+        "%scale = bitcast i64 %up to double",
+        "%a = insertvalue {double, double} undef, double %scale, 0",
+        "%b = insertvalue {double, double} %a, double %q, 1",
+        "ret {double, double} %b",
+        "}",
+    ],
+    "d_expm1": [
+        "define internal double @d_expm1(double %x) alwaysinline {",
+        "%both = call {double, double} @d_split(double %x)",
+        "%scale = extractvalue {double, double} %both, 0",
+        "%q = extractvalue {double, double} %both, 1",
+        f"%less = fsub double %scale, {number(1.0)}",
+        "%y = call double @llvm.fmuladd.f64(double %scale, double %q, double %less)",
+        "ret double %y",
+        "}",
+    ],
+    "d_exp": [
+        "define internal double @d_exp(double %x) alwaysinline {",
+        "%both = call {double, double} @d_split(double %x)",
+        "%scale = extractvalue {double, double} %both, 0",
+        "%q = extractvalue {double, double} %both, 1",
+        "%y = call double @llvm.fmuladd.f64(double %scale, double %q, double %scale)",
+        "ret double %y",
+        "}",
+    ],
+    "d_log": [
+        "define internal double @d_log(double %x) alwaysinline {",
+        "%bits = bitcast double %x to i64",
+        # The exponent of x / sqrt(1/2), so that m lies around 1.
+        "%moved = sub i64 %bits, 4604544271217802189",
+        "%e0 = ashr i64 %moved, 52",
+        "%e1 = trunc i64 %e0 to i32",
+        "%e = sitofp i32 %e1 to double",
+        "%shift = shl i64 %e0, 52",
+        "%mbits = sub i64 %bits, %shift",
+        "%m = bitcast i64 %mbits to double",
+        f"%f = fsub double %m, {number(1.0)}",
+        f"%g = fadd double %m, {number(1.0)}",
+        "%s = fdiv double %f, %g",
+        "%z = fmul double %s, %s",
+        *horner(_LOG, "%z", "p"),
+        "%s3 = fmul double %z, %s",
+        "%s2 = fadd double %s, %s",
+        f"%tail = call double @llvm.fmuladd.f64(double %p{len(_LOG) - 2}, double %s3, double %s2)",
+        f"%y = call double @llvm.fmuladd.f64(double %e, double {number(log(2))}, double %tail)",
+        # 0 gives -inf, inf itself, what is negative (or NaN) NaN.
+        f"%zero = fcmp oeq double %x, {number(0.0)}",
+        f"%y1 = select i1 %zero, double {number(float('-inf'))}, double %y",
+        f"%inf = fcmp oeq double %x, {number(float('inf'))}",
+        "%y2 = select i1 %inf, double %x, double %y1",
+        f"%fine = fcmp oge double %x, {number(0.0)}",
+        f"%y3 = select i1 %fine, double %y2, double {number(float('nan'))}",
+        "ret double %y3",
+        "}",
+    ],
+    # log(1 + x) with what the rounding of 1 + x lost added again.
+    "d_log1p": [
+        "define internal double @d_log1p(double %x) alwaysinline {",
+        f"%u = fadd double %x, {number(1.0)}",
+        "%l = call double @d_log(double %u)",
+        f"%v = fsub double %u, {number(1.0)}",
+        "%d = fsub double %x, %v",
+        "%c = fdiv double %d, %u",
+        "%w = fadd double %l, %c",
+        f"%big = fcmp ogt double %x, {number(1.0)}",
+        "%w1 = select i1 %big, double %l, double %w",
+        f"%end = fcmp ole double %x, {number(-1.0)}",
+        "%w2 = select i1 %end, double %l, double %w1",
+        f"%none = fcmp oeq double %x, {number(0.0)}",
+        "%y = select i1 %none, double %x, double %w2",
+        "ret double %y",
+        "}",
+    ],
+}
+
+
+def wrapped(name: str, *lines: str, arguments: int = 1) -> list[str]:
+    """A float32 function: ``%x`` (and ``%x2``) is its widened argument, ``%y`` the result."""
+    names = ["%a0", "%a1"][:arguments]
+    given = ", ".join(f"float {n}" for n in names)
+    return [
+        f"define internal float @s_{name}({given}) alwaysinline {{",
+        *(f"{x} = fpext float {a} to double" for x, a in zip(("%x", "%x2"), names)),
+        *lines,
+        "%rounded = fptrunc double %y to float",
+        "ret float %rounded",
+        "}",
+    ]
