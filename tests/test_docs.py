@@ -1,5 +1,6 @@
 """The Python of README.md and of docs/ runs, and what these pages name exists."""
 
+import ast
 import doctest
 import re
 import subprocess
@@ -88,14 +89,45 @@ def test_links_lead_somewhere(page):
 
 def test_rst_pages_parse():
     """No warning of docutils: a heading, a list or a link that is written wrong."""
-    docutils = pytest.importorskip("docutils.core")
     for page in DOCS:
         if page.suffix == ".rst":
-            text = re.sub(r":\w+:(`[^`]*`)", r"*\1*", page.read_text(encoding="utf-8"))
-            told = []
-            settings = {"warning_stream": Told(told), "report_level": 2, "_disable_config": True}
-            docutils.publish_doctree(text, str(page), settings_overrides=settings)
-            assert not told, "".join(told)
+            assert not complaints(page.read_text(encoding="utf-8"), page.name)
+
+
+PARTS = sorted({p.relative_to(ROOT).parts[1] for p in (ROOT / "symdnn").rglob("*.py")})
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_docstrings_parse(part):
+    """What the pages of modules are built of: they are built with warnings as errors."""
+    path = ROOT / "symdnn" / part
+    for module in [path] if path.is_file() else sorted(path.rglob("*.py")):
+        if module.name != "libcudnn_table.py":
+            for line, text in docstrings(module):
+                assert not complaints(text, f"{module.relative_to(ROOT)}:{line}")
+
+
+def docstrings(module):
+    """(line, text) of the docstrings and ``#:`` comments of what is public."""
+    text = module.read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            continue
+        found = ast.get_docstring(node)
+        if found and not getattr(node, "name", "").startswith("_"):
+            yield getattr(node, "lineno", 1), found
+    for found in re.finditer(r"(?:^#: .*\n)+(?=[^_])", text, re.MULTILINE):
+        yield text.count("\n", 0, found.start()) + 1, re.sub("(?m)^#: ?", "", found[0])
+
+
+def complaints(text, name):
+    """What docutils says of a text, Sphinx's roles aside."""
+    docutils = pytest.importorskip("docutils.core")
+    told = []
+    settings = {"warning_stream": Told(told), "report_level": 2, "_disable_config": True}
+    text = re.sub(r":[\w:]+:(`[^`]*`)", r"*\1*", text)
+    docutils.publish_doctree(text, name, settings_overrides=settings)
+    return "".join(told)
 
 
 class Told:
