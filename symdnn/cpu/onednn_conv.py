@@ -63,7 +63,7 @@ class ConvKernel(OnednnKernel):
                 continue
             if not planned.primitive.is_reference:
                 found.append((name, planned))
-                if str(config.onednn.conv.algo) == "guess":
+                if self.chooses() == "guess":
                     break
         if not found:
             if failure is not None:
@@ -72,6 +72,10 @@ class ConvKernel(OnednnKernel):
         name, planned = found[0] if len(found) == 1 else _fastest(call, found)
         planned.choice = name
         return planned
+
+    def chooses(self) -> str:
+        """``onednn.conv.algo``; with ``deterministic=more`` no clock decides."""
+        return "guess" if config.deterministic == "more" else str(config.onednn.conv.algo)
 
     def details(self, call: Call) -> str:
         """The layout, who chose it, the implementation, and what is reordered."""
@@ -83,7 +87,7 @@ class ConvKernel(OnednnKernel):
         planned = self.cached(call)
         layout, _, times = planned.choice.partition(" ")
         return LibraryUse(
-            str(config.onednn.conv.algo), layout, "oneDNN", planned.primitive.implementation,
+            self.chooses(), layout, "oneDNN", planned.primitive.implementation,
             planned.workspace_bytes, True, str(call.outputs[0].dtype),  # type: ignore[attr-defined]
             why=f"{times.strip('()') or 'guessed from the channels'}; {planned}",
         )  # fmt: skip

@@ -280,8 +280,12 @@ class OnednnKernel:
         return None
 
     def cached(self, call: Call) -> Planned:
-        """:meth:`planned`, once for each call and number of threads."""
-        return _planned(self, call, pools.settle())
+        """:meth:`planned`, once for each call, number of threads and way to choose."""
+        return _planned(self, call, pools.settle(), self.chooses())
+
+    def chooses(self) -> str:
+        """How it chooses among candidates, by flags."""
+        return ""
 
     def workspace_bytes(self, call: Call) -> int:
         """Scratch memory, and room for operands in other layouts."""
@@ -298,7 +302,7 @@ class OnednnKernel:
 
 
 @lru_cache(maxsize=4096)
-def _planned(kernel: Any, call: Call, threads: int) -> Planned:
+def _planned(kernel: Any, call: Call, threads: int, chooses: str) -> Planned:
     found: Planned = kernel.planned(call)
     return found
 

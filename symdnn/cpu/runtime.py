@@ -30,8 +30,8 @@ Array = Any
 
 #: How the names of kernels begin that threads of libgomp run.
 _THREADED = ("onednn.", "llvm.")
-#: The kernel that runs any op, a user's too, by its NumPy reference.
-_REFERENCE = "numpy.reference"
+#: Those of kernels that run nothing of a user's, and no BLAS.
+_KNOWN = (*_THREADED, "numpy.ufunc", "numpy.program")
 #: Results of so many bytes are kept for the next call, unless someone holds them.
 _LARGE = 1 << 16
 #: References to an array that only its plan has: the plan's, a local name, the question itself.
@@ -247,10 +247,10 @@ class CpuPlan:
         names = [choice.kernel.name for choice in spec.choices.values()]
         #: Whether threads of libgomp run kernels of it, and how many these were made for.
         self.threaded = any(name.startswith(_THREADED) for name in names)
+        #: Whether all kernels are known: nothing of the user's runs inside of a run.
+        self.closed = all(name.startswith(_KNOWN) for name in names)
         #: Whether a kernel may call BLAS, which has threads of its own.
-        self.calls_blas = self.threaded and _REFERENCE in names
-        #: Whether all kernels are ours: nothing of the user's runs inside of a run.
-        self.closed = _REFERENCE not in names
+        self.calls_blas = self.threaded and not self.closed
         self.threads = pools.settle() if self.threaded else 1
         self.steps: list[Step] = []
         #: What runs them all; None until the second run of these steps.
