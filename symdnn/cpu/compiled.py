@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from symdnn.cpu import elementwise, plain, pool, pool_last, reduce, rows
+from symdnn.cpu import bands, elementwise, plain, pool, pool_last, reduce, rows
 
 __all__ = ["register"]
 
@@ -13,5 +13,6 @@ def register() -> None:
     pool.register()
     reduce.register()
     rows.register()
+    bands.register()
     plain.register()
     pool_last.register()

@@ -1,0 +1,106 @@
+"""Softmax, logsumexp, argmax along inner axes by compiled loops, against the references."""
+
+import numpy as np
+import pytest
+
+from symdnn.config import config
+from symdnn.cpu import jit, threads
+from symdnn.cpu.bands import BandKernel
+from symdnn.graph.kernel import Call
+from symdnn.graph.origin import NO_HINTS
+from symdnn.graph.type import TensorType
+from symdnn.ops.argreduce import ArgMax, ArgMin
+from symdnn.ops.reduce import LogSumExp
+from symdnn.ops.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
+
+pytestmark = pytest.mark.skipif(
+    bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
+)
+
+SHAPES = [((2, 5, 7), 1), ((9, 300), 0), ((3, 10, 16, 16), 1), ((4, 3, 513), 1), ((1, 4, 2, 2), 1)]
+
+
+@pytest.fixture(autouse=True)
+def always():
+    """Compile however small it is."""
+    with config.change_flags(**{"cpu.compile": "always"}):
+        yield
+
+
+def apply(op, *arrays):
+    """The kernel's result, into memory that held something else, and float64's reference."""
+    with np.errstate(all="ignore"):
+        wanted = np.asarray(op.reference(*[a.astype("float64") for a in arrays]))
+    dtype = "int64" if isinstance(op, ArgMax | ArgMin) else arrays[0].dtype.name
+    types = tuple(TensorType(a.dtype.name, a.shape) for a in arrays)
+    call = Call(op, types, (TensorType(dtype, wanted.shape),), NO_HINTS)
+    kernel = BandKernel()
+    assert kernel.refuses(call) is None
+    around = np.full(wanted.size + 2, 7, dtype)
+    out = around[1:-1].reshape(wanted.shape)
+    kernel.bind(call)(list(arrays), [out])
+    assert around[0] == around[-1] == 7
+    return out, wanted
+
+
+@pytest.mark.parametrize(("shape", "axis"), SHAPES)
+@pytest.mark.parametrize("op", [Softmax, LogSoftmax, SoftmaxGrad, LogSoftmaxGrad])
+def test_softmax_and_its_gradients(op, shape, axis):
+    rng = np.random.default_rng()
+    x = (rng.normal(size=shape) * 20).astype("float32")
+    arrays = [x]
+    if op in (SoftmaxGrad, LogSoftmaxGrad):
+        first = Softmax if op is SoftmaxGrad else LogSoftmax
+        arrays = [first(axis).reference(x), rng.normal(size=shape).astype("float32")]
+    np.testing.assert_allclose(*apply(op(axis), *arrays), rtol=4e-6, atol=4e-6)
+
+
+@pytest.mark.parametrize(("shape", "axis"), SHAPES)
+def test_logsumexp_and_what_is_infinite(shape, axis):
+    x = (np.random.default_rng().normal(size=shape) * 50).astype("float32")
+    columns = np.moveaxis(x, axis, 0).reshape(shape[axis], -1)  # a view or a copy
+    op = LogSumExp((axis,), False)
+    np.testing.assert_allclose(*apply(op, x), rtol=2e-6, atol=2e-6)
+    columns[:, 0], columns[0, 1], columns[0, 2] = -np.inf, np.inf, np.nan
+    back = columns.reshape([shape[axis], *np.delete(shape, axis)])
+    found, wanted = apply(op, np.ascontiguousarray(np.moveaxis(back, 0, axis)))
+    np.testing.assert_allclose(found, wanted, rtol=2e-6)
+    assert np.isneginf(found).any()
+    assert np.isposinf(found).any()
+    assert np.isnan(found).any()
+
+
+@pytest.mark.parametrize(("shape", "axis"), SHAPES)
+@pytest.mark.parametrize("op", [ArgMax, ArgMin])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_argmax_takes_the_first_of_ties_and_of_nan(op, dtype, shape, axis):
+    rng = np.random.default_rng()
+    x = rng.integers(-2, 3, shape).astype(dtype)
+    x[rng.random(shape) < 0.05] = np.nan
+    x[rng.random(shape) < 0.05] = -np.inf
+    for keepdims in (False, True):
+        np.testing.assert_array_equal(*apply(op((axis,), keepdims), x))
+
+
+def test_operands_may_lie_in_any_way_and_threads_change_no_bit():
+    x = np.random.default_rng().normal(size=(40, 6, 33)).astype("float32").transpose(2, 1, 0)
+    found = []
+    for count in (1, 2, 5):
+        with config.change_flags(**{"openmp.threads": count}):
+            result, wanted = apply(Softmax(1), x)
+            np.testing.assert_allclose(result, wanted, rtol=2e-6)
+            found.append(result)
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+
+
+def test_what_it_does_not_compute_is_refused_with_the_reason():
+    def refusal(op, shape, dtype="float32"):
+        given = TensorType(dtype, shape)
+        return BandKernel().refuses(Call(op, (given,), (op.infer(given),), NO_HINTS))
+
+    assert "not the last" in refusal(Softmax(2), (2, 3, 4))
+    assert "not the last" in refusal(ArgMax((0, 1), False), (2, 3, 4))
+    assert "computes in float32" in refusal(Softmax(1), (2, 3, 4), "float64")
+    assert "no elements" in refusal(Softmax(1), (0, 3, 4))
+    assert "fewer than 4 columns" in refusal(Softmax(1), (2, 3, 2))
