@@ -6,6 +6,7 @@ from typing import Any
 
 from symdnn.errors import SymdnnError
 from symdnn.gpu.budget import Budget, OutOfDeviceMemory
+from symdnn.gpu.clock import being_captured
 from symdnn.gpu.context import Context
 
 __all__ = ["Arena"]
@@ -51,7 +52,10 @@ class Arena:
         return self.base
 
     def trim(self) -> None:
-        """Give back whole pieces that the call at hand does not need."""
+        """Give back whole pieces that the call at hand does not need; none during a capture, when
+        the stream cannot be waited for."""
+        if being_captured(self._context):
+            return
         kept = self.nbytes
         while self._pieces and kept - self._pieces[-1] >= self.needed:
             if kept == self.nbytes:

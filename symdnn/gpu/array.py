@@ -58,6 +58,15 @@ class DeviceArray:
         return self.size * self.itemsize
 
     @property
+    def extent(self) -> tuple[int, int]:
+        """The addresses that its elements lie in: the first one, and the one behind the last."""
+        if not self.size:
+            return self.ptr, self.ptr
+        steps = [(n - 1) * s for n, s in zip(self.shape, self.strides)]
+        low, high = sum(min(s, 0) for s in steps), sum(max(s, 0) for s in steps)
+        return self.ptr + low, self.ptr + high + self.itemsize
+
+    @property
     def contiguous(self) -> bool:
         """Whether the elements lie in C order without gaps."""
         step = self.itemsize

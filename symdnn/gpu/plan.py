@@ -460,12 +460,23 @@ class CudaPlan:
 
     def _share(self, entering: Sequence[Any]) -> bool:
         """Whether something else that enters lies where a new value is to be written."""
+        written = set(self.written(entering))
+        if not written:
+            return False
+        spans = sorted(a.extent for a in entering if isinstance(a, DeviceArray) and a.ptr)
+        any_end = written_end = 0
+        for low, high in spans:
+            if low < (any_end if (low, high) in written else written_end):
+                return True
+            any_end = max(any_end, high)
+            if (low, high) in written:
+                written_end = max(written_end, high)
+        return False
+
+    def written(self, entering: Sequence[Any]) -> list[tuple[int, int]]:
+        """The extents of the storages that new values are written to."""
         updated = {*self.memory.stored.values(), *self.memory.copied.values()}
         if not updated:
-            return False
-        at: dict[int, int] = {}
-        for a in entering:
-            if isinstance(a, DeviceArray) and a.ptr:
-                at[a.ptr] = at.get(a.ptr, 0) + 1
-        written = (a for v, a in zip(self.spec.segment.inputs, entering) if v in updated)
-        return any(at.get(a.ptr, 1) > 1 for a in written)
+            return []
+        pairs = zip(self.spec.segment.inputs, entering)
+        return [a.extent for v, a in pairs if v in updated]

@@ -132,6 +132,7 @@ class Replay:
             del self.values[self.inputs[k]]  # the arguments of this call
         whole = not any(v.buffer.kind == "made" for v in plan.memory.views.values())
         self.most = _MOST_GRAPHS if self.places and whole and not self.head else 0
+        self.written = plan.written(entering)
         self.turn = 0
         self.events = [self.rt.queue.event() for _ in range(0 if self.waits else 2)]
         self.held: list[Any] = [None, None]
@@ -250,9 +251,11 @@ class Replay:
     def _graph(self, key: tuple[int, ...], entering: Sequence[Any], turn: int) -> Any:
         """A new graph with the copies of inputs, or the one without them.
 
-        An address that is met for the first time may never come again.
+        An address that is met for the first time may never come again. Updates come last, so what
+        lies where they write is copied before.
         """
         again = key in self.met or all(at == _HOST for at in key[1:])
+        again = again and not self._is_written(entering)
         if len(self.graphs) < self.most and again and _GAPS not in key:
             try:
                 self.graphs[key] = self._with_copies(entering, turn)
@@ -264,6 +267,12 @@ class Replay:
         if self.graph is None:
             self.graph = self._bare()
         return self.graph
+
+    def _is_written(self, entering: Sequence[Any]) -> bool:
+        """Whether an argument lies where new values of shared variables are written."""
+        given = [entering[p.index] for p in self.places]
+        extents = [a.extent for a in given if isinstance(a, DeviceArray) and a.ptr]
+        return any(a < d and c < b for a, b in extents for c, d in self.written)
 
     def _bare(self) -> Any:
         with self.rt.memory.keeping() as inside:

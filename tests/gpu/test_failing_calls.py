@@ -8,6 +8,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.errors import IndexOutOfRange
+from symdnn.gpu.array import DeviceArray
 from symdnn.tensor.random import RandomStream
 
 CUDA = symdnn.Mode(target="cuda:sm_90")
@@ -96,3 +97,23 @@ def test_what_runs_on_the_host_alone_is_a_call_of_the_device_too(fake_device):
     f = symdnn.function([x], symdnn.tensor.nonzero(x)[0], mode=CUDA)
     for n in range(4):
         np.testing.assert_array_equal(f(np.array([0, 1, 0, 1 + n], "float32")), [1, 3])
+
+
+@pytest.mark.parametrize("calls", [0, 1, 3])
+@pytest.mark.parametrize("start", [0, 64])
+def test_an_argument_that_is_a_part_of_what_is_updated(fake_device, calls, start):
+    """It is read as it was before, in whichever order updates are written."""
+    x = T.fvector("x")
+    w, q = symdnn.shared(np.arange(640, dtype="float32")), symdnn.shared(np.zeros(576, "float32"))
+    updates = [(w, w * 2 + 1), (q, q + T.sqrt(x))]
+    f = symdnn.function([x], [], updates=updates, mode=CUDA)
+    a, b = np.arange(640.0), np.zeros(576)
+    for _ in range(calls):
+        f(np.ones(576, "float32"))
+        a, b = a * 2 + 1, b + 1
+    for _ in range(4):
+        whole = w.storage.on(fake_device.memory)
+        f(DeviceArray(whole.ptr + 4 * start, (576,), "float32", (4,), whole))
+        a, b = a * 2 + 1, b + np.sqrt(a[start : start + 576])
+        np.testing.assert_allclose(w.get_value(), a, rtol=1e-5)
+        np.testing.assert_allclose(q.get_value(), b, rtol=1e-5)
