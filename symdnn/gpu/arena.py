@@ -37,13 +37,15 @@ class Arena:
         self._limit = self._rounded(context.total_memory())
         self.base = int(self._call(driver.cuMemAddressReserve(self._limit, 0, 0, 0)))
         self.nbytes = self.needed = 0
+        #: What a plan needs that waits for the call at hand to return.
+        self.busy = 0
         #: Sizes of the pieces that are mapped, one behind the other.
         self._pieces: list[int] = []
         budget.reliefs.append(self.trim)
 
     def reserve(self, nbytes: int) -> int:
         """Make sure of ``nbytes`` for the call at hand; the arena's first address."""
-        self.needed = nbytes
+        self.needed = max(nbytes, self.busy)
         if nbytes > self.nbytes:
             least = self._rounded(nbytes - self.nbytes)
             step = max(least, self._rounded(min(_STEP, self._limit - self.nbytes)))

@@ -325,6 +325,8 @@ class CudaPlan:
 
         A plan that runs again with the same shared variables is captured into a graph.
         """
+        if self.rt.busy:
+            return self.rt.aside(lambda: self.run(entering, watcher))
         self.rt.arena.reserve(self.memory.arena_bytes)
         if watcher is None and (replay := self._replay(entering)) is not None:
             return replay.run(entering)
@@ -412,9 +414,12 @@ class CudaPlan:
             inputs = [
                 self._seen(self.operand(node, i, v, values)) for i, v in enumerate(node.inputs)
             ]
-            watcher(node, inputs, None)
+            with self.rt.watched(self.memory.arena_bytes):
+                watcher(node, inputs, None)
             step.run(node, values)
-            watcher(node, inputs, [self._seen(values[v]) for v in node.outputs])
+            outputs = [self._seen(values[v]) for v in node.outputs]
+            with self.rt.watched(self.memory.arena_bytes):
+                watcher(node, inputs, outputs)
         except Exception as error:
             error.add_note(describe_failure(node, [values.get(v) for v in node.inputs]))
             raise

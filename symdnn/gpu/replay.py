@@ -200,6 +200,8 @@ class Replay:
 
         ``owners`` keep the memory of arrays on the device alive that do not do so themselves.
         """
+        if self.rt.busy:
+            return self.rt.aside(lambda: self.run(entering, owners))
         self.rt.arena.reserve(self.arena_bytes)
         turn = self.turn
         if not self.waits:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -63,6 +63,8 @@ class CudaRuntime:
         self._update_graphs: OrderedDict[Any, Graph | None] = OrderedDict()
         self._known: dict[int, tuple[Any, int, DeviceArray]] = {}
         self._turn = _Turn(self)
+        #: Bytes of the arena that a plan uses which a watcher looks at; 0 between its looks.
+        self.busy = 0
 
     def exclusive(self) -> contextlib.AbstractContextManager[None]:
         """Hold the device; errors that an earlier call left on it are raised here."""
@@ -93,6 +95,29 @@ class CudaRuntime:
     def bind(self, specialised: Any, memory_plan: Any) -> CudaPlan:
         """Bind a plan to the arena."""
         return CudaPlan(self, specialised, memory_plan)
+
+    @contextlib.contextmanager
+    def watched(self, nbytes: int) -> Iterator[None]:
+        """Around a watcher in the middle of a plan: the user's code, which may call functions."""
+        before, self.busy = self.busy, nbytes
+        try:
+            yield
+        finally:
+            self.busy = before
+
+    def aside(self, run: Callable[[], list[Any]]) -> list[Any]:
+        """A call inside of a watcher; what the arena has is put back behind it."""
+        nbytes, self.busy = self.busy, 0
+        before, self.arena.busy = self.arena.busy, nbytes
+        at, saved = DeviceArray(self.arena.base, (nbytes,), "uint8"), None
+        try:
+            saved = self.memory.empty((nbytes,), "uint8")
+            self.memory.copy(at, saved)
+            return run()
+        finally:
+            if saved is not None:
+                self.memory.copy(saved, at)
+            self.busy, self.arena.busy = nbytes, before
 
     def to_host(self, value: Any) -> Any:
         """A value as a NumPy array."""

@@ -1,4 +1,4 @@
-"""Calls that fail on an emulated device change nothing: neither there nor on the host."""
+"""Calls that fail on an emulated device change nothing, there or on the host; calls that meet."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
+from symdnn.compile.monitor import MonitorMode
 from symdnn.errors import IndexOutOfRange
 from symdnn.gpu.array import DeviceArray
 from symdnn.tensor.random import RandomStream
@@ -117,3 +118,25 @@ def test_an_argument_that_is_a_part_of_what_is_updated(fake_device, calls, start
         a, b = a * 2 + 1, b + np.sqrt(a[start : start + 576])
         np.testing.assert_allclose(w.get_value(), a, rtol=1e-5)
         np.testing.assert_allclose(q.get_value(), b, rtol=1e-5)
+
+
+def test_a_function_called_by_a_watcher_leaves_the_plan_alone(fake_device):
+    x = T.fmatrix("x")
+    inner = symdnn.function([x], T.tanh(x) * 3 + T.exp(x).sum(0), mode=CUDA)
+    ones = np.ones((64, 64), "float32")
+    wanted = np.tanh(ones) * 3 + np.exp(ones).sum(0)
+    wrong = []
+
+    def look(i, node, thunk):
+        if not np.allclose(inner(ones), wanted, rtol=1e-5):
+            wrong.append(node)
+
+    columns, rows = T.exp(x).sum(0), T.sqrt(x).sum(1)
+    watching = MonitorMode(post_func=look, target="cuda:sm_90")
+    f = symdnn.function([x], [(columns * rows).sum(), columns, rows], mode=watching)
+    for seed in range(3):
+        value = np.random.default_rng(seed).random((64, 64)).astype("float32")
+        a, b = np.exp(value).sum(0), np.sqrt(value).sum(1)
+        for got, want in zip(f(value), ((a * b).sum(), a, b), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4)
+    assert not wrong
