@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from symdnn.cpu import bands, elementwise, plain, pool, pool_last, reduce, rows
+from symdnn.cpu import bands, elementwise, plain, pool, pool_last, reduce, rows, scatter
 
 __all__ = ["register"]
 
@@ -14,5 +14,6 @@ def register() -> None:
     reduce.register()
     rows.register()
     bands.register()
+    scatter.register()
     plain.register()
     pool_last.register()

@@ -1,0 +1,93 @@
+"""Rows added where an index array says, against the reference."""
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.config import config
+from symdnn.cpu import jit, threads
+from symdnn.cpu.scatter import ScatterKernel
+from symdnn.errors import IndexOutOfRange
+from symdnn.graph.kernel import Call
+from symdnn.graph.origin import NO_HINTS
+from symdnn.graph.type import TensorType
+from symdnn.ops.advanced_index import AdvancedIncSubtensor
+
+pytestmark = pytest.mark.skipif(
+    bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
+)
+ALL = (None, None, None)
+
+
+@pytest.fixture(autouse=True)
+def always():
+    """Compile however small it is."""
+    with config.change_flags(**{"cpu.compile": "always"}):
+        yield
+
+
+def launch(op, arrays, out):
+    types = tuple(TensorType(a.dtype.name, a.shape) for a in arrays)
+    call = Call(op, types, (types[0],), NO_HINTS)
+    kernel = ScatterKernel()
+    assert kernel.refuses(call) is None
+    kernel.bind(call)(list(arrays), [out])
+    return out
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("index", ["int64", "int32", "uint8"])
+@pytest.mark.parametrize(
+    ("rows", "rest"), [(9, (5,)), (3, (300,)), (20, (4, 33)), (7, ()), (4, (0,))]
+)
+def test_rows_that_come_twice_are_added_twice(rows, rest, index, dtype):
+    rng = np.random.default_rng()
+    low = 0 if index == "uint8" else -rows
+    at = rng.integers(low, rows, (6, 4)).astype(index)
+    x, y = (rng.normal(size=s).astype(dtype) for s in ((rows, *rest), (6, 4, *rest)))
+    op = AdvancedIncSubtensor(("a", *[ALL] * len(rest)))
+    wanted = op.reference(x.astype("float64"), y.astype("float64"), at)
+    close = {"rtol": 1e-5, "atol": 1e-5}
+    np.testing.assert_allclose(launch(op, (x, y, at), np.full_like(x, 7)), wanted, **close)
+    turned = np.full(x.shape[::-1], 7, dtype).T
+    np.testing.assert_allclose(launch(op, (x, y, at), turned), wanted, **close)
+    np.testing.assert_allclose(launch(op, (x, y, at), x), wanted, **close)  # in place
+
+
+def test_bits_do_not_depend_on_threads():
+    rng = np.random.default_rng()
+    x, y = np.zeros((50, 500), "float32"), rng.normal(size=(900, 500)).astype("float32")
+    at, found = rng.integers(0, 50, 900), []
+    for count in (1, 2, 5):
+        with config.change_flags(**{"openmp.threads": count}):
+            op = AdvancedIncSubtensor(("a", ALL))
+            found.append(launch(op, (x, y, at), np.empty_like(x)))
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+
+
+def test_an_index_out_of_range_is_an_error():
+    x, y = np.zeros((4, 3), "float32"), np.zeros((2, 3), "float32")
+    with pytest.raises(IndexOutOfRange, match="index 4"):
+        launch(AdvancedIncSubtensor(("a", ALL)), (x, y, np.array([0, 4])), np.empty_like(x))
+
+
+def test_the_gradient_of_an_embedding_runs_here():
+    w, at = T.fmatrix("w"), T.imatrix("at")
+    f = symdnn.function([w, at], symdnn.grad((w[at] ** 2).sum(), w), mode=symdnn.Mode(target="cpu"))
+    rng = np.random.default_rng()
+    values, rows = rng.normal(size=(30, 8)).astype("float32"), rng.integers(0, 30, (5, 6), "int32")
+    counts = np.bincount(rows.ravel(), minlength=30)[:, None]
+    np.testing.assert_allclose(f(values, rows), 2 * counts * values, rtol=1e-5)
+    assert "llvm.scatter" in f.lowering_report().kernels()
+
+
+def test_what_it_does_not_add_is_refused_with_the_reason():
+    def refusal(op, dtype="float32"):
+        x, y = TensorType(dtype, (4, 3)), TensorType(dtype, (2, 3))
+        return ScatterKernel().refuses(Call(op, (x, y, TensorType("int64", (2,))), (x,), NO_HINTS))
+
+    assert "float32 and float64" in refusal(AdvancedIncSubtensor(("a", ALL)), "int32")
+    assert "whole rows" in refusal(AdvancedIncSubtensor(("a", ALL), True))
+    assert "whole rows" in refusal(AdvancedIncSubtensor((ALL, "a")))
