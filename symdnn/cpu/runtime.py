@@ -31,7 +31,7 @@ Array = Any
 #: How the names of kernels begin that threads of libgomp run.
 _THREADED = ("onednn.", "llvm.")
 #: Those of kernels that run nothing of a user's, and no BLAS.
-_KNOWN = (*_THREADED, "numpy.ufunc", "numpy.program")
+_KNOWN = (*_THREADED, "numpy.ufunc", "numpy.reduce", "numpy.program")
 #: Results of so many bytes are kept for the next call, unless someone holds them.
 _LARGE = 1 << 16
 #: References to an array that only its plan has: the plan's, a local name, the question itself.
