@@ -1,4 +1,4 @@
-"""Softmax, cross-entropy and their gradients by compiled loops over rows of float32."""
+"""Softmax, logsumexp, cross-entropy and their gradients by compiled loops over rows of float32."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from symdnn.cpu import jit, threads
 from symdnn.cpu.rows_ir import FLAG, KINDS, RowPlan, row_ir
 from symdnn.graph.kernel import Call, Launch, register_kernel
 from symdnn.ops.crossentropy import SoftmaxCrossentropy, SoftmaxCrossentropyGrad, check_labels
+from symdnn.ops.reduce import LogSumExp
 from symdnn.ops.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 
 __all__ = ["RowKernel", "register"]
@@ -29,7 +30,7 @@ _SHORT = 64
 _KIND: dict[type, str] = {
     Softmax: "softmax", LogSoftmax: "log_softmax", SoftmaxGrad: "softmax_grad",
     LogSoftmaxGrad: "log_softmax_grad", SoftmaxCrossentropy: "crossentropy",
-    SoftmaxCrossentropyGrad: "crossentropy_grad",
+    SoftmaxCrossentropyGrad: "crossentropy_grad", LogSumExp: "logsumexp",
 }  # fmt: skip
 _Words = ctypes.c_int64
 
@@ -43,10 +44,11 @@ class RowKernel:
         """Takes float32 along the last axis."""
         op: Any = call.op
         types: Any = (*call.inputs, *call.outputs)
-        whole = types[-1]
-        if any(t.is_float and t.dtype != "float32" for t in types):
+        whole = _whole(call)
+        if any(t.is_float and t.dtype != "float32" for t in types) or not whole.is_float:
             return "it computes in float32"
-        if op.axis != whole.ndim - 1:
+        axes = op.axes if isinstance(op, LogSumExp) else (op.axis,)
+        if axes != (whole.ndim - 1,):
             return "it works along the last axis"
         wish = str(config.cpu.compile)
         if wish == "never":
@@ -64,11 +66,16 @@ class RowKernel:
 
     def bind(self, call: Call) -> Launch:
         """Compiled for short rows of this length, or for any long ones."""
-        shape: Any = call.outputs[-1].shape  # type: ignore[attr-defined]
+        shape = _whole(call).shape
         kind, n = _KIND[type(call.op)], shape[-1]
         reads = KINDS[kind][0]
         label = call.inputs[reads.index("l")].dtype if "l" in reads else "int64"  # type: ignore[attr-defined]
         return _Launcher(call.op, RowPlan(kind, n if n <= _SHORT else 0, label), shape)
+
+
+def _whole(call: Call) -> Any:
+    """The type of the operand or result that has all rows in full."""
+    return call.inputs[0] if isinstance(call.op, LogSumExp) else call.outputs[-1]
 
 
 @lru_cache(maxsize=256)

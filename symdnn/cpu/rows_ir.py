@@ -23,6 +23,7 @@ KINDS = {
     "log_softmax": ("m", "m"),
     "softmax_grad": ("mm", "m"),
     "log_softmax_grad": ("mm", "m"),
+    "logsumexp": ("m", "v"),
     "crossentropy": ("ml", "vm"),
     "crossentropy_grad": ("vml", "m"),
 }
@@ -42,6 +43,7 @@ def row_ir(plan: RowPlan) -> str:
     """The module of ``kernel``; its block: threads, rows, 1, flag, length, operands, results."""
     lines = [
         "declare float @llvm.maximum.f32(float, float)",
+        "declare float @llvm.fabs.f32(float)",
         *definitions({"exp", "log"}),
         *THREADS,
         *_Rows(plan).text(),
@@ -169,6 +171,20 @@ class _Rows:
             *self.store(out, "%y"),
         ]  # fmt: skip
         self.loop("shift", None, result)
+
+    def _logsumexp(self) -> None:
+        top = self.maximum(0)
+        size = self.new(f"call float @llvm.fabs.f32(float {top})")
+        fine = self.new(f"fcmp olt float {size}, 0x7FF0000000000000")
+        # Of infinities alone: their differences would be NaN.
+        top = self.new(f"select i1 {fine}, float {top}, float {_ZERO}")
+        step = [
+            *self.load(0, "%x"), f"%d = fsub float %x, {top}", "%e = call float @s_exp(float %d)",
+            "%acc_next = fadd reassoc float %acc, %e",
+        ]  # fmt: skip
+        total = self.loop("sum", _ZERO, step)
+        log = self.new(f"call float @s_log(float {total})")
+        self.lines.append(f"store float {self.new(f'fadd float {log}, {top}')}, ptr {self.at[1]}")
 
     def _softmax_grad(self) -> None:
         step = [

@@ -13,6 +13,7 @@ from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
 from symdnn.ops.crossentropy import SoftmaxCrossentropy, SoftmaxCrossentropyGrad
+from symdnn.ops.reduce import LogSumExp
 from symdnn.ops.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 
 pytestmark = pytest.mark.skipif(
@@ -56,6 +57,7 @@ def test_forward_and_backward(shape):
     for operand in (x, np.ascontiguousarray(x.T).T, np.repeat(x, 2, axis)[..., ::2]):
         check(Softmax(axis), operand)
         check(LogSoftmax(axis), operand)
+        check(LogSumExp((axis,), False), operand)
     check(SoftmaxGrad(axis), Softmax(axis).reference(x), dy)
     check(LogSoftmaxGrad(axis), LogSoftmax(axis).reference(x), dy)
 
@@ -111,3 +113,14 @@ def test_other_axes_and_dtypes_are_refused():
 
     assert "last axis" in refusal("float32", 1)
     assert "float32" in refusal("float64", 2)
+
+
+@pytest.mark.parametrize("length", [3, 200])
+def test_logsumexp_of_what_is_infinite(length):
+    x = np.random.default_rng().normal(size=(5, length)).astype("float32") * 60
+    x[0], x[1, 2], x[2, 0], x[3, 1] = -np.inf, np.inf, np.nan, -np.inf
+    (found,), (wanted,) = apply(LogSumExp((1,), True), x)
+    np.testing.assert_allclose(found, wanted, rtol=2e-6)
+    assert np.isneginf(found[0])
+    assert np.isposinf(found[1])
+    assert np.isnan(found[2])
