@@ -21,7 +21,8 @@ __all__ = ["PoolKernel", "PoolLauncher", "plan_of", "register"]
 
 #: Below so many elements that windows hold, compiling costs more than NumPy ever would.
 _LEAST_WORK = 1 << 12
-#: Elements in windows for which another thread is worth waking.
+#: Elements in windows for which another thread is worth waking: two threads were as fast as one
+#: (3.5 us) at twice as many, with channels last, on two cores with AVX-512.
 _WORK_OF_A_THREAD = 1 << 15
 #: Windows of more elements than this are left to NumPy, which takes one dimension at a time.
 _LARGEST_WINDOW = 36
