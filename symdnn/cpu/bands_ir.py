@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from symdnn.cpu.loops_ir import ACCESS, METADATA, THREADS, data_of, renamed, word
-from symdnn.cpu.math_ir import definitions
+from symdnn.cpu.loops_ir import ACCESS, data_of, exponential_module, next_task, renamed, word
 from symdnn.cpu.scalar_ir import VALUES, literal
 
 __all__ = ["KINDS", "SIZES", "WIDTH", "BandPlan", "band_ir"]
@@ -42,15 +41,7 @@ class BandPlan:
 
 def band_ir(plan: BandPlan) -> str:
     """The module of ``kernel``; its block: threads, bands, 1, sizes, operands, results."""
-    lines = [
-        "declare float @llvm.maximum.f32(float, float)",
-        "declare float @llvm.fabs.f32(float)",
-        *definitions({"exp", "log"}),
-        *THREADS,
-        *_Bands(plan).text(),
-        *METADATA,
-    ]
-    return "\n".join(lines) + "\n"
+    return exponential_module(_Bands(plan).text())
 
 
 class _Bands:
@@ -86,16 +77,7 @@ class _Bands:
             self._place(i, role, result=i >= len(KINDS[self.plan.kind][0]))
         kind = "arg" if self.plan.kind in ("argmax", "argmin") else self.plan.kind
         getattr(self, f"_{kind}")()
-        self.lines += [
-            "br label %band_end",
-            "band_end:",
-            "%r_next = add i64 %r, 1",
-            "%r_more = icmp slt i64 %r_next, %r1",
-            "br i1 %r_more, label %band, label %done",
-            "done:",
-            "ret void",
-            "}",
-        ]
+        self.lines += next_task("band")
         return self.lines
 
     def _place(self, i: int, role: str, result: bool) -> None:

@@ -24,7 +24,9 @@ __all__ = [
     "Operand",
     "data_of",
     "elementwise_ir",
+    "exponential_module",
     "inner",
+    "next_task",
     "renamed",
     "word",
     "words_per_operand",
@@ -143,6 +145,33 @@ def data_of(name: str, index: int) -> list[str]:
         f"{name}_field = getelementptr i8, ptr {name}_object, i64 {_DATA_OFFSET}",
         f"{name} = load ptr, ptr {name}_field",
     ]
+
+
+def next_task(name: str) -> list[str]:
+    """Lines that end the function ``rows`` whose loop over ``%r`` begins at the block ``name``."""
+    return [
+        f"br label %{name}_end",
+        f"{name}_end:",
+        "%r_next = add i64 %r, 1",
+        "%r_more = icmp slt i64 %r_next, %r1",
+        f"br i1 %r_more, label %{name}, label %done",
+        "done:",
+        "ret void",
+        "}",
+    ]
+
+
+def exponential_module(rows: Sequence[str]) -> str:
+    """The module around a function ``rows`` that computes with exp and log of float32."""
+    lines = [
+        "declare float @llvm.maximum.f32(float, float)",
+        "declare float @llvm.fabs.f32(float)",
+        *definitions({"exp", "log"}),
+        *THREADS,
+        *rows,
+        *METADATA,
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def word(name: str, index: int, kind: str = "i64") -> list[str]:

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from symdnn.cpu.loops_ir import ACCESS, METADATA, THREADS, data_of
+from symdnn.cpu.loops_ir import ACCESS, METADATA, THREADS, data_of, next_task
 from symdnn.cpu.scalar_ir import VALUES, literal
 
 __all__ = ["PoolPlan", "pool_ir", "weight_tables"]
@@ -116,16 +116,7 @@ class _Rows:
         self._loop("left", "task", 0, low, self.border, scalar=True)
         self._loop("middle", "left_done", low, high, self.interior, scalar=False)
         self._loop("right", "middle_done", high, self.steps(), self.border, scalar=True)
-        self.lines += [
-            "br label %task_end",
-            "task_end:",
-            "%r_next = add i64 %r, 1",
-            "%r_more = icmp slt i64 %r_next, %r1",
-            "br i1 %r_more, label %task, label %done",
-            "done:",
-            "ret void",
-            "}",
-        ]
+        self.lines += next_task("task")
         return self.lines
 
     def _loop(

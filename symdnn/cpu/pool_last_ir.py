@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from symdnn.cpu.loops_ir import METADATA, THREADS, data_of
+from symdnn.cpu.loops_ir import METADATA, THREADS, data_of, next_task
 from symdnn.cpu.pool_ir import PoolPlan, weight_tables
 from symdnn.cpu.scalar_ir import VALUES, literal
 
@@ -207,16 +207,7 @@ class _Last:
         self.lines.append("br label %task_end")
         self.label("edge")
         self._columns("e", checked=True)
-        self.lines += [
-            "br label %task_end",
-            "task_end:",
-            "%r_next = add i64 %r, 1",
-            "%r_more = icmp slt i64 %r_next, %r1",
-            "br i1 %r_more, label %task, label %done",
-            "done:",
-            "ret void",
-            "}",
-        ]
+        self.lines += next_task("task")
         return self.lines
 
     def _columns(self, name: str, checked: bool) -> None:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from symdnn.cpu.loops_ir import ACCESS, METADATA, THREADS, data_of, renamed, word
-from symdnn.cpu.math_ir import definitions
+from symdnn.cpu.loops_ir import ACCESS, data_of, exponential_module, next_task, renamed, word
 from symdnn.cpu.scalar_ir import VALUES
 
 __all__ = ["FLAG", "KINDS", "RowPlan", "row_ir"]
@@ -41,15 +40,7 @@ class RowPlan:
 
 def row_ir(plan: RowPlan) -> str:
     """The module of ``kernel``; its block: threads, rows, 1, flag, length, operands, results."""
-    lines = [
-        "declare float @llvm.maximum.f32(float, float)",
-        "declare float @llvm.fabs.f32(float)",
-        *definitions({"exp", "log"}),
-        *THREADS,
-        *_Rows(plan).text(),
-        *METADATA,
-    ]
-    return "\n".join(lines) + "\n"
+    return exponential_module(_Rows(plan).text())
 
 
 class _Rows:
@@ -84,16 +75,7 @@ class _Rows:
         self.block = "row"
         self.at = [self._place(i, role) for i, role in enumerate(roles)]
         getattr(self, f"_{self.plan.kind}")()
-        self.lines += [
-            "br label %row_end",
-            "row_end:",
-            "%r_next = add i64 %r, 1",
-            "%r_more = icmp slt i64 %r_next, %r1",
-            "br i1 %r_more, label %row, label %done",
-            "done:",
-            "ret void",
-            "}",
-        ]
+        self.lines += next_task("row")
         return self.lines
 
     def _place(self, i: int, role: str) -> str:
