@@ -61,6 +61,7 @@ def test_logsumexp_and_what_is_infinite(shape, axis):
     columns = np.moveaxis(x, axis, 0).reshape(shape[axis], -1)  # a view or a copy
     op = LogSumExp((axis,), False)
     np.testing.assert_allclose(*apply(op, x), rtol=2e-6, atol=2e-6)
+    columns += 500  # where the largest and the logarithm cancel, no relative bound holds
     columns[:, 0], columns[0, 1], columns[0, 2] = -np.inf, np.inf, np.nan
     back = columns.reshape([shape[axis], *np.delete(shape, axis)])
     found, wanted = apply(op, np.ascontiguousarray(np.moveaxis(back, 0, axis)))
