@@ -15,7 +15,7 @@ from typing import Any, SupportsIndex
 from symdnn.config import config
 from symdnn.flags import FLAGS
 
-__all__ = ["NO_HINTS", "Hints", "Origin", "current_hints", "inherit", "make_origin"]
+__all__ = ["NO_HINTS", "Hints", "Origin", "current_hints", "hinted", "inherit", "make_origin"]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _Frames = tuple[tuple[CodeType, int], ...]
@@ -127,13 +127,28 @@ class Origin:
 
 
 _NOWHERE = Origin(())
-_inherited: ContextVar[tuple[Origin, Hints] | None] = ContextVar("inherited", default=None)
+_inherited: ContextVar[tuple[Origin | None, Hints] | None] = ContextVar("inherited", default=None)
 
 
 @contextlib.contextmanager
 def inherit(origin: Origin, hints: Hints) -> Iterator[None]:
     """Nodes made inside take this origin and these hints (rewrites, gradients)."""
     token = _inherited.set((origin, hints))
+    try:
+        yield
+    finally:
+        _inherited.reset(token)
+
+
+@contextlib.contextmanager
+def hinted(hints: Hints) -> Iterator[None]:
+    """Nodes made inside take these hints where none are given; each keeps its own origin.
+
+    Inside of another such block, or of a rewrite, the origin stays what it is there and the hints
+    are these alone.
+    """
+    inherited = _inherited.get()
+    token = _inherited.set((inherited[0] if inherited else None, hints))
     try:
         yield
     finally:
@@ -149,7 +164,7 @@ def current_hints() -> Hints:
 def make_origin() -> Origin:
     """The inherited origin, else the lines of the user's code that led here."""
     inherited = _inherited.get()
-    if inherited is not None:
+    if inherited is not None and inherited[0] is not None:
         return inherited[0]
     limit = config.traceback.limit
     return Origin(_user_frames(limit)) if limit else _NOWHERE

@@ -5,7 +5,8 @@ import pickle
 import numpy as np
 import pytest
 
-from symdnn.graph.origin import Hints
+import symdnn.tensor as T
+from symdnn.graph.origin import Hints, hinted
 
 
 @pytest.mark.parametrize(
@@ -32,3 +33,16 @@ def test_what_flags_take_and_numbers_are_hints():
     assert pickle.loads(pickle.dumps(hints)) == hints
     # A node and its gradients share hints, so a word of one direction may stand with another.
     assert Hints(algo_fwd="deterministic")
+
+
+def test_hints_of_a_block_with_the_users_own_lines():
+    x = T.vector("x")
+    with hinted(Hints(backend="cudnn")):
+        y = x + 1
+        with hinted(Hints(backend="nn")):
+            z = x * 2
+        after = x - 1
+    assert y.owner.hints.backend == after.owner.hints.backend == "cudnn"
+    assert z.owner.hints.backend == "nn"
+    assert not (x + 3).owner.hints
+    assert "test_origin" in str(y.owner.origin)

@@ -1,0 +1,106 @@
+"""Initial values of parameters: functions ``(shape, rng) -> array``, and the seed of them all.
+
+Kernels are (out, in, ...): a convolution's fan-in is in x window, its fan-out out x window. Dense
+weights are (out, in), as in Torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "constant", "fans", "generator", "glorot_normal", "glorot_uniform", "he_normal", "he_uniform",
+    "normal", "ones", "orthogonal", "seed", "torch_uniform", "uniform", "zeros",
+]  # fmt: skip
+
+Initialiser = Callable[[Sequence[int], np.random.Generator], Any]
+
+_state = {"generator": np.random.default_rng()}
+
+
+def seed(number: int | None) -> None:
+    """Start the numbers over that new modules draw; None: from the operating system."""
+    _state["generator"] = np.random.default_rng(number)
+
+
+def generator() -> np.random.Generator:
+    """Where new modules draw initial values, and seeds of dropout, from."""
+    return _state["generator"]
+
+
+def fans(shape: Sequence[int]) -> tuple[int, int]:
+    """(fan-in, fan-out) of a weight (out, in, window...)."""
+    if len(shape) < 2:
+        n = int(shape[0]) if shape else 1
+        return n, n
+    window = math.prod(shape[2:])
+    return shape[1] * window, shape[0] * window
+
+
+def zeros(shape: Sequence[int], rng: np.random.Generator) -> Any:
+    """All 0."""
+    return np.zeros(shape)
+
+
+def ones(shape: Sequence[int], rng: np.random.Generator) -> Any:
+    """All 1."""
+    return np.ones(shape)
+
+
+def constant(value: float) -> Initialiser:
+    """All ``value``."""
+    return lambda shape, rng: np.full(shape, value)
+
+
+def normal(std: float = 0.01, mean: float = 0.0) -> Initialiser:
+    """Normal numbers."""
+    return lambda shape, rng: rng.normal(mean, std, shape)
+
+
+def uniform(bound: float = 0.01) -> Initialiser:
+    """Uniform numbers from ``-bound`` to ``bound``."""
+    return lambda shape, rng: rng.uniform(-bound, bound, shape)
+
+
+def torch_uniform(shape: Sequence[int], rng: np.random.Generator) -> Any:
+    """Uniform within 1 / sqrt(fan-in): what Torch7's and PyTorch's layers begin with."""
+    bound = 1 / math.sqrt(max(1, fans(shape)[0]))
+    return rng.uniform(-bound, bound, shape)
+
+
+def he_normal(shape: Sequence[int], rng: np.random.Generator) -> Any:
+    """Normal of variance 2 / fan-in (He et al. 2015), for layers before a ReLU."""
+    return rng.normal(0, math.sqrt(2 / max(1, fans(shape)[0])), shape)
+
+
+def he_uniform(shape: Sequence[int], rng: np.random.Generator) -> Any:
+    """Uniform of variance 2 / fan-in (He et al. 2015)."""
+    bound = math.sqrt(6 / max(1, fans(shape)[0]))
+    return rng.uniform(-bound, bound, shape)
+
+
+def glorot_normal(shape: Sequence[int], rng: np.random.Generator) -> Any:
+    """Normal of variance 2 / (fan-in + fan-out) (Glorot and Bengio 2010)."""
+    return rng.normal(0, math.sqrt(2 / max(1, sum(fans(shape)))), shape)
+
+
+def glorot_uniform(shape: Sequence[int], rng: np.random.Generator) -> Any:
+    """Uniform of variance 2 / (fan-in + fan-out) (Glorot and Bengio 2010)."""
+    bound = math.sqrt(6 / max(1, sum(fans(shape))))
+    return rng.uniform(-bound, bound, shape)
+
+
+def orthogonal(gain: float = 1.0) -> Initialiser:
+    """Rows (or columns, the fewer) that are orthonormal, times ``gain`` (Saxe et al. 2014)."""
+
+    def draw(shape: Sequence[int], rng: np.random.Generator) -> Any:
+        rows, columns = shape[0], math.prod(shape[1:])
+        q, r = np.linalg.qr(rng.normal(size=(max(rows, columns), min(rows, columns))))
+        q = q * np.sign(np.diag(r))  # makes it uniform over the rotations
+        return gain * (q if rows >= columns else q.T).reshape(shape)
+
+    return draw

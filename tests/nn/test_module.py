@@ -1,0 +1,121 @@
+"""The base of modules, by a small layer of its own."""
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn import nn
+from symdnn.errors import InputError, TypeMismatch
+
+
+class Scale(nn.Module):
+    """y = x * weight, with a running sum of x as its statistic."""
+
+    def __init__(self, size, backend="auto"):
+        self.parameter("weight", (size,), nn.init.normal(1.0))
+        self.buffer("total", np.zeros(size, "float32"))
+        self.backend = backend
+
+    def forward(self, x):
+        y = x * self.weight
+        if self.training:
+            y.tag.state_updates = [(self.total, self.total + x.sum(axis=0))]
+        return y
+
+    def describe(self):
+        return f"({self.weight.get_value().size})"
+
+
+def test_names_of_parameters_and_buffers():
+    net = nn.Sequential(Scale(3), nn.Sequential(Scale(3)))
+    assert list(net.named_parameters()) == ["0.weight", "1.0.weight"]
+    assert list(net.named_buffers()) == ["0.total", "1.0.total"]
+    assert len(net.parameters()) == 2
+
+
+def test_a_module_used_twice_has_its_parameters_once():
+    one = Scale(3)
+    assert list(nn.Sequential(one, one).named_parameters()) == ["0.weight"]
+
+
+def test_state_updates_of_an_expression():
+    net, x = nn.Sequential(Scale(3), Scale(3)), T.matrix("x")
+    loss = net(x).sum()
+    f = symdnn.function([x], loss, updates=nn.state_updates(loss))
+    value = np.random.default_rng().normal(size=(4, 3)).astype("float32")
+    f(value)
+    np.testing.assert_allclose(net[0].total.get_value(), value.sum(axis=0), rtol=1e-5, atol=1e-6)
+    assert nn.state_updates(net.evaluate()(x)) == []
+    assert nn.state_updates(net.train()(x))
+
+
+def test_state_dict_goes_round_and_a_wrong_one_changes_nothing():
+    net, other = nn.Sequential(Scale(3)), nn.Sequential(Scale(3))
+    other.load_state_dict(net.state_dict())
+    np.testing.assert_array_equal(other[0].weight.get_value(), net[0].weight.get_value())
+    before = other.state_dict()
+    wrong = {"0.weight": np.ones(4), "0.totl": np.ones(3)}
+    with pytest.raises(InputError, match=r"0.total is missing; 0.totl is unknown; .*shape \(4,\)"):
+        other.load_state_dict(wrong)
+    for name, value in other.state_dict().items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+def test_backends_and_hints_reach_the_nodes():
+    x = T.matrix("x")
+    net = nn.Sequential(Scale(3, "cudnn"), Scale(3))
+    y = net(x)
+    assert not y.owner.hints
+    assert y.owner.inputs[0].owner.hints.backend == "cudnn"
+    assert "test_module.py" in str(y.owner.origin)
+
+
+def test_the_printed_tree():
+    net = nn.Sequential(Scale(3), nn.Sequential(Scale(4, "cudnn")))
+    assert repr(net) == (
+        "nn.Sequential {\n"
+        "  [input -> (1) -> (2) -> output]\n"
+        "  (1): nn.Scale(3)\n"
+        "  (2): nn.Sequential {\n"
+        "    [input -> (1) -> output]\n"
+        "    (1): cudnn.Scale(4)\n"
+        "  }\n"
+        "}"
+    )
+
+
+def test_what_is_no_module_or_no_tensor_is_refused():
+    with pytest.raises(InputError, match="wanted a module"):
+        nn.Sequential(3)
+    with pytest.raises(TypeMismatch, match="Scale: wanted a symbolic variable"):
+        Scale(3)(object())
+
+
+def test_a_seed_gives_the_same_parameters():
+    values = []
+    for _ in range(2):
+        nn.init.seed(7)
+        values.append(Scale(5).weight.get_value())
+    np.testing.assert_array_equal(*values)
+
+
+@pytest.mark.parametrize("shape", [(7, 4), (4, 7), (6, 2, 3, 3)])
+def test_orthogonal_rows_or_columns(shape):
+    w = nn.init.orthogonal(2.0)(shape, np.random.default_rng()).reshape(shape[0], -1)
+    square = w @ w.T if w.shape[0] < w.shape[1] else w.T @ w
+    np.testing.assert_allclose(square, 4 * np.eye(len(square)), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("initial", "variance"),
+    [
+        (nn.init.he_normal, 2 / 90), (nn.init.he_uniform, 2 / 90),
+        (nn.init.glorot_normal, 2 / 990), (nn.init.glorot_uniform, 2 / 990),
+        (nn.init.torch_uniform, 1 / 270), (nn.init.normal(0.3), 0.09),
+    ],
+)  # fmt: skip
+def test_variances(initial, variance):
+    values = initial((100, 10, 3, 3), np.random.default_rng(0))
+    assert values.var() == pytest.approx(variance, rel=0.1)
+    assert abs(values.mean()) < 5 * np.sqrt(variance / values.size)
