@@ -98,6 +98,12 @@ class GridGradKernel(_Grid):
 
     name: str = "cudnn.transformer_grid_grad"
 
+    def refuses_types(self, call: Call) -> str | None:
+        """Dtypes, and any call where bits must not change."""
+        if config.deterministic == "more":
+            return "cuDNN adds the gradient of theta up in any order (deterministic=more)"
+        return super().refuses_types(call)
+
     def grid(self, call: Call) -> Any:
         return call.inputs[0]
 
