@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from symdnn.graph.lending import Given, Lent
 from symdnn.graph.type import numpy_dtype
 
 __all__ = ["DeviceMemory", "HOST", "Placed", "Storage", "changes"]
@@ -78,9 +79,7 @@ class Storage:
 
     def __init__(self, array: Array, borrow: bool = False) -> None:
         self.generation = 0
-        self._host: Array = _own(array, borrow)
-        #: Whether a user has the host's array, and may write to it at any time.
-        self._outside = self._host is array
+        self._keep(array, borrow)
         self._version = next(_count)
         self._devices: dict[str, tuple[DeviceMemory, Any]] = {}
         self._valid = {HOST}
@@ -100,7 +99,33 @@ class Storage:
 
         It can't while a user has an array of it (``borrow=True``) and may write to that.
         """
-        return None if self._outside or self._lent else self._version
+        if self._lent or (self._outside and not self._back()):
+            return None
+        return self._version
+
+    def _keep(self, array: Array, borrow: bool) -> None:
+        """Use ``array`` (with ``borrow``, where it lies as it should) or a copy."""
+        self._face: Given | Lent
+        if borrow and array.flags.writeable and array.flags.c_contiguous:
+            self._face = Given(array)
+            self._host: Array = self._face.inside
+        else:
+            self._host = np.array(array, order="C", copy=True)
+            self._face = Lent(self._host)
+        #: Whether a user had the host's array when that was last looked at.
+        self._outside = isinstance(self._face, Given)
+
+    def _hand_out(self) -> Array:
+        """The host's array for a user, who may write to it at any time."""
+        self.host()
+        self._outside = True
+        return self._face.array()
+
+    def _back(self) -> bool:
+        """Whether nobody has the host's array any more; it may have been written."""
+        if not self._face.held:
+            self._outside, self._version = False, next(_count)
+        return not self._outside
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -128,15 +153,12 @@ class Storage:
             self.written(memory.device)
             self._lent = memory.device
             return memory.lend(buffer)
-        host = self.host()
-        self._outside = self._outside or borrow
-        return host if borrow else host.copy()
+        return self._hand_out() if borrow else self.host().copy()
 
     def set(self, array: Array, borrow: bool = False) -> None:
         """Replace the value; every other copy becomes stale."""
         if borrow or array.shape != self._host.shape:
-            self._host = _own(array, borrow)
-            self._outside = self._host is array
+            self._keep(array, borrow)
             self._devices.clear()
             self._lent = ""
             self.generation += 1
@@ -162,7 +184,7 @@ class Storage:
             self._lent = memory.device if lent is not None else ""
             self.generation += 1
         if not same:
-            self._host = np.empty(placed.shape, self.dtype)
+            self._keep(np.empty(placed.shape, self.dtype), False)
         self._devices[memory.device] = memory, buffer
         self._valid = {memory.device}
         self._version = next(_count)
@@ -205,8 +227,7 @@ class Storage:
     @property
     def data(self) -> Array:
         """The value itself (Theano's ``container.data``)."""
-        self._outside = True
-        return self.host()
+        return self._hand_out()
 
     @data.setter
     def data(self, array: Array) -> None:
@@ -217,9 +238,3 @@ class Storage:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Storage:
         return Storage(self.host())
-
-
-def _own(array: Array, borrow: bool) -> Array:
-    if borrow and array.flags.writeable and array.flags.c_contiguous:
-        return array
-    return np.array(array, order="C", copy=True)
