@@ -30,7 +30,14 @@ from symdnn.ops.channels_last import (
     moved_axis,
 )
 from symdnn.ops.gpudnn import DnnConvolution
-from symdnn.ops.onednn import OneDnnConvolution
+from symdnn.ops.onednn import (
+    OneDnnBatchNorm,
+    OneDnnBatchNormGrad,
+    OneDnnBatchNormInference,
+    OneDnnConvolution,
+    OneDnnPool,
+    OneDnnPoolGrad,
+)
 from symdnn.ops.shape import DimShuffle, ShapeI, dimshuffle
 from symdnn.opt.layout_cut import Network
 from symdnn.opt.layout_follow import absorbs, follows, is_kernel, rebuilt
@@ -40,6 +47,10 @@ from symdnn.opt.rewrite import Context, graph_rewrite
 
 __all__ = ["RULES", "choose_layout", "layout_text"]
 
+#: What works on images in either order, on a CPU.
+_READ_AS_THEY_LIE = (
+    OneDnnPool, OneDnnPoolGrad, OneDnnBatchNorm, OneDnnBatchNormInference, OneDnnBatchNormGrad,
+)  # fmt: skip
 #: What reading the other order in place costs, against a copy of its own.
 _ABSORBED = 0.4
 
@@ -82,13 +93,25 @@ def _wish(context: Context) -> str:
 
 
 def _wants(node: Apply, target: Target, always: bool) -> bool:
-    """Whether a node is a convolution that gains from channels last."""
+    """Whether a node is a convolution that gains from channels last.
+
+    On a CPU also a pooling or batch normalisation of images that lie so: programs that keep theirs
+    as (N, sizes, C) show them through a dimshuffle (as :mod:`symdnn.opt.seen_last` on a GPU).
+    """
     op = node.op
+    if target.kind == "cpu" and isinstance(op, _READ_AS_THEY_LIE):
+        return follows(node) and _lies_last(node.inputs[0])
     if not isinstance(op, DnnConvolution | OneDnnConvolution) or not follows(node):
         return False
     if always or isinstance(op, OneDnnConvolution):
         return True
     return op.num_groups == 1 and _has_tensor_cores(node.outputs[0].type.dtype, target)
+
+
+def _lies_last(v: Variable) -> bool:
+    """Whether an image is a view of an array with channels last."""
+    made = v.owner
+    return made is not None and made.op == DimShuffle(first_order(v.type.ndim))
 
 
 def _has_tensor_cores(dtype: str, target: Target) -> bool:
