@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from symdnn.compile.plan import Plan
 from symdnn.compile.program import Loop, Segment
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.runtime import Runtime, Watcher
@@ -35,13 +36,27 @@ class LoopRunner:
             place = {v: i for i, v in enumerate(op.inner.inputs)}
             self.entering = [place[v] for v in self.segment.inputs]
             self.in_order = self.segment.outputs == op.inner.outputs
+        #: That of the body in the last run.
+        self.plan: Plan | None = None
+        self.graphs = runtime.loop_graphs() if self._may_be_a_graph() else None
+
+    def _may_be_a_graph(self) -> bool:
+        """Whether all steps may be captured as one: they are alike, and their number is known."""
+        segment = self.segment
+        return (
+            segment is not None
+            and segment.device != HOST
+            and self.region.capture
+            and not self.op.until
+        )
 
     def run(self, inputs: Sequence[Any], watcher: Watcher | None) -> list[Any]:
         """Outputs of the scan."""
-        step = self._by_plan(watcher) if self.segment is not None else self._by_program(watcher)
         try:
-            step = self._with_scalars_on_host(self._reading_condition(step))
-            results = run_loop(self.op, inputs, step, self.runtime.loop_arrays())
+            if self.graphs is None or watcher is not None:
+                results = self.work(inputs, watcher)
+            else:
+                results = self.graphs.run(inputs, self)
             return [
                 self.runtime.to_host(r) if _is_host_scalar(v) else r
                 for v, r in zip(self.region.node.outputs, results, strict=True)
@@ -49,6 +64,21 @@ class LoopRunner:
         except Exception as error:
             error.add_note(describe_failure(self.region.node, inputs))
             raise
+
+    def work(self, inputs: Sequence[Any], watcher: Watcher | None = None) -> list[Any]:
+        """All steps, one after the other."""
+        step = self._by_plan(watcher) if self.segment is not None else self._by_program(watcher)
+        step = self._with_scalars_on_host(self._reading_condition(step))
+        return run_loop(self.op, inputs, step, self.runtime.loop_arrays())
+
+    def steps(self, inputs: Sequence[Any]) -> int:
+        """How often the body runs for these inputs, at most."""
+        return int(self.op.split(inputs).steps)
+
+    def is_current(self, plan: Plan) -> bool:
+        """Whether a plan of the body was not dropped since; counts as a use of it."""
+        (cache,) = self.body.plan_caches()
+        return cache.used(plan)
 
     def _reading_condition(self, step: Step) -> Step:
         if not self.op.until:
@@ -91,7 +121,8 @@ class LoopRunner:
             nonlocal run
             given = [arguments[i] for i in entering]
             if run is None:
-                run = cache.get(given, dict(zip(self.inner.inputs, arguments))).bound.run
+                self.plan = cache.get(given, dict(zip(self.inner.inputs, arguments)))
+                run = self.plan.bound.run
             left: Sequence[Any] = run(given, watcher)
             return left if self.in_order else self._ordered(left, arguments, outputs)
 

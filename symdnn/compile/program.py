@@ -17,7 +17,9 @@ class Segment:
     bounds); ``sizes`` are those that depend on shapes alone, evaluated once per plan. ``inputs``
     enter the segment, ``outputs`` leave it. Its signature is the shapes of what enters and of
     ``sources``, and the values of ``dims``. ``updates`` are pairs of a new value and the shared
-    variable that it may be written to by the segment itself (:mod:`~.late_updates`).
+    variable that it may be written to by the segment itself (:mod:`~.late_updates`). What a
+    ``kept`` segment gives stays where it is until a shared variable that it reads gets another
+    value (:mod:`~.kept`).
     """
 
     host: tuple[Apply, ...]
@@ -30,6 +32,7 @@ class Segment:
     device: str = "cpu"
     capture: bool = True
     updates: tuple[tuple[Variable, Variable], ...] = ()
+    kept: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,10 +57,12 @@ class Loop:
     """A scan: ``body`` runs once per step, with plans of its own.
 
     The body's inputs are the inner inputs of ``node.op``, its outputs the inner outputs.
+    ``capture``: it may be captured as a whole, since it is in no other loop.
     """
 
     node: Apply
     body: Program
+    capture: bool = True
 
 
 Region = Segment | If | Loop
@@ -90,7 +95,8 @@ class Program:
         lines = []
         for i, region in enumerate(self.regions):
             if isinstance(region, Segment):
-                lines.append(f"{pad}segment {i}: {len(region.nodes)} nodes")
+                kept = ", run when what they read has changed" if region.kept else ""
+                lines.append(f"{pad}segment {i}: {len(region.nodes)} nodes{kept}")
                 lines += [f"{pad}  host {n}" for n in region.host]
                 lines += [f"{pad}  {n.op}" for n in region.nodes]
             elif isinstance(region, Loop):

@@ -6,7 +6,7 @@ of an ``ifelse``) before what follows can be planned.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -38,9 +38,11 @@ class DeviceOf(Protocol):
         """The same for the body of a loop."""
 
 
-def schedule(outputs: Sequence[Variable], device_of: DeviceOf) -> Program:
-    """The program that computes ``outputs``."""
-    return _Scheduler(outputs, ShapeResolver(), (), device_of).program()
+def schedule(
+    outputs: Sequence[Variable], device_of: DeviceOf, given: Collection[Variable] = ()
+) -> Program:
+    """The program that computes ``outputs``; what is ``given`` is not computed."""
+    return _Scheduler(outputs, ShapeResolver(given), given, device_of).program()
 
 
 class _Scheduler:
@@ -298,7 +300,8 @@ def _is_loop(node: Apply) -> bool:
 
 def _loop(node: Apply, device_of: DeviceOf) -> Loop:
     body: Any = node.op
-    return Loop(node, schedule(body.inner.outputs, device_of.inside(body.inner)))
+    inside = schedule(body.inner.outputs, device_of.inside(body.inner))
+    return Loop(node, inside, device_of.captures)
 
 
 def _host_nodes(order: Sequence[Apply], dims: Sequence[Variable]) -> set[Apply]:

@@ -173,6 +173,9 @@ class CpuRuntime:
         """A contiguous copy."""
         return np.array(value, order="C", copy=True)
 
+    def loop_graphs(self) -> None:
+        """There are no graphs on a CPU."""
+
     def loop_arrays(self) -> NumpyArrays:
         """NumPy's arrays."""
         return NUMPY

@@ -42,6 +42,8 @@ class CudaMemory:
         self.budget.reliefs += [self._free_held, self._collect]
         self._in_flight: list[Any] = []
         self._keeping: list[Any] | None = None
+        #: Where staging goes that a captured graph copies from at each launch.
+        self._baked: list[Any] | None = None
         #: Called before a value is read on the host: what an earlier call left is raised first.
         self.before_reading: Callable[[], None] = lambda: None
 
@@ -87,7 +89,7 @@ class CudaMemory:
         staged = self._staged(target.nbytes)
         np.copyto(staged, np.ascontiguousarray(array).reshape(-1).view(np.uint8))
         self._driver.memcpy_htod_async(target.ptr, staged, self.context._stream)
-        self._in_flight.append(staged)
+        (self._in_flight if self._baked is None else self._baked).append(staged)
 
     def download(self, buffer: DeviceArray) -> Any:
         """A fresh host array; waits for it."""
@@ -104,13 +106,23 @@ class CudaMemory:
             return as_gpuarray(buffer)
 
     @contextlib.contextmanager
-    def keeping(self) -> Iterator[list[Any]]:
-        """Collect what is allocated inside, so that a captured graph can keep it alive."""
-        before, self._keeping = self._keeping, []
+    def keeping(self, staging: bool = False) -> Iterator[list[Any]]:
+        """Collect what is allocated inside, so that a captured graph can keep it alive.
+
+        With ``staging`` also pinned memory that values of the host are copied from.
+        """
+        before = self._keeping, self._baked
+        self._keeping = []
+        self._baked = self._keeping if staging else None
         try:
             yield self._keeping
         finally:
-            self._keeping = before
+            self._keeping, self._baked = before
+
+    @property
+    def is_baking(self) -> bool:
+        """Whether what is enqueued becomes a graph with the host's values of now."""
+        return self._baked is not None
 
     def keep(self, array: DeviceArray) -> None:
         """Let ``array`` live until the stream has been waited for."""
@@ -146,7 +158,7 @@ class CudaMemory:
         return self._pinned.allocate((nbytes,), np.uint8)
 
     def _staged(self, nbytes: int) -> Any:
-        if len(self._in_flight) > _MOST_IN_FLIGHT:
+        if len(self._in_flight) > _MOST_IN_FLIGHT and self._baked is None:
             self.synchronize()  # calls that return nothing to the host never wait by themselves
         return self.pinned(nbytes)
 

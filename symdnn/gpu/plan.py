@@ -79,6 +79,8 @@ class CudaPlan:
         self.returns_to_host = bool(self.outs)
         self.replay: Replay | None = None
         self.last: list[int | None] | None = None
+        #: What became of the loop whose body this is.
+        self.loop_state = ""
         self.moved: set[int] = set()
         numbers = [env.node for env in self.envs if env.node >= 0]
         weakref.finalize(self, rt.forget_nodes, numbers).atexit = False
@@ -286,6 +288,17 @@ class CudaPlan:
         for node in middle:
             if self._before_graph(node) or isinstance(node.op, HostFromGpu):
                 return f"{node.op} needs the host in the middle of the segment"
+        return self._at_each_call(middle)
+
+    def loop_obstacle(self) -> str:
+        """Why the loop whose body this is can't be captured as a whole; empty when it can."""
+        if self.outs:
+            return "a step gives values to the host"
+        return self._at_each_call([n for n in self.steps if not isinstance(n.op, GpuFromHost)])
+
+    def _at_each_call(self, nodes: Sequence[Apply]) -> str:
+        """Which node does something on the host whenever it runs; empty when none does."""
+        for node in nodes:
             arrays = set(getattr(node.op, "host_values", ())) - set(node.op.host_inputs)
             if node.op.has_effect or arrays:
                 return f"{node.op} reads arrays on the host"
@@ -309,8 +322,8 @@ class CudaPlan:
     @property
     def capture_state(self) -> str:
         """Whether it is a graph by now, or why it is none."""
-        if self.not_captured:
-            return f"not captured: {self.not_captured}"
+        if self.loop_state or self.not_captured:
+            return self.loop_state or f"not captured: {self.not_captured}"
         if self.replay is None:
             return "not captured yet: it has to be called again"
         return f"captured, {self.replay.nodes} kernels and copies"
@@ -350,7 +363,7 @@ class CudaPlan:
 
     def _left(self, values: Values) -> list[Any]:
         """What leaves, waited for where it goes to the host."""
-        if self.reports:
+        if self.reports and not self.rt.memory.is_baking:
             self.rt.copy_word()
         left = [values[v] for v in self.spec.segment.outputs]
         if any(isinstance(v, PendingCopy) for v in left):

@@ -23,6 +23,7 @@ from symdnn.gpu.env import Env
 from symdnn.gpu.faults import fault
 from symdnn.gpu.foreign import as_gpuarray, device_array
 from symdnn.gpu.k_copy import strided_copy
+from symdnn.gpu.loop_graph import LoopGraphs
 from symdnn.gpu.memory import CudaMemory
 from symdnn.gpu.plan import CudaPlan
 from symdnn.gpu.trailing import copy_all
@@ -160,6 +161,10 @@ class CudaRuntime:
         target = self.memory.empty(value.shape, value.dtype)
         strided_copy(self.env(), value, target)
         return target
+
+    def loop_graphs(self) -> LoopGraphs:
+        """What captures a loop as a whole; one for each loop."""
+        return LoopGraphs(self)
 
     def loop_arrays(self) -> CudaLoopArrays:
         """Device arrays for a loop's buffers."""

@@ -49,6 +49,9 @@ class Runtime(Protocol):
     def loop_arrays(self) -> Any:
         """What a loop's buffers are (:class:`symdnn.ops.scan_loop.LoopArrays`)."""
 
+    def loop_graphs(self) -> Any:
+        """What runs a whole loop as one launch where it can; None on a device without graphs."""
+
     def update(self, pairs: Sequence[tuple[Storage, Any]]) -> None:
         """Write new values into the storages of shared variables."""
 

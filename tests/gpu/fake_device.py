@@ -88,7 +88,7 @@ class Block:
 class FakeMemory(CudaMemory):
     def __init__(self, context: FakeContext) -> None:
         self.context, self.device = context, context.device  # type: ignore[assignment]
-        self._in_flight, self._keeping = [], None
+        self._in_flight, self._keeping, self._baked = [], None, None
         self.before_reading = lambda: None
 
     def empty(self, shape: Any, dtype: str) -> DeviceArray:

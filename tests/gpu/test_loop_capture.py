@@ -1,0 +1,171 @@
+"""Whole loops as graphs, on the emulated device: right results, and one launch where one can be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.errors import IndexOutOfRange
+
+CUDA = symdnn.Mode(target="cuda:sm_90").excluding("cudnn")
+CPU = symdnn.Mode(target="cpu")
+
+
+def floats(*shape):
+    return np.random.default_rng().standard_normal(shape).astype("float32")
+
+
+def recurrent(mode, w):
+    """(step with momentum-free updates, its parameter): a small Elman network by scan."""
+    w = symdnn.shared(w.copy())
+    x, h0 = T.ftensor3("x"), T.fmatrix("h0")
+    states, _ = symdnn.scan(lambda v, h, w: T.tanh(v + h * w), [x], [h0], non_sequences=[w])
+    loss = (states**2).mean()
+    updates = [(w, w - np.float32(0.5) * T.grad(loss, w))]
+    return symdnn.function([x, h0], [loss, states], updates=updates, mode=mode), w
+
+
+def assert_same(ours, theirs):
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-6)
+
+
+def states_of(f):
+    return [p.bound.capture_state for p in f.plans()]
+
+
+def test_loops_and_their_gradients_become_graphs(fake_device):
+    start = floats(4)
+    (f, w), (g, v) = recurrent(CUDA, start), recurrent(CPU, start)
+    counts = []
+    for _ in range(6):
+        args = floats(7, 3, 4), floats(3, 4)
+        fake_device.take_log()
+        assert_same(f(*args), g(*args))
+        np.testing.assert_allclose(w.get_value(), v.get_value(), rtol=2e-4, atol=1e-6)
+        counts.append(len(fake_device.take_log()))
+    assert sum("captured with its loop, 7 steps" in s for s in states_of(f)) == 2
+    assert counts[5] < counts[0] / 3, counts
+
+
+def test_lengths_that_alternate_keep_their_graphs(fake_device):
+    start = floats(4)
+    (f, _), (g, _) = recurrent(CUDA, start), recurrent(CPU, start)
+    for n in (5, 2, 5, 2, 5, 2, 5, 2, 5, 2):
+        args = floats(n, 3, 4), floats(3, 4)
+        fake_device.take_log()
+        assert_same(f(*args), g(*args))
+        log = fake_device.take_log()
+    assert log.count("graph") >= 2
+    assert len(log) < 40, log
+
+
+def test_a_parameter_set_from_outside_is_read_where_it_is_then(fake_device):
+    start = floats(4)
+    (f, w), (g, v) = recurrent(CUDA, start), recurrent(CPU, start)
+    args = floats(4, 3, 4), floats(3, 4)
+    for call in range(8):
+        if call in (4, 6):
+            value = floats(4)
+            w.set_value(value)
+            v.set_value(value)
+        assert_same(f(*args), g(*args))
+    assert any("captured with its loop" in s for s in states_of(f))
+
+
+def test_values_of_the_host_are_part_of_the_graph(fake_device):
+    """The position is a number of the host at every step: another length, another graph."""
+    x, n = T.fmatrix("x"), T.lscalar("n")
+
+    def build(mode):
+        rows, _ = symdnn.scan(lambda i, acc, x: acc + x[i] * 2, [T.arange(n)], [x[0]], [x])
+        return symdnn.function([x, n], rows, mode=mode)
+
+    f, g = build(CUDA), build(CPU)
+    for length in (3, 3, 3, 4, 3, 4, 4, 4, 3):
+        args = floats(5, 4), length
+        assert_same([f(*args)], [g(*args)])
+
+
+def test_a_loop_that_may_end_early_is_enqueued_step_by_step(fake_device):
+    x = T.fvector("x")
+
+    def build(mode):
+        total, _ = symdnn.scan(
+            lambda v, acc: (acc + v, symdnn.until(acc > 2)), [x], [T.constant(np.float32(0))]
+        )
+        return symdnn.function([x], total, mode=mode)
+
+    f, g = build(CUDA), build(CPU)
+    for _ in range(4):
+        value = np.abs(floats(9))
+        assert_same([f(value)], [g(value)])
+    assert not any("captured with" in s for s in states_of(f))
+
+
+def test_errors_on_data_are_raised_from_graphs_too(fake_device):
+    x, i = T.fmatrix("x"), T.lmatrix("i")
+    sums, _ = symdnn.scan(lambda rows, x: x[rows].sum(axis=0), [i], non_sequences=[x])
+    f = symdnn.function([x, i], sums, mode=CUDA)
+    value = floats(6, 3)
+    good = np.random.default_rng().integers(0, 6, (4, 2))
+    for _ in range(4):
+        np.testing.assert_allclose(f(value, good), value[good].sum(1), rtol=1e-5, atol=1e-6)
+    assert any("captured with its loop" in s for s in states_of(f))
+    bad = good.copy()
+    bad[2, 1] = 6
+    with pytest.raises(IndexOutOfRange):
+        f(value, bad)
+    np.testing.assert_allclose(f(value, good), value[good].sum(1), rtol=1e-5, atol=1e-6)
+
+
+def test_nested_loops_are_not_captured_inside(fake_device):
+    x = T.ftensor3("x")
+
+    def inner(matrix):
+        rows, _ = symdnn.scan(lambda row, acc: acc * 0.5 + row, [matrix], [matrix[0] * 0])
+        return rows[-1]
+
+    def build(mode):
+        out, _ = symdnn.scan(inner, [x])
+        return symdnn.function([x], out, mode=mode)
+
+    f, g = build(CUDA), build(CPU)
+    for _ in range(5):
+        value = floats(3, 4, 2)
+        assert_same([f(value)], [g(value)])
+
+
+def test_random_numbers_go_on(fake_device):
+    from symdnn.tensor.random import RandomStream
+
+    x = T.fmatrix("x")
+
+    def build(mode):
+        stream = RandomStream(5)
+        out, updates = symdnn.scan(lambda row: row + stream.uniform(size=(3,)), [x])
+        return symdnn.function([x], out, updates=updates, mode=mode)
+
+    f, g = build(CUDA), build(CPU)
+    value = floats(4, 3)
+    seen = []
+    for _ in range(5):
+        assert_same([f(value)], [g(value)])
+        seen.append(f(value).tobytes())
+        g(value)
+    assert len(set(seen)) == 5
+
+
+@pytest.mark.parametrize("graph", ["off", "refused"])
+def test_without_graphs_every_step_is_enqueued(fake_device, graph):
+    start = floats(4)
+    (f, _), (g, _) = recurrent(CUDA, start), recurrent(CPU, start)
+    if graph == "refused":
+        fake_device.context.refuse_capture = "the driver says no"
+    with symdnn.config.change_flags({"gpu.graph": "off" if graph == "off" else "auto"}):
+        for _ in range(4):
+            args = floats(4, 3, 4), floats(3, 4)
+            assert_same(f(*args), g(*args))
+    assert not any(s.startswith("captured") for s in states_of(f))
