@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from symdnn.cpu import bands, elementwise, plain, pool, pool_last, reduce, rows, scatter
+from symdnn.cpu import bands, batch_norm, elementwise, plain, pool, pool_last, reduce, rows, scatter
 
 __all__ = ["register"]
 
@@ -12,6 +12,7 @@ def register() -> None:
     elementwise.register()
     pool.register()
     reduce.register()
+    batch_norm.register()
     rows.register()
     bands.register()
     scatter.register()

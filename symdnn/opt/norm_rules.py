@@ -1,4 +1,4 @@
-"""Batch normalisation taken apart on the CUDA target, so that fusion sees its elementwise half.
+"""Batch normalisation taken apart, so that fusion sees its elementwise half.
 
 Forward: the statistics are a :class:`BatchMoments`, the normalisation is an elementwise node that
 joins what reads it. Backward: the two sums are a :class:`BatchSums` and the input's gradient is an
@@ -9,18 +9,21 @@ again in both, if then nobody needs it stored.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from symdnn.config import config
 from symdnn.graph.origin import inherit
 from symdnn.graph.variable import Apply, Constant, Variable, constant
 from symdnn.ops.batchnorm import BatchNormGrad, BatchNormTrain
+from symdnn.ops.channels_last import last_order
 from symdnn.ops.fused import FusedElemwise
 from symdnn.ops.gpudnn import GpuDnnBatchNorm, GpuDnnBatchNormGrad
 from symdnn.ops.norm_formulas import formula, grad_program, grad_terms, normalised
 from symdnn.ops.norm_parts import BatchMoments, BatchSums, axes_of
+from symdnn.ops.onednn import OneDnnBase, OneDnnBatchNorm, OneDnnBatchNormGrad
 from symdnn.ops.scalar import Builder, Scalar, ScalarProgram
-from symdnn.opt.fuse import fusable_program, number_in
+from symdnn.opt.fuse import fusable_program, fuses, number_in
 from symdnn.opt.rewrite import Context, graph_rewrite
 
 __all__ = ["RULES", "split_batch_norm"]
@@ -28,18 +31,25 @@ __all__ = ["RULES", "split_batch_norm"]
 #: Arrays of the input's size that a sweep may read in place of the cotangent and the input.
 _MOST_ARRAYS, _MOST_INPUTS, _MOST_INSTRUCTIONS = 3, 16, 100
 
+_FORWARD = BatchNormTrain | GpuDnnBatchNorm | OneDnnBatchNorm
+_BACKWARD = BatchNormGrad | GpuDnnBatchNormGrad | OneDnnBatchNormGrad
+
 
 @graph_rewrite("fuse", tags=("fusion",), name="split_batch_norm")
 def split_batch_norm(context: Context) -> None:
-    """Batch normalisation whose elementwise half has something to join is taken apart."""
-    if context.target.kind != "cuda" or not _wanted():
+    """Batch normalisation whose elementwise half has something to join is taken apart.
+
+    On a CPU it is whether or not: its loops are bound by memory, and are faster than oneDNN's.
+    """
+    kind = context.target.kind
+    if not (_wanted_on_cpu() if kind == "cpu" else kind == "cuda" and _wanted()):
         return
-    always = str(config.dnn.batch_norm) == "fused"
+    always = kind == "cpu" or str(config.dnn.batch_norm) == "fused"
     for node in context.fgraph.toposort():
-        if isinstance(node.op, BatchNormTrain | GpuDnnBatchNorm) and _ours(node):
+        if isinstance(node.op, _FORWARD) and _ours(node, kind):
             _split_forward(context, node, always)
     for node in context.fgraph.toposort():
-        if isinstance(node.op, BatchNormGrad | GpuDnnBatchNormGrad) and _ours(node):
+        if isinstance(node.op, _BACKWARD) and _ours(node, kind):
             _split_backward(context, node, always)
 
 
@@ -48,8 +58,28 @@ def _wanted() -> bool:
     return chosen == "fused" or (chosen == "auto" and str(config.gpu.prefer) == "own")
 
 
-def _ours(node: Apply) -> bool:
-    return node.hints.backend in (None, "cuda")
+def _wanted_on_cpu() -> bool:
+    """Whether elementwise ops are compiled at all."""
+    return fuses(FusedElemwise(grad_terms(["float32"] * 4)), "cpu")
+
+
+def _ours(node: Apply, kind: str) -> bool:
+    if kind == "cuda":
+        return node.hints.backend in (None, "cuda")
+    # cuDNN's hint means little on a CPU; squares of float64 would not be summed up well enough.
+    return node.hints.backend in (None, "cudnn") and node.inputs[0].type.dtype == "float32"
+
+
+def _op_of(node: Apply) -> Any:
+    """The op whose fields say what is normalised, as its operands lie."""
+    op: Any = node.op
+    if not isinstance(op, OneDnnBase):
+        return op
+    inner: Any = op.op
+    if op.layout == "NCHW":
+        return inner
+    order = last_order(node.inputs[0].type.ndim)
+    return replace(inner, axes=tuple(sorted(order.index(a) for a in inner.axes)))
 
 
 # -- forward --------------------------------------------------------------------------------------
@@ -59,7 +89,7 @@ def _split_forward(context: Context, node: Apply, always: bool) -> None:
     y = node.outputs[0]
     if not always and not any(fusable_program(u) for u in context.fgraph.user_nodes(y)):
         return
-    op: Any = node.op
+    op = _op_of(node)
     x, gamma, beta, *rest = node.inputs
     if len(rest) == 2:  # cuDNN's op has the factor as a field
         rest = [constant(op.running_average_factor, dtype=gamma.type.dtype), *rest]
@@ -84,7 +114,7 @@ def _split_backward(context: Context, node: Apply, always: bool) -> None:
     with inherit(node.origin, node.hints):
         operands = list(dict.fromkeys([*source.inputs, mean, invstd]))
         terms = source.program(operands, [x, dy, mean, invstd], grad_terms)
-        dbeta, dgamma, a, b = BatchSums(terms, axes_of(node.op))(*operands)
+        dbeta, dgamma, a, b = BatchSums(terms, axes_of(_op_of(node)))(*operands)
         operands = list(dict.fromkeys([*operands, gamma, a, b]))
         gradient = source.program(operands, [x, dy, gamma, mean, invstd, a, b], _gradient)
         (dx,) = FusedElemwise(gradient)(*operands)

@@ -1,0 +1,127 @@
+"""Batch normalisation by compiled loops: statistics, sums of gradients, what is fused with them."""
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.config import config
+from symdnn.cpu import jit, libdnnl
+from symdnn.cpu.batch_norm import MomentsKernel, SumsKernel
+from symdnn.graph.kernel import Call
+from symdnn.graph.origin import Hints
+from symdnn.graph.type import TensorType
+from symdnn.ops.norm_formulas import grad_terms
+from symdnn.ops.norm_parts import BatchMoments, BatchSums
+
+needs_llvm = pytest.mark.skipif(bool(jit.problem()), reason="llvmlite is not installed")
+FIRST, LAST = (0, 2, 3), (0, 1, 2)
+
+
+def launched(kernel, op, *arrays):
+    """The kernel's results in float64, and the reference's on float64 operands."""
+    types = [TensorType(a.dtype.name, a.shape) for a in arrays]
+    outputs = op.output_types(types)
+    sizes = op.shapes(types, [a.shape for a in arrays], {})
+    outputs = tuple(t.with_shape(s) for t, s in zip(outputs, sizes, strict=True))
+    call = Call(op, tuple(types), outputs, Hints())
+    assert kernel.refuses(call) is None
+    out = [np.full(t.shape, np.nan, t.numpy) for t in outputs]
+    with np.errstate(all="ignore"):  # as in a plan
+        kernel.bind(call)(list(arrays), out)
+        return out, op.reference(*(a.astype("float64") for a in arrays))
+
+
+@needs_llvm
+@pytest.mark.parametrize("shape", [(5, 7, 3, 11), (64, 16, 9, 8), (1, 1, 1, 1), (2, 300, 1, 2)])
+@pytest.mark.parametrize("axes", [FIRST, LAST])
+@pytest.mark.parametrize("offset", [0.0, 300.0])
+def test_moments(shape, axes, offset):
+    rng = np.random.default_rng()
+    x = (rng.normal(size=shape) * rng.uniform(0.1, 9) + offset).astype("f")
+    kept = tuple(1 if i in axes else n for i, n in enumerate(shape))
+    factor = np.asarray(0.3, "f")
+    mean, variance = rng.normal(size=kept).astype("f"), rng.uniform(size=kept).astype("f")
+    op = BatchMoments(axes, 1e-3, running=True)
+    found, wanted = launched(MomentsKernel(), op, x, factor, mean, variance)
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-6, atol=2e-6)
+
+
+@needs_llvm
+@pytest.mark.parametrize("axes", [FIRST, LAST])
+def test_sums(axes):
+    rng = np.random.default_rng()
+    x, dy = (rng.normal(size=(9, 12, 10, 14)).astype("f") for _ in range(2))
+    kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
+    mean, invstd = rng.normal(size=kept).astype("f"), rng.uniform(1, 2, size=kept).astype("f")
+    op = BatchSums(grad_terms(["float32"] * 4), axes)
+    found, wanted = launched(SumsKernel(), op, x, dy, mean, invstd)
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+@needs_llvm
+def test_what_is_not_finite_stays_so():
+    x = np.random.default_rng().normal(size=(4, 3, 5, 5)).astype("f")
+    x[1, 0, 2, 2], x[2, 1, 0, 0] = np.nan, np.inf
+    (mean, invstd), _ = launched(MomentsKernel(), BatchMoments(FIRST, 1e-5), x)
+    assert np.isnan(mean[0, 0])
+    assert np.isnan(invstd[0, 0])
+    assert np.isinf(mean[0, 1])
+    assert np.isfinite([mean[0, 2], invstd[0, 2]]).all()
+
+
+def block(last, residual, running):
+    """(inputs, results): conv, batch norm, relu and its gradients; with running values too."""
+    x, dy, r = T.ftensor4("x"), T.ftensor4("dy"), T.ftensor4("r")
+    w, g, b, mean, variance = T.ftensor4("w"), *(T.fvector(n) for n in ("g", "b", "m", "v"))
+    a = x.dimshuffle(0, 3, 1, 2) if last else x
+    h = T.nnet.conv2d(a, w, border_mode=1) if residual else a
+    words = {"running_mean": mean, "running_var": variance} if running else {}
+    y, *more = T.nnet.bn.batch_normalization_train(h, g, b, "spatial", 1e-3, **words)
+    y = T.nnet.relu(y + (r if residual else 0))
+    wrt = [a, g, b, *([w, r] if residual else [])]
+    grads = symdnn.grad(None, wrt, known_grads={y: dy})
+    return [x, dy, w, r, g, b, mean, variance], [y, *more, *grads]
+
+
+@pytest.mark.skipif(bool(libdnnl.problem() or jit.problem()), reason="oneDNN or LLVM is missing")
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("running", [False, True])
+def test_a_block_is_taken_apart_and_has_the_same_values(last, residual, running):
+    rng = np.random.default_rng()
+    inputs, outputs = block(last, residual, running)
+    n, c, h, w = shape = (3, 4, 6, 7)
+    given = [
+        rng.normal(size=(n, h, w, c) if last else shape), rng.normal(size=shape),
+        rng.normal(size=(c, c, 3, 3)), rng.normal(size=shape), rng.uniform(1, 2, c),
+        rng.normal(size=c), rng.normal(size=c), rng.uniform(1, 2, c),
+    ]  # fmt: skip
+    given = [a.astype("f") for a in given]
+    words = {"on_unused_input": "ignore"}
+    fused = symdnn.function(inputs, outputs, mode=symdnn.Mode(target="cpu"), **words)
+    mode = symdnn.Mode(target="cpu").excluding("split_batch_norm", "onednn")
+    plain = symdnn.function(inputs, outputs, mode=mode, **words)
+    kinds = {type(n.op).__name__ for n in fused.fgraph.nodes}
+    assert {"BatchMoments", "BatchSums"} <= kinds
+    assert not any("BatchNorm" in k for k in kinds)
+    for a, b in zip(fused(*given), plain(*given), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-4)
+
+
+def test_without_a_compiler_it_stays_whole():
+    inputs, outputs = block(False, False, False)
+    with config.change_flags({"cpu.compile": "never"}):
+        f = symdnn.function(
+            inputs, outputs, mode=symdnn.Mode(target="cpu"), on_unused_input="ignore"
+        )
+    assert not any(isinstance(n.op, BatchMoments | BatchSums) for n in f.fgraph.nodes)
+
+
+def test_double_precision_stays_whole():
+    x = T.dtensor4("x")
+    y = T.nnet.bn.batch_normalization_train(x, np.ones(3), np.zeros(3), "spatial")[0]
+    f = symdnn.function([x], y, mode=symdnn.Mode(target="cpu"))
+    assert not any(isinstance(n.op, BatchMoments) for n in f.fgraph.nodes)
