@@ -11,13 +11,15 @@ import numpy as np
 from symdnn.errors import NonDifferentiable, TypeMismatch
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Grads, Host, MultiOp, Op, Vars
+from symdnn.graph.origin import Hints
 from symdnn.graph.type import OpaqueType, TensorType
 from symdnn.graph.variable import Variable
 from symdnn.ops.ctc import CTCLoss
 from symdnn.ops.dropout import Dropout, scaled_where
 from symdnn.ops.lowered import DnnBase
 from symdnn.ops.random import STATE_TYPE, check_state
-from symdnn.ops.rnn import RNNForward, RNNGrad
+from symdnn.ops.rnn import RNNForward, RNNGrad, rnn_with_reserve
+from symdnn.ops.rnn_params import RNNShape
 
 __all__ = [
     "DROPOUT_RESERVE", "GRADIENT_RESERVE", "GpuDnnCTCLoss", "GpuDnnDropoutGrad", "GpuDnnDropoutOp",
@@ -83,9 +85,37 @@ class GpuDnnRNNOp(GpuDnnRNNBase):
 
     With dropout between layers the masks are cuDNN's, drawn from the state's key and counter.
     Without ``keeps_reserve`` it is cuDNN's inference mode. (``cudnnRNNForward``)
+
+    By hand: ``GpuDnnRNNOp(rnn_mode, direction_mode)(desc, w, x, hx, cx)`` with a descriptor of
+    ``_RNNDescriptor``; the result is (reserve, y, hy, [cy]), as in Theano.
     """
 
     keeps_reserve: bool = field(default=True, kw_only=True)
+
+    def __call__(self, *inputs: Any, hints: Hints | None = None, name: str | None = None) -> Any:
+        """Apply to the inputs, or by hand to (desc, w, x, hx, [cx])."""
+        if inputs and isinstance(getattr(inputs[0], "shape", None), RNNShape):
+            return self._by_hand(*inputs, hints=hints)
+        return super().__call__(*inputs, hints=hints, name=name)
+
+    def _by_hand(
+        self, desc: Any, w: Any, x: Any, hx: Any, cx: Any = None, *, hints: Hints | None
+    ) -> list[Variable]:
+        s: RNNShape = desc.shape
+        for what, mine, its in (
+            ("rnn_mode", self.rnn_mode, s.rnn_mode),
+            ("direction_mode", self.direction_mode, s.direction_mode),
+        ):
+            if mine != its:
+                raise ValueError(f"GpuDnnRNNOp: {what}={mine!r}, but the descriptor's is {its!r}")
+        op = replace(
+            self, hidden_size=s.hidden_size, num_layers=s.num_layers, input_mode=s.input_mode,
+            dropout=desc.dropout.dropout,
+        )  # fmt: skip
+        forward, stream = op.neutral(), desc.block.stream
+        assert isinstance(forward, RNNForward)
+        *outputs, reserve = rnn_with_reserve(forward, op, w, x, hx, cx, None, stream, hints=hints)
+        return [reserve, *outputs]
 
     def neutral(self) -> Op:
         return RNNForward(*(*self.settings, self.keeps_reserve))

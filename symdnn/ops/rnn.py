@@ -254,6 +254,22 @@ def rnn(
     hints: Hints | None = None,
 ) -> list[Variable]:
     """[y, hy] or [y, hy, cy] of the op; a random state of ``stream`` where dropout needs one."""
+    return rnn_with_reserve(op, op, w, x, hx, cx, lengths, stream, hints=hints)[:-1]
+
+
+def rnn_with_reserve(
+    op: RNNForward,
+    applied: Any,
+    w: Any,
+    x: Any,
+    hx: Any,
+    cx: Any = None,
+    lengths: Any = None,
+    stream: RandomStream | None = None,
+    *,
+    hints: Hints | None = None,
+) -> list[Variable]:
+    """[y, hy, [cy], reserve]; ``applied`` is the op itself or what it lowers to."""
     if (cx is not None) != op.has_cell:
         raise TypeMismatch(op, "cx for an LSTM, and only for it", "cx" if op.has_cell else cx)
     given = [w, x, hx, *([cx] if op.has_cell else []), *([lengths] if op.lengths else [])]
@@ -263,10 +279,10 @@ def rnn(
         stream = stream or RandomStream()
         state = stream.new_state()
         variables.append(state)
-    outputs: Sequence[Variable] = op(*variables, hints=hints)
+    outputs: Sequence[Variable] = applied(*variables, hints=hints)
     if state is not None and stream is not None:
         stream.register(state, outputs[-2])
-    return list(outputs[: 2 + op.has_cell])
+    return [*outputs[: 2 + op.has_cell], outputs[-1]]
 
 
 class RNNBlock:

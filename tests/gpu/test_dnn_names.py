@@ -80,6 +80,31 @@ def test_a_descriptor_of_a_net(mode, direction):
             np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize(
+    ("mode", "direction"), [("lstm", "unidirectional"), ("gru", "bidirectional")]
+)
+def test_a_net_by_hand_of_a_descriptor(mode, direction):
+    """Theano's order of results; the values and gradients are those of RNNBlock."""
+    ddesc = dnn._DropoutDescriptor(None)(0.0, 42)
+    desc = dnn._RNNDescriptor(None)(6, 2, ddesc, "linear", direction, mode, "float32")
+    block = dnn.RNNBlock("float32", 6, 2, mode, direction_mode=direction)
+    w, x, h = T.fvector("w"), T.ftensor3("x"), T.ftensor3("h")
+    cells = [h * 2] if mode == "lstm" else []
+    reserve, *ours = dnn.GpuDnnRNNOp(mode, direction)(desc, w, x, h, *cells)
+    assert isinstance(ours[0].owner.op, dnn.GpuDnnRNNOp)
+    assert reserve.owner is ours[0].owner
+    results = []
+    for outputs in (ours, block.apply(w, x, h, *cells)):
+        loss = sum((o**2).sum() for o in outputs)
+        results.append(symdnn.function([w, x, h], [*outputs, *T.grad(loss, [w, x, h])], mode=CPU))
+    layers = 2 * (1 + (direction == "bidirectional"))
+    args = draw(block.get_param_size(5)), draw(4, 3, 5), draw(layers, 3, 6)
+    for a, b in zip(results[0](*args), results[1](*args), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match="rnn_mode='rnn_tanh', but the descriptor's is"):
+        dnn.GpuDnnRNNOp("rnn_tanh", direction)(desc, w, x, h)
+
+
 def test_a_descriptor_of_no_net():
     ddesc = dnn._DropoutDescriptor(None)(0.0, 42)
     with pytest.raises(ValueError, match="rnn_mode"):
