@@ -2,11 +2,11 @@
 
 ``scale * (conv(x, w) - mean) + beta`` is ``conv(x, scale * w) + (beta - scale * mean)``, where
 ``scale = gamma / sqrt(var + epsilon)`` has a value for each channel of the result. What is left is
-a bias, which a convolution takes in (:mod:`symdnn.opt.epilogue_conv`), and two small kernels on the
-parameters, which run at each call: statistics may have changed. Parameters are scaled in their own
-dtype, float32 beside 16-bit images, and rounded once.
+a bias, which a convolution takes in (:mod:`symdnn.opt.epilogue_conv`, ``epilogue_onednn``), and two
+small kernels on the parameters, which run at each call: statistics may have changed. Parameters are
+scaled in their own dtype, float32 beside 16-bit images, and rounded once.
 
-The flag ``gpu.fold_batch_norm`` and the tag ``fold_batch_norm`` switch it off.
+The tag ``fold_batch_norm`` switches it off, on a GPU also the flag ``gpu.fold_batch_norm``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.arithmetic import cast, sqrt
 from symdnn.ops.gpudnn_conv import GpuDnnConv
 from symdnn.ops.gpudnn_norm import GpuDnnBatchNormInference
+from symdnn.ops.onednn import OneDnnBatchNormInference, OneDnnConv
 from symdnn.ops.shape import dimshuffle
 from symdnn.opt.rewrite import Context, node_rewrite
 
@@ -29,10 +30,13 @@ __all__ = ["RULES", "fold_batch_norm"]
 def _convolution(v: Variable, context: Context) -> Apply | None:
     """The convolution that makes ``v`` for one reader alone, and does nothing else to it."""
     node = v.owner
-    if node is None or type(node.op) is not GpuDnnConv or not context.only_user(v):
+    if node is None or not context.only_user(v):
         return None
     op: Any = node.op
-    plain = op.alpha == 1 and op.beta == 0 and bool(op.stride)
+    if type(op) is GpuDnnConv:
+        plain = op.alpha == 1 and op.beta == 0 and bool(op.stride)
+    else:
+        plain = type(op) is OneDnnConv and op.is_plain
     return node if plain else None
 
 
@@ -42,19 +46,28 @@ def _by_channel(v: Variable) -> bool:
     return bool(not ones[1] and all(ones[:1]) and all(ones[2:]))
 
 
+def _allowed(op: Any) -> bool:
+    """Whether an op normalises by channels, and its target's flag lets it be folded."""
+    if op.layout != "NCHW":
+        return False
+    if isinstance(op, OneDnnBatchNormInference):
+        return True
+    return str(config.gpu.fold_batch_norm) != "off" and bool(op.mode == "spatial")
+
+
 @node_rewrite(
-    GpuDnnBatchNormInference, phase="lower", tags=("cudnn", "fold_batch_norm", "fast_compile")
-)
+    GpuDnnBatchNormInference, OneDnnBatchNormInference,
+    phase="lower", tags=("cudnn", "onednn", "fold_batch_norm", "fast_compile"),
+)  # fmt: skip
 def fold_batch_norm(node: Apply, context: Context) -> Variable | None:
     """conv -> batch normalisation by given statistics: scaled kernels and a bias."""
     op: Any = node.op
     x, gamma, beta, mean, var = node.inputs
     conv = _convolution(x, context)
-    if conv is None or str(config.gpu.fold_batch_norm) == "off" or op.mode != "spatial":
+    if conv is None or not _allowed(op) or not all(map(_by_channel, (gamma, beta, mean, var))):
         return None
-    if op.layout != "NCHW" or not all(map(_by_channel, (gamma, beta, mean, var))):
-        return None
-    scale = gamma / sqrt(var + _number(op.epsilon, var))
+    own: Any = op.op if isinstance(op, OneDnnBatchNormInference) else op
+    scale = gamma / sqrt(var + _number(own.epsilon, var))
     shift = beta - mean * scale
     images, kernels, *more = conv.inputs
     folded = _scaled(kernels, scale)

@@ -10,9 +10,11 @@ from symdnn.cpu import jit, libdnnl
 from symdnn.cpu.batch_norm import MomentsKernel, SumsKernel
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import Hints
+from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType
 from symdnn.ops.norm_formulas import grad_terms
 from symdnn.ops.norm_parts import BatchMoments, BatchSums
+from symdnn.ops.onednn import OneDnnConv
 
 needs_llvm = pytest.mark.skipif(bool(jit.problem()), reason="llvmlite is not installed")
 FIRST, LAST = (0, 2, 3), (0, 1, 2)
@@ -125,3 +127,43 @@ def test_double_precision_stays_whole():
     y = T.nnet.bn.batch_normalization_train(x, np.ones(3), np.zeros(3), "spatial")[0]
     f = symdnn.function([x], y, mode=symdnn.Mode(target="cpu"))
     assert not any(isinstance(n.op, BatchMoments) for n in f.fgraph.nodes)
+
+
+def inference(residual, groups=1):
+    """(inputs, result): a convolution, normalisation by given statistics, relu."""
+    x, w, r = (T.ftensor4(n) for n in "xwr")
+    g, b, mean, variance = (T.fvector(n) for n in "gbmv")
+    h = T.nnet.conv2d(x, w, border_mode=1, num_groups=groups)
+    y = T.nnet.bn.batch_normalization_test(h, g, b, mean, variance, "spatial", 1e-3)
+    z = T.nnet.conv2d(r, w, border_mode=1, num_groups=groups)
+    return [x, w, g, b, mean, variance, r], T.nnet.relu(y + z if residual else y)
+
+
+@pytest.mark.parametrize("residual", [False, True])
+def test_given_statistics_become_part_of_the_convolution(residual):
+    inputs, y = inference(residual)
+    target = Target("cpu", onednn=(3, 2, 0), isa="AVX-512", threads=2)
+    words = {"on_unused_input": "ignore"}
+    f = symdnn.function(inputs, y, mode=symdnn.Mode(target=target), **words)
+    convolutions = [n.op for n in f.fgraph.nodes if isinstance(n.op, OneDnnConv)]
+    (op,) = [op for op in convolutions if not op.is_plain]
+    assert (op.bias, op.activation, op.residual) == (True, "relu", residual)
+    assert not any("BatchNorm" in type(n.op).__name__ for n in f.fgraph.nodes)
+    mode = symdnn.Mode(target=target).excluding("fold_batch_norm")
+    g = symdnn.function(inputs, y, mode=mode, **words)
+    assert any("BatchNormInference" in type(n.op).__name__ for n in g.fgraph.nodes)
+
+
+@pytest.mark.skipif(bool(libdnnl.problem()), reason="oneDNN is not installed")
+@pytest.mark.parametrize("groups", [1, 2])
+def test_folded_statistics_give_the_same_values(groups):
+    rng = np.random.default_rng()
+    inputs, y = inference(True, groups)
+    sizes = (3, 4, 6, 7), (6, 4 // groups, 3, 3), 6, 6, 6, 6, (3, 4, 6, 7)
+    given = [rng.normal(size=s).astype("f") for s in sizes]
+    given[5] = np.abs(given[5]) + np.float32(0.1)
+    fast, plain = (
+        symdnn.function(inputs, y, mode=symdnn.Mode(target=t))(*given)
+        for t in ("cpu", Target("cpu"))
+    )
+    np.testing.assert_allclose(fast, plain, rtol=1e-4, atol=1e-4)
