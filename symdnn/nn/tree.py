@@ -8,16 +8,36 @@ __all__ = ["tree"]
 
 
 def tree(module: Any) -> str:
-    """The module's title and, for one with children, a line for each, indented by two spaces."""
+    """The module's title and, for one with children, a line for each, indented by two spaces.
+
+    Modules in a row have ``[input -> (1) -> ... -> output]`` on top, those side by side a fork.
+    """
+    title = f"{module.title}{module.describe()}"
     children = module.children()
     if not children:
-        return f"{module.title}{module.describe()}"
+        return title
+    if getattr(module, "branches", False):
+        return _fork(title, children)
     chain = getattr(module, "chain", None)
-    lines = [f"{module.title}{module.describe()} {{"]
+    lines = [f"{title} {{"]
     if chain is not None:
         lines.append("  " + chain())
     for name, child in children.items():
-        label = str(int(name) + 1) if name.isdigit() else name  # Torch7 counts from 1
         first, *rest = tree(child).split("\n")
-        lines += [f"  ({label}): {first}", *(f"  {line}" for line in rest)]
+        lines += [f"  ({_label(name)}): {first}", *(f"  {line}" for line in rest)]
     return "\n".join([*lines, "}"])
+
+
+def _label(name: str) -> str:
+    return str(int(name) + 1) if name.isdigit() else name  # Torch7 counts from 1
+
+
+def _fork(title: str, children: dict[str, Any]) -> str:
+    """One input for all of them, one output of all."""
+    lines = [f"{title} {{", "  input"]
+    for i, (name, child) in enumerate(children.items(), 1):
+        last = i == len(children)
+        first, *rest = tree(child).split("\n")
+        lines.append(("     `-> " if last else "    |`-> ") + f"({_label(name)}): {first}")
+        lines += [("         " if last else "    |    ") + line for line in rest]
+    return "\n".join([*lines, "     ... -> output", "}"])

@@ -1,0 +1,77 @@
+"""What the layers ask of their arguments and inputs: sizes per dimension, batches, dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import InputError, TypeMismatch
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Variable
+
+__all__ = ["as_batch", "positive", "sizes", "tensor_input"]
+
+Restore = Callable[[Variable], Variable]
+
+
+def sizes(
+    what: str, ndim: int, given: Sequence[Any], keyword: Any = None, default: Any = None
+) -> tuple[int, ...]:
+    """``ndim`` ints, (T,) H, W: ``given`` by position, or ``keyword``, an int or a tuple of them.
+
+    ``given`` counts as given where an entry is not None; ``default`` fills what is missing.
+    Raises :class:`~symdnn.errors.InputError` for both at once, neither, or what are no ints.
+    """
+    some = any(v is not None for v in given)
+    if keyword is not None:
+        if some:
+            raise InputError(f"{what}: given by position and by keyword; give one of them")
+        entries = [keyword] * ndim if np.ndim(keyword) == 0 else list(keyword)
+    else:
+        rest = [default] * ndim if np.ndim(default) == 0 else list(default)
+        entries = [d if v is None else v for v, d in zip(given, rest, strict=True)]
+    whole = all(isinstance(e, int | np.integer) and not isinstance(e, bool) for e in entries)
+    if len(entries) != ndim or not whole:
+        got = keyword if keyword is not None else tuple(entries)
+        raise InputError(f"{what}: wanted an int, or {ndim} of them, got {got!r}")
+    return tuple(int(e) for e in entries)
+
+
+def positive(what: str, *numbers: Any, least: int = 1) -> None:
+    """Raise :class:`~symdnn.errors.InputError` unless all are ints from ``least`` on."""
+    for n in numbers:
+        if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < least:
+            raise InputError(f"{what}: wanted an int, {least} or more, got {n!r}")
+
+
+def tensor_input(module: Any, x: Any, wanted: str, *ndims: int, any_dtype: bool = False) -> None:
+    """Raise :class:`TypeMismatch` unless ``x`` is a (float) tensor of one of these ndims.
+
+    No ``ndims``: any number of dimensions.
+    """
+    name = type(module).__name__
+    if not isinstance(x, Variable):
+        raise TypeMismatch(name, wanted, _shown(x))
+    t = x.type
+    if not isinstance(t, TensorType) or (ndims and t.ndim not in ndims):
+        raise TypeMismatch(name, wanted, t)
+    if not any_dtype and not t.is_float:
+        raise TypeMismatch(name, wanted, t, "Cast it: x.astype('floatX')")
+
+
+def _shown(x: Any) -> str:
+    return f"a table of {len(x)}" if isinstance(x, list | tuple) else repr(x)
+
+
+def as_batch(module: Any, x: Any, ndim: int, wanted: str) -> tuple[Variable, Restore]:
+    """``x`` with ``ndim`` dimensions, the first a batch, and what undoes it for the output.
+
+    An input of one dimension less is a single example.
+    """
+    tensor_input(module, x, f"a float tensor {wanted}", ndim, ndim - 1)
+    if x.type.ndim == ndim:
+        return x, lambda y: y
+    alone = x.dimshuffle("x", *range(ndim - 1))
+    return alone, lambda y: y.dimshuffle(*range(1, y.type.ndim))
