@@ -11,6 +11,7 @@
 from symdnn.nn import (
     activation,
     adaptive_pooling,
+    clip,
     containers,
     conv,
     criterion,
@@ -20,6 +21,7 @@ from symdnn.nn import (
     init,
     linear,
     norm,
+    optim,
     pooling,
     recurrent,
     shaping,
@@ -28,6 +30,7 @@ from symdnn.nn import (
 )
 from symdnn.nn.activation import *
 from symdnn.nn.adaptive_pooling import *
+from symdnn.nn.clip import *
 from symdnn.nn.containers import *
 from symdnn.nn.conv import *
 from symdnn.nn.criterion import *
@@ -50,4 +53,6 @@ __all__ = [
     *softmax.__all__, *table.__all__,
     *recurrent.__all__,
     *criterion.__all__, *criterion_margin.__all__, *criterion_values.__all__,
+    *clip.__all__,
+    "optim",
 ]  # fmt: skip

@@ -17,7 +17,7 @@ from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.nn import init
 from symdnn.nn.tree import tree
 
-__all__ = ["BACKENDS", "Module", "state_updates"]
+__all__ = ["BACKENDS", "Module", "state_updates", "symbolic"]
 
 #: What a module's ops may lower to. ``auto``: what symdnn finds best; ``nn``: no vendor's library.
 BACKENDS = ("auto", "nn", "cudnn", "onednn")
@@ -51,7 +51,7 @@ class Module:
 
         Raises :class:`~symdnn.errors.TypeMismatch` for inputs that the module does not take.
         """
-        given = [_symbolic(self, v) for v in inputs]
+        given = [symbolic(self, v) for v in inputs]
         with hinted(self._hints()):
             return self.forward(*given)
 
@@ -203,12 +203,12 @@ class Module:
         return tree(self)
 
 
-def _symbolic(module: Module, value: Any) -> Any:
+def symbolic(module: Module, value: Any) -> Any:
     """An input as a variable; tables (lists, tuples) of them entry by entry."""
     if isinstance(value, Variable) or value is None:
         return value
     if isinstance(value, list | tuple):
-        return [_symbolic(module, v) for v in value]
+        return [symbolic(module, v) for v in value]
     try:
         return as_variable(value)
     except (TypeError, ValueError) as error:
