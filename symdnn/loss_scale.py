@@ -68,6 +68,11 @@ class LossScale:
         # A float: it lives where the factor does, so that no step waits for the host.
         self._good: Shared = shared(np.float32(0), name="loss_scale_good_steps")
 
+    @property
+    def state(self) -> dict[str, Shared]:
+        """What lasts from step to step, by name: to be saved with a training."""
+        return {"loss_scale": self.value, "loss_scale_good_steps": self._good}
+
     def grad(self, loss: Variable, wrt: Any, **options: Any) -> Any:
         """``symdnn.grad(loss, wrt, **options)``, computed of the scaled loss.
 

@@ -1,0 +1,42 @@
+"""Optimisers: functions of a loss and its parameters that return updates.
+
+::
+
+    train = symdnn.function([x, t], loss, updates=nn.optim.adam(loss, net, 0.001))
+
+``loss`` is a scalar; ``params`` a module, a list of shared variables, or groups with settings of
+their own: ``[(net[0], {"lr": 0.01}), (rest, {"weight_decay": 0.0})]``. ``lr``, the learning rate,
+is a number, or a float scalar that may be shared or an input of the function. The result is a list
+of pairs, with the updates of batch normalisation's statistics; its ``state`` has the optimiser's
+own variables by name. Every optimiser takes besides its own options:
+
+``grads``
+    gradients in the order of the parameters; then ``loss`` may be None. With a loss given too, the
+    statistics that it computed are updated.
+``lr_scale``
+    factors of the learning rate: a dict from parameters or their names to numbers, or a function
+    ``(name, parameter) -> number``.
+``decays``
+    a function ``(name, parameter) -> bool``: whether ``weight_decay`` applies;
+    :func:`matrices_only` leaves biases and the scales of normalisation out. All, unless given.
+``clip_norm``, ``clip_value``
+    limits of the gradients' common norm and of each element; both: elements first.
+``loss_scale``
+    a :class:`symdnn.LossScale`: gradients are computed of the scaled loss, and a step with an
+    infinite one is left out.
+``accumulate``
+    how many calls make a step, by the mean of their gradients; in the others no parameter changes.
+``name``
+    what the names of the state begin with, for two optimisers in one training.
+"""
+
+from symdnn.nn.optim_adam import adam, adamax, adamw, lamb, nadam
+from symdnn.nn.optim_average import Average, ema
+from symdnn.nn.optim_base import Updates
+from symdnn.nn.optim_groups import matrices_only
+from symdnn.nn.optim_sgd import adadelta, adagrad, momentum, nesterov, rmsprop, sgd
+
+__all__ = [
+    "Average", "Updates", "adadelta", "adagrad", "adam", "adamax", "adamw", "ema", "lamb",
+    "matrices_only", "momentum", "nadam", "nesterov", "rmsprop", "sgd",
+]  # fmt: skip
