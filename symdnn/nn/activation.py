@@ -38,7 +38,7 @@ class _Pointwise(Module):
     def __init__(self, inplace: bool = False) -> None:
         self.inplace = bool(inplace)
 
-    def forward(self, x: Any) -> Variable:  # type: ignore[override]
+    def forward(self, x: Any) -> Variable:
         tensor_input(self, x, "a float tensor")
         return self.value(x)
 
@@ -114,7 +114,7 @@ class Log(_Pointwise):
 class Sqrt(_Pointwise):
     """``sqrt(x)``."""
 
-    function = staticmethod(functions.sqrt)
+    function = staticmethod(arithmetic.sqrt)
 
 
 class Square(_Pointwise):
@@ -127,14 +127,14 @@ class Mish(_Pointwise):
     """``x * tanh(softplus(x))`` (Misra 2019)."""
 
     def value(self, x: Variable) -> Variable:
-        return x * functions.tanh(activations.softplus(x))  # type: ignore[no-any-return]
+        return x * functions.tanh(activations.softplus(x))
 
 
 class TanhShrink(_Pointwise):
     """``x - tanh(x)``."""
 
     def value(self, x: Variable) -> Variable:
-        return x - functions.tanh(x)  # type: ignore[no-any-return]
+        return x - functions.tanh(x)
 
 
 class HardSigmoid(_Pointwise):
@@ -153,7 +153,7 @@ class HardSwish(_Pointwise):
 
     def value(self, x: Variable) -> Variable:
         line = x * like(1 / 6, x) + like(0.5, x)
-        return x * arithmetic.clip(line, like(0, x), like(1, x))  # type: ignore[no-any-return]
+        return x * arithmetic.clip(line, like(0, x), like(1, x))
 
 
 class ClippedReLU(_Pointwise):
@@ -277,7 +277,7 @@ class SoftPlus(_Pointwise):
     def value(self, x: Variable) -> Variable:
         if self.beta == 1:
             return activations.softplus(x)
-        return activations.softplus(x * like(self.beta, x)) / like(self.beta, x)  # type: ignore[no-any-return]
+        return activations.softplus(x * like(self.beta, x)) / like(self.beta, x)
 
 
 Softplus = SoftPlus
@@ -355,7 +355,7 @@ class SoftShrink(_Shrink):
 
     def value(self, x: Variable) -> Variable:
         limit = np.float64(self.lambd)
-        return x - arithmetic.clip(x, like(-limit, x), like(limit, x))  # type: ignore[no-any-return]
+        return x - arithmetic.clip(x, like(-limit, x), like(limit, x))
 
 
 class Power(_Pointwise):
@@ -366,7 +366,7 @@ class Power(_Pointwise):
         self.pow = float(p)
 
     def value(self, x: Variable) -> Variable:
-        return x ** like(self.pow, x)  # type: ignore[no-any-return]
+        return x ** like(self.pow, x)
 
 
 class MulConstant(_Pointwise):
@@ -377,7 +377,7 @@ class MulConstant(_Pointwise):
         self.constant_scalar = float(constant_scalar)
 
     def value(self, x: Variable) -> Variable:
-        return x * like(self.constant_scalar, x)  # type: ignore[no-any-return]
+        return x * like(self.constant_scalar, x)
 
 
 class AddConstant(_Pointwise):
@@ -388,4 +388,4 @@ class AddConstant(_Pointwise):
         self.constant_scalar = float(constant_scalar)
 
     def value(self, x: Variable) -> Variable:
-        return x + like(self.constant_scalar, x)  # type: ignore[no-any-return]
+        return x + like(self.constant_scalar, x)

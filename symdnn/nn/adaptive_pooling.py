@@ -20,6 +20,7 @@ from symdnn.ops.arithmetic import cast
 from symdnn.ops.create import arange
 from symdnn.ops.dot import dot
 from symdnn.ops.join import stack
+from symdnn.ops.moments import mean
 from symdnn.ops.pool import pool_nd
 from symdnn.ops.shape import dims_of
 from symdnn.ops.view import moveaxis
@@ -37,7 +38,7 @@ class _Adaptive(Module):
     #: (T,) H, W of the output; None keeps the input's size.
     output: tuple[int | None, ...]
 
-    def forward(self, x: Any) -> Variable:  # type: ignore[override]
+    def forward(self, x: Any) -> Variable:
         batch, restore = as_batch(self, x, self.ndim + 2, _INPUTS[self.ndim])
         return restore(self._pooled(batch))
 
@@ -74,7 +75,7 @@ def _average_axis(x: Variable, axis: int, m: int) -> Variable:
     """A product with the matrix of windows, (n, m)."""
     dtype, n = x.type.dtype, dims_of(x)[axis]
     if m == 1:
-        return reduce.mean(x, axis=axis, keepdims=True)
+        return mean(x, axis=axis, keepdims=True)
     if isinstance(n, Variable):
         position, starts, ends = arange(n).dimshuffle(0, "x"), *_window(arange(m), n, m)
         starts, ends = starts.dimshuffle("x", 0), ends.dimshuffle("x", 0)
@@ -179,14 +180,14 @@ class TemporalAdaptiveAveragePooling(_TemporalAdaptive):
 class GlobalAveragePooling(Module):
     """The average over all positions: (N, planes, ...) to (N, planes)."""
 
-    def forward(self, x: Any) -> Variable:  # type: ignore[override]
-        return reduce.mean(x, axis=_positions(self, x))
+    def forward(self, x: Any) -> Variable:
+        return mean(x, axis=_positions(self, x))
 
 
 class GlobalMaxPooling(Module):
     """The largest of all positions: (N, planes, ...) to (N, planes)."""
 
-    def forward(self, x: Any) -> Variable:  # type: ignore[override]
+    def forward(self, x: Any) -> Variable:
         return reduce.max(x, axis=_positions(self, x))
 
 

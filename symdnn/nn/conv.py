@@ -32,8 +32,12 @@ __all__ = [
     "TemporalConvolution", "VolumetricConvolution", "VolumetricFullConvolution",
 ]  # fmt: skip
 
-_FORWARD = {1: conv1d, 2: conv2d, 3: conv3d}
-_TRANSPOSED = {1: conv1d_transpose, 2: conv2d_transpose, 3: conv3d_transpose}
+_FORWARD: dict[int, Callable[..., Variable]] = {1: conv1d, 2: conv2d, 3: conv3d}
+_TRANSPOSED: dict[int, Callable[..., Variable]] = {
+    1: conv1d_transpose,
+    2: conv2d_transpose,
+    3: conv3d_transpose,
+}
 _INPUTS = {
     1: "(batch, frames, features) or (frames, features)",
     2: "(batch, planes, height, width) or (planes, height, width)",
@@ -104,9 +108,9 @@ class _Convolution(ConvolutionModes, Module):
     def _with_bias(self, y: Variable) -> Variable:
         if self.bias is None:
             return y
-        return y + self.bias.dimshuffle("x", 0, *["x"] * self.ndim)  # type: ignore[no-any-return]
+        return y + self.bias.dimshuffle("x", 0, *["x"] * self.ndim)
 
-    def forward(self, x: Any) -> Variable:  # type: ignore[override]
+    def forward(self, x: Any) -> Variable:
         batch, restore = as_batch(self, x, self.ndim + 2, _INPUTS[self.ndim])
         return restore(self._with_bias(self._product(batch)))
 
@@ -271,7 +275,7 @@ class TemporalConvolution(_Convolution):
         planes = (inputFrameSize, outputFrameSize)
         self._make(planes, groups, bias, weight_init, bias_init, dtype)
 
-    def forward(self, x: Any) -> Variable:  # type: ignore[override]
+    def forward(self, x: Any) -> Variable:
         wanted = _INPUTS[1]
         if self.channels_first:
             wanted = "(batch, features, frames) or (features, frames)"
@@ -309,10 +313,7 @@ class _FullConvolution(_Convolution):
     def _output_sizes(self, x: Variable) -> list[Any]:
         rows = zip(dims_of(x)[2:], self.kernel, self.stride, self.padding, self.dilation,
                    self.adjust, strict=True)  # fmt: skip
-        return [
-            (n - 1) * s - 2 * p + d * (k - 1) + 1 + a  # type: ignore[operator]
-            for n, k, s, p, d, a in rows
-        ]
+        return [(n - 1) * s - 2 * p + d * (k - 1) + 1 + a for n, k, s, p, d, a in rows]
 
     def _numbers(self) -> list[str]:
         more = [_torch_order(self.adjust)] if any(self.adjust) else []

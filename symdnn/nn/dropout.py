@@ -41,7 +41,7 @@ class Dropout(Module):
         self.seed = int(init.generator().integers(2**62)) if seed is None else int(seed)
         self.calls = 0
 
-    def forward(self, x: Any) -> Variable:  # type: ignore[override]
+    def forward(self, x: Any) -> Variable:
         tensor_input(self, x, self.wanted, *self.ndims)
         if not self.training or not self.p:
             scaled = self.v1 and not self.training
@@ -49,9 +49,9 @@ class Dropout(Module):
         stream = RandomStream((self.seed, self.calls))
         self.calls += 1
         scale = not self.v1
-        return dropout(x, self.p, stream, scale=scale, shared=self._shared(x))  # type: ignore[no-any-return]
+        return dropout(x, self.p, stream, scale=scale, shared=self._shared_axes(x))  # type: ignore[no-any-return]
 
-    def _shared(self, x: Variable) -> tuple[int, ...]:
+    def _shared_axes(self, x: Variable) -> tuple[int, ...]:
         return ()
 
     def describe(self) -> str:
@@ -65,7 +65,7 @@ class SpatialDropout(Dropout):
     ndims = (3, 4)
     wanted = "a float tensor (batch, planes, height, width) or (planes, height, width)"
 
-    def _shared(self, x: Variable) -> tuple[int, ...]:
+    def _shared_axes(self, x: Variable) -> tuple[int, ...]:
         if x.type.ndim < self.positions:
             raise TypeMismatch(type(self).__name__, self.wanted, x.type)
         return tuple(range(x.type.ndim - self.positions, x.type.ndim))

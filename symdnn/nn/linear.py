@@ -47,13 +47,13 @@ class Linear(Module):
             initial = bias_init or init.uniform(1 / sqrt(self.inputSize))
             self.parameter("bias", (self.outputSize,), initial, dtype)
 
-    def forward(self, x: Any) -> Variable:  # type: ignore[override]
+    def forward(self, x: Any) -> Variable:
         wanted = f"a float tensor (..., {self.inputSize})"
         tensor_input(self, x, wanted)
         if x.type.ndim == 0 or x.type.shape[-1] not in (None, self.inputSize):
             raise TypeMismatch("Linear", wanted, x.type)
         y = dot(x, self.weight.dimshuffle(1, 0))
-        return y if self.bias is None else y + self.bias  # type: ignore[no-any-return]
+        return y if self.bias is None else y + self.bias
 
     def describe(self) -> str:
         without = "" if self.bias is not None else " without bias"
@@ -82,7 +82,7 @@ class Bilinear(Module):
         if bias:
             self.parameter("bias", shape[:1], bias_init or around, dtype)
 
-    def forward(self, *tables: Any) -> Variable:  # type: ignore[override]
+    def forward(self, *tables: Any) -> Variable:
         given = tables[0] if len(tables) == 1 else tables
         if not isinstance(given, list | tuple) or len(given) != 2:
             raise TypeMismatch("Bilinear", "a table of two matrices", given)
@@ -133,7 +133,7 @@ class LookupTable(Module):
 
         return draw
 
-    def forward(self, index: Any) -> Variable:  # type: ignore[override]
+    def forward(self, index: Any) -> Variable:
         wanted = f"an integer tensor of indices smaller than {self.nIndex}"
         tensor_input(self, index, wanted, any_dtype=True)
         if not index.type.is_integer:

@@ -88,7 +88,7 @@ class BatchNormalization(_Affine):
             self.buffer("running_mean", np.zeros(self.nFeature, chosen))
             self.buffer("running_var", np.ones(self.nFeature, chosen))
 
-    def forward(self, x: Any) -> Variable:  # type: ignore[override]
+    def forward(self, x: Any) -> Variable:
         batch, restore = self._batch(x)
         if batch.type.shape[1] not in (None, self.nFeature):
             wanted = f"{self.nFeature} features in {self.wanted}"
@@ -165,7 +165,7 @@ class LayerNorm(_Affine):
         self.normalized_shape, self.eps = tuple(int(n) for n in shape), float(eps)
         self._make(self.normalized_shape, affine, dtype)
 
-    def forward(self, x: Any) -> Variable:  # type: ignore[override]
+    def forward(self, x: Any) -> Variable:
         wanted = f"a float tensor (..., {', '.join(map(str, self.normalized_shape))})"
         tensor_input(self, x, wanted)
         n = len(self.normalized_shape)
@@ -196,7 +196,7 @@ class GroupNorm(_Affine):
         self.eps = float(eps)
         self._make((self.num_channels,), affine, dtype)
 
-    def forward(self, x: Any) -> Variable:  # type: ignore[override]
+    def forward(self, x: Any) -> Variable:
         wanted = f"a float tensor (batch, {self.num_channels}, ...)"
         tensor_input(self, x, wanted, 2, 3, 4, 5)
         if x.type.shape[1] not in (None, self.num_channels):
@@ -220,7 +220,7 @@ class InstanceNorm(_Affine):
         self.nFeature, self.eps = int(nFeature), float(eps)
         self._make((self.nFeature,), affine, dtype)
 
-    def forward(self, x: Any) -> Variable:  # type: ignore[override]
+    def forward(self, x: Any) -> Variable:
         wanted = f"a float tensor (batch, {self.nFeature}, positions...)"
         tensor_input(self, x, wanted, 3, 4, 5)
         if x.type.shape[1] not in (None, self.nFeature):
@@ -246,7 +246,7 @@ class SpatialCrossMapLRN(Module):
         positive(f"{type(self).__name__}: size", size)
         self.size, self.alpha, self.beta, self.k = int(size), float(alpha), float(beta), float(k)
 
-    def forward(self, x: Any) -> Variable:  # type: ignore[override]
+    def forward(self, x: Any) -> Variable:
         wanted = "(batch, planes, height, width) or (planes, height, width)"
         batch, restore = as_batch(self, x, 4, wanted)
         return restore(

@@ -55,8 +55,9 @@ class _Windows:
     def elements(self, with_padding: bool, dtype: str) -> Variable:
         """How many elements each window counts; what lies behind the padding never counts."""
         symbolic = isinstance(self.n, Variable)
-        starts = (arange if symbolic else np.arange)(self.count) * self.step - self.pad
-        low, high = (minimum, maximum) if symbolic else (np.minimum, np.maximum)
+        starts: Any = (arange if symbolic else np.arange)(self.count) * self.step - self.pad
+        low: Any = minimum if symbolic else np.minimum
+        high: Any = maximum if symbolic else np.maximum
         ends = low(starts + self.size, self.n + self.pad)
         if not with_padding:
             ends, starts = low(ends, self.n), high(starts, 0)
@@ -94,7 +95,7 @@ class _Pooling(Module):
         self.ceil_mode = False
         return self
 
-    def forward(self, x: Any) -> Variable:  # type: ignore[override]
+    def forward(self, x: Any) -> Variable:
         batch, restore = as_batch(self, x, self.ndim + 2, _INPUTS[self.ndim])
         return restore(self._pooled(batch))
 
@@ -199,7 +200,7 @@ class _TemporalPooling(_Pooling):
         self.ceil_mode, self.channels_first = bool(ceil_mode), channels_first
         self._check()
 
-    def forward(self, x: Any) -> Variable:  # type: ignore[override]
+    def forward(self, x: Any) -> Variable:
         wanted = _INPUTS[1]
         if self.channels_first:
             wanted = "(batch, features, frames) or (features, frames)"

@@ -16,6 +16,7 @@ from symdnn.nn.arguments import as_batch, positive, tensor_input
 from symdnn.nn.module import Module
 from symdnn.ops import reduce, view
 from symdnn.ops.join import repeat
+from symdnn.ops.moments import mean
 from symdnn.ops.pad import pad
 from symdnn.ops.shape import dims_of
 from symdnn.ops.upsample import bilinear_upsampling
@@ -73,7 +74,7 @@ class View(Module):
         self.numInputDims = int(numInputDims)
         return self
 
-    def forward(self, x: Any) -> Variable:  # type: ignore[override]
+    def forward(self, x: Any) -> Variable:
         tensor_input(self, x, "a tensor", any_dtype=True)
         shape = self._lead(x, dims_of(x))
         return x.reshape((*shape, *self.sizes))  # type: ignore[no-any-return]
@@ -128,7 +129,7 @@ class Flatten(Module):
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         self.start_dim, self.end_dim = int(start_dim), int(end_dim)
 
-    def forward(self, x: Any) -> Variable:  # type: ignore[override]
+    def forward(self, x: Any) -> Variable:
         tensor_input(self, x, "a tensor", any_dtype=True)
         ndim, dims = x.type.ndim, dims_of(x)
         if not (-ndim <= self.start_dim < ndim and -ndim <= self.end_dim < ndim):
@@ -149,7 +150,7 @@ class Transpose(Module):
     def __init__(self, *pairs: Any) -> None:
         self.pairs = tuple((int(a), int(b)) for a, b in pairs)
 
-    def forward(self, x: Any) -> Variable:  # type: ignore[override]
+    def forward(self, x: Any) -> Variable:
         tensor_input(self, x, "a tensor", any_dtype=True)
         for a, b in self.pairs:
             x = view.swapaxes(x, a, b)
@@ -165,7 +166,7 @@ class Squeeze(Module):
     def __init__(self, dim: int | None = None, numInputDims: int | None = None) -> None:
         self.dim, self.numInputDims = dim, numInputDims
 
-    def forward(self, x: Any) -> Variable:  # type: ignore[override]
+    def forward(self, x: Any) -> Variable:
         tensor_input(self, x, "a tensor", any_dtype=True)
         return view.squeeze(x, _behind_batch(x, self.dim, self.numInputDims))
 
@@ -176,7 +177,7 @@ class Unsqueeze(Module):
     def __init__(self, pos: int, numInputDims: int | None = None) -> None:
         self.pos, self.numInputDims = int(pos), numInputDims
 
-    def forward(self, x: Any) -> Variable:  # type: ignore[override]
+    def forward(self, x: Any) -> Variable:
         tensor_input(self, x, "a tensor", any_dtype=True)
         return view.expand_dims(x, _behind_batch(x, self.pos, self.numInputDims))
 
@@ -209,7 +210,7 @@ class Select(_Along):
     def __init__(self, dim: int, index: int) -> None:
         self.dim, self.index = int(dim), int(index)
 
-    def forward(self, x: Any) -> Variable:  # type: ignore[override]
+    def forward(self, x: Any) -> Variable:
         lead = (slice(None),) * self._axis(x)
         return x[(*lead, self.index)]  # type: ignore[no-any-return]
 
@@ -223,7 +224,7 @@ class Narrow(_Along):
     def __init__(self, dim: int, offset: int, length: int = 1) -> None:
         self.dim, self.offset, self.length = int(dim), int(offset), int(length)
 
-    def forward(self, x: Any) -> Variable:  # type: ignore[override]
+    def forward(self, x: Any) -> Variable:
         lead = (slice(None),) * self._axis(x)
         stop = None if self.length == -1 else self.offset + self.length
         return x[(*lead, slice(self.offset, stop))]  # type: ignore[no-any-return]
@@ -239,7 +240,7 @@ class Replicate(Module):
         positive("Replicate: nFeature", nFeature)
         self.nFeature, self.dim = int(nFeature), int(dim)
 
-    def forward(self, x: Any) -> Variable:  # type: ignore[override]
+    def forward(self, x: Any) -> Variable:
         tensor_input(self, x, "a tensor", any_dtype=True)
         wide = view.expand_dims(x, self.dim)
         return repeat(wide, self.nFeature, axis=self.dim)
@@ -259,28 +260,28 @@ class _Reduced(_Along):
 class Mean(_Reduced):
     """The average along the axis ``dim``."""
 
-    def forward(self, x: Any) -> Variable:  # type: ignore[override]
-        return reduce.mean(x, axis=self._axis(x), keepdims=self.keepdim)
+    def forward(self, x: Any) -> Variable:
+        return mean(x, axis=self._axis(x), keepdims=self.keepdim)
 
 
 class Sum(_Reduced):
     """The sum along the axis ``dim``."""
 
-    def forward(self, x: Any) -> Variable:  # type: ignore[override]
+    def forward(self, x: Any) -> Variable:
         return reduce.sum(x, axis=self._axis(x), keepdims=self.keepdim)
 
 
 class Max(_Reduced):
     """The largest along the axis ``dim``."""
 
-    def forward(self, x: Any) -> Variable:  # type: ignore[override]
+    def forward(self, x: Any) -> Variable:
         return reduce.max(x, axis=self._axis(x), keepdims=self.keepdim)
 
 
 class Min(_Reduced):
     """The smallest along the axis ``dim``."""
 
-    def forward(self, x: Any) -> Variable:  # type: ignore[override]
+    def forward(self, x: Any) -> Variable:
         return reduce.min(x, axis=self._axis(x), keepdims=self.keepdim)
 
 
@@ -304,7 +305,7 @@ class SpatialZeroPadding(Module):
         if self.mode != "constant" and min(self.widths) < 0:
             raise InputError(f"{type(self).__name__}: wanted widths of 0 or more: {self.widths}")
 
-    def forward(self, x: Any) -> Variable:  # type: ignore[override]
+    def forward(self, x: Any) -> Variable:
         batch, restore = as_batch(self, x, 4, _IMAGES)
         left, right, top, bottom = self.widths
         rows = slice(max(0, -top), -max(0, -bottom) or None)
@@ -337,7 +338,7 @@ class SpatialUpSamplingNearest(Module):
         positive("SpatialUpSamplingNearest: scale", scale)
         self.scale = int(scale)
 
-    def forward(self, x: Any) -> Variable:  # type: ignore[override]
+    def forward(self, x: Any) -> Variable:
         batch, restore = as_batch(self, x, 4, _IMAGES)
         return restore(repeat(repeat(batch, self.scale, axis=2), self.scale, axis=3))
 
@@ -352,7 +353,7 @@ class SpatialUpSamplingBilinear(Module):
         positive("SpatialUpSamplingBilinear: scale", scale)
         self.scale = int(scale)
 
-    def forward(self, x: Any) -> Variable:  # type: ignore[override]
+    def forward(self, x: Any) -> Variable:
         batch, restore = as_batch(self, x, 4, _IMAGES)
         return restore(bilinear_upsampling(batch, self.scale))
 

@@ -57,7 +57,7 @@ class SoftMax(_Normalised):
         super().__init__(fastMode)
         self.dim = dim
 
-    def forward(self, x: Any) -> Variable:  # type: ignore[override]
+    def forward(self, x: Any) -> Variable:
         name = type(self).__name__
         tensor_input(self, x, "a float tensor")
         ndim = x.type.ndim
@@ -74,7 +74,7 @@ class SoftMax(_Normalised):
         if ndim <= 2:
             return self.along(x, ndim - 1)
         rows = x.reshape((1, -1) if ndim == 3 else (dims[0], -1))
-        return self.along(rows, 1).reshape(dims, ndim=ndim)  # type: ignore[no-any-return]
+        return self.along(rows, 1).reshape(dims, ndim=ndim)
 
 
 class LogSoftMax(SoftMax):
@@ -96,7 +96,7 @@ class SoftMin(SoftMax):
 class _OverPlanes(_Normalised):
     ndim: ClassVar[int]
 
-    def forward(self, x: Any) -> Variable:  # type: ignore[override]
+    def forward(self, x: Any) -> Variable:
         positions = ("height, width", "time, height, width")[self.ndim - 2]
         wanted = f"(batch, planes, {positions}) or (planes, {positions})"
         batch, restore = as_batch(self, x, self.ndim + 2, wanted)

@@ -5,7 +5,6 @@ Dimensions and entries count from 0 (Torch7: from 1).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 from symdnn.errors import InputError, TypeMismatch
@@ -26,7 +25,7 @@ __all__ = [
 class _Combined(Module):
     """One elementwise function over the entries of a table, from the first to the last."""
 
-    function: ClassVar[Callable[[Any, Any], Any]]
+    function: ClassVar[Any]
     #: How many entries there may be; None: any number.
     entries: ClassVar[int | None] = None
 
@@ -87,7 +86,7 @@ class MM(Module):
     def __init__(self, transA: bool = False, transB: bool = False) -> None:
         self.transA, self.transB = bool(transA), bool(transB)
 
-    def forward(self, *tables: Any) -> Variable:  # type: ignore[override]
+    def forward(self, *tables: Any) -> Variable:
         given = _table(self, tables, None)
         if len(given) != 2:
             raise TypeMismatch("MM", "a table of two", given)
@@ -125,7 +124,7 @@ class SplitTable(Module):
     def __init__(self, dimension: int, nInputDims: int | None = None) -> None:
         self.dimension, self.nInputDims = int(dimension), nInputDims
 
-    def forward(self, x: Any) -> list[Variable]:  # type: ignore[override]
+    def forward(self, x: Any) -> list[Variable]:
         tensor_input(self, x, "a tensor", any_dtype=True)
         axis = _axis(self, x, self.dimension, self.nInputDims)
         size = x.type.shape[axis]
