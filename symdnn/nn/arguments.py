@@ -11,8 +11,9 @@ from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
 
-__all__ = ["as_batch", "positive", "sizes", "tensor_input"]
+__all__ = ["Restore", "as_batch", "positive", "sizes", "tensor_input"]
 
+#: What gives an output the dimensions of its input.
 Restore = Callable[[Variable], Variable]
 
 

@@ -11,7 +11,7 @@ from symdnn.config import config
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.variable import Shared, Variable
 from symdnn.nn import init
-from symdnn.nn.arguments import as_batch, positive, tensor_input
+from symdnn.nn.arguments import Restore, as_batch, positive, tensor_input
 from symdnn.nn.module import Module
 from symdnn.ops.batchnorm import parameter_dtype
 from symdnn.ops.lrn import local_response_normalization
@@ -100,7 +100,7 @@ class BatchNormalization(_Affine):
         out = batch_normalization_test(batch, gamma, beta, mean, var, "spatial", self.eps)
         return restore(out)
 
-    def _batch(self, x: Any) -> Any:
+    def _batch(self, x: Any) -> tuple[Variable, Restore]:
         tensor_input(self, x, f"a float tensor {self.wanted}", *self.ndims)
         return x, lambda y: y
 
@@ -133,7 +133,7 @@ class SpatialBatchNormalization(BatchNormalization):
     ndims = (4,)
     wanted = "(batch, planes, height, width) or (planes, height, width)"
 
-    def _batch(self, x: Any) -> Any:
+    def _batch(self, x: Any) -> tuple[Variable, Restore]:
         return as_batch(self, x, self.ndims[0], self.wanted)
 
 

@@ -186,7 +186,7 @@ def _behind_batch(x: Variable, dim: int | None, ndim: int | None) -> int | None:
     """The axis ``dim`` of an example, in a batch where ``x`` has more than ``ndim`` axes."""
     if dim is None or dim < 0 or ndim is None or x.type.ndim <= ndim:
         return dim
-    return dim + x.type.ndim - ndim
+    return dim + int(x.type.ndim) - ndim
 
 
 # -- parts and repetitions -----------------------------------------------------------------------
