@@ -8,7 +8,7 @@ from typing import Any
 
 from symdnn.config import config
 from symdnn.gpu import libcudnn
-from symdnn.gpu.cudnn_fallback import enter
+from symdnn.gpu.cudnn_fallback import NeutralKernel, enter
 from symdnn.gpu.cudnn_kernel import (
     CudnnKernel,
     factor,
@@ -218,7 +218,8 @@ class SamplerGradKernel(_Sampling):
 
 def register() -> None:
     """Enter the kernels into the table."""
-    enter(GpuDnnTransformerGrid, GridKernel())
-    enter(GpuDnnTransformerGradT, GridGradKernel())
-    enter(GpuDnnTransformerSampler, SamplerKernel())
-    enter(GpuDnnTransformerGradI, SamplerGradKernel())
+    own = NeutralKernel(lambda call: True)  # the neutral ops' operands are the same
+    enter(GpuDnnTransformerGrid, GridKernel(), own)
+    enter(GpuDnnTransformerGradT, GridGradKernel(), own)
+    enter(GpuDnnTransformerSampler, SamplerKernel(), own)
+    enter(GpuDnnTransformerGradI, SamplerGradKernel(), own)
