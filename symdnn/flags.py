@@ -204,6 +204,9 @@ _GENERAL = [
             "kernel of its own."),
     _int("plan_cache_size", 64, "How many plans, one for each set of input shapes, a function "
          "keeps.", affects=""),
+    _bool("keep_prepared", True, "What depends on parameters alone (kernels scaled by a batch "
+          "norm, cast, or in another order) is computed when they have changed, not at each call.",
+          affects=CODE),
     Flag("plan_cache_bytes", "bytes", 1 << 30, "Most memory that the plans of one segment of a "
          "function keep for themselves, besides the arena that all share; 0: no limit.",
          minimum=0),

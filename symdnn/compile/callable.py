@@ -254,7 +254,7 @@ class Function:
     def _with(self, face: Face, fgraph: FunctionGraph, profile: Any = None) -> Function:
         _tell_updates(fgraph, face)
         with config.change_flags(compute_test_value="off"):
-            program = program_of(fgraph, self.stages.target)
+            program = program_of(fgraph, self.stages.target, self.stages.mode)
             stages = replace(self.stages, fgraph=fgraph, program=program, audit=None)
         wanted = self.profile is not None if profile is None else profile
         other = Function(face, stages, FunctionProfile.of(wanted, face.name, stages.rewrites))
@@ -343,16 +343,18 @@ def _read_by_device_only(fgraph: FunctionGraph, v: Variable) -> bool:
 
 
 def _must_copy(program: Program, count: int) -> list[int]:
-    """Results that are no fresh array of their own: leaves, values of the host, repeated ones.
+    """Results that are no fresh array of their own: leaves, values of the host, what is kept
+    between calls, repeated ones.
 
     An update is copied into its storage anyway; it needs a copy before that only where it may
     be memory that another update writes.
     """
-    on_host = {v for s in program.segments() for n in s.host for v in n.outputs}
+    stays = {v for s in program.segments() for n in s.host for v in n.outputs}
+    stays.update(v for s in program.segments() if s.kept for v in s.outputs)
     seen: set[Variable] = set()
     copied = []
     for i, v in enumerate(program.outputs):
-        if v.owner is None or v in on_host or (v in seen and i < count):
+        if v.owner is None or v in stays or (v in seen and i < count):
             copied.append(i)
         seen.add(v)
     return copied
@@ -393,7 +395,7 @@ def _unpickle(
     fgraph = FunctionGraph(inputs, outputs)
     _tell_updates(fgraph, face)
     with config.change_flags(compute_test_value="off"):
-        program = program_of(fgraph, target)
+        program = program_of(fgraph, target, mode)
     stages = Stages(mode, target, fgraph, program, rewrites)
     function = Function(face, stages, FunctionProfile.of(profiled, face.name, stages.rewrites))
     function.trust_input = trusted

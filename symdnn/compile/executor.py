@@ -7,14 +7,16 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from symdnn.compile.host import HostProgram
+from symdnn.compile.kept import KeptState
 from symdnn.compile.loop import LoopRunner
 from symdnn.compile.plan import Plan, PlanCache
 from symdnn.compile.program import If, Loop, Program, Region, Segment
 from symdnn.compile.retry import run_segment
 from symdnn.compile.targets import Devices
+from symdnn.graph.kernel import Versions
 from symdnn.graph.runtime import Runtime, Watcher
 from symdnn.graph.storage import HOST
-from symdnn.graph.variable import Constant, Variable
+from symdnn.graph.variable import Constant, Shared, Variable
 
 __all__ = ["Executor"]
 
@@ -26,7 +28,11 @@ class Executor:
 
     def __init__(self, program: Program, devices: Devices) -> None:
         self.program, self.devices = program, devices
-        self._runners = [_runner(r, devices) for r in program.regions]
+        #: What runs only when parameters have changed.
+        self._kept = [_KeptRunner(s, devices) for s in _kept(program)]
+        versions = {v: tell for k in self._kept for v, tell in k.state.versions().items()}
+        regions = [r for r in program.regions if not (isinstance(r, Segment) and r.kept)]
+        self._runners = [_runner(r, devices, versions) for r in regions]
 
     @property
     def runtime(self) -> Runtime:
@@ -35,13 +41,23 @@ class Executor:
 
     def run(self, values: Values, watcher: Watcher | None = None) -> list[Any]:
         """Values of the program's outputs; ``values`` holds what enters and is added to."""
-        for runner in self._runners:
+        for runner in (*self._kept, *self._runners):
             runner.run(values, watcher)
         return [_value(v, values) for v in self.program.outputs]
 
     @property
+    def is_current(self) -> bool:
+        """Whether what is kept of parameters is what they are now."""
+        return all(k.state.is_current for k in self._kept)
+
+    @property
+    def kept_values(self) -> Iterator[Variable]:
+        """What is kept between calls, besides shared variables."""
+        return (v for k in self._kept for v in k.segment.outputs)
+
+    @property
     def only_cache(self) -> PlanCache:
-        """The plans of a program that is one segment."""
+        """The plans of a program that is one segment, what is kept apart."""
         (runner,) = self._runners
         (cache,) = runner.plan_caches()
         return cache
@@ -53,8 +69,8 @@ class Executor:
         runner.host(values)
 
     def plan_caches(self) -> Iterator[PlanCache]:
-        """The plan cache of each segment, those inside of branches and loops too."""
-        for runner in self._runners:
+        """The plan cache of each segment, those in branches and loops too; kept ones come last."""
+        for runner in (*self._runners, *self._kept):
             yield from runner.plan_caches()
 
     def plans(self) -> list[Plan]:
@@ -62,19 +78,25 @@ class Executor:
         return [p for cache in self.plan_caches() for p in cache.plans.values()]
 
 
-def _runner(region: Region, devices: Devices) -> _SegmentRunner | _IfRunner | _LoopRunner:
+def _kept(program: Program) -> list[Segment]:
+    return [r for r in program.regions if isinstance(r, Segment) and r.kept]
+
+
+def _runner(
+    region: Region, devices: Devices, versions: Versions
+) -> _SegmentRunner | _IfRunner | _LoopRunner:
     if isinstance(region, Segment):
-        return _SegmentRunner(region, devices)
+        return _SegmentRunner(region, devices, versions)
     if isinstance(region, Loop):
         return _LoopRunner(region, devices)
     return _IfRunner(region, devices)
 
 
 class _SegmentRunner:
-    def __init__(self, segment: Segment, devices: Devices) -> None:
+    def __init__(self, segment: Segment, devices: Devices, versions: Versions) -> None:
         self.segment, self.host = segment, HostProgram(segment.host, devices.main)
         device = segment.device
-        self.cache = PlanCache(segment, devices.oracle(device), devices.runtime(device))
+        self.cache = PlanCache(segment, devices.oracle(device), devices.runtime(device), versions)
         self.held = _held(devices, [segment])
 
     def run(self, values: Values, watcher: Watcher | None) -> None:
@@ -88,6 +110,30 @@ class _SegmentRunner:
 
     def plan_caches(self) -> Iterator[PlanCache]:
         yield self.cache
+
+
+class _KeptRunner(_SegmentRunner):
+    """Runs only when a shared variable that is read has another value than before."""
+
+    def __init__(self, segment: Segment, devices: Devices) -> None:
+        super().__init__(segment, devices, {})
+        self.homes = [
+            (v, devices.home(v).memory)
+            for v in dict.fromkeys((*segment.inputs, *segment.sources))
+            if isinstance(v, Shared)
+        ]
+        device_of: dict[Variable, str] = {v: memory.device for v, memory in self.homes}
+        self.state = KeptState(segment, device_of.__getitem__)
+
+    def run(self, values: Values, watcher: Watcher | None) -> None:
+        if not self.state.is_current:
+            self.state.renew(lambda: self._computed(values, watcher))
+        values.update(self.state.values())
+
+    def _computed(self, values: Values, watcher: Watcher | None) -> list[Any]:
+        values.update((v, v.storage.on(memory)) for v, memory in self.homes)
+        super().run(values, watcher)
+        return [values[v] for v in self.segment.outputs]
 
 
 class _IfRunner:

@@ -15,7 +15,7 @@ import numpy as np
 
 from symdnn.compile.plan import Plan, PlanCache
 from symdnn.compile.program import Segment
-from symdnn.graph.storage import changes
+from symdnn.graph.storage import changes, note_writes
 from symdnn.graph.variable import Shared, Variable
 
 if TYPE_CHECKING:
@@ -73,6 +73,12 @@ class Calls:
             executor.only_host(values)
         return values
 
+    def _staying(self, executor: Any, values: dict[Variable, Any]) -> list[Any]:
+        """What enters and is where it is until storages change; None for the rest."""
+        kept = set(executor.kept_values)
+        inputs = self.segment.inputs
+        return [values.get(v) if isinstance(v, Shared) or v in kept else None for v in inputs]
+
     def _dims(self, plan: Plan) -> tuple[int, ...]:
         """The sizes that ``plan`` was looked up by; an update may have changed them since."""
         return plan.signature[len(plan.signature) - len(self.segment.dims) :]
@@ -98,6 +104,8 @@ class FastCalls(Calls):
         count = len(outputs) - len(function.updated)
         self.places = [segment.outputs.index(v) for v in outputs[:count]]
         self.lent = function.lent
+        #: How often it has written what it updates.
+        self.counter = [0]
 
     def attempt(self, function: Function, args: Sequence[Any]) -> list[Any] | None:
         """See :class:`Calls`."""
@@ -120,7 +128,7 @@ class FastCalls(Calls):
             values = self._host_values(executor, bound)
             key = (*key, *(int(values[d]) for d in self.segment.dims))
         entry = self.entries.get(key)
-        if entry is None or entry.changes != changes():
+        if entry is None or entry.changes != changes() or not executor.is_current:
             return None
         plan: Any = entry.plan
         if entry.replay is not plan.bound.replay or not executor.only_cache.used(plan):
@@ -133,6 +141,8 @@ class FastCalls(Calls):
             for k, v in self.from_host:
                 entering[k] = values[v]
         left = entry.replay.run(entering, args)
+        if function.updated:
+            note_writes(self.counter)
         return [left[k] for k in self.places]
 
     def _bound(self, function: Function, runtime: Any, args: Sequence[Any]) -> list[Any] | None:
@@ -166,5 +176,6 @@ class FastCalls(Calls):
         key: Any = tuple([np.shape(values[v]) for v in self.arguments])
         if self.by_value:
             key = (*key, *self._dims(plan))
-        entering = [values.get(v) if isinstance(v, Shared) else None for v in self.segment.inputs]
-        self.entries[key] = _Entry(plan, replay, entering, changes())
+        for v in function.updated:
+            v.storage.counts(self.counter)
+        self.entries[key] = _Entry(plan, replay, self._staying(executor, values), changes())

@@ -13,7 +13,7 @@ from symdnn.compile.fast import Calls, FastCalls
 from symdnn.compile.plan import Plan, PlanCache
 from symdnn.compile.program import Segment
 from symdnn.graph.storage import HOST, changes
-from symdnn.graph.variable import Shared, Variable
+from symdnn.graph.variable import Variable
 
 if TYPE_CHECKING:
     from symdnn.compile.callable import Function
@@ -24,9 +24,10 @@ __all__ = ["HostCalls", "fast_calls"]
 def fast_calls(function: Function) -> Calls | None:
     """The fast calls of a function, where its program is one segment."""
     program = function.stages.program
-    if len(program.regions) != 1 or not isinstance(program.regions[0], Segment):
+    regions = [r for r in program.regions if not (isinstance(r, Segment) and r.kept)]
+    if len(regions) != 1 or not isinstance(regions[0], Segment):
         return None
-    segment, first = program.regions[0], len(program.outputs) - len(function.updated)
+    segment, first = regions[0], len(program.outputs) - len(function.updated)
     if segment.device == HOST:
         if function.stages.target.kind != HOST:
             return None  # the device is held in a call, and may have an error to tell
@@ -84,7 +85,7 @@ class HostCalls(Calls):
             values = self._host_values(function.executor, arguments)
             key = (key, *(int(values[d]) for d in self.segment.dims))
         entry = self.entries.get(key)
-        if entry is None or entry.changes != changes():
+        if entry is None or entry.changes != changes() or not function.executor.is_current:
             return None
         if not entry.cache.used(entry.plan):
             del self.entries[key]
@@ -111,7 +112,8 @@ class HostCalls(Calls):
 
     def learn(self, function: Function, values: dict[Variable, Any]) -> None:
         """Remember a call that went the long way."""
-        cache = function.executor.only_cache
+        executor = function.executor
+        cache = executor.only_cache
         self._room(cache)
         plan = cache.latest
         if plan is None or any(v not in values for v in self.arguments):
@@ -120,7 +122,7 @@ class HostCalls(Calls):
         key: Any = shapes[0] if len(shapes) == 1 else tuple(shapes)
         if self.by_value:
             key = (key, *self._dims(plan))
-        entering = [values.get(v) if isinstance(v, Shared) else None for v in self.segment.inputs]
+        entering = self._staying(executor, values)
         closed = getattr(plan.bound, "closed", False) and not self.segment.host
         self.entries[key] = _Entry(plan, plan.bound.run, cache, entering, changes(), closed)
 

@@ -86,7 +86,7 @@ def _compile(fgraph: FunctionGraph, mode: Mode, target: Target) -> Stages:
     if audit is not None:
         audit.finish(fgraph)
     check_graph(fgraph)
-    return Stages(mode, target, fgraph, program_of(fgraph, target), rewrites, audit)
+    return Stages(mode, target, fgraph, program_of(fgraph, target, mode), rewrites, audit)
 
 
 def _declare(inputs: Any) -> list[In]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from symdnn.compile.kept import kept_values
 from symdnn.compile.late_updates import with_updates
-from symdnn.compile.program import Program
+from symdnn.compile.mode import Mode
+from symdnn.compile.program import Program, Segment
 from symdnn.compile.schedule import schedule
+from symdnn.config import config
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.inner import InnerGraph
 from symdnn.graph.target import Target
@@ -58,8 +63,28 @@ class _OnHost:
         return self
 
 
-def program_of(fgraph: FunctionGraph, target: Target) -> Program:
-    """The program of a rewritten graph for its target."""
+def program_of(fgraph: FunctionGraph, target: Target, mode: Mode) -> Program:
+    """The program of a rewritten graph for its target.
+
+    A mode that looks at calls from inside sees all nodes at each of them.
+    """
     placing = _OnHost() if target.kind == "cpu" else Placing(fgraph, target)
-    program = schedule(fgraph.outputs, placing)
+    watched = type(mode).watch is not Mode.watch
+    kept = None if watched or not config.keep_prepared else _kept(fgraph, target, placing)
+    program = schedule(fgraph.outputs, placing, () if kept is None else kept.outputs)
+    if kept is not None:
+        inputs = dict.fromkeys(v for v in program.inputs if v not in kept.outputs)
+        inputs.update(dict.fromkeys((*kept.inputs, *kept.sources)))
+        program = replace(program, regions=(kept, *program.regions), inputs=tuple(inputs))
     return with_updates(program, fgraph.updates, target)
+
+
+def _kept(fgraph: FunctionGraph, target: Target, placing: Placing | _OnHost) -> Segment | None:
+    """The segment of what depends on parameters alone; None where there is nothing of the kind."""
+    values = kept_values(fgraph, placing, target.kind)
+    regions = schedule(values, placing).regions
+    if len(regions) != 1 or not isinstance(regions[0], Segment):
+        return None
+    segment = regions[0]
+    plain = segment.device == target.kind and not (segment.host or segment.dims)
+    return replace(segment, kept=True) if plain else None

@@ -14,6 +14,7 @@ from symdnn.compile.program import Segment
 from symdnn.compile.specialise import Oracle, Specialised, specialise
 from symdnn.config import config
 from symdnn.graph.evaluate import evaluate_node
+from symdnn.graph.kernel import Versions
 from symdnn.graph.runtime import BoundPlan, Runtime
 from symdnn.graph.variable import Constant, Variable
 from symdnn.ops.shape import ShapeI
@@ -42,8 +43,11 @@ class Plan:
 class PlanCache:
     """The plans of one segment."""
 
-    def __init__(self, segment: Segment, oracle: Oracle, runtime: Runtime) -> None:
+    def __init__(
+        self, segment: Segment, oracle: Oracle, runtime: Runtime, versions: Versions | None = None
+    ) -> None:
         self.segment, self.oracle, self.runtime = segment, oracle, runtime
+        self.versions = versions or {}
         self.plans: OrderedDict[Signature, Plan] = OrderedDict()
         self.hits = self.misses = 0
         #: The plan of the last call.
@@ -78,7 +82,9 @@ class PlanCache:
     def _make(self, key: Signature, values: Mapping[Variable, Any]) -> Plan:
         self.misses += 1
         shapes = {v: tuple(s) for v, s in zip((*self.segment.inputs, *self.segment.sources), key)}
-        plan = make_plan(self.segment, shapes, values, self.oracle, self.runtime, key)
+        plan = make_plan(
+            self.segment, shapes, values, self.oracle, self.runtime, key, self.versions
+        )
         self.plans[key] = plan
         self._drop_oldest()
         return plan
@@ -126,9 +132,11 @@ def make_plan(
     oracle: Oracle,
     runtime: Runtime,
     signature: Signature = (),
+    versions: Versions | None = None,
 ) -> Plan:
     """Specialise, plan memory, bind."""
     sizes = evaluate_sizes(segment, shapes)
-    specialised = specialise(segment, shapes, {**host_values, **sizes}, oracle, sizes)
+    known = {**host_values, **sizes}
+    specialised = specialise(segment, shapes, known, oracle, sizes, versions)
     memory = plan_memory(specialised)
     return Plan(signature, specialised, memory, runtime.bind(specialised, memory))

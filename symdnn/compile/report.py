@@ -24,7 +24,8 @@ __all__ = ["LoweringReport", "LoweringRow", "MemoryReport", "lowering_report", "
 class LoweringRow:
     """One node in one plan: ``how`` is a kernel's name, ``view``, ``host`` or ``not planned``.
 
-    ``why`` says why a library did not get it, or why it is on the host.
+    ``why`` says why a library did not get it, why it is on the host, or that it is not computed at
+    each call.
     """
 
     node: Apply
@@ -87,10 +88,12 @@ def lowering_report(function: Function) -> LoweringReport:
     rows: list[LoweringRow] = []
     planned: set[Apply] = set()
     for number, plan in enumerate(function.plans()):
-        target = _device(function, plan.specialised.segment)
-        for node in plan.specialised.segment.nodes:
+        segment = plan.specialised.segment
+        target = _device(function, segment)
+        for node in segment.nodes:
             planned.add(node)
-            rows.append(_row(plan, number, node, target, why.get(node, "")))
+            said = [*([_KEPT] if segment.kept else []), *([why[node]] if node in why else [])]
+            rows.append(_row(plan, number, node, target, "; ".join(said)))
     for node in _host_nodes(function.stages.program):
         if node not in planned:
             planned.add(node)
@@ -99,9 +102,25 @@ def lowering_report(function: Function) -> LoweringReport:
         missing = [n for n in segment.nodes if n not in planned]
         target = _device(function, segment)
         rows += [LoweringRow(n, None, "not planned", target, why=why.get(n, "")) for n in missing]
-    states = [getattr(p.bound, "capture_state", "") for p in function.plans()]
-    captures = tuple(f"plan {i}: {state}" for i, state in enumerate(states) if state)
+    captures = tuple(
+        f"plan {i}: {state}" for i, p in enumerate(function.plans()) if (state := _capture_state(p))
+    )
     return LoweringReport(tuple(rows), captures, _notes(function))
+
+
+#: What is said of nodes that depend on parameters alone.
+_KEPT = "computed when a parameter has changed"
+
+
+def _capture_state(plan: Plan) -> str:
+    """Whether a plan on a GPU is a CUDA graph, or why it is none."""
+    state = str(getattr(plan.bound, "capture_state", ""))
+    return f"{state} (runs when a parameter has changed)" if _is_kept(plan) and state else state
+
+
+def _is_kept(plan: Plan) -> bool:
+    segment: Segment = plan.specialised.segment
+    return segment.kept
 
 
 def _notes(function: Function) -> tuple[str, ...]:
@@ -147,7 +166,8 @@ def _host_nodes(program: Program) -> Iterator[Apply]:
 class MemoryReport:
     """Bytes of a function. The arena is shared by all functions of a device; the largest plan's
     need counts. ``largest_live`` is the least that any placement would need. ``peak`` is what a
-    call needs besides arguments, shared variables and constants: arena and results.
+    call needs besides arguments, shared variables and constants: arena and results. ``kept`` are
+    values that depend on parameters alone and stay between calls (flag ``keep_prepared``).
 
     ``device`` is what all functions together have taken of a GPU, with the peak so far
     (:class:`symdnn.gpu.budget.MemoryUse`); None on a CPU and before the first call."""
@@ -161,6 +181,7 @@ class MemoryReport:
     constants: int
     peak: int = 0
     device: Any = None
+    kept: int = 0
 
     def __str__(self) -> str:
         lines: list[str] = []
@@ -178,6 +199,7 @@ class MemoryReport:
                 f"results made at each call   {self.made_per_call} bytes",
                 f"peak of a call              {self.peak} bytes",
                 f"shared variables            {self.shared} bytes",
+                f"  kept of what they give    {self.kept} bytes",
                 f"constants                   {self.constants} bytes",
                 *lines,
             ]
@@ -194,12 +216,15 @@ def memory_report(function: Function) -> MemoryReport:
         plans=len(plans),
         arena=max((m.arena_bytes for m in memories), default=0),
         largest_live=max((m.live_bytes for m in memories), default=0),
-        made_per_call=max((_made(p) for p in plans), default=0),
+        made_per_call=max((_made(p) for p in plans if not _is_kept(p)), default=0),
         workspaces=max((sum(b.nbytes for b in m.workspaces.values()) for m in memories), default=0),
         shared=sum(_nbytes(s.shape, s.dtype) for s in storages.values()),
         constants=sum(v.data.nbytes for v in constants),
-        peak=max((p.memory.arena_bytes + _made(p) for p in plans), default=0),
+        peak=max(
+            (p.memory.arena_bytes + (0 if _is_kept(p) else _made(p)) for p in plans), default=0
+        ),
         device=function.device_memory(),
+        kept=sum(_made(p) for p in plans if _is_kept(p)),
     )
 
 

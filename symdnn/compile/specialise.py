@@ -7,7 +7,7 @@ much workspace it wants. It is an argument, so a described device serves as well
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from symdnn.compile.program import Segment
 from symdnn.errors import NotEvaluable
 from symdnn.graph.evaluate import describe_failure
-from symdnn.graph.kernel import Call, Kernel, Launch, kernels_for
+from symdnn.graph.kernel import Call, Kernel, Launch, Versions, kernels_for
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.variable import Apply, Constant, Variable
 
@@ -87,12 +87,14 @@ class Specialised:
     """A segment at concrete shapes. A shape is None where the data decides it.
 
     ``sizes`` are values of the integers that depend on shapes alone: constants of the plan.
+    ``versions`` are those of what enters from a kept segment.
     """
 
     segment: Segment
     shapes: Mapping[Variable, Shape | None]
     choices: Mapping[Apply, Choice]
     sizes: Mapping[Variable, Any]
+    versions: Versions = field(default_factory=dict)
 
     def type_of(self, v: Variable) -> Type:
         """The type of ``v`` with its concrete shape."""
@@ -104,7 +106,7 @@ class Specialised:
 
     def call(self, node: Apply) -> Call:
         """The node at these shapes, as its kernel sees it."""
-        return make_call(node, self.shapes)
+        return make_call(node, self.shapes, self.versions)
 
 
 def specialise(
@@ -113,11 +115,13 @@ def specialise(
     host_values: Mapping[Variable, Any],
     oracle: Oracle,
     sizes: Mapping[Variable, Any] | None = None,
+    versions: Versions | None = None,
 ) -> Specialised:
     """Shapes of all values and a kernel for each node.
 
     ``shapes`` are those of what enters the segment, ``host_values`` the integers read on the
-    host. Raises :class:`~symdnn.errors.ShapeMismatch` with the user's line.
+    host; ``versions`` tell of what a kept segment gave whether it has changed. Raises
+    :class:`~symdnn.errors.ShapeMismatch` with the user's line.
     """
     known: dict[Variable, Shape | None] = dict(shapes)
     known.update((v, tuple(np.shape(value))) for v, value in (sizes or {}).items())
@@ -126,14 +130,16 @@ def specialise(
         try:
             for v, shape in zip(node.outputs, _node_shapes(node, known, host_values)):
                 known[v] = shape
-            choices[node] = oracle.choose(make_call(node, known))
+            choices[node] = oracle.choose(make_call(node, known, versions or {}))
         except Exception as error:
             error.add_note(describe_failure(node, [_shown(v, known) for v in node.inputs]))
             raise
-    return Specialised(segment, known, choices, sizes or {})
+    return Specialised(segment, known, choices, sizes or {}, versions or {})
 
 
-def make_call(node: Apply, shapes: Mapping[Variable, Shape | None]) -> Call:
+def make_call(
+    node: Apply, shapes: Mapping[Variable, Shape | None], versions: Versions | None = None
+) -> Call:
     """The node as kernels see it."""
     return Call(
         node.op,
@@ -141,6 +147,7 @@ def make_call(node: Apply, shapes: Mapping[Variable, Shape | None]) -> Call:
         tuple(concrete_type(v, shapes) for v in node.outputs),
         node.hints,
         node,
+        versions or {},
     )
 
 

@@ -223,14 +223,15 @@ def aligned(nbytes: int) -> int:
 
 
 def version_of(call: Call, index: int) -> Version | None:
-    """The version of an input that stays from call to call: a parameter or a constant."""
+    """The version of an input that stays from call to call: a parameter, what was computed of
+    parameters before, a constant."""
     v = None if call.node is None else call.node.inputs[index]
     if isinstance(v, Constant):
         return lambda: 0
     if isinstance(v, Shared):
         storage = v.storage
         return lambda: storage.version
-    return None
+    return None if v is None else call.versions.get(v)
 
 
 class OnednnKernel:

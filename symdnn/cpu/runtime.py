@@ -226,6 +226,21 @@ class Results:
         return made
 
 
+class KeptResults(Results):
+    """Memory for what a kept segment gives: the same in each run."""
+
+    def large(self, k: int) -> bool:
+        """All of them are used again."""
+        return True
+
+    def make(self, k: int) -> Array:
+        """Memory for result ``k``."""
+        if self.last[k] is None:
+            _, shape, dtype = self.places[k]
+            self.last[k] = np.empty(shape, dtype)
+        return self.last[k]
+
+
 class CpuPlan:
     """Steps over one list of values.
 
@@ -242,7 +257,8 @@ class CpuPlan:
             if (i := self.index.get(v)) is not None
         ]
         self.leaving = [self.index[v] for v in spec.segment.outputs]
-        self.results = Results(self._fresh_outputs())
+        results = KeptResults if spec.segment.kept else Results
+        self.results = results(self._fresh_outputs())
         #: New values that are made in the storages of shared variables, and what those held.
         self.stored = [(self.index[new], self.index[old]) for new, old in memory.stored.items()]
         self.storages = [old.storage for old in memory.stored.values()]

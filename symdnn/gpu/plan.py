@@ -17,6 +17,7 @@ from symdnn.gpu.k_copy import seen_by, strided_copy
 from symdnn.gpu.launches import view_of
 from symdnn.gpu.memory import PendingCopy
 from symdnn.gpu.replay import Replay
+from symdnn.gpu.resident import Resident
 from symdnn.gpu.trailing import copy_all, enqueue, trailing
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.runtime import Watcher
@@ -73,8 +74,11 @@ class CudaPlan:
         self.envs: list[Env] = []
         self.bound: Values = {}
         self._bind_values()
-        resident = self._keep_sizes()
-        self.steps = {n: self._step(n) for n in self.nodes if n not in resident}
+        resident = Resident(self)
+        self.bound.update(resident.at)
+        for node in resident.computed:
+            self._step(node)(node, self.bound)
+        self.steps = {n: self._step(n) for n in self.nodes if n not in resident.nodes}
         self._divide()
         self.returns_to_host = bool(self.outs)
         self.replay: Replay | None = None
@@ -82,6 +86,8 @@ class CudaPlan:
         #: What became of the loop whose body this is.
         self.loop_state = ""
         self.moved: set[int] = set()
+        #: What leaves a kept segment: written again where it is.
+        self.leaving: Values = {}
         numbers = [env.node for env in self.envs if env.node >= 0]
         weakref.finalize(self, rt.forget_nodes, numbers).atexit = False
 
@@ -97,28 +103,6 @@ class CudaPlan:
             elif view.buffer.kind == "arena":
                 at = base + view.buffer.offset + view.offset
                 self.bound[v] = DeviceArray(at, view.shape, v.type.dtype, view.strides)
-
-    def _keep_sizes(self) -> set[Apply]:
-        """Copy in once what is the same at every call: sizes, constants. Nodes that are done."""
-        done: set[Apply] = set()
-        at: dict[Variable, DeviceArray] = {}
-        for n in self.nodes:
-            if isinstance(n.op, GpuFromHost):
-                source = n.inputs[0]
-                value = source.data if isinstance(source, Constant) else self.bound.get(source)
-                if value is not None and self.memory.views[n.outputs[0]].buffer.kind == "arena":
-                    at[n.outputs[0]] = self.rt.memory.upload(np.asarray(value), None)
-                    done.add(n)
-            elif n in self.memory.aliases and n.inputs[n.op.views[0]] in at:
-                kept, view = at[n.inputs[n.op.views[0]]], self.memory.views[n.outputs[0]]
-                start = (
-                    (kept.owner or kept).ptr if isinstance(kept.owner, DeviceArray) else kept.ptr
-                )
-                at[n.outputs[0]] = DeviceArray(
-                    start + view.offset, view.shape, kept.dtype, view.strides, kept
-                )
-        self.bound.update(at)
-        return done
 
     def _step(self, node: Apply) -> Any:
         if isinstance(node.op, GpuFromHost):
@@ -316,8 +300,9 @@ class CudaPlan:
 
     @property
     def nbytes(self) -> int:
-        """Memory of its own: what a graph keeps; the arena is shared."""
-        return 0 if self.replay is None else self.replay.nbytes
+        """Memory of its own: what a graph keeps, what a kept segment gives; the arena is shared."""
+        kept = sum(a.nbytes for a in self.leaving.values())
+        return kept if self.replay is None else kept + self.replay.nbytes
 
     @property
     def capture_state(self) -> str:
@@ -392,7 +377,10 @@ class CudaPlan:
             view = self.memory.views[v]
             fresh = view.buffer.kind == "outside" and view.buffer.variable is v
             if fresh and v.owner is not None and not isinstance(v.owner.op, HostFromGpu):
-                values[v] = self.rt.memory.empty(view.shape, v.type.dtype)
+                found = self.leaving.get(v)
+                values[v] = found or self.rt.memory.empty(view.shape, v.type.dtype)
+                if self.spec.segment.kept:
+                    self.leaving[v] = values[v]
 
     def run_steps(self, steps: Sequence[Step], values: Values) -> None:
         """Enqueue some of the steps."""
@@ -465,7 +453,7 @@ class CudaPlan:
             self.replay = None
             changed = [k for k, (a, b) in enumerate(zip(last or now, now)) if a != b]
             inputs = self.spec.segment.inputs
-            if last is None or any(isinstance(inputs[k], Shared) for k in changed):
+            if last is None or any(self._stays(inputs[k]) for k in changed):
                 return None
             self.moved.update(changed)
             self.last = [None if k in self.moved else a for k, a in enumerate(now)]
@@ -475,6 +463,10 @@ class CudaPlan:
             except CaptureFailed as error:
                 self.not_captured = str(error)
         return self.replay
+
+    def _stays(self, v: Variable) -> bool:
+        """Whether it is in one place until it gets another shape, or another owner."""
+        return isinstance(v, Shared) or v in self.spec.versions
 
     def _share(self, entering: Sequence[Any]) -> bool:
         """Whether something else that enters lies where a new value is to be written."""

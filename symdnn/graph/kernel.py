@@ -5,7 +5,7 @@ Kernels enter the table when ``compile`` loads their target, never when ``opt`` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,21 +15,25 @@ from symdnn.graph.origin import Hints
 from symdnn.graph.type import Type
 
 if TYPE_CHECKING:
-    from symdnn.graph.variable import Apply
+    from symdnn.graph.variable import Apply, Variable
 
-__all__ = ["Call", "Kernel", "Launch", "kernels_for", "register_kernel"]
+__all__ = ["Call", "Kernel", "Launch", "Versions", "kernels_for", "register_kernel"]
 
 #: Runs a bound kernel on (input buffers, output buffers). A buffer is None where size or content is
 #: the kernel's own; then it returns all outputs.
 Launch = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any] | None]
+
+#: Values -> a number that changes when the value does; None where that can't be told.
+Versions = Mapping["Variable", Callable[[], "int | None"]]
 
 
 @dataclass(frozen=True)
 class Call:
     """One node at a plan's shapes: what an oracle is asked about and a kernel is bound to.
 
-    ``node`` is the node itself, where there is one: a choice may be kept for all its shapes. It is
-    no part of what makes two calls equal.
+    ``node`` is the node itself, where there is one: a choice may be kept for all its shapes.
+    ``versions`` tell of values that are computed before and kept whether they have changed. Both
+    are no part of what makes two calls equal.
     """
 
     op: Op
@@ -37,6 +41,7 @@ class Call:
     outputs: tuple[Type, ...]
     hints: Hints
     node: Apply | None = field(default=None, compare=False, repr=False)
+    versions: Versions = field(default_factory=dict, compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"{self.op}({', '.join(map(str, self.inputs))})"

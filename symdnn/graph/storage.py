@@ -10,13 +10,14 @@ import numpy as np
 from symdnn.graph.lending import Given, Lent
 from symdnn.graph.type import numpy_dtype
 
-__all__ = ["DeviceMemory", "HOST", "Placed", "Storage", "changes"]
+__all__ = ["DeviceMemory", "HOST", "Placed", "Storage", "changes", "note_writes", "writes"]
 
 HOST = "cpu"
 Array = np.ndarray[Any, Any]
 
 _count = count(1)
 _changes = [0]
+_writes = [0]
 
 
 def changes() -> int:
@@ -30,6 +31,25 @@ def changes() -> int:
 
 def _changed() -> None:
     _changes[0] = next(_count)
+
+
+def writes() -> int:
+    """A number that grows when any storage gets a value, or lends memory that a user may write.
+
+    While it stays, no :attr:`Storage.version` has changed.
+    """
+    return _writes[0]
+
+
+def note_writes(counter: list[int]) -> None:
+    """Tell that all storages that ``counter`` stands for were written (:meth:`Storage.counts`)."""
+    counter[0] += 1
+    _writes[0] = next(_count)
+
+
+def _new_version() -> int:
+    _writes[0] = version = next(_count)
+    return version
 
 
 class DeviceMemory(Protocol):
@@ -80,7 +100,8 @@ class Storage:
     def __init__(self, array: Array, borrow: bool = False) -> None:
         self.generation = 0
         self._keep(array, borrow)
-        self._version = next(_count)
+        self._version = _new_version()
+        self._counters: list[list[int]] = []
         self._devices: dict[str, tuple[DeviceMemory, Any]] = {}
         self._valid = {HOST}
         #: The device whose buffer a user has, and may write to at any time.
@@ -99,9 +120,24 @@ class Storage:
 
         It can't while a user has an array of it (``borrow=True``) and may write to that.
         """
-        if self._lent or (self._outside and not self._back()):
+        return self.version_on(HOST)
+
+    def version_on(self, device: str) -> int | None:
+        """:attr:`version` of what functions on ``device`` read.
+
+        They see what a user writes to the host's array only after ``set_value``.
+        """
+        if self._lent or (device == HOST and self._outside and not self._back()):
             return None
-        return self._version
+        return self._version + sum([c[0] for c in self._counters])
+
+    def counts(self, counter: list[int]) -> None:
+        """Let ``counter[0]``, which may only grow, count changes of the value too.
+
+        A function that writes many storages in each call tells so with one number.
+        """
+        if all(c is not counter for c in self._counters):
+            self._counters.append(counter)
 
     def _keep(self, array: Array, borrow: bool) -> None:
         """Use ``array`` (with ``borrow``, where it lies as it should) or a copy."""
@@ -118,13 +154,14 @@ class Storage:
     def _hand_out(self) -> Array:
         """The host's array for a user, who may write to it at any time."""
         self.host()
-        self._outside = True
+        if not self._outside:
+            self._outside, _writes[0] = True, next(_count)
         return self._face.array()
 
     def _back(self) -> bool:
         """Whether nobody has the host's array any more; it may have been written."""
         if not self._face.held:
-            self._outside, self._version = False, next(_count)
+            self._outside, self._version = False, _new_version()
         return not self._outside
 
     @property
@@ -165,7 +202,7 @@ class Storage:
         else:
             np.copyto(self._host, array)
         self._valid = {HOST}
-        self._version = next(_count)
+        self._version = _new_version()
         _changed()
 
     def take(self, placed: Placed, borrow: bool = False) -> None:
@@ -187,7 +224,7 @@ class Storage:
             self._keep(np.empty(placed.shape, self.dtype), False)
         self._devices[memory.device] = memory, buffer
         self._valid = {memory.device}
-        self._version = next(_count)
+        self._version = _new_version()
         _changed()
 
     def _has(self, placed: Placed) -> bool:
@@ -219,7 +256,7 @@ class Storage:
 
     def written(self, device: str) -> None:
         """Tell that a function wrote the copy on ``device``: the others are stale."""
-        self._version = next(_count)
+        self._version = _new_version()
         if self._valid != {device}:
             self._valid = {device}
             _changed()

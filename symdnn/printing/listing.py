@@ -37,8 +37,9 @@ def _program(program: Program, names: ValueNames, pad: str) -> Iterator[str]:
 
 
 def segment_title(segment: Segment, number: int) -> str:
-    """``segment 2``, with its device where that is not the CPU."""
-    return f"segment {number}" + ("" if segment.device == "cpu" else f" on {segment.device}")
+    """``segment 2``, with its device where that is not the CPU, and whether its results stay."""
+    where = "" if segment.device == "cpu" else f" on {segment.device}"
+    return f"segment {number}{where}{', kept' if segment.kept else ''}"
 
 
 def _segment(segment: Segment, names: ValueNames, pad: str) -> Iterator[str]:
