@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from symdnn.graph.kernel import kernels_for
-from symdnn.graph.origin import Origin, inherit
+from symdnn.graph.origin import Hints, Origin, inherit
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.argreduce import ArgMax, ArgMin
@@ -47,6 +47,14 @@ MOST_INPUTS, MOST_OUTPUTS, MOST_INSTRUCTIONS = 24, 8, 400
 CHEAP = 8
 #: Reductions that meet in one kernel.
 MOST_REDUCTIONS = 4
+#: Backends whose elementwise ops are ours to fuse. A vendor's have none: what a convolution of
+#: theirs can do behind it, it takes in from what would be fused.
+FUSED_BACKENDS = (None, "cuda", "nn", "cudnn", "onednn")
+
+
+def _meant(hints: Hints) -> tuple[str | None, str | None]:
+    """The hints that mean something for an elementwise op; others come with a module's."""
+    return hints.name, hints.precision
 
 
 def _is_view_of_leaf(v: Variable) -> bool:
@@ -61,7 +69,9 @@ def fusable_program(node: Apply) -> ScalarProgram | None:
     op = node.op
     if isinstance(op, FusedElemwise):
         return op.program
-    if not isinstance(op, Elemwise) or op.has_effect or node.hints.backend not in (None, "cuda"):
+    if not isinstance(op, Elemwise) or op.has_effect:
+        return None
+    if node.hints.backend not in FUSED_BACKENDS:
         return None
     if not all(isinstance(v.type, TensorType) for v in node.inputs):
         return None
@@ -129,7 +139,7 @@ class Groups:
         if program is None or not fuses(FusedElemwise(program), self.context.target.kind):
             return None
         pattern = node.outputs[0].type.broadcastable
-        return _Member(node, program, (pattern, node.hints, self.paths[node]))
+        return _Member(node, program, (pattern, _meant(node.hints), self.paths[node]))
 
     def _kind(self, node: Apply) -> Any:
         member = self.members.get(node)

@@ -65,9 +65,10 @@ def _wanted_on_cpu() -> bool:
 
 def _ours(node: Apply, kind: str) -> bool:
     if kind == "cuda":
-        return node.hints.backend in (None, "cuda")
+        return node.hints.backend in (None, "cuda", "nn")
     # cuDNN's hint means little on a CPU; squares of float64 would not be summed up well enough.
-    return node.hints.backend in (None, "cudnn") and node.inputs[0].type.dtype == "float32"
+    ours = node.hints.backend in (None, "cudnn", "nn")
+    return ours and node.inputs[0].type.dtype == "float32"
 
 
 def _op_of(node: Apply) -> Any:

@@ -209,6 +209,14 @@ def test_a_node_that_asks_for_another_backend_stays():
     assert ops(fused([x, y], [T.exp(far + x)])) == ["Mul", "FusedElemwise"]
 
 
+@pytest.mark.parametrize("backend", ["nn", "cudnn", "onednn", "cuda"])
+def test_hints_that_mean_nothing_for_elementwise_ops_keep_nothing_apart(backend):
+    near = Mul()(x, y, hints=Hints(backend=backend, algo_fwd="time_once", workspace_limit=0))
+    assert ops(fused([x, y], [T.exp(near + x)])) == ["FusedElemwise"]
+    named = Mul()(x, y, hints=Hints(name="scaled"))
+    assert ops(fused([x, y], [T.exp(named + x)])) == ["Mul", "FusedElemwise"]
+
+
 def test_a_cpu_fuses_what_it_can_compile():
     load_kernels(Target("cpu"))
     outputs = [T.exp(x) * y, T.tanh(T.psi(x + y))]
