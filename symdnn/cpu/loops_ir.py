@@ -251,7 +251,7 @@ define internal i64 @part(i64 %n, i64 %of, i64 %i, i64 %unit) alwaysinline {
 %end = select i1 %over, i64 %n, i64 %at
 ret i64 %end
 }
-define internal void @worker(ptr %w) {
+define internal void @worker(ptr %w) #0 {
 %t0 = call i32 @omp_get_thread_num()
 %c0 = call i32 @omp_get_num_threads()
 %t = zext i32 %t0 to i64
@@ -259,7 +259,7 @@ define internal void @worker(ptr %w) {
 call void @share(ptr %w, i64 %t, i64 %c)
 ret void
 }
-define internal void @share(ptr %w, i64 %t, i64 %c) {
+define internal void @share(ptr %w, i64 %t, i64 %c) #0 {
 entry:
 %pr = getelementptr i64, ptr %w, i64 1
 %pn = getelementptr i64, ptr %w, i64 2
@@ -287,7 +287,7 @@ br label %done
 done:
 ret void
 }
-define void @kernel(ptr %w) {
+define void @kernel(ptr %w) #0 {
 entry:
 %threads = load i64, ptr %w
 %many = icmp sgt i64 %threads, 1

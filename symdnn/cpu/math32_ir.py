@@ -1,12 +1,16 @@
-"""exp, log and tanh computed in float32: three times as fast as in float64, within 2 ulp.
+"""exp, log, log1p, tanh, erf and erfc computed in float32: three times as fast as in float64.
 
-They are what nets spend their time in. No branches, no tables; NaN, infinities, zeros and
-denormals come out as C has them. Polynomials are Chebyshev interpolants, rounded to float32.
+They are what nets spend their time in; errors are below 2 ulp, erfc's below 4. No branches, no
+tables; NaN, infinities, zeros and denormals come out as C has them. Polynomials are Chebyshev
+interpolants or minimax, rounded to float32.
 
 ``exp``: 2^n exp(r), where x = n ln 2 + r and abs(r) <= ln(2) / 2; 2^n as two factors, so that
 denormal results are rounded once and nothing overflows early.
 ``log``: e ln 2 + log(1 + f), where x = 2^e (1 + f), 1/sqrt(2) <= 1 + f < sqrt(2).
+``log1p``: the same of x itself, f = x / 2^e + (1 / 2^e - 1) where 1 + x has the exponent e.
 ``tanh``: an odd polynomial below 0.625, above it 1 - 2 / (exp(2 x) + 1).
+``erf``: an odd polynomial below 0.9, above it 1 - exp(P(x)).
+``erfc``: exp(-x^2) P(u) / (x + 2) with u = (x - 2) / (x + 2), for x >= 0; of -x it is 2 less that.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from math import log
 __all__ = ["IN_SINGLE", "single_definitions"]
 
 #: What is here, by the names of the instructions.
-IN_SINGLE = frozenset({"exp", "log", "tanh"})
+IN_SINGLE = frozenset({"exp", "log", "log1p", "tanh", "erf", "erfc"})
 
 
 def _n(value: float) -> str:
@@ -28,10 +32,7 @@ def _n(value: float) -> str:
 
 
 #: (exp(r) - 1 - r) / r^2 for |r| <= 0.347, highest coefficient first.
-_EXP = (
-    "0x1.a1258cp-13", "0x1.6d43d2p-10", "0x1.1110e0p-7", "0x1.5554e8p-5", "0x1.555556p-3",
-    "0x1.000000p-1",
-)  # fmt: skip
+_EXP = ("0x1.6a452cp-10", "0x1.1239aap-7", "0x1.5558b8p-5", "0x1.555492p-3", "0x1.fffffcp-2")
 #: (log(1 + f) - f + f^2 / 2) / f^3 for -0.293 <= f <= 0.415.
 _LOG = (
     "0x1.1d7b2ap-4", "-0x1.d63002p-4", "0x1.dea674p-4", "-0x1.fcf5b6p-4", "0x1.23d1f8p-3",
@@ -42,6 +43,23 @@ _TANH = (
     "0x1.2c7d78p-9", "-0x1.1168b4p-7", "0x1.64a940p-6", "-0x1.ba08c2p-5", "0x1.1110eap-3",
     "-0x1.555556p-2",
 )  # fmt: skip
+#: erf(x) / x - 1 in x^2, for x <= 0.9: minimax, as those below.
+_ERF = (
+    "-0x1.3d1bcep-11", "0x1.47f206p-8", "-0x1.b6a90ep-6", "0x1.ce1c5ap-4", "-0x1.8126f0p-2",
+    "0x1.06eba6p-3",
+)  # fmt: skip
+#: log(erfc(x)) for 0.9 <= x <= 4.
+_ERF_FAR = (
+    "0x1.9fba8cp-13", "-0x1.91d060p-9", "0x1.6d9e0ap-6", "-0x1.aa738cp-4", "-0x1.4621b0p-1",
+    "-0x1.20b754p+0", "-0x1.5d0670p-13",
+)  # fmt: skip
+#: exp(x^2) erfc(x) (x + 2) in u for 0 <= x <= 10.5.
+_ERFC = (
+    "-0x1.564d92p-15", "-0x1.11f0b0p-11", "-0x1.80077ap-11", "0x1.8e03d6p-9", "0x1.a5ef1ap-8",
+    "-0x1.6044dap-6", "-0x1.2a7d4ap-5", "0x1.1e2db8p-2", "-0x1.5fd38cp-1", "0x1.058672p+0",
+)  # fmt: skip
+#: exp(-x^2) is made 2^64 times as large, so that a denormal result is rounded once.
+_UP = 64
 
 _ROUND = float(3 << 22)  # adding it leaves the nearest integer in the lowest bits
 _ROUND_BITS = 0x4B400000
@@ -53,14 +71,67 @@ def _fma(out: str, a: str, b: str, c: str) -> str:
     return f"{out} = call float @llvm.fmuladd.f32(float {a}, float {b}, float {c})"
 
 
-def _horner(coefficients: Iterable[str], x: str) -> list[str]:
-    """Lines for ``%p``, the value of a polynomial."""
-    first, *rest = (_n(float.fromhex(c)) for c in coefficients)
+def _horner(coefficients: Iterable[str], x: str, out: str = "%p", up: int = 0) -> list[str]:
+    """Lines for ``out``, the value of a polynomial times 2^up."""
+    first, *rest = (_n(float.fromhex(c) * 2.0**up) for c in coefficients)
     lines, value = [], first
     for i, c in enumerate(rest):
-        value, before = ("%p" if i == len(rest) - 1 else f"%p{i}"), value
+        value, before = (out if i == len(rest) - 1 else f"{out}{i}"), value
         lines.append(_fma(value, before, x, c))
     return lines
+
+
+def _reduced(offset: int = 0, more: str = "") -> list[str]:
+    """Lines for ``%y0`` = exp(r) of ``%x``, and ``%k`` with the exponent n + offset in its bits.
+
+    ``more`` is a small number that counts to the argument.
+    """
+    shift = _n(_ROUND + offset)
+    second, tail = ("%r1", [f"%r = fadd float %r1, {more}"]) if more else ("%r", [])
+    return [
+        _fma("%k", "%x", _n(1 / log(2)), shift),
+        f"%n = fsub float %k, {shift}",
+        _fma("%r0", "%n", _n(-_LN2_HIGH), "%x"),
+        _fma(second, "%n", _n(-_LN2_LOW), "%r0"),
+        *tail,
+        *_horner(_EXP, "%r", "%e_p"),
+        "%r2 = fmul float %r, %r",
+        _fma("%q", "%e_p", "%r2", "%r"),
+        f"%y0 = fadd float %q, {_n(1.0)}",
+    ]
+
+
+def _between(name: str, offset: int = 0, more: str = "") -> list[str]:
+    """exp(x) 2^offset as a function, for what comes out as a normal number, and not for NaN.
+
+    With ``more`` it is exp(x + more), of a second argument of that name.
+    """
+    second = f", float {more}" if more else ""
+    return [
+        f"define internal float @{name}(float %x{second}) alwaysinline {{",
+        *_reduced(offset, more),
+        "%k_bits = bitcast float %k to i32",
+        "%up = shl i32 %k_bits, 23",
+        "%y_bits = bitcast float %y0 to i32",
+        "%scaled = add i32 %y_bits, %up",
+        "%y = bitcast i32 %scaled to float",
+        "ret float %y",
+        "}",
+    ]
+
+
+def _log_of(f: str) -> list[str]:
+    """Lines for ``%y`` = e ln 2 + log(1 + f)."""
+    return [
+        *_horner(_LOG, f),
+        f"%z = fmul float {f}, {f}",
+        f"%f3 = fmul float %z, {f}",
+        "%t0 = fmul float %f3, %p",
+        _fma("%t1", "%e", _n(_LN2_LOW), "%t0"),
+        _fma("%t2", "%z", _n(-0.5), "%t1"),
+        f"%t3 = fadd float {f}, %t2",
+        _fma("%y", "%e", _n(_LN2_HIGH), "%t3"),
+    ]
 
 
 _TEXT = {
@@ -70,14 +141,7 @@ _TEXT = {
         f"%x1 = select i1 %above, float {_n(89.0)}, float %x0",
         f"%below = fcmp olt float %x1, {_n(-104.0)}",
         f"%x = select i1 %below, float {_n(-104.0)}, float %x1",
-        _fma("%k", "%x", _n(1 / log(2)), _n(_ROUND)),
-        f"%n = fsub float %k, {_n(_ROUND)}",
-        _fma("%r0", "%n", _n(-_LN2_HIGH), "%x"),
-        _fma("%r", "%n", _n(-_LN2_LOW), "%r0"),
-        *_horner(_EXP, "%r"),
-        "%r2 = fmul float %r, %r",
-        _fma("%q", "%p", "%r2", "%r"),
-        f"%y0 = fadd float %q, {_n(1.0)}",
+        *_reduced(),
         "%bits = bitcast float %k to i32",
         f"%e = sub i32 %bits, {_ROUND_BITS}",
         "%e1 = ashr i32 %e, 1",
@@ -109,14 +173,7 @@ _TEXT = {
         "%mbits = sub i32 %bits, %shift",
         "%m = bitcast i32 %mbits to float",
         f"%f = fsub float %m, {_n(1.0)}",
-        *_horner(_LOG, "%f"),
-        "%z = fmul float %f, %f",
-        "%f3 = fmul float %z, %f",
-        "%t0 = fmul float %f3, %p",
-        _fma("%t1", "%e", _n(_LN2_LOW), "%t0"),
-        _fma("%t2", "%z", _n(-0.5), "%t1"),
-        "%t3 = fadd float %f, %t2",
-        _fma("%y", "%e", _n(_LN2_HIGH), "%t3"),
+        *_log_of("%f"),
         # 0 gives -inf, inf itself, what is negative (or NaN) NaN.
         f"%zero = fcmp oeq float %x0, {_n(0.0)}",
         f"%y1 = select i1 %zero, float {_n(float('-inf'))}, float %y",
@@ -127,13 +184,47 @@ _TEXT = {
         "ret float %y3",
         "}",
     ],
+    "log1p": [
+        "define internal float @s_log1p(float %x0) alwaysinline {",
+        # 1 + x must have an exponent that a float has, of both signs.
+        f"%big = fcmp ogt float %x0, {_n(2.0**64)}",
+        f"%moved = fmul float %x0, {_n(2.0**-64)}",
+        "%x = select i1 %big, float %moved, float %x0",
+        f"%one = select i1 %big, float {_n(0.0)}, float {_n(1.0)}",
+        f"%more = select i1 %big, float {_n(64.0)}, float {_n(0.0)}",
+        "%u = fadd float %x, %one",
+        "%bits = bitcast float %u to i32",
+        "%rest = sub i32 %bits, 1060439283",
+        "%e0 = ashr i32 %rest, 23",
+        "%e1 = sitofp i32 %e0 to float",
+        "%e = fadd float %e1, %more",
+        "%shift = shl i32 %e0, 23",
+        f"%s_bits = sub i32 {0x3F800000}, %shift",
+        "%s = bitcast i32 %s_bits to float",
+        "%low0 = fmul float %one, %s",
+        f"%low = fsub float %low0, {_n(1.0)}",
+        _fma("%f", "%x", "%s", "%low"),
+        *_log_of("%f"),
+        # -1 gives -inf, inf itself, what is less (or NaN) NaN, and zero keeps its sign.
+        f"%end = fcmp oeq float %x0, {_n(-1.0)}",
+        f"%y1 = select i1 %end, float {_n(float('-inf'))}, float %y",
+        f"%inf = fcmp oeq float %x0, {_n(float('inf'))}",
+        f"%none = fcmp oeq float %x0, {_n(0.0)}",
+        "%self = or i1 %inf, %none",
+        "%y2 = select i1 %self, float %x0, float %y1",
+        f"%fine = fcmp oge float %x0, {_n(-1.0)}",
+        "%y3 = select i1 %fine, float %y2, float 0x7FF8000000000000",
+        "ret float %y3",
+        "}",
+    ],
     "tanh": [
+        *_between("s_exp_tanh"),
         "define internal float @s_tanh(float %x) alwaysinline {",
         "%a = call float @llvm.fabs.f32(float %x)",
         f"%above = fcmp ogt float %a, {_n(9.5)}",
         f"%b = select i1 %above, float {_n(9.5)}, float %a",
         "%b2 = fadd float %b, %b",
-        "%e = call float @s_exp(float %b2)",
+        "%e = call float @s_exp_tanh(float %b2)",
         f"%e1 = fadd float %e, {_n(1.0)}",
         f"%q = fdiv float {_n(2.0)}, %e1",
         f"%l0 = fsub float {_n(1.0)}, %q",
@@ -141,9 +232,59 @@ _TEXT = {
         *_horner(_TANH, "%z"),
         "%az = fmul float %a, %z",
         _fma("%odd", "%az", "%p", "%a"),
-        f"%near = fcmp olt float %a, {_n(0.625)}",
-        "%size = select i1 %near, float %odd, float %l0",
+        f"%far = fcmp ogt float %a, {_n(0.625)}",
+        "%size = select i1 %far, float %l0, float %odd",
         "%y = call float @llvm.copysign.f32(float %size, float %x)",
+        "ret float %y",
+        "}",
+    ],
+    "erf": [
+        *_between("s_exp_erf"),
+        "define internal float @s_erf(float %x) alwaysinline {",
+        "%a = call float @llvm.fabs.f32(float %x)",
+        f"%above = fcmp ogt float %a, {_n(4.0)}",
+        f"%b = select i1 %above, float {_n(4.0)}, float %a",
+        *_horner(_ERF_FAR, "%b", "%l"),
+        "%c = call float @s_exp_erf(float %l)",
+        f"%most = fsub float {_n(1.0)}, %c",
+        "%z = fmul float %a, %a",
+        *_horner(_ERF, "%z"),
+        _fma("%odd", "%a", "%p", "%a"),
+        f"%far = fcmp ogt float %a, {_n(0.9)}",
+        "%size = select i1 %far, float %most, float %odd",
+        "%y = call float @llvm.copysign.f32(float %size, float %x)",
+        "ret float %y",
+        "}",
+    ],
+    "erfc": [
+        *_between("s_exp_erfc", _UP, "%more"),
+        "define internal float @s_erfc(float %x) alwaysinline {",
+        "%a0 = call float @llvm.fabs.f32(float %x)",
+        f"%above = fcmp ogt float %a0, {_n(10.5)}",
+        f"%a = select i1 %above, float {_n(10.5)}, float %a0",
+        # 1 / (a + 2) is r (1 + d), what the sum lost included: u needs it.
+        f"%s = fadd float %a, {_n(2.0)}",
+        f"%r = fdiv float {_n(1.0)}, %s",
+        f"%lost0 = fsub float {_n(2.0)}, %s",
+        "%lost = fadd float %lost0, %a",
+        "%s_minus = fneg float %s",
+        "%lost_minus = fneg float %lost",
+        f"%d0 = call float @llvm.fma.f32(float %s_minus, float %r, float {_n(1.0)})",
+        _fma("%d", "%lost_minus", "%r", "%d0"),
+        _fma("%u0", "%r", _n(-4.0), _n(1.0)),
+        f"%m = fsub float %u0, {_n(1.0)}",
+        _fma("%u", "%m", "%d", "%u0"),
+        *_horner(_ERFC, "%u", up=-_UP),
+        "%h = fmul float %a, %a",
+        "%minus = fneg float %h",
+        "%low = call float @llvm.fma.f32(float %a, float %a, float %minus)",
+        "%more = fsub float %d, %low",
+        "%e = call float @s_exp_erfc(float %minus, float %more)",
+        "%pr = fmul float %p, %r",
+        "%right = fmul float %e, %pr",
+        f"%left = fsub float {_n(2.0)}, %right",
+        f"%negative = fcmp olt float %x, {_n(0.0)}",
+        "%y = select i1 %negative, float %left, float %right",
         "ret float %y",
         "}",
     ],
@@ -153,18 +294,17 @@ _DECLARED = [
     "declare float @llvm.fmuladd.f32(float, float, float)",
     "declare float @llvm.copysign.f32(float, float)",
     "declare float @llvm.fabs.f32(float)",
+    "declare float @llvm.fma.f32(float, float, float)",
 ]
 
 
 def single_definitions(names: Iterable[str]) -> list[str]:
     """The IR of these functions, without the declarations that a printer makes; [] of none."""
     wanted = set(names)
-    if "tanh" in wanted:
-        wanted.add("exp")
     lines = _DECLARED[:1] if wanted else []
     return [*lines, *(line for name in sorted(wanted) for line in _TEXT[name])]
 
 
 def single_declarations(names: Iterable[str]) -> set[str]:
     """What these functions need declared besides, as a printer's own calls may."""
-    return set(_DECLARED[1:]) if "tanh" in set(names) else set()
+    return set(_DECLARED[1:]) if {"tanh", "erf", "erfc"} & set(names) else set()

@@ -1,8 +1,9 @@
-"""float32's functions but exp, log and tanh as LLVM IR without branches or tables.
+"""float32's less common functions as LLVM IR without branches or tables.
 
-Each widens its argument to float64 and rounds once at the end (:mod:`symdnn.cpu.math_double_ir`):
-the error is below 0.51 ulp for finite results, and NaN, infinities, zeros and denormals come out
-as C has them. Those of angles and of powers have modules of their own.
+The others are in :mod:`symdnn.cpu.math32_ir`. Each here widens its argument to float64 and
+rounds once at the end (:mod:`symdnn.cpu.math_double_ir`): the error is below 0.51 ulp for finite
+results, and NaN, infinities, zeros and denormals come out as C has them. Those of angles and of
+powers have modules of their own.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from math import log
 from symdnn.cpu.math32_ir import IN_SINGLE, single_definitions
 from symdnn.cpu.math_circle_ir import CIRCLE, CIRCLE_PIECES
 from symdnn.cpu.math_double_ir import PIECES, number, wrapped
-from symdnn.cpu.math_power_ir import POWER, POWER_PIECES
+from symdnn.cpu.math_power_ir import POWER
 
 __all__ = ["IN_DOUBLE", "declarations", "definitions"]
 
@@ -41,7 +42,6 @@ _FUNCTIONS = {
         "%l = call double @d_log(double %x)",
         f"%y = fmul double %l, {number(_LOG10)}",
     ),
-    "log1p": wrapped("log1p", "%y = call double @d_log1p(double %x)"),
     # With E = exp(|x|) - 1: sinh |x| = (E + E / (E + 1)) / 2.
     "sinh": wrapped(
         "sinh",
@@ -64,7 +64,7 @@ _FUNCTIONS = {
 }
 
 _ALL = {**_FUNCTIONS, **CIRCLE, **POWER}
-_PIECES = {**PIECES, **CIRCLE_PIECES, **POWER_PIECES}
+_PIECES = {**PIECES, **CIRCLE_PIECES}
 
 #: What is here, by the names of the instructions.
 IN_DOUBLE = frozenset(_ALL)

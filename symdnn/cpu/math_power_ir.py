@@ -1,84 +1,17 @@
-"""float32's pow, erf, erfc, asinh, acosh and atanh as LLVM IR: float64 inside, no branches.
+"""float32's pow, asinh, acosh and atanh as LLVM IR: float64 inside, no branches.
 
 ``pow``: exp(y log abs(x)), with a sign where y is odd, and C's results for 0, 1, infinities, NaN.
-``erf``: x times a polynomial in x^2 below 1, above it 1 - erfc.
-``erfc``: exp(-x^2) g(u) / (1 + 2 x) with u = (x - 3) / (x + 3), for x >= 0; g is a polynomial.
 """
 
 from __future__ import annotations
 
-from symdnn.cpu.math_double_ir import horner, number, wrapped
+from symdnn.cpu.math_double_ir import number, wrapped
 
-__all__ = ["POWER", "POWER_PIECES"]
-
-#: erf(x) / x in x^2 for x <= 1: a Chebyshev interpolant, highest first.
-_ERF = [
-    float.fromhex(c)
-    for c in (
-        "-0x1.c1ceb6ea9e0bcp-24", "0x1.9aec71c140a6fp-20", "-0x1.f073299dc9914p-17",
-        "0x1.f9421ae0ac128p-14", "-0x1.c0287389d8963p-11", "0x1.565ba08d539e9p-8",
-        "-0x1.b82ce160031c7p-6", "0x1.ce2f2197d3e97p-4", "-0x1.812746b02756fp-2",
-        "0x1.20dd750429b1bp+0",
-    )
-]  # fmt: skip
-#: exp(x^2) erfc(x) (1 + 2 x) in u for x <= 10.5: a Chebyshev interpolant.
-_ERFC = [
-    float.fromhex(c)
-    for c in (
-        "0x1.174aa49fe603dp-15", "0x1.0a65a490b49c3p-13", "-0x1.0a4e7883c8f48p-13",
-        "-0x1.9e8a9adb8fd6bp-11", "0x1.f08b7d32d6362p-10", "0x1.4c1e464ff5e97p-9",
-        "-0x1.857693cd2ae91p-6", "0x1.17c967db3d212p-4", "-0x1.e88b8321a4336p-4",
-        "0x1.09836ce33faa2p-3", "-0x1.85a15b71986d8p-5", "-0x1.15c084d9375ccp-3",
-        "0x1.40c522d7d564bp+0",
-    )
-]  # fmt: skip
-#: From here on a float32 erfc is 0.
-_LAST = 10.5
-
-POWER_PIECES = {
-    # erfc of the size of x.
-    "d_erfc": [
-        "define internal double @d_erfc(double %x) alwaysinline {",
-        "%a0 = call double @llvm.fabs.f64(double %x)",
-        f"%far = fcmp ogt double %a0, {number(_LAST)}",
-        f"%a = select i1 %far, double {number(_LAST)}, double %a0",
-        f"%top = fsub double %a, {number(3.0)}",
-        f"%under = fadd double %a, {number(3.0)}",
-        "%u = fdiv double %top, %under",
-        *horner(_ERFC, "%u", "p"),
-        "%square = fmul double %a, %a",
-        "%minus = fneg double %square",
-        "%e = call double @d_exp(double %minus)",
-        f"%t = fmul double %e, %p{len(_ERFC) - 2}",
-        "%twice = fadd double %a, %a",
-        f"%more = fadd double %twice, {number(1.0)}",
-        "%y = fdiv double %t, %more",
-        "ret double %y",
-        "}",
-    ],
-}
+__all__ = ["POWER"]
 
 _SIGNED = "%y = call double @llvm.copysign.f64(double %size, double %x)"
 
 POWER = {
-    "erf": wrapped(
-        "erf",
-        "%far = call double @d_erfc(double %x)",
-        f"%left = fsub double {number(1.0)}, %far",
-        "%size = call double @llvm.copysign.f64(double %left, double %x)",
-        "%z = fmul double %x, %x",
-        *horner(_ERF, "%z", "p"),
-        f"%near = fmul double %x, %p{len(_ERF) - 2}",
-        f"%below = fcmp olt double %z, {number(1.0)}",
-        "%y = select i1 %below, double %near, double %size",
-    ),
-    "erfc": wrapped(
-        "erfc",
-        "%right = call double @d_erfc(double %x)",
-        f"%left = fsub double {number(2.0)}, %right",
-        f"%negative = fcmp olt double %x, {number(0.0)}",
-        "%y = select i1 %negative, double %left, double %right",
-    ),
     "pow": wrapped(
         "pow",
         "%a = call double @llvm.fabs.f64(double %x)",

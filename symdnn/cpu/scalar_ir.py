@@ -1,7 +1,7 @@
 """LLVM's IR from scalar programs: the body of a loop, one element at a time, for LLVM to vectorise.
 
 float32's transcendental functions, but for lgamma, are short polynomials without branches, so their
-loops become vector code: exp, log and tanh in float32 (:mod:`symdnn.cpu.math32_ir`, within 2 ulp),
+loops become vector code: the commonest in float32 (:mod:`symdnn.cpu.math32_ir`, within 4 ulp),
 the others in float64 (:mod:`symdnn.cpu.math_ir`, within 0.51 ulp). float64's are the C library's.
 """
 

@@ -15,7 +15,7 @@ def test_a_lent_array_is_the_value_until_its_last_view_is_gone(shape, dtype) -> 
     storage = Storage(np.ones(shape, dtype))
     before = storage.version
     mine = storage.get(borrow=True)
-    assert mine.dtype == np.dtype(dtype) and mine.shape == shape and mine.flags.writeable
+    assert (mine.dtype, mine.shape, mine.flags.writeable) == (np.dtype(dtype), shape, True)
     assert storage.version is None
     mine[...] = 0
     assert not storage.get().any()
@@ -26,8 +26,9 @@ def test_a_lent_array_is_the_value_until_its_last_view_is_gone(shape, dtype) -> 
     part[...] = 1
     del part
     after = storage.version
-    assert after is not None and after != before, "it was written"
-    assert storage.get().all() and storage.version == after
+    assert after not in (None, before), "it was written"
+    assert storage.get().all()
+    assert storage.version == after
 
 
 def test_a_write_while_nobody_looked_changes_the_version() -> None:
@@ -49,7 +50,8 @@ def test_a_given_array_is_used_itself_and_free_once_nobody_has_it() -> None:
     array = np.zeros((2, 3), np.float32)
     storage = Storage(array, borrow=True)
     inside = storage.host()
-    assert np.shares_memory(array, inside) and storage.get(borrow=True) is array
+    assert np.shares_memory(array, inside)
+    assert storage.get(borrow=True) is array
     assert storage.version is None
     part = array[1]
     del array
@@ -57,7 +59,8 @@ def test_a_given_array_is_used_itself_and_free_once_nobody_has_it() -> None:
     part[:] = 4
     del part
     first = storage.version
-    assert first is not None and storage.get()[1].tolist() == [4, 4, 4]
+    assert first is not None
+    assert storage.get()[1].tolist() == [4, 4, 4]
     again = storage.get(borrow=True)
     assert storage.version is None
     del again
