@@ -24,6 +24,7 @@ from symdnn.nn import (
     optim,
     pooling,
     recurrent,
+    schedule,
     shaping,
     softmax,
     table,
@@ -55,4 +56,5 @@ __all__ = [
     *criterion.__all__, *criterion_margin.__all__, *criterion_values.__all__,
     *clip.__all__,
     "optim",
+    "schedule",
 ]  # fmt: skip
