@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -95,7 +95,7 @@ def plan_memory(spec: Specialised, *, in_place: bool = True) -> MemoryPlan:
     _place_entering(spec, plan)
     last_use = _last_uses(spec)
     for step, node in enumerate(spec.segment.nodes):
-        if not _alias(spec, plan, node):
+        if not (_alias(spec, plan, node) or _leaves_as_view(spec, plan, node, targets)):
             _own(spec, plan, node, step, in_place, targets)
         _extend_lives(plan, node, step, last_use)
         if workspace := spec.choices[node].workspace_bytes:
@@ -152,6 +152,37 @@ def _alias(spec: Specialised, plan: MemoryPlan, node: Apply) -> bool:
         return False
     plan.aliases.add(node)
     plan.views[out] = view
+    return True
+
+
+def _leaves_as_view(
+    spec: Specialised, plan: MemoryPlan, node: Apply, targets: UpdateTargets
+) -> bool:
+    """Let what leaves be a view of a value that is made outside of the arena for it.
+
+    On a CPU, for views of the whole value, of which no other view is known. That saves a copy.
+    """
+    if spec.segment.device != "cpu" or len(node.outputs) != 1 or node.op.views.get(0) is None:
+        return False
+    out, source = node.outputs[0], node.inputs[node.op.views[0]]
+    seen, shape = plan.views[source], spec.shapes[out]
+    sharing = sum(view.buffer is seen.buffer for view in plan.views.values())
+    if seen.buffer.kind != "arena" or seen.buffer.variable is not source or sharing > 1:
+        return False
+    if shape is None or out in targets.old_of or _must_run(node) or not _bounds_known(spec, node):
+        return False
+    view = _derive(spec, node, seen, shape)
+    if (
+        view is None
+        or view.offset
+        or not view.contiguous
+        or _nbytes(out, shape) != seen.buffer.nbytes
+    ):
+        return False
+    seen.buffer.kind = "outside"
+    plan.views[source] = replace(seen, static=False)
+    plan.views[out] = replace(view, static=False)
+    plan.aliases.add(node)
     return True
 
 

@@ -122,19 +122,25 @@ def _candidates(call: Call) -> Iterator[tuple[str, Callable[[], Planned]]]:
     """Names and makers of what may run it, the most promising first.
 
     oneDNN's own blocks fit channels in multiples of 16; others waste room in them, but not with
-    channels last. The gradient in images of one to three channels is fastest in plain order.
+    channels last. Images of one to three channels it reads as they are, and their gradient is
+    fastest in plain order.
     """
     lies = _layouts(call)
     channels = lies["x"].shape[1], lies["y"].shape[1]
     order = ["last", "own", "plain"]
     if isinstance(call.op, OneDnnConvGradI) and channels[0] <= _FEW_CHANNELS:
         order = ["plain", "last", "own"]
-    elif all(c % 16 == 0 for c in channels) and call.op.layout == "NCHW":  # type: ignore[attr-defined]
+    elif call.op.layout == "NCHW" and _fits_blocks(*channels):  # type: ignore[attr-defined]
         order = ["own", "last", "plain"]
     if len(lies["x"].shape) == 3:
         order = [name for name in order if name != "last"]
     for name in order:
         yield name, _maker(call, lies, name)
+
+
+def _fits_blocks(x: int, y: int) -> bool:
+    """Whether images of so many channels waste no room in oneDNN's blocks."""
+    return y % 16 == 0 and (x % 16 == 0 or x <= _FEW_CHANNELS)
 
 
 def _maker(call: Call, lies: dict[str, Layout], name: str) -> Callable[[], Planned]:

@@ -296,10 +296,11 @@ class CpuPlan:
         return 512 * len(self.index) + 1024 * len(self.steps)
 
     def _fresh_outputs(self) -> list[tuple[int, Any, Any]]:
+        """What is made outside of the arena: results, and what results are views of."""
         made = []
-        for v in self.spec.segment.outputs:
+        for v in (v for node in self.spec.segment.nodes for v in node.outputs):
             view = self.memory.views[v]
-            if view.buffer.kind == "outside" and view.buffer.variable is v and v.owner is not None:
+            if view.buffer.kind == "outside" and view.buffer.variable is v:
                 made.append((self.index[v], view.shape, v.type.numpy))
         return made
 

@@ -38,7 +38,8 @@ from symdnn.ops.onednn import (
     OneDnnPool,
     OneDnnPoolGrad,
 )
-from symdnn.ops.shape import DimShuffle, ShapeI, dimshuffle
+from symdnn.ops.shape import DimShuffle, ShapeI, SpecifyType, dimshuffle
+from symdnn.ops.view import ForgetShape
 from symdnn.opt.layout_cut import Network
 from symdnn.opt.layout_follow import absorbs, follows, is_kernel, rebuilt
 from symdnn.opt.layout_sizes import GuessedSizes
@@ -65,6 +66,9 @@ def choose_layout(context: Context) -> None:
     wanting = {n for n in order if _wants(n, context.target, wish == "nhwc")}
     if wanting:
         last = _cheapest(context, order, wanting)
+        if context.target.kind == "cpu":
+            last -= {n for n in last if _only_checks(context.fgraph, n, last)}
+            last -= {n for n in last if _is_alone(context.fgraph, n, last)}
         _Rebuild(context.fgraph, order, last, context.target.kind == "cuda").replace()
 
 
@@ -146,6 +150,31 @@ def _cheapest(context: Context, order: Sequence[Apply], wanting: set[Apply]) -> 
             cost = sizes.elements(v) * numpy_dtype(v.type.dtype).itemsize
             _add_value(network, context.fgraph, v, cost, absorbing=on_gpu)
     return {n for n in network.at_source(largest=not on_gpu) if isinstance(n, Apply)}
+
+
+def _only_checks(fgraph: FunctionGraph, node: Apply, last: set[Apply]) -> bool:
+    """Whether a node checks a shape for readers in the program's order alone."""
+    readers = [n for v in node.outputs for n, _ in fgraph.users(v)]
+    moved = any(n in last or (n is not None and isinstance(n.op, DimShuffle)) for n in readers)
+    return isinstance(node.op, SpecifyType | ForgetShape) and not moved
+
+
+def _is_alone(fgraph: FunctionGraph, node: Apply, last: set[Apply]) -> bool:
+    """Whether all around a convolution of oneDNN is in the program's order.
+
+    Then its kernel changes the order as suits it, and knows of cheaper orders than this one.
+    """
+    if not isinstance(node.op, OneDnnConvolution):
+        return False
+    for v in (*node.inputs, *node.outputs):
+        if not is_image(v.type) or is_kernel(v, node):
+            continue
+        near = {v.owner, *(reader for reader, _ in fgraph.users(v))} - {node}
+        if near & last or _seen(v, last_order)[1]:
+            return False
+        if any(n is not None and isinstance(n.op, DimShuffle) for n in near):
+            return False
+    return True
 
 
 def _add_value(

@@ -8,7 +8,13 @@ import symdnn.tensor as T
 from symdnn.cpu import libdnnl
 from symdnn.graph.target import Target
 from symdnn.ops.channels_last import Reorder
-from symdnn.ops.onednn import OneDnnBatchNorm, OneDnnBatchNormGrad, OneDnnPool, OneDnnPoolGrad
+from symdnn.ops.onednn import (
+    OneDnnBatchNorm,
+    OneDnnBatchNormGrad,
+    OneDnnConvolution,
+    OneDnnPool,
+    OneDnnPoolGrad,
+)
 
 ONEDNN = Target("cpu", onednn=(3, 2, 0), isa="AVX-512", threads=2)
 needs_onednn = pytest.mark.skipif(bool(libdnnl.problem()), reason="oneDNN is not installed")
@@ -59,3 +65,43 @@ def test_both_orders_have_the_same_values(make):
     last = forward_and_back(make, True, "cpu")(x.transpose(LAST), dy.transpose(LAST))
     for a, b in zip(first, last, strict=True):
         np.testing.assert_allclose(b.transpose(0, 3, 1, 2), a, rtol=1e-4, atol=1e-5)
+
+
+def alone(way):
+    """A function of one convolution in one direction, images in the program's order."""
+    x, w, y = (T.ftensor4(n) for n in "xwy")
+    grads = T.nnet.abstract_conv
+    if way == "forward":
+        out = T.nnet.conv2d(x, w, border_mode=1)
+    elif way == "images":
+        out = grads.conv2d_grad_wrt_inputs(y, w, (2, 16, 6, 6), border_mode=1)
+    else:
+        out = grads.conv2d_grad_wrt_weights(x, y, (16, 16, 3, 3), border_mode=1)
+    return [x, w, y], out
+
+
+@pytest.mark.parametrize("way", ["forward", "images", "kernels"])
+def test_a_convolution_alone_changes_the_order_itself(way):
+    words = {"mode": symdnn.Mode(target=ONEDNN), "on_unused_input": "ignore"}
+    f = symdnn.function(*alone(way), **words)
+    (op,) = [n.op for n in f.fgraph.nodes if isinstance(n.op, OneDnnConvolution)]
+    assert op.layout == "NCHW"
+    assert not any(isinstance(n.op, Reorder) for n in f.fgraph.nodes)
+    x, w, _ = (T.ftensor4(n) for n in "xwy")
+    two = T.nnet.conv2d(T.nnet.conv2d(x, w, border_mode=1), w, border_mode=1)
+    f = symdnn.function([x, w], two, mode=symdnn.Mode(target=ONEDNN))
+    assert {n.op.layout for n in f.fgraph.nodes if isinstance(n.op, OneDnnConvolution)} == {"NHWC"}
+
+
+@needs_onednn
+@pytest.mark.parametrize("way", ["forward", "images", "kernels"])
+def test_a_convolution_alone_has_the_right_values(way):
+    rng = np.random.default_rng()
+    given = [rng.normal(size=s).astype("f") for s in ((2, 16, 6, 6), (16, 16, 3, 3), (2, 16, 6, 6))]
+    words = {"on_unused_input": "ignore"}
+    fast, plain = (
+        symdnn.function(*alone(way), mode=symdnn.Mode(target=t), **words)
+        for t in ("cpu", Target("cpu"))
+    )
+    for _ in range(3):
+        np.testing.assert_allclose(fast(*given), plain(*given), rtol=1e-4, atol=1e-4)

@@ -1,0 +1,73 @@
+"""Results that are views of a value as a whole: made in their place, not copied there."""
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+
+RNG = np.random.default_rng()
+
+
+def plan_of(f, *args):
+    """The memory plan of the one segment, after a call, and what the call gave."""
+    got = f(*args)
+    (plan,) = f.executor.only_cache.plans.values()
+    return plan.memory, got
+
+
+VIEWS = {
+    "specified": lambda v: T.specify_shape(v, (4, 6)),
+    "reshaped": lambda v: v.reshape((6, 4)),
+    "flat": lambda v: v.flatten(),
+    "wider": lambda v: v.dimshuffle("x", 0, 1),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS.keys())
+def test_a_view_of_all_is_not_copied(view):
+    x = T.dmatrix("x")
+    f = symdnn.function([x], view(T.exp(x)), mode=symdnn.Mode(target="cpu"))
+    a, b = RNG.normal(size=(4, 6)), RNG.normal(size=(4, 6))
+    memory, first = plan_of(f, a)
+    assert any(out.owner in memory.aliases for out in memory.leaving)
+    held = [first, f(b), f(a), f(b)]  # what a user holds is never written again
+    for got, given in zip(held, (a, b, a, b), strict=True):
+        np.testing.assert_array_equal(got.ravel(), np.exp(given).ravel())
+    assert len({got.__array_interface__["data"][0] for got in held}) == 4
+
+
+@pytest.mark.parametrize("part", [lambda v: v[1:], lambda v: v.T, lambda v: v[:, 2]])
+def test_other_views_are_copied(part):
+    x = T.dmatrix("x")
+    f = symdnn.function([x], part(T.exp(x)), mode=symdnn.Mode(target="cpu"))
+    a = RNG.normal(size=(4, 6))
+    memory, got = plan_of(f, a)
+    assert not any(out.owner in memory.aliases for out in memory.leaving)
+    np.testing.assert_array_equal(got, part(np.exp(a)))
+    assert got.flags.c_contiguous
+
+
+def test_a_value_that_is_read_elsewhere_stays_what_it_is():
+    x = T.dmatrix("x")
+    y = T.exp(x)
+    outputs = [y.reshape((6, 4)), y.flatten(), (y * 2).sum(), y + 1]
+    f = symdnn.function([x], outputs, mode=symdnn.Mode(target="cpu"))
+    for _ in range(3):
+        a = RNG.normal(size=(4, 6))
+        got = f(a)
+        for g, w in zip(got, (np.exp(a), np.exp(a), 2 * np.exp(a).sum(), np.exp(a) + 1)):
+            np.testing.assert_allclose(np.ravel(g), np.ravel(w))
+        got[0][...] = 0  # a result is the user's
+        np.testing.assert_allclose(got[1], np.exp(a).ravel())
+
+
+def test_a_new_value_of_a_shared_variable_is_no_view_of_a_result():
+    s = symdnn.shared(np.zeros((2, 3)))
+    x = T.dmatrix("x")
+    y = T.exp(x)
+    f = symdnn.function([x], y.reshape((3, 2)), updates=[(s, y)], mode=symdnn.Mode(target="cpu"))
+    for _ in range(3):
+        a = RNG.normal(size=(2, 3))
+        f(a)[...] = 7
+        np.testing.assert_allclose(s.get_value(), np.exp(a))
