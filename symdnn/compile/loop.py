@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LoopRunner"]
 
-Step = Callable[[list[Any]], Sequence[Any]]
+Step = Callable[[list[Any], list[Any]], Sequence[Any]]
 
 
 class LoopRunner:
@@ -36,6 +36,8 @@ class LoopRunner:
             place = {v: i for i, v in enumerate(op.inner.inputs)}
             self.entering = [place[v] for v in self.segment.inputs]
             self.in_order = self.segment.outputs == op.inner.outputs
+            kept = op.inner.outputs[: len(op.states) + op.collected]
+            self.kept_at = [[i for i, w in enumerate(kept) if w is v] for v in self.segment.outputs]
         #: That of the body in the last run.
         self.plan: Plan | None = None
         self.graphs = runtime.loop_graphs() if self._may_be_a_graph() else None
@@ -84,8 +86,8 @@ class LoopRunner:
         if not self.op.until:
             return step
 
-        def read(arguments: list[Any]) -> Sequence[Any]:
-            *results, condition = step(arguments)
+        def read(arguments: list[Any], targets: list[Any]) -> Sequence[Any]:
+            *results, condition = step(arguments, targets)
             return [*results, self.runtime.to_host(condition)]
 
         return read
@@ -96,17 +98,17 @@ class LoopRunner:
             return step
         scalars = [i for i, v in enumerate(self.inner.inputs) if _is_host_scalar(v)]
 
-        def read(arguments: list[Any]) -> Sequence[Any]:
+        def read(arguments: list[Any], targets: list[Any]) -> Sequence[Any]:
             for i in scalars:
                 arguments[i] = self.runtime.to_host(arguments[i])
-            return step(arguments)
+            return step(arguments, targets)
 
         return read if scalars else step
 
     def _by_program(self, watcher: Watcher | None) -> Step:
         """A step that may read values on the host, branch, or contain loops."""
 
-        def step(arguments: list[Any]) -> Sequence[Any]:
+        def step(arguments: list[Any], targets: list[Any]) -> Sequence[Any]:
             return self.body.run(dict(zip(self.inner.inputs, arguments)), watcher)
 
         return step
@@ -117,16 +119,23 @@ class LoopRunner:
         entering, outputs = self.entering, self.inner.outputs
         run: Any = None
 
-        def step(arguments: list[Any]) -> Sequence[Any]:
+        def step(arguments: list[Any], targets: list[Any]) -> Sequence[Any]:
             nonlocal run
             given = [arguments[i] for i in entering]
             if run is None:
                 self.plan = cache.get(given, dict(zip(self.inner.inputs, arguments)))
                 run = self.plan.bound.run
-            left: Sequence[Any] = run(given, watcher)
+            left: Sequence[Any] = run(given, watcher, *self._leading(targets))
             return left if self.in_order else self._ordered(left, arguments, outputs)
 
         return step
+
+    def _leading(self, targets: list[Any]) -> list[list[Any]]:
+        """Where what leaves the plan will be kept; nothing where that is not asked for."""
+        if not targets or self.segment is None or self.segment.device == HOST:
+            return []
+        known = [[targets[i] for i in at if targets[i] is not None] for at in self.kept_at]
+        return [[at[0] if at else None for at in known]]
 
     def _ordered(
         self, left: Sequence[Any], arguments: Sequence[Any], outputs: Sequence[Variable]

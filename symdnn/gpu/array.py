@@ -8,7 +8,10 @@ from typing import Any
 
 from symdnn.graph.type import numpy_dtype
 
-__all__ = ["DeviceArray", "c_strides"]
+__all__ = ["ALIGNMENT", "DeviceArray", "c_strides"]
+
+#: What device memory of our own has, and kernels may count on.
+ALIGNMENT = 256
 
 
 def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
@@ -77,6 +80,14 @@ class DeviceArray:
                 return False
             step = stride * size
         return True
+
+    def is_like(self, shape: tuple[int, ...], dtype: str) -> bool:
+        """Whether it could be one that was made new: dense, and aligned as kernels count on."""
+        return (
+            (self.shape, self.dtype) == (shape, dtype)
+            and self.contiguous
+            and self.ptr % ALIGNMENT == 0
+        )
 
     def __getitem__(self, index: Any) -> DeviceArray:
         """A view: ``x[i, ...]`` is one entry, ``x[:n]`` the first ones."""

@@ -48,9 +48,10 @@ class Graph:
             raise CaptureFailed(f"cuGraphLaunch: {status!r}")
 
     def __del__(self) -> None:
-        # At the end of the process the driver may be gone already.
-        if getattr(self, "_executable", None) is not None and self._driver is not None:
-            self._driver.cuGraphExecDestroy(self._executable)
+        # At the end of the process the driver may be gone already, or what calls it.
+        destroy = getattr(getattr(self, "_driver", None), "cuGraphExecDestroy", None)
+        if getattr(self, "_executable", None) is not None and destroy is not None:
+            destroy(self._executable)
 
     @staticmethod
     def _checked(result: Any) -> Any:

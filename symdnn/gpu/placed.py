@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from symdnn.errors import InputError
-from symdnn.gpu.array import DeviceArray
+from symdnn.gpu.array import ALIGNMENT, DeviceArray
 from symdnn.gpu.k_copy import strided_copy
 from symdnn.gpu.memory import CudaMemory
 from symdnn.gpu.runtime import CudaRuntime, runtime
 
 __all__ = ["PlacedArray", "place"]
-
-#: What device memory of our own has, and kernels may count on.
-_ALIGNMENT = 256
 
 
 class PlacedArray:
@@ -49,7 +46,7 @@ class PlacedArray:
     def itself(self) -> DeviceArray | None:
         """The array, if it is contiguous and aligned as our own memory is."""
         array = self._array
-        return array if array.contiguous and array.ptr % _ALIGNMENT == 0 else None
+        return array if array.contiguous and array.ptr % ALIGNMENT == 0 else None
 
 
 def place(value: Any, what: str) -> PlacedArray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -318,19 +319,22 @@ class CudaPlan:
         """Whether a kernel that has run here can find fault with data."""
         return any(env.reports for env in self.envs)
 
-    def run(self, entering: Sequence[Any], watcher: Watcher | None = None) -> list[Any]:
+    def run(
+        self, entering: Sequence[Any], watcher: Watcher | None = None, targets: Sequence[Any] = ()
+    ) -> list[Any]:
         """Enqueue every step; waits only where a value goes to the host.
 
-        A plan that runs again with the same shared variables is captured into a graph.
+        A plan that runs again with the same shared variables is captured into a graph. The plan of
+        a loop's body may put what leaves to ``targets``.
         """
         if self.rt.busy:
-            return self.rt.aside(lambda: self.run(entering, watcher))
+            return self.rt.aside(lambda: self.run(entering, watcher, targets))
         self.rt.arena.reserve(self.memory.arena_bytes)
         if watcher is None and (replay := self._replay(entering)) is not None:
             return replay.run(entering)
         apart = watcher is not None or self._share(entering) or self.gaps
         values = self.values(entering, apart)
-        self.make_leaving(values)
+        self.make_leaving(values, targets)
         if apart:
             for node in self.nodes:
                 if node in self.steps:
@@ -371,13 +375,14 @@ class CudaPlan:
         """New values are where they were copied to: nobody has to write them again."""
         values.update((new, values[old]) for new, old in self.memory.copied.items())
 
-    def make_leaving(self, values: Values) -> None:
-        """New arrays for what leaves and stays on the device."""
-        for v in self.spec.segment.outputs:
+    def make_leaving(self, values: Values, targets: Sequence[Any] = ()) -> None:
+        """New arrays for what leaves and stays on the device, or targets that are like them."""
+        for v, target in zip_longest(self.spec.segment.outputs, targets):
             view = self.memory.views[v]
             fresh = view.buffer.kind == "outside" and view.buffer.variable is v
             if fresh and v.owner is not None and not isinstance(v.owner.op, HostFromGpu):
-                found = self.leaving.get(v)
+                like = target is not None and target.is_like(view.shape, v.type.dtype)
+                found = target if like else self.leaving.get(v)
                 values[v] = found or self.rt.memory.empty(view.shape, v.type.dtype)
                 if self.spec.segment.kept:
                     self.leaving[v] = values[v]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from symdnn.gpu.array import DeviceArray
+from symdnn.gpu.array import ALIGNMENT, DeviceArray
 from symdnn.gpu.capture import CaptureFailed
 from symdnn.gpu.k_copy import strided_copy
 from symdnn.gpu.memory import PendingCopy
@@ -25,7 +25,6 @@ __all__ = ["Replay"]
 
 _HOST, _GAPS = -1, -2
 _SMALL = 1 << 20  # bytes that a kernel copies from and to the host as fast as the copy engine
-_ALIGNMENT = 256  # of memory as CUDA gives it, which kernels were chosen for
 _MOST_GRAPHS = 20
 _MOST_MET = 256
 
@@ -55,7 +54,7 @@ class Place:
 
     def lend(self, value: Any, values: dict[Variable, Any]) -> bool:
         """Let the graph read ``value`` where it is; False where it has to be copied."""
-        if not (isinstance(value, DeviceArray) and self.views) or value.ptr % _ALIGNMENT:
+        if not (isinstance(value, DeviceArray) and self.views) or value.ptr % ALIGNMENT:
             return False
         for v, view in self.views:
             at = value.ptr + view.offset

@@ -289,6 +289,8 @@ class _Turn:
 class CudaLoopArrays:
     """Device arrays as :class:`symdnn.ops.scan_loop.LoopArrays`."""
 
+    ahead = True
+
     def __init__(self, rt: CudaRuntime) -> None:
         self.rt = rt
 
@@ -298,9 +300,10 @@ class CudaLoopArrays:
         return self.rt.memory.empty(tuple(shape), name)
 
     def put(self, target: DeviceArray, value: Any) -> None:
-        """Write into a view, from the device or the host."""
+        """Write into a view, from the device or the host, unless it is there already."""
         if isinstance(value, DeviceArray):
-            strided_copy(self.rt.env(), value, target)
+            if value.ptr != target.ptr or value.strides != target.strides:
+                strided_copy(self.rt.env(), value, target)
         else:
             self.rt.memory.copy_in(np.asarray(value), target)
 

@@ -217,7 +217,7 @@ class Scan(MultiOp):
     # -- running and differentiating ----------------------------------------------------------
 
     def reference(self, *inputs: Any) -> Any:
-        return tuple(run_loop(self, inputs, self.inner.compute))
+        return tuple(run_loop(self, inputs, lambda given, _: self.inner.compute(given)))
 
     def empty_shapes(self, inputs: Sequence[Any]) -> list[tuple[int, ...]]:
         """Shapes of the entries collected when there was no step to learn them from."""

@@ -15,20 +15,26 @@ if TYPE_CHECKING:
 
 __all__ = ["LoopArrays", "NumpyArrays", "run_loop"]
 
-#: Inner inputs -> inner outputs, once per step.
-StepFunction = Callable[[list[Any]], Sequence[Any]]
+#: Inner inputs and, for arrays that are written ahead, where states and what is collected may be put
+#: (None: anywhere) -> inner outputs, once per step.
+StepFunction = Callable[[list[Any], list[Any]], Sequence[Any]]
 #: Steps for which a loop of unknown length reserves room at first.
 _FIRST_ROOM = 64
 
 
 class LoopArrays(Protocol):
-    """Arrays of a device: ``x[i, ...]`` and ``x[:n]`` are views, and they have ``shape``."""
+    """Arrays of a device: ``x[i, ...]`` and ``x[:n]`` are views, and they have ``shape``.
+
+    ``ahead``: a step is told where its results will be kept, so that it can make them there.
+    """
+
+    ahead: bool
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """A new array; ``dtype`` is the ``dtype`` of another, or of a type."""
 
     def put(self, target: Any, value: Any) -> None:
-        """Write ``value`` into the view ``target``."""
+        """Write ``value`` into the view ``target``, unless it was made there."""
 
     def fresh(self, value: Any) -> Any:
         """A contiguous copy."""
@@ -36,6 +42,8 @@ class LoopArrays(Protocol):
 
 class NumpyArrays:
     """NumPy's arrays as :class:`LoopArrays`."""
+
+    ahead = False
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """A new array."""
@@ -67,13 +75,14 @@ def run_loop(
     ]
     collected = [_Collected(op, i, room, arrays) for i in range(op.collected)]
     sinks = [s.put for s in states] + [c.put for c in collected]
+    kept = [s.target for s in (*states, *collected)] if arrays.ahead else []
     readers = [read for s in states for read in s.readers()]
     sequences, others = list(given.sequences), list(given.others)
     done = n
     for t in range(n):
         arguments = [s[t, ...] for s in sequences]
         arguments += [read(t) for read in readers]
-        results = step(arguments + others)
+        results = step(arguments + others, [target(t) for target in kept])
         for put, value in zip(sinks, results):
             put(t, value)
         if op.until and bool(results[-1]):
@@ -100,6 +109,9 @@ class _Recent:
 
     def _reader(self, tap: int) -> Callable[[int], Any]:
         return lambda t: self.values[tap]
+
+    def target(self, t: int) -> None:
+        """The value may be anywhere."""
 
     def put(self, t: int, value: Any) -> None:
         """Take the value of step ``t``."""
@@ -131,14 +143,17 @@ class _History:
     def _reader(self, offset: int) -> Callable[[int], Any]:
         return lambda t: self.buffer[t + offset, ...]
 
+    def target(self, t: int) -> Any:
+        """Where the value of step ``t`` will be."""
+        if t + self.depth == self.buffer.shape[0]:
+            self.buffer = _grown(self.buffer, self.arrays)
+        return self.buffer[t + self.depth, ...]
+
     def put(self, t: int, value: Any) -> None:
         """Take the value of step ``t``."""
         if value.shape != self.shape:
             raise _changed(self.op, f"state {self.number}", self.shape, value.shape, t)
-        at = t + self.depth
-        if at == self.buffer.shape[0]:
-            self.buffer = _grown(self.buffer, self.arrays)
-        self.arrays.put(self.buffer[at, ...], value)
+        self.arrays.put(self.target(t), value)
 
     def results(self, done: int) -> list[Any]:
         """All values, and the last one in memory of its own."""
@@ -154,6 +169,14 @@ class _Collected:
         self.buffer: Any = None
         self.shape: tuple[int, ...] = ()
 
+    def target(self, t: int) -> Any:
+        """Where the value of step ``t`` will be; None before the first."""
+        if self.buffer is None:
+            return None
+        if t == self.buffer.shape[0]:
+            self.buffer = _grown(self.buffer, self.arrays)
+        return self.buffer[t, ...]
+
     def put(self, t: int, value: Any) -> None:
         """Take the value of step ``t``."""
         if self.buffer is None:
@@ -161,9 +184,7 @@ class _Collected:
             self.buffer = self.arrays.empty((self.room, *self.shape), value.dtype)
         elif value.shape != self.shape:
             raise _changed(self.op, f"output {self.number}", self.shape, value.shape, t)
-        if t == self.buffer.shape[0]:
-            self.buffer = _grown(self.buffer, self.arrays)
-        self.arrays.put(self.buffer[t, ...], value)
+        self.arrays.put(self.target(t), value)
 
     def result(self, done: int, empty: tuple[int, ...]) -> Any:
         """The entries of all steps; without any, nothing of shape ``(0, *empty)``."""
