@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LoopArrays", "NumpyArrays", "run_loop"]
 
-#: Inner inputs and, for arrays that are written ahead, where states and what is collected may be put
+#: Inner inputs and, for arrays written ahead, where states and what is collected may be put
 #: (None: anywhere) -> inner outputs, once per step.
 StepFunction = Callable[[list[Any], list[Any]], Sequence[Any]]
 #: Steps for which a loop of unknown length reserves room at first.
