@@ -6,7 +6,7 @@ much workspace it wants. It is an argument, so a described device serves as well
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -22,6 +22,9 @@ from symdnn.graph.variable import Apply, Constant, Variable
 __all__ = ["Choice", "Oracle", "Specialised", "TableOracle", "specialise"]
 
 Shape = tuple[int, ...]
+
+#: Backends that are a vendor's library of layers; products of matrices are BLAS's for everybody.
+VENDORS = ("cudnn", "onednn")
 
 
 class Oracle(Protocol):
@@ -49,20 +52,24 @@ class TableOracle:
     def choose(self, call: Call) -> Choice:
         """The first kernel in order of preference; hints may name one by ``backend``.
 
-        A backend that has no kernel for the op on this target is no reason to refuse: gradients
-        inherit hints, and a program that wishes for cuDNN runs on a CPU too.
+        Others are taken where the backend named has no kernel for the call: gradients and changes
+        of order inherit hints, and a program that wishes for cuDNN runs on a CPU too. ``"nn"``
+        asks for no vendor's kernels.
         """
-        refused: list[tuple[str, str]] = []
         kernels = kernels_for(type(call.op), self.target_kind)
-        known = any(_backend(k) == call.hints.backend for k in kernels)
-        for kernel in kernels:
-            reason = (_backend_reason(call, kernel) if known else None) or kernel.refuses(call)
-            if reason is None:
+        known = {_backend(k) for k in kernels}
+        reasons = [_backend_reason(call, k, known) for k in kernels]
+        refused = [(k.name, why) for k, why in zip(kernels, reasons) if why is not None]
+        wanted = [k for k, why in zip(kernels, reasons) if why is None]
+        tried: list[tuple[str, str]] = []
+        for kernel in (*wanted, *(k for k in kernels if k not in wanted)):
+            if (reason := kernel.refuses(call)) is None:
                 settled = _settled(kernel, call)
-                return Choice(settled, settled.workspace_bytes(call), tuple(refused))
-            refused.append((kernel.name, reason))
-        tried = "; ".join(f"{name}: {why}" for name, why in refused) or "there is none"
-        raise NotEvaluable(f"no kernel on {self.target_kind} for {call} ({tried})")
+                said = tuple((name, why) for name, why in refused if name != kernel.name)
+                return Choice(settled, settled.workspace_bytes(call), (*said, *tried))
+            tried.append((kernel.name, reason))
+        text = "; ".join(f"{name}: {why}" for name, why in tried) or "there is none"
+        raise NotEvaluable(f"no kernel on {self.target_kind} for {call} ({text})")
 
 
 def _settled(kernel: Kernel, call: Call) -> Kernel:
@@ -71,9 +78,13 @@ def _settled(kernel: Kernel, call: Call) -> Kernel:
     return kernel if settle is None else settle(call)
 
 
-def _backend_reason(call: Call, kernel: Kernel) -> str | None:
+def _backend_reason(call: Call, kernel: Kernel, known: Container[str]) -> str | None:
+    """Why the hint speaks against a kernel; ``known`` are the backends that have one."""
     wanted = call.hints.backend
-    if wanted is None or _backend(kernel) == wanted:
+    if wanted == "nn":
+        vendors = _backend(kernel) in VENDORS
+        return "the hint asks for no vendor's kernels" if vendors else None
+    if wanted not in known or _backend(kernel) == wanted:
         return None
     return f"the hint asks for backend {wanted}"
 

@@ -61,7 +61,7 @@ class Lowering:
         backend = node.hints.backend
         if (reason := cudnn_reason(context.target)) is not None:
             return reason
-        if backend not in (None, "cudnn"):
+        if backend not in (None, "cudnn", "onednn"):  # oneDNN's hint means little on a GPU
             return f"the hint asks for backend {backend}"
         if not all(isinstance(v.type, TensorType) for v in node.outputs[:1]):
             return "its result is no tensor"

@@ -162,6 +162,32 @@ def test_a_hint_names_the_backend_where_the_target_has_it(monkeypatch, backend, 
     assert TableOracle("cpu").choose(call).kernel.name == chosen
 
 
+class Unwilling(DescribedKernel):
+    def refuses(self, call):
+        return "not this call"
+
+
+@pytest.mark.parametrize(
+    ("backend", "chosen", "refused"),
+    [
+        ("cudnn", "onednn.b", {"cudnn.c": "not this call"}),
+        ("onednn", "onednn.b", {"cudnn.c": "the hint asks for backend onednn"}),
+        ("nn", "numpy.a", {"onednn.b": "the hint asks for no vendor's kernels"}),
+    ],
+)
+def test_other_kernels_are_taken_where_the_one_that_a_hint_names_refuses(
+    monkeypatch, backend, chosen, refused
+):
+    kernels = [Unwilling("cudnn.c"), DescribedKernel("onednn.b"), DescribedKernel("numpy.a")]
+    monkeypatch.setattr("symdnn.compile.specialise.kernels_for", lambda op_type, kind: kernels)
+    x = T.dvector("x")
+    node = T.exp(x).owner
+    call = Call(node.op, (x.type,), (node.out.type,), Hints(backend=backend))
+    choice = TableOracle("cpu").choose(call)
+    assert choice.kernel.name == chosen
+    assert refused.items() <= dict(choice.refused).items()
+
+
 @pytest.mark.parametrize("text", ["gpu", "cuda:90", "cuda:sm_x", ""])
 def test_a_wrong_target(text):
     x = T.dvector("x")
