@@ -40,9 +40,23 @@ def network(backend):
     return net.apply(lambda module: setattr(module, "backend", backend))
 
 
-def trained(backend, mode):
+def calm_network(backend):
+    """Without normalisation of what hardly varies, which would enlarge differences of rounding."""
+    nn.init.seed(4)
+    net = nn.Sequential(
+        nn.SpatialConvolution(3, 8, 3, 3, 1, 1, 1, 1), nn.SpatialBatchNormalization(8),
+        nn.ReLU(True), nn.SpatialCrossMapLRN(3), nn.SpatialMaxPooling(3, 3, 2, 2, 1, 1),
+        nn.SpatialConvolution(8, 8, 3, 3, groups=2), nn.Dropout(0.2, seed=3), nn.ClippedReLU(3),
+        nn.SpatialAveragePooling(2, 2), nn.SpatialFullConvolution(8, 4, 2, 2),
+        nn.SpatialSoftMax(), nn.View(16, 4), nn.LSTM(4, 5, 1, True), nn.Flatten(),
+        nn.Linear(80, 10), nn.LogSoftMax(), Mean(),
+    )  # fmt: skip
+    return net.apply(lambda module: setattr(module, "backend", backend))
+
+
+def trained(backend, mode, make=network):
     """A function that trains the network, compiled for the mode."""
-    net, x = network(backend), T.TensorType("float32", (4, 3, 16, 16))("x")
+    net, x = make(backend), T.TensorType("float32", (4, 3, 16, 16))("x")
     loss = net(x)
     steps = [
         (p, p - 0.1 * g) for p, g in zip(net.parameters(), symdnn.grad(loss, net.parameters()))
@@ -112,11 +126,11 @@ def test_all_backends_compute_the_same():
     x = np.random.default_rng().normal(size=(4, 3, 16, 16)).astype("float32")
     outcomes = []
     for backend in nn.BACKENDS:
-        net, step = trained(backend, None)
+        net, step = trained(backend, None, calm_network)
         outcomes.append([step(x), *net.state_dict().values()])
     for other in outcomes[1:]:
         for a, b in zip(outcomes[0], other, strict=True):
-            np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-4)
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-6)
 
 
 def test_kernels_of_a_vendor_come_last_for_nn():
