@@ -28,6 +28,7 @@ from symdnn.nn import (
     shaping,
     softmax,
     table,
+    training,
 )
 from symdnn.nn.activation import *
 from symdnn.nn.adaptive_pooling import *
@@ -46,6 +47,7 @@ from symdnn.nn.recurrent import *
 from symdnn.nn.shaping import *
 from symdnn.nn.softmax import *
 from symdnn.nn.table import *
+from symdnn.nn.training import *
 
 __all__ = [
     "BACKENDS", "Module", "init", "state_updates",
@@ -57,4 +59,5 @@ __all__ = [
     *clip.__all__,
     "optim",
     "schedule",
+    *training.__all__,
 ]  # fmt: skip

@@ -1,0 +1,7 @@
+"""Training: batches, metrics, checkpoints and the loop :func:`fit`. Nothing else needs it."""
+
+from symdnn.nn.training import metrics
+from symdnn.nn.training.batches import Batches, batches
+from symdnn.nn.training.prefetch import prefetch
+
+__all__ = ["Batches", "batches", "metrics", "prefetch"]
