@@ -249,6 +249,20 @@ class Config(Section):
             holders = [scope for scope in self._scopes.get() if each in scope]
             (holders[-1] if holders else self._global)[each] = setting
 
+    def setting(self, name: str) -> Setting | None:
+        """The flag's value with its origin, for :meth:`restore`; None: its default."""
+        return self._setting(name)
+
+    def restore(self, name: str, setting: Setting | None) -> None:
+        """Bring a flag back to what :meth:`setting` gave, its origin too; where it is set as
+        :meth:`set` says."""
+        holders = [scope for scope in self._scopes.get() if name in scope]
+        holder = holders[-1] if holders else self._global
+        if setting is None:
+            holder.pop(name, None)
+        else:
+            holder[name] = setting
+
     def origin(self, name: str) -> str:
         """Where the value of the flag ``name`` came from, in words."""
         flag = FLAGS.get(name)

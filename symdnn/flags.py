@@ -294,6 +294,8 @@ _CUDA = [
           "CUDA target round their inputs to TF32.", affects=CODE),
     Flag("dnn.conv.workspace_limit", "bytes", 0, "Most workspace for one convolution of cuDNN; "
          "0: as much as is free.", minimum=0, affects=CODE),
+    _bool("dnn.verbose", False, "Print, on the standard error, what the nodes of each new plan of "
+          "a function became, and which algorithms the libraries chose."),
     _choice("dnn.batch_norm", "auto cudnn fused", "Batch normalisation in training on a GPU. auto: "
             "taken apart where its elementwise half has something to be fused with, and by "
             "kernels as gpu.prefer says; cudnn: by cuDNN's, one operation; fused: always taken "

@@ -515,3 +515,26 @@ print({{"numpy", "platformdirs", "rich", "scipy"}} & set(sys.modules))
 """
     run = in_new_process(code)
     assert run.stdout == "set()\n", run.stderr
+
+
+def test_a_setting_comes_back_with_its_origin():
+    name = "dnn.conv.algo_fwd"
+    before, origin = config.setting(name), config.origin(name)
+    config.set(name, "fft")
+    kept = config.setting(name)
+    config.set(name, "large")
+    config.restore(name, kept)
+    assert config.get(name) == "fft"
+    config.restore(name, before)
+    assert (config.setting(name), config.origin(name)) == (before, origin)
+
+
+def test_a_setting_comes_back_within_a_block():
+    with config.change_flags(floatX="float64"):
+        kept = config.setting("floatX")
+        config.floatX = "float16"
+        config.restore("floatX", kept)
+        assert config.floatX == "float64"
+        config.restore("floatX", None)
+        assert config.floatX == "float32"
+    assert config.floatX == "float32"

@@ -22,6 +22,7 @@ from symdnn.compile.program import Program
 from symdnn.compile.report import LoweringReport, MemoryReport, lowering_report, memory_report
 from symdnn.compile.specialise import Oracle
 from symdnn.compile.targets import Devices
+from symdnn.compile.verbose import tell_plans
 from symdnn.config import config
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.fgraph import FunctionGraph
@@ -158,6 +159,8 @@ class Function:
                 results = self._run_watched(executor, values, watcher)
             else:
                 results = executor.run(values)
+            if config.dnn.verbose:
+                tell_plans(self)
             for i in self._copied:
                 results[i] = runtime.fresh(results[i])
             if self.updated:

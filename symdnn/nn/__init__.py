@@ -32,6 +32,7 @@ from symdnn.nn import (
 )
 from symdnn.nn.activation import *
 from symdnn.nn.adaptive_pooling import *
+from symdnn.nn.backend import convert, cudnn
 from symdnn.nn.clip import *
 from symdnn.nn.containers import *
 from symdnn.nn.conv import *
@@ -54,7 +55,7 @@ __all__ = [
     *activation.__all__, *adaptive_pooling.__all__, *containers.__all__, *conv.__all__,
     *dropout.__all__, *linear.__all__, *norm.__all__, *pooling.__all__, *shaping.__all__,
     *softmax.__all__, *table.__all__,
-    *recurrent.__all__,
+    *recurrent.__all__, "convert", "cudnn",
     *criterion.__all__, *criterion_margin.__all__, *criterion_values.__all__,
     *clip.__all__,
     "optim",
