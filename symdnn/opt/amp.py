@@ -21,7 +21,7 @@ from symdnn.graph.origin import inherit
 from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.variable import Apply, Constant, Variable
-from symdnn.ops.arithmetic import cast
+from symdnn.ops.arithmetic import Cast, cast
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.gpudnn import DnnConvolution, GpuDnnRNNBase
 from symdnn.ops.gpudnn_conv import scaled
@@ -150,6 +150,10 @@ class _Rebuild:
         if isinstance(v, Constant):
             return Constant(v.data.astype(numpy_dtype(self.dtype)), v.name)
         node = v.owner
+        if node is not None and isinstance(node.op, Cast) and v not in self._wide:
+            x = node.inputs[0]
+            if x.type.dtype == self.dtype:
+                return self.wide(x)  # it came in 16 bits
         if node is not None and isinstance(node.op, DimShuffle) and v not in self._wide:
             return dimshuffle(self.half(node.inputs[0]), node.op.pattern)  # one cast for all views
         return cast(self.wide(v), self.dtype)

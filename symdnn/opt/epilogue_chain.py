@@ -28,6 +28,11 @@ class Chain:
     z: Variable | None = None
     bias: Variable | None = None
 
+    @property
+    def op_dtype(self) -> str:
+        """The dtype of the op's operands and result; ``value`` may be wider for a while."""
+        return str(self.operands[0].type.dtype)
+
     def inputs(self) -> list[Variable]:
         """The operands of the op."""
         return [*self.operands, *(v for v in (self.z, self.bias) if v is not None)]
@@ -80,7 +85,8 @@ def _best(
             break
         chain, group = longer, groups.group[user]
         readers = groups.fgraph.user_nodes(chain.value)
-        if not any(groups.group.get(r) is group for r in readers):
+        whole = chain.value.type.dtype == start.value.type.dtype
+        if whole and not any(groups.group.get(r) is group for r in readers):
             best = chain
     return best
 

@@ -3,6 +3,9 @@
 cuDNN does it before it writes the result. As with products (:mod:`symdnn.opt.epilogue_gemm`), it is
 worth it where the elementwise kernel that would do it goes away. Which kernel then runs it, and
 whether that is one or two, is chosen when the shapes are known.
+
+What mixed precision computes in float32 behind a convolution of 16 bits and rounds once, cuDNN does
+too; a bias is rounded to 16 bits for it.
 """
 
 from __future__ import annotations
@@ -10,12 +13,14 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from symdnn.graph.variable import Apply, Constant
-from symdnn.ops.arithmetic import Add, Sub
+from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.arithmetic import Add, Cast, Sub, cast
+from symdnn.ops.dtype import is_narrow_float
 from symdnn.ops.gpudnn_conv import GpuDnnConv
 from symdnn.ops.gpudnn_epilogue import CONV_ACTIVATIONS, GpuDnnConvBiasActivation
 from symdnn.opt.epilogue_chain import Chain, is_channel_bias, take_in, with_activation
 from symdnn.opt.epilogue_gemm import behind_factor, epilogues_wanted, same_type
+from symdnn.opt.fuse import widened
 from symdnn.opt.rewrite import Context, graph_rewrite
 
 __all__ = ["RULES"]
@@ -40,11 +45,20 @@ def _start(node: Apply, context: Context) -> Chain | None:
 def _taken(chain: Chain, user: Apply, context: Context) -> Chain | None:
     """The chain with its one reader taken in; None where that can't be."""
     out = user.outputs[0]
+    if isinstance(user.op, Cast):
+        return _cast(chain, out)
     if chain.op.activation or not same_type(out, chain.value):
         return None
     if isinstance(user.op, Add | Sub):
         return _added(chain, user, context)
     return with_activation(chain, user, CONV_ACTIVATIONS)
+
+
+def _cast(chain: Chain, out: Variable) -> Chain | None:
+    """What follows is computed in float32 and rounded at the end: so does cuDNN by itself."""
+    own, now, then = chain.op_dtype, chain.value.type.dtype, out.type.dtype
+    wide = now == own and is_narrow_float(own) and then == "float32"
+    return replace(chain, value=out) if wide or (now == "float32" and then == own) else None
 
 
 def _added(chain: Chain, user: Apply, context: Context) -> Chain | None:
@@ -56,10 +70,14 @@ def _added(chain: Chain, user: Apply, context: Context) -> Chain | None:
     if is_channel_bias(other, chain.op.channel_axis, out):
         if chain.bias is not None or isinstance(user.op, Sub):
             return None
-        return replace(chain, op=replace(chain.op, bias=True), bias=other, value=out)
+        bias = cast(other, chain.op_dtype) if widened(other) is None else widened(other)
+        return replace(chain, op=replace(chain.op, bias=True), bias=bias, value=out)
     if chain.z is not None or isinstance(other, Constant) or not same_type(other, out):
         return None
-    z, factor = behind_factor(other, context)
+    narrow = other if out.type.dtype == chain.op_dtype else widened(other)
+    if narrow is None:
+        return None
+    z, factor = behind_factor(narrow, context)
     factor = -factor if isinstance(user.op, Sub) else factor
     return replace(chain, op=replace(chain.op, residual=factor), z=z, value=out)
 

@@ -229,9 +229,22 @@ class Groups:
 
     def _is_read(self, v: Variable, own: set[Apply]) -> bool:
         others = {user for user, _ in self.fgraph.users(v) if user not in own}
-        return (
-            any(u not in self.members for u in others) if widened(v) is not None else bool(others)
-        )
+        if widened(v) is None:
+            return bool(others)
+        outside = [u for u in others if u not in self.members]
+        return bool(outside) and not self._widened_by(outside, v)
+
+    def _widened_by(self, readers: Sequence[Apply | None], v: Variable) -> bool:
+        """Whether readers are reductions that will widen the narrow value themselves."""
+        found = [None if r is None else reduction_in(r) for r in readers]
+        ops = [op for op in found if op is not None]
+        one = len({(op.axes, op.keepdims) for op in ops}) == 1
+        if len(ops) < len(found) or not one or len(ops) > MOST_REDUCTIONS:
+            return False
+        chosen = Builder([v.owner.inputs[0].type.dtype])  # type: ignore[union-attr]
+        wide = chosen.cast(chosen.input(0), v.type.dtype)
+        fused = FusedReduce(chosen.program([wide] * len(ops)), tuple(ops))
+        return fuses(fused, self.context.target.kind)
 
 
 class _Body:

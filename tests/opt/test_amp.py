@@ -24,6 +24,7 @@ from symdnn.ops.dot import BatchedDot, Dot
 from symdnn.ops.dropout import Dropout, DropoutGrad, dropout
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.gpublas import GpuGemm
+from symdnn.ops.gpudnn_epilogue import GpuDnnConvBiasActivation
 from symdnn.opt.amp import precision_reason
 from tests.opt.lowering import ALL, CPU, GPU, rewritten
 from tests.opt.nets import NETS, arguments, training
@@ -439,3 +440,39 @@ def test_the_report_says_nothing_of_amp_where_it_works():
         f = symdnn.function([x, w], T.dot(x, w), mode=symdnn.Mode(target="cuda:sm_90"))
     assert "changes nothing" not in str(f.lowering_report())
     assert "products and convolutions: 1 of bfloat16" in str(f.lowering_report())
+
+
+def test_a_convolution_takes_in_what_mixed_precision_computes_in_float32() -> None:
+    """Bias, addend and relu behind it, of which the gradient needs the result alone."""
+    x, w, z, b = f32(2, 3, 6, 6), f32(4, 3, 3, 3, name="w"), f32(2, 3, 6, 6), f32(4, name="b")
+    v = f32(4, 3, 1, 1, name="v")
+    y = T.nnet.conv2d(x, w, border_mode="half")
+    y = T.nnet.relu(y + T.nnet.conv2d(z, v) + b.dimshuffle("x", 0, "x", "x"))
+    loss = (T.nnet.conv2d(y, w.dimshuffle(1, 0, 2, 3)) ** 2).sum()
+    vs, outs = [x, w, z, v, b], [loss, T.grad(loss, b)]
+    arrays = [np.random.default_rng(4).uniform(-1, 1, t.type.shape).astype("float32") for t in vs]
+    with amp("bf16", **{"gpu.relu_grad_at_0": "zero"}):
+        fgraph = rewritten(vs, outs, selection=ALL)
+    fused = [n for n in fgraph.toposort() if isinstance(n.op, GpuDnnConvBiasActivation)]
+    (node,) = [n for n in fused if n.op.bias]
+    assert (node.op.activation, node.op.residual) == ("relu", 1)
+    assert {v.type.dtype for v in (*node.inputs, *node.outputs)} == {"bfloat16"}
+    agree(fgraph, vs, outs, arrays, 5e-2)
+
+
+def test_a_bias_in_float32_stays_where_the_sum_is_read_in_float32() -> None:
+    x, w, b = f32(2, 3, 6, 6), f32(4, 3, 3, 3, name="w"), f32(4, name="b")
+    y = T.nnet.conv2d(x, w) + b.dimshuffle("x", 0, "x", "x")
+    with amp("bf16"):
+        fgraph = rewritten([x, w, b], [y.sum(axis=(0, 2, 3))], selection=ALL)
+    assert not [n for n in fgraph.toposort() if isinstance(n.op, GpuDnnConvBiasActivation)]
+
+
+def test_what_comes_in_16_bits_is_read_as_it_is() -> None:
+    x, w = TensorType("bfloat16", (2, 3, 6, 6))("x"), f32(4, 3, 3, 3, name="w")
+    with amp("bf16"):
+        fgraph = rewritten([x, w], [T.nnet.conv2d(x.astype("float32"), w)], selection=ALL)
+    (node,) = products(fgraph)
+    entered = node.inputs[0].owner
+    assert entered is not None
+    assert entered.inputs[0] is fgraph.inputs[0]

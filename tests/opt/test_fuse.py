@@ -365,3 +365,37 @@ def test_fusion_can_be_switched_off(tag):
     mode = symdnn.Mode(target="cuda:sm_90").excluding(tag)
     f = symdnn.function([x, y], T.exp(x) * y + 1, mode=mode)
     assert not [n for n in f.stages.fgraph.toposort() if isinstance(n.op, FusedElemwise)]
+
+
+def narrow_gradient(axes: list[Any]) -> tuple[list[Any], list[Any]]:
+    """What is stored in 16 bits, and sums of it in float32."""
+    a, b = (T.tensor4(n, dtype="float16") for n in "ab")
+    g = (a.astype("float32") * b.astype("float32")).astype("float16")
+    return [a, b], [g, *(g.astype("float32").sum(axis=x) for x in axes)]
+
+
+def test_a_reduction_widens_what_is_stored_narrow():
+    graph = fused(*narrow_gradient([(0, 2, 3)]))
+    assert ops(graph) == ["FusedElemwise", "FusedReduce"]
+    assert [v.type.dtype for v in graph.outputs] == ["float16", "float32"]
+    (reduce,) = [n for n in graph.toposort() if isinstance(n.op, FusedReduce)]
+    assert list(reduce.inputs) == [graph.outputs[0]]
+
+
+def test_two_reductions_over_the_same_axes_widen_it_together():
+    inputs, (g, _) = narrow_gradient([1])
+    wide = g.astype("float32")
+    graph = fused(inputs, [g, wide.sum(axis=1), wide.max(axis=1)])
+    assert ops(graph) == ["FusedElemwise", "FusedReduce"]
+
+
+def test_reductions_over_other_axes_read_what_is_widened_once():
+    graph = fused(*narrow_gradient([(0, 2, 3), (1,)]))
+    (made,) = [n for n in graph.toposort() if isinstance(n.op, FusedElemwise)]
+    assert sorted(v.type.dtype for v in made.outputs) == ["float16", "float32"]
+
+
+def test_a_wide_result_is_stored_though_a_reduction_reads_it():
+    inputs, (g, total) = narrow_gradient([(0, 1)])
+    graph = fused(inputs, [g, total, g.astype("float32") + 0])
+    assert [v.type.dtype for v in graph.outputs] == ["float16", "float32", "float32"]
