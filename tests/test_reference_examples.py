@@ -33,7 +33,8 @@ def load(name: str) -> ModuleType:
 
 GPUARRAY, SANDBOX = (load(name) for name in THEANO)
 LOWLEVEL = load("pytorch_cudnn_lowlevel")
-EVERY_SAMPLE = [(m, name) for m in (GPUARRAY, SANDBOX) for name in m.SAMPLES]
+TORCH = load("cudnn_torch")
+EVERY_SAMPLE = [(m, name) for m in (GPUARRAY, SANDBOX, TORCH) for name in m.SAMPLES]
 each_device = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=on_gpu)])
 
 
@@ -151,7 +152,64 @@ def test_the_low_level_example_without_a_gpu(capsys: pytest.CaptureFixture[str])
     assert "Requested fwd algorithm (1)" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", [*THEANO, "pytorch_cudnn_lowlevel"])
+@each_device
+@pytest.mark.parametrize(
+    "name", ["spatial", "pointwise", "softmax", "batch_normalization", "volumetric", "recurrent"]
+)
+def test_modules_of_cudnn_torch_compute_the_same_without_cudnn(name: str, device: str) -> None:
+    with config.change_flags(device=device):
+        found = TORCH.SAMPLES[name]()
+    assert max(difference for _, difference in found) < 1e-4
+
+
+@each_device
+def test_shapes_of_the_modules_of_cudnn_torch(device: str) -> None:
+    with config.change_flags(device=device):
+        assert [shape for shape, _ in TORCH.spatial()] == [
+            (2, 6, 12, 6), (6, 12, 6), (2, 6, 10, 10), (6, 10, 10), (2, 6, 8, 8), (6, 8, 8),
+            (2, 3, 7, 6), (3, 7, 6), (2, 3, 6, 6), (3, 6, 6),
+        ]  # fmt: skip
+        assert [shape for shape, _ in TORCH.volumetric()] == [
+            (2, 4, 6, 8, 4), (4, 6, 8, 4), (2, 3, 3, 4, 4), (3, 3, 4, 4), (2, 3, 5, 4, 4),
+            (3, 5, 4, 4),
+        ]  # fmt: skip
+        one_direction = [(5, 3, 16), (3, 5, 16)]
+        both = [(5, 3, 32), (3, 5, 32)]
+        assert [shape for shape, _ in TORCH.recurrent()] == [*one_direction * 4, *both]
+
+
+@each_device
+def test_modes_of_cudnn_torch_change_no_result_and_no_flag_for_good(device: str) -> None:
+    flags = [config.setting(f"dnn.conv.{name}") for name in ("algo_fwd", "workspace_limit")]
+    with config.change_flags(device=device):
+        found = [*TORCH.modes(), *TORCH.modes_of_modules()]
+        assert TORCH.backward_in_evaluation() > 0
+        difference = TORCH.persistent()
+    assert difference is None or difference < 1e-4
+    for gradients in found[1:]:
+        for a, b in zip(gradients, found[0], strict=True):
+            np.testing.assert_allclose(a, b, 1e-3, 1e-4 * float(np.abs(b).max()))
+    after = [config.setting(f"dnn.conv.{name}") for name in ("algo_fwd", "workspace_limit")]
+    assert after == flags
+
+
+def test_losses_of_untrained_scores() -> None:
+    for loss in TORCH.criterions():
+        assert np.log(3) < loss < 2
+
+
+def test_the_trees_that_cudnn_torch_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    assert TORCH.main(["conversion"]) == 0
+    tree = """nn.Sequential {
+  [input -> (1) -> (2) -> output]
+  (1): cudnn.SpatialConvolution(3 -> 96, 11x11, 3,3)
+  (2): %s.ReLU
+}
+"""
+    assert capsys.readouterr().out.partition("\n")[2] == tree % "cudnn" + tree % "nn"
+
+
+@pytest.mark.parametrize("name", [*THEANO, "pytorch_cudnn_lowlevel", "cudnn_torch"])
 def test_help(name: str) -> None:
     done = subprocess.run(
         [sys.executable, str(FOLDER / f"{name}.py"), "--help"], capture_output=True, text=True
