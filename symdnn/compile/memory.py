@@ -95,7 +95,7 @@ def plan_memory(spec: Specialised, *, in_place: bool = True) -> MemoryPlan:
     _place_entering(spec, plan)
     last_use = _last_uses(spec)
     for step, node in enumerate(spec.segment.nodes):
-        if not (_alias(spec, plan, node) or _leaves_as_view(spec, plan, node, targets)):
+        if not (_alias(spec, plan, node, targets) or _leaves_as_view(spec, plan, node, targets)):
             _own(spec, plan, node, step, in_place, targets)
         _extend_lives(plan, node, step, last_use)
         if workspace := spec.choices[node].workspace_bytes:
@@ -133,13 +133,18 @@ def _last_uses(spec: Specialised) -> dict[Variable, int]:
     return last
 
 
-def _alias(spec: Specialised, plan: MemoryPlan, node: Apply) -> bool:
-    """Let the output of a view op share its input's memory; False where that cannot be."""
+def _alias(spec: Specialised, plan: MemoryPlan, node: Apply, targets: UpdateTargets) -> bool:
+    """Let the output of a view op share its input's memory; False where that cannot be.
+
+    On a GPU a new value of a shared variable may: it is copied from there in the end.
+    """
     if len(node.outputs) != 1 or node.op.views.get(0) is None:
         return False
     out, source = node.outputs[0], plan.views[node.inputs[node.op.views[0]]]
     shape = spec.shapes[out]
-    if out in plan.leaving or shape is None or source.buffer.kind == "made":
+    inside = source.buffer.kind == "arena" and spec.segment.device != "cpu"
+    old = targets.copied_to(out) if inside else None
+    if (out in plan.leaving and old is None) or shape is None or source.buffer.kind == "made":
         return False
     if _must_run(node) or not _bounds_known(spec, node):
         if spec.segment.device != "cpu":
@@ -152,6 +157,8 @@ def _alias(spec: Specialised, plan: MemoryPlan, node: Apply) -> bool:
         return False
     plan.aliases.add(node)
     plan.views[out] = view
+    if old is not None:
+        plan.copied[out] = old
     return True
 
 

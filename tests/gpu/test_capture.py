@@ -460,3 +460,33 @@ def test_arguments_that_need_conversion_go_the_long_way(fake_device):
         f(floats(2, 2))
     with pytest.raises(TypeError):
         f()
+
+
+def test_new_values_that_are_views_are_copied_once(fake_device):
+    """As running statistics are: a row of sums, seen as a vector; and one that is transposed."""
+    x = T.fmatrix("x")
+    mean, other = symdnn.shared(floats(2)), symdnn.shared(floats(2, 3))
+    sums = T.exp(x).sum(axis=0, keepdims=True)
+    updates = [(mean, sums.dimshuffle(1)), (other, (x * sums).T)]
+    f = symdnn.function([x], [], updates=updates, mode=CUDA)
+    for _ in range(4):
+        a = floats(3, 2)
+        f(a)
+        sums = np.exp(a).sum(0)
+        np.testing.assert_allclose(mean.get_value(), sums, rtol=1e-5)
+        np.testing.assert_allclose(other.get_value(), (a * sums).T, rtol=1e-5)
+    (plan,) = f.plans()
+    views = [n for n in plan.specialised.segment.nodes if n.op.views]
+    assert len(views) == 2
+    assert plan.memory.aliases.issuperset(views)
+    assert set(plan.memory.copied.values()) == {mean, other}
+
+
+def test_variables_that_swap_views_of_each_other(fake_device):
+    a, b = symdnn.shared(floats(3, 3)), symdnn.shared(floats(3, 3))
+    f = symdnn.function([], [], updates=[(a, b.T), (b, a.T)], mode=CUDA)
+    for _ in range(4):
+        old = a.get_value(), b.get_value()
+        f()
+        np.testing.assert_array_equal(a.get_value(), old[1].T)
+        np.testing.assert_array_equal(b.get_value(), old[0].T)
