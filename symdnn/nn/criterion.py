@@ -103,9 +103,12 @@ def vector_of_weights(criterion: Criterion, weights: Any) -> Variable | None:
 
 
 class _Classes(Criterion):
-    """Base of the losses of integer classes along axis 1; ``sizes`` are the dimensions behind."""
+    """Base of the losses of integer classes along axis 1.
 
-    sizes: ClassVar[int] = 0
+    ``sizes`` is how many dimensions are behind; None: any, and then (C) is one example.
+    """
+
+    sizes: ClassVar[int | None] = None
 
     def __init__(
         self,
@@ -149,10 +152,12 @@ class _Classes(Criterion):
         """Scores (N, C, ...), labels (N, ...), and whether the batch dimension was added."""
         x, t = self.float_tensor(output), as_variable(target)
         ndim, name = x.type.ndim, type(self).__name__
-        batched = self.sizes + 2
+        batched = max(2, ndim) if self.sizes is None else self.sizes + 2
         if ndim not in (batched, batched - 1):
-            shape = "(N, C" + "".join(f", {s}" for s in "DHW"[3 - self.sizes :]) + ")"
-            raise TypeMismatch(name, f"an output {shape}, or one without N", x.type)
+            behind = (
+                ", ..." if self.sizes is None else "".join(f", {d}" for d in "DHW"[-self.sizes :])
+            )
+            raise TypeMismatch(name, f"an output (N, C{behind}), or one without N", x.type)
         if not isinstance(t.type, TensorType) or not t.type.is_integer:
             wanted = "a target of integers, classes counted from 0"
             raise TypeMismatch(name, wanted, t.type, "Cast it, such as target.astype('int64')")
@@ -175,6 +180,7 @@ class _Classes(Criterion):
 class ClassNLLCriterion(_Classes):
     """``-w[t] x[t]`` of log-probabilities ``x`` (N, C) and classes ``t`` (N); also (C) and ().
 
+    (N, C, ...) has a class (N, ...) at each place, such as each step of sequences (N, C, T).
     ``weights`` (C) are the classes' weights ``w``, by whose sum the mean divides. Labels equal to
     ``ignoreIndex`` count for nothing (None: every label must be a class); where all are ignored,
     the loss is 0. PyTorch's ``NLLLoss``.
@@ -198,7 +204,7 @@ class VolumetricClassNLLCriterion(ClassNLLCriterion):
 
 
 class CrossEntropyCriterion(_Classes):
-    """Log-softmax and :class:`ClassNLLCriterion` in one, of scores (N, C) or (C).
+    """Log-softmax and :class:`ClassNLLCriterion` in one, of scores (N, C), (N, C, ...) or (C).
 
     ``labelSmoothing`` s takes the share ``1 - s`` for the label and ``s / C`` for each class
     (Szegedy et al. 2016). PyTorch's ``CrossEntropyLoss``.

@@ -83,6 +83,12 @@ def test_values_and_margins(name):
     check(name, VALUES[name])
 
 
+@pytest.mark.parametrize("kind", ["maps", "volumes"])
+def test_classes_at_each_place(kind):
+    check(f"cross/{kind}/smooth_all", nn.CrossEntropyCriterion(**SMOOTH["smooth_all"]))
+    check(f"nll/{kind}/both", nn.ClassNLLCriterion(**OPTIONS["both"]))
+
+
 def test_every_stored_case_is_tested():
     stored = {name.rsplit("/", 1)[0] for name in STORED.files}
     tested = {f"cross/{k}/{o}" for k in KINDS for o in OPTIONS | SMOOTH}
@@ -224,7 +230,8 @@ def test_bad_arguments(call, message):
         (lambda: nn.CrossEntropyCriterion(np.ones((2, 2))), "weights that are a vector"),
         (lambda: nn.CrossEntropyCriterion()(T.matrix(), T.vector()), "integers, classes counted"),
         (lambda: nn.CrossEntropyCriterion()(T.matrix(), T.lmatrix()), "target of 1 dimension"),
-        (lambda: nn.CrossEntropyCriterion()(T.tensor4(), T.lvector()), r"output \(N, C\), or one"),
+        (lambda: nn.CrossEntropyCriterion()(T.tensor4(), T.lvector()), "target of 3 dimension"),
+        (lambda: nn.CrossEntropyCriterion()(T.scalar(), T.lvector()), r"\(N, C, ...\), or one"),
         (lambda: nn.SpatialCrossEntropyCriterion()(T.matrix(), T.lvector()), r"\(N, C, H, W\)"),
         (lambda: nn.CrossEntropyCriterion()(T.lmatrix(), T.lvector()), "an output of floats"),
         (lambda: nn.ParallelCriterion().add(nn.MSECriterion())(T.vector(), [1]), "1 outputs, one"),
