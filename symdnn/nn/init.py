@@ -7,19 +7,21 @@ weights are (out, in), as in Torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 __all__ = [
-    "constant", "fans", "generator", "glorot_normal", "glorot_uniform", "he_normal", "he_uniform",
-    "normal", "ones", "orthogonal", "seed", "torch_uniform", "uniform", "zeros",
+    "constant", "fans", "first_value", "generator", "glorot_normal", "glorot_uniform",
+    "he_normal", "he_uniform", "normal", "ones", "orthogonal", "seed", "skipped", "torch_uniform",
+    "uniform", "zeros",
 ]  # fmt: skip
 
 Initialiser = Callable[[Sequence[int], np.random.Generator], Any]
 
-_state = {"generator": np.random.default_rng()}
+_state: dict[str, Any] = {"generator": np.random.default_rng(), "skipped": False}
 
 
 def seed(number: int | None) -> None:
@@ -29,7 +31,32 @@ def seed(number: int | None) -> None:
 
 def generator() -> np.random.Generator:
     """Where new modules draw initial values, and seeds of dropout, from."""
-    return _state["generator"]
+    made: np.random.Generator = _state["generator"]
+    return made
+
+
+@contextmanager
+def skipped() -> Iterator[None]:
+    """Modules made inside begin with zeros, at once: for weights that will be loaded anyway.
+
+    >>> from symdnn import nn
+    >>> with nn.init.skipped():
+    ...     net = nn.models.vgg16()
+    >>> sum(p.get_value(borrow=True).size for p in net.parameters())
+    138357544
+    """
+    before, _state["skipped"] = _state["skipped"], True
+    try:
+        yield
+    finally:
+        _state["skipped"] = before
+
+
+def first_value(initial: Initialiser, shape: Sequence[int], dtype: str) -> Any:
+    """The array that a parameter begins with, which nothing else holds."""
+    if _state["skipped"]:
+        return np.zeros(tuple(shape), dtype)  # no page of it is touched before it is written
+    return np.array(initial(tuple(shape), generator()), dtype)
 
 
 def fans(shape: Sequence[int]) -> tuple[int, int]:

@@ -1,0 +1,74 @@
+"""What the known networks have in common: named stages, convolution with normalisation, heads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from symdnn.nn.activation import ReLU
+from symdnn.nn.containers import Sequential
+from symdnn.nn.conv import SpatialConvolution
+from symdnn.nn.module import Module
+from symdnn.nn.norm import SpatialBatchNormalization
+
+__all__ = ["ConvNorm", "Stages", "conv", "he_fan_out", "numbered"]
+
+
+def he_fan_out(shape: Sequence[int], rng: np.random.Generator) -> Any:
+    """Normal of variance 2 / fan-out, which keeps the gradients' size (He et al. 2015)."""
+    return rng.normal(0, math.sqrt(2 / (shape[0] * math.prod(shape[2:]))), shape)
+
+
+def conv(
+    inputs: int,
+    outputs: int,
+    size: int,
+    stride: int = 1,
+    padding: int = 0,
+    *,
+    bias: bool = False,
+    initial: Any = he_fan_out,
+) -> SpatialConvolution:
+    """A square convolution."""
+    s, p = stride, padding
+    return SpatialConvolution(
+        inputs, outputs, size, size, s, s, p, p, bias=bias, weight_init=initial
+    )
+
+
+class Stages(Module):
+    """Modules one after the other, saved under names: ``Stages(conv0=..., norm0=...)``."""
+
+    def __init__(self, **modules: Module) -> None:
+        for name, module in modules.items():
+            setattr(self, name, module)
+
+    def forward(self, x: Any) -> Any:
+        """The last module's output."""
+        for module in self.children().values():
+            x = module(x)
+        return x
+
+
+class ConvNorm(Module):
+    """Convolution without bias, batch normalisation, ReLU: ``conv``, ``bn``."""
+
+    def __init__(
+        self, inputs: int, outputs: int, size: int, stride: int = 1, padding: int = 0,
+        eps: float = 1e-5,
+    ) -> None:  # fmt: skip
+        self.conv = conv(inputs, outputs, size, stride, padding)
+        self.bn = SpatialBatchNormalization(outputs, eps)
+        self.relu = ReLU(True)
+
+    def forward(self, x: Any) -> Any:
+        """(N, outputs, height, width)."""
+        return self.relu(self.bn(self.conv(x)))
+
+
+def numbered(modules: Iterator[Module]) -> Sequential:
+    """A ``Sequential`` of what a generator makes."""
+    return Sequential(*modules)

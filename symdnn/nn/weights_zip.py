@@ -1,0 +1,175 @@
+"""PyTorch's own files (.pt, .pth) without PyTorch: a zip of a pickle and the numbers.
+
+A pickle is a program. This one is run by an unpickler that knows eight names, all of them
+functions and classes of this file that only describe arrays; any other name is an error, so a file
+can load arrays and do nothing else. The numbers are read from the zip's members of raw bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import pickle
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import FileFormatError
+from symdnn.graph.type import numpy_dtype
+
+__all__ = ["read_torch_zip"]
+
+Array = np.ndarray[Any, Any]
+
+#: What a file is to be made into when it cannot be read here.
+ADVICE = (
+    "Where PyTorch is installed, make a safetensors file of it: "
+    'safetensors.torch.save_file(torch.load(path)["..."] or model.state_dict(), '
+    '"weights.safetensors")'
+)
+
+#: Classes of storages by name, as the pickle refers to them.
+STORAGES = {
+    "DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16",
+    "BFloat16Storage": "bfloat16", "LongStorage": "int64", "IntStorage": "int32",
+    "ShortStorage": "int16", "CharStorage": "int8", "ByteStorage": "uint8",
+    "BoolStorage": "bool", "ComplexFloatStorage": "complex64",
+    "ComplexDoubleStorage": "complex128",
+}  # fmt: skip
+
+
+def read_torch_zip(path: Path) -> Any:
+    """What ``torch.save`` wrote: dicts, lists and numbers with NumPy arrays for the tensors.
+
+    Raises :class:`~symdnn.errors.FileFormatError` for anything but containers of tensors (a whole
+    pickled model, say), for files from before PyTorch 1.6, and for damaged ones.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return _read(archive, path)
+    except zipfile.BadZipFile:
+        raise FileFormatError(
+            f"{path} is no zip file of torch.save: it is damaged, cut short, or from before "
+            f"PyTorch 1.6. {ADVICE}"
+        ) from None
+
+
+def _read(archive: zipfile.ZipFile, path: Path) -> Any:
+    members = {_inner(name): info for name, info in archive.NameToInfo.items()}
+    if "data.pkl" not in members:
+        raise FileFormatError(f"{path} holds no data.pkl, so torch.save did not write it. {ADVICE}")
+    if any(i.compress_type != zipfile.ZIP_STORED for i in members.values()):
+        raise FileFormatError(f"{path} is compressed, which torch.save never does")
+    try:
+        order = archive.read(members["byteorder"]) if "byteorder" in members else b"little"
+        text = archive.read(members["data.pkl"])
+        storages = _Storages(archive, members, "<" if order == b"little" else ">", path)
+        return _Unpickler(io.BytesIO(text), storages, path).load()
+    except FileFormatError:
+        raise
+    except (
+        pickle.UnpicklingError, zipfile.BadZipFile, zlib.error, EOFError, ValueError, TypeError,
+        KeyError, IndexError, AttributeError, OverflowError, MemoryError, UnicodeError,
+    ) as error:  # fmt: skip
+        raise FileFormatError(f"{path} is damaged ({error}). {ADVICE}") from None
+
+
+def _inner(name: str) -> str:
+    """A member's name without the archive's own, ``model/data/0``: ``data/0``."""
+    return name.partition("/")[2]
+
+
+class _Kind:
+    """A class of storages, as the pickle names it."""
+
+    def __init__(self, dtype: str) -> None:
+        self.dtype = dtype
+
+
+class _Storages:
+    """The arrays of numbers in the archive; each is read once, when it is asked for."""
+
+    def __init__(
+        self, archive: zipfile.ZipFile, members: Mapping[str, Any], order: str, path: Path
+    ) -> None:
+        self.archive, self.members, self.order, self.path = archive, members, order, path
+        self.read: dict[tuple[str, str], Array] = {}
+
+    def get(self, dtype: str, key: str) -> Array:
+        """The storage ``key`` as a flat array."""
+        if (dtype, key) not in self.read:
+            member = self.members.get(f"data/{key}")
+            if member is None:
+                raise FileFormatError(f"{self.path} is damaged: it has no storage {key}")
+            self.read[dtype, key] = self._numbers(dtype, self.archive.read(member))
+        return self.read[dtype, key]
+
+    def _numbers(self, dtype: str, raw: bytes) -> Array:
+        kind = numpy_dtype(dtype)
+        if self.order == "<" or kind.itemsize == 1:
+            return np.frombuffer(bytearray(raw), kind)
+        wide = np.frombuffer(raw, np.dtype(f"u{kind.itemsize}").newbyteorder(">"))
+        return wide.astype(wide.dtype.newbyteorder("<")).view(kind)
+
+
+class _Unpickler(pickle.Unpickler):
+    """An unpickler for which only the names of :meth:`find_class` exist."""
+
+    def __init__(self, file: io.BytesIO, storages: _Storages, path: Path) -> None:
+        super().__init__(file)
+        self.storages, self.path = storages, path
+
+    def find_class(self, module: str, name: str) -> Any:
+        """New functions and classes for each file, so that none can change the next one's."""
+        if module in ("torch", "torch.storage") and name in STORAGES:
+            return _Kind(STORAGES[name])
+        found = {
+            ("collections", "OrderedDict"): lambda *items: type("State", (dict,), {})(*items),
+            ("torch", "Size"): lambda sizes=(): tuple(sizes),
+            ("torch", "device"): lambda *names: ":".join(map(str, names)),
+            ("torch._utils", "_rebuild_tensor_v2"): lambda *a: _strided(*a[:4]),
+            ("torch._utils", "_rebuild_tensor"): lambda *a: _strided(*a[:4]),
+            ("torch._utils", "_rebuild_parameter"): lambda tensor, *rest: tensor,
+            ("torch.nn.parameter", "_rebuild_parameter"): lambda tensor, *rest: tensor,
+        }
+        if (module, name) not in found:
+            raise FileFormatError(
+                f"{self.path} needs {module}.{name}; only tensors in dicts and lists are read "
+                f"here, never code. {ADVICE}"
+            )
+        return found[module, name]
+
+    def persistent_load(self, saved: Any) -> Array:
+        """A storage: ("storage", class, key, device, number of elements)."""
+        if not (isinstance(saved, tuple) and len(saved) == 5 and saved[0] == "storage"):
+            raise FileFormatError(f"{self.path} is damaged: {saved!r:.80} is no storage")
+        _, kind, key, _, count = saved
+        known = isinstance(kind, _Kind) and kind.dtype in STORAGES.values()
+        if not known or not isinstance(key, str) or not isinstance(count, int):
+            raise FileFormatError(f"{self.path} is damaged: {saved!r:.80} is no storage")
+        numbers = self.storages.get(kind.dtype, key)
+        if len(numbers) < count:
+            raise FileFormatError(
+                f"{self.path} is damaged: storage {key} has {len(numbers)} elements, wanted {count}"
+            )
+        return numbers
+
+
+def _strided(storage: Array, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """A copy of the elements that a tensor of this shape and these strides has."""
+    if not isinstance(storage, np.ndarray) or len(shape) != len(strides):
+        raise ValueError("a tensor without its storage")
+    if offset < 0 or min((*shape, *strides), default=0) < 0:
+        raise ValueError(f"a tensor with offset {offset}, shape {shape}, strides {strides}")
+    if 0 in shape:
+        return np.zeros(shape, storage.dtype)
+    last = offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+    # A stride of 0 repeats elements: a small file could ask for any amount of memory.
+    if last >= len(storage) or math.prod(shape) > len(storage):
+        raise ValueError(f"a tensor of shape {shape} in a storage of {len(storage)}")
+    steps = [s * storage.itemsize for s in strides]
+    return np.lib.stride_tricks.as_strided(storage[offset:], shape, steps).copy()
