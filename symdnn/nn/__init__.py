@@ -20,6 +20,7 @@ from symdnn.nn import (
     dropout,
     init,
     linear,
+    models,
     norm,
     optim,
     pooling,
@@ -28,7 +29,9 @@ from symdnn.nn import (
     shaping,
     softmax,
     table,
+    torch_names,
     training,
+    weights,
 )
 from symdnn.nn.activation import *
 from symdnn.nn.adaptive_pooling import *
@@ -41,23 +44,28 @@ from symdnn.nn.criterion_margin import *
 from symdnn.nn.criterion_values import *
 from symdnn.nn.dropout import *
 from symdnn.nn.linear import *
-from symdnn.nn.module import BACKENDS, Module, state_updates
+from symdnn.nn.module import BACKENDS, Module, random_states, state_updates
 from symdnn.nn.norm import *
 from symdnn.nn.pooling import *
 from symdnn.nn.recurrent import *
 from symdnn.nn.shaping import *
 from symdnn.nn.softmax import *
+from symdnn.nn.summary import Row, Summary, flops, summary
 from symdnn.nn.table import *
+from symdnn.nn.torch_names import *
 from symdnn.nn.training import *
+from symdnn.nn.weights import *
 
 __all__ = [
-    "BACKENDS", "Module", "init", "state_updates",
+    "BACKENDS", "Module", "Row", "Summary", "flops", "init", "random_states", "state_updates",
+    "summary",
     *activation.__all__, *adaptive_pooling.__all__, *containers.__all__, *conv.__all__,
     *dropout.__all__, *linear.__all__, *norm.__all__, *pooling.__all__, *shaping.__all__,
-    *softmax.__all__, *table.__all__,
+    *softmax.__all__, *table.__all__, *torch_names.__all__,
     *recurrent.__all__, "convert", "cudnn",
     *criterion.__all__, *criterion_margin.__all__, *criterion_values.__all__,
     *clip.__all__,
+    "models", *weights.__all__,
     "optim",
     "schedule",
     *training.__all__,

@@ -29,7 +29,8 @@ from symdnn.ops.shape import dims_of
 
 __all__ = [
     "SpatialConvolution", "SpatialDilatedConvolution", "SpatialFullConvolution",
-    "TemporalConvolution", "VolumetricConvolution", "VolumetricFullConvolution",
+    "TemporalConvolution", "TemporalFullConvolution", "VolumetricConvolution",
+    "VolumetricFullConvolution",
 ]  # fmt: skip
 
 _FORWARD: dict[int, Callable[..., Variable]] = {1: conv1d, 2: conv2d, 3: conv3d}
@@ -244,7 +245,24 @@ class VolumetricConvolution(_Convolution):
         return [*super()._numbers(), *more]
 
 
-class TemporalConvolution(_Convolution):
+class _Temporal(_Convolution):
+    """What convolutions of sequences share: where the features stand."""
+
+    ndim = 1
+    channels_first: bool
+
+    def forward(self, x: Any) -> Variable:
+        wanted = _INPUTS[1]
+        if self.channels_first:
+            wanted = "(batch, features, frames) or (features, frames)"
+        batch, restore = as_batch(self, x, 3, wanted)
+        if self.channels_first:
+            return restore(self._with_bias(self._product(batch)))
+        y = self._with_bias(self._product(batch.dimshuffle(0, 2, 1)))
+        return restore(y.dimshuffle(0, 2, 1))
+
+
+class TemporalConvolution(_Temporal):
     """Convolution of sequences: (N, frames, inputFrameSize) to (N, frames', outputFrameSize).
 
     By position kW and the stride dW (1); by keyword ``padding``, ``dilation``, ``groups``.
@@ -254,8 +272,6 @@ class TemporalConvolution(_Convolution):
     >>> TemporalConvolution(20, 40, 5)
     nn.TemporalConvolution(20 -> 40, 5)
     """
-
-    ndim = 1
 
     def __init__(
         self, inputFrameSize: int, outputFrameSize: int, kW: int | None = None,
@@ -274,16 +290,6 @@ class TemporalConvolution(_Convolution):
         self.channels_first = channels_first
         planes = (inputFrameSize, outputFrameSize)
         self._make(planes, groups, bias, weight_init, bias_init, dtype)
-
-    def forward(self, x: Any) -> Variable:
-        wanted = _INPUTS[1]
-        if self.channels_first:
-            wanted = "(batch, features, frames) or (features, frames)"
-        batch, restore = as_batch(self, x, 3, wanted)
-        if self.channels_first:
-            return restore(self._with_bias(self._product(batch)))
-        y = self._with_bias(self._product(batch.dimshuffle(0, 2, 1)))
-        return restore(y.dimshuffle(0, 2, 1))
 
 
 class _FullConvolution(_Convolution):
@@ -388,3 +394,31 @@ class VolumetricFullConvolution(_FullConvolution):
         self.dilation = sizes(f"{name}: dilation", 3, (None,) * 3, dilation)
         self._check_adjust()
         self._make((nInputPlane, nOutputPlane), groups, bias, weight_init, bias_init, dtype)
+
+
+class TemporalFullConvolution(_FullConvolution, _Temporal):
+    """Transposed convolution of sequences: (N, frames, inputFrameSize) to (N, frames', out).
+
+    ``frames' = (frames - 1) dW - 2 padding + dilation (kW - 1) + 1 + output_padding``. By position
+    kW and dW (1); else as :class:`TemporalConvolution`. ``weight`` is (inputFrameSize,
+    outputFrameSize / groups, kW). (PyTorch's ConvTranspose1d.)
+    """
+
+    def __init__(
+        self, inputFrameSize: int, outputFrameSize: int, kW: int | None = None,
+        dW: int | None = None, *, kernel_size: Any = None, stride: Any = None, padding: Any = 0,
+        output_padding: Any = 0, dilation: Any = 1, groups: int = 1,
+        channels_first: bool = False, bias: bool = True,
+        weight_init: Callable[..., Any] | None = None,
+        bias_init: Callable[..., Any] | None = None, dtype: str | None = None,
+    ) -> None:  # fmt: skip
+        name = type(self).__name__
+        self.kernel = sizes(f"{name}: kW or kernel_size=", 1, (kW,), kernel_size)
+        self.stride = sizes(f"{name}: dW or stride=", 1, (dW,), stride, 1)
+        self.padding = sizes(f"{name}: padding", 1, (None,), padding)
+        self.adjust = sizes(f"{name}: output_padding", 1, (None,), output_padding)
+        self.dilation = sizes(f"{name}: dilation", 1, (None,), dilation)
+        self.channels_first = channels_first
+        self._check_adjust()
+        planes = (inputFrameSize, outputFrameSize)
+        self._make(planes, groups, bias, weight_init, bias_init, dtype)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,15 +17,18 @@ from symdnn.graph.origin import NO_HINTS, Hints, current_hints, hinted
 from symdnn.graph.traverse import ancestors
 from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.nn import init
+from symdnn.nn.state import State
 from symdnn.nn.tree import tree
 
-__all__ = ["BACKENDS", "Module", "state_updates", "symbolic"]
+__all__ = [
+    "BACKENDS", "Module", "ModuleCall", "random_states", "state_updates", "symbolic", "watched",
+]  # fmt: skip
 
 #: What a module's ops may lower to. ``auto``: what symdnn finds best; ``nn``: no vendor's library.
 BACKENDS = ("auto", "nn", "cudnn", "onednn")
 
 
-class Module:
+class Module(State):
     """A layer, or a network of layers: ``module(x)`` is the expression of its output.
 
     A subclass makes its parameters with :meth:`parameter`, its statistics with :meth:`buffer`,
@@ -52,8 +57,11 @@ class Module:
         Raises :class:`~symdnn.errors.TypeMismatch` for inputs that the module does not take.
         """
         given = [symbolic(self, v) for v in inputs]
+        watch = _watch.get()
         with hinted(self._hints()):
-            return self.forward(*given)
+            if watch is None:
+                return self.forward(*given)
+            return watch.forward(self, given)
 
     def _hints(self) -> Hints:
         """This module's hints over those of the modules around it."""
@@ -75,13 +83,13 @@ class Module:
 
         It becomes the attribute ``name``. ``dtype`` is ``floatX`` unless given.
         """
-        value = np.asarray(initial(tuple(shape), init.generator()), dtype or str(config.floatX))
+        value = init.first_value(initial, shape, dtype or str(config.floatX))
         if value.shape != tuple(shape):
             raise InputError(
                 f"{type(self).__name__}: the initialiser of {name} made shape {value.shape}; "
                 f"wanted {tuple(shape)}"
             )
-        made = shared(value, name=name, shape=value.shape)
+        made = shared(value, name=name, shape=value.shape, borrow=True)
         setattr(self, name, made)
         return made
 
@@ -156,36 +164,15 @@ class Module:
             function(module)
         return self
 
-    # -- values ------------------------------------------------------------------------------
+    def summary(self, *inputs: Any, dtype: str | None = None) -> Any:
+        """Shapes, parameters and FLOPs of each module for inputs of these shapes.
 
-    def state_dict(self) -> dict[str, Any]:
-        """Copies of the values of parameters and buffers, as NumPy arrays by name."""
-        named = {**self.named_parameters(), **self.named_buffers()}
-        return {name: np.array(v.get_value()) for name, v in named.items()}
-
-    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Module:
-        """Take values by name: all of them or, where one does not fit, none.
-
-        ``strict`` refuses names that are missing or unknown. Raises
-        :class:`~symdnn.errors.InputError` naming every problem.
+        Of the class :class:`symdnn.nn.Summary`, which prints as a table; see
+        :func:`symdnn.nn.summary`.
         """
-        named = {**self.named_parameters(), **self.named_buffers()}
-        problems = [f"{n} is missing" for n in named if strict and n not in state]
-        problems += [f"{n} is unknown" for n in state if strict and n not in named]
-        taken: dict[str, Any] = {}
-        for name in named:
-            if name not in state:
-                continue
-            value, wanted = np.asarray(state[name]), named[name].get_value(borrow=True)
-            if value.shape != wanted.shape:
-                problems.append(f"{name} has shape {value.shape}, wanted {wanted.shape}")
-            taken[name] = value.astype(wanted.dtype)
-        if problems:
-            text = "; ".join(problems)
-            raise InputError(f"{type(self).__name__}.load_state_dict: {text}. Nothing was changed")
-        for name, value in taken.items():
-            named[name].set_value(value)
-        return self
+        from symdnn.nn.summary import summary
+
+        return summary(self, *inputs, dtype=dtype)
 
     # -- printing ----------------------------------------------------------------------------
 
@@ -217,6 +204,46 @@ def symbolic(module: Module, value: Any) -> Any:
         ) from error
 
 
+@dataclass(frozen=True)
+class ModuleCall:
+    """A call of a module: the ``index``-th that began, with ``depth`` calls around it."""
+
+    module: Module
+    index: int
+    depth: int
+    inputs: Sequence[Any]
+    output: Any
+
+
+class _Watch:
+    """Tells a function of each call of a module, when it ends."""
+
+    def __init__(self, told: Callable[[ModuleCall], Any]) -> None:
+        self.told, self.depth, self.begun = told, 0, 0
+
+    def forward(self, module: Module, given: Sequence[Any]) -> Any:
+        """What the module's own ``forward`` gives."""
+        index, depth = self.begun, self.depth
+        self.begun, self.depth = index + 1, depth + 1
+        output = module.forward(*given)
+        self.depth = depth
+        self.told(ModuleCall(module, index, depth, given, output))
+        return output
+
+
+_watch: ContextVar[_Watch | None] = ContextVar("watch", default=None)
+
+
+@contextmanager
+def watched(told: Callable[[ModuleCall], Any]) -> Iterator[None]:
+    """Inside, ``told(call)`` hears of every call of a module as it ends."""
+    token = _watch.set(_Watch(told))
+    try:
+        yield
+    finally:
+        _watch.reset(token)
+
+
 def state_updates(*outputs: Any) -> list[tuple[Shared, Variable]]:
     """The updates of statistics that these expressions computed: ``(running mean, new value)``.
 
@@ -228,3 +255,12 @@ def state_updates(*outputs: Any) -> list[tuple[Shared, Variable]]:
         for target, new in getattr(v._tag, "state_updates", ()):
             found[target] = new
     return list(found.items())
+
+
+def random_states(*outputs: Any) -> list[Shared]:
+    """The states of random numbers (dropout's) that these expressions draw from, in their order.
+
+    Functions advance them by themselves; who saves and restores their values repeats the numbers.
+    """
+    found = ancestors([o for o in outputs if o is not None])
+    return [v for v in found if isinstance(v, Shared) and v.default_update is not None]

@@ -81,6 +81,8 @@ CONVOLUTIONS = [
         "TemporalConvolution(4, 6, 3, padding=2, dilation=2, groups=2, channels_first=True)",
         "Conv1d(4, 6, 3, padding=2, dilation=2, groups=2)", (2, 4, 6),
     ),
+    Case("TemporalFullConvolution(4, 2, 3, 2, padding=1, output_padding=1)",
+         "Turned(ConvTranspose1d(4, 2, 3, 2, 1, 1))", (2, 4, 4)),
     Case("SpatialFullConvolution(3, 4, 3, 2, 2, 1, 1, 0)",
          "ConvTranspose2d(3, 4, (2, 3), (1, 2), (0, 1))", (2, 3, 3, 4)),
     Case("SpatialFullConvolution(3, 4, 3, 3, 2, 2, 1, 1, 1, 0)",
@@ -216,4 +218,39 @@ DENSE = [
     ),
 ]  # fmt: skip
 
-CASES = [*CONVOLUTIONS, *POOLING, *ACTIVATIONS, *NORMS, *DENSE]
+#: The same text makes ours and PyTorch's.
+TODAY = [
+    Case(text, text, shape)
+    for text, shape in [
+        ("Conv1d(4, 6, 3, 2, 1, 1, 2)", (2, 4, 6)),
+        ("Conv2d(3, 4, (2, 3), (1, 2), (0, 1), (1, 2), 1, False)", (2, 3, 5, 7)),
+        ("Conv2d(2, 3, 3, padding='same')", (2, 4, 5)),
+        ("Conv3d(2, 3, (2, 1, 3), padding=(1, 0, 1))", (1, 2, 3, 3, 4)),
+        ("ConvTranspose1d(4, 6, 3, 2, 1, 1, 2)", (2, 4, 5)),
+        ("ConvTranspose2d(3, 4, (2, 3), (1, 2), (0, 1), (0, 1))", (2, 3, 3, 4)),
+        ("ConvTranspose3d(2, 3, 2, 2, dilation=2)", (1, 2, 2, 2, 3)),
+        ("MaxPool1d(3, 2, 1)", (2, 3, 7)),
+        ("MaxPool2d((2, 3), (1, 2), (1, 1), ceil_mode=True)", (2, 3, 4, 6)),
+        ("MaxPool3d(2)", (1, 2, 4, 4, 5)),
+        ("AvgPool1d(3, 2, 1)", (2, 3, 7)),
+        ("AvgPool2d((2, 3), 2, (1, 0), False, False)", (2, 3, 4, 6)),
+        ("AvgPool3d(2, 1)", (1, 2, 3, 3, 3)),
+        ("AdaptiveAvgPool1d(3)", (2, 3, 7)),
+        ("AdaptiveAvgPool2d((2, None))", (2, 3, 5, 3)),
+        ("AdaptiveAvgPool3d(2)", (1, 2, 3, 4, 5)),
+        ("AdaptiveMaxPool1d(3)", (2, 3, 7)),
+        ("AdaptiveMaxPool2d((2, 3))", (2, 3, 5, 4)),
+        ("AdaptiveMaxPool3d(2)", (1, 2, 3, 4, 5)),
+        ("BatchNorm1d(3, 1e-3, 0.2)", (4, 3)),
+        ("BatchNorm2d(3, affine=False, track_running_stats=False)", (2, 3, 2, 3)),
+        ("BatchNorm3d(2)", (2, 2, 2, 3, 2)),
+        ("InstanceNorm2d(3, affine=True)", (2, 3, 4, 3)),
+        ("LocalResponseNorm(3, 0.2)", (2, 4, 2, 3)),
+        ("Softmax(1)", (2, 3, 4)), ("LogSoftmax(-1)", (2, 3, 4)), ("Softmin(0)", (2, 3)),
+        ("Hardtanh(-1, 0.5)", (3, 4)), ("Hardswish()", (3, 4)), ("Softshrink(0.3)", (3, 4)),
+        ("ZeroPad2d((1, 0, 2, 1))", (1, 2, 3, 3)), ("ReflectionPad2d(1)", (1, 2, 3, 3)),
+        ("ReplicationPad2d((1, 0, 2, 1))", (1, 2, 3, 3)),
+    ]
+] + [Case("Embedding(6, 3, 1)", "Embedding(6, 3, 1)", (2, 4), integers=6)]  # fmt: skip
+
+CASES = [*CONVOLUTIONS, *POOLING, *ACTIVATIONS, *NORMS, *DENSE, *TODAY]
