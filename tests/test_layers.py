@@ -34,7 +34,7 @@ STRANGERS = {("cpu", "gpu"), ("gpu", "cpu")}
 AT_MODULE_LEVEL = {"numpy", "ml_dtypes"}
 INSIDE_FUNCTIONS = {
     "scipy", "networkx", "rich", "platformdirs", "opt_einsum", "safetensors",
-    "sklearn", "matplotlib", "pydot",
+    "sklearn", "matplotlib", "pydot", "tensorboard",
 }  # fmt: skip
 # Named here: only there. Others: in no more than one folder.
 ONE_FOLDER = {"pycuda": "gpu", "cuda": "gpu", "cudnn": "gpu", "numba": "cpu", "llvmlite": "cpu"}

@@ -1,0 +1,173 @@
+"""``fit``: a net, a criterion, an optimiser and data, from the first epoch to the last.
+
+It is a convenience over what anybody can write with ``symdnn.function``: it compiles a function
+for a step and one for measuring, and calls them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from symdnn.errors import InputError
+from symdnn.graph.variable import Variable
+from symdnn.loss_scale import LossScale
+from symdnn.nn.module import Module
+from symdnn.nn.schedule import Schedule, as_schedule
+from symdnn.nn.training.bar import Bar, bar
+from symdnn.nn.training.history import History, text_of
+from symdnn.nn.training.interrupts import Interrupts
+from symdnn.nn.training.loggers import TensorBoardLog, csv_log
+from symdnn.nn.training.metrics import as_metrics
+from symdnn.nn.training.prefetch import prefetch as run_ahead
+from symdnn.nn.training.run import Run, Settings, measured
+from symdnn.nn.training.steps import (
+    Problem,
+    build,
+    build_evaluation,
+    check_repeats,
+    first_of,
+    variables_for,
+)
+
+__all__ = ["fit", "measure"]
+
+PathLike = str | os.PathLike[str]
+Callback = Callable[[Run], Any]
+
+
+def fit(
+    net: Module, criterion: Callable[..., Any], optimiser: Callable[..., Any], data: Any,
+    epochs: int, *, lr: float | Schedule | None = None, params: Any = None,
+    validation: Any = None, metrics: Mapping[str, Any] | None = None, targets: int = 1,
+    inputs: Sequence[Variable] | None = None, monitor: str | None = None, maximise: bool = False,
+    patience: int | None = None, min_delta: float = 0.0, keep_best: bool | None = None,
+    average: float | None = None, checkpoint: PathLike | None = None, checkpoint_every: int = 1,
+    resume: bool = False, csv: PathLike | None = None, tensorboard: PathLike | None = None,
+    callbacks: Sequence[Callback] = (), on_step: Sequence[Callback] = (), amp: str | None = None,
+    loss_scale: LossScale | None = None, prefetch: int = 0, progress: bool | None = None,
+    mode: Any = None,
+) -> History:  # fmt: skip
+    """Train ``net`` until ``epochs`` epochs are done; returns what was measured.
+
+    ``criterion(output, target)`` is the loss, ``optimiser`` a function such as ``nn.optim.adam``
+    (``functools.partial`` sets its options). ``data`` gives batches for each epoch:
+    ``nn.batches(...)``, or anything that can be iterated again and again. Entries of a batch are
+    the net's inputs, the last ``targets`` of them the criterion's (0: the inputs are targets).
+    Everything else has a default; the page on training explains the options by their names.
+
+    Raises :class:`~symdnn.errors.NanDetected` for a loss that is not finite, naming the step.
+    Ctrl-C ends the step at hand, leaves a checkpoint where ``checkpoint`` names one, and raises
+    ``KeyboardInterrupt``. ::
+
+        history = nn.fit(net, nn.CrossEntropyCriterion(), nn.optim.adam,
+                         nn.batches((x, t), 64, shuffle=True), epochs=10, lr=1e-3,
+                         validation=nn.batches((x_test, t_test), 256),
+                         metrics={"accuracy": nn.metrics.accuracy()})
+    """
+    problem = _problem(net, criterion, data, metrics, targets, inputs, mode)
+    logs: list[Any] = [csv_log(csv)] if csv is not None else []
+    logs += [TensorBoardLog(tensorboard)] if tensorboard is not None else []
+    settings = Settings(
+        epochs=epochs, schedule=None if lr is None else as_schedule(lr), validation=validation,
+        monitor=monitor or ("loss" if validation is None else "val_loss"), maximise=maximise,
+        patience=patience, min_delta=min_delta,
+        keep_best=validation is not None if keep_best is None else keep_best,
+        checkpoint=None if checkpoint is None else Path(checkpoint),
+        checkpoint_every=checkpoint_every, callbacks=[*logs, *callbacks], on_step=on_step,
+    )  # fmt: skip
+    _check(settings, problem, resume)
+    steps = build(
+        problem, optimiser, net if params is None else params, with_rate=lr is not None, amp=amp,
+        loss_scale=loss_scale, average=average,
+    )  # fmt: skip
+    run = Run(problem, steps, settings, data)
+    if resume and settings.checkpoint is not None and settings.checkpoint.exists():
+        run.load()
+    try:
+        _train(run, prefetch, progress)
+    finally:
+        for log in logs:
+            getattr(log, "close", lambda: None)()
+    return run.history
+
+
+def measure(
+    net: Module, criterion: Callable[..., Any], data: Any, *,
+    metrics: Mapping[str, Any] | None = None, targets: int = 1,
+    inputs: Sequence[Variable] | None = None, mode: Any = None,
+) -> dict[str, Any]:  # fmt: skip
+    """The loss and the metrics of ``net``, in evaluation, over ``data``; see :func:`fit`."""
+    problem = _problem(net, criterion, data, metrics, targets, inputs, mode)
+    return measured(build_evaluation(problem), problem, data)
+
+
+def _problem(
+    net: Module, criterion: Callable[..., Any], data: Any, metrics: Mapping[str, Any] | None,
+    targets: int, inputs: Sequence[Variable] | None, mode: Any,
+) -> Problem:  # fmt: skip
+    if not isinstance(net, Module):
+        raise InputError(f"fit: wanted a module, got {net!r:.60}")
+    arrays = first_of(data)
+    variables = tuple(inputs) if inputs is not None else variables_for(arrays)
+    if len(variables) != len(arrays) or not 0 <= targets < len(arrays):
+        raise InputError(
+            f"fit: a batch has {len(arrays)} arrays, for {len(variables)} inputs of which the last "
+            f"{targets} are targets; wanted one input for the net at least"
+        )
+    return Problem(net, criterion, as_metrics(metrics), variables, targets, mode)
+
+
+def _check(settings: Settings, problem: Problem, resume: bool) -> None:
+    names = ["loss", *problem.metrics]
+    if settings.validation is not None:
+        names += [f"val_{n}" for n in names]
+    kinds = {n: m.kind for n, m in problem.metrics.items()}
+    if settings.monitor not in names or kinds.get(settings.monitor.removeprefix("val_")) == "sum":
+        raise InputError(
+            f"fit: monitor={settings.monitor!r}; there are {', '.join(names)}, and it must be a "
+            "number"
+        )
+    if settings.validation is not None:
+        check_repeats("validation", settings.validation)
+    if "loss" in problem.metrics:
+        raise InputError("fit: a metric can't be named loss: that is the criterion's")
+    for name in ("epochs", "checkpoint_every"):
+        if getattr(settings, name) < 1:
+            raise InputError(f"fit: {name}={getattr(settings, name)}; wanted 1 or more")
+    if resume and settings.checkpoint is None:
+        raise InputError("fit: resume=True goes on from checkpoint=, which is not given")
+
+
+def _train(run: Run, ahead: int, progress: bool | None) -> None:
+    """Epoch after epoch; an interruption leaves a checkpoint."""
+    with Interrupts() as interrupts, bar(progress) as shown:
+        try:
+            while run.epoch < run.settings.epochs and run.history.stopped is None:
+                _epoch(run, ahead, interrupts, shown)
+        except KeyboardInterrupt:
+            if not interrupts.hard:  # else a step may be half done
+                run.save()
+            raise
+    run.conclude()
+
+
+def _epoch(run: Run, ahead: int, interrupts: Interrupts, shown: Bar) -> None:
+    count = len(run.data) if hasattr(run.data, "__len__") else None
+    shown.start(run.epoch + 1, run.settings.epochs, count, run.batch)
+    source: Any = run.source()
+    if ahead:
+        source = run_ahead(source, ahead, target=run.steps.train.stages.target)
+    try:
+        for batch in source:
+            run.train(batch)
+            shown.step(run.sums.results()["loss"])
+            interrupts.check()
+    finally:
+        if ahead:
+            source.close()
+    run.finish_epoch()
+    shown.row(text_of(run.history[-1]))
+    interrupts.check()

@@ -1,0 +1,43 @@
+"""Ctrl-C that waits for the end of a step, so that no state is half of one and half of the next."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+__all__ = ["Interrupts"]
+
+
+class Interrupts:
+    """Within it the first Ctrl-C is only noted, for :meth:`check`; the second is as ever.
+
+    In a thread that is not the main one it does nothing: there is no Ctrl-C.
+    """
+
+    def __init__(self) -> None:
+        #: Whether an exception was raised in the middle of something.
+        self.hard = False
+        self._asked = False
+        self._before: Any = None
+
+    def __enter__(self) -> Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self._asked:
+            self.hard = True
+            raise KeyboardInterrupt
+        self._asked = True
+
+    def check(self) -> None:
+        """Raise ``KeyboardInterrupt`` where one was asked for."""
+        if self._asked:
+            raise KeyboardInterrupt

@@ -1,0 +1,247 @@
+"""One training: its state, a step, the end of an epoch, and how it is saved."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import NanDetected
+from symdnn.nn.schedule import Schedule
+from symdnn.nn.training import checkpoint
+from symdnn.nn.training.history import History
+from symdnn.nn.training.metrics import Metric
+from symdnn.nn.training.steps import Problem, Steps, as_list
+
+__all__ = ["Run", "Settings", "Watch", "measured"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What ``fit`` was told of the loop."""
+
+    epochs: int
+    schedule: Schedule | None
+    validation: Any
+    monitor: str
+    maximise: bool
+    patience: int | None
+    min_delta: float
+    keep_best: bool
+    checkpoint: Path | None
+    checkpoint_every: int
+    callbacks: Sequence[Callable[[Any], Any]]
+    on_step: Sequence[Callable[[Any], Any]]
+
+
+class Sums:
+    """The loss and metrics of the batches so far."""
+
+    def __init__(self, metrics: Mapping[str, Metric], state: Mapping[str, Any] | None = None):
+        self.metrics = {"loss": Metric(lambda loss: loss), **metrics}
+        self.state: dict[str, Any] = {n: m.start() for n, m in self.metrics.items()}
+        for name, value in (state or {}).items():
+            kind = self.metrics[name].kind
+            self.state[name] = np.asarray(value) if kind == "sum" else list(value)
+
+    def add(self, values: Sequence[Any], size: int) -> None:
+        """Take in the outputs of a batch's function."""
+        left = list(values)
+        for name, metric in self.metrics.items():
+            count = 2 if metric.kind == "ratio" else 1
+            own, left = left[:count], left[count:]
+            self.state[name] = metric.add(self.state[name], own, size)
+
+    def results(self, prefix: str = "") -> dict[str, Any]:
+        """The measures by name."""
+        return {prefix + n: m.result(self.state[n]) for n, m in self.metrics.items()}
+
+
+class Watch:
+    """The measure that says which epoch was best, and when none has been for too long."""
+
+    def __init__(self, maximise: bool, least_change: float) -> None:
+        self.maximise, self.least_change = maximise, least_change
+        self.best: float | None = None
+        self.bad = 0
+
+    def observe(self, value: float) -> bool:
+        """Whether it is the best so far."""
+        change = self.least_change if self.best is not None else 0.0
+        if self.maximise:
+            better = self.best is None or value > self.best + change
+        else:
+            better = self.best is None or value < self.best - change
+        if better and not math.isnan(value):
+            self.best, self.bad = float(value), 0
+            return True
+        self.bad += 1
+        return False
+
+
+class Run:
+    """A training; callbacks get it.
+
+    ``epoch`` counts the epochs that are done, ``batch`` the batches of the present one, ``step``
+    all batches. ``loss`` is the last batch's, ``rate`` its learning rate, ``history`` has the
+    rows. ``net`` and ``updates`` (its ``state``: the optimiser's) may be looked at and changed.
+    """
+
+    def __init__(self, problem: Problem, steps: Steps, settings: Settings, data: Any) -> None:
+        self.problem, self.steps, self.settings, self.data = problem, steps, settings, data
+        self.net, self.updates = problem.net, steps.updates
+        self.history = History()
+        self.epoch = self.batch = self.step = 0
+        self.loss = self.rate = math.nan
+        self.sums = Sums(problem.metrics)
+        self.watch = Watch(settings.maximise, settings.min_delta)
+        self.best: dict[str, Any] = {}
+        self._since = time.perf_counter()
+
+    def stop(self, why: str) -> None:
+        """Let the training end after this epoch."""
+        self.history.stopped = why
+
+    # -- steps -------------------------------------------------------------------------------
+
+    def source(self) -> Iterator[Any]:
+        """The batches that are left of this epoch."""
+        at = getattr(self.data, "at", None)
+        if at is not None:
+            return iter(at(self.epoch, self.batch))
+        return islice(iter(self.data), self.batch, None)
+
+    def train(self, batch: Any) -> None:
+        """One step. Raises :class:`NanDetected` for a loss that is no finite number."""
+        arrays = as_list(batch)
+        rate = []
+        if self.settings.schedule is not None and self.steps.rate_type is not None:
+            self.rate = float(self.settings.schedule(self.step))
+            rate = [self.steps.rate_type(self.rate)]
+        found = self.steps.train(*arrays, *rate)
+        self.loss = float(found[0])
+        self.step, self.batch = self.step + 1, self.batch + 1
+        if not math.isfinite(self.loss):
+            raise NanDetected(self._complaint())
+        self.sums.add(found, int(arrays[0].shape[0]))
+        for each in self.settings.on_step:
+            each(self)
+
+    def _complaint(self) -> str:
+        rate = "" if math.isnan(self.rate) else f" at the learning rate {self.rate:g}"
+        path = self.settings.checkpoint
+        have = f"; {path} has the last checkpoint" if path and path.exists() else ""
+        return (
+            f"fit: the loss is {self.loss} in step {self.step - 1} (epoch {self.epoch + 1}, batch "
+            f"{self.batch - 1}){rate}. Try a lower rate, clip_norm=, or look for the first NaN "
+            f"with mode=symdnn.NanGuardMode(){have}"
+        )
+
+    # -- the end of an epoch -----------------------------------------------------------------
+
+    def finish_epoch(self) -> None:
+        """Measure, note, keep what is best, tell the callbacks, save."""
+        row = {"epoch": self.epoch + 1, "step": self.step, **self.sums.results()}
+        if not math.isnan(self.rate):
+            row["rate"] = self.rate
+        if self.settings.validation is not None:
+            row |= self._validated()
+        now = time.perf_counter()
+        row["seconds"], self._since = now - self._since, now
+        self.history.rows.append(row)
+        self.epoch, self.batch, self.sums = self.epoch + 1, 0, Sums(self.problem.metrics)
+        self._watch(float(row[self.settings.monitor]))
+        for each in self.settings.callbacks:
+            each(self)
+        every, last = self.settings.checkpoint_every, self.history.stopped is not None
+        if last or self.epoch % every == 0 or self.epoch == self.settings.epochs:
+            self.save()
+
+    def _validated(self) -> dict[str, Any]:
+        if self.steps.average is None:
+            return measured(self.steps.evaluate, self.problem, self.settings.validation, "val_")
+        with self.steps.average.swapped():
+            return measured(self.steps.evaluate, self.problem, self.settings.validation, "val_")
+
+    def _watch(self, measure: float) -> None:
+        if self.watch.observe(measure):
+            self.history.best_epoch = self.epoch
+            if self.settings.keep_best:
+                self.best = self._values()
+        elif self.settings.patience is not None and self.watch.bad >= self.settings.patience:
+            text = f"{self.settings.monitor} was best in epoch {self.history.best_epoch}"
+            self.stop(f"{text}, {self.watch.bad} epochs ago")
+        observe = getattr(self.settings.schedule, "observe", None)
+        if observe is not None:
+            observe(measure)
+
+    def _values(self) -> dict[str, Any]:
+        average = self.steps.average
+        return self.net.state_dict() if average is None else average.state_dict()
+
+    def conclude(self) -> None:
+        """Give the net the best values, or the averaged ones."""
+        if self.settings.keep_best and self.best:
+            self.net.load_state_dict(self.best)
+        elif self.steps.average is not None:
+            self.net.load_state_dict(self.steps.average.state_dict())
+
+    # -- files -------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Write the checkpoint, where there is one."""
+        if self.settings.checkpoint is None:
+            return
+        groups = {**self._variables(), "best": self.best}
+        checkpoint.save(self.settings.checkpoint, groups, self._progress())
+
+    def load(self) -> None:
+        """Go on from the checkpoint."""
+        assert self.settings.checkpoint is not None, "fit asks before"
+        found, others = checkpoint.load(self.settings.checkpoint, self._variables())
+        self.epoch, self.batch, self.step = found["epoch"], found["batch"], found["step"]
+        self.sums = Sums(self.problem.metrics, found["sums"])
+        self.watch.best, self.watch.bad = found["best"], found["bad"]
+        rows = [{k: _as_array(v) for k, v in row.items()} for row in found["history"]]
+        self.history.rows = rows
+        self.history.best_epoch, self.history.stopped = found["best_epoch"], found["stopped"]
+        self.rate = found["rate"]
+        self.best = others.get("best", {})
+        for thing, name in ((self.data, "data"), (self.settings.schedule, "schedule")):
+            take = getattr(thing, "load_state_dict", None)
+            if found[name] is not None and take is not None:
+                take(found[name])
+
+    def _variables(self) -> dict[str, Mapping[str, Any]]:
+        net = {**self.net.named_parameters(), **self.net.named_buffers()}
+        return {"net": net, "optimiser": self.updates.state, "random": self.steps.random}
+
+    def _progress(self) -> dict[str, Any]:
+        schedule = getattr(self.settings.schedule, "state_dict", None)
+        data = getattr(self.data, "state_dict", None)
+        return {
+            "epoch": self.epoch, "batch": self.batch, "step": self.step, "sums": self.sums.state,
+            "best": self.watch.best, "bad": self.watch.bad, "rate": self.rate,
+            "history": self.history.rows, "best_epoch": self.history.best_epoch,
+            "stopped": self.history.stopped, "schedule": schedule() if schedule else None,
+            "data": data() if data else None,
+        }  # fmt: skip
+
+
+def measured(evaluate: Any, problem: Problem, data: Any, prefix: str = "") -> dict[str, Any]:
+    """Loss and metrics over ``data``, by name."""
+    sums, at = Sums(problem.metrics), getattr(data, "at", None)
+    for batch in data if at is None else at(0):
+        arrays = as_list(batch)
+        sums.add(evaluate(*arrays), int(arrays[0].shape[0]))
+    return sums.results(prefix)
+
+
+def _as_array(value: Any) -> Any:
+    return np.asarray(value) if isinstance(value, list) else value

@@ -1,0 +1,180 @@
+"""A training's compiled functions: one step, and one batch's measures."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symdnn.compile.function import Function, function
+from symdnn.config import config
+from symdnn.errors import InputError, TypeMismatch
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Shared, Variable
+from symdnn.loss_scale import LossScale
+from symdnn.nn.module import Module
+from symdnn.nn.optim_average import Average, ema
+from symdnn.nn.optim_base import Updates
+from symdnn.nn.training.metrics import Metric
+
+__all__ = [
+    "Problem", "Steps", "as_list", "build", "build_evaluation", "check_repeats", "first_of",
+    "variables_for",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A net, what it is trained for, and the variables of a batch."""
+
+    net: Module
+    criterion: Callable[..., Any]
+    metrics: Mapping[str, Metric]
+    #: The variables of a batch, and how many of the last are targets; 0: the inputs are.
+    inputs: tuple[Variable, ...]
+    targets: int
+    mode: Any = None
+
+    def outputs(self) -> list[Variable]:
+        """The loss and the metrics' values, of an expression that is built now."""
+        count = len(self.inputs) - self.targets
+        xs, ts = self.inputs[:count], self.inputs[count:] or self.inputs
+        y = self.net(*xs)
+        loss = self.criterion(y, *ts)
+        if not isinstance(loss, Variable) or loss.type.ndim or not loss.type.is_float:
+            raise TypeMismatch("fit: criterion(output, target)", "a scalar loss", repr(loss))
+        found = [loss]
+        for metric in self.metrics.values():
+            found += metric.outputs(y, ts)
+        return found
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What a training calls, and all that it changes besides the net."""
+
+    train: Function
+    evaluate: Function
+    updates: Updates
+    #: Further variables that the functions update: the states of random streams.
+    random: Mapping[str, Shared]
+    average: Average | None
+    #: The type of the learning rate, the last argument of a step; None: it takes none.
+    rate_type: type[np.generic] | None
+
+
+def build(
+    problem: Problem, optimiser: Callable[..., Any], params: Any, *, with_rate: bool,
+    amp: str | None = None, loss_scale: LossScale | None = None, average: float | None = None,
+) -> Steps:  # fmt: skip
+    """Compile the functions; ``optimiser(loss, params[, rate])`` gives the updates.
+
+    The expression of a step has the modules in the modes that they are in, or in training where
+    none is; that of a measurement has all of them in evaluation. The modes are left as they were.
+    """
+    flags = {} if amp is None else {"amp": amp}
+    if amp == "fp16" and loss_scale is None:
+        loss_scale = LossScale()
+    with config.change_flags(**flags):
+        with _training(problem.net):
+            found = problem.outputs()
+        updates, rate = _updates(optimiser, found[0], params, with_rate, loss_scale)
+        kept = None if average is None else ema(updates, params, average)
+        if kept is not None:
+            updates = kept.updates
+        inputs = [*problem.inputs, *([] if rate is None else [rate])]
+        train = function(inputs, found, updates=updates, mode=problem.mode, name="fit: a step")
+        evaluate = build_evaluation(problem)
+    random = _random([train, evaluate], problem.net, updates)
+    rate_type = None if rate is None else rate.type.numpy.type
+    return Steps(train, evaluate, updates, random, kept, rate_type)
+
+
+def build_evaluation(problem: Problem) -> Function:
+    """Compile the loss and metrics in evaluation."""
+    with _modes_kept(problem.net):
+        problem.net.evaluate()
+        found = problem.outputs()
+    return function(list(problem.inputs), found, mode=problem.mode, name="fit: a measurement")
+
+
+def _updates(
+    optimiser: Callable[..., Any], loss: Variable, params: Any, with_rate: bool,
+    scale: LossScale | None,
+) -> tuple[Updates, Variable | None]:  # fmt: skip
+    wide = any(v.type.dtype == "float64" for v in _variables(params))
+    rate = TensorType("float64" if wide else "float32", ())("rate") if with_rate else None
+    options = {} if scale is None else {"loss_scale": scale}
+    found = optimiser(loss, params, *([] if rate is None else [rate]), **options)
+    return found if isinstance(found, Updates) else Updates(found), rate
+
+
+def _variables(params: Any) -> Iterator[Variable]:
+    if isinstance(params, Module):
+        yield from params.parameters()
+    elif isinstance(params, Variable):
+        yield params
+    elif isinstance(params, list | tuple):
+        for p in params:
+            yield from _variables(p)
+
+
+def _random(functions: Iterable[Function], net: Module, updates: Updates) -> dict[str, Shared]:
+    """Variables that are updated and belong to neither the net nor the optimiser, in order."""
+    known = {*net.named_parameters().values(), *net.named_buffers().values()}
+    known |= {*updates.state.values(), *(v for v, _ in updates)}
+    found = dict.fromkeys(v for f in functions for v in f.updated if v not in known)
+    return {str(i): v for i, v in enumerate(found)}
+
+
+@contextlib.contextmanager
+def _modes_kept(net: Module) -> Iterator[None]:
+    before = [(m, m.training) for _, m in net.named_modules()]
+    try:
+        yield
+    finally:
+        for module, training in before:
+            module.training = training
+
+
+@contextlib.contextmanager
+def _training(net: Module) -> Iterator[None]:
+    with _modes_kept(net):
+        if not any(m.training for _, m in net.named_modules()):
+            net.train()
+        yield
+
+
+def as_list(batch: Any) -> list[Any]:
+    """The arrays of a batch: itself, or its entries."""
+    if isinstance(batch, Mapping):
+        return list(batch.values())
+    return list(batch) if isinstance(batch, list | tuple) else [batch]
+
+
+def check_repeats(what: str, data: Any) -> None:
+    """Refuse iterators, which give their batches for one epoch only."""
+    if not hasattr(data, "__iter__") or iter(data) is data:
+        raise InputError(
+            f"fit: {what} must give its batches for every epoch anew: nn.batches(...), a list, an "
+            f"object with __iter__; got {data!r:.60}"
+        )
+
+
+def first_of(data: Any) -> list[Any]:
+    """The arrays of the first batch, which is not used up."""
+    check_repeats("data", data)
+    at = getattr(data, "at", None)
+    for batch in data if at is None else at(0):
+        return [np.asarray(a) for a in as_list(batch)]
+    raise InputError("fit: data has no batch")
+
+
+def variables_for(arrays: Sequence[Any]) -> tuple[Variable, ...]:
+    """Variables of these dtypes and numbers of dimensions, all sizes unknown."""
+    return tuple(
+        TensorType(a.dtype.name, (None,) * a.ndim)(f"batch_{i}") for i, a in enumerate(arrays)
+    )
