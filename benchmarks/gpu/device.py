@@ -16,7 +16,7 @@ from benchmarks.workloads import pcommon
 #: and their relu has slope 0 at 0.
 FLAGS = (
     "dnn.conv.algo_fwd=time_once,dnn.conv.algo_bwd=time_once,dnn.conv.allow_tf32=True,"
-    "gpu.gemm.algo=time,gpu.relu_grad_at_0=zero,print_active_device=False"
+    "dnn.rnn.algo=time_once,gpu.gemm.algo=time,gpu.relu_grad_at_0=zero,print_active_device=False"
 )
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -1,8 +1,9 @@
 """Which of cuBLASLt's algorithms runs a product: the heuristics' first, or the fastest.
 
 The flag ``gpu.gemm.algo`` decides: ``guess`` takes what the heuristics expect to be the fastest;
-``time`` measures their first few on the product's own operands when it first runs, and takes the
-fastest whose result agrees with the first one's. Either is remembered for the signature. With
+``time`` measures their first ones on the product's own operands when it first runs, the fastest few
+once more in turn, and takes the fastest whose result agrees with the first one's. Either is
+remembered for the signature, and what was measured is kept on disk too. With
 ``deterministic=more`` nothing is timed: what is the fastest may differ from one process to the
 next, and with it the last bits.
 """
@@ -12,20 +13,24 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 import numpy as np
 
 from symdnn.config import config
 from symdnn.gpu.array import DeviceArray
-from symdnn.gpu.clock import being_captured, replay_ms
+from symdnn.gpu.clock import being_captured, race_ms, replay_ms
 from symdnn.gpu.gemm_plan import GemmAlgorithm, GemmPlan, GemmSignature, Pointers
+from symdnn.gpu.kept_choices import gemm_record, recall_gemm, remember_gemm
 from symdnn.gpu.libcublaslt import CublasError
 
 __all__ = ["GemmChoice", "choose", "chosen", "forget", "wanted_mode"]
 
 #: How many of the heuristics' algorithms are measured.
-CANDIDATES = 8
+CANDIDATES = 24
+#: How many of them are measured again, and how much slower than the fastest they may be.
+_FINALISTS, _NEAR = 4, 1.15
 #: Elements of the result's two ends that are compared.
 _COMPARED = 1 << 20
 _TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2, "tf32": 3e-3, "float32": 1e-4, "float64": 1e-10}
@@ -96,7 +101,7 @@ def choose(
     if found is not None:
         return found
     if mode == "time" and not being_captured(env):
-        made = _timed(plan, env, at, factors)
+        made = _recalled(plan) or _kept(_timed(plan, env, at, factors))
     else:
         made = GemmChoice(plan.signature, "guess", plan.algorithms(1)[0])
     if made.mode == mode:
@@ -105,13 +110,32 @@ def choose(
     return made
 
 
+def _recalled(plan: GemmPlan) -> GemmChoice | None:
+    """The choice of an earlier process, if the heuristics still know it."""
+    record = recall_gemm(plan.signature, CANDIDATES)
+    if record is None:
+        return None
+    for algorithm in plan.algorithms(CANDIDATES):
+        ms = record.get("ms", [])
+        if gemm_record(algorithm, tuple(ms)) == record:
+            return GemmChoice(plan.signature, "time", algorithm, tuple(ms))
+    return None
+
+
+def _kept(made: GemmChoice) -> GemmChoice:
+    remember_gemm(made.signature, CANDIDATES, gemm_record(made.algorithm, made.ms))
+    return made
+
+
 def _timed(plan: GemmPlan, env: Any, at: Pointers, factors: Sequence[float]) -> GemmChoice:
     """Measure on the operands as they are, into memory of its own."""
     candidates = plan.algorithms(CANDIDATES)
     results = _Results(plan.signature, env, at)
+    runs = [_enqueuing(plan, a, results.at, factors, env) for a in candidates]
     ms: list[float | None] = []
-    for algorithm in candidates:
-        ms.append(_ms(env, _enqueuing(plan, algorithm, results.at, factors, env)))
+    for run in runs:
+        ms.append(_ms(env, run, min([t for t in ms if t is not None], default=inf)))
+    _race(env, runs, ms)
     want: Any = None
     for i in sorted((i for i, t in enumerate(ms) if t is not None), key=lambda i: ms[i] or 0):
         if i == 0:
@@ -131,12 +155,21 @@ def _enqueuing(
     return lambda: plan.run(algorithm, at, factors, env.workspace, env.stream)
 
 
-def _ms(env: Any, enqueue: Callable[[], None]) -> float | None:
-    """Its time; None where it fails."""
+def _ms(env: Any, enqueue: Callable[[], None], good_ms: float) -> float | None:
+    """Its time, roughly where it is far from good; None where it fails."""
     try:
-        return replay_ms(env, enqueue)
+        return replay_ms(env, enqueue, good_ms)
     except CublasError:
         return None
+
+
+def _race(env: Any, runs: Sequence[Callable[[], None]], ms: list[float | None]) -> None:
+    """Measure the fastest few again, in turn; ``ms`` gets the new times."""
+    order = sorted((i for i, t in enumerate(ms) if t is not None), key=lambda i: ms[i] or 0)
+    finalists = [i for i in order[:_FINALISTS] if (ms[i] or 0) <= _NEAR * (ms[order[0]] or 0)]
+    if len(finalists) > 1:
+        for i, again in zip(finalists, race_ms(env, [runs[i] for i in finalists]), strict=True):
+            ms[i] = again
 
 
 class _Results:

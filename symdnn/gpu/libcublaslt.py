@@ -16,7 +16,7 @@ from symdnn.errors import SymdnnError
 __all__ = [
     "ALGORITHM", "COMPUTE", "CUDA_TYPE", "EPILOGUE", "LAYOUT", "MATMUL", "PREFERENCE", "Algorithm",
     "CublasError", "Heuristic", "call", "create", "described", "get_attribute", "library",
-    "set_attribute",
+    "set_attribute", "version",
 ]  # fmt: skip
 
 #: ``cudaDataType``
@@ -93,6 +93,13 @@ def library() -> ctypes.CDLL:
         places = "\n".join(f"  {c.path} ({c.source}): {c.state}" for c in tried)
         raise CublasError(f"cuBLASLt was not found. Tried:\n{places}")
     return ctypes.CDLL(found.path)
+
+
+def version() -> int:
+    """The library's version, such as 130002 (``cublasLtGetVersion``)."""
+    function = library().cublasLtGetVersion
+    function.restype = c_size_t
+    return int(function())
 
 
 def call(name: str, *args: Any) -> None:

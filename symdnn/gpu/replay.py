@@ -129,13 +129,19 @@ class Replay:
         self.left = [(self.results.get(v), left.get(v), v) for v in plan.spec.segment.outputs]
         for k in {p.index for p in self.places} - plan.moved:
             del self.values[self.inputs[k]]  # the arguments of this call
-        whole = not any(v.buffer.kind == "made" for v in plan.memory.views.values())
-        self.most = _MOST_GRAPHS if self.places and whole and not self.head else 0
+        self.most = _MOST_GRAPHS if self.places and self._may_repeat() and not self.head else 0
         self.written = plan.written(entering)
         self.turn = 0
         self.events = [self.rt.queue.event() for _ in range(0 if self.waits else 2)]
         self.held: list[Any] = [None, None]
         self.reports = plan.reports
+
+    def _may_repeat(self) -> bool:
+        """Whether further graphs may make what kernels allocate themselves again: a little, and
+        nothing that leaves."""
+        views = self.plan.memory.views
+        made = {v for v, view in views.items() if view.buffer.kind == "made"}
+        return not made or (self.nbytes <= _SMALL and made.isdisjoint(self.plan.memory.leaving))
 
     def _find_places(self, entering: Sequence[Any]) -> None:
         """Which inputs are copied by a plain copy, and which steps of the head are left."""

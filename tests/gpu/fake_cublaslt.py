@@ -39,6 +39,8 @@ class FakeCublasLt:
     def __getattr__(self, name: str) -> Any:
         """A function of the C API."""
         assert name.startswith("cublasLt"), name
+        if name == "cublasLtGetVersion":
+            return lambda: 130002
         short = name.removeprefix("cublasLt")
         for verb in ("Create", "Destroy", "SetAttribute"):
             if short.endswith(verb):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import Mode
-from symdnn.gpu import cudnn_rnn_choice, cudnn_rnn_trial, dnn, kernels
+from symdnn.gpu import cudnn_rnn_choice, cudnn_rnn_trial, dnn, kept_choices, kernels
 from symdnn.gpu.algorithm import UnsupportedAlgorithm
 from symdnn.gpu.array import DeviceArray
 from symdnn.gpu.cudnn_rnn_choice import ALGORITHMS, Tried, choose
@@ -248,3 +249,36 @@ def test_other_algorithms_do_not_change_the_cpu():
     size = block.get_param_size(4)
     value = np.random.default_rng(0).normal(size=(3, 2, 4)).astype("float32")
     assert f(np.zeros(size, "float32"), value, np.zeros((1, 2, 8), "float32")).shape == (3, 2, 8)
+
+
+# -- kept on disk ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def disk(monkeypatch, tmp_path):
+    """A card of which choices are kept in a folder."""
+    card = SimpleNamespace(index=0, name="a card")
+    monkeypatch.setattr(kept_choices, "existing", lambda: card)
+    monkeypatch.setattr(kept_choices.libcudnn, "cudnnGetVersion", lambda: 91900)
+    with symdnn.config.change_flags(**{"dnn.conv.tuning_cache": str(tmp_path)}):
+        yield tmp_path
+
+
+def test_another_process_checks_what_was_measured_and_times_nothing(trials, disk):
+    trials.answers = {"persist_static": 0.5}
+    choose(NET, False, "time_once", 0)
+    cudnn_rnn_choice.forget()
+    trials.asked.clear()
+    choice = choose(NET, False, "time_once", 0)
+    assert (choice.name, choice.ms) == ("persist_static", 0.5)
+    assert trials.asked == [("persist_static", False)]
+    choose(NET, True, "time_once", 0)  # another question
+    assert ("standard", True) in trials.asked
+
+
+def test_what_is_wrong_now_is_measured_again(trials, disk):
+    trials.answers = {"persist_static": 0.5}
+    choose(NET, False, "time_once", 0)
+    cudnn_rnn_choice.forget()
+    trials.answers = {"persist_static": "it is wrong"}
+    assert choose(NET, False, "time_once", 0).name != "persist_static"

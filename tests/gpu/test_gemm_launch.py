@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gc
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from symdnn.config import config
-from symdnn.gpu import gemm_choice, kernels
+from symdnn.gpu import gemm_choice, kept_choices, kernels
 from symdnn.gpu.array import DeviceArray
 from symdnn.gpu.gemm_plan import alignment_of
 from symdnn.gpu.matmul import MatmulKernel, as_matrix, operand
@@ -208,7 +209,9 @@ def clock(monkeypatch):
     """Times of the candidates in order."""
     ms = [3.0, 1.0, 2.0]
     monkeypatch.setattr(gemm_choice, "being_captured", lambda env: False)
-    monkeypatch.setattr(gemm_choice, "replay_ms", lambda env, enqueue: (enqueue(), ms.pop(0))[1])
+    monkeypatch.setattr(
+        gemm_choice, "replay_ms", lambda env, enqueue, good: (enqueue(), ms.pop(0))[1]
+    )
     return ms
 
 
@@ -281,3 +284,58 @@ def test_nothing_is_timed_for_the_same_bits_or_in_a_capture(lt, clock, monkeypat
         launched(Dot(), (M, K), (K, N))
     assert len(clock) == 3
     assert [c.mode for c in gemm_choice.chosen()] == ["guess"]
+
+
+# -- kept on disk ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def disk(monkeypatch, tmp_path):
+    """A card of which choices are kept in a folder."""
+    card = SimpleNamespace(index=0, name="a card")
+    monkeypatch.setattr(kept_choices, "existing", lambda: card)
+    with timing(), config.change_flags(**{"dnn.conv.tuning_cache": str(tmp_path)}):
+        yield tmp_path
+
+
+def test_another_process_takes_what_was_measured(lt, clock, disk):
+    launched(Dot(), (M, K), (K, N))
+    (made,) = gemm_choice.chosen()
+    assert clock == []
+    gemm_choice.forget()
+    lt.runs.clear()
+    launched(Dot(), (M, K), (K, N))  # measuring would find no time to take
+    (again,) = gemm_choice.chosen()
+    assert [r["algorithm"] for r in lt.runs] == [1]
+    assert (again.ms, again.algorithm.workspace_bytes) == (made.ms, 64)
+
+
+def test_an_algorithm_that_the_heuristics_do_not_know_is_measured_anew(lt, clock, disk):
+    launched(Dot(), (M, K), (K, N))
+    gemm_choice.forget()
+    lt.algorithms = 1
+    clock[:] = [5.0]
+    launched(Dot(), (M, K), (K, N))
+    assert clock == []
+    assert lt.runs[-1]["algorithm"] == 0
+
+
+def test_other_products_are_other_questions(lt, clock, disk):
+    launched(Dot(), (M, K), (K, N))
+    clock[:] = [1.0, 5.0, 5.0]
+    launched(Dot(), (M, K), (K, N + 1))
+    assert clock == []
+    assert len(list(disk.rglob("*.json"))) == 2
+
+
+def test_near_times_are_taken_again_in_turn(lt, clock, monkeypatch):
+    clock[:] = [1.0, 1.1, 3.0]
+    asked = []
+    monkeypatch.setattr(
+        gemm_choice, "race_ms", lambda env, runs: (asked.append(len(runs)), [1.2, 0.9])[1]
+    )
+    with timing():
+        launched(Dot(), (M, K), (K, N))
+    (choice,) = gemm_choice.chosen()
+    assert (choice.ms, asked) == ((1.2, 0.9, 3.0), [2])
+    assert lt.runs[-1]["algorithm"] == 1

@@ -17,6 +17,7 @@ from symdnn.gpu.algorithm import UnsupportedAlgorithm
 from symdnn.gpu.cudnn_rnn_choice import ALGORITHMS, choose
 from symdnn.gpu.cudnn_rnn_net import Net, layout_problem
 from symdnn.gpu.cudnn_rnn_trial import Trial
+from symdnn.gpu.foreign import device_array
 from symdnn.ops.rnn_params import GATES, RNNShape
 
 from . import agreement
@@ -34,7 +35,8 @@ DIRECTIONS = ("unidirectional", "bidirectional")
 @pytest.fixture(autouse=True)
 def nothing_chosen():
     cudnn_rnn_choice.forget()
-    yield
+    with config.change_flags({"dnn.conv.tuning_cache": "off"}):
+        yield
     cudnn_rnn_choice.forget()
 
 
@@ -283,3 +285,30 @@ def test_one_vector_is_the_same_net_on_both_devices(mode, direction):
     parts = block.named_params(w, FEATURES)
     assert block.pack_params(parts, FEATURES).tobytes() == w.get_value().tobytes()
     assert_close(np.asarray(on_cpu(*arrays)), np.asarray(on_gpu(*arrays)), 1e-4)
+
+
+# -- captured -------------------------------------------------------------------------------------
+
+
+def test_arrays_on_the_device_that_come_in_turn_are_read_where_they_are(cuda):
+    """Backward, whose reserve the kernels allocate themselves: each graph has one of its own."""
+    block = block_of("lstm", layers=1)
+    w, x, *states = (a.astype("float32") for a in given(block))
+    vx, dy = T.ftensor3("x"), T.ftensor3("dy")
+    shared = [symdnn.shared(a) for a in (w, *states)]
+    y = block.apply(shared[0], vx, *shared[1:], train=True)[0]
+    outs = [y, *T.grad(None, [vx, shared[0]], known_grads={y: dy})]
+    with config.change_flags(device="cuda"):
+        f = symdnn.function([vx, dy], [symdnn.Out(o, borrow=True) for o in outs])
+    with config.change_flags(device="cpu"):
+        g = symdnn.function([vx, dy], outs)
+    shapes = x.shape, (STEPS, BATCH, HIDDEN)
+    batches = [[normal(*s, seed=i).astype("float32") for s in shapes] for i in range(3)]
+    with cuda.context.current():
+        placed = [[cuda.lend(cuda.memory.upload(a, None)) for a in pair] for pair in batches]
+    for i in (0, 1, 2, 0, 1, 2, 2, 1, 0, 0):
+        for got, want in zip(f(*placed[i]), g(*batches[i]), strict=True):
+            found = cuda.to_host(device_array(got, cuda.context, "a result"))
+            np.testing.assert_allclose(found, want, rtol=1e-3, atol=1e-3)
+    (plan,) = f.plans()
+    assert len(plan.bound.replay.graphs) == 3
