@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -76,8 +77,9 @@ def load_keras(
             problems.append(f"{' and '.join(names)} for {prefix or 'the network'}: {error}")
             continue
         taken += [f"{n}/{w}" for n in names for w in groups[n]]
-        for name, (slot, value) in parts.items():
-            slots[f"{prefix}.{name}"], given[f"{prefix}.{name}"] = slot, value
+        for own, (slot, value) in parts.items():
+            name = f"{prefix}.{own}" if prefix else own
+            slots[name], given[name] = slot, value
     used = {n for _, names in pairs for n in names}
     problems += [f"{n} fits no module of the network" for n in groups if n not in used]
     problems += [f"{p or 'the network'} got no layer" for p in modules if p not in dict(pairs)]
@@ -125,7 +127,7 @@ def _matched(
     rest = (layer for layer in groups if layer not in chosen)
     pairs = []
     for prefix, module in modules.items():
-        names = named.get(prefix) or [n for n, _ in zip(rest, range(_wanted(module)))]
+        names = named.get(prefix) or list(islice(rest, _wanted(module)))
         pairs += [(prefix, names)] if names else []
     return pairs
 
