@@ -44,6 +44,35 @@ def test_resnet_has_the_published_shape_and_its_loss_falls() -> None:
     assert load("resnet20").main(options) < np.log(10)
 
 
+def test_segmentation_finds_more_than_the_background() -> None:
+    options = ["--size", "16", "--width", "8", "--images", "320", "--epochs", "5"]
+    module = load("segmentation")
+    accuracy = module.main(options)
+    empty = (module.scenes(128, 16, 2)[1] == 0).mean()
+    assert accuracy > empty + 0.05
+
+
+def test_sequence_labelling_needs_both_directions() -> None:
+    options = ["--hidden", "16", "--longest", "12", "--sentences", "512", "--epochs", "5"]
+    assert load("sequence_labelling").main(options) > 0.95
+    assert load("sequence_labelling").main([*options, "--one-way"]) < 0.93
+
+
+def test_labels_of_sequences() -> None:
+    module = load("sequence_labelling")
+    tokens = [module.SIGNS.index(sign) for sign in "f)cad(bc(df)e("]
+    labels = "".join(module.LABELS[i] for i in module.labels_of(np.array(tokens)))
+    assert labels == "OOOOOOOOBIIIOO"
+
+
+@pytest.mark.parametrize("name", ["segmentation", "sequence_labelling"])
+def test_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        load(name).main(["--help"])
+    assert end.value.code == 0
+    assert "--epochs" in capsys.readouterr().out
+
+
 def test_every_example_is_tested() -> None:
     names = {p.stem for p in FOLDER.glob("*.py")}
     tested = Path(__file__).read_text()
