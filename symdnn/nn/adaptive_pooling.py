@@ -135,7 +135,9 @@ def _outputs(name: str, ndim: int, given: Any, keyword: Any) -> tuple[int | None
     """Sizes of the output; None, the input's own, is allowed."""
     entries = given if keyword is None else keyword
     entries = [entries] * ndim if np.ndim(entries) == 0 else list(entries)
-    filled = sizes(f"{name}: output size", ndim, [1 if e is None else e for e in entries])
+    filled = sizes(
+        f"{name}: output size", ndim, (None,) * ndim, [1 if e is None else e for e in entries]
+    )
     positive(f"{name}: output size", *filled)
     return tuple(None if e is None else f for e, f in zip(entries, filled, strict=True))
 
