@@ -73,6 +73,11 @@ class Calls:
             executor.only_host(values)
         return values
 
+    def _may_change(self, function: Function) -> bool:
+        """Whether a user may write what is read without any storage telling."""
+        home = function.executor.devices.home
+        return any(v.storage.is_lent_off(home(v).memory.device) for v in function.get_shared())
+
     def _staying(self, executor: Any, values: dict[Variable, Any]) -> list[Any]:
         """What enters and is where it is until storages change; None for the rest."""
         kept = set(executor.kept_values)
@@ -172,6 +177,8 @@ class FastCalls(Calls):
         plan: Any = executor.only_cache.latest
         replay = getattr(plan.bound, "replay", None) if plan is not None else None
         if replay is None or any(v not in values for v in self.arguments):
+            return
+        if self._may_change(function):
             return
         key: Any = tuple([np.shape(values[v]) for v in self.arguments])
         if self.by_value:

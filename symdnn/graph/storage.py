@@ -131,6 +131,11 @@ class Storage:
             return None
         return self._version + sum([c[0] for c in self._counters])
 
+    def is_lent_off(self, device: str) -> bool:
+        """Whether the value is in memory of another device that a user has: it may be written at
+        any time, and :func:`changes` does not tell."""
+        return bool(self._lent) and self._lent != device and self._lent in self._valid
+
     def counts(self, counter: list[int]) -> None:
         """Let ``counter[0]``, which may only grow, count changes of the value too.
 
