@@ -13,6 +13,7 @@ import numpy as np
 from symdnn.config import config
 from symdnn.cpu import jit, threads
 from symdnn.cpu.bands_ir import KINDS, WIDTH, BandPlan, band_ir
+from symdnn.cpu.native import Native
 from symdnn.graph.kernel import Call, Launch, register_kernel
 from symdnn.ops.argreduce import ArgMax, ArgMin
 from symdnn.ops.reduce import LogSumExp
@@ -107,6 +108,13 @@ class _Launcher:
         self._run(self._words)
         if made is not out:
             np.copyto(out, made)
+
+    def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Native | None:
+        """For operands in C order."""
+        arrays = (*inputs, *outputs)
+        if not all(a.flags.c_contiguous for a in arrays):
+            return None
+        return Native.of(self._run, self._words, range(self._at, self._at + len(arrays)))
 
 
 def register() -> None:

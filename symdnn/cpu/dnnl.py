@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
-from symdnn.cpu import pools
+from symdnn.cpu import jit, pools
 from symdnn.cpu.libdnnl import OnednnError, call, library
+from symdnn.cpu.native import Native
+from symdnn.cpu.native_ir import execute_module
 
 __all__ = [
     "ALG", "ANY", "ARG", "DATA_TYPES", "DIRECTION", "NORMALISATION", "PROP", "Attributes", "Bound",
@@ -245,6 +247,35 @@ class Bound:
         status = self._execute(self.primitive.handle, _stream(), len(last), self._arguments)
         if status != 0:
             raise OnednnError("dnnl_primitive_execute", status, self.primitive.name)
+
+    def native(self, places: Mapping[str, tuple[int, int]], at: Sequence[str], keep: Any) -> Native:
+        """An execution from compiled code; it takes this object for itself.
+
+        ``at`` says which operand each array of the launch is, ``""`` for none; ``places`` maps an
+        operand to (array object, offset in bytes), of which ``at`` may set the first; ``keep`` must
+        stay.
+        """
+        dll = library().dll
+        words: list[Any] = [0] * (_FIRST + _EACH * len(self.names))
+        pointers = (dll.dnnl_primitive_execute, dll.dnnl_memory_set_data_handle)
+        words[:2] = [ctypes.cast(p, ctypes.c_void_p).value or 0 for p in pointers]
+        words[2:4] = [self.primitive.handle.value, _stream().value]
+        words[4:7] = [len(self.names), ctypes.addressof(self._arguments), len(self.names)]
+        for k, (name, memory) in enumerate(zip(self.names, self._memories)):
+            found = (memory.value, *places.get(name, (0, 0)))
+            words[_FIRST + _EACH * k : _FIRST + _EACH * k + 3] = found
+        places_at = [_FIRST + _EACH * self.names.index(n) + 1 if n else -1 for n in at]
+        block = (ctypes.c_int64 * len(words))(*words)
+        return Native.of(_execute(), block, places_at, status=0, keep=(self, keep))
+
+
+#: Words of ``execute``'s block in front of the operands, and of each of them.
+_FIRST, _EACH = 7, 4
+
+
+@cache
+def _execute() -> Any:
+    return jit.compile_function(execute_module(), "execute", ctypes.c_void_p)
 
 
 def _memory(descriptor: Descriptor) -> Any:

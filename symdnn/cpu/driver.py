@@ -2,7 +2,8 @@
 
 For small kernels the way from one to the next takes longer than they do. So what is the same in
 every run is bound beforehand: kernels, constants and places in the arena are names of an enclosing
-function; what enters, is made or leaves are local ones.
+function; what enters, is made or leaves are local ones. Spans of steps that need no Python at all
+are a line together (:mod:`symdnn.cpu.grouping`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.variable import Apply
 
-__all__ = ["Driver", "Frame", "Step"]
+__all__ = ["Driver", "Frame", "Span", "Spans", "Step"]
 
 Run = Callable[[Sequence[Any]], list[Any]]
 
@@ -66,12 +67,54 @@ class Frame:
     leaving: Sequence[int]
 
 
-class Driver:
-    """The function of a plan's steps; :meth:`bind` gives it the arrays that stay."""
+@dataclass(frozen=True)
+class Span:
+    """Steps ``first`` to ``last``, of which ``steps`` run as one function of the values at
+    ``arguments``, and ``views`` are made before; others of them nobody needs."""
 
-    def __init__(self, steps: Sequence[Step], frame: Frame) -> None:
+    first: int
+    last: int
+    steps: tuple[int, ...]
+    views: tuple[int, ...]
+    arguments: tuple[int, ...]
+
+
+class Spans(Protocol):
+    """The spans of a plan; ``checked`` are values that have to lie as they did."""
+
+    @property
+    def spans(self) -> Sequence[Span]:
+        """In the order of their steps."""
+
+    @property
+    def checked(self) -> Sequence[int]:
+        """Places of values."""
+
+    def check(self) -> Any:
+        """A function that tells whether those values do."""
+
+    def bind(self, span: Span, values: Sequence[Any]) -> tuple[Any, Any]:
+        """(a function, which gives None; what to call with its arguments if it does not)"""
+
+
+class Driver:
+    """The function of a plan's steps; :meth:`bind` gives it the arrays that stay.
+
+    With ``spans``, ``plainly`` is what a run is where some value lies otherwise.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        frame: Frame,
+        spans: Spans | None = None,
+        plainly: Run | None = None,
+    ) -> None:
         self._steps, self._frame = steps, frame
+        self._spans, self._plainly = spans, plainly
         self._functions: list[Any] = []
+        #: Where the two functions of each span stand among those.
+        self._bound_later: list[tuple[int, Span]] = []
         self._known = {i for _, i in frame.entering} | {i for i, _, _ in frame.results.places}
         self._known |= {i for i, _ in frame.stored} | set(frame.fixed)
         #: Line of the text -> the step that it runs.
@@ -85,6 +128,9 @@ class Driver:
 
     def bind(self, values: Sequence[Any]) -> Run:
         """A function of what enters that gives what leaves; ``values`` has what is fixed."""
+        for at, span in self._bound_later:
+            assert self._spans is not None
+            self._functions[at : at + 2] = self._spans.bind(span, values)
         run: Run = self._make(self._functions, values)
         self._code = run.__code__
         return run
@@ -105,19 +151,47 @@ class Driver:
     def _text(self) -> str:
         frame = self._frame
         body = [f"  v{i} = e[{k}]" for k, i in frame.entering]
+        body += self._checked()
         body += [f"  {self._made(k)}" for k in range(len(frame.results.places))]
         body += [f"  v{new} = v{old}" for new, old in frame.stored]
-        dying = self._dying()
-        lines: list[str] = []
-        for k, step in enumerate(self._steps):
-            lines += self._lines(step, len(body) + len(lines))
-            lines += [f"  v{i} = None" for i in dying.get(k, ())]
+        lines = self._all_lines(len(body))
         steps = [*body, *lines, f"  return [{', '.join(f'v{i}' for i in frame.leaving)}]"]
         names = [f" f{k} = f[{k}]" for k in range(len(self._functions))]
         names += [f" v{i} = c[{i}]" for i in sorted(frame.fixed)]
         first = len(names) + 3  # lines of the text are counted from 1, and two are heads
         self._step_at = {first + at: step for at, step in self._step_at.items()}
         return "\n".join(["def make(f, c):", *names, " def run(e):", *steps, " return run", ""])
+
+    def _all_lines(self, before: int) -> list[str]:
+        """The lines of all steps; ``before`` counts those in front."""
+        dying = self._dying()
+        lines: list[str] = []
+        first = {s.first: s for s in self._spans.spans} if self._spans is not None else {}
+        k = 0
+        while k < len(self._steps):
+            span = first.get(k, Span(k, k, (), (k,), ()))
+            for v in span.views:
+                lines += self._lines(self._steps[v], before + len(lines))
+            if span.steps:
+                lines.append(self._call_of(span))
+            for at in range(k, span.last + 1):
+                lines += [f"  v{i} = None" for i in dying.get(at, ())]
+            k = span.last + 1
+        return lines
+
+    def _call_of(self, span: Span) -> str:
+        given = ", ".join(f"v{i}" for i in span.arguments)
+        self._bound_later.append((len(self._functions), span))
+        run, failed = self._name(None), self._name(None)
+        return f"  if {run}({given}) is not None: {failed}({given})"
+
+    def _checked(self) -> list[str]:
+        """The line that looks how what enters lies."""
+        if self._spans is None or not self._spans.checked:
+            return []
+        given = ", ".join(f"v{i}" for i in self._spans.checked)
+        check, plainly = self._name(self._spans.check()), self._name(self._plainly)
+        return [f"  if not {check}({given}): return {plainly}(e)"]
 
     def _made(self, k: int) -> str:
         i, shape, dtype = self._frame.results.places[k]

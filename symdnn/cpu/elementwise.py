@@ -13,6 +13,7 @@ import numpy as np
 from symdnn.config import config
 from symdnn.cpu import jit, threads
 from symdnn.cpu.loops_ir import Operand, elementwise_ir, inner
+from symdnn.cpu.native import Native
 from symdnn.cpu.programs import ProgramKernel
 from symdnn.cpu.scalar_ir import VALUES, prints
 from symdnn.graph.kernel import Call, register_kernel
@@ -99,12 +100,18 @@ class _Launcher:
 
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Compute every element."""
-        arrays = [*inputs, *outputs]
-        key = tuple([a.strides for a in arrays])
+        self._block(inputs, outputs).run([*inputs, *outputs])
+
+    def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Native:
+        """For operands that lie as these do."""
+        return self._block(inputs, outputs).native()
+
+    def _block(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Block:
+        key = tuple([a.strides for a in (*inputs, *outputs)])
         block = self._blocks.get(key)
         if block is None:
             block = self._blocks[key] = _Block(self._program, self._shape, inputs, outputs)
-        block.run(arrays)
+        return block
 
 
 class _Block:
@@ -141,6 +148,10 @@ class _Block:
         for at, a in zip(self._at, arrays):
             words[at] = id(a)
         self._run(words)
+
+    def native(self) -> Native:
+        """The loop as it is called from compiled code."""
+        return Native.of(self._run, self._words, self._at)
 
 
 def register() -> None:

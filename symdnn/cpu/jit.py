@@ -21,7 +21,7 @@ from symdnn.config import config
 from symdnn.errors import KernelCompileError
 from symdnn.graph.disk import keep, kept
 
-__all__ = ["compile_function", "installed", "problem"]
+__all__ = ["compile_function", "installed", "problem", "vector_width"]
 
 _MAGIC = b"symdnn-object-1\n"
 _lock = threading.Lock()
@@ -112,6 +112,12 @@ def _compiler() -> _Compiler:
 
 
 _functions: dict[str, Any] = {}
+
+
+def vector_width() -> int:
+    """How many float32 a vector of this processor has."""
+    found = _compiler().features.split(",")
+    return 16 if "+avx512f" in found else 8 if "+avx" in found else 4
 
 
 def compile_function(text: str, name: str, *types: Any, folder: Path | None = None) -> Any:

@@ -11,14 +11,15 @@ import numpy as np
 
 from symdnn.cpu import libdnnl, pools
 from symdnn.cpu.dnnl import Bound, Descriptor, Layout, Primitive, describe, reorder
+from symdnn.cpu.native import Native
 from symdnn.graph.kernel import Call
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Shared
 from symdnn.ops.channels_last import first_shape
 
 __all__ = [
-    "Launcher", "OnednnKernel", "Operand", "Planned", "Version", "address", "aligned", "contiguous",
-    "image", "lies_densely", "version_of",
+    "Kept", "Launcher", "OnednnKernel", "Operand", "Planned", "Version", "address", "aligned",
+    "contiguous", "image", "lies_densely", "version_of",
 ]  # fmt: skip
 
 #: A number that changes when a value does; None where that can't be told.
@@ -81,7 +82,7 @@ class Planned:
 _MOVED = ("src", "dst")
 
 
-class _Kept:
+class Kept:
     """An input in the primitive's own layout, kept while its value stays.
 
     That starts when two calls in turn have seen the same value: a parameter that each step changes
@@ -121,7 +122,7 @@ class Launcher:
         self._moves = [self._move(o, d) for o, d in zip(planned.operands, planned.foreign)]
         self._kept = [
             None if d is None or o.written or o.index not in versions
-            else _Kept(versions[o.index], d.nbytes)
+            else Kept(versions[o.index], d.nbytes)
             for o, d in zip(planned.operands, planned.foreign)
         ]  # fmt: skip
         self._adds = [
@@ -189,6 +190,30 @@ class Launcher:
             if o.written and o.mirrored:
                 flat = array.reshape(*array.shape[: -o.mirrored], -1)
                 flat[...] = flat[..., ::-1].copy()
+
+    def native(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None
+    ) -> Native | None:
+        """For operands that lie as the primitive wants them."""
+        operands = self.planned.operands
+        arrays = [(outputs if o.written else inputs)[o.index] for o in operands]
+        if not self._direct or self._adds or not all(a.flags.c_contiguous for a in arrays):
+            return None
+        names = [""] * (len(inputs) + len(outputs) + (workspace is not None))
+        for o in operands:
+            names[o.index + (len(inputs) if o.written else 0)] = o.name
+        if len({n for n in names if n}) < len(operands):
+            return None  # one array is two operands
+        bound = Bound(self.planned.primitive, self._bound.names)
+        places = {}
+        if wanted := self.planned.workspace_bytes:
+            if workspace is not None and workspace.nbytes >= wanted:
+                names[-1], places["scratchpad"] = "scratchpad", (0, self.planned.scratch_at)
+            else:
+                self._own = np.empty(wanted + 64, np.uint8) if self._own is None else self._own
+                start = -address(self._own) % 64 + self.planned.scratch_at
+                places["scratchpad"] = id(self._own), start
+        return bound.native(places, names, self._own)
 
     def _scratch(self, workspace: Any) -> int:
         """Where scratch memory begins; of its own where the plan's was made for fewer threads."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from symdnn.cpu import libdnnl, pools
 from symdnn.cpu.dnnl import Attributes, Bound, Layout, Primitive, packed, primitive
+from symdnn.cpu.native import Native
 from symdnn.cpu.onednn_conv import post_ops
 from symdnn.cpu.onednn_kernel import OnednnKernel, address, aligned, lies_densely
 from symdnn.graph.kernel import Call, register_kernel
@@ -114,6 +115,28 @@ class _Launcher:
             more.append(address(bias))
         bound(address(a), address(b), address(out), self._scratch(bound, workspace), *more)
 
+    def native(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None
+    ) -> Native | None:
+        """For operands that lie so that none has to be copied."""
+        op = self._product.op
+        turns = [_turn(a) for a in inputs[:2]]
+        dense = all(a.flags.c_contiguous for a in (*inputs[2:], *outputs))
+        if None in turns or not dense or op.residual:
+            return None
+        bound = self._make(*turns)  # type: ignore[arg-type]
+        self._bound.clear()  # it is the compiled code's now
+        names = ["src", "weights", *(["bias"] if op.bias else []), "dst"]
+        places = {}
+        if wanted := bound.primitive.scratch_bytes:
+            if workspace is not None and workspace.nbytes >= wanted:
+                names.append("scratchpad")
+            else:
+                own = np.empty(wanted + 64, np.uint8)
+                places["scratchpad"] = id(own), -address(own) % 64
+                return bound.native(places, names, own)
+        return bound.native(places, [*names, ""], None)
+
     def _scratch(self, bound: Bound, workspace: Any) -> int:
         wanted = bound.primitive.scratch_bytes if workspace is None else 0
         if workspace is not None:
@@ -134,11 +157,15 @@ class _Launcher:
 
 def _as_it_lies(x: Any) -> tuple[Any, bool]:
     """``x`` and whether each matrix is transposed; a copy where it lies in neither way."""
+    turn = _turn(x)
+    return (np.ascontiguousarray(x), False) if turn is None else (x, turn)
+
+
+def _turn(x: Any) -> bool | None:
+    """Whether each matrix is transposed; None where it lies in neither way."""
     if x.flags.c_contiguous:
-        return x, False
-    if x.swapaxes(-1, -2).flags.c_contiguous:
-        return x, True
-    return np.ascontiguousarray(x), False
+        return False
+    return True if x.swapaxes(-1, -2).flags.c_contiguous else None
 
 
 def register() -> None:

@@ -15,6 +15,7 @@ from symdnn.config import config
 from symdnn.cpu import jit, threads
 from symdnn.cpu.kernels import ReferenceKernel
 from symdnn.cpu.loops_ir import Operand, inner
+from symdnn.cpu.native import Native
 from symdnn.cpu.programs import Warming
 from symdnn.cpu.reduce_ir import COLUMNS, Combined, ReduceShape, reduce_ir, word_names
 from symdnn.cpu.scalar_ir import VALUES, prints
@@ -177,13 +178,19 @@ class _Launcher:
 
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Compute every result."""
-        arrays = [*inputs, *outputs]
-        key = tuple([a.strides for a in arrays])
+        self._block(inputs, outputs).run([*inputs, *outputs])
+
+    def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Native:
+        """For operands that lie as these do."""
+        return self._block(inputs, outputs).native()
+
+    def _block(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Block:
+        key = tuple([a.strides for a in (*inputs, *outputs)])
         block = self._blocks.get(key)
         if block is None:
             block = _Block(self._plan, self._shape, self._axes, inputs, outputs)
             self._blocks[key] = block
-        block.run(arrays)
+        return block
 
 
 class _Block:
@@ -221,6 +228,10 @@ class _Block:
         for at, a in zip(self._at, arrays):
             words[at] = id(a)
         self._run(words)
+
+    def native(self) -> Native:
+        """The loops as they are called from compiled code."""
+        return Native.of(self._run, self._words, self._at, keep=self._partial)
 
 
 @lru_cache(maxsize=1024)

@@ -12,6 +12,7 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.cpu import jit, threads
+from symdnn.cpu.native import Native
 from symdnn.cpu.rows_ir import FLAG, KINDS, RowPlan, row_ir
 from symdnn.graph.kernel import Call, Launch, register_kernel
 from symdnn.ops.crossentropy import SoftmaxCrossentropy, SoftmaxCrossentropyGrad, check_labels
@@ -109,6 +110,14 @@ class _Launcher:
         for whole, out in zip(made, outputs):
             if whole is not out:
                 np.copyto(out, whole)
+
+    def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Native | None:
+        """For operands in C order; a label out of range stops it."""
+        arrays = (*inputs, *outputs)
+        if not all(a.flags.c_contiguous for a in arrays):
+            return None
+        at = range(FLAG + 2, FLAG + 2 + len(arrays))
+        return Native.of(self._run, self._words, at, status=-1 if self._label is None else FLAG)
 
 
 def register() -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from symdnn.config import config
 from symdnn.cpu import compiled, kernels, onednn, pools
 from symdnn.cpu.driver import Driver, Frame, Step
+from symdnn.cpu.grouping import Grouping
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.runtime import Watcher
 from symdnn.graph.storage import HOST
@@ -272,10 +273,6 @@ class CpuPlan:
         self.calls_blas = self.threaded and not self.closed
         self.threads = pools.settle() if self.threaded else 1
         self.steps: list[Step] = []
-        #: What runs them all; None until the second run of these steps.
-        self.driver: Driver | None = None
-        self.run_all: Any = None
-        self.runs = 0
         self._bind_steps()
         self.scratch: Array = None
         self.template: list[Any] = [None] * (len(self.index) + len(self.workspaces))
@@ -288,7 +285,12 @@ class CpuPlan:
     def _bind_steps(self) -> None:
         self.workspaces.clear()
         self.steps = [s for n in self.spec.segment.nodes if (s := self._step(n)) is not None]
-        self.driver, self.run_all, self.runs = None, None, 0
+        #: What runs them all, and calls each from Python; None until the second run of the steps.
+        self.driver: Driver | None = None
+        self.plain: Driver | None = None
+        self.run_all: Any = None
+        self.plain_run: Any = None
+        self.runs = 0
 
     @property
     def nbytes(self) -> int:
@@ -328,7 +330,7 @@ class CpuPlan:
     def _attach(self) -> None:
         """Bind every view of the arena to its place."""
         arena = self.runtime.arena.reserve(self.memory.arena_bytes, self)
-        self.scratch, self.run_all = arena, None
+        self.scratch, self.run_all, self.plain_run = arena, None, None
         for v, view in self.memory.views.items():
             if view.buffer.kind == "arena" and view.static:
                 self.template[self.index[v]] = _array_at(arena, view, v.type)
@@ -337,7 +339,7 @@ class CpuPlan:
 
     def detach(self) -> None:
         """Let go of the arena; the next run binds to the one of then."""
-        self.scratch = self.run_all = None
+        self.scratch = self.run_all = self.plain_run = None
         for v, view in self.memory.views.items():
             if view.buffer.kind == "arena":
                 self.template[self.index[v]] = None
@@ -362,7 +364,7 @@ class CpuPlan:
             return self._run_by_step(entering, watcher)
         run = self.run_all
         if run is None:
-            run = self._bind_driver()
+            run = self._bind_driver(entering)
         try:
             return run(entering)
         except Exception as error:
@@ -370,19 +372,48 @@ class CpuPlan:
                 self.driver.explain(error)
             raise
 
+    def _run_plainly(self, entering: Sequence[Any]) -> list[Any]:
+        """A run in which every step is called from Python."""
+        plain = self.plain
+        if plain is None:
+            plain = self.plain = Driver(self.steps, self._frame())
+        if self.plain_run is None:
+            self.plain_run = plain.bind(self.template)
+        try:
+            return self.plain_run(entering)
+        except Exception as error:
+            plain.explain(error)
+            raise
+
     def _lent(self) -> bool:
         """Whether a user has the memory of a variable that is updated, and may pass it in too."""
         return any([s.version is None for s in self.storages])
 
-    def _bind_driver(self) -> Any:
+    def _bind_driver(self, entering: Sequence[Any]) -> Any:
         """All steps as one function; made when a plan is used again."""
         if self.driver is None:
-            fixed = [i for i, value in enumerate(self.template) if value is not None]
-            self.driver = Driver(
-                self.steps, Frame(self.entering, self.results, self.stored, fixed, self.leaving)
-            )
+            frame = self._frame()
+            spans = Grouping.of(self.steps, frame, self._views(), self.template, entering)
+            if spans is not None and not spans.fits(entering):
+                return self._run_plainly
+            self.driver = Driver(self.steps, frame, spans, self._run_plainly)
         self.run_all = self.driver.bind(self.template)
         return self.run_all
+
+    def _frame(self) -> Frame:
+        fixed = [i for i, value in enumerate(self.template) if value is not None]
+        return Frame(self.entering, self.results, self.stored, fixed, self.leaving)
+
+    def _views(self) -> dict[int, tuple[int, Any]]:
+        """Values that are known views of what enters or leaves: place of that, and the view."""
+        return {
+            i: (self.index[view.buffer.variable], view)
+            for v, i in self.index.items()
+            if (view := self.memory.views[v]).buffer.kind == "outside"
+            and view.buffer.variable is not v
+            and view.buffer.variable in self.index
+            and -1 not in view.strides
+        }
 
     def _run_by_step(self, entering: Sequence[Any], watcher: Watcher | None) -> list[Any]:
         """The first run, in which kernels are compiled, those that are watched, or may not write.

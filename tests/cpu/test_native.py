@@ -1,0 +1,186 @@
+"""Steps that run as one call of compiled code: what enters lies anyhow, errors, views, threads."""
+
+import sys
+import threading
+import weakref
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.cpu import native
+from symdnn.cpu.native import Group, check
+
+CPU = symdnn.Mode(target="cpu")
+BIG = 1 << 15
+
+
+def plan_of(f):
+    (plan,) = f.plans()
+    return plan.bound
+
+
+def groups(f):
+    return [span for _, span in plan_of(f).driver._bound_later]
+
+
+def normal(*shape):
+    return np.random.default_rng().normal(size=shape).astype("float32")
+
+
+def test_this_python_can_do_it():
+    assert native.available()
+
+
+def test_arrays_in_c_order_are_told_from_others():
+    a = np.zeros((3, 4))
+    for other in (a.T, a[:, ::2], 3, None, [1], np.float32(2), np.ma.zeros(3)):
+        assert check(3)(a, a[1:], other) is False
+    before = sys.getrefcount(a)
+    assert check(2)(a, np.zeros((0, 2))) is True
+    assert sys.getrefcount(a) == before
+    assert repr(Group([]).table.dtype) == "dtype('int64')"
+
+
+def test_a_step_of_a_net_is_few_calls_and_right():
+    x, t = T.fmatrix("x"), T.ivector("t")
+    w, v, b = (symdnn.shared(normal(*s) * np.float32(0.2)) for s in ((40, 64), (64, 10), (64,)))
+    h = T.nnet.relu(T.dot(x, w) + b)
+    loss = T.nnet.categorical_crossentropy(T.nnet.softmax(T.dot(h, v)), t).mean()
+    updates = [(p, p - 0.5 * g) for p, g in zip((w, v, b), T.grad(loss, [w, v, b]))]
+    start = [p.get_value() for p in (w, v, b)]
+    f = symdnn.function([x, t], loss, updates=updates, mode=CPU)
+    a, labels = normal(500, 40), np.random.default_rng().integers(0, 10, 500, dtype="int32")
+    losses = [float(f(a, labels)) for _ in range(6)]
+    covered = sum(len(s.steps) for s in groups(f))
+    assert covered >= len(plan_of(f).steps) // 2
+    ends = [p.get_value() for p in (w, v, b)]
+    for p, value in zip((w, v, b), start):
+        p.set_value(value)
+    g = symdnn.function([x, t], loss, updates=updates, mode=CPU)
+    plan = None
+    for k, wanted in enumerate(losses):
+        found = float(g(a, labels))
+        plan = plan or plan_of(g)
+        plan.runs = 0  # always step by step
+        np.testing.assert_allclose(found, wanted, rtol=2e-5, err_msg=str(k))
+    assert plan.driver is None
+    for p, end in zip((w, v, b), ends):
+        np.testing.assert_allclose(p.get_value(), end, rtol=1e-4, atol=1e-5)
+
+
+def test_arguments_that_lie_otherwise_take_the_other_way():
+    x = T.fmatrix("x")
+    f = symdnn.function([x], [T.exp(x) * 2, x.sum()], mode=CPU)
+    f.trust_input = True
+    a = normal(200, 200)
+    for k in range(9):
+        given = (a, a.T, np.asfortranarray(a))[k % 3]
+        y, s = f(given)
+        np.testing.assert_allclose(y, np.exp(given) * 2, rtol=1e-6)
+        np.testing.assert_allclose(s, a.sum(dtype="f8"), rtol=1e-3, atol=1e-2)
+    g = symdnn.function([x], T.exp(x) * 2, mode=CPU)
+    g.trust_input = True
+    for given in (a.T, a.T, a.T, a, a, a.T):
+        np.testing.assert_allclose(g(given), np.exp(given) * 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_misaligned_and_empty_arguments(offset):
+    x = T.fmatrix("x")
+    f = symdnn.function([x], [T.tanh(x[1:]) + 1, T.exp(x).sum(axis=0)], mode=CPU)
+    raw = np.zeros(4 * BIG + 8, np.uint8)
+    a = raw[offset : offset + 4 * BIG].view(np.float32).reshape(BIG // 64, 64)
+    a[...] = normal(*a.shape)
+    for _ in range(3):
+        y, s = f(a)
+        np.testing.assert_allclose(y, np.tanh(a[1:]) + 1, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(s, np.exp(a).sum(axis=0), rtol=1e-4)
+    for _ in range(3):
+        y, s = f(np.zeros((0, 64), np.float32))
+        assert y.shape == (0, 64)
+        assert not s.any()
+
+
+def test_views_of_parameters_and_arguments_are_not_made():
+    x, w = T.fmatrix("x"), symdnn.shared(normal(300, 200))
+    y = T.exp(x[::2].T + w[10:110].T[::-1]) - x.T[:, 100:].sum(axis=0)
+    f = symdnn.function([x], y, mode=CPU)
+    a = normal(200, 200)
+    for _ in range(4):
+        wanted = np.exp(a[::2].T + w.get_value()[10:110].T[::-1]) - a.T[:, 100:].sum(axis=0)
+        np.testing.assert_allclose(f(a), wanted, rtol=1e-4, atol=1e-4)
+    w.set_value(normal(300, 200))
+    wanted = np.exp(a[::2].T + w.get_value()[10:110].T[::-1]) - a.T[:, 100:].sum(axis=0)
+    np.testing.assert_allclose(f(a), wanted, rtol=1e-4, atol=1e-4)
+    steps = plan_of(f).steps
+    views = {k for k, s in enumerate(steps) if s.by_view}
+    assert views
+    assert not views & {v for s in groups(f) for v in s.views}
+
+
+def test_a_wrong_label_is_an_error_at_every_call_and_changes_nothing():
+    x, t, w = T.fmatrix("x"), T.ivector("t"), symdnn.shared(normal(20, 30))
+    p = T.nnet.softmax(T.dot(x, w))
+    loss = T.nnet.categorical_crossentropy(p, t).mean()  # here
+    f = symdnn.function([x, t], loss, updates=[(w, w - T.grad(loss, w))], mode=CPU)
+    a, good, bad = normal(100, 20), np.zeros(100, "int32"), np.full(100, 30, "int32")
+    for _ in range(3):
+        f(a, good)
+    before = w.get_value()
+    for _ in range(2):
+        with pytest.raises((IndexError, ValueError)) as caught:
+            f(a, bad)
+        assert "# here" in "".join(caught.value.__notes__)
+        np.testing.assert_array_equal(w.get_value(), before)
+    f(a, good)
+    assert (w.get_value() != before).any()
+
+
+def test_nothing_of_a_call_is_kept():
+    x = T.fvector("x")
+    f = symdnn.function([x], T.exp(x) + 1, mode=CPU)
+    a = normal(BIG)
+    for _ in range(3):
+        y = f(a)
+    watched = weakref.ref(a)
+    held = weakref.ref(y)
+    del a, y
+    f(normal(BIG))
+    assert watched() is None
+    assert held() is None or held().shape == (BIG,)
+
+
+def test_threads_of_python_run_meanwhile_and_calls_take_turns():
+    x = T.fvector("x")
+    f = symdnn.function([x], T.exp(T.sin(x)) * 2, mode=CPU)
+    given = [normal(300_000) for _ in range(3)]
+    wanted = [np.exp(np.sin(a)) * 2 for a in given]
+    for a in given:
+        f(a)
+    wrong = []
+
+    def work(a, y):
+        for _ in range(20):
+            if not np.allclose(f(a), y, rtol=1e-5):
+                wrong.append(1)
+
+    threads = [threading.Thread(target=work, args=p) for p in zip(given, wanted)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_another_number_of_threads_binds_anew(count):
+    x = T.fmatrix("x")
+    f = symdnn.function([x], T.dot(T.tanh(x), x), mode=CPU)
+    a = normal(200, 200)
+    wanted = np.tanh(a.astype("f8")) @ a
+    for n in (2, count, 3 - count, 2):
+        with symdnn.config.change_flags(**{"openmp.threads": n}):
+            for _ in range(3):
+                np.testing.assert_allclose(f(a), wanted, rtol=1e-3, atol=1e-3)
