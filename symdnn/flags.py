@@ -243,6 +243,9 @@ _CPU = [
          "target."),
     _choice("onednn.conv.algo", "guess time", "How the CPU target chooses between layouts of a "
             "convolution.", affects=CODE),
+    _choice("cpu.winograd", "auto never", "Whether the CPU target multiplies transformed tiles of "
+            "images by transformed kernels, of 3x3 to 5x5, where that is faster: errors are about "
+            "twice those of plain sums.", affects=CODE),
 ]  # fmt: skip
 
 _CUDA = [

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from symdnn.cpu import bands, batch_norm, elementwise, plain, pool, pool_last, reduce, rows, scatter
+from symdnn.cpu import (
+    bands,
+    batch_norm,
+    elementwise,
+    plain,
+    pool,
+    pool_last,
+    reduce,
+    rows,
+    scatter,
+    winograd,
+)
 
 __all__ = ["register"]
 
@@ -18,3 +29,4 @@ def register() -> None:
     scatter.register()
     plain.register()
     pool_last.register()
+    winograd.register()
