@@ -58,7 +58,9 @@ def test_windows_of_all_kinds(ndim, mode, known):
         x = T.TensorType("float64", value.shape if known else (None,) * value.ndim)("x")
         found = symdnn.function([x], layer(x))(value)
         wanted = pooled(value, kernel, stride, pad, ceil, mode)
-        np.testing.assert_allclose(found, wanted, rtol=1e-12, err_msg=repr((layer, sizes)))
+        np.testing.assert_allclose(
+            found, wanted, rtol=1e-12, atol=1e-13, err_msg=repr((layer, sizes))
+        )
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,9 @@ def test_adaptive_windows(n, m, known):
     average = nn.SpatialAdaptiveAveragePooling(output_size=(m, None))(x)
     largest = nn.SpatialAdaptiveMaxPooling(output_size=(m, None))(x)
     a, b = symdnn.function([x], [average, largest])(value)
-    np.testing.assert_allclose(a, np.stack([value[:, :, r].mean(2) for r in rows], 2), rtol=1e-12)
+    np.testing.assert_allclose(
+        a, np.stack([value[:, :, r].mean(2) for r in rows], 2), rtol=1e-12, atol=1e-13
+    )
     np.testing.assert_array_equal(b, np.stack([value[:, :, r].max(2) for r in rows], 2))
     if known:
         assert average.type.shape == largest.type.shape == (2, 3, m, 4)

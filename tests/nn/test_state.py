@@ -1,0 +1,125 @@
+"""Values of modules: files, clones, other dtypes, pickles."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn import nn
+from symdnn.errors import FileFormatError, InputError
+
+
+def network():
+    return nn.Sequential(
+        nn.SpatialConvolution(2, 3, 3, 3), nn.SpatialBatchNormalization(3), nn.PReLU(3),
+        nn.Dropout(0.1), nn.SpatialAdaptiveMaxPooling(2, 2), nn.Flatten(), nn.Linear(12, 4),
+        nn.LogSoftMax(),
+    )  # fmt: skip
+
+
+X = np.random.default_rng(0).normal(size=(2, 2, 6, 6)).astype("float32")
+
+
+def value(net, dtype="float32"):
+    x = T.TensorType(dtype, (None, 2, None, None))("x")
+    return symdnn.function([x], net.evaluate()(x))(X.astype(dtype))
+
+
+def same(a, b):
+    assert list(a) == list(b)
+    for name in a:
+        np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".npz"])
+def test_files_go_round(tmp_path, suffix):
+    net, other, path = network(), network(), tmp_path / f"net{suffix}"
+    assert net.save(path, {"epoch": 3}) is net
+    assert other.load(path) is other
+    same(net.state_dict(), other.state_dict())
+    np.testing.assert_array_equal(value(net), value(other))
+    assert symdnn.io.load_parameters(path).metadata == {"epoch": 3}
+
+
+def test_a_file_that_does_not_fit_changes_nothing(tmp_path):
+    net = network()
+    before = net.state_dict()
+    nn.Sequential(nn.Linear(12, 4)).save(tmp_path / "other.npz")
+    with pytest.raises(InputError, match=r"0.weight has shape \(4, 12\).*Nothing was changed"):
+        net.load(tmp_path / "other.npz")
+    with pytest.raises(FileFormatError, match="suffix"):
+        net.save(tmp_path / "net.pt")
+    (tmp_path / "broken.npz").write_bytes(b"PK nothing")
+    with pytest.raises(FileFormatError):
+        net.load(tmp_path / "broken.npz")
+    same(net.state_dict(), before)
+
+
+def test_some_names_may_be_missing_when_not_strict():
+    net = network()
+    weight = np.full((4, 12), 7)
+    net.load_state_dict({"6.weight": weight, "unknown": weight}, strict=False)
+    np.testing.assert_array_equal(net[6].weight.get_value(), weight)
+
+
+@pytest.mark.parametrize("copied", [lambda n: n.clone(), copy.deepcopy,
+                                    lambda n: pickle.loads(pickle.dumps(n))])  # fmt: skip
+def test_copies_have_variables_of_their_own(copied):
+    net = network()
+    x = T.ftensor4("x")
+    net(x)  # what was built before is not copied along
+    other = copied(net)
+    assert repr(other) == repr(net)
+    assert not set(other.parameters()) & set(net.parameters())
+    np.testing.assert_array_equal(value(net), value(other))
+    net[0].weight.set_value(net[0].weight.get_value() + 1)
+    assert (value(net) != value(other)).any()
+
+
+def test_a_module_that_occurs_twice_does_so_in_a_copy():
+    one = nn.Linear(3, 3)
+    net = nn.Sequential(one, nn.ReLU(), one).clone()
+    assert net[0] is net[2]
+    assert len(net.parameters()) == 2
+
+
+def test_clones_may_share_what_is_named():
+    net = network()
+    other = net.clone("weight", "bias")
+    assert other.parameters() == net.parameters()
+    assert not set(other.named_buffers().values()) & set(net.named_buffers().values())
+    assert other[0] is not net[0]
+
+
+def test_other_dtypes():
+    net = network()
+    single = value(net)
+    tied = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    tied[1].weight = tied[0].weight
+    assert net.double() is net
+    assert {v.dtype.name for v in net.state_dict().values()} == {"float64"}
+    assert value(net, "float64").dtype == "float64"
+    np.testing.assert_allclose(value(net, "float64"), single, rtol=1e-4, atol=1e-6)
+    assert value(net.float()).dtype == "float32"
+    assert tied.double()[1].weight is tied[0].weight
+    assert net[0].weight.type.shape == (3, 2, 3, 3)
+    kept = net[0].weight
+    assert net.float()[0].weight is kept
+    with pytest.raises(InputError, match="wanted a float dtype, got 'int32'"):
+        net.astype("int32")
+    assert {v.type.dtype for v in nn.Sequential(nn.Linear(2, 2)).half().parameters()} == {"float16"}
+
+
+def test_all_layers_of_a_trained_function_can_be_pickled_with_it():
+    net, x = network(), T.ftensor4("x")
+    loss = -net(x)[:, 0].mean()
+    updates = [(p, p - 0.1 * g) for p, g in zip(net.parameters(), T.grad(loss, net.parameters()))]
+    f = symdnn.function([x], loss, updates=[*updates, *nn.state_updates(loss)])
+    before = net.state_dict()
+    f(X)
+    assert all((before[n] != v).any() for n, v in net.state_dict().items())
+    again = pickle.loads(pickle.dumps(net))
+    same(again.state_dict(), net.state_dict())
