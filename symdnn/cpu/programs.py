@@ -82,10 +82,11 @@ class ProgramKernel:
         return 0
 
     def writes_updates(self, call: Call) -> bool:
-        """Whether it can write a shared variable: its temporaries are small and floats."""
+        """Whether it can write a shared variable: its temporaries are small and floats, or bools
+        that say whether it is written."""
         types: Any = (*call.inputs, *call.outputs)
         small = all(prod(t.shape) * t.numpy.itemsize <= _SMALL_BYTES for t in types)
-        return small and all(t.is_float for t in types)
+        return small and all(t.is_float or t.dtype == "bool" for t in types)
 
     def bind(self, call: Call) -> Launch:
         """The program's functions, looked up."""

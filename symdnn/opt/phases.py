@@ -33,6 +33,7 @@ from symdnn.opt import (
     softmax_rules,
     stabilize,
     transfer,
+    transposed,
     views,
 )
 from symdnn.opt.rewrite import GraphRewrite, Rewrite
@@ -64,6 +65,7 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *algebra.RULES,
     *elementwise.RULES,
     *views.RULES,
+    *transposed.RULES,
     *alloc_rules.RULES,
     *reduce_rules.RULES,
     *scan_rules.RULES,

@@ -1,0 +1,101 @@
+"""What the optimisers' updates compile to: one pass on a CPU, few launches on a GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn import nn
+from symdnn.gpu.trailing import trailing
+from symdnn.ops.fused import FusedElemwise
+from tests.gpu.fake_device import fake_device
+
+__all__ = ["fake_device"]
+
+CUDA, CPU = symdnn.Mode(target="cuda:sm_90"), symdnn.Mode(target="cpu")
+LAYERS = 20
+o = nn.optim
+
+CASES = {
+    "sgd": (o.sgd, {}),
+    "momentum": (o.momentum, {"weight_decay": 1e-4}),
+    "nesterov": (o.nesterov, {}),
+    "adagrad": (o.adagrad, {}),
+    "rmsprop": (o.rmsprop, {"centered": True, "momentum": 0.9}),
+    "adadelta": (o.adadelta, {}),
+    "adam": (o.adam, {}),
+    "amsgrad": (o.adam, {"amsgrad": True}),
+    "adamw": (o.adamw, {}),
+    "adamax": (o.adamax, {}),
+    "nadam": (o.nadam, {}),
+    "clip_norm": (o.adam, {"clip_norm": 1.0}),
+    "clip_value": (o.adam, {"clip_value": 1.0}),
+    "accumulate": (o.adam, {"accumulate": 4}),
+}
+
+
+def plan_of(name, mode, layers=LAYERS):
+    """The last plan of a step of a deep dense net, and how many variables it updates."""
+    optimiser, options = CASES[name]
+    x, t = T.matrix("x"), T.ivector("t")
+    net = nn.Sequential(*(m for _ in range(layers) for m in (nn.Linear(9, 9), nn.Tanh())))
+    loss = nn.CrossEntropyCriterion()(net(x), t)
+    rate = symdnn.shared(np.float32(0.1), name="rate")
+    updates = optimiser(loss, net, rate, **options)
+    f = symdnn.function([x, t], loss, updates=updates, mode=mode)
+    (plan,) = f.stages.specialise({"x": (4, 9), "t": (4,)})
+    return plan, len(updates)
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_on_a_gpu_all_parameters_are_one_launch(name):
+    """Weights and biases alike: the table among a kernel's parameters takes some 40 of them."""
+    plan, updated = plan_of(name, CUDA)
+    launches = trailing(plan.specialised, plan.memory).launches
+    assert all(form is not None for form, _ in launches)
+    assert sum(len(nodes) for _, nodes in launches) == 2 * LAYERS
+    assert len(launches) == 1
+    # All but scalars, which are copied, are written where they are.
+    scalars = [old for old in plan.memory.copied.values() if old.ndim == 0]
+    assert len(plan.memory.copied) == len(scalars) <= 2
+    assert len(plan.memory.stored) == updated - len(scalars)
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_on_a_cpu_a_parameter_is_one_pass_in_place(name):
+    plan, updated = plan_of(name, CPU, layers=2)
+    makers: dict[object, int] = {}
+    for v in (*plan.memory.stored, *plan.memory.copied):
+        if v.type.ndim:
+            makers[v.owner] = makers.get(v.owner, 0) + 1
+    assert all(isinstance(n.op, FusedElemwise) for n in makers)
+    assert len(makers) == 4  # each makes a parameter with all of its state
+    assert len(set(makers.values())) == 1
+    assert sum(old.ndim for old in plan.memory.copied.values()) == 0
+    assert len(plan.memory.stored) + len(plan.memory.copied) == updated
+
+
+def test_a_shared_rate_keeps_the_captured_graph(fake_device):
+    """Setting the rate writes where the graph reads it: nothing is captured again."""
+    rng = np.random.default_rng()
+    start = rng.normal(size=(3, 4)).astype("float32")
+    results = []
+    for mode in (CUDA, CPU):
+        w, x = symdnn.shared(start, name="w"), T.matrix("x")
+        rate = symdnn.shared(np.float32(0.1), name="rate")
+        loss = ((w * x) ** 2).sum()
+        f = symdnn.function([x], loss, updates=o.adam(loss, [w], rate), mode=mode)
+        values = np.random.default_rng(1).normal(size=(8, 3, 4)).astype("float32")
+        f(values[0])
+        f(values[1])
+        fake_device.take_log()
+        for i, value in enumerate(values[2:]):
+            nn.schedule.set_rate(rate, 0.1 / (i + 1))
+            f(value)
+            if mode is CUDA:
+                log = fake_device.take_log()
+                assert [w for w in log if w not in ("copy in", "wait")] == ["graph"]
+        results.append(w.get_value())
+    np.testing.assert_allclose(*results, rtol=1e-5)
