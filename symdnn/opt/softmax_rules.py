@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from symdnn.graph.origin import Hints, current_hints
 from symdnn.graph.pattern import Match, p, pattern_vars
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
@@ -75,8 +76,13 @@ LOGS = [
 
 
 def nll_of(axis: int, scores: Variable, labels: Variable) -> tuple[Variable, Variable]:
-    """(loss per row, log-softmax)."""
-    loss, logp = SoftmaxCrossentropy(axis)(scores, labels)
+    """(loss per row, log-softmax).
+
+    No library has the op, so that it serves both passes whatever backends these were made for.
+    """
+    own = current_hints()
+    hints = Hints(name=own.name, precision=own.precision)
+    loss, logp = SoftmaxCrossentropy(axis)(scores, labels, hints=hints)
     return loss, logp
 
 

@@ -82,6 +82,17 @@ def test_what_a_library_is_asked_for_on_another_device_runs_by_what_is_there():
     assert "OneDnnConv" in ops(net, CPU)
 
 
+@pytest.mark.parametrize("backend", ["nn", "cudnn", "auto"])
+def test_a_log_softmax_and_its_criterion_are_one_kernel_for_both_passes(backend):
+    net = nn.convert(nn.Sequential(nn.Linear(6, 5), nn.LogSoftMax()), backend)
+    x, t = T.matrix("x"), T.lvector("t")
+    loss = nn.ClassNLLCriterion()(net(x), t)
+    outputs = [loss, *T.grad(loss, net.parameters())]
+    f = symdnn.function([x, t], outputs, mode=symdnn.Mode(target=GPU))
+    found = [n for n in (type(n.op).__name__ for n in f.fgraph.nodes) if "oftmax" in n]
+    assert sorted(found) == ["SoftmaxCrossentropy", "SoftmaxCrossentropyGrad"]
+
+
 def test_recurrent_nets_and_lrn():
     x, rnn = T.tensor3("x"), nn.BGRU(4, 6, 2)
     assert "GpuDnnRNNOp" in ops(nn.convert(rnn, "cudnn"), GPU, x)
