@@ -1,7 +1,44 @@
 """``fit``: a net, a criterion, an optimiser and data, from the first epoch to the last.
 
 It is a convenience over what anybody can write with ``symdnn.function``: it compiles a function
-for a step and one for measuring, and calls them.
+for a step and one for measuring, and calls them. Its options:
+
+``lr``
+    the learning rate: a number or a function of the step (:mod:`symdnn.nn.schedule`); without it
+    the optimiser's own. A ``Plateau`` is told of the measure that is watched.
+``params``
+    what is trained, where that is not all of the net: variables or groups, as for an optimiser.
+``validation``, ``metrics``
+    data to measure on after each epoch; further measures by name, functions
+    ``(output, target) -> scalar`` or a :class:`~symdnn.nn.training.metrics.Metric`. A row of the
+    history has ``loss`` and each metric, over the training's batches as they were when they came,
+    and ``val_loss`` ... over the validation data.
+``targets``, ``inputs``
+    how many of a batch's last entries are targets; the symbolic inputs, where their types do not
+    follow from the first batch.
+``monitor``, ``maximise``, ``patience``, ``min_delta``, ``keep_best``
+    the measure that is watched (``val_loss``, or ``loss`` without validation), and whether larger
+    is better; after how many epochs without a better one, by ``min_delta`` at least, training
+    stops; whether the net has the best epoch's values at the end (with validation it has).
+``average``
+    a decay: moving averages of the parameters are kept (:func:`symdnn.nn.optim.ema`), measured,
+    and left in the net.
+``checkpoint``, ``checkpoint_every``, ``resume``
+    a .safetensors file that is written after so many epochs and at Ctrl-C. With ``resume`` training
+    goes on from it where it exists: bit for bit as if it had never stopped, with the parameters,
+    statistics, the optimiser's state, random streams, order of the data, schedule and history. Data
+    without a method ``at(epoch, start)`` is iterated up to the place where it was left.
+``csv``, ``tensorboard``, ``progress``
+    a file of the history's numbers; a folder for TensorBoard (``symdnn[tensorboard]``); whether a
+    bar is shown (None: where the output is a terminal).
+``callbacks``, ``on_step``
+    functions of the :class:`~symdnn.nn.training.run.Run`, called after each epoch and each step;
+    ``run.stop(why)`` ends the training after the epoch.
+``amp``, ``loss_scale``, ``mode``
+    mixed precision, ``"bf16"`` or ``"fp16"`` (the flag ``amp`` while the functions are compiled;
+    fp16 comes with a :class:`symdnn.LossScale`), and the mode to compile with.
+``prefetch``
+    how many batches a thread makes ahead, and brings to the GPU; 0: none.
 """
 
 from __future__ import annotations
@@ -56,7 +93,7 @@ def fit(
     (``functools.partial`` sets its options). ``data`` gives batches for each epoch:
     ``nn.batches(...)``, or anything that can be iterated again and again. Entries of a batch are
     the net's inputs, the last ``targets`` of them the criterion's (0: the inputs are targets).
-    Everything else has a default; the page on training explains the options by their names.
+    The other options are explained above, at :mod:`symdnn.nn.training.fit`.
 
     Raises :class:`~symdnn.errors.NanDetected` for a loss that is not finite, naming the step.
     Ctrl-C ends the step at hand, leaves a checkpoint where ``checkpoint`` names one, and raises
@@ -163,7 +200,7 @@ def _epoch(run: Run, ahead: int, interrupts: Interrupts, shown: Bar) -> None:
     try:
         for batch in source:
             run.train(batch)
-            shown.step(run.sums.results()["loss"])
+            shown.step(run.sums.loss)
             interrupts.check()
     finally:
         if ahead:

@@ -58,6 +58,11 @@ class Sums:
             own, left = left[:count], left[count:]
             self.state[name] = metric.add(self.state[name], own, size)
 
+    @property
+    def loss(self) -> float:
+        """The mean loss."""
+        return float(self.metrics["loss"].result(self.state["loss"]))
+
     def results(self, prefix: str = "") -> dict[str, Any]:
         """The measures by name."""
         return {prefix + n: m.result(self.state[n]) for n, m in self.metrics.items()}

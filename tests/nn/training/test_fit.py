@@ -117,8 +117,10 @@ def trained(path, kind, **options):
     return nets.state_dict(), history, runs[-1]
 
 
-@pytest.mark.parametrize("kind", list(OPTIMISERS))
-@pytest.mark.parametrize("after", [None, 1, 7, 10])
+@pytest.mark.parametrize(
+    ("kind", "after"),
+    [("adam", None), ("adam", 1), ("adam", 10), ("accumulate", 7), ("scaled", 7)],
+)
 def test_a_training_goes_on_bit_for_bit(tmp_path, kind, after):
     nn.init.seed(1)
     whole, history, run = trained(tmp_path / "whole.safetensors", kind, epochs=4)
