@@ -13,6 +13,7 @@ from symdnn.cpu import (
     rows,
     scatter,
     winograd,
+    winograd_grad,
 )
 
 __all__ = ["register"]
@@ -30,3 +31,4 @@ def register() -> None:
     plain.register()
     pool_last.register()
     winograd.register()
+    winograd_grad.register()

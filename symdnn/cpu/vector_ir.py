@@ -153,6 +153,8 @@ _DECLARED = [
     f"declare {VECTOR} @llvm.masked.load.v16f32.p0(ptr, i32, {MASK}, {VECTOR})",
     f"declare void @llvm.masked.store.v16f32.p0({VECTOR}, ptr, i32, {MASK})",
     f"declare {VECTOR} @llvm.masked.gather.v16f32.v16p0(<{WIDTH} x ptr>, i32, {MASK}, {VECTOR})",
+    f"declare void @llvm.masked.scatter.v16f32.v16p0({VECTOR}, <{WIDTH} x ptr>, i32, {MASK})",
+    "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
 ]
 
 

@@ -34,9 +34,9 @@ from symdnn.graph.library_use import LibraryUse
 from symdnn.graph.type import TensorType
 from symdnn.ops.channels_last import first_shape
 from symdnn.ops.conv import resolved_padding
-from symdnn.ops.onednn import OneDnnConv, OneDnnConvGradI
+from symdnn.ops.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW
 
-__all__ = ["WinogradKernel", "register"]
+__all__ = ["Sizes", "WinogradKernel", "images_moved", "register"]
 
 #: Kernels of these sizes, of at least so many channels on both sides; products of so few
 #: multiplications are not worth code of their own.
@@ -49,6 +49,8 @@ _TRANSFORM = 250
 #: channels that fill no vectors.
 _GAIN, _GAIN_UNEVEN = 0.75, 1.2
 
+#: Where images, kernels and results are among inputs and outputs.
+_OPERANDS = {OneDnnConv: (0, 1, -1), OneDnnConvGradI: (1, 0, -1), OneDnnConvGradW: (0, -1, 1)}
 _Words = ctypes.c_int64
 
 
@@ -77,7 +79,7 @@ class WinogradKernel:
         return self._too_little(call) if all(t.is_static for t in types) else None
 
     def _too_little(self, call: Call) -> str | None:
-        sizes = _Sizes(call)
+        sizes = Sizes(call)
         if sizes.kernel[0] != sizes.kernel[1] or sizes.kernel[0] not in _SIZES:
             return f"it is for square kernels of sizes {_SIZES}"
         if 0 in (*sizes.x, *sizes.y):
@@ -93,11 +95,11 @@ class WinogradKernel:
 
     def workspace_bytes(self, call: Call) -> int:
         """Transformed kernels, blocks of each thread, images in the other order."""
-        return _Places(_Sizes(call), pools.settle()).end
+        return _Places(Sizes(call), pools.settle()).end
 
     def library_use(self, call: Call) -> LibraryUse:
         """The row of ``f.dnn_report()``."""
-        tile = f"{7 - _Sizes(call).kernel[0]}x{7 - _Sizes(call).kernel[0]}"
+        tile = f"{7 - Sizes(call).kernel[0]}x{7 - Sizes(call).kernel[0]}"
         return LibraryUse(
             str(config.cpu.winograd), "winograd", "symdnn", "llvm", self.workspace_bytes(call),
             True, "float32", why=f"tiles of {tile} results take fewer products",
@@ -108,17 +110,17 @@ class WinogradKernel:
         return _Launcher(call)
 
 
-class _Sizes:
+class Sizes:
     """What is convolved, whichever the direction: images (N, channels, rows, columns) x to y."""
 
     def __init__(self, call: Call) -> None:
         op: Any = call.op
-        types: Any = call.inputs
+        types: Any = (*call.inputs, *call.outputs)
         self.op = op
         self.backward = isinstance(op, OneDnnConvGradI)
-        self.images, self.kernels = (1, 0) if self.backward else (0, 1)
+        self.images, self.kernels, results = _OPERANDS[type(op)]
         self.last = op.layout != "NCHW"
-        shapes = types[self.images].shape, call.outputs[0].shape  # type: ignore[attr-defined]
+        shapes = types[self.images].shape, types[results].shape
         self.x, self.y = ((first_shape(s) if self.last else tuple(s)) for s in shapes)
         self.kernel = types[self.kernels].shape[2:]
         before = [int(resolved_padding(p, n, 1)[0]) for p, n in zip(op.op.padding, self.kernel)]
@@ -149,7 +151,7 @@ class _Sizes:
 class _Places:
     """Where scratch memory is, in bytes."""
 
-    def __init__(self, sizes: _Sizes, threads_: int) -> None:
+    def __init__(self, sizes: Sizes, threads_: int) -> None:
         plan = sizes.plan(threads_)
         images = [] if sizes.last else [sizes.x, sizes.y, *([sizes.y] if plan.residual else [])]
         self.blocks = aligned(4 * TAPS * plan.kernel_step)
@@ -165,7 +167,7 @@ class _Launcher:
     """``launch(inputs, outputs, workspace)``"""
 
     def __init__(self, call: Call) -> None:
-        sizes, count = _Sizes(call), pools.settle()
+        sizes, count = Sizes(call), pools.settle()
         self._sizes, self._places = sizes, _Places(sizes, count)
         plan = sizes.plan(count)
         op: Any = call.op
@@ -178,7 +180,7 @@ class _Launcher:
         version = version_of(call, sizes.kernels)
         self._kept = None if version is None else Kept(version, 4 * TAPS * plan.kernel_step)
         self._plan, self._own = plan, np.empty(0, np.uint8)
-        self._moves = None if sizes.last else [_move(s) for s in (sizes.x, sizes.y)]
+        self._moves = None if sizes.last else [images_moved(s) for s in (sizes.x, sizes.y)]
 
     def __call__(
         self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None
@@ -233,7 +235,7 @@ class _Launcher:
         return aligned(address(self._own))
 
 
-def _move(shape: tuple[int, ...]) -> tuple[Bound, Bound]:
+def images_moved(shape: tuple[int, ...]) -> tuple[Bound, Bound]:
     """Images to channels last, and back."""
     first = Layout(shape, "float32")
     pair = describe(first), describe(first.channels_last())

@@ -27,11 +27,15 @@ from symdnn.cpu.vector_ir import (
     vector_module,
 )
 
-__all__ = ["TAPS", "KernelPlan", "WinogradPlan", "kernels_ir", "winograd_ir"]
+__all__ = [
+    "POINTS", "TAPS", "TILE", "KernelPlan", "Tiles", "WinogradPlan", "by_vectors", "kernels_ir",
+    "padded", "winograd_ir",
+]  # fmt: skip
 
 #: Pixels of a tile in each direction, transformed values of one.
 TILE, TAPS = 6, 36
-_A, _B = sqrt(0.5), sqrt(2.0)
+#: The positive points, and the products of the differences of either from all others.
+POINTS = ((sqrt(0.5), -1.5), (sqrt(2.0), 6.0))
 #: Rows of tiles that are multiplied at once, by how many vectors of results: 24 accumulators.
 _ROWS = {1: 24, 2: 12, 3: 8, 4: 6}
 #: A multiple of all of these.
@@ -113,7 +117,7 @@ def _of_pixels(s: VectorSource, d: Sequence[str]) -> list[str]:
     """6 values of 6 pixels."""
     first = s.fma(-2.5, d[2], s.add(d[4], d[0]))
     found = [first]
-    for point, other in ((_A, 2.0), (_B, 0.5)):
+    for point, other in ((POINTS[0][0], 2.0), (POINTS[1][0], 0.5)):
         even, odd = s.fma(-other, d[2], d[4]), s.fma(-other, d[1], d[3])
         found += [s.fma(point, odd, even), s.fma(-point, odd, even)]
     return [*found, s.fma(-2.5, d[3], s.add(d[5], d[1]))]
@@ -126,7 +130,9 @@ def _of_products(s: VectorSource, p: Sequence[str], m: int) -> list[str]:
     found = []
     for i in range(m):
         a, b = differences if i % 2 else sums
-        value = s.add(a, b) if i == 0 else s.fma(_B**i, b, s.scaled(a, _A**i))
+        value = (
+            s.add(a, b) if i == 0 else s.fma(POINTS[1][0] ** i, b, s.scaled(a, POINTS[0][0] ** i))
+        )
         if i == 0:
             value = s.add(value, p[0])
         found.append(s.add(value, p[5]) if i == m - 1 else value)
@@ -136,7 +142,7 @@ def _of_products(s: VectorSource, p: Sequence[str], m: int) -> list[str]:
 def _of_kernel(s: VectorSource, g: Sequence[str]) -> list[str]:
     """6 values of r weights."""
     found = [g[0]]
-    for point, norm in ((_A, -1.5), (_B, 6.0)):
+    for point, norm in POINTS:
         halves = []
         for first in (0, 1):
             value = s.scaled(g[first], point**first / norm)
@@ -173,7 +179,7 @@ def kernels_ir(plan: KernelPlan) -> str:
             for j, value in enumerate(_of_kernel(s, [c[i] for c in columns])):
                 s.store(value, s.at(row, (i * TILE + j) * plan.step, first))
 
-    _by_vectors(s, "k", plan.outputs, vector)
+    by_vectors(s, "k", plan.outputs, vector)
     s.lines += next_task("task")
     return vector_module(s)
 
@@ -192,7 +198,7 @@ def _gathered(
     )
 
 
-def _by_vectors(
+def by_vectors(
     s: VectorSource, name: str, channels: int, body: Callable[[str | int, int], None]
 ) -> None:
     """``body(first channel, how many)`` for each vector of channels."""
@@ -224,39 +230,13 @@ def winograd_ir(plan: WinogradPlan) -> str:
     return vector_module(_Convolution(plan).source())
 
 
-class _Convolution:
-    """The function ``rows``: a block of tiles after the other."""
+class Tiles:
+    """Where tiles are, and how those of the images are read."""
 
     def __init__(self, plan: WinogradPlan) -> None:
         self.plan, self.s = plan, VectorSource()
 
-    def source(self) -> VectorSource:
-        """All lines."""
-        s, plan = self.s, self.plan
-        left_out = {"bias": not plan.bias, "more": not plan.residual}
-        given = [n for n in _WORDS if not left_out.get(n)]
-        s.lines += [
-            ROWS, "entry:", *word("%tiles", 3), *word("%kernels", 4, "ptr"),
-            *word("%scratch", 5, "ptr"),
-            *(x for n in given for x in data_of(f"%{n}", 6 + _WORDS.index(n))),
-            "%thread32 = call i32 @omp_get_thread_num()", "%thread = zext i32 %thread32 to i64",
-            f"%own = mul i64 %thread, {plan.thread_floats}",
-            "%before = getelementptr float, ptr %scratch, i64 %own",
-            f"%after = getelementptr float, ptr %before, i64 {TAPS * plan.tile_steps[0]}",
-            "br label %task", "task:", "%r = phi i64 [%r0, %entry], [%r_next, %task_end]",
-            f"%first = mul i64 %r, {plan.block}",
-            "%left = sub i64 %tiles, %first",
-            f"%full = icmp sgt i64 %left, {plan.block}",
-            f"%count = select i1 %full, i64 {plan.block}, i64 %left",
-        ]  # fmt: skip
-        s.block = "task"
-        s.loop("read", "%count", self._read)
-        s.loop("multiply", str(TAPS), self._multiply)
-        s.loop("write", "%count", self._write)
-        s.lines += next_task("task")
-        return s
-
-    def _tile(self, t: str) -> tuple[str, str, str]:
+    def tile(self, t: str) -> tuple[str, str, str]:
         """The image, row and column of tile ``t`` of the block."""
         s, (high, wide) = self.s, self.plan.tiles
         number = s.new(f"add i64 %first, {t}")
@@ -264,18 +244,18 @@ class _Convolution:
         rest = s.new(f"urem i64 {number}, {high * wide}")
         return image, s.new(f"udiv i64 {rest}, {wide}"), s.new(f"urem i64 {rest}, {wide}")
 
-    def _inside(self, begin: str, count: int, size: int) -> tuple[str, list[str]]:
+    def inside(self, begin: str, count: int, size: int) -> tuple[str, list[str]]:
         """(whether all of ``count`` rows from ``begin`` exist, whether each does)"""
         s = self.s
         each = [s.new(f"icmp ult i64 {s.affine(begin, 1, i)}, {size}") for i in range(count)]
         return s.new(f"and i1 {each[0]}, {each[-1]}"), each
 
-    def _mask(self, exists: str, count: int) -> str:
+    def mask(self, exists: str, count: int) -> str:
         """The lanes of a pixel that may not exist."""
         there = f"{MASK} {first_lanes(count)}"
         return self.s.new(f"select i1 {exists}, {there}, {MASK} zeroinitializer")
 
-    def _pixel(self, image: str, y: str, x: str, size: tuple[int, int], channels: int) -> str:
+    def pixel(self, image: str, y: str, x: str, size: tuple[int, int], channels: int) -> str:
         """Floats from the first pixel of an array to one."""
         s = self.s
         row = s.new(f"add i64 {s.affine(image, size[0])}, {y}")
@@ -284,24 +264,24 @@ class _Convolution:
 
     # -- tiles are read -------------------------------------------------------------------------
 
-    def _read(self, t: str, _: list[str]) -> list[str]:
+    def read(self, t: str, _: list[str]) -> list[str]:
         s, plan = self.s, self.plan
-        image, row, column = self._tile(t)
+        image, row, column = self.tile(t)
         y = s.affine(row, plan.m, -plan.pad[0])
         x = s.affine(column, plan.m, -plan.pad[1])
-        all_rows, rows = self._inside(y, TILE, plan.size[0])
-        all_columns, columns = self._inside(x, TILE, plan.size[1])
-        base = s.at("%images", self._pixel(image, y, x, plan.size, plan.channels))
+        all_rows, rows = self.inside(y, TILE, plan.size[0])
+        all_columns, columns = self.inside(x, TILE, plan.size[1])
+        base = s.at("%images", self.pixel(image, y, x, plan.size, plan.channels))
         target = s.at("%before", s.affine(t, padded(plan.channels)))
 
         def read(whole: bool, name: str) -> None:
             def vector(first: str | int, count: int) -> None:
                 masks = [] if whole else [
-                    [self._mask(s.new(f"and i1 {a}, {b}"), count) for b in columns] for a in rows
+                    [self.mask(s.new(f"and i1 {a}, {b}"), count) for b in columns] for a in rows
                 ]  # fmt: skip
                 self._read_vector(s.at(base, first), s.at(target, first), count, masks)
 
-            _by_vectors(s, name, plan.channels, vector)
+            by_vectors(s, name, plan.channels, vector)
 
         s.choose("inside", s.new(f"and i1 {all_rows}, {all_columns}"), read)
         return []
@@ -323,6 +303,36 @@ class _Convolution:
         for i in range(TILE):
             for j, value in enumerate(_of_pixels(s, [c[i] for c in columns])):
                 s.store(value, s.at(target, (i * TILE + j) * plan.tile_steps[0]))
+
+
+class _Convolution(Tiles):
+    """The function ``rows``: a block of tiles after the other."""
+
+    def source(self) -> VectorSource:
+        """All lines."""
+        s, plan = self.s, self.plan
+        left_out = {"bias": not plan.bias, "more": not plan.residual}
+        given = [n for n in _WORDS if not left_out.get(n)]
+        s.lines += [
+            ROWS, "entry:", *word("%tiles", 3), *word("%kernels", 4, "ptr"),
+            *word("%scratch", 5, "ptr"),
+            *(x for n in given for x in data_of(f"%{n}", 6 + _WORDS.index(n))),
+            "%thread32 = call i32 @omp_get_thread_num()", "%thread = zext i32 %thread32 to i64",
+            f"%own = mul i64 %thread, {plan.thread_floats}",
+            "%before = getelementptr float, ptr %scratch, i64 %own",
+            f"%after = getelementptr float, ptr %before, i64 {TAPS * plan.tile_steps[0]}",
+            "br label %task", "task:", "%r = phi i64 [%r0, %entry], [%r_next, %task_end]",
+            f"%first = mul i64 %r, {plan.block}",
+            "%left = sub i64 %tiles, %first",
+            f"%full = icmp sgt i64 %left, {plan.block}",
+            f"%count = select i1 %full, i64 {plan.block}, i64 %left",
+        ]  # fmt: skip
+        s.block = "task"
+        s.loop("read", "%count", self.read)
+        s.loop("multiply", str(TAPS), self._multiply)
+        s.loop("write", "%count", self._write)
+        s.lines += next_task("task")
+        return s
 
     # -- products -------------------------------------------------------------------------------
 
@@ -375,21 +385,21 @@ class _Convolution:
 
     def _write(self, t: str, _: list[str]) -> list[str]:
         s, plan = self.s, self.plan
-        image, row, column = self._tile(t)
+        image, row, column = self.tile(t)
         y, x = s.affine(row, plan.m), s.affine(column, plan.m)
-        all_rows, rows = self._inside(y, plan.m, plan.out[0])
-        all_columns, columns = self._inside(x, plan.m, plan.out[1])
-        at = self._pixel(image, y, x, plan.out, plan.outputs)
+        all_rows, rows = self.inside(y, plan.m, plan.out[0])
+        all_columns, columns = self.inside(x, plan.m, plan.out[1])
+        at = self.pixel(image, y, x, plan.out, plan.outputs)
         source = s.at("%after", s.affine(t, padded(plan.outputs)))
 
         def write(whole: bool, name: str) -> None:
             def vector(first: str | int, count: int) -> None:
                 masks = [] if whole else [
-                    [self._mask(s.new(f"and i1 {a}, {b}"), count) for b in columns] for a in rows
+                    [self.mask(s.new(f"and i1 {a}, {b}"), count) for b in columns] for a in rows
                 ]  # fmt: skip
                 self._write_vector(s.at(source, first), at, first, count, masks)
 
-            _by_vectors(s, name, plan.outputs, vector)
+            by_vectors(s, name, plan.outputs, vector)
 
         s.choose("within", s.new(f"and i1 {all_rows}, {all_columns}"), write)
         return []

@@ -11,11 +11,12 @@ import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.cpu import jit, libdnnl
 from symdnn.cpu.winograd import WinogradKernel
+from symdnn.cpu.winograd_grad import WinogradSumKernel
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
-from symdnn.ops.conv import Conv, ConvGradInput
-from symdnn.ops.onednn import OneDnnConv, OneDnnConvGradI
+from symdnn.ops.conv import Conv, ConvGradInput, ConvGradWeight
+from symdnn.ops.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW, OneDnnConvolution
 
 missing = libdnnl.problem() or jit.problem()
 pytestmark = pytest.mark.skipif(
@@ -31,7 +32,7 @@ def launched(op, *arrays):
     host = {i: int(a) for i, a in enumerate(arrays) if a.ndim == 0}
     (shape,) = op.shapes(types, [a.shape for a in arrays], host)
     call = Call(op, tuple(types), (out.with_shape(shape),), Hints())
-    kernel = WinogradKernel()
+    kernel = WinogradSumKernel() if isinstance(op, OneDnnConvGradW) else WinogradKernel()
     made = np.full(shape, np.nan, "f")
     scratch = np.full(kernel.workspace_bytes(call) + 64, 0x7F, np.uint8)
     start = -scratch.ctypes.data % 64
@@ -96,6 +97,22 @@ def test_gradient_in_the_images(layout, flip, c, k, r, pad, sizes):
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("flip", [False, True])
+@pytest.mark.parametrize(("c", "k", "r", "pad", "sizes"), CASES)
+def test_gradient_in_the_kernels(layout, flip, c, k, r, pad, sizes):
+    rng = np.random.default_rng()
+    n, h, w = sizes
+    padding = tuple(p if isinstance(p, tuple) else (p, p) for p in pad)
+    out = [s + a + b - r + 1 for s, (a, b) in zip((h, w), padding)]
+    x = rng.normal(size=(n, c, h, w)).astype("f")
+    dy = rng.normal(size=(n, k, *out)).astype("f")
+    settings = (padding, (1, 1), (1, 1), 1, flip)
+    op = OneDnnConvGradW(ConvGradWeight(*settings, static=(r, r)), layout=layout)
+    side = np.asarray(r)
+    close(*launched(op, in_layout(x, layout), in_layout(dy, layout), side, side))
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("activation", ["", "relu"])
@@ -127,15 +144,15 @@ def convolution(size=(16, 32, 24, 24), outputs=32, r=3, **words):
     rng = np.random.default_rng()
     w = symdnn.shared(rng.normal(size=(outputs, size[1], r, r)).astype("f"), name="w")
     y = T.nnet.conv2d(x, w, border_mode=r // 2, **words)
-    dx = T.grad(None, x, known_grads={y: T.tanh(y)})
-    f = symdnn.function([x], [y, dx], mode=symdnn.Mode(target="cpu"))
+    grads = T.grad(None, [x, w], known_grads={y: T.tanh(y)})
+    f = symdnn.function([x], [y, *grads], mode=symdnn.Mode(target="cpu"))
     return f, w, rng.normal(size=size).astype("f")
 
 
 def names(f):
     return {
         c.kernel.name for p in f.plans() for n, c in p.specialised.choices.items()
-        if isinstance(n.op, OneDnnConv | OneDnnConvGradI)
+        if isinstance(n.op, OneDnnConvolution)
     }  # fmt: skip
 
 
@@ -183,6 +200,17 @@ def test_the_number_of_threads_changes_no_bit():
     for count in (1, 2, 3):
         with config.change_flags({"openmp.threads": count}):
             found.append(f(x))
+    for more in found[1:]:
+        for a, b in zip(found[0][:2], more, strict=False):
+            np.testing.assert_array_equal(a, b)
+        # Each thread sums up tiles of its own.
+        np.testing.assert_allclose(more[2], found[0][2], atol=1e-5 * found[0][2].std(), rtol=1e-5)
+
+
+def test_the_same_number_of_threads_gives_the_same_bits():
+    f, _, x = convolution()
+    with config.change_flags({"openmp.threads": 2}):
+        found = [f(x) for _ in range(4)]
     for more in found[1:]:
         for a, b in zip(found[0], more, strict=True):
             np.testing.assert_array_equal(a, b)
