@@ -53,7 +53,7 @@ def _numbers(what: str, sizes: Sequence[Any]) -> tuple[int, ...]:
 
 
 class View(Module):
-    """The elements of each example as ``sizes``: (N, ...) to (N, *sizes).
+    """The elements of each example as ``sizes``: (N, ...) to (N, sizes...).
 
     A batch is kept as it is where the axes behind the first hold as many elements as ``sizes``, or
     an unknown number. Where ``sizes`` has a -1, they are the shape of the whole input, unless

@@ -15,7 +15,7 @@ from symdnn.errors import FileFormatError, InputError
 def network():
     return nn.Sequential(
         nn.SpatialConvolution(2, 3, 3, 3), nn.SpatialBatchNormalization(3), nn.PReLU(3),
-        nn.Dropout(0.1), nn.SpatialAdaptiveMaxPooling(2, 2), nn.Flatten(), nn.Linear(12, 4),
+        nn.Dropout(0.1), nn.SpatialAdaptiveAveragePooling(2, 2), nn.Flatten(), nn.Linear(12, 4),
         nn.LogSoftMax(),
     )  # fmt: skip
 
@@ -120,6 +120,8 @@ def test_all_layers_of_a_trained_function_can_be_pickled_with_it():
     f = symdnn.function([x], loss, updates=[*updates, *nn.state_updates(loss)])
     before = net.state_dict()
     f(X)
-    assert all((before[n] != v).any() for n, v in net.state_dict().items())
+    changed = {n for n, v in net.state_dict().items() if (before[n] != v).any()}
+    # A bias in front of a batch norm has no gradient but that of rounding.
+    assert changed >= set(before) - {"0.bias"}
     again = pickle.loads(pickle.dumps(net))
     same(again.state_dict(), net.state_dict())
