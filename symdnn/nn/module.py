@@ -102,8 +102,18 @@ class Module(State):
         return made
 
     def children(self) -> dict[str, Module]:
-        """The modules directly inside, by the name under which their parameters are saved."""
-        return {name: v for name, v in vars(self).items() if isinstance(v, Module)}
+        """The modules directly inside, by the name under which their parameters are saved.
+
+        They are the attributes that are modules, and the entries of lists and tuples of them
+        (``layers.0``).
+        """
+        found: dict[str, Module] = {}
+        for name, v in vars(self).items():
+            entries = enumerate(v) if isinstance(v, list | tuple) else ()
+            found |= {f"{name}.{i}": m for i, m in entries if isinstance(m, Module)}
+            if isinstance(v, Module):
+                found[name] = v
+        return found
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
         """This module under ``prefix`` and all inside, depth first; one that occurs twice once."""

@@ -39,6 +39,23 @@ def test_a_module_used_twice_has_its_parameters_once():
     assert list(nn.Sequential(one, one).named_parameters()) == ["0.weight"]
 
 
+class Stack(nn.Module):
+    """Modules in a list and a tuple, and one by name."""
+
+    def __init__(self):
+        self.layers = [Scale(3), Scale(4)]
+        self.pair = (Scale(5),)
+        self.last = Scale(6)
+
+
+def test_modules_in_lists_are_children():
+    net = Stack()
+    named = ["layers.0.weight", "layers.1.weight", "pair.0.weight", "last.weight"]
+    assert list(net.named_parameters()) == named
+    assert not net.evaluate().layers[1].training
+    assert "(layers.1): nn.Scale(4)" in repr(net)
+
+
 def test_state_updates_of_an_expression():
     net, x = nn.Sequential(Scale(3), Scale(3)), T.matrix("x")
     loss = net(x).sum()
