@@ -51,6 +51,8 @@ class Calls:
         self.from_host = [(at[v], v) for v in segment.inputs if v in self.made]
         read = (*segment.dims, *(v for n in segment.host for v in n.inputs))
         self.shared = [v for v in dict.fromkeys(read) if isinstance(v, Shared)]
+        #: Whether something that parameters give is kept (:mod:`~.kept`), and may be out of date.
+        self.keeps = any(s.kept for s in function.stages.program.segments())
         #: Whether the plan depends on values too: sizes that are given, or computed of others.
         self.by_value = bool(segment.host or segment.dims)
         self.entries = {}
@@ -133,7 +135,7 @@ class FastCalls(Calls):
             values = self._host_values(executor, bound)
             key = (*key, *(int(values[d]) for d in self.segment.dims))
         entry = self.entries.get(key)
-        if entry is None or entry.changes != changes() or not executor.is_current:
+        if entry is None or entry.changes != changes() or (self.keeps and not executor.is_current):
             return None
         plan: Any = entry.plan
         if entry.replay is not plan.bound.replay or not executor.only_cache.used(plan):

@@ -11,6 +11,7 @@ import numpy as np
 from symdnn.compile.specialise import Specialised
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.channels_last import Reorder
 from symdnn.ops.shape import Reshape
 from symdnn.ops.transfer import GpuFromHost, HostFromGpu
 
@@ -138,9 +139,10 @@ def _alias(spec: Specialised, plan: MemoryPlan, node: Apply, targets: UpdateTarg
 
     On a GPU a new value of a shared variable may: it is copied from there in the end.
     """
-    if len(node.outputs) != 1 or node.op.views.get(0) is None:
+    viewed = 0 if _moves_nothing(spec, node) else node.op.views.get(0)
+    if len(node.outputs) != 1 or viewed is None:
         return False
-    out, source = node.outputs[0], plan.views[node.inputs[node.op.views[0]]]
+    out, source = node.outputs[0], plan.views[node.inputs[viewed]]
     shape = spec.shapes[out]
     inside = source.buffer.kind == "arena" and spec.segment.device != "cpu"
     old = targets.copied_to(out) if inside else None
@@ -151,6 +153,10 @@ def _alias(spec: Specialised, plan: MemoryPlan, node: Apply, targets: UpdateTarg
             return False  # library calls and captured graphs want an address that stays
         # Where the view lies is read off at each call.
         view: View | None = View(source.buffer, shape, tuple(-1 for _ in shape), static=False)
+    elif isinstance(node.op, Reorder):
+        strides = _strides(out, shape)
+        view = View(source.buffer, shape, strides, source.offset, source.static)
+        view = view if source.contiguous else None
     else:
         view = _derive(spec, node, source, shape)
     if view is None:
@@ -193,9 +199,23 @@ def _leaves_as_view(
     return True
 
 
+def _moves_nothing(spec: Specialised, node: Apply) -> bool:
+    """Whether another order of the dimensions leaves all elements where they are: kernels of 1 x 1
+    lie with their channels last in any case."""
+    if not isinstance(node.op, Reorder) or spec.segment.device == "cpu":
+        return False
+    shape = _shape_of(spec, node.inputs[0])
+    long = [d for d in node.op.order if shape is None or shape[d] != 1]
+    return shape is not None and long == sorted(long)
+
+
+def _shape_of(spec: Specialised, v: Variable) -> tuple[int, ...] | None:
+    return tuple(v.data.shape) if isinstance(v, Constant) else spec.shapes.get(v)
+
+
 def _must_run(node: Apply) -> bool:
     """Whether the op does more than to look at memory: it prints, or checks other data."""
-    seen = {node.op.views[0], *node.op.host_inputs}
+    seen = {node.op.views.get(0, 0), *node.op.host_inputs}
     return node.op.has_effect or any(i not in seen for i in range(len(node.inputs)))
 
 
@@ -332,7 +352,8 @@ def _last_reads(spec: Specialised) -> dict[Variable, int]:
     for step in reversed(range(len(spec.segment.nodes))):
         node = spec.segment.nodes[step]
         for i, v in enumerate(node.inputs):
-            seen = [o for o, source in node.op.views.items() if source == i]
+            views = {0: 0} if isinstance(node.op, Reorder) else node.op.views
+            seen = [o for o, source in views.items() if source == i]
             read = max([step, *(last.get(node.outputs[o], step) for o in seen)])
             last[v] = max(last.get(v, -1), read)
     return last

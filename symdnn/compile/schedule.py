@@ -14,10 +14,13 @@ from symdnn.compile.program import If, Loop, Program, Region, Segment
 from symdnn.graph.inner import InnerGraph
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
-from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.ops.control import IfElse
+from symdnn.ops.dtype import is_narrow_float
+from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.fused import FusedElemwise
 from symdnn.ops.scan import Scan
-from symdnn.ops.shape import ShapeI
+from symdnn.ops.shape import DimShuffle, ShapeI
 from symdnn.ops.transfer import GpuFromHost, HostFromGpu
 from symdnn.opt.shapes import ShapeResolver
 
@@ -204,7 +207,8 @@ class _Scheduler:
     def _around_a_graph(self, nodes: list[Apply]) -> list[Apply]:
         """Copies in, and what reads bounds at each call, go first, and copies out last.
 
-        What is between them can be captured into one CUDA graph.
+        What is between them can be captured into one CUDA graph. It begins with what rounds
+        parameters to 16 bits, of which many are launched together.
         """
         early: set[Apply] = set()
         inside = set(nodes)
@@ -217,12 +221,9 @@ class _Scheduler:
             if ready and (isinstance(n.op, GpuFromHost) or reads):
                 early.add(n)
         late = {n for n in nodes if isinstance(n.op, HostFromGpu)} - early
-        first = [n for n in nodes if n in early]
-        return [
-            *first,
-            *(n for n in nodes if n not in early | late),
-            *(n for n in nodes if n in late),
-        ]
+        rounded = _roundings(nodes) - early - late
+        parts = early, rounded, inside - early - rounded - late, late
+        return [n for part in parts for n in nodes if n in part]
 
     def _not_sizes(self) -> set[Variable]:
         """Where the walk over sizes stops: at what is no function of shapes alone."""
@@ -292,6 +293,19 @@ def _needed_without(node: Apply, order: Sequence[Apply], outputs: Sequence[Varia
 
 def _is_if(node: Apply) -> bool:
     return isinstance(node.op, IfElse)
+
+
+def _roundings(nodes: Sequence[Apply]) -> set[Apply]:
+    """Nodes that round parameters, or views of parameters, to 16 bits, and those views."""
+    views: set[Apply] = set()
+    found: set[Apply] = set()
+    for n in nodes:
+        leaves = all(isinstance(v, Shared | Constant) or v.owner in views for v in n.inputs)
+        if leaves and isinstance(n.op, DimShuffle):
+            views.add(n)
+        elif leaves and isinstance(n.op, Elemwise | FusedElemwise) and not n.op.has_effect:
+            found |= {n} if all(is_narrow_float(v.type.dtype) for v in n.outputs) else set()
+    return found | views if found else found
 
 
 def _is_loop(node: Apply) -> bool:

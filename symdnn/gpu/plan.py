@@ -11,15 +11,15 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.gpu.array import DeviceArray
-from symdnn.gpu.batch import Form, batched
 from symdnn.gpu.capture import CaptureFailed
 from symdnn.gpu.env import Env
 from symdnn.gpu.k_copy import seen_by, strided_copy
 from symdnn.gpu.launches import view_of
+from symdnn.gpu.leading import beginning, together
 from symdnn.gpu.memory import PendingCopy
 from symdnn.gpu.replay import Replay
 from symdnn.gpu.resident import Resident
-from symdnn.gpu.trailing import copy_all, enqueue, trailing
+from symdnn.gpu.trailing import copy_all, trailing
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.runtime import Watcher
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
@@ -208,9 +208,10 @@ class CudaPlan:
         last = trailing(self.spec, self.memory)
         behind = {n for _, group in last.launches for n in group}
         self.head = [Step(n, self.steps[n]) for n in nodes[:start]]
-        self.middle = [Step(n, self.steps[n]) for n in nodes[start:end] if n not in behind]
+        middle = beginning(self, [n for n in nodes[start:end] if n not in behind])
+        self.middle = [Step(n, run) for n, run in middle]
         self.last_steps = [
-            Step(group[0], self.steps[group[0]] if form is None else self._group(form, group))
+            Step(group[0], self.steps[group[0]] if form is None else together(self, form, group))
             for form, group in last.launches
         ]
         if self.memory.copied:
@@ -228,23 +229,6 @@ class CudaPlan:
         read = {v for n in nodes if not isinstance(n.op, GpuFromHost) for v in n.inputs}
         read.update(self.memory.copied.values(), self.memory.stored.values())
         self.fixed = [v in read for v in self.spec.segment.inputs]
-
-    def _group(self, form: Form, group: Sequence[Apply]) -> Any:
-        """One launch for all nodes of a group."""
-        env = self.rt.env()
-        self.envs.append(env)
-
-        def run(node: Apply, values: Values) -> None:
-            items = [
-                [
-                    *(self.operand(n, i, v, values) for i, v in enumerate(n.inputs)),
-                    *(values[v] for v in n.outputs),
-                ]
-                for n in group
-            ]
-            enqueue(env, batched(form, items))
-
-        return run
 
     def _copy_updates(self) -> Any:
         """One step that writes all new values that could not be made where they belong."""

@@ -60,10 +60,10 @@ class Resident:
 
     def _seen(self, node: Apply) -> bool:
         """A view of what is settled."""
-        if node not in self.memory.aliases or node.inputs[node.op.views[0]] not in self.at:
+        if node not in self.memory.aliases or node.inputs[node.op.views.get(0, 0)] not in self.at:
             return False
         out = node.outputs[0]
-        kept, view = self.at[node.inputs[node.op.views[0]]], self.memory.views[out]
+        kept, view = self.at[node.inputs[node.op.views.get(0, 0)]], self.memory.views[out]
         whole = kept.owner if isinstance(kept.owner, DeviceArray) else kept
         at = whole.ptr + view.offset
         self.at[out] = DeviceArray(at, view.shape, kept.dtype, view.strides, whole)

@@ -10,6 +10,8 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.errors import DimensionMismatch, IndexOutOfRange
+from symdnn.ops.arithmetic import Cast
+from symdnn.ops.channels_last import Reorder
 
 CUDA = symdnn.Mode(target="cuda:sm_90").excluding("cudnn")
 CPU = symdnn.Mode(target="cpu")
@@ -490,3 +492,45 @@ def test_variables_that_swap_views_of_each_other(fake_device):
         f()
         np.testing.assert_array_equal(a.get_value(), old[1].T)
         np.testing.assert_array_equal(b.get_value(), old[0].T)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_another_order_of_dimensions_of_one_is_a_view(fake_device, size):
+    """Of a kernel of 1 x 1, which its own update must not change before all have read it."""
+    w, x = symdnn.shared(floats(3, 2, size, size)), T.ftensor4("x")
+    last = Reorder((0, 2, 3, 1))(w)
+    y = (x * last).sum(axis=3, keepdims=True)
+    late = (T.exp(y) * last).sum()
+    f = symdnn.function([x], late, updates=[(w, w * np.float32(0.5))], mode=CUDA)
+    for _ in range(4):
+        a, old = floats(3, size, size, 2), w.get_value().transpose(0, 2, 3, 1)
+        want = (np.exp((a * old).sum(3, keepdims=True)) * old).sum()
+        np.testing.assert_allclose(f(a), want, rtol=1e-4)
+        np.testing.assert_array_equal(w.get_value().transpose(0, 2, 3, 1), old * np.float32(0.5))
+    (plan,) = f.plans()
+    (node,) = [n for n in plan.specialised.segment.nodes if isinstance(n.op, Reorder)]
+    assert (node in plan.memory.aliases) == (size == 1)
+
+
+def test_parameters_are_rounded_together(fake_device):
+    """All that lie without gaps, in one launch."""
+    shapes = (5,), (3, 4), (2, 3, 2), (300,)
+    ps = [symdnn.shared(floats(*s)) for s in shapes]
+    turned = symdnn.shared(floats(4, 6))
+    x = T.fvector("x")
+    h = [p.astype("float16") for p in (*ps, turned.T)]
+    total = sum((v.astype("float32").sum(axis=None) * x).sum() for v in h)
+    news = [(p, p * np.float32(0.5)) for p in (*ps, turned)]
+    f = symdnn.function([x], [total, *h], updates=news, mode=CUDA.excluding("fusion"))
+    for _ in range(4):
+        a, old = floats(3), [p.get_value() for p in (*ps, turned)]
+        want = [v.astype("float16") for v in (*old[:-1], old[-1].T)]
+        got = f(a)
+        np.testing.assert_allclose(got[0], sum(v.astype("f8").sum() for v in want) * a.sum(), 1e-2)
+        for g, w in zip(got[1:], want, strict=True):
+            np.testing.assert_array_equal(g, w)
+        for p, o in zip((*ps, turned), old, strict=True):
+            np.testing.assert_array_equal(p.get_value(), o * np.float32(0.5))
+    (plan,) = f.plans()
+    casts = [s for s in plan.bound.middle if s.node.op == Cast("float16")]
+    assert len(casts) == 1
