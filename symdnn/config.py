@@ -19,7 +19,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ContextDecorator
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -239,6 +239,18 @@ class Config(Section):
         if name in WITHOUT_MEANING:
             return ""
         raise UnknownFlagError(unknown_flag(name, _code_origin()))
+
+    def reader(self, name: str) -> Callable[[], Any]:
+        """A function that gives what :meth:`get` does, in a third of the time."""
+        scopes, everywhere, default = self._scopes.get, self._global.get, FLAGS[name].first_value()
+
+        def read() -> Any:
+            if scopes():
+                return self.get(name)
+            setting = everywhere(name)
+            return default if setting is None else setting.value
+
+        return read
 
     def set(self, name: str, value: object) -> None:
         """Set the flag ``name``, for all threads.

@@ -538,3 +538,17 @@ def test_a_setting_comes_back_within_a_block():
         config.restore("floatX", None)
         assert config.floatX == "float32"
     assert config.floatX == "float32"
+
+
+def test_a_reader_gives_what_get_does():
+    read = config.reader("openmp.threads")
+    assert read() == config.get("openmp.threads")
+    with config.change_flags(**{"openmp.threads": 7}):
+        assert read() == 7
+    before = config.setting("openmp.threads")
+    config.set("openmp.threads", 3)
+    try:
+        assert read() == 3
+    finally:
+        config.restore("openmp.threads", before)
+    assert read() == config.get("openmp.threads")

@@ -48,7 +48,8 @@ class Executor:
     @property
     def is_current(self) -> bool:
         """Whether what is kept of parameters is what they are now."""
-        return all(k.state.is_current for k in self._kept)
+        kept = self._kept
+        return not kept or all(k.state.is_current for k in kept)
 
     @property
     def kept_values(self) -> Iterator[Variable]:

@@ -68,15 +68,18 @@ class HostCalls(Calls):
     def attempt(self, function: Function, args: Sequence[Any]) -> list[Any] | None:
         """See :class:`~symdnn.compile.fast.Calls`."""
         bound = self._accept(args, function.trust_input)
-        if bound is None:
+        executor = function._executor
+        if bound is None or executor is None:
             return None
-        runtime: Any = function.executor.runtime
-        if not runtime.take():
-            return None  # inside of another call
-        try:
-            return self._attempt(function, runtime, bound)
-        finally:
-            runtime.leave()
+        runtime: Any = executor.runtime
+        with runtime.lock:
+            if runtime.depth >= 0:
+                return None  # inside of another call
+            runtime.depth = 0
+            try:
+                return self._attempt(function, runtime, bound)
+            finally:
+                runtime.depth = -1
 
     def _attempt(self, function: Function, runtime: Any, bound: Any) -> list[Any] | None:
         key, arguments = bound
@@ -85,22 +88,29 @@ class HostCalls(Calls):
             values = self._host_values(function.executor, arguments)
             key = (key, *(int(values[d]) for d in self.segment.dims))
         entry = self.entries.get(key)
-        if entry is None or entry.changes != changes() or not function.executor.is_current:
+        if entry is None:
             return None
-        if not entry.cache.used(entry.plan):
+        plan, run, cache, entering, stamp, closed = entry
+        if stamp != changes() or (self.keeps and not function.executor.is_current):
+            return None  # a buffer has moved, or a parameter changed of which something is kept
+        if plan is cache.latest:
+            cache.hits += 1
+        elif not cache.used(plan):
             del self.entries[key]
             return None
         if self.only_arguments:
             entering = arguments
         else:
-            entering = entry.entering.copy()
+            entering = entering.copy()
             for i, k in self.entries_of:
                 entering[k] = arguments[i]
         if values is not None:
             for k, v in self.from_host:
                 entering[k] = values[v]
         try:
-            left: list[Any] = runtime.quietly(entry.run, entering, entry.closed)
+            left: list[Any] = run(entering) if plan.bound.silent else runtime.quietly(
+                run, entering, closed
+            )  # fmt: skip
         except MemoryError:
             return None  # the long way tries smaller workspaces
         if not self.in_order:

@@ -113,6 +113,8 @@ class Driver:
         self._steps, self._frame = steps, frame
         self._spans, self._plainly = spans, plainly
         self._functions: list[Any] = []
+        #: How many steps run in spans, views that nobody makes included.
+        self.native = sum(s.last + 1 - s.first - len(s.views) for s in spans.spans) if spans else 0
         #: Where the two functions of each span stand among those.
         self._bound_later: list[tuple[int, Span]] = []
         self._known = {i for _, i in frame.entering} | {i for i, _, _ in frame.results.places}

@@ -159,4 +159,4 @@ def register() -> None:
     compiled = ElementwiseKernel()
     register_kernel(Elemwise, "cpu", compiled)
     register_kernel(FusedElemwise, "cpu", compiled)
-    register_kernel(FusedElemwise, "cpu", ProgramKernel(compiled))
+    register_kernel(FusedElemwise, "cpu", ProgramKernel())

@@ -1,7 +1,6 @@
 """Fused ops by NumPy, an instruction at a time: what is too little to be worth compiling.
 
-An op that is called often is compiled after all (:class:`Warming`): by then the calls have taken
-longer than compiling does.
+A plan that is called often has them compiled after all (:mod:`symdnn.cpu.warm`).
 """
 
 from __future__ import annotations
@@ -12,66 +11,22 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.config import config
-from symdnn.errors import SymdnnError
-from symdnn.graph.kernel import Call, Kernel, Launch
+from symdnn.graph.kernel import Call, Launch
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.scalar import FUNCTIONS, Instruction, ScalarProgram, number_of_text
 
-__all__ = ["HOT_CALLS", "ProgramKernel", "Warming", "run_program"]
+__all__ = ["ProgramKernel", "run_program"]
 
 #: Temporaries of so many bytes are there when they are asked for.
 _SMALL_BYTES = 1 << 17
 
-#: After so many calls of a plan its small kernels are compiled.
-HOT_CALLS = 3000
-
 Step = tuple[Callable[..., Any], tuple[int, ...], bool]
-
-
-class Warming:
-    """A launch that is replaced by the compiled kernel's once it has run :data:`HOT_CALLS` times.
-
-    With ``deterministic=more`` it never is, since compiled functions round differently.
-    """
-
-    def __init__(self, cold: Launch, compiled: Kernel, call: Call) -> None:
-        self._launch, self._compiled, self._call = cold, compiled, call
-        self._left = HOT_CALLS
-
-    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
-        """Run what there is."""
-        if self._left:
-            self._left -= 1
-            if not self._left:
-                return self._launch_warm(inputs, outputs)
-        return self._launch(inputs, outputs)
-
-    def _launch_warm(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
-        """The first launch of what may be the compiled kernel; where that fails, the old one."""
-        cold = self._launch
-        try:
-            self._warm()
-            return self._launch(inputs, outputs)
-        except SymdnnError:
-            self._launch = cold
-            return cold(inputs, outputs)
-
-    def _warm(self) -> None:
-        if str(config.cpu.compile) != "auto" or str(config.deterministic) == "more":
-            return
-        with config.change_flags(**{"cpu.compile": "always"}):
-            if self._compiled.refuses(self._call) is None:
-                self._launch = self._compiled.bind(self._call)
 
 
 class ProgramKernel:
     """``FusedElemwise`` by NumPy's functions, results into the plan's buffers where they may go."""
 
     name = "numpy.program"
-
-    def __init__(self, compiled: Kernel) -> None:
-        self._compiled = compiled
 
     def refuses(self, call: Call) -> str | None:
         """Takes every program."""
@@ -91,7 +46,7 @@ class ProgramKernel:
     def bind(self, call: Call) -> Launch:
         """The program's functions, looked up."""
         program: ScalarProgram = call.op.program  # type: ignore[attr-defined]
-        return Warming(run_program(program), self._compiled, call)
+        return run_program(program)
 
 
 def run_program(program: ScalarProgram) -> Launch:

@@ -16,7 +16,6 @@ from symdnn.cpu import jit, threads
 from symdnn.cpu.kernels import ReferenceKernel
 from symdnn.cpu.loops_ir import Operand, inner
 from symdnn.cpu.native import Native
-from symdnn.cpu.programs import Warming
 from symdnn.cpu.reduce_ir import COLUMNS, Combined, ReduceShape, reduce_ir, word_names
 from symdnn.cpu.scalar_ir import VALUES, prints
 from symdnn.graph.kernel import Call, Launch, register_kernel
@@ -145,12 +144,9 @@ class ReduceKernel:
 
 
 class ColdReduceKernel:
-    """``FusedReduce`` by NumPy until it is hot."""
+    """``FusedReduce`` by NumPy: what is too little to be worth compiling."""
 
     name = "numpy.program"
-
-    def __init__(self, compiled: ReduceKernel) -> None:
-        self._compiled, self._cold = compiled, ReferenceKernel()
 
     def refuses(self, call: Call) -> str | None:
         """Takes every call."""
@@ -162,7 +158,7 @@ class ColdReduceKernel:
 
     def bind(self, call: Call) -> Launch:
         """The reference."""
-        return Warming(self._cold.bind(call), self._compiled, call)
+        return ReferenceKernel().bind(call)
 
 
 def _whole_shape(inputs: Sequence[Any]) -> tuple[int, ...]:
@@ -313,4 +309,4 @@ def register() -> None:
     for op in (Sum, Prod, Extreme, AnyTrue, AllTrue):
         register_kernel(op, "cpu", compiled)
     register_kernel(FusedReduce, "cpu", compiled)
-    register_kernel(FusedReduce, "cpu", ColdReduceKernel(compiled))
+    register_kernel(FusedReduce, "cpu", ColdReduceKernel())

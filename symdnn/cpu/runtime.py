@@ -8,16 +8,16 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from math import prod
-from sys import getrefcount
 from typing import Any
 
 import numpy as np
 
 from symdnn.config import config
-from symdnn.cpu import compiled, kernels, onednn, pools
+from symdnn.cpu import compiled, kernels, onednn, pools, warm
 from symdnn.cpu.driver import Driver, Frame, Step
 from symdnn.cpu.grouping import Grouping
+from symdnn.cpu.results import KeptResults, Results
+from symdnn.cpu.warm import HOT_CALLS
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.runtime import Watcher
 from symdnn.graph.storage import HOST
@@ -33,10 +33,6 @@ Array = Any
 _THREADED = ("onednn.", "llvm.")
 #: Those of kernels that run nothing of a user's, and no BLAS.
 _KNOWN = (*_THREADED, "numpy.ufunc", "numpy.reduce", "numpy.program")
-#: Results of so many bytes are kept for the next call, unless someone holds them.
-_LARGE = 1 << 16
-#: References to an array that only its plan has: the plan's, a local name, the question itself.
-_UNHELD = 3
 
 
 class Arena:
@@ -200,48 +196,6 @@ class CpuRuntime:
         return {"device": "cpu", "kernels": f"NumPy {np.__version__}"}
 
 
-class Results:
-    """Memory for what a plan gives; what is large and held by nobody any more is used again.
-
-    Fresh memory of such a size in each call would cost more in page faults than many a kernel.
-    """
-
-    def __init__(self, places: Sequence[tuple[int, tuple[int, ...], Any]]) -> None:
-        self.places = list(places)
-        self.last: list[Array] = [None] * len(places)
-
-    def large(self, k: int) -> bool:
-        """Whether result ``k`` is one that may be used again."""
-        _, shape, dtype = self.places[k]
-        return prod(shape) * dtype.itemsize >= _LARGE
-
-    def make(self, k: int) -> Array:
-        """Memory for result ``k``."""
-        last = self.last[k]
-        if last is not None and getrefcount(last) == _UNHELD:
-            return last
-        _, shape, dtype = self.places[k]
-        made = np.empty(shape, dtype)
-        if made.nbytes >= _LARGE:
-            self.last[k] = made
-        return made
-
-
-class KeptResults(Results):
-    """Memory for what a kept segment gives: the same in each run."""
-
-    def large(self, k: int) -> bool:
-        """All of them are used again."""
-        return True
-
-    def make(self, k: int) -> Array:
-        """Memory for result ``k``."""
-        if self.last[k] is None:
-            _, shape, dtype = self.places[k]
-            self.last[k] = np.empty(shape, dtype)
-        return self.last[k]
-
-
 class CpuPlan:
     """Steps over one list of values.
 
@@ -269,10 +223,15 @@ class CpuPlan:
         self.threaded = any(name.startswith(_THREADED) for name in names)
         #: Whether all kernels are known: nothing of the user's runs inside of a run.
         self.closed = all(name.startswith(_KNOWN) for name in names)
+        #: Whether every step is compiled, so that NumPy cannot warn; settled when they are bound.
+        self.silent = False
         #: Whether a kernel may call BLAS, which has threads of its own.
         self.calls_blas = self.threaded and not self.closed
         self.threads = pools.settle() if self.threaded else 1
         self.steps: list[Step] = []
+        self.calls = 0
+        #: Kernels that have taken the place of those of the table, since the plan is called often.
+        self.warm: dict[Apply, Any] = {}
         self._bind_steps()
         self.scratch: Array = None
         self.template: list[Any] = [None] * (len(self.index) + len(self.workspaces))
@@ -290,7 +249,7 @@ class CpuPlan:
         self.plain: Driver | None = None
         self.run_all: Any = None
         self.plain_run: Any = None
-        self.runs = 0
+        self.runs, self.silent = 0, False
 
     @property
     def nbytes(self) -> int:
@@ -315,7 +274,22 @@ class CpuPlan:
         if by_view:
             return Step(node, node.op.compute, call_inputs, outputs, True)
         at = self._workspace(node)
-        return Step(node, self.spec.launch(node), call_inputs, outputs, False, at)
+        return Step(node, self._launch(node), call_inputs, outputs, False, at)
+
+    def _launch(self, node: Apply) -> Any:
+        if node not in self.warm:
+            return self.spec.launch(node)
+        with config.change_flags(**{"cpu.compile": "always"}):
+            return self.warm[node].bind(self.spec.call(node))
+
+    def _warm(self) -> None:
+        """Compile what was too little to be worth it, and make one function of more steps."""
+        self.warm = warm.compiled_instead(self.spec)
+        if self.warm:
+            self._bind_steps()
+            names = [k.name for k in self.warm.values()]
+            self.threaded = self.threaded or any(n.startswith(_THREADED) for n in names)
+            self.threads = pools.settle()
 
     def _workspace(self, node: Apply) -> int | None:
         buffer = self.memory.workspaces.get(node)
@@ -348,6 +322,9 @@ class CpuPlan:
 
     def run(self, entering: Sequence[Any], watcher: Watcher | None = None) -> list[Any]:
         """Run every step; values that leave are fresh arrays."""
+        self.calls += 1
+        if self.calls == HOT_CALLS:
+            self._warm()
         runtime, scratch = self.runtime, self.scratch
         if scratch is None or scratch is not runtime.arenas[runtime.depth].bytes:
             self._attach()
@@ -398,6 +375,7 @@ class CpuPlan:
                 return self._run_plainly
             self.driver = Driver(self.steps, frame, spans, self._run_plainly)
         self.run_all = self.driver.bind(self.template)
+        self.silent = self.driver.native == len(self.steps)
         return self.run_all
 
     def _frame(self) -> Frame:

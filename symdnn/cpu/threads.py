@@ -12,6 +12,7 @@ from symdnn.config import config
 __all__ = ["allowed", "openmp", "problem", "threads"]
 
 _in_child = False
+_wanted = config.reader("openmp.threads")
 
 
 @cache
@@ -45,7 +46,7 @@ def allowed() -> int:
     """The most threads that a kernel may use."""
     if _in_child:
         return 1
-    return int(config.get("openmp.threads")) or _available()
+    return int(_wanted()) or _available()
 
 
 @cache

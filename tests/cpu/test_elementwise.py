@@ -13,7 +13,7 @@ from symdnn.cpu.elementwise import ElementwiseKernel
 from symdnn.cpu.loops_ir import Operand, elementwise_ir
 from symdnn.cpu.math32_ir import IN_SINGLE
 from symdnn.cpu.math_ir import IN_DOUBLE
-from symdnn.cpu.programs import HOT_CALLS, Warming, run_program
+from symdnn.cpu.programs import run_program
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.strides import merged
@@ -232,21 +232,6 @@ def test_dimensions_that_no_operand_tells_apart_are_merged():
     assert merged((2, 3, 4), [(12, 4, 1), (12, 4, 1)]) == ((24,), [(1,), (1,)])
     assert merged((2, 3, 4), [(12, 4, 1), (0, 4, 1)]) == ((2, 12), [(12, 1), (0, 1)])
     assert merged((1, 1), [(1, 1)]) == ((1,), [(1,)])
-
-
-def test_what_is_called_often_is_compiled_after_all():
-    x = T.fvector("x")
-    f = symdnn.function([x], T.exp(x) * 2 + 1, mode=symdnn.Mode(target="cpu"))
-    given = np.linspace(-1, 1, 5).astype("float32")
-    with config.change_flags(**{"cpu.compile": "auto"}):
-        first = f(given)
-        (plan,) = f.plans()
-        (step,) = plan.bound.steps
-        assert isinstance(step.launch, Warming)
-        for _ in range(HOT_CALLS):
-            last = f(given)
-    assert type(step.launch._launch).__name__ == "_Launcher"
-    np.testing.assert_allclose(first, last, rtol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int32", "bool"])

@@ -1,0 +1,82 @@
+"""Plans that are called often: small steps are compiled after all, and run together."""
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.config import config
+from symdnn.cpu import runtime
+
+CPU = symdnn.Mode(target="cpu")
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch):
+    monkeypatch.setattr(runtime, "HOT_CALLS", 4)
+    with config.change_flags(**{"cpu.compile": "auto"}):
+        yield
+
+
+def small():
+    """A fused program, a ufunc, reductions of one and of two, a view, an update."""
+    x, w = T.fmatrix("x"), symdnn.shared(np.float32([[1, 2, 3], [4, 5, 6]]))
+    y = T.exp(x) * 2 + 1
+    outputs = [y, x + w, y.sum(axis=0), T.stack([x.max(), x.min()]), y.T * 2]
+    return w, symdnn.function([x], outputs, updates=[(w, w + x.mean())], mode=CPU)
+
+
+def kernels(f):
+    (plan,) = f.plans()
+    return [type(s.launch).__module__.rpartition(".")[2] for s in plan.bound.steps if not s.by_view]
+
+
+def test_small_steps_are_compiled_and_give_the_same():
+    w, f = small()
+    a = np.random.default_rng().normal(size=(2, 3)).astype("float32")
+    first, start = f(a), w.get_value()
+    before = kernels(f)
+    for _ in range(9):
+        w.set_value(start - a.mean())
+        for old, new in zip(first, f(a)):
+            np.testing.assert_allclose(new, old, rtol=1e-5)
+        np.testing.assert_allclose(w.get_value(), start, rtol=1e-5)
+    after = kernels(f)
+    assert "elementwise" not in before
+    assert "elementwise" in after
+    assert "reduce" in after
+    (plan,) = f.plans()
+    assert plan.bound.driver.native >= 3
+
+
+def test_one_of_all_compiled_steps_needs_no_care_for_warnings():
+    x = T.fvector("x")
+    f = symdnn.function([x], x + np.float32(1), mode=CPU)
+    a = np.float32([1, np.inf, np.nan, -np.inf])
+    for _ in range(9):
+        np.testing.assert_array_equal(f(a), a + np.float32(1))
+    assert f.plans()[0].bound.silent
+    g = symdnn.function([x], T.log(x) / x, mode=CPU)
+    for _ in range(9):
+        assert np.isnan(g(np.float32([-1, 0]))).any()
+
+
+@pytest.mark.parametrize("flags", [{"deterministic": "more"}, {"cpu.compile": "never"}])
+def test_it_is_left_as_it_is_by_flags(flags):
+    with config.change_flags(**flags):
+        _, f = small()
+        for _ in range(9):
+            f(np.ones((2, 3), "float32"))
+        assert "elementwise" not in kernels(f)
+
+
+def test_a_body_of_a_loop_gets_warm():
+    x = T.fvector("x")
+    ys, _ = symdnn.scan(lambda h: T.tanh(h) * 2 - 1, outputs_info=[x], n_steps=12)
+    f = symdnn.function([x], ys[-1], mode=CPU)
+    a = np.float32([0.1, 0.5, -2])
+    wanted = a.astype("f8")
+    for _ in range(12):
+        wanted = np.tanh(wanted) * 2 - 1
+    for _ in range(3):
+        np.testing.assert_allclose(f(a), wanted, rtol=1e-4)
