@@ -90,6 +90,7 @@ class SoftMin(SoftMax):
     """:class:`SoftMax` of ``-x``."""
 
     def along(self, x: Variable, axis: int) -> Variable:
+        """The softmax of ``-x`` along an axis."""
         return super().along(-x, axis)
 
 
