@@ -124,6 +124,18 @@ def test_nothing_is_copied_and_the_network_is_returned():
     assert all(before[n] is after[n] for n in before)
 
 
+def test_a_round_trip_leaves_the_network_as_it_was():
+    nn.init.seed(0)
+    net = nn.models.lenet()
+    tree, values = repr(net), net.state_dict()
+    for backend in ("cudnn", "onednn", "nn", "cudnn", "auto"):
+        nn.convert(net, backend)
+    assert repr(net) == tree
+    assert all(m.backend == "auto" and not m.hints for _, m in net.named_modules())
+    for name, value in net.state_dict().items():
+        np.testing.assert_array_equal(value, values[name])
+
+
 def test_an_expression_that_exists_stays_as_it_was():
     net, x = network(), T.tensor4("x")
     y = net(x)
