@@ -17,6 +17,7 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.errors import CudaUnavailable, SymdnnError
+from symdnn.gpu.env import TICKET_COUNT, TICKETS_AT
 
 __all__ = ["Context", "CudaUnavailable", "context", "existing"]
 
@@ -24,6 +25,9 @@ _INSTALL = (
     "PyCUDA is missing. tools/install_cuda.sh builds it, with g++ and NVIDIA's wheels; or have it "
     "from conda-forge (docs/gpu.rst, Installing)"
 )
+
+#: Shared memory that any kernel may ask for; more has to be allowed first.
+_SHARED_BYTES = 48 * 1024
 
 #: What cuBLAS reads when a handle of its is made: eight buffers of 4 MiB each.
 _ONE_BUFFER_SIZE = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -54,9 +58,10 @@ class Context:
         with self.current():
             self._stream = driver.Stream()
             self.stream = int(self._stream.handle)
-            self._error = driver.mem_alloc(16)
+            words = TICKETS_AT // 4 + TICKET_COUNT
+            self._error = driver.mem_alloc(4 * words)
             self.error_word = int(self._error)
-            driver.memset_d32(self.error_word, 0, 4)
+            driver.memset_d32(self.error_word, 0, words)
 
     def current(self) -> contextlib.AbstractContextManager[None]:
         """Hold the device, its context current in this thread."""
@@ -124,6 +129,9 @@ class Context:
     ) -> None:
         """Enqueue a kernel; an int among ``args`` is a pointer."""
         packed = [np.intp(a) if isinstance(a, int) else _as_numpy(a) for a in args]
+        if shared > _SHARED_BYTES:
+            attribute = _driver().function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
+            function.set_attribute(attribute, shared)
         function(
             *packed, block=_three(block), grid=_three(grid), shared=shared, stream=self._stream
         )

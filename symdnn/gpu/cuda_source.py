@@ -45,18 +45,51 @@ def scalar_function(program: ScalarProgram, name: str) -> str:
     results = [f"{CTYPES[d]}& r{i}" for i, d in enumerate(program.output_dtypes)]
     lines = [f"INLINE void {name}({', '.join(given + results)}) {{"]
     for i, step in enumerate(program.body, len(program.inputs)):
-        lines.append(f"  const {CTYPES[step.dtype]} v{i} = {_expression(step)};")
+        name_of = "share" if _is_share(program, step) else step.name
+        lines.append(f"  const {CTYPES[step.dtype]} v{i} = {_expression(step, name_of)};")
     lines += [f"  r{i} = v{v};" for i, v in enumerate(program.outputs)]
     return "\n".join([*lines, "}\n"])
 
 
-def _expression(step: Instruction) -> str:
+def _is_share(program: ScalarProgram, step: Instruction) -> bool:
+    """Whether this is a logistic function's division, with e = exp(-|x|): e or 1, by e + 1."""
+    if step.name != "div" or step.dtype not in ("float32", "float64"):
+        return False
+
+    def at(number: int) -> Instruction | None:
+        k = number - len(program.inputs)
+        return program.body[k] if k >= 0 else None
+
+    def is_one(number: int) -> bool:
+        s = at(number)
+        return s is not None and s.name == "const" and number_of_text(s.value, s.dtype) == 1
+
+    def is_small(number: int) -> bool:
+        """Whether it is exp(-|x|)."""
+        chain: list[str] = []
+        s = at(number)
+        while s is not None and len(chain) < 3:
+            chain.append(s.name)
+            s = at(s.args[0]) if s.args else None
+        return chain == ["exp", "neg", "abs"]
+
+    above, below = (at(a) for a in step.args)
+    if below is None or below.name != "add" or above is None:
+        return False
+    parts = [a for a in below.args if not is_one(a)]
+    if len(parts) != 1 or not is_small(parts[0]):
+        return False
+    choices = above.args[1:] if above.name == "select" else (step.args[0],)
+    return all(c == parts[0] or is_one(c) for c in choices)
+
+
+def _expression(step: Instruction, name: str) -> str:
     if step.name == "const":
         return constant_text(step.value, step.dtype)
     args = ", ".join(f"v{a}" for a in step.args)
     if step.name == "cast":
         return f"convert<{CTYPES[step.dtype]}>({args})"
-    return f"s_{step.name}({args})"
+    return f"s_{name}({args})"
 
 
 def constant_text(text: str, dtype: str) -> str:
@@ -119,6 +152,7 @@ class Loop:
     outputs: tuple[Access, ...]
     guarded: bool = False
     columns: bool = False
+    batch: int = 1
 
     def read_once(self, access: Access) -> bool:
         """Whether an input is read before the loop over the rows."""
@@ -170,30 +204,64 @@ def elementwise_source(program: ScalarProgram, loop: Loop) -> str:
 
 def _by_vectors(loop: Loop) -> list[str]:
     """One vector after the other, wherever it lies."""
-    return [
-        "  for (Count i = first; i < vectors; i += step) {",
-        *(f"    {line}" for line in _indices(loop)),
-        *(f"    {line}" for line in _offsets(loop)),
-        *(f"    {line}" for line in _read(loop, loop.inputs)),
-        *(f"    {line}" for line in _write(loop)),
-        "  }",
-    ]
+    fetched = [*_indices(loop), *_offsets(loop), *_read(loop, loop.inputs)]
+    return _batches(loop, ("i", "first", "vectors", "step"), fetched, loop.inputs)
 
 
 def _by_columns(loop: Loop) -> list[str]:
     """Down the rows, in the same columns."""
     once = [a for a in loop.inputs if loop.read_once(a)]
     rest = [a for a in loop.inputs if not loop.read_once(a)]
+    fetched = [*_offsets(loop, [*rest, *loop.outputs]), *_read(loop, rest)]
     return [
         "  const Count row = (Count)p.n1, rows = vectors / row, i1 = first % row;",
+        "  const Count begin = first / row, stride = step / row;",
         *(f"  {line}" for line in _offsets(loop, once)),
         *(f"  {line}" for line in _read(loop, once)),
-        "  for (Count i0 = first / row; i0 < rows; i0 += step / row) {",
-        *(f"    {line}" for line in _offsets(loop, [*rest, *loop.outputs])),
-        *(f"    {line}" for line in _read(loop, rest)),
+        *_batches(loop, ("i0", "begin", "rows", "stride"), fetched, rest),
+    ]
+
+
+def _batches(
+    loop: Loop, counting: tuple[str, str, str, str], fetched: list[str], reads: Sequence[Access]
+) -> list[str]:
+    """The loop over ``counting`` (its counter, from, to, by): ``batch`` are read, then written."""
+    i, begin, end, step = counting
+    if loop.batch == 1:
+        return [
+            f"  for (Count {i} = {begin}; {i} < {end}; {i} += {step}) {{",
+            *(f"    {line}" for line in (*fetched, *_write(loop))),
+            "  }",
+        ]
+    held = [
+        (n, _held_type(loop, a)) for n, a in loop.operands if any(a is b for b in reads)
+    ]  # fmt: skip
+    held += [(f"o_{n}", "Offset") for n, _ in loop.operands[len(loop.inputs) :]]
+    return [
+        f"  struct Held {{ {' '.join(f'{kind} {n};' for n, kind in held)} }};",
+        f"  const auto fetch = [&](Count {i}) {{",
+        *(f"    {line}" for line in fetched),
+        f"    return Held{{{', '.join(n for n, _ in held)}}};",
+        "  };",
+        "  const auto apply = [&](const Held& held) {",
+        *(f"    const auto& {n} = held.{n};" for n, _ in held),
         *(f"    {line}" for line in _write(loop)),
+        "  };",
+        f"  for (Count {i} = {begin}; {i} < {end}; {i} += {step} * {loop.batch}) {{",
+        f"    Held held[{loop.batch}];",
+        "#pragma unroll",
+        f"    for (int b = 0; b < {loop.batch}; b++)",
+        f"      held[b] = fetch({i} + b * {step} < {end} ? {i} + b * {step} : {i});",
+        "#pragma unroll",
+        f"    for (int b = 0; b < {loop.batch}; b++)",
+        f"      if (b == 0 || {i} + b * {step} < {end}) apply(held[b]);",
         "  }",
     ]
+
+
+def _held_type(loop: Loop, access: Access) -> str:
+    ctype = CTYPES[access.dtype]
+    return ctype if access.inner in ("one", "given") else f"Vec<{ctype}, {loop.width}>"
 
 
 def _indices(loop: Loop) -> list[str]:

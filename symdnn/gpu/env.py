@@ -11,7 +11,11 @@ if TYPE_CHECKING:
     from symdnn.gpu.context import Context
     from symdnn.gpu.memory import CudaMemory
 
-__all__ = ["Env", "LaunchEnv"]
+__all__ = ["TICKETS_AT", "TICKET_COUNT", "Env", "LaunchEnv"]
+
+#: Behind the error word, at so many bytes, are so many uint32 by which blocks of a kernel know that
+#: they are the last: zero whenever no kernel runs.
+TICKETS_AT, TICKET_COUNT = 64, 1024
 
 
 class LaunchEnv(Protocol):

@@ -28,8 +28,10 @@ from symdnn.ops.scalar_meaning import meaning
 __all__ = ["ElementwiseKernel", "elementwise", "register"]
 
 _BLOCK = 256
-#: Most elements of a vector, and most blocks of a loop down the rows.
-_WIDEST, _COLUMN_BLOCKS = 8, 1056
+#: Most elements of a vector, most blocks, and most of a loop down the rows.
+_WIDEST, _BLOCKS, _COLUMN_BLOCKS = 8, 1 << 20, 1056
+#: From so many vectors on, this many are read before one is written: down the rows; of one input.
+_MANY, _COLUMN_BATCH, _VERY_MANY, _BATCH = 1 << 20, 4, 1 << 22, 2
 _source = cache(elementwise_source)
 
 
@@ -62,7 +64,8 @@ def elementwise(
     vectors, tail = divmod(prod(sizes), width)
     blocks = _column_blocks(sizes[-1] // width, vectors) if len(sizes) == 2 else 0
     columns = blocks > 0 and any(a.axes == () and a.inner != "given" for a in reads)
-    loop = Loop(len(sizes), width, wide, reads, writes, guarded, columns)
+    batch = _batch(sizes, vectors, reads, columns)
+    loop = Loop(len(sizes), width, wide, reads, writes, guarded, columns, batch)
     parameters: list[Any] = [v.pointer if isinstance(v, View) else v for v in views]
     parameters += [vectors, tail, *(n for n in sizes[1:-1])]
     if len(sizes) > 1:
@@ -73,7 +76,7 @@ def elementwise(
             parameters.append(step[-1])
     if guarded:
         parameters.append(Pointer(ERROR_WORD))
-    grid = (blocks if columns else blocks_for(max(vectors, tail), _BLOCK),)
+    grid = (blocks if columns else blocks_for(max(-(-vectors // batch), tail), _BLOCK, _BLOCKS),)
     source = _source(program, loop)
     return [KernelLaunch(source, "elementwise", grid, (_BLOCK,), tuple(parameters))]
 
@@ -100,10 +103,19 @@ def _width(
     return width
 
 
+def _batch(sizes: Sequence[int], vectors: int, reads: Sequence[Access], columns: bool) -> int:
+    """Vectors that a thread reads before it writes one: several where memory needs it."""
+    if columns:
+        return _COLUMN_BATCH if vectors >= _MANY else 1
+    moving = sum(a.inner in ("dense", "strided") for a in reads)
+    return _BATCH if len(sizes) == 1 and moving == 1 and vectors >= _VERY_MANY else 1
+
+
 def _column_blocks(row: int, vectors: int) -> int:
     """Blocks whose threads stay in their columns of rows of ``row`` vectors; 0: it can't be."""
     step = row // gcd(row, _BLOCK)
-    wanted = min(_COLUMN_BLOCKS, max(step, -(-vectors // _BLOCK)))
+    most = _COLUMN_BLOCKS * (2 if vectors >= _MANY else 1)
+    wanted = min(most, max(step, -(-vectors // _BLOCK)))
     return wanted // step * step
 
 

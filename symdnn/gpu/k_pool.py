@@ -24,6 +24,10 @@ _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 _MODES = {"max": 0, "max_deterministic": 0, "average_inc_pad": 1, "average": 1,
           "average_exc_pad": 2}  # fmt: skip
 _BLOCK = 256
+#: Results that a thread makes where windows overlap: rows of planes; rows and columns of channels.
+_ROWS, _CHANNEL_ROWS, _CHANNEL_STRIP = 2, 4, 1
+#: Of the second and third size of a grid.
+_MOST_BANDS = 32768
 #: Windows are unrolled.
 _MOST_ELEMENTS = 64
 
@@ -97,20 +101,52 @@ class PoolKernel(_Pooling):
         if y.size == 0:
             return []
         images = _images(op, x.shape, y.shape)
-        macros = _macros(op, y.dtype)
         most = alignment_of(x, y) // y.itemsize
+        clamped = _MODES[op.mode] == 0 and _all_meet(op, images)
+        macros = {**_macros(op, y.dtype), "CLAMPED": int(clamped)}
         if images.channels:
-            width = gcd(images.channels, most)
-            groups = images.channels // width
-            return _launch(
-                "pool_channels", {**macros, "V": width}, (x, y), y.size // width, images, groups
-            )
+            return _channels(op, images, macros, (x, y), gcd(images.channels, most))
         strip = most // op.stride[-1] if most % op.stride[-1] == 0 else 1
         if images.large[2] % (strip * op.stride[-1]) or images.small[2] % strip:
             strip = 1
         width = strip * op.stride[-1] if strip > 1 else 1
-        macros = {**macros, "V": width, "STRIP": strip}
-        return _launch("pool_planes", macros, (x, y), y.size // strip, images)
+        rows = _rows(op, images, _ROWS)
+        macros = {**macros, "V": width, "STRIP": strip, "ROWS": rows}
+        _, high, wide = images.small
+        threads = y.size // (high * wide) * -(-high // rows) * (wide // strip)
+        return _launch("pool_planes", macros, (x, y), threads, images)
+
+
+def _all_meet(op: Any, images: _Images) -> bool:
+    """Whether every window has an element of the image in it."""
+    sizes = zip(images.large[-len(op.ws) :], images.small[-len(op.ws) :])
+    windows = zip(op.ws, op.stride, op.pad)
+    return all(pad < w and (m - 1) * s - pad < n for (n, m), (w, s, pad) in zip(sizes, windows))
+
+
+def _rows(op: Any, images: _Images, most: int) -> int:
+    """Rows of results that a thread makes: several where their windows share lines."""
+    overlap = len(op.ws) > 1 and op.stride[-2] < op.ws[-2]
+    return min(most, images.small[1]) if overlap else 1
+
+
+def _channels(
+    op: Any, images: _Images, macros: dict[str, object], views: Sequence[View], width: int
+) -> list[KernelLaunch]:
+    """The kernel of channels that lie last, ``width`` of them a vector."""
+    rows = _rows(op, images, _CHANNEL_ROWS)
+    strip = min(_CHANNEL_STRIP, images.small[2]) if op.stride[-1] < op.ws[-1] else 1
+    deep, high, wide = images.small
+    groups = images.channels // width
+    macros = {**macros, "V": width, "STRIP": strip, "ROWS": rows}
+    row = -(-wide // strip) * groups
+    parts = -(-row // _BLOCK)
+    block = -(-row // (32 * parts)) * 32 if row > 32 else 32
+    bands = min(-(-high // rows) * deep, _MOST_BANDS)
+    grid = (-(-row // block), bands, min(images.count, _MOST_BANDS))
+    source = specialised("pool.cu", "pool_channels.cu", **macros)
+    parameters = (*(v.pointer for v in views), images.count, groups, *images.large, *images.small)
+    return [KernelLaunch(source, "pool_channels", grid, (block,), parameters)]
 
 
 class PoolGradKernel(_Pooling):

@@ -10,8 +10,16 @@ from typing import Any
 
 from symdnn.gpu.cuda_source import prints
 from symdnn.gpu.k_softmax import prefers_cudnn
-from symdnn.gpu.launches import WORKSPACE, CudaKernel, KernelLaunch, Pointer, View, blocks_for
-from symdnn.gpu.reduce_source import Finish, Reducer, Source, Sweep, reduction_source
+from symdnn.gpu.launches import (
+    TICKETS,
+    WORKSPACE,
+    CudaKernel,
+    KernelLaunch,
+    Pointer,
+    View,
+    blocks_for,
+)
+from symdnn.gpu.reduce_source import THREADS, Finish, Reducer, Source, Sweep, reduction_source
 from symdnn.gpu.source import CTYPES
 from symdnn.graph.kernel import Call, register_kernel
 from symdnn.graph.strides import merged
@@ -25,11 +33,13 @@ from symdnn.ops.scalar import Builder, ScalarProgram, identity_program
 
 __all__ = ["ReductionKernel", "reducer_of", "reduction", "register", "scratch_bytes", "swept"]
 
-_THREADS = 256
 #: Blocks that keep a large device busy, and the fewest elements worth a thread.
 _WANTED_BLOCKS, _PER_THREAD = 512, 16
-#: The same where threads take vectors, of at most so many elements.
-_VECTOR_BLOCKS, _VECTORS_EACH, _WIDEST = 1056, 4, 8
+#: The same where threads take vectors, of at most so many elements: as many as run at a time.
+_VECTOR_BLOCKS, _VECTORS_EACH, _WIDEST = 528, 8, 8
+#: The same where threads have several outputs each. The last block merges what all others found: at
+#: most so many partial results a thread.
+_ACROSS_BLOCKS, _MERGED = 264, 16
 #: Registers of a state, where they are not 2.
 _WORDS = {"Sum": 1, "Prod": 1, "Moments": 4}
 #: No struct of reduce.cuh is larger.
@@ -91,7 +101,7 @@ def swept(
         sweep = Sweep(program.inputs, len(lines.kept), len(lines.reduced), by_rows, wide)
     plan = _plan(prod(lines.kept), prod(lines.reduced), sweep)
     parameters: list[Any] = [v.pointer for v in (*views, *outputs)]
-    parameters += [Pointer(WORKSPACE), plan.outputs, plan.elements, plan.chunks]
+    parameters += [Pointer(WORKSPACE), TICKETS, plan.outputs, plan.elements, plan.chunks]
     parameters += _counts(lines, sweep)
     for v in reads:
         parameters += [v.pointer, int(v.size > 1)]
@@ -99,13 +109,7 @@ def swept(
     source = _source(program, reducers, sweep, finish)
     tiles = -(-plan.groups // plan.groups_per_block)
     grid = (blocks_for(tiles, 1), plan.chunks)
-    launches = [KernelLaunch(source, "reduce", grid, plan.block, tuple(parameters))]
-    if plan.chunks > 1:
-        lanes = min(_power_of_two(plan.chunks), _THREADS)
-        rows = _THREADS // lanes
-        again = (blocks_for(-(-plan.outputs // rows), 1),)
-        launches.append(KernelLaunch(source, "combine", again, (lanes, rows), tuple(parameters)))
-    return launches
+    return [KernelLaunch(source, "reduce", grid, plan.block, tuple(parameters))]
 
 
 @dataclass(frozen=True)
@@ -164,7 +168,9 @@ def _resident(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep)
     """Blocks for a multiprocessor, whose registers they share: 64 a thread with 4 blocks."""
     if any(numpy_dtype(r.work).itemsize > 4 for r in reducers) or len(program.inputs) > 6:
         return 1
-    words = sum(_WORDS.get(r.kind, 2) for r in reducers) * (sweep.width if sweep.across else 1)
+    if sweep.across:
+        return 2
+    words = sum(_WORDS.get(r.kind, 2) for r in reducers)
     return 4 if words <= 16 and len(program.body) <= 24 else 3 if words <= 32 else 2
 
 
@@ -224,22 +230,35 @@ class _Plan:
 
 
 def _plan(outputs: int, elements: int, sweep: Sweep) -> _Plan:
-    across, vectors = sweep.across, bool(sweep.sources)
-    groups = outputs // sweep.width if across else outputs
-    count = elements if across or not vectors else elements // sweep.width
+    if sweep.across:
+        return _across_plan(outputs, elements, sweep)
+    vectors = bool(sweep.sources)
+    count = elements // sweep.width
     if sweep.rows:
-        lanes = min(_power_of_two(count), _THREADS)
+        lanes = min(_power_of_two(count), THREADS)
     else:
-        beside = min(_power_of_two(groups), 32 if count >= 32 else _THREADS)
-        lanes = _THREADS // beside
-    per_block = _THREADS // lanes
-    tiles = -(-groups // per_block)
+        beside = min(_power_of_two(outputs), 32 if count >= 32 else THREADS)
+        lanes = THREADS // beside
+    per_block = THREADS // lanes
+    tiles = -(-outputs // per_block)
     wanted, least = (_VECTOR_BLOCKS, _VECTORS_EACH) if vectors else (_WANTED_BLOCKS, _PER_THREAD)
-    if across:  # each has several outputs to merge: as many as run at a time
-        wanted = _VECTOR_BLOCKS * sweep.resident // 8
     chunks = max(1, min(wanted // tiles, count // (lanes * least)))
     block = (lanes, per_block) if sweep.rows else (per_block, lanes)
-    return _Plan(outputs, groups, count, block, per_block, chunks)
+    return _Plan(outputs, outputs, count, block, per_block, chunks)
+
+
+def _across_plan(outputs: int, elements: int, sweep: Sweep) -> _Plan:
+    """Vectors of outputs side by side: 32 threads, or fewer where there is too much to merge."""
+    groups = outputs // sweep.width
+    beside = min(_power_of_two(groups), 32 if elements >= 32 else THREADS)
+    while True:
+        lanes = THREADS // beside
+        tiles = -(-groups // beside)
+        wanted = _ACROSS_BLOCKS // tiles
+        chunks = max(1, min(wanted, elements // (lanes * _VECTORS_EACH)))
+        if beside <= 8 or chunks * beside * sweep.width <= _MERGED * THREADS:
+            return _Plan(outputs, groups, elements, (beside, lanes), beside, chunks)
+        beside //= 2
 
 
 def _power_of_two(n: int) -> int:
@@ -251,9 +270,10 @@ def scratch_bytes(outputs: int, elements: int, states: int) -> int:
     """Room for partial results, however the operands lie; ``states`` of at most 16 bytes each."""
     if elements < 2 * _VECTORS_EACH:
         return 0
-    chunks = min(max(_WANTED_BLOCKS, _VECTOR_BLOCKS), elements // _VECTORS_EACH)
-    most = max(_WANTED_BLOCKS, _VECTOR_BLOCKS) * _THREADS * _WIDEST
-    return _STATE_BYTES * states * min(outputs * chunks, most)
+    blocks = max(_WANTED_BLOCKS, _VECTOR_BLOCKS)
+    chunks = min(blocks, elements // _VECTORS_EACH)
+    most = blocks * THREADS * _WIDEST
+    return _STATE_BYTES * states * min(2 * outputs * chunks, most)
 
 
 class ReductionKernel(CudaKernel):
@@ -292,7 +312,7 @@ class ReductionKernel(CudaKernel):
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
-        """One kernel, or two where the elements of an output are cut into chunks."""
+        """One kernel."""
         program, ops = self.parts(call)
         return reduction(program, ops, inputs, outputs, self.whole(call))
 

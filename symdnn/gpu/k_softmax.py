@@ -132,8 +132,12 @@ def _rows(task: _Task, width: int) -> _Form | None:
     if lanes > _WIDEST_BLOCK:
         return None
     block = max(lanes, 128)
-    macros = (("V", width), ("LANES", lanes), ("PER", -(-vectors // lanes)), ("BLOCK", block))
-    tiles = -(-task.lead // (block // lanes))
+    per, (tiles, rest) = -(-vectors // lanes), divmod(task.lead, block // lanes)
+    full = per * lanes == vectors and not rest
+    macros = (
+        ("V", width), ("LANES", lanes), ("PER", per), ("BLOCK", block), ("FULL", int(full)),
+    )  # fmt: skip
+    tiles += rest > 0
     return _Form("softmax_rows", macros, block, (task.lead, vectors), tiles)
 
 

@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from symdnn.gpu.array import DeviceArray, c_strides
-from symdnn.gpu.env import LaunchEnv
+from symdnn.gpu.env import TICKETS_AT, LaunchEnv
 from symdnn.graph.kernel import Call
 from symdnn.graph.type import TensorType, numpy_dtype
 
 __all__ = [
-    "ERROR_WORD", "NODE", "WORKSPACE", "CudaKernel", "KernelLaunch", "Pointer", "View",
+    "ERROR_WORD", "NODE", "TICKETS", "WORKSPACE", "CudaKernel", "KernelLaunch", "Pointer", "View",
     "blocks_for",
 ]  # fmt: skip
 
@@ -37,6 +37,10 @@ class Pointer(NamedTuple):
 
     slot: int
     offset: int = 0
+
+
+#: Where blocks of a kernel count those that are done: uint32, zero between kernels.
+TICKETS = Pointer(ERROR_WORD, TICKETS_AT)
 
 
 @dataclass(frozen=True)

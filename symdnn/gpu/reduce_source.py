@@ -1,8 +1,9 @@
 """CUDA C of reductions: a scalar program's results, reduced without being stored.
 
 A block works on several outputs at a time and gives each of them several threads, which meet in a
-tree in shared memory. Few outputs of many elements are cut into chunks, whose partial results a
-second kernel merges. The order of all additions depends on shapes alone: results are reproducible.
+tree in shared memory. Few outputs of many elements are cut into chunks, whose partial results the
+block merges that comes last. The order of all additions depends on shapes alone: results are
+reproducible.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from symdnn.gpu.cuda_source import library, scalar_function
 from symdnn.gpu.source import CTYPES, text_of
 from symdnn.ops.scalar import ScalarProgram
 
-__all__ = ["Finish", "Reducer", "Source", "Sweep", "reduction_source"]
+__all__ = ["THREADS", "Finish", "Reducer", "Source", "Sweep", "reduction_source"]
 
 
+#: Of a block.
+THREADS = 256
 #: Kinds that want the first of a thread's elements and their number, and settle after the last.
 _SETTLED = frozenset({"Moments"})
 
@@ -66,7 +69,7 @@ class Sweep:
     def batch(self) -> int:
         """Vectors that a thread reads before it uses them: so many that memory stays busy."""
         moving = sum(not s.fixed for s in self.sources)
-        return {0: 1, 1: 4, 2: 2, 3: 2}.get(moving, 1)
+        return {0: 1, 1: 4, 2: 2, 3: 2}.get(moving, 1) * (2 if self.across and moving else 1)
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ class Finish:
 def reduction_source(
     program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep, finish: Finish | None = None
 ) -> str:
-    """Kernels ``reduce`` (into the outputs or into partial results) and ``combine``."""
+    """A kernel ``reduce``."""
     finish = finish or _plain(reducers)
     element = _vectors(program, reducers, sweep) if sweep.sources else (
         _element(program, reducers, sweep)
@@ -103,6 +106,7 @@ def reduction_source(
             f"#define BEGINS {int(any(r.kind in _SETTLED for r in reducers))}",
             f"#define TAKEN {1 if sweep.across else sweep.width}",
             f"#define RESIDENT {sweep.resident}",
+            f"#define THREADS {THREADS}",
             *_state(reducers),
             *_parameters(finish, sweep),
             *_finish(finish),
@@ -140,7 +144,7 @@ def _state(reducers: Sequence[Reducer]) -> list[str]:
 def _parameters(finish: Finish, sweep: Sweep) -> list[str]:
     fields = [f"const {CTYPES[d]}* x{i};" for i, d in enumerate(sweep.inputs)]
     fields += [f"{CTYPES[d]}* y{i};" for i, d in enumerate(finish.gives)]
-    fields += ["State* partial;", "i64 outputs;", "i64 elements;", "i64 chunks;"]
+    fields += ["State* partial;", "u32* come;", "i64 outputs;", "i64 elements;", "i64 chunks;"]
     fields += [f"i64 k{d};" for d in range(1, sweep.kept)]
     fields += [f"i64 r{d};" for d in range(1, sweep.reduced)]
     for i in range(len(sweep.inputs)):
@@ -250,14 +254,16 @@ def _vectors(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) 
         "INLINE void take(const Parameters& p, const Base& b, Count element, State* s) {",
         "  use(b, fetch(p, b, element), element, s);",
         "}",
-        "INLINE void begin(const Parameters& p, const Base& b, Count element, u32 n, State* s) {",
-        "  const Loaded l = fetch(p, b, element);",
+        "INLINE void begin(const Base& b, const Loaded& l, u32 n, State* s) {",
         "#pragma unroll",
         f"  for (int k = 0; k < {sweep.width if sweep.across else 1}; k++) {{",
         *(f"  {line}" for line in _results(program)),
         f"    scalar({', '.join(values)});",
         *(f"  {line}" for line in _begun(reducers, f"(&{at})")),
         "  }",
+        "}",
+        "INLINE void begin(const Parameters& p, const Base& b, Count element, u32 n, State* s) {",
+        "  begin(b, fetch(p, b, element), n, s);",
         "}",
     ]
 

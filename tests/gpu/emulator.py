@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.gpu.array import DeviceArray
+from symdnn.gpu.env import TICKET_COUNT, TICKETS_AT
 from symdnn.graph.kernel import Call
 from symdnn.graph.type import numpy_dtype
 
@@ -76,7 +77,7 @@ class HostEnv:
         self.node = node
         self._scratch = aligned(workspace_bytes + 16)
         self._scratch[:] = 0xA5  # what a kernel finds in its workspace is not zero
-        self._word = np.zeros(4, np.int32)
+        self._word = np.zeros(TICKETS_AT // 4 + TICKET_COUNT, np.int32)
         self.workspace = self._scratch.ctypes.data
         self.error_word = self._word.ctypes.data
         self.launched: list[str] = []
@@ -84,7 +85,7 @@ class HostEnv:
     @property
     def error(self) -> list[int]:
         """Code, node, value and limit in the error word."""
-        return self._word.tolist()
+        return self._word[:4].tolist()
 
     def module(self, source: str, name: str, options: Any = ()) -> Any:
         self.launched.append(name)

@@ -41,6 +41,7 @@ static inline double double_of_bits(unsigned long long bits) { return shim_bits<
 static inline unsigned long long high_product(unsigned long long a, unsigned long long b) {
   return (unsigned long long)(((unsigned __int128)a * b) >> 64);
 }
+static inline void __threadfence() {}
 template <class T> static T atomicCAS(T* p, T expected, T value) {
   T old = *p;
   if (old == expected) *p = value;

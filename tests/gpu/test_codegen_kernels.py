@@ -232,7 +232,7 @@ def scanned():
 
 def test_long_sums_are_cut_into_chunks():
     kernel, call, arrays = reduced()
-    assert compare(kernel, call.op, *arrays, rtol=1e-5) == ["reduce", "combine"]
+    assert compare(kernel, call.op, *arrays, rtol=1e-5) == ["reduce"]
 
 
 AXES = [(), (0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)]
@@ -468,7 +468,7 @@ def test_norms_of_large_groups(dtype):
     gamma, beta = dense(draws(1, 20_000, dtype=work)), dense(draws(1, 20_000, dtype=work))
     rtol = 4e-3 if dtype == "float16" else 1e-10
     names = compare(k_batchnorm.BatchNormKernel(), LayerNorm((1,), 1e-5), x, gamma, beta, rtol=rtol)
-    assert "combine" in names
+    assert names[0] == "reduce"
     _, mean, invstd = (dense(a) for a in LayerNorm((1,), 1e-5).reference(x, gamma, beta))
     kernel, op = k_norm.NormGradKernel(), LayerNormGrad((1,), 1e-5)
     compare(kernel, op, x, dy, gamma, mean, invstd, rtol=rtol)

@@ -5,14 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import symdnn
 from symdnn.config import config
-from symdnn.gpu import k_batchnorm, k_reduce, k_softmax
+from symdnn.gpu import k_batchnorm, k_elemwise, k_reduce, k_softmax
+from symdnn.gpu.cuda_source import scalar_function
 from symdnn.gpu.k_reduce import ReductionKernel
 from symdnn.gpu.nvrtc import compile_cubin
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops import gpudnn as G
 from symdnn.ops import reduce as red
+from symdnn.ops.arithmetic import Mul
 from symdnn.ops.batchnorm import BatchNormGrad, BatchNormTrain
+from symdnn.ops.math import Exp
+from symdnn.ops.norm_formulas import formula
 from symdnn.ops.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 from tests.gpu import emulator
 from tests.gpu.recorder import recorded
@@ -135,6 +140,60 @@ def test_reductions_read_vectors(shape, axes, dtype):
         close(got, op.compute(np.float64(x))[0], dtype, 30)
         env = recorded(REDUCE, call, [dense(x)], [got])
         assert "Vec<" in env.modules[0][0].split("struct Base")[1]
+
+
+@needs_gpp
+@pytest.mark.parametrize(
+    ("shape", "axes"), [((3000, 24), (0,)), ((70000,), (0,)), ((4, 9001), (1,))]
+)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+def test_the_last_block_merges_what_all_have_found(shape, axes, dtype):
+    x = drawn(np.random.default_rng(2), shape, dtype)
+    work = "float64" if dtype == "float64" else "float32"
+    call = concrete(red.Sum(axes, False, work, work), [x])
+    (launch,) = recorded(
+        REDUCE, call, [dense(x)], red.Sum(axes, False, work, work).compute(x)
+    ).launches
+    assert launch[1][1] > 1  # chunks
+    (got,), env = emulator.run(REDUCE, call, [dense(x)])
+    close(got, call.op.compute(np.float64(x))[0], dtype, 300)
+    assert not env._word.any()  # tickets are as they were
+
+
+# -- elementwise ----------------------------------------------------------------------------------
+
+
+@needs_gpp
+def test_a_logistic_function_divides_without_care():
+    op = symdnn.tensor.nnet.sigmoid(symdnn.tensor.vector("x")).owner.op
+    values = np.array([-np.inf, -120, -80, -3, -1e-3, 0, 0.5, 2, 90, np.inf, np.nan], "float32")
+    call = concrete(op, [values])
+    assert "s_share(" in k_elemwise.ElementwiseKernel().sources(call)[0]
+    (got,), _ = emulator.run(k_elemwise.ElementwiseKernel(), call, [dense(values)])
+    with np.errstate(over="ignore"):
+        np.testing.assert_allclose(
+            got, 1 / (1 + np.exp(-np.float64(values))), rtol=3e-7, atol=1e-44
+        )
+    near = scalar_function(formula(["float32"], lambda v: v.call("abs") / (v.call("exp") + 1)), "f")
+    assert "s_share(" not in near
+
+
+@needs_gpp
+@pytest.mark.parametrize("shape", [(1003,), (37, 24)])
+def test_several_vectors_are_read_before_one_is_written(shape, monkeypatch):
+    for name in ("_MANY", "_VERY_MANY"):
+        monkeypatch.setattr(k_elemwise, name, 0)
+    monkeypatch.setattr(k_elemwise, "_BLOCKS", 1)
+    rng = np.random.default_rng(6)
+    x, row = (
+        drawn(rng, shape, "float32"),
+        drawn(rng, (1,) * (len(shape) - 1) + shape[-1:], "float32"),
+    )
+    op, arrays = (Mul(), [x, row]) if len(shape) > 1 else (Exp(), [x])
+    call = concrete(op, arrays)
+    assert "held[b]" in k_elemwise.ElementwiseKernel().sources(call)[0]
+    (got,), _ = emulator.run(k_elemwise.ElementwiseKernel(), call, [dense(a) for a in arrays])
+    close(got, op.compute(*map(np.float64, arrays))[0], "float32")
 
 
 # -- batch norm -----------------------------------------------------------------------------------

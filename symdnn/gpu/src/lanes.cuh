@@ -1,12 +1,10 @@
 // What the lanes of a row, neighbours in a block of one dimension, find together: every lane gets
 // the result. All threads of the block must come here. LANES is a power of two.
 
-#ifdef SYMDNN_HOST
-#define __expf expf
-#endif
-
+// A NaN is no larger than anything.
 struct Larger {
-  template <class W> static __device__ __forceinline__ W of(W a, W b) { return a > b ? a : b; }
+  static __device__ __forceinline__ float of(float a, float b) { return fmaxf(a, b); }
+  static __device__ __forceinline__ double of(double a, double b) { return fmax(a, b); }
 };
 struct Added {
   template <class W> static __device__ __forceinline__ W of(W a, W b) { return a + b; }
@@ -36,10 +34,10 @@ template <class T> struct Exponential {
   static __device__ __forceinline__ float of(float x) { return expf(x); }
 };
 template <> struct Exponential<f16> {
-  static __device__ __forceinline__ float of(float x) { return __expf(x); }
+  static __device__ __forceinline__ float of(float x) { return fast_exp2(x * 1.442695041f); }
 };
 template <> struct Exponential<bf16> {
-  static __device__ __forceinline__ float of(float x) { return __expf(x); }
+  static __device__ __forceinline__ float of(float x) { return fast_exp2(x * 1.442695041f); }
 };
 template <> struct Exponential<double> {
   static __device__ __forceinline__ double of(double x) { return exp(x); }

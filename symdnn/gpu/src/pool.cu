@@ -16,6 +16,38 @@ INLINE float larger(float a, float b) {
 #endif
 }
 
+// The same of 16-bit floats, two at a time where there are so many: nothing is rounded.
+INLINE f16 larger(f16 a, f16 b) { return convert<f16>(larger(float_of(a), float_of(b))); }
+INLINE bf16 larger(bf16 a, bf16 b) { return convert<bf16>(larger(float_of(a), float_of(b))); }
+#if !defined(SYMDNN_HOST) && __CUDA_ARCH__ >= 800
+INLINE u32 larger_pair(u32 a, u32 b, f16) {
+  u32 x;
+  asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(x) : "r"(a), "r"(b));
+  return x;
+}
+INLINE u32 larger_pair(u32 a, u32 b, bf16) {
+  u32 x;
+  asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(x) : "r"(a), "r"(b));
+  return x;
+}
+#define IN_PAIRS(E, N) (sizeof(E) == 2 && N % 2 == 0)
+#else
+template <class E> INLINE u32 larger_pair(u32 a, u32 b, E) { return 0; }
+#define IN_PAIRS(E, N) false
+#endif
+template <class E, int N> INLINE Vec<E, N> larger(const Vec<E, N>& a, const Vec<E, N>& b) {
+  Vec<E, N> x;
+  if constexpr (IN_PAIRS(E, N)) {
+#pragma unroll
+    for (i32 k = 0; k < N / 2; k++)
+      ((u32*)&x)[k] = larger_pair(((const u32*)&a)[k], ((const u32*)&b)[k], E());
+  } else {
+#pragma unroll
+    for (i32 k = 0; k < N; k++) x.v[k] = larger(a.v[k], b.v[k]);
+  }
+  return x;
+}
+
 INLINE A start_of() { return MODE == 0 ? -(A)INF_f : (A)0; }
 INLINE A joined(A held, A x) { return MODE == 0 ? larger(held, x) : held + x; }
 

@@ -1,36 +1,102 @@
-// Pooling of (N, sizes, C): a thread works on V neighbouring channels.
+// Pooling of (N, sizes, C): a thread makes V neighbouring channels of ROWS by STRIP results, so that
+// what their windows share is read once. CLAMPED: every window of a maximum has an element inside,
+// and what lies outside is replaced by the nearest one inside, which does not change the maximum.
 
-struct Parameters { const T* x; T* y; i64 total; i64 groups; Sizes in, out; };
+struct Parameters { const T* x; T* y; i64 images; i64 groups; Sizes in, out; };
 
+#define SPAN ((STRIP - 1) * SW + WW)
+#define LINES ((ROWS - 1) * SH + WH)
+
+// Maxima are found in the stored type, sums in that of the work.
+#if MODE == 0
+typedef T Kind;
+typedef Vec<T, V> Held;
+INLINE Held joined_to(const Held& held, const Vec<T, V>& x) { return larger(held, x); }
+#else
+typedef A Kind;
+typedef Vec<A, V> Held;
+INLINE Held joined_to(const Held& held, const Vec<T, V>& x) {
+  Held sum;
+#pragma unroll
+  for (i32 k = 0; k < V; k++) sum.v[k] = held.v[k] + convert<A>(x.v[k]);
+  return sum;
+}
+#endif
+
+INLINE i32 clamped(i32 at, i64 size) { return at < 0 ? 0 : at < (i32)size ? at : (i32)size - 1; }
+
+// One line of the windows, from column `w` on; a column outside counts only for what is inside.
+struct Line {
+  Vec<T, V> x[SPAN];
+  bool inside[SPAN];
+};
+
+INLINE Line read_line(const Parameters& p, const T* from, bool there, i32 w) {
+  Line line;
+#pragma unroll
+  for (i32 c = 0; c < SPAN; c++) {
+    line.inside[c] = CLAMPED || (there && within(w + c, p.in.w));
+    const i32 at = CLAMPED ? clamped(w + c, p.in.w) : w + c;
+    if (line.inside[c]) line.x[c] = load<V>(from + (i64)at * p.groups * V);
+  }
+  return line;
+}
+
+// The line joined into the results of the rows that it is in.
+INLINE void join_line(const Line& line, i32 number, Held (&held)[ROWS][STRIP]) {
+#pragma unroll
+  for (i32 j = 0; j < ROWS; j++) {
+    if (number < j * SH || number >= j * SH + WH) continue;
+#pragma unroll
+    for (i32 k = 0; k < STRIP; k++)
+#pragma unroll
+      for (i32 c = k * SW; c < k * SW + WW; c++)
+        if (line.inside[c]) held[j][k] = joined_to(held[j][k], line.x[c]);
+  }
+}
+
+INLINE void pool_at(const Parameters& p, i64 image, i32 d, i32 h, i32 w, u32 group) {
+  Held held[ROWS][STRIP];
+#pragma unroll
+  for (i32 j = 0; j < ROWS * STRIP; j++)
+#pragma unroll
+    for (i32 k = 0; k < V; k++) held[j / STRIP][j % STRIP].v[k] = convert<Kind>(start_of());
+#pragma unroll
+  for (i32 a = 0; a < WD; a++) {
+    const i32 xd = CLAMPED ? clamped(d * SD - PD + a, p.in.d) : d * SD - PD + a;
+#pragma unroll
+    for (i32 b = 0; b < LINES; b++) {
+      const i32 xh = CLAMPED ? clamped(h * SH - PH + b, p.in.h) : h * SH - PH + b;
+      const bool there = CLAMPED || (within(xd, p.in.d) && within(xh, p.in.h));
+      const T* from = p.x + (((image * p.in.d + xd) * p.in.h + xh) * p.in.w * p.groups + group) * V;
+      join_line(read_line(p, from, there, w * SW - PW), b, held);
+    }
+  }
+#pragma unroll
+  for (i32 j = 0; j < ROWS; j++)
+#pragma unroll
+    for (i32 k = 0; k < STRIP; k++) {
+      if (h + j >= (i32)p.out.h || w + k >= (i32)p.out.w) continue;
+      const i64 at = ((image * p.out.d + d) * p.out.h + h + j) * p.out.w + w + k;
+#if MODE == 0
+      store(p.y + (at * p.groups + group) * V, held[j][k]);
+#else
+      const A divisor = elements_of(p.in, d, h + j, w + k);
+      Vec<T, V> y;
+#pragma unroll
+      for (i32 n = 0; n < V; n++) y.v[n] = convert<T>(held[j][k].v[n] / divisor);
+      store(p.y + (at * p.groups + group) * V, y);
+#endif
+    }
+}
+
+// Blocks of a part of a row of results, a band of ROWS rows (of one depth), and an image.
 extern "C" __global__ void __launch_bounds__(256) pool_channels(
     const __grid_constant__ Parameters p) {
-  for (i64 i = global_thread(); i < p.total; i += thread_count()) {
-    u32 rest = (u32)i;
-    const u32 group = rest % (u32)p.groups; rest /= (u32)p.groups;
-    const i32 w = rest % (u32)p.out.w; rest /= (u32)p.out.w;
-    const i32 h = rest % (u32)p.out.h; rest /= (u32)p.out.h;
-    const i32 d = rest % (u32)p.out.d;
-    const i64 image = rest / (u32)p.out.d;
-    A held[V];
-#pragma unroll
-    for (i32 k = 0; k < V; k++) held[k] = start_of();
-#pragma unroll
-    for (i32 a = 0; a < WD; a++)
-#pragma unroll
-      for (i32 b = 0; b < WH; b++)
-#pragma unroll
-        for (i32 c = 0; c < WW; c++) {
-          const i32 xd = d * SD - PD + a, xh = h * SH - PH + b, xw = w * SW - PW + c;
-          if (!within(xd, p.in.d) || !within(xh, p.in.h) || !within(xw, p.in.w)) continue;
-          const i64 at = ((image * p.in.d + xd) * p.in.h + xh) * p.in.w + xw;
-          const Vec<T, V> x = load<V>(p.x + (at * p.groups + group) * V);
-#pragma unroll
-          for (i32 k = 0; k < V; k++) held[k] = joined(held[k], convert<A>(x.v[k]));
-        }
-    const A divisor = elements_of(p.in, d, h, w);
-    Vec<T, V> y;
-#pragma unroll
-    for (i32 k = 0; k < V; k++) y.v[k] = convert<T>(MODE == 0 ? held[k] : held[k] / divisor);
-    store(p.y + i * V, y);
-  }
+  const u32 strips = ((u32)p.out.w + STRIP - 1) / STRIP, bands = ((u32)p.out.h + ROWS - 1) / ROWS;
+  const u32 i = blockIdx.x * blockDim.x + threadIdx.x, strip = i / (u32)p.groups;
+  if (strip >= strips) return;
+  for (i64 image = blockIdx.z; image < p.images; image += gridDim.z)
+    for (u32 band = blockIdx.y; band < bands * (u32)p.out.d; band += gridDim.y)
+      pool_at(p, image, band / bands, band % bands * ROWS, strip * STRIP, i - strip * (u32)p.groups);
 }

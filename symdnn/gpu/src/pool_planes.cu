@@ -1,58 +1,82 @@
-// Pooling of planes: a thread makes STRIP neighbouring results from a strip of each line, which it
-// reads in vectors of V elements. V is STRIP times SW, or both are 1.
+// Pooling of planes: a thread makes ROWS by STRIP neighbouring results. It reads each line of their
+// windows once, in vectors of V elements: V is STRIP times SW, or both are 1. CLAMPED: every window
+// of a maximum has an element inside, and a line outside is replaced by the nearest one inside, which
+// does not change the maximum.
 
 struct Parameters { const T* x; T* y; i64 total; Sizes in, out; };
 
 #define SPAN ((STRIP - 1) * SW + WW)
+#define LINES ((ROWS - 1) * SH + WH)
 
 // Elements OFFSET, ... of a strip that begins at column a: those beyond the border do not count.
-template <i32 OFFSET> INLINE void read(const T* line, i32 a, i64 width, A (&row)[SPAN]) {
+template <i32 OFFSET>
+INLINE void read(const T* line, bool there, i32 a, i64 width, A (&row)[SPAN]) {
   if constexpr (OFFSET < SPAN - PW) {
     if constexpr (V > 1 && OFFSET % V == 0 && OFFSET + V <= SPAN - PW) {
-      const bool there = within(a + OFFSET, width);
+      // The vector that the strip begins with is inside as a whole.
+      const bool inside = (OFFSET == 0 || within(a + OFFSET, width)) && there;
       Vec<T, V> x;
-      if (there) x = load<V>(line + a + OFFSET);
+      if (inside) x = load<V>(line + a + OFFSET);
 #pragma unroll
-      for (i32 k = 0; k < V; k++) row[OFFSET + PW + k] = there ? convert<A>(x.v[k]) : start_of();
-      read<OFFSET + V>(line, a, width, row);
+      for (i32 k = 0; k < V; k++) row[OFFSET + PW + k] = inside ? convert<A>(x.v[k]) : start_of();
+      read<OFFSET + V>(line, there, a, width, row);
     } else {
-      row[OFFSET + PW] = within(a + OFFSET, width) ? convert<A>(line[a + OFFSET]) : start_of();
-      read<OFFSET + 1>(line, a, width, row);
+      const bool inside = within(a + OFFSET, width) && there;
+      row[OFFSET + PW] = inside ? convert<A>(line[a + OFFSET]) : start_of();
+      read<OFFSET + 1>(line, there, a, width, row);
     }
+  }
+}
+
+INLINE i32 clamped(i32 at, i64 size) { return at < 0 ? 0 : at < (i32)size ? at : (i32)size - 1; }
+
+// A line of the windows, joined into the results of the rows that it is in.
+INLINE void join_line(const A (&row)[SPAN], i32 number, A (&held)[ROWS][STRIP]) {
+#pragma unroll
+  for (i32 k = 0; k < STRIP; k++) {
+    A along = row[k * SW];
+#pragma unroll
+    for (i32 c = 1; c < WW; c++) along = joined(along, row[k * SW + c]);
+#pragma unroll
+    for (i32 j = 0; j < ROWS; j++)
+      if (number >= j * SH && number < j * SH + WH) held[j][k] = joined(held[j][k], along);
   }
 }
 
 extern "C" __global__ void __launch_bounds__(256) pool_planes(
     const __grid_constant__ Parameters p) {
-  const u32 strips = (u32)p.out.w / STRIP;
+  const u32 strips = (u32)p.out.w / STRIP, bands = ((u32)p.out.h + ROWS - 1) / ROWS;
   for (i64 i = global_thread(); i < p.total; i += thread_count()) {
     u32 rest = (u32)i;
     const i32 w = rest % strips * STRIP; rest /= strips;
-    const i32 h = rest % (u32)p.out.h; rest /= (u32)p.out.h;
+    const i32 h = rest % bands * ROWS; rest /= bands;
     const i32 d = rest % (u32)p.out.d;
     const i64 plane = rest / (u32)p.out.d;
-    A held[STRIP];
+    A held[ROWS][STRIP];
 #pragma unroll
-    for (i32 k = 0; k < STRIP; k++) held[k] = start_of();
+    for (i32 k = 0; k < ROWS * STRIP; k++) held[k / STRIP][k % STRIP] = start_of();
 #pragma unroll
-    for (i32 a = 0; a < WD; a++)
+    for (i32 a = 0; a < WD; a++) {
+      const i32 xd = CLAMPED ? clamped(d * SD - PD + a, p.in.d) : d * SD - PD + a;
 #pragma unroll
-      for (i32 b = 0; b < WH; b++) {
-        const i32 xd = d * SD - PD + a, xh = h * SH - PH + b;
-        if (!within(xd, p.in.d) || !within(xh, p.in.h)) continue;
+      for (i32 b = 0; b < LINES; b++) {
+        const i32 xh = CLAMPED ? clamped(h * SH - PH + b, p.in.h) : h * SH - PH + b;
+        const bool there = CLAMPED || (within(xd, p.in.d) && within(xh, p.in.h));
         A row[SPAN];
-        read<-PW>(p.x + ((plane * p.in.d + xd) * p.in.h + xh) * p.in.w, w * SW, p.in.w, row);
-#pragma unroll
-        for (i32 k = 0; k < STRIP; k++)
-#pragma unroll
-          for (i32 c = 0; c < WW; c++) held[k] = joined(held[k], row[k * SW + c]);
+        read<-PW>(p.x + ((plane * p.in.d + xd) * p.in.h + xh) * p.in.w, there, w * SW, p.in.w, row);
+        join_line(row, b, held);
       }
-    Vec<T, STRIP> y;
-#pragma unroll
-    for (i32 k = 0; k < STRIP; k++) {
-      const A divisor = elements_of(p.in, d, h, w + k);
-      y.v[k] = convert<T>(MODE == 0 ? held[k] : held[k] / divisor);
     }
-    store(p.y + i * STRIP, y);
+#pragma unroll
+    for (i32 j = 0; j < ROWS; j++) {
+      if (h + j >= (i32)p.out.h) continue;
+      Vec<T, STRIP> y;
+#pragma unroll
+      for (i32 k = 0; k < STRIP; k++) {
+        const A divisor = elements_of(p.in, d, h + j, w + k);
+        y.v[k] = convert<T>(MODE == 0 ? held[j][k] : held[j][k] / divisor);
+      }
+      store(p.y + ((plane * p.out.d + d) * p.out.h + h + j) * p.out.w + w, y);
+    }
   }
 }

@@ -1,3 +1,9 @@
+INLINE float multiplied_added(float a, float b, float c) { return fmaf(a, b, c); }
+INLINE double multiplied_added(double a, double b, double c) { return fma(a, b, c); }
+
+INLINE float about_reciprocal(float x) { return fast_reciprocal(x); }
+INLINE double about_reciprocal(double x) { return 1.0 / x; }
+
 // What a reduction keeps while it goes: one struct for each kind. take() sees an element and its
 // number in C order over the reduced axes, merge() another struct of elements that come elsewhere.
 
@@ -111,8 +117,8 @@ template <class T> using ArgMax = ArgExtreme<T, true>;
 template <class T> using ArgMin = ArgExtreme<T, false>;
 
 // Mean and variance in one pass. Elements are counted from a shift, so that a large mean costs no
-// digits: begin() makes it the first of them and says how many will come. settle() moves it to their
-// mean, and what is merged is moved to the shift of what it is merged into. Only settle() divides.
+// digits: begin() makes it the first of them and says how many will come. settle() moves it to about
+// their mean, and what is merged is moved to the shift of what it is merged into.
 template <class T> struct Moments {
   T shift, first, second;
   u32 count;
@@ -123,14 +129,13 @@ template <class T> struct Moments {
   template <class X> __device__ void take(X x, i64) {
     const T d = convert<T>(x) - shift;
     first += d;
-    second += d * d;
+    second = multiplied_added(d, d, second);
   }
   __device__ void settle() {
-    if (count == 0) return;
-    const T mean = first / (T)count;
-    second -= first * mean;
+    const T n = (T)count, mean = first * about_reciprocal(count == 0 ? (T)1 : n), left = first - n * mean;
+    second -= mean * (first + left);
     shift += mean;
-    first = (T)0;
+    first = left;
   }
   __device__ void merge(const Moments& other) {
     if (count == 0) shift = other.shift;

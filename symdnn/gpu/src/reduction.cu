@@ -1,83 +1,135 @@
-// The loops of a reduction; State, Parameters, Base, base_of, take and finish are generated.
+// The loops of a reduction; State, Parameters, Base, base_of, take, begin and finish are generated.
 // STATES outputs that are neighbours are worked on by a thread at a time; then elements and
 // outputs that a loop counts are vectors.
 //
 // Everything goes from the end of memory to its start: what was written last, and what is read
-// from the start by the kernel that follows, is found in the cache.
+// from the start by the kernel that follows, is found in the cache. What is done once for a block is
+// not unrolled: to fetch long code takes longer than to run it.
 
-// Threads of one output merge what they hold: the result is in the first of them.
-INLINE void meet(State* shared, const State& mine, i32 slot, i32 lane, i32 lanes) {
-  shared[slot] = mine;
-  __syncthreads();
-  for (i32 half = lanes / 2; half > 0; half /= 2) {
-    if (lane < half) shared[slot].merge(shared[slot + half]);
-    __syncthreads();
-  }
+// States of one output that meet at a time: as many as shared memory has room for.
+#define HELD_AT_A_TIME(n) (STATES >= n && n * THREADS * (i32)sizeof(State) <= 32768)
+constexpr i32 TOGETHER = HELD_AT_A_TIME(8) ? 8 : HELD_AT_A_TIME(4) ? 4 : HELD_AT_A_TIME(2) ? 2 : 1;
+
+// Where a thread leaves its state: neighbouring threads leave theirs side by side.
+INLINE i32 slot_of(i32 lane, i32 row, i32 lanes, i32 rows) {
+  return ROWS ? row * lanes + lane : lane * rows + row;
 }
 
-extern "C" __global__ void __launch_bounds__(256, RESIDENT) reduce(const __grid_constant__ Parameters p) {
-  __shared__ State shared[256];
+// Threads of one output merge what they hold: the results are in the first of them.
+INLINE void meet(State (&shared)[TOGETHER][THREADS], i32 slot, bool first, i32 distance) {
+  __syncthreads();
+  if (first)
+#pragma unroll 1
+    for (i32 k = 0; k < TOGETHER; k++) shared[k][slot].merge(shared[k][slot + distance]);
+}
+
+// What one thread has seen of its outputs: elements from `low` on, each `lanes` after the other.
+INLINE void sweep(const Parameters& p, const Base& base, Count low, Count high, Count lanes, State* mine) {
+#if BATCH > 1
+#pragma unroll 1
+  for (Count e = low; e < high; e += BATCH * lanes) {
+    Loaded loaded[BATCH];
+#pragma unroll
+    for (i32 i = 0; i < BATCH; i++)
+      loaded[i] = fetch(p, base, e + i * lanes < high ? e + i * lanes : e);
+#if BEGINS
+    if (e == low) begin(base, loaded[0], (u32)(high - e + lanes - 1) / (u32)lanes * TAKEN, mine);
+#endif
+#pragma unroll
+    for (i32 i = 0; i < BATCH; i++)
+      if (i == 0 || e + i * lanes < high) use(base, loaded[i], e + i * lanes, mine);
+  }
+#else
+#if BEGINS
+  if (low < high) begin(p, base, low, (u32)(high - low + lanes - 1) / (u32)lanes * TAKEN, mine);
+#endif
+#pragma unroll 4
+  for (Count e = low; e < high; e += lanes) take(p, base, e, mine);
+#endif
+}
+
+// Whether this block is the last of the chunks of its outputs: it sees what all have left. Numbers
+// of those that have come are zero before and after.
+INLINE bool is_last(u32* come, i64 chunks) {
+  __shared__ bool last;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x + threadIdx.y == 0) {
+    last = atomicAdd(come, 1u) == (u32)chunks - 1;
+    if (last) *come = 0;
+    __threadfence();
+  }
+  __syncthreads();
+  return last;
+}
+
+// The chunks of `width` outputs from `first` on meet, all threads of a block at work.
+INLINE void combine(const Parameters& p, State* shared, const State* partial, i64 first, i32 width) {
+  const i32 thread = threadIdx.y * blockDim.x + threadIdx.x;
+  const i32 parts = width < THREADS ? THREADS / width : 1;
+#pragma unroll 1
+  for (i32 j = thread % width; j < width; j += THREADS) {
+    State mine;
+    mine.start();
+#pragma unroll 4
+    for (i32 c = thread / width; c < (i32)p.chunks; c += parts) mine.merge(partial[c * width + j]);
+    mine.settle();
+    if (parts == 1) {
+      if (first + j < p.outputs) finish(p, mine, first + j);
+      continue;
+    }
+    shared[thread] = mine;
+  }
+#pragma unroll 1
+  for (i32 half = parts / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (thread < half * width) shared[thread].merge(shared[thread + half * width]);
+  }
+  if (parts > 1 && thread < width && first + thread < p.outputs)
+    finish(p, shared[thread], first + thread);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) reduce(const __grid_constant__ Parameters p) {
+  __shared__ State shared[TOGETHER][THREADS];
   const i32 lane = ROWS ? threadIdx.x : threadIdx.y, lanes = ROWS ? blockDim.x : blockDim.y;
   const i32 row = ROWS ? threadIdx.y : threadIdx.x, rows = ROWS ? blockDim.y : blockDim.x;
-  const i32 slot = row * lanes + lane;
-  const i64 length = (p.elements + p.chunks - 1) / p.chunks, chunk = p.chunks - 1 - blockIdx.y;
-  const i64 low = chunk * length, groups = p.outputs / STATES;
+  const i32 slot = slot_of(lane, row, lanes, rows), thread = threadIdx.y * blockDim.x + threadIdx.x;
+  const i64 length = ((Count)p.elements + (Count)p.chunks - 1) / (Count)p.chunks;
+  const i64 chunk = p.chunks - 1 - blockIdx.y, low = chunk * length, groups = p.outputs / STATES;
   const i64 high = low + length < p.elements ? low + length : p.elements;
   const i64 block = gridDim.x - 1 - blockIdx.x;
   for (i64 tile = block * rows; tile < groups; tile += (i64)gridDim.x * rows) {
-    const i64 group = tile + row;
+    const i64 group = tile + row, first = tile * STATES;
+    State* const partial = p.partial + first * p.chunks;
+    const i32 width = rows * STATES;
     State mine[STATES];
 #pragma unroll
     for (i32 k = 0; k < STATES; k++) mine[k].start();
-    if (group < groups) {
-      const Base base = base_of(p, (Count)(group * STATES));
-      i64 e = low + lane;
+    if (group < groups)
+      sweep(p, base_of(p, (Count)(group * STATES)), (Count)(low + lane), (Count)high, lanes, mine);
+#pragma unroll
+    for (i32 some = 0; some < STATES; some += TOGETHER) {
+#pragma unroll
+      for (i32 k = 0; k < TOGETHER; k++) shared[k][slot] = mine[some + k];
 #if BEGINS
-      if (e < high)
-        begin(p, base, (Count)e, (u32)((high - e + lanes - 1) / lanes) * TAKEN, mine);
-#endif
-#if BATCH > 1
-      for (; e + (BATCH - 1) * lanes < high; e += BATCH * lanes) {
-        Loaded loaded[BATCH];
-#pragma unroll
-        for (i32 i = 0; i < BATCH; i++) loaded[i] = fetch(p, base, (Count)(e + i * lanes));
-#pragma unroll
-        for (i32 i = 0; i < BATCH; i++) use(base, loaded[i], (Count)(e + i * lanes), mine);
-      }
 #pragma unroll 1
-#else
-#pragma unroll 4
+      for (i32 k = 0; k < TOGETHER; k++) shared[k][slot].settle();
 #endif
-      for (; e < high; e += lanes) take(p, base, (Count)e, mine);
-    }
-#pragma unroll
-    for (i32 k = 0; k < STATES; k++) {
-      const i64 output = group * STATES + k;
-      mine[k].settle();
-      meet(shared, mine[k], slot, lane, lanes);
-      if (lane == 0 && group < groups) {
-        if (p.chunks > 1) p.partial[output * p.chunks + chunk] = shared[slot];
-        else finish(p, shared[slot], output);
+#pragma unroll 1
+      for (i32 half = lanes / 2; half > 0; half /= 2)
+        meet(shared, slot, lane < half, ROWS ? half : half * rows);
+      __syncthreads();
+#pragma unroll 1
+      for (i32 j = thread; j < rows * TOGETHER; j += THREADS) {
+        const i32 own = j / TOGETHER, k = j % TOGETHER, at = own * STATES + some + k;
+        const State& found = shared[k][slot_of(0, own, lanes, rows)];
+        if (tile + own >= groups) continue;
+        if (p.chunks > 1) partial[chunk * width + at] = found;
+        else finish(p, found, first + at);
       }
       __syncthreads();
     }
-  }
-}
-
-// Blocks of (lanes, rows): the chunks of an output meet.
-extern "C" __global__ void __launch_bounds__(256) combine(const __grid_constant__ Parameters p) {
-  __shared__ State shared[256];
-  const i32 lane = threadIdx.x, lanes = blockDim.x, row = threadIdx.y, rows = blockDim.y;
-  const i32 slot = row * lanes + lane;
-  for (i64 tile = (i64)blockIdx.x * rows; tile < p.outputs; tile += (i64)gridDim.x * rows) {
-    const i64 output = tile + row;
-    State mine;
-    mine.start();
-    if (output < p.outputs)
-      for (i64 c = lane; c < p.chunks; c += lanes) mine.merge(p.partial[output * p.chunks + c]);
-    mine.settle();
-    meet(shared, mine, slot, lane, lanes);
-    if (lane == 0 && output < p.outputs) finish(p, shared[slot], output);
-    __syncthreads();
+    if (p.chunks > 1 && is_last((u32*)p.come + block, p.chunks))
+      combine(p, &shared[0][0], partial, first, width);
   }
 }

@@ -1,6 +1,8 @@
 // Softmax and its kin on values in registers. KIND 0: softmax, 1: log-softmax, 2: gradient of 0,
 // 3: gradient of 1. T is the type of elements, W that of the work.
 #define GRADIENT (KIND >= 2)
+// Sums that a thread has, so that an addition need not wait for the one before.
+#define SUMS 4
 
 // Elements of one row that a thread holds; the lanes of the row meet in JOIN.
 template <class JOIN, int HELD, int OTHER>
@@ -9,28 +11,28 @@ INLINE void softmax_of(W (&x)[HELD], const W (&dy)[OTHER], i32 count) {
   W top = -(W)INF_f;
 #pragma unroll
   for (i32 k = 0; k < HELD; k++)
-    if (k < count) top = x[k] > top ? x[k] : top;
+    if (k < count) top = Larger::of(top, x[k]);
   top = JOIN::largest(top);
-  W total = 0;
+  W totals[SUMS] = {};
 #pragma unroll
   for (i32 k = 0; k < HELD; k++) {
     if (k < count) {
       x[k] -= top;
       const W e = Exponential<T>::of(x[k]);
-      total += e;
+      totals[k % SUMS] += e;
       if (KIND == 0) x[k] = e;
     }
   }
-  total = JOIN::sum(total);
+  const W total = JOIN::sum((totals[0] + totals[1]) + (totals[2] + totals[3]));
   const W scale = KIND == 0 ? (W)1 / total : s_log(total);
 #pragma unroll
   for (i32 k = 0; k < HELD; k++) x[k] = KIND == 0 ? x[k] * scale : x[k] - scale;
 #else
-  W total = 0;
+  W totals[SUMS] = {};
 #pragma unroll
   for (i32 k = 0; k < HELD; k++)
-    if (k < count) total += KIND == 2 ? x[k] * dy[k] : dy[k];
-  total = JOIN::sum(total);
+    if (k < count) totals[k % SUMS] += KIND == 2 ? x[k] * dy[k] : dy[k];
+  const W total = JOIN::sum((totals[0] + totals[1]) + (totals[2] + totals[3]));
 #pragma unroll
   for (i32 k = 0; k < HELD; k++)
     x[k] = KIND == 2 ? x[k] * (dy[k] - total) : dy[k] - Exponential<T>::of(x[k]) * total;

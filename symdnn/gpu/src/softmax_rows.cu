@@ -1,5 +1,5 @@
 // Rows whose elements are neighbours: LANES threads hold a row in registers, PER vectors of V
-// elements each.
+// elements each. FULL: all of these exist, in all blocks.
 
 struct Parameters { const T* x; const T* dy; T* y; i64 rows, vectors; };
 
@@ -15,7 +15,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) softmax_rows(
   for (i64 tile = (i64)blockIdx.x * rows; tile < p.rows; tile += (i64)gridDim.x * rows) {
     const i64 number = tile + row;
     const i32 left = number < p.rows ? (i32)p.vectors - lane : 0;
-    const i32 held = (left + LANES - 1) / LANES;
+    const i32 held = FULL ? PER : (left + LANES - 1) / LANES;
     Vec<T, V> raw[PER], draw[GRADIENT ? PER : 1];
 #pragma unroll
     for (i32 i = 0; i < PER; i++) {
