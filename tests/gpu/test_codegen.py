@@ -76,7 +76,8 @@ def test_the_whole_table_compiles(capability, folder):
 def test_kernels_in_several_steps_compile(made, folder):
     kernel, call, arrays = made()
     env = recorded(kernel, call, arrays, call.op.compute(*arrays))
-    assert len(env.modules) > 1
+    chunks = env.launches[0][1][1:]
+    assert len(env.modules) > 1 or chunks[0] > 1
     for source, _ in env.modules:
         nvrtc.compile_cubin(source, (9, 0), folder=folder)
 
