@@ -310,6 +310,8 @@ _CUDA = [
             "card's own counter).", affects=CODE),
     _int("dnn.conv.time_budget", 2000, "Milliseconds after which a measurement of one convolution "
          "takes up no further algorithm."),
+    _int("dnn.conv.time_patience", 16, "A measurement of one convolution takes up no further "
+         "algorithm when so many in a row, in cuDNN's order, were not faster; 0: all."),
     Flag("dnn.conv.tuning_cache", "str", "auto", "Folder in which measured choices are kept. auto: "
          "tuning in the folder base_compiledir; off: they are kept for the process only."),
 ]  # fmt: skip

@@ -30,8 +30,9 @@ __all__ = ["Bench", "NoRoom", "Overrun", "tolerance"]
 
 _GUARD = 1024  # bytes behind a workspace that nobody may write
 _BLOCK = 256
-_RACE_MS = 4.0
+_RACE_MS = 2.0
 _SLOW_MS = 200.0
+_LOAD_MS, _FAR = 30.0, 10.0  # what loading kernels may take; how many times too slow is hopeless
 #: A largest error of so many times the tolerance is one of a few elements that are wrong.
 _OUTLIER = 20
 
@@ -210,10 +211,11 @@ class Bench:
 
     # -- trying -----------------------------------------------------------------------------------
 
-    def check(self, candidate: Candidate) -> tuple[float, float]:
-        """Run it once: the error of its result, and how many milliseconds that took.
+    def check(self, candidate: Candidate, good_ms: float = inf) -> tuple[float, float]:
+        """Run it: the error of its result, and how many milliseconds that took.
 
-        Raises what cuDNN raises, :class:`NoRoom`, :class:`Overrun`.
+        It is run twice, unless the first run alone is far above ``good_ms``. Raises what cuDNN
+        raises, :class:`NoRoom`, :class:`Overrun`.
         """
         run = candidate.prepared(self.signature, self.context.cudnn)
         worst, ms = 0.0, inf
@@ -222,7 +224,7 @@ class Bench:
                 self._spoil(self.arrays[self.result])
                 ms = self.clock.between(lambda: run(env, self.arrays), 1)
                 worst = max(worst, self.error())
-                if ms > _SLOW_MS:
+                if ms > min(_SLOW_MS, _LOAD_MS + _FAR * good_ms):
                     break
         return worst, ms
 

@@ -28,6 +28,7 @@ _ROUNDS = 5
 _FAR, _LAUNCH_MS = 1.5, 0.2
 _LONG_MS = 2.0  # one run is long enough to tell, until the race
 _NEAR = 1.15  # what is slower by more does not enter the final
+_GAIN = 0.98  # what is faster by less is no reason to go on
 #: Candidates whose energy is measured: beyond a few times the fastest none uses less.
 _METERED = 2.0
 
@@ -58,38 +59,45 @@ def measure(
     candidates: Iterable[Candidate],
     budget_ms: float = inf,
     by: str = "time",
+    patience: int = 0,
 ) -> tuple[list[Measured], str]:
     """Each candidate measured, and what was wrong with all of them, if anything.
 
-    New ones are taken up for ``budget_ms`` milliseconds. ``by`` is a value of the flag
-    ``dnn.conv.choose_by``.
+    New ones are taken up for ``budget_ms`` milliseconds, and by time until ``patience`` in a row
+    were not faster (0: all). ``by`` is a value of the flag ``dnn.conv.choose_by``.
     """
     try:
         with Bench(context, signature) as bench:
             bench.trust()
-            found = _first_round(bench, candidates, budget_ms)
+            found = _first_round(bench, candidates, budget_ms, patience if by == "time" else 0)
             found = _final(bench, found)
             return (_metered(bench, found) if by == "energy" else found), ""
     except SymdnnError as error:
         return [], _short(error)
 
 
-def _first_round(bench: Bench, candidates: Iterable[Candidate], budget_ms: float) -> list[Measured]:
-    start, good, found = time.perf_counter(), inf, []
+def _first_round(
+    bench: Bench, candidates: Iterable[Candidate], budget_ms: float, patience: int
+) -> list[Measured]:
+    start, good, in_vain = time.perf_counter(), inf, 0
+    found: list[Measured] = []
     for candidate in candidates:
+        if patience and good < inf and in_vain >= patience:
+            break
         if good < inf and (time.perf_counter() - start) * 1e3 > budget_ms:
             found.append(Measured(candidate, problem="not reached (dnn.conv.time_budget)"))
             continue
         one = _one(bench, candidate, good)
         found.append(one)
-        if one.ms is not None and one.usable:
-            good = min(good, one.ms)
+        ms = _ms(one) if one.usable else inf
+        in_vain = 0 if ms < _GAIN * good else in_vain + 1
+        good = min(good, ms)
     return found
 
 
 def _one(bench: Bench, candidate: Candidate, good_ms: float) -> Measured:
     try:
-        error, once_ms = bench.check(candidate)
+        error, once_ms = bench.check(candidate, good_ms)
         if not error <= bench.error_limit:
             wrong = f"its result is off by {error:.2g}, {bench.error_limit:.2g} allowed"
             return Measured(candidate, error=error, problem=wrong)

@@ -23,8 +23,8 @@ from symdnn.gpu.graph_plan import GraphPlan
 __all__ = ["Search", "graph_plans"]
 
 
-#: How many plans are built before more are asked for: a guess wants one, a measurement all.
-_STEPS = (1, 4, 1 << 20)
+#: How many plans are built before more are asked for: a guess wants one, a measurement some.
+_STEPS = (1, *range(4, 128, 4), 1 << 20)
 
 
 def graph_plans(form: ConvSignature, handle: Any, most: int) -> tuple[list[GraphPlan], str]:

@@ -56,8 +56,9 @@ def measured(search: Search) -> Found | None:
 def _made(search: Search, key: dict[str, Any], by: str) -> Found | None:
     """Measure, keep, and take what is kept: another process may have been first."""
     table, problem = measure(
-        asked(), search.signature, search.guesses(), float(config.dnn.conv.time_budget), by
-    )
+        asked(), search.signature, search.guesses(), float(config.dnn.conv.time_budget), by,
+        int(config.dnn.conv.time_patience),
+    )  # fmt: skip
     best = best_of(table, by)
     if best is None:
         reasons = [problem] if problem else [f"{m.candidate.name}: {m.problem}" for m in table]

@@ -76,7 +76,7 @@ class Timer:
         self.times, self.calls = times, 0
         monkeypatch.setattr(conv_tuning, "measure", self)
 
-    def __call__(self, context, signature, candidates, budget_ms, by):
+    def __call__(self, context, signature, candidates, budget_ms, by, patience):
         self.calls += 1
         table = []
         for c in candidates:
