@@ -12,7 +12,7 @@ NOT_SHOWN = {"__main__", "algos_cli", "cli", "doctor", "demo"}
 # All that it has is shown where it is used: symdnn.gpu.libcudnn.
 TABLES = {"symdnn.gpu.libcudnn_table"}
 # They offer what other modules define, under the names that programs use; it is shown there.
-FACES = {"symdnn.gpu.dnn"}
+FACES = {"symdnn.gpu.dnn", "symdnn.nn.models", "symdnn.nn.optim", "symdnn.nn.training"}
 
 
 def write_pages(folder: Path) -> None:
@@ -97,7 +97,7 @@ def members(module: str) -> str:
         return "   :members:\n"
     face = importlib.import_module(module)
     own = [n for n in face.__all__ if getattr(getattr(face, n), "__module__", None) == module]
-    return f"   :members: {', '.join(own)}\n"
+    return f"   :members: {', '.join(own)}\n" if own else ""
 
 
 def title(text: str, line: str = "=") -> str:
