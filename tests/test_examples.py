@@ -73,6 +73,20 @@ def test_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "--epochs" in capsys.readouterr().out
 
 
+def test_digits_by_layers_learn() -> None:
+    assert load("digits_nn").main(["--epochs", "6"]) > 0.85
+
+
+@pytest.mark.slow
+def test_digits_by_layers_reach_the_goal_in_few_lines() -> None:
+    assert load("digits_nn").main([]) >= 0.985
+    assert len((FOLDER / "digits_nn.py").read_text().splitlines()) < 40
+
+
+def test_fine_tuning_of_a_file_learns_from_few_images() -> None:
+    assert load("fine_tuning").main(["--epochs", "2"]) > 0.7
+
+
 def test_every_example_is_tested() -> None:
     names = {p.stem for p in FOLDER.glob("*.py")}
     tested = Path(__file__).read_text()
