@@ -137,7 +137,8 @@ class Descriptor:
 
 
 def _finally(thing: Any, function: str, handle: Any) -> None:
-    end = weakref.finalize(thing, call, function, handle)
+    # Of the library that made it: another may be looked for by then.
+    end = weakref.finalize(thing, getattr(library().dll, f"dnnl_{function}"), handle)
     end.atexit = False  # then the library may be gone, and the memory goes anyway
 
 
