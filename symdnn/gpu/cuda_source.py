@@ -65,7 +65,7 @@ def _is_share(program: ScalarProgram, step: Instruction) -> bool:
         return s is not None and s.name == "const" and number_of_text(s.value, s.dtype) == 1
 
     def is_small(number: int) -> bool:
-        """Whether it is exp(-|x|)."""
+        """Whether it is ``exp(-abs(x))``."""
         chain: list[str] = []
         s = at(number)
         while s is not None and len(chain) < 3:
