@@ -82,7 +82,7 @@ def _axes(op: Any) -> tuple[int, ...]:
 @lru_cache(maxsize=64)
 def _compiled(plan: BandPlan) -> Any:
     threads.openmp()  # its symbols must be known before the code is linked
-    return jit.compile_function(band_ir(plan), "kernel", ctypes.c_void_p)
+    return jit.compile_made(band_ir, (plan,), "kernel", ctypes.c_void_p)
 
 
 class _Launcher:

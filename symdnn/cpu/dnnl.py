@@ -276,7 +276,7 @@ _FIRST, _EACH = 7, 4
 
 @cache
 def _execute() -> Any:
-    return jit.compile_function(execute_module(), "execute", ctypes.c_void_p)
+    return jit.compile_made(execute_module, (), "execute", ctypes.c_void_p)
 
 
 def _memory(descriptor: Descriptor) -> Any:

@@ -37,8 +37,8 @@ _Words = ctypes.c_int64
 @lru_cache(maxsize=4096)
 def _compiled(program: ScalarProgram, ndim: int, reads: Any, writes: Any) -> Any:
     threads.openmp()  # its symbols must be known before the code is linked
-    text = elementwise_ir(program, ndim, reads, writes)
-    return jit.compile_function(text, "kernel", ctypes.c_void_p)
+    given = (program, ndim, reads, writes)
+    return jit.compile_made(elementwise_ir, given, "kernel", ctypes.c_void_p)
 
 
 class ElementwiseKernel:

@@ -1,8 +1,8 @@
 """LLVM: from the text of a module to machine code, kept on disk.
 
 The object code of a module is a file named by the hash of its text, LLVM's version and the
-processor. As with the device's kernels it is written beside its place and renamed, has a checksum,
-and is dropped with a warning where that is wrong.
+processor, or of what the text is made from. As with the device's kernels it is written beside its
+place and renamed, has a checksum, and is dropped with a warning where that is wrong.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import importlib.util
 import os
 import sys
 import threading
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from symdnn.config import config
 from symdnn.errors import KernelCompileError
 from symdnn.graph.disk import keep, kept
 
-__all__ = ["compile_function", "installed", "problem", "vector_width"]
+__all__ = ["compile_function", "compile_made", "installed", "problem", "vector_width"]
 
 _MAGIC = b"symdnn-object-1\n"
 _lock = threading.Lock()
@@ -73,25 +74,29 @@ class _Compiler:
         self.triple = target.triple
         self.version = f"{llvmlite.__version__} {llvm.llvm_version_info}"
         self.engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), self.machine)
-        self.engine.set_object_cache(self._compiled, self._known)
-        self._found: bytes | None = None
-        self._made: bytes | None = None
+        self.engine.set_object_cache(self._compiled)
+        self._made: list[bytes] = []
 
-    def key(self, text: str) -> str:
-        """The name of a module's object code."""
-        parts = (text, self.version, self.processor, self.features)
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    def key(self, *parts: str) -> str:
+        """The name of a module's object code; ``parts`` make the module what it is."""
+        every = (*parts, self.version, self.processor, self.features)
+        return hashlib.sha256("\0".join(every).encode()).hexdigest()
 
-    def add(self, text: str, known: bytes | None) -> bytes | None:
-        """Compile a module, or load its object code; what was compiled, to be kept."""
+    def add(self, text: str, function: str) -> bytes:
+        """Compile a module with that function; its object code."""
         module = self.llvm.parse_assembly(text)
         module.verify()
-        if known is None:
-            self._optimise(module)
-        self._found, self._made = known, None
+        self._optimise(module)
+        self._made.clear()
         self.engine.add_module(module)
         self.engine.finalize_object()
-        return self._made
+        # The first time the engine's own module, an empty one, is compiled too.
+        return next(code for code in self._made if function.encode() in code)
+
+    def load(self, code: bytes) -> None:
+        """Take object code that was compiled before."""
+        self.engine.add_object_file(self.llvm.object_file.ObjectFileRef.from_data(code))
+        self.engine.finalize_object()
 
     def _optimise(self, module: Any) -> None:
         options = self.llvm.create_pipeline_tuning_options(speed_level=3)
@@ -100,10 +105,7 @@ class _Compiler:
         builder.getModulePassManager().run(module, builder)
 
     def _compiled(self, module: Any, code: bytes) -> None:
-        self._made = code
-
-    def _known(self, module: Any) -> bytes | None:
-        return self._found
+        self._made.append(code)
 
 
 @cache
@@ -127,19 +129,54 @@ def compile_function(text: str, name: str, *types: Any, folder: Path | None = No
     Raises :class:`~symdnn.errors.KernelCompileError` with LLVM's words and the text.
     """
     with _lock:
-        compiler = _compiler()
-        key = compiler.key(text)
-        if key not in _functions:
-            root = folder or Path(str(config.base_compiledir)) / "object"
-            path = root / key[:2] / f"{key}.o"
-            # The engine is one, so every module's function has a name of its own.
-            unique = f"{name}_{key[:24]}"
-            try:
-                made = compiler.add(text.replace(f"@{name}(", f"@{unique}("), kept(path, _MAGIC))
-            except RuntimeError as error:
-                raise KernelCompileError(str(error), text, (compiler.processor,), "LLVM") from error
-            if made is not None:
-                keep(path, _MAGIC, made)
-            address = compiler.engine.get_function_address(unique)
-            _functions[key] = ctypes.CFUNCTYPE(None, *types)(address)
+        return _function(_compiler().key(text), lambda: text, name, types, folder)
+
+
+def compile_made(
+    make: Callable[..., str], arguments: tuple[Any, ...], name: str, *types: Any
+) -> Any:
+    """:func:`compile_function` of ``make(*arguments)``, which is not called where its object code
+    is known.
+
+    ``make`` is a function of :mod:`symdnn.cpu` whose result depends on the arguments, as ``repr``
+    shows them, and on the processor alone.
+    """
+    with _lock:
+        parts = (make.__module__, make.__qualname__, repr(arguments), _sources())
+        key = _compiler().key(*parts)
+        return _function(key, lambda: make(*arguments), name, types, None)
+
+
+@cache
+def _sources() -> str:
+    """What changes when a file here does, or the Python whose objects kernels read."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    told = [(f.name, s.st_size, s.st_mtime_ns) for f in files for s in [f.stat()]]
+    return repr((told, sys.version, object.__basicsize__))
+
+
+def _function(
+    key: str, text_of: Callable[[], str], name: str, types: tuple[Any, ...], folder: Path | None
+) -> Any:
+    """The function that is known by ``key``; loaded or compiled, where it is not yet."""
+    if key in _functions:
         return _functions[key]
+    root = folder or Path(str(config.base_compiledir)) / "object"
+    path = root / key[:2] / f"{key}.o"
+    # The engine is one, so every module's function has a name of its own.
+    unique = f"{name}_{key[:24]}"
+    compiler, found = _compiler(), kept(path, _MAGIC)
+    if found is None:
+        text = text_of()
+        try:
+            made = compiler.add(text.replace(f"@{name}(", f"@{unique}("), unique)
+        except RuntimeError as error:
+            raise KernelCompileError(str(error), text, (compiler.processor,), "LLVM") from error
+        keep(path, _MAGIC, made)
+    else:
+        compiler.load(found)
+    address = compiler.engine.get_function_address(unique)
+    if not address:
+        raise KernelCompileError(f"{path} has no {name}", text_of(), (compiler.processor,), "LLVM")
+    _functions[key] = ctypes.CFUNCTYPE(None, *types)(address)
+    return _functions[key]

@@ -100,7 +100,7 @@ def _definitions() -> dict[str, Any]:
     types = (ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)
     found = {}
     for name in ("group", "check"):
-        function = jit.compile_function(module(name), name, *types)
+        function = jit.compile_made(module, (name,), name, *types)
         address = ctypes.cast(function, ctypes.c_void_p).value
         found[name] = _MethodDef(f"symdnn_{name}".encode(), address, _FASTCALL, None)
     return found

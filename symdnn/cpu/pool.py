@@ -116,7 +116,7 @@ def _pair(axes: Sequence[Any], field: str, default: int) -> Any:
 @lru_cache(maxsize=1024)
 def _compiled(plan: PoolPlan) -> Any:
     threads.openmp()  # its symbols must be known before the code is linked
-    return jit.compile_function(pool_ir(plan), "kernel", ctypes.c_void_p)
+    return jit.compile_made(pool_ir, (plan,), "kernel", ctypes.c_void_p)
 
 
 class PoolLauncher:

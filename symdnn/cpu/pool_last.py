@@ -55,7 +55,7 @@ class PoolLastKernel:
 @lru_cache(maxsize=1024)
 def _compiled(plan: Any, channels: int) -> Any:
     threads.openmp()  # its symbols must be known before the code is linked
-    return jit.compile_function(pool_last_ir(plan, channels), "kernel", ctypes.c_void_p)
+    return jit.compile_made(pool_last_ir, (plan, channels), "kernel", ctypes.c_void_p)
 
 
 def register() -> None:

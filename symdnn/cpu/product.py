@@ -72,7 +72,7 @@ def _work(a: Sequence[int], n: int) -> int:
 
 @cache
 def _compiled(biased: bool) -> Any:
-    return jit.compile_function(product_ir(jit.vector_width(), biased), "kernel", ctypes.c_void_p)
+    return jit.compile_made(product_ir, (jit.vector_width(), biased), "kernel", ctypes.c_void_p)
 
 
 class _Launcher:

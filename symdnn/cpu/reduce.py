@@ -233,8 +233,8 @@ class _Block:
 @lru_cache(maxsize=1024)
 def _compiled(plan: _Plan, structure: ReduceShape, reads: Any, dense: bool) -> Any:
     threads.openmp()  # its symbols must be known before the code is linked
-    text = reduce_ir(plan.program, plan.combined, structure, reads, dense)
-    return jit.compile_function(text, "kernel", ctypes.c_void_p)
+    given = (plan.program, plan.combined, structure, reads, dense)
+    return jit.compile_made(reduce_ir, given, "kernel", ctypes.c_void_p)
 
 
 class _Dims:

@@ -82,7 +82,7 @@ def _whole(call: Call) -> Any:
 @lru_cache(maxsize=256)
 def _compiled(plan: RowPlan) -> Any:
     threads.openmp()  # its symbols must be known before the code is linked
-    return jit.compile_function(row_ir(plan), "kernel", ctypes.c_void_p)
+    return jit.compile_made(row_ir, (plan,), "kernel", ctypes.c_void_p)
 
 
 class _Launcher:

@@ -94,7 +94,7 @@ def _same(a: Any, b: Any) -> bool:
 @cache
 def _compiled(dtype: str) -> Any:
     threads.openmp()  # its symbols must be known before the code is linked
-    return jit.compile_function(scatter_ir(dtype), "kernel", ctypes.c_void_p)
+    return jit.compile_made(scatter_ir, (dtype,), "kernel", ctypes.c_void_p)
 
 
 def scatter_ir(dtype: str) -> str:

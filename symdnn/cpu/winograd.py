@@ -246,13 +246,13 @@ def images_moved(shape: tuple[int, ...]) -> tuple[Bound, Bound]:
 @lru_cache(maxsize=1024)
 def _compiled(plan: WinogradPlan) -> Any:
     threads.openmp()  # its symbols must be known before the code is linked
-    return jit.compile_function(winograd_ir(plan), "kernel", ctypes.c_void_p)
+    return jit.compile_made(winograd_ir, (plan,), "kernel", ctypes.c_void_p)
 
 
 @lru_cache(maxsize=1024)
 def _compiled_kernels(plan: KernelPlan) -> Any:
     threads.openmp()
-    return jit.compile_function(kernels_ir(plan), "kernel", ctypes.c_void_p)
+    return jit.compile_made(kernels_ir, (plan,), "kernel", ctypes.c_void_p)
 
 
 def register() -> None:

@@ -125,13 +125,13 @@ class _Launcher:
 @lru_cache(maxsize=1024)
 def _compiled_sums(plan: WinogradPlan) -> Any:
     threads.openmp()  # its symbols must be known before the code is linked
-    return jit.compile_function(sums_ir(plan), "kernel", ctypes.c_void_p)
+    return jit.compile_made(sums_ir, (plan,), "kernel", ctypes.c_void_p)
 
 
 @lru_cache(maxsize=1024)
 def _compiled_kernels(plan: SumPlan) -> Any:
     threads.openmp()
-    return jit.compile_function(kernel_sums_ir(plan), "kernel", ctypes.c_void_p)
+    return jit.compile_made(kernel_sums_ir, (plan,), "kernel", ctypes.c_void_p)
 
 
 def register() -> None:

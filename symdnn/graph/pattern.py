@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -177,11 +178,17 @@ def _match_any(pattern: AnyOf, variable: Variable, found: Match) -> bool:
     return False
 
 
+@cache
+def _parameters(kind: type[Op]) -> tuple[str, ...]:
+    """The names of an op's parameters."""
+    return tuple(f.name for f in fields(cast(Any, kind)))
+
+
 def _match_op(wanted: Any, op: Op, found: Match) -> bool:
     if type(wanted) is not type(op):
         return False
-    for f in fields(cast(Any, wanted)):
-        want, have = getattr(wanted, f.name), getattr(op, f.name)
+    for name in _parameters(cast(Any, type(op))):
+        want, have = getattr(wanted, name), getattr(op, name)
         if isinstance(want, Param):
             if found.params.setdefault(want.name, have) != have:
                 return False

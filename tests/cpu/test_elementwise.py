@@ -1,6 +1,9 @@
 """Compiled elementwise kernels: values over the whole range, layouts, dtypes, threads, cache."""
 
 import ctypes
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -248,3 +251,23 @@ def test_programs_by_numpy_write_where_their_operands_lie(dtype):
     run_program(program)([x, y], outs)
     for got, want in zip(outs, wanted):
         np.testing.assert_array_equal(got, want)
+
+
+def test_another_process_runs_what_one_compiled(tmp_path):
+    program = (
+        "import numpy as np, symdnn, symdnn.tensor as T\n"
+        "from symdnn.cpu import elementwise, reduce_ir, reduce\n"
+        "import sys\n"
+        "def never(*_): raise AssertionError('the text was asked for')\n"
+        "never.__module__, never.__qualname__ = 'symdnn.cpu.loops_ir', 'elementwise_ir'\n"
+        "if sys.argv[1] == 'again': elementwise.elementwise_ir = never\n"
+        "x = T.fvector('x')\n"
+        "f = symdnn.function([x], T.exp(x) * 2, mode=symdnn.Mode(target='cpu'))\n"
+        "a = np.linspace(0, 1, 100000).astype('f')\n"
+        "np.testing.assert_allclose(f(a), np.exp(a) * 2, rtol=1e-6)\n"
+    )
+    environment = {**os.environ, "SYMDNN_FLAGS": f"base_compiledir={tmp_path},cpu.compile=always"}
+    for word in ("first", "again"):
+        done = subprocess.run([sys.executable, "-c", program, word], env=environment, check=False,
+                              capture_output=True, text=True)  # fmt: skip
+        assert done.returncode == 0, done.stderr
