@@ -99,3 +99,24 @@ def test_a_shared_rate_keeps_the_captured_graph(fake_device):
                 assert [w for w in log if w not in ("copy in", "wait")] == ["graph"]
         results.append(w.get_value())
     np.testing.assert_allclose(*results, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["momentum", "amsgrad", "nadam", "rmsprop", "accumulate", "lamb"])
+def test_the_kernels_of_a_gpu_give_the_numbers_of_a_cpu(name, fake_device):
+    optimiser, options = {**CASES, "lamb": (o.lamb, {})}[name]
+    rng = np.random.default_rng()
+    starts = [rng.normal(size=s).astype("float32") for s in ((3, 5), (7,), (2, 3, 3))]
+    values = rng.uniform(0.5, 1.5, 5).astype("float32")
+    results = []
+    for mode in (CUDA, CPU):
+        params = [symdnn.shared(v, shape=v.shape) for v in starts]
+        x = T.scalar("x")
+        losses = [(p**2 * x + p).sum() for p in params]
+        loss = losses[0] + losses[1] + losses[2]
+        updates = optimiser(loss, params, 0.05, **options)
+        f = symdnn.function([x], loss, updates=updates, mode=mode)
+        for v in values:
+            f(v)
+        results.append([v.get_value() for v in (*params, *updates.state.values())])
+    for found, wanted in zip(*results, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-5)
