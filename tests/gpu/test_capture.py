@@ -505,8 +505,8 @@ def test_another_order_of_dimensions_of_one_is_a_view(fake_device, size):
     for _ in range(4):
         a, old = floats(3, size, size, 2), w.get_value().transpose(0, 2, 3, 1)
         terms = np.exp((a * old).sum(3, keepdims=True)) * old
-        size = np.abs(terms).sum()
-        np.testing.assert_allclose(f(a), terms.sum(), rtol=1e-4, atol=1e-5 * size)
+        most = np.abs(terms).sum()
+        np.testing.assert_allclose(f(a), terms.sum(), rtol=1e-4, atol=1e-5 * most)
         np.testing.assert_array_equal(w.get_value().transpose(0, 2, 3, 1), old * np.float32(0.5))
     (plan,) = f.plans()
     (node,) = [n for n in plan.specialised.segment.nodes if isinstance(n.op, Reorder)]
