@@ -21,6 +21,7 @@ from symdnn.cpu import jit, libdnnl, pools, threads
 from symdnn.cpu.dnnl import Bound, Layout, describe, reorder
 from symdnn.cpu.onednn_kernel import Kept, address, aligned, lies_densely, version_of
 from symdnn.cpu.vector_ir import WIDTH
+from symdnn.cpu.winograd_adjoint_ir import adjoint_ir
 from symdnn.cpu.winograd_ir import (
     TAPS,
     KernelPlan,
@@ -42,7 +43,7 @@ __all__ = ["Sizes", "WinogradKernel", "images_moved", "register"]
 #: multiplications are not worth code of their own.
 _SIZES, _LEAST_CHANNELS, _LEAST_WORK = (3, 4, 5), 16, 1 << 24
 #: Floats of all transformed kernels, which each block of tiles reads, and of a block.
-_MOST_KERNELS, _BLOCK = 300_000, 110_000
+_MOST_KERNELS, _BLOCK = 300_000, 170_000
 #: Vector operations of a transformation of a tile, against those of a product.
 _TRANSFORM = 250
 #: How much less work it must be: oneDNN's kernels are nearer to what the processor can do, but for
@@ -123,29 +124,61 @@ class Sizes:
         shapes = types[self.images].shape, types[results].shape
         self.x, self.y = ((first_shape(s) if self.last else tuple(s)) for s in shapes)
         self.kernel = types[self.kernels].shape[2:]
-        before = [int(resolved_padding(p, n, 1)[0]) for p, n in zip(op.op.padding, self.kernel)]
-        turned = [n - 1 - p for p, n in zip(before, self.kernel)]
-        self.pad = tuple(turned if self.backward else before)
+
+    @property
+    def pad(self) -> tuple[int, int]:
+        """Rows and columns before the first of what tiles are cut from."""
+        given = zip(self.op.op.padding, self.kernel)
+        rows, columns = (int(resolved_padding(p, n, 1)[0]) for p, n in given)
+        if not self.backward or self.adjoint:
+            return rows, columns
+        return self.kernel[0] - 1 - rows, self.kernel[1] - 1 - columns
+
+    def tiles(self, sizes: Sequence[int]) -> int:
+        """Tiles of an image of which so many rows and columns are results."""
+        return prod(-(-n // (7 - self.kernel[0])) for n in sizes)
+
+    @property
+    def adjoint(self) -> bool:
+        """Whether there are fewer tiles of what is given than of what is made."""
+        given, made = self.tiles(self.x[2:]), self.tiles(self.y[2:])
+        channels = padded(self.x[1]) + padded(self.y[1])
+        return self.backward and given < 0.8 * made and given * TAPS * channels <= _BLOCK
 
     def work(self) -> tuple[int, int]:
         """Operations on vectors of plain sums, and of this way."""
         c, k, r = self.x[1], padded(self.y[1]) // WIDTH, self.kernel[0]
         pixels = prod(self.x[2:]) if self.backward else prod(self.y[2:])
         plain = self.x[0] * pixels * r * r * c * k
-        tiles = self.x[0] * prod(-(-n // (7 - r)) for n in self.y[2:])
+        tiles = self.x[0] * self.tiles(self.x[2:] if self.adjoint else self.y[2:])
         return plain, tiles * (TAPS * c * k + _TRANSFORM * (padded(c) // WIDTH + k))
 
     def plan(self, threads_: int) -> WinogradPlan:
         """The kernel for so many threads: blocks that fit the second cache, alike for all."""
         op, c, k = self.op, self.x[1], self.y[1]
-        tiles = self.x[0] * prod(-(-n // (7 - self.kernel[0])) for n in self.y[2:])
         most = max(12, _BLOCK // (TAPS * (padded(c) + padded(k))))
-        rounds = max(1, -(-tiles // (threads_ * most)))
+        if self.adjoint:
+            of_image = self.tiles(self.x[2:])
+            images = _alike(self.x[0], threads_, max(1, most // of_image))
+            sizes = self.y[2:], self.x[2:], k, c
+            return WinogradPlan(*sizes, self.kernel[0], self.pad, images * of_image)
+        block = _alike(self.x[0] * self.tiles(self.y[2:]), threads_, most)
         return WinogradPlan(
-            self.x[2:], self.y[2:], c, k, self.kernel[0], self.pad,
-            -(-tiles // (threads_ * rounds)), getattr(op, "bias", False),
-            getattr(op, "residual", False), getattr(op, "activation", "") == "relu",
+            self.x[2:], self.y[2:], c, k, self.kernel[0], self.pad, block,
+            getattr(op, "bias", False), getattr(op, "residual", False),
+            getattr(op, "activation", "") == "relu",
         )  # fmt: skip
+
+    def kernels_plan(self) -> KernelPlan:
+        """How the kernels are transformed."""
+        mirrored = bool(self.op.op.flip) != (self.backward and not self.adjoint)
+        return KernelPlan(self.x[1], self.y[1], self.kernel[0], self.backward, mirrored)
+
+
+def _alike(count: int, threads_: int, most: int) -> int:
+    """How many of ``count`` a block has, at most ``most``, such that all threads have the same."""
+    rounds = max(1, -(-count // (threads_ * most)))
+    return -(-count // (threads_ * rounds))
 
 
 class _Places:
@@ -154,7 +187,7 @@ class _Places:
     def __init__(self, sizes: Sizes, threads_: int) -> None:
         plan = sizes.plan(threads_)
         images = [] if sizes.last else [sizes.x, sizes.y, *([sizes.y] if plan.residual else [])]
-        self.blocks = aligned(4 * TAPS * plan.kernel_step)
+        self.blocks = aligned(4 * TAPS * sizes.kernels_plan().step)
         at = self.blocks + aligned(4 * plan.thread_floats) * threads_
         self.images: list[int] = []
         for shape in images:
@@ -170,15 +203,14 @@ class _Launcher:
         sizes, count = Sizes(call), pools.settle()
         self._sizes, self._places = sizes, _Places(sizes, count)
         plan = sizes.plan(count)
-        op: Any = call.op
-        mirrored = bool(op.op.flip) != sizes.backward
-        kernels = KernelPlan(plan.channels, plan.outputs, plan.r, sizes.backward, mirrored)
-        self._transform, self._run = _compiled_kernels(kernels), _compiled(plan)
+        kernels = sizes.kernels_plan()
+        self._transform = _compiled_kernels(kernels)
+        self._run = _compiled_adjoint(plan, kernels.step) if sizes.adjoint else _compiled(plan)
         tiles = sizes.x[0] * prod(plan.tiles)
-        self._kernel_words = (_Words * 5)(count, plan.channels, 1)
+        self._kernel_words = (_Words * 5)(count, kernels.channels, 1)
         self._words = (_Words * 10)(count, -(-tiles // plan.block), 1, tiles)
         version = version_of(call, sizes.kernels)
-        self._kept = None if version is None else Kept(version, 4 * TAPS * plan.kernel_step)
+        self._kept = None if version is None else Kept(version, 4 * TAPS * kernels.step)
         self._plan, self._own = plan, np.empty(0, np.uint8)
         self._moves = None if sizes.last else [images_moved(s) for s in (sizes.x, sizes.y)]
 
@@ -247,6 +279,12 @@ def images_moved(shape: tuple[int, ...]) -> tuple[Bound, Bound]:
 def _compiled(plan: WinogradPlan) -> Any:
     threads.openmp()  # its symbols must be known before the code is linked
     return jit.compile_made(winograd_ir, (plan,), "kernel", ctypes.c_void_p)
+
+
+@lru_cache(maxsize=1024)
+def _compiled_adjoint(plan: WinogradPlan, step: int) -> Any:
+    threads.openmp()
+    return jit.compile_made(adjoint_ir, (plan, step), "kernel", ctypes.c_void_p)
 
 
 @lru_cache(maxsize=1024)

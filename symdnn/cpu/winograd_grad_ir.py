@@ -23,7 +23,7 @@ from symdnn.cpu.vector_ir import (
 )
 from symdnn.cpu.winograd_ir import POINTS, TAPS, TILE, Tiles, WinogradPlan, by_vectors, padded
 
-__all__ = ["FIRST_USED", "SumPlan", "kernel_sums_ir", "sums_ir"]
+__all__ = ["FIRST_USED", "GradientTiles", "SumPlan", "kernel_sums_ir", "sums_ir"]
 
 #: The word of the block that thread 0 sets when it has summed up anything; others' follow.
 FIRST_USED = 8
@@ -67,47 +67,10 @@ def kernel_sums_ir(plan: SumPlan) -> str:
     return vector_module(_kernels_of_sums(plan))
 
 
-class _Sums(Tiles):
-    """The function ``rows``: a block of tiles after the other."""
+class GradientTiles(Tiles):
+    """Reads tiles of the result's gradient, ``%gradient``, to ``%after``."""
 
-    @property
-    def step(self) -> int:
-        """Floats from one matrix of sums to the next."""
-        plan = self.plan
-        return padded(plan.channels) * padded(plan.outputs) + _APART
-
-    def source(self) -> VectorSource:
-        """All lines."""
-        s, plan = self.s, self.plan
-        s.lines += [
-            ROWS, "entry:", *word("%tiles", 3), *word("%all_sums", 4, "ptr"),
-            *word("%scratch", 5, "ptr"), *data_of("%images", 6), *data_of("%gradient", 7),
-            "%thread32 = call i32 @omp_get_thread_num()", "%thread = zext i32 %thread32 to i64",
-            f"%own = mul i64 %thread, {plan.thread_floats}",
-            "%before = getelementptr float, ptr %scratch, i64 %own",
-            f"%after = getelementptr float, ptr %before, i64 {TAPS * plan.tile_steps[0]}",
-            f"%own_sums = mul i64 %thread, {TAPS * self.step}",
-            "%sums = getelementptr float, ptr %all_sums, i64 %own_sums",
-            f"%used_at = add i64 %thread, {FIRST_USED}",
-            "%used = getelementptr i64, ptr %w, i64 %used_at",
-            "store i64 1, ptr %used",
-            f"call void @llvm.memset.p0.i64(ptr %sums, i8 0, i64 {4 * TAPS * self.step}, i1 false)",
-            "br label %task", "task:", "%r = phi i64 [%r0, %entry], [%r_next, %task_end]",
-            f"%first = mul i64 %r, {plan.block}",
-            "%left = sub i64 %tiles, %first",
-            f"%full = icmp sgt i64 %left, {plan.block}",
-            f"%count = select i1 %full, i64 {plan.block}, i64 %left",
-        ]  # fmt: skip
-        s.block = "task"
-        s.loop("read", "%count", self.read)
-        s.loop("grad", "%count", self._read_gradient)
-        s.loop("multiply", str(TAPS), self._multiply)
-        s.lines += next_task("task")
-        return s
-
-    # -- the gradient is read -------------------------------------------------------------------
-
-    def _read_gradient(self, t: str, _: list[str]) -> list[str]:
+    def read_gradient(self, t: str, _: list[str]) -> list[str]:
         s, plan = self.s, self.plan
         image, row, column = self.tile(t)
         y, x = s.affine(row, plan.m), s.affine(column, plan.m)
@@ -146,6 +109,45 @@ class _Sums(Tiles):
             for j, value in enumerate(_of_results(s, [c[i] for c in columns])):
                 s.store(value, s.at(target, (i * TILE + j) * plan.tile_steps[1]))
 
+
+class _Sums(GradientTiles):
+    """The function ``rows``: a block of tiles after the other."""
+
+    @property
+    def step(self) -> int:
+        """Floats from one matrix of sums to the next."""
+        plan = self.plan
+        return padded(plan.channels) * padded(plan.outputs) + _APART
+
+    def source(self) -> VectorSource:
+        """All lines."""
+        s, plan = self.s, self.plan
+        s.lines += [
+            ROWS, "entry:", *word("%tiles", 3), *word("%all_sums", 4, "ptr"),
+            *word("%scratch", 5, "ptr"), *data_of("%images", 6), *data_of("%gradient", 7),
+            "%thread32 = call i32 @omp_get_thread_num()", "%thread = zext i32 %thread32 to i64",
+            f"%own = mul i64 %thread, {plan.thread_floats}",
+            "%before = getelementptr float, ptr %scratch, i64 %own",
+            f"%after = getelementptr float, ptr %before, i64 {TAPS * plan.tile_steps[0]}",
+            f"%own_sums = mul i64 %thread, {TAPS * self.step}",
+            "%sums = getelementptr float, ptr %all_sums, i64 %own_sums",
+            f"%used_at = add i64 %thread, {FIRST_USED}",
+            "%used = getelementptr i64, ptr %w, i64 %used_at",
+            "store i64 1, ptr %used",
+            f"call void @llvm.memset.p0.i64(ptr %sums, i8 0, i64 {4 * TAPS * self.step}, i1 false)",
+            "br label %task", "task:", "%r = phi i64 [%r0, %entry], [%r_next, %task_end]",
+            f"%first = mul i64 %r, {plan.block}",
+            "%left = sub i64 %tiles, %first",
+            f"%full = icmp sgt i64 %left, {plan.block}",
+            f"%count = select i1 %full, i64 {plan.block}, i64 %left",
+        ]  # fmt: skip
+        s.block = "task"
+        s.loop("read", "%count", self.read)
+        s.loop("grad", "%count", self.read_gradient)
+        s.loop("multiply", str(TAPS), self._multiply)
+        s.lines += next_task("task")
+        return s
+
     # -- products -------------------------------------------------------------------------------
 
     def _multiply(self, tap: str, _: list[str]) -> list[str]:
@@ -164,13 +166,13 @@ class _Sums(Tiles):
             ) -> list[str]:
                 a = s.at(before, s.affine(b, height))
                 y = s.at(sums, s.affine(b, height * padded(plan.outputs)), first * WIDTH)
-                self._product(f"t{first}", a, s.at(after, first * WIDTH), y, width, height)
+                self._sum_up(f"t{first}", a, s.at(after, first * WIDTH), y, width, height)
                 return []
 
             s.loop(f"rows{first}", str(padded(plan.channels) // height), rows)
         return []
 
-    def _product(self, name: str, a: str, b: str, y: str, width: int, height: int) -> None:
+    def _sum_up(self, name: str, a: str, b: str, y: str, width: int, height: int) -> None:
         """``height`` channels times ``width`` vectors of outputs, summed over tiles."""
         s, plan = self.s, self.plan
         places = [

@@ -304,6 +304,62 @@ class Tiles:
             for j, value in enumerate(_of_pixels(s, [c[i] for c in columns])):
                 s.store(value, s.at(target, (i * TILE + j) * plan.tile_steps[0]))
 
+    # -- products -------------------------------------------------------------------------------
+
+    def multiply(
+        self, tap: str, source: tuple[str, int, int], target: tuple[str, int, int], step: int
+    ) -> None:
+        """One of the 36 products of a block of tiles and the kernels.
+
+        ``source`` and ``target`` are a name, the floats between matrices, and how many columns;
+        ``step`` are those between matrices of kernels.
+        """
+        s = self.s
+        before = s.at(source[0], s.affine(tap, source[1]))
+        after = s.at(target[0], s.affine(tap, target[1]))
+        kernels = s.at("%kernels", s.affine(tap, step))
+        columns = source[2], target[2]
+        vectors = padded(target[2]) // WIDTH
+        for first in range(0, vectors, max(_ROWS)):
+            width = min(vectors - first, max(_ROWS))
+            height = _ROWS[width]
+            more = s.new(f"add i64 %count, {height - 1}")
+            blocks = s.new(f"udiv i64 {more}, {height}")
+
+            def rows(
+                b: str, _: list[str], first: int = first, width: int = width, height: int = height
+            ) -> list[str]:
+                a = s.at(before, s.affine(b, height * padded(columns[0])))
+                y = s.at(after, s.affine(b, height * padded(columns[1])), first * WIDTH)
+                at = a, s.at(kernels, first * WIDTH), y
+                self._product(f"c{first}", at, columns, (width, height))
+                return []
+
+            s.loop(f"rows{first}", blocks, rows)
+
+    def _product(
+        self, name: str, at: tuple[str, str, str], columns: tuple[int, int], size: tuple[int, int]
+    ) -> None:
+        """Rows of tiles times vectors of outputs, summed over channels; ``size``: how many."""
+        s, (width, height) = self.s, size
+
+        def channel(c: str, sums: list[str]) -> list[str]:
+            kernel = s.at(at[1], s.affine(c, padded(columns[1])))
+            weights = [s.load(s.at(kernel, w * WIDTH)) for w in range(width)]
+            tiles = s.at(at[0], c)
+            made = []
+            for row in range(height):
+                every = s.spread(s.at(tiles, row * padded(columns[0])))
+                for w in range(width):
+                    made.append(s.product(every, weights[w], sums[row * width + w]))
+            return made
+
+        zeros = ["zeroinitializer"] * (width * height)
+        sums = s.loop(name, str(columns[0]), channel, zeros)
+        for i, value in enumerate(sums):
+            row, w = divmod(i, width)
+            s.store(value, s.at(at[2], row * padded(columns[1]) + w * WIDTH))
+
 
 class _Convolution(Tiles):
     """The function ``rows``: a block of tiles after the other."""
@@ -334,52 +390,12 @@ class _Convolution(Tiles):
         s.lines += next_task("task")
         return s
 
-    # -- products -------------------------------------------------------------------------------
-
     def _multiply(self, tap: str, _: list[str]) -> list[str]:
-        """One of the 36 products of matrices."""
-        s, plan = self.s, self.plan
-        before = s.at("%before", s.affine(tap, plan.tile_steps[0]))
-        after = s.at("%after", s.affine(tap, plan.tile_steps[1]))
-        kernels = s.at("%kernels", s.affine(tap, plan.kernel_step))
-        vectors = padded(plan.outputs) // WIDTH
-        for first in range(0, vectors, max(_ROWS)):
-            width = min(vectors - first, max(_ROWS))
-            height = _ROWS[width]
-            more = s.new(f"add i64 %count, {height - 1}")
-            blocks = s.new(f"udiv i64 {more}, {height}")
-
-            def rows(
-                b: str, _: list[str], first: int = first, width: int = width, height: int = height
-            ) -> list[str]:
-                a = s.at(before, s.affine(b, height * padded(plan.channels)))
-                y = s.at(after, s.affine(b, height * padded(plan.outputs)), first * WIDTH)
-                self._product(f"c{first}", a, s.at(kernels, first * WIDTH), y, width, height)
-                return []
-
-            s.loop(f"rows{first}", blocks, rows)
+        plan = self.plan
+        steps = plan.tile_steps
+        source, target = ("%before", steps[0], plan.channels), ("%after", steps[1], plan.outputs)
+        self.multiply(tap, source, target, plan.kernel_step)
         return []
-
-    def _product(self, name: str, a: str, b: str, y: str, width: int, height: int) -> None:
-        """``height`` rows of tiles times ``width`` vectors of outputs, summed over channels."""
-        s, plan = self.s, self.plan
-
-        def channel(c: str, sums: list[str]) -> list[str]:
-            kernel = s.at(b, s.affine(c, padded(plan.outputs)))
-            weights = [s.load(s.at(kernel, w * WIDTH)) for w in range(width)]
-            tiles = s.at(a, c)
-            made = []
-            for row in range(height):
-                every = s.spread(s.at(tiles, row * padded(plan.channels)))
-                for w in range(width):
-                    made.append(s.product(every, weights[w], sums[row * width + w]))
-            return made
-
-        zeros = ["zeroinitializer"] * (width * height)
-        sums = s.loop(name, str(plan.channels), channel, zeros)
-        for i, value in enumerate(sums):
-            row, w = divmod(i, width)
-            s.store(value, s.at(y, row * padded(plan.outputs) + w * WIDTH))
 
     # -- results are written --------------------------------------------------------------------
 
