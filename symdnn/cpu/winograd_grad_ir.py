@@ -169,7 +169,7 @@ class _Sums(GradientTiles):
                 self._sum_up(f"t{first}", a, s.at(after, first * WIDTH), y, width, height)
                 return []
 
-            s.loop(f"rows{first}", str(padded(plan.channels) // height), rows)
+            s.loop(f"rows{first}", str(-(-plan.channels // height)), rows)
         return []
 
     def _sum_up(self, name: str, a: str, b: str, y: str, width: int, height: int) -> None:
