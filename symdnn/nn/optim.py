@@ -7,8 +7,9 @@
 ``loss`` is a scalar; ``params`` a module, a list of shared variables, or groups with settings of
 their own: ``[(net[0], {"lr": 0.01}), (rest, {"weight_decay": 0.0})]``. ``lr``, the learning rate,
 is a number, or a float scalar that may be shared or an input of the function. The result is a list
-of pairs, with the updates of batch normalisation's statistics; its ``state`` has the optimiser's
-own variables by name. Every optimiser takes besides its own options:
+of pairs, with the updates of batch normalisation's statistics. Its ``state`` has the optimiser's
+own variables by name, as ``symdnn.io.save_parameters`` and ``load_parameters(into=)`` take them.
+Every optimiser takes besides its own options:
 
 ``grads``
     gradients in the order of the parameters; then ``loss`` may be None. With a loss given too, the

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import symdnn
+import symdnn.io
 import symdnn.tensor as T
 from symdnn import nn
 from symdnn.errors import DisconnectedInput, InputError, TypeMismatch
@@ -171,6 +172,16 @@ def test_state_is_saved_and_training_goes_on_bit_for_bit(name):
         assert f(*data(step)) == g(*data(step))
     for key, value in net.state_dict().items():
         np.testing.assert_array_equal(other.state_dict()[key], value)
+
+
+def test_state_goes_to_a_file(tmp_path):
+    path = tmp_path / "state.safetensors"
+    _, updates, _ = trained(lambda loss, net: o.adam(loss, net))
+    symdnn.io.save_parameters(path, updates.state)
+    _, other, _ = trained(lambda loss, net: o.adam(loss, net), steps=0)
+    symdnn.io.load_parameters(path, into=other.state)
+    for name, value in updates.state_dict().items():
+        np.testing.assert_array_equal(other.state_dict()[name], value)
 
 
 def test_names_of_the_state_follow_the_parameters():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import queue
 import threading
@@ -18,6 +19,18 @@ from symdnn.graph.target import Target
 __all__ = ["Prefetch", "prefetch"]
 
 _Stage = Callable[[int, Any], Any]
+
+#: Threads that run, and how they are told to stop.
+_running: dict[threading.Thread, queue.SimpleQueue[int | None]] = {}
+_SECONDS_AT_EXIT = 5.0
+
+
+@atexit.register
+def _stop_all() -> None:
+    """A thread that uses a GPU must not be cut off in the middle of a call of the driver."""
+    for thread, free in list(_running.items()):
+        free.put(None)
+        thread.join(_SECONDS_AT_EXIT)
 
 
 class Prefetch(Iterator[Any]):
@@ -36,6 +49,7 @@ class Prefetch(Iterator[Any]):
             target=_work, args=arguments, name="symdnn prefetch", daemon=True
         )
         self._stop = weakref.finalize(self, self._free.put, None)
+        _running[self._thread] = self._free
         self._thread.start()
 
     def __iter__(self) -> Prefetch:
@@ -123,4 +137,7 @@ def _work(source: Iterable[Any], free: Any, ready: Any, stage: _Stage, done: Any
         with contextlib.suppress(Exception):
             if hasattr(iterator, "close"):
                 iterator.close()
-        done()
+        try:
+            done()
+        finally:
+            _running.pop(threading.current_thread(), None)

@@ -1,6 +1,8 @@
 """Items made ahead in a thread, and brought to an (emulated) device."""
 
 import gc
+import subprocess
+import sys
 import threading
 import time
 
@@ -84,6 +86,21 @@ def test_a_dropped_iterator_stops_its_thread_and_closes_the_source():
     gc.collect()
     wait_for(lambda: not threads())
     assert closed == [True]
+
+
+def test_a_process_ends_while_a_thread_runs():
+    code = (
+        "import itertools, time\n"
+        "from symdnn import nn\n"
+        "def slow():\n"
+        "    for i in itertools.count():\n"
+        "        time.sleep(0.05)\n"
+        "        yield i\n"
+        "ahead = nn.prefetch(slow(), 2, target='cpu')\n"
+        "print(next(ahead))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
 
 
 def test_n_is_checked():
