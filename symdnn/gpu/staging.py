@@ -38,10 +38,10 @@ class Staging:
         rt, given = self._runtime, [np.ascontiguousarray(a) for a in arrays]
         with rt.context.current():
             places = [self._place(slot, i, a.nbytes) for i, a in enumerate(given)]
-            for place in places:
-                place.wait()
         for place, array in zip(places, given, strict=True):
-            place.fill(array)  # without the device: it may be long
+            # Without the device, which others may use meanwhile; its context stays the thread's.
+            place.wait()
+            place.fill(array)
         with rt.context.current():
             return [p.send(a.shape, a.dtype.name) for p, a in zip(places, given, strict=True)]
 
