@@ -163,7 +163,10 @@ def runs_of_zero(lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 class GradInputs(BoundNet):
-    """``cudnnRNNBackwardData_v8``; the outputs are dx, dhx, (dcx), reserve."""
+    """``cudnnRNNBackwardData_v8``; the outputs are dx, dhx, (dcx), reserve.
+
+    The reserve is the one that comes in, unless something else reads that.
+    """
 
     def __call__(self, env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
         op = self.op
@@ -175,8 +178,9 @@ class GradInputs(BoundNet):
         if op.lengths or self.net.empty:  # cuDNN leaves the gradient of padding as it is
             zero(env, outputs[0])
         if not self.net.empty and any(lengths):
-            reserve = env.empty(reserve.shape, "uint8")
-            copy(env, given["reserve"], reserve)
+            if len(inputs) - 1 not in env.dying:  # cuDNN writes to it
+                reserve = env.empty(reserve.shape, "uint8")
+                copy(env, given["reserve"], reserve)
             self._run(env, given, outputs, lengths, reserve)
         hand_through(env, lengths, given["dhy"], outputs[1])
         if op.has_cell:

@@ -81,6 +81,8 @@ class Env:
         self.reports = False
         #: Kernels are compiled and loaded, and not launched.
         self.dry = False
+        #: Inputs that a kernel allocated and nothing reads behind this step: it may overwrite them.
+        self.dying: frozenset[int] = frozenset()
 
     @property
     def cudnn(self) -> int:

@@ -122,6 +122,7 @@ class CudaPlan:
         workspace = self.memory.workspaces.get(node)
         at = self.rt.arena.base + workspace.offset if workspace is not None else 0
         env = self.rt.env(at, self.rt.number_of(node))
+        env.dying = self._dying(node)
         self.envs.append(env)
         accepts = _acceptor(kernel)
 
@@ -135,6 +136,13 @@ class CudaPlan:
                 values.update(zip(node.outputs, results))
 
         return run
+
+    def _dying(self, node: Apply) -> frozenset[int]:
+        """Inputs of a node that a kernel allocated and nothing else reads from then on."""
+        made = {i: self.memory.views[v].buffer for i, v in enumerate(node.inputs)
+                if self.memory.views[v].buffer.kind == "made"}  # fmt: skip
+        step = self.nodes.index(node) if made else 0
+        return frozenset(i for i, buffer in made.items() if buffer.last <= step)
 
     def sharing(self, v: Variable) -> list[tuple[Variable, Any]]:
         """What a transfer to the device made, and all that shows the same memory."""

@@ -109,6 +109,7 @@ class FakeEnv:
     cudnn: int = HANDLE
     cudnn_fixed: int = FIXED_HANDLE
     next: int = 0x7000_0000
+    dying: frozenset[int] = frozenset()
 
     def zero(self, ptr: int, nbytes: int) -> None:
         self.did.append(("zero", ptr, nbytes))
@@ -204,14 +205,19 @@ def arrays_of(types: Any, at: int = 0x100_0000) -> list[Any]:
     ]
 
 
-def run(fake: Fake, call: Call, inputs: Any = None, kernel: str | None = None) -> Any:
-    """Launch a call on the kernel that takes it: (env, inputs, outputs, what it returned)."""
+def run(
+    fake: Fake, call: Call, inputs: Any = None, kernel: str | None = None, dying: Any = ()
+) -> Any:
+    """Launch a call on the kernel that takes it: (env, inputs, outputs, what it returned).
+
+    ``dying`` are inputs that it may overwrite.
+    """
     found = next(
         k for k in kernels_for(type(call.op), "cuda")
         if k.refuses(call) is None and kernel in (None, k.name)
     )  # fmt: skip
     assert found.workspace_bytes(call) >= 0
-    env = FakeEnv(fake)
+    env = FakeEnv(fake, dying=frozenset(dying))
     given = arrays_of(call.inputs) if inputs is None else inputs
     outputs = arrays_of(call.outputs, 0x9000_0000)
     result = found.bind(call)(env, given, outputs)

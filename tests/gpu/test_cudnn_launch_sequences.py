@@ -304,6 +304,17 @@ def test_rnn_gradient_of_the_data(fake, mode):
     assert copied.ptr in values
 
 
+def test_a_reserve_that_nothing_else_reads_is_not_copied(fake):
+    op = rnn_op(G.GpuDnnRNNGradInputs, "lstm")
+    Layout(fake, op, X)
+    call = grad_call(op)
+    last = len(call.inputs) - 1
+    env, given, _, result = run(fake, call, with_reserve(fake, call), dying=[last])
+    assert result[-1] is given[-1]
+    assert fake.only("cudnnRNNBackwardData_v8")[20:] == (2000, given[-1].ptr)
+    assert env.did == []
+
+
 def test_the_gradient_of_padding_is_zero(fake):
     op = rnn_op(G.GpuDnnRNNGradInputs, "gru", lengths=True)
     Layout(fake, op, X)

@@ -312,3 +312,21 @@ def test_arrays_on_the_device_that_come_in_turn_are_read_where_they_are(cuda):
             np.testing.assert_allclose(found, want, rtol=1e-3, atol=1e-3)
     (plan,) = f.plans()
     assert len(plan.bound.replay.graphs) == 3
+
+
+def test_a_reserve_that_two_gradients_read_stays_as_it_is(cuda):
+    """Of two sums of the result: what cuDNN writes into it on the way back is not read again."""
+    block = block_of("gru", layers=2)
+    w, x, *states = (a.astype("float32") for a in given(block))
+    vx, dy, dz = T.ftensor3("x"), T.ftensor3("dy"), T.ftensor3("dz")
+    shared = [symdnn.shared(a) for a in (w, *states)]
+    y = block.apply(shared[0], vx, *shared[1:], train=True)[0]
+    outs = [g for d in (dy, dz) for g in T.grad(None, [vx, shared[0]], known_grads={y: d})]
+    made = []
+    for device in ("cuda", "cpu"):
+        with config.change_flags(device=device):
+            made.append(symdnn.function([vx, dy, dz], outs))
+    args = [x, *(normal(STEPS, BATCH, HIDDEN, seed=i).astype("float32") for i in (5, 6))]
+    for _ in range(3):
+        for got, want in zip(made[0](*args), made[1](*args), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3)
