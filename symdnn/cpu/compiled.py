@@ -5,6 +5,7 @@ from __future__ import annotations
 from symdnn.cpu import (
     bands,
     batch_norm,
+    draw,
     elementwise,
     plain,
     pool,
@@ -28,6 +29,7 @@ def register() -> None:
     rows.register()
     bands.register()
     scatter.register()
+    draw.register()
     plain.register()
     pool_last.register()
     winograd.register()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -24,7 +25,7 @@ from symdnn.ops.fused import FusedElemwise
 from symdnn.ops.scalar import ScalarProgram
 from symdnn.ops.scalar_meaning import meaning
 
-__all__ = ["ElementwiseKernel", "register"]
+__all__ = ["ElementwiseKernel", "Reordered", "launcher", "register"]
 
 #: Below so many additions in all, compiling costs more than NumPy ever would.
 _LEAST_WORK = 1 << 14
@@ -112,6 +113,30 @@ class _Launcher:
         if block is None:
             block = self._blocks[key] = _Block(self._program, self._shape, inputs, outputs)
         return block
+
+
+def launcher(program: ScalarProgram, shape: tuple[int, ...]) -> Any:
+    """A launch that applies a program to every element of results of a shape."""
+    return _Launcher(program, shape)
+
+
+class Reordered:
+    """A launch of :func:`launcher`, whose input ``k`` is input ``order[k]`` of the call."""
+
+    def __init__(self, launch: Any, order: Sequence[int]) -> None:
+        self._launch, self._order = launch, tuple(order)
+
+    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Compute every element."""
+        self._launch([inputs[k] for k in self._order], outputs)
+
+    def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Native:
+        """For operands that lie as these do; inputs that are not read are none."""
+        found: Native = self._launch.native([inputs[k] for k in self._order], outputs)
+        at = [-1] * len(inputs)
+        for place, k in zip(found.at, self._order):
+            at[k] = place
+        return replace(found, at=(*at, *found.at[len(self._order) :]))
 
 
 class _Block:

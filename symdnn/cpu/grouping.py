@@ -75,6 +75,8 @@ class Grouping:
 
     def _base(self, i: int) -> int:
         """The place of the array that comes with a call of which value ``i`` is a view; or -1."""
+        if i < 0:
+            return -1
         i = self._alias.get(i, i)
         if i in self._examples:
             return i
@@ -98,8 +100,11 @@ class Grouping:
         raise AssertionError("the value is nobody's operand")
 
     def _operands(self, step: Step) -> tuple[int, ...]:
+        """Places of its arrays; -1 for numbers that are read on the host."""
+        host = step.node.op.host_inputs
+        read = (-1 if k in host else i for k, i in enumerate(step.inputs))
         extra = () if step.workspace is None else (step.workspace,)
-        return (*step.inputs, *step.outputs, *extra)
+        return (*read, *step.outputs, *extra)
 
     def _offer(self, step: Step, values: Sequence[Any]) -> Native | None:
         """The launch as a compiled function, where it and its operands are fit for that."""
@@ -109,8 +114,9 @@ class Grouping:
         if any(self._alias.get(o, o) not in self._examples and values[o] is None
                for o in step.outputs):  # fmt: skip
             return None
-        arrays = [self._array(i, values) for i in self._operands(step)]
-        if any(a is None for a in arrays):
+        places = self._operands(step)
+        arrays = [None if i < 0 else self._array(i, values) for i in places]
+        if any(a is None and i >= 0 for a, i in zip(arrays, places)):
             return None
         n, m = len(step.inputs), len(step.inputs) + len(step.outputs)
         found: Native | None = make(arrays[:n], arrays[n:m], *arrays[m:])
@@ -162,8 +168,8 @@ class Grouping:
         return group.call, explain
 
     def _operand(self, i: int, span: Span, values: Sequence[Any]) -> Operand:
-        if values[i] is not None:
-            return Operand(values[i])
+        if i < 0 or values[i] is not None:
+            return Operand(None if i < 0 else values[i])
         offset = self._views[i][1].offset if i in self._views else 0
         return Operand(None, span.arguments.index(self._base(i)), offset)
 

@@ -15,7 +15,7 @@ from math import factorial, pi
 
 from symdnn.cpu.math_double_ir import ROUND, horner, number, wrapped
 
-__all__ = ["CIRCLE", "CIRCLE_PIECES", "TWO_OVER_PI"]
+__all__ = ["CIRCLE", "CIRCLE_PIECES", "COS", "SIN", "TWO_OVER_PI"]
 
 #: 2/pi times 2^288, in full.
 TWO_OVER_PI = 0xA2F9836E4E441529FC2757D1F534DDC0DB6295993C439041FE5163ABDEBBC561B7246E3A
@@ -62,8 +62,8 @@ def _nearest(out: str, x: str) -> list[str]:
 
 
 #: sin(r) / r - 1 and cos(r) - 1, over r^2, in r^2; highest first.
-_SIN = [(-1) ** k / factorial(2 * k + 1) for k in range(6, 0, -1)]
-_COS = [(-1) ** k / factorial(2 * k) for k in range(6, 0, -1)]
+SIN = [(-1) ** k / factorial(2 * k + 1) for k in range(6, 0, -1)]
+COS = [(-1) ** k / factorial(2 * k) for k in range(6, 0, -1)]
 #: (arctan(t) / t - 1) / t^2 in t^2 for abs(t) <= tan(pi/8): a Chebyshev interpolant.
 _ATAN = [
     float.fromhex(c)
@@ -97,11 +97,11 @@ CIRCLE_PIECES = {
         "%q = add i64 %q0, %n2_b",
         f"%r = fmul double %f, {number(pi / 2)}",
         "%z = fmul double %r, %r",
-        *horner(_SIN, "%z", "s"),
-        *horner(_COS, "%z", "c_"),
+        *horner(SIN, "%z", "s"),
+        *horner(COS, "%z", "c_"),
         "%rz = fmul double %r, %z",
-        f"%sin = call double @llvm.fmuladd.f64(double %rz, double %s{len(_SIN) - 2}, double %r)",
-        f"%cos = call double @llvm.fmuladd.f64(double %z, double %c_{len(_COS) - 2}, "
+        f"%sin = call double @llvm.fmuladd.f64(double %rz, double %s{len(SIN) - 2}, double %r)",
+        f"%cos = call double @llvm.fmuladd.f64(double %z, double %c_{len(COS) - 2}, "
         f"double {number(1.0)})",
         "%t0 = insertvalue {double, double, i64} undef, double %sin, 0",
         "%t1 = insertvalue {double, double, i64} %t0, double %cos, 1",

@@ -249,7 +249,8 @@ class CpuPlan:
         self.plain: Driver | None = None
         self.run_all: Any = None
         self.plain_run: Any = None
-        self.runs, self.silent = 0, False
+        self.runs, self.silent, self.grouped = 0, False, False
+        self.spans: Grouping | None = None
 
     @property
     def nbytes(self) -> int:
@@ -370,10 +371,13 @@ class CpuPlan:
         """All steps as one function; made when a plan is used again."""
         if self.driver is None:
             frame = self._frame()
-            spans = Grouping.of(self.steps, frame, self._views(), self.template, entering)
-            if spans is not None and not spans.fits(entering):
+            if not self.grouped:
+                views = self._views()
+                self.spans = Grouping.of(self.steps, frame, views, self.template, entering)
+                self.grouped = True
+            if self.spans is not None and not self.spans.fits(entering):
                 return self._run_plainly
-            self.driver = Driver(self.steps, frame, spans, self._run_plainly)
+            self.driver = Driver(self.steps, frame, self.spans, self._run_plainly)
         self.run_all = self.driver.bind(self.template)
         self.silent = self.driver.native == len(self.steps)
         return self.run_all
