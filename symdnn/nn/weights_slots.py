@@ -25,6 +25,11 @@ class Slot:
     shape: tuple[int, ...]
     start: int = 0
 
+    def start_value(self) -> Array:
+        """An array for the new value; the old numbers where the slot is a part of it."""
+        old = self.variable.get_value(borrow=True)
+        return np.empty(old.shape, old.dtype) if old.shape == self.shape else np.array(old)
+
     def part(self, value: Array) -> Array:
         """The part of the variable's value, as a view."""
         size = int(np.prod(self.shape, dtype=np.int64))
@@ -81,9 +86,9 @@ def set_slots(
             told.append(f"{name} and {first} are one variable here, but their values differ")
         else:
             if slot.variable not in values:
-                values[slot.variable] = np.array(slot.variable.get_value())
+                values[slot.variable] = slot.start_value()
             slot.part(values[slot.variable])[...] = array
     if told:
         raise InputError(f"{who}: {'; '.join(told)}. Nothing was changed")
     for variable, value in values.items():
-        variable.set_value(value)
+        variable.set_value(value, borrow=True)

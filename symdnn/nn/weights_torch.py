@@ -18,6 +18,8 @@ __all__ = ["load_torch", "to_torch", "torch_slots"]
 Array = np.ndarray[Any, Any]
 #: A counter of PyTorch's batch normalisation, which nothing here depends on.
 COUNTER = "num_batches_tracked"
+#: What the names of a recurrent module's weights begin with.
+_RECURRENT = ("weight_ih_l", "weight_hh_l", "bias_ih_l", "bias_hh_l")
 
 
 def load_torch(
@@ -35,6 +37,8 @@ def load_torch(
     and so on. ``rename`` maps beginnings of the source's names to others, the longest that fits
     first; None leaves these weights out: ``{"module.": "", "fc.": None}``.
 
+    Recurrent layers without biases (PyTorch's ``bias=False``) get zeros for them.
+
     Returns what became of each name. ``strict`` makes an error of names that are unmatched or
     missing. Values are cast to the network's dtypes; nothing is changed when there is an error.
     Raises :class:`~symdnn.errors.InputError` naming every problem.
@@ -45,14 +49,15 @@ def load_torch(
     ignored |= {n: n for n in given if n.endswith(COUNTER) and n not in slots}
     unmatched = [n for n in given if n not in slots and n not in ignored]
     chosen = {n: v for n, v in given.items() if n in slots}
-    missing = _missing(slots, chosen, ignored)
+    zeros = _biases_of_none(slots, chosen)
+    missing = _missing(slots, {**chosen, **zeros}, ignored)
     problems = []
     if strict:
         problems += [f"{n} is missing" for n in missing]
         problems += [f"{n} is unknown" for n in unmatched]
         if problems and not chosen:
             problems.append("no name fits; rename= may take a prefix away")
-    set_slots("load_torch", slots, chosen, problems)
+    set_slots("load_torch", slots, {**chosen, **zeros}, problems)
     return Loaded(tuple(chosen), tuple(unmatched), tuple(missing), tuple(ignored.values()))
 
 
@@ -111,6 +116,21 @@ def _renamed(
 
 def _longest(name: str, beginnings: Iterable[str]) -> str | None:
     return max((b for b in beginnings if name.startswith(b)), key=len, default=None)
+
+
+def _biases_of_none(slots: Mapping[str, Slot], chosen: Mapping[str, Any]) -> dict[str, Array]:
+    """Zeros for the biases of recurrent modules that came whole, but without a single bias."""
+    modules: dict[str, list[str]] = {}
+    for name in slots:
+        prefix, _, own = name.rpartition(".")
+        if own.startswith(_RECURRENT):
+            modules.setdefault(prefix, []).append(name)
+    found: dict[str, Array] = {}
+    for names in modules.values():
+        biases = [n for n in names if n.rpartition(".")[2].startswith("bias")]
+        if all((n in chosen) is (n not in biases) for n in names):
+            found.update((n, np.zeros(slots[n].shape)) for n in biases)
+    return found
 
 
 def _missing(

@@ -317,6 +317,18 @@ def test_parts_of_a_recurrent_layer_and_what_has_no_layer_here():
     assert set(nn.to_torch(skipped)) == {"weight_hh_l0", "bias_ih_l0", "bias_hh_l0"}
 
 
+def test_recurrent_layers_without_biases_get_zeros():
+    net = nn.Sequential(nn.GRU(4, 3, 2))
+    state = {f"0.{n}": v for n, v in pytorchs("GRU").items() if not n.startswith("bias")}
+    loaded = nn.load_torch(net, state)
+    assert loaded.loaded == tuple(state)
+    assert not loaded.missing
+    weights = net[0].named_weights()
+    assert not any(v.any() for n, v in weights.items() if ".b" in n)
+    with pytest.raises(InputError, match="0.bias_hh_l0 is missing"):
+        nn.load_torch(net, {**state, "0.bias_ih_l0": np.zeros(9)})
+
+
 def test_to_torch_gives_copies_that_load_again(tmp_path):
     net = nn.Sequential(nn.BLSTM(4, 3, 2), nn.Linear(6, 2))
     state = nn.to_torch(net)
