@@ -33,6 +33,7 @@ def net(seed=5):
     h = T.nnet.conv2d(x, parameter(16, 3, 3, 3), border_mode="half")
     gamma, beta = parameter(1, 16, 1, 1) + 1, parameter(1, 16, 1, 1)
     h, _, _ = T.nnet.bn.batch_normalization_train(h, gamma, beta, axes=(0, 2, 3))
+    h = T.nnet.conv2d(T.nnet.relu(h), parameter(16, 16, 3, 3), border_mode="half")
     h = T.tanh(T.signal.pool.pool_2d(T.nnet.relu(h), (2, 2), ignore_border=True))
     h = T.nnet.sigmoid(T.dot(h.flatten(2), parameter(16 * 64, 40)) + parameter(40))
     p = T.nnet.softmax(T.dot(h, parameter(40, 10)))
