@@ -1,8 +1,9 @@
 """PyTorch's own files (.pt, .pth) without PyTorch: a zip of a pickle and the numbers.
 
-A pickle is a program. This one is run by an unpickler that knows eight names, all of them
-functions and classes of this file that only describe arrays; any other name is an error, so a file
-can load arrays and do nothing else. The numbers are read from the zip's members of raw bytes.
+A pickle is a program. This one may have the steps that containers of tensors need and no others,
+and is run by an unpickler that knows a handful of names, all of them functions of this file that
+only describe arrays; any other name is an error, so a file can load arrays and do nothing else. The
+numbers are read from the zip's members of raw bytes.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import io
 import math
 import pickle
+import pickletools
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -41,6 +43,16 @@ STORAGES = {
     "ComplexDoubleStorage": "complex128",
 }  # fmt: skip
 
+#: The steps of a pickle that are let through: containers, numbers, texts, names and their calls.
+STEPS = frozenset({
+    "APPEND", "APPENDS", "BINBYTES", "BINFLOAT", "BINGET", "BININT", "BININT1", "BININT2",
+    "BINPERSID", "BINPUT", "BINUNICODE", "BINUNICODE8", "BUILD", "EMPTY_DICT", "EMPTY_LIST",
+    "EMPTY_TUPLE", "FRAME", "GLOBAL", "LONG1", "LONG_BINGET", "LONG_BINPUT", "MARK", "MEMOIZE",
+    "NEWFALSE", "NEWTRUE", "NONE", "POP", "PROTO", "REDUCE", "SETITEM", "SETITEMS",
+    "SHORT_BINBYTES", "SHORT_BINUNICODE", "STACK_GLOBAL", "STOP", "TUPLE", "TUPLE1", "TUPLE2",
+    "TUPLE3",
+})  # fmt: skip
+
 
 def read_torch_zip(path: Path) -> Any:
     """What ``torch.save`` wrote: dicts, lists and numbers with NumPy arrays for the tensors.
@@ -67,6 +79,7 @@ def _read(archive: zipfile.ZipFile, path: Path) -> Any:
     try:
         order = archive.read(members["byteorder"]) if "byteorder" in members else b"little"
         text = archive.read(members["data.pkl"])
+        _check_steps(text, path)
         storages = _Storages(archive, members, "<" if order == b"little" else ">", path)
         return _Unpickler(io.BytesIO(text), storages, path).load()
     except FileFormatError:
@@ -76,6 +89,15 @@ def _read(archive: zipfile.ZipFile, path: Path) -> Any:
         KeyError, IndexError, AttributeError, OverflowError, MemoryError, UnicodeError,
     ) as error:  # fmt: skip
         raise FileFormatError(f"{path} is damaged ({error}). {ADVICE}") from None
+
+
+def _check_steps(text: bytes, path: Path) -> None:
+    """Refuse a pickle with other steps, or one whose list of remembered values would be huge."""
+    for step, argument, _ in pickletools.genops(text):
+        if step.name not in STEPS:
+            raise FileFormatError(f"{path} has a {step.name} in its pickle. {ADVICE}")
+        if step.name.endswith("PUT") and argument is not None and argument > len(text):
+            raise FileFormatError(f"{path} is damaged: it remembers value {argument}")
 
 
 def _inner(name: str) -> str:

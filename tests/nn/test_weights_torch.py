@@ -111,6 +111,21 @@ def test_a_file_that_would_run_code_is_refused(module, name, tmp_path, monkeypat
     assert not ran
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"\x80\x02(ios\nsystem\n.", "has a INST"),
+        (b"\x80\x02(cos\nsystem\no.", "has a OBJ"),
+        (b"\x80\x02ctorch\nSize\n)\x81.", "has a NEWOBJ"),
+        (b"\x80\x02\x82\x01.", "has a EXT1"),
+        (b"\x80\x02}r\xff\xff\xff\x7f.", "remembers value 2147483647"),
+    ],
+)
+def test_other_steps_of_a_pickle_are_refused(text, said, tmp_path):
+    with pytest.raises(FileFormatError, match=said):
+        nn.read_weights(zipped(tmp_path / "bad.pt", text))
+
+
 def tensor_text(offset, shape, strides, count=4, kind="FloatStorage", key="0"):
     """The pickle of {"w": tensor}, opcode by opcode."""
 
