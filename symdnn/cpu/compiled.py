@@ -7,6 +7,7 @@ from symdnn.cpu import (
     batch_norm,
     draw,
     elementwise,
+    moves,
     plain,
     pool,
     pool_last,
@@ -30,6 +31,7 @@ def register() -> None:
     bands.register()
     scatter.register()
     draw.register()
+    moves.register()
     plain.register()
     pool_last.register()
     winograd.register()

@@ -32,7 +32,9 @@ Array = Any
 #: How the names of kernels begin that threads of libgomp run.
 _THREADED = ("onednn.", "llvm.")
 #: Those of kernels that run nothing of a user's, and no BLAS.
-_KNOWN = (*_THREADED, "numpy.ufunc", "numpy.reduce", "numpy.program")
+_KNOWN = (
+    *_THREADED, "numpy.ufunc", "numpy.reduce", "numpy.program", "numpy.fill", "numpy.move",
+)  # fmt: skip
 
 
 class Arena:

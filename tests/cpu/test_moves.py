@@ -1,0 +1,154 @@
+"""Copies by compiled loops and by NumPy: fills, joins, splits, changed parts, picked rows."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.config import config
+from symdnn.cpu import moves
+from symdnn.errors import IndexOutOfRange
+from symdnn.graph.kernel import Call
+from symdnn.graph.origin import Hints
+from symdnn.graph.type import TensorType
+from symdnn.ops.advanced_index import AdvancedSubtensor
+from symdnn.ops.index import IncSubtensor
+from symdnn.ops.join import Join, Split
+from symdnn.ops.shape import Alloc
+
+CPU = symdnn.Mode(target="cpu")
+DTYPES = ["float32", "float64", "bool", "int8", "int64", "float16", ml_dtypes.bfloat16]
+ALL = (None, None, None)
+
+
+@pytest.fixture(autouse=True)
+def _always():
+    with config.change_flags(**{"cpu.compile": "always"}):
+        yield
+
+
+def values(dtype, *shape):
+    return np.asarray(np.random.default_rng().normal(size=shape) * 5).astype(dtype)
+
+
+def run(kernel, op, inputs, outputs):
+    types = [TensorType(np.asarray(a).dtype.name, np.shape(a)) for a in (*inputs, *outputs)]
+    call = Call(op, tuple(types[: len(inputs)]), tuple(types[len(inputs) :]), Hints())
+    assert kernel.refuses(call) is None
+    kernel.bind(call)(inputs, outputs)
+    for found, wanted in zip(outputs, op.compute(*inputs), strict=True):
+        np.testing.assert_array_equal(found.astype("f8"), wanted.astype("f8"))
+
+
+def outs(dtype, shape):
+    """Memory for a result: in C order, and a part of something larger."""
+    yield np.empty(shape, dtype)
+    larger = np.empty(tuple(n + 2 for n in shape), dtype)
+    yield larger[tuple(slice(1, n + 1) for n in shape)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("compiled", [True, False])
+def test_fills(dtype, compiled):
+    for shape in ((), (1,), (7,), (1, 5)):
+        for out in outs(dtype, (3, 4, 7, 5)[: 4 - (shape == (7,))]):
+            run(moves.FillKernel(compiled), Alloc((None,) * out.ndim),
+                [values(dtype, *shape), *map(np.int64, out.shape)], [out])  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_joins_and_splits(dtype, compiled, axis):
+    kernel, sizes = moves.MoveKernel(compiled), (3, 0, 5, 1)
+    pieces = [values(dtype, *(n if d == axis else 4 for d in range(3))) for n in sizes]
+    pieces[0] = np.asfortranarray(pieces[0])
+    whole = np.concatenate(pieces, axis)
+    for out in outs(dtype, whole.shape):
+        run(kernel, Join(axis), pieces, [out])
+    for k in range(2):
+        made = [list(outs(dtype, p.shape))[k] for p in pieces]
+        run(kernel, Split(axis, (None,) * 4), [whole, *map(np.int64, sizes)], made)
+        turned = np.asfortranarray(whole)
+        run(kernel, Split(axis, (None,) * 4), [turned, *map(np.int64, sizes)], made)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "float16", ml_dtypes.bfloat16])
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("sets", [True, False])
+def test_parts_that_change(dtype, compiled, sets):
+    kernel, x = moves.MoveKernel(compiled), values(dtype, 9, 8)
+    for index, shape in [
+        (((1, 7, 2), ALL), (3, 8)), ((4, (None, None, -1)), (8,)), ((ALL, 2), (9,)),
+        ((ALL, ALL), (1, 8)), (((5, 5, None), ALL), (0, 8)),
+    ]:  # fmt: skip
+        op = IncSubtensor(index, set_instead_of_inc=sets)
+        for out in outs(dtype, x.shape):
+            run(kernel, op, [x, values(dtype, *shape)], [out])
+        mine, y = x.copy(), values(dtype, *shape)
+        (wanted,) = op.compute(x, y)
+        types = [TensorType(a.dtype.name, a.shape) for a in (x, y)]
+        kernel.bind(Call(op, tuple(types), (types[0],), Hints()))([mine, y], [mine])
+        np.testing.assert_array_equal(mine.astype("f8"), wanted.astype("f8"))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", ["int32", "int64"])
+@pytest.mark.parametrize("shape", [(20,), (20, 3), (20, 4, 33), (20, 0)])
+def test_rows_that_are_picked(dtype, kind, shape):
+    op = AdvancedSubtensor(("a", *[ALL] * (len(shape) - 1)))
+    x, kernel = values(dtype, *shape), moves.GatherKernel()
+    for index in (np.arange(-20, 20), np.zeros((3, 5)), np.random.default_rng().integers(0, 20, 9)):
+        index = index.astype(kind)
+        made = (*index.shape, *shape[1:])
+        if 0 in made:
+            continue
+        for out in outs(dtype, made):
+            run(kernel, op, [x, index], [out])
+            run(kernel, op, [np.asfortranarray(x), index[::-1]], [out])
+
+
+@pytest.mark.parametrize("wrong", [20, -21, 1 << 40])
+def test_a_number_out_of_range_is_an_error_at_every_call(wrong):
+    x, i = T.fmatrix("x"), T.lvector("i")
+    f = symdnn.function([x, i], x[i] * 2, mode=CPU)  # here
+    a, good = values("f", 20, 70), np.arange(20)
+    for _ in range(3):
+        np.testing.assert_array_equal(f(a, good), a * 2)
+    bad = good.copy()
+    bad[7] = wrong
+    for _ in range(2):
+        with pytest.raises(IndexOutOfRange, match=str(wrong)) as caught:
+            f(a, bad)
+        assert "# here" in "".join(caught.value.__notes__)
+    np.testing.assert_array_equal(f(a, good[::-1].copy()), a[::-1] * 2)
+
+
+def test_an_index_out_of_range_changes_nothing():
+    x, k = symdnn.shared(np.zeros(5, "f")), T.lscalar("k")
+    f = symdnn.function([k], updates=[(x, T.inc_subtensor(x[k], 1))], mode=CPU)
+    for n in range(3):
+        f(n)
+    with pytest.raises(IndexOutOfRange):
+        f(5)
+    assert x.get_value().tolist() == [1, 1, 1, 0, 0]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_large_ones_by_threads(count):
+    a, b = values("f", 300, 200), values("f", 300, 100)
+    x, y, i = T.fmatrix("x"), T.fmatrix("y"), T.ivector("i")
+    z = T.concatenate([x, y], axis=1)
+    outputs = [z, z[i], T.set_subtensor(z[:, ::2], 3), T.zeros_like(z) + 1]
+    f = symdnn.function([x, y, i], outputs, mode=CPU)
+    index = np.random.default_rng().integers(-300, 300, 500, dtype="int32")
+    with config.change_flags(**{"openmp.threads": count}):
+        for _ in range(3):
+            whole, picked, changed, ones = f(a, b, index)
+            wanted = np.concatenate([a, b], 1)
+            np.testing.assert_array_equal(whole, wanted)
+            np.testing.assert_array_equal(picked, wanted[index])
+            assert (changed[:, ::2] == 3).all()
+            np.testing.assert_array_equal(changed[:, 1::2], wanted[:, 1::2])
+            assert (ones == 1).all()
