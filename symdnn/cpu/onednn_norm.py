@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.cpu.dnnl import NORMALISATION, PROP, Layout, Primitive, primitive
+from symdnn.cpu.libdnnl import has_bfloat16
 from symdnn.cpu.onednn_kernel import (
     Launcher,
     OnednnKernel,
@@ -173,12 +174,17 @@ class BatchNormKernel(_NormKernel):
 
     name = "onednn.batch_norm"
 
+    @property
+    def more_dtypes(self) -> frozenset[str]:  # type: ignore[override]
+        """bfloat16 images, where the CPU computes in it; parameters are float32."""
+        return frozenset({"bfloat16"} if has_bfloat16() else ())
+
     def statistics(self, ndim: int) -> tuple[int, ...]:
         return (0, *range(2, ndim))
 
     def layouts(self, call: Call) -> tuple[Layout, Layout, Layout]:
         x = image(call.inputs[0], call.op.layout)  # type: ignore[attr-defined]
-        channels = Layout((x.shape[1],), x.dtype)
+        channels = Layout((x.shape[1],), "float32")
         return x, channels, channels
 
     def forward(self, prop: str, call: Call, x: Layout, stat: Layout, flags: int) -> Primitive:

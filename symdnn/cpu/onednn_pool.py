@@ -15,6 +15,7 @@ import numpy as np
 
 from symdnn.cpu.dnnl import ALG, PROP, Layout, primitive
 from symdnn.cpu.elementwise import ElementwiseKernel
+from symdnn.cpu.libdnnl import has_bfloat16
 from symdnn.cpu.onednn_kernel import OnednnKernel, Operand, Planned, image, lies_densely
 from symdnn.graph.kernel import Call, register_kernel
 from symdnn.graph.type import TensorType
@@ -45,6 +46,11 @@ class PoolKernel(OnednnKernel):
     """``dnnl_pooling_forward``, and ``dnnl_pooling_backward`` of a mean."""
 
     name = "onednn.pool"
+
+    @property
+    def more_dtypes(self) -> frozenset[str]:  # type: ignore[override]
+        """bfloat16, where the CPU computes in it."""
+        return frozenset({"bfloat16"} if has_bfloat16() else ())
 
     def refuses_types(self, call: Call) -> str | None:
         """The gradient of a maximum, and what no rewrite would have lowered."""

@@ -23,10 +23,10 @@ class ReorderKernel:
     name = "onednn.reorder"
 
     def refuses(self, call: Call) -> str | None:
-        """float32 of a few dimensions, not empty."""
+        """float32 and bfloat16 of a few dimensions, not empty."""
         x: Any = call.inputs[0]
-        if x.dtype != "float32" or x.ndim > _MOST_DIMS:
-            return f"it is for float32 of at most {_MOST_DIMS} dimensions"
+        if x.dtype not in ("float32", "bfloat16") or x.ndim > _MOST_DIMS:
+            return f"it is for float32 and bfloat16 of at most {_MOST_DIMS} dimensions"
         if x.is_static and 0 in x.shape:
             return "it is empty"
         return libdnnl.problem().partition("\n")[0] or None
@@ -39,7 +39,7 @@ class ReorderKernel:
         """A launch passes two pointers."""
         op: Any = call.op
         x: Any = call.inputs[0]
-        bound = Bound(_reorder(tuple(x.shape), op.order, pools.settle()), ("src", "dst"))
+        bound = Bound(_reorder(tuple(x.shape), x.dtype, op.order, pools.settle()), ("src", "dst"))
 
         def launch(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             source = lies_densely(inputs[0])
@@ -49,12 +49,12 @@ class ReorderKernel:
 
 
 @lru_cache(maxsize=1024)
-def _reorder(shape: tuple[int, ...], order: tuple[int, ...], threads: int) -> Primitive:
+def _reorder(shape: tuple[int, ...], dtype: str, order: tuple[int, ...], threads: int) -> Primitive:
     """From C order into the array of which dimension ``i`` is dimension ``order[i]`` of ours."""
     steps = packed([shape[d] for d in order])
     strides = tuple(steps[order.index(d)] for d in range(len(shape)))
-    target = Layout(shape, "float32", strides)
-    return reorder(describe(Layout(shape, "float32")), describe(target))
+    target = Layout(shape, dtype, strides)
+    return reorder(describe(Layout(shape, dtype)), describe(target))
 
 
 def register() -> None:

@@ -83,10 +83,12 @@ def _lower(name: str, low: type[Any], ops: Iterable[type[Op]], refuses: Reasons)
 # -- what speaks against it ------------------------------------------------------------------------
 
 
-def _dtype_reason(node: Apply, context: Context, narrow: bool = False) -> str | None:
-    """float32; bfloat16 where the op and the CPU have it."""
+def _dtype_reason(
+    node: Apply, context: Context, narrow: bool = False, images: int | None = None
+) -> str | None:
+    """float32; bfloat16 where the op and the CPU have it. The first ``images`` inputs count."""
     host = node.op.host_inputs
-    read = [v.type for i, v in enumerate(node.inputs) if i not in host]
+    read = [v.type for i, v in enumerate(node.inputs[:images]) if i not in host]
     dtypes = {t.dtype for t in read if isinstance(t, TensorType)}
     if dtypes == {"float32"}:
         return None
@@ -116,7 +118,7 @@ def pool_refuses(node: Apply, context: Context) -> str | None:
         return f"oneDNN pools (N, C) and 1 to 3 sizes, not {op.ndim} of {ndim} dimensions"
     if op.mode == "sum":
         return "oneDNN has no sum pooling"
-    return _dtype_reason(node, context)
+    return _dtype_reason(node, context, narrow=True)
 
 
 def softmax_refuses(node: Apply, context: Context) -> str | None:
@@ -155,7 +157,8 @@ def batch_norm_refuses(node: Apply, context: Context) -> str | None:
     for i, p in enumerate(node.inputs):
         if i not in skip and (axis := _short(p, x, op.axes)) is not None:
             return f"a parameter of type {p.type} broadcasts over axis {axis}"
-    return _dtype_reason(node, context)
+    images = 2 if isinstance(op, BatchNormGrad) else 1  # parameters are float32 beside bfloat16
+    return _dtype_reason(node, context, narrow=True, images=images)
 
 
 def layer_norm_refuses(node: Apply, context: Context) -> str | None:

@@ -68,7 +68,7 @@ def _ours(node: Apply, kind: str) -> bool:
         return node.hints.backend in (None, "cuda", "nn")
     # cuDNN's hint means little on a CPU; squares of float64 would not be summed up well enough.
     ours = node.hints.backend in (None, "cudnn", "nn")
-    return ours and node.inputs[0].type.dtype == "float32"
+    return ours and node.inputs[0].type.dtype in ("float32", "bfloat16")
 
 
 def _op_of(node: Apply) -> Any:

@@ -15,6 +15,7 @@ from symdnn.graph.type import TensorType
 from symdnn.ops.norm_formulas import grad_terms
 from symdnn.ops.norm_parts import BatchMoments, BatchSums
 from symdnn.ops.onednn import OneDnnConv
+from symdnn.opt.lower_onednn import not_lowered
 
 needs_llvm = pytest.mark.skipif(bool(jit.problem()), reason="llvmlite is not installed")
 FIRST, LAST = (0, 2, 3), (0, 1, 2)
@@ -167,3 +168,48 @@ def test_folded_statistics_give_the_same_values(groups):
         for t in ("cpu", Target("cpu"))
     )
     np.testing.assert_allclose(fast, plain, rtol=1e-4, atol=1e-4)
+
+
+def narrow(target, excluded=()):
+    """(function, arguments): conv, batch norm, relu, pool and gradients of bfloat16 images."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    image = TensorType("bfloat16", (None,) * 4)
+    x, w, dy, g, b = image("x"), image("w"), image("dy"), T.fvector("g"), T.fvector("b")
+    h = T.nnet.conv2d(x, w, border_mode=1)
+    y = T.nnet.relu(T.nnet.bn.batch_normalization_train(h, g, b, "spatial", 1e-3)[0])
+    y = T.signal.pool.pool_2d(y, (2, 2), ignore_border=True, mode="average_inc_pad")
+    grads = symdnn.grad(None, [x, w, g, b], known_grads={y: dy})
+    mode = symdnn.Mode(target=target).excluding(*excluded)
+    f = symdnn.function([x, w, g, b, dy], [y, *grads], mode=mode)
+    rng = np.random.default_rng(8)
+    sizes = (4, 16, 12, 12), (32, 16, 3, 3), (4, 32, 6, 6)
+    a, k, c = (rng.normal(size=s).astype(ml_dtypes.bfloat16) for s in sizes)
+    return f, (a, k, np.full(32, 1.5, "f"), np.full(32, 0.1, "f"), c)
+
+
+@pytest.mark.skipif(
+    bool(libdnnl.problem() or jit.problem()) or not libdnnl.has_bfloat16(),
+    reason="a library is missing, or the CPU does not compute in bfloat16",
+)
+@pytest.mark.parametrize("excluded", [(), ("split_batch_norm",)])
+def test_bfloat16_images(excluded):
+    f, given = narrow("cpu", excluded)
+    plain, _ = narrow(Target("cpu"), ("split_batch_norm",))
+    for a, b in zip(f(*given), plain(*given), strict=True):
+        a, b = a.astype("float64"), b.astype("float64")
+        np.testing.assert_allclose(a, b, atol=0.02 * np.abs(b).max())
+    kernels = {n: c.kernel.name for p in f.plans() for n, c in p.specialised.choices.items()}
+    heavy = [k for n, k in kernels.items() if "OneDnn" in type(n.op).__name__]
+    assert heavy
+    assert all(k.startswith("onednn.") for k in heavy)
+    assert not any("BatchNorm" in type(n.op).__name__ and k.startswith("numpy")
+                   for n, k in kernels.items())  # fmt: skip
+
+
+def test_bfloat16_where_the_processor_has_it_not():
+    pytest.importorskip("ml_dtypes")
+    target = Target("cpu", onednn=(3, 2, 0), isa="AVX2", threads=2)
+    f, _ = narrow(target)
+    assert not any("OneDnn" in type(n.op).__name__ for n in f.fgraph.nodes)
+    reasons = not_lowered(f.fgraph, target).values()
+    assert sum(r == "the CPU (AVX2) does not compute in bfloat16" for r in reasons) >= 3
