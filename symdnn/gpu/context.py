@@ -51,6 +51,8 @@ class Context:
         self._handle = int(self._primary.handle)
         self._modules: dict[tuple[Any, ...], Any] = {}
         self._handles: dict[str, int] = {}
+        #: How many kernels of ours were enqueued.
+        self.launched = 0
         #: Called at the end of the process, while the context can still be current.
         self.at_exit: list[Callable[[], None]] = []
         if str(config.deterministic) == "more":
@@ -129,6 +131,7 @@ class Context:
     ) -> None:
         """Enqueue a kernel; an int among ``args`` is a pointer."""
         packed = [np.intp(a) if isinstance(a, int) else _as_numpy(a) for a in args]
+        self.launched += 1
         if shared > _SHARED_BYTES:
             attribute = _driver().function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
             function.set_attribute(attribute, shared)

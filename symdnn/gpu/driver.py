@@ -9,7 +9,7 @@ from typing import Any
 
 from symdnn.detect import ABSENT, CUDA_DRIVER, cuda_driver_candidates, first_found
 
-__all__ = ["Device", "Driver", "driver"]
+__all__ = ["Device", "Driver", "driver", "library"]
 
 _COMPUTE_CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
 
@@ -38,13 +38,19 @@ class Driver:
 
 
 @cache
+def library() -> ctypes.CDLL:
+    """libcuda; raises ``OSError`` where it can't be loaded."""
+    found = first_found(cuda_driver_candidates())
+    return ctypes.CDLL(found.path if found else CUDA_DRIVER[0])
+
+
+@cache
 def driver() -> Driver:
     """Ask the driver, once in a process. Makes no context, so that a caller may choose one."""
-    candidates = cuda_driver_candidates()
-    found = first_found(candidates)
     try:
-        lib = ctypes.CDLL(found.path if found else CUDA_DRIVER[0])
+        lib = library()
     except OSError as error:
+        candidates = cuda_driver_candidates()
         wrong = [f"{c.path}: {c.state}" for c in candidates if c.state != ABSENT]
         return Driver(None, (), f"NVIDIA's driver can't be loaded: {'; '.join(wrong) or error}")
     version = _version(lib)

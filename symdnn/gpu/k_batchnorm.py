@@ -1,7 +1,8 @@
 """Batch normalisation in training, and layer norm: one sweep for all sums, one elementwise kernel.
 
-Statistics are found in one pass (``Moments`` in reduce.cuh), the gradient's two sums in another,
-whatever the layout. The elementwise half is a generated kernel, alone here; where
+Planes whose channels fit into shared memory have a kernel that does all
+(:mod:`symdnn.gpu.k_norm_planes`). Else statistics are found in one pass (``Moments`` in reduce.cuh),
+the gradient's two sums in another, whatever the layout. The elementwise half is a generated kernel, alone here; where
 ``opt/norm_rules.py`` has taken the op apart, it is fused with what surrounds it.
 """
 
@@ -13,6 +14,7 @@ from typing import Any
 
 from symdnn.config import config
 from symdnn.gpu.k_norm import normalised, of_each, work_dtype
+from symdnn.gpu.k_norm_planes import planes_gradient, planes_norm
 from symdnn.gpu.k_reduce import scratch_bytes, swept
 from symdnn.gpu.k_softmax import prefers_cudnn
 from symdnn.gpu.launches import CudaKernel, KernelLaunch, View, scratch
@@ -167,10 +169,13 @@ class BatchNormKernel(CudaKernel):
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
-        """A sweep and an elementwise kernel."""
+        """One kernel where it can be, else a sweep and an elementwise kernel."""
         op: Any = call.op
         (x, gamma, beta, *rest), (y, *statistics) = inputs, outputs
         factor = rest.pop(0) if len(rest) == 3 else getattr(op, "running_average_factor", 0.0)
+        kept = planes_norm(x, gamma, beta, axes_of(op), op.epsilon, outputs, rest, factor)
+        if kept is not None:
+            return kept
         found = batch_moments(x, axes_of(op), op.epsilon, statistics, rest, factor)
         return [*found, *of_each(normalised, [x, gamma, beta, *statistics[:2]], [y])]
 
@@ -196,9 +201,12 @@ class BatchNormGradKernel(CudaKernel):
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
-        """A sweep and an elementwise kernel."""
+        """One kernel where it can be, else a sweep and an elementwise kernel."""
         op: Any = call.op
         (x, dy, gamma, mean, invstd), (dx, dgamma, dbeta) = inputs, outputs
+        kept = planes_gradient(x, dy, gamma, mean, invstd, axes_of(op), outputs)
+        if kept is not None:
+            return kept
         after = _scratch(x.shape, mean.size, _SUMS)
         a = scratch(after, mean.dtype, mean.shape)
         b = scratch(after + 8 * (mean.size + mean.size % 2), mean.dtype, mean.shape)

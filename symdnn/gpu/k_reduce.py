@@ -37,9 +37,9 @@ __all__ = ["ReductionKernel", "reducer_of", "reduction", "register", "scratch_by
 _WANTED_BLOCKS, _PER_THREAD = 512, 16
 #: The same where threads take vectors, of at most so many elements: as many as run at a time.
 _VECTOR_BLOCKS, _VECTORS_EACH, _WIDEST = 528, 8, 8
-#: The same where threads have several outputs each. The last block merges what all others found: at
-#: most so many partial results a thread.
-_ACROSS_BLOCKS, _MERGED = 264, 16
+#: The same where threads have several outputs each, for each block that a multiprocessor holds. The
+#: last block merges what all others found: at most so many partial results a thread.
+_ACROSS_BLOCKS, _MERGED = 132, 16
 #: Registers of a state, where they are not 2.
 _WORDS = {"Sum": 1, "Prod": 1, "Moments": 4}
 #: No struct of reduce.cuh is larger.
@@ -169,7 +169,7 @@ def _resident(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep)
     if any(numpy_dtype(r.work).itemsize > 4 for r in reducers) or len(program.inputs) > 6:
         return 1
     if sweep.across:
-        return 2
+        return 3 if sweep.width <= 4 and len(program.body) <= 24 else 2
     words = sum(_WORDS.get(r.kind, 2) for r in reducers)
     return 4 if words <= 16 and len(program.body) <= 24 else 3 if words <= 32 else 2
 
@@ -254,7 +254,7 @@ def _across_plan(outputs: int, elements: int, sweep: Sweep) -> _Plan:
     while True:
         lanes = THREADS // beside
         tiles = -(-groups // beside)
-        wanted = _ACROSS_BLOCKS // tiles
+        wanted = _ACROSS_BLOCKS * sweep.resident // tiles
         chunks = max(1, min(wanted, elements // (lanes * _VECTORS_EACH)))
         if beside <= 8 or chunks * beside * sweep.width <= _MERGED * THREADS:
             return _Plan(outputs, groups, elements, (beside, lanes), beside, chunks)

@@ -25,6 +25,8 @@ __all__ = ["Replay"]
 
 _HOST, _GAPS = -1, -2
 _SMALL = 1 << 20  # bytes that a kernel copies from and to the host as fast as the copy engine
+#: From so many bytes on kernels take longer than the host needs to launch them.
+_LARGE = 64 << 20
 _MOST_GRAPHS = 20
 _MOST_MET = 256
 
@@ -103,6 +105,8 @@ class Replay:
         self.arena_bytes = plan.memory.arena_bytes
         self.inputs: tuple[Variable, ...] = plan.spec.segment.inputs
         self.values = plan.values(entering)
+        found = {id(v): v.nbytes for v in self.values.values() if isinstance(v, DeviceArray)}
+        self.large = sum(found.values()) >= _LARGE
         self.results: dict[Variable, Pinned] = {}
         #: Graphs with the copies of inputs, by where those come from; and what was met once.
         self.graphs: dict[Any, Any] = {}
@@ -284,6 +288,7 @@ class Replay:
     def _bare(self) -> Any:
         with self.rt.memory.keeping() as inside:
             graph = self.rt.capture(lambda: self._enqueue(self.values))
+        graph.apart = self.large
         self.kept += inside
         return graph
 
@@ -302,6 +307,7 @@ class Replay:
 
         with self.rt.memory.keeping() as inside:
             graph = self.rt.capture(enqueue)
+        graph.apart = self.large
         self.kept += inside
         return graph
 

@@ -1,0 +1,104 @@
+// What a kernel keeps in shared memory, and blocks of a cluster that see each other's. CLUSTER blocks
+// are one; with 1, and where there are no clusters, a block is alone.
+
+// So many bytes, as the launch asks for: the same for each block.
+#ifdef SYMDNN_HOST
+static bytes16 kept[256 * 1024 / 16];
+#else
+extern __shared__ bytes16 kept[];
+#endif
+
+#if !defined(SYMDNN_HOST) && __CUDA_ARCH__ >= 900 && CLUSTER > 1
+#define IN_CLUSTER __cluster_dims__(CLUSTER, 1, 1)
+INLINE u32 cluster_rank() {
+  u32 rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+INLINE u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+INLINE u32 address_at(u32 own, u32 rank) {
+  u32 at;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(own), "r"(rank));
+  return at;
+}
+
+// What each block of the cluster tells all of them, once: it is written into their shared memory, and
+// counted there by a barrier in memory. (A barrier of the cluster would first wait for everything
+// that was written to global memory.) `start` comes first, `started` before the first `tell`.
+template <class S> struct Exchange {
+  S told[CLUSTER];
+  u64 barrier;
+  __device__ void start() {
+    if (threadIdx.x == 0) {
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&barrier)));
+      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+  }
+  __device__ void started() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
+  // To be called by all threads of one warp, which have the same `mine`.
+  __device__ void tell(const S& mine) {
+    const u32 own = shared_address(&barrier), lane = threadIdx.x % 32;
+    if (lane == 0)
+      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(own),
+                   "r"((u32)sizeof(S) * CLUSTER) : "memory");
+    if (lane < CLUSTER) {
+      const u32 to = address_at(shared_address(&told[cluster_rank()]), lane);
+      const u32 counted = address_at(own, lane);
+      const Vec<u32, sizeof(S) / 4> words = *(const Vec<u32, sizeof(S) / 4>*)&mine;
+#pragma unroll
+      for (i32 i = 0; i < (i32)sizeof(S) / 4; i++)
+        asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::
+                     "r"(to + 4 * i), "r"(words.v[i]), "r"(counted) : "memory");
+    }
+  }
+  // What the block of this rank has told.
+  __device__ S heard(u32 rank) {
+    u32 done = 0;
+    while (!done)
+      asm volatile("{\n.reg .pred p;\n"
+                   "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], 0;\n"
+                   "selp.u32 %0, 1, 0, p;\n}" : "=r"(done) : "r"(shared_address(&barrier)) : "memory");
+    return told[rank];
+  }
+};
+#else
+#define IN_CLUSTER
+INLINE u32 cluster_rank() { return 0; }
+template <class S> struct Exchange {
+  S told;
+  __device__ void start() {}
+  __device__ void started() {}
+  __device__ void tell(const S&) {}
+  __device__ S heard(u32) { return told; }
+};
+#endif
+
+// Copies to shared memory that do not wait; `settled` waits for all but the last LEFT groups of
+// them, each closed by `group_copies`. A thread sees its own copies then.
+template <int N, class E> INLINE void copy_kept(Vec<E, N>* to, const E* from) {
+#ifndef SYMDNN_HOST
+  constexpr i32 BYTES = N * (i32)sizeof(E);
+  if constexpr (BYTES >= 4) {
+    const u32 at = (u32)__cvta_generic_to_shared(to);
+    if constexpr (BYTES == 16)
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
+    else
+      asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(BYTES)
+                   : "memory");
+    return;
+  }
+#endif
+  *to = load<N>(from);
+}
+INLINE void group_copies() {
+#ifndef SYMDNN_HOST
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <i32 LEFT> INLINE void settled() {
+#ifndef SYMDNN_HOST
+  asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+#endif
+}
