@@ -57,10 +57,11 @@ def leading(spec: Any, memory: Any, nodes: Sequence[Apply]) -> list[tuple[Form, 
     for node in nodes:
         if node in memory.aliases:
             continue
-        form = _form(node, spec, memory)
-        if form is None or not all(_is_of_leaf(v, memory) for v in node.inputs):
+        if not all(_is_of_leaf(v, memory) for v in node.inputs):
             break
-        groups.setdefault(form, []).append(node)
+        form = _form(node, spec, memory)
+        if form is not None:  # else it reads with gaps, and runs by itself
+            groups.setdefault(form, []).append(node)
     return [(form, g) for form, g in groups.items() if len(g) > 1 and _lie_apart(g, memory)]
 
 

@@ -8,6 +8,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
+from symdnn.ops.arithmetic import Cast
 from symdnn.ops.fused import FusedReduce
 from symdnn.ops.gpudnn_epilogue import GpuDnnConvBiasActivation
 
@@ -60,3 +61,16 @@ def test_in_16_bits_bias_and_relu_are_the_convolutions(cuda):
     fused = [op for op in ops if isinstance(op, GpuDnnConvBiasActivation)]
     assert [(op.bias, op.activation) for op in fused][:1] == [(True, "relu")]
     assert any(isinstance(op, FusedReduce) for op in ops)
+
+
+def test_parameters_are_rounded_by_few_kernels(cuda):
+    """Kernels that change their order by one each, all that lie without gaps by one."""
+    step, _ = net("cuda", amp="bf16", **{"gpu.relu_grad_at_0": "zero"})
+    step(floats(4, 3, 12, 12), np.arange(4, dtype="int32"))
+    (plan,) = step.plans()
+    rounded = Cast("bfloat16")
+    nodes = [n for n in plan.specialised.segment.nodes if n.op == rounded]
+    steps = [s for s in plan.bound.middle if s.node.op == rounded]
+    assert len(nodes) >= 5
+    assert len(steps) <= 1 + len([n for n in nodes if n.inputs[0].type.ndim == 4])
+    assert len(steps) < len(nodes) - 1
