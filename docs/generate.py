@@ -1,6 +1,7 @@
 """Writes the pages that follow from the code: the list of flags, and a page for each part."""
 
 import importlib
+import inspect
 import pkgutil
 from pathlib import Path
 
@@ -12,7 +13,10 @@ NOT_SHOWN = {"__main__", "algos_cli", "cli", "doctor", "demo"}
 # All that it has is shown where it is used: symdnn.gpu.libcudnn.
 TABLES = {"symdnn.gpu.libcudnn_table"}
 # They offer what other modules define, under the names that programs use; it is shown there.
-FACES = {"symdnn.gpu.dnn", "symdnn.nn.models", "symdnn.nn.optim", "symdnn.nn.training"}
+FACES = {
+    "symdnn.gpu.dnn", "symdnn.nn.models", "symdnn.nn.optim", "symdnn.nn.training",
+    "symdnn.nn.weights",
+}  # fmt: skip
 
 
 def write_pages(folder: Path) -> None:
@@ -87,8 +91,16 @@ def api_page(name: str, modules: list[str]) -> str:
     """One page: the part's own docstring and members, then each of its modules."""
     head, *rest = modules
     sections = [f"{title(m, '-')}.. automodule:: {m}\n{members(m)}" for m in rest]
-    own = f"{title(head)}.. automodule:: {head}\n   :members:\n"
+    own = f"{title(head)}.. automodule:: {head}\n   :members:\n{without(head)}"
     return "\n".join([own, *sections])
+
+
+def without(package: str) -> str:
+    """The option that leaves out a function called as its module is: ``symdnn.nn.summary``."""
+    found = importlib.import_module(package)
+    own = [m.name for m in pkgutil.iter_modules(getattr(found, "__path__", ()))]
+    both = [n for n in own if inspect.isfunction(getattr(found, n, None))]
+    return f"   :exclude-members: {', '.join(both)}\n" if both else ""
 
 
 def members(module: str) -> str:

@@ -249,6 +249,29 @@ def test_the_language_model_goes_on_where_a_batch_ended():
     np.testing.assert_allclose(end, last, rtol=1e-4, atol=1e-5)
 
 
+SINGLE = {
+    "lenet": (models.lenet, (1, 28, 28)),
+    "lenet5": (models.lenet5, (1, 32, 32)),
+    "alexnet": (lambda: models.alexnet(10, hidden=8), (3, 67, 67)),
+    "vgg16": (lambda: models.vgg16(10, hidden=8), (3, 32, 32)),
+    "googlenet": (lambda: models.googlenet(10, transform_input=True), (3, 64, 64)),
+    "resnet18": (lambda: models.resnet18(10), (3, 64, 64)),
+    "densenet": (lambda: models.densenet((2, 2), 10, 8, 16), (3, 32, 32)),
+    "unet": (lambda: models.unet(width=2), (3, 16, 32)),
+}
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_one_image_alone_gives_what_it_gives_in_a_batch(name):
+    make, shape = SINGLE[name]
+    nn.init.seed(2)
+    net, image = make().evaluate(), images(*shape)
+    one, batch = T.tensor3("one"), T.tensor4("batch")
+    alone, among = symdnn.function([one, batch], [net(one), net(batch)])(image, image[None])
+    assert alone.shape == among.shape[1:]
+    np.testing.assert_allclose(alone, among[0], rtol=1e-4, atol=1e-5)
+
+
 def test_tied_weights_are_one_variable():
     net = models.lstm_lm(20, 8, 8, tied=True)
     assert net.decoder.weight is net.encoder.weight

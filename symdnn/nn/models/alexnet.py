@@ -10,10 +10,9 @@ from symdnn.nn.containers import Sequential
 from symdnn.nn.conv import SpatialConvolution
 from symdnn.nn.dropout import Dropout
 from symdnn.nn.linear import Linear
-from symdnn.nn.models.parts import Stages
+from symdnn.nn.models.parts import Stages, flat
 from symdnn.nn.norm import SpatialCrossMapLRN
 from symdnn.nn.pooling import SpatialMaxPooling
-from symdnn.nn.shaping import Flatten
 
 __all__ = ["alexnet", "alexnet_grouped"]
 
@@ -46,7 +45,7 @@ def alexnet(classes: int = 1000, dropout: float = 0.5, hidden: int = 4096) -> St
         Linear(hidden, classes),
     )
     pool = SpatialAdaptiveAveragePooling(6, 6)
-    return Stages(features=features, avgpool=pool, flatten=Flatten(), classifier=classifier)
+    return Stages(features=features, avgpool=pool, flatten=flat(256 * 6 * 6), classifier=classifier)
 
 
 def alexnet_grouped(classes: int = 1000, dropout: float = 0.5) -> Sequential:
@@ -67,7 +66,7 @@ def alexnet_grouped(classes: int = 1000, dropout: float = 0.5) -> Sequential:
         *_same(384, 384, 2),
         *_same(384, 256, 2),
         SpatialMaxPooling(3, 3, 2, 2),
-        Flatten(),
+        flat(256 * 6 * 6),
         Linear(256 * 6 * 6, 4096),
         ReLU(True),
         Dropout(dropout),

@@ -10,11 +10,10 @@ from symdnn.nn import init
 from symdnn.nn.activation import ReLU
 from symdnn.nn.adaptive_pooling import SpatialAdaptiveAveragePooling
 from symdnn.nn.linear import Linear
-from symdnn.nn.models.parts import Stages, conv
+from symdnn.nn.models.parts import PLANES, Stages, conv, flat
 from symdnn.nn.module import Module
 from symdnn.nn.norm import SpatialBatchNormalization
 from symdnn.nn.pooling import SpatialAveragePooling, SpatialMaxPooling
-from symdnn.nn.shaping import Flatten
 
 __all__ = ["DenseBlock", "densenet", "densenet121"]
 
@@ -33,7 +32,7 @@ class DenseBlock(Module):
     def forward(self, x: Any) -> Any:
         """(N, inputs + layers * growth, height, width)."""
         for layer in self.children().values():
-            x = T.concatenate([x, layer(x)], axis=1)
+            x = T.concatenate([x, layer(x)], axis=PLANES)
         return x
 
 
@@ -62,7 +61,7 @@ def densenet(
         features=Stages(**stages),
         relu=ReLU(True),
         avgpool=SpatialAdaptiveAveragePooling(1, 1),
-        flatten=Flatten(),
+        flatten=flat(width),
         classifier=Linear(width, classes),
     )
 

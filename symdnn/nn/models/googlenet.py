@@ -12,10 +12,9 @@ from symdnn.nn.adaptive_pooling import SpatialAdaptiveAveragePooling
 from symdnn.nn.containers import Sequential
 from symdnn.nn.dropout import Dropout
 from symdnn.nn.linear import Linear
-from symdnn.nn.models.parts import ConvNorm
+from symdnn.nn.models.parts import PLANES, ConvNorm, flat
 from symdnn.nn.module import Module
 from symdnn.nn.pooling import SpatialMaxPooling
-from symdnn.nn.shaping import Flatten
 
 __all__ = ["GoogLeNet", "Inception", "googlenet"]
 
@@ -54,7 +53,7 @@ class Inception(Module):
 
     def forward(self, x: Any) -> Any:
         """(N, one + three + five + pooled, height, width)."""
-        return T.concatenate([branch(x) for branch in self.children().values()], axis=1)
+        return T.concatenate([branch(x) for branch in self.children().values()], axis=PLANES)
 
 
 class Auxiliary(Module):
@@ -63,7 +62,7 @@ class Auxiliary(Module):
     def __init__(self, inputs: int, classes: int, dropout: float) -> None:
         self.pool = SpatialAdaptiveAveragePooling(4, 4)
         self.conv = _unit(inputs, 128, 1)
-        self.flatten = Flatten()
+        self.flatten = flat(2048)
         self.fc1 = Linear(2048, 1024)
         self.relu = ReLU(True)
         self.dropout = Dropout(dropout)
@@ -99,7 +98,7 @@ class GoogLeNet(Module):
         self.aux1 = Auxiliary(512, classes, dropout_aux) if auxiliary else None
         self.aux2 = Auxiliary(528, classes, dropout_aux) if auxiliary else None
         self.avgpool = SpatialAdaptiveAveragePooling(1, 1)
-        self.flatten = Flatten()
+        self.flatten = flat(1024)
         self.dropout = Dropout(dropout)
         self.fc = Linear(1024, classes)
 
@@ -143,5 +142,5 @@ def _unit(inputs: int, outputs: int, size: int, stride: int = 1) -> ConvNorm:
 def _retransformed(x: Any) -> Any:
     scale = np.array([0.229, 0.224, 0.225]) / 0.5
     shift = (np.array([0.485, 0.456, 0.406]) - 0.5) / 0.5
-    scaled, moved = (v.astype(x.dtype).reshape(1, 3, 1, 1) for v in (scale, shift))
+    scaled, moved = (v.astype(x.dtype).reshape(3, 1, 1) for v in (scale, shift))
     return x * scaled + moved

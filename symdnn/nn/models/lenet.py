@@ -6,8 +6,8 @@ from symdnn.nn.activation import ReLU, Tanh
 from symdnn.nn.containers import Sequential
 from symdnn.nn.conv import SpatialConvolution
 from symdnn.nn.linear import Linear
+from symdnn.nn.models.parts import flat
 from symdnn.nn.pooling import SpatialAveragePooling, SpatialMaxPooling
-from symdnn.nn.shaping import Flatten
 
 __all__ = ["lenet", "lenet5"]
 
@@ -24,7 +24,7 @@ def lenet(classes: int = 10, channels: int = 1, size: int = 28) -> Sequential:
         SpatialMaxPooling(2, 2, 2, 2),
         SpatialConvolution(20, 50, 5, 5),
         SpatialMaxPooling(2, 2, 2, 2),
-        Flatten(),
+        flat(50 * left * left),
         Linear(50 * left * left, 500),
         ReLU(),
         Linear(500, classes),
@@ -46,7 +46,7 @@ def lenet5(classes: int = 10, channels: int = 1) -> Sequential:
         SpatialAveragePooling(2, 2, 2, 2),
         SpatialConvolution(16, 120, 5, 5),
         Tanh(),
-        Flatten(),
+        flat(120),
         Linear(120, 84),
         Tanh(),
         Linear(84, classes),

@@ -13,8 +13,12 @@ from symdnn.nn.containers import Sequential
 from symdnn.nn.conv import SpatialConvolution
 from symdnn.nn.module import Module
 from symdnn.nn.norm import SpatialBatchNormalization
+from symdnn.nn.shaping import View
 
-__all__ = ["ConvNorm", "Stages", "conv", "he_fan_out", "numbered"]
+__all__ = ["PLANES", "ConvNorm", "Stages", "conv", "flat", "he_fan_out", "numbered"]
+
+#: The axis of the planes, of a batch of images and of one image alone.
+PLANES = -3
 
 
 def he_fan_out(shape: Sequence[int], rng: np.random.Generator) -> Any:
@@ -67,6 +71,11 @@ class ConvNorm(Module):
     def forward(self, x: Any) -> Any:
         """(N, outputs, height, width)."""
         return self.relu(self.bn(self.conv(x)))
+
+
+def flat(features: int) -> View:
+    """(N, planes, height, width) to (N, features), and one image alone to (features,)."""
+    return View(features).setNumInputDims(3)
 
 
 def numbered(modules: Iterator[Module]) -> Sequential:

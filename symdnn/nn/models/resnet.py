@@ -9,11 +9,10 @@ from symdnn.nn.activation import ReLU
 from symdnn.nn.adaptive_pooling import SpatialAdaptiveAveragePooling
 from symdnn.nn.containers import Sequential
 from symdnn.nn.linear import Linear
-from symdnn.nn.models.parts import conv
+from symdnn.nn.models.parts import conv, flat
 from symdnn.nn.module import Module
 from symdnn.nn.norm import SpatialBatchNormalization
 from symdnn.nn.pooling import SpatialMaxPooling
-from symdnn.nn.shaping import Flatten
 
 __all__ = [
     "BasicBlock", "Bottleneck", "ResNet", "resnet18", "resnet34", "resnet50", "resnet101",
@@ -103,7 +102,7 @@ class ResNet(Module):
                 inputs = block.expansion * width
             setattr(self, f"layer{i + 1}", stage)
         self.avgpool = SpatialAdaptiveAveragePooling(1, 1)
-        self.flatten = Flatten()
+        self.flatten = flat(inputs)
         self.fc = Linear(inputs, classes)
 
     def features(self, x: Any) -> Any:

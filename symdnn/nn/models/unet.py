@@ -8,7 +8,7 @@ import symdnn.tensor as T
 from symdnn.nn.activation import ReLU
 from symdnn.nn.containers import Sequential
 from symdnn.nn.conv import SpatialConvolution, SpatialFullConvolution
-from symdnn.nn.models.parts import Stages, conv, numbered
+from symdnn.nn.models.parts import PLANES, Stages, conv, numbered
 from symdnn.nn.module import Module
 from symdnn.nn.norm import SpatialBatchNormalization
 from symdnn.nn.pooling import SpatialMaxPooling
@@ -27,7 +27,7 @@ class Up(Module):
 
     def forward(self, x: Any, across: Any) -> Any:
         """(N, inputs / 2, 2 height, 2 width)."""
-        return self.conv(T.concatenate([across, self.up(x)], axis=1))
+        return self.conv(T.concatenate([across, self.up(x)], axis=PLANES))
 
 
 class UNet(Module):

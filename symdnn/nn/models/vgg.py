@@ -10,11 +10,10 @@ from symdnn.nn.adaptive_pooling import SpatialAdaptiveAveragePooling
 from symdnn.nn.containers import Sequential
 from symdnn.nn.dropout import Dropout
 from symdnn.nn.linear import Linear
-from symdnn.nn.models.parts import Stages, conv, numbered
+from symdnn.nn.models.parts import Stages, conv, flat, numbered
 from symdnn.nn.module import Module
 from symdnn.nn.norm import SpatialBatchNormalization
 from symdnn.nn.pooling import SpatialMaxPooling
-from symdnn.nn.shaping import Flatten
 
 __all__ = ["vgg16", "vgg19"]
 
@@ -60,7 +59,7 @@ def _vgg(
     return Stages(
         features=numbered(_features(blocks, batch_norm)),
         avgpool=SpatialAdaptiveAveragePooling(7, 7),
-        flatten=Flatten(),
+        flatten=flat(512 * 7 * 7),
         classifier=classifier,
     )
 
