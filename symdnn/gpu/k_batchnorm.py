@@ -1,9 +1,10 @@
 """Batch normalisation in training, and layer norm: one sweep for all sums, one elementwise kernel.
 
 Planes whose channels fit into shared memory have a kernel that does all
-(:mod:`symdnn.gpu.k_norm_planes`). Else statistics are found in one pass (``Moments`` in reduce.cuh),
-the gradient's two sums in another, whatever the layout. The elementwise half is a generated kernel, alone here; where
-``opt/norm_rules.py`` has taken the op apart, it is fused with what surrounds it.
+(:mod:`symdnn.gpu.k_norm_planes`). Else statistics are found in one pass (``Moments`` in
+reduce.cuh), the gradient's two sums in another, whatever the layout. The elementwise half is a
+generated kernel, alone here; where ``opt/norm_rules.py`` has taken the op apart, it is fused with
+what surrounds it.
 """
 
 from __future__ import annotations

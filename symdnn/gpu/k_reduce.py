@@ -166,12 +166,13 @@ def _vector_sweep(
 
 def _resident(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) -> int:
     """Blocks for a multiprocessor, whose registers they share: 64 a thread with 4 blocks."""
-    if any(numpy_dtype(r.work).itemsize > 4 for r in reducers) or len(program.inputs) > 6:
+    if any(numpy_dtype(r.work).itemsize > 4 for r in reducers) or len(program.inputs) > 10:
         return 1
     if sweep.across:
         return 3 if sweep.width <= 4 and len(program.body) <= 24 else 2
     words = sum(_WORDS.get(r.kind, 2) for r in reducers)
-    return 4 if words <= 16 and len(program.body) <= 24 else 3 if words <= 32 else 2
+    few = words <= 16 and len(program.body) <= 24 and len(program.inputs) <= 6
+    return 4 if few else 3 if words <= 32 else 2
 
 
 def _width(run: int, views: Sequence[View], steps: Sequence[Sequence[int]]) -> int:
