@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import symdnn.tensor as T
 from symdnn.nn import init
 from symdnn.nn.activation import ReLU
 from symdnn.nn.adaptive_pooling import SpatialAdaptiveAveragePooling
@@ -14,6 +13,7 @@ from symdnn.nn.models.parts import PLANES, Stages, conv, flat
 from symdnn.nn.module import Module
 from symdnn.nn.norm import SpatialBatchNormalization
 from symdnn.nn.pooling import SpatialAveragePooling, SpatialMaxPooling
+from symdnn.ops.join import concatenate
 
 __all__ = ["DenseBlock", "densenet", "densenet121"]
 
@@ -32,7 +32,7 @@ class DenseBlock(Module):
     def forward(self, x: Any) -> Any:
         """(N, inputs + layers * growth, height, width)."""
         for layer in self.children().values():
-            x = T.concatenate([x, layer(x)], axis=PLANES)
+            x = concatenate([x, layer(x)], axis=PLANES)
         return x
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-import symdnn.tensor as T
 from symdnn.nn.activation import ReLU
 from symdnn.nn.adaptive_pooling import SpatialAdaptiveAveragePooling
 from symdnn.nn.containers import Sequential
@@ -15,6 +14,7 @@ from symdnn.nn.linear import Linear
 from symdnn.nn.models.parts import PLANES, ConvNorm, flat
 from symdnn.nn.module import Module
 from symdnn.nn.pooling import SpatialMaxPooling
+from symdnn.ops.join import concatenate
 
 __all__ = ["GoogLeNet", "Inception", "googlenet"]
 
@@ -53,7 +53,7 @@ class Inception(Module):
 
     def forward(self, x: Any) -> Any:
         """(N, one + three + five + pooled, height, width)."""
-        return T.concatenate([branch(x) for branch in self.children().values()], axis=PLANES)
+        return concatenate([branch(x) for branch in self.children().values()], axis=PLANES)
 
 
 class Auxiliary(Module):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import symdnn.tensor as T
 from symdnn.nn.activation import ReLU
 from symdnn.nn.containers import Sequential
 from symdnn.nn.conv import SpatialConvolution, SpatialFullConvolution
@@ -12,6 +11,7 @@ from symdnn.nn.models.parts import PLANES, Stages, conv, numbered
 from symdnn.nn.module import Module
 from symdnn.nn.norm import SpatialBatchNormalization
 from symdnn.nn.pooling import SpatialMaxPooling
+from symdnn.ops.join import concatenate
 
 __all__ = ["UNet", "unet"]
 
@@ -27,7 +27,7 @@ class Up(Module):
 
     def forward(self, x: Any, across: Any) -> Any:
         """(N, inputs / 2, 2 height, 2 width)."""
-        return self.conv(T.concatenate([across, self.up(x)], axis=PLANES))
+        return self.conv(concatenate([across, self.up(x)], axis=PLANES))
 
 
 class UNet(Module):
