@@ -97,6 +97,7 @@ def _state() -> tuple[OnednnLibrary | None, tuple[Candidate, ...]]:
 def _load(path: str, source: str) -> OnednnLibrary | str:
     if damage := cut_off(path):
         return damage
+    threads.openmp()  # before oneDNN loads it, as it should wait
     try:
         dll = ctypes.CDLL(path)
         function = dll.dnnl_version

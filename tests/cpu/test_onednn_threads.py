@@ -1,6 +1,7 @@
 """Threads of the CPU's kernels: one pool, the flag's number, several callers, fork and spawn."""
 
 import os
+import platform
 import subprocess
 import sys
 import textwrap
@@ -12,7 +13,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu import libdnnl, pools, threads
+from symdnn.cpu import jit, libdnnl, pools, threads
 
 needs_onednn = pytest.mark.skipif(bool(libdnnl.problem()), reason="oneDNN is not installed")
 
@@ -168,3 +169,34 @@ def test_the_number_is_told_to_each_thread(monkeypatch):
     other.join()
     assert [count for _, count in told] == [threads.allowed()] * 2
     assert len({ident for ident, _ in told}) == 2
+
+
+def test_threads_that_wait_sleep_soon_unless_the_user_says_otherwise():
+    """What libgomp is told when it is loaded, seen in a fresh process."""
+    program = (
+        "import ctypes, os\n"
+        "from symdnn.cpu import threads\n"
+        "seen = []\n"
+        "load = ctypes.CDLL\n"
+        "def watched(name, *rest):\n"
+        "    if 'gomp' in str(name): seen.append(os.environ.get('GOMP_SPINCOUNT'))\n"
+        "    return load(name, *rest)\n"
+        "ctypes.CDLL = watched\n"
+        "threads.openmp()\n"
+        "print(seen[0], os.environ.get('GOMP_SPINCOUNT'))\n"
+    )
+
+    def told(**more):
+        own = {
+            k: v for k, v in os.environ.items() if k not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+        }
+        done = subprocess.run([sys.executable, "-c", program], env={**own, **more}, check=True,
+                              capture_output=True, text=True)  # fmt: skip
+        return done.stdout.split()
+
+    if platform.machine() in ("x86_64", "AMD64") and not jit.problem():
+        rounds, after = told()
+        assert 100 < int(rounds) < 100_000
+        assert after == "None"
+    assert told(GOMP_SPINCOUNT="777") == ["777", "777"]
+    assert told(OMP_WAIT_POLICY="active") == ["None", "None"]
