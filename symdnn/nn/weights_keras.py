@@ -43,7 +43,7 @@ def load_keras(
     Names are those of Keras's variables, ``v.path`` of Keras 3 or ``v.name`` of Keras 2, as this
     makes them: ``numpy.savez("net.npz", **{v.path: v.numpy() for v in model.weights})``. What
     stands before the last slash is a layer; layers are matched with the modules that have
-    weights, in order, or as ``layers`` says: Keras's layer (the end of its name is enough) to the
+    weights, in order, or as ``layers`` says: Keras's layer (a part of its path is enough) to the
     module's name. A recurrent module of several layers or two directions takes as many layers of
     Keras's, forward before backward.
 
@@ -103,8 +103,8 @@ def _modules(net: Module) -> dict[str, Module]:
 
 
 def _of(table: Mapping[str, Any], layer: str) -> Any:
-    """The entry of ``table`` for a layer: by its whole name, or by the end of it."""
-    fits = [k for k in table if layer == k or layer.endswith("/" + k)]
+    """The entry of ``table`` for a layer: by its path, or by a part of it; the longest counts."""
+    fits = [k for k in table if f"/{k}/" in f"/{layer}/"]
     return table[max(fits, key=len)] if fits else None
 
 

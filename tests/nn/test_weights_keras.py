@@ -256,6 +256,10 @@ def test_both_directions_and_a_head(kind, made):
     net = nn.Sequential(made(3, 4, 1, True), nn.Linear(8, 2))
     nn.load_keras(net, weights)
     close(output(net, x), both @ kernel + bias)
+    first = {k: weights[k] for k in sorted(weights, key=lambda k: not k.startswith("dense"))}
+    other = nn.Sequential(made(3, 4, 1, True), nn.Linear(8, 2))
+    nn.load_keras(other, first, layers={"bidirectional": "0", "dense": "1"})
+    close(output(other, x), both @ kernel + bias)
 
 
 @pytest.mark.parametrize(
