@@ -4,7 +4,7 @@
 //
 // Everything goes from the end of memory to its start: what was written last, and what is read
 // from the start by the kernel that follows, is found in the cache. What is done once for a block is
-// not unrolled: to fetch long code takes longer than to run it.
+// unrolled as far as latencies overlap: to fetch longer code takes longer than to run it.
 
 // States of one output that meet at a time: as many as shared memory has room for.
 #define HELD_AT_A_TIME(n) (STATES >= n && n * THREADS * (i32)sizeof(State) <= 32768)
@@ -15,12 +15,26 @@ INLINE i32 slot_of(i32 lane, i32 row, i32 lanes, i32 rows) {
   return ROWS ? row * lanes + lane : lane * rows + row;
 }
 
-// Threads of one output merge what they hold: the results are in the first of them.
+// Threads of one output merge what they hold: the results are in the first of them. Some outputs'
+// states are read before any is written, so that reads need not wait for the writes before.
+constexpr i32 AT_ONCE = TOGETHER < 4 ? TOGETHER : 4;
 INLINE void meet(State (&shared)[TOGETHER][THREADS], i32 slot, bool first, i32 distance) {
   __syncthreads();
-  if (first)
+  if (!first) return;
 #pragma unroll 1
-    for (i32 k = 0; k < TOGETHER; k++) shared[k][slot].merge(shared[k][slot + distance]);
+  for (i32 some = 0; some < TOGETHER; some += AT_ONCE) {
+    State mine[AT_ONCE], other[AT_ONCE];
+#pragma unroll
+    for (i32 k = 0; k < AT_ONCE; k++) {
+      mine[k] = shared[some + k][slot];
+      other[k] = shared[some + k][slot + distance];
+    }
+#pragma unroll
+    for (i32 k = 0; k < AT_ONCE; k++) {
+      mine[k].merge(other[k]);
+      shared[some + k][slot] = mine[k];
+    }
+  }
 }
 
 // What one thread has seen of its outputs: elements from `low` on, each `lanes` after the other.
@@ -71,7 +85,7 @@ INLINE void combine(const Parameters& p, State* shared, const State* partial, i6
   for (i32 j = thread % width; j < width; j += THREADS) {
     State mine;
     mine.start();
-#pragma unroll 4
+#pragma unroll 8
     for (i32 c = thread / width; c < (i32)p.chunks; c += parts) mine.merge(partial[c * width + j]);
     mine.settle();
     if (parts == 1) {
@@ -112,7 +126,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) reduce(const __g
 #pragma unroll
       for (i32 k = 0; k < TOGETHER; k++) shared[k][slot] = mine[some + k];
 #if BEGINS
-#pragma unroll 1
+#pragma unroll 4
       for (i32 k = 0; k < TOGETHER; k++) shared[k][slot].settle();
 #endif
 #pragma unroll 1
