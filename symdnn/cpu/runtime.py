@@ -16,6 +16,7 @@ from symdnn.config import config
 from symdnn.cpu import compiled, kernels, onednn, pools, warm
 from symdnn.cpu.driver import Driver, Frame, Step
 from symdnn.cpu.grouping import Grouping
+from symdnn.cpu.looks import look_of
 from symdnn.cpu.results import KeptResults, Results
 from symdnn.cpu.warm import HOT_CALLS
 from symdnn.graph.evaluate import describe_failure
@@ -275,7 +276,8 @@ class CpuPlan:
         call_inputs = tuple(self.index[v] for v in node.inputs)
         outputs = tuple(self.index[v] for v in node.outputs)
         if by_view:
-            return Step(node, node.op.compute, call_inputs, outputs, True)
+            ndim = getattr(node.inputs[0].type, "ndim", 0)
+            return Step(node, look_of(node.op, ndim), call_inputs, outputs, True)
         at = self._workspace(node)
         return Step(node, self._launch(node), call_inputs, outputs, False, at)
 

@@ -1,0 +1,26 @@
+"""Views that a plan takes at each call are those of the references."""
+
+import numpy as np
+import pytest
+
+from symdnn.cpu.looks import look_of
+from symdnn.ops.shape import DimShuffle
+
+
+@pytest.mark.parametrize(
+    ("pattern", "shape"),
+    [
+        ((), ()), (("x",), ()), ((0,), (5,)), (("x", 0), (5,)), ((0, "x"), (5,)), ((1, 0), (3, 4)),
+        ((0, 1), (3, 4)), ((1, "x", 0), (3, 4)), ((0,), (3, 1)), ((), (1, 1)),
+        (("x", 2, 0), (3, 1, 4)), ((0, 3, 1, 2), (2, 3, 4, 5)), ((1, 0), (0, 4)),
+    ],
+)  # fmt: skip
+def test_dimensions_in_another_order(pattern, shape):
+    x, op = np.random.default_rng().normal(size=shape), DimShuffle(pattern)
+    x = np.asarray(x)
+    (found,), (wanted,) = look_of(op, len(shape))(x), op.compute(x)
+    assert isinstance(found, np.ndarray)
+    assert found.shape == wanted.shape
+    assert found.strides == wanted.strides or 0 in shape
+    assert found.size == 0 or np.shares_memory(found, x)
+    np.testing.assert_array_equal(found, wanted)
