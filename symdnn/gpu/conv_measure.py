@@ -63,13 +63,13 @@ def measure(
 ) -> tuple[list[Measured], str]:
     """Each candidate measured, and what was wrong with all of them, if anything.
 
-    New ones are taken up for ``budget_ms`` milliseconds, and by time until ``patience`` in a row
-    were not faster (0: all). ``by`` is a value of the flag ``dnn.conv.choose_by``.
+    New ones are taken up for ``budget_ms`` milliseconds, and until ``patience`` in a row were not
+    faster (0: all). ``by`` is a value of the flag ``dnn.conv.choose_by``.
     """
     try:
         with Bench(context, signature) as bench:
             bench.trust()
-            found = _first_round(bench, candidates, budget_ms, patience if by == "time" else 0)
+            found = _first_round(bench, candidates, budget_ms, patience)
             found = _final(bench, found)
             return (_metered(bench, found) if by == "energy" else found), ""
     except SymdnnError as error:

@@ -57,7 +57,7 @@ def _made(search: Search, key: dict[str, Any], by: str) -> Found | None:
     """Measure, keep, and take what is kept: another process may have been first."""
     table, problem = measure(
         asked(), search.signature, search.guesses(), float(config.dnn.conv.time_budget), by,
-        int(config.dnn.conv.time_patience),
+        _patience(by),
     )  # fmt: skip
     best = best_of(table, by)
     if best is None:
@@ -81,7 +81,13 @@ def _by(by: str) -> str:
 
 def key_of(s: ConvSignature, by: str) -> dict[str, Any]:
     """What a measurement depends on, as JSON has it."""
-    return {**_machine(asked().index), **_plain(s), "chosen_by": by}
+    asked_for = {"chosen_by": by, "patience": _patience(by)}
+    return {**_machine(asked().index), **_plain(s), **asked_for}
+
+
+def _patience(by: str) -> int:
+    """After how many candidates in vain a measurement ends; 0: it tries all."""
+    return int(config.dnn.conv.time_patience) if by == "time" else 0
 
 
 def _plain(s: ConvSignature) -> dict[str, Any]:

@@ -411,3 +411,19 @@ def test_channels_last_are_described_by_strides(fake):
     assert (s.in_memory("x"), s.in_memory("w")) == ((2, 7, 6, 4), (6, 3, 3, 4))
     assert s.describe("x").strides == (7 * 6 * 4, 1, 6 * 4, 4)
     assert (s.describe("w").shape, s.describe("w").layout) == ((6, 4, 3, 3), "NHWC")
+
+
+def test_patience_is_part_of_the_question_where_time_decides(both, folder, monkeypatch):
+    """The least memory may be anywhere in the list, so all are tried for it."""
+    asked = []
+    timer = Timer(monkeypatch, large=2.0, none=1.0, small=3.0, eng3=4.0, eng4=5.0)
+    monkeypatch.setattr(
+        conv_tuning, "measure", lambda *given: (asked.append(given[-1]), timer(*given))[1]
+    )
+    s = signature(conv(algo="time_once"))
+    for by in ("time", "memory"):
+        for patience in (16, 0):
+            flags = {"dnn.conv.choose_by": by, "dnn.conv.time_patience": patience}
+            with config.change_flags(flags):
+                conv_tuning.measured(Search(s, HANDLE))
+    assert asked == [16, 0, 0]

@@ -78,8 +78,3 @@ def test_without_patience_all_are_tried(monkeypatch):
 def test_so_many_in_a_row_that_are_not_faster_end_it(monkeypatch, times, tried):
     seen, _ = measured(monkeypatch, times, 30, patience=4)
     assert len(seen) == tried
-
-
-def test_the_least_memory_may_be_anywhere(monkeypatch):
-    seen, _ = measured(monkeypatch, [1.0] * 30, 30, by="memory", patience=4)
-    assert len(seen) == 30
