@@ -421,9 +421,8 @@ def test_patience_is_part_of_the_question_where_time_decides(both, folder, monke
         conv_tuning, "measure", lambda *given: (asked.append(given[-1]), timer(*given))[1]
     )
     s = signature(conv(algo="time_once"))
-    for by in ("time", "memory"):
-        for patience in (16, 0):
-            flags = {"dnn.conv.choose_by": by, "dnn.conv.time_patience": patience}
-            with config.change_flags(flags):
-                conv_tuning.measured(Search(s, HANDLE))
+    for by, patience in (("time", 16), ("time", 16), ("time", 0), ("memory", 16)):
+        flags = {"dnn.conv.choose_by": by, "dnn.conv.time_patience": patience}
+        with config.change_flags(flags):
+            conv_tuning.measured(Search(s, HANDLE))
     assert asked == [16, 0, 0]
