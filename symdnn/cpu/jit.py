@@ -22,8 +22,11 @@ from symdnn.config import config
 from symdnn.errors import KernelCompileError
 from symdnn.graph.disk import keep, kept
 
-__all__ = ["compile_function", "compile_made", "installed", "problem", "vector_width"]
+__all__ = ["AS_WRITTEN", "compile_function", "compile_made", "installed", "problem", "vector_width"]
 
+#: How text begins that is in vectors already: LLVM's passes would take twice as long as the rest of
+#: compiling, and gain nothing.
+AS_WRITTEN = "; as written\n"
 _MAGIC = b"symdnn-object-1\n"
 _lock = threading.Lock()
 
@@ -86,7 +89,8 @@ class _Compiler:
         """Compile a module with that function; its object code."""
         module = self.llvm.parse_assembly(text)
         module.verify()
-        self._optimise(module)
+        if not text.startswith(AS_WRITTEN):
+            self._optimise(module)
         self._made.clear()
         self.engine.add_module(module)
         self.engine.finalize_object()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 
+from symdnn.cpu.jit import AS_WRITTEN
 from symdnn.cpu.loops_ir import METADATA, THREADS
 
 __all__ = ["MASK", "ROWS", "VECTOR", "WIDTH", "VectorSource", "first_lanes", "vector_module"]
@@ -120,6 +121,15 @@ class VectorSource:
             f"{MASK} {mask})"
         )
 
+    def lanes_below(self, first: str, high: int) -> str:
+        """The mask of the lanes below ``high`` of a vector that begins at ``first``."""
+        left = self.new(f"trunc i64 {self.new(f'sub i64 {high}, {first}')} to i32")
+        kind = f"<{WIDTH} x i32>"
+        begun = self.new(f"insertelement {kind} poison, i32 {left}, i64 0")
+        every = self.new(f"shufflevector {kind} {begun}, {kind} poison, {kind} zeroinitializer")
+        steps = ", ".join(f"i32 {i}" for i in range(WIDTH))
+        return self.new(f"icmp slt {kind} <{steps}>, {every}")
+
     def add(self, a: str, b: str) -> str:
         """a + b"""
         return self.new(f"fadd {VECTOR} {a}, {b}")
@@ -160,4 +170,4 @@ _DECLARED = [
 
 def vector_module(source: VectorSource) -> str:
     """The module of ``kernel`` whose function ``rows`` these lines are."""
-    return "\n".join([*_DECLARED, *THREADS, *source.lines, *METADATA]) + "\n"
+    return AS_WRITTEN + "\n".join([*_DECLARED, *THREADS, *source.lines, *METADATA]) + "\n"

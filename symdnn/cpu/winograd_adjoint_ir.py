@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from symdnn.cpu.loops_ir import data_of, next_task, word
-from symdnn.cpu.vector_ir import ROWS, WIDTH, VectorSource, first_lanes, vector_module
+from symdnn.cpu.vector_ir import ROWS, VectorSource, vector_module
 from symdnn.cpu.winograd_grad_ir import GradientTiles
 from symdnn.cpu.winograd_ir import POINTS, TAPS, TILE, WinogradPlan, by_vectors, padded
 
@@ -84,23 +84,22 @@ class _Adjoint(GradientTiles):
         source = s.at("%before", s.affine(t, padded(plan.channels)))
 
         def add(whole: bool, name: str) -> None:
-            def vector(first: str | int, count: int) -> None:
+            def vector(first: str | int, lanes: str) -> None:
                 masks = [] if whole else [
-                    [self.mask(s.new(f"and i1 {a}, {b}"), count) for b in columns] for a in rows
+                    [self.mask(s.new(f"and i1 {a}, {b}"), lanes) for b in columns] for a in rows
                 ]  # fmt: skip
-                self._add_vector(s.at(source, first), s.at(base, first), count, masks)
+                self._add_vector(s.at(source, first), s.at(base, first), lanes, masks)
 
             by_vectors(s, name, plan.channels, vector)
 
-        s.choose("added", s.new(f"and i1 {all_rows}, {all_columns}"), add)
+        self.choose("added", self.never_outside(), (all_rows, all_columns), add)
         return []
 
     def _add_vector(
-        self, source: str, base: str, count: int, masks: Sequence[Sequence[str]]
+        self, source: str, base: str, lanes: str, masks: Sequence[Sequence[str]]
     ) -> None:
         """What a tile gives to some channels of its 36 pixels."""
         s, plan = self.s, self.plan
-        tail = "" if count == WIDTH else first_lanes(count)
         columns = []
         for j in range(TILE):
             products = [
@@ -110,7 +109,7 @@ class _Adjoint(GradientTiles):
         for i in range(TILE):
             for j, value in enumerate(_to_pixels(s, [c[i] for c in columns])):
                 place = s.at(base, (i * plan.size[1] + j) * plan.channels)
-                mask = masks[i][j] if masks else tail
+                mask = masks[i][j] if masks else lanes
                 s.store(s.add(value, s.load(place, mask)), place, mask)
 
 

@@ -80,28 +80,27 @@ class GradientTiles(Tiles):
         target = s.at("%after", s.affine(t, padded(plan.outputs)))
 
         def read(whole: bool, name: str) -> None:
-            def vector(first: str | int, count: int) -> None:
+            def vector(first: str | int, lanes: str) -> None:
                 masks = [] if whole else [
-                    [self.mask(s.new(f"and i1 {a}, {b}"), count) for b in columns] for a in rows
+                    [self.mask(s.new(f"and i1 {a}, {b}"), lanes) for b in columns] for a in rows
                 ]  # fmt: skip
-                self._gradient_vector(s.at(base, first), s.at(target, first), count, masks)
+                self._gradient_vector(s.at(base, first), s.at(target, first), lanes, masks)
 
             by_vectors(s, name, plan.outputs, vector)
 
-        s.choose("within", s.new(f"and i1 {all_rows}, {all_columns}"), read)
+        self.choose("within", self.all_whole(), (all_rows, all_columns), read)
         return []
 
     def _gradient_vector(
-        self, base: str, target: str, count: int, masks: Sequence[Sequence[str]]
+        self, base: str, target: str, lanes: str, masks: Sequence[Sequence[str]]
     ) -> None:
         """The 36 transformed values of some outputs of a tile."""
         s, plan = self.s, self.plan
-        tail = "" if count == WIDTH else first_lanes(count)
         columns = []
         for j in range(plan.m):
             pixels = [
                 s.load(s.at(base, (i * plan.out[1] + j) * plan.outputs),
-                       masks[i][j] if masks else tail)
+                       masks[i][j] if masks else lanes)
                 for i in range(plan.m)
             ]  # fmt: skip
             columns.append(_of_results(s, pixels))
@@ -235,7 +234,7 @@ def _kernels_of_sums(plan: SumPlan) -> VectorSource:
     base = s.at("%kernels", s.affine("%r", area))
     step = plan.channels * area
 
-    def vector(first: str | int, count: int) -> None:
+    def vector(first: str | int, lanes: str) -> None:
         columns = []
         for j in range(TILE):
             sums = [_total(s, plan, s.at(row, first), i * TILE + j) for i in range(TILE)]
@@ -243,7 +242,7 @@ def _kernels_of_sums(plan: SumPlan) -> VectorSource:
         begin = s.at(base, s.affine(first, step) if isinstance(first, str) else first * step)
         for i in range(plan.r):
             for j, value in enumerate(_of_sums(s, [c[i] for c in columns], plan.r)):
-                _scatter(s, plan, value, begin, (i, j), count)
+                _scatter(s, plan, value, begin, (i, j), lanes)
 
     by_vectors(s, "k", plan.outputs, vector)
     s.lines += next_task("task")
@@ -269,7 +268,7 @@ def _total(s: VectorSource, plan: SumPlan, base: str, tap: int) -> str:
 
 
 def _scatter(
-    s: VectorSource, plan: SumPlan, value: str, base: str, place: tuple[int, int], count: int
+    s: VectorSource, plan: SumPlan, value: str, base: str, place: tuple[int, int], lanes: str
 ) -> None:
     """Write one weight of several outputs."""
     i, j = (plan.r - 1 - n for n in place) if plan.mirrored else place
@@ -279,5 +278,5 @@ def _scatter(
     pointers = s.new(f"getelementptr float, ptr {begin}, <{WIDTH} x i64> <{offsets}>")
     s.lines.append(
         f"call void @llvm.masked.scatter.v16f32.v16p0({VECTOR} {value}, <{WIDTH} x ptr> {pointers},"
-        f" i32 4, {MASK} {first_lanes(count)})"
+        f" i32 4, {MASK} {lanes or first_lanes(WIDTH)})"
     )

@@ -168,11 +168,11 @@ def kernels_ir(plan: KernelPlan) -> str:
     s.block = "task"
     base = s.at("%kernels", s.affine("%r", step[1]))
     row = s.at("%made", s.affine("%r", padded(plan.outputs)))
-    lanes = ", ".join(f"i64 {i * step[0]}" for i in range(WIDTH))
+    steps = ", ".join(f"i64 {i * step[0]}" for i in range(WIDTH))
 
-    def vector(first: str | int, count: int) -> None:
+    def vector(first: str | int, lanes: str) -> None:
         begin = s.at(base, s.affine(first, step[0]) if isinstance(first, str) else first * step[0])
-        weights = [[_gathered(s, plan, begin, lanes, i, j, count) for j in range(plan.r)]
+        weights = [[_gathered(s, plan, begin, steps, (i, j), lanes) for j in range(plan.r)]
                    for i in range(plan.r)]  # fmt: skip
         columns = [_of_kernel(s, [weights[i][j] for i in range(plan.r)]) for j in range(plan.r)]
         for i in range(TILE):
@@ -185,35 +185,36 @@ def kernels_ir(plan: KernelPlan) -> str:
 
 
 def _gathered(
-    s: VectorSource, plan: KernelPlan, base: str, lanes: str, i: int, j: int, count: int
+    s: VectorSource, plan: KernelPlan, base: str, steps: str, place: tuple[int, int], lanes: str
 ) -> str:
     """One weight of several outputs."""
-    if plan.mirrored:
-        i, j = plan.r - 1 - i, plan.r - 1 - j
+    i, j = (plan.r - 1 - n for n in place) if plan.mirrored else place
     begin = s.at(base, i * plan.r + j)
-    pointers = s.new(f"getelementptr float, ptr {begin}, <{WIDTH} x i64> <{lanes}>")
+    pointers = s.new(f"getelementptr float, ptr {begin}, <{WIDTH} x i64> <{steps}>")
     return s.new(
         f"call {VECTOR} @llvm.masked.gather.v16f32.v16p0(<{WIDTH} x ptr> {pointers}, i32 4, "
-        f"{MASK} {first_lanes(count)}, {VECTOR} zeroinitializer)"
+        f"{MASK} {lanes or first_lanes(WIDTH)}, {VECTOR} zeroinitializer)"
     )
 
 
 def by_vectors(
-    s: VectorSource, name: str, channels: int, body: Callable[[str | int, int], None]
+    s: VectorSource, name: str, channels: int, body: Callable[[str | int, str], None]
 ) -> None:
-    """``body(first channel, how many)`` for each vector of channels."""
-    whole, rest = divmod(channels, WIDTH)
-    if whole > 1:
+    """``body(first channel, mask)`` for each vector of channels; no mask where all are there.
 
-        def each(i: str, _: list[str]) -> list[str]:
-            body(s.affine(i, WIDTH), WIDTH)
-            return []
+    It is called once, and what it writes is a loop where there are several.
+    """
+    count, rest = -(-channels // WIDTH), channels % WIDTH
+    if count == 1:
+        body(0, first_lanes(rest) if rest else "")
+        return
 
-        s.loop(f"vectors_{name}", str(whole), each)
-    elif whole:
-        body(0, WIDTH)
-    if rest:
-        body(whole * WIDTH, rest)
+    def each(i: str, _: list[str]) -> list[str]:
+        first = s.affine(i, WIDTH)
+        body(first, s.lanes_below(first, channels) if rest else "")
+        return []
+
+    s.loop(f"vectors_{name}", str(count), each)
 
 
 # -- convolution ----------------------------------------------------------------------------------
@@ -250,9 +251,9 @@ class Tiles:
         each = [s.new(f"icmp ult i64 {s.affine(begin, 1, i)}, {size}") for i in range(count)]
         return s.new(f"and i1 {each[0]}, {each[-1]}"), each
 
-    def mask(self, exists: str, count: int) -> str:
+    def mask(self, exists: str, lanes: str) -> str:
         """The lanes of a pixel that may not exist."""
-        there = f"{MASK} {first_lanes(count)}"
+        there = f"{MASK} {lanes or first_lanes(WIDTH)}"
         return self.s.new(f"select i1 {exists}, {there}, {MASK} zeroinitializer")
 
     def pixel(self, image: str, y: str, x: str, size: tuple[int, int], channels: int) -> str:
@@ -275,28 +276,46 @@ class Tiles:
         target = s.at("%before", s.affine(t, padded(plan.channels)))
 
         def read(whole: bool, name: str) -> None:
-            def vector(first: str | int, count: int) -> None:
+            def vector(first: str | int, lanes: str) -> None:
                 masks = [] if whole else [
-                    [self.mask(s.new(f"and i1 {a}, {b}"), count) for b in columns] for a in rows
+                    [self.mask(s.new(f"and i1 {a}, {b}"), lanes) for b in columns] for a in rows
                 ]  # fmt: skip
-                self._read_vector(s.at(base, first), s.at(target, first), count, masks)
+                self._read_vector(s.at(base, first), s.at(target, first), lanes, masks)
 
             by_vectors(s, name, plan.channels, vector)
 
-        s.choose("inside", s.new(f"and i1 {all_rows}, {all_columns}"), read)
+        self.choose("inside", self.never_outside(), (all_rows, all_columns), read)
         return []
 
+    def never_outside(self) -> bool:
+        """Whether all pixels of all tiles of the images exist."""
+        plan = self.plan
+        last = ((t - 1) * plan.m - p + TILE for t, p in zip(plan.tiles, plan.pad))
+        return max(plan.pad) <= 0 and all(n <= size for n, size in zip(last, plan.size))
+
+    def all_whole(self) -> bool:
+        """Whether all results of all tiles exist."""
+        return not any(n % self.plan.m for n in self.plan.out)
+
+    def choose(
+        self, name: str, always: bool, whole: tuple[str, str], body: Callable[[bool, str], None]
+    ) -> None:
+        """``body(whether all pixels exist, a name)``, for tiles at the border apart if need be."""
+        if always:
+            body(True, name)
+            return
+        self.s.choose(name, self.s.new(f"and i1 {whole[0]}, {whole[1]}"), body)
+
     def _read_vector(
-        self, base: str, target: str, count: int, masks: Sequence[Sequence[str]]
+        self, base: str, target: str, lanes: str, masks: Sequence[Sequence[str]]
     ) -> None:
         """The 36 transformed values of some channels of a tile."""
         s, plan = self.s, self.plan
-        tail = "" if count == WIDTH else first_lanes(count)
         columns = []
         for j in range(TILE):
             pixels = [
                 s.load(s.at(base, (i * plan.size[1] + j) * plan.channels),
-                       masks[i][j] if masks else tail)
+                       masks[i][j] if masks else lanes)
                 for i in range(TILE)
             ]  # fmt: skip
             columns.append(_of_pixels(s, pixels))
@@ -409,34 +428,33 @@ class _Convolution(Tiles):
         source = s.at("%after", s.affine(t, padded(plan.outputs)))
 
         def write(whole: bool, name: str) -> None:
-            def vector(first: str | int, count: int) -> None:
+            def vector(first: str | int, lanes: str) -> None:
                 masks = [] if whole else [
-                    [self.mask(s.new(f"and i1 {a}, {b}"), count) for b in columns] for a in rows
+                    [self.mask(s.new(f"and i1 {a}, {b}"), lanes) for b in columns] for a in rows
                 ]  # fmt: skip
-                self._write_vector(s.at(source, first), at, first, count, masks)
+                self._write_vector(s.at(source, first), at, first, lanes, masks)
 
             by_vectors(s, name, plan.outputs, vector)
 
-        s.choose("within", s.new(f"and i1 {all_rows}, {all_columns}"), write)
+        self.choose("within", self.all_whole(), (all_rows, all_columns), write)
         return []
 
     def _write_vector(
-        self, source: str, at: str, first: str | int, count: int, masks: Sequence[Sequence[str]]
+        self, source: str, at: str, first: str | int, lanes: str, masks: Sequence[Sequence[str]]
     ) -> None:
         """The results of a tile in some channels."""
         s, plan = self.s, self.plan
-        tail = "" if count == WIDTH else first_lanes(count)
         columns = []
         for j in range(TILE):
             products = [
                 s.load(s.at(source, (i * TILE + j) * plan.tile_steps[1])) for i in range(TILE)
             ]
             columns.append(_of_products(s, products, plan.m))
-        bias = s.load(s.at("%bias", first), tail) if plan.bias else ""
+        bias = s.load(s.at("%bias", first), lanes) if plan.bias else ""
         for i in range(plan.m):
             for j, value in enumerate(_of_products(s, [c[i] for c in columns], plan.m)):
                 step = (i * plan.out[1] + j) * plan.outputs
-                mask = masks[i][j] if masks else tail
+                mask = masks[i][j] if masks else lanes
                 self._store_result(value, (at, first, step), mask, bias)
 
     def _store_result(
