@@ -6,15 +6,20 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from symdnn.cpu import libdnnl, pools
+from symdnn.config import config
+from symdnn.cpu import jit, libdnnl, pools
 from symdnn.cpu.dnnl import Bound, Layout, Primitive, describe, packed, reorder
+from symdnn.cpu.elementwise import launcher
+from symdnn.cpu.native import Native
 from symdnn.cpu.onednn_kernel import address, lies_densely
 from symdnn.graph.kernel import Call, register_kernel
 from symdnn.ops.channels_last import Reorder
+from symdnn.ops.scalar import identity_program
 
 __all__ = ["ReorderKernel", "register"]
 
 _MOST_DIMS = 6
+_OPERANDS = ("src", "dst")
 
 
 class ReorderKernel:
@@ -36,16 +41,49 @@ class ReorderKernel:
         return 0
 
     def bind(self, call: Call) -> Any:
-        """A launch passes two pointers."""
+        """A launch passes two pointers; where memory stays as it is, it copies."""
         op: Any = call.op
         x: Any = call.inputs[0]
-        bound = Bound(_reorder(tuple(x.shape), x.dtype, op.order, pools.settle()), ("src", "dst"))
+        moved = [d for d in op.order if x.shape[d] != 1]
+        if moved == sorted(moved) and not jit.problem() and str(config.cpu.compile) != "never":
+            return _Straight(x, op.order)
+        return _Turned(_reorder(tuple(x.shape), x.dtype, op.order, pools.settle()))
 
-        def launch(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            source = lies_densely(inputs[0])
-            bound(address(source), address(outputs[0]))
 
-        return launch
+class _Turned:
+    """``launch(inputs, outputs)`` of a primitive."""
+
+    def __init__(self, primitive: Primitive) -> None:
+        self._primitive, self._bound = primitive, Bound(primitive, _OPERANDS)
+
+    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Copy in the other order."""
+        source = lies_densely(inputs[0])
+        self._bound(address(source), address(outputs[0]))
+
+    def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Native | None:
+        """For operands in C order."""
+        if not all(a.flags.c_contiguous for a in (*inputs, *outputs)):
+            return None
+        return Bound(self._primitive, _OPERANDS).native({}, _OPERANDS, None)
+
+
+class _Straight:
+    """``launch(inputs, outputs)`` where only dimensions of size 1 change their places: a copy."""
+
+    def __init__(self, x: Any, order: tuple[int, ...]) -> None:
+        self._order = order
+        shape = tuple(x.shape[d] for d in order)
+        self._launch = launcher(identity_program(x.dtype), shape)
+
+    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Copy."""
+        self._launch([inputs[0].transpose(self._order)], outputs)
+
+    def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Native:
+        """For operands that lie as these do: the view begins where the array does."""
+        found: Native = self._launch.native([inputs[0].transpose(self._order)], outputs)
+        return found
 
 
 @lru_cache(maxsize=1024)

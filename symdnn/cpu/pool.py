@@ -12,6 +12,7 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.cpu import jit, threads
+from symdnn.cpu.native import Native
 from symdnn.cpu.pool_ir import PoolPlan, pool_ir
 from symdnn.graph.kernel import Call, Launch, register_kernel
 from symdnn.graph.type import TensorType
@@ -140,6 +141,15 @@ class PoolLauncher:
         self._run(words)
         if whole is not out:
             np.copyto(out, whole)
+
+    def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Native | None:
+        """For operands in C order."""
+        read = inputs[: self._reads]
+        if not all(a.flags.c_contiguous for a in (*read, *outputs)):
+            return None
+        unread = [-1] * (len(inputs) - self._reads)
+        at = (*range(3, 3 + self._reads), *unread, 3 + self._reads)
+        return Native.of(self._run, self._words, at)
 
 
 def register() -> None:

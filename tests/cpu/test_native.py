@@ -184,3 +184,24 @@ def test_another_number_of_threads_binds_anew(count):
         with symdnn.config.change_flags(**{"openmp.threads": n}):
             for _ in range(3):
                 np.testing.assert_allclose(f(a), wanted, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 16])
+def test_images_in_another_order_and_pools_run_natively(channels):
+    x = T.ftensor4("x")
+    w = symdnn.shared(normal(8, channels, 3, 3))
+    y = T.signal.pool.pool_2d(T.nnet.conv2d(x, w), (2, 2), ignore_border=True)
+    f = symdnn.function([x], [y, T.grad((y * y).sum(), w)], mode=CPU)
+    a = normal(6, channels, 14, 14)
+    first = f(a)
+    for _ in range(3):
+        for old, new in zip(first, f(a)):
+            np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-4)
+    b = normal(6, channels, 14, 14)
+    plan = plan_of(f)
+    plan.runs = 0
+    wanted = f(b)
+    assert plan.runs == 1
+    for old, new in zip(wanted, f(b)):
+        np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-4)
+    assert groups(f)
