@@ -30,6 +30,8 @@ class Executor:
         self.program, self.devices = program, devices
         #: What runs only when parameters have changed.
         self._kept = [_KeptRunner(s, devices) for s in _kept(program)]
+        #: Whether anything is kept of parameters.
+        self.keeps = bool(self._kept)
         versions = {v: tell for k in self._kept for v, tell in k.state.versions().items()}
         regions = [r for r in program.regions if not (isinstance(r, Segment) and r.kept)]
         self._runners = [_runner(r, devices, versions) for r in regions]
@@ -48,8 +50,7 @@ class Executor:
     @property
     def is_current(self) -> bool:
         """Whether what is kept of parameters is what they are now."""
-        kept = self._kept
-        return not kept or all(k.state.is_current for k in kept)
+        return all(k.state.is_current for k in self._kept)
 
     @property
     def kept_values(self) -> Iterator[Variable]:

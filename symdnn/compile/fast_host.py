@@ -77,22 +77,30 @@ class HostCalls(Calls):
                 return None  # inside of another call
             runtime.depth = 0
             try:
-                return self._attempt(function, runtime, bound)
+                left = self._left(executor, bound)
+                if left is not None:
+                    if not self.in_order:
+                        left = [left[k] for k in self.places]
+                    if function.updated:
+                        function.update(left[self.count :])
+                        del left[self.count :]
+                return left
             finally:
                 runtime.depth = -1
 
-    def _attempt(self, function: Function, runtime: Any, bound: Any) -> list[Any] | None:
+    def _left(self, executor: Any, bound: Any) -> list[Any] | None:
+        """What the segment gives; None where something is not as it was."""
         key, arguments = bound
         values: dict[Variable, Any] | None = None
         if self.by_value:
-            values = self._host_values(function.executor, arguments)
+            values = self._host_values(executor, arguments)
             key = (key, *(int(values[d]) for d in self.segment.dims))
         entry = self.entries.get(key)
         if entry is None:
             return None
         plan, run, cache, entering, stamp, closed = entry
-        if stamp != changes() or (self.keeps and not function.executor.is_current):
-            return None  # a buffer has moved, or a parameter changed of which something is kept
+        if stamp != changes() or (executor.keeps and not executor.is_current):
+            return None
         if plan is cache.latest:
             cache.hits += 1
         elif not cache.used(plan):
@@ -108,17 +116,11 @@ class HostCalls(Calls):
             for k, v in self.from_host:
                 entering[k] = values[v]
         try:
-            left: list[Any] = run(entering) if plan.bound.silent else runtime.quietly(
-                run, entering, closed
-            )  # fmt: skip
+            if plan.bound.silent:
+                return run(entering)  # type: ignore[no-any-return]
+            return executor.runtime.quietly(run, entering, closed)  # type: ignore[no-any-return]
         except MemoryError:
             return None  # the long way tries smaller workspaces
-        if not self.in_order:
-            left = [left[k] for k in self.places]
-        if function.updated:
-            function.update(left[self.count :])
-            del left[self.count :]
-        return left
 
     def learn(self, function: Function, values: dict[Variable, Any]) -> None:
         """Remember a call that went the long way."""

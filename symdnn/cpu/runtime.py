@@ -228,6 +228,8 @@ class CpuPlan:
         self.closed = all(name.startswith(_KNOWN) for name in names)
         #: Whether every step is compiled, so that NumPy cannot warn; settled when they are bound.
         self.silent = False
+        #: Whether a run is nothing but its driver's: no update may lie outside, no BLAS is looked at.
+        self.simple = False
         #: Whether a kernel may call BLAS, which has threads of its own.
         self.calls_blas = self.threaded and not self.closed
         self.threads = pools.settle() if self.threaded else 1
@@ -336,6 +338,13 @@ class CpuPlan:
         if self.threaded and (threads := pools.settle()) != self.threads:
             self.threads = threads
             self._bind_steps()
+        run = self.run_all
+        if run is not None and self.simple and watcher is None:
+            try:
+                return run(entering)
+            except Exception as error:
+                self.driver.explain(error)  # type: ignore[union-attr]
+                raise
         if self.calls_blas:
             with pools.SingleThreadedBlas():
                 return self._run(entering, watcher)
@@ -384,6 +393,7 @@ class CpuPlan:
             self.driver = Driver(self.steps, frame, self.spans, self._run_plainly)
         self.run_all = self.driver.bind(self.template)
         self.silent = self.driver.native == len(self.steps)
+        self.simple = not self.stored and not self.calls_blas
         return self.run_all
 
     def _frame(self) -> Frame:
