@@ -228,7 +228,7 @@ class CpuPlan:
         self.closed = all(name.startswith(_KNOWN) for name in names)
         #: Whether every step is compiled, so that NumPy cannot warn; settled when they are bound.
         self.silent = False
-        #: Whether a run is nothing but its driver's: no update may lie outside, no BLAS is looked at.
+        #: Whether a run is its driver's and no more: nothing is updated, BLAS is not looked at.
         self.simple = False
         #: Whether a kernel may call BLAS, which has threads of its own.
         self.calls_blas = self.threaded and not self.closed
