@@ -69,7 +69,7 @@ def check(cuda: Any, one: Try, laid_out: Any = np.asarray) -> None:
     read = set(one.call.op.host_inputs)
     for kernel in generated_kernels(one.call):
         inputs = [
-            a if i in read or must_be_dense(kernel, i) else laid_out(a)
+            np.array(a, order="C") if i in read or must_be_dense(kernel, i) else laid_out(a)
             for i, a in enumerate(one.inputs)
         ]
         results, error = launched(cuda, kernel, one.call, inputs)
