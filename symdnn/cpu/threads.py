@@ -18,9 +18,9 @@ from symdnn.errors import SymdnnError
 __all__ = ["allowed", "openmp", "problem", "threads"]
 
 _in_child = False
-#: Time of the instructions ``pause`` in a wait; the whole takes twice as long, about what it takes
-#: to put a thread to sleep and wake it up.
-_SPIN_US = 40.0
+#: Time of the instructions ``pause`` in a wait; the whole takes twice as long. It has to be longer
+#: than it takes to wake a thread up (0.1 ms in a virtual machine): else all sleep whenever one did.
+_SPIN_US = 200.0
 _OWN_SETTINGS = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 _wanted = config.reader("openmp.threads")
 
