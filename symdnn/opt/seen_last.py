@@ -1,8 +1,9 @@
-"""Images that lie channels last already: ops that take either order work on them as they lie.
+"""Values that lie in another order already: ops that take either order work on them as they lie.
 
 A program that keeps its images as (N, sizes, C) shows them to a pooling or a batch normalisation
 through a dimshuffle. Without a convolution that asks for it the phase ``layout`` changes nothing,
-and the kernel would work across the order in memory; so the op takes the layout of its images.
+and the kernel would work across the order in memory; so the op takes the layout of its images. A
+softmax has an axis, which it finds in any order.
 """
 
 from __future__ import annotations
@@ -13,11 +14,18 @@ from typing import Any
 
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.channels_last import first_order, is_image, last_order
-from symdnn.ops.gpudnn import GpuDnnBatchNorm, GpuDnnBatchNormGrad, GpuDnnPool, GpuDnnPoolGrad
+from symdnn.ops.gpudnn import (
+    GpuDnnBatchNorm,
+    GpuDnnBatchNormGrad,
+    GpuDnnPool,
+    GpuDnnPoolGrad,
+    GpuDnnSoftmax,
+    GpuDnnSoftmaxGrad,
+)
 from symdnn.ops.shape import DimShuffle, dimshuffle
 from symdnn.opt.rewrite import Context, node_rewrite
 
-__all__ = ["RULES", "images_seen_last"]
+__all__ = ["RULES", "images_seen_last", "softmax_of_permuted"]
 
 
 def _lying(v: Variable) -> Variable | None:
@@ -55,4 +63,24 @@ def _applies(node: Apply) -> bool:
     return made is not None and isinstance(made.op, DimShuffle)
 
 
-RULES = (images_seen_last,)
+@node_rewrite(
+    GpuDnnSoftmax, GpuDnnSoftmaxGrad,
+    phase="layout", tags=("fast_compile",), name="softmax_of_permuted",
+)  # fmt: skip
+def softmax_of_permuted(node: Apply, context: Context) -> Sequence[Variable] | None:
+    """A softmax, or its gradient, of values that are all seen in one other order."""
+    op: Any = node.op
+    if context.target.kind != "cuda" or op.mode != "channel" or node.hints.backend == "cudnn":
+        return None
+    makers = [v.owner for v in node.inputs if v.owner and isinstance(v.owner.op, DimShuffle)]
+    orders = {m.op.pattern for m in makers if isinstance(m.op, DimShuffle)}
+    if len(makers) < len(node.inputs) or len(orders) > 1:
+        return None
+    order: Any = orders.pop()
+    if set(order) != set(range(makers[0].inputs[0].type.ndim)) or len(set(order)) < len(order):
+        return None  # not only another order
+    found = replace(op, axis=order[op.axis])(*(m.inputs[0] for m in makers))
+    return [dimshuffle(found, order)]
+
+
+RULES = (images_seen_last, softmax_of_permuted)

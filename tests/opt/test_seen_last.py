@@ -1,4 +1,4 @@
-"""Pooling and batch norm of images that lie channels last."""
+"""Pooling, batch norm and softmax of values that lie in another order than they are seen."""
 
 from __future__ import annotations
 
@@ -69,3 +69,23 @@ def test_the_rewrite_can_be_switched_off():
     graph = symdnn.function([x], pooled(x), mode=mode).stages.fgraph
     (pool,) = [n for n in graph.toposort() if type(n.op).__name__ == "GpuDnnPool"]
     assert pool.op.layout == "NCHW"
+
+
+@pytest.mark.parametrize("function", [T.nnet.softmax, T.nnet.logsoftmax])
+@pytest.mark.parametrize("order", [(0, 3, 1, 2), (2, 0, 1), (1, 0)])
+def test_softmax_and_its_gradient_are_computed_as_values_lie(order, function):
+    x = TensorType("float32", (4, 5, 3, 2)[: len(order)])("x")
+    y = function(x.dimshuffle(*order), axis=1)
+    back = [order.index(i) for i in range(len(order))]
+    result = y.dimshuffle(*back)
+    dy = result.type("dy")
+    grads = symdnn.grad(None, [x], known_grads={result: dy})
+    found = compiled([x, dy], [result, *grads])
+    assert found["GpuDnnSoftmax"].op.axis == found["GpuDnnSoftmaxGrad"].op.axis == order[1]
+    assert "DimShuffle" not in found
+
+
+def test_a_softmax_of_other_views_stays():
+    x = TensorType("float32", (4, 5))("x")
+    wide = T.nnet.softmax(x.dimshuffle(1, "x", 0), axis=2)
+    assert compiled([x], [wide])["GpuDnnSoftmax"].op.axis == 2
