@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.config import config
-from symdnn.cpu import compiled, kernels, onednn, pools, warm
+from symdnn.cpu import compiled, kernels, onednn, pools, threads, warm
 from symdnn.cpu.driver import Driver, Frame, Step
 from symdnn.cpu.grouping import Grouping
 from symdnn.cpu.looks import look_of
@@ -32,6 +32,8 @@ Array = Any
 
 #: How the names of kernels begin that threads of libgomp run.
 _THREADED = ("onednn.", "llvm.")
+#: Those that ask for threads when they are bound (:func:`symdnn.cpu.threads.threads`) or run alone.
+_ASKING = {"llvm.elementwise", "llvm.reduce", "llvm.rows", "llvm.fill", "llvm.product"}
 #: Those of kernels that run nothing of a user's, and no BLAS.
 _KNOWN = (
     *_THREADED, "numpy.ufunc", "numpy.reduce", "numpy.program", "numpy.fill", "numpy.move",
@@ -247,6 +249,7 @@ class CpuPlan:
                 self.template[i] = spec.sizes[v]
 
     def _bind_steps(self) -> None:
+        self.asked = threads.asked()
         self.workspaces.clear()
         self.steps = [s for n in self.spec.segment.nodes if (s := self._step(n)) is not None]
         #: What runs them all, and calls each from Python; None until the second run of the steps.
@@ -335,8 +338,8 @@ class CpuPlan:
         runtime, scratch = self.runtime, self.scratch
         if scratch is None or scratch is not runtime.arenas[runtime.depth].bytes:
             self._attach()
-        if self.threaded and (threads := pools.settle()) != self.threads:
-            self.threads = threads
+        if self.threaded and (count := pools.settle()) != self.threads:
+            self.threads = count
             self._bind_steps()
         run = self.run_all
         if run is not None and self.simple and watcher is None:
@@ -394,7 +397,15 @@ class CpuPlan:
         self.run_all = self.driver.bind(self.template)
         self.silent = self.driver.native == len(self.steps)
         self.simple = not self.stored and not self.calls_blas
+        if self.silent and self.asked == threads.asked():
+            # No step has work for two threads, so another number of them changes nothing.
+            self.threaded = self.threaded and not self._names() <= _ASKING
         return self.run_all
+
+    def _names(self) -> set[str]:
+        """The names of the kernels that run."""
+        kernels = {n: choice.kernel for n, choice in self.spec.choices.items()} | self.warm
+        return {k.name for n, k in kernels.items() if n not in self.memory.aliases}
 
     def _frame(self) -> Frame:
         fixed = [i for i, value in enumerate(self.template) if value is not None]

@@ -15,9 +15,10 @@ from symdnn.config import config
 from symdnn.cpu import jit
 from symdnn.errors import SymdnnError
 
-__all__ = ["allowed", "openmp", "problem", "threads"]
+__all__ = ["allowed", "asked", "openmp", "problem", "threads"]
 
 _in_child = False
+_asked = [0]
 #: Time of the instructions ``pause`` in a wait; the whole takes twice as long. It has to be longer
 #: than it takes to wake a thread up (0.1 ms in a virtual machine): else all sleep whenever one did.
 _SPIN_US = 200.0
@@ -110,7 +111,15 @@ def threads(work: int, least: int) -> int:
     The flag ``openmp.threads`` is the most; 0 is as many as the process may use. In the child of a
     process that used OpenMP it is 1: the parent's threads do not exist there.
     """
-    return max(1, min(allowed(), work // max(least, 1)))
+    wanted = work // max(least, 1)
+    if wanted > 1:
+        _asked[0] += 1
+    return max(1, min(allowed(), wanted))
+
+
+def asked() -> int:
+    """How often :func:`threads` was asked for work that may have more than one."""
+    return _asked[0]
 
 
 def allowed() -> int:

@@ -80,3 +80,17 @@ def test_a_body_of_a_loop_gets_warm():
         wanted = np.tanh(wanted) * 2 - 1
     for _ in range(3):
         np.testing.assert_allclose(f(a), wanted, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("size", "threaded"), [(10, False), (1_000_000, True)])
+def test_small_plans_do_not_look_at_the_number_of_threads(size, threaded):
+    x = T.fvector("x")
+    f = symdnn.function([x], T.exp(x) + np.float32(1), mode=CPU)
+    a = np.linspace(-1, 1, size, dtype="float32")
+    for count in (1, 2, 1):
+        with config.change_flags(**{"openmp.threads": count}):
+            for _ in range(9):
+                np.testing.assert_allclose(f(a), np.exp(a) + 1, rtol=1e-6)
+    (plan,) = f.plans()
+    assert plan.bound.silent
+    assert plan.bound.threaded is threaded
