@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from symdnn.cpu.loops_ir import data_of, next_task, word
 from symdnn.cpu.vector_ir import ROWS, VectorSource, vector_module
 from symdnn.cpu.winograd_grad_ir import GradientTiles
-from symdnn.cpu.winograd_ir import POINTS, TAPS, TILE, WinogradPlan, by_vectors, padded
+from symdnn.cpu.winograd_ir import POINTS, TAPS, TILE, Window, WinogradPlan
 
 __all__ = ["adjoint_ir"]
 
@@ -74,29 +74,14 @@ class _Adjoint(GradientTiles):
     # -- results are added ----------------------------------------------------------------------
 
     def _add(self, t: str, _: list[str]) -> list[str]:
-        s, plan = self.s, self.plan
-        image, row, column = self.tile(t)
-        y = s.affine(row, plan.m, -plan.pad[0])
-        x = s.affine(column, plan.m, -plan.pad[1])
-        all_rows, rows = self.inside(y, TILE, plan.size[0])
-        all_columns, columns = self.inside(x, TILE, plan.size[1])
-        base = s.at("%images", self.pixel(image, y, x, plan.size, plan.channels))
-        source = s.at("%before", s.affine(t, padded(plan.channels)))
-
-        def add(whole: bool, name: str) -> None:
-            def vector(first: str | int, lanes: str) -> None:
-                masks = [] if whole else [
-                    [self.mask(s.new(f"and i1 {a}, {b}"), lanes) for b in columns] for a in rows
-                ]  # fmt: skip
-                self._add_vector(s.at(source, first), s.at(base, first), lanes, masks)
-
-            by_vectors(s, name, plan.channels, vector)
-
-        self.choose("added", self.never_outside(), (all_rows, all_columns), add)
-        return []
+        plan = self.plan
+        return self.windowed(
+            t, "added", Window("%images", TILE, plan.pad, plan.size, plan.channels), "%before",
+            self.never_outside(), self._add_vector,
+        )  # fmt: skip
 
     def _add_vector(
-        self, source: str, base: str, lanes: str, masks: Sequence[Sequence[str]]
+        self, base: str, source: str, lanes: str, masks: Sequence[Sequence[str]]
     ) -> None:
         """What a tile gives to some channels of its 36 pixels."""
         s, plan = self.s, self.plan

@@ -21,7 +21,16 @@ from symdnn.cpu.vector_ir import (
     first_lanes,
     vector_module,
 )
-from symdnn.cpu.winograd_ir import POINTS, TAPS, TILE, Tiles, WinogradPlan, by_vectors, padded
+from symdnn.cpu.winograd_ir import (
+    POINTS,
+    TAPS,
+    TILE,
+    Tiles,
+    Window,
+    WinogradPlan,
+    by_vectors,
+    padded,
+)  # fmt: skip
 
 __all__ = ["FIRST_USED", "GradientTiles", "SumPlan", "kernel_sums_ir", "sums_ir"]
 
@@ -71,25 +80,11 @@ class GradientTiles(Tiles):
     """Reads tiles of the result's gradient, ``%gradient``, to ``%after``."""
 
     def read_gradient(self, t: str, _: list[str]) -> list[str]:
-        s, plan = self.s, self.plan
-        image, row, column = self.tile(t)
-        y, x = s.affine(row, plan.m), s.affine(column, plan.m)
-        all_rows, rows = self.inside(y, plan.m, plan.out[0])
-        all_columns, columns = self.inside(x, plan.m, plan.out[1])
-        base = s.at("%gradient", self.pixel(image, y, x, plan.out, plan.outputs))
-        target = s.at("%after", s.affine(t, padded(plan.outputs)))
-
-        def read(whole: bool, name: str) -> None:
-            def vector(first: str | int, lanes: str) -> None:
-                masks = [] if whole else [
-                    [self.mask(s.new(f"and i1 {a}, {b}"), lanes) for b in columns] for a in rows
-                ]  # fmt: skip
-                self._gradient_vector(s.at(base, first), s.at(target, first), lanes, masks)
-
-            by_vectors(s, name, plan.outputs, vector)
-
-        self.choose("within", self.all_whole(), (all_rows, all_columns), read)
-        return []
+        plan = self.plan
+        return self.windowed(
+            t, "within", Window("%gradient", plan.m, (0, 0), plan.out, plan.outputs), "%after",
+            self.all_whole(), self._gradient_vector,
+        )  # fmt: skip
 
     def _gradient_vector(
         self, base: str, target: str, lanes: str, masks: Sequence[Sequence[str]]

@@ -28,9 +28,12 @@ from symdnn.cpu.vector_ir import (
 )
 
 __all__ = [
-    "POINTS", "TAPS", "TILE", "KernelPlan", "Tiles", "WinogradPlan", "by_vectors", "kernels_ir",
-    "padded", "winograd_ir",
+    "POINTS", "TAPS", "TILE", "KernelPlan", "Tiles", "Window", "WinogradPlan", "by_vectors",
+    "kernels_ir", "padded", "winograd_ir",
 ]  # fmt: skip
+
+#: (pixels, what is kept of a tile, lanes, masks of pixels by row and column or none: all are there)
+Vector = Callable[[str, str, str, Sequence[Sequence[str]]], None]
 
 #: Pixels of a tile in each direction, transformed values of one.
 TILE, TAPS = 6, 36
@@ -47,6 +50,17 @@ _APART = 16
 def padded(channels: int) -> int:
     """Channels in whole vectors."""
     return -(-channels // WIDTH) * WIDTH
+
+
+@dataclass(frozen=True)
+class Window:
+    """The part of a tile's image that is read or added to: ``edge`` pixels in each direction."""
+
+    array: str
+    edge: int
+    pad: tuple[int, int]
+    size: tuple[int, int]
+    channels: int
 
 
 @dataclass(frozen=True)
@@ -266,25 +280,37 @@ class Tiles:
     # -- tiles are read -------------------------------------------------------------------------
 
     def read(self, t: str, _: list[str]) -> list[str]:
+        plan = self.plan
+        return self.windowed(
+            t, "inside", Window("%images", TILE, plan.pad, plan.size, plan.channels), "%before",
+            self.never_outside(), self._read_vector,
+        )  # fmt: skip
+
+    def windowed(
+        self, t: str, name: str, w: Window, buffer: str, always: bool, vector: Vector
+    ) -> list[str]:
+        """``vector(pixels, buffer, lanes, masks)`` for all channels of a tile's window of images.
+
+        There are no masks where the whole window is in the image: ``always`` or by a test.
+        """
         s, plan = self.s, self.plan
         image, row, column = self.tile(t)
-        y = s.affine(row, plan.m, -plan.pad[0])
-        x = s.affine(column, plan.m, -plan.pad[1])
-        all_rows, rows = self.inside(y, TILE, plan.size[0])
-        all_columns, columns = self.inside(x, TILE, plan.size[1])
-        base = s.at("%images", self.pixel(image, y, x, plan.size, plan.channels))
-        target = s.at("%before", s.affine(t, padded(plan.channels)))
+        y, x = (s.affine(i, plan.m, -p) for i, p in zip((row, column), w.pad))
+        all_rows, rows = self.inside(y, w.edge, w.size[0])
+        all_columns, columns = self.inside(x, w.edge, w.size[1])
+        base = s.at(w.array, self.pixel(image, y, x, w.size, w.channels))
+        kept = s.at(buffer, s.affine(t, padded(w.channels)))
 
-        def read(whole: bool, name: str) -> None:
-            def vector(first: str | int, lanes: str) -> None:
+        def body(whole: bool, part: str) -> None:
+            def each(first: str | int, lanes: str) -> None:
                 masks = [] if whole else [
                     [self.mask(s.new(f"and i1 {a}, {b}"), lanes) for b in columns] for a in rows
                 ]  # fmt: skip
-                self._read_vector(s.at(base, first), s.at(target, first), lanes, masks)
+                vector(s.at(base, first), s.at(kept, first), lanes, masks)
 
-            by_vectors(s, name, plan.channels, vector)
+            by_vectors(s, part, w.channels, each)
 
-        self.choose("inside", self.never_outside(), (all_rows, all_columns), read)
+        self.choose(name, always, (all_rows, all_columns), body)
         return []
 
     def never_outside(self) -> bool:
