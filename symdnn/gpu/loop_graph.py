@@ -85,6 +85,8 @@ class _Size:
         self.plan: Any = None
         self.moved: set[int] = set()
         self.captured: _Captured | None = None
+        #: Why no graph can be made; empty while one may.
+        self.why = ""
 
     def changed(self, now: Pointers) -> set[int]:
         """Inputs that lie elsewhere than in the last call and are not copied yet."""
@@ -98,15 +100,15 @@ class LoopGraphs:
     def __init__(self, rt: CudaRuntime) -> None:
         self.rt = rt
         self.sizes: OrderedDict[Any, _Size] = OrderedDict()
-        #: Why no graph can be made; empty while one may.
-        self.why = ""
 
     def run(self, inputs: Sequence[Any], body: Body) -> list[Any]:
         """Results of the loop. The first two calls of a size are enqueued step by step."""
-        key = None if self.why or self.rt.busy else _signature(inputs)
+        key = None if self.rt.busy or not body.steps(inputs) else _signature(inputs)
         if key is None or config.gpu.graph == "off":
             return body.work(inputs)
         size = self._size(key)
+        if size.why:
+            return body.work(inputs)
         size.calls += 1
         changed = size.changed([a.ptr if isinstance(a, DeviceArray) else None for a in inputs])
         if changed or (size.captured and not body.is_current(size.captured.plan)):
@@ -142,7 +144,7 @@ class LoopGraphs:
             except CaptureFailed as error:
                 why = str(error)
         if why:
-            self.why = plan.not_captured = why
+            size.why = plan.not_captured = why
 
 
 def _signature(inputs: Sequence[Any]) -> Any:

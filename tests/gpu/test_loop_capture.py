@@ -169,3 +169,28 @@ def test_without_graphs_every_step_is_enqueued(fake_device, graph):
             args = floats(4, 3, 4), floats(3, 4)
             assert_same(f(*args), g(*args))
     assert not any(s.startswith("captured") for s in states_of(f))
+
+
+def test_loops_without_steps(fake_device):
+    f, g = (symdnn.function(x, y, mode=m) for x, y, m in (summed(CUDA), summed(CPU)))
+    for n in (0, 0, 0, 0, 3, 3, 3, 0):
+        value = floats(n, 4)
+        assert_same([f(value)], [g(value)])
+
+
+def summed(mode):
+    x = T.fmatrix("x")
+    rows, _ = symdnn.scan(lambda row, acc: acc + row, [x], [T.zeros((4,), dtype="float32")])
+    return [x], rows.sum(), mode
+
+
+def test_a_length_of_too_many_kernels_keeps_no_other_from_its_graph(fake_device, monkeypatch):
+    from symdnn.gpu import loop_graph
+
+    monkeypatch.setattr(loop_graph, "_MOST_NODES", 20)
+    inputs, output, mode = summed(CUDA)
+    f = symdnn.function(inputs, output, mode=mode)
+    for n in (40, 40, 40, 4, 4, 4):
+        value = floats(n, 4)
+        np.testing.assert_allclose(f(value), value.cumsum(0).sum(), rtol=1e-4, atol=1e-4)
+    assert any("captured with its loop, 4 steps" in s for s in states_of(f))
