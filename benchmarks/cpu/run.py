@@ -44,7 +44,6 @@ class Pace:
 
 
 QUICK = Pace(0.05, 3, 3, 0, 10.0)
-PAUSE_S = 0.02  # so that the threads of the last side have gone to sleep
 
 
 def measure(processes: Processes, case: spec.Case, sides: Sequence[str], pace: Pace) -> Records:
@@ -64,7 +63,7 @@ def measure(processes: Processes, case: spec.Case, sides: Sequence[str], pace: P
         if not able or (number >= 3 and (late or enough(windows, number, pace))):
             break
         for side in able[number % len(able) :] + able[: number % len(able)]:
-            time.sleep(PAUSE_S)
+            processes.wait_for_rest()
             calls = max(1, round(pace.window_s * 1e3 / max(records[side]["ms"], 1e-5)))
             process = processes.of(side)
             assert process is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 
 __all__ = ["ROOT", "Process", "Processes", "Window", "environment", "wait_for_calm"]
 
+_REST_S = 1.0
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -85,6 +87,14 @@ class Process:
             answer["cpu"] * per_call,
         )  # fmt: skip
 
+    def used(self) -> float:
+        """Seconds of processors that its threads have used, those that only wait included (Linux)."""
+        used = 0
+        for file in Path(f"/proc/{self._process.pid}/task").glob("*/schedstat"):
+            with contextlib.suppress(OSError):  # a thread that has just ended
+                used += int(file.read_text().split()[0])
+        return used * 1e-9
+
     def end(self) -> None:
         """Let the process go."""
         try:
@@ -143,6 +153,21 @@ class Processes:
                 return None
             self.running[framework] = process
         return self.running[framework]
+
+    def wait_for_rest(self) -> bool:
+        """Whether no worker's threads use a processor any more, at most :data:`_REST_S` later.
+
+        OpenBLAS's threads look for work for 0.1 s after their last product, libgomp's for 15 ms:
+        whoever runs next to them has one processor less.
+        """
+        end = time.monotonic() + _REST_S
+        while time.monotonic() < end:
+            before = [p.used() for p in self.running.values()]
+            time.sleep(0.01)
+            now = [p.used() for p in self.running.values()]
+            if sum(now) - sum(before) < 5e-4:
+                return True
+        return False
 
     def drop(self) -> None:
         """Forget all jobs; who does not answer any more is started again later."""
