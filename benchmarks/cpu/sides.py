@@ -88,7 +88,7 @@ class Process:
         )  # fmt: skip
 
     def used(self) -> float:
-        """Seconds of processors that its threads have used, those that only wait included (Linux)."""
+        """Seconds of processors that its threads have used, waiting in a loop included (Linux)."""
         used = 0
         for file in Path(f"/proc/{self._process.pid}/task").glob("*/schedstat"):
             with contextlib.suppress(OSError):  # a thread that has just ended
