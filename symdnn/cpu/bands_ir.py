@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from symdnn.cpu.loops_ir import ACCESS, data_of, exponential_module, next_task, renamed, word
+from symdnn.cpu.rows_ir import SOFTMAX
 from symdnn.cpu.scalar_ir import VALUES, literal
+from symdnn.cpu.source_ir import Source
 
 __all__ = ["KINDS", "SIZES", "WIDTH", "BandPlan", "band_ir"]
 
@@ -20,15 +22,7 @@ WIDTH = 256
 #: The word of the block with n; then come inner and the bands of an outer index, the operands.
 SIZES = 3
 #: Operands and results of each kind: ``m`` of n rows, ``v`` of one.
-KINDS = {
-    "softmax": ("m", "m"),
-    "log_softmax": ("m", "m"),
-    "softmax_grad": ("mm", "m"),
-    "log_softmax_grad": ("mm", "m"),
-    "logsumexp": ("m", "v"),
-    "argmax": ("m", "v"),
-    "argmin": ("m", "v"),
-}
+KINDS = {**SOFTMAX, "argmax": ("m", "v"), "argmin": ("m", "v")}
 
 
 @dataclass(frozen=True)
@@ -44,28 +38,25 @@ def band_ir(plan: BandPlan) -> str:
     return exponential_module(_Bands(plan).text())
 
 
-class _Bands:
+class _Bands(Source):
     """The function ``rows``: one band after the other."""
 
     def __init__(self, plan: BandPlan) -> None:
-        self.plan, self.lines = plan, list[str]()
-        self.t = VALUES[plan.dtype]
-        self.block = "band"
+        super().__init__()
+        self.plan, self.t = plan, VALUES[plan.dtype]
 
     def text(self) -> list[str]:
         """All lines."""
         roles = [*KINDS[self.plan.kind][0], *KINDS[self.plan.kind][1]]
-        self.lines = [
-            "define internal void @rows(ptr %w, i64 %r0, i64 %r1, i64 %i0, i64 %i1) #0 {",
-            "entry:",
+        entry = [
             *(x for i, n in enumerate(("%n", "%inner", "%bands")) for x in word(n, SIZES + i)),
             *(x for i in range(len(roles)) for x in data_of(f"%a{i}", SIZES + 3 + i)),
             f"%top = alloca [{WIDTH} x {self.t}], align 64",
             f"%sum = alloca [{WIDTH} x {self.t}], align 64",
             "%whole = mul i64 %n, %inner",
-            "br label %band",
-            "band:",
-            "%r = phi i64 [%r0, %entry], [%r_next, %band_end]",
+        ]
+        self.tasks(entry, "band")
+        self.lines += [
             "%outer = udiv i64 %r, %bands",
             "%which = urem i64 %r, %bands",
             f"%first = mul i64 %which, {WIDTH}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from symdnn.cpu.loops_ir import METADATA, THREADS, data_of, next_task, word
 from symdnn.cpu.scalar_ir import VALUES
+from symdnn.cpu.source_ir import first_task
 
 __all__ = ["FLAG", "gather_ir"]
 
@@ -16,18 +17,16 @@ def gather_ir(dtype: str) -> str:
     of a row, rows of the operand, the flag, array objects: operand, numbers, result."""
     t = VALUES[dtype]
     extended = [] if t == "i64" else [f"%number = sext {t} %given to i64"]
-    lines = [
-        "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
-        *THREADS,
-        "define internal void @rows(ptr %w, i64 %r0, i64 %r1, i64 %i0, i64 %i1) #0 {",
-        "entry:",
+    entry = [
         *word("%n", 3),
         *word("%size", 4),
         f"%flag = getelementptr i64, ptr %w, i64 {FLAG}",
         *(line for i, a in enumerate(("%x", "%at", "%y"), FLAG + 1) for line in data_of(a, i)),
-        "br label %row",
-        "row:",
-        "%r = phi i64 [%r0, %entry], [%r_next, %row_end]",
+    ]
+    lines = [
+        "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
+        *THREADS,
+        *first_task(entry, "row"),
         f"%at_p = getelementptr {t}, ptr %at, i64 %r",
         f"%{'given' if extended else 'number'} = load {t}, ptr %at_p",
         *extended,

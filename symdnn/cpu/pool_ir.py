@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from symdnn.cpu.loops_ir import ACCESS, METADATA, THREADS, data_of, next_task
 from symdnn.cpu.scalar_ir import VALUES, literal
+from symdnn.cpu.source_ir import Source
 
 __all__ = ["PoolPlan", "pool_ir", "weight_tables"]
 
@@ -77,35 +78,22 @@ def _number(value: float, dtype: str) -> str:
     return literal(float(value).hex(), dtype)
 
 
-class _Rows:
+class _Rows(Source):
     """A function over rows of the result; each is an inner loop over columns and its borders."""
 
     def __init__(self, plan: PoolPlan) -> None:
+        super().__init__()
         self.plan, self.t = plan, VALUES[plan.dtype]
         self.bits = "i32" if self.t == "float" else "i64"
         self.zero = literal("0x0p0", plan.dtype)
-        self.lines: list[str] = []
-        self._count = 0
-
-    def new(self, text: str) -> str:
-        """A register with this value."""
-        name = f"%v{self._count}"
-        self._count += 1
-        self.lines.append(f"{name} = {text}")
-        return name
 
     def text(self) -> list[str]:
         """The function ``rows``."""
         p = self.plan
         (rows, columns) = p.size if p.backward else p.out
         names = ["x", "y", "v"][: p.reads] + ["out"]
-        self.lines = [
-            "define internal void @rows(ptr %w, i64 %r0, i64 %r1, i64 %i0, i64 %i1) #0 {",
-            "entry:",
-            *(line for i, n in enumerate(names) for line in data_of(f"%{n}", 3 + i)),
-            "br label %task",
-            "task:",
-            "%r = phi i64 [%r0, %entry], [%r_next, %task_end]",
+        self.tasks(line for i, n in enumerate(names) for line in data_of(f"%{n}", 3 + i))
+        self.lines += [
             f"%plane = udiv i64 %r, {rows}",
             f"%row = urem i64 %r, {rows}",
             f"%out_at = mul i64 %r, {columns}",
@@ -139,12 +127,6 @@ class _Rows:
         self.lines.append(f"{name}_done:")
 
     # -- arithmetic on indices and values ------------------------------------------------------
-
-    def affine(self, i: str, factor: int, offset: int) -> str:
-        """``factor * i + offset``"""
-        if factor != 1:
-            i = self.new(f"mul nsw i64 {i}, {factor}")
-        return self.new(f"add nsw i64 {i}, {offset}") if offset else i
 
     def clamped(self, i: str, size: int) -> tuple[str, str]:
         """(``i`` moved to 0 .. size - 1, whether it was there)"""

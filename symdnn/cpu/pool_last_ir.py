@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from symdnn.cpu.loops_ir import METADATA, THREADS, data_of, next_task
 from symdnn.cpu.pool_ir import PoolPlan, weight_tables
 from symdnn.cpu.scalar_ir import VALUES, literal
+from symdnn.cpu.source_ir import Source
 
 __all__ = ["groups", "pool_last_ir"]
 
@@ -52,52 +53,27 @@ class _Place:
     weight: str = ""
 
 
-class _Last:
+class _Last(Source):
     """The function ``rows``."""
 
     def __init__(self, plan: PoolPlan, channels: int) -> None:
+        super().__init__()
         self.plan, self.channels, self.t = plan, channels, VALUES[plan.dtype]
         self.zero = literal("0x0p0", plan.dtype)
         self.width = 8 * _VECTOR // _BITS[self.t]
-        self.lines: list[str] = []
         self.declared: set[str] = set()
-        self.block = "entry"
-        self._count = 0
 
     # -- lines ------------------------------------------------------------------------------------
 
-    def new(self, text: str) -> str:
-        """A register with this value."""
-        self._count += 1
-        self.lines.append(f"%v{self._count} = {text}")
-        return f"%v{self._count}"
-
-    def label(self, name: str) -> None:
-        """Begin a block."""
-        self.lines.append(f"{name}:")
-        self.block = name
-
     def loop(self, name: str, low: int, high: int, body: Callable[[str], None]) -> None:
         """``body`` for each number from ``low`` to below ``high``."""
-        if low >= high:
-            return
-        before, i = self.block, f"%i_{name}"
-        self.lines.append(f"br label %{name}")
-        self.label(name)
-        at = len(self.lines)
-        self.lines.append("")
-        body(i)
-        following = self.new(f"add nuw nsw i64 {i}, 1")
-        more = self.new(f"icmp slt i64 {following}, {high}")
-        self.lines[at] = f"{i} = phi i64 [{low}, %{before}], [{following}, %{self.block}]"
-        self.lines.append(f"br i1 {more}, label %{name}, label %{name}_end")
-        self.label(f"{name}_end")
 
-    def affine(self, i: str, factor: int, offset: int) -> str:
-        """``factor * i + offset``"""
-        if factor != 1:
-            i = self.new(f"mul nsw i64 {i}, {factor}")
-        return self.new(f"add nsw i64 {i}, {offset}") if offset else i
+        def step(i: str, _: list[str]) -> list[str]:
+            body(i)
+            return []
+
+        if low < high:
+            self.counted(name, low, str(high), step)
 
     def both(self, *conditions: str) -> str:
         """Whether all hold; "" where none is asked."""
@@ -188,16 +164,8 @@ class _Last:
         """Rows of steps; in each the borders and what lies between."""
         high, _ = groups(self.plan)
         names = ["x", "y", "v"][: self.plan.reads] + ["out"]
-        self.lines = [
-            "define internal void @rows(ptr %w, i64 %r0, i64 %r1, i64 %i0, i64 %i1) #0 {",
-            "entry:",
-            *(line for i, n in enumerate(names) for line in data_of(f"%{n}", 3 + i)),
-            "br label %task",
-            "task:",
-            "%r = phi i64 [%r0, %entry], [%r_next, %task_end]",
-            f"%image = udiv i64 %r, {high}",
-            f"%row = urem i64 %r, {high}",
-        ]
+        self.tasks(line for i, n in enumerate(names) for line in data_of(f"%{n}", 3 + i))
+        self.lines += [f"%image = udiv i64 %r, {high}", f"%row = urem i64 %r, {high}"]
         low, end = self.inside(0)
         moved = self.new(f"sub i64 %row, {low}")
         within = self.new(f"icmp ult i64 {moved}, {end - low}")

@@ -11,18 +11,23 @@ from dataclasses import dataclass
 
 from symdnn.cpu.loops_ir import ACCESS, data_of, exponential_module, next_task, renamed, word
 from symdnn.cpu.scalar_ir import VALUES
+from symdnn.cpu.source_ir import Source
 
-__all__ = ["FLAG", "KINDS", "RowPlan", "row_ir"]
+__all__ = ["FLAG", "KINDS", "SOFTMAX", "RowPlan", "row_ir"]
 
 #: The word of the block that a label out of range sets; the length of rows is in the next one.
 FLAG = 3
-#: Operands and results of each kind: ``m`` a matrix, ``v`` one value a row, ``l`` labels.
-KINDS = {
+#: Operands and results of softmax and its kin: ``m`` all values, ``v`` one of each row.
+SOFTMAX = {
     "softmax": ("m", "m"),
     "log_softmax": ("m", "m"),
     "softmax_grad": ("mm", "m"),
     "log_softmax_grad": ("mm", "m"),
     "logsumexp": ("m", "v"),
+}
+#: Operands and results of each kind: ``m`` a matrix, ``v`` one value a row, ``l`` labels.
+KINDS = {
+    **SOFTMAX,
     "crossentropy": ("ml", "vm"),
     "crossentropy_grad": ("vml", "m"),
 }
@@ -43,36 +48,20 @@ def row_ir(plan: RowPlan) -> str:
     return exponential_module(_Rows(plan).text())
 
 
-class _Rows:
+class _Rows(Source):
     """The function ``rows``: loops over the elements of one row after the other."""
 
     def __init__(self, plan: RowPlan) -> None:
-        self.plan, self.lines = plan, list[str]()
-        self.n = str(plan.length) if plan.length else "%n"
-        self.block = "row"
-        self._count = 0
-
-    def new(self, text: str) -> str:
-        """A register with this value."""
-        self._count += 1
-        self.lines.append(f"%v{self._count} = {text}")
-        return f"%v{self._count}"
+        super().__init__()
+        self.plan, self.n = plan, str(plan.length) if plan.length else "%n"
 
     def text(self) -> list[str]:
         """All lines."""
         reads, writes = KINDS[self.plan.kind]
         roles = [*reads, *writes]
-        self.lines = [
-            "define internal void @rows(ptr %w, i64 %r0, i64 %r1, i64 %i0, i64 %i1) #0 {",
-            "entry:",
-            *word("%n", FLAG + 1),
-            *(line for i in range(len(roles)) for line in data_of(f"%a{i}", FLAG + 2 + i)),
-            "br label %row",
-            "row:",
-            "%r = phi i64 [%r0, %entry], [%r_next, %row_end]",
-            f"%start = mul i64 %r, {self.n}",
-        ]
-        self.block = "row"
+        operands = [line for i in range(len(roles)) for line in data_of(f"%a{i}", FLAG + 2 + i)]
+        self.tasks([*word("%n", FLAG + 1), *operands], "row")
+        self.lines.append(f"%start = mul i64 %r, {self.n}")
         self.at = [self._place(i, role) for i, role in enumerate(roles)]
         getattr(self, f"_{self.plan.kind}")()
         self.lines += next_task("row")

@@ -7,15 +7,17 @@ from collections.abc import Callable, Sequence
 
 from symdnn.cpu.jit import AS_WRITTEN
 from symdnn.cpu.loops_ir import METADATA, THREADS
+from symdnn.cpu.source_ir import ROWS, Source
 
-__all__ = ["MASK", "ROWS", "VECTOR", "WIDTH", "VectorSource", "first_lanes", "vector_module"]
+__all__ = [
+    "DECLARED", "MASK", "ROWS", "VECTOR", "WIDTH", "VectorSource", "first_lanes", "splat",
+    "vector_module",
+]  # fmt: skip
 
 #: Lanes of a vector, and its type and that of a mask.
 WIDTH = 16
 VECTOR = f"<{WIDTH} x float>"
 MASK = f"<{WIDTH} x i1>"
-#: The head of the function that runs a part of the tasks.
-ROWS = "define internal void @rows(ptr %w, i64 %r0, i64 %r1, i64 %i0, i64 %i1) #0 {"
 
 
 def _number(value: float) -> str:
@@ -24,7 +26,8 @@ def _number(value: float) -> str:
     return f"0x{bits:016X}"
 
 
-def _splat(value: float) -> str:
+def splat(value: float) -> str:
+    """A vector of this number in all lanes."""
     return f"<{', '.join([f'float {_number(value)}'] * WIDTH)}>"
 
 
@@ -33,24 +36,8 @@ def first_lanes(count: int) -> str:
     return f"<{', '.join(f'i1 {int(i < count)}' for i in range(WIDTH))}>"
 
 
-class VectorSource:
+class VectorSource(Source):
     """Lines of a function; vectors are of :data:`WIDTH` floats."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.block = "entry"
-        self._count = 0
-
-    def new(self, text: str) -> str:
-        """A register with this value."""
-        self._count += 1
-        self.lines.append(f"%v{self._count} = {text}")
-        return f"%v{self._count}"
-
-    def label(self, name: str) -> None:
-        """Begin a block."""
-        self.lines.append(f"{name}:")
-        self.block = name
 
     def loop(
         self, name: str, high: str, body: Callable[[str, list[str]], list[str]],
@@ -61,23 +48,7 @@ class VectorSource:
         It is given vectors that it gives on to the next; ``carried`` are the first, and the last
         are returned.
         """
-        before, i = self.block, f"%i_{name}"
-        self.lines.append(f"br label %{name}")
-        self.label(name)
-        at = len(self.lines)
-        self.lines += [""] * (1 + len(carried))
-        held = [f"%c{n}_{name}" for n in range(len(carried))]
-        after = body(i, held)
-        following = self.new(f"add nuw nsw i64 {i}, 1")
-        more = self.new(f"icmp slt i64 {following}, {high}")
-        self.lines[at] = f"{i} = phi i64 [0, %{before}], [{following}, %{self.block}]"
-        for n, (first, last) in enumerate(zip(carried, after, strict=True)):
-            self.lines[at + 1 + n] = (
-                f"{held[n]} = phi {VECTOR} [{first}, %{before}], [{last}, %{self.block}]"
-            )
-        self.lines.append(f"br i1 {more}, label %{name}, label %{name}_end")
-        self.label(f"{name}_end")
-        return after
+        return self.counted(name, 0, high, body, carried, VECTOR)
 
     def choose(self, name: str, condition: str, body: Callable[[bool, str], None]) -> None:
         """``body(whether it holds, a name)`` in each branch."""
@@ -87,12 +58,6 @@ class VectorSource:
             body(holds, f"{name}_{word_}")
             self.lines.append(f"br label %{name}_done")
         self.label(f"{name}_done")
-
-    def affine(self, i: str, factor: int, offset: int = 0) -> str:
-        """``factor * i + offset``"""
-        if factor != 1:
-            i = self.new(f"mul nsw i64 {i}, {factor}")
-        return self.new(f"add nsw i64 {i}, {offset}") if offset else i
 
     def at(self, base: str, *offsets: str | int) -> str:
         """The address some floats behind another."""
@@ -121,7 +86,7 @@ class VectorSource:
             f"{MASK} {mask})"
         )
 
-    def lanes_below(self, first: str, high: int) -> str:
+    def lanes_below(self, first: str, high: int | str) -> str:
         """The mask of the lanes below ``high`` of a vector that begins at ``first``."""
         left = self.new(f"trunc i64 {self.new(f'sub i64 {high}, {first}')} to i32")
         kind = f"<{WIDTH} x i32>"
@@ -140,11 +105,11 @@ class VectorSource:
 
     def scaled(self, a: str, factor: float) -> str:
         """factor * a"""
-        return a if factor == 1 else self.new(f"fmul {VECTOR} {a}, {_splat(factor)}")
+        return a if factor == 1 else self.new(f"fmul {VECTOR} {a}, {splat(factor)}")
 
     def fma(self, factor: float, a: str, b: str) -> str:
         """factor * a + b"""
-        return self.product(_splat(factor), a, b)
+        return self.product(splat(factor), a, b)
 
     def product(self, a: str, b: str, c: str) -> str:
         """a * b + c"""
@@ -158,7 +123,8 @@ class VectorSource:
         return self.new(f"shufflevector {VECTOR} {begun}, {VECTOR} poison, {zeros}")
 
 
-_DECLARED = [
+#: Declarations of what the lines call.
+DECLARED = [
     f"declare {VECTOR} @llvm.fma.v16f32({VECTOR}, {VECTOR}, {VECTOR})",
     f"declare {VECTOR} @llvm.masked.load.v16f32.p0(ptr, i32, {MASK}, {VECTOR})",
     f"declare void @llvm.masked.store.v16f32.p0({VECTOR}, ptr, i32, {MASK})",
@@ -170,4 +136,4 @@ _DECLARED = [
 
 def vector_module(source: VectorSource) -> str:
     """The module of ``kernel`` whose function ``rows`` these lines are."""
-    return AS_WRITTEN + "\n".join([*_DECLARED, *THREADS, *source.lines, *METADATA]) + "\n"
+    return AS_WRITTEN + "\n".join([*DECLARED, *THREADS, *source.lines, *METADATA]) + "\n"
