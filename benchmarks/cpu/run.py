@@ -43,7 +43,7 @@ class Pace:
     case_s: float = 30.0
 
 
-QUICK = Pace(0.05, 3, 3, 0, 10.0)
+QUICK = Pace(0.05, 7, 7, 0, 12.0)
 
 
 def measure(processes: Processes, case: spec.Case, sides: Sequence[str], pace: Pace) -> Records:
