@@ -1,0 +1,250 @@
+"""Tiles of a product as LLVM IR: rows times vectors of columns, kept in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+__all__ = ["GIVEN", "Shape", "Source", "Tile"]
+
+#: Terms that are multiplied in one round of the loop.
+_UNROLL = 2
+#: How many terms before it is read a row is fetched that lies in a matrix.
+_AHEAD = 8
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A tile of results: ``rows`` times ``vectors`` of ``width`` float32, all in registers."""
+
+    width: int
+    rows: int
+    vectors: int
+
+    @property
+    def columns(self) -> int:
+        """Columns of a tile, and of a panel."""
+        return self.width * self.vectors
+
+    @property
+    def heights(self) -> tuple[int, ...]:
+        """Rows of the tiles that there are code for, falling; a rest takes the next higher one."""
+        found = [self.rows]
+        while found[-1] > 1:
+            found.append(found[-1] // 2)
+        return tuple(found)
+
+
+class Source:
+    """Lines of a function on vectors."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape, self.width, self.lines = shape, shape.width, list[str]()
+        self.vector, self.mask = f"<{self.width} x float>", f"<{self.width} x i1>"
+        self._count = 0
+
+    def put(self, *lines: str) -> None:
+        self.lines += lines
+
+    def new(self, text: str) -> str:
+        """A register with this value."""
+        self._count += 1
+        self.put(f"%v{self._count} = {text}")
+        return f"%v{self._count}"
+
+    def at(self, pointer: str, *offsets: str | int) -> str:
+        """The address some bytes behind another."""
+        for o in offsets:
+            pointer = self.new(f"getelementptr i8, ptr {pointer}, i64 {o}") if o else pointer
+        return pointer
+
+    def load(self, pointer: str, mask: str = "") -> str:
+        """A vector; 0 in lanes that the mask has not."""
+        if not mask:
+            return self.new(f"load {self.vector}, ptr {pointer}, align 4")
+        given = f"ptr {pointer}, i32 4, {self.mask} {mask}, {self.vector} zeroinitializer"
+        return self.new(f"call {self.vector} @llvm.masked.load.v{self.width}f32.p0({given})")
+
+    def store(self, value: str, pointer: str, mask: str = "") -> None:
+        if not mask:
+            self.put(f"store {self.vector} {value}, ptr {pointer}, align 4")
+            return
+        given = f"{self.vector} {value}, ptr {pointer}, i32 4, {self.mask} {mask}"
+        self.put(f"call void @llvm.masked.store.v{self.width}f32.p0({given})")
+
+    def spread(self, number: str) -> str:
+        """A float in every lane."""
+        one = self.new(f"insertelement {self.vector} poison, float {number}, i64 0")
+        zeros = f"<{self.width} x i32> zeroinitializer"
+        return self.new(f"shufflevector {self.vector} {one}, {self.vector} poison, {zeros}")
+
+    def lanes_below(self, count: str, first: int = 0) -> str:
+        """The mask of lanes whose number, counted from ``first``, is below ``count``."""
+        lanes, zeros = f"<{self.width} x i64>", f"<{self.width} x i32> zeroinitializer"
+        one = self.new(f"insertelement {lanes} poison, i64 {count}, i64 0")
+        every = self.new(f"shufflevector {lanes} {one}, {lanes} poison, {zeros}")
+        numbers = ", ".join(f"i64 {first + i}" for i in range(self.width))
+        return self.new(f"icmp slt {lanes} <{numbers}>, {every}")
+
+    def merge(self, name: str, arms: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+        """Begin a block with the vectors that come from each block before it."""
+        self.put(f"{name}:")
+        found = []
+        for i in range(len(arms[0][1])):
+            values = ", ".join(f"[{given[i]}, %{block}]" for block, given in arms)
+            found.append(self.new(f"phi {self.vector} {values}"))
+        return found
+
+
+# -- a tile ---------------------------------------------------------------------------------------
+
+GIVEN = (
+    "ptr %a, i64 %a_row, i64 %a_term, ptr %b, i64 %b_term, ptr %c, i64 %c_row, ptr %from, "
+    "i64 %from_row, i64 %rows, i64 %cols, i64 %k, i64 %relu"
+)
+
+
+class Tile(Source):
+    """The function of one tile: of its rows and columns ``%rows`` and ``%cols`` are there.
+
+    One that ``keeps`` also writes what it reads of ``b`` to a panel at ``%keep``.
+    """
+
+    def __init__(self, shape: Shape, rows: int, vectors: int, keeps: bool = False) -> None:
+        super().__init__(shape)
+        self.rows, self.vectors, self.keeps = rows, vectors, keeps
+
+    @property
+    def name(self) -> str:
+        """What the function is called."""
+        return f"gemm_{'keep' if self.keeps else 'tile'}_{self.rows}x{self.vectors}"
+
+    def source(self) -> list[str]:
+        """All lines."""
+        given = f"{GIVEN}, ptr %keep" if self.keeps else GIVEN
+        self.put(f"define internal void @{self.name}({given}) #0 {{", "entry:")
+        if self.keeps:
+            self.put(f"%b_ahead = mul i64 %b_term, {_AHEAD}")
+        self.masks = [""] * (self.vectors - 1)
+        self.masks.append(self.lanes_below("%cols", (self.vectors - 1) * self.width))
+        self._rows()
+        sums = self._after(self._sums())
+        self._store(sums)
+        self.put("ret void", "}")
+        return self.lines
+
+    def _rows(self) -> None:
+        """Where each row begins; rows that are not there are the last one again."""
+        self.put("%last = sub i64 %rows, 1")
+        for i in range(self.rows):
+            self.put(
+                f"%in{i} = icmp slt i64 {i}, %rows",
+                f"%i{i} = select i1 %in{i}, i64 {i}, i64 %last",
+                f"%a_at{i} = mul i64 %i{i}, %a_row",
+                f"%a{i} = getelementptr i8, ptr %a, i64 %a_at{i}",
+                f"%c_at{i} = mul i64 %i{i}, %c_row",
+                f"%c{i} = getelementptr i8, ptr %c, i64 %c_at{i}",
+            )
+            for j in range(self.vectors):
+                place = self.at(f"%c{i}", 4 * self.width * j)
+                self.put(f"call void @llvm.prefetch.p0(ptr {place}, i32 1, i32 3, i32 1)")
+
+    def _sums(self) -> list[str]:
+        """The loops over terms: rounds of several, then one by one."""
+        zeros = ["zeroinitializer"] * (self.rows * self.vectors)
+        self.put(f"%rounds = sdiv i64 %k, {_UNROLL}", f"%left = srem i64 %k, {_UNROLL}")
+        self.put("%any_round = icmp sgt i64 %rounds, 0")
+        self.put("br i1 %any_round, label %round, label %between")
+        first = {"b": "%b", "t": "0", **({"keep": "%keep"} if self.keeps else {})}
+        sums, places = self._loop("round", "entry", zeros, "%rounds", first, _UNROLL)
+        sums = self.merge("between", [("entry", zeros), ("round_end", sums)])
+        for n, at in places.items():
+            kind = "i64" if n == "t" else "ptr"
+            places[n] = self.new(f"phi {kind} [{first[n]}, %entry], [{at}, %round_end]")
+        self.put("%any_left = icmp sgt i64 %left, 0")
+        self.put("br i1 %any_left, label %one, label %summed")
+        more, _ = self._loop("one", "between", sums, "%left", places, 1)
+        return self.merge("summed", [("between", sums), ("one_end", more)])
+
+    def _loop(
+        self, name: str, before: str, sums: Sequence[str], count: str, first: Mapping[str, str],
+        terms: int,
+    ) -> tuple[list[str], dict[str, str]]:  # fmt: skip
+        """``count`` rounds of so many terms; the sums, and the ``places`` behind them.
+
+        Places are the row of ``b``, the bytes of terms in ``a``, and where the row is kept.
+        """
+        steps = {"b": "%b_term", "t": "%a_term", "keep": str(4 * self.shape.columns)}
+        self.put(f"{name}:")
+        at = len(self.lines)
+        self.put(*[""] * (1 + len(first) + len(sums)))
+        now = held = [f"%{name}_sum{i}" for i in range(len(sums))]
+        places = {n: f"%{name}_{n}" for n in first}
+        for _ in range(terms):
+            now = self._term(now, places)
+            for n, x in places.items():
+                places[n] = (
+                    self.new(f"add i64 {x}, {steps[n]}") if n == "t" else self.at(x, steps[n])
+                )
+        less = self.new(f"sub i64 %{name}_count, 1")
+        more = self.new(f"icmp sgt i64 {less}, 0")
+        self.put(f"br i1 {more}, label %{name}, label %{name}_end", f"{name}_end:")
+        self.put(f"br label %{'between' if name == 'round' else 'summed'}")
+        arms = [(f"%{name}_count", "i64", count, less)]
+        arms += [(f"%{name}_{n}", "i64" if n == "t" else "ptr", first[n], places[n]) for n in first]
+        arms += [(h, self.vector, x, y) for h, x, y in zip(held, sums, now, strict=True)]
+        for n, (register, kind, enters, returns) in enumerate(arms):
+            values = f"[{enters}, %{before}], [{returns}, %{name}]"
+            self.lines[at + n] = f"{register} = phi {kind} {values}"
+        return now, places
+
+    def _term(self, sums: Sequence[str], places: Mapping[str, str]) -> list[str]:
+        """One term: a row of ``b`` times a number of each row of ``a``."""
+        b, t, vectors = places["b"], places["t"], []
+        for j, mask in enumerate(self.masks):
+            step = 4 * self.width * j
+            vectors.append(self.load(self.at(b, step), mask))
+            if self.keeps:
+                ahead = self.at(b, "%b_ahead", step)
+                self.put(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 3, i32 1)")
+                self.store(vectors[-1], self.at(places["keep"], step))
+        made = []
+        for i in range(self.rows):
+            number = self.new(f"load float, ptr {self.at(f'%a{i}', t)}, align 4")
+            every = self.spread(number)
+            for j, x in enumerate(vectors):
+                given = ", ".join(
+                    f"{self.vector} {v}" for v in (every, x, sums[i * self.vectors + j])
+                )
+                name = f"@llvm.fmuladd.v{self.width}f32"
+                made.append(self.new(f"call {self.vector} {name}({given})"))
+        return made
+
+    def _after(self, sums: Sequence[str]) -> list[str]:
+        """What is added, and the activation."""
+        self.put("%adds = icmp ne ptr %from, null", "br i1 %adds, label %add, label %whole", "add:")
+        added = []
+        for i in range(self.rows):
+            row = self.at("%from", self.new(f"mul i64 %i{i}, %from_row"))
+            for j, mask in enumerate(self.masks):
+                x = self.load(self.at(row, 4 * self.width * j), mask)
+                added.append(self.new(f"fadd {self.vector} {sums[i * self.vectors + j]}, {x}"))
+        self.put("br label %whole")
+        sums = self.merge("whole", [("summed", sums), ("add", added)])
+        self.put("%cuts = icmp ne i64 %relu, 0", "br i1 %cuts, label %cut, label %store0", "cut:")
+        kept = []
+        for x in sums:  # NaN stays
+            low = self.new(f"fcmp olt {self.vector} {x}, zeroinitializer")
+            choice = f"{self.mask} {low}, {self.vector} zeroinitializer, {self.vector} {x}"
+            kept.append(self.new(f"select {choice}"))
+        self.put("br label %store0")
+        return self.merge("store0", [("whole", sums), ("cut", kept)])
+
+    def _store(self, sums: Sequence[str]) -> None:
+        for i in range(self.rows):
+            for j, mask in enumerate(self.masks):
+                place = self.at(f"%c{i}", 4 * self.width * j)
+                self.store(sums[i * self.vectors + j], place, mask)
+            if i + 1 < self.rows:
+                self.put(f"br i1 %in{i + 1}, label %store{i + 1}, label %done", f"store{i + 1}:")
+        self.put("br label %done", "done:")
