@@ -12,6 +12,7 @@ import numpy as np
 from symdnn.cpu import libdnnl, pools
 from symdnn.cpu.dnnl import Bound, Descriptor, Layout, Primitive, describe, reorder
 from symdnn.cpu.native import Native
+from symdnn.cpu.scratch import Scratch, address, aligned
 from symdnn.graph.kernel import Call
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Shared
@@ -130,7 +131,7 @@ class Launcher:
             for o, d, place in zip(planned.operands, planned.foreign, planned.places)
             if o.adds >= 0
         ]
-        self._own: Any = None
+        self._scratch = Scratch([planned.workspace_bytes])
         self._parts = list(zip(planned.operands, self._moves, planned.places, self._kept))
         self._direct = all(
             m is None and not o.mirrored for o, m in zip(planned.operands, self._moves)
@@ -151,7 +152,7 @@ class Launcher:
         for index, place, move in self._adds:
             z = lies_densely(inputs[index])
             if move is not None:
-                move(address(z), self._scratch(workspace) + place)
+                move(address(z), self._scratch.begin(workspace) + place)
             elif address(z) != address(outputs[0]):
                 np.copyto(outputs[0], z)
         self.run(
@@ -160,7 +161,7 @@ class Launcher:
 
     def run(self, arrays: Sequence[Any], workspace: Any = None) -> None:
         """Reorder what comes in, execute, reorder what goes out; an array for each operand."""
-        base = self._scratch(workspace)
+        base = self._scratch.begin(workspace)
         if self._direct:
             held = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
             self._bound(*map(address, held), base + self.planned.scratch_at)
@@ -210,21 +211,10 @@ class Launcher:
             if workspace is not None and workspace.nbytes >= wanted:
                 names[-1], places["scratchpad"] = "scratchpad", (0, self.planned.scratch_at)
             else:
-                self._own = np.empty(wanted + 64, np.uint8) if self._own is None else self._own
-                start = -address(self._own) % 64 + self.planned.scratch_at
-                places["scratchpad"] = id(self._own), start
-        return bound.native(places, names, self._own)
-
-    def _scratch(self, workspace: Any) -> int:
-        """Where scratch memory begins; of its own where the plan's was made for fewer threads."""
-        wanted = self.planned.workspace_bytes
-        if wanted == 0:
-            return 0
-        if workspace is None or workspace.nbytes < wanted:
-            if self._own is None:
-                self._own = np.empty(wanted + 64, np.uint8)
-            return aligned(address(self._own))
-        return address(workspace)
+                own = self._scratch.own()
+                start = -address(own) % 64 + self.planned.scratch_at
+                places["scratchpad"] = id(own), start
+        return bound.native(places, names, self._scratch)
 
 
 def _as_read(array: Any, o: Operand) -> Any:
@@ -234,17 +224,6 @@ def _as_read(array: Any, o: Operand) -> Any:
     lead = array.shape[: -o.mirrored]
     flat = np.ascontiguousarray(array).reshape(*lead, -1)
     return np.ascontiguousarray(flat[..., ::-1])
-
-
-def address(array: Any) -> int:
-    """Where an array's data begins."""
-    at: int = array.__array_interface__["data"][0]
-    return at
-
-
-def aligned(nbytes: int) -> int:
-    """The next multiple of 64."""
-    return -(-nbytes // 64) * 64
 
 
 def version_of(call: Call, index: int) -> Version | None:

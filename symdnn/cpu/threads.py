@@ -7,15 +7,15 @@ import ctypes
 import os
 import platform
 import time
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
+from functools import cache, lru_cache
 from typing import Any
 
 from symdnn.config import config
 from symdnn.cpu import jit
 from symdnn.errors import SymdnnError
 
-__all__ = ["allowed", "asked", "openmp", "problem", "threads"]
+__all__ = ["allowed", "asked", "kernel", "openmp", "problem", "threads"]
 
 _in_child = False
 _asked = [0]
@@ -103,6 +103,16 @@ def openmp() -> Any:
 def problem() -> str:
     """Why there is no libgomp; empty when it is there."""
     return _load()[1]
+
+
+@lru_cache(maxsize=16384)
+def kernel(make: Callable[..., str], *given: Any) -> Any:
+    """The function ``kernel`` of the module ``make(*given)``, whose loops libgomp's threads share.
+
+    It takes the address of its block of words; see :func:`symdnn.cpu.jit.compile_made`.
+    """
+    openmp()  # its symbols must be known before the code is linked
+    return jit.compile_made(make, given, "kernel", ctypes.c_void_p)
 
 
 def threads(work: int, least: int) -> int:

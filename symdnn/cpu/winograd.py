@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -19,17 +18,13 @@ import numpy as np
 from symdnn.config import config
 from symdnn.cpu import jit, libdnnl, pools, threads
 from symdnn.cpu.dnnl import Bound, Layout, describe, reorder
-from symdnn.cpu.onednn_kernel import Kept, address, aligned, lies_densely, version_of
+from symdnn.cpu.onednn_kernel import Kept, lies_densely, version_of
+from symdnn.cpu.scratch import Scratch, address
 from symdnn.cpu.vector_ir import WIDTH
 from symdnn.cpu.winograd_adjoint_ir import adjoint_ir
-from symdnn.cpu.winograd_ir import (
-    TAPS,
-    KernelPlan,
-    WinogradPlan,
-    kernels_ir,
-    padded,
-    winograd_ir,
-)
+from symdnn.cpu.winograd_ir import winograd_ir
+from symdnn.cpu.winograd_kernels_ir import kernels_ir
+from symdnn.cpu.winograd_plan import TAPS, KernelPlan, WinogradPlan, padded
 from symdnn.graph.kernel import Call, Launch, register_kernel
 from symdnn.graph.library_use import LibraryUse
 from symdnn.graph.type import TensorType
@@ -37,7 +32,7 @@ from symdnn.ops.channels_last import first_shape
 from symdnn.ops.conv import resolved_padding
 from symdnn.ops.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW
 
-__all__ = ["Sizes", "WinogradKernel", "images_moved", "register"]
+__all__ = ["Sizes", "WinogradKernel", "images_moved", "moved_to", "register", "scratch_of"]
 
 #: Kernels of these sizes, of at least so many channels on both sides; products of so few
 #: multiplications are not worth code of their own.
@@ -96,7 +91,7 @@ class WinogradKernel:
 
     def workspace_bytes(self, call: Call) -> int:
         """Transformed kernels, blocks of each thread, images in the other order."""
-        return _Places(Sizes(call), pools.settle()).end
+        return _scratch(Sizes(call), pools.settle()).nbytes
 
     def library_use(self, call: Call) -> LibraryUse:
         """The row of ``f.dnn_report()``."""
@@ -181,19 +176,17 @@ def _alike(count: int, threads_: int, most: int) -> int:
     return -(-count // (threads_ * rounds))
 
 
-class _Places:
-    """Where scratch memory is, in bytes."""
+def scratch_of(sizes: Sizes, matrices: int, blocks: int, images: Sequence[Any]) -> Scratch:
+    """Scratch memory: floats of matrices and of blocks of tiles, then images with channels last."""
+    copies = () if sizes.last else images
+    return Scratch([4 * n for n in (matrices, blocks, *map(prod, copies))])
 
-    def __init__(self, sizes: Sizes, threads_: int) -> None:
-        plan = sizes.plan(threads_)
-        images = [] if sizes.last else [sizes.x, sizes.y, *([sizes.y] if plan.residual else [])]
-        self.blocks = aligned(4 * TAPS * sizes.kernels_plan().step)
-        at = self.blocks + aligned(4 * plan.thread_floats) * threads_
-        self.images: list[int] = []
-        for shape in images:
-            self.images.append(at)
-            at += aligned(4 * prod(shape))
-        self.end = at
+
+def _scratch(sizes: Sizes, count: int) -> Scratch:
+    plan = sizes.plan(count)
+    images = [sizes.x, sizes.y, *([sizes.y] if plan.residual else [])]
+    matrices = TAPS * sizes.kernels_plan().step
+    return scratch_of(sizes, matrices, plan.thread_floats * count, images)
 
 
 class _Launcher:
@@ -201,26 +194,26 @@ class _Launcher:
 
     def __init__(self, call: Call) -> None:
         sizes, count = Sizes(call), pools.settle()
-        self._sizes, self._places = sizes, _Places(sizes, count)
+        self._sizes, self._scratch = sizes, _scratch(sizes, count)
         plan = sizes.plan(count)
         kernels = sizes.kernels_plan()
-        self._transform = _compiled_kernels(kernels)
-        self._run = _compiled_adjoint(plan, kernels.step) if sizes.adjoint else _compiled(plan)
+        made = (adjoint_ir, plan, kernels.step) if sizes.adjoint else (winograd_ir, plan)
+        self._transform, self._run = threads.kernel(kernels_ir, kernels), threads.kernel(*made)
         tiles = sizes.x[0] * prod(plan.tiles)
         self._kernel_words = (_Words * 5)(count, kernels.channels, 1)
         self._words = (_Words * 10)(count, -(-tiles // plan.block), 1, tiles)
         version = version_of(call, sizes.kernels)
         self._kept = None if version is None else Kept(version, 4 * TAPS * kernels.step)
-        self._plan, self._own = plan, np.empty(0, np.uint8)
+        self._plan = plan
         self._moves = None if sizes.last else [images_moved(s) for s in (sizes.x, sizes.y)]
 
     def __call__(
         self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None
     ) -> None:
         """Transform the kernels unless they are known, then all tiles."""
-        base, words = self._scratch(workspace), self._words
+        base, words = self._scratch.begin(workspace), self._words
         words[4] = self._kernels(lies_densely(inputs[self._sizes.kernels]), base)
-        words[5] = base + self._places.blocks
+        words[5] = base + self._scratch.places[1]
         x, y = lies_densely(inputs[self._sizes.images]), outputs[0]
         more = lies_densely(inputs[2]) if self._plan.residual else None
         bias = lies_densely(inputs[-1]) if self._plan.bias else None
@@ -228,12 +221,12 @@ class _Launcher:
             self._convolve(x, y, bias, more)
             return
         (to_last, _), (more_to_last, to_first) = self._moves
-        lying = self._in_scratch(base)
-        to_last(address(x), address(lying[0]))
+        at = [base + place for place in self._scratch.places[2:]]
+        moved = moved_to(at[0], to_last, x)
         if more is not None:
-            more_to_last(address(more), address(lying[2]))
-        self._convolve(lying[0], lying[1], bias, lying[-1] if more is not None else None)
-        to_first(address(lying[1]), address(y))
+            more = moved_to(at[2], more_to_last, more)
+        self._convolve(moved, standing(at[1]), bias, more)
+        to_first(at[1], address(y))
 
     def _convolve(self, x: Any, y: Any, bias: Any, more: Any) -> None:
         words = self._words
@@ -250,21 +243,16 @@ class _Launcher:
             self._transform(words)
         return at
 
-    def _in_scratch(self, base: int) -> list[Any]:
-        """Arrays of the images with channels last; only their address is read."""
-        found = []
-        for at in self._places.images:
-            memory = (ctypes.c_float * 1).from_address(base + at)
-            found.append(np.ctypeslib.as_array(memory))
-        return found
 
-    def _scratch(self, workspace: Any) -> int:
-        """Where scratch memory begins; of its own where the plan's was made for fewer threads."""
-        if workspace is not None and workspace.nbytes >= self._places.end:
-            return address(workspace)
-        if not self._own.nbytes:
-            self._own = np.empty(self._places.end + 64, np.uint8)
-        return aligned(address(self._own))
+def moved_to(at: int, move: Bound, image: Any) -> Any:
+    """:func:`standing` for an address, to where an image is moved."""
+    move(address(image), at)
+    return standing(at)
+
+
+def standing(at: int) -> Any:
+    """An array of which the address alone is read."""
+    return np.ctypeslib.as_array((ctypes.c_float * 1).from_address(at))
 
 
 def images_moved(shape: tuple[int, ...]) -> tuple[Bound, Bound]:
@@ -273,24 +261,6 @@ def images_moved(shape: tuple[int, ...]) -> tuple[Bound, Bound]:
     pair = describe(first), describe(first.channels_last())
     names = ("src", "dst")
     return Bound(reorder(*pair), names), Bound(reorder(*pair[::-1]), names)
-
-
-@lru_cache(maxsize=1024)
-def _compiled(plan: WinogradPlan) -> Any:
-    threads.openmp()  # its symbols must be known before the code is linked
-    return jit.compile_made(winograd_ir, (plan,), "kernel", ctypes.c_void_p)
-
-
-@lru_cache(maxsize=1024)
-def _compiled_adjoint(plan: WinogradPlan, step: int) -> Any:
-    threads.openmp()
-    return jit.compile_made(adjoint_ir, (plan, step), "kernel", ctypes.c_void_p)
-
-
-@lru_cache(maxsize=1024)
-def _compiled_kernels(plan: KernelPlan) -> Any:
-    threads.openmp()
-    return jit.compile_made(kernels_ir, (plan,), "kernel", ctypes.c_void_p)
 
 
 def register() -> None:

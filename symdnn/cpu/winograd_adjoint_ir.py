@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from symdnn.cpu.loops_ir import data_of, next_task, word
-from symdnn.cpu.vector_ir import ROWS, VectorSource, vector_module
-from symdnn.cpu.winograd_grad_ir import GradientTiles
-from symdnn.cpu.winograd_ir import POINTS, TAPS, TILE, Window, WinogradPlan
+from symdnn.cpu.loops_ir import next_task
+from symdnn.cpu.vector_ir import VectorSource, vector_module
+from symdnn.cpu.winograd_plan import TAPS, TILE, WinogradPlan
+from symdnn.cpu.winograd_points_ir import both_directions, to_pixels
+from symdnn.cpu.winograd_tiles_ir import Tiles
 
 __all__ = ["adjoint_ir"]
 
@@ -28,7 +29,7 @@ def adjoint_ir(plan: WinogradPlan, kernel_step: int) -> str:
     return vector_module(_Adjoint(plan, kernel_step).source())
 
 
-class _Adjoint(GradientTiles):
+class _Adjoint(Tiles):
     """The function ``rows``: a block of images after the other."""
 
     def __init__(self, plan: WinogradPlan, kernel_step: int) -> None:
@@ -40,24 +41,13 @@ class _Adjoint(GradientTiles):
         s, plan = self.s, self.plan
         of_image = plan.tiles[0] * plan.tiles[1]
         nbytes = 4 * plan.size[0] * plan.size[1] * plan.channels
+        self.begin("%kernels", {"%gradient": 6, "%images": 7})
         s.lines += [
-            ROWS, "entry:", *word("%tiles", 3), *word("%kernels", 4, "ptr"),
-            *word("%scratch", 5, "ptr"), *data_of("%gradient", 6), *data_of("%images", 7),
-            "%thread32 = call i32 @omp_get_thread_num()", "%thread = zext i32 %thread32 to i64",
-            f"%own = mul i64 %thread, {plan.thread_floats}",
-            "%before = getelementptr float, ptr %scratch, i64 %own",
-            f"%after = getelementptr float, ptr %before, i64 {TAPS * plan.tile_steps[0]}",
-            "br label %task", "task:", "%r = phi i64 [%r0, %entry], [%r_next, %task_end]",
-            f"%first = mul i64 %r, {plan.block}",
-            "%left = sub i64 %tiles, %first",
-            f"%full = icmp sgt i64 %left, {plan.block}",
-            f"%count = select i1 %full, i64 {plan.block}, i64 %left",
             f"%begin = udiv i64 %first, {of_image}", f"%many = udiv i64 %count, {of_image}",
             f"%begin_at = mul i64 %begin, {nbytes}", f"%many_bytes = mul i64 %many, {nbytes}",
             "%own_images = getelementptr i8, ptr %images, i64 %begin_at",
             "call void @llvm.memset.p0.i64(ptr %own_images, i8 0, i64 %many_bytes, i1 false)",
         ]  # fmt: skip
-        s.block = "task"
         s.loop("grad", "%count", self.read_gradient)
         s.loop("multiply", str(TAPS), self._multiply)
         s.loop("add", "%count", self._add)
@@ -68,42 +58,21 @@ class _Adjoint(GradientTiles):
         plan = self.plan
         steps = plan.tile_steps
         source, target = ("%after", steps[1], plan.outputs), ("%before", steps[0], plan.channels)
-        self.multiply(tap, source, target, self._kernel_step)
-        return []
-
-    # -- results are added ----------------------------------------------------------------------
+        return self.multiply(tap, source, target, self._kernel_step)
 
     def _add(self, t: str, _: list[str]) -> list[str]:
-        plan = self.plan
-        return self.windowed(
-            t, "added", Window("%images", TILE, plan.pad, plan.size, plan.channels), "%before",
-            self.never_outside(), self._add_vector,
-        )  # fmt: skip
+        return self.of_images(t, "added", self._add_vector)
 
     def _add_vector(
         self, base: str, source: str, lanes: str, masks: Sequence[Sequence[str]]
     ) -> None:
         """What a tile gives to some channels of its 36 pixels."""
         s, plan = self.s, self.plan
-        columns = []
-        for j in range(TILE):
-            products = [
-                s.load(s.at(source, (i * TILE + j) * plan.tile_steps[0])) for i in range(TILE)
-            ]
-            columns.append(_to_pixels(s, products))
-        for i in range(TILE):
-            for j, value in enumerate(_to_pixels(s, [c[i] for c in columns])):
-                place = s.at(base, (i * plan.size[1] + j) * plan.channels)
-                mask = masks[i][j] if masks else lanes
-                s.store(s.add(value, s.load(place, mask)), place, mask)
 
+        def product(i: int, j: int) -> str:
+            return s.load(s.at(source, (i * TILE + j) * plan.tile_steps[0]))
 
-def _to_pixels(s: VectorSource, t: Sequence[str]) -> list[str]:
-    """What 6 values give to 6 pixels: the transposed way of pixels there."""
-    (a, _), (b, _) = POINTS
-    sums = s.add(t[1], t[2]), s.add(t[3], t[4])
-    differences = s.sub(t[1], t[2]), s.sub(t[3], t[4])
-    first = s.fma(-2.0 * a, differences[0], s.fma(-0.5 * b, differences[1], t[5]))
-    second = s.fma(-2.5, t[0], s.fma(-2.0, sums[0], s.scaled(sums[1], -0.5)))
-    third = s.fma(a, differences[0], s.fma(b, differences[1], s.scaled(t[5], -2.5)))
-    return [t[0], first, second, third, s.add(t[0], s.add(*sums)), t[5]]
+        for i, j, value in both_directions(TILE, lambda t: to_pixels(s, t), product):
+            place = s.at(base, (i * plan.size[1] + j) * plan.channels)
+            mask = masks[i][j] if masks else lanes
+            s.store(s.add(value, s.load(place, mask)), place, mask)
