@@ -5,12 +5,14 @@ from __future__ import annotations
 from symdnn.cpu import (
     bands,
     batch_norm,
+    depthwise,
     draw,
     elementwise,
     moves,
     plain,
     pool,
     pool_last,
+    recurrent,
     reduce,
     rows,
     scatter,
@@ -36,3 +38,5 @@ def register() -> None:
     pool_last.register()
     winograd.register()
     winograd_grad.register()
+    recurrent.register()
+    depthwise.register()

@@ -107,9 +107,24 @@ def _wants(node: Apply, target: Target, always: bool) -> bool:
         return follows(node) and _lies_last(node.inputs[0])
     if not isinstance(op, DnnConvolution | OneDnnConvolution) or not follows(node):
         return False
-    if always or isinstance(op, OneDnnConvolution):
+    if isinstance(op, OneDnnConvolution):
+        return not _may_be_depthwise(node) or any(_lies_last(v) for v in _images(node))
+    if always:
         return True
     return op.num_groups == 1 and _has_tensor_cores(node.outputs[0].type.dtype, target)
+
+
+def _images(node: Apply) -> list[Variable]:
+    return [v for v in node.inputs if is_image(v.type) and not is_kernel(v, node)]
+
+
+def _may_be_depthwise(node: Apply) -> bool:
+    """Whether a convolution may have a group for each channel: those there are fast kernels for in
+    either order, so that they go with what surrounds them."""
+    op: Any = node.op
+    kernels = node.outputs[0] if op.kernel < 0 else node.inputs[op.kernel]
+    one = kernels.type.shape[1] in (1, None)
+    return bool(op.op.groups > 1 and op.ndim == 2 and one and kernels.type.dtype == "float32")
 
 
 def _lies_last(v: Variable) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.gpudnn import DnnConvolution, GpuDnnConv, GpuDnnConvGradW
+from symdnn.ops.onednn import OneDnnConvolution
 from symdnn.ops.shape import ShapeI
 from symdnn.opt.facts import ShapeFacts
 
@@ -72,6 +73,8 @@ class GuessedSizes:
 
 def _kernels(node: Apply) -> list[Variable]:
     """The kernels that a convolution reads."""
+    if isinstance(node.op, OneDnnConvolution):
+        return [] if node.op.kernel < 0 else [node.inputs[node.op.kernel]]
     if not isinstance(node.op, DnnConvolution) or isinstance(node.op, GpuDnnConvGradW):
         return []
     return [node.inputs[1 if isinstance(node.op, GpuDnnConv) else 0]]

@@ -1,0 +1,239 @@
+"""Depthwise convolutions of planes: values, borders, what is refused, what a program becomes."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.config import config
+from symdnn.cpu import jit, libdnnl, threads
+from symdnn.cpu.depthwise import DepthwiseKernel
+from symdnn.graph.kernel import Call
+from symdnn.graph.origin import NO_HINTS
+from symdnn.graph.type import TensorType
+from symdnn.ops.conv import Conv, ConvGradInput, ConvGradWeight
+from symdnn.ops.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW
+
+pytestmark = pytest.mark.skipif(
+    bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
+)
+
+
+@pytest.fixture(autouse=True)
+def always():
+    """Compile however small it is."""
+    with config.change_flags(**{"cpu.compile": "always"}):
+        yield
+
+
+def launched(op, *arrays, refused=None):
+    """The kernel's result, and the neutral op's on operands of float64."""
+    types = [TensorType(a.dtype.name, a.shape) for a in arrays]
+    (out,) = op.output_types(types)
+    host = {i: int(a) for i, a in enumerate(arrays) if a.ndim == 0}
+    (shape,) = op.shapes(types, [a.shape for a in arrays], host)
+    call = Call(op, tuple(types), (out.with_shape(shape),), NO_HINTS)
+    kernel = DepthwiseKernel()
+    assert kernel.refuses(call) is None
+    # A number before and after shows what is written beside it.
+    around = np.full(int(np.prod(shape)) + 2, 7, "f")
+    made = around[1:-1].reshape(shape)
+    kernel.bind(call)(list(arrays), [made])
+    assert around[0] == around[-1] == 7
+    wide = [a.astype("float64") if a.dtype == "float32" else a for a in arrays]
+    (wanted,) = op.compute(*wide)
+    return made, wanted
+
+
+def check(rng, x, conv, kernel, multiplier=1):
+    """All three directions of one geometry, images of shape ``x``."""
+    channels = x[1]
+    images = rng.normal(size=x).astype("f")
+    w = rng.normal(size=(channels * multiplier, 1, *kernel)).astype("f")
+    made, wanted = launched(OneDnnConv(Conv(*conv)), images, w)
+    np.testing.assert_allclose(made, wanted, rtol=2e-5, atol=2e-5)
+    dy = rng.normal(size=wanted.shape).astype("f")
+    sizes = [np.asarray(n) for n in x[2:]]
+    grad = OneDnnConvGradI(ConvGradInput(*conv, static=tuple(x[2:])))
+    made, wanted = launched(grad, w, dy, *sizes)
+    np.testing.assert_allclose(made, wanted, rtol=2e-5, atol=2e-5)
+    sizes = [np.asarray(n) for n in kernel]
+    grad = OneDnnConvGradW(ConvGradWeight(*conv, static=tuple(kernel)))
+    made, wanted = launched(grad, images, dy, *sizes)
+    np.testing.assert_allclose(made, wanted, rtol=2e-5, atol=1e-5 * np.abs(wanted).max())
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_all_geometries(data):
+    number = lambda low, high: data.draw(st.integers(low, high))  # noqa: E731
+    ndim = number(1, 2)
+    kernel = tuple(number(1, 5) for _ in range(ndim))
+    stride, dilation = (tuple(number(1, 3) for _ in range(ndim)) for _ in range(2))
+    pad = tuple((number(0, 3), number(0, 3)) for _ in range(ndim))
+    shape = (number(1, 3), number(2, 5), *(number(1, 40) for _ in range(ndim)))
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation)]
+    assume(all(n + a + b >= r for n, (a, b), r in zip(shape[2:], pad, reach)))
+    conv = (pad, stride, dilation, shape[1], data.draw(st.booleans()))
+    rng = np.random.default_rng(number(0, 99))
+    check(rng, shape, conv, kernel, number(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "pad"),
+    [
+        ((56, 56), 3, 1, 1), ((57, 131), 3, 2, 1), ((7, 7), 3, 1, 1), ((14, 14), 5, 1, 2),
+        ((30, 99), 7, 1, 3), ((33, 64), 11, 1, 5), ((40, 41), 3, 4, 0), ((20, 300), 5, 2, 4),
+    ],
+)  # fmt: skip
+def test_sizes_of_networks(size, kernel, stride, pad):
+    conv = (((pad, pad),) * 2, (stride,) * 2, (1, 1), 6, False)
+    check(np.random.default_rng(), (2, 6, *size), conv, (kernel, kernel))
+
+
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("activation", ["", "relu"])
+def test_what_follows(residual, bias, activation):
+    rng = np.random.default_rng()
+    x, w, z = (
+        rng.normal(size=s).astype("f") for s in ((2, 5, 9, 37), (10, 1, 3, 3), (2, 10, 9, 37))
+    )
+    b = rng.normal(size=(1, 10, 1, 1)).astype("f")
+    conv = Conv(((1, 1), (1, 1)), (1, 1), (1, 1), 5, False)
+    op = OneDnnConv(conv, residual=residual, bias=bias, activation=activation)
+    more = [a for a, on in ((z, residual), (b, bias)) if on]
+    made, wanted = launched(op, x, w, *more)
+    np.testing.assert_allclose(made, wanted, rtol=2e-5, atol=2e-5)
+
+
+def test_the_addend_may_be_overwritten():
+    rng = np.random.default_rng()
+    x, w, z = (
+        rng.normal(size=s).astype("f") for s in ((2, 3, 21, 37), (3, 1, 3, 3), (2, 3, 21, 37))
+    )
+    op = OneDnnConv(Conv(((1, 1), (1, 1)), (1, 1), (1, 1), 3, False), residual=True)
+    (wanted,) = op.compute(*(a.astype("float64") for a in (x, w, z)))
+    types = tuple(TensorType("float32", a.shape) for a in (x, w, z))
+    DepthwiseKernel().bind(Call(op, types, types[2:], NO_HINTS))([x, w, z], [z])
+    np.testing.assert_allclose(z, wanted, rtol=2e-5, atol=2e-5)
+
+
+def test_operands_that_do_not_lie_densely():
+    rng = np.random.default_rng()
+    x = rng.normal(size=(4, 19, 18, 2)).astype("f").transpose(3, 0, 1, 2)
+    w = rng.normal(size=(4, 1, 3, 6)).astype("f")[..., ::2]
+    made, wanted = launched(OneDnnConv(Conv(((0, 0), (2, 1)), (1, 1), (1, 1), 4, True)), x, w)
+    np.testing.assert_allclose(made, wanted, rtol=2e-5, atol=2e-5)
+
+
+def test_what_is_not_a_number_stays_where_it_is():
+    """Lanes beyond a border, and results that dy does not have, must not meet it."""
+    x = np.ones((1, 2, 6, 22), "f")
+    x[0, 0, 3, 21] = np.nan
+    same = ((1, 1), (1, 1)), (1, 1), (1, 1), 2, False
+    w = np.ones((2, 1, 3, 3), "f")
+    made, wanted = launched(OneDnnConv(Conv(*same), activation="relu"), x, w)
+    np.testing.assert_array_equal(made, wanted)
+    valid = ((0, 0), (0, 0)), (2, 2), (1, 1), 2, False
+    dy = np.ones((1, 2, 2, 10), "f")  # the last column of x is in no window
+    sizes = [np.asarray(3)] * 2
+    grad = OneDnnConvGradW(ConvGradWeight(*valid, static=(3, 3)))
+    made, wanted = launched(grad, x, dy, *sizes)
+    assert np.isfinite(wanted).all()
+    np.testing.assert_allclose(made, wanted)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_threads(count):
+    with config.change_flags(**{"openmp.threads": count}):
+        conv = (((1, 1), (1, 1)), (1, 1), (1, 1), 40, False)
+        check(np.random.default_rng(), (3, 40, 33, 50), conv, (3, 3))
+
+
+def refusal(x, w, groups, layout="NCHW", dtype="float32", **words):
+    op = OneDnnConv(Conv(((0, 0), (0, 0)), (1, 1), (1, 1), groups, False), layout=layout, **words)
+    types = TensorType(dtype, x), TensorType(dtype, w)
+    (out,) = op.output_types(types)
+    return DepthwiseKernel().refuses(Call(op, types, (out,), NO_HINTS))
+
+
+def test_what_is_refused():
+    x, w = (2, 4, 8, 8), (4, 1, 3, 3)
+    assert refusal(x, w, 4) is None
+    assert "layout" in refusal((2, 8, 8, 4), w, 4, layout="NHWC")
+    assert "groups" in refusal(x, (4, 4, 3, 3), 1)
+    assert "groups" in refusal(x, (4, 2, 3, 3), 2)
+    assert "float32" in refusal(x, w, 4, dtype="float64")
+    assert "tanh" in refusal(x, w, 4, activation="tanh")
+    assert "empty" in refusal((0, 4, 8, 8), w, 4)
+    assert "weights" in refusal((2, 4, 20, 20), (4, 1, 12, 12), 4)
+    with config.change_flags(**{"cpu.compile": "auto"}):
+        assert "too little" in refusal(x, w, 4)
+    with config.change_flags(**{"cpu.compile": "never"}):
+        assert "never" in refusal(x, w, 4)
+
+
+# -- programs --------------------------------------------------------------------------------------
+
+CPU = symdnn.Mode(target="cpu")
+with_onednn = pytest.mark.skipif(bool(libdnnl.problem()), reason="oneDNN is missing")
+
+
+def kernels_of(f):
+    """Which kernels run the convolutions."""
+    lines = str(f.lowering_report()).splitlines()
+    return [line.split()[2] for line in lines if " OneDnnConv" in line]
+
+
+def parts(rng, channels=24):
+    x = T.ftensor4("x")
+    w = symdnn.shared(rng.normal(size=(channels, 1, 3, 3)).astype("f"), name="w")
+    b = symdnn.shared(rng.normal(size=channels).astype("f"), name="b")
+    y = T.nnet.conv2d(x, w, border_mode=1, num_groups=channels) + b.dimshuffle("x", 0, "x", "x")
+    return x, w, b, T.nnet.relu(y)
+
+
+@with_onednn
+def test_alone_it_stays_in_the_programs_order():
+    rng = np.random.default_rng()
+    x, w, b, y = parts(rng)
+    f = symdnn.function([x], [y, *T.grad((y**2).sum(), [x, w, b])], mode=CPU)
+    given = rng.normal(size=(3, 24, 20, 21)).astype("f")
+    made = f(given)
+    assert kernels_of(f) == ["llvm.depthwise"] * 3
+    assert "Reorder" not in str(f.lowering_report())
+    assert "depthwise" in str(f.dnn_report())
+    plain = symdnn.function(
+        [x], [y, *T.grad((y**2).sum(), [x, w, b])], mode=CPU.excluding("onednn")
+    )
+    for a, e in zip(made, plain(given)):
+        np.testing.assert_allclose(a, e, rtol=1e-4, atol=1e-5 * np.abs(e).max())
+
+
+@with_onednn
+def test_among_others_it_has_channels_last():
+    rng = np.random.default_rng()
+    x, _, _, y = parts(rng)
+    before, after = (
+        symdnn.shared(rng.normal(size=s).astype("f")) for s in ((24, 16, 1, 1), (16, 24, 1, 1))
+    )
+    image = T.ftensor4("image")
+    whole = symdnn.clone(y, {x: T.nnet.relu(T.nnet.conv2d(image, before))})
+    f = symdnn.function([image], T.nnet.conv2d(whole, after), mode=CPU)
+    f(rng.normal(size=(2, 16, 20, 20)).astype("f"))
+    assert kernels_of(f) == ["onednn.conv"] * 3
+
+
+@with_onednn
+def test_images_that_are_shown_keep_their_order():
+    rng = np.random.default_rng()
+    x, _, _, y = parts(rng)
+    seen = T.ftensor4("seen")
+    out = symdnn.clone(y, {x: seen.dimshuffle(0, 3, 1, 2)}).dimshuffle(0, 2, 3, 1)
+    f = symdnn.function([seen], out, mode=CPU)
+    f(rng.normal(size=(2, 20, 20, 24)).astype("f"))
+    assert kernels_of(f) == ["onednn.conv"]
+    assert "Reorder" not in str(f.lowering_report())
