@@ -7,7 +7,7 @@ made of the sums, a number for each channel, is NumPy's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -23,7 +23,7 @@ from symdnn.ops.norm_parts import BatchMoments, BatchSums
 from symdnn.ops.reduce import Sum
 from symdnn.ops.scalar import Builder
 
-__all__ = ["MomentsKernel", "SumsKernel", "register"]
+__all__ = ["MomentsKernel", "SumsKernel", "finished", "register"]
 
 
 def _refuses(call: Call, inner: Call) -> str | None:
@@ -64,32 +64,45 @@ class MomentsKernel:
         op: Any = call.op
         inner = _moments(call)
         run = ReduceKernel().bind(inner)
-        m = _count(call.inputs[0].shape, op.axes)  # type: ignore[attr-defined]
+        finish = finished(op, call.inputs[0].shape)  # type: ignore[attr-defined]
         total, squares = (np.empty(t.shape, np.float64) for t in inner.outputs)  # type: ignore[attr-defined]
-        spare = np.empty_like(total)
 
         def launch(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             run([inputs[0]], [total, squares])
-            np.divide(total, m, out=total)
-            np.divide(squares, m, out=squares)
-            np.multiply(total, total, out=spare)
-            variance = np.subtract(squares, spare, out=spare)
-            np.maximum(variance, 0, out=variance)
-            if op.running:
-                _running(inputs, outputs, total, variance, m)
-            np.copyto(outputs[0], total)
-            np.add(variance, op.epsilon, out=squares)
-            np.sqrt(squares, out=squares)
-            np.divide(1, squares, out=outputs[1], casting="same_kind")
+            finish(inputs[1:], outputs, total, squares)
 
         return launch
+
+
+def finished(op: BatchMoments, shape: Sequence[int]) -> Callable[..., None]:
+    """``finish(inputs after x, outputs, sums of x, of x * x)`` for x of a shape.
+
+    The sums, float64 in the outputs' shape, are written over.
+    """
+    m = _count(shape, op.axes)
+    spare = np.empty([1 if i in op.axes else n for i, n in enumerate(shape)])
+
+    def finish(inputs: Sequence[Any], outputs: Sequence[Any], total: Any, squares: Any) -> None:
+        np.divide(total, m, out=total)
+        np.divide(squares, m, out=squares)
+        np.multiply(total, total, out=spare)
+        variance = np.subtract(squares, spare, out=spare)
+        np.maximum(variance, 0, out=variance)
+        if op.running:
+            _running(inputs, outputs, total, variance, m)
+        np.copyto(outputs[0], total)
+        np.add(variance, op.epsilon, out=squares)
+        np.sqrt(squares, out=squares)
+        np.divide(1, squares, out=outputs[1], casting="same_kind")
+
+    return finish
 
 
 def _running(
     inputs: Sequence[Any], outputs: Sequence[Any], mean: Any, variance: Any, m: int
 ) -> None:
     """The running values after this batch."""
-    factor, *old = inputs[1:]
+    factor, *old = inputs
     keep, part = 1 - factor, float(factor)
     new = mean * part, variance * (part * m / max(m - 1, 1))
     for before, add, out in zip(old, new, outputs[2:]):

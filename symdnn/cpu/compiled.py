@@ -5,6 +5,7 @@ from __future__ import annotations
 from symdnn.cpu import (
     bands,
     batch_norm,
+    conv_moments,
     depthwise,
     draw,
     elementwise,
@@ -40,3 +41,4 @@ def register() -> None:
     winograd_grad.register()
     recurrent.register()
     depthwise.register()
+    conv_moments.register()

@@ -126,6 +126,7 @@ class VectorSource(Source):
 #: Declarations of what the lines call.
 DECLARED = [
     f"declare {VECTOR} @llvm.fma.v16f32({VECTOR}, {VECTOR}, {VECTOR})",
+    "declare <8 x double> @llvm.fma.v8f64(<8 x double>, <8 x double>, <8 x double>)",
     f"declare {VECTOR} @llvm.masked.load.v16f32.p0(ptr, i32, {MASK}, {VECTOR})",
     f"declare void @llvm.masked.store.v16f32.p0({VECTOR}, ptr, i32, {MASK})",
     f"declare {VECTOR} @llvm.masked.gather.v16f32.v16p0(<{WIDTH} x ptr>, i32, {MASK}, {VECTOR})",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -32,7 +33,9 @@ from symdnn.ops.channels_last import first_shape
 from symdnn.ops.conv import resolved_padding
 from symdnn.ops.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW
 
-__all__ = ["Sizes", "WinogradKernel", "images_moved", "moved_to", "register", "scratch_of"]
+__all__ = [
+    "Launcher", "Sizes", "WinogradKernel", "images_moved", "moved_to", "register", "scratch_of",
+]  # fmt: skip
 
 #: Kernels of these sizes, of at least so many channels on both sides; products of so few
 #: multiplications are not worth code of their own.
@@ -103,7 +106,7 @@ class WinogradKernel:
 
     def bind(self, call: Call) -> Launch:
         """Compiled for these sizes."""
-        return _Launcher(call)
+        return Launcher(call)
 
 
 class Sizes:
@@ -189,19 +192,25 @@ def _scratch(sizes: Sizes, count: int) -> Scratch:
     return scratch_of(sizes, matrices, plan.thread_floats * count, images)
 
 
-class _Launcher:
-    """``launch(inputs, outputs, workspace)``"""
+class Launcher:
+    """``launch(inputs, outputs, workspace)``
 
-    def __init__(self, call: Call) -> None:
+    With ``sums`` of a forward convolution, :attr:`sums` has after each launch the sums of results
+    and of their squares, float64 (threads, 2, channels in whole vectors).
+    """
+
+    def __init__(self, call: Call, sums: bool = False) -> None:
         sizes, count = Sizes(call), pools.settle()
         self._sizes, self._scratch = sizes, _scratch(sizes, count)
-        plan = sizes.plan(count)
+        plan = replace(sizes.plan(count), sums=sums)
+        self.sums = np.zeros((count, 2, padded(plan.outputs) if sums else 0))
         kernels = sizes.kernels_plan()
         made = (adjoint_ir, plan, kernels.step) if sizes.adjoint else (winograd_ir, plan)
         self._transform, self._run = threads.kernel(kernels_ir, kernels), threads.kernel(*made)
         tiles = sizes.x[0] * prod(plan.tiles)
         self._kernel_words = (_Words * 5)(count, kernels.channels, 1)
-        self._words = (_Words * 10)(count, -(-tiles // plan.block), 1, tiles)
+        self._words = (_Words * 11)(count, -(-tiles // plan.block), 1, tiles)
+        self._words[10] = address(self.sums)
         version = version_of(call, sizes.kernels)
         self._kept = None if version is None else Kept(version, 4 * TAPS * kernels.step)
         self._plan = plan
@@ -212,6 +221,7 @@ class _Launcher:
     ) -> None:
         """Transform the kernels unless they are known, then all tiles."""
         base, words = self._scratch.begin(workspace), self._words
+        self.sums.fill(0)
         words[4] = self._kernels(lies_densely(inputs[self._sizes.kernels]), base)
         words[5] = base + self._scratch.places[1]
         x, y = lies_densely(inputs[self._sizes.images]), outputs[0]

@@ -10,23 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from symdnn.cpu.loops_ir import next_task
+from symdnn.cpu.loops_ir import next_task, word
 from symdnn.cpu.vector_ir import MASK, VECTOR, VectorSource, vector_module
 from symdnn.cpu.winograd_plan import TAPS, TILE, WinogradPlan, padded
 from symdnn.cpu.winograd_points_ir import both_directions, of_products
+from symdnn.cpu.winograd_sums_ir import ResultSums
 from symdnn.cpu.winograd_tiles_ir import Tiles, by_vectors
 
 __all__ = ["winograd_ir"]
 
 #: Where arrays are in the block, of which the last two may be left out.
 _ARRAYS = {"images": 6, "out": 7, "bias": 8, "more": 9}
+_SUMS = 10
 
 
 def winograd_ir(plan: WinogradPlan) -> str:
     """The module of ``kernel``.
 
     Its block: threads, blocks of tiles, 1, tiles, the addresses of transformed kernels and of
-    scratch memory, the arrays of images, results, bias and addend (the last two may be left out).
+    scratch memory, the arrays of images, results, bias and addend (the last two may be left out),
+    the address of the threads' sums where ``plan.sums``.
     """
     return vector_module(_Convolution(plan).source())
 
@@ -39,12 +42,22 @@ class _Convolution(Tiles):
         s, plan = self.s, self.plan
         left_out = {"bias": not plan.bias, "more": not plan.residual}
         arrays = {f"%{name}": at for name, at in _ARRAYS.items() if not left_out.get(name)}
-        self.begin("%kernels", arrays)
+        self.begin("%kernels", arrays, self._own_sums())
         s.loop("read", "%count", self.read)
         s.loop("multiply", str(TAPS), self._multiply)
         s.loop("write", "%count", self._write)
         s.lines += next_task("task")
         return s
+
+    def _own_sums(self) -> list[str]:
+        """Lines for ``%own_sums``, where this thread's are."""
+        if not self.plan.sums:
+            return []
+        return [
+            *word("%sums", _SUMS, "ptr"),
+            f"%sums_from = mul i64 %thread, {2 * padded(self.plan.outputs)}",
+            "%own_sums = getelementptr double, ptr %sums, i64 %sums_from",
+        ]
 
     def _multiply(self, tap: str, _: list[str]) -> list[str]:
         plan = self.plan
@@ -84,14 +97,21 @@ class _Convolution(Tiles):
 
         results = both_directions(TILE, lambda p: of_products(s, p, plan.m), product)
         bias = s.load(s.at("%bias", first), lanes) if plan.bias else ""
+        sums = ResultSums(s, "%own_sums", plan.outputs) if plan.sums else None
+        if sums is not None:
+            sums.begin(first)
         for i, j, value in results:
             step = (i * plan.out[1] + j) * plan.outputs
             mask = masks[i][j] if masks else lanes
-            self._store_result(value, (at, first, step), mask, bias)
+            value = self._store_result(value, (at, first, step), mask, bias)
+            if sums is not None:
+                sums.add(value, mask)
+        if sums is not None:
+            sums.end()
 
     def _store_result(
         self, value: str, place: tuple[str, str | int, int], mask: str, bias: str
-    ) -> None:
+    ) -> str:
         """One vector of results, with what follows the convolution."""
         s, plan = self.s, self.plan
         if plan.bias:
@@ -102,3 +122,4 @@ class _Convolution(Tiles):
             low = s.new(f"fcmp olt {VECTOR} {value}, zeroinitializer")
             value = s.new(f"select {MASK} {low}, {VECTOR} zeroinitializer, {VECTOR} {value}")
         s.store(value, s.at("%out", *place), mask)
+        return value

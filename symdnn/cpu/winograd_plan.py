@@ -42,6 +42,8 @@ class WinogradPlan:
     bias: bool = False
     residual: bool = False
     relu: bool = False
+    #: Whether results and their squares are summed up for each channel.
+    sums: bool = False
 
     @property
     def m(self) -> int:

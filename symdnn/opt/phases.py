@@ -9,6 +9,7 @@ from symdnn.opt import (
     algebra,
     alloc_rules,
     amp,
+    conv_moments,
     dead,
     elementwise,
     epilogue_conv,
@@ -85,6 +86,7 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *epilogue_onednn.RULES,
     *pool_rules.RULES,
     *norm_rules.RULES,
+    *conv_moments.RULES,
     *fuse.RULES,
     *transfer.RULES,
 )
