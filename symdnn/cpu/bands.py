@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Sequence
-from functools import lru_cache
 from math import prod
 from typing import Any
 
-import numpy as np
-
-from symdnn.config import config
-from symdnn.cpu import jit, threads
+from symdnn.cpu import threads
 from symdnn.cpu.bands_ir import KINDS, WIDTH, BandPlan, band_ir
-from symdnn.cpu.native import Native
+from symdnn.cpu.in_order import InOrder, uncompiled
+from symdnn.cpu.rows import SOFTMAX_OPS
 from symdnn.graph.kernel import Call, Launch, register_kernel
 from symdnn.ops.argreduce import ArgMax, ArgMin
-from symdnn.ops.reduce import LogSumExp
-from symdnn.ops.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 
 __all__ = ["BandKernel", "register"]
 
@@ -30,11 +23,7 @@ _WORK_OF_A_THREAD = 1 << 13
 #: Fewer columns than this are no vectors.
 _LEAST_COLUMNS = 4
 
-_KIND: dict[type, str] = {
-    Softmax: "softmax", LogSoftmax: "log_softmax", SoftmaxGrad: "softmax_grad",
-    LogSoftmaxGrad: "log_softmax_grad", LogSumExp: "logsumexp", ArgMax: "argmax", ArgMin: "argmin",
-}  # fmt: skip
-_Words = ctypes.c_int64
+_KIND = {**SOFTMAX_OPS, ArgMax: "argmax", ArgMin: "argmin"}
 
 
 class BandKernel:
@@ -51,17 +40,9 @@ class BandKernel:
             return f"it computes in {' and '.join(known)}"
         if len(axes) != 1 or axes[0] == whole.ndim - 1:
             return "it works along one axis that is not the last"
-        wish = str(config.cpu.compile)
-        if wish == "never":
-            return "cpu.compile=never"
-        if whole.is_static:
-            if prod(whole.shape) == 0:
-                return "there are no elements"
-            if prod(whole.shape[axes[0] + 1 :]) < _LEAST_COLUMNS:
-                return f"there are fewer than {_LEAST_COLUMNS} columns"
-            if wish == "auto" and prod(whole.shape) < _LEAST_WORK:
-                return "it is too little to compile for"
-        return jit.problem() or threads.problem() or None
+        if whole.is_static and 0 < prod(whole.shape[axes[0] + 1 :]) < _LEAST_COLUMNS:
+            return f"there are fewer than {_LEAST_COLUMNS} columns"
+        return uncompiled((whole,), lambda: prod(whole.shape), _LEAST_WORK)
 
     def workspace_bytes(self, call: Call) -> int:
         """None."""
@@ -70,51 +51,17 @@ class BandKernel:
     def bind(self, call: Call) -> Launch:
         """Compiled for any sizes."""
         whole: Any = call.inputs[0]
-        return _Launcher(
-            BandPlan(_KIND[type(call.op)], whole.dtype), whole.shape, _axes(call.op)[0]
-        )
+        shape, axis = whole.shape, _axes(call.op)[0]
+        plan = BandPlan(_KIND[type(call.op)], whole.dtype)
+        n, inner = shape[axis], prod(shape[axis + 1 :])
+        bands = -(-inner // WIDTH)
+        count = threads.threads(prod(shape), _WORK_OF_A_THREAD)
+        head = [count, prod(shape[:axis]) * bands, 1, n, inner, bands]
+        return InOrder(threads.kernel(band_ir, plan), head, len(KINDS[plan.kind][0]))
 
 
 def _axes(op: Any) -> tuple[int, ...]:
     return op.axes if hasattr(op, "axes") else (op.axis,)
-
-
-@lru_cache(maxsize=64)
-def _compiled(plan: BandPlan) -> Any:
-    threads.openmp()  # its symbols must be known before the code is linked
-    return jit.compile_made(band_ir, (plan,), "kernel", ctypes.c_void_p)
-
-
-class _Launcher:
-    """``launch(inputs, outputs)``; operands that do not lie in C order are copied."""
-
-    def __init__(self, plan: BandPlan, shape: tuple[int, ...], axis: int) -> None:
-        self._run = _compiled(plan)
-        n, inner = shape[axis], prod(shape[axis + 1 :])
-        bands = -(-inner // WIDTH)
-        count = threads.threads(prod(shape), _WORK_OF_A_THREAD)
-        words = [count, prod(shape[:axis]) * bands, 1, n, inner, bands]
-        self._at = len(words)
-        words += [0] * sum(map(len, KINDS[plan.kind]))
-        self._words = (_Words * len(words))(*words)
-
-    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Compute every band."""
-        given = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in inputs]
-        (out,) = outputs
-        made = out if out.flags.c_contiguous else np.empty(out.shape, out.dtype)
-        for i, a in enumerate((*given, made), self._at):
-            self._words[i] = id(a)
-        self._run(self._words)
-        if made is not out:
-            np.copyto(out, made)
-
-    def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Native | None:
-        """For operands in C order."""
-        arrays = (*inputs, *outputs)
-        if not all(a.flags.c_contiguous for a in arrays):
-            return None
-        return Native.of(self._run, self._words, range(self._at, self._at + len(arrays)))
 
 
 def register() -> None:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from functools import lru_cache
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from symdnn.config import config
-from symdnn.cpu import elementwise, jit, threads
+from symdnn.cpu import elementwise, threads
 from symdnn.cpu.draw_ir import draw_ir
+from symdnn.cpu.in_order import uncompiled
 from symdnn.cpu.native import Native
 from symdnn.cpu.scalar_ir import VALUES
 from symdnn.graph.kernel import Call, register_kernel
@@ -34,16 +33,9 @@ _Words = ctypes.c_int64
 _STATE, _NEXT, _VALUES, _PARAMETER = 3, 4, 5, 6
 
 
-def _too_little(count: int) -> str | None:
-    """Why no kernel is compiled for so many elements."""
-    wish = str(config.cpu.compile)
-    if wish == "never":
-        return "cpu.compile=never"
-    if count == 0:
-        return "there are no elements"
-    if wish == "auto" and count < _LEAST_WORK:
-        return "it is too little to compile for"
-    return jit.problem() or threads.problem() or None
+def _too_little(t: Any) -> str | None:
+    """Why no kernel is compiled for an array of a type; those of unknown sizes are taken."""
+    return uncompiled((t,), lambda: prod(t.shape), _LEAST_WORK) if t.is_static else None
 
 
 class DrawKernel:
@@ -63,7 +55,7 @@ class DrawKernel:
                 return "there are several probabilities"
         elif y.dtype != "float32" or getattr(op, "truncated", False):
             return "it makes float32, not truncated"
-        return _too_little(prod(y.shape)) if y.is_static else None
+        return _too_little(y)
 
     def workspace_bytes(self, call: Call) -> int:
         """None."""
@@ -80,17 +72,11 @@ class DrawKernel:
         return _Draw(_KINDS[type(call.op)], y.dtype, p, prod(y.shape))
 
 
-@lru_cache(maxsize=64)
-def _compiled(kind: str, dtype: str, parameter: str) -> Any:
-    threads.openmp()  # its symbols must be known before the code is linked
-    return jit.compile_made(draw_ir, (kind, dtype, parameter), "kernel", ctypes.c_void_p)
-
-
 class _Draw:
     """``launch(inputs, outputs)``: (state, and a parameter if there is one) to (values, state)."""
 
     def __init__(self, kind: str, dtype: str, parameter: str, count: int) -> None:
-        self._run = _compiled(kind, dtype, parameter)
+        self._run = threads.kernel(draw_ir, kind, dtype, parameter)
         self._parameter = bool(parameter)
         words = [threads.threads(count, _WORK_OF_A_THREAD), 1, count, 0, 0, 0, 0]
         self._words = (_Words * len(words))(*words)
@@ -147,7 +133,7 @@ class DropoutKernel:
         x, mask = call.inputs[1], call.outputs[1]
         if x.dtype not in VALUES:  # type: ignore[attr-defined]
             return "there is no code for the dtype"
-        return _too_little(prod(mask.shape)) if mask.is_static else None  # type: ignore[attr-defined]
+        return _too_little(mask)
 
     def workspace_bytes(self, call: Call) -> int:
         """None."""
@@ -179,7 +165,7 @@ class DropoutGradKernel:
         dy: Any = call.inputs[0]
         if dy.dtype not in VALUES:
             return "there is no code for the dtype"
-        return _too_little(prod(dy.shape)) if dy.is_static else None
+        return _too_little(dy)
 
     def workspace_bytes(self, call: Call) -> int:
         """None."""

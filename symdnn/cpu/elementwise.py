@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -33,13 +32,6 @@ _LEAST_WORK = 1 << 14
 _WORK_OF_A_THREAD = 1 << 16
 
 _Words = ctypes.c_int64
-
-
-@lru_cache(maxsize=4096)
-def _compiled(program: ScalarProgram, ndim: int, reads: Any, writes: Any) -> Any:
-    threads.openmp()  # its symbols must be known before the code is linked
-    given = (program, ndim, reads, writes)
-    return jit.compile_made(elementwise_ir, given, "kernel", ctypes.c_void_p)
 
 
 class ElementwiseKernel:
@@ -157,7 +149,7 @@ class _Block:
             for i, (a, s) in enumerate(zip(arrays, steps))
         ]
         reads, writes = tuple(operands[: len(read)]), tuple(operands[len(read) :])
-        self._run = _compiled(program, len(sizes), reads, writes)
+        self._run = threads.kernel(elementwise_ir, program, len(sizes), reads, writes)
         rows = prod(sizes[:-1])
         work = prod(sizes) * max(program.cost, 2)
         words = [threads.threads(work, _WORK_OF_A_THREAD), rows, sizes[-1], *sizes[1:-1]]

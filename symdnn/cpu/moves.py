@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.config import config
-from symdnn.cpu import jit, threads
+from symdnn.cpu import threads
 from symdnn.cpu.elementwise import Reordered, launcher
 from symdnn.cpu.gather_ir import FLAG, gather_ir
+from symdnn.cpu.in_order import uncompiled
 from symdnn.cpu.native import Native
 from symdnn.cpu.scalar_ir import VALUES
 from symdnn.graph.kernel import Call, Launch, register_kernel
@@ -39,18 +39,9 @@ _Words = ctypes.c_int64
 
 def _uncompiled(types: Sequence[Any], least: int = _LEAST_WORK) -> str | None:
     """Why no code is compiled for what the first of these types has elements of."""
-    wish = str(config.cpu.compile)
-    if wish == "never":
-        return "cpu.compile=never"
     if any(t.dtype not in VALUES for t in types):
         return "there is no code for the dtype"
-    if types[0].is_static:
-        count = prod(types[0].shape)
-        if count == 0:
-            return "there are no elements"
-        if wish == "auto" and count < least:
-            return "it is too little to compile for"
-    return jit.problem() or threads.problem() or None
+    return uncompiled(types[:1], lambda: prod(types[0].shape), least)
 
 
 class FillKernel:
@@ -221,12 +212,6 @@ class GatherKernel:
         return _Gather(call)
 
 
-@cache
-def _compiled(dtype: str) -> Any:
-    threads.openmp()  # its symbols must be known before the code is linked
-    return jit.compile_made(gather_ir, (dtype,), "kernel", ctypes.c_void_p)
-
-
 class _Gather:
     """``launch(inputs, outputs)``; a number out of range is an error."""
 
@@ -234,7 +219,7 @@ class _Gather:
         x, index = call.inputs[:2]
         y: Any = call.outputs[0]
         self._op: Any = call.op
-        self._run = _compiled(index.dtype)  # type: ignore[attr-defined]
+        self._run = threads.kernel(gather_ir, index.dtype)  # type: ignore[attr-defined]
         length = prod(x.shape[1:])  # type: ignore[attr-defined]
         count = threads.threads(prod(y.shape), _WORK_OF_A_THREAD)
         rows = prod(y.shape) // max(length, 1)

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
-from functools import lru_cache
 from math import prod
 from typing import Any
 
-import numpy as np
-
-from symdnn.config import config
-from symdnn.cpu import jit, threads
-from symdnn.cpu.native import Native
+from symdnn.cpu import threads
+from symdnn.cpu.in_order import InOrder, uncompiled
 from symdnn.cpu.pool_ir import PoolPlan, pool_ir
 from symdnn.graph.kernel import Call, Launch, register_kernel
 from symdnn.graph.type import TensorType
 from symdnn.ops.pool import AveragePoolGrad, MaxPoolGrad, MaxPoolGradGrad, Pool
 
-__all__ = ["PoolKernel", "PoolLauncher", "plan_of", "register"]
+__all__ = ["PoolKernel", "is_backward", "launcher", "plan_of", "register"]
 
 #: Below so many elements that windows hold, compiling costs more than NumPy ever would.
 _LEAST_WORK = 1 << 12
@@ -31,7 +26,6 @@ _LARGEST_WINDOW = 36
 _KINDS: dict[type, str] = {
     MaxPoolGrad: "max_grad", AveragePoolGrad: "sum_grad", MaxPoolGradGrad: "gather",
 }  # fmt: skip
-_Words = ctypes.c_int64
 
 
 class PoolKernel:
@@ -50,21 +44,12 @@ class PoolKernel:
             return "it computes in float32 and float64"
         if op.ndim > 2 or prod(op.ws) > _LARGEST_WINDOW:
             return f"its windows are of 1 or 2 dimensions and at most {_LARGEST_WINDOW} elements"
-        wish = str(config.cpu.compile)
-        if wish == "never":
-            return "cpu.compile=never"
         given = [t for t in (*types, *call.outputs) if isinstance(t, TensorType)]
-        if all(t.is_static for t in given):
-            work = self.work(call, op)
-            if work == 0:
-                return "there are no elements"
-            if wish == "auto" and work < _LEAST_WORK:
-                return "it is too little to compile for"
-        return jit.problem() or threads.problem() or None
+        return uncompiled(given, lambda: self.work(call, op), _LEAST_WORK)
 
     def work(self, call: Call, op: Any) -> int:
         """Elements that all windows hold, roughly."""
-        large: Any = call.outputs[0] if _backward(op) else call.inputs[0]
+        large: Any = call.outputs[0] if is_backward(op) else call.inputs[0]
         small: Any = call.inputs[-1] if isinstance(op, MaxPoolGrad) else call.outputs[0]
         if isinstance(op, AveragePoolGrad):
             small = call.inputs[0]
@@ -80,17 +65,18 @@ class PoolKernel:
         rows, width = plan.size if plan.backward else plan.out
         overlap = prod(plan.ws) // (prod(plan.stride) if plan.backward else 1)
         work = planes * rows * width * max(1, overlap)
-        return PoolLauncher(_compiled(plan), plan, planes * rows, work)
+        return launcher(threads.kernel(pool_ir, plan), plan, planes * rows, work)
 
 
-def _backward(op: Any) -> bool:
+def is_backward(op: Any) -> bool:
+    """Whether a neutral op of pooling makes what has the size of x."""
     return isinstance(op, MaxPoolGrad | AveragePoolGrad)
 
 
 def planned(call: Call) -> tuple[PoolPlan, int]:
     """(the kernel's plan, the number of planes)"""
     op: Any = call.op
-    x: Any = call.outputs[0] if _backward(op) else call.inputs[0]
+    x: Any = call.outputs[0] if is_backward(op) else call.inputs[0]
     plan = plan_of(op, x.dtype, x.shape)
     return plan, prod(x.shape[: len(x.shape) - op.ndim])
 
@@ -114,42 +100,9 @@ def _pair(axes: Sequence[Any], field: str, default: int) -> Any:
     return tuple([default] * (2 - len(found)) + found)
 
 
-@lru_cache(maxsize=1024)
-def _compiled(plan: PoolPlan) -> Any:
-    threads.openmp()  # its symbols must be known before the code is linked
-    return jit.compile_made(pool_ir, (plan,), "kernel", ctypes.c_void_p)
-
-
-class PoolLauncher:
-    """``launch(inputs, outputs)``; operands that do not lie in C order are copied."""
-
-    def __init__(self, run: Any, plan: PoolPlan, rows: int, work: int) -> None:
-        self._run, self._reads = run, plan.reads
-        count = threads.threads(work, _WORK_OF_A_THREAD)
-        self._words = (_Words * (4 + plan.reads))(count, rows, 1)
-
-    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Compute every row."""
-        arrays = [
-            a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in inputs[: self._reads]
-        ]
-        (out,) = outputs
-        whole = out if out.flags.c_contiguous else np.empty(out.shape, out.dtype)
-        words = self._words
-        for i, a in enumerate((*arrays, whole), 3):
-            words[i] = id(a)
-        self._run(words)
-        if whole is not out:
-            np.copyto(out, whole)
-
-    def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Native | None:
-        """For operands in C order."""
-        read = inputs[: self._reads]
-        if not all(a.flags.c_contiguous for a in (*read, *outputs)):
-            return None
-        unread = [-1] * (len(inputs) - self._reads)
-        at = (*range(3, 3 + self._reads), *unread, 3 + self._reads)
-        return Native.of(self._run, self._words, at)
+def launcher(run: Any, plan: PoolPlan, rows: int, work: int) -> Launch:
+    """The launch of a compiled kernel with so many rows; ``work`` is in elements of windows."""
+    return InOrder(run, [threads.threads(work, _WORK_OF_A_THREAD), rows, 1], plan.reads)
 
 
 def register() -> None:

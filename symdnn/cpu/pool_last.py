@@ -8,17 +8,14 @@ take 0.14 ms backward (NumPy's loop over the elements of a window 1.1), of 16x56
 
 from __future__ import annotations
 
-import ctypes
-from functools import lru_cache
 from math import prod
 from typing import Any
 
-from symdnn.cpu import jit, threads
-from symdnn.cpu.pool import PoolKernel, PoolLauncher, plan_of
+from symdnn.cpu import threads
+from symdnn.cpu.pool import PoolKernel, is_backward, launcher, plan_of
 from symdnn.cpu.pool_last_ir import groups, pool_last_ir
 from symdnn.graph.kernel import Call, Launch, register_kernel
 from symdnn.ops.onednn import OneDnnPool, OneDnnPoolGrad
-from symdnn.ops.pool import AveragePoolGrad, MaxPoolGrad
 
 __all__ = ["PoolLastKernel", "register"]
 
@@ -43,19 +40,13 @@ class PoolLastKernel:
     def bind(self, call: Call) -> Launch:
         """Compiled for these sizes."""
         op: Any = call.op.op  # type: ignore[attr-defined]
-        backward = isinstance(op, MaxPoolGrad | AveragePoolGrad)
-        x: Any = call.outputs[0] if backward else call.inputs[0]
+        x: Any = call.outputs[0] if is_backward(op) else call.inputs[0]
         n, high, wide, channels = x.shape
         plan = plan_of(op, x.dtype, (high, wide))
         rows, columns = groups(plan)
         work = n * rows * columns * prod(plan.ws) * channels
-        return PoolLauncher(_compiled(plan, channels), plan, n * rows, work)
-
-
-@lru_cache(maxsize=1024)
-def _compiled(plan: Any, channels: int) -> Any:
-    threads.openmp()  # its symbols must be known before the code is linked
-    return jit.compile_made(pool_last_ir, (plan, channels), "kernel", ctypes.c_void_p)
+        run = threads.kernel(pool_last_ir, plan, channels)
+        return launcher(run, plan, n * rows, work)
 
 
 def register() -> None:

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from functools import cache
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from symdnn.config import config
-from symdnn.cpu import jit, threads
+from symdnn.cpu import threads
+from symdnn.cpu.in_order import uncompiled
 from symdnn.cpu.loops_ir import ACCESS, METADATA, THREADS, data_of, word
 from symdnn.cpu.scalar_ir import VALUES
+from symdnn.cpu.source_ir import ROWS
 from symdnn.graph.kernel import Call, Launch, register_kernel
 from symdnn.ops.advanced_index import AdvancedIncSubtensor
 
@@ -45,12 +45,8 @@ class ScatterKernel:
             return "it adds float32 and float64"
         if op.set_instead_of_inc or op.index[0] != "a" or any(e != _ALL for e in op.index[1:]):
             return "it adds to whole rows"
-        wish = str(config.cpu.compile)
-        if wish == "never":
-            return "cpu.compile=never"
-        if wish == "auto" and y.is_static and prod(y.shape) < _LEAST_WORK:  # type: ignore[attr-defined]
-            return "it is too little to compile for"
-        return jit.problem() or threads.problem() or None
+        # Nothing to add is work too: x is copied.
+        return uncompiled((y,), lambda: max(1, prod(y.shape)), _LEAST_WORK)  # type: ignore[attr-defined]
 
     def workspace_bytes(self, call: Call) -> int:
         """None."""
@@ -65,7 +61,7 @@ class _Launcher:
     """``launch(inputs, outputs)``; an index out of range is an error."""
 
     def __init__(self, op: Any, dtype: str) -> None:
-        self._get, self._run = op.getter(), _compiled(dtype)
+        self._get, self._run = op.getter(), threads.kernel(scatter_ir, dtype)
 
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Copy ``x`` where the result has memory of its own, add."""
@@ -91,19 +87,13 @@ def _same(a: Any, b: Any) -> bool:
     return bool(a.strides == b.strides and a.ctypes.data == b.ctypes.data)
 
 
-@cache
-def _compiled(dtype: str) -> Any:
-    threads.openmp()  # its symbols must be known before the code is linked
-    return jit.compile_made(scatter_ir, (dtype,), "kernel", ctypes.c_void_p)
-
-
 def scatter_ir(dtype: str) -> str:
     """The module of ``kernel``; its block: threads, 1, length of rows, how many, row numbers
     (int64), rows, result."""
     t = VALUES[dtype]
     lines = [
         *THREADS,
-        "define internal void @rows(ptr %w, i64 %r0, i64 %r1, i64 %i0, i64 %i1) #0 {",
+        ROWS,
         "entry:",
         *word("%n", 2),
         *word("%count", 3),
