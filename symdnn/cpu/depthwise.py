@@ -8,20 +8,15 @@ kernels of 3x3: 16 images of 64x56x56 take 0.5 ms each (oneDNN 2.2, 1.5 and 1.4)
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
-from functools import lru_cache
 from math import prod
 from typing import Any
-
-import numpy as np
 
 from symdnn.config import config
 from symdnn.cpu import jit, threads
 from symdnn.cpu.depthwise_grad_ir import depthwise_sums_ir
 from symdnn.cpu.depthwise_ir import DepthwisePlan, depthwise_ir
-from symdnn.cpu.native import Native
-from symdnn.cpu.onednn_kernel import lies_densely
+from symdnn.cpu.in_order import InOrder
 from symdnn.graph.kernel import Call, Launch, register_kernel
 from symdnn.graph.library_use import LibraryUse
 from symdnn.graph.type import TensorType
@@ -38,7 +33,6 @@ _LEAST_WORK, _WORK_OF_A_THREAD = 1 << 14, 1 << 17
 _KINDS = {OneDnnConv: "forward", OneDnnConvGradI: "images", OneDnnConvGradW: "kernels"}
 #: Where x, w and y are among inputs and outputs.
 _OPERANDS = {"forward": (0, 1, -1), "images": (-1, 0, 1), "kernels": (0, -1, 1)}
-_Words = ctypes.c_int64
 
 
 class DepthwiseKernel:
@@ -79,7 +73,12 @@ class DepthwiseKernel:
 
     def bind(self, call: Call) -> Launch:
         """Compiled for these sizes."""
-        return _Launcher(call)
+        plan = _plan(call)
+        x, w, y = _shapes(call)
+        make = depthwise_sums_ir if plan.kind == "kernels" else depthwise_ir
+        count = threads.threads(prod(y) * prod(w[2:]), _WORK_OF_A_THREAD)
+        head = [count, plan.tasks(x[0]), 1]
+        return InOrder(threads.kernel(make, plan), head, len(plan.operands) - 1, tail=[x[0]])
 
 
 def _shapes(call: Call) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
@@ -122,46 +121,6 @@ def _plan(call: Call) -> DepthwisePlan:
         getattr(op, "bias", False), getattr(op, "residual", False),
         getattr(op, "activation", "") == "relu",
     )  # fmt: skip
-
-
-class _Launcher:
-    """``launch(inputs, outputs)``; operands that do not lie in C order are copied."""
-
-    def __init__(self, call: Call) -> None:
-        plan = _plan(call)
-        x, w, y = _shapes(call)
-        count = threads.threads(prod(y) * prod(w[2:]), _WORK_OF_A_THREAD)
-        self._run, self._reads = _compiled(plan), len(plan.operands) - 1
-        given = [count, plan.tasks(x[0]), 1, *[0] * len(plan.operands), x[0]]
-        self._words = (_Words * len(given))(*given)
-
-    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Compute all planes."""
-        arrays = [lies_densely(a) for a in inputs[: self._reads]]
-        (out,) = outputs
-        made = out if out.flags.c_contiguous else np.empty(out.shape, out.dtype)
-        words = self._words
-        for i, a in enumerate((*arrays, made), 3):
-            words[i] = id(a)
-        self._run(words)
-        if made is not out:
-            np.copyto(out, made)
-
-    def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Native | None:
-        """For operands in C order."""
-        read = inputs[: self._reads]
-        if not all(a.flags.c_contiguous for a in (*read, *outputs)):
-            return None
-        unread = [-1] * (len(inputs) - self._reads)
-        at = (*range(3, 3 + self._reads), *unread, 3 + self._reads)
-        return Native.of(self._run, self._words, at)
-
-
-@lru_cache(maxsize=1024)
-def _compiled(plan: DepthwisePlan) -> Any:
-    threads.openmp()  # its symbols must be known before the code is linked
-    make = depthwise_sums_ir if plan.kind == "kernels" else depthwise_ir
-    return jit.compile_made(make, (plan,), "kernel", ctypes.c_void_p)
 
 
 def register() -> None:

@@ -36,16 +36,19 @@ def uncompiled(types: Iterable[Any], work: Callable[[], int], least: int) -> str
 class InOrder:
     """``launch(inputs, outputs)``; operands that do not lie in C order are copied.
 
-    ``head`` are the words of the block in front of the operands: the first ``reads`` inputs, and
-    the results. ``status`` is the one that the loops set where they find a fault; -1: they do not.
+    ``head`` and ``tail`` are the words of the block around the operands: the first ``reads``
+    inputs, and the results. ``status`` is the word that the loops set where they find a fault; -1:
+    they do not.
     """
 
     def __init__(
-        self, run: Any, head: Sequence[int], reads: int, writes: int = 1, status: int = -1
-    ) -> None:
+        self, run: Any, head: Sequence[int], reads: int, writes: int = 1, status: int = -1,
+        tail: Sequence[int] = (),
+    ) -> None:  # fmt: skip
         self._run, self._reads, self._status = run, reads, status
-        self._first, count = len(head), len(head) + reads + writes
-        self._words = (ctypes.c_int64 * count)(*head)
+        self._first = len(head)
+        words = [*head, *[0] * (reads + writes), *tail]
+        self._words = (ctypes.c_int64 * len(words))(*words)
 
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Compute every result; a fault is an error then."""
