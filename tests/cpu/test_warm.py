@@ -6,14 +6,13 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu import runtime
 
 CPU = symdnn.Mode(target="cpu")
 
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch):
-    monkeypatch.setattr(runtime, "HOT_CALLS", 4)
+    monkeypatch.setattr("symdnn.cpu.plan.HOT_CALLS", 4)
     with config.change_flags(**{"cpu.compile": "auto"}):
         yield
 
