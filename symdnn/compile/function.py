@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from symdnn.compile import collector
 from symdnn.compile.arguments import In, Out, as_in, as_out, check_distinct
 from symdnn.compile.callable import Face, Function, Stages, Structure
 from symdnn.compile.mode import Mode
@@ -62,7 +63,7 @@ def function(
     chosen = get_mode(mode)
     target = resolve_target(chosen.target, explain=demanded(chosen.selection.takes))
 
-    with config.change_flags(compute_test_value="off"):
+    with collector.paused(), config.change_flags(compute_test_value="off"):
         results, pairs = _expressions(declared, wanted, updates, givens, no_default_updates, states)
         _check_used(declared, [*results, *(new for _, new in pairs)], on_unused_input)
         fgraph = FunctionGraph([d.variable for d in declared], [*results, *(n for _, n in pairs)])

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.compile.collector import paused
 from symdnn.compile.memory import MemoryPlan, plan_memory
 from symdnn.compile.program import Segment
 from symdnn.compile.specialise import Oracle, Specialised, specialise
@@ -82,9 +83,10 @@ class PlanCache:
     def _make(self, key: Signature, values: Mapping[Variable, Any]) -> Plan:
         self.misses += 1
         shapes = {v: tuple(s) for v, s in zip((*self.segment.inputs, *self.segment.sources), key)}
-        plan = make_plan(
-            self.segment, shapes, values, self.oracle, self.runtime, key, self.versions
-        )
+        with paused():
+            plan = make_plan(
+                self.segment, shapes, values, self.oracle, self.runtime, key, self.versions
+            )
         self.plans[key] = plan
         self._drop_oldest()
         return plan

@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import platform
 import time
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from typing import Any
 
 from symdnn.config import config
-from symdnn.cpu import jit
-from symdnn.errors import SymdnnError
+from symdnn.cpu import jit, placed_code
 
 __all__ = ["allowed", "asked", "kernel", "openmp", "problem", "threads"]
 
@@ -61,11 +59,9 @@ def _rounds(microseconds: float) -> int:
 
     A round is one instruction, ``pause``, of 10 to 150 cycles, by the processor.
     """
-    if platform.machine() not in ("x86_64", "AMD64") or jit.problem():
-        return 0
     try:
-        wait = jit.compile_made(_waiting_ir, (), "wait", ctypes.c_void_p)
-    except SymdnnError:
+        wait = placed_code.run_bytes(_WAIT, ctypes.c_void_p)
+    except (placed_code.CannotPlace, OSError):
         return 0
     count, least = ctypes.c_int64(500), float("inf")
     for _ in range(5):
@@ -75,24 +71,8 @@ def _rounds(microseconds: float) -> int:
     return round(microseconds * 1e-6 / (least / count.value))
 
 
-def _waiting_ir() -> str:
-    """The module of ``wait``: so many rounds as the word of its parameter says."""
-    return """
-declare void @llvm.x86.sse2.pause()
-define void @wait(ptr %w) {
-entry:
-%n = load i64, ptr %w
-br label %again
-again:
-%i = phi i64 [0, %entry], [%next, %again]
-call void @llvm.x86.sse2.pause()
-%next = add i64 %i, 1
-%more = icmp slt i64 %next, %n
-br i1 %more, label %again, label %done
-done:
-ret void
-}
-"""
+#: Instructions of x86-64: mov rax, [rdi]; again: pause; dec rax; jne again; ret.
+_WAIT = bytes.fromhex("488b07 f390 48ffc8 75f9 c3")
 
 
 def openmp() -> Any:

@@ -1,0 +1,168 @@
+"""Modules that are to be compiled, while this process does something else.
+
+A plan says early which kernels it will run. They wait in a queue, from which a second process
+compiles one after the other. This process takes what it needs at once out of the queue and compiles
+it itself; what the other one has begun it waits for, and compiles what is left in the queue
+meanwhile. LLVM in threads would do as well, but llvmlite lets one thread in at a time.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+from symdnn.config import config
+from symdnn.cpu import llvm
+
+__all__ = ["Job", "Queue"]
+
+#: The other process ends after so many seconds without work.
+_IDLE_S = 5.0
+_threads = config.reader("openmp.threads")
+
+
+class Job:
+    """A module's text, and its object code once somebody has compiled it."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self._process = text, os.getpid()
+        self.code: bytes | None = None
+        self._ended = threading.Event()
+
+    @property
+    def inherited(self) -> bool:
+        """Whether a parent's other process has it, which knows nothing of this one."""
+        return self._process != os.getpid()
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come of it."""
+        return self._ended.is_set()
+
+    def wait(self) -> None:
+        """Until it has ended."""
+        self._ended.wait()
+
+    def end(self, code: bytes | None) -> None:
+        """Note what came of it; None: nothing, who needs it has to compile it."""
+        self.code = code
+        self._ended.set()
+
+
+class Queue:
+    """Jobs in the order of their arrival, and the process that works on them."""
+
+    def __init__(self) -> None:
+        self._jobs: OrderedDict[int, Job] = OrderedDict()
+        self._changed = threading.Condition()
+        self._worker: _Worker | None = None
+        self._closed = False
+
+    def add(self, job: Job) -> None:
+        """Have a job done some time."""
+        with self._changed:
+            self._jobs[id(job)] = job
+            self._changed.notify()
+            several = len(self._jobs) > 1
+        if several:
+            self.wake()
+
+    def wake(self) -> None:
+        """Start the other process, where there is none and a processor for it."""
+        with self._changed:
+            if self._worker is not None or self._closed or not _second_processor():
+                return
+            worker = self._worker = _Worker(self)
+        worker.start()
+
+    def take(self, job: Job | None = None) -> Job | None:
+        """A job out of the queue: that one, or the last; None where it is not there."""
+        with self._changed:
+            if job is not None:
+                return self._jobs.pop(id(job), None)
+            return self._jobs.popitem()[1] if self._jobs else None
+
+    def next(self) -> Job | None:
+        """The first job, for the other process; None after some time without any."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._jobs or self._closed, _IDLE_S)
+            if self._closed or not self._jobs:
+                self._worker = None
+                return None
+            return self._jobs.popitem(last=False)[1]
+
+    def close(self) -> None:
+        """No other process is wanted any more, or can be had."""
+        with self._changed:
+            self._worker, self._closed = None, True
+            self._changed.notify()
+
+
+class _Worker(threading.Thread):
+    """Hands one job at a time to a process, and ends it when there are no more."""
+
+    def __init__(self, queue: Queue) -> None:
+        super().__init__(name="symdnn-compile", daemon=True)
+        self._queue = queue
+        self._process: Any = None
+
+    def run(self) -> None:
+        self._process = process = _started()
+        if process is None:
+            self._queue.close()
+            return
+        atexit.register(self._leave)
+        while (job := self._queue.next()) is not None:
+            job.end(_compiled_by(process, job.text))
+            if process.poll() is not None:
+                self._queue.close()
+        process.kill()
+        with process:  # which waits for its end, and closes the pipes
+            atexit.unregister(self._leave)
+
+    def _leave(self) -> None:
+        """The program ends: so does the other process."""
+        self._queue.close()
+        self._process.kill()
+        self.join()
+
+
+def _second_processor() -> bool:
+    """Whether this program may keep two processors busy."""
+    alone = int(_threads()) == 1 or os.environ.get("OMP_NUM_THREADS") == "1"
+    return not alone and len(os.sched_getaffinity(0)) > 1
+
+
+def _started() -> Any:
+    """The process, or None where it cannot be started."""
+    import subprocess
+
+    try:
+        import llvmlite
+
+        folder = str(Path(str(llvmlite.__file__)).parents[1])
+        command = [sys.executable, "-I", "-S", str(Path(str(llvm.__file__))), folder]
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+    except (OSError, ImportError, ValueError):
+        return None
+
+
+def _compiled_by(process: Any, text: str) -> bytes | None:
+    """The object code; None where LLVM refuses the text, or the process has gone."""
+    try:
+        llvm.write_frame(process.stdin, text.encode())
+        answer = llvm.read_frame(process.stdout)
+    except (OSError, ValueError):
+        answer = None
+    if answer is None:
+        process.kill()
+        process.wait()
+        return None
+    return answer[1:] if answer[:1] == b"\1" else None

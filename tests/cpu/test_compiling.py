@@ -1,0 +1,116 @@
+"""Modules that another process compiles meanwhile."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+
+import pytest
+
+from symdnn.cpu import compiling, jit
+from symdnn.errors import KernelCompileError
+
+pytestmark = pytest.mark.skipif(bool(jit.problem()), reason="no LLVM")
+
+
+@pytest.fixture
+def queue(monkeypatch):
+    """A queue of its own, for which there are two processors."""
+    monkeypatch.setattr(compiling, "_second_processor", lambda: True)
+    made = compiling.Queue()
+    monkeypatch.setattr(jit, "_queue", made)
+    yield made
+    worker = made._worker
+    made.close()
+    if worker is not None:
+        worker.join(30)
+        assert not worker.is_alive()
+
+
+def text_of(number: int) -> str:
+    """A module that nobody has compiled yet: it stores this number."""
+    name = f"unlike any other {os.getpid()} {number} {threading.get_ident()}"
+    return f"; {name}\ndefine void @f(ptr %w) {{\n store i64 {number}, ptr %w\n ret void\n}}\n"
+
+
+def begun(number: int) -> jit.Code:
+    return jit.compile_made(text_of, (number,), "f", ctypes.c_void_p)
+
+
+def stored(code: jit.Code) -> int:
+    word = ctypes.c_int64(0)
+    code(ctypes.byref(word))
+    return word.value
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(monkeypatch, tmp_path):
+    monkeypatch.setattr(jit, "_root", lambda: tmp_path)
+    monkeypatch.setattr(jit, "_functions", {})
+
+
+def test_the_other_process_compiles_what_waits(queue):
+    codes = [begun(n) for n in range(4)]
+    jobs = [c._job for c in codes]
+    for job in jobs:
+        job.wait()
+    assert all(job.code for job in jobs)
+    assert [stored(c) for c in codes] == [0, 1, 2, 3]
+
+
+def test_this_process_does_what_is_not_begun(queue, monkeypatch):
+    monkeypatch.setattr(queue, "wake", lambda: None)
+    codes = [begun(n) for n in range(10, 13)]
+    assert [stored(c) for c in codes] == [10, 11, 12]
+    assert queue.take() is None
+
+
+def test_while_it_waits_it_does_what_is_left(queue, monkeypatch):
+    monkeypatch.setattr(queue, "wake", lambda: None)
+    codes = [begun(n) for n in range(20, 23)]
+    first = queue.next()  # as the other process does
+    assert first is codes[0]._job
+    later = threading.Timer(0.2, lambda: first.end(None))
+    later.start()
+    assert stored(codes[0]) == 20
+    assert codes[1]._job.ended
+    assert codes[2]._job.ended
+    assert [stored(c) for c in codes[1:]] == [21, 22]
+
+
+def test_a_process_that_is_killed_leaves_its_work_to_this_one(queue):
+    codes = [begun(n) for n in range(30, 32)]
+    for code in codes:
+        code._job.wait()
+    queue._worker._process.kill()
+    more = [begun(n) for n in range(32, 35)]
+    assert [stored(c) for c in (*codes, *more)] == [30, 31, 32, 33, 34]
+
+
+def test_a_process_that_cannot_be_started_is_not_missed(queue, monkeypatch):
+    monkeypatch.setattr(compiling.sys, "executable", "/nowhere/python")
+    codes = [begun(n) for n in range(40, 43)]
+    assert [stored(c) for c in codes] == [40, 41, 42]
+
+
+def bad_text(number: int) -> str:
+    return f"; {number}\nthis is no module\n"
+
+
+def test_what_llvm_refuses_is_an_error_where_it_is_needed(queue):
+    good = [begun(n) for n in range(50, 52)]
+    bad = jit.compile_made(bad_text, (os.getpid(),), "f", ctypes.c_void_p)
+    with pytest.raises(KernelCompileError, match="LLVM refused a kernel"):
+        stored(bad)
+    assert [stored(c) for c in good] == [50, 51]
+
+
+def test_results_are_kept(queue, tmp_path):
+    codes = [begun(n) for n in range(60, 63)]
+    assert [stored(c) for c in codes] == [60, 61, 62]
+    assert len(list(tmp_path.rglob("*.o"))) == 3
+    jit._functions.clear()
+    again = [begun(n) for n in range(60, 63)]
+    assert [c._job for c in again] == [None] * 3
+    assert [stored(c) for c in again] == [60, 61, 62]

@@ -1,0 +1,102 @@
+"""Object code in memory, without LLVM's loader."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from symdnn.cpu import jit, placed_code
+
+pytestmark = pytest.mark.skipif(
+    bool(jit.problem()) or not placed_code.available(), reason="no LLVM, or another machine"
+)
+
+
+def compiled(text: str) -> bytes:
+    return jit._compiler().compile(text)
+
+
+def test_instructions_run():
+    run = placed_code.run_bytes(bytes.fromhex("48c7072a000000 c3"), ctypes.c_void_p)
+    word = ctypes.c_int64(0)
+    run(ctypes.byref(word))  # mov qword ptr [rdi], 42; ret
+    assert word.value == 42
+
+
+def test_constants_tables_and_functions_of_the_process_are_found():
+    code = compiled("""
+    @table = internal constant [4 x double] [double 1.5, double 2.5, double 3.5, double 4.5]
+    declare double @cos(double)
+    define internal double @twice(double %x) noinline {
+      %y = fmul double %x, 2.0
+      ret double %y
+    }
+    define void @run(ptr %w) {
+      %k = load i64, ptr %w
+      %at = getelementptr [4 x double], ptr @table, i64 0, i64 %k
+      %x = load double, ptr %at
+      %c = call double @cos(double %x)
+      %y = call double @twice(double %c)
+      %z = fadd double %y, 0x3FD3333333333333
+      %to = getelementptr i64, ptr %w, i64 1
+      store double %z, ptr %to
+      ret void
+    }
+    """)
+    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(placed_code.place(code, "run"))
+    for k, x in enumerate((1.5, 2.5, 3.5, 4.5)):
+        words = np.array([k, 0], np.int64)
+        run(words.ctypes.data)
+        assert words.view(np.float64)[1] == 2 * np.cos(x) + 0.3
+
+
+def test_code_cannot_be_written_when_it_is_there():
+    address = placed_code.place(compiled("define void @f(ptr %w) { ret void }"), "f")
+    with open("/proc/self/maps", encoding="ascii") as maps:
+        for line in maps:
+            first, _, last = line.split()[0].partition("-")
+            if int(first, 16) <= address < int(last, 16):
+                assert line.split()[1].startswith("r-x")
+                return
+    raise AssertionError("it is nowhere")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda c: b"\x7fELF\x01" + c[5:], "no object file"),
+        (lambda c: c[:70], "odd"),
+        (lambda c: c, "there is no other"),
+    ],
+)
+def test_what_is_not_known_is_left_to_llvm(change, says):
+    code = compiled("define void @f(ptr %w) { ret void }")
+    with pytest.raises(placed_code.CannotPlace, match=says):
+        placed_code.place(change(code), "other")
+
+
+def test_an_undefined_symbol_is_said():
+    code = compiled("""
+    declare void @nobody_has_this()
+    define void @f(ptr %w) {
+      call void @nobody_has_this()
+      ret void
+    }
+    """)
+    with pytest.raises(placed_code.CannotPlace, match="nobody_has_this is not defined"):
+        placed_code.place(code, "f")
+
+
+def test_llvms_own_loader_gives_the_same(monkeypatch, tmp_path):
+    text = "define void @f(ptr %w) {\n store i64 7, ptr %w\n ret void\n}\n"
+
+    def refuse(code, name):
+        raise placed_code.CannotPlace("not today")
+
+    monkeypatch.setattr(placed_code, "place", refuse)
+    run = jit.compile_function(text, "f", ctypes.c_void_p, folder=tmp_path)
+    word = ctypes.c_int64(0)
+    run(ctypes.byref(word))
+    assert word.value == 7
