@@ -9,6 +9,7 @@ from symdnn.cpu import (
     depthwise,
     draw,
     elementwise,
+    lrn,
     moves,
     plain,
     pool,
@@ -41,4 +42,5 @@ def register() -> None:
     winograd_grad.register()
     recurrent.register()
     depthwise.register()
+    lrn.register()
     conv_moments.register()

@@ -8,7 +8,7 @@ The window of channel c are the n channels c - (n - 1) // 2 .. c + n // 2, as fa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,29 +21,36 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
 from symdnn.ops.composed import vjp_of_expression
 from symdnn.ops.dtype import is_narrow_float
+from symdnn.ops.shape import dimshuffle
 from symdnn.ops.softmax import agreed_shape
 
 __all__ = ["LRN", "ChannelSum", "LRNGrad", "local_response_normalization"]
 
 
-def window_sum(v: Any, before: int, after: int) -> Any:
-    """Sums over channels c - before .. c + after (axis 1), by differences of a running sum."""
+def window_sum(v: Any, before: int, after: int, axis: int = 1) -> Any:
+    """Sums over channels c - before .. c + after, by differences of a running sum."""
+    v = np.moveaxis(v, axis, 1)
     channels = v.shape[1]
     total = np.zeros((v.shape[0], channels + 1, *v.shape[2:]), v.dtype)
     np.cumsum(v, axis=1, out=total[:, 1:])
     c = np.arange(channels)
-    return total[:, np.minimum(c + after + 1, channels)] - total[:, np.maximum(c - before, 0)]
+    found = total[:, np.minimum(c + after + 1, channels)] - total[:, np.maximum(c - before, 0)]
+    return np.moveaxis(found, 1, axis)
 
 
 @dataclass(frozen=True)
 class LRNOp(Op):
-    """Base of both: ``n`` channels in a window, ``alpha``, ``beta`` and ``k`` of the formula."""
+    """Base of both: ``n`` channels in a window, ``alpha``, ``beta`` and ``k`` of the formula.
+
+    ``axis`` is the dimension that channels are: another than 1 where images have them last.
+    """
 
     abstract: ClassVar[bool] = True
     n: int = 5
     alpha: float = 1e-4
     beta: float = 0.75
     k: float = 2.0
+    axis: int = field(default=1, kw_only=True)
 
     def infer(self, *inputs: Any) -> Any:
         x = inputs[0]
@@ -61,7 +68,8 @@ class LRNOp(Op):
 
     def base(self, x: Any) -> Any:
         """``k + alpha / n * window sum of squares`` in float64, where differences are safe."""
-        squares = window_sum(x.astype(np.float64) ** 2, (self.n - 1) // 2, self.n // 2)
+        before, after = (self.n - 1) // 2, self.n // 2
+        squares = window_sum(x.astype(np.float64) ** 2, before, after, self.axis)
         return self.k + self.alpha / self.n * squares
 
 
@@ -73,7 +81,7 @@ class LRN(LRNOp):
         return (x * self.base(x) ** -self.beta).astype(x.dtype)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        op = LRNGrad(self.n, self.alpha, self.beta, self.k)
+        op = LRNGrad(self.n, self.alpha, self.beta, self.k, axis=self.axis)
         return [op(inputs[0], outputs[0], cotangents[0])]
 
 
@@ -88,7 +96,7 @@ class LRNGrad(LRNOp):
         wide = np.float32 if is_narrow_float(x.dtype.name) else x.dtype
         s = self.base(x)
         v, out, d = (a.astype(wide) for a in (x, y, dy))
-        inner = window_sum(d * out / s, self.n // 2, (self.n - 1) // 2)
+        inner = window_sum(d * out / s, self.n // 2, (self.n - 1) // 2, self.axis)
         dx = d * s**-self.beta - 2 * self.alpha * self.beta / self.n * v * inner
         return dx.astype(x.dtype)
 
@@ -97,6 +105,11 @@ class LRNGrad(LRNOp):
 
     def written_out(self, x: Variable, y: Variable, dy: Variable) -> Variable:
         """This op in simpler ones."""
+        if self.axis != 1:
+            order = list(range(x.type.ndim))
+            order[1], order[self.axis] = self.axis, 1  # two dimensions change places, here and back
+            moved = [dimshuffle(v, order) for v in (x, y, dy)]
+            return dimshuffle(replace(self, axis=1).written_out(*moved), order)
         before, after = (self.n - 1) // 2, self.n // 2
         dtype = x.type.dtype
 

@@ -24,6 +24,7 @@ from symdnn.ops.gpudnn import (
 )
 from symdnn.ops.index import IncSubtensor, Subtensor
 from symdnn.ops.join import Join, Split
+from symdnn.ops.lrn import LRN, LRNGrad
 from symdnn.ops.onednn import (
     OneDnnBatchNorm,
     OneDnnBatchNormGrad,
@@ -223,6 +224,8 @@ _RULES: dict[type[Op], _Follow] = {
     GpuDnnBatchNormBase: _Follow(_in_layout, _is_first),
     GpuDnnLRN: _Follow(_in_layout, _is_first),
     GpuDnnLRNGrad: _Follow(_in_layout, _is_first),
+    LRN: _Follow(_along_axis),
+    LRNGrad: _Follow(_along_axis),
     GpuDnnSoftmaxBase: _Follow(_along_axis, _is_channel_softmax),
     GpuDnnActivation: _Follow(_same),
     Elemwise: _Follow(_same),

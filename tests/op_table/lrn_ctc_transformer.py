@@ -108,6 +108,14 @@ CASES = [
         grad=False,
     ),
     OpCase(
+        "lrn_channels_last",
+        (L.LRN, L.LRNGrad),
+        L.LRN(4, 0.5, 0.75, 1.5, axis=3),
+        (normal(2, 2, 1, 6),),
+        lambda x: slow_lrn(x.transpose(0, 3, 1, 2), 4, 0.5, 0.75, 1.5).transpose(0, 2, 3, 1),
+        grad2=True,
+    ),
+    OpCase(
         "lrn_grad",
         (L.LRNGrad,),
         L.LRNGrad(4, 0.5, 0.75, 1.5),
