@@ -1,7 +1,11 @@
-"""float32's functions written into a function's lines for whole vectors, lane by lane.
+"""Sigmoid and tanh of whole vectors, written into a function's lines, and their divisions.
 
-:mod:`symdnn.cpu.math32_ir` has them for one number, for LLVM's vectoriser. Kernels that are made of
-vectors already go through no passes of LLVM's, so the same lines are widened here.
+The exponential is that of :mod:`symdnn.cpu.math32_ir`, which has it for one number and LLVM's
+vectoriser. Kernels that are made of vectors already go through no passes of LLVM's, so its lines
+are widened here: 2^n and exp(r) - 1, where x = n ln 2 + r.
+
+``sigmoid``: 1 / (1 + 2^n exp(r)) of -x. ``tanh``: m / (m + 2) with m = exp(2 x) - 1, which is right
+for small numbers too. Errors are below 4 ulp; NaN stays NaN.
 """
 
 from __future__ import annotations
@@ -10,68 +14,87 @@ import re
 from functools import cache
 
 from symdnn.cpu.math32_ir import single_definitions
-from symdnn.cpu.vector_ir import MASK, VECTOR, WIDTH, VectorSource
+from symdnn.cpu.vector_ir import MASK, VECTOR, WIDTH, VectorSource, splat
 
 __all__ = ["declared_lanes", "one_less", "sigmoid", "tanh"]
 
-_HEAD = re.compile(r"define internal float @(\w+)\(float (%\w+)\)")
-_CALLED = re.compile(r"call float @(s_\w+)\(float (%\w+)\)")
-_ONE = "0x3FF0000000000000"
+_BITS = f"<{WIDTH} x i32>"
+#: Where 2^n is a normal number, and where tanh is 1.
+_MOST, _END = 87.0, 9.5
+_RECIPROCAL = "llvm.x86.avx512.rcp14.ps.512"
 
 
-def declared_lanes() -> list[str]:
-    """Declarations of what the lines call."""
-    return [
-        f"declare {VECTOR} @llvm.fmuladd.v{WIDTH}f32({VECTOR}, {VECTOR}, {VECTOR})",
-        f"declare {VECTOR} @llvm.copysign.v{WIDTH}f32({VECTOR}, {VECTOR})",
-        f"declare {VECTOR} @llvm.fabs.v{WIDTH}f32({VECTOR})",
-    ]
+def declared_lanes(width: int) -> list[str]:
+    """Declarations of what the lines call, for a processor with vectors of so many numbers."""
+    found = [f"declare {VECTOR} @llvm.fmuladd.v{WIDTH}f32({VECTOR}, {VECTOR}, {VECTOR})"]
+    if width == WIDTH:
+        found.append(f"declare {VECTOR} @{_RECIPROCAL}({VECTOR}, {VECTOR}, i16)")
+    return found
 
 
-def tanh(s: VectorSource, x: str) -> str:
+def tanh(s: VectorSource, x: str, width: int) -> str:
     """The hyperbolic tangent."""
-    return _written(s, "s_tanh", x)
+    x = _within(s, x, _END)
+    power, less, _ = _exponential(s, s.add(x, x))
+    m = s.product(power, less, s.sub(power, splat(1.0)))
+    return _quotient(s, m, s.add(m, splat(2.0)), width)
 
 
-def sigmoid(s: VectorSource, x: str) -> str:
-    """1 / (1 + exp(-x)): right for all numbers, infinities and NaN too."""
-    e = _written(s, "s_exp", s.new(_widened(f"fneg float {x}")))
-    below = s.new(_widened(f"fadd float {_ONE}, {e}"))
-    return s.new(_widened(f"fdiv float {_ONE}, {below}"))
+def sigmoid(s: VectorSource, x: str, width: int) -> str:
+    """1 / (1 + exp(-x))"""
+    x = s.new(f"fneg {VECTOR} {_within(s, x, _MOST)}")
+    power, _, whole = _exponential(s, x)
+    return _quotient(s, "", s.product(power, whole, splat(1.0)), width)
 
 
 def one_less(s: VectorSource, x: str) -> str:
     """1 - x"""
-    return s.new(_widened(f"fsub float {_ONE}, {x}"))
+    return s.sub(splat(1.0), x)
+
+
+def _within(s: VectorSource, x: str, most: float) -> str:
+    """x, or the end of the range of both signs; NaN stays."""
+    for compare, end in (("ogt", most), ("olt", -most)):
+        beyond = s.new(f"fcmp {compare} {VECTOR} {x}, {splat(end)}")
+        x = s.new(f"select {MASK} {beyond}, {VECTOR} {splat(end)}, {VECTOR} {x}")
+    return x
+
+
+def _quotient(s: VectorSource, a: str, b: str, width: int) -> str:
+    """a / b, or 1 / b, of numbers that are not denormal.
+
+    A division keeps the processor busy for 16 cycles, which is as long as all the rest takes; with
+    AVX-512 it is an approximation and a step of Newton's.
+    """
+    if width != WIDTH:
+        return s.new(f"fdiv {VECTOR} {a or splat(1.0)}, {b}")
+    near = s.new(f"call {VECTOR} @{_RECIPROCAL}({VECTOR} {b}, {VECTOR} zeroinitializer, i16 -1)")
+    off = s.product(s.new(f"fneg {VECTOR} {b}"), near, splat(1.0))
+    if not a:
+        return s.product(near, off, near)
+    first = s.new(f"fmul {VECTOR} {a}, {near}")
+    return s.product(first, off, first)
 
 
 @cache
-def _texts() -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Function -> (its parameter, its lines)."""
-    found: dict[str, tuple[str, tuple[str, ...]]] = {}
-    name, parameter, lines = "", "", list[str]()
-    for line in single_definitions({"exp", "tanh"}):
-        if head := _HEAD.match(line):
-            name, parameter, lines = head[1], head[2], []
-        elif line == "}":
-            found[name] = parameter, tuple(lines)
-        else:
-            lines.append(line)
-    return found
+def _lines() -> tuple[str, ...]:
+    """The lines of exp up to ``%y0`` = exp(r), with ``%q`` = exp(r) - 1 and n in bits of ``%k``."""
+    text = single_definitions({"tanh"})
+    first = next(i for i, line in enumerate(text) if "@s_exp_tanh(float %x)" in line) + 1
+    last = next(i for i, line in enumerate(text) if line.startswith("%y0 = "))
+    return tuple(text[first : last + 1])
 
 
-def _written(s: VectorSource, name: str, x: str) -> str:
-    """The value of a function, whose lines are put into ``s``."""
-    parameter, lines = _texts()[name]
-    known = {parameter: x}
-    *body, last = lines
-    for line in body:
+def _exponential(s: VectorSource, x: str) -> tuple[str, str, str]:
+    """(2^n, exp(r) - 1, exp(r))"""
+    known = {"%x": x}
+    for line in _lines():
         register, _, value = line.partition(" = ")
-        if called := _CALLED.fullmatch(value):
-            known[register] = _written(s, called[1], known[called[2]])
-        else:
-            known[register] = s.new(_widened(re.sub(r"%\w+", lambda m: known[m[0]], value)))
-    return known[last.split()[-1]]
+        known[register] = s.new(_widened(re.sub(r"%\w+", lambda m: known[m[0]], value)))
+    bits = s.new(f"bitcast {VECTOR} {known['%k']} to {_BITS}")
+    moved = s.new(_widened(f"shl i32 {bits}, 23"))
+    power = s.new(_widened(f"add i32 {moved}, {127 << 23}"))
+    return s.new(f"bitcast {_BITS} {power} to {VECTOR}"), known["%q"], known["%y0"]
 
 
 def _widened(line: str) -> str:

@@ -141,7 +141,7 @@ def _forward_floats(layer: Layer, count: int, keeps: bool) -> dict[str, int]:
     """Scratch memory by the words that say where it is."""
     width, columns = jit.vector_width(), layer.gates * layer.groups * WIDTH
     panel = panels(width, columns, count) * shape_of(width).columns
-    before = layer.batch * (columns + WIDTH)
+    before = count * shape_of(width).rows * (columns + WIDTH)
     gru = layer.mode == "gru"
     return {
         "packed_w": panel * layer.columns, "packed_r": panel * layer.hidden,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from symdnn.cpu.lanes_ir import one_less, tanh
+from symdnn.cpu.lanes_ir import one_less
 from symdnn.cpu.recurrent_ir import KEPT, Worker, module
 from symdnn.cpu.vector_ir import VECTOR, WIDTH
 
@@ -122,46 +122,60 @@ class _Backward(Worker):
                       (start, self.x_row), ("%batch", self.my_columns, self.terms))  # fmt: skip
 
     def _sequence(self, b: str, _: list[str]) -> list[str]:
-        """All units of a sequence."""
-        self.b = b
+        """All units of a sequence, where it lies in each array settled."""
+        s, first = self.s, self.times(self.own.unit, 4)
+        row = self.times(b, self.h_row)
+        self.in_dy = self.place("%dy", (s, "%dy_step"), (b, "%y_row"), first)
+        self.in_dh, self.in_dc = (self.place(p, row, first) for p in ("%dh", "%dc"))
+        self.in_cells = self.place("%cells", (s, "%cells_step"), row, first)
+        self.in_y = self.place("%y", (s, "%y_step"), (b, "%y_row"), first)
+        last = self.place(self.in_y, self.less(0, "%y_step"))
+        self.in_h = self.choose_first(s, self.place("%hx", row, first), last)
+        group = self.plus(self.times(b, self.own.groups), self.own.first)
+        size = 4 * WIDTH * KEPT[self.mode]
+        self.in_kept = self.place("%kept", (s, "%kept_step"), (group, size))
+        self.in_deltas = self.place(self.deltas, (b, self.row), first)
+        self.in_dbw, self.in_dbr = (self.place(p, first) for p in ("%dbw", "%dbr"))
+        count = self.times("%steps", "%batch")
+        at = self.plus(self.times(self.own.first, count), self.plus(self.times(s, "%batch"), b))
+        self.in_slots = self.place("%slots", (at, self.slot_row))
+        self.slots_step = self.times(count, self.slot_row)
         self.loop("group", self.own.count, self._group)
         return []
 
     def _group(self, j: str, _: list[str]) -> list[str]:
-        b, s, group = self.b, self.s, self.plus(self.own.first, j)
-        unit = self.times(group, WIDTH)
-        self.mask, self.unit = self.lanes_below(unit, "%hidden"), self.times(unit, 4)
-        place = self.plus(self.times(b, self.own.groups), group)
-        kept = self.place("%kept", (s, "%kept_step"), (place, 4 * WIDTH * KEPT[self.mode]))
+        self.units = self.times(j, 4 * WIDTH)
+        self.mask = self.lanes_below(self.times(j, WIDTH), self.own.units)
+        kept = self.place(self.in_kept, (j, 4 * WIDTH * KEPT[self.mode]))
         gates = [self.load(self.place(kept, 4 * WIDTH * i)) for i in range(KEPT[self.mode])]
-        self.dh = self.place("%dh", (b, self.h_row), self.unit)
-        dy = self.place("%dy", (s, "%dy_step"), (b, "%y_row"), self.unit)
-        dh = self.add(self.load(dy, self.mask), self.load(self.dh, self.mask))
+        dh = self.add(self._of(self.in_dy), self._of(self.in_dh))
         if self.mode == "lstm":
             made = self._lstm(dh, gates)
         elif self.mode == "gru":
             made = self._gru(dh, gates)
         else:
             made = [self._plain(dh)]
-        self._store(group, made)
+        self._store(j, made)
         return []
 
-    def _store(self, group: str, made: Sequence[str]) -> None:
+    def _store(self, j: str, made: Sequence[str]) -> None:
         """Gradients of the gates: beside all units', with those of all steps, to the biases'."""
-        to = self.place(self.deltas, (self.b, self.row), self.unit)
-        count = self.times("%steps", "%batch")
-        row = self.plus(self.times(group, count), self.plus(self.times(self.s, "%batch"), self.b))
-        slots = self.place("%slots", (row, self.slot_row))
+        to = self.place(self.in_deltas, self.units)
+        slots = self.place(self.in_slots, (j, self.slots_step))
         for i, value in enumerate(made):
             self.store(value, self.place(to, (self.h_row, i)), self.mask)
             self.store(value, self.place(slots, 4 * WIDTH * i))
-        biases = [("%dbw", 0, self.of_x)]
+        biases = [(self.in_dbw, 0, self.of_x)]
         if self.mode == "gru":
-            biases.append(("%dbr", self.first_h, self.of_h))
+            biases.append((self.in_dbr, self.first_h, self.of_h))
         for bias, first, gates in biases:
             for i, gate in enumerate(gates):
-                place = self.place(bias, (self.h_row, gate), self.unit)
+                place = self.place(bias, (self.h_row, gate), self.units)
                 self.store(self.add(self.load(place, self.mask), made[first + i]), place, self.mask)
+
+    def _of(self, base: str) -> str:
+        """A vector of the units."""
+        return self.load(self.place(base, self.units), self.mask)
 
     # -- gradients of the gates -----------------------------------------------------------------
 
@@ -172,46 +186,33 @@ class _Backward(Worker):
             found = self.new(f"fmul {VECTOR} {found}, {v}")
         return found
 
-    def _state(self, array: str, s: str) -> str:
-        """A vector of the units of this sequence at a time."""
-        step, row = (
-            ("%cells_step", self.h_row) if array == "%cells" else ("%y_step", "%y_row")
-        )  # fmt: skip
-        return self.load(self.place(array, (s, step), (self.b, row), self.unit), self.mask)
-
-    def _before(self) -> str:
-        """The state that entered the step."""
-        first = self.place("%hx", (self.b, self.h_row))
-        other = self.place("%y", (self.less(self.s, 1), "%y_step"), (self.b, "%y_row"))
-        return self.load(self.place(self.choose_first(self.s, first, other), self.unit), self.mask)
-
     def _lstm(self, dh: str, gates: Sequence[str]) -> list[str]:
         i, f, g, o = gates
-        cell = tanh(self, self._state("%cells", self.plus(self.s, 1)))
-        place = self.place("%dc", (self.b, self.h_row), self.unit)
+        cell = self.tanh(self._of(self.place(self.in_cells, "%cells_step")))
+        place = self.place(self.in_dc, self.units)
         slope = one_less(self, self._times(cell, cell))
         dc = self.product(self._times(dh, o), slope, self.load(place, self.mask))
         self.store(self._times(dc, f), place, self.mask)
         return [
             self._times(dc, g, i, one_less(self, i)),
-            self._times(dc, self._state("%cells", self.s), f, one_less(self, f)),
+            self._times(dc, self._of(self.in_cells), f, one_less(self, f)),
             self._times(dc, i, one_less(self, self._times(g, g))),
             self._times(dh, cell, o, one_less(self, o)),
         ]
 
     def _gru(self, dh: str, gates: Sequence[str]) -> list[str]:
         r, z, n, recurrent = gates
-        self.store(self._times(dh, z), self.dh, self.mask)
+        self.store(self._times(dh, z), self.place(self.in_dh, self.units), self.mask)
         new = self._times(dh, one_less(self, z), one_less(self, self._times(n, n)))
         return [
             new,
             self._times(new, recurrent, r, one_less(self, r)),
-            self._times(dh, self.sub(self._before(), n), z, one_less(self, z)),
+            self._times(dh, self.sub(self._of(self.in_h), n), z, one_less(self, z)),
             self._times(new, r),
         ]
 
     def _plain(self, dh: str) -> str:
-        y = self._state("%y", self.s)
+        y = self._of(self.in_y)
         if self.mode == "rnn_tanh":
             return self._times(dh, one_less(self, self._times(y, y)))
         on = self.new(f"fcmp ogt {VECTOR} {y}, zeroinitializer")

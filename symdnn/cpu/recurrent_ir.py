@@ -118,7 +118,7 @@ ret void
 def module(width: int, worker: Sequence[str]) -> str:
     """The module of ``kernel``, which runs a function ``worker`` of the block in each thread."""
     shape = gemm_ir.shape_of(width)
-    declared = dict.fromkeys([*DECLARED, *declared_lanes(), *gemm_ir.declared(shape)])
+    declared = dict.fromkeys([*DECLARED, *declared_lanes(width), *gemm_ir.declared(shape)])
     lines = [*declared, *gemm_ir.functions(shape), *_TEXT, *worker, gemm_ir.attributes(shape)]
     return AS_WRITTEN + "\n".join(lines) + "\n"
 
@@ -147,10 +147,11 @@ class Worker(VectorSource):
 
     def __init__(self, mode: str, width: int, words: Sequence[str]) -> None:
         super().__init__()
-        self.mode, self.gates, self.words = mode, GATES[mode], tuple(words)
+        self.mode, self.gates, self.width = mode, GATES[mode], width
         #: Columns of a panel in groups of 16, and bytes from term to term.
         self.panel = gemm_ir.shape_of(width).columns // WIDTH
         self.term = 4 * WIDTH * self.panel
+        self.rows = gemm_ir.shape_of(width).rows
         self.lines += ["define internal void @worker(ptr %words) #0 {", "entry:"]
         for name in words:
             kind = "i64" if name in _NUMBERS else "ptr"
@@ -158,6 +159,14 @@ class Worker(VectorSource):
                 f"%at_{name} = getelementptr i64, ptr %words, i64 {words.index(name)}"
             )
             self.lines.append(f"%{name} = load {kind}, ptr %at_{name}")
+
+    def sigmoid(self, x: str) -> str:
+        """1 / (1 + exp(-x))"""
+        return sigmoid(self, x, self.width)
+
+    def tanh(self, x: str) -> str:
+        """The hyperbolic tangent."""
+        return tanh(self, x, self.width)
 
     # -- whole numbers and addresses ------------------------------------------------------------
 
@@ -276,8 +285,9 @@ class _Forward(Worker):
         first = self.times(groups, 4 * WIDTH)
         self.my_bias = self.place("%bias", first)
         self.my_bias_h = self.place("%bias", (all_columns, 4), first)
+        mine = self.times(own.thread, self.times(self.row, self.rows))
         self.my_before, self.my_before_h = (
-            self.place(p, first) for p in ("%before", "%before_h")
+            self.place(p, mine) for p in ("%before", "%before_h")
         )  # fmt: skip
         self.columns = self.times(own.count, self.gates * WIDTH)
         self.loop("pack", own.count, self._pack)
@@ -311,72 +321,90 @@ class _Forward(Worker):
         return []
 
     def _step(self, s: str, _: list[str]) -> list[str]:
-        own, before = self.own, (self.my_before, self.row)
-        sizes = "%batch", self.columns
-        x = self.place("%x", (s, "%x_step"))
-        self.multiply((x, self.x_row), (self.my_w, self.w_panel), before, (self.my_bias, "0"),
-                      (*sizes, "%columns"))  # fmt: skip
-        self.call("wait", "ptr %counter", f"i64 {self.times(s, own.active)}")
+        """A step, as many sequences at a time as a tile has rows: the first cache keeps them."""
+        self.s, self.ready = s, self.times(s, self.own.active)
         last = self.place("%y", (self.less(s, 1), "%y_step"))
         self.h = self.choose_first(s, "%hx", last)
         self.h_step = self.choose_first(s, self.h_row, "%y_row", "i64")
-        gru = self.mode == "gru"
+        tiles = self.new(f"udiv i64 {self.plus('%batch', self.rows - 1)}, {self.rows}")
+        self.loop("tile", tiles, self._tile)
+        self.call("arrive", "ptr %counter")
+        return []
+
+    def _tile(self, i: str, _: list[str]) -> list[str]:
+        self.sequence = self.times(i, self.rows)
+        rows = self.least(self.less("%batch", self.sequence), self.rows)
+        before, gru = (self.my_before, self.row), self.mode == "gru"
+        x = self.place("%x", (self.s, "%x_step"), (self.sequence, self.x_row))
+        self.multiply((x, self.x_row), (self.my_w, self.w_panel), before, (self.my_bias, "0"),
+                      (rows, self.columns, "%columns"))  # fmt: skip
+        self.call("wait", "ptr %counter", f"i64 {self.ready}")
+        h = self.place(self.h, (self.sequence, self.h_step))
         after = (self.my_before_h, self.row) if gru else before
         start = (self.my_bias_h, "0") if gru else before
-        self.multiply((self.h, self.h_step), (self.my_r, self.r_panel), after, start,
-                      (*sizes, "%hidden"))  # fmt: skip
-        self.s = s
-        self.loop("sequence", "%batch", self._sequence)
-        self.call("arrive", "ptr %counter")
+        self.multiply((h, self.h_step), (self.my_r, self.r_panel), after, start,
+                      (rows, self.columns, "%hidden"))  # fmt: skip
+        self.loop("sequence", rows, self._sequence)
         return []
 
     # -- what follows the products --------------------------------------------------------------
 
-    def _sequence(self, b: str, _: list[str]) -> list[str]:
-        """All units of a sequence."""
-        self.b = b
+    def _sequence(self, i: str, _: list[str]) -> list[str]:
+        """All units of a sequence, where it lies in each array settled."""
+        first, b = self.times(self.own.unit, 4), self.plus(self.sequence, i)
+        row = self.times(i, self.row)
+        self.in_before, self.in_before_h = (
+            self.place(p, row) for p in (self.my_before, self.my_before_h)
+        )
+        self.in_y = self.place("%y", (self.s, "%y_step"), (b, "%y_row"), first)
+        self.in_h = self.place(self.h, (b, self.h_step), first)
+        self.in_cells = self.place("%cells", (self.s, "%cells_step"), (b, self.h_row), first)
+        group = self.plus(self.times(b, self.own.groups), self.own.first)
+        size = 4 * WIDTH * KEPT[self.mode]
+        self.in_kept = self.place("%kept", (self.s, "%kept_step"), (group, size))
         self.loop("group", self.own.count, self._group)
         return []
 
     def _group(self, j: str, _: list[str]) -> list[str]:
-        b, group = self.b, self.plus(self.own.first, j)
-        unit = self.times(group, WIDTH)
-        self.mask, self.unit = self.lanes_below(unit, "%hidden"), self.times(unit, 4)
-        place = self.plus(self.times(b, self.row), self.times(j, 4 * WIDTH * self.gates))
-        x, self.at_h = (self.place(p, place) for p in (self.my_before, self.my_before_h))
-        given = [self.load(self.place(x, 4 * WIDTH * g)) for g in range(self.gates)]
+        self.units = self.times(j, 4 * WIDTH)
+        self.mask = self.lanes_below(self.times(j, WIDTH), self.own.units)
+        self.gates_at = self.times(j, 4 * WIDTH * self.gates)
+        given = self._vectors(self.in_before, self.gates_at, self.gates)
         if self.mode == "lstm":
-            h, kept = self._lstm(b, given)
+            h, kept = self._lstm(given)
         elif self.mode == "gru":
-            h, kept = self._gru(b, given)
+            h, kept = self._gru(given)
         else:
             h, kept = self._plain(given[0]), []
-        y = self.place("%y", (self.s, "%y_step"), (b, "%y_row"), self.unit)
-        self.store(h, y, self.mask)
+        self.store(h, self.place(self.in_y, self.units), self.mask)
         if self.keeps:
-            place = self.plus(self.times(b, self.own.groups), group)
-            to = self.place("%kept", (self.s, "%kept_step"), (place, 4 * WIDTH * len(kept)))
+            to = self.place(self.in_kept, (j, 4 * WIDTH * len(kept)))
             for i, value in enumerate(kept):
                 self.store(value, self.place(to, 4 * WIDTH * i))
         return []
 
-    def _lstm(self, b: str, given: Sequence[str]) -> tuple[str, list[str]]:
-        i, f, o = (sigmoid(self, given[k]) for k in (0, 1, 3))
-        g = tanh(self, given[2])
-        cells = self.place("%cells", (self.s, "%cells_step"), (b, self.h_row), self.unit)
+    def _vectors(self, base: str, at: str, count: int) -> list[str]:
+        """Vectors beside each other."""
+        first = self.place(base, at)
+        return [self.load(self.place(first, 4 * WIDTH * g)) for g in range(count)]
+
+    def _lstm(self, given: Sequence[str]) -> tuple[str, list[str]]:
+        i, f, o = (self.sigmoid(given[k]) for k in (0, 1, 3))
+        g = self.tanh(given[2])
+        cells = self.place(self.in_cells, self.units)
         c = self.product(f, self.load(cells, self.mask), self.new(f"fmul {VECTOR} {i}, {g}"))
         self.store(c, self.place(cells, "%cells_step"), self.mask)
-        return self.new(f"fmul {VECTOR} {o}, {tanh(self, c)}"), [i, f, g, o]
+        return self.new(f"fmul {VECTOR} {o}, {self.tanh(c)}"), [i, f, g, o]
 
-    def _gru(self, b: str, given: Sequence[str]) -> tuple[str, list[str]]:
-        more = [self.load(self.place(self.at_h, 4 * WIDTH * g)) for g in range(3)]
-        r, z = (sigmoid(self, self.add(given[k], more[k])) for k in (0, 1))
-        n = tanh(self, self.product(r, more[2], given[2]))
-        before = self.load(self.place(self.h, (b, self.h_step), self.unit), self.mask)
+    def _gru(self, given: Sequence[str]) -> tuple[str, list[str]]:
+        more = self._vectors(self.in_before_h, self.gates_at, 3)
+        r, z = (self.sigmoid(self.add(given[k], more[k])) for k in (0, 1))
+        n = self.tanh(self.product(r, more[2], given[2]))
+        before = self.load(self.place(self.in_h, self.units), self.mask)
         return self.product(z, self.sub(before, n), n), [r, z, n, more[2]]
 
     def _plain(self, given: str) -> str:
         if self.mode == "rnn_tanh":
-            return tanh(self, given)
+            return self.tanh(given)
         low = self.new(f"fcmp olt {VECTOR} {given}, zeroinitializer")  # NaN stays
         return self.new(f"select <{WIDTH} x i1> {low}, {VECTOR} zeroinitializer, {VECTOR} {given}")
