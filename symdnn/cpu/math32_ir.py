@@ -1,8 +1,9 @@
-"""exp, log, log1p, tanh, erf and erfc computed in float32: three times as fast as in float64.
+"""exp, log, log1p, tanh and erf computed in float32: three times as fast as in float64.
 
-They are what nets spend their time in; errors are below 2 ulp, erfc's below 4. No branches, no
-tables; NaN, infinities, zeros and denormals come out as C has them. Polynomials are Chebyshev
-interpolants or minimax, rounded to float32.
+They are what nets spend their time in; errors are below 2 ulp. No branches, no tables; NaN,
+infinities, zeros and denormals come out as C has them. Polynomials are Chebyshev interpolants or
+minimax, rounded to float32. Those of the normal distribution are in
+:mod:`symdnn.cpu.math_bell_ir`.
 
 ``exp``: 2^n exp(r), where x = n ln 2 + r and abs(r) <= ln(2) / 2; 2^n as two factors, so that
 denormal results are rounded once and nothing overflows early.
@@ -10,25 +11,20 @@ denormal results are rounded once and nothing overflows early.
 ``log1p``: the same of x itself, f = x / 2^e + (1 / 2^e - 1) where 1 + x has the exponent e.
 ``tanh``: an odd polynomial below 0.625, above it 1 - 2 / (exp(2 x) + 1).
 ``erf``: an odd polynomial below 0.9, above it 1 - exp(P(x)).
-``erfc``: exp(-x^2) P(u) / (x + 2) with u = (x - 2) / (x + 2), for x >= 0; of -x it is 2 less that.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 from math import log
+
+from symdnn.cpu.math_bell_ir import BELL
+from symdnn.cpu.math_single_ir import ROUND, fma, horner, single
 
 __all__ = ["IN_SINGLE", "single_definitions"]
 
 #: What is here, by the names of the instructions.
-IN_SINGLE = frozenset({"exp", "log", "log1p", "tanh", "erf", "erfc"})
-
-
-def _n(value: float) -> str:
-    """A float as IR writes it: the bits of the double that equals it."""
-    (rounded,) = struct.unpack("<f", struct.pack("<f", value))
-    return f"0x{struct.unpack('<Q', struct.pack('<d', rounded))[0]:016X}"
+IN_SINGLE = frozenset({"exp", "log", "log1p", "tanh", "erf", *BELL})
 
 
 #: (exp(r) - 1 - r) / r^2 for |r| <= 0.347, highest coefficient first.
@@ -53,63 +49,30 @@ _ERF_FAR = (
     "0x1.9fba8cp-13", "-0x1.91d060p-9", "0x1.6d9e0ap-6", "-0x1.aa738cp-4", "-0x1.4621b0p-1",
     "-0x1.20b754p+0", "-0x1.5d0670p-13",
 )  # fmt: skip
-#: exp(x^2) erfc(x) (x + 2) in u for 0 <= x <= 10.5.
-_ERFC = (
-    "-0x1.564d92p-15", "-0x1.11f0b0p-11", "-0x1.80077ap-11", "0x1.8e03d6p-9", "0x1.a5ef1ap-8",
-    "-0x1.6044dap-6", "-0x1.2a7d4ap-5", "0x1.1e2db8p-2", "-0x1.5fd38cp-1", "0x1.058672p+0",
-)  # fmt: skip
-#: exp(-x^2) is made 2^64 times as large, so that a denormal result is rounded once.
-_UP = 64
-
-_ROUND = float(3 << 22)  # adding it leaves the nearest integer in the lowest bits
 _ROUND_BITS = 0x4B400000
 _LN2_HIGH = float.fromhex("0x1.63p-1")  # few bits: its products with exponents are exact
 _LN2_LOW = log(2) - _LN2_HIGH
 
 
-def _fma(out: str, a: str, b: str, c: str) -> str:
-    return f"{out} = call float @llvm.fmuladd.f32(float {a}, float {b}, float {c})"
-
-
-def _horner(coefficients: Iterable[str], x: str, out: str = "%p", up: int = 0) -> list[str]:
-    """Lines for ``out``, the value of a polynomial times 2^up."""
-    first, *rest = (_n(float.fromhex(c) * 2.0**up) for c in coefficients)
-    lines, value = [], first
-    for i, c in enumerate(rest):
-        value, before = (out if i == len(rest) - 1 else f"{out}{i}"), value
-        lines.append(_fma(value, before, x, c))
-    return lines
-
-
-def _reduced(offset: int = 0, more: str = "") -> list[str]:
-    """Lines for ``%y0`` = exp(r) of ``%x``, and ``%k`` with the exponent n + offset in its bits.
-
-    ``more`` is a small number that counts to the argument.
-    """
-    shift = _n(_ROUND + offset)
-    second, tail = ("%r1", [f"%r = fadd float %r1, {more}"]) if more else ("%r", [])
+def _reduced() -> list[str]:
+    """Lines for ``%y0`` = exp(r) of ``%x``, and ``%k`` with the exponent n in its bits."""
     return [
-        _fma("%k", "%x", _n(1 / log(2)), shift),
-        f"%n = fsub float %k, {shift}",
-        _fma("%r0", "%n", _n(-_LN2_HIGH), "%x"),
-        _fma(second, "%n", _n(-_LN2_LOW), "%r0"),
-        *tail,
-        *_horner(_EXP, "%r", "%e_p"),
+        fma("%k", "%x", single(1 / log(2)), single(ROUND)),
+        f"%n = fsub float %k, {single(ROUND)}",
+        fma("%r0", "%n", single(-_LN2_HIGH), "%x"),
+        fma("%r", "%n", single(-_LN2_LOW), "%r0"),
+        *horner(_EXP, "%r", "%e_p"),
         "%r2 = fmul float %r, %r",
-        _fma("%q", "%e_p", "%r2", "%r"),
-        f"%y0 = fadd float %q, {_n(1.0)}",
+        fma("%q", "%e_p", "%r2", "%r"),
+        f"%y0 = fadd float %q, {single(1.0)}",
     ]
 
 
-def _between(name: str, offset: int = 0, more: str = "") -> list[str]:
-    """exp(x) 2^offset as a function, for what comes out as a normal number, and not for NaN.
-
-    With ``more`` it is exp(x + more), of a second argument of that name.
-    """
-    second = f", float {more}" if more else ""
+def _between(name: str) -> list[str]:
+    """exp(x) as a function, for what comes out as a normal number, and not for NaN."""
     return [
-        f"define internal float @{name}(float %x{second}) alwaysinline {{",
-        *_reduced(offset, more),
+        f"define internal float @{name}(float %x) alwaysinline {{",
+        *_reduced(),
         "%k_bits = bitcast float %k to i32",
         "%up = shl i32 %k_bits, 23",
         "%y_bits = bitcast float %y0 to i32",
@@ -123,24 +86,24 @@ def _between(name: str, offset: int = 0, more: str = "") -> list[str]:
 def _log_of(f: str) -> list[str]:
     """Lines for ``%y`` = e ln 2 + log(1 + f)."""
     return [
-        *_horner(_LOG, f),
+        *horner(_LOG, f),
         f"%z = fmul float {f}, {f}",
         f"%f3 = fmul float %z, {f}",
         "%t0 = fmul float %f3, %p",
-        _fma("%t1", "%e", _n(_LN2_LOW), "%t0"),
-        _fma("%t2", "%z", _n(-0.5), "%t1"),
+        fma("%t1", "%e", single(_LN2_LOW), "%t0"),
+        fma("%t2", "%z", single(-0.5), "%t1"),
         f"%t3 = fadd float {f}, %t2",
-        _fma("%y", "%e", _n(_LN2_HIGH), "%t3"),
+        fma("%y", "%e", single(_LN2_HIGH), "%t3"),
     ]
 
 
 _TEXT = {
     "exp": [
         "define internal float @s_exp(float %x0) alwaysinline {",
-        f"%above = fcmp ogt float %x0, {_n(89.0)}",
-        f"%x1 = select i1 %above, float {_n(89.0)}, float %x0",
-        f"%below = fcmp olt float %x1, {_n(-104.0)}",
-        f"%x = select i1 %below, float {_n(-104.0)}, float %x1",
+        f"%above = fcmp ogt float %x0, {single(89.0)}",
+        f"%x1 = select i1 %above, float {single(89.0)}, float %x0",
+        f"%below = fcmp olt float %x1, {single(-104.0)}",
+        f"%x = select i1 %below, float {single(-104.0)}, float %x1",
         *_reduced(),
         "%bits = bitcast float %k to i32",
         f"%e = sub i32 %bits, {_ROUND_BITS}",
@@ -159,10 +122,10 @@ _TEXT = {
     ],
     "log": [
         "define internal float @s_log(float %x0) alwaysinline {",
-        f"%small = fcmp olt float %x0, {_n(2.0**-126)}",
-        f"%moved = fmul float %x0, {_n(2.0**23)}",
+        f"%small = fcmp olt float %x0, {single(2.0**-126)}",
+        f"%moved = fmul float %x0, {single(2.0**23)}",
         "%x = select i1 %small, float %moved, float %x0",
-        f"%less = select i1 %small, float {_n(-23.0)}, float {_n(0.0)}",
+        f"%less = select i1 %small, float {single(-23.0)}, float {single(0.0)}",
         "%bits = bitcast float %x to i32",
         # The exponent of x / sqrt(1/2), so that 1 + f lies around 1.
         "%rest = sub i32 %bits, 1060439283",
@@ -172,14 +135,14 @@ _TEXT = {
         "%shift = shl i32 %e0, 23",
         "%mbits = sub i32 %bits, %shift",
         "%m = bitcast i32 %mbits to float",
-        f"%f = fsub float %m, {_n(1.0)}",
+        f"%f = fsub float %m, {single(1.0)}",
         *_log_of("%f"),
         # 0 gives -inf, inf itself, what is negative (or NaN) NaN.
-        f"%zero = fcmp oeq float %x0, {_n(0.0)}",
-        f"%y1 = select i1 %zero, float {_n(float('-inf'))}, float %y",
-        f"%inf = fcmp oeq float %x0, {_n(float('inf'))}",
+        f"%zero = fcmp oeq float %x0, {single(0.0)}",
+        f"%y1 = select i1 %zero, float {single(float('-inf'))}, float %y",
+        f"%inf = fcmp oeq float %x0, {single(float('inf'))}",
         "%y2 = select i1 %inf, float %x0, float %y1",
-        f"%fine = fcmp oge float %x0, {_n(0.0)}",
+        f"%fine = fcmp oge float %x0, {single(0.0)}",
         "%y3 = select i1 %fine, float %y2, float 0x7FF8000000000000",
         "ret float %y3",
         "}",
@@ -187,11 +150,11 @@ _TEXT = {
     "log1p": [
         "define internal float @s_log1p(float %x0) alwaysinline {",
         # 1 + x must have an exponent that a float has, of both signs.
-        f"%big = fcmp ogt float %x0, {_n(2.0**64)}",
-        f"%moved = fmul float %x0, {_n(2.0**-64)}",
+        f"%big = fcmp ogt float %x0, {single(2.0**64)}",
+        f"%moved = fmul float %x0, {single(2.0**-64)}",
         "%x = select i1 %big, float %moved, float %x0",
-        f"%one = select i1 %big, float {_n(0.0)}, float {_n(1.0)}",
-        f"%more = select i1 %big, float {_n(64.0)}, float {_n(0.0)}",
+        f"%one = select i1 %big, float {single(0.0)}, float {single(1.0)}",
+        f"%more = select i1 %big, float {single(64.0)}, float {single(0.0)}",
         "%u = fadd float %x, %one",
         "%bits = bitcast float %u to i32",
         "%rest = sub i32 %bits, 1060439283",
@@ -202,17 +165,17 @@ _TEXT = {
         f"%s_bits = sub i32 {0x3F800000}, %shift",
         "%s = bitcast i32 %s_bits to float",
         "%low0 = fmul float %one, %s",
-        f"%low = fsub float %low0, {_n(1.0)}",
-        _fma("%f", "%x", "%s", "%low"),
+        f"%low = fsub float %low0, {single(1.0)}",
+        fma("%f", "%x", "%s", "%low"),
         *_log_of("%f"),
         # -1 gives -inf, inf itself, what is less (or NaN) NaN, and zero keeps its sign.
-        f"%end = fcmp oeq float %x0, {_n(-1.0)}",
-        f"%y1 = select i1 %end, float {_n(float('-inf'))}, float %y",
-        f"%inf = fcmp oeq float %x0, {_n(float('inf'))}",
-        f"%none = fcmp oeq float %x0, {_n(0.0)}",
+        f"%end = fcmp oeq float %x0, {single(-1.0)}",
+        f"%y1 = select i1 %end, float {single(float('-inf'))}, float %y",
+        f"%inf = fcmp oeq float %x0, {single(float('inf'))}",
+        f"%none = fcmp oeq float %x0, {single(0.0)}",
         "%self = or i1 %inf, %none",
         "%y2 = select i1 %self, float %x0, float %y1",
-        f"%fine = fcmp oge float %x0, {_n(-1.0)}",
+        f"%fine = fcmp oge float %x0, {single(-1.0)}",
         "%y3 = select i1 %fine, float %y2, float 0x7FF8000000000000",
         "ret float %y3",
         "}",
@@ -221,18 +184,18 @@ _TEXT = {
         *_between("s_exp_tanh"),
         "define internal float @s_tanh(float %x) alwaysinline {",
         "%a = call float @llvm.fabs.f32(float %x)",
-        f"%above = fcmp ogt float %a, {_n(9.5)}",
-        f"%b = select i1 %above, float {_n(9.5)}, float %a",
+        f"%above = fcmp ogt float %a, {single(9.5)}",
+        f"%b = select i1 %above, float {single(9.5)}, float %a",
         "%b2 = fadd float %b, %b",
         "%e = call float @s_exp_tanh(float %b2)",
-        f"%e1 = fadd float %e, {_n(1.0)}",
-        f"%q = fdiv float {_n(2.0)}, %e1",
-        f"%l0 = fsub float {_n(1.0)}, %q",
+        f"%e1 = fadd float %e, {single(1.0)}",
+        f"%q = fdiv float {single(2.0)}, %e1",
+        f"%l0 = fsub float {single(1.0)}, %q",
         "%z = fmul float %a, %a",
-        *_horner(_TANH, "%z"),
+        *horner(_TANH, "%z"),
         "%az = fmul float %a, %z",
-        _fma("%odd", "%az", "%p", "%a"),
-        f"%far = fcmp ogt float %a, {_n(0.625)}",
+        fma("%odd", "%az", "%p", "%a"),
+        f"%far = fcmp ogt float %a, {single(0.625)}",
         "%size = select i1 %far, float %l0, float %odd",
         "%y = call float @llvm.copysign.f32(float %size, float %x)",
         "ret float %y",
@@ -242,52 +205,21 @@ _TEXT = {
         *_between("s_exp_erf"),
         "define internal float @s_erf(float %x) alwaysinline {",
         "%a = call float @llvm.fabs.f32(float %x)",
-        f"%above = fcmp ogt float %a, {_n(4.0)}",
-        f"%b = select i1 %above, float {_n(4.0)}, float %a",
-        *_horner(_ERF_FAR, "%b", "%l"),
+        f"%above = fcmp ogt float %a, {single(4.0)}",
+        f"%b = select i1 %above, float {single(4.0)}, float %a",
+        *horner(_ERF_FAR, "%b", "%l"),
         "%c = call float @s_exp_erf(float %l)",
-        f"%most = fsub float {_n(1.0)}, %c",
+        f"%most = fsub float {single(1.0)}, %c",
         "%z = fmul float %a, %a",
-        *_horner(_ERF, "%z"),
-        _fma("%odd", "%a", "%p", "%a"),
-        f"%far = fcmp ogt float %a, {_n(0.9)}",
+        *horner(_ERF, "%z"),
+        fma("%odd", "%a", "%p", "%a"),
+        f"%far = fcmp ogt float %a, {single(0.9)}",
         "%size = select i1 %far, float %most, float %odd",
         "%y = call float @llvm.copysign.f32(float %size, float %x)",
         "ret float %y",
         "}",
     ],
-    "erfc": [
-        *_between("s_exp_erfc", _UP, "%more"),
-        "define internal float @s_erfc(float %x) alwaysinline {",
-        "%a0 = call float @llvm.fabs.f32(float %x)",
-        f"%above = fcmp ogt float %a0, {_n(10.5)}",
-        f"%a = select i1 %above, float {_n(10.5)}, float %a0",
-        # 1 / (a + 2) is r (1 + d), what the sum lost included: u needs it.
-        f"%s = fadd float %a, {_n(2.0)}",
-        f"%r = fdiv float {_n(1.0)}, %s",
-        f"%lost0 = fsub float {_n(2.0)}, %s",
-        "%lost = fadd float %lost0, %a",
-        "%s_minus = fneg float %s",
-        "%lost_minus = fneg float %lost",
-        f"%d0 = call float @llvm.fma.f32(float %s_minus, float %r, float {_n(1.0)})",
-        _fma("%d", "%lost_minus", "%r", "%d0"),
-        _fma("%u0", "%r", _n(-4.0), _n(1.0)),
-        f"%m = fsub float %u0, {_n(1.0)}",
-        _fma("%u", "%m", "%d", "%u0"),
-        *_horner(_ERFC, "%u", up=-_UP),
-        "%h = fmul float %a, %a",
-        "%minus = fneg float %h",
-        "%low = call float @llvm.fma.f32(float %a, float %a, float %minus)",
-        "%more = fsub float %d, %low",
-        "%e = call float @s_exp_erfc(float %minus, float %more)",
-        "%pr = fmul float %p, %r",
-        "%right = fmul float %e, %pr",
-        f"%left = fsub float {_n(2.0)}, %right",
-        f"%negative = fcmp olt float %x, {_n(0.0)}",
-        "%y = select i1 %negative, float %left, float %right",
-        "ret float %y",
-        "}",
-    ],
+    **BELL,
 }
 
 _DECLARED = [
@@ -307,4 +239,4 @@ def single_definitions(names: Iterable[str]) -> list[str]:
 
 def single_declarations(names: Iterable[str]) -> set[str]:
     """What these functions need declared besides, as a printer's own calls may."""
-    return set(_DECLARED[1:]) if {"tanh", "erf", "erfc"} & set(names) else set()
+    return set(_DECLARED[1:]) if {"tanh", "erf", *BELL} & set(names) else set()

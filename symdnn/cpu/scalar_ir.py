@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from math import pi, sqrt
 
 from symdnn.cpu.math32_ir import IN_SINGLE, single_declarations
 from symdnn.cpu.math_ir import IN_DOUBLE, declarations
@@ -42,13 +43,15 @@ _OTHERS = {
     "isfinite", "copysign",
 }  # fmt: skip
 _NARROW = {"float16", "bfloat16"}
+#: What is made of other functions, but of float32.
+_OWN = {"gelu", "gelu_slope"}
 #: Of which dtypes a function has no code here; then NumPy computes.
 _NOT_OF_INTEGERS = {"pow"}
 
 
 def prints(program: ScalarProgram) -> str | None:
     """Why a program cannot be compiled; None when it can."""
-    known = {*_LIBM, *_ROUNDING, *_ARITHMETIC, *_BITS, *_COMPARED, *_OTHERS}
+    known = {*_LIBM, *_OWN, *_ROUNDING, *_ARITHMETIC, *_BITS, *_COMPARED, *_OTHERS}
     if missing := program.names - known:
         return f"no code for {', '.join(sorted(missing))}"
     dtypes = {*program.inputs, *(s.dtype for s in program.body)}
@@ -174,6 +177,8 @@ class Printer:
             return self._new(f"fneg {t} {args[0]}" if real else f"sub {t} 0, {args[0]}")
         if name == "not":
             return self._new(f"xor {t} {args[0]}, -1")
+        if name in _OWN and dtype == "float64":
+            return self._gelu(name, args)
         if name == "copysign" or name in _ROUNDING:
             return self._intrinsic(_ROUNDING.get(name, name), t, args)
         return self._library(name, dtype, args)
@@ -235,6 +240,27 @@ class Printer:
         types = ", ".join([t] * len(args))
         self.declared.add(f"declare {t} @llvm.{name}.{suffix}({types})")
         return self._new(f"call {t} @llvm.{name}.{suffix}({given})")
+
+    def _gelu(self, name: str, args: Sequence[str]) -> str:
+        """float64's gelu, or its slope, by the C library's functions."""
+        (x,) = args
+
+        def function(word: str, *given: str) -> str:
+            return self._function(word, "float64", given)
+
+        def constant(value: float) -> str:
+            return literal(value.hex(), "float64")
+
+        low = constant(-50.0)
+        z = function("max", x, low)
+        share = function("erfc", function("mul", z, constant(-sqrt(0.5))))
+        share = function("mul", share, constant(0.5))
+        if name == "gelu":
+            return function("mul", z, share)
+        z = function("min", z, constant(50.0))
+        square = function("mul", function("mul", z, z), constant(-0.5))
+        density = function("mul", function("exp", square), constant(1 / sqrt(2 * pi)))
+        return function("add", function("mul", z, density), share)
 
     def _library(self, name: str, dtype: str, args: Sequence[str]) -> str:
         if dtype == "float32" and name in IN_DOUBLE | IN_SINGLE:

@@ -17,7 +17,10 @@ import numpy as np
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.ops.dtype import is_narrow_float
 
-__all__ = ["Builder", "Instruction", "Scalar", "ScalarProgram", "identity_program"]
+__all__ = [
+    "Builder", "Instruction", "Scalar", "ScalarProgram", "gelu_of", "gelu_slope_of",
+    "identity_program",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,18 @@ def _scipy(name: str) -> Callable[..., Any]:
     return function
 
 
+def gelu_of(x: Any) -> Any:
+    """x times the normal distribution's probability below x; -0 of -inf, as it tends to."""
+    return np.maximum(x, x.dtype.type(-50)) * _scipy("ndtr")(x)
+
+
+def gelu_slope_of(x: Any) -> Any:
+    """The derivative of :func:`gelu_of`; beyond 50 and -50 the density is 0."""
+    z = np.clip(x, x.dtype.type(-50), x.dtype.type(50)).astype(np.float64)
+    slope = _scipy("ndtr")(z) + z * np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
+    return np.copysign(slope, z + 0.7517915246935645).astype(x.dtype)  # also where it is 0
+
+
 def _float_functions(cost: int, **functions: Any) -> dict[str, Function]:
     return {name: Function(f, 1, True, False, cost) for name, f in functions.items()}
 
@@ -161,6 +176,7 @@ FUNCTIONS: dict[str, Function] = {
         acosh=np.arccosh, atanh=np.arctanh, erf=_scipy("erf"), erfc=_scipy("erfc"),
         erfcx=_scipy("erfcx"), erfinv=_scipy("erfinv"), erfcinv=_scipy("erfcinv"),
         lgamma=_scipy("gammaln"), tgamma=_scipy("gamma"), digamma=_scipy("psi"),
+        gelu=gelu_of, gelu_slope=gelu_slope_of,
     ),
     "atan2": Function(np.arctan2, 2, floats=True, cost=30),
     "copysign": Function(np.copysign, 2, floats=True),

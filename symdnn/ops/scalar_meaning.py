@@ -178,10 +178,6 @@ def _elu(x: Scalar, alpha: Scalar) -> Scalar:
     return (x > 0).where(x, alpha * x.call("min", 0).call("expm1"))
 
 
-def _gelu(x: Scalar) -> Scalar:
-    return x * (x * -sqrt(0.5)).call("erfc") * 0.5
-
-
 def _gelu_tanh(x: Scalar) -> Scalar:
     inner = sqrt(2 / pi) * (x + 0.044715 * x * x * x)
     return 0.5 * x * (1 + inner.call("tanh"))
@@ -239,7 +235,8 @@ MEANINGS: dict[type[Elemwise], Meaning] = {
     act.Relu: Meaning(_relu),
     act.LeakyRelu: Meaning(_leaky_relu),
     act.Elu: Meaning(_elu),
-    act.Gelu: Meaning(_gelu),
+    act.Gelu: Meaning(_instruction("gelu")),
+    act.GeluSlope: Meaning(_instruction("gelu_slope")),
     act.GeluTanh: Meaning(_gelu_tanh),
     sp.XLogX: Meaning(_xlogx),
     sp.XLogY: Meaning(_xlogy),

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+import scipy.stats
 
 import symdnn
 import symdnn.tensor as T
@@ -15,6 +16,7 @@ from symdnn.cpu import jit, threads
 from symdnn.cpu.elementwise import ElementwiseKernel
 from symdnn.cpu.loops_ir import Operand, elementwise_ir
 from symdnn.cpu.math32_ir import IN_SINGLE
+from symdnn.cpu.math_bell_ir import BELL
 from symdnn.cpu.math_ir import IN_DOUBLE
 from symdnn.cpu.programs import run_program
 from symdnn.graph.kernel import Call
@@ -99,10 +101,30 @@ def test_float32_functions_over_all_floats(name):
     finite = np.isfinite(wanted)
     np.testing.assert_array_equal(y[~finite], wanted[~finite])
     ulp = np.spacing(np.maximum(np.abs(wanted[finite]), np.float32(1.2e-38))).astype("float64")
-    most = 4.0 if name == "erfc" else 2.0 if name in IN_SINGLE else 0.51
+    most = 4.0 if name in BELL else 2.0 if name in IN_SINGLE else 0.51
     assert np.max(np.abs(y[finite] - exact[finite]) / ulp) < most
     zeros = wanted == 0
     np.testing.assert_array_equal(np.signbit(y[zeros]), np.signbit(wanted[zeros]))
+
+
+@pytest.mark.parametrize("name", ["gelu", "gelu_slope"])
+def test_gelu_of_float64_is_made_of_the_c_library_s_functions(name):
+    x = np.concatenate([np.random.default_rng().normal(size=20_000) * 9, [0, np.inf, -np.inf]])
+    (y,) = apply(unary(name, "float64"), x)
+    np.testing.assert_allclose(y, FUNCTIONS[name].function(x), rtol=1e-13, atol=1e-15)
+    assert np.isnan(apply(unary(name, "float64"), np.full(9, np.nan))[0]).all()
+
+
+def test_gelu_and_its_slope_meet_their_tails():
+    """x is where float32 has the first denormal results, and where it has the last."""
+    x = np.array([-12.9, -13.5, -14.4, -40.0, -np.inf], "float32")
+    (y,), (slope,) = (apply(unary(n), x) for n in ("gelu", "gelu_slope"))
+    near = x[:3].astype("float64")
+    np.testing.assert_allclose(y[:3], near * scipy.stats.norm.cdf(near), rtol=1e-6, atol=3e-45)
+    assert (y[3:] == 0).all()
+    assert np.signbit(y).all()
+    assert (slope[:3] < 0).all()
+    assert (slope[3:] == 0).all()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "uint8", "int32", "int64", "bool"])

@@ -83,6 +83,8 @@ static double erfinv(double y) {
   for (int i = 0; i < 8; i++) x -= (erf(x) - y) / (1.1283791670955125739 * exp(-x * x));
   return x;
 }
+static double normcdf(double x) { return 0.5 * erfc(-0.70710678118654752440 * x); }
+static float normcdff(float x) { return (float)normcdf(x); }
 static double normcdfinv(double p) { return -1.4142135623730950488 * erfcinv(2 * p); }
 static float erfcxf(float x) { return (float)erfcx(x); }
 static float erfinvf(float x) { return (float)erfinv(x); }

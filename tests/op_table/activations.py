@@ -4,6 +4,7 @@ import numpy as np
 import scipy.stats
 
 from symdnn.ops import activations as A
+from symdnn.ops.elemwise import apply_elemwise
 from tests.op_table.record import OpCase, away_from, normal, uniform
 
 X, FAR = normal(2, 3), normal(4, 5, scale=50.0)
@@ -70,6 +71,10 @@ CASES = [
            lambda x: x * scipy.stats.norm.cdf(x), grad=False),
     OpCase("gelu_float32", (A.Gelu,), A.gelu, (normal(2, 3, dtype="float32"),),
            lambda x: x * scipy.stats.norm.cdf(x), rtol=1e-5, grad=False),
+    OpCase("gelu_slope", (A.GeluSlope,), lambda x: apply_elemwise(A.GeluSlope(), x), (X,),
+           lambda x: scipy.stats.norm.cdf(x) + x * scipy.stats.norm.pdf(x), grad2=True),
+    OpCase("gelu_slope_far", (A.GeluSlope,), lambda x: apply_elemwise(A.GeluSlope(), x), (FAR,),
+           lambda x: scipy.stats.norm.cdf(x) + x * scipy.stats.norm.pdf(x), grad=False),
     OpCase("gelu_tanh", (A.GeluTanh,), lambda x: A.gelu(x, "tanh"), (X,), gelu_tanh, grad2=True),
     OpCase("swish", (A.Sigmoid,), A.swish, (X,), lambda x: x * logistic(x), grad2=True),
     OpCase("swish_beta", (A.Sigmoid,), A.swish, (X, uniform(0.5, 2, 3)),

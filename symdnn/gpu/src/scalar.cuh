@@ -181,6 +181,17 @@ UNARY(erfc, erfc)
 UNARY(erfcx, erfcx)
 UNARY(erfinv, erfinv)
 UNARY(erfcinv, erfcinv)
+// x times the normal distribution's value at x, and the slope of that; limits at infinity.
+INLINE float s_gelu(float x) { return fmaxf(x, -50.0f) * normcdff(x); }
+INLINE double s_gelu(double x) { return fmax(x, -50.0) * normcdf(x); }
+INLINE float s_gelu_slope(float x) {
+  const float z = fminf(fmaxf(x, -50.0f), 50.0f);
+  return fmaf(z * 0.3989422804f, expf(-0.5f * z * z), normcdff(x));
+}
+INLINE double s_gelu_slope(double x) {
+  const double z = fmin(fmax(x, -50.0), 50.0);
+  return fma(z * 0.3989422804014327, exp(-0.5 * z * z), normcdf(x));
+}
 UNARY(lgamma, lgamma)
 UNARY(tgamma, tgamma)
 BINARY(atan2, atan2)
