@@ -14,7 +14,7 @@ from symdnn.compile.described import SegmentPlan, specialise_program
 from symdnn.compile.dnn_report import DnnReport, dnn_report
 from symdnn.compile.executor import Executor
 from symdnn.compile.fast import Calls
-from symdnn.compile.fast_host import HostCalls, fast_calls
+from symdnn.compile.fast_host import fast_calls
 from symdnn.compile.mode import Audit, Mode, Watch, join_watches
 from symdnn.compile.placing import program_of
 from symdnn.compile.profile import FunctionProfile
@@ -119,8 +119,7 @@ class Function:
         self._executor: Executor | None = None
         plain = not self._copied and not self._watched and profile is None
         self._fast: Calls | None = fast_calls(self) if plain else None
-        #: That of :attr:`_fast`, where it needs nothing of what :meth:`run` does.
-        self._attempt = self._fast.attempt if isinstance(self._fast, HostCalls) else None
+        self._attempt = None if self._fast is None else self._fast.attempt
         self._one = face.structure.kind == "one"
 
     # -- calling ------------------------------------------------------------------------------
@@ -146,10 +145,6 @@ class Function:
         """Outputs as a list; ``watcher`` is told of each node."""
         executor = self._executor or self.executor
         runtime, fast = executor.runtime, self._fast
-        if fast is not None and self._attempt is None and fast.entries and watcher is None:
-            found = None if kwargs else fast.attempt(self, args)
-            if found is not None:
-                return found
         with runtime.exclusive(), np.errstate(all="ignore"):
             adopt = getattr(runtime, "adopt", None)
             values = self.arguments.bind(args, kwargs, self.trust_input, adopt)

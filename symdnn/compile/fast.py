@@ -31,6 +31,7 @@ class _Entry(NamedTuple):
 
     plan: Plan
     replay: Any
+    cache: PlanCache
     entering: list[Any]
     changes: int
 
@@ -110,47 +111,54 @@ class FastCalls(Calls):
         outputs = function.stages.program.outputs
         count = len(outputs) - len(function.updated)
         self.places = [segment.outputs.index(v) for v in outputs[:count]]
+        self.in_order = self.places == list(range(len(segment.outputs)))
         self.lent = function.lent
         #: How often it has written what it updates.
         self.counter = [0]
 
     def attempt(self, function: Function, args: Sequence[Any]) -> list[Any] | None:
         """See :class:`Calls`."""
-        runtime = function.executor.runtime
+        if not self.entries:
+            return None
+        executor = function.executor
+        runtime: Any = executor.runtime
         with runtime.exclusive():
-            found = self.call(function, args)
+            found = self._found(function, executor, runtime, args)
         if found is None:
             return None
         return [runtime.lend(r) if lent else r for r, lent in zip(found, self.lent)]
 
-    def call(self, function: Function, args: Sequence[Any]) -> list[Any] | None:
+    def _found(
+        self, function: Function, executor: Any, runtime: Any, args: Sequence[Any]
+    ) -> list[Any] | None:
         """The outputs; None where something is not as it was. The device must be held."""
-        executor = function.executor
-        bound = self._bound(function, executor.runtime, args)
+        bound = self._bound(function, runtime, args)
         if bound is None:
             return None
         values: dict[Variable, Any] | None = None
-        key: Any = tuple([a.shape for a in bound])
+        key: Any = bound[0].shape if len(bound) == 1 else tuple([a.shape for a in bound])
         if self.by_value:
             values = self._host_values(executor, bound)
-            key = (*key, *(int(values[d]) for d in self.segment.dims))
+            key = (key, *(int(values[d]) for d in self.segment.dims))
         entry = self.entries.get(key)
-        if entry is None or entry.changes != changes() or (self.keeps and not executor.is_current):
+        if entry is None:
             return None
-        plan: Any = entry.plan
-        if entry.replay is not plan.bound.replay or not executor.only_cache.used(plan):
+        plan, replay, cache, entering, stamp = entry
+        if stamp != changes() or (self.keeps and not executor.is_current):
+            return None
+        if replay is not plan.bound.replay or not cache.used(plan):
             del self.entries[key]
             return None
-        entering = entry.entering.copy()
+        entering = entering.copy()
         for i, k in self.entries_of:
             entering[k] = bound[i]
         if values is not None:
             for k, v in self.from_host:
                 entering[k] = values[v]
-        left = entry.replay.run(entering, args)
+        left = replay.run(entering, args)
         if function.updated:
             note_writes(self.counter)
-        return [left[k] for k in self.places]
+        return left if self.in_order else [left[k] for k in self.places]
 
     def _bound(self, function: Function, runtime: Any, args: Sequence[Any]) -> list[Any] | None:
         """The arguments as they enter; None where one has to be converted."""
@@ -161,30 +169,32 @@ class FastCalls(Calls):
             if type(value) is np.ndarray:
                 if not trusted and (value.dtype != dtype or value.ndim != ndim):
                     return None
-            elif isinstance(value, float | int | np.generic):
-                if ndim or dtype is None:
+            elif slot.may_stay and (there := runtime.known(value)) is not None:
+                if there.dtype != name or len(there.shape) != ndim:
                     return None
+                value = there
+            elif isinstance(value, float | int | np.generic) and not ndim and dtype is not None:
                 value = slot.convert(value, self.allow_downcast)
             else:
-                value = runtime.known(value) if slot.may_stay else None
-                if value is None or value.dtype != name or len(value.shape) != ndim:
-                    return None
+                return None
             found.append(value)
         return found
 
     def learn(self, function: Function, values: dict[Variable, Any]) -> None:
         """Remember a call that went the long way, if its plan is captured by now."""
         executor = function.executor
-        self._room(executor.only_cache)
-        plan: Any = executor.only_cache.latest
+        cache = executor.only_cache
+        self._room(cache)
+        plan: Any = cache.latest
         replay = getattr(plan.bound, "replay", None) if plan is not None else None
         if replay is None or any(v not in values for v in self.arguments):
             return
         if self._may_change(function):
             return
-        key: Any = tuple([np.shape(values[v]) for v in self.arguments])
+        shapes = [np.shape(values[v]) for v in self.arguments]
+        key: Any = shapes[0] if len(shapes) == 1 else tuple(shapes)
         if self.by_value:
-            key = (*key, *self._dims(plan))
+            key = (key, *self._dims(plan))
         for v in function.updated:
             v.storage.counts(self.counter)
-        self.entries[key] = _Entry(plan, replay, self._staying(executor, values), changes())
+        self.entries[key] = _Entry(plan, replay, cache, self._staying(executor, values), changes())

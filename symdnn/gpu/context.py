@@ -44,7 +44,7 @@ class Context:
         self._hold = _Hold(self)
         self.index = index
         self.device = f"cuda{index}"
-        self._pid = os.getpid()
+        self._process = _forks[0]
         self._lock = threading.RLock()
         self._device = driver.Device(index)
         self._primary = self._device.retain_primary_context()
@@ -76,13 +76,13 @@ class Context:
         thread with another context gets that back.
         """
         now = int(self._current()[1])
-        first = self.index not in _kept()
+        first = self.index not in _thread.kept
         ours = now == self._handle
         if ours and not first:
             return False
         self._primary.push()  # on PyCUDA's own stack, which does not know of the driver's
         if first and (ours or now == 0):
-            _kept()[self.index] = _Attachment(self._primary)
+            _thread.kept[self.index] = _Attachment(self._primary)
             return False
         return True
 
@@ -214,16 +214,27 @@ def _driver() -> Any:
 
 _contexts: dict[int, Context] = {}
 _contexts_lock = threading.Lock()
-_thread = threading.local()
+_forks = [0]
 
 
-def _held() -> list[tuple[Context, bool]]:
-    """The contexts that this thread holds, the current one last, and which to pop afterwards."""
-    try:
-        held: list[tuple[Context, bool]] = _thread.held
-    except AttributeError:
-        held = _thread.held = []
-    return held
+def _after_fork() -> None:
+    _forks[0] += 1
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class _OfThread(threading.local):
+    """What each thread has of its own."""
+
+    def __init__(self) -> None:
+        #: The contexts that it holds, the current one last, and which to pop afterwards.
+        self.held: list[tuple[Context, bool]] = []
+        #: Devices whose context stays current in it.
+        self.kept: dict[int, _Attachment] = {}
+
+
+_thread = _OfThread()
 
 
 class _Hold:
@@ -236,20 +247,20 @@ class _Hold:
 
     def __enter__(self) -> None:
         ctx = self.ctx
-        if os.getpid() != ctx._pid:
+        if ctx._process != _forks[0]:
             raise CudaUnavailable(
                 "CUDA was used before this process was forked, and a context does not survive a "
                 "fork. Start workers with the 'spawn' method, or use the GPU in the child only"
             )
         ctx._lock.acquire()
         try:
-            _held().append((ctx, ctx._make_current()))
+            _thread.held.append((ctx, ctx._make_current()))
         except BaseException:
             ctx._lock.release()
             raise
 
     def __exit__(self, *_: object) -> None:
-        ctx, pushed = _held().pop()
+        ctx, pushed = _thread.held.pop()
         if pushed:
             ctx._primary.pop()
         ctx._lock.release()
@@ -275,21 +286,12 @@ class _Attachment:
     __del__ = detach
 
 
-def _kept() -> dict[int, _Attachment]:
-    """Devices whose context stays current in this thread."""
-    try:
-        kept: dict[int, _Attachment] = _thread.kept
-    except AttributeError:
-        kept = _thread.kept = {}
-    return kept
-
-
 def existing() -> Context | None:
     """The context that this thread holds, else the first that was made; None without any.
 
     Makes none: kernels ask it whether a plan is for a device or for a described one.
     """
-    return _held()[-1][0] if _held() else next(iter(_contexts.values()), None)
+    return _thread.held[-1][0] if _thread.held else next(iter(_contexts.values()), None)
 
 
 def context(index: int = 0) -> Context:
@@ -307,5 +309,5 @@ def _detach() -> None:
         with contextlib.suppress(Exception), ctx.current():
             for last in ctx.at_exit:
                 last()
-    for attachment in _kept().values():
+    for attachment in _thread.kept.values():
         attachment.detach()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from symdnn.gpu.ahead import Ahead
 from symdnn.gpu.array import ALIGNMENT, DeviceArray
 from symdnn.gpu.capture import CaptureFailed
 from symdnn.gpu.k_copy import strided_copy
@@ -29,6 +30,8 @@ _SMALL = 1 << 20  # bytes that a kernel copies from and to the host as fast as t
 _LARGE = 64 << 20
 _MOST_GRAPHS = 20
 _MOST_MET = 256
+#: Calls between two events, if what they read is no more than so many bytes in all.
+_MOST_AHEAD, _HELD = 16, 4 << 20
 
 
 class Pinned:
@@ -95,9 +98,10 @@ class Replay:
     """The middle of a plan as a graph, between the copies of what enters and of what leaves.
 
     If a result goes to the host, a call waits and takes it from pinned memory. A call without such
-    results does not wait, except for the one before the last: there are two sets of pinned memory
-    for what enters. Copies from pinned memory are part of the graph. Arrays on the device that are
-    met again get a graph that reads them where they are; others are copied to their places before.
+    results does not wait, except for earlier ones (:class:`Ahead`): there are two sets of pinned
+    memory for what enters, and what a call reads is kept until it is done. Copies from pinned
+    memory are part of the graph. Arrays on the device that are met again get a graph that reads
+    them where they are; others are copied to their places before.
     """
 
     def __init__(self, plan: CudaPlan, entering: Sequence[Any]) -> None:
@@ -127,7 +131,7 @@ class Replay:
             else:  # capture fails now or never
                 for place in self.places:
                     place.stage(entering[place.index], 0)
-                self.graphs[self._key(entering, 0)] = self._with_copies(entering, 0)
+                self.graphs[self._key(entering)[0]] = self._with_copies(entering, 0)
         left = dict(self.values)
         plan.settle(left)
         self.left = [(self.results.get(v), left.get(v), v) for v in plan.spec.segment.outputs]
@@ -135,10 +139,22 @@ class Replay:
             del self.values[self.inputs[k]]  # the arguments of this call
         self.most = _MOST_GRAPHS if self.places and self._may_repeat() and not self.head else 0
         self.written = plan.written(entering)
-        self.turn = 0
-        self.events = [self.rt.queue.event() for _ in range(0 if self.waits else 2)]
-        self.held: list[Any] = [None, None]
         self.reports = plan.reports
+        self.ahead = None if self.waits else Ahead(self.rt.queue, self._most_ahead())
+        #: What leaves, where that is the same arrays each time.
+        self.fixed: list[Any] | None = None
+        if all(pinned is None and fixed is not None for pinned, fixed, _ in self.left):
+            self.fixed = [fixed for _, fixed, _ in self.left]
+
+    def _most_ahead(self) -> int:
+        """Calls in half of what may be under way: few of large arrays, which are kept meanwhile.
+
+        A call that may find an error is seldom far ahead of the one that raises it.
+        """
+        if self.reports:
+            return 1
+        held = sum(p.target.nbytes for p in self.places)
+        return max(1, min(_MOST_AHEAD, _HELD // max(held, 1)))
 
     def _may_repeat(self) -> bool:
         """Whether further graphs may make what kernels allocate themselves again: a little, and
@@ -212,17 +228,15 @@ class Replay:
         if self.rt.busy:
             return self.rt.aside(lambda: self.run(entering, owners))
         self.rt.arena.reserve(self.arena_bytes)
-        turn = self.turn
-        if not self.waits:
-            turn = self.turn = 1 - turn
-            self.events[turn].wait()
-            self.rt.look()
-            self.held[turn] = entering, owners  # arrays of the user stay until they were copied
-        for place in self.places:
-            value = entering[place.index]
-            if not isinstance(value, DeviceArray):
-                place.stage(value, turn)
-        key = self._key(entering, turn)
+        key, host = self._key(entering)
+        ahead, turn = self.ahead, 0
+        if ahead is not None:
+            if ahead.begin((entering, owners), host):  # which stay until they were copied
+                self.rt.look()
+            turn = ahead.half
+        if host:
+            key = (turn, *key[1:])
+            self._stage(entering, turn)
         graph = self.graphs.get(key)
         values = self.values
         if graph is None:
@@ -234,19 +248,28 @@ class Replay:
                     values = self._given(entering)
                     self.plan.run_steps(self.head, values)
         graph.launch()
-        if self.waits:
+        if ahead is None:
             self.rt.memory.synchronize()
             self.rt.look()
         else:
-            self.events[turn].record()
+            ahead.end()
             self.rt.unread |= self.reports
+        if self.fixed is not None:
+            return self.fixed.copy()
         return [
             pinned.array.copy() if pinned is not None else self._of(v, fixed, values)
             for pinned, fixed, v in self.left
         ]
 
-    def _key(self, entering: Sequence[Any], turn: int) -> tuple[int, ...]:
-        """Where inputs come from: the set of pinned memory, addresses of arrays without gaps."""
+    def _stage(self, entering: Sequence[Any], turn: int) -> None:
+        for place in self.places:
+            value = entering[place.index]
+            if not isinstance(value, DeviceArray):
+                place.stage(value, turn)
+
+    def _key(self, entering: Sequence[Any]) -> tuple[tuple[int, ...], bool]:
+        """(where inputs come from, whether any comes from the host): the set of pinned memory, to
+        be filled in where there is a choice, then addresses of arrays without gaps."""
         key, host = [0], False
         for place in self.places:
             value = entering[place.index]
@@ -255,9 +278,7 @@ class Replay:
                 host = True
             else:
                 key.append(value.ptr if value.strides == place.target.strides else _GAPS)
-        if host:
-            key[0] = turn
-        return tuple(key)
+        return tuple(key), host
 
     def _graph(self, key: tuple[int, ...], entering: Sequence[Any], turn: int) -> Any:
         """A new graph with the copies of inputs, or the one without them.
@@ -327,5 +348,5 @@ class Replay:
     def __del__(self) -> None:
         # Pinned memory must not be used for something else while the device still reads it.
         with contextlib.suppress(Exception):
-            for event in self.events:
-                event.wait()
+            if self.ahead is not None:
+                self.ahead.finish()

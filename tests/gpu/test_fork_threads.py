@@ -152,7 +152,7 @@ def test_a_context_is_detached_by_the_thread_that_ends():
     ended, primary = [], Primary()
 
     def work():
-        context._kept()[0] = context._Attachment(primary)
+        context._thread.kept[0] = context._Attachment(primary)
         ended.append(threading.get_ident())
 
     thread = threading.Thread(target=work)
