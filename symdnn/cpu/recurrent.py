@@ -237,8 +237,7 @@ class RecurrentKernel:
 
     def bind(self, call: Call) -> Launch:
         """Layer by layer."""
-        net: Any = self._net(call)
-        return net  # type: ignore[no-any-return]
+        return self._net(call)
 
     def _net(self, call: Call) -> _Net:
         return _ForwardNet(call)
@@ -274,6 +273,9 @@ class _Net:
         self._places = {d: _places(self._floats(d)) for layer in self.layers for d in layer}
         self.workspace_bytes = max(end for _, end in self._places.values())
         self._own = np.empty(0, np.uint8)
+
+    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None) -> Any:
+        raise NotImplementedError
 
     def _floats(self, layer: Layer) -> dict[str, int]:
         raise NotImplementedError

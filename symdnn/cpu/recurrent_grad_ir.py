@@ -135,7 +135,6 @@ class _Backward(Worker):
         size = 4 * WIDTH * KEPT[self.mode]
         self.in_kept = self.place("%kept", (s, "%kept_step"), (group, size))
         self.in_deltas = self.place(self.deltas, (b, self.row), first)
-        self.in_dbw, self.in_dbr = (self.place(p, first) for p in ("%dbw", "%dbr"))
         count = self.times("%steps", "%batch")
         at = self.plus(self.times(self.own.first, count), self.plus(self.times(s, "%batch"), b))
         self.in_slots = self.place("%slots", (at, self.slot_row))
@@ -159,19 +158,12 @@ class _Backward(Worker):
         return []
 
     def _store(self, j: str, made: Sequence[str]) -> None:
-        """Gradients of the gates: beside all units', with those of all steps, to the biases'."""
+        """Gradients of the gates: beside all units', and with those of all steps."""
         to = self.place(self.in_deltas, self.units)
         slots = self.place(self.in_slots, (j, self.slots_step))
         for i, value in enumerate(made):
             self.store(value, self.place(to, (self.h_row, i)), self.mask)
             self.store(value, self.place(slots, 4 * WIDTH * i))
-        biases = [(self.in_dbw, 0, self.of_x)]
-        if self.mode == "gru":
-            biases.append((self.in_dbr, self.first_h, self.of_h))
-        for bias, first, gates in biases:
-            for i, gate in enumerate(gates):
-                place = self.place(bias, (self.h_row, gate), self.units)
-                self.store(self.add(self.load(place, self.mask), made[first + i]), place, self.mask)
 
     def _of(self, base: str) -> str:
         """A vector of the units."""
@@ -266,6 +258,7 @@ class _Backward(Worker):
         units = self.least(self.less("%hidden", unit), WIDTH)
         first = self.plus(self.times(group, "%steps"), self.first)
         slots = self.place("%slots", (self.times(first, "%batch"), self.slot_row))
+        self._biases(slots, unit)
         for gates, begin, panels, matrix, row, columns in (
             (self.of_x, 0, self.my_x, "%dw", self.x_row, "%columns"),
             (self.of_h, self.first_h, self.my_h, "%dr", self.h_row, "%hidden"),
@@ -281,3 +274,22 @@ class _Backward(Worker):
                     f"i64 {self.block_terms}", "i64 0",
                 )  # fmt: skip
         return []
+
+    def _biases(self, slots: str, unit: str) -> None:
+        """The biases' part of a block: what the products read next comes into the cache on it."""
+
+        def term(i: str, sums: list[str]) -> list[str]:
+            row = self.place(slots, (i, self.slot_row))
+            return [
+                self.add(x, self.load(self.place(row, 4 * WIDTH * k))) for k, x in enumerate(sums)
+            ]
+
+        sums = self.loop("term", self.block_terms, term, ["zeroinitializer"] * self.slots)
+        mask = self.lanes_below(unit, "%hidden")
+        biases = [("%dbw", 0, self.of_x)]
+        if self.mode == "gru":
+            biases.append(("%dbr", self.first_h, self.of_h))
+        for bias, begin, gates in biases:
+            for i, gate in enumerate(gates):
+                place = self.place(bias, (self.h_row, gate), (unit, 4))
+                self.store(self.add(self.load(place, mask), sums[begin + i]), place, mask)
