@@ -26,10 +26,10 @@ from symdnn.ops.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW
 __all__ = ["DepthwiseKernel", "register"]
 
 #: Kernels of more weights, and gradients of more results for a channel, are oneDNN's: their code
-#: would be long.
-_MOST_WEIGHTS, _MOST_MULTIPLIER = 121, 4
+#: would be long. (oneDNN has products of matrices alone for the gradient in such kernels.)
+_MOST_WEIGHTS, _MOST_MULTIPLIER = {"forward": 121, "images": 121, "kernels": 441}, 4
 #: Products below which compiling gains nothing, and for which another thread is worth waking.
-_LEAST_WORK, _WORK_OF_A_THREAD = 1 << 14, 1 << 17
+_LEAST_WORK, _WORK_OF_A_THREAD = 1 << 10, 1 << 17
 _KINDS = {OneDnnConv: "forward", OneDnnConvGradI: "images", OneDnnConvGradW: "kernels"}
 #: Where x, w and y are among inputs and outputs.
 _OPERANDS = {"forward": (0, 1, -1), "images": (-1, 0, 1), "kernels": (0, -1, 1)}
@@ -95,8 +95,9 @@ def _unfit(call: Call, wish: str) -> str | None:
         return "it is empty"
     if w[1] != 1:
         return "it is for as many groups as channels"
-    if prod(w[2:]) > _MOST_WEIGHTS:
-        return f"it is for kernels of at most {_MOST_WEIGHTS} weights"
+    most = _MOST_WEIGHTS[_KINDS[type(call.op)]]
+    if prod(w[2:]) > most:
+        return f"it is for kernels of at most {most} weights"
     if isinstance(call.op, OneDnnConvGradI) and y[1] > _MOST_MULTIPLIER * x[1]:
         return f"it is for at most {_MOST_MULTIPLIER} results of a channel"
     if wish == "auto" and prod(y) * prod(w[2:]) < _LEAST_WORK:
