@@ -60,10 +60,9 @@ def _seen(x: Any, shape: tuple[int, ...]) -> Any:
 
 
 @dataclass(frozen=True)
-class SoftmaxKernel(CudnnKernel):
-    """``cudnnSoftmaxForward``."""
+class _Rows(CudnnKernel):
+    """What both directions share: one call for each piece of the leading dimension."""
 
-    name: str = "cudnn.softmax"
     dtypes = WITH_BFLOAT16
 
     def refuses_sizes(self, call: Call) -> str | None:
@@ -75,54 +74,47 @@ class SoftmaxKernel(CudnnKernel):
         shape = call.inputs[0].shape  # type: ignore[attr-defined]
         return f"{' '.join(_words(call.op))} of {call.inputs[0]} as {folded(call.op, shape)}"
 
+    def enqueue(self, how: tuple[Any, ...], one: Any, none: Any, d: Any, *at: int) -> None:
+        """The call: ``how`` is handle, algorithm and mode, ``at`` where operands and result are."""
+        raise NotImplementedError
+
     def launcher(self, call: Call) -> Any:
-        """One call for each piece of the leading dimension."""
+        """Everything but the addresses is settled here."""
         shape, parts = _parts(call, folded(call.op, call.inputs[0].shape))  # type: ignore[attr-defined]
-        algorithm, mode = _words(call.op)
+        words = _words(call.op)
         dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
 
         def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             one, none = factor(dtype, 1.0), factor(dtype, 0.0)
             for start, count, d in parts:
-                x, y = (rows(_seen(v, shape), start, count).ptr for v in (inputs[0], outputs[0]))
-                libcudnn.cudnnSoftmaxForward(
-                    env.cudnn, algorithm, mode, one, d.handle, x, none, d.handle, y
-                )
+                at = (rows(_seen(v, shape), start, count).ptr for v in (*inputs, outputs[0]))
+                self.enqueue((env.cudnn, *words), one, none, d.handle, *at)
 
         return launch
 
 
 @dataclass(frozen=True)
-class SoftmaxGradKernel(CudnnKernel):
+class SoftmaxKernel(_Rows):
+    """``cudnnSoftmaxForward``."""
+
+    name: str = "cudnn.softmax"
+
+    def enqueue(self, how: tuple[Any, ...], one: Any, none: Any, d: Any, *at: int) -> None:
+        """Of x, to y."""
+        x, y = at
+        libcudnn.cudnnSoftmaxForward(*how, one, d, x, none, d, y)
+
+
+@dataclass(frozen=True)
+class SoftmaxGradKernel(_Rows):
     """``cudnnSoftmaxBackward`` of (dy, y)."""
 
     name: str = "cudnn.softmax_grad"
-    dtypes = WITH_BFLOAT16
 
-    def refuses_sizes(self, call: Call) -> str | None:
-        """Rows that are too large."""
-        return too_large(call.inputs[0])
-
-    def details(self, call: Call) -> str:
-        """Algorithm and the dimensions that cuDNN sees."""
-        shape = call.inputs[0].shape  # type: ignore[attr-defined]
-        return f"{' '.join(_words(call.op))} of {call.inputs[0]} as {folded(call.op, shape)}"
-
-    def launcher(self, call: Call) -> Any:
-        """One call for each piece of the leading dimension."""
-        shape, parts = _parts(call, folded(call.op, call.inputs[0].shape))  # type: ignore[attr-defined]
-        algorithm, mode = _words(call.op)
-        dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
-
-        def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            one, none = factor(dtype, 1.0), factor(dtype, 0.0)
-            for start, count, d in parts:
-                dy, y, dx = (rows(_seen(v, shape), start, count).ptr for v in (*inputs, outputs[0]))
-                libcudnn.cudnnSoftmaxBackward(
-                    env.cudnn, algorithm, mode, one, d.handle, y, d.handle, dy, none, d.handle, dx
-                )
-
-        return launch
+    def enqueue(self, how: tuple[Any, ...], one: Any, none: Any, d: Any, *at: int) -> None:
+        """Of dy and y, to dx."""
+        dy, y, dx = at
+        libcudnn.cudnnSoftmaxBackward(*how, one, d, y, d, dy, none, d, dx)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ A copy moves bytes, so it serves every dtype, complex ones too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -44,7 +44,9 @@ from symdnn.ops.shape import Alloc, DimShuffle, Reshape, SpecifyType
 from symdnn.ops.slices import as_python, fill_in
 from symdnn.ops.view import Copy, ForgetShape, SpecifyShape
 
-__all__ = ["CopyKernel", "copies", "fill", "guarded_copy", "register", "strided_copy"]
+__all__ = [
+    "CopyKernel", "along", "copies", "fill", "guarded_copy", "parts_of", "register", "strided_copy",
+]  # fmt: skip
 
 #: Smaller sides would leave most of a tile empty.
 _LEAST_SIDE = 16
@@ -198,6 +200,20 @@ class CopyKernel(CudaKernel):
         return copies(seen, out)
 
 
+def along(axis: int, start: int | None, stop: int | None) -> tuple[slice, ...]:
+    """What picks a range of one dimension."""
+    return (*[slice(None)] * axis, slice(start, stop))
+
+
+def parts_of(whole: View, pieces: Sequence[View], axis: int) -> Iterator[View]:
+    """Where pieces of such sizes lie in a row along ``axis`` of the whole."""
+    start = 0
+    for piece in pieces:
+        stop = start + piece.shape[axis]
+        yield whole[along(axis, start, stop)]
+        start = stop
+
+
 class SplitKernel(CudaKernel):
     """The pieces of a split in memory of their own."""
 
@@ -207,14 +223,8 @@ class SplitKernel(CudaKernel):
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """A strided copy for each piece."""
-        axis: int = call.op.axis  # type: ignore[attr-defined]
-        found: list[KernelLaunch] = []
-        start = 0
-        for out in outputs:
-            stop = start + out.shape[axis]
-            found += copies(inputs[0][(*[slice(None)] * axis, slice(start, stop))], out)
-            start = stop
-        return found
+        places = parts_of(inputs[0], outputs, call.op.axis)  # type: ignore[attr-defined]
+        return [k for part, out in zip(places, outputs) for k in copies(part, out)]
 
 
 def register() -> None:

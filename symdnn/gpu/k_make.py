@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from symdnn.gpu.k_copy import bits_of, copies, fill, seen_by
+from symdnn.gpu.k_copy import along, bits_of, copies, fill, parts_of, seen_by
 from symdnn.gpu.k_scan import count_type
 from symdnn.gpu.launches import (
     ERROR_WORD,
@@ -32,10 +32,6 @@ _BLOCK = 256
 _MOST_SCALARS = 400
 
 
-def _along(axis: int, start: int | None, stop: int | None) -> tuple[slice, ...]:
-    return (*[slice(None)] * axis, slice(start, stop))
-
-
 class JoinKernel(CudaKernel):
     """A copy for each tensor."""
 
@@ -45,14 +41,8 @@ class JoinKernel(CudaKernel):
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """The copies."""
-        axis: int = call.op.axis  # type: ignore[attr-defined]
-        found: list[KernelLaunch] = []
-        start = 0
-        for x in inputs:
-            stop = start + x.shape[axis]
-            found += copies(x, outputs[0][_along(axis, start, stop)])
-            start = stop
-        return found
+        places = parts_of(outputs[0], inputs, call.op.axis)  # type: ignore[attr-defined]
+        return [k for x, part in zip(inputs, places) for k in copies(x, part)]
 
 
 class RollKernel(CudaKernel):
@@ -70,8 +60,8 @@ class RollKernel(CudaKernel):
         if y.size == 0:
             return []
         k = shift % n
-        moved = copies(x[_along(axis, 0, n - k)], y[_along(axis, k, n)])
-        return moved + copies(x[_along(axis, n - k, n)], y[_along(axis, 0, k)])
+        moved = copies(x[along(axis, 0, n - k)], y[along(axis, k, n)])
+        return moved + copies(x[along(axis, n - k, n)], y[along(axis, 0, k)])
 
 
 class PadKernel(CudaKernel):

@@ -68,3 +68,11 @@ INLINE bool within(i32 at, i64 size) { return (u32)at < (u32)size; }
 #define DEEP_D ((WD + SD - 1) / SD)
 #define DEEP_H ((WH + SH - 1) / SH)
 #define DEEP_W ((WW + SW - 1) / SW)
+
+// Forward, a thread makes ROWS by STRIP results: their windows have so many columns and lines.
+#define SPAN ((STRIP - 1) * SW + WW)
+#define LINES ((ROWS - 1) * SH + WH)
+// Where depth, line or column `at` is read. CLAMPED: every window of a maximum has an element inside,
+// and what lies outside is replaced by the nearest one inside, which does not change the maximum.
+INLINE i32 clamped(i32 at, i64 size) { return at < 0 ? 0 : at < (i32)size ? at : (i32)size - 1; }
+#define PLACE(AT, SIZE) (CLAMPED ? clamped(AT, SIZE) : (AT))

@@ -1,11 +1,7 @@
 // Pooling of (N, sizes, C): a thread makes V neighbouring channels of ROWS by STRIP results, so that
-// what their windows share is read once. CLAMPED: every window of a maximum has an element inside,
-// and what lies outside is replaced by the nearest one inside, which does not change the maximum.
+// what their windows share is read once.
 
 struct Parameters { const T* x; T* y; i64 images; i64 groups; Sizes in, out; };
-
-#define SPAN ((STRIP - 1) * SW + WW)
-#define LINES ((ROWS - 1) * SH + WH)
 
 // Maxima are found in the stored type, sums in that of the work.
 #if MODE == 0
@@ -23,8 +19,6 @@ INLINE Held joined_to(const Held& held, const Vec<T, V>& x) {
 }
 #endif
 
-INLINE i32 clamped(i32 at, i64 size) { return at < 0 ? 0 : at < (i32)size ? at : (i32)size - 1; }
-
 // One line of the windows, from column `w` on; a column outside counts only for what is inside.
 struct Line {
   Vec<T, V> x[SPAN];
@@ -36,7 +30,7 @@ INLINE Line read_line(const Parameters& p, const T* from, bool there, i32 w) {
 #pragma unroll
   for (i32 c = 0; c < SPAN; c++) {
     line.inside[c] = CLAMPED || (there && within(w + c, p.in.w));
-    const i32 at = CLAMPED ? clamped(w + c, p.in.w) : w + c;
+    const i32 at = PLACE(w + c, p.in.w);
     if (line.inside[c]) line.x[c] = load<V>(from + (i64)at * p.groups * V);
   }
   return line;
@@ -63,10 +57,10 @@ INLINE void pool_at(const Parameters& p, i64 image, i32 d, i32 h, i32 w, u32 gro
     for (i32 k = 0; k < V; k++) held[j / STRIP][j % STRIP].v[k] = convert<Kind>(start_of());
 #pragma unroll
   for (i32 a = 0; a < WD; a++) {
-    const i32 xd = CLAMPED ? clamped(d * SD - PD + a, p.in.d) : d * SD - PD + a;
+    const i32 xd = PLACE(d * SD - PD + a, p.in.d);
 #pragma unroll
     for (i32 b = 0; b < LINES; b++) {
-      const i32 xh = CLAMPED ? clamped(h * SH - PH + b, p.in.h) : h * SH - PH + b;
+      const i32 xh = PLACE(h * SH - PH + b, p.in.h);
       const bool there = CLAMPED || (within(xd, p.in.d) && within(xh, p.in.h));
       const T* from = p.x + (((image * p.in.d + xd) * p.in.h + xh) * p.in.w * p.groups + group) * V;
       join_line(read_line(p, from, there, w * SW - PW), b, held);

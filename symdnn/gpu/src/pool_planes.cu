@@ -1,12 +1,7 @@
 // Pooling of planes: a thread makes ROWS by STRIP neighbouring results. It reads each line of their
-// windows once, in vectors of V elements: V is STRIP times SW, or both are 1. CLAMPED: every window
-// of a maximum has an element inside, and a line outside is replaced by the nearest one inside, which
-// does not change the maximum.
+// windows once, in vectors of V elements: V is STRIP times SW, or both are 1.
 
 struct Parameters { const T* x; T* y; i64 total; Sizes in, out; };
-
-#define SPAN ((STRIP - 1) * SW + WW)
-#define LINES ((ROWS - 1) * SH + WH)
 
 // Elements OFFSET, ... of a strip that begins at column a: those beyond the border do not count.
 template <i32 OFFSET>
@@ -27,8 +22,6 @@ INLINE void read(const T* line, bool there, i32 a, i64 width, A (&row)[SPAN]) {
     }
   }
 }
-
-INLINE i32 clamped(i32 at, i64 size) { return at < 0 ? 0 : at < (i32)size ? at : (i32)size - 1; }
 
 // A line of the windows, joined into the results of the rows that it is in.
 INLINE void join_line(const A (&row)[SPAN], i32 number, A (&held)[ROWS][STRIP]) {
@@ -57,10 +50,10 @@ extern "C" __global__ void __launch_bounds__(256) pool_planes(
     for (i32 k = 0; k < ROWS * STRIP; k++) held[k / STRIP][k % STRIP] = start_of();
 #pragma unroll
     for (i32 a = 0; a < WD; a++) {
-      const i32 xd = CLAMPED ? clamped(d * SD - PD + a, p.in.d) : d * SD - PD + a;
+      const i32 xd = PLACE(d * SD - PD + a, p.in.d);
 #pragma unroll
       for (i32 b = 0; b < LINES; b++) {
-        const i32 xh = CLAMPED ? clamped(h * SH - PH + b, p.in.h) : h * SH - PH + b;
+        const i32 xh = PLACE(h * SH - PH + b, p.in.h);
         const bool there = CLAMPED || (within(xd, p.in.d) && within(xh, p.in.h));
         A row[SPAN];
         read<-PW>(p.x + ((plane * p.in.d + xd) * p.in.h + xh) * p.in.w, there, w * SW, p.in.w, row);
