@@ -80,8 +80,8 @@ def attributes(shape: Shape) -> str:
 def functions(shape: Shape, keeps: bool = False) -> list[str]:
     """``gemm_block``, ``gemm_pack``, and the tiles that they call; ``gemm_keep`` where asked for.
 
-    That is ``gemm_block`` for the first :attr:`Shape.rows` rows at most, with two more parameters,
-    ``ptr keep, i64 keep_panel``: it copies ``b``, which has to be dense, into panels on the way.
+    That is ``gemm_block`` for :attr:`Shape.rows` rows, with two more parameters, ``ptr keep, i64
+    keep_panel``: it copies ``b`` into panels on its way.
     """
     wide = range(1, shape.vectors + 1)
     tiles = [line for h in shape.heights for v in wide for line in Tile(shape, h, v).source()]
@@ -115,6 +115,9 @@ row:
 %c_1 = getelementptr i8, ptr %c_0, i64 %c_i
 %from_i = mul i64 %i, %from_row
 %from_1 = getelementptr i8, ptr %from_0, i64 %from_i
+""".strip().splitlines()
+
+_PANEL = """
 br label %panel
 panel:
 %j = phi i64 [0, %row], [%j_next, %panel_end]
@@ -130,18 +133,15 @@ panel:
 
 def _block(shape: Shape, keeps: bool = False) -> list[str]:
     """Rows of tiles, and in each all panels."""
+    head, heights = f"@gemm_block{_GIVEN})", shape.heights
+    call, kept = f"call void @gemm_tile_{{}}x{{}}({GIVEN})", list[str]()
     if keeps:
-        head = f"@gemm_keep{_GIVEN}, ptr %keep_0, i64 %keep_panel)"
-        call, heights = f"call void @gemm_keep_{{}}x{{}}({GIVEN}, ptr %keep)", shape.heights[:1]
-        kept = (
-            "%keep_j = mul i64 %p, %keep_panel",
-            "%keep = getelementptr i8, ptr %keep_0, i64 %keep_j",
-        )
-    else:
-        head, kept, heights = f"@gemm_block{_GIVEN})", (), shape.heights
-        call = f"call void @gemm_tile_{{}}x{{}}({GIVEN})"
-    lines = [f"define internal void {head} #0 {{", *_LOOPS, *kept]
-    lines += _chosen(shape, heights, call.format)
+        head, heights = f"@gemm_keep{_GIVEN}, ptr %keep_0, i64 %keep_panel)", heights[:1]
+        call = f"call void @gemm_keep_{{}}x{{}}({GIVEN}, ptr %keep)"
+        kept.append("%keep_j = mul i64 %p, %keep_panel")
+        kept.append("%keep = getelementptr i8, ptr %keep_0, i64 %keep_j")
+    lines = [f"define internal void {head} #0 {{", *_LOOPS]
+    lines += [*_height(heights), *_PANEL, *kept, *_chosen(shape, heights, call.format)]
     return [
         *lines,
         "panel_end:",
@@ -150,7 +150,7 @@ def _block(shape: Shape, keeps: bool = False) -> list[str]:
         "%j_more = icmp slt i64 %j_next, %n",
         "br i1 %j_more, label %panel, label %row_end",
         "row_end:",
-        f"%i_next = add i64 %i, {shape.rows}",
+        "%i_next = add i64 %i, %height",
         "%i_more = icmp slt i64 %i_next, %m",
         "br i1 %i_more, label %row, label %done",
         "done:",
@@ -159,24 +159,27 @@ def _block(shape: Shape, keeps: bool = False) -> list[str]:
     ]
 
 
+def _height(heights: Sequence[int]) -> list[str]:
+    """The rows of the next tiles: as many as there is code for and are left."""
+    lines = [f"%h{heights[-1]} = add i64 0, {heights[-1]}"]
+    for lower, h in zip(heights[:0:-1], heights[-2::-1]):
+        lines.append(f"%has{h} = icmp sge i64 %rows, {h}")
+        lines.append(f"%h{h} = select i1 %has{h}, i64 {h}, i64 %h{lower}")
+    return [*lines, f"%height = add i64 0, %h{heights[0]}"]
+
+
 def _chosen(shape: Shape, heights: Sequence[int], line: Callable[[int, int], str]) -> list[str]:
-    """Lines that run the one of the smallest tile that has all of ``%rows`` and ``%cols``."""
-    lines = [f"br label %wide{shape.vectors}"]
-    for v in range(shape.vectors, 0, -1):
-        lines.append(f"wide{v}:")
-        if v > 1:
-            lines.append(f"%is_wide{v} = icmp sgt i64 %cols, {(v - 1) * shape.width}")
-            following = f"label %high{heights[0]}x{v}, label %wide{v - 1}"
-            lines.append(f"br i1 %is_wide{v}, {following}")
-        else:
-            lines.append(f"br label %high{heights[0]}x1")
-        for h, lower in zip(heights, (*heights[1:], 0), strict=True):
-            lines.append(f"high{h}x{v}:")
-            if lower:
-                lines.append(f"%is_high{h}x{v} = icmp sgt i64 %rows, {lower}")
-                following = f"label %do{h}x{v}, label %high{lower}x{v}"
-                lines.append(f"br i1 %is_high{h}x{v}, {following}")
-            else:
-                lines.append(f"br label %do{h}x{v}")
-            lines += [f"do{h}x{v}:", line(h, v), "br label %panel_end"]
+    """Lines that run the one of the tile of ``%height`` rows that has all of ``%cols``."""
+    wide = range(1, shape.vectors + 1)
+    cases = [(h, v) for h in heights for v in wide]
+    lines = ["%vectors1 = add i64 0, 1"]
+    for v in wide[1:]:
+        lines.append(f"%is_wide{v} = icmp sgt i64 %cols, {(v - 1) * shape.width}")
+        lines.append(f"%vectors{v} = select i1 %is_wide{v}, i64 {v}, i64 %vectors{v - 1}")
+    lines.append("%tile_h = mul i64 %height, 8")
+    lines.append(f"%tile = add i64 %tile_h, %vectors{shape.vectors}")
+    arms = " ".join(f"i64 {8 * h + v}, label %do{h}x{v}" for h, v in cases[1:])
+    lines.append(f"switch i64 %tile, label %do{cases[0][0]}x{cases[0][1]} [{arms}]")
+    for h, v in cases:
+        lines += [f"do{h}x{v}:", line(h, v), "br label %panel_end"]
     return lines

@@ -28,7 +28,7 @@ class Shape:
 
     @property
     def heights(self) -> tuple[int, ...]:
-        """Rows of the tiles that there are code for, falling; a rest takes the next higher one."""
+        """Rows of the tiles that there is code for, falling; a rest is made of several."""
         found = [self.rows]
         while found[-1] > 1:
             found.append(found[-1] // 2)
@@ -100,12 +100,12 @@ class Source:
 
 GIVEN = (
     "ptr %a, i64 %a_row, i64 %a_term, ptr %b, i64 %b_term, ptr %c, i64 %c_row, ptr %from, "
-    "i64 %from_row, i64 %rows, i64 %cols, i64 %k, i64 %relu"
+    "i64 %from_row, i64 %cols, i64 %k, i64 %relu"
 )
 
 
 class Tile(Source):
-    """The function of one tile: of its rows and columns ``%rows`` and ``%cols`` are there.
+    """The function of one tile: of its columns ``%cols`` are there.
 
     One that ``keeps`` also writes what it reads of ``b`` to a panel at ``%keep``.
     """
@@ -134,33 +134,36 @@ class Tile(Source):
         return self.lines
 
     def _rows(self) -> None:
-        """Where each row begins; rows that are not there are the last one again."""
-        self.put("%last = sub i64 %rows, 1")
+        """Where the result's rows begin; they are fetched while the sums are made."""
+        for name in ("a", "c", "from"):
+            for times in (2, 3):
+                # Hidden, or else LLVM would make each address from the one before it.
+                step = self.new(f"mul i64 %{name}_row, {times}")
+                self.put(f'%{name}_row{times} = call i64 asm "", "=r,0"(i64 {step})')
         for i in range(self.rows):
-            self.put(
-                f"%in{i} = icmp slt i64 {i}, %rows",
-                f"%i{i} = select i1 %in{i}, i64 {i}, i64 %last",
-                f"%a_at{i} = mul i64 %i{i}, %a_row",
-                f"%a{i} = getelementptr i8, ptr %a, i64 %a_at{i}",
-                f"%c_at{i} = mul i64 %i{i}, %c_row",
-                f"%c{i} = getelementptr i8, ptr %c, i64 %c_at{i}",
-            )
+            row = self._row("c", "%c", i)
             for j in range(self.vectors):
-                place = self.at(f"%c{i}", 4 * self.width * j)
+                place = self.at(row, 4 * self.width * j)
                 self.put(f"call void @llvm.prefetch.p0(ptr {place}, i32 1, i32 3, i32 1)")
+
+    def _row(self, name: str, base: str, i: int) -> str:
+        """Where row ``i`` begins: behind one of every third row, for which there are registers."""
+        for _ in range(i // 3):
+            base = self.at(base, f"%{name}_row3")
+        return self.at(base, (0, f"%{name}_row", f"%{name}_row2")[i % 3])
 
     def _sums(self) -> list[str]:
         """The loops over terms: rounds of several, then one by one."""
         zeros = ["zeroinitializer"] * (self.rows * self.vectors)
         self.put(f"%rounds = sdiv i64 %k, {_UNROLL}", f"%left = srem i64 %k, {_UNROLL}")
+        first = {"b": "%b", **({"keep": "%keep"} if self.keeps else {})}
+        first |= {f"a{i}": self._row("a", "%a", i) for i in range(0, self.rows, 3)}
         self.put("%any_round = icmp sgt i64 %rounds, 0")
         self.put("br i1 %any_round, label %round, label %between")
-        first = {"b": "%b", "t": "0", **({"keep": "%keep"} if self.keeps else {})}
         sums, places = self._loop("round", "entry", zeros, "%rounds", first, _UNROLL)
         sums = self.merge("between", [("entry", zeros), ("round_end", sums)])
         for n, at in places.items():
-            kind = "i64" if n == "t" else "ptr"
-            places[n] = self.new(f"phi {kind} [{first[n]}, %entry], [{at}, %round_end]")
+            places[n] = self.new(f"phi ptr [{first[n]}, %entry], [{at}, %round_end]")
         self.put("%any_left = icmp sgt i64 %left, 0")
         self.put("br i1 %any_left, label %one, label %summed")
         more, _ = self._loop("one", "between", sums, "%left", places, 1)
@@ -172,9 +175,9 @@ class Tile(Source):
     ) -> tuple[list[str], dict[str, str]]:  # fmt: skip
         """``count`` rounds of so many terms; the sums, and the ``places`` behind them.
 
-        Places are the row of ``b``, the bytes of terms in ``a``, and where the row is kept.
+        Places are the row of ``b``, every third row of ``a``, and where the row of ``b`` is kept.
         """
-        steps = {"b": "%b_term", "t": "%a_term", "keep": str(4 * self.shape.columns)}
+        steps = {"b": "%b_term", "keep": str(4 * self.shape.columns)}
         self.put(f"{name}:")
         at = len(self.lines)
         self.put(*[""] * (1 + len(first) + len(sums)))
@@ -182,16 +185,13 @@ class Tile(Source):
         places = {n: f"%{name}_{n}" for n in first}
         for _ in range(terms):
             now = self._term(now, places)
-            for n, x in places.items():
-                places[n] = (
-                    self.new(f"add i64 {x}, {steps[n]}") if n == "t" else self.at(x, steps[n])
-                )
+            places = {n: self.at(x, steps.get(n, "%a_term")) for n, x in places.items()}
         less = self.new(f"sub i64 %{name}_count, 1")
         more = self.new(f"icmp sgt i64 {less}, 0")
         self.put(f"br i1 {more}, label %{name}, label %{name}_end", f"{name}_end:")
         self.put(f"br label %{'between' if name == 'round' else 'summed'}")
         arms = [(f"%{name}_count", "i64", count, less)]
-        arms += [(f"%{name}_{n}", "i64" if n == "t" else "ptr", first[n], places[n]) for n in first]
+        arms += [(f"%{name}_{n}", "ptr", first[n], places[n]) for n in first]
         arms += [(h, self.vector, x, y) for h, x, y in zip(held, sums, now, strict=True)]
         for n, (register, kind, enters, returns) in enumerate(arms):
             values = f"[{enters}, %{before}], [{returns}, %{name}]"
@@ -200,7 +200,7 @@ class Tile(Source):
 
     def _term(self, sums: Sequence[str], places: Mapping[str, str]) -> list[str]:
         """One term: a row of ``b`` times a number of each row of ``a``."""
-        b, t, vectors = places["b"], places["t"], []
+        b, vectors = places["b"], list[str]()
         for j, mask in enumerate(self.masks):
             step = 4 * self.width * j
             vectors.append(self.load(self.at(b, step), mask))
@@ -210,7 +210,8 @@ class Tile(Source):
                 self.store(vectors[-1], self.at(places["keep"], step))
         made = []
         for i in range(self.rows):
-            number = self.new(f"load float, ptr {self.at(f'%a{i}', t)}, align 4")
+            place = self._row("a", places[f"a{i - i % 3}"], i % 3)
+            number = self.new(f"load float, ptr {place}, align 4")
             every = self.spread(number)
             for j, x in enumerate(vectors):
                 given = ", ".join(
@@ -225,26 +226,23 @@ class Tile(Source):
         self.put("%adds = icmp ne ptr %from, null", "br i1 %adds, label %add, label %whole", "add:")
         added = []
         for i in range(self.rows):
-            row = self.at("%from", self.new(f"mul i64 %i{i}, %from_row"))
+            row = self._row("from", "%from", i)
             for j, mask in enumerate(self.masks):
                 x = self.load(self.at(row, 4 * self.width * j), mask)
                 added.append(self.new(f"fadd {self.vector} {sums[i * self.vectors + j]}, {x}"))
         self.put("br label %whole")
         sums = self.merge("whole", [("summed", sums), ("add", added)])
-        self.put("%cuts = icmp ne i64 %relu, 0", "br i1 %cuts, label %cut, label %store0", "cut:")
+        self.put("%cuts = icmp ne i64 %relu, 0", "br i1 %cuts, label %cut, label %end", "cut:")
         kept = []
         for x in sums:  # NaN stays
             low = self.new(f"fcmp olt {self.vector} {x}, zeroinitializer")
             choice = f"{self.mask} {low}, {self.vector} zeroinitializer, {self.vector} {x}"
             kept.append(self.new(f"select {choice}"))
-        self.put("br label %store0")
-        return self.merge("store0", [("whole", sums), ("cut", kept)])
+        self.put("br label %end")
+        return self.merge("end", [("whole", sums), ("cut", kept)])
 
     def _store(self, sums: Sequence[str]) -> None:
         for i in range(self.rows):
+            row = self._row("c", "%c", i)
             for j, mask in enumerate(self.masks):
-                place = self.at(f"%c{i}", 4 * self.width * j)
-                self.store(sums[i * self.vectors + j], place, mask)
-            if i + 1 < self.rows:
-                self.put(f"br i1 %in{i + 1}, label %store{i + 1}, label %done", f"store{i + 1}:")
-        self.put("br label %done", "done:")
+                self.store(sums[i * self.vectors + j], self.at(row, 4 * self.width * j), mask)

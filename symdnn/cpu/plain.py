@@ -1,5 +1,5 @@
 """Where a generated kernel beats oneDNN's, it runs the oneDNN op: planes in C order, short rows,
-small products.
+products.
 
 Measured on two cores with AVX-512: oneDNN pools images in C order 3 to 15 times slower (it wants
 channels last), and its softmax of 128 rows of 10 takes 1.4 times as long.
@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from symdnn.cpu import product
+from symdnn.cpu import gemm
 from symdnn.cpu.pool import PoolKernel
 from symdnn.cpu.rows import RowKernel
 from symdnn.graph.kernel import Call, Kernel, Launch, register_kernel
@@ -71,5 +71,5 @@ def register() -> None:
     register_kernel(OneDnnPool, "cpu", pools, first=True)
     register_kernel(OneDnnPoolGrad, "cpu", pools, first=True)
     register_kernel(OneDnnSoftmax, "cpu", rows, first=True)
-    product.register()
+    gemm.register()
     register_kernel(OneDnnSoftmaxGrad, "cpu", rows, first=True)

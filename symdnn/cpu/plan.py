@@ -27,7 +27,7 @@ Array = Any
 #: How the names of kernels begin that threads of libgomp run.
 _THREADED = ("onednn.", "llvm.")
 #: Those that ask for threads when they are bound (:func:`symdnn.cpu.threads.threads`) or run alone.
-_ASKING = {"llvm.elementwise", "llvm.reduce", "llvm.rows", "llvm.fill", "llvm.product"}
+_ASKING = {"llvm.elementwise", "llvm.reduce", "llvm.rows", "llvm.fill", "llvm.gemm"}
 #: Those of kernels that run nothing of a user's, and no BLAS.
 _KNOWN = (
     *_THREADED, "numpy.ufunc", "numpy.reduce", "numpy.program", "numpy.fill", "numpy.move",
