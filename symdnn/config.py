@@ -245,8 +245,9 @@ class Config(Section):
         scopes, everywhere, default = self._scopes.get, self._global.get, FLAGS[name].first_value()
 
         def read() -> Any:
-            if scopes():
-                return self.get(name)
+            for scope in reversed(scopes()):
+                if name in scope:
+                    return scope[name].value
             setting = everywhere(name)
             return default if setting is None else setting.value
 

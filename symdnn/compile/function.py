@@ -61,9 +61,9 @@ def function(
     wanted, structure = _outputs(outputs)
     states = {d.variable: s for d in declared if (s := d.state()) is not None}
     chosen = get_mode(mode)
-    target = resolve_target(chosen.target, explain=demanded(chosen.selection.takes))
 
     with collector.paused(), config.change_flags(compute_test_value="off"):
+        target = resolve_target(chosen.target, explain=demanded(chosen.selection.takes))
         results, pairs = _expressions(declared, wanted, updates, givens, no_default_updates, states)
         _check_used(declared, [*results, *(new for _, new in pairs)], on_unused_input)
         fgraph = FunctionGraph([d.variable for d in declared], [*results, *(n for _, n in pairs)])

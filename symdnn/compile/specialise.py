@@ -57,12 +57,10 @@ class TableOracle:
         asks for no vendor's kernels.
         """
         kernels = kernels_for(type(call.op), self.target_kind)
-        known = {_backend(k) for k in kernels}
-        reasons = [_backend_reason(call, k, known) for k in kernels]
-        refused = [(k.name, why) for k, why in zip(kernels, reasons) if why is not None]
-        wanted = [k for k, why in zip(kernels, reasons) if why is None]
+        refused = _against_hints(call, kernels) if call.hints.backend is not None else []
+        names = {name for name, _ in refused}
         tried: list[tuple[str, str]] = []
-        for kernel in (*wanted, *(k for k in kernels if k not in wanted)):
+        for kernel in sorted(kernels, key=lambda k: k.name in names) if names else kernels:
             if (reason := kernel.refuses(call)) is None:
                 settled = _settled(kernel, call)
                 said = tuple((name, why) for name, why in refused if name != kernel.name)
@@ -76,6 +74,12 @@ def _settled(kernel: Kernel, call: Call) -> Kernel:
     """The kernel, its own choices made for this call if it makes any (``settled(call)``)."""
     settle: Any = getattr(kernel, "settled", None)
     return kernel if settle is None else settle(call)
+
+
+def _against_hints(call: Call, kernels: Sequence[Kernel]) -> list[tuple[str, str]]:
+    """Kernels that the hints speak against, and why."""
+    known = {_backend(k) for k in kernels}
+    return [(k.name, why) for k in kernels if (why := _backend_reason(call, k, known)) is not None]
 
 
 def _backend_reason(call: Call, kernel: Kernel, known: Container[str]) -> str | None:
@@ -106,6 +110,8 @@ class Specialised:
     choices: Mapping[Apply, Choice]
     sizes: Mapping[Variable, Any]
     versions: Versions = field(default_factory=dict)
+    #: The nodes as their kernels see them.
+    calls: Mapping[Apply, Call] = field(default_factory=dict, repr=False)
 
     def type_of(self, v: Variable) -> Type:
         """The type of ``v`` with its concrete shape."""
@@ -117,7 +123,8 @@ class Specialised:
 
     def call(self, node: Apply) -> Call:
         """The node at these shapes, as its kernel sees it."""
-        return make_call(node, self.shapes, self.versions)
+        found = self.calls.get(node)
+        return make_call(node, self.shapes, self.versions) if found is None else found
 
 
 def specialise(
@@ -137,15 +144,17 @@ def specialise(
     known: dict[Variable, Shape | None] = dict(shapes)
     known.update((v, tuple(np.shape(value))) for v, value in (sizes or {}).items())
     choices: dict[Apply, Choice] = {}
+    calls: dict[Apply, Call] = {}
     for node in segment.nodes:
         try:
             for v, shape in zip(node.outputs, _node_shapes(node, known, host_values)):
                 known[v] = shape
-            choices[node] = oracle.choose(make_call(node, known, versions or {}))
+            call = calls[node] = make_call(node, known, versions or {})
+            choices[node] = oracle.choose(call)
         except Exception as error:
             error.add_note(describe_failure(node, [_shown(v, known) for v in node.inputs]))
             raise
-    return Specialised(segment, known, choices, sizes or {}, versions or {})
+    return Specialised(segment, known, choices, sizes or {}, versions or {}, calls)
 
 
 def make_call(
@@ -185,7 +194,8 @@ def _node_shapes(
 
 
 def _checked(v: Variable, shape: Shape) -> Shape:
-    v.type.check_value_shape(shape, f"output {v.index} of {v.owner.op}" if v.owner else str(v))
+    if not v.type.takes_shape(shape):  # the text of an op may be long
+        v.type.check_value_shape(shape, f"output {v.index} of {v.owner.op}" if v.owner else str(v))
     return shape
 
 

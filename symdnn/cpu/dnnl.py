@@ -190,9 +190,17 @@ class Primitive:
     def __init__(self, description: Any, name: str) -> None:
         self._description, self.name = description, name
         _finally(self, "primitive_desc_destroy", description)
-        self.handle = ctypes.c_void_p()
-        call("primitive_create", ctypes.byref(self.handle), description)
-        _finally(self, "primitive_destroy", self.handle)
+        self._handle: Any = None
+
+    @property
+    def handle(self) -> Any:
+        """oneDNN's own; its code is made when it is first asked for: many are only looked at."""
+        if self._handle is None:
+            handle = ctypes.c_void_p()
+            call("primitive_create", ctypes.byref(handle), self._description)
+            _finally(self, "primitive_destroy", handle)
+            self._handle = handle
+        return self._handle
 
     @property
     def implementation(self) -> str:
@@ -231,6 +239,7 @@ class Bound:
         self.primitive, self.names = primitive, tuple(names)
         dll = library().dll
         self._execute, self._set = dll.dnnl_primitive_execute, dll.dnnl_memory_set_data_handle
+        self._handle = primitive.handle
         self._memories = [_memory(primitive.operand(n)) for n in self.names]
         pairs = [_ExecArg(ARG[n], m.value) for n, m in zip(self.names, self._memories)]
         self._arguments = (_ExecArg * len(pairs))(*pairs)
@@ -245,7 +254,7 @@ class Bound:
             if pointer != last[i]:
                 self._set(self._memories[i], ctypes.c_void_p(pointer))
                 last[i] = pointer
-        status = self._execute(self.primitive.handle, _stream(), len(last), self._arguments)
+        status = self._execute(self._handle, _stream(), len(last), self._arguments)
         if status != 0:
             raise OnednnError("dnnl_primitive_execute", status, self.primitive.name)
 

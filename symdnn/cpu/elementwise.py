@@ -95,6 +95,10 @@ class _Launcher:
         """Compute every element."""
         self._block(inputs, outputs).run([*inputs, *outputs])
 
+    def prepare(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Have the code made for operands that lie as these do."""
+        self._block(inputs, outputs)
+
     def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Native:
         """For operands that lie as these do."""
         return self._block(inputs, outputs).native()
@@ -121,6 +125,10 @@ class Reordered:
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Compute every element."""
         self._launch([inputs[k] for k in self._order], outputs)
+
+    def prepare(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Have the code made for operands that lie as these do."""
+        self._launch.prepare([inputs[k] for k in self._order], outputs)
 
     def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Native:
         """For operands that lie as these do; inputs that are not read are none."""

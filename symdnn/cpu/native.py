@@ -101,7 +101,7 @@ def _definitions() -> dict[str, Any]:
     found = {}
     for name in ("group", "check"):
         function = jit.compile_made(module, (name,), name, *types)
-        address = ctypes.cast(function, ctypes.c_void_p).value
+        address = ctypes.cast(function.function, ctypes.c_void_p).value
         found[name] = _MethodDef(f"symdnn_{name}".encode(), address, _FASTCALL, None)
     return found
 

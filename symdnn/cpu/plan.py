@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -267,9 +268,21 @@ class CpuPlan:
             values[i] = self.results.make(k)
         for new, old in self.stored:
             values[new] = np.empty_like(values[old])
+        if self.runs == 0:
+            self._prepare(values)
         self._launch_all(values, watcher)
         self.runs += 1
         return [values[i] for i in self.leaving]
+
+    def _prepare(self, values: Sequence[Any]) -> None:
+        """Tell launches how their operands lie, so that what they need is compiled meanwhile."""
+        for step in self.steps:
+            prepare = getattr(step.launch, "prepare", None)
+            inputs, outputs = [values[i] for i in step.inputs], [values[o] for o in step.outputs]
+            if prepare is None or any(a is None for a in (*inputs, *outputs)):
+                continue
+            with contextlib.suppress(Exception):  # what is wrong is said when the step runs
+                prepare(inputs, outputs)
 
     def _launch_all(self, values: list[Any], watcher: Watcher | None) -> None:
         step: Step | None = None

@@ -176,6 +176,10 @@ class _Launcher:
         """Compute every result."""
         self._block(inputs, outputs).run([*inputs, *outputs])
 
+    def prepare(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Have the code made for operands that lie as these do."""
+        self._block(inputs, outputs)
+
     def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Native:
         """For operands that lie as these do."""
         return self._block(inputs, outputs).native()

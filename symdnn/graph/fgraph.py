@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from symdnn.errors import MissingInputError, RewriteError
+from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.traverse import clone_graph, free_inputs, graph_inputs, toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
@@ -204,7 +205,7 @@ class FunctionGraph:
             # not be handed back what it replaces.
             alike = isinstance(inputs[0], Constant) == isinstance(inputs[1], Constant)
             inputs = inputs[::-1] if alike and id(inputs[0]) > id(inputs[1]) else inputs
-        return (node.op, inputs, node.hints)
+        return (node.op, inputs, None if node.hints is NO_HINTS else node.hints)
 
     def _remember(self, node: Apply) -> Apply:
         if not self.merge or node.op.has_effect:

@@ -22,6 +22,9 @@ from symdnn.graph.variable import Apply, Variable, as_variable
 
 __all__ = ["Array", "Grads", "Host", "MultiOp", "Op", "Vars"]
 
+_test_values = config.reader("compute_test_value")
+_float64 = config.reader("warn_float64")
+
 Array = Any  # np.ndarray, of any dtype
 Vars = Sequence[Any]  # of Variable (or None for an absent cotangent)
 Grads = Sequence[Variable | None]
@@ -126,11 +129,11 @@ class Op:
         variables = [as_variable(i) for i in inputs]
         types = self.output_types([v.type for v in variables])
         node = Apply(self, variables, types, None, hints)
-        if config.compute_test_value != "off":
+        if _test_values() != "off":
             from symdnn.graph.test_value import attach_test_values
 
             attach_test_values(node)
-        if config.warn_float64 != "ignore":
+        if _float64() != "ignore":
             from symdnn.graph.float64 import report_float64_node
 
             report_float64_node(node)
@@ -138,7 +141,7 @@ class Op:
 
     def __call__(self, *inputs: Any, hints: Hints | None = None, name: str | None = None) -> Any:
         """Apply to variables (or numbers, arrays); the output variable, or a tuple of them."""
-        if any(isinstance(i, Pattern) for i in inputs) or holds_pattern(self):
+        if any([isinstance(i, Pattern) for i in inputs]) or holds_pattern(self):
             return Pattern(self, inputs)
         node = self.make_node(*inputs, hints=hints)
         if name is not None:

@@ -6,7 +6,7 @@ import contextlib
 import linecache
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from types import CodeType
@@ -15,7 +15,10 @@ from typing import Any, SupportsIndex
 from symdnn.config import config
 from symdnn.flags import FLAGS
 
-__all__ = ["NO_HINTS", "Hints", "Origin", "current_hints", "hinted", "inherit", "make_origin"]
+__all__ = [
+    "NO_HINTS", "Hints", "Origin", "current_hints", "hinted", "inherit",
+    "inheriting", "make_origin",
+]  # fmt: skip
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _Frames = tuple[tuple[CodeType, int], ...]
@@ -61,7 +64,7 @@ class Hints:
             raise ValueError(f"Hints: {name}={value!r}; wanted one of {', '.join(allowed)}")
 
     def __bool__(self) -> bool:
-        return any(getattr(self, f.name) is not None for f in fields(self))
+        return self is not NO_HINTS and any(getattr(self, f.name) is not None for f in fields(self))
 
     def __str__(self) -> str:
         given = ((f.name, getattr(self, f.name)) for f in fields(self))
@@ -127,15 +130,35 @@ class Origin:
 
 
 _NOWHERE = Origin(())
+_limit = config.reader("traceback.limit")
 _inherited: ContextVar[tuple[Origin | None, Hints] | None] = ContextVar("inherited", default=None)
 
 
-@contextlib.contextmanager
-def inherit(origin: Origin, hints: Hints) -> Iterator[None]:
+class inherit:
     """Nodes made inside take this origin and these hints (rewrites, gradients)."""
-    token = _inherited.set((origin, hints))
+
+    __slots__ = ("_given", "_token")
+
+    def __init__(self, origin: Origin, hints: Hints) -> None:
+        self._given = (origin, hints)
+
+    def __enter__(self) -> None:
+        self._token = _inherited.set(self._given)
+
+    def __exit__(self, *_: object) -> None:
+        _inherited.reset(self._token)
+
+
+@contextlib.contextmanager
+def inheriting() -> Iterator[Callable[[Origin, Hints], None]]:
+    """:class:`inherit` for one node after the other: a function says what is inherited next."""
+    token = _inherited.set(_inherited.get())
+
+    def take_after(origin: Origin, hints: Hints) -> None:
+        _inherited.set((origin, hints))
+
     try:
-        yield
+        yield take_after
     finally:
         _inherited.reset(token)
 
@@ -166,7 +189,7 @@ def make_origin() -> Origin:
     inherited = _inherited.get()
     if inherited is not None and inherited[0] is not None:
         return inherited[0]
-    limit = config.traceback.limit
+    limit = _limit()
     return Origin(_user_frames(limit)) if limit else _NOWHERE
 
 

@@ -71,7 +71,10 @@ class TensorType(Type):
         if shape is None:
             shape = tuple(broadcastable) if broadcastable is not None else ()
         object.__setattr__(self, "dtype", name)
-        object.__setattr__(self, "shape", tuple(_dimension(d) for d in shape))
+        dims = tuple(
+            [d if d is None or (type(d) is int and d >= 0) else _dimension(d) for d in shape]
+        )
+        object.__setattr__(self, "shape", dims)
 
     @property
     def ndim(self) -> int:
@@ -135,11 +138,16 @@ class TensorType(Type):
             and all(a == b or a is None or b is None for a, b in zip(self.shape, other.shape))
         )
 
+    def takes_shape(self, shape: tuple[int, ...]) -> bool:
+        """Whether a value of ``shape`` may be of this type."""
+        own = self.shape
+        if len(shape) != len(own):
+            return False
+        return shape == own or all([d is None or d == n for d, n in zip(own, shape)])
+
     def check_value_shape(self, shape: tuple[int, ...], what: str) -> None:
         """Raise :class:`DimensionMismatch` unless a value of ``shape`` is of this type."""
-        if len(shape) != self.ndim or any(
-            d is not None and d != n for d, n in zip(self.shape, shape)
-        ):
+        if not self.takes_shape(shape):
             raise DimensionMismatch(f"{what}: wanted shape {self.shape_text()}, got {shape}")
 
     def shape_text(self) -> str:

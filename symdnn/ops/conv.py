@@ -153,9 +153,11 @@ class _ConvFamily(Op):
     def _check_output(self, x: Sequence[Any], w: Sequence[Any], dy: Sequence[Any]) -> None:
         """The gradient's shape must be that of the output of ``x`` and ``w``."""
         self._check_channels(x, w)
-        wanted = [x[0], w[0], *self.out_sizes(x, w)]
-        for a, b in zip(wanted, dy, strict=True):
-            if a is not None and b is not None:
+        # Only numbers can be compared: sizes that are none would be worked out for nothing.
+        numbers = [[known_or_none(d) for d in shape] for shape in (x, w)]
+        wanted = [numbers[0][0], numbers[1][0], *self.out_sizes(*numbers)]
+        for a, b in zip(wanted, map(known_or_none, dy), strict=True):
+            if a != b and a is not None and b is not None:
                 same_dim(
                     self, (a, b), f"an output gradient of shape {_text(wanted)}",
                     f"dy {_text(dy)} for {self._shown(x, w)}",

@@ -11,7 +11,7 @@ from typing import Any
 from symdnn.config import config
 from symdnn.errors import RewriteError
 from symdnn.graph.op import Op
-from symdnn.graph.origin import inherit
+from symdnn.graph.origin import inheriting
 from symdnn.graph.variable import Apply, Variable
 from symdnn.opt.rewrite import Context, GraphRewrite, Rewrite
 
@@ -82,7 +82,7 @@ class _Worklist:
     ) -> None:
         self.rules, self.context, self.observer = rules, context, observer
         self.entries = {r.name: profile.rewrites.setdefault(r.name, Applied()) for r in rules}
-        self.by_type: dict[type[Op], list[Rewrite]] = {}
+        self.by_type: dict[type[Op], list[tuple[Rewrite, Applied]]] = {}
         self.queue: dict[Apply, None] = dict.fromkeys(context.fgraph.toposort())
         self.budget = 200 * len(self.queue) + 20_000
         self.failed: set[str] = set()
@@ -106,13 +106,16 @@ class _Worklist:
 
     def drain(self, fired: int) -> int:
         """Visit queued nodes until none is left; the number of replacements so far."""
-        nodes = self.context.fgraph.nodes
-        while self.queue:
-            node = next(iter(self.queue))
-            del self.queue[node]
-            if node in nodes:
-                fired += self.visit(node)
-                self.check_budget(fired)
+        nodes, queue = self.context.fgraph.nodes, self.queue
+        with inheriting() as take_after:
+            while queue:
+                node = next(iter(queue))
+                del queue[node]
+                rules = self.rules_of(type(node.op))
+                if rules and node in nodes:
+                    take_after(node.origin, node.hints)
+                    fired += self.try_each(rules, node)
+                    self.check_budget(fired)
         return fired
 
     def add(self, node: Apply) -> None:
@@ -123,41 +126,36 @@ class _Worklist:
         if len(node.outputs) > 1:
             self.queue[node] = None
 
-    def rules_of(self, op_type: type[Op]) -> list[Rewrite]:
+    def rules_of(self, op_type: type[Op]) -> list[tuple[Rewrite, Applied]]:
         if op_type not in self.by_type:
-            self.by_type[op_type] = [r for r in self.rules if issubclass(op_type, r.ops)]
+            self.by_type[op_type] = [
+                (r, self.entries[r.name]) for r in self.rules if issubclass(op_type, r.ops)
+            ]
         return self.by_type[op_type]
 
-    def visit(self, node: Apply) -> int:
-        """Let the first rule that applies rewrite ``node``; new nodes inherit its origin."""
-        rules = self.rules_of(type(node.op))
-        if not rules:
-            return 0
-        with inherit(node.origin, node.hints):
-            return self.try_each(rules, node)
-
-    def try_each(self, rules: Sequence[Rewrite], node: Apply) -> int:
-        for rule in rules:
-            entry = self.entries[rule.name]
-            start = time.perf_counter()
+    def try_each(self, rules: Sequence[tuple[Rewrite, Applied]], node: Apply) -> int:
+        """Let the first rule that applies rewrite ``node``; whether there is one."""
+        context, clock = self.context, time.perf_counter
+        before = clock()
+        for rule, entry in rules:
             try:
-                new = self.apply(rule, node)
-            finally:
-                entry.seconds += time.perf_counter() - start
-                entry.tried += 1
+                found = rule.function(node, context)
+                new = None if found is None else rule.conformed(found, node, context)
+            except Exception as error:
+                self.report(rule, node, error)
+                new = None
+            new = None if new is None else self.replace(rule, node, new)
+            now = clock()
+            entry.seconds += now - before
+            entry.tried += 1
+            before = now
             if new is not None:
                 entry.fired += 1
                 return 1
         return 0
 
-    def apply(self, rule: Rewrite, node: Apply) -> Any:
-        try:
-            new = rule(node, self.context)
-        except Exception as error:
-            self.report(rule, node, error)
-            return None
-        if new is None:
-            return None
+    def replace(self, rule: Rewrite, node: Apply, new: Sequence[Variable | None]) -> Any:
+        """Put ``new`` in the place of the node's outputs; None where that changes nothing."""
         pairs = [(o, n) for o, n in zip(node.outputs, new) if n is not None and n is not o]
         if not pairs:
             return None

@@ -9,7 +9,15 @@ from typing import Any
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.op import Op
 from symdnn.graph.operators import operator
-from symdnn.graph.pattern import AnyOf, Match, Param, Pattern, PatternVar, match
+from symdnn.graph.pattern import (
+    AnyOf,
+    Match,
+    Param,
+    Pattern,
+    PatternVar,
+    matcher,
+    may_match,
+)
 from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Variable, as_variable
@@ -69,8 +77,12 @@ class Rewrite:
     def __call__(self, node: Apply, context: Context) -> Sequence[Variable | None] | None:
         """Replacements of the node's outputs, of their types exactly; None: not applicable."""
         result = self.function(node, context)
-        if result is None:
-            return None
+        return None if result is None else self.conformed(result, node, context)
+
+    def conformed(
+        self, result: Variable | Sequence[Variable | None], node: Apply, context: Context
+    ) -> Sequence[Variable | None]:
+        """What the function returned, of the types of the node's outputs exactly."""
         found = [result] if isinstance(result, Variable) else list(result)
         return [
             None if new is None else conform(new, old, context)
@@ -108,12 +120,15 @@ def rewrite(
     a shape that the result vouches for, so no clash of shapes is ever hidden.
     """
     conditions = (when,) if callable(when) else tuple(when)
+    kind, fits, matches = type(pattern.op), may_match(pattern), matcher(pattern)
     built = isinstance(result, Pattern | int | float)
     left_out = _names(pattern) - _names(result) if built else set()
 
     def apply(node: Apply, context: Context) -> Result:
+        if type(node.op) is not kind or not fits(node):
+            return None
         found = Match(node)
-        if not match(pattern, node.outputs[0], found) or not all(c(found) for c in conditions):
+        if not matches(node.outputs[0], found) or not all(c(found) for c in conditions):
             return None
         if when_target is not None and not when_target(found, context.target):
             return None

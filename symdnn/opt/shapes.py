@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from symdnn.graph.origin import NO_HINTS, inherit
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
@@ -42,11 +43,16 @@ class ShapeResolver:
 
     def shape(self, v: Variable) -> Dims:
         """The dimensions of ``v``."""
+        found = self._shapes.get(v)
+        if found is not None:
+            return found
+        if v.owner is not None and _static(v) and len(v.owner.outputs) == 1:
+            found = self._shapes[v] = self._sizes(v)
+            return found
+        for node in toposort([v], blockers=self._shapes):
+            self._visit(node)
         if v not in self._shapes:
-            for node in toposort([v], blockers=self._shapes):
-                self._visit(node)
-            if v not in self._shapes:
-                self._shapes[v] = self._sizes(v)
+            self._shapes[v] = self._sizes(v)
         return self._shapes[v]
 
     def data_decides(self, node: Apply) -> bool:
@@ -62,8 +68,9 @@ class ShapeResolver:
 
     def _visit(self, node: Apply) -> None:
         shapes = None
-        if not all(_static(v) for v in node.outputs):
-            shapes = op_shapes(node, [self._known(v) for v in node.inputs])
+        if not all([_static(v) for v in node.outputs]):
+            with inherit(node.origin, NO_HINTS):
+                shapes = op_shapes(node, [self._known(v) for v in node.inputs])
             if shapes is None:
                 self._data_decides.add(node)
         for i, v in enumerate(node.outputs):
