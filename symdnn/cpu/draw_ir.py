@@ -15,6 +15,7 @@ from symdnn.cpu.math_circle_ir import COS, SIN
 from symdnn.cpu.math_double_ir import PIECES, horner, number
 from symdnn.cpu.math_ir import declarations
 from symdnn.cpu.scalar_ir import VALUES, load_as, store_as
+from symdnn.cpu.source_ir import ROWS
 from symdnn.graph.type import TensorType
 
 __all__ = ["draw_ir"]
@@ -36,7 +37,7 @@ def draw_ir(kind: str, dtype: str, parameter: str = "") -> str:
         *sorted(declarations({"sin"})),
         *(PIECES["d_log"] if kind == "normal" else []),
         *(line.replace("@kernel(", "@parts(") for line in THREADS),
-        "define internal void @rows(ptr %w, i64 %r0, i64 %r1, i64 %i0, i64 %i1) #0 {",
+        ROWS,
         "entry:",
         f"%buffer = alloca [{4 * _BLOCKS} x i32], align 64",
         f"%values = alloca [{4 * _BLOCKS} x float], align 64",

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from math import prod
 from typing import Any
 
@@ -19,9 +18,10 @@ import numpy as np
 from symdnn.config import config
 from symdnn.cpu import jit, pools, threads
 from symdnn.cpu.gemm_ir import shape_of
-from symdnn.cpu.onednn_kernel import address, aligned, lies_densely
+from symdnn.cpu.onednn_kernel import lies_densely
 from symdnn.cpu.recurrent_grad_ir import BACKWARD, SLOTS, backward_ir
 from symdnn.cpu.recurrent_ir import FORWARD, GATES, KEPT, forward_ir, panels
+from symdnn.cpu.scratch import Scratch, address, aligned
 from symdnn.cpu.vector_ir import WIDTH
 from symdnn.graph.kernel import Call, Launch, register_kernel
 from symdnn.graph.type import TensorType
@@ -141,7 +141,7 @@ def _forward_floats(layer: Layer, count: int, keeps: bool) -> dict[str, int]:
     """Scratch memory by the words that say where it is."""
     width, columns = jit.vector_width(), layer.gates * layer.groups * WIDTH
     panel = panels(width, columns, count) * shape_of(width).columns
-    before = count * shape_of(width).rows * (columns + WIDTH)
+    before = count * 4 * shape_of(width).rows * (columns + WIDTH)
     gru = layer.mode == "gru"
     return {
         "packed_w": panel * layer.columns, "packed_r": panel * layer.hidden,
@@ -272,7 +272,7 @@ class _Net:
         self.lstm = self.op.has_cell
         self._places = {d: _places(self._floats(d)) for layer in self.layers for d in layer}
         self.workspace_bytes = max(end for _, end in self._places.values())
-        self._own = np.empty(0, np.uint8)
+        self._scratch = Scratch([self.workspace_bytes])
 
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None) -> Any:
         raise NotImplementedError
@@ -282,25 +282,11 @@ class _Net:
 
     def _run(self, layer: Layer, function: Any, workspace: Any, **words: int) -> None:
         """A kernel on a block of words; what is not given is scratch memory."""
-        base = self._scratch(workspace)
+        base = self._scratch.begin(workspace)
         places = {n: base + at for n, at in self._places[layer][0].items()}
         given = {**places, "threads": layer.threads(), **layer.sizes(), **words}
         ctypes.memset(base, 0, 8)
         function((_Words * len(self._order))(*(given[n] for n in self._order)))
-
-    def _scratch(self, workspace: Any) -> int:
-        """Where scratch memory begins; of its own where the plan's was made for fewer threads."""
-        if workspace is not None and workspace.nbytes >= self.workspace_bytes:
-            return address(workspace)
-        if not self._own.nbytes:
-            self._own = np.empty(self.workspace_bytes + 64, np.uint8)
-        return aligned(address(self._own))
-
-
-@cache
-def _compiled(make: Any, *arguments: Any) -> Any:
-    threads.openmp()  # its symbols must be known before the code is linked
-    return jit.compile_made(make, arguments, "kernel", ctypes.c_void_p)
 
 
 class _ForwardNet(_Net):
@@ -310,7 +296,7 @@ class _ForwardNet(_Net):
         self.keeps = bool(call.op.op.keeps_reserve)  # type: ignore[attr-defined]
         super().__init__(call)
         mode, width = self.op.rnn_mode, jit.vector_width()
-        self._function = _compiled(forward_ir, mode, width, self.keeps)
+        self._function = threads.kernel(forward_ir, mode, width, self.keeps)
         self._pool: list[Any] = []
 
     def _floats(self, layer: Layer) -> dict[str, int]:
@@ -348,7 +334,7 @@ class _ForwardNet(_Net):
         if reserve is not None:
             _, kept, cells = reserve.memory[i]
             return kept[layer.direction], cells[layer.direction]
-        at = self._scratch(workspace) + self._places[layer][0]["cells"]
+        at = self._scratch.begin(workspace) + self._places[layer][0]["cells"]
         count = layer.batch * layer.hidden
         memory = np.ctypeslib.as_array((ctypes.c_float * count).from_address(at))
         return None, memory.reshape(1, layer.batch, layer.hidden)
@@ -368,7 +354,7 @@ class _ForwardNet(_Net):
 
     def _clear(self, layer: Layer, workspace: Any) -> None:
         """Zeros where columns of units will be that do not exist."""
-        base, places = self._scratch(workspace), self._places[layer][0]
+        base, places = self._scratch.begin(workspace), self._places[layer][0]
         ctypes.memset(base + places["packed_w"], 0, places["bias"] - places["packed_w"])
 
 
@@ -377,7 +363,7 @@ class _BackwardNet(_Net):
 
     def __init__(self, call: Call) -> None:
         super().__init__(call)
-        self._function = _compiled(backward_ir, self.op.rnn_mode, jit.vector_width())
+        self._function = threads.kernel(backward_ir, self.op.rnn_mode, jit.vector_width())
 
     def _floats(self, layer: Layer) -> dict[str, int]:
         return _backward_floats(layer, layer.threads())
