@@ -61,7 +61,8 @@ class _Adjoint(Tiles):
         return self.multiply(tap, source, target, self._kernel_step)
 
     def _add(self, t: str, _: list[str]) -> list[str]:
-        return self.of_images(t, "added", self._add_vector)
+        whole = self.never_outside()
+        return self.windowed(t, "added", self.images, "%before", whole, self._add_vector)
 
     def _add_vector(
         self, base: str, source: str, lanes: str, masks: Sequence[Sequence[str]]

@@ -141,15 +141,39 @@ class Tiles:
 
     # -- tiles are read -------------------------------------------------------------------------
 
+    @property
+    def images(self) -> Window:
+        """The window of a tile of the images."""
+        plan = self.plan
+        return Window("%images", TILE, plan.pad, plan.size, plan.channels)
+
     def read(self, t: str, _: list[str]) -> list[str]:
         """A tile of the images, to ``%before``."""
-        return self.of_images(t, "inside", self._read_vector)
+        vector = self.transformed(self.images, of_pixels, self.plan.tile_steps[0])
+        return self.windowed(t, "inside", self.images, "%before", self.never_outside(), vector)
 
-    def of_images(self, t: str, name: str, vector: Vector) -> list[str]:
-        """``vector`` for all channels of a tile of the images and of ``%before``."""
+    def read_gradient(self, t: str, _: list[str]) -> list[str]:
+        """A tile of the result's gradient, ``%gradient``, to ``%after``."""
         plan = self.plan
-        window = Window("%images", TILE, plan.pad, plan.size, plan.channels)
-        return self.windowed(t, name, window, "%before", self.never_outside(), vector)
+        window = Window("%gradient", plan.m, (0, 0), plan.out, plan.outputs)
+        vector = self.transformed(window, of_results, plan.tile_steps[1])
+        return self.windowed(t, "within", window, "%after", self.all_whole(), vector)
+
+    def transformed(
+        self, w: Window, way: Callable[[VectorSource, Sequence[str]], list[str]], step: int
+    ) -> Vector:
+        """What writes the 36 values that ``way`` gives of a window, ``step`` floats apart."""
+        s = self.s
+
+        def vector(base: str, target: str, lanes: str, masks: Sequence[Sequence[str]]) -> None:
+            def pixel(i: int, j: int) -> str:
+                place = s.at(base, (i * w.size[1] + j) * w.channels)
+                return s.load(place, masks[i][j] if masks else lanes)
+
+            for i, j, value in both_directions(w.edge, lambda d: way(s, d), pixel):
+                s.store(value, s.at(target, (i * TILE + j) * step))
+
+        return vector
 
     def windowed(
         self, t: str, name: str, w: Window, buffer: str, always: bool, vector: Vector
@@ -175,38 +199,6 @@ class Tiles:
 
         self.choose(name, always, (all_rows, all_columns), body)
         return []
-
-    def _read_vector(
-        self, base: str, target: str, lanes: str, masks: Sequence[Sequence[str]]
-    ) -> None:
-        """The 36 transformed values of some channels of a tile."""
-        s, plan = self.s, self.plan
-
-        def pixel(i: int, j: int) -> str:
-            place = s.at(base, (i * plan.size[1] + j) * plan.channels)
-            return s.load(place, masks[i][j] if masks else lanes)
-
-        for i, j, value in both_directions(TILE, lambda d: of_pixels(s, d), pixel):
-            s.store(value, s.at(target, (i * TILE + j) * plan.tile_steps[0]))
-
-    def read_gradient(self, t: str, _: list[str]) -> list[str]:
-        """A tile of the result's gradient, ``%gradient``, to ``%after``."""
-        plan = self.plan
-        window = Window("%gradient", plan.m, (0, 0), plan.out, plan.outputs)
-        return self.windowed(t, "within", window, "%after", self.all_whole(), self._gradient_vector)
-
-    def _gradient_vector(
-        self, base: str, target: str, lanes: str, masks: Sequence[Sequence[str]]
-    ) -> None:
-        """The 36 transformed values of some outputs of a tile."""
-        s, plan = self.s, self.plan
-
-        def pixel(i: int, j: int) -> str:
-            place = s.at(base, (i * plan.out[1] + j) * plan.outputs)
-            return s.load(place, masks[i][j] if masks else lanes)
-
-        for i, j, value in both_directions(plan.m, lambda y: of_results(s, y), pixel):
-            s.store(value, s.at(target, (i * TILE + j) * plan.tile_steps[1]))
 
     # -- products -------------------------------------------------------------------------------
 
