@@ -33,7 +33,7 @@ from symdnn.ops.random_stream import RandomStream
 from symdnn.ops.rnn_params import RNNPart, RNNShape
 from symdnn.ops.rnn_reference import rnn_backward, rnn_forward
 
-__all__ = ["RESERVE", "RNNBlock", "RNNForward", "RNNGrad", "rnn"]
+__all__ = ["RESERVE", "RNNBlock", "RNNForward", "RNNGrad", "rnn_with_reserve"]
 
 RESERVE = OpaqueType("rnn_reserve")
 
@@ -242,21 +242,6 @@ class RNNGrad(RNNOp):
         )
 
 
-def rnn(
-    op: RNNForward,
-    w: Any,
-    x: Any,
-    hx: Any,
-    cx: Any = None,
-    lengths: Any = None,
-    stream: RandomStream | None = None,
-    *,
-    hints: Hints | None = None,
-) -> list[Variable]:
-    """[y, hy] or [y, hy, cy] of the op; a random state of ``stream`` where dropout needs one."""
-    return rnn_with_reserve(op, op, w, x, hx, cx, lengths, stream, hints=hints)[:-1]
-
-
 def rnn_with_reserve(
     op: RNNForward,
     applied: Any,
@@ -269,7 +254,11 @@ def rnn_with_reserve(
     *,
     hints: Hints | None = None,
 ) -> list[Variable]:
-    """[y, hy, [cy], reserve]; ``applied`` is the op itself or what it lowers to."""
+    """[y, hy, [cy], reserve] of the op; ``applied`` is the op itself or what it lowers to.
+
+    Where dropout needs one, it draws from a new state of ``stream``. Raises ``TypeMismatch`` for
+    ``cx`` without an LSTM, and for an LSTM without ``cx``.
+    """
     if (cx is not None) != op.has_cell:
         raise TypeMismatch(op, "cx for an LSTM, and only for it", "cx" if op.has_cell else cx)
     given = [w, x, hx, *([cx] if op.has_cell else []), *([lengths] if op.lengths else [])]
@@ -388,7 +377,8 @@ class RNNBlock:
         rate = self.dropout if train else 0.0
         fields = (s.rnn_mode, s.hidden_size, s.num_layers, s.input_mode, s.direction_mode)
         op = RNNForward(*fields, rate, lengths is not None)
-        return rnn(op, w, x, hx, cx, lengths, self.stream, hints=hints)
+        made = rnn_with_reserve(op, op, w, x, hx, cx, lengths, self.stream, hints=hints)
+        return made[:-1]
 
 
 OPERATORS: dict[str, Any] = {}
