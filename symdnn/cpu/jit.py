@@ -35,17 +35,18 @@ __all__ = [
 
 _MAGIC = b"symdnn-object-1\n"
 _FACTS_MAGIC = b"symdnn-llvm-1\n"
-_lock = threading.Lock()
+_lock = threading.RLock()
 _queue = compiling.Queue()
 
 
-def _after_fork() -> None:
-    global _lock, _queue
-    _lock = threading.Lock()  # a thread that the child does not have may have held it
+def _in_child() -> None:
+    global _queue
     _queue = compiling.Queue()
+    _lock.release()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+# llvmlite has a lock that a child would find taken for ever: nobody is inside during a fork.
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_in_child)
 
 
 @cache
@@ -58,7 +59,8 @@ def installed() -> bool:
 def problem() -> str:
     """Why kernels cannot be compiled here; empty when they can. It is also said once."""
     try:
-        _facts()
+        with _lock:
+            _facts()
     except Exception as error:  # a library that is broken raises OSError, and more
         what = "is missing" if isinstance(error, ModuleNotFoundError) else "cannot be loaded"
         line = f"llvmlite {what} ({str(error).partition(chr(10))[0]}): pip install llvmlite"

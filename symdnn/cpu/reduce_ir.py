@@ -73,7 +73,7 @@ class _RowSource(ReduceSource):
     def loops(self) -> list[str]:
         """The innermost dimension is reduced."""
         kept, k_index = self.split("%k", "k", self.shape.kept, "k")
-        reduced, r_index = self.split("%row", "r", self.shape.reduced, "r")
+        reduced, r_index = self.split("%row", "r", self.shape.reduced, "row_")
         names = [f"x{i}" for i in range(len(self.reads))]
         values, results = self.values("")
         every = list(enumerate(self.combined))

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from pathlib import Path
 
@@ -291,11 +290,45 @@ def test_a_child_computes_though_another_thread_was_in_a_call_when_it_was_forked
     assert out.strip() == str([0] * 5)
 
 
-def test_the_lock_of_the_parent_is_not_the_childs(monkeypatch):
-    before = jit._lock
-    monkeypatch.setattr(jit, "_lock", threading.Lock())
-    jit._after_fork()
-    assert jit._lock is not before
+@needs_llvm
+def test_a_child_compiles_though_another_thread_was_inside_of_llvm_when_it_was_forked(tmp_path):
+    out, _ = ran(
+        """
+        import os, threading, time
+        stop = threading.Event()
+
+        def computed(seed):
+            x = T.fvector("x")
+            y = x
+            for k in range(seed % 7 + 3):
+                y = T.tanh(T.sin(y) * (k + seed)) + T.erf(y)
+            symdnn.function([x], y, mode=symdnn.Mode(target="cpu"))(np.ones(9, "f"))
+
+        def compile_on():
+            seed = 1
+            while not stop.is_set():
+                computed(seed)
+                seed += 1
+
+        computed(0)
+        thread = threading.Thread(target=compile_on)
+        thread.start()
+        warnings.simplefilter("ignore", DeprecationWarning)
+        codes = []
+        for k in range(4):
+            time.sleep(0.1)
+            child = os.fork()
+            if child == 0:
+                computed(1000 + k)
+                os._exit(0)
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        stop.set()
+        thread.join()
+        print(codes)
+        """,
+        tmp_path, "cpu.compile=always,openmp.threads=1", timeout=120,
+    )  # fmt: skip
+    assert out.strip() == str([0] * 4)
 
 
 @pytest.mark.skipif(bool(omp.problem()), reason="libgomp is missing")

@@ -174,3 +174,21 @@ def test_a_cost_is_one_kernel():
     a, b = np.random.default_rng().normal(size=(2, 300, 300)).astype("float32")
     np.testing.assert_allclose(f(a, b), ((a - b).astype("float64") ** 2).sum(), rtol=1e-6)
     assert f.lowering_report().kernels() == {"llvm.reduce": 1}
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+@pytest.mark.parametrize("axes", [(0, 1, 2, 3), (0, 1, 2), (1, 2, 3), (0, 2), (3,), (1,)])
+def test_dimensions_that_do_not_merge(axes, trusted):
+    """Every second element along each axis: no two dimensions are one in memory."""
+    x = T.ftensor4("x")
+    seen = x if trusted else x[::2, ::2, ::2, ::2]
+    f = symdnn.function(
+        [x], [seen.sum(axis=axes), seen.max(axis=axes)], mode=symdnn.Mode(target="cpu")
+    )
+    f.trust_input = trusted
+    whole = np.random.default_rng().normal(size=(38, 22, 30, 18)).astype("f")
+    part = whole[::2, ::2, ::2, ::2]
+    with config.change_flags({"cpu.compile": "always"}):
+        total, most = f(part if trusted else whole)
+    np.testing.assert_allclose(total, part.sum(axes, dtype="f8"), rtol=1e-4, atol=1e-3)
+    np.testing.assert_array_equal(most, part.max(axes))
