@@ -237,19 +237,3 @@ def test_images_that_are_shown_keep_their_order():
     f(rng.normal(size=(2, 20, 20, 24)).astype("f"))
     assert kernels_of(f) == ["onednn.conv"]
     assert "Reorder" not in str(f.lowering_report())
-
-
-@with_onednn
-@pytest.mark.parametrize("algo", ["guess", "time"])
-def test_groups_are_no_products_one_after_the_other(algo):
-    """oneDNN's own choice is one here, 3 times as slow as its kernel of channels last."""
-    rng = np.random.default_rng()
-    x, w = T.ftensor4("x"), T.ftensor4("w")
-    with config.change_flags(**{"onednn.conv.algo": algo}):
-        f = symdnn.function([x, w], T.nnet.conv2d(x, w, num_groups=2), mode=CPU)
-        given = rng.normal(size=(8, 12, 40, 40)).astype("f"), rng.normal(size=(24, 6, 5, 5))
-        made = f(given[0], given[1].astype("f"))
-        assert kernels_of(f) == ["onednn.conv"]
-        assert "gemm" not in str(f.dnn_report()).split(algo)[1].splitlines()[0]
-    wanted = Conv(((0, 0),) * 2, (1, 1), (1, 1), 2, True).reference(given[0].astype("d"), given[1])
-    np.testing.assert_allclose(made, wanted, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,95 @@
+"""Which of its ways to convolve oneDNN is asked for, where they differ much."""
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.config import config
+from symdnn.cpu import libdnnl
+from symdnn.cpu.onednn_conv import ConvKernel
+from symdnn.graph.kernel import Call
+from symdnn.graph.origin import NO_HINTS
+from symdnn.graph.type import TensorType
+from symdnn.ops.conv import Conv, ConvGradInput, ConvGradWeight
+from symdnn.ops.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW
+
+pytestmark = pytest.mark.skipif(bool(libdnnl.problem()), reason="oneDNN is missing")
+
+
+def call_of(op, *arrays):
+    """The call of an op on these arrays."""
+    types = [TensorType(a.dtype.name, a.shape) for a in arrays]
+    (out,) = op.output_types(types)
+    host = {i: int(a) for i, a in enumerate(arrays) if a.ndim == 0}
+    (shape,) = op.shapes(types, [a.shape for a in arrays], host)
+    return Call(op, tuple(types), (out.with_shape(shape),), NO_HINTS)
+
+
+def check(op, *arrays):
+    """The kernel's result against the reference's in float64; what it chose."""
+    call = call_of(op, *arrays)
+    kernel = ConvKernel()
+    assert kernel.refuses(call) is None
+    made = np.full(call.outputs[0].shape, np.nan, "f")
+    kernel.bind(call)(list(arrays), [made])
+    (wanted,) = op.compute(*(a.astype("float64") if a.ndim else a for a in arrays))
+    np.testing.assert_allclose(made, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+    return kernel.cached(call).choice
+
+
+def directions(rng, x, w, *settings):
+    """Choices forward, for the gradients in the images and the kernels, channels first."""
+    images, kernels = rng.normal(size=x).astype("f"), rng.normal(size=w).astype("f")
+    forward = Conv(*settings)
+    dy = rng.normal(size=forward.reference(images, kernels).shape).astype("f")
+    sizes, widths = map(np.asarray, x[2:]), map(np.asarray, w[2:])
+    backward = ConvGradInput(*settings, static=x[2:]), ConvGradWeight(*settings, static=w[2:])
+    return [
+        check(OneDnnConv(forward), images, kernels),
+        check(OneDnnConvGradI(backward[0]), kernels, dy, *sizes),
+        check(OneDnnConvGradW(backward[1]), images, dy, *widths),
+    ]
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("channels", [(32, 64), (10, 7)])
+def test_kernels_of_one_pixel_multiply_images_as_they_lie(stride, channels):
+    rng, settings = np.random.default_rng(), (((0, 0),) * 2, (stride,) * 2, (1, 1), 1, False)
+    c, k = channels
+    assert directions(rng, (2, c, 17, 16), (k, c, 1, 1), *settings) == ["plain"] * 3
+    assert "plain" not in directions(rng, (2, 32, 7, 7), (64, 32, 1, 1), *settings)
+
+
+def test_kernels_of_one_pixel_with_something_behind_do_not():
+    rng = np.random.default_rng()
+    x, w, z = (
+        rng.normal(size=s).astype("f") for s in ((2, 32, 9, 9), (16, 32, 1, 1), (2, 16, 9, 9))
+    )
+    b = rng.normal(size=(1, 16, 1, 1)).astype("f")
+    conv = Conv(((0, 0),) * 2, (1, 1), (1, 1), 1, True)
+    assert check(OneDnnConv(conv, bias=True), x, w, b) == "plain"
+    assert check(OneDnnConv(conv, bias=True, activation="relu"), x, w, b) != "plain"
+    assert check(OneDnnConv(conv, residual=True), x, w, z) != "plain"
+
+
+def test_groups_are_no_products_one_after_the_other():
+    """oneDNN's own choice for these is one in at least one direction, twice as slow or worse."""
+    rng = np.random.default_rng()
+    for x, w, groups in (
+        ((8, 12, 30, 30), (24, 6, 5, 5), 2), ((2, 16, 8, 9, 10), (16, 1, 3, 3, 3), 16),
+    ):  # fmt: skip
+        n = len(x) - 2
+        settings = ((1, 1),) * n, (1,) * n, (1,) * n, groups, False
+        assert directions(rng, x, w, *settings) == ["last"] * 3
+
+
+@pytest.mark.parametrize("algo", ["guess", "time"])
+def test_a_program_says_what_it_chose(algo):
+    rng = np.random.default_rng()
+    x, w = T.ftensor4("x"), T.ftensor4("w")
+    with config.change_flags(**{"onednn.conv.algo": algo}):
+        f = symdnn.function([x, w], T.nnet.conv2d(x, w), mode=symdnn.Mode(target="cpu"))
+        f(*(rng.normal(size=s).astype("f") for s in ((2, 32, 20, 20), (16, 32, 1, 1))))
+        report = str(f.dnn_report())
+    assert ("timed: plain" in report) if algo == "time" else (" plain " in report)
