@@ -27,8 +27,8 @@ from symdnn.ops.channels_last import LAYOUTS, first_shape
 
 __all__ = [
     "ANY_LAYOUT", "FLOATS", "MOST_ELEMENTS", "NCHW_ONLY", "WITH_BFLOAT16", "CudnnKernel",
-    "aligned", "copy", "explained", "factor", "is_empty", "layout_of", "most_rows", "on_host",
-    "pieces", "refuses_layout", "rows", "tensor", "zero",
+    "aligned", "by_pieces", "copy", "explained", "factor", "is_empty", "layout_of", "most_rows",
+    "on_host", "pieces", "refuses_layout", "rows", "tensor", "zero",
 ]  # fmt: skip
 
 FLOATS = frozenset({"float16", "float32", "float64"})
@@ -182,3 +182,23 @@ def rows(x: DeviceArray, start: int, count: int) -> DeviceArray:
     """``x[start : start + count]`` of a contiguous array."""
     step = x.itemsize * prod(x.shape[1:])
     return replace(x, ptr=x.ptr + start * step, shape=(count, *x.shape[1:]), strides=())
+
+
+def by_pieces(
+    parts: Sequence[tuple[int, int, Any]], enqueue: Callable[..., None], reads: int = 1
+) -> Callable[..., None]:
+    """A launch of a call for each piece of a batch; where there is none, results are 0.
+
+    ``parts`` are (start, count, descriptors). ``enqueue(env, descriptors, *addresses)`` gets where
+    a piece begins in the first ``reads`` inputs and in the results.
+    """
+
+    def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        if not parts:
+            for out in outputs:
+                zero(env, out)
+        for start, count, d in parts:
+            arrays = (*inputs[:reads], *outputs)
+            enqueue(env, d, *(rows(v, start, count).ptr for v in arrays))
+
+    return launch

@@ -19,6 +19,7 @@ from symdnn.gpu.cudnn_kernel import (
     MOST_ELEMENTS,
     WITH_BFLOAT16,
     CudnnKernel,
+    by_pieces,
     copy,
     factor,
     most_rows,
@@ -226,15 +227,14 @@ class LRNKernel(_CrossChannel):
         how, parts = self.prepared(call)
         dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
 
-        def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            one, none = factor(dtype, 1.0), factor(dtype, 0.0)
-            for start, count, d in parts:
-                x, y = (rows(v, start, count).ptr for v in (inputs[0], outputs[0]))
-                libcudnn.cudnnLRNCrossChannelForward(
-                    env.cudnn, how.handle, _ACROSS, one, d.handle, x, none, d.handle, y
-                )
+        one, none = factor(dtype, 1.0), factor(dtype, 0.0)
 
-        return launch
+        def enqueue(env: Any, d: Any, x: int, y: int) -> None:
+            libcudnn.cudnnLRNCrossChannelForward(
+                env.cudnn, how.handle, _ACROSS, one, d.handle, x, none, d.handle, y
+            )
+
+        return by_pieces(parts, enqueue)
 
 
 @dataclass(frozen=True)
@@ -248,16 +248,15 @@ class LRNGradKernel(_CrossChannel):
         how, parts = self.prepared(call)
         dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
 
-        def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            one, none = factor(dtype, 1.0), factor(dtype, 0.0)
-            for start, count, d in parts:
-                x, y, dy, dx = (rows(v, start, count).ptr for v in (*inputs, outputs[0]))
-                libcudnn.cudnnLRNCrossChannelBackward(
-                    env.cudnn, how.handle, _ACROSS, one, d.handle, y, d.handle, dy, d.handle, x,
-                    none, d.handle, dx,
-                )  # fmt: skip
+        one, none = factor(dtype, 1.0), factor(dtype, 0.0)
 
-        return launch
+        def enqueue(env: Any, d: Any, x: int, y: int, dy: int, dx: int) -> None:
+            libcudnn.cudnnLRNCrossChannelBackward(
+                env.cudnn, how.handle, _ACROSS, one, d.handle, y, d.handle, dy, d.handle, x,
+                none, d.handle, dx,
+            )  # fmt: skip
+
+        return by_pieces(parts, enqueue, reads=3)
 
 
 def register() -> None:

@@ -19,6 +19,7 @@ from symdnn.gpu.cudnn_kernel import (
     ANY_LAYOUT,
     WITH_BFLOAT16,
     CudnnKernel,
+    by_pieces,
     factor,
     is_empty,
     layout_of,
@@ -75,20 +76,19 @@ class PoolKernel(CudnnKernel):
 
     def launcher(self, call: Call) -> Any:
         """One call for each piece of the batch."""
-        x, y = call.inputs[0].shape, call.outputs[0].shape  # type: ignore[attr-defined]
+        shapes = call.inputs[0].shape, call.outputs[0].shape  # type: ignore[attr-defined]
         dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
         how = pooling(call.op)
-        parts = _parts(dtype, (x, y), layout_of(call.op))
+        parts = _parts(dtype, shapes, layout_of(call.op))
 
-        def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            one, none = factor(dtype, 1.0), factor(dtype, 0.0)
-            for start, count, (xd, yd) in parts:
-                a, b = (rows(v, start, count).ptr for v in (inputs[0], outputs[0]))
-                libcudnn.cudnnPoolingForward(
-                    env.cudnn, how.handle, one, xd.handle, a, none, yd.handle, b
-                )
+        one, none = factor(dtype, 1.0), factor(dtype, 0.0)
 
-        return launch
+        def enqueue(env: Any, d: Sequence[Descriptor], x: int, y: int) -> None:
+            libcudnn.cudnnPoolingForward(
+                env.cudnn, how.handle, one, d[0].handle, x, none, d[1].handle, y
+            )
+
+        return by_pieces(parts, enqueue)
 
 
 def _parts(

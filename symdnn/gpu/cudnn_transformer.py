@@ -11,12 +11,11 @@ from symdnn.gpu import libcudnn
 from symdnn.gpu.cudnn_fallback import NeutralKernel, enter
 from symdnn.gpu.cudnn_kernel import (
     CudnnKernel,
+    by_pieces,
     factor,
     most_rows,
     pieces,
-    rows,
     tensor,
-    zero,
 )
 from symdnn.gpu.cudnn_pool import too_large
 from symdnn.gpu.descriptor import Descriptor, SpatialTransformerDescription, descriptor
@@ -82,14 +81,11 @@ class GridKernel(_Grid):
 
     def launcher(self, call: Call) -> Any:
         """One call for each piece of the batch."""
-        parts = self.parts(call)
 
-        def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            for start, count, d in parts:
-                theta, grid = (rows(v, start, count).ptr for v in (inputs[0], outputs[0]))
-                libcudnn.cudnnSpatialTfGridGeneratorForward(env.cudnn, d.handle, theta, grid)
+        def enqueue(env: Any, d: Descriptor, theta: int, grid: int) -> None:
+            libcudnn.cudnnSpatialTfGridGeneratorForward(env.cudnn, d.handle, theta, grid)
 
-        return launch
+        return by_pieces(self.parts(call), enqueue)
 
 
 @dataclass(frozen=True)
@@ -109,16 +105,11 @@ class GridGradKernel(_Grid):
 
     def launcher(self, call: Call) -> Any:
         """One call for each piece of the batch."""
-        parts = self.parts(call)
 
-        def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            if not parts:
-                zero(env, outputs[0])
-            for start, count, d in parts:
-                dgrid, dtheta = (rows(v, start, count).ptr for v in (inputs[0], outputs[0]))
-                libcudnn.cudnnSpatialTfGridGeneratorBackward(env.cudnn, d.handle, dgrid, dtheta)
+        def enqueue(env: Any, d: Descriptor, dgrid: int, dtheta: int) -> None:
+            libcudnn.cudnnSpatialTfGridGeneratorBackward(env.cudnn, d.handle, dgrid, dtheta)
 
-        return launch
+        return by_pieces(self.parts(call), enqueue)
 
 
 @dataclass(frozen=True)
@@ -168,20 +159,14 @@ class SamplerKernel(_Sampling):
 
     def launcher(self, call: Call) -> Any:
         """One call for each piece of the batch."""
-        parts = self.parts(call)
         dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
+        one, none = factor(dtype, 1.0), factor(dtype, 0.0)
 
-        def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            if not parts:
-                zero(env, outputs[0])  # an image of no pixels is 0 everywhere
-            one, none = factor(dtype, 1.0), factor(dtype, 0.0)
-            for start, count, (how, xd, yd) in parts:
-                x, grid, y = (rows(v, start, count).ptr for v in (*inputs, outputs[0]))
-                libcudnn.cudnnSpatialTfSamplerForward(
-                    env.cudnn, how.handle, one, xd.handle, x, grid, none, yd.handle, y
-                )
+        def enqueue(env: Any, d: Sequence[Descriptor], x: int, grid: int, y: int) -> None:
+            how, xd, yd = (v.handle for v in d)
+            libcudnn.cudnnSpatialTfSamplerForward(env.cudnn, how, one, xd, x, grid, none, yd, y)
 
-        return launch
+        return by_pieces(self.parts(call), enqueue, reads=2)  # an image of no pixels is 0
 
 
 @dataclass(frozen=True)
@@ -198,22 +183,18 @@ class SamplerGradKernel(_Sampling):
 
     def launcher(self, call: Call) -> Any:
         """One call for each piece of the batch."""
-        parts = self.parts(call)
         dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
+        one, none = factor(dtype, 1.0), factor(dtype, 0.0)
 
-        def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            if not parts:
-                for out in outputs:
-                    zero(env, out)
-            one, none = factor(dtype, 1.0), factor(dtype, 0.0)
-            for start, count, (how, xd, yd) in parts:
-                x, grid, dy, dx, dgrid = (rows(v, start, count).ptr for v in (*inputs, *outputs))
-                libcudnn.cudnnSpatialTfSamplerBackward(
-                    env.cudnn, how.handle, one, xd.handle, x, none, xd.handle, dx, one, yd.handle,
-                    dy, grid, none, dgrid,
-                )  # fmt: skip
+        def enqueue(
+            env: Any, d: Sequence[Descriptor], x: int, grid: int, dy: int, dx: int, dgrid: int
+        ) -> None:
+            how, xd, yd = (v.handle for v in d)
+            libcudnn.cudnnSpatialTfSamplerBackward(
+                env.cudnn, how, one, xd, x, none, xd, dx, one, yd, dy, grid, none, dgrid
+            )
 
-        return launch
+        return by_pieces(self.parts(call), enqueue, reads=3)
 
 
 def register() -> None:
