@@ -23,6 +23,7 @@ from symdnn.loss_scale import LossScale
 from symdnn.nn.clip import clip_by_norm, clip_by_value
 from symdnn.nn.module import state_updates
 from symdnn.nn.optim_groups import Parameter, flat_parameters
+from symdnn.nn.state import set_values
 from symdnn.ops.arithmetic import cast
 from symdnn.ops.comparison import eq, switch
 from symdnn.ops.dtype import is_narrow_float
@@ -67,19 +68,7 @@ class Updates(list[tuple[Shared, Variable]]):
         Raises :class:`~symdnn.errors.InputError` naming what is missing, unknown or of another
         shape.
         """
-        problems = [f"{n} is missing" for n in self.state if n not in values]
-        problems += [f"{n} is unknown" for n in values if n not in self.state]
-        taken: dict[str, Array] = {}
-        for name in [n for n in self.state if n in values]:
-            old, new = self.state[name].get_value(borrow=True), np.asarray(values[name])
-            if new.shape != old.shape:
-                problems.append(f"{name} has shape {new.shape}, wanted {old.shape}")
-            taken[name] = new.astype(old.dtype)
-        if problems:
-            text = "; ".join(problems)
-            raise InputError(f"Updates.load_state_dict: {text}. Nothing was changed")
-        for name, value in taken.items():
-            self.state[name].set_value(value)
+        set_values("Updates.load_state_dict", self.state, values)
         return self
 
 

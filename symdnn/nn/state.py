@@ -14,7 +14,7 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Shared
 from symdnn.io.parameters import PathLike, load_parameters, save_parameters
 
-__all__ = ["State"]
+__all__ = ["State", "set_values"]
 
 
 class State:
@@ -46,21 +46,7 @@ class State:
         :class:`~symdnn.errors.InputError` naming every problem.
         """
         named = {**self.named_parameters(), **self.named_buffers()}
-        problems = [f"{n} is missing" for n in named if strict and n not in state]
-        problems += [f"{n} is unknown" for n in state if strict and n not in named]
-        taken: dict[str, Any] = {}
-        for name in named:
-            if name not in state:
-                continue
-            value, wanted = np.asarray(state[name]), named[name].get_value(borrow=True)
-            if value.shape != wanted.shape:
-                problems.append(f"{name} has shape {value.shape}, wanted {wanted.shape}")
-            taken[name] = value.astype(wanted.dtype)
-        if problems:
-            text = "; ".join(problems)
-            raise InputError(f"{type(self).__name__}.load_state_dict: {text}. Nothing was changed")
-        for name, value in taken.items():
-            named[name].set_value(value)
+        set_values(f"{type(self).__name__}.load_state_dict", named, state, strict)
         return self
 
     # -- files -----------------------------------------------------------------------------------
@@ -140,3 +126,26 @@ def _cast(v: Shared, dtype: str) -> Shared:
     made = shared(v.get_value().astype(TensorType(dtype).numpy), v.name, shape=v.type.shape)
     made._tag = v._tag
     return made
+
+
+def set_values(
+    what: str, named: Mapping[str, Shared], values: Mapping[str, Any], strict: bool = True
+) -> None:
+    """Give each variable the value of its name, in the variable's own dtype: all of them or none.
+
+    ``strict`` refuses names that are missing or unknown; else they are passed over. Raises
+    :class:`~symdnn.errors.InputError` that begins with ``what`` and names every problem: such
+    names, and values of another shape.
+    """
+    problems = [f"{n} is missing" for n in named if strict and n not in values]
+    problems += [f"{n} is unknown" for n in values if strict and n not in named]
+    taken: dict[str, Any] = {}
+    for name in [n for n in named if n in values]:
+        value, old = np.asarray(values[name]), named[name].get_value(borrow=True)
+        if value.shape != old.shape:
+            problems.append(f"{name} has shape {value.shape}, wanted {old.shape}")
+        taken[name] = value.astype(old.dtype)
+    if problems:
+        raise InputError(f"{what}: {'; '.join(problems)}. Nothing was changed")
+    for name, value in taken.items():
+        named[name].set_value(value)
