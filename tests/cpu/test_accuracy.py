@@ -1,0 +1,118 @@
+"""Compiled functions of programs over all numbers: float32 within 4 units in the last place of the
+exact value, float64 within 2 of what NumPy reaches."""
+
+import numpy as np
+import pytest
+import scipy.special as sp
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.config import config
+from symdnn.cpu import jit, threads
+from symdnn.graph.type import TensorType
+
+pytestmark = pytest.mark.skipif(
+    bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
+)
+
+EXACT = np.longdouble
+long_double = pytest.mark.skipif(
+    np.finfo(EXACT).nmant < 60, reason="nothing here is more exact than float64"
+)
+
+
+def sigmoid(x):
+    e = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1, e) / (1 + e)
+
+
+def softplus(x):
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+def elu(x):
+    return np.where(x > 0, x, np.expm1(x))
+
+
+#: name -> (of a graph, of an array of a wider type)
+FUNCTIONS = {
+    **{
+        name: (getattr(T, name), getattr(np, name))
+        for name in (
+            "exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "sin", "cos", "tan", "arcsin",
+            "arccos", "arctan", "sinh", "cosh", "tanh", "arcsinh", "arccosh", "arctanh", "sqrt",
+        )
+    },
+    "reciprocal": (T.inv, lambda x: 1 / x),
+    "sigmoid": (T.nnet.sigmoid, sigmoid),
+    "softplus": (T.nnet.softplus, softplus),
+    "log_sigmoid": (lambda x: T.log(T.nnet.sigmoid(x)), lambda x: -softplus(-x)),
+    "elu": (T.nnet.elu, elu),
+}  # fmt: skip
+#: The same, of which NumPy's wider type has nothing: SciPy's in float64.
+SPECIAL = {
+    "erf": (T.erf, sp.erf), "erfc": (T.erfc, sp.erfc), "erfinv": (T.erfinv, sp.erfinv),
+    "gamma": (T.gamma, sp.gamma), "gammaln": (T.gammaln, sp.gammaln), "psi": (T.psi, sp.psi),
+}  # fmt: skip
+
+
+def numbers(dtype):
+    """Of every exponent and sign, near what is special, and usual ones."""
+    rng, facts = np.random.default_rng(), np.finfo(dtype)
+    words = rng.integers(0, 2 ** (8 * np.dtype(dtype).itemsize), 100_000, np.uint64, False)
+    edges = [0, 1, 0.5, 2, np.inf, np.nan, facts.tiny, facts.smallest_subnormal, facts.max]
+    edges += [1 + facts.eps, 1 - facts.epsneg, 88.72, 88.73, 103.9, 104, 709.7, 745.1, 746]
+    parts = [
+        edges, np.negative(edges), words.astype(f"u{np.dtype(dtype).itemsize}").view(dtype),
+        rng.normal(size=50_000), rng.normal(size=50_000) * 20, rng.normal(size=20_000) * 300,
+        1 + rng.normal(size=20_000) * 1e-3, rng.uniform(-1, 1, 50_000),
+        rng.normal(size=20_000) * np.logspace(np.log10(facts.tiny), 2, 20_000),
+        np.arange(-2000, 2000) * (np.pi / 4),
+    ]  # fmt: skip
+    return np.concatenate([np.asarray(part, dtype) for part in parts])
+
+
+def compiled(function, x):
+    """What a program of the CPU gives for it."""
+    v = TensorType(x.dtype.name, (None,))()
+    with config.change_flags(**{"cpu.compile": "always"}):
+        return symdnn.function([v], function(v), mode=symdnn.Mode(target="cpu"))(x)
+
+
+def off(y, exact, dtype):
+    """By how many units in the last place each result is off; NaN and infinities must be right."""
+    wanted = exact.astype(dtype)
+    np.testing.assert_array_equal(np.isnan(y), np.isnan(wanted))
+    finite = np.isfinite(wanted)
+    np.testing.assert_array_equal(y[~finite], wanted[~finite])
+    unit = np.spacing(np.maximum(np.abs(wanted[finite]), np.finfo(dtype).tiny))
+    return np.abs(y[finite].astype(EXACT) - exact[finite]) / unit
+
+
+@pytest.mark.parametrize("name", [*FUNCTIONS, *SPECIAL])
+def test_float32_is_within_four_units(name):
+    x = numbers("float32")
+    if name == "gammaln":
+        x = x[x > -np.inf]  # there C has +inf and SciPy -inf
+    most = 6 if name == "gamma" else 4  # the C library's float32 function
+    graph, function = {**FUNCTIONS, **SPECIAL}[name]
+    with np.errstate(all="ignore"):
+        exact = function(x.astype("float64"))
+        y = compiled(graph, x)
+        assert off(y, exact, "float32").max() <= most
+        zeros = exact.astype("float32") == 0
+    np.testing.assert_array_equal(np.signbit(y[zeros]), np.signbit(exact[zeros]))
+
+
+@long_double
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_float64_is_as_exact_as_numpy(name):
+    x = numbers("float64")
+    graph, function = FUNCTIONS[name]
+    with np.errstate(all="ignore"):
+        exact = function(x.astype(EXACT))
+        theirs = function(x)
+        kept = np.isfinite(theirs) & np.isfinite(exact.astype("float64"))
+        unit = np.spacing(np.maximum(np.abs(theirs[kept]), np.finfo("float64").tiny))
+        numpys = float((np.abs(theirs[kept] - exact[kept]) / unit).max())
+        assert off(compiled(graph, x), exact, "float64").max() <= numpys + 2
