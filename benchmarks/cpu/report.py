@@ -19,14 +19,15 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.cpu import spec
+from benchmarks.records import number, read, table
 
-__all__ = ["QUIET", "Row", "chart", "modes", "read", "rows_of", "text", "write"]
+__all__ = ["QUIET", "Row", "chart", "modes", "rows_of", "text", "write"]
 
 QUIET = 0.1
 TOLERANCE = 1e-3
@@ -67,16 +68,6 @@ class Row:
     def met(self) -> bool:
         """Whether it is as fast as was promised, to the digits that are shown."""
         return self.ratio is not None and round(self.ratio, 2) >= round(self.goal, 2)
-
-
-def read(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
-    """All records; a line that was not finished is left out."""
-    for path in paths:
-        for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                yield json.loads(line)
-            except ValueError:
-                continue
 
 
 def rows_of(records: Iterable[Mapping[str, Any]], reasons: Mapping[str, str]) -> list[Row]:
@@ -202,11 +193,8 @@ def text(records: Sequence[Mapping[str, Any]], rows: Sequence[Row]) -> str:
         if r.get("case") == "info":
             facts |= {k: v for k, v in r.items() if k != "case"}
     head = ", ".join(f"{k} {v}" for k, v in facts.items())
-    body = [HEADS, *map(cells, rows)]
-    widths = [max(len(line[i]) for line in body) for i in range(len(HEADS) - 1)]
-    lines = ["  ".join([*(w.ljust(n) for w, n in zip(b, widths)), b[-1]]).rstrip() for b in body]
     unit = "ms a call; compile/: seconds to the first step; memory/: peak MB of the process"
-    return "\n".join([head, unit, "", *lines, "", summary(rows)]) + "\n"
+    return "\n".join([head, unit, "", *table([HEADS, *map(cells, rows)]), "", summary(rows)]) + "\n"
 
 
 def cells(row: Row) -> tuple[str, ...]:
@@ -218,15 +206,6 @@ def cells(row: Row) -> tuple[str, ...]:
         "-" if row.ratio is None else "yes" if row.met else "MISS",
         *(number(row.peers.get(p)) + "*" * (p in row.wrong) for p in PEERS), row.note,
     )  # fmt: skip
-
-
-def number(value: float | None, digits: int = 4) -> str:
-    """So many significant digits, no exponent."""
-    if value is None:
-        return "-"
-    if value >= 10 ** (digits - 1):
-        return f"{value:.0f}"
-    return f"{value:.{digits}g}" if value >= 1e-3 else f"{value:.6f}"
 
 
 def summary(rows: Sequence[Row]) -> str:
@@ -284,10 +263,10 @@ def chart(rows: Sequence[Row], path: Path) -> None:
 def write(records: Sequence[Mapping[str, Any]], folder: Path, reasons: Mapping[str, str]) -> None:
     """``cpu-DATE.txt`` and ``cpu-DATE.png`` in the folder; the table is printed too."""
     rows = rows_of(records, reasons)
-    table = text(records, rows)
+    shown = text(records, rows)
     name = time.strftime("cpu-%Y-%m-%d")
-    (folder / f"{name}.txt").write_text(table, encoding="utf-8")
-    print(table)
+    (folder / f"{name}.txt").write_text(shown, encoding="utf-8")
+    print(shown)
     try:
         chart(rows, folder / f"{name}.png")
     except ImportError:

@@ -28,6 +28,7 @@ from typing import Any
 
 from benchmarks.cpu import fresh, report, spec
 from benchmarks.cpu.sides import ROOT, Processes, Window, wait_for_calm
+from benchmarks.records import read
 
 __all__ = ["Pace", "main", "measure"]
 
@@ -115,7 +116,7 @@ class Record:
 
     def lines(self) -> list[dict[str, Any]]:
         """All that was written."""
-        return list(report.read([self.path])) if self.path.exists() else []
+        return list(read([self.path])) if self.path.exists() else []
 
     def done(self) -> set[tuple[str, str]]:
         """The (case, side) pairs with a result; an error is one."""

@@ -15,10 +15,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from benchmarks.records import number, read, table
 
 OURS = ("symdnn", "symdnn.shared", "symdnn.trusted")
 
@@ -61,16 +63,6 @@ class Row:
 def ratio(peer: float | None, ours: float | None) -> float | None:
     """How many times as fast as the peer symdnn is."""
     return peer / ours if peer and ours else None
-
-
-def read(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
-    """All records; a line that was not finished is left out."""
-    for path in paths:
-        for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                yield json.loads(line)
-            except ValueError:
-                continue
 
 
 def time_of(record: dict[str, Any]) -> float | None:
@@ -179,28 +171,16 @@ def cells(row: Row) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def number(value: float | None, digits: int = 4) -> str:
-    """So many significant digits at least, no exponent."""
-    if value is None:
-        return "-"
-    if value >= 10 ** (digits - 1):
-        return f"{value:.0f}"
-    return f"{value:.{digits}g}" if value >= 1e-3 else f"{value:.6f}"
-
-
 def text(rows: Sequence[Row]) -> str:
     """A table with columns of equal width, and how many rows are ahead."""
-    body = [HEADS, *map(cells, rows)]
-    widths = [max(len(line[i]) for line in body) for i in range(len(HEADS) - 1)]
-    lines = ["  ".join([*(w.ljust(n) for w, n in zip(line, widths)), line[-1]]) for line in body]
-    return "\n".join([*(line.rstrip() for line in lines), summary(rows)])
+    return "\n".join([*table([HEADS, *map(cells, rows)]), summary(rows)])
 
 
 def markdown(rows: Sequence[Row]) -> str:
     """The same for a page."""
     lines = [HEADS, tuple("---" for _ in HEADS), *map(cells, rows)]
-    table = "\n".join(f"| {' | '.join(word.strip() for word in line)} |" for line in lines)
-    return f"{table}\n\n{summary(rows)}"
+    shown = "\n".join(f"| {' | '.join(word.strip() for word in line)} |" for line in lines)
+    return f"{shown}\n\n{summary(rows)}"
 
 
 def summary(rows: Sequence[Row]) -> str:
