@@ -31,6 +31,8 @@ def load(name: str) -> ModuleType:
     return module
 
 
+sys.path.append(str(FOLDER))  # Where a program that is run finds samples.py.
+
 GPUARRAY, SANDBOX = (load(name) for name in THEANO)
 LOWLEVEL = load("pytorch_cudnn_lowlevel")
 TORCH = load("cudnn_torch")

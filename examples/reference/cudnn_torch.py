@@ -5,28 +5,17 @@ what they compute is compared with the same modules without cuDNN. Runs on the C
 `--device cuda` on a GPU by cuDNN.
 """
 
-import argparse
-
 import numpy as np
+from samples import Samples, rand
 
 import symdnn
 import symdnn.tensor as T
 from symdnn import nn
-from symdnn.config import config
 from symdnn.errors import UnsupportedAlgorithm
 from symdnn.nn import cudnn
 
-SAMPLES = {}
-
-
-def sample(function):
-    """Enter a function into the list that `main` runs."""
-    SAMPLES[function.__name__] = function
-    return function
-
-
-def rand(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape).astype("float32")
+SAMPLES = Samples(str(__doc__))
+sample = SAMPLES.add
 
 
 def compare(module: nn.Module, value: np.ndarray) -> tuple[tuple[int, ...], float]:
@@ -222,17 +211,7 @@ def conversion() -> list[str]:
     return [*trees, str(net)]
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda1, ... (cpu)")
-    parser.add_argument("samples", nargs="*", help=f"which to run (all): {', '.join(SAMPLES)}")
-    options = parser.parse_args(argv)
-    with config.change_flags(device=options.device):
-        for name in options.samples or SAMPLES:
-            print(f"{name}: {str(SAMPLES[name].__doc__).splitlines()[0]}")
-            SAMPLES[name]()
-    return 0
-
+main = SAMPLES.main
 
 if __name__ == "__main__":
     raise SystemExit(main())

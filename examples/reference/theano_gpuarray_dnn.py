@@ -3,10 +3,10 @@
 Runs on the CPU, and with `--device cuda` on a GPU by cuDNN.
 """
 
-import argparse
 import os
 
 import numpy as np
+from samples import Samples, rand
 
 import symdnn
 import symdnn.tensor as T
@@ -14,17 +14,8 @@ from symdnn.config import config
 from symdnn.errors import CudnnRequired
 from symdnn.gpu import cudnn_library, dnn, gpuarray_shared_constructor
 
-SAMPLES = {}
-
-
-def sample(function):
-    """Enter a function into the list that `main` runs."""
-    SAMPLES[function.__name__] = function
-    return function
-
-
-def rand(*shape: int) -> np.ndarray:
-    return np.random.default_rng(0).standard_normal(shape).astype("float32")
+SAMPLES = Samples(str(__doc__))
+sample = SAMPLES.add
 
 
 # --- installing and detecting cuDNN ---------------------------------------------------------------
@@ -222,17 +213,7 @@ def rnn(steps: int = 60) -> tuple[float, float]:
     return losses[0], losses[-1]
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda1, ... (cpu)")
-    parser.add_argument("samples", nargs="*", help=f"which to run (all): {', '.join(SAMPLES)}")
-    options = parser.parse_args(argv)
-    with config.change_flags(device=options.device):
-        for name in options.samples or SAMPLES:
-            print(f"{name}: {str(SAMPLES[name].__doc__).splitlines()[0]}")
-            SAMPLES[name]()
-    return 0
-
+main = SAMPLES.main
 
 if __name__ == "__main__":
     raise SystemExit(main())

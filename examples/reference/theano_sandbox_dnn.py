@@ -5,26 +5,15 @@ is. Runs on the CPU, and with `--device cuda` on a GPU by cuDNN; the results are
 of the interface that knows of no device, on the CPU.
 """
 
-import argparse
-
 import numpy as np
+from samples import Samples, rand
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.config import config
 from symdnn.gpu import dnn
 
-SAMPLES = {}
-
-
-def sample(function):
-    """Enter a function into the list that `main` runs."""
-    SAMPLES[function.__name__] = function
-    return function
-
-
-def rand(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape).astype("float32")
+SAMPLES = Samples(str(__doc__))
+sample = SAMPLES.add
 
 
 def on_cpu(inputs, outputs):
@@ -121,17 +110,7 @@ def softmax_ops() -> list[float]:
     return compare_all(symdnn.function([x, dy], found), on_cpu([x, dy], wanted), *values)
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda1, ... (cpu)")
-    parser.add_argument("samples", nargs="*", help=f"which to run (all): {', '.join(SAMPLES)}")
-    options = parser.parse_args(argv)
-    with config.change_flags(device=options.device):
-        for name in options.samples or SAMPLES:
-            print(f"{name}: {str(SAMPLES[name].__doc__).splitlines()[0]}")
-            SAMPLES[name]()
-    return 0
-
+main = SAMPLES.main
 
 if __name__ == "__main__":
     raise SystemExit(main())
