@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,9 +34,23 @@ _LEAST_WORK = 1 << 17
 #: Where a part has so many rows, its second operand is copied into panels: 32 rows of 512 columns
 #: and terms take 49 us so and 54 without, 16 rows 28 and 29, 8 rows of 500 and 800 27 and 22.
 _PACKED_ROWS = 24
-#: Bytes of panels, half of a core's second cache; of scratch memory where threads share no page.
-_PANELS, _PAGE = 1 << 20, 4096
+#: Terms of a block up to which a transposed first operand is read as it lies, though each term is
+#: in another line of the cache: 512 x 128 x 512 takes 0.193 ms so, and 0.197 where it is copied into
+#: panels; but 1024 x 1024 x 1024 8.7 ms, and 5.9.
+_DIRECT_TERMS = 256
+#: Scratch memory of a thread is in pages of its own.
+_PAGE = 4096
 _Words = ctypes.c_int64
+
+
+@cache
+def _panels() -> int:
+    """Bytes of panels: half of a core's second cache, 512 KiB where its size is not known."""
+    try:
+        text = Path("/sys/devices/system/cpu/cpu0/cache/index2/size").read_text("ascii").strip()
+        return max(1 << 17, int(text.removesuffix("K")) * 1024 // 2)
+    except (OSError, ValueError):
+        return 1 << 19
 
 
 class GemmKernel:
@@ -63,8 +78,9 @@ class GemmKernel:
         return None
 
     def workspace_bytes(self, call: Call) -> int:
-        """Panels of every thread."""
-        return _cut(call).scratch_bytes
+        """Panels of every thread; rows that have to be copied find memory elsewhere."""
+        cut = _cut(call)
+        return cut.own(False, shape_of(jit.vector_width()).columns) * cut.threads
 
     def bind(self, call: Call) -> Any:
         """A launch for any way in which operands lie."""
@@ -91,13 +107,12 @@ class Cut:
     parts_n: int
     block_k: int
     block_n: int
-    own: int
     packs: bool
 
-    @property
-    def scratch_bytes(self) -> int:
-        """Scratch memory of all threads."""
-        return self.own * self.threads
+    def own(self, copies: bool, columns: int) -> int:
+        """Bytes of scratch memory of a thread: panels, and rows that are copied into such."""
+        rows = -(-self.part_m // columns) * columns if copies else 0
+        return -(-4 * self.block_k * (self.block_n + rows) // _PAGE) * _PAGE
 
 
 def _cut(call: Call) -> Cut:
@@ -117,11 +132,10 @@ def cut_of(stack: int, m: int, n: int, k: int, count: int, width: int) -> Cut:
     parts = -(-m // part_m), -(-n // part_n)
     block_k = _alike(k, BEST_TERMS)
     panels = -(-part_n // shape.columns)
-    block_n = _alike(panels, max(1, _PANELS // (4 * block_k * shape.columns))) * shape.columns
-    own = -(-4 * block_k * (shape.rows + block_n) // _PAGE) * _PAGE
+    block_n = _alike(panels, max(1, _panels() // (4 * block_k * shape.columns))) * shape.columns
     tasks = stack * parts[0] * parts[1]
     packs = part_m >= _PACKED_ROWS
-    return Cut(min(count, tasks), tasks, *found, *parts, block_k, block_n, own, packs)
+    return Cut(min(count, tasks), tasks, *found, *parts, block_k, block_n, packs)
 
 
 def _alike(count: int, most: int) -> int:
@@ -189,7 +203,7 @@ class _Launcher:
         words = self._words(arrays)
         for at, array in zip(self._at, arrays):
             words[at] = id(array)
-        words[_SCRATCH] = id(self._scratch(workspace))
+        words[_SCRATCH] = id(self._scratch(words, workspace))
         self._run(words)
 
     def native(
@@ -199,14 +213,14 @@ class _Launcher:
         if not all(x.flags.c_contiguous for x in (*inputs[2:], *outputs)):
             return None
         words = self._words([*inputs, *outputs])
-        scratch = self._scratch(workspace)
+        scratch = self._scratch(words, workspace)
         given = [] if workspace is None else [-1 if scratch is not workspace else _SCRATCH]
         words[_SCRATCH] = id(scratch)
         return Native.of(self._run, words, [*self._at, *given], keep=scratch)
 
-    def _scratch(self, workspace: Any) -> Any:
-        """Scratch memory; of its own where the plan has none of this size."""
-        wanted = self._cut.scratch_bytes
+    def _scratch(self, words: Any, workspace: Any) -> Any:
+        """Scratch memory; of its own where the plan has too little."""
+        wanted = words[_OWN] * words[0]
         if workspace is not None and workspace.nbytes >= wanted:
             return workspace
         if self._own.nbytes < wanted:
@@ -224,10 +238,13 @@ class _Launcher:
     def _block(self, arrays: dict[str, Any]) -> Any:
         cut, a, b, c = self._cut, arrays["a"], arrays["b"], arrays["c"]
         dense = b.shape[-1] == 1 or b.strides[-1] == 4
+        turned = a.strides[-2] == 4 and cut.block_k <= _DIRECT_TERMS
+        copies = a.shape[-1] > 1 and a.strides[-1] != 4 and not turned
         values: dict[str, int] = {
-            **vars(cut), "one": 1, "m": a.shape[-2], "n": b.shape[-1], "k": a.shape[-1],
-            "packs": int(cut.packs or not dense), "copies": int(a.strides[-1] != 4),
-            "relu": self._relu, "a_row": a.strides[-2], "a_term": a.strides[-1],
+            **vars(cut), "own": cut.own(copies, shape_of(jit.vector_width()).columns), "one": 1,
+            "m": a.shape[-2], "n": b.shape[-1], "k": a.shape[-1], "relu": self._relu,
+            "packs": int(cut.packs or not dense), "copies": int(copies),
+            "a_row": a.strides[-2], "a_term": a.strides[-1],
             "b_term": b.strides[-2], "b_column": b.strides[-1], "c_row": c.strides[-2],
         }  # fmt: skip
         if "more" in arrays:
@@ -238,7 +255,7 @@ class _Launcher:
         return (_Words * len(WORDS))(*(values.get(n, 0) for n in WORDS))
 
 
-_SCRATCH = WORDS.index("scratch")
+_SCRATCH, _OWN = WORDS.index("scratch"), WORDS.index("own")
 
 
 def register() -> None:

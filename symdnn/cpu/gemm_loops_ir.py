@@ -53,7 +53,7 @@ def _rows(shape: Shape) -> list[str]:
             lines += data_of(f"%{name}", at)
         else:
             lines += word(f"%{name}", at)
-    sizes = {"ROWS": shape.rows, "ROW_BYTES": 4 * shape.rows, "PANEL_BYTES": 4 * shape.columns}
+    sizes = {"ROWS": shape.rows, "COLUMNS": shape.columns, "PANEL_BYTES": 4 * shape.columns}
     for line in (*_SCRATCH, *_PART, *_BLOCKS, *_TILES, *_NEXT):
         lines.append(" ".join(str(sizes.get(x, x)) for x in line.split(" ")))
     return [*lines, *next_task("task")]
@@ -81,9 +81,9 @@ br label %own_known
 own_known:
 %thread = phi i64 [0, %more_known], [%thread_here, %numbered]
 %own_at = mul i64 %thread, %own
-%copy = getelementptr i8, ptr %scratch, i64 %own_at
-%copy_bytes = mul i64 %block_k, ROW_BYTES
-%panels = getelementptr i8, ptr %copy, i64 %copy_bytes
+%panels = getelementptr i8, ptr %scratch, i64 %own_at
+%panels_k = mul i64 %block_n, %block_k
+%copy = getelementptr float, ptr %panels, i64 %panels_k
 %of_matrix = mul i64 %parts_m, %parts_n
 %copied = icmp ne i64 %copies, 0
 %packs_is = icmp ne i64 %packs, 0
@@ -166,9 +166,13 @@ terms:
 %b_t = mul i64 %t, %b_term
 %b_1 = getelementptr i8, ptr %b_0, i64 %b_t
 %packed_panel = mul i64 %k_here, PANEL_BYTES
+br i1 %copied, label %copy_rows, label %columns
+copy_rows:
+call void @gemm_pack(ptr %a_1, i64 %a_term, i64 %a_row, ptr %copy, i64 %packed_panel,
+  i64 PANEL_BYTES , i64 %m_here, i64 %k_here)
 br label %columns
 columns:
-%j = phi i64 [0, %terms], [%j_next, %columns_end]
+%j = phi i64 [0, %terms], [0, %copy_rows], [%j_next, %columns_end]
 %j_left = sub i64 %n_here, %j
 %j_rest = icmp slt i64 %j_left, %block_n
 %j_here = select i1 %j_rest, i64 %j_left, i64 %block_n
@@ -196,34 +200,34 @@ call void @gemm_block(ptr %a_1, i64 %a_row, i64 %a_term, ptr %b_3, i64 %b_panel,
 br label %columns_end
 """.strip().splitlines()
 
-#: Rows of tiles: they may have to be copied before, and the first may copy the block into panels.
+#: Rows by which the block is copied into panels, or those of a panel that they are copied into.
 _TILES = """
 row:
 %i = phi i64 [0, %ready], [%i_next, %row_end]
 %i_left = sub i64 %m_here, %i
-%i_some = icmp slt i64 %i_left, ROWS
-%i_tile = select i1 %i_some, i64 %i_left, i64 ROWS
+%i_panel = udiv i64 %i, COLUMNS
+%i_in = urem i64 %i, COLUMNS
+%i_to = sub i64 COLUMNS , %i_in
+%i_some = icmp slt i64 %i_left, %i_to
+%i_most = select i1 %i_some, i64 %i_left, i64 %i_to
+%i_these = select i1 %copied, i64 %i_most, i64 %i_left
 %i_first = icmp eq i64 %i, 0
 %i_keeps = and i1 %i_first, %keeps
-%i_one = or i1 %i_keeps, %copied
-%i_here = select i1 %i_one, i64 %i_tile, i64 %i_left
+%i_here = select i1 %i_keeps, i64 ROWS , i64 %i_these
 %a_i = mul i64 %i, %a_row
 %a_2 = getelementptr i8, ptr %a_1, i64 %a_i
+%a_panel = mul i64 %i_panel, %packed_panel
+%copy_0 = getelementptr i8, ptr %copy, i64 %a_panel
+%copy_1 = getelementptr float, ptr %copy_0, i64 %i_in
+%a_3 = select i1 %copied, ptr %copy_1, ptr %a_2
+%a_3_row = select i1 %copied, i64 4, i64 %a_row
+%a_3_term = select i1 %copied, i64 PANEL_BYTES , i64 %a_term
 %c_i = mul i64 %i, %c_row
 %c_2 = getelementptr i8, ptr %c_1, i64 %c_i
 %from_i = mul i64 %i, %from_row
 %from_1 = getelementptr i8, ptr %from, i64 %from_i
 %from_is = icmp ne ptr %from, null
 %from_2 = select i1 %from_is, ptr %from_1, ptr null
-br i1 %copied, label %copy_row, label %row_ready
-copy_row:
-call void @gemm_pack(ptr %a_2, i64 %a_term, i64 %a_row, ptr %copy, i64 0, i64 ROW_BYTES ,
-  i64 %i_here, i64 %k_here)
-br label %row_ready
-row_ready:
-%a_3 = select i1 %copied, ptr %copy, ptr %a_2
-%a_3_row = select i1 %copied, i64 4, i64 %a_row
-%a_3_term = select i1 %copied, i64 ROW_BYTES , i64 %a_term
 br i1 %i_keeps, label %keep_row, label %plain_row
 keep_row:
 call void @gemm_keep(ptr %a_3, i64 %a_3_row, i64 %a_3_term, ptr %b_2, i64 PANEL_BYTES ,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 __all__ = ["GIVEN", "Shape", "Source", "Tile"]
 
 #: Terms that are multiplied in one round of the loop.
-_UNROLL = 2
+_UNROLL = 4
 #: How many terms before it is read a row is fetched that lies in a matrix.
 _AHEAD = 8
 
@@ -137,14 +137,20 @@ class Tile(Source):
         """Where the result's rows begin; they are fetched while the sums are made."""
         for name in ("a", "c", "from"):
             for times in (2, 3):
-                # Hidden, or else LLVM would make each address from the one before it.
-                step = self.new(f"mul i64 %{name}_row, {times}")
-                self.put(f'%{name}_row{times} = call i64 asm "", "=r,0"(i64 {step})')
+                step = self._hidden(self.new(f"mul i64 %{name}_row, {times}"), "i64")
+                self.put(f"%{name}_row{times} = add i64 {step}, 0")
         for i in range(self.rows):
             row = self._row("c", "%c", i)
             for j in range(self.vectors):
                 place = self.at(row, 4 * self.width * j)
                 self.put(f"call void @llvm.prefetch.p0(ptr {place}, i32 1, i32 3, i32 1)")
+
+    def _hidden(self, x: str, kind: str = "ptr") -> str:
+        """A number of which LLVM does not know where it comes from.
+
+        It would make each address from the one before it, or keep many in memory.
+        """
+        return self.new(f'call {kind} asm "", "=r,0"({kind} {x})')
 
     def _row(self, name: str, base: str, i: int) -> str:
         """Where row ``i`` begins: behind one of every third row, for which there are registers."""
@@ -183,7 +189,9 @@ class Tile(Source):
         self.put(*[""] * (1 + len(first) + len(sums)))
         now = held = [f"%{name}_sum{i}" for i in range(len(sums))]
         places = {n: f"%{name}_{n}" for n in first}
-        for _ in range(terms):
+        for i in range(terms):
+            if i and i % 2 == 0:  # hidden again, or there would be more addresses than registers
+                places = {n: self._hidden(x) for n, x in places.items()}
             now = self._term(now, places)
             places = {n: self.at(x, steps.get(n, "%a_term")) for n, x in places.items()}
         less = self.new(f"sub i64 %{name}_count, 1")
