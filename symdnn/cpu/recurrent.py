@@ -34,8 +34,8 @@ __all__ = ["RecurrentGradKernel", "RecurrentKernel", "register"]
 _TERMS = 256
 #: Bytes of one direction's matrices that all threads together keep in their second caches.
 _MOST_MATRICES = 1 << 22
-#: Multiplications of a step that are worth another thread: waiting for it takes about 1 us.
-_LEAST_WORK = 1 << 18
+#: Multiplications of a step that are worth another thread: it is waited for about 1 us.
+_LEAST_WORK = 1 << 16
 _Words = ctypes.c_int64
 
 
@@ -270,7 +270,10 @@ class _Net:
         pools.settle()
         self.layers = _layers(self.op, call.inputs[1].shape)  # type: ignore[attr-defined]
         self.lstm = self.op.has_cell
-        self._places = {d: _places(self._floats(d)) for layer in self.layers for d in layer}
+        each = [d for layer in self.layers for d in layer]
+        #: Scratch memory is for so many threads; later calls may be allowed fewer.
+        self._threads = {d: d.threads() for d in each}
+        self._places = {d: _places(self._floats(d)) for d in each}
         self.workspace_bytes = max(end for _, end in self._places.values())
         self._scratch = Scratch([self.workspace_bytes])
 
@@ -284,7 +287,8 @@ class _Net:
         """A kernel on a block of words; what is not given is scratch memory."""
         base = self._scratch.begin(workspace)
         places = {n: base + at for n, at in self._places[layer][0].items()}
-        given = {**places, "threads": layer.threads(), **layer.sizes(), **words}
+        count = min(self._threads[layer], threads.allowed())
+        given = {**places, "threads": count, **layer.sizes(), **words}
         ctypes.memset(base, 0, 8)
         function((_Words * len(self._order))(*(given[n] for n in self._order)))
 
@@ -300,7 +304,7 @@ class _ForwardNet(_Net):
         self._pool: list[Any] = []
 
     def _floats(self, layer: Layer) -> dict[str, int]:
-        return _forward_floats(layer, layer.threads(), self.keeps)
+        return _forward_floats(layer, self._threads[layer], self.keeps)
 
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None) -> Any:
         """Run all layers; the reserve, if it is kept, is the last result."""
@@ -366,7 +370,7 @@ class _BackwardNet(_Net):
         self._function = threads.kernel(backward_ir, self.op.rnn_mode, jit.vector_width())
 
     def _floats(self, layer: Layer) -> dict[str, int]:
-        return _backward_floats(layer, layer.threads())
+        return _backward_floats(layer, self._threads[layer])
 
     def __call__(
         self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None

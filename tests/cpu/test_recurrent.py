@@ -1,0 +1,282 @@
+"""Recurrent nets by compiled kernels: values, gradients, threads, what is left to oneDNN."""
+
+import ctypes
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.config import config
+from symdnn.cpu import gemm_ir, jit, libdnnl, threads
+from symdnn.cpu.lanes_ir import declared_lanes, sigmoid, tanh
+from symdnn.cpu.recurrent import RecurrentGradKernel, RecurrentKernel
+from symdnn.cpu.vector_ir import DECLARED, WIDTH, VectorSource
+from symdnn.graph.kernel import Call
+from symdnn.graph.origin import NO_HINTS
+from symdnn.graph.type import TensorType
+from symdnn.ops.onednn import OneDnnRNN, OneDnnRNNGrad
+from symdnn.ops.rnn import RESERVE, RNNBlock, RNNForward, RNNGrad
+
+missing = jit.problem() or threads.problem()
+pytestmark = pytest.mark.skipif(bool(missing) or jit.vector_width() < 8, reason=missing or "no AVX")
+needs_onednn = pytest.mark.skipif(bool(libdnnl.problem()), reason="oneDNN is not installed")
+MODES = ["lstm", "gru", "rnn_tanh", "rnn_relu"]
+#: (steps, batch, inputs, hidden, layers, directions)
+SIZES = [
+    (1, 1, 1, 1, 1, 1), (1, 3, 5, 16, 1, 1), (7, 1, 4, 17, 2, 1), (6, 9, 33, 50, 1, 2),
+    (5, 4, 3, 6, 3, 2), (11, 40, 20, 32, 1, 1), (9, 33, 150, 100, 2, 2), (70, 5, 8, 24, 1, 1),
+]  # fmt: skip
+
+
+@pytest.fixture(params=[16, 8])
+def width(request, monkeypatch):
+    """Vectors of AVX-512 and of AVX2."""
+    if jit.vector_width() < request.param:
+        pytest.skip("the processor's vectors are shorter")
+    monkeypatch.setattr(jit, "vector_width", lambda: request.param)
+    return request.param
+
+
+class Case:
+    """A net, its inputs, and what the reference makes of them in float64."""
+
+    def __init__(self, mode, steps, batch, features, hidden, layers, directions):
+        rng = np.random.default_rng()
+        direction = "bidirectional" if directions == 2 else "unidirectional"
+        fields = (mode, hidden, layers, "linear", direction)
+        self.op, self.grad = RNNForward(*fields), RNNGrad(*fields)
+        size, depth = int(self.op.layout.size(features)), layers * directions
+
+        def normal(*shape, scale=1.0):
+            return (rng.normal(size=shape) * scale).astype("f4")
+
+        self.w = normal(size, scale=0.7 / np.sqrt(hidden))
+        self.x = normal(steps, batch, features)
+        self.states = [normal(depth, batch, hidden) for _ in range(1 + self.op.has_cell)]
+        self.given = [self.w, self.x, *self.states]
+        self.dy = normal(steps, batch, directions * hidden)
+        self.dstates = [normal(*s.shape) for s in self.states]
+
+    def expected(self):
+        """Results and gradients."""
+        wide = [a.astype("f8") for a in self.given]
+        *found, kept = self.op.compute(*wide)
+        rest = [a.astype("f8") for a in (self.dy, *self.dstates)]
+        return found, self.grad.compute(*wide, found[0], *rest, kept)
+
+    def forward(self, keeps=True):
+        """(results, reserve)"""
+        op = OneDnnRNN(replace(self.op, keeps_reserve=keeps))
+        *found, last = launched(RecurrentKernel(), op, self.given)
+        return (found, last) if keeps else ([*found, last], None)
+
+    def backward(self, y, reserve):
+        """Gradients of the parameters, the input and the first states."""
+        given = [*self.given, y, self.dy, *self.dstates, reserve]
+        return launched(RecurrentGradKernel(), OneDnnRNNGrad(self.grad), given)
+
+    def both(self):
+        """Results and gradients of the kernels."""
+        found, reserve = self.forward()
+        return found, self.backward(found[0], reserve)
+
+
+def type_of(a):
+    return TensorType(a.dtype.name, a.shape) if isinstance(a, np.ndarray) else RESERVE
+
+
+def call_of(op, arrays):
+    types = [type_of(a) for a in arrays]
+    shapes = op.shapes(types, [getattr(t, "shape", ()) for t in types], {})
+    outputs = [t if t == RESERVE else t.with_shape(s)
+               for t, s in zip(op.output_types(types), shapes, strict=True)]  # fmt: skip
+    return Call(op, tuple(types), tuple(outputs), NO_HINTS)
+
+
+def launched(kernel, op, arrays):
+    """The results of a kernel; buffers and scratch memory are NaN before."""
+    call = call_of(op, arrays)
+    outputs = [None if t == RESERVE else np.full(t.shape, np.nan, "f4") for t in call.outputs]
+    size = kernel.workspace_bytes(call)
+    scratch = np.full(size + 128, 0xFF, "u1")
+    start = -scratch.ctypes.data % 64
+    found = kernel.bind(call)(arrays, outputs, scratch[start : start + size]) or outputs
+    assert (scratch[start + size :] == 0xFF).all()
+    return found
+
+
+def close(found, wanted, scale=1e-5):
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=scale, atol=scale * max(1.0, np.abs(b).max()))
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize("mode", MODES)
+def test_values_and_all_gradients(mode, sizes, width):
+    case = Case(mode, *sizes)
+    wanted, gradients = case.expected()
+    for count in (1, 2):
+        with config.change_flags({"openmp.threads": count}):
+            found, made = case.both()
+        close(found, wanted)
+        close(made, gradients)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_inference_gives_the_same_bits(mode, width):
+    case = Case(mode, 6, 5, 10, 40, 2, 2)
+    for a, b in zip(case.forward()[0], case.forward(keeps=False)[0], strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_any_number_of_threads_gives_the_same_bits(mode):
+    case, found = Case(mode, 12, 33, 70, 100, 1, 2), []
+    for count in (1, 2, 3):
+        with config.change_flags({"openmp.threads": count}):
+            results, gradients = case.both()
+        found.append([*results, *gradients])
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_a_plan_for_more_threads_runs_in_one():
+    case = Case("lstm", 9, 20, 40, 64, 1, 1)
+    op = OneDnnRNN(case.op)
+    with config.change_flags({"openmp.threads": 2}):
+        launch = RecurrentKernel().bind(call_of(op, case.given))
+    wanted = case.expected()[0]
+    for count in (1, 4, 2):
+        outputs = [np.full(a.shape, np.nan, "f4") for a in wanted]
+        with config.change_flags({"openmp.threads": count}):
+            launch(case.given, [*outputs, None])
+        close(outputs, wanted)
+
+
+def test_operands_that_are_not_contiguous():
+    case = Case("gru", 6, 5, 7, 20, 1, 1)
+    wanted, gradients = case.expected()
+    case.given = [np.repeat(a, 2, axis=-1)[..., ::2] for a in case.given]
+    case.dy = np.asfortranarray(case.dy)
+    found, made = case.both()
+    close(found, wanted)
+    close(made, gradients)
+
+
+def test_a_reserve_may_be_read_twice_and_is_used_again_when_it_is_gone():
+    case = Case("lstm", 6, 5, 7, 20, 2, 1)
+    op = OneDnnRNN(case.op)
+    launch = RecurrentKernel().bind(call_of(op, case.given))
+
+    def run():
+        outputs = [np.empty(a.shape, "f4") for a in case.expected()[0]]
+        return launch(case.given, [*outputs, None])
+
+    (y, *_, first), (*_, second) = run(), run()
+    memory = [id(r.memory[0][0]) for r in (first, second)]
+    assert memory[0] != memory[1]
+    once, again = case.backward(y, first), case.backward(y, first)
+    for a, b in zip(once, again, strict=True):
+        np.testing.assert_array_equal(a, b)
+    del first
+    *_, third = run()
+    assert id(third.memory[0][0]) == memory[0]
+
+
+def test_nan_and_infinity_go_their_way():
+    case = Case("lstm", 4, 3, 5, 20, 1, 1)
+    case.x[1, 1, 2], case.x[2, 2, 0] = np.nan, np.inf
+    y = case.forward()[0][0]
+    assert np.isfinite(y[:, 0]).all()
+    assert np.isfinite(y[:1]).all()
+    assert np.isnan(y[1:, 1]).all()
+    assert np.isfinite(y[:, 2]).all()
+
+
+@pytest.mark.parametrize(
+    ("function", "wanted"),
+    [(sigmoid, lambda x: 1 / (1 + np.exp(-x))), (tanh, np.tanh)],
+    ids=["sigmoid", "tanh"],
+)
+def test_functions_of_vectors(function, wanted, width):
+    x = np.concatenate([
+        np.random.default_rng().normal(size=20000) * 10.0 ** np.arange(-7, 3)[:, None],
+    ], axis=None).astype("f4")  # fmt: skip
+    x = np.append(x, [0, -0.0, 1e-40, 87, -86, 9.5, 200, -200, np.inf, -np.inf, np.nan] + [1] * 5)
+    x = x.astype("f4")
+    y = applied(function, x, width)
+    exact = wanted(x.astype("f8"))
+    normal = np.abs(exact) > 1e-37
+    apart = np.abs(y - exact)[normal] / np.spacing(np.abs(exact[normal]).astype("f4"))
+    assert apart.max() < 4
+    np.testing.assert_allclose(y, exact, atol=2e-38, rtol=1e-6)
+
+
+def applied(function, x, width):
+    """A function of vectors on an array of whole ones."""
+    s = VectorSource()
+    s.lines += ["define void @kernel(ptr %x, ptr %y) #0 {", "entry:"]
+
+    def vector(i, _):
+        at = s.affine(i, WIDTH)
+        s.store(function(s, s.load(s.at("%x", at)), width), s.at("%y", at))
+        return []
+
+    s.loop("vector", str(x.size // WIDTH), vector)
+    s.lines += ["ret void", "}", gemm_ir.attributes(gemm_ir.shape_of(width))]
+    lines = [*dict.fromkeys([*DECLARED, *declared_lanes(width)]), *s.lines]
+    run = jit.compile_function("\n".join(lines) + "\n", "kernel", *[ctypes.c_void_p] * 2)
+    y = np.empty_like(x)
+    assert x.size % WIDTH == 0
+    run(x.ctypes.data, y.ctypes.data)
+    return y
+
+
+# -- what is taken --------------------------------------------------------------------------------
+
+
+def kernels_of(hidden, flags=(), **fields):
+    """The names of what runs a net and its gradient."""
+    block = RNNBlock("float32", hidden, 1, "lstm", **fields)
+    w = symdnn.shared(np.zeros(block.get_param_size(8), "f4"))
+    x, h = T.ftensor3("x"), np.zeros((1, 3, hidden), "f4")
+    loss = block.apply(w, x, h, h)[0].sum()
+    with config.change_flags(dict(flags)):
+        f = symdnn.function([x], T.grad(loss, w), mode=symdnn.Mode(target="cpu"))
+        f(np.zeros((4, 3, 8), "f4"))
+        return set(f.lowering_report().kernels()) & {"llvm.recurrent", "onednn.rnn"}
+
+
+@needs_onednn
+def test_the_report_says_which_one_runs():
+    assert kernels_of(32) == {"llvm.recurrent"}
+    assert kernels_of(600) == {"onednn.rnn"}
+    assert kernels_of(32, {"cpu.compile": "never"}) == {"onednn.rnn"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "word"),
+    [({"lengths": True}, "lengths"), ({"dropout": 0.5, "num_layers": 2}, "dropout"),
+     ({"input_mode": "skip"}, "skipped")],
+)  # fmt: skip
+def test_what_it_has_not_is_refused(fields, word):
+    case = Case("lstm", 4, 3, 5, 20, 1, 1)
+    call = call_of(OneDnnRNN(case.op), case.given)
+    odd = replace(call, op=OneDnnRNN(replace(case.op, **fields)))
+    assert RecurrentKernel().refuses(call) is None
+    assert word in RecurrentKernel().refuses(odd)
+
+
+@pytest.mark.parametrize("sizes", [(0, 3, 5), (4, 0, 5)])
+def test_nothing_to_do_is_refused(sizes):
+    case = Case("lstm", *sizes, 6, 1, 1)
+    assert "empty" in RecurrentKernel().refuses(call_of(OneDnnRNN(case.op), case.given))
+
+
+def test_other_numbers_are_refused():
+    case = Case("gru", 4, 3, 5, 20, 1, 1)
+    call = call_of(OneDnnRNN(case.op), [a.astype("f8") for a in case.given])
+    assert "float32" in RecurrentKernel().refuses(call)
