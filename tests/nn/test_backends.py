@@ -27,31 +27,36 @@ class Mean(nn.Module):
 
 
 def network(backend):
-    nn.init.seed(4)
-    net = nn.Sequential(
-        nn.SpatialConvolution(3, 8, 3, 3, 1, 1, 1, 1), nn.SpatialBatchNormalization(8),
-        nn.ReLU(True), nn.SpatialCrossMapLRN(3), nn.SpatialMaxPooling(3, 3, 2, 2, 1, 1),
-        nn.SpatialConvolution(8, 8, 3, 3, groups=2), nn.Dropout(0.2, seed=3), nn.ClippedReLU(3),
-        nn.SpatialAveragePooling(2, 2), nn.SpatialFullConvolution(8, 4, 2, 2), nn.GroupNorm(2, 4),
+    return with_backend(
+        backend, *features(), nn.SpatialFullConvolution(8, 4, 2, 2), nn.GroupNorm(2, 4),
         nn.SpatialSoftMax(True), nn.SpatialLogSoftMax(), nn.SpatialAdaptiveAveragePooling(3, 1),
         nn.View(4, 3), nn.LSTM(3, 5, 1, True), nn.LayerNorm(5), nn.Flatten(), nn.Linear(20, 10),
         nn.BatchNormalization(10), nn.LogSoftMax(), Mean(),
     )  # fmt: skip
-    return net.apply(lambda module: setattr(module, "backend", backend))
 
 
 def calm_network(backend):
     """Without normalisation of what hardly varies, which would enlarge differences of rounding."""
+    return with_backend(
+        backend, *features(), nn.SpatialFullConvolution(8, 4, 2, 2), nn.SpatialSoftMax(),
+        nn.View(16, 4), nn.LSTM(4, 5, 1, True), nn.Flatten(), nn.Linear(80, 10), nn.LogSoftMax(),
+        Mean(),
+    )  # fmt: skip
+
+
+def features():
+    """The first layers of both: the same values each time."""
     nn.init.seed(4)
-    net = nn.Sequential(
+    return (
         nn.SpatialConvolution(3, 8, 3, 3, 1, 1, 1, 1), nn.SpatialBatchNormalization(8),
         nn.ReLU(True), nn.SpatialCrossMapLRN(3), nn.SpatialMaxPooling(3, 3, 2, 2, 1, 1),
         nn.SpatialConvolution(8, 8, 3, 3, groups=2), nn.Dropout(0.2, seed=3), nn.ClippedReLU(3),
-        nn.SpatialAveragePooling(2, 2), nn.SpatialFullConvolution(8, 4, 2, 2),
-        nn.SpatialSoftMax(), nn.View(16, 4), nn.LSTM(4, 5, 1, True), nn.Flatten(),
-        nn.Linear(80, 10), nn.LogSoftMax(), Mean(),
+        nn.SpatialAveragePooling(2, 2),
     )  # fmt: skip
-    return net.apply(lambda module: setattr(module, "backend", backend))
+
+
+def with_backend(backend, *layers):
+    return nn.Sequential(*layers).apply(lambda module: setattr(module, "backend", backend))
 
 
 def trained(backend, mode, make=network):

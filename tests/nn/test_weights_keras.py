@@ -2,26 +2,12 @@
 
 import numpy as np
 import pytest
+from weights_checks import close, drawing, output
 
-import symdnn
-import symdnn.tensor as T
 from symdnn import nn
 from symdnn.errors import InputError
 
-RNG = np.random.default_rng(5)
-
-
-def normal(*shape):
-    return RNG.normal(size=shape).astype("float32") / 2
-
-
-def output(net, value):
-    x = T.TensorType(value.dtype.name, (None,) * value.ndim)("x")
-    return symdnn.function([x], net.evaluate()(x))(value)
-
-
-def close(got, wanted):
-    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+normal = drawing(5)
 
 
 def sigmoid(x):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from weights_checks import output
 
 import symdnn
 import symdnn.tensor as T
@@ -22,11 +23,6 @@ def small_net():
         nn.SpatialConvolution(2, 4, 3, 3, 1, 1, 1, 1), nn.SpatialBatchNormalization(4), nn.ReLU(),
         nn.Flatten(), nn.Linear(100, 3),
     )  # fmt: skip
-
-
-def output(net, value):
-    x = T.tensor4("x")
-    return symdnn.function([x], net.evaluate()(x))(value)
 
 
 def entry(name):

@@ -1,0 +1,22 @@
+"""What the tests of other programs' weights share: values to store, and a net's output."""
+
+import numpy as np
+
+import symdnn
+import symdnn.tensor as T
+
+
+def drawing(seed):
+    """A function of a shape: normal values of its own stream, in float32."""
+    rng = np.random.default_rng(seed)
+    return lambda *shape: rng.normal(size=shape).astype("float32") / 2
+
+
+def output(net, value):
+    """What a net computes of a value when it is not trained."""
+    x = T.TensorType(value.dtype.name, (None,) * value.ndim)("x")
+    return symdnn.function([x], net.evaluate()(x))(value)
+
+
+def close(got, wanted):
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
