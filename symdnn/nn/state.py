@@ -43,7 +43,7 @@ class State:
         """Take values by name: all of them or, where one does not fit, none.
 
         ``strict`` refuses names that are missing or unknown. Raises
-        :class:`~symdnn.errors.InputError` naming every problem.
+        :class:`~symdnn.errors.InputError` naming what does not fit.
         """
         named = {**self.named_parameters(), **self.named_buffers()}
         set_values(f"{type(self).__name__}.load_state_dict", named, state, strict)
@@ -129,23 +129,36 @@ def _cast(v: Shared, dtype: str) -> Shared:
 
 
 def set_values(
-    what: str, named: Mapping[str, Shared], values: Mapping[str, Any], strict: bool = True
+    what: str,
+    named: Mapping[str, Shared],
+    values: Mapping[str, Any],
+    strict: bool = True,
+    *,
+    exact: bool = False,
 ) -> None:
-    """Give each variable the value of its name, in the variable's own dtype: all of them or none.
+    """Give each variable the value of its name: all of them or, where one does not fit, none.
 
-    ``strict`` refuses names that are missing or unknown; else they are passed over. Raises
-    :class:`~symdnn.errors.InputError` that begins with ``what`` and names every problem: such
-    names, and values of another shape.
+    ``strict`` refuses names that are missing or unknown, which are passed over else. Values take
+    the variables' dtypes, or with ``exact`` must have them. Raises
+    :class:`~symdnn.errors.InputError` that begins with ``what`` and names the first eight of what
+    does not fit.
     """
     problems = [f"{n} is missing" for n in named if strict and n not in values]
     problems += [f"{n} is unknown" for n in values if strict and n not in named]
     taken: dict[str, Any] = {}
     for name in [n for n in named if n in values]:
         value, old = np.asarray(values[name]), named[name].get_value(borrow=True)
-        if value.shape != old.shape:
+        if exact and (value.shape, value.dtype) != (old.shape, old.dtype):
+            problems.append(f"{name} is {_form(value)}, wanted {_form(old)}")
+        elif value.shape != old.shape:
             problems.append(f"{name} has shape {value.shape}, wanted {old.shape}")
         taken[name] = value.astype(old.dtype)
     if problems:
-        raise InputError(f"{what}: {'; '.join(problems)}. Nothing was changed")
+        shown = "; ".join(problems[:8]) + ("; ..." if len(problems) > 8 else "")
+        raise InputError(f"{what}: {shown}. Nothing was changed")
     for name, value in taken.items():
         named[name].set_value(value)
+
+
+def _form(array: Any) -> str:
+    return f"{array.dtype}{array.shape}"

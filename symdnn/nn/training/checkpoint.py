@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import FileFormatError, InputError
+from symdnn.errors import FileFormatError
 from symdnn.graph.variable import Shared
 from symdnn.io.parameters import load_parameters, save_parameters
+from symdnn.nn.state import set_values
 
 __all__ = ["load", "save"]
 
@@ -48,7 +49,7 @@ def load(
         raise FileFormatError(f"{path} is of a later version of symdnn; update symdnn")
     wanted = {f"{g}/{n}": v for g, inside in variables.items() for n, v in inside.items()}
     mine = {n: a for n, a in found.items() if n.partition("/")[0] in variables}
-    _set_all(path, mine, wanted)
+    set_values(f"{path} is of another net or optimiser", wanted, mine, exact=True)
     others: dict[str, dict[str, Any]] = {}
     for name, array in found.items():
         group, _, inner = name.partition("/")
@@ -62,22 +63,6 @@ def _checked(path: str | os.PathLike[str]) -> Path:
     if found.suffix != ".safetensors":
         raise FileFormatError(f"checkpoint: wanted a path that ends in .safetensors, got {found}")
     return found
-
-
-def _set_all(path: Any, found: Mapping[str, Any], wanted: Mapping[str, Shared]) -> None:
-    problems = [f"{n} is missing" for n in wanted if n not in found]
-    problems += [f"{n} is unknown" for n in found if n not in wanted]
-    for name in [n for n in wanted if n in found]:
-        have, value = wanted[name].get_value(borrow=True), found[name]
-        if (have.shape, have.dtype) != (value.shape, value.dtype):
-            problems.append(
-                f"{name} is {value.dtype}{value.shape}, wanted {have.dtype}{have.shape}"
-            )
-    if problems:
-        shown = "; ".join(problems[:8]) + ("; ..." if len(problems) > 8 else "")
-        raise InputError(f"{path} is of another net or optimiser: {shown}. Nothing was changed")
-    for name, variable in wanted.items():
-        variable.set_value(found[name])
 
 
 def _plain(value: Any) -> Any:
