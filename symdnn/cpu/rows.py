@@ -1,4 +1,4 @@
-"""Softmax, logsumexp, cross-entropy and their gradients by compiled loops over rows of float32."""
+"""Softmax, logsumexp, cross-entropy and their gradients by compiled loops over rows."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ __all__ = ["SOFTMAX_OPS", "RowKernel", "register"]
 _LEAST_WORK = 1 << 9
 #: Elements for which another thread is worth waking.
 _WORK_OF_A_THREAD = 1 << 13
+#: What rows are of: one dtype, whatever labels are.
+_DTYPES = frozenset({"float32", "bfloat16", "float16"})
 #: Rows up to this length have it in the source.
 _SHORT = 64
 
@@ -40,11 +42,11 @@ class RowKernel:
     name = "llvm.rows"
 
     def refuses(self, call: Call) -> str | None:
-        """Takes float32 along the last axis."""
+        """Takes float32, or floats of 16 bits, along the last axis."""
         op: Any = call.op
         types: Any = (*call.inputs, *call.outputs)
         whole = _whole(call)
-        if any(t.is_float and t.dtype != "float32" for t in types) or not whole.is_float:
+        if whole.dtype not in _DTYPES or any(t.is_float and t.dtype != whole.dtype for t in types):
             return "it computes in float32"
         axes = op.axes if isinstance(op, LogSumExp) else (op.axis,)
         if axes != (whole.ndim - 1,):
@@ -57,11 +59,13 @@ class RowKernel:
 
     def bind(self, call: Call) -> Launch:
         """Compiled for short rows of this length, or for any long ones."""
-        shape = _whole(call).shape
+        whole = _whole(call)
+        shape = whole.shape
         kind, n = _KIND[type(call.op)], shape[-1]
         reads = KINDS[kind][0]
         label = call.inputs[reads.index("l")].dtype if "l" in reads else "int64"  # type: ignore[attr-defined]
-        return _Launcher(call.op, RowPlan(kind, n if n <= _SHORT else 0, label), shape)
+        plan = RowPlan(kind, n if n <= _SHORT else 0, label, whole.dtype)
+        return _Launcher(call.op, plan, shape)
 
 
 def _whole(call: Call) -> Any:

@@ -1,7 +1,8 @@
-"""Softmax and its kin over rows of float32, as LLVM IR: a few passes over a row in the cache.
+"""Softmax and its kin over rows, as LLVM IR: a few passes over a row in the cache.
 
 A row is met two or three times: its maximum, the sum of its exponentials, its results. Short rows
 have their length in the source, which makes vector code of them; others read it from the block.
+All is computed in float32; numbers of 16 bits are widened when they are read, and rounded once.
 """
 
 from __future__ import annotations
@@ -36,11 +37,12 @@ _ZERO, _ONE = "0.0", "1.0"
 
 @dataclass(frozen=True)
 class RowPlan:
-    """One kernel: ``length`` of rows where it is in the source, else 0."""
+    """One kernel: ``length`` of rows where it is in the source, else 0; labels, values."""
 
     kind: str
     length: int = 0
     label: str = "int64"
+    dtype: str = "float32"
 
 
 def row_ir(plan: RowPlan) -> str:
@@ -54,6 +56,7 @@ class _Rows(Source):
     def __init__(self, plan: RowPlan) -> None:
         super().__init__()
         self.plan, self.n = plan, str(plan.length) if plan.length else "%n"
+        self.kind = VALUES[plan.dtype]
 
     def text(self) -> list[str]:
         """All lines."""
@@ -69,7 +72,7 @@ class _Rows(Source):
 
     def _place(self, i: int, role: str) -> str:
         """The address of this row of an operand."""
-        kind = VALUES[self.plan.label] if role == "l" else "float"
+        kind = VALUES[self.plan.label] if role == "l" else self.kind
         return self.new(f"getelementptr {kind}, ptr %a{i}, i64 {'%start' if role == 'm' else '%r'}")
 
     # -- loops ------------------------------------------------------------------------------------
@@ -94,21 +97,23 @@ class _Rows(Source):
         self.block = f"{name}_end"
         return f"%acc_next.{name}"
 
-    def load(self, operand: int, out: str) -> list[str]:
-        """Lines that read element ``%i`` of an operand."""
-        at = self.at[operand]
-        return [
-            f"{out}_p = getelementptr float, ptr {at}, i64 %i",
-            f"{out} = load float, ptr {out}_p{ACCESS}",
-        ]
+    def load(self, operand: int, out: str, index: str = "%i", more: str = ACCESS) -> list[str]:
+        """Lines that read an element of this row of an operand."""
+        kind, at = self.kind, self.at[operand]
+        lines = [f"{out}_p = getelementptr {kind}, ptr {at}, i64 {index}"]
+        if kind == "float":
+            return [*lines, f"{out} = load float, ptr {out}_p{more}"]
+        narrow = f"{out}_narrow = load {kind}, ptr {out}_p{more}"
+        return [*lines, narrow, f"{out} = fpext {kind} {out}_narrow to float"]
 
-    def store(self, operand: int, value: str) -> list[str]:
-        """Lines that write element ``%i`` of a result."""
-        at = self.at[operand]
-        return [
-            f"%out_p = getelementptr float, ptr {at}, i64 %i",
-            f"store float {value}, ptr %out_p{ACCESS}",
-        ]
+    def store(self, operand: int, value: str, index: str = "%i", more: str = ACCESS) -> list[str]:
+        """Lines that write an element of this row of a result."""
+        kind, at, name = self.kind, self.at[operand], f"%out{operand}"
+        lines = [f"{name}_p = getelementptr {kind}, ptr {at}, i64 {index}"]
+        if kind != "float":
+            lines.append(f"{name}_narrow = fptrunc float {value} to {kind}")
+            value = f"{name}_narrow"
+        return [*lines, f"store {kind} {value}, ptr {name}_p{more}"]
 
     def maximum(self, operand: int) -> str:
         """The largest element; NaN if there is one."""
@@ -118,24 +123,30 @@ class _Rows(Source):
 
     # -- kinds ------------------------------------------------------------------------------------
 
+    def power(self, top: str) -> list[str]:
+        """Lines for ``%e``, the exponential of an element of operand 0 less ``top``."""
+        return [
+            *self.load(0, "%x"), f"%d = fsub float %x, {top}", "%e = call float @s_exp(float %d)",
+        ]  # fmt: skip
+
+    def powers(self, top: str, kept: Sequence[str] = ()) -> str:
+        """The sum of them; ``kept`` are lines that store them."""
+        return self.loop(
+            "sum", _ZERO, [*self.power(top), *kept, "%acc_next = fadd reassoc float %acc, %e"]
+        )
+
     def _softmax(self) -> None:
         top = self.maximum(0)
-        step = [
-            *self.load(0, "%x"), f"%d = fsub float %x, {top}", "%e = call float @s_exp(float %d)",
-            *self.store(1, "%e"), "%acc_next = fadd reassoc float %acc, %e",
-        ]  # fmt: skip
-        total = self.loop("sum", _ZERO, step)
+        # They would be rounded in 16 bits: then they are computed again.
+        kept = self.kind == "float"
+        total = self.powers(top, self.store(1, "%e") if kept else ())
         inverse = self.new(f"fdiv float {_ONE}, {total}")
-        scaled = [*self.load(1, "%e"), f"%y = fmul float %e, {inverse}", *self.store(1, "%y")]
-        self.loop("scale", None, scaled)
+        again = self.load(1, "%e") if kept else self.power(top)
+        self.loop("scale", None, [*again, f"%y = fmul float %e, {inverse}", *self.store(1, "%y")])
 
     def _log_softmax(self, out: int = 1) -> None:
         top = self.maximum(0)
-        step = [
-            *self.load(0, "%x"), f"%d = fsub float %x, {top}", "%e = call float @s_exp(float %d)",
-            "%acc_next = fadd reassoc float %acc, %e",
-        ]  # fmt: skip
-        total = self.loop("sum", _ZERO, step)
+        total = self.powers(top)
         log = self.new(f"call float @s_log(float {total})")
         result = [
             *self.load(0, "%x"), f"%d = fsub float %x, {top}", f"%y = fsub float %d, {log}",
@@ -149,13 +160,9 @@ class _Rows(Source):
         fine = self.new(f"fcmp olt float {size}, 0x7FF0000000000000")
         # Of infinities alone: their differences would be NaN.
         top = self.new(f"select i1 {fine}, float {top}, float {_ZERO}")
-        step = [
-            *self.load(0, "%x"), f"%d = fsub float %x, {top}", "%e = call float @s_exp(float %d)",
-            "%acc_next = fadd reassoc float %acc, %e",
-        ]  # fmt: skip
-        total = self.loop("sum", _ZERO, step)
+        total = self.powers(top)
         log = self.new(f"call float @s_log(float {total})")
-        self.lines.append(f"store float {self.new(f'fadd float {log}, {top}')}, ptr {self.at[1]}")
+        self.lines += self.store(1, self.new(f"fadd float {log}, {top}"), "0", "")
 
     def _softmax_grad(self) -> None:
         step = [
@@ -181,21 +188,18 @@ class _Rows(Source):
     def _crossentropy(self) -> None:
         self._log_softmax(out=3)
         label = self._label(1)
-        pointer = self.new(f"getelementptr float, ptr {self.at[3]}, i64 {label}")
-        chosen = self.new(f"load float, ptr {pointer}")
-        self.lines.append(f"store float {self.new(f'fneg float {chosen}')}, ptr {self.at[2]}")
+        self.lines += self.load(3, "%chosen", label, "")
+        self.lines += self.store(2, self.new("fneg float %chosen"), "0", "")
 
     def _crossentropy_grad(self) -> None:
-        weight = self.new(f"load float, ptr {self.at[0]}")
-        result = [
-            *self.load(1, "%y"), "%e = call float @s_exp(float %y)",
-            f"%d = fmul float %e, {weight}", *self.store(3, "%d"),
-        ]  # fmt: skip
-        self.loop("scale", None, result)
+        self.lines += self.load(0, "%weight", "0", "")
+        scaled = ["%e = call float @s_exp(float %y)", "%d = fmul float %e, %weight"]
+        self.loop("scale", None, [*self.load(1, "%y"), *scaled, *self.store(3, "%d")])
         label = self._label(2)
-        pointer = self.new(f"getelementptr float, ptr {self.at[3]}, i64 {label}")
-        old = self.new(f"load float, ptr {pointer}")
-        self.lines.append(f"store float {self.new(f'fsub float {old}, {weight}')}, ptr {pointer}")
+        self.lines += [
+            *self.load(1, "%y", label, ""), *scaled, "%less = fsub float %d, %weight",
+            *self.store(3, "%less", label, ""),
+        ]  # fmt: skip
 
     def _label(self, operand: int) -> str:
         """The row's label as an index; one out of range sets the flag and counts as 0."""

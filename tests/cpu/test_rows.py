@@ -11,7 +11,7 @@ from symdnn.cpu.rows import RowKernel
 from symdnn.errors import IndexOutOfRange
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.ops.crossentropy import SoftmaxCrossentropy, SoftmaxCrossentropyGrad
 from symdnn.ops.reduce import LogSumExp
 from symdnn.ops.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
@@ -29,18 +29,18 @@ def always():
         yield
 
 
-def apply(op, *arrays):
+def apply(op, *arrays, dtype="float32"):
     """(The kernel's results, into memory that held something else; the reference's)"""
-    wide = [a.astype("float64") if a.dtype == "f" else a for a in arrays]
+    wide = [a.astype("float64") if a.dtype == dtype else a for a in arrays]
     with np.errstate(all="ignore"):
         wanted = op.reference(*wide)
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)
     types = tuple(TensorType(a.dtype.name, a.shape) for a in arrays)
-    results = tuple(TensorType("float32", w.shape) for w in wanted)
+    results = tuple(TensorType(np.dtype(dtype).name, w.shape) for w in wanted)
     call = Call(op, types, results, NO_HINTS)
     kernel = RowKernel()
     assert kernel.refuses(call) is None
-    outs = [np.full(w.shape, 7, "float32") for w in wanted]
+    outs = [np.full(w.shape, 7, dtype) for w in wanted]
     kernel.bind(call)(list(arrays), outs)
     return outs, wanted
 
@@ -71,6 +71,25 @@ def test_crossentropy_of_labels(shape, label):
     check(SoftmaxCrossentropy(axis), x, labels)
     dnll = rng.normal(size=shape[:-1]).astype("float32")
     check(SoftmaxCrossentropyGrad(axis), dnll, LogSoftmax(axis).reference(x), labels)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_numbers_of_16_bits_are_rounded_once(shape, dtype):
+    narrow, rng, axis = numpy_dtype(dtype), np.random.default_rng(), len(shape) - 1
+    x, dy = ((rng.normal(size=shape) * 4).astype(narrow) for _ in range(2))
+    labels = rng.integers(0, shape[-1], shape[:-1])
+    score = LogSoftmax(axis).reference(x)
+    for op, *arrays in (
+        (Softmax(axis), x), (LogSoftmax(axis), x), (LogSumExp((axis,), False), x),
+        (SoftmaxGrad(axis), Softmax(axis).reference(x), dy), (LogSoftmaxGrad(axis), score, dy),
+        (SoftmaxCrossentropy(axis), x, labels),
+        (SoftmaxCrossentropyGrad(axis), dy[..., 0].copy(), score, labels),
+    ):  # fmt: skip
+        half = 2.0**-8 if dtype == "bfloat16" else 2.0**-11
+        for got, want in zip(*apply(op, *arrays, dtype=narrow)):
+            assert got.dtype == narrow
+            np.testing.assert_allclose(got.astype("float64"), want, rtol=1.01 * half, atol=1e-5)
 
 
 def test_extremes_come_out_as_the_reference_has_them():
