@@ -12,6 +12,7 @@ from symdnn.cpu import libdnnl, onednn_kernel
 from symdnn.graph.target import Target
 from symdnn.ops.channels_last import Reorder
 from symdnn.ops.conv import Conv
+from symdnn.ops.conv_moments import OneDnnConvMoments
 from symdnn.ops.onednn import OneDnnBase, OneDnnConv, OneDnnConvolution, OneDnnMatmul
 from symdnn.ops.rnn import RNNBlock, RNNForward
 
@@ -52,8 +53,10 @@ def net(rng, channels=(3, 8, 5), batch_norm=True):
 def test_a_net_works_on_images_with_channels_last(batch_norm):
     x, t, loss, ps = net(np.random.default_rng(), batch_norm=batch_norm)
     f = compiled([x, t], T.grad(loss, ps))
-    images = [o for o in ops_of(f) if not isinstance(o, OneDnnMatmul)]
-    assert len(ops_of(f, OneDnnConvolution)) == 5  # no gradient of the images that come in
+    with_moments = [o.conv for o in ops_of(f, OneDnnConvMoments)]
+    assert len(with_moments) == 2 * batch_norm
+    images = [o for o in ops_of(f) if not isinstance(o, OneDnnMatmul)] + with_moments
+    assert len(ops_of(f, OneDnnConvolution)) + len(with_moments) == 5  # none for what comes in
     assert all(o.layout == "NHWC" for o in images if "Softmax" not in type(o).__name__)
     assert len(ops_of(f, Reorder)) <= 3  # the images, and both ways at the dense layer
 
