@@ -1,0 +1,43 @@
+"""A plugin of pytest by which LLVM sees a processor without AVX-512, as oneDNN does when
+``ONEDNN_MAX_CPU_ISA=AVX2`` says so: all of the CPU's tests run as there, ::
+
+    python -m pytest -p tests.cpu.older_processor tests/cpu
+"""
+
+import os
+import tempfile
+
+import llvmlite.binding as llvm
+
+_FOLDER = tempfile.mkdtemp(prefix="symdnn-older-")
+os.environ["SYMDNN_FLAGS"] = f"{os.environ.get('SYMDNN_FLAGS', '')},base_compiledir={_FOLDER}"
+os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX2"
+
+from symdnn.cpu import compiling  # noqa: E402, flags are read when they are imported
+
+#: What a Haswell of 2013 has.
+FEATURES = frozenset(
+    {"64bit", "avx", "avx2", "bmi", "bmi2", "cmov", "cx16", "cx8", "f16c", "fma", "fxsr", "lzcnt"}
+    | {"mmx", "movbe", "popcnt", "sahf", "sse", "sse2", "sse3", "sse4.1", "sse4.2", "ssse3"}
+    | {"xsave"}
+)
+
+
+class Features(dict):
+    """Whether the processor has a feature, by its name."""
+
+    def flatten(self, sort=True):
+        """As LLVM's target machine takes them."""
+        return ",".join(("+" if has else "-") + name for name, has in sorted(self.items()))
+
+
+def pretend():
+    """From now on; to be called before LLVM is asked for anything."""
+    here = llvm.get_host_cpu_features()
+    there = Features({name: has and name in FEATURES for name, has in here.items()})
+    llvm.get_host_cpu_name = lambda: "haswell"
+    llvm.get_host_cpu_features = lambda: there
+    compiling._second_processor = lambda: False  # another process would see this processor
+
+
+pretend()
