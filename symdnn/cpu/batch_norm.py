@@ -43,6 +43,17 @@ def _count(shape: Sequence[int], axes: Sequence[int]) -> int:
     return prod(shape[a] for a in axes)
 
 
+class _Prepared:
+    """A launch that has its code made when it is told how its operands lie."""
+
+    def __init__(self, launch: Launch, prepare: Callable[..., None]) -> None:
+        self._launch, self.prepare = launch, prepare
+
+    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Run it."""
+        self._launch(inputs, outputs)
+
+
 class MomentsKernel:
     """Mean and 1 / deviation of each channel, and new running values."""
 
@@ -63,7 +74,7 @@ class MomentsKernel:
         """Both sums in one pass."""
         op: Any = call.op
         inner = _moments(call)
-        run = ReduceKernel().bind(inner)
+        run: Any = ReduceKernel().bind(inner)
         finish = finished(op, call.inputs[0].shape)  # type: ignore[attr-defined]
         total, squares = (np.empty(t.shape, np.float64) for t in inner.outputs)  # type: ignore[attr-defined]
 
@@ -71,7 +82,10 @@ class MomentsKernel:
             run([inputs[0]], [total, squares])
             finish(inputs[1:], outputs, total, squares)
 
-        return launch
+        def prepare(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            run.prepare([inputs[0]], [total, squares])
+
+        return _Prepared(launch, prepare)
 
 
 def finished(op: BatchMoments, shape: Sequence[int]) -> Callable[..., None]:
@@ -138,7 +152,7 @@ class SumsKernel:
     def bind(self, call: Call) -> Launch:
         """One pass."""
         op: Any = call.op
-        run = ReduceKernel().bind(_sums(call))
+        run: Any = ReduceKernel().bind(_sums(call))
         shape = np.broadcast_shapes(*(t.shape for t in call.inputs))  # type: ignore[attr-defined]
         m = call.outputs[0].numpy.type(_count(shape, op.axes))  # type: ignore[attr-defined]
 
@@ -147,7 +161,10 @@ class SumsKernel:
             np.divide(outputs[0], m, out=outputs[2])
             np.divide(outputs[1], m, out=outputs[3])
 
-        return launch
+        def prepare(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            run.prepare(inputs, outputs[:2])
+
+        return _Prepared(launch, prepare)
 
 
 def _sums(call: Call) -> Call:

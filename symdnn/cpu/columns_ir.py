@@ -10,8 +10,9 @@ __all__ = ["COLUMNS", "ColumnSource"]
 
 #: Columns that are summed up side by side.
 COLUMNS = 256
-#: Rows that are combined before they meet the totals of columns.
-UNROLLED = 4
+#: Rows that are combined before they meet the totals of columns; more where a row is one operand's,
+#: so that its address is one register, and little is computed of it.
+_ROWS, _ROWS_OF_ONE, _LITTLE = 4, 8, 8
 
 
 class ColumnSource(ReduceSource):
@@ -22,8 +23,10 @@ class ColumnSource(ReduceSource):
         kept, k_index = self.split("%k", "k", self.shape.kept, "k")
         every = list(enumerate(self.combined))
         names = [f"x{i}" for i in range(len(self.reads))]
+        simple = len(names) == 1 and self.program.cost <= _LITTLE
+        rows = _ROWS_OF_ONE if simple else _ROWS
         return [
-            "define internal void @rows(ptr %w, i64 %r0, i64 %r1, i64 %i0, i64 %i1) #0 {",
+            "define internal void @rows(ptr %w, i64 %r0, i64 %r1, i64 %i0, i64 %i1) noinline #0 {",
             "entry:", *self.sizes(), *self.operands(), *self.results(),
             *(f"%sum{r} = alloca [{COLUMNS} x {_stored(c.total)}], align 64" for r, c in every),
             "br label %task",
@@ -42,10 +45,10 @@ class ColumnSource(ReduceSource):
                 )
             ]),
             "clear_end:",
-            f"%q_many = sub i64 %q_to, {UNROLLED - 1}",
+            f"%q_many = sub i64 %q_to, {rows - 1}",
             "%some = icmp slt i64 %q_from, %q_many",
             "br i1 %some, label %many, label %few_check",
-            *self._passes("many", "clear_end", UNROLLED, "%q_many", "%q_from"),
+            *self._passes("many", "clear_end", rows, "%q_many", "%q_from"),
             "many_done:", "br label %few_check",
             "few_check:",
             "%q_left = phi i64 [%q_from, %clear_end], [%many_next, %many_done]",

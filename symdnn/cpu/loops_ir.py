@@ -72,7 +72,7 @@ def elementwise_ir(
         *sorted(printer.declared),
         *definitions(printer.helpers),
         *THREADS,
-        "define internal void @rows(ptr %w, i64 %r0, i64 %r1, i64 %i0, i64 %i1) #0 {",
+        "define internal void @rows(ptr %w, i64 %r0, i64 %r1, i64 %i0, i64 %i1) noinline #0 {",
         "entry:",
         *_setup(named, ndim),
         "br label %row",
@@ -276,7 +276,7 @@ define internal void @worker(ptr %w) #0 {
 call void @share(ptr %w, i64 %t, i64 %c)
 ret void
 }
-define internal void @share(ptr %w, i64 %t, i64 %c) #0 {
+define internal void @share(ptr %w, i64 %t, i64 %c) noinline #0 {
 entry:
 %pr = getelementptr i64, ptr %w, i64 1
 %pn = getelementptr i64, ptr %w, i64 2

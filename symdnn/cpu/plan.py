@@ -276,13 +276,16 @@ class CpuPlan:
 
     def _prepare(self, values: Sequence[Any]) -> None:
         """Tell launches how their operands lie, so that what they need is compiled meanwhile."""
+        known = list(values)
         for step in self.steps:
-            prepare = getattr(step.launch, "prepare", None)
-            inputs, outputs = [values[i] for i in step.inputs], [values[o] for o in step.outputs]
-            if prepare is None or any(a is None for a in (*inputs, *outputs)):
+            inputs, outputs = [known[i] for i in step.inputs], [known[o] for o in step.outputs]
+            if any(a is None for a in (*inputs, *([] if step.by_view else outputs))):
                 continue
             with contextlib.suppress(Exception):  # what is wrong is said when the step runs
-                prepare(inputs, outputs)
+                if step.by_view and len(inputs) == 1:  # one that reads no numbers
+                    known[step.outputs[0]] = step.launch(*inputs)[0]
+                elif (prepare := getattr(step.launch, "prepare", None)) is not None:
+                    prepare(inputs, outputs)
 
     def _launch_all(self, values: list[Any], watcher: Watcher | None) -> None:
         step: Step | None = None

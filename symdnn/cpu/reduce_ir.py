@@ -78,7 +78,7 @@ class _RowSource(ReduceSource):
         values, results = self.values("")
         every = list(enumerate(self.combined))
         lines = [
-            "define internal void @rows(ptr %w, i64 %r0, i64 %r1, i64 %i0, i64 %i1) #0 {",
+            "define internal void @rows(ptr %w, i64 %r0, i64 %r1, i64 %i0, i64 %i1) noinline #0 {",
             "entry:", *self.sizes(), *self.operands(), *self.results(), "br label %task",
             "task:",
             "%t = phi i64 [%r0, %entry], [%t_next, %task_end]",

@@ -115,6 +115,7 @@ class Groups:
         self.paths = branch_paths(self.fgraph, self.order)
         self.members: dict[Apply, _Member] = {}
         self.levels: dict[Apply, int] = {}
+        self._wanted: dict[ScalarProgram, bool] = {}
         for node in self.order:
             self._consider(node)
         self.group = self._neighbours()
@@ -136,10 +137,17 @@ class Groups:
         if self.places(node) != self.context.target.kind or node in self.places.read_on_host:
             return None
         program = fusable_program(node)
-        if program is None or not fuses(FusedElemwise(program), self.context.target.kind):
+        if program is None or not self._fuses(program):
             return None
         pattern = node.outputs[0].type.broadcastable
         return _Member(node, program, (pattern, _meant(node.hints), self.paths[node]))
+
+    def _fuses(self, program: ScalarProgram) -> bool:
+        """Whether kernels of the target want such a program; nodes alike are asked about once."""
+        if program not in self._wanted:
+            kind = self.context.target.kind
+            self._wanted[program] = fuses(FusedElemwise(program), kind)
+        return self._wanted[program]
 
     def _kind(self, node: Apply) -> Any:
         member = self.members.get(node)

@@ -161,7 +161,7 @@ def _cheapest(context: Context, order: Sequence[Apply], wanting: set[Apply]) -> 
             network.fix(node, at_source=False)
     network.fix(None, at_source=False)  # makes inputs, reads outputs
     for v in context.fgraph.variables:
-        if is_image(v.type) and not isinstance(v, Constant) and not _seen(v, last_order)[1]:
+        if is_image(v.type) and not isinstance(v, Constant) and not _is_dense(v, last_order):
             cost = sizes.elements(v) * numpy_dtype(v.type.dtype).itemsize
             _add_value(network, context.fgraph, v, cost, absorbing=on_gpu)
     return {n for n in network.at_source(largest=not on_gpu) if isinstance(n, Apply)}
@@ -185,7 +185,7 @@ def _is_alone(fgraph: FunctionGraph, node: Apply, last: set[Apply]) -> bool:
         if not is_image(v.type) or is_kernel(v, node):
             continue
         near = {v.owner, *(reader for reader, _ in fgraph.users(v))} - {node}
-        if near & last or _seen(v, last_order)[1]:
+        if near & last or _is_dense(v, last_order):
             return False
         if any(n is not None and isinstance(n.op, DimShuffle) for n in near):
             return False
@@ -210,16 +210,26 @@ def _add_value(
         network.value(v, maker, readers, cost)
 
 
-def _seen(v: Variable, order: Any) -> tuple[Variable, bool]:
-    """``v`` with its dimensions in another order, a view; and whether that is dense as it is."""
+def _seen(v: Variable, order: Any) -> tuple[Variable, tuple[Any, ...]]:
+    """``v`` with its dimensions in another order: what that is a view of, and in which pattern."""
     pattern: tuple[Any, ...] = order(v.type.ndim)
     source = v
     while source.owner is not None and isinstance(source.owner.op, DimShuffle):
         inner = source.owner.op.pattern
         pattern = tuple(d if d == "x" else inner[int(d)] for d in pattern)
         source = source.owner.inputs[0]
+    return source, pattern
+
+
+def _in_order(source: Variable, pattern: Sequence[Any]) -> bool:
+    """Whether a view by such a pattern is as dense as what it shows."""
     moving = [int(d) for d in pattern if d != "x" and source.type.shape[int(d)] != 1]
-    return dimshuffle(source, pattern), moving == sorted(moving)
+    return moving == sorted(moving)
+
+
+def _is_dense(v: Variable, order: Any) -> bool:
+    """Whether ``v`` with its dimensions in another order is dense as it is."""
+    return _in_order(*_seen(v, order))
 
 
 # -- the new graph --------------------------------------------------------------------------------
@@ -284,9 +294,10 @@ class _Rebuild:
 
     def _changed(self, v: Variable, now: Variable, order: Any, reader: Apply | None) -> Variable:
         """``v`` in the other order: a view where that will do, else a copy that all share."""
-        view, dense = _seen(now, order)
+        source, pattern = _seen(now, order)
+        view = dimshuffle(source, pattern)
         key = (v, order is last_order)
-        if dense or (reader is not None and isinstance(reader.op, DimShuffle)):
+        if _in_order(source, pattern) or (reader is not None and isinstance(reader.op, DimShuffle)):
             return view
         if (
             key not in self.copies
