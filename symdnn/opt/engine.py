@@ -86,6 +86,8 @@ class _Worklist:
         self.queue: dict[Apply, None] = dict.fromkeys(context.fgraph.toposort())
         self.budget = 200 * len(self.queue) + 20_000
         self.failed: set[str] = set()
+        #: Nodes that no rule applied to, looked at since something was replaced.
+        self.settled: set[Apply] = set()
 
     def run(self) -> int:
         fgraph = self.context.fgraph
@@ -94,11 +96,14 @@ class _Worklist:
         fired, before = 0, -1
         try:
             # A pattern may be several nodes deep, and only the neighbours of a change are queued:
-            # all nodes are looked at again until nothing fires.
+            # all nodes are looked at again until nothing fires, but for those that were since the
+            # last change of all.
             while fired != before:
                 before = fired
                 fired = self.drain(fired)
-                self.queue = dict.fromkeys(fgraph.toposort() if fired != before else ())
+                if fired != before:
+                    left = (n for n in fgraph.toposort() if n not in self.settled)
+                    self.queue = dict.fromkeys(left)
         finally:
             fgraph.on_new_node.remove(self.add)
             fgraph.on_fewer_readers.remove(self.add_if_several)
@@ -114,8 +119,12 @@ class _Worklist:
                 rules = self.rules_of(type(node.op))
                 if rules and node in nodes:
                     take_after(node.origin, node.hints)
-                    fired += self.try_each(rules, node)
-                    self.check_budget(fired)
+                    if self.try_each(rules, node):
+                        fired += 1
+                        self.settled.clear()
+                        self.check_budget(fired)
+                    else:
+                        self.settled.add(node)
         return fired
 
     def add(self, node: Apply) -> None:

@@ -28,7 +28,10 @@ SIZE_LIMIT = 4096
 )  # fmt: skip
 def constant_folding(node: Apply, context: Context) -> Sequence[Variable] | None:
     """A node of constants is evaluated by its reference, unless that would make a big constant."""
-    if not node.inputs or not all(isinstance(v, Constant) for v in node.inputs):
+    inputs = node.inputs  # most nodes are done with at their first one
+    if not inputs or not isinstance(inputs[0], Constant):
+        return None
+    if not all(isinstance(v, Constant) for v in inputs):
         return None
     if node.op.has_effect or isinstance(node.op, RandomOp | Dropout | IfElse) or _too_big(node):
         return None
@@ -66,8 +69,7 @@ def sizes_known_by_now(node: Apply, context: Context) -> Any:
     """A dimension that has become a constant enters the op's static shape."""
     op: Any = node.op
     old = getattr(op, "static", None)
-    where = node.op.host_inputs
-    if not isinstance(old, tuple) or len(old) != len(where):
+    if not isinstance(old, tuple) or len(old) != len(where := op.host_inputs):
         return None
     new = tuple(
         static_dim(node.inputs[i]) if s is None else s for s, i in zip(old, where, strict=True)

@@ -51,6 +51,8 @@ def dimshuffle_of_dimshuffle(node: Apply, context: Context) -> Variable | None:
 @node_rewrite(Elemwise, phase=PHASE, tags=("local_dimshuffle_lift", "local_lift_transpose"))
 def elemwise_of_dimshuffles(node: Apply, context: Context) -> Variable | None:
     """``f(x.T, y.T) -> f(x, y).T``: after the op it may meet another, or a smaller tensor."""
+    if not any([made_by(v, DimShuffle) for v in node.inputs]):
+        return None
     wide = [v for v in node.inputs if not all_ones(v)]
     if not wide:
         return _as_scalars(node)
