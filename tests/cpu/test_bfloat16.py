@@ -1,4 +1,4 @@
-"""bfloat16 on the CPU: elementwise, reductions, products; and what a CPU without it does."""
+"""bfloat16 on the CPU: elementwise, reductions, products, images; what a CPU without it does."""
 
 import ml_dtypes
 import numpy as np
@@ -98,3 +98,43 @@ def test_a_training_step_learns():
     labels = (a.astype("f4")[:, :5].argmax(1)).astype("int32")
     losses = [float(f(a, labels)) for _ in range(30)]
     assert losses[-1] < 0.6 * losses[0]
+
+
+@pytest.mark.skipif(not has_it, reason="the CPU does not compute in bfloat16")
+@pytest.mark.parametrize(("groups", "channels"), [(1, 16), (2, 8), (1, 3)])
+def test_convolutions_in_three_directions(groups, channels):
+    def program(x, w):
+        words = {"border_mode": ((1, 1), (0, 2)), "subsample": (2, 1), "num_groups": groups}
+        y = T.nnet.conv2d(x, w, **words)
+        loss = (y.astype("float64") ** 2).sum()
+        return symdnn.function([x, w], [y, *T.grad(loss, [x, w])], mode=CPU)
+
+    f = program(T.tensor4("x", dtype="bfloat16"), T.tensor4("w", dtype="bfloat16"))
+    exact = program(T.dtensor4("x"), T.dtensor4("w"))
+    a, k = normal(3, channels, 9, 8), normal(16, channels // groups, 3, 3)
+    wanted = exact(a.astype("f8"), k.astype("f8"))
+    for _ in range(3):
+        for found, value in zip(f(a, k), wanted):
+            assert found.dtype == BF16
+            off = np.abs(found.astype("f8") - value).max()
+            assert off <= 2 * HALF * np.abs(value).max()
+    names = [c.kernel.name for c in kernels(f).values()]
+    assert names.count("onednn.conv") == 3
+
+
+@pytest.mark.skipif(not has_it, reason="the CPU does not compute in bfloat16")
+@pytest.mark.parametrize("mode", ["max", "average_exc_pad"])
+def test_pooling(mode):
+    x = T.tensor4("x", dtype="bfloat16")
+    y = T.signal.pool.pool_2d(x, (2, 2), ignore_border=True, mode=mode)
+    f = symdnn.function([x], [y, T.grad(y.astype("float32").sum(), x)], mode=CPU)
+    a = normal(3, 16, 8, 6)
+    windows = a.astype("f8").reshape(3, 16, 4, 2, 3, 2)
+    wanted = windows.max(axis=(3, 5)) if mode == "max" else windows.mean(axis=(3, 5))
+    wide = wanted[:, :, :, None, :, None]
+    slope = np.broadcast_to(windows == wide if mode == "max" else 0.25, windows.shape)
+    for _ in range(3):
+        found, back = f(a)
+        np.testing.assert_allclose(found.astype("f8"), wanted, rtol=HALF, atol=HALF / 8)
+        np.testing.assert_array_equal(back.astype("f8"), slope.reshape(a.shape))
+    assert "onednn.pool" in {c.kernel.name for c in kernels(f).values()}

@@ -1,5 +1,6 @@
 """Whole training steps on a CPU: memory at its peak, processors with older instructions."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -56,18 +57,28 @@ def lenet():
     return net.step([x, labels], scores, labels), (1, 28, 28)
 
 
-def residual():
-    """ResNet's blocks: two of 16 channels, one that strides to 32."""
+def blocks(widths):
+    """ResNet's blocks after one convolution to the first width; another width strides."""
     net, x, labels = Net(), T.ftensor4("x"), T.ivector("labels")
-    h = T.nnet.relu(net.norm(net.conv(x, 16, 3, 3, border_mode=1), 16))
-    for before, after in ((16, 16), (16, 16), (16, 32)):
+    h = T.nnet.relu(net.norm(net.conv(x, widths[0], 3, 3, border_mode=1), widths[0]))
+    for before, after in itertools.pairwise(widths):
         stride = {"subsample": (after // before,) * 2}
         a = T.nnet.relu(net.norm(net.conv(h, after, before, 3, border_mode=1, **stride), after))
         a = net.norm(net.conv(a, after, after, 3, border_mode=1), after)
         short = h if before == after else net.norm(net.conv(h, after, before, 1, **stride), after)
         h = T.nnet.relu(a + short)
-    scores = T.dot(h.mean(axis=(2, 3)), net.parameter(32, 10))
+    scores = T.dot(h.mean(axis=(2, 3)), net.parameter(widths[-1], 10))
     return net.step([x, labels], scores, labels), (3, 32, 32)
+
+
+def residual():
+    """Two blocks of 16 channels, one that strides to 32."""
+    return blocks((16, 16, 16, 32))
+
+
+def resnet20():
+    """He et al. 2016: three blocks of each width."""
+    return blocks((16,) * 4 + (32,) * 3 + (64,) * 3)
 
 
 def batch(shape, n=32):
@@ -75,7 +86,7 @@ def batch(shape, n=32):
     return rng.normal(size=(n, *shape)).astype("f"), (np.arange(n) % 10).astype("int32")
 
 
-@pytest.mark.parametrize("make", [lenet, residual])
+@pytest.mark.parametrize("make", [lenet, residual, resnet20])
 def test_the_peak_is_near_the_largest_live_set(make):
     f, shape = make()
     given = batch(shape)
