@@ -153,13 +153,13 @@ def _space_bytes(layer: Layer, threads: int) -> int:
     return _forward(layer, "training", threads).operand(_SPACE).nbytes
 
 
-def _plan_forward(layer: Layer, keeps: bool, threads: int) -> Planned:
-    made = _forward(layer, "training" if keeps else "inference", threads)
+def _plan_forward(layer: Layer, trains: bool, threads: int) -> Planned:
+    made = _forward(layer, "training" if trains else "inference", threads)
     layouts = layer.layouts()
     operands = _read(layer)
     for name in ("dst", *(f"dst_{s}" for s in layer.states)):
         operands.append(Operand(name, layouts[name], -1, True))
-    if keeps:
+    if trains:
         size = _space_bytes(layer, threads)
         operands.append(Operand(_SPACE, Layout((size,), "uint8"), -1, True))
     return _Planned(made, operands)
@@ -276,6 +276,8 @@ class Net:
         shape: RNNShape = op.layout
         self.shape, self.lstm = shape, op.has_cell
         self.keeps = bool(getattr(op, "keeps_reserve", True))
+        #: oneDNN 3.2 crashes in a GRU's inference (512 units, 32 sequences): it is always trained.
+        self.trains = self.keeps or op.rnn_mode == "gru"
         self.layers, self.parameters, self.plans = [], [], []
         for i in range(shape.num_layers):
             columns = int(shape.inputs_of(i, features))
@@ -285,11 +287,11 @@ class Net:
                 _backward(layer, threads)  # forward and gradient are taken together or not at all
             self.parameters.append(Parameters(layer, shape, i, features))
             self.plans.append(
-                _plan_forward(layer, self.keeps, threads)
+                _plan_forward(layer, self.trains, threads)
                 if forward
                 else _plan_backward(layer, threads)
             )
-        self.space_bytes = [_space_bytes(x, threads) for x in self.layers] if self.keeps else []
+        self.space_bytes = [_space_bytes(x, threads) for x in self.layers] if self.trains else []
         self.workspace_bytes = max(p.workspace_bytes for p in self.plans)
 
     @property
@@ -345,7 +347,7 @@ class _ForwardNet:
         net = self.net
         w, x, *states = map(lies_densely, inputs)
         y, *new = outputs[: 2 + net.lstm]
-        reserve = Reserve(self._pool, net.space_bytes) if net.keeps else None
+        reserve = Reserve(self._pool, net.space_bytes) if net.trains else None
         source = x
         for i, (layer, launch) in enumerate(zip(net.layers, self.launchers)):
             last = i == len(net.layers) - 1
@@ -361,7 +363,7 @@ class _ForwardNet:
                 reserve.sources.append(None if i == 0 else source)
             launch.run(arrays, workspace)
             source = out
-        if reserve is None:
+        if reserve is None or not net.keeps:
             return None
         reserve.last = [s.copy() for s in new]
         return [y, *new, reserve]

@@ -32,8 +32,9 @@ __all__ = ["RecurrentGradKernel", "RecurrentKernel", "register"]
 
 #: Terms that the matrices' gradients are summed over at a time, at least those of a step.
 _TERMS = 256
-#: Bytes of one direction's matrices that all threads together keep in their second caches.
-_MOST_MATRICES = 1 << 22
+#: Bytes of one direction's matrices: of larger ones, which no second cache holds, oneDNN's tiles
+#: read less. Its GRU is slower at all sizes.
+_MOST_MATRICES = 7 << 19
 #: Multiplications of a step that are worth another thread: it is waited for about 1 us.
 _LEAST_WORK = 1 << 16
 _Words = ctypes.c_int64
@@ -255,7 +256,8 @@ def _outside(op: Any, shape: Sequence[Any]) -> str | None:
     if 0 in shape:
         return "it is empty"
     for first, *_ in _layers(op, shape):
-        if 4 * first.gates * first.hidden * (first.columns + first.hidden) > _MOST_MATRICES:
+        size = 4 * first.gates * first.hidden * (first.columns + first.hidden)
+        if size > _MOST_MATRICES and first.mode != "gru":
             return "its matrices are too large to stay in the second caches"
     return None
 

@@ -361,6 +361,16 @@ def test_recurrent_nets_forward_and_backward(mode, direction, layers):
 
 
 @needs_onednn
+def test_a_large_gru_without_a_gradient():
+    rng = np.random.default_rng()
+    op = RNNForward("gru", 512, 1, keeps_reserve=False)
+    w, x = rng.normal(size=op.layout.size(8)) * 0.05, rng.normal(size=(2, 32, 8))
+    states = rng.normal(size=(1, 32, 512))
+    for a, b in zip(run(OneDnnRNN(op), w, x, states), op.compute(w, x, states), strict=True):
+        close(a, b, 1e-5)
+
+
+@needs_onednn
 def test_two_reserves_are_kept_apart():
     rng = np.random.default_rng()
     x = T.ftensor3("x")

@@ -238,12 +238,12 @@ def applied(function, x, width):
 # -- what is taken --------------------------------------------------------------------------------
 
 
-def kernels_of(hidden, flags=(), **fields):
+def kernels_of(hidden, flags=(), mode="rnn_tanh"):
     """The names of what runs a net and its gradient."""
-    block = RNNBlock("float32", hidden, 1, "lstm", **fields)
+    block = RNNBlock("float32", hidden, 1, mode)
     w = symdnn.shared(np.zeros(block.get_param_size(8), "f4"))
     x, h = T.ftensor3("x"), np.zeros((1, 3, hidden), "f4")
-    loss = block.apply(w, x, h, h)[0].sum()
+    loss = block.apply(w, x, h, h if mode == "lstm" else None)[0].sum()
     with config.change_flags(dict(flags)):
         f = symdnn.function([x], T.grad(loss, w), mode=symdnn.Mode(target="cpu"))
         f(np.zeros((4, 3, 8), "f4"))
@@ -253,7 +253,8 @@ def kernels_of(hidden, flags=(), **fields):
 @needs_onednn
 def test_the_report_says_which_one_runs():
     assert kernels_of(32) == {"llvm.recurrent"}
-    assert kernels_of(600) == {"onednn.rnn"}
+    assert kernels_of(600, mode="lstm") == {"onednn.rnn"}
+    assert kernels_of(600, mode="gru") == {"llvm.recurrent"}
     assert kernels_of(32, {"cpu.compile": "never"}) == {"onednn.rnn"}
 
 
