@@ -1,9 +1,10 @@
-"""Depthwise convolutions of images with channels first, in front of oneDNN's.
+"""Depthwise convolutions, in front of oneDNN's.
 
-oneDNN convolves them with channels last alone, and changing the order there and back takes several
-times as long as the convolution. Measured on two cores with AVX-512, forward and both gradients, by
-kernels of 3x3: 16 images of 64x56x56 take 0.5 ms each (oneDNN 2.2, 1.5 and 1.4), of 1024x7x7 0.14,
-0.14 and 0.22 (0.58, 0.46 and 0.38). What lies with channels last stays oneDNN's.
+With channels first oneDNN has none, and changing the order there and back takes several times as
+long as the convolution. Measured on two cores with AVX-512, 16 images, forward and both gradients,
+by kernels of 3x3: 64x56x56 take 0.5 ms each (oneDNN 2.2, 1.5 and 1.4), 1024x7x7 0.14, 0.14 and 0.22
+(0.58, 0.46 and 0.38). With channels last 56x56x64 take 0.5 and 0.46 ms (0.57 and 0.62), 7x7x1024
+0.13, 0.17 and 0.14 (0.18, 0.23 and 0.30); by kernels of 7x7 56x56x96 take 2 ms each (3.8, 4.1, 24).
 """
 
 from __future__ import annotations
@@ -16,10 +17,14 @@ from symdnn.config import config
 from symdnn.cpu import jit, threads
 from symdnn.cpu.depthwise_grad_ir import depthwise_sums_ir
 from symdnn.cpu.depthwise_ir import DepthwisePlan, depthwise_ir
+from symdnn.cpu.depthwise_last_grad_ir import depthwise_last_sums_ir
+from symdnn.cpu.depthwise_last_ir import depthwise_last_ir, last_tasks
 from symdnn.cpu.in_order import InOrder
+from symdnn.cpu.vector_ir import WIDTH
 from symdnn.graph.kernel import Call, Launch, register_kernel
 from symdnn.graph.library_use import LibraryUse
 from symdnn.graph.type import TensorType
+from symdnn.ops.channels_last import first_shape
 from symdnn.ops.conv import resolved_padding
 from symdnn.ops.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW
 
@@ -27,6 +32,11 @@ __all__ = ["DepthwiseKernel", "register"]
 
 #: Kernels of more weights, and gradients of more results for a channel, are oneDNN's: their code
 #: would be long. (oneDNN has products of matrices alone for the gradient in such kernels.)
+#: With channels last each thread has all weights in its own order.
+_MOST_TURNED, _MOST_STRIDES = 1 << 16, 16
+#: Vectors of channels for each thread, for the gradient in small kernels with channels last: less
+#: of a pixel than that is read at half the speed.
+_LEAST_VECTORS = 4
 _MOST_WEIGHTS, _MOST_MULTIPLIER = {"forward": 121, "images": 121, "kernels": 441}, 4
 #: Products below which compiling gains nothing, and for which another thread is worth waking.
 _LEAST_WORK, _WORK_OF_A_THREAD = 1 << 10, 1 << 17
@@ -41,10 +51,8 @@ class DepthwiseKernel:
     name = "llvm.depthwise"
 
     def refuses(self, call: Call) -> str | None:
-        """Takes float32 with as many groups as channels, channels first."""
+        """Takes float32 with as many groups as channels."""
         op: Any = call.op
-        if op.layout != "NCHW" and op.ndim > 1:
-            return "it is for the layout NCHW"
         if op.ndim > 2 or op.op.groups < 2:
             return "it is for one or two sizes, and as many groups as channels"
         if getattr(op, "activation", "") not in ("", "relu"):
@@ -68,7 +76,8 @@ class DepthwiseKernel:
         """The row of ``f.dnn_report()``."""
         return LibraryUse(
             str(config.cpu.compile), "depthwise", "symdnn", "llvm", 0, True, "float32",
-            why="planes are convolved as they lie, where oneDNN would change the order",
+            why="vectors of channels, more of them in registers than oneDNN's" if _is_last(call.op)
+            else "planes are convolved as they lie, where oneDNN would change the order",
         )  # fmt: skip
 
     def bind(self, call: Call) -> Launch:
@@ -76,16 +85,31 @@ class DepthwiseKernel:
         plan = _plan(call)
         x, w, y = _shapes(call)
         make = depthwise_sums_ir if plan.kind == "kernels" else depthwise_ir
-        count = threads.threads(prod(y) * prod(w[2:]), _WORK_OF_A_THREAD)
-        head = [count, plan.tasks(x[0]), 1]
-        return InOrder(threads.kernel(make, plan), head, len(plan.operands) - 1, tail=[x[0]])
+        count, tasks = threads.threads(prod(y) * prod(w[2:]), _WORK_OF_A_THREAD), plan.tasks(x[0])
+        if not _is_last(call.op):
+            run = threads.kernel(make, plan)
+        elif plan.kind == "kernels":
+            vectors = -(-x[1] // WIDTH)
+            together = -(-vectors // count)
+            tasks, run = (
+                -(-vectors // together),
+                threads.kernel(depthwise_last_sums_ir, plan, together),
+            )
+        else:
+            tasks, run = last_tasks(plan, x[0]), threads.kernel(depthwise_last_ir, plan)
+        return InOrder(run, [count, tasks, 1], len(plan.operands) - 1, tail=[x[0]])
 
 
 def _shapes(call: Call) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """(x, w, y)"""
     types: Any = (*call.inputs, *call.outputs)
     x, w, y = (tuple(types[i].shape) for i in _OPERANDS[_KINDS[type(call.op)]])
-    return x, w, y
+    return (first_shape(x), w, first_shape(y)) if _is_last(call.op) else (x, w, y)
+
+
+def _is_last(op: Any) -> bool:
+    """Whether images have channels last."""
+    return bool(op.layout != "NCHW" and op.ndim > 1)
 
 
 def _unfit(call: Call, wish: str) -> str | None:
@@ -98,10 +122,25 @@ def _unfit(call: Call, wish: str) -> str | None:
     most = _MOST_WEIGHTS[_KINDS[type(call.op)]]
     if prod(w[2:]) > most:
         return f"it is for kernels of at most {most} weights"
+    if _is_last(call.op) and (reason := _unfit_last(call, x, w, y)):
+        return reason
     if isinstance(call.op, OneDnnConvGradI) and y[1] > _MOST_MULTIPLIER * x[1]:
         return f"it is for at most {_MOST_MULTIPLIER} results of a channel"
     if wish == "auto" and prod(y) * prod(w[2:]) < _LEAST_WORK:
         return "it is too little to compile for"
+    return None
+
+
+def _unfit_last(call: Call, x: Sequence[int], w: Sequence[int], y: Sequence[int]) -> str | None:
+    """Reasons where channels are last."""
+    op: Any = call.op
+    if x[1] != y[1]:
+        return "with channels last it is for one result of each channel"
+    vectors = x[1] // WIDTH // threads.allowed()
+    if isinstance(op, OneDnnConvGradW) and prod(w[2:]) <= 9 and vectors < _LEAST_VECTORS:
+        return "oneDNN reads few channels that lie together as fast"
+    if prod(w) > _MOST_TURNED or prod(op.op.stride) > _MOST_STRIDES:
+        return "with channels last it is for fewer weights or shorter strides"
     return None
 
 
