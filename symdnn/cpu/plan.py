@@ -282,7 +282,7 @@ class CpuPlan:
             if any(a is None for a in (*inputs, *([] if step.by_view else outputs))):
                 continue
             with contextlib.suppress(Exception):  # what is wrong is said when the step runs
-                if step.by_view and len(inputs) == 1:  # one that reads no numbers
+                if step.by_view and len(inputs) == 1 and not step.node.op.has_effect:
                     known[step.outputs[0]] = step.launch(*inputs)[0]
                 elif (prepare := getattr(step.launch, "prepare", None)) is not None:
                     prepare(inputs, outputs)
