@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from symdnn.compile import collector
 from symdnn.compile.arguments import In, Out, as_in, as_out, check_distinct
 from symdnn.compile.callable import Face, Function, Stages, Structure
+from symdnn.compile.early import begin_kernels
 from symdnn.compile.mode import Mode
 from symdnn.compile.modes import get_mode
 from symdnn.compile.placing import program_of
@@ -83,7 +85,9 @@ def _compile(fgraph: FunctionGraph, mode: Mode, target: Target) -> Stages:
     load_kernels(target)
     check_graph(fgraph)
     audit = mode.audit(fgraph, target)
-    rewrites = optimise(fgraph, target, mode.selection, audit.observer if audit else None)
+    observer = audit.observer if audit else None
+    begin = partial(begin_kernels, fgraph, target)
+    rewrites = optimise(fgraph, target, mode.selection, observer, begin)
     if audit is not None:
         audit.finish(fgraph)
     check_graph(fgraph)

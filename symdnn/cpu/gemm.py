@@ -90,6 +90,10 @@ class GemmKernel:
         """A launch for any way in which operands lie."""
         return _Launcher(call)
 
+    def begin(self, call: Call) -> None:
+        """Have the module compiled that all products run."""
+        _compiled(jit.vector_width())
+
     def details(self, call: Call) -> str:
         """How it is cut."""
         cut = _cut(call)

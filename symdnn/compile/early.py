@@ -1,0 +1,28 @@
+"""Code that a program will need whatever its shapes: asked for while it is still rewritten."""
+
+from __future__ import annotations
+
+import contextlib
+
+from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.kernel import Call, kernels_for
+from symdnn.graph.target import Target
+
+__all__ = ["begin_kernels"]
+
+
+def begin_kernels(fgraph: FunctionGraph, target: Target, phase: str) -> None:
+    """Tell kernels that have one code for all shapes (``begin(call)``) of the nodes that they may
+    run, once ``phase`` has lowered them; what is compiled is compiled by another process."""
+    if phase != "lower" or target.kind != "cpu":
+        return
+    for node in fgraph.nodes:
+        kernels = [k for k in kernels_for(type(node.op), "cpu") if hasattr(k, "begin")]
+        if not kernels:
+            continue
+        types = (tuple(v.type for v in node.inputs), tuple(v.type for v in node.outputs))
+        call = Call(node.op, *types, node.hints, node)
+        with contextlib.suppress(TypeError):  # a size that is not known yet
+            for kernel in kernels:
+                if kernel.refuses(call) is None:
+                    kernel.begin(call)
