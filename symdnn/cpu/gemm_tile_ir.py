@@ -127,23 +127,30 @@ class Tile(Source):
             self.put(f"%b_ahead = mul i64 %b_term, {_AHEAD}")
         self.masks = [""] * (self.vectors - 1)
         self.masks.append(self.lanes_below("%cols", (self.vectors - 1) * self.width))
-        self._rows()
+        self._steps()
+        self._fetch()
         sums = self._after(self._sums())
         self._store(sums)
         self.put("ret void", "}")
         return self.lines
 
-    def _rows(self) -> None:
-        """Where the result's rows begin; they are fetched while the sums are made."""
+    def _steps(self) -> None:
+        """How far the second and third of three rows are from the first."""
         for name in ("a", "c", "from"):
             for times in (2, 3):
                 step = self._hidden(self.new(f"mul i64 %{name}_row, {times}"), "i64")
                 self.put(f"%{name}_row{times} = add i64 {step}, 0")
+
+    def _fetch(self) -> None:
+        """Fetch what is added meanwhile: sums so far may be far away."""
+        self.put("%adds = icmp ne ptr %from, null", "br i1 %adds, label %fetch, label %begin")
+        self.put("fetch:")
         for i in range(self.rows):
-            row = self._row("c", "%c", i)
+            row = self._row("from", "%from", i)
             for j in range(self.vectors):
                 place = self.at(row, 4 * self.width * j)
-                self.put(f"call void @llvm.prefetch.p0(ptr {place}, i32 1, i32 3, i32 1)")
+                self.put(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 3, i32 1)")
+        self.put("br label %begin", "begin:")
 
     def _hidden(self, x: str, kind: str = "ptr") -> str:
         """A number of which LLVM does not know where it comes from.
@@ -166,10 +173,10 @@ class Tile(Source):
         first |= {f"a{i}": self._row("a", "%a", i) for i in range(0, self.rows, 3)}
         self.put("%any_round = icmp sgt i64 %rounds, 0")
         self.put("br i1 %any_round, label %round, label %between")
-        sums, places = self._loop("round", "entry", zeros, "%rounds", first, _UNROLL)
-        sums = self.merge("between", [("entry", zeros), ("round_end", sums)])
+        sums, places = self._loop("round", "begin", zeros, "%rounds", first, _UNROLL)
+        sums = self.merge("between", [("begin", zeros), ("round_end", sums)])
         for n, at in places.items():
-            places[n] = self.new(f"phi ptr [{first[n]}, %entry], [{at}, %round_end]")
+            places[n] = self.new(f"phi ptr [{first[n]}, %begin], [{at}, %round_end]")
         self.put("%any_left = icmp sgt i64 %left, 0")
         self.put("br i1 %any_left, label %one, label %summed")
         more, _ = self._loop("one", "between", sums, "%left", places, 1)
@@ -231,7 +238,7 @@ class Tile(Source):
 
     def _after(self, sums: Sequence[str]) -> list[str]:
         """What is added, and the activation."""
-        self.put("%adds = icmp ne ptr %from, null", "br i1 %adds, label %add, label %whole", "add:")
+        self.put("br i1 %adds, label %add, label %whole", "add:")
         added = []
         for i in range(self.rows):
             row = self._row("from", "%from", i)
