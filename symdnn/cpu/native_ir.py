@@ -25,9 +25,18 @@ _TABLE = f"""
 """.strip()
 
 
-def _word(name: str, index: int, kind: str = "i64") -> str:
-    at = f"%w_{name}"
-    return f"{at} = getelementptr i64, ptr %t, i64 {index}\n%{name} = load {kind}, ptr {at}"
+def _word(name: str, index: int | str, kind: str = "i64", of: str = "t") -> str:
+    """Word ``index`` of table ``of`` as ``name``; where it lies as ``name_at``."""
+    at = f"%{name}_at"
+    return f"{at} = getelementptr i64, ptr %{of}, i64 {index}\n%{name} = load {kind}, ptr {at}"
+
+
+#: Where the data of array ``object`` is, from ``offset`` on, as ``place``.
+_PLACE = f"""
+%data_at = getelementptr i8, ptr %object, i64 {DATA_OFFSET}
+%data = load ptr, ptr %data_at
+%place = getelementptr i8, ptr %data, i64 %offset
+""".strip()
 
 
 _GROUP = f"""
@@ -51,15 +60,10 @@ move:
 %i3 = mul i64 %i, 3
 %move_at = getelementptr i64, ptr %m, i64 %i3
 %argument = load i64, ptr %move_at
-%offset_at = getelementptr i64, ptr %move_at, i64 1
-%offset = load i64, ptr %offset_at
-%to_at = getelementptr i64, ptr %move_at, i64 2
-%to = load ptr, ptr %to_at
-%object_at = getelementptr ptr, ptr %args, i64 %argument
-%object = load ptr, ptr %object_at
-%data_at = getelementptr i8, ptr %object, i64 {DATA_OFFSET}
-%data = load ptr, ptr %data_at
-%place = getelementptr i8, ptr %data, i64 %offset
+{_word("offset", 1, "i64", "move_at")}
+{_word("to", 2, "ptr", "move_at")}
+{_word("object", "%argument", "ptr", "args")}
+{_PLACE}
 store ptr %place, ptr %to
 %i_next = add i64 %i, 1
 %i_more = icmp slt i64 %i_next, %moves
@@ -78,10 +82,8 @@ step:
 %k3 = mul i64 %k, 3
 %step_at = getelementptr i64, ptr %s, i64 %k3
 %status = load i64, ptr %step_at
-%function_at = getelementptr i64, ptr %step_at, i64 1
-%function = load ptr, ptr %function_at
-%block_at = getelementptr i64, ptr %step_at, i64 2
-%block = load ptr, ptr %block_at
+{_word("function", 1, "ptr", "step_at")}
+{_word("block", 2, "ptr", "step_at")}
 %returned = call i64 %function(ptr %block)
 %fallible = icmp sge i64 %status, 0
 br i1 %fallible, label %look, label %next
@@ -124,10 +126,9 @@ entry:
 br label %one
 one:
 %i = phi i64 [0, %entry], [%i_next, %next]
-%object_at = getelementptr ptr, ptr %args, i64 %i
-%object = load ptr, ptr %object_at
-%type_at = getelementptr i8, ptr %object, i64 {_TYPE_OFFSET}
-%is = load ptr, ptr %type_at
+{_word("object", "%i", "ptr", "args")}
+%is_at = getelementptr i8, ptr %object, i64 {_TYPE_OFFSET}
+%is = load ptr, ptr %is_at
 %array = icmp eq ptr %is, %type
 br i1 %array, label %look, label %done
 look:
@@ -166,18 +167,13 @@ operand:
 %i = phi i64 [0, %entry], [%i_next, %next]
 %i4 = mul i64 %i, 4
 %at = getelementptr i64, ptr %first, i64 %i4
-%object_at = getelementptr i64, ptr %at, i64 1
-%object = load ptr, ptr %object_at
+{_word("object", 1, "ptr", "at")}
 %there = icmp ne ptr %object, null
 br i1 %there, label %look, label %next
 look:
-%offset_at = getelementptr i64, ptr %at, i64 2
-%offset = load i64, ptr %offset_at
-%last_at = getelementptr i64, ptr %at, i64 3
-%last = load ptr, ptr %last_at
-%data_at = getelementptr i8, ptr %object, i64 {DATA_OFFSET}
-%data = load ptr, ptr %data_at
-%place = getelementptr i8, ptr %data, i64 %offset
+{_word("offset", 2, "i64", "at")}
+{_word("last", 3, "ptr", "at")}
+{_PLACE}
 %same = icmp eq ptr %place, %last
 br i1 %same, label %next, label %move
 move:
