@@ -1,9 +1,10 @@
-"""Products of float32 matrices by compiled code of our own, of every size.
+"""Products of float32 matrices by compiled code of our own.
 
-oneDNN's kernel takes what this one refuses: bfloat16, activations but relu, stacks of stacks. For
-the rest it was slower at every size that was measured, on two cores with AVX-512: of 16 by 16
-matrices 0.42 us, called from compiled code (here 0.1), of 64 by 500 by 10 10.5 us (4.4), of 64 by
-800 by 500 170 (150), of 512 by 512 770 (700), of 2048 by 2048 50 ms (46).
+oneDNN's kernel takes what this one refuses: bfloat16, activations but relu, stacks of stacks, and
+many rows of few terms. For the rest it took longer, or as long, on two cores with AVX-512, called
+from compiled code: of 16 by 16 matrices 0.43 us (here 0.08), of 32 by 32 1.9 (0.37), of 64 by 64
+3.1 (2.6), 64 x 500 x 10 4.3 (3.8), 1 x 512 x 512 20 (8.4), 64 x 800 x 500 141 (136), 512 x 512 x
+512 696 (686), 2048 by 2048 50 ms (45). Only of two transposed matrices it is 3 in 100 faster.
 """
 
 from __future__ import annotations
@@ -31,6 +32,11 @@ __all__ = ["Cut", "GemmKernel", "cut_of", "register"]
 
 #: Multiplications of whole vectors that a thread does at least.
 _LEAST_WORK = 1 << 17
+#: As many terms a tile takes to begin and end.
+_BEGIN_TERMS = 8
+#: So many rows of so few terms are oneDNN's: 4000 x 16 x 16 takes it 8.5 us, tiles that begin and
+#: end so often 10.2; but 2000 x 30 x 30 12.7 and 12.1, 1000 x 4 x 4 2.1 and 1.8.
+_MANY_ROWS, _FEW_TERMS = 2048, 16
 #: Where a part has so many rows, its second operand is copied into panels: 32 rows of 512 columns
 #: and terms take 49 us so and 54 without, 16 rows 28 and 29, 8 rows of 500 and 800 27 and 22.
 _PACKED_ROWS = 24
@@ -38,10 +44,15 @@ _PACKED_ROWS = 24
 #: in another line of the cache: 512 x 128 x 512 takes 0.193 ms so, and 0.197 where it is copied to
 #: panels; but 1024 x 1024 x 1024 8.7 ms, and 5.9.
 _DIRECT_TERMS = 256
+#: Columns of a part up to which it always is, since it is not read often.
+_DIRECT_COLUMNS = 192
 #: A block has a panel for so many rows of a part, and at least two. Few, so that a matrix that lay
 #: outside of the second cache is fetched beside the sums: 128 x 784 x 512 takes 0.292 ms by two
 #: panels, 0.319 by six; many rows should not be read again too often (2048: 47.4 ms by two, 44.6).
 _ROWS_A_PANEL = 192
+#: Cycles that a row takes longer of which threads write parts: they share lines of its ends. By
+#: columns 64 x 64 x 64 takes 5.1 us, by rows 2.8.
+_SHARED = 30
 #: Scratch memory of a thread is in pages of its own.
 _PAGE = 4096
 _Words = ctypes.c_int64
@@ -79,6 +90,8 @@ class GemmKernel:
                 return "it is empty"
             if not 2 <= types[0].ndim == types[1].ndim <= 3:
                 return "it multiplies matrices, or stacks of them"
+            if types[0].shape[-2] >= _MANY_ROWS and types[0].shape[-1] <= _FEW_TERMS:
+                return "oneDNN is faster for so many rows of so few terms"
         return None
 
     def workspace_bytes(self, call: Call) -> int:
@@ -126,7 +139,7 @@ class Cut:
 def _cut(call: Call) -> Cut:
     a, out = (tuple(t.shape) for t in (call.inputs[0], call.outputs[0]))  # type: ignore[attr-defined]
     width = jit.vector_width()
-    work = prod(a) * (-(-out[-1] // width) * width)
+    work = prod(a[:-1]) * (a[-1] + _BEGIN_TERMS) * (-(-out[-1] // width) * width)
     count = threads.threads(work, _LEAST_WORK)
     return cut_of(prod(a[:-2]), a[-2], out[-1], a[-1], count, width)
 
@@ -174,7 +187,8 @@ def _cost(
     vectors = _cuts(-(-columns // shape.width), shape.vectors)
     term = sum(max(v * shape.rows / 2, (v + shape.rows) / 2) for v in vectors)
     tiles = tiles + 0.4 if rows >= _PACKED_ROWS else 1.15 * tiles
-    return -(-tasks // count) * k * tiles * term
+    shared = _SHARED * rows if part[1] < n else 0
+    return -(-tasks // count) * (k * tiles * term + shared)
 
 
 def _cuts(count: int, most: int) -> list[int]:
@@ -247,8 +261,8 @@ class _Launcher:
     def _block(self, arrays: dict[str, Any]) -> Any:
         cut, a, b, c = self._cut, arrays["a"], arrays["b"], arrays["c"]
         dense = b.shape[-1] == 1 or b.strides[-1] == 4
-        turned = a.strides[-2] == 4 and cut.block_k <= _DIRECT_TERMS
-        copies = a.shape[-1] > 1 and a.strides[-1] != 4 and not turned
+        once = cut.block_k <= _DIRECT_TERMS or cut.part_n <= _DIRECT_COLUMNS
+        copies = a.shape[-1] > 1 and a.strides[-1] != 4 and not (a.strides[-2] == 4 and once)
         values: dict[str, int] = {
             **vars(cut), "own": cut.own(copies, shape_of(jit.vector_width()).columns), "one": 1,
             "m": a.shape[-2], "n": b.shape[-1], "k": a.shape[-1], "relu": self._relu,

@@ -89,6 +89,7 @@ def test_several_blocks_of_terms_and_columns(count):
     run(normal(30, 1100), normal(1100, 50), bias=normal(1, 50), activation="relu")
     run(normal(60, 513), lying("turned", 513, 1300))
     run(lying("turned", 25, 2000), normal(2000, 600), more=normal(25, 600))
+    run(lying("turned", 100, 700), lying("turned", 700, 500), bias=normal(1, 500))
 
 
 def test_what_follows(count):
@@ -165,6 +166,7 @@ def test_what_is_left_to_others():
     assert "relu" in KERNEL.refuses(call_of(a, b, out, activation="tanh"))
     both = call_of(a, b, out, normal(1, 40), out, residual=True, bias=True)
     assert "addend" in KERNEL.refuses(both)
+    assert "few terms" in KERNEL.refuses(call_of(normal(4000, 4), normal(4, 4), normal(4000, 4)))
     with symdnn.config.change_flags(**{"cpu.compile": "never"}):
         assert "never" in KERNEL.refuses(call_of(a, b, out))
 
