@@ -9,6 +9,7 @@ meanwhile. LLVM in threads would do as well, but llvmlite lets one thread in at 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import threading
@@ -78,7 +79,10 @@ class Queue:
             if self._worker is not None or self._closed or not _second_processor():
                 return
             worker = self._worker = _Worker(self)
-        worker.start()
+        try:
+            worker.start()
+        except RuntimeError:  # there can be no more threads: the program is about to end
+            self.close()
 
     def take(self, job: Job | None = None) -> Job | None:
         """A job out of the queue: that one, or the last; None where it is not there."""
@@ -121,9 +125,12 @@ class _Worker(threading.Thread):
             job.end(_compiled_by(process, job.text))
             if process.poll() is not None:
                 self._queue.close()
+        atexit.unregister(self._leave)
         process.kill()
-        with process:  # which waits for its end, and closes the pipes
-            atexit.unregister(self._leave)
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            with contextlib.suppress(OSError):  # what was to be written to it
+                pipe.close()
 
     def _leave(self) -> None:
         """The program ends: so does the other process."""
@@ -142,6 +149,9 @@ def _started() -> Any:
     """The process, or None where it cannot be started."""
     import subprocess
 
+    name = os.path.basename(sys.executable or "")
+    if not name.startswith("python") or getattr(sys, "frozen", False):
+        return None  # a program with a Python in it: started again it would do something else
     try:
         import llvmlite
 

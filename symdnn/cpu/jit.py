@@ -37,11 +37,13 @@ _MAGIC = b"symdnn-object-1\n"
 _FACTS_MAGIC = b"symdnn-llvm-1\n"
 _lock = threading.RLock()
 _queue = compiling.Queue()
+#: A parent's queue and process, which are let be.
+_of_parent: compiling.Queue | None = None
 
 
 def _in_child() -> None:
-    global _queue
-    _queue = compiling.Queue()
+    global _queue, _of_parent
+    _queue, _of_parent = compiling.Queue(), _queue
     _lock.release()
 
 

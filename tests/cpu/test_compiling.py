@@ -94,6 +94,16 @@ def test_a_process_that_cannot_be_started_is_not_missed(queue, monkeypatch):
     assert [stored(c) for c in codes] == [40, 41, 42]
 
 
+@pytest.mark.parametrize(("executable", "frozen"), [("/opt/app/blender", False), ("", False),
+                                                    ("/usr/bin/python3", True)])  # fmt: skip
+def test_a_program_that_is_no_python_is_not_started_again(queue, monkeypatch, executable, frozen):
+    monkeypatch.setattr(compiling.sys, "executable", executable)
+    monkeypatch.setattr(compiling.sys, "frozen", frozen, raising=False)
+    assert compiling._started() is None
+    codes = [begun(n) for n in range(70, 73)]
+    assert [stored(c) for c in codes] == [70, 71, 72]
+
+
 def bad_text(number: int) -> str:
     return f"; {number}\nthis is no module\n"
 
