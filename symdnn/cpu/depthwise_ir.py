@@ -31,7 +31,7 @@ class DepthwisePlan:
     Pairs are (rows, columns): ``size`` of x, ``out`` of y, the ``kernel``, ``stride``,
     ``dilation``, ``pad`` before the first. ``channels`` are those of x, of which each has
     ``multiplier`` in y. ``flip``: kernels are mirrored. ``bias``, ``residual`` and ``relu`` say
-    what follows forward.
+    what follows forward. ``narrow``: a vector takes two registers, of which there are half as many.
     """
 
     kind: str
@@ -47,6 +47,7 @@ class DepthwisePlan:
     bias: bool = False
     residual: bool = False
     relu: bool = False
+    narrow: bool = False
 
     @property
     def made(self) -> tuple[int, int]:

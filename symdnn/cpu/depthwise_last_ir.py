@@ -19,8 +19,9 @@ from symdnn.cpu.winograd_tiles_ir import by_vectors
 
 __all__ = ["Columns", "TileSource", "depthwise_last_ir", "last_tasks", "tile_of"]
 
-#: Rows and columns of a tile, and of one of kernels with more weights than :data:`_FEW`.
-_TILE, _LARGE_TILE, _FEW = 4, 2, 25
+#: Rows and columns of a tile, and of one of kernels with more weights than :data:`_FEW` or where
+#: registers are few.
+_TILE, _SMALL_TILE, _FEW = 4, 2, 25
 
 
 def depthwise_last_ir(plan: DepthwisePlan) -> str:
@@ -36,7 +37,8 @@ def last_tasks(plan: DepthwisePlan, images: int) -> int:
 
 def tile_of(plan: DepthwisePlan) -> tuple[int, int]:
     """Rows and columns of a tile: whole strides of a gradient."""
-    edge = _TILE if plan.kernel[0] * plan.kernel[1] <= _FEW else _LARGE_TILE
+    many = plan.narrow or plan.kernel[0] * plan.kernel[1] > _FEW
+    edge = _SMALL_TILE if many else _TILE
     units = plan.stride if plan.kind == "images" else (1, 1)
     rows, columns = (max(1, edge // u) * u for u in units)
     return rows, columns

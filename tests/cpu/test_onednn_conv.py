@@ -73,6 +73,9 @@ def test_kernels_of_one_pixel_with_something_behind_do_not():
     assert check(OneDnnConv(conv, residual=True), x, w, z) != "plain"
 
 
+@pytest.mark.skipif(
+    not libdnnl.problem() and "AVX-512" not in libdnnl.library().isa, reason="no AVX-512"
+)
 def test_groups_are_no_products_one_after_the_other():
     """oneDNN's own choice for these is one in at least one direction, twice as slow or worse."""
     rng = np.random.default_rng()
