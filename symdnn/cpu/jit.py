@@ -195,7 +195,9 @@ class Code:
         """Compile it here, or wait for the process that does, and do other work meanwhile."""
         job = self._job
         assert job is not None
-        if not job.inherited and _queue.take(job) is None:
+        if not job.inherited:
+            if _queue.take(job) is not None:
+                job.end(None)  # now, lest a call after one that failed waits for it
             while not job.ended:
                 other = _queue.take()
                 if other is None:

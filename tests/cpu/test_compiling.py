@@ -104,7 +104,7 @@ def test_a_program_that_is_no_python_is_not_started_again(queue, monkeypatch, ex
     assert [stored(c) for c in codes] == [70, 71, 72]
 
 
-def bad_text(number: int) -> str:
+def bad_text(number: int, more: str = "") -> str:
     return f"; {number}\nthis is no module\n"
 
 
@@ -114,6 +114,15 @@ def test_what_llvm_refuses_is_an_error_where_it_is_needed(queue):
     with pytest.raises(KernelCompileError, match="LLVM refused a kernel"):
         stored(bad)
     assert [stored(c) for c in good] == [50, 51]
+
+
+def test_what_llvm_refuses_is_an_error_each_time(queue, monkeypatch):
+    """With nobody else to compile it, and though nobody waits for it any more."""
+    monkeypatch.setattr(compiling, "_second_processor", lambda: False)
+    bad = jit.compile_made(bad_text, (os.getpid(), "again"), "f", ctypes.c_void_p)
+    for _ in range(3):
+        with pytest.raises(KernelCompileError, match="LLVM refused a kernel"):
+            stored(bad)
 
 
 def test_results_are_kept(queue, tmp_path):
