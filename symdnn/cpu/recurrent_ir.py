@@ -43,8 +43,9 @@ _NUMBERS = {
 
 #: Terms that are summed in registers; what they read of the first operand fits the first cache.
 _TERMS = 512
-#: Looks at the counter before a thread lets others run.
-_LOOKS = 4000
+#: Looks at the counter (some 10 ms) before a thread lets others run: on a processor that another
+#: program wants too, that may take it a whole slice, at each step.
+_LOOKS = 200000
 
 _TEXT = f"""
 declare void @GOMP_parallel(ptr, ptr, i32, i32)
