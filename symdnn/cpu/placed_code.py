@@ -26,7 +26,7 @@ _X86_64 = 62
 _SECTION, _SYMBOL = struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IBBHQQ")
 _RELOCATION = struct.Struct("<QQq")
 _PROGBITS, _SYMTAB, _RELA, _NOBITS = 1, 2, 4, 8
-_ALLOC = 2
+_WRITE, _ALLOC = 1, 2
 _UNDEFINED, _LAST_INDEX = 0, 0xFF00
 _ADDRESS, _NEAR, _NEAR_CALL = 1, 2, 4  # R_X86_64_64, _PC32, _PLT32
 _mapped: list[mmap.mmap] = []  # code stays as long as the process
@@ -158,6 +158,8 @@ class _Object:
             return False
         if section.kind not in (_PROGBITS, _NOBITS):
             raise CannotPlace(f"a section of kind {section.kind}")
+        if section.flags & _WRITE and section.size:  # pages are read and run only
+            raise CannotPlace("a section that is written to")
         return True
 
     def _text(self, table: _Section, at: int) -> str:

@@ -77,6 +77,20 @@ def test_what_is_not_known_is_left_to_llvm(change, says):
         placed_code.place(change(code), "other")
 
 
+def test_code_that_writes_to_memory_of_its_own_is_left_to_llvm():
+    code = compiled("""
+    @count = internal global i64 7
+    define void @f(ptr %w) {
+      %old = load i64, ptr @count
+      %new = add i64 %old, 1
+      store i64 %new, ptr @count
+      ret void
+    }
+    """)
+    with pytest.raises(placed_code.CannotPlace, match="written to"):
+        placed_code.place(code, "f")
+
+
 def test_an_undefined_symbol_is_said():
     code = compiled("""
     declare void @nobody_has_this()
