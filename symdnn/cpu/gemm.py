@@ -140,9 +140,9 @@ class Cut:
 def _cut(call: Call) -> Cut:
     a, out = (tuple(t.shape) for t in (call.inputs[0], call.outputs[0]))  # type: ignore[attr-defined]
     width = jit.vector_width()
-    work = prod(a[:-1]) * (a[-1] + _BEGIN_TERMS) * (-(-out[-1] // width) * width)
+    work = prod(out[:-1]) * (a[-1] + _BEGIN_TERMS) * (-(-out[-1] // width) * width)
     count = threads.threads(work, _LEAST_WORK)
-    return cut_of(prod(a[:-2]), a[-2], out[-1], a[-1], count, width)
+    return cut_of(prod(out[:-2]), a[-2], out[-1], a[-1], count, width)
 
 
 @lru_cache(maxsize=4096)
@@ -275,7 +275,8 @@ class _Launcher:
             values["more_row"] = arrays["more"].strides[-2]
         if c.ndim == 3:
             stacks = ((n, arrays[n]) for n in ("a", "b", "c", "more") if n in arrays)
-            values |= {f"{n}_stack": x.strides[0] for n, x in stacks}
+            # One matrix may serve the whole stack.
+            values |= {f"{n}_stack": x.strides[0] if len(x) > 1 else 0 for n, x in stacks}
         return (_Words * len(WORDS))(*(values.get(n, 0) for n in WORDS))
 
 

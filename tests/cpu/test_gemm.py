@@ -24,7 +24,8 @@ def call_of(*arrays, **words):
 
 def run(a, b, more=None, bias=None, activation=""):
     """The result, which is compared with sums in float64 to within the rounding of its terms."""
-    out = np.full((*a.shape[:-1], b.shape[-1]), np.nan, np.float32)
+    shape = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    out = np.full((*shape, a.shape[-2], b.shape[-1]), np.nan, np.float32)
     given = [x for x in (a, b, more, bias) if x is not None]
     call = call_of(*given, out, residual=more is not None, bias=bias is not None,
                    activation=activation)  # fmt: skip
@@ -98,6 +99,14 @@ def test_what_follows(count):
     run(a, b, more=normal(50, 70), activation="relu")
     run(normal(4, 50, 60), normal(4, 60, 70), more=normal(4, 50, 70))
     run(a, b, more=normal(70, 50).T)
+
+
+@pytest.mark.parametrize("a", ["dense", "turned", "rows"])
+def test_one_matrix_that_serves_the_whole_stack(a, count):
+    run(lying(a, 1, 30, 40), normal(7, 40, 50), more=normal(7, 30, 50))
+    run(lying(a, 7, 30, 40), normal(1, 40, 50))
+    run(lying(a, 1, 3, 4), normal(5, 4, 2))
+    run(lying(a, 1, 60, 80), lying("turned", 1, 80, 70))
 
 
 def test_an_addend_in_the_memory_of_the_result():
@@ -210,8 +219,9 @@ def test_a_chain_in_a_program_is_one_call_and_not_a_number_stays():
 
 
 def test_stacks_that_broadcast_in_a_program():
-    x, y = T.ftensor3("x"), T.fmatrix("y")
-    f = symdnn.function([x, y], T.matmul(x, y), mode=CPU)
-    a, b = normal(6, 40, 50), normal(50, 60)
+    x, y, z = T.ftensor3("x"), T.fmatrix("y"), T.fmatrix("z")
+    f = symdnn.function([x, y, z], [T.matmul(x, y), T.matmul(z, x)], mode=CPU)
+    a, b, c = normal(6, 40, 50), normal(50, 60), normal(30, 40)
     for _ in range(3):
-        np.testing.assert_allclose(f(a, b), a.astype("f8") @ b, rtol=1e-4, atol=1e-4)
+        for found, wanted in zip(f(a, b, c), (a.astype("f8") @ b, c.astype("f8") @ a), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
