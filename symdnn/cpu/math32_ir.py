@@ -3,7 +3,7 @@
 They are what nets spend their time in; errors are below 2 ulp. No branches, no tables; NaN,
 infinities, zeros and denormals come out as C has them. Polynomials are Chebyshev interpolants or
 minimax, rounded to float32. Those of the normal distribution are in
-:mod:`symdnn.cpu.math_bell_ir`.
+:mod:`symdnn.cpu.math_bell_ir`, those of angles in :mod:`symdnn.cpu.math_turn_ir`.
 
 ``exp``: 2^n exp(r), where x = n ln 2 + r and abs(r) <= ln(2) / 2; 2^n as two factors, so that
 denormal results are rounded once and nothing overflows early.
@@ -20,11 +20,12 @@ from math import log
 
 from symdnn.cpu.math_bell_ir import BELL
 from symdnn.cpu.math_single_ir import ROUND, fma, horner, single
+from symdnn.cpu.math_turn_ir import TURNS, turn_definitions
 
 __all__ = ["IN_SINGLE", "single_definitions"]
 
 #: What is here, by the names of the instructions.
-IN_SINGLE = frozenset({"exp", "log", "log1p", "tanh", "erf", *BELL})
+IN_SINGLE = frozenset({"exp", "log", "log1p", "tanh", "erf", *BELL, *TURNS})
 
 
 #: (exp(r) - 1 - r) / r^2 for |r| <= 0.347, highest coefficient first.
@@ -234,9 +235,10 @@ def single_definitions(names: Iterable[str]) -> list[str]:
     """The IR of these functions, without the declarations that a printer makes; [] of none."""
     wanted = set(names)
     lines = _DECLARED[:1] if wanted else []
-    return [*lines, *(line for name in sorted(wanted) for line in _TEXT[name])]
+    plain = sorted(wanted - set(TURNS))
+    return [*lines, *(line for name in plain for line in _TEXT[name]), *turn_definitions(wanted)]
 
 
 def single_declarations(names: Iterable[str]) -> set[str]:
     """What these functions need declared besides, as a printer's own calls may."""
-    return set(_DECLARED[1:]) if {"tanh", "erf", *BELL} & set(names) else set()
+    return set(_DECLARED[1:]) if {"tanh", "erf", *BELL, *TURNS} & set(names) else set()

@@ -1,4 +1,5 @@
-"""float32's sin, cos, tan and their inverses as LLVM IR: float64 inside, no branches, no tables.
+"""float32's inverses of sin, cos and tan as LLVM IR: float64 inside, no branches, no tables. These
+themselves too, for the large arguments that :mod:`symdnn.cpu.math_turn_ir` has here.
 
 **Reduction** takes any float, also 3e38, by the method of Payne and Hanek (1983): of the bits of
 2/pi those that only add whole turns to x * 2/pi are left out, and the next 28, 28 and 53 are
@@ -169,15 +170,16 @@ _LEFT = [
 ]
 
 CIRCLE = {
-    "sin": wrapped(
-        "sin",
+    "sin_whole": wrapped(
+        "sin_whole",
         "%s = call double @d_wave(double %x, i64 0)",
         f"%none = fcmp oeq double %x, {number(0.0)}",  # keeps the sign of zero
         "%y = select i1 %none, double %x, double %s",
+        inline=False,
     ),
-    "cos": wrapped("cos", "%y = call double @d_wave(double %x, i64 1)"),
-    "tan": wrapped(
-        "tan",
+    "cos_whole": wrapped("cos_whole", "%y = call double @d_wave(double %x, i64 1)", inline=False),
+    "tan_whole": wrapped(
+        "tan_whole",
         "%t = call {double, double, i64} @d_turn(double %x)",
         "%sin = extractvalue {double, double, i64} %t, 0",
         "%cos = extractvalue {double, double, i64} %t, 1",
@@ -190,6 +192,7 @@ CIRCLE = {
         "%d = fdiv double %top, %under",
         f"%none = fcmp oeq double %x, {number(0.0)}",
         "%y = select i1 %none, double %x, double %d",
+        inline=False,
     ),
     "atan": wrapped(
         "atan",

@@ -136,12 +136,13 @@ PIECES = {
 }
 
 
-def wrapped(name: str, *lines: str, arguments: int = 1) -> list[str]:
+def wrapped(name: str, *lines: str, arguments: int = 1, inline: bool = True) -> list[str]:
     """A float32 function: ``%x`` (and ``%x2``) is its widened argument, ``%y`` the result."""
+    how = "alwaysinline" if inline else "noinline nounwind memory(none)"
     names = ["%a0", "%a1"][:arguments]
     given = ", ".join(f"float {n}" for n in names)
     return [
-        f"define internal float @s_{name}({given}) alwaysinline {{",
+        f"define internal float @s_{name}({given}) {how} {{",
         *(f"{x} = fpext float {a} to double" for x, a in zip(("%x", "%x2"), names)),
         *lines,
         "%rounded = fptrunc double %y to float",

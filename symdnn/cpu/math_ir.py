@@ -16,6 +16,7 @@ from symdnn.cpu.math32_ir import IN_SINGLE, single_definitions
 from symdnn.cpu.math_circle_ir import CIRCLE, CIRCLE_PIECES
 from symdnn.cpu.math_double_ir import PIECES, number, wrapped
 from symdnn.cpu.math_power_ir import POWER
+from symdnn.cpu.math_turn_ir import TURNS, WHOLE
 
 __all__ = ["IN_DOUBLE", "declarations", "definitions"]
 
@@ -67,7 +68,7 @@ _ALL = {**_FUNCTIONS, **CIRCLE, **POWER}
 _PIECES = {**PIECES, **CIRCLE_PIECES}
 
 #: What is here, by the names of the instructions.
-IN_DOUBLE = frozenset(_ALL)
+IN_DOUBLE = frozenset(_ALL) - set(WHOLE.values())
 
 _DECLARED = [
     "declare double @llvm.fmuladd.f64(double, double, double)",
@@ -85,6 +86,7 @@ def definitions(names: Iterable[str]) -> list[str]:
     """
     given = set(names)
     lines, wanted = single_definitions(given & IN_SINGLE), sorted(given - IN_SINGLE)
+    wanted += [WHOLE[name] for name in TURNS if name in given]
     pieces: set[str] = set()
     for name in wanted:
         _need(_ALL[name], pieces)
@@ -97,7 +99,7 @@ def definitions(names: Iterable[str]) -> list[str]:
 
 def declarations(names: Iterable[str]) -> set[str]:
     """What these functions need declared besides their own texts."""
-    return set(_DECLARED) if set(names) & IN_DOUBLE else set()
+    return set(_DECLARED) if set(names) & {*IN_DOUBLE, *TURNS} else set()
 
 
 def _need(text: Iterable[str], found: set[str]) -> None:
