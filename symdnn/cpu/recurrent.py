@@ -8,8 +8,10 @@ from and gradients written to the one flat vector, in its own order.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -37,6 +39,10 @@ _TERMS = 256
 _MOST_MATRICES = 7 << 19
 #: Multiplications of a step that are worth another thread: it is waited for about 1 us.
 _LEAST_WORK = 1 << 16
+#: How often a thread looks whether it may go on before it lets others run: some 10 ms, since where
+#: another program wants the processor too that takes it a whole slice, at each step; or 5 us, where
+#: there are more threads than processors.
+_LOOKS, _LOOKS_CROWDED = 200_000, 100
 _Words = ctypes.c_int64
 
 
@@ -290,9 +296,15 @@ class _Net:
         base = self._scratch.begin(workspace)
         places = {n: base + at for n, at in self._places[layer][0].items()}
         count = min(self._threads[layer], threads.allowed())
-        given = {**places, "threads": count, **layer.sizes(), **words}
+        looks = _LOOKS if count <= _processors() else _LOOKS_CROWDED
+        given = {**places, "threads": count, "looks": looks, **layer.sizes(), **words}
         ctypes.memset(base, 0, 8)
         function((_Words * len(self._order))(*(given[n] for n in self._order)))
+
+
+@cache
+def _processors() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 class _ForwardNet(_Net):

@@ -22,7 +22,8 @@ __all__ = ["BACKWARD", "SLOTS", "backward_ir"]
 #: written for a GRU alone (elsewhere it equals ``dbw``). ``block`` is how many steps are summed up
 #: at a time in the end.
 BACKWARD = (
-    "threads", "counter", "steps", "batch", "columns", "hidden", "w", "r", "x", "x_step", "hx",
+    "threads", "counter", "looks", "steps", "batch", "columns", "hidden", "w", "r", "x", "x_step",
+    "hx",
     "y", "y_step", "y_row", "cells", "cells_step", "kept", "kept_step", "dy", "dy_step", "dh", "dc",
     "dx", "dx_adds", "dw", "dr", "dbw", "dbr", "packed_w", "packed_r", "deltas", "slots",
     "packed_x", "packed_h", "block",
@@ -101,7 +102,7 @@ class _Backward(Worker):
         self._input(self.less(i, 1))
         self.lines.append("br label %now")
         self.label("now")
-        self.call("wait", "ptr %counter", f"i64 {self.times(self.plus(i, 1), self.own.active)}")
+        self.wait(self.times(self.plus(i, 1), self.own.active))
         a = self.place(self.deltas, (self.times("%hidden", self.first_h), 4))
         state = self.place("%dh", (self.own.unit, 4)), self.h_row
         start = state if self.mode == "gru" else ("null", "0")

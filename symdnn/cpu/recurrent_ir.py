@@ -30,34 +30,30 @@ GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 KEPT = {"lstm": 4, "gru": 4, "rnn_tanh": 0, "rnn_relu": 0}
 
 #: Words of the block of the forward pass. Steps from one time to the next are in bytes and may be
-#: negative, what begins with ``y`` belongs to one direction. ``counter`` is 0 at the beginning.
+#: negative, what begins with ``y`` belongs to one direction. ``counter`` is 0 at the beginning; a
+#: thread that waits looks at it ``looks`` times before it lets others run.
 FORWARD = (
-    "threads", "counter", "steps", "batch", "columns", "hidden", "w", "r", "bw", "br", "x",
+    "threads", "counter", "looks", "steps", "batch", "columns", "hidden", "w", "r", "bw", "br", "x",
     "x_step", "hx", "y", "y_step", "y_row", "cells", "cells_step", "kept", "kept_step", "packed_w",
     "packed_r", "bias", "before", "before_h",
 )  # fmt: skip
 _NUMBERS = {
-    "threads", "steps", "batch", "columns", "hidden", "x_step", "y_step", "y_row", "cells_step",
-    "kept_step", "dy_step", "dx_adds", "block",
+    "threads", "looks", "steps", "batch", "columns", "hidden", "x_step", "y_step", "y_row",
+    "cells_step", "kept_step", "dy_step", "dx_adds", "block",
 }  # fmt: skip
 
-#: Terms that are summed in registers; what they read of the first operand fits the first cache.
-_TERMS = 512
-#: Looks at the counter (some 10 ms) before a thread lets others run: on a processor that another
-#: program wants too, that may take it a whole slice, at each step.
-_LOOKS = 200000
-
-_TEXT = f"""
+#: ``product`` sums 512 terms in registers: rows of so many fit the first cache.
+_TEXT = """
 declare void @GOMP_parallel(ptr, ptr, i32, i32)
 declare i32 @omp_get_thread_num()
 declare i32 @omp_get_num_threads()
 declare i32 @sched_yield()
 declare void @llvm.x86.sse2.pause()
-define internal void @arrive(ptr %counter) #0 {{
+define internal void @arrive(ptr %counter) #0 {
 %before = atomicrmw add ptr %counter, i64 1 acq_rel
 ret void
-}}
-define internal void @wait(ptr %counter, i64 %wanted) #0 {{
+}
+define internal void @wait(ptr %counter, i64 %wanted, i64 %looks) #0 {
 entry:
 br label %look
 look:
@@ -67,7 +63,7 @@ look:
 br i1 %there, label %done, label %not_yet
 not_yet:
 %next = add i64 %i, 1
-%long = icmp sgt i64 %next, {_LOOKS}
+%long = icmp sgt i64 %next, %looks
 br i1 %long, label %rest, label %again
 again:
 call void @llvm.x86.sse2.pause()
@@ -77,9 +73,9 @@ rest:
 br label %look
 done:
 ret void
-}}
+}
 define internal void @product(ptr %a_0, i64 %a_row, ptr %b_0, i64 %b_panel, i64 %b_term, ptr %c,
-  i64 %c_row, ptr %from_0, i64 %from_row_0, i64 %m, i64 %n, i64 %k) #0 {{
+  i64 %c_row, ptr %from_0, i64 %from_row_0, i64 %m, i64 %n, i64 %k) #0 {
 entry:
 br label %part
 part:
@@ -87,8 +83,8 @@ part:
 %from = phi ptr [%from_0, %entry], [%c, %part]
 %from_row = phi i64 [%from_row_0, %entry], [%c_row, %part]
 %left = sub i64 %k, %t
-%over = icmp sgt i64 %left, {_TERMS}
-%terms = select i1 %over, i64 {_TERMS}, i64 %left
+%over = icmp sgt i64 %left, 512
+%terms = select i1 %over, i64 512, i64 %left
 %a = getelementptr float, ptr %a_0, i64 %t
 %b_at = mul i64 %t, %b_term
 %b = getelementptr i8, ptr %b_0, i64 %b_at
@@ -99,8 +95,8 @@ call void @gemm_block(ptr %a, i64 %a_row, i64 4, ptr %b, i64 %b_panel, i64 %b_te
 br i1 %more, label %part, label %done
 done:
 ret void
-}}
-define void @kernel(ptr %w) #0 {{
+}
+define void @kernel(ptr %w) #0 {
 entry:
 %threads = load i64, ptr %w
 %many = icmp sgt i64 %threads, 1
@@ -112,7 +108,7 @@ ret void
 alone:
 call void @worker(ptr %w)
 ret void
-}}
+}
 """.strip().splitlines()
 
 
@@ -202,6 +198,10 @@ class Worker(VectorSource):
     def call(self, name: str, *given: str) -> None:
         """A call; parameters are written with their types."""
         self.lines.append(f"call void @{name}({', '.join(given)})")
+
+    def wait(self, arrivals: str) -> None:
+        """Until there were so many of all threads."""
+        self.call("wait", "ptr %counter", f"i64 {arrivals}", "i64 %looks")
 
     def share(self) -> Share:
         """What this thread has; one that has nothing ends here."""
@@ -339,7 +339,7 @@ class _Forward(Worker):
         x = self.place("%x", (self.s, "%x_step"), (self.sequence, self.x_row))
         self.multiply((x, self.x_row), (self.my_w, self.w_panel), before, (self.my_bias, "0"),
                       (rows, self.columns, "%columns"))  # fmt: skip
-        self.call("wait", "ptr %counter", f"i64 {self.ready}")
+        self.wait(self.ready)
         h = self.place(self.h, (self.sequence, self.h_step))
         after = (self.my_before_h, self.row) if gru else before
         start = (self.my_bias_h, "0") if gru else before
