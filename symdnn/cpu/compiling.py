@@ -14,6 +14,8 @@ import os
 import sys
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,14 @@ class Job:
         """Note what came of it; None: nothing, who needs it has to compile it."""
         self.code = code
         self._ended.set()
+
+    def do(self, compiled: Callable[[str], bytes | None]) -> None:
+        """Compile it. It has ended then, with Ctrl-C too: somebody else may wait for it."""
+        code = None
+        try:
+            code = compiled(self.text)
+        finally:
+            self.end(code)
 
 
 class Queue:
@@ -112,7 +122,7 @@ class _Worker(threading.Thread):
 
     def __init__(self, queue: Queue) -> None:
         super().__init__(name="symdnn-compile", daemon=True)
-        self._queue = queue
+        self._queue, self._owner = queue, os.getpid()
         self._process: Any = None
 
     def run(self) -> None:
@@ -122,7 +132,7 @@ class _Worker(threading.Thread):
             return
         atexit.register(self._leave)
         while (job := self._queue.next()) is not None:
-            job.end(_compiled_by(process, job.text))
+            job.do(partial(_compiled_by, process))
             if process.poll() is not None:
                 self._queue.close()
         atexit.unregister(self._leave)
@@ -133,7 +143,9 @@ class _Worker(threading.Thread):
                 pipe.close()
 
     def _leave(self) -> None:
-        """The program ends: so does the other process."""
+        """The program ends: so does the other process, unless it is a parent's."""
+        if self._owner != os.getpid():
+            return  # locks may have been taken when this process was forked
         self._queue.close()
         self._process.kill()
         self.join()

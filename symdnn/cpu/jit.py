@@ -203,7 +203,7 @@ class Code:
                 if other is None:
                     job.wait()
                 else:
-                    other.end(_compiled_or_none(other.text))
+                    other.do(_compiled_or_none)
         code = _compiled(job.text) if job.code is None else job.code
         keep(self._path, _MAGIC, code)
         self.load(code)

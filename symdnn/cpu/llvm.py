@@ -11,6 +11,7 @@ for object code and 0 for LLVM's words, and that. It ends with its input.
 from __future__ import annotations
 
 import re
+import signal
 import struct
 import sys
 from typing import Any, BinaryIO
@@ -129,8 +130,9 @@ def _serve(asked: BinaryIO, answers: BinaryIO) -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, sys.argv[1])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for who asked
+    sys.path.append(sys.argv[1])
     try:
         _serve(sys.stdin.buffer, sys.stdout.buffer)
-    except (KeyboardInterrupt, BrokenPipeError):
+    except BrokenPipeError:
         sys.exit(1)  # who asked has gone

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import threading
+import time
 
 import pytest
 
@@ -86,6 +88,73 @@ def test_a_process_that_is_killed_leaves_its_work_to_this_one(queue):
     queue._worker._process.kill()
     more = [begun(n) for n in range(32, 35)]
     assert [stored(c) for c in (*codes, *more)] == [30, 31, 32, 33, 34]
+
+
+def test_ctrl_c_of_a_terminal_does_not_end_the_process(queue):
+    codes = [begun(n) for n in range(80, 82)]
+    for code in codes:
+        code._job.wait()
+    process = queue._worker._process
+    os.kill(process.pid, signal.SIGINT)
+    more = [begun(n) for n in range(82, 84)]
+    for code in more:
+        code._job.wait()
+    assert all(code._job.code for code in more)
+    assert process.poll() is None
+
+
+def test_work_for_another_kernel_that_ctrl_c_ends_is_done_later(queue, monkeypatch):
+    monkeypatch.setattr(queue, "wake", lambda: None)
+    codes = [begun(n) for n in range(90, 92)]
+    first = queue.next()  # the other process has begun it: this one does what is left
+
+    def interrupted(text):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as m:
+        m.setattr(jit, "_compiled", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            stored(codes[0])
+    assert codes[1]._job.ended  # nobody waits for it for ever
+    first.end(None)
+    assert [stored(c) for c in codes] == [90, 91]
+
+
+def ended_well(child: int, seconds: float = 20.0) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found:
+            return status == 0
+        time.sleep(0.01)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return False
+
+
+def test_a_child_that_ends_leaves_the_process_and_its_locks_alone(queue):
+    """As a child does that was forked while other threads used both."""
+    for code in [begun(n) for n in range(100, 102)]:
+        code._job.wait()
+    worker = queue._worker
+    taken, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with queue._changed:
+            taken.set()
+            leave.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    taken.wait()
+    child = os.fork()
+    if child == 0:
+        worker._leave()  # of atexit
+        os._exit(0)
+    leave.set()
+    holder.join()
+    assert ended_well(child)
+    assert worker._process.poll() is None
 
 
 def test_a_process_that_cannot_be_started_is_not_missed(queue, monkeypatch):
