@@ -1,8 +1,9 @@
 """LLVM's IR from scalar programs: the body of a loop, one element at a time, for LLVM to vectorise.
 
-float32's transcendental functions, but for lgamma, are short polynomials without branches, so their
-loops become vector code: the commonest in float32 (:mod:`symdnn.cpu.math32_ir`, within 4 ulp),
-the others in float64 (:mod:`symdnn.cpu.math_ir`, within 0.51 ulp). float64's are the C library's.
+float32's transcendental functions are short polynomials without branches, so their loops become
+vector code: the commonest in float32 (:mod:`symdnn.cpu.math32_ir`, within 4 ulp), the others in
+float64 (:mod:`symdnn.cpu.math_ir`, within 0.51 ulp); the gamma function and its logarithm are the C
+library's, in float64, as all of float64's are.
 """
 
 from __future__ import annotations
@@ -267,10 +268,14 @@ class Printer:
             self.helpers.add(name)
             self.declared |= single_declarations({name}) | declarations({name})
             return self._new(f"call float @s_{name}({', '.join(f'float {a}' for a in args)})")
-        t = VALUES[dtype]
-        function = _LIBM[name] + ("f" if t == "float" else "")
-        self.declared.add(f"declare {t} @{function}({', '.join([t] * len(args))}) readnone")
-        return self._new(f"call {t} @{function}({', '.join(f'{t} {a}' for a in args)})")
+        if dtype == "float32":  # the C library's lgammaf and tgammaf are off by up to 6 units
+            wide = [self._new(f"fpext float {a} to double") for a in args]
+            return self._new(f"fptrunc double {self._library(name, 'float64', wide)} to float")
+        self.declared.add(
+            f"declare double @{_LIBM[name]}({', '.join(['double'] * len(args))}) readnone"
+        )
+        given = ", ".join(f"double {a}" for a in args)
+        return self._new(f"call double @{_LIBM[name]}({given})")
 
 
 def _bits(t: str) -> int:

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from symdnn.ops.conv import Conv
+from symdnn.ops.conv_moments import OneDnnConvMoments
 from symdnn.ops.norm_formulas import grad_terms
 from symdnn.ops.norm_parts import BatchMoments, BatchSums
+from symdnn.ops.onednn import OneDnnConv
 from tests.op_table.record import OpCase, normal, uniform
 
 EPS = 1e-3
@@ -32,7 +35,40 @@ def slow_sums(axes):
     return found
 
 
+def conv_moments(running):
+    """The op for images with channels last and kernels of 2x3."""
+    conv = Conv(padding=((1, 0), (1, 1)), stride=(1, 1), dilation=(1, 1), groups=1, flip=False)
+    low = OneDnnConv(conv, layout="NHWC", bias=True)
+    return OneDnnConvMoments(low, BatchMoments((0, 1, 2), EPS, running))
+
+
+def slow_conv(x, w, b):
+    padded = np.pad(x, ((0, 0), (1, 0), (1, 1), (0, 0)))
+    rows, columns = padded.shape[1] - w.shape[2] + 1, padded.shape[2] - w.shape[3] + 1
+    y = np.zeros((len(x), rows, columns, len(w)), x.dtype) + b
+    for i in range(w.shape[2]):
+        for j in range(w.shape[3]):
+            y += padded[:, i : i + rows, j : j + columns] @ w[:, :, i, j].T
+    return y
+
+
+def slow_conv_moments(x, w, b, *more):
+    y = slow_conv(x, w, b)
+    mean, invstd = moments(y, (0, 1, 2))
+    if not more:
+        return y, mean, invstd
+    f, m, v = more
+    var = y.var((0, 1, 2), ddof=1, keepdims=True)
+    return y, mean, invstd, (1 - f) * m + f * mean, (1 - f) * v + f * var
+
+
 CASES = [
+    OpCase("conv_moments", (OneDnnConvMoments,), lambda *v: conv_moments(False)(*v),
+           (normal(3, 5, 4, 6), normal(7, 6, 2, 3), normal(1, 1, 1, 7)), slow_conv_moments,
+           grad=False),
+    OpCase("conv_moments_running", (OneDnnConvMoments,), lambda *v: conv_moments(True)(*v),
+           (normal(3, 5, 4, 6), normal(7, 6, 2, 3), normal(1, 1, 1, 7), uniform(0.1, 0.9),
+            normal(1, 1, 1, 7), normal(1, 1, 1, 7)), slow_conv_moments, grad=False),
     OpCase("batch_moments", (BatchMoments,), lambda x: BatchMoments((0, 2), EPS)(x),
            (normal(6, 3, 4),), lambda x: moments(x, (0, 2)), grad=False),
     OpCase("batch_moments_channels_last", (BatchMoments,),
