@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from symdnn.graph.origin import inherit
+from symdnn.graph.traverse import ancestors
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.conv_moments import OneDnnConvMoments
 from symdnn.ops.norm_parts import BatchMoments
@@ -22,7 +23,8 @@ def moments_of_convolutions(context: Context) -> None:
     """A convolution and the statistics of its result become one node.
 
     Only where it may run by Winograd's algorithm, which is the one that sums up; others would read
-    the result once more as before. (On a GPU cuDNN's convolutions give no sums.)
+    the result once more as before. (On a GPU cuDNN's convolutions give no sums.) A node whose hint
+    says whose kernel it wants stays by itself, where that is looked at.
     """
     if context.target.kind != "cpu":
         return
@@ -39,14 +41,16 @@ def _may_sum(node: Apply) -> bool:
     outputs, channels, *sizes = node.inputs[1].type.shape
     few = any(n is not None and n < _LEAST_CHANNELS for n in (outputs, channels))
     suits = not few and set(sizes) != {1}
-    return plain and steps and suits and node.outputs[0].type.dtype == "float32"
+    free = node.hints.backend is None
+    return free and plain and steps and suits and node.outputs[0].type.dtype == "float32"
 
 
 def _reader(context: Context, y: Variable) -> Apply | None:
     """What computes the statistics of each channel of ``y``."""
     for user in context.fgraph.user_nodes(y):
         op = user.op
-        if isinstance(op, BatchMoments) and user.inputs[0] is y and op.axes == (0, 1, 2):
+        free = user.hints.backend is None
+        if free and isinstance(op, BatchMoments) and user.inputs[0] is y and op.axes == (0, 1, 2):
             return user
     return None
 
@@ -55,6 +59,8 @@ def _merge(context: Context, node: Apply, reader: Apply | None) -> None:
     if reader is None:
         return
     more = reader.inputs[1:]
+    if node.outputs[0] in ancestors(more, node.inputs):
+        return  # running values that are computed from the result would make a circle
     with inherit(node.origin, node.hints):
         op = OneDnnConvMoments(node.op, reader.op)  # type: ignore[arg-type]
         made = op(*node.inputs, *more)

@@ -10,7 +10,7 @@ from symdnn.config import config
 from symdnn.cpu import jit, libdnnl
 from symdnn.cpu.conv_moments import ConvMomentsKernel
 from symdnn.graph.kernel import Call
-from symdnn.graph.origin import Hints
+from symdnn.graph.origin import Hints, hinted
 from symdnn.graph.type import TensorType
 from symdnn.ops.conv import Conv
 from symdnn.ops.conv_moments import OneDnnConvMoments
@@ -140,6 +140,50 @@ def test_in_a_program(residual):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4 * np.abs(b).max())
     assert "winograd" in str(f.dnn_report())
     assert "llvm.conv_moments" in str(f.lowering_report()) or residual
+
+
+def moments_in(f):
+    return sum(isinstance(n.op, OneDnnConvMoments) for n in f.fgraph.nodes)
+
+
+@needs_both
+def test_running_values_that_are_made_of_the_result():
+    """One node of both would read what it makes."""
+    rng = np.random.default_rng()
+    x, w, g, b = T.ftensor4("x"), T.ftensor4("w"), T.fvector("g"), T.fvector("b")
+    h = T.nnet.conv2d(x, w, border_mode=1)
+    mean = T.tanh(h).mean((0, 2, 3))
+    words = {"running_mean": mean, "running_var": mean**2}
+    outputs = list(T.nnet.bn.batch_normalization_train(h, g, b, "spatial", 1e-3, **words))
+    mode = symdnn.Mode(target="cpu")
+    f = symdnn.function([x, w, g, b], outputs, mode=mode)
+    plain = symdnn.function([x, w, g, b], outputs, mode=mode.excluding("moments_of_convolutions"))
+    assert moments_in(f) == 0
+    arrays = [rng.normal(size=s) for s in ((4, 16, 9, 9), (16, 16, 3, 3), 16, 16)]
+    arrays = [a.astype("f") for a in arrays]
+    for a, c in zip(f(*arrays), plain(*arrays), strict=True):
+        np.testing.assert_allclose(a, c, rtol=1e-4, atol=1e-4)
+
+
+@needs_both
+@pytest.mark.parametrize("which", ["convolution", "moments", None])
+def test_a_hint_of_whose_kernel_is_wanted_stays_with_its_node(which):
+    x, w, g, b = T.ftensor4("x"), T.ftensor4("w"), T.fvector("g"), T.fvector("b")
+
+    def hints(name):
+        return hinted(Hints(backend="onednn") if name == which else Hints())
+
+    with hints("convolution"):
+        h = T.nnet.conv2d(x, w, border_mode=1)
+    with hints("moments"):
+        y = T.nnet.bn.batch_normalization_train(h, g, b, "spatial")[0]
+    f = symdnn.function([x, w, g, b], y, mode=symdnn.Mode(target="cpu"))
+    assert moments_in(f) == (which is None)
+    if which == "convolution":
+        arrays = [np.ones(s, "f") for s in ((4, 16, 9, 9), (16, 16, 3, 3), 16, 16)]
+        f(*arrays)
+        assert "onednn.conv" in str(f.lowering_report())
+        assert "winograd" not in str(f.dnn_report())
 
 
 def test_the_pass_is_refused_where_moments_are():
