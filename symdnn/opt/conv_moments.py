@@ -23,8 +23,8 @@ def moments_of_convolutions(context: Context) -> None:
     """A convolution and the statistics of its result become one node.
 
     Only where it may run by Winograd's algorithm, which is the one that sums up; others would read
-    the result once more as before. (On a GPU cuDNN's convolutions give no sums.) A node whose hint
-    says whose kernel it wants stays by itself, where that is looked at.
+    the result once more as before. (On a GPU cuDNN's convolutions give no sums.) A
+    convolution whose hint says whose kernel it wants stays by itself, where that is looked at.
     """
     if context.target.kind != "cpu":
         return
@@ -49,8 +49,7 @@ def _reader(context: Context, y: Variable) -> Apply | None:
     """What computes the statistics of each channel of ``y``."""
     for user in context.fgraph.user_nodes(y):
         op = user.op
-        free = user.hints.backend is None
-        if free and isinstance(op, BatchMoments) and user.inputs[0] is y and op.axes == (0, 1, 2):
+        if isinstance(op, BatchMoments) and user.inputs[0] is y and op.axes == (0, 1, 2):
             return user
     return None
 
