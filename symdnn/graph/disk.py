@@ -46,8 +46,10 @@ def keep(path: Path, magic: bytes, body: bytes) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
         os.replace(temporary, path)
+        temporary = ""
     except OSError as error:
         _say_once(str(path.parent.parent), str(error))
+    finally:  # Ctrl-C, or a warning that is an error, leaves nothing behind either
         if temporary:
             with suppress(OSError):
                 Path(temporary).unlink(missing_ok=True)
