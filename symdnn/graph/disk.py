@@ -28,11 +28,11 @@ def kept(path: Path, magic: bytes) -> bytes | None:
     body = data[head:]
     if data[: len(magic)] == magic and hashlib.sha256(body).digest() == data[len(magic) : head]:
         return body
+    with suppress(OSError):  # in a folder that can only be read it stays
+        path.unlink(missing_ok=True)
     warnings.warn(
         f"the cached kernel {path} is damaged: dropped, compiled anew", RuntimeWarning, stacklevel=4
     )
-    with suppress(OSError):  # in a folder that can only be read it stays
-        path.unlink(missing_ok=True)
     return None
 
 

@@ -30,3 +30,12 @@ def test_nothing_half_written_is_left(tmp_path, monkeypatch, error):
     with pytest.raises((KeyboardInterrupt, RuntimeWarning)):
         disk.keep(path, MAGIC, b"code")
     assert os.listdir(path.parent) == []
+
+
+def test_a_damaged_entry_is_dropped_though_the_warning_is_an_error(tmp_path):
+    path = tmp_path / "ab" / "entry"
+    disk.keep(path, MAGIC, b"code")
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(RuntimeWarning, match="is damaged: dropped"):
+        disk.kept(path, MAGIC)
+    assert disk.kept(path, MAGIC) is None
