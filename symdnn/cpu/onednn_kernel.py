@@ -65,11 +65,6 @@ class Planned:
         wanted = self.primitive.operand(o.name)
         return None if wanted.equals(describe(o.layout)) else wanted
 
-    @property
-    def reordered_bytes(self) -> int:
-        """Bytes that are copied into or out of other layouts at each call."""
-        return sum(d.nbytes for d in self.foreign if d is not None)
-
     def __str__(self) -> str:
         moved = [o.name for o, d in zip(self.operands, self.foreign) if d is not None]
         more = f", reordering {', '.join(moved)}" if moved else ""
