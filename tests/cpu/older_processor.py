@@ -2,18 +2,12 @@
 ``ONEDNN_MAX_CPU_ISA=AVX2`` says so: all of the CPU's tests run as there, ::
 
     python -m pytest -p tests.cpu.older_processor tests/cpu
+
+Being imported changes nothing: pytest imports it as any module to look for doctests.
 """
 
 import os
 import tempfile
-
-import llvmlite.binding as llvm
-
-_FOLDER = tempfile.mkdtemp(prefix="symdnn-older-")
-os.environ["SYMDNN_FLAGS"] = f"{os.environ.get('SYMDNN_FLAGS', '')},base_compiledir={_FOLDER}"
-os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX2"
-
-from symdnn.cpu import compiling  # noqa: E402, flags are read when they are imported
 
 #: What a Haswell of 2013 has.
 FEATURES = frozenset(
@@ -32,12 +26,22 @@ class Features(dict):
 
 
 def pretend():
-    """From now on; to be called before LLVM is asked for anything."""
+    """From now on; to be called before symdnn is imported."""
+    import llvmlite.binding as llvm
+
+    folder = tempfile.mkdtemp(prefix="symdnn-older-")
+    os.environ["SYMDNN_FLAGS"] = f"{os.environ.get('SYMDNN_FLAGS', '')},base_compiledir={folder}"
+    os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX2"
     here = llvm.get_host_cpu_features()
     there = Features({name: has and name in FEATURES for name, has in here.items()})
     llvm.get_host_cpu_name = lambda: "haswell"
     llvm.get_host_cpu_features = lambda: there
+
+    from symdnn.cpu import compiling
+
     compiling._second_processor = lambda: False  # another process would see this processor
 
 
-pretend()
+def pytest_load_initial_conftests(early_config):
+    """Called of what ``-p`` names, before any test is looked for."""
+    pretend()
