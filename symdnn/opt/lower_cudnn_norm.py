@@ -153,6 +153,8 @@ def lrn_refuses(node: Apply, context: Context) -> str | None:
     x = node.inputs[0]
     if x.type.ndim not in (4, 5):
         return f"cuDNN normalises across channels in 4 or 5 dimensions, not {x.type.ndim}"
+    if op.axis != 1:
+        return f"cuDNN normalises across the second dimension, not axis {op.axis}"
     if not 1 <= op.n <= 16 or op.k < 1e-5 or op.beta < 0.01:
         return "cuDNN wants a window of 1 to 16, k of at least 1e-5 and beta of at least 0.01"
     return dtype_reason(context.target, x.type.dtype)

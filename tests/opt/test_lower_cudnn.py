@@ -242,6 +242,7 @@ MISSES = [
     ("ctc_double", lambda a: ctc.ctc(a, np.array([[1], [2]]), np.array([3, 3])), draw(3, 2, 3),
      "float32, not float64"),
     ("lrn_window", lambda x: lrn.lrn(x, 17), IMAGES, "1 to 16"),
+    ("lrn_along_columns", lambda x: lrn.LRN(5, axis=3)(x), IMAGES, "not axis 3"),
     ("lrn_matrix", lambda x: lrn.lrn(x), draw(3, 4), "4 or 5 dimensions"),
     ("sum_ints", lambda x: x.sum(), IMAGES.astype("int32"), "not for int32"),
     ("sum_wide", lambda x: x.sum(dtype="float64"), IMAGES.astype("float32"), "float64"),
