@@ -49,6 +49,8 @@ class Native:
     @classmethod
     def of(cls, function: Any, words: Any, at: Sequence[int], **more: Any) -> Native:
         """For a function of ctypes; ``words`` are copied."""
+        if isinstance(function, jit.Code):  # an interrupt of its compiling stays one
+            function = function.function
         address = ctypes.cast(function, ctypes.c_void_p).value
         assert address is not None
         return cls(address, type(words)(*words), tuple(at), keep=(function, more.pop("keep", None)),
