@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.config import config
 from symdnn.cpu import jit, threads
 from symdnn.cpu.gemm_ir import BEST_TERMS, Shape, shape_of
 from symdnn.cpu.gemm_loops_ir import WORDS, gemm_ir
+from symdnn.cpu.in_order import without_compiler
 from symdnn.cpu.native import Native
 from symdnn.cpu.onednn_kernel import address, lies_densely
 from symdnn.graph.kernel import Call, register_kernel
@@ -82,10 +82,8 @@ class GemmKernel:
             return "nothing but a bias or an addend, and relu, can follow it"
         if any(t.dtype != "float32" for t in types):
             return "it computes in float32"
-        if str(config.cpu.compile) == "never":
-            return "cpu.compile=never"
-        if problem := jit.problem() or threads.problem():
-            return problem
+        if why := without_compiler():
+            return why
         if all(t.is_static for t in types):
             if 0 in types[-1].shape:
                 return "it is empty"
@@ -106,7 +104,7 @@ class GemmKernel:
 
     def begin(self, call: Call) -> None:
         """Have the module compiled that all products run."""
-        _compiled(jit.vector_width())
+        threads.kernel(gemm_ir, jit.vector_width())
 
     def details(self, call: Call) -> str:
         """How it is cut."""
@@ -200,12 +198,6 @@ def _cuts(count: int, most: int) -> list[int]:
 # -- launches -------------------------------------------------------------------------------------
 
 
-@cache
-def _compiled(width: int) -> Any:
-    threads.openmp()  # its symbols must be known before the code is linked
-    return jit.compile_made(gemm_ir, (width,), "kernel", ctypes.c_void_p)
-
-
 class _Launcher:
     """``launch(inputs, outputs, workspace)``: blocks of words are kept by the operands' strides."""
 
@@ -215,7 +207,7 @@ class _Launcher:
         names = ["a", "b", *(["more"] if op.residual else []), *(["bias"] if op.bias else []), "c"]
         self._at = [WORDS.index(n) for n in names]
         self._names = names
-        self._run = _compiled(jit.vector_width())
+        self._run = threads.kernel(gemm_ir, jit.vector_width())
         self._blocks: dict[Any, Any] = {}
         self._own = np.empty(0, np.uint8)
 

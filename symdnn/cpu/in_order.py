@@ -12,7 +12,14 @@ from symdnn.config import config
 from symdnn.cpu import jit, threads
 from symdnn.cpu.native import Native
 
-__all__ = ["InOrder", "uncompiled"]
+__all__ = ["InOrder", "uncompiled", "without_compiler"]
+
+
+def without_compiler() -> str | None:
+    """Why nothing at all is compiled here; None where it is."""
+    if str(config.cpu.compile) == "never":
+        return "cpu.compile=never"
+    return jit.problem() or threads.problem() or None
 
 
 def uncompiled(types: Iterable[Any], work: Callable[[], int], least: int) -> str | None:

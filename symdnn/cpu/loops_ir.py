@@ -30,6 +30,7 @@ __all__ = [
     "renamed",
     "word",
     "words_per_operand",
+    "started",
 ]
 
 #: Words in front: threads, rows, length.
@@ -252,8 +253,32 @@ def renamed(lines: Sequence[str], name: str) -> list[str]:
 
 # -- threads --------------------------------------------------------------------------------------
 
+
+def started(alone: str) -> list[str]:
+    """The function ``kernel``: ``worker`` in as many threads as the block's first word says.
+
+    ``alone`` is what runs where that is one.
+    """
+    return f"""
+define void @kernel(ptr %w) #0 {{
+entry:
+%threads = load i64, ptr %w
+%many = icmp sgt i64 %threads, 1
+br i1 %many, label %parallel, label %alone
+parallel:
+%count = trunc i64 %threads to i32
+call void @GOMP_parallel(ptr @worker, ptr %w, i32 %count, i32 0)
+ret void
+alone:
+{alone}
+ret void
+}}
+""".strip().splitlines()
+
+
 #: The rows are divided, or where there is one the row itself, in multiples of 64 elements.
-THREADS = """
+THREADS = [
+    *"""
 declare void @GOMP_parallel(ptr, ptr, i32, i32)
 declare i32 @omp_get_thread_num()
 declare i32 @omp_get_num_threads()
@@ -304,17 +329,6 @@ br label %done
 done:
 ret void
 }
-define void @kernel(ptr %w) #0 {
-entry:
-%threads = load i64, ptr %w
-%many = icmp sgt i64 %threads, 1
-br i1 %many, label %parallel, label %alone
-parallel:
-%count = trunc i64 %threads to i32
-call void @GOMP_parallel(ptr @worker, ptr %w, i32 %count, i32 0)
-ret void
-alone:
-call void @share(ptr %w, i64 0, i64 1)
-ret void
-}
-""".strip().splitlines()
+""".strip().splitlines(),
+    *started("call void @share(ptr %w, i64 0, i64 1)"),
+]

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.config import config
 from symdnn.cpu import jit, pools, threads
 from symdnn.cpu.gemm_ir import shape_of
+from symdnn.cpu.in_order import without_compiler
 from symdnn.cpu.onednn_kernel import lies_densely
 from symdnn.cpu.recurrent_grad_ir import BACKWARD, SLOTS, backward_ir
 from symdnn.cpu.recurrent_ir import FORWARD, GATES, KEPT, forward_ir, panels
@@ -230,10 +230,8 @@ class RecurrentKernel:
         types = [t for t in (*call.inputs, *call.outputs) if isinstance(t, TensorType)]
         if any(t.dtype != "float32" for t in types):
             return "it computes in float32"
-        if str(config.cpu.compile) == "never":
-            return "cpu.compile=never"
-        if problem := jit.problem() or threads.problem():
-            return problem
+        if why := without_compiler():
+            return why
         if jit.vector_width() < 8:
             return "it is for processors with AVX"
         return _outside(op, types[1].shape) if all(t.is_static for t in types) else None

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from symdnn.cpu import gemm_ir
 from symdnn.cpu.jit import AS_WRITTEN
 from symdnn.cpu.lanes_ir import declared_lanes, sigmoid, tanh
+from symdnn.cpu.loops_ir import started
 from symdnn.cpu.vector_ir import DECLARED, VECTOR, WIDTH, VectorSource
 
 __all__ = ["FORWARD", "GATES", "KEPT", "Share", "Worker", "forward_ir", "module", "panels"]
@@ -43,7 +44,8 @@ _NUMBERS = {
 }  # fmt: skip
 
 #: ``product`` sums 512 terms in registers: rows of so many fit the first cache.
-_TEXT = """
+_TEXT = [
+    *"""
 declare void @GOMP_parallel(ptr, ptr, i32, i32)
 declare i32 @omp_get_thread_num()
 declare i32 @omp_get_num_threads()
@@ -96,20 +98,9 @@ br i1 %more, label %part, label %done
 done:
 ret void
 }
-define void @kernel(ptr %w) #0 {
-entry:
-%threads = load i64, ptr %w
-%many = icmp sgt i64 %threads, 1
-br i1 %many, label %parallel, label %alone
-parallel:
-%count = trunc i64 %threads to i32
-call void @GOMP_parallel(ptr @worker, ptr %w, i32 %count, i32 0)
-ret void
-alone:
-call void @worker(ptr %w)
-ret void
-}
-""".strip().splitlines()
+""".strip().splitlines(),
+    *started("call void @worker(ptr %w)"),
+]
 
 
 def module(width: int, worker: Sequence[str]) -> str:
