@@ -9,6 +9,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.cpu import jit, libdnnl, runtime
 from symdnn.cpu.gemm import GemmKernel
+from tests.seeded import new_rng
 
 pytestmark = pytest.mark.skipif(
     bool(libdnnl.problem() or jit.problem()), reason="oneDNN or LLVM is missing"
@@ -29,7 +30,7 @@ def test_products_ask_for_it_where_they_will_run_it(begun, dtype, count):
     a, b = T.matrix("a", dtype=dtype), T.matrix("b", dtype=dtype)
     f = symdnn.function([a, b], T.dot(a, b), mode=symdnn.Mode(target="cpu"))
     assert len(begun) == count
-    x, y = (np.random.default_rng().normal(size=(37, 37)).astype(dtype) for _ in "ab")
+    x, y = (new_rng().normal(size=(37, 37)).astype(dtype) for _ in "ab")
     np.testing.assert_allclose(f(x, y), x @ y, rtol=1e-4, atol=1e-4)
 
 

@@ -13,10 +13,11 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.compile.program import Segment
 from symdnn.graph.storage import Storage, note_writes, writes
+from tests.seeded import new_rng
 
 
 def floats(*shape):
-    return np.random.default_rng().standard_normal(shape).astype("float32")
+    return new_rng().standard_normal(shape).astype("float32")
 
 
 def kept_of(f):

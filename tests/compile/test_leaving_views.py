@@ -5,8 +5,9 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
+from tests.seeded import new_rng
 
-RNG = np.random.default_rng()
+RNG = new_rng()
 
 
 def plan_of(f, *args):

@@ -10,6 +10,7 @@ import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.cpu import jit, threads
 from symdnn.graph.type import TensorType
+from tests.seeded import new_rng
 
 pytestmark = pytest.mark.skipif(
     bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
@@ -58,7 +59,7 @@ SPECIAL = {
 
 def numbers(dtype):
     """Of every exponent and sign, near what is special, and usual ones."""
-    rng, facts = np.random.default_rng(), np.finfo(dtype)
+    rng, facts = new_rng(), np.finfo(dtype)
     words = rng.integers(0, 2 ** (8 * np.dtype(dtype).itemsize), 100_000, np.uint64, False)
     edges = [0, 1, 0.5, 2, np.inf, np.nan, facts.tiny, facts.smallest_subnormal, facts.max]
     edges += [1 + facts.eps, 1 - facts.epsneg, 88.72, 88.73, 103.9, 104, 709.7, 745.1, 746]

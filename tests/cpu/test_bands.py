@@ -12,6 +12,7 @@ from symdnn.graph.type import TensorType
 from symdnn.ops.argreduce import ArgMax, ArgMin
 from symdnn.ops.reduce import LogSumExp
 from symdnn.ops.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
+from tests.seeded import new_rng
 
 pytestmark = pytest.mark.skipif(
     bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
@@ -45,8 +46,7 @@ def apply(op, *arrays):
 
 @pytest.mark.parametrize(("shape", "axis"), SHAPES)
 @pytest.mark.parametrize("op", [Softmax, LogSoftmax, SoftmaxGrad, LogSoftmaxGrad])
-def test_softmax_and_its_gradients(op, shape, axis):
-    rng = np.random.default_rng()
+def test_softmax_and_its_gradients(rng, op, shape, axis):
     x = (rng.normal(size=shape) * 20).astype("float32")
     arrays = [x]
     if op in (SoftmaxGrad, LogSoftmaxGrad):
@@ -57,7 +57,7 @@ def test_softmax_and_its_gradients(op, shape, axis):
 
 @pytest.mark.parametrize(("shape", "axis"), SHAPES)
 def test_logsumexp_and_what_is_infinite(shape, axis):
-    x = (np.random.default_rng().normal(size=shape) * 50).astype("float32")
+    x = (new_rng().normal(size=shape) * 50).astype("float32")
     columns = np.moveaxis(x, axis, 0).reshape(shape[axis], -1)  # a view or a copy
     op = LogSumExp((axis,), False)
     np.testing.assert_allclose(*apply(op, x), rtol=2e-6, atol=2e-6)
@@ -74,8 +74,7 @@ def test_logsumexp_and_what_is_infinite(shape, axis):
 @pytest.mark.parametrize(("shape", "axis"), SHAPES)
 @pytest.mark.parametrize("op", [ArgMax, ArgMin])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_argmax_takes_the_first_of_ties_and_of_nan(op, dtype, shape, axis):
-    rng = np.random.default_rng()
+def test_argmax_takes_the_first_of_ties_and_of_nan(rng, op, dtype, shape, axis):
     x = rng.integers(-2, 3, shape).astype(dtype)
     x[rng.random(shape) < 0.05] = np.nan
     x[rng.random(shape) < 0.05] = -np.inf
@@ -84,7 +83,7 @@ def test_argmax_takes_the_first_of_ties_and_of_nan(op, dtype, shape, axis):
 
 
 def test_operands_may_lie_in_any_way_and_threads_change_no_bit():
-    x = np.random.default_rng().normal(size=(40, 6, 33)).astype("float32").transpose(2, 1, 0)
+    x = new_rng().normal(size=(40, 6, 33)).astype("float32").transpose(2, 1, 0)
     found = []
     for count in (1, 2, 5):
         with config.change_flags(**{"openmp.threads": count}):

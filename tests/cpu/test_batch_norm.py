@@ -16,6 +16,7 @@ from symdnn.ops.norm_formulas import grad_terms
 from symdnn.ops.norm_parts import BatchMoments, BatchSums
 from symdnn.ops.onednn import OneDnnConv
 from symdnn.opt.lower_onednn import not_lowered
+from tests.seeded import new_rng
 
 needs_llvm = pytest.mark.skipif(bool(jit.problem()), reason="llvmlite is not installed")
 FIRST, LAST = (0, 2, 3), (0, 1, 2)
@@ -39,8 +40,7 @@ def launched(kernel, op, *arrays):
 @pytest.mark.parametrize("shape", [(5, 7, 3, 11), (64, 16, 9, 8), (1, 1, 1, 1), (2, 300, 1, 2)])
 @pytest.mark.parametrize("axes", [FIRST, LAST])
 @pytest.mark.parametrize("offset", [0.0, 300.0])
-def test_moments(shape, axes, offset):
-    rng = np.random.default_rng()
+def test_moments(rng, shape, axes, offset):
     x = (rng.normal(size=shape) * rng.uniform(0.1, 9) + offset).astype("f")
     kept = tuple(1 if i in axes else n for i, n in enumerate(shape))
     factor = np.asarray(0.3, "f")
@@ -53,8 +53,7 @@ def test_moments(shape, axes, offset):
 
 @needs_llvm
 @pytest.mark.parametrize("axes", [FIRST, LAST])
-def test_sums(axes):
-    rng = np.random.default_rng()
+def test_sums(rng, axes):
     x, dy = (rng.normal(size=(9, 12, 10, 14)).astype("f") for _ in range(2))
     kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
     mean, invstd = rng.normal(size=kept).astype("f"), rng.uniform(1, 2, size=kept).astype("f")
@@ -66,7 +65,7 @@ def test_sums(axes):
 
 @needs_llvm
 def test_what_is_not_finite_stays_so():
-    x = np.random.default_rng().normal(size=(4, 3, 5, 5)).astype("f")
+    x = new_rng().normal(size=(4, 3, 5, 5)).astype("f")
     x[1, 0, 2, 2], x[2, 1, 0, 0] = np.nan, np.inf
     (mean, invstd), _ = launched(MomentsKernel(), BatchMoments(FIRST, 1e-5), x)
     assert np.isnan(mean[0, 0])
@@ -93,8 +92,7 @@ def block(last, residual, running):
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("running", [False, True])
-def test_a_block_is_taken_apart_and_has_the_same_values(last, residual, running):
-    rng = np.random.default_rng()
+def test_a_block_is_taken_apart_and_has_the_same_values(rng, last, residual, running):
     inputs, outputs = block(last, residual, running)
     n, c, h, w = shape = (3, 4, 6, 7)
     given = [
@@ -157,8 +155,7 @@ def test_given_statistics_become_part_of_the_convolution(residual):
 
 @pytest.mark.skipif(bool(libdnnl.problem()), reason="oneDNN is not installed")
 @pytest.mark.parametrize("groups", [1, 2])
-def test_folded_statistics_give_the_same_values(groups):
-    rng = np.random.default_rng()
+def test_folded_statistics_give_the_same_values(rng, groups):
     inputs, y = inference(True, groups)
     sizes = (3, 4, 6, 7), (6, 4 // groups, 3, 3), 6, 6, 6, 6, (3, 4, 6, 7)
     given = [rng.normal(size=s).astype("f") for s in sizes]

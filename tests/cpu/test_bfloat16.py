@@ -10,6 +10,7 @@ from symdnn.config import config
 from symdnn.cpu import jit, libdnnl
 from symdnn.graph.target import Target
 from symdnn.opt.lower_onednn import not_lowered
+from tests.seeded import new_rng
 
 CPU = symdnn.Mode(target="cpu")
 BF16 = ml_dtypes.bfloat16
@@ -21,7 +22,7 @@ has_it = not libdnnl.problem() and libdnnl.has_bfloat16()
 
 
 def normal(*shape):
-    return np.random.default_rng().normal(size=shape).astype(BF16)
+    return new_rng().normal(size=shape).astype(BF16)
 
 
 def kernels(f):

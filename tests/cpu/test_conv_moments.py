@@ -16,6 +16,7 @@ from symdnn.ops.conv import Conv
 from symdnn.ops.conv_moments import OneDnnConvMoments
 from symdnn.ops.norm_parts import BatchMoments
 from symdnn.ops.onednn import OneDnnConv
+from tests.seeded import new_rng
 
 needs_both = pytest.mark.skipif(
     bool(libdnnl.problem() or jit.problem()), reason="oneDNN or LLVM is missing"
@@ -39,7 +40,7 @@ def launched(op, *arrays):
 
 
 def given(shape, kernels, pad, bias=False, running=False, flip=True, offset=0.0):
-    rng = np.random.default_rng()
+    rng = new_rng()
     conv = Conv(padding=((pad, pad),) * 2, stride=(1, 1), dilation=(1, 1), groups=1, flip=flip)
     op = OneDnnConvMoments(
         OneDnnConv(conv, layout="NHWC", bias=bias), BatchMoments(AXES, 1e-3, running)
@@ -118,8 +119,7 @@ def trained(residual):
 
 @needs_both
 @pytest.mark.parametrize("residual", [False, True])
-def test_in_a_program(residual):
-    rng = np.random.default_rng()
+def test_in_a_program(rng, residual):
     inputs, outputs = trained(residual)
     words = {"on_unused_input": "ignore"}
     mode = symdnn.Mode(target="cpu")
@@ -147,9 +147,8 @@ def moments_in(f):
 
 
 @needs_both
-def test_running_values_that_are_made_of_the_result():
+def test_running_values_that_are_made_of_the_result(rng):
     """One node of both would read what it makes."""
-    rng = np.random.default_rng()
     x, w, g, b = T.ftensor4("x"), T.ftensor4("w"), T.fvector("g"), T.fvector("b")
     h = T.nnet.conv2d(x, w, border_mode=1)
     mean = T.tanh(h).mean((0, 2, 3))

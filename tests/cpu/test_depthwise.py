@@ -15,6 +15,7 @@ from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
 from symdnn.ops.conv import Conv, ConvGradInput, ConvGradWeight
 from symdnn.ops.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW
+from tests.seeded import new_rng
 
 pytestmark = pytest.mark.skipif(
     bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
@@ -98,15 +99,14 @@ def test_all_geometries(data):
 )  # fmt: skip
 def test_sizes_of_networks(size, kernel, stride, pad):
     conv = (((pad, pad),) * 2, (stride,) * 2, (1, 1), 18, False)
-    check(np.random.default_rng(), (2, 18, *size), conv, (kernel, kernel))
+    check(new_rng(), (2, 18, *size), conv, (kernel, kernel))
 
 
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("activation", ["", "relu"])
 @pytest.mark.parametrize("multiplier", [1, 2])
-def test_what_follows(residual, bias, activation, multiplier):
-    rng = np.random.default_rng()
+def test_what_follows(rng, residual, bias, activation, multiplier):
     c = 21 * multiplier
     x, w, z, b = (
         rng.normal(size=s).astype("f")
@@ -124,8 +124,7 @@ def test_what_follows(residual, bias, activation, multiplier):
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_the_addend_may_be_overwritten(layout):
-    rng = np.random.default_rng()
+def test_the_addend_may_be_overwritten(rng, layout):
     x, w, z = (
         rng.normal(size=s).astype("f") for s in ((2, 3, 21, 37), (3, 1, 3, 3), (2, 3, 21, 37))
     )
@@ -139,8 +138,7 @@ def test_the_addend_may_be_overwritten(layout):
     np.testing.assert_allclose(z, wanted, rtol=2e-5, atol=2e-5)
 
 
-def test_operands_that_do_not_lie_densely():
-    rng = np.random.default_rng()
+def test_operands_that_do_not_lie_densely(rng):
     x = rng.normal(size=(4, 19, 18, 2)).astype("f").transpose(3, 0, 1, 2)
     w = rng.normal(size=(4, 1, 3, 6)).astype("f")[..., ::2]
     made, wanted = launched(OneDnnConv(Conv(((0, 0), (2, 1)), (1, 1), (1, 1), 4, True)), x, w)
@@ -171,7 +169,7 @@ def test_what_is_not_a_number_stays_where_it_is():
 def test_threads(count):
     with config.change_flags(**{"openmp.threads": count}):
         conv = (((1, 1), (1, 1)), (1, 1), (1, 1), 40, False)
-        check(np.random.default_rng(), (3, 40, 33, 50), conv, (3, 3))
+        check(new_rng(), (3, 40, 33, 50), conv, (3, 3))
 
 
 def refusal(x, w, groups, layout="NCHW", dtype="float32", **words):
@@ -220,8 +218,7 @@ def parts(rng, channels=24):
 
 
 @with_onednn
-def test_alone_it_stays_in_the_programs_order():
-    rng = np.random.default_rng()
+def test_alone_it_stays_in_the_programs_order(rng):
     x, w, b, y = parts(rng)
     f = symdnn.function([x], [y, *T.grad((y**2).sum(), [x, w, b])], mode=CPU)
     given = rng.normal(size=(3, 24, 20, 21)).astype("f")
@@ -237,8 +234,7 @@ def test_alone_it_stays_in_the_programs_order():
 
 
 @with_onednn
-def test_among_others_it_has_channels_last():
-    rng = np.random.default_rng()
+def test_among_others_it_has_channels_last(rng):
     x, _, _, y = parts(rng)
     before, after = (
         symdnn.shared(rng.normal(size=s).astype("f")) for s in ((24, 16, 1, 1), (16, 24, 1, 1))
@@ -252,8 +248,7 @@ def test_among_others_it_has_channels_last():
 
 
 @with_onednn
-def test_images_that_are_shown_keep_their_order():
-    rng = np.random.default_rng()
+def test_images_that_are_shown_keep_their_order(rng):
     x, _, _, y = parts(rng)
     seen = T.ftensor4("seen")
     out = symdnn.clone(y, {x: seen.dimshuffle(0, 3, 1, 2)}).dimshuffle(0, 2, 3, 1)

@@ -12,6 +12,7 @@ from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
 from symdnn.ops.dropout import Dropout, DropoutGrad
 from symdnn.ops.random import RandomBernoulli, RandomNormal, RandomUniform
+from tests.seeded import new_rng
 
 CPU = symdnn.Mode(target="cpu")
 STARTS = [0, 1, 2, 3, 7, 1 << 33, (1 << 64) - 2]
@@ -25,7 +26,7 @@ def _always():
 
 
 def state(counter):
-    key = np.random.default_rng().integers(1 << 64, dtype=np.uint64)
+    key = new_rng().integers(1 << 64, dtype=np.uint64)
     return np.array([key, counter], np.uint64)
 
 
@@ -90,14 +91,14 @@ def test_the_next_state_may_lie_where_the_state_does():
 @pytest.mark.parametrize(("shared", "scale"), [((), True), ((2,), True), ((0, 1), False)])
 def test_dropout_and_its_gradient(dtype, rate, shared, scale):
     kind = TensorType(dtype).numpy
-    x = np.random.default_rng().normal(size=(6, 7, 30)).astype(kind)
+    x = new_rng().normal(size=(6, 7, 30)).astype(kind)
     op, given, r = Dropout(shared, scale), state(2), np.float32(rate).reshape(())
     r = np.asarray(r)
     wanted = op.reference(given, x, r)
     out = [np.empty_like(x), np.empty(wanted[1].shape, bool), np.empty(2, np.uint64)]
     for found, value in zip(run(op, [given, x, r], out), wanted):
         np.testing.assert_array_equal(found.astype("f8"), value.astype("f8"))
-    dy = np.random.default_rng().normal(size=x.shape).astype(kind)
+    dy = new_rng().normal(size=x.shape).astype(kind)
     (dx,) = run(DropoutGrad(scale), [dy, wanted[1], r], [np.empty_like(x)])
     back = DropoutGrad(scale).reference(dy, wanted[1], r)
     np.testing.assert_array_equal(dx.astype("f8"), back.astype("f8"))

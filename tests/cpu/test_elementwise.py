@@ -25,6 +25,7 @@ from symdnn.graph.strides import merged
 from symdnn.graph.type import TensorType
 from symdnn.ops.fused import FusedElemwise
 from symdnn.ops.scalar import FUNCTIONS, Builder
+from tests.seeded import new_rng
 
 pytestmark = pytest.mark.skipif(
     bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
@@ -58,7 +59,7 @@ def unary(name, dtype="float32"):
 
 def floats():
     """float32 numbers of every exponent, both signs, and what is special."""
-    rng = np.random.default_rng()
+    rng = new_rng()
     special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1e-45, -1e-45, 88.72, 88.73, -103.9]
     bits = rng.integers(0, 2**32, 200_000, dtype=np.uint64).astype("uint32").view("float32")
     near_one = 1 + rng.normal(size=20_000) * 1e-3
@@ -71,7 +72,7 @@ def floats():
 
 def pairs():
     """Pairs of floats: every one of the special with every one, all bits, and usual ones."""
-    rng = np.random.default_rng()
+    rng = new_rng()
     special = np.array(
         [0.0, 0.25, 0.5, 1, 1.5, 2, 3, 7, 2**24 - 1, 2**24, 1e-45, 1e-38, 3e38, np.inf, np.nan]
     )
@@ -109,7 +110,7 @@ def test_float32_functions_over_all_floats(name):
 
 @pytest.mark.parametrize("name", ["gelu", "gelu_slope"])
 def test_gelu_of_float64_is_made_of_the_c_library_s_functions(name):
-    x = np.concatenate([np.random.default_rng().normal(size=20_000) * 9, [0, np.inf, -np.inf]])
+    x = np.concatenate([new_rng().normal(size=20_000) * 9, [0, np.inf, -np.inf]])
     (y,) = apply(unary(name, "float64"), x)
     np.testing.assert_allclose(y, FUNCTIONS[name].function(x), rtol=1e-13, atol=1e-15)
     assert np.isnan(apply(unary(name, "float64"), np.full(9, np.nan))[0]).all()
@@ -118,7 +119,7 @@ def test_gelu_of_float64_is_made_of_the_c_library_s_functions(name):
 @pytest.mark.parametrize("name", ["sin", "cos", "tan"])
 @pytest.mark.parametrize("count", [1, 5, 31, 1000])
 def test_large_angles_leave_the_others_of_their_vector_alone(name, count):
-    x = np.random.default_rng().normal(size=count).astype("float32") * 100
+    x = new_rng().normal(size=count).astype("float32") * 100
     (near,) = apply(unary(name), x)
     mixed = np.where(np.arange(count) % 3 == 0, np.float32(1e30), x)
     (y,) = apply(unary(name), mixed)
@@ -142,10 +143,9 @@ def test_gelu_and_its_slope_meet_their_tails():
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "uint8", "int32", "int64", "bool"])
 @pytest.mark.parametrize("name", ["add", "sub", "mul", "max", "min", "lt", "le", "eq", "ne"])
-def test_arithmetic_and_comparisons_are_those_of_numpy(name, dtype):
+def test_arithmetic_and_comparisons_are_those_of_numpy(rng, name, dtype):
     if dtype == "bool" and name == "sub":
         pytest.skip("NumPy refuses it")
-    rng = np.random.default_rng()
     a, b = ((rng.normal(size=(37, 5)) * 3).astype(dtype) for _ in range(2))
     if dtype.startswith("float"):
         a[0], b[1] = np.nan, np.nan
@@ -161,15 +161,14 @@ def test_conversions_are_those_of_numpy(source, target):
         pytest.skip("refused: it would be rounded twice")
     builder = Builder([source])
     program = builder.program([builder.cast(builder.input(0), target)])
-    x = np.random.default_rng().integers(0, 90, 100)
+    x = new_rng().integers(0, 90, 100)
     x = x.astype(TensorType(source).numpy)
     with np.errstate(all="ignore"):
         wanted = program.evaluate(x)[0]
     np.testing.assert_array_equal(apply(program, x)[0].astype("f8"), wanted.astype("f8"))
 
 
-def test_operands_lie_in_any_way_and_broadcast():
-    rng = np.random.default_rng()
+def test_operands_lie_in_any_way_and_broadcast(rng):
     builder = Builder(["float32"] * 3)
     a, b, c = (builder.input(i) for i in range(3))
     program = builder.program([a * b + c, a - c])
@@ -199,7 +198,7 @@ def test_a_result_may_overwrite_an_operand():
 @pytest.mark.parametrize("shape", [(1,), (63,), (64,), (65,), (1_000_003,), (3, 70_000), (900, 7)])
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 def test_threads_share_all_the_work_and_none_twice(shape, count):
-    x = np.random.default_rng().normal(size=shape).astype("float32")
+    x = new_rng().normal(size=shape).astype("float32")
     rows, n = (1, shape[0]) if len(shape) == 1 else shape
     wide = np.zeros((rows, n + 1), "float32")[:, :n]  # rows that do not meet
     text = elementwise_ir(
@@ -273,13 +272,12 @@ def test_dimensions_that_no_operand_tells_apart_are_merged():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int32", "bool"])
-def test_programs_by_numpy_write_where_their_operands_lie(dtype):
+def test_programs_by_numpy_write_where_their_operands_lie(rng, dtype):
     builder = Builder([dtype, dtype])
     a, b = builder.input(0), builder.input(1)
     wide = builder.cast(a, "float32") + builder.cast(b, "float32")
     back = builder.cast(wide, dtype)
     program = builder.program([a, back, builder.call("eq", wide, builder.cast(a, "float32"))])
-    rng = np.random.default_rng()
     x, y = ((rng.normal(size=9) * 3).astype(TensorType(dtype).numpy) for _ in range(2))
     wanted = program.evaluate(x.copy(), y.copy())
     outs = [y, x, np.zeros(9, bool)]  # each result over the other operand

@@ -12,6 +12,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.cpu import jit, threads
+from tests.seeded import new_rng
 
 pytestmark = pytest.mark.skipif(
     bool(jit.problem() or threads.problem()) or not hasattr(os, "fork"),
@@ -50,7 +51,7 @@ def test_plans_of_the_parent_and_new_ones_run_in_the_child():
     outputs = [T.exp(x) * 2 + x, (x * x).sum(axis=0), loss]
     image = x.dimshuffle("x", "x", 0, 1)
     outputs.append(T.signal.pool.pool_2d(image, (2, 2), ignore_border=True))
-    given = np.random.default_rng().normal(size=(512, 512)).astype("float32")
+    given = new_rng().normal(size=(512, 512)).astype("float32")
     with config.change_flags(**{"openmp.threads": 2}):
         used = symdnn.function([x], outputs, mode=mode)
         fresh = symdnn.function([x], outputs, mode=mode)

@@ -11,6 +11,7 @@ from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
 from symdnn.ops.dot import BatchedDot, Dot
 from symdnn.ops.onednn import OneDnnMatmul
+from tests.seeded import new_rng
 
 CPU = symdnn.Mode(target="cpu")
 KERNEL = gemm.GemmKernel()
@@ -46,7 +47,7 @@ def run(a, b, more=None, bias=None, activation=""):
 
 
 def normal(*shape):
-    return np.random.default_rng().normal(size=shape).astype("float32")
+    return new_rng().normal(size=shape).astype("float32")
 
 
 def lying(kind, *shape):
@@ -69,8 +70,7 @@ def count(request):
         yield request.param
 
 
-def test_sizes_at_random(count):
-    rng = np.random.default_rng()
+def test_sizes_at_random(rng, count):
     for _ in range(40):
         m, n, k = rng.integers(1, 71, 3)
         run(normal(m, k), normal(k, n))
@@ -156,8 +156,7 @@ def test_narrower_vectors(width, monkeypatch, count):
 
 @pytest.mark.parametrize("stack", [1, 2, 5])
 @pytest.mark.parametrize("threads", [1, 2, 3, 7, 64])
-def test_parts_cover_the_result_once(stack, threads):
-    rng = np.random.default_rng()
+def test_parts_cover_the_result_once(rng, stack, threads):
     for _ in range(30):
         m, n, k = (int(x) for x in rng.integers(1, 900, 3))
         cut = gemm.cut_of(stack, m, n, k, threads, 16)

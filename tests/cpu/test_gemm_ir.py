@@ -8,6 +8,7 @@ import pytest
 
 from symdnn.cpu import jit
 from symdnn.cpu.gemm_ir import attributes, declared, functions, packed_floats, shape_of
+from tests.seeded import new_rng
 
 GIVEN = {
     "gemm_block": ("a", "a_row", "a_term", "b", "b_panel", "b_term", "c", "c_row", "from",
@@ -34,7 +35,7 @@ def function(name, width):
 
 
 def normal(*shape):
-    return np.random.default_rng().normal(size=shape).astype("float32")
+    return new_rng().normal(size=shape).astype("float32")
 
 
 def at(x):

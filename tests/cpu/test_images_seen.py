@@ -57,8 +57,7 @@ def test_an_op_takes_the_order_of_its_images(make, ops, last):
 
 @needs_onednn
 @pytest.mark.parametrize("make", [pooled, normalised])
-def test_both_orders_have_the_same_values(make):
-    rng = np.random.default_rng()
+def test_both_orders_have_the_same_values(rng, make):
     x = rng.normal(size=(3, 5, 6, 8)).astype("f")
     dy = rng.normal(size=(3, 5, 3, 4) if make is pooled else x.shape).astype("f")
     first = forward_and_back(make, False, Target("cpu"))(x, dy)
@@ -95,8 +94,7 @@ def test_a_convolution_alone_changes_the_order_itself(way):
 
 @needs_onednn
 @pytest.mark.parametrize("way", ["forward", "images", "kernels"])
-def test_a_convolution_alone_has_the_right_values(way):
-    rng = np.random.default_rng()
+def test_a_convolution_alone_has_the_right_values(rng, way):
     given = [rng.normal(size=s).astype("f") for s in ((2, 16, 6, 6), (16, 16, 3, 3), (2, 16, 6, 6))]
     words = {"on_unused_input": "ignore"}
     fast, plain = (

@@ -62,16 +62,14 @@ def test_all_sizes(data):
 
 @pytest.mark.parametrize("axis", [1, 3])
 @pytest.mark.parametrize("count", [1, 2])
-def test_sizes_of_networks(axis, count):
-    rng = np.random.default_rng()
+def test_sizes_of_networks(rng, axis, count):
     with config.change_flags(**{"openmp.threads": count}):
         for channels, side in ((96, 55), (256, 27), (3, 130), (1500, 3)):
             shape = (2, channels, side, side) if axis == 1 else (2, side, side, channels)
             check(rng, shape, 5, 1e-2, 0.75, 1.0, axis=axis)
 
 
-def test_operands_that_do_not_lie_densely():
-    rng = np.random.default_rng()
+def test_operands_that_do_not_lie_densely(rng):
     x, dy, y = (rng.normal(size=(5, 7, 12, 3)).astype("f").transpose(3, 0, 2, 1) for _ in range(3))
     made, wanted = launched(LRNGrad(3, 0.1, 0.75, 1.0), x, y, dy[..., ::-1])
     np.testing.assert_allclose(made, wanted, rtol=1e-5, atol=1e-5)
@@ -110,8 +108,7 @@ def test_what_is_refused():
 
 
 @pytest.mark.skipif(bool(libdnnl.problem()), reason="oneDNN is missing")
-def test_between_convolutions_it_has_channels_last():
-    rng = np.random.default_rng()
+def test_between_convolutions_it_has_channels_last(rng):
     x = T.ftensor4("x")
     a, b = (
         symdnn.shared(0.2 * rng.normal(size=s).astype("f")) for s in ((24, 3, 3, 3), (8, 24, 3, 3))

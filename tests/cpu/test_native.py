@@ -11,6 +11,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.cpu import native
 from symdnn.cpu.native import Group, check
+from tests.seeded import new_rng
 
 CPU = symdnn.Mode(target="cpu")
 BIG = 1 << 15
@@ -26,7 +27,7 @@ def groups(f):
 
 
 def normal(*shape):
-    return np.random.default_rng().normal(size=shape).astype("float32")
+    return new_rng().normal(size=shape).astype("float32")
 
 
 def test_this_python_can_do_it():
@@ -51,7 +52,7 @@ def test_a_step_of_a_net_is_few_calls_and_right():
     updates = [(p, p - 0.5 * g) for p, g in zip((w, v, b), T.grad(loss, [w, v, b]))]
     start = [p.get_value() for p in (w, v, b)]
     f = symdnn.function([x, t], loss, updates=updates, mode=CPU)
-    a, labels = normal(500, 40), np.random.default_rng().integers(0, 10, 500, dtype="int32")
+    a, labels = normal(500, 40), new_rng().integers(0, 10, 500, dtype="int32")
     losses = [float(f(a, labels)) for _ in range(6)]
     covered = sum(len(s.steps) for s in groups(f))
     assert covered >= len(plan_of(f).steps) // 2

@@ -42,6 +42,7 @@ from symdnn.ops.rnn import RESERVE, RNNBlock, RNNForward, RNNGrad
 from symdnn.ops.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 from symdnn.opt.lower_onednn import LOWERINGS
 from symdnn.opt.rewrite import Context
+from tests.seeded import new_rng
 
 needs_onednn = pytest.mark.skipif(bool(libdnnl.problem()), reason="oneDNN is not installed")
 
@@ -140,8 +141,7 @@ def settings():
 @pytest.mark.parametrize(
     ("ndim", "groups", "stride", "dilation", "pad", "flip", "c"), list(settings())
 )
-def test_convolution_in_three_directions(algo, ndim, groups, stride, dilation, pad, flip, c):
-    rng = np.random.default_rng()
+def test_convolution_in_three_directions(rng, algo, ndim, groups, stride, dilation, pad, flip, c):
     fields = ((pad,) * ndim, (stride,) * ndim, (dilation,) * ndim, groups, flip)
     x = rng.normal(size=(3, c, *(9, 8, 7)[:ndim]))
     w = rng.normal(size=(16, c // groups, *(3, 2, 3)[:ndim]))
@@ -169,8 +169,7 @@ def test_convolution_in_three_directions(algo, ndim, groups, stride, dilation, p
 @pytest.mark.parametrize("activation", ["", *ACTIVATIONS])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize(("residual", "bias"), [(False, True), (True, False), (True, True)])
-def test_a_convolution_adds_and_activates(activation, layout, residual, bias):
-    rng = np.random.default_rng()
+def test_a_convolution_adds_and_activates(rng, activation, layout, residual, bias):
     for c in (5, 16):
         x, w = rng.normal(size=(3, 3, 7, 6)), rng.normal(size=(c, 3, 3, 3)) * 0.3
         z, b = rng.normal(size=(3, c, 5, 4)), rng.normal(size=(1, c, 1, 1))
@@ -188,8 +187,7 @@ def test_a_convolution_adds_and_activates(activation, layout, residual, bias):
 @needs_onednn
 @pytest.mark.parametrize("turned", list(itertools.product([False, True], repeat=2)))
 @pytest.mark.parametrize("stack", [(), (5,)])
-def test_products_of_matrices_as_they_lie(turned, stack):
-    rng = np.random.default_rng()
+def test_products_of_matrices_as_they_lie(rng, turned, stack):
     a, b = rng.normal(size=(*stack, 7, 33)), rng.normal(size=(*stack, 33, 12))
     given = [
         np.ascontiguousarray(m.swapaxes(-1, -2)).swapaxes(-1, -2) if turn else m
@@ -201,8 +199,7 @@ def test_products_of_matrices_as_they_lie(turned, stack):
 @needs_onednn
 @pytest.mark.parametrize("activation", ["", "relu", "tanh", "logistic"])
 @pytest.mark.parametrize(("residual", "bias"), [(False, True), (True, False), (True, True)])
-def test_a_product_adds_and_activates(activation, residual, bias):
-    rng = np.random.default_rng()
+def test_a_product_adds_and_activates(rng, activation, residual, bias):
     a, b = rng.normal(size=(7, 33)), rng.normal(size=(33, 12))
     z, c = rng.normal(size=(7, 12)), rng.normal(size=(1, 12))
     low = OneDnnMatmul(Dot(), residual=residual, bias=bias, activation=activation)
@@ -211,8 +208,7 @@ def test_a_product_adds_and_activates(activation, residual, bias):
 
 
 @needs_onednn
-def test_a_matrix_that_lies_in_neither_way_is_copied():
-    rng = np.random.default_rng()
+def test_a_matrix_that_lies_in_neither_way_is_copied(rng):
     a, b = rng.normal(size=(6, 10)), rng.normal(size=(5, 3))
     close(run(OneDnnMatmul(Dot()), a[:, ::2], b)[0], a[:, ::2] @ b)
 
@@ -220,7 +216,7 @@ def test_a_matrix_that_lies_in_neither_way_is_copied():
 @needs_onednn
 @pytest.mark.parametrize("order", [(0, 2, 3, 1), (0, 3, 1, 2), (1, 0), (4, 0, 3, 1, 2)])
 def test_changes_of_the_order(order):
-    x = np.random.default_rng().normal(size=(3, 4, 5, 6, 7)[: len(order)]).astype("float32")
+    x = new_rng().normal(size=(3, 4, 5, 6, 7)[: len(order)]).astype("float32")
     (found,) = run(Reorder(order), x)
     np.testing.assert_array_equal(found, x.transpose(order))
 
@@ -228,7 +224,7 @@ def test_changes_of_the_order(order):
 @needs_onednn
 def test_softmax():
     axis = 2
-    x, dy = (np.random.default_rng().normal(size=(4, 33, 5)) * s for s in (5, 1))
+    x, dy = (new_rng().normal(size=(4, 33, 5)) * s for s in (5, 1))
     for forward, backward in ((Softmax, SoftmaxGrad), (LogSoftmax, LogSoftmaxGrad)):
         agrees(forward(axis), x, layouts=["NCHW"])
         agrees(backward(axis), forward(axis).reference(x), dy, layouts=["NCHW"])
@@ -237,8 +233,7 @@ def test_softmax():
 @needs_onednn
 @pytest.mark.parametrize("sizes", [(), (6,), (7, 6), (4, 3, 5)])
 @pytest.mark.parametrize("channels", [5, 16])
-def test_batch_normalisation(sizes, channels):
-    rng = np.random.default_rng()
+def test_batch_normalisation(rng, sizes, channels):
     x = rng.normal(size=(3, channels, *sizes)) * 2 + 1
     gamma, beta, mean, var = rng.uniform(0.5, 2, (4, 1, channels, *[1] * len(sizes)))
     axes = (0, *range(2, 2 + len(sizes)))
@@ -252,8 +247,7 @@ def test_batch_normalisation(sizes, channels):
 
 @needs_onednn
 @pytest.mark.parametrize("shape", [(6, 20), (4, 5, 16), (2, 3, 4, 9)])
-def test_layer_normalisation(shape):
-    rng = np.random.default_rng()
+def test_layer_normalisation(rng, shape):
     x, dy = rng.normal(size=(2, *shape))
     gamma, beta = rng.normal(size=(2, *[1] * (len(shape) - 1), shape[-1]))
     op = LayerNorm((len(shape) - 1,), 1e-5)
@@ -275,8 +269,7 @@ def pools():
 @needs_onednn
 @pytest.mark.parametrize("mode", ["max", "average_inc_pad", "average_exc_pad"])
 @pytest.mark.parametrize(("sizes", "ws", "stride", "pad", "ignore"), pools())
-def test_pooling(mode, sizes, ws, stride, pad, ignore):
-    rng = np.random.default_rng()
+def test_pooling(rng, mode, sizes, ws, stride, pad, ignore):
     layouts = ["NCHW", "NHWC"] if len(sizes) > 1 else ["NCHW"]
     fields = (ws, stride, pad, mode, ignore)
     for channels in (3, 16):
@@ -288,8 +281,7 @@ def test_pooling(mode, sizes, ws, stride, pad, ignore):
 
 
 @pytest.mark.parametrize(("sizes", "ws", "stride", "pad", "ignore"), pools()[1:])
-def test_the_gradient_of_a_maximum_goes_to_every_tie(sizes, ws, stride, pad, ignore):
-    rng = np.random.default_rng()
+def test_the_gradient_of_a_maximum_goes_to_every_tie(rng, sizes, ws, stride, pad, ignore):
     op = MaxPoolGrad(ws, stride, pad, "max", ignore)
     x = np.round(rng.normal(size=(2, 3, *sizes)) * 2)
     y = Pool(*op.settings).reference(x)
@@ -305,8 +297,7 @@ def test_the_gradient_of_a_maximum_goes_to_every_tie(sizes, ws, stride, pad, ign
 
 @pytest.mark.parametrize("ws", [(2, 2), (3, 1), (2, 1, 2)])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_windows_that_tile_have_a_compiled_gradient(ws, dtype):
-    rng = np.random.default_rng()
+def test_windows_that_tile_have_a_compiled_gradient(rng, ws, dtype):
     op = MaxPoolGrad(ws, ws, (0,) * len(ws), "max", True)
     x = np.round(rng.normal(size=(5, 7, *(12 * w for w in ws))) * 2).astype(dtype)
     y = Pool(*op.settings).reference(x)
@@ -328,7 +319,7 @@ def test_windows_that_tile_have_a_compiled_gradient(ws, dtype):
 @needs_onednn
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_a_maximum_over_a_nan_is_nan(layout):
-    x = np.random.default_rng().normal(size=(2, 8, 8, 16))
+    x = new_rng().normal(size=(2, 8, 8, 16))
     x[0, 3, 2, 2], x[1, 2, 3, 3] = np.nan, np.inf
     low = OneDnnPool(Pool((2, 2), (2, 2), (0, 0)), layout=layout)
     np.testing.assert_array_equal(run(low, x)[0], low.compute(x.astype("float32"))[0])
@@ -338,8 +329,7 @@ def test_a_maximum_over_a_nan_is_nan(layout):
 @pytest.mark.parametrize("mode", ["rnn_relu", "rnn_tanh", "lstm", "gru"])
 @pytest.mark.parametrize("direction", ["unidirectional", "bidirectional"])
 @pytest.mark.parametrize("layers", [1, 3])
-def test_recurrent_nets_forward_and_backward(mode, direction, layers):
-    rng = np.random.default_rng()
+def test_recurrent_nets_forward_and_backward(rng, mode, direction, layers):
     fields = (mode, 6, layers, "linear", direction)
     op = RNNForward(*fields)
     w, x = rng.normal(size=op.layout.size(5)) * 0.4, rng.normal(size=(7, 4, 5))
@@ -361,8 +351,7 @@ def test_recurrent_nets_forward_and_backward(mode, direction, layers):
 
 
 @needs_onednn
-def test_a_large_gru_without_a_gradient():
-    rng = np.random.default_rng()
+def test_a_large_gru_without_a_gradient(rng):
     op = RNNForward("gru", 512, 1, keeps_reserve=False)
     w, x = rng.normal(size=op.layout.size(8)) * 0.05, rng.normal(size=(2, 32, 8))
     states = rng.normal(size=(1, 32, 512))
@@ -371,8 +360,7 @@ def test_a_large_gru_without_a_gradient():
 
 
 @needs_onednn
-def test_two_reserves_are_kept_apart():
-    rng = np.random.default_rng()
+def test_two_reserves_are_kept_apart(rng):
     x = T.ftensor3("x")
     block = RNNBlock("float32", 5, 1, "lstm")
     w = symdnn.shared(rng.normal(size=block.get_param_size(4)).astype("float32"))
@@ -402,16 +390,15 @@ def test_what_onednn_refuses_runs_by_the_neutral_ops_kernels():
     t = TensorType("float32", (4, 33, 5))
     call = Call(low, (t,), (t,), NO_HINTS)
     choice = TableOracle("cpu").choose(call)
-    x = np.random.default_rng().normal(size=(4, 33, 5)).astype("float32")
+    x = new_rng().normal(size=(4, 33, 5)).astype("float32")
     out = np.empty_like(x)
     choice.kernel.bind(call)([x], [out])
     close(out, Softmax(1).reference(x))
 
 
 @needs_onednn
-def test_a_training_step_runs_by_onednn():
+def test_a_training_step_runs_by_onednn(rng):
     x, t = T.ftensor4("x"), T.ivector("t")
-    rng = np.random.default_rng()
     w = symdnn.shared(rng.normal(size=(16, 3, 3, 3)).astype("float32") * 0.1)
     v = symdnn.shared(rng.normal(size=(16 * 36, 10)).astype("float32") * 0.1)
     p = T.nnet.softmax(T.dot(T.tanh(T.nnet.conv2d(x, w)).flatten(2), v))

@@ -13,6 +13,7 @@ from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
 from symdnn.ops.conv import Conv, ConvGradInput, ConvGradWeight
 from symdnn.ops.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW
+from tests.seeded import new_rng
 
 pytestmark = pytest.mark.skipif(bool(libdnnl.problem()), reason="oneDNN is missing")
 
@@ -55,14 +56,13 @@ def directions(rng, x, w, *settings):
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("channels", [(32, 64), (10, 7)])
 def test_kernels_of_one_pixel_multiply_images_as_they_lie(stride, channels):
-    rng, settings = np.random.default_rng(), (((0, 0),) * 2, (stride,) * 2, (1, 1), 1, False)
+    rng, settings = new_rng(), (((0, 0),) * 2, (stride,) * 2, (1, 1), 1, False)
     c, k = channels
     assert directions(rng, (2, c, 17, 16), (k, c, 1, 1), *settings) == ["plain"] * 3
     assert "plain" not in directions(rng, (2, 32, 7, 7), (64, 32, 1, 1), *settings)
 
 
-def test_kernels_of_one_pixel_with_something_behind_do_not():
-    rng = np.random.default_rng()
+def test_kernels_of_one_pixel_with_something_behind_do_not(rng):
     x, w, z = (
         rng.normal(size=s).astype("f") for s in ((2, 32, 9, 9), (16, 32, 1, 1), (2, 16, 9, 9))
     )
@@ -76,9 +76,8 @@ def test_kernels_of_one_pixel_with_something_behind_do_not():
 @pytest.mark.skipif(
     not libdnnl.problem() and "AVX-512" not in libdnnl.library().isa, reason="no AVX-512"
 )
-def test_groups_are_no_products_one_after_the_other():
+def test_groups_are_no_products_one_after_the_other(rng):
     """oneDNN's own choice for these is one in at least one direction, twice as slow or worse."""
-    rng = np.random.default_rng()
     for x, w, groups in (
         ((8, 12, 30, 30), (24, 6, 5, 5), 2), ((2, 16, 8, 9, 10), (16, 1, 3, 3, 3), 16),
     ):  # fmt: skip
@@ -88,8 +87,7 @@ def test_groups_are_no_products_one_after_the_other():
 
 
 @pytest.mark.parametrize("algo", ["guess", "time"])
-def test_a_program_says_what_it_chose(algo):
-    rng = np.random.default_rng()
+def test_a_program_says_what_it_chose(rng, algo):
     x, w = T.ftensor4("x"), T.ftensor4("w")
     with config.change_flags(**{"onednn.conv.algo": algo}):
         f = symdnn.function([x, w], T.nnet.conv2d(x, w), mode=symdnn.Mode(target="cpu"))

@@ -15,6 +15,7 @@ from symdnn.ops.conv import Conv
 from symdnn.ops.conv_moments import OneDnnConvMoments
 from symdnn.ops.onednn import OneDnnBase, OneDnnConv, OneDnnConvolution, OneDnnMatmul
 from symdnn.ops.rnn import RNNBlock, RNNForward
+from tests.seeded import new_rng
 
 ONEDNN = Target("cpu", onednn=(3, 2, 0), isa="AVX-512", threads=2)
 needs_onednn = pytest.mark.skipif(bool(libdnnl.problem()), reason="oneDNN is not installed")
@@ -51,7 +52,7 @@ def net(rng, channels=(3, 8, 5), batch_norm=True):
 
 @pytest.mark.parametrize("batch_norm", [False, True])
 def test_a_net_works_on_images_with_channels_last(batch_norm):
-    x, t, loss, ps = net(np.random.default_rng(), batch_norm=batch_norm)
+    x, t, loss, ps = net(new_rng(), batch_norm=batch_norm)
     f = compiled([x, t], T.grad(loss, ps))
     with_moments = [o.conv for o in ops_of(f, OneDnnConvMoments)]
     assert len(with_moments) == 2 * batch_norm
@@ -64,8 +65,7 @@ def test_a_net_works_on_images_with_channels_last(batch_norm):
 @needs_onednn
 @pytest.mark.parametrize("batch_norm", [False, True])
 @pytest.mark.parametrize("channels", [(3, 8, 5), (1, 16, 32)])
-def test_gradients_are_those_without_onednn(batch_norm, channels):
-    rng = np.random.default_rng()
+def test_gradients_are_those_without_onednn(rng, batch_norm, channels):
     x, t, loss, ps = net(rng, channels, batch_norm)
     given = rng.normal(size=(6, channels[0], 14, 14)).astype("f"), np.arange(6, dtype="int32")
     fast, plain = (compiled([x, t], [loss, *T.grad(loss, [*ps, x])], target)(*given)
@@ -120,8 +120,7 @@ def test_what_is_read_again_is_not_taken_in():
 
 
 @needs_onednn
-def test_epilogues_have_the_same_values():
-    rng = np.random.default_rng()
+def test_epilogues_have_the_same_values(rng):
     x, w, z, b = T.ftensor4("x"), T.ftensor4("w"), T.ftensor4("z"), T.fvector("b")
     y = T.nnet.sigmoid(T.nnet.conv2d(x, w) + b.dimshuffle("x", 0, "x", "x") + z)
     given = [rng.normal(size=s).astype("f") for s in ((2, 3, 6, 6), (5, 3, 3, 3), (2, 5, 4, 4), 5)]
@@ -161,8 +160,7 @@ def test_choices_of_layouts_are_reported():
 
 
 @needs_onednn
-def test_a_parameter_is_reordered_again_when_it_changes():
-    rng = np.random.default_rng()
+def test_a_parameter_is_reordered_again_when_it_changes(rng):
     x = T.ftensor4("x")
     w = symdnn.shared(rng.normal(size=(16, 16, 3, 3)).astype("f"))
     f = compiled([x], T.nnet.conv2d(x, w), "cpu")

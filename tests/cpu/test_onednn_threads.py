@@ -14,6 +14,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.cpu import jit, libdnnl, pools, threads
+from tests.seeded import new_rng
 
 needs_onednn = pytest.mark.skipif(bool(libdnnl.problem()), reason="oneDNN is not installed")
 
@@ -96,9 +97,9 @@ def test_the_flag_is_the_most_threads():
 
 @needs_onednn
 def test_another_number_of_threads_gives_the_same_values():
-    x, w = T.ftensor4("x"), np.random.default_rng().normal(size=(16, 16, 3, 3)).astype("f")
+    x, w = T.ftensor4("x"), new_rng().normal(size=(16, 16, 3, 3)).astype("f")
     f = symdnn.function([x], T.nnet.conv2d(x, w), mode=symdnn.Mode(target="cpu"))
-    image = np.random.default_rng().normal(size=(4, 16, 12, 12)).astype("f")
+    image = new_rng().normal(size=(4, 16, 12, 12)).astype("f")
     found = []
     for count in (1, 2, 3, 1):
         with config.change_flags(**{"openmp.threads": count}):
@@ -109,8 +110,7 @@ def test_another_number_of_threads_gives_the_same_values():
         np.testing.assert_allclose(each, found[0], atol=1e-4)
 
 
-def test_several_python_threads_call_at_once():
-    rng = np.random.default_rng()
+def test_several_python_threads_call_at_once(rng):
     x, w = T.ftensor4("x"), rng.normal(size=(8, 3, 3, 3)).astype("f")
     y = T.tanh(T.nnet.conv2d(x, w)).sum(axis=(1, 2, 3))
     fs = [symdnn.function([x], y, mode=symdnn.Mode(target="cpu")) for _ in range(2)]

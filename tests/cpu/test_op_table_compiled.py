@@ -69,7 +69,7 @@ def laid(arrays, rng):
 @pytest.mark.parametrize(
     ("case", "single"), GIVEN, ids=lambda c: c if isinstance(c, str) else getattr(c, "id", str(c))
 )
-def test_compiled_kernels_take_operands_however_they_lie(case, single):
+def test_compiled_kernels_take_operands_however_they_lie(rng, case, single):
     arrays = draw(case, 31)
     if single:
         arrays = [a.astype("float32") if a.dtype == np.float64 else a for a in arrays]
@@ -77,7 +77,6 @@ def test_compiled_kernels_take_operands_however_they_lie(case, single):
     outs = [o for o in outputs(case, vs) if isinstance(o.type, TensorType)]
     wanted = evaluate(outs, dict(zip(vs, arrays)))
     tolerance = 2e-4 if single else max(case.rtol, 1e-6)
-    rng = np.random.default_rng()
     with config.change_flags(**{"cpu.compile": "always", "openmp.threads": 2}):
         f = symdnn.function(vs, outs, mode=symdnn.Mode(target="cpu"), on_unused_input="ignore")
         f.trust_input = True

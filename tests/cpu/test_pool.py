@@ -14,6 +14,7 @@ from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
 from symdnn.ops.pool import MODES, AveragePoolGrad, MaxPoolGrad, MaxPoolGradGrad, Pool
+from tests.seeded import new_rng
 
 pytestmark = pytest.mark.skipif(
     bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
@@ -79,14 +80,12 @@ def test_windows_of_all_kinds(data):
     ("ws", "stride", "pad"),
     [((2, 2), (2, 2), (0, 0)), ((3, 3), (2, 2), (1, 1)), ((3, 2), (1, 3), (2, 0))],
 )
-def test_images(ws, stride, pad, dtype, mode):
-    rng = np.random.default_rng()
+def test_images(rng, ws, stride, pad, dtype, mode):
     for shape in ((5, 3, 24, 24), (2, 3, 57, 33), (3, 8, 8)):
         check(shape, (ws, stride, pad, mode, True), rng, dtype)
 
 
-def test_operands_may_lie_in_any_way():
-    rng = np.random.default_rng()
+def test_operands_may_lie_in_any_way(rng):
 
     def turned(a):
         return np.ascontiguousarray(a.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
@@ -96,7 +95,7 @@ def test_operands_may_lie_in_any_way():
 
 
 def test_a_nan_in_a_window_gives_nan_and_gets_no_gradient():
-    x = np.random.default_rng().normal(size=(2, 3, 16, 40)).astype("float32")
+    x = new_rng().normal(size=(2, 3, 16, 40)).astype("float32")
     x[0, 1, 5, 7] = x[1, 2, 15, 39] = x[0, 0, 0, 0] = np.nan
     op = ((3, 3), (2, 2), (1, 1), "max", True)
     y, wanted = apply(Pool(*op), x)
@@ -105,8 +104,7 @@ def test_a_nan_in_a_window_gives_nan_and_gets_no_gradient():
     np.testing.assert_array_equal(*apply(MaxPoolGrad(*op), x, y, np.ones_like(y)))
 
 
-def test_bits_do_not_depend_on_threads():
-    rng = np.random.default_rng()
+def test_bits_do_not_depend_on_threads(rng):
     x = rng.normal(size=(3, 5, 31, 29)).astype("float32")
     op = ((3, 3), (2, 2), (0, 0), "max", False)
     found = []
@@ -134,7 +132,7 @@ def test_a_gradient_of_a_net_runs_here():
     x = T.ftensor4("x")
     y = T.signal.pool.pool_2d(x, (2, 2), ignore_border=True)
     f = symdnn.function([x], symdnn.grad((y**3).sum(), x), mode=symdnn.Mode(target="cpu"))
-    given = np.random.default_rng().normal(size=(2, 3, 8, 6)).astype("float32")
+    given = new_rng().normal(size=(2, 3, 8, 6)).astype("float32")
     blocks = given.reshape(2, 3, 4, 2, 3, 2)
     top = blocks.max((3, 5), keepdims=True)
     wanted = np.where(blocks == top, 3 * top**2, 0).reshape(given.shape)

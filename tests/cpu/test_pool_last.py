@@ -13,6 +13,7 @@ from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
 from symdnn.ops.onednn import OneDnnPool, OneDnnPoolGrad
 from symdnn.ops.pool import MODES, AveragePoolGrad, MaxPoolGrad, Pool
+from tests.seeded import new_rng
 
 pytestmark = pytest.mark.skipif(
     bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
@@ -85,8 +86,7 @@ def test_windows_of_all_kinds(data):
     ("ws", "stride", "pad"),
     [((2, 2), (2, 2), (0, 0)), ((3, 3), (2, 2), (1, 1)), ((5, 3), (1, 3), (4, 0))],
 )
-def test_images(ws, stride, pad, dtype, mode):
-    rng = np.random.default_rng()
+def test_images(rng, ws, stride, pad, dtype, mode):
     for shape in ((5, 20, 24, 24), (2, 64, 17, 15), (3, 23, 8, 8)):
         check(shape, (ws, stride, pad, mode, True), rng, dtype)
 
@@ -94,11 +94,11 @@ def test_images(ws, stride, pad, dtype, mode):
 def test_operands_may_lie_in_any_way():
     for mode in MODES:
         op = ((2, 2), (2, 2), (0, 0), mode, True)
-        check((4, 5, 12, 13), op, np.random.default_rng(), lay=lambda a: a.transpose(0, 2, 3, 1))
+        check((4, 5, 12, 13), op, new_rng(), lay=lambda a: a.transpose(0, 2, 3, 1))
 
 
 def test_a_nan_in_a_window_gives_nan_and_gets_no_gradient():
-    x = np.random.default_rng().normal(size=(2, 18, 16, 40)).astype("float32")
+    x = new_rng().normal(size=(2, 18, 16, 40)).astype("float32")
     x[0, 1, 5, 7] = x[1, 17, 15, 39] = x[0, 0, 0, 0] = np.nan
     x[1, 3] = -np.inf
     op = ((3, 3), (2, 2), (1, 1), "max", True)
@@ -110,7 +110,7 @@ def test_a_nan_in_a_window_gives_nan_and_gets_no_gradient():
 
 
 def test_bits_do_not_depend_on_threads():
-    x = np.random.default_rng().normal(size=(3, 21, 31, 29)).astype("float32")
+    x = new_rng().normal(size=(3, 21, 31, 29)).astype("float32")
     op = ((3, 3), (2, 2), (0, 0), "max", False)
     found = []
     for count in (1, 2, 5):

@@ -18,6 +18,7 @@ from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
 from symdnn.ops.onednn import OneDnnRNN, OneDnnRNNGrad
 from symdnn.ops.rnn import RESERVE, RNNBlock, RNNForward, RNNGrad
+from tests.seeded import new_rng
 
 missing = jit.problem() or threads.problem()
 pytestmark = pytest.mark.skipif(bool(missing) or jit.vector_width() < 8, reason=missing or "no AVX")
@@ -43,7 +44,7 @@ class Case:
     """A net, its inputs, and what the reference makes of them in float64."""
 
     def __init__(self, mode, steps, batch, features, hidden, layers, directions):
-        rng = np.random.default_rng()
+        rng = new_rng()
         direction = "bidirectional" if directions == 2 else "unidirectional"
         fields = (mode, hidden, layers, "linear", direction)
         self.op, self.grad = RNNForward(*fields), RNNGrad(*fields)
@@ -203,7 +204,7 @@ def test_nan_and_infinity_go_their_way():
 )
 def test_functions_of_vectors(function, wanted, width):
     x = np.concatenate([
-        np.random.default_rng().normal(size=20000) * 10.0 ** np.arange(-7, 3)[:, None],
+        new_rng().normal(size=20000) * 10.0 ** np.arange(-7, 3)[:, None],
     ], axis=None).astype("f4")  # fmt: skip
     x = np.append(x, [0, -0.0, 1e-40, 87, -86, 9.5, 200, -200, np.inf, -np.inf, np.nan] + [1] * 5)
     x = x.astype("f4")

@@ -16,6 +16,7 @@ from symdnn.graph.type import TensorType
 from symdnn.ops.fused import FusedReduce
 from symdnn.ops.reduce import AllTrue, AnyTrue, Max, Min, Prod, Sum
 from symdnn.ops.scalar import Builder
+from tests.seeded import new_rng
 
 pytestmark = pytest.mark.skipif(
     bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
@@ -89,8 +90,7 @@ BIG = [
 
 @pytest.mark.parametrize(("shape", "axes"), BIG)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "float16", "bool"])
-def test_long_reductions(shape, axes, dtype):
-    rng = np.random.default_rng()
+def test_long_reductions(rng, shape, axes, dtype):
     x = (rng.normal(size=shape) * 5).astype(dtype)
     acc = {"float16": "float32", "int32": "int64", "bool": "int64"}.get(dtype, dtype)
     exact = x.astype("float64")
@@ -115,7 +115,7 @@ def test_a_sum_is_better_than_one_after_the_other():
 
 @pytest.mark.parametrize("columns", [False, True])
 def test_nan_and_infinities_come_out_as_numpy_has_them(columns):
-    x = np.random.default_rng().normal(size=(6, 5000)).astype("float32")
+    x = new_rng().normal(size=(6, 5000)).astype("float32")
     x[0, 17], x[1, 4999], x[2, 3], x[3, [5, 9]] = np.nan, np.inf, -np.inf, (np.inf, -np.inf)
     if columns:
         x = np.ascontiguousarray(x.T).T
@@ -128,8 +128,7 @@ def test_nan_and_infinities_come_out_as_numpy_has_them(columns):
             np.testing.assert_allclose(apply(op, x)[0], wanted, rtol=1e-3, atol=1e-3)
 
 
-def test_several_reductions_of_programs_in_one_pass():
-    rng = np.random.default_rng()
+def test_several_reductions_of_programs_in_one_pass(rng):
     b = Builder(["float32", "float32", "int32"])
     x, y, n = (b.input(i) for i in range(3))
     program = b.program([x * y, b.call("exp", x), n, b.cast(n, "float32") + y])
@@ -150,7 +149,7 @@ def test_several_reductions_of_programs_in_one_pass():
 
 @pytest.mark.parametrize(("shape", "axes"), BIG)
 def test_bits_do_not_depend_on_threads(shape, axes):
-    x = np.random.default_rng().normal(size=shape).astype("float32")
+    x = new_rng().normal(size=shape).astype("float32")
     found = []
     for count in (1, 2, 3, 7):
         with config.change_flags(**{"openmp.threads": count}):
@@ -171,7 +170,7 @@ def test_what_has_no_elements_or_no_code_is_left_to_numpy():
 def test_a_cost_is_one_kernel():
     x, y = T.fmatrices("x", "y")
     f = symdnn.function([x, y], T.sqr(x - y).sum(), mode=symdnn.Mode(target="cpu"))
-    a, b = np.random.default_rng().normal(size=(2, 300, 300)).astype("float32")
+    a, b = new_rng().normal(size=(2, 300, 300)).astype("float32")
     np.testing.assert_allclose(f(a, b), ((a - b).astype("float64") ** 2).sum(), rtol=1e-6)
     assert f.lowering_report().kernels() == {"llvm.reduce": 1}
 
@@ -186,7 +185,7 @@ def test_dimensions_that_do_not_merge(axes, trusted):
         [x], [seen.sum(axis=axes), seen.max(axis=axes)], mode=symdnn.Mode(target="cpu")
     )
     f.trust_input = trusted
-    whole = np.random.default_rng().normal(size=(38, 22, 30, 18)).astype("f")
+    whole = new_rng().normal(size=(38, 22, 30, 18)).astype("f")
     part = whole[::2, ::2, ::2, ::2]
     with config.change_flags({"cpu.compile": "always"}):
         total, most = f(part if trusted else whole)

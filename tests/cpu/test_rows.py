@@ -15,6 +15,7 @@ from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.ops.crossentropy import SoftmaxCrossentropy, SoftmaxCrossentropyGrad
 from symdnn.ops.reduce import LogSumExp
 from symdnn.ops.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
+from tests.seeded import new_rng
 
 pytestmark = pytest.mark.skipif(
     bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
@@ -52,7 +53,7 @@ def check(op, *arrays):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_forward_and_backward(shape):
-    rng, axis = np.random.default_rng(), len(shape) - 1
+    rng, axis = new_rng(), len(shape) - 1
     x, dy = (rng.normal(size=shape).astype("float32") * 4 for _ in range(2))
     for operand in (x, np.ascontiguousarray(x.T).T, np.repeat(x, 2, axis)[..., ::2]):
         check(Softmax(axis), operand)
@@ -65,7 +66,7 @@ def test_forward_and_backward(shape):
 @pytest.mark.parametrize("label", ["int8", "uint8", "int32", "int64"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_crossentropy_of_labels(shape, label):
-    rng, axis = np.random.default_rng(), len(shape) - 1
+    rng, axis = new_rng(), len(shape) - 1
     x = rng.normal(size=shape).astype("float32") * 4
     labels = rng.integers(0, min(shape[-1], 128), shape[:-1]).astype(label)
     check(SoftmaxCrossentropy(axis), x, labels)
@@ -76,7 +77,7 @@ def test_crossentropy_of_labels(shape, label):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_numbers_of_16_bits_are_rounded_once(shape, dtype):
-    narrow, rng, axis = numpy_dtype(dtype), np.random.default_rng(), len(shape) - 1
+    narrow, rng, axis = numpy_dtype(dtype), new_rng(), len(shape) - 1
     x, dy = ((rng.normal(size=shape) * 4).astype(narrow) for _ in range(2))
     labels = rng.integers(0, shape[-1], shape[:-1])
     score = LogSoftmax(axis).reference(x)
@@ -116,7 +117,7 @@ def test_a_label_out_of_range_is_refused_and_the_next_call_is_not(bad):
 
 
 def test_bits_do_not_depend_on_threads():
-    x = np.random.default_rng().normal(size=(37, 300)).astype("float32")
+    x = new_rng().normal(size=(37, 300)).astype("float32")
     found = []
     for count in (1, 2, 5):
         with config.change_flags(**{"openmp.threads": count}):
@@ -136,7 +137,7 @@ def test_other_axes_and_dtypes_are_refused():
 
 @pytest.mark.parametrize("length", [3, 200])
 def test_logsumexp_of_what_is_infinite(length):
-    x = np.random.default_rng().normal(size=(5, length)).astype("float32") * 60
+    x = new_rng().normal(size=(5, length)).astype("float32") * 60
     x[0], x[1, 2], x[2, 0], x[3, 1] = -np.inf, np.inf, np.nan, -np.inf
     (found,), (wanted,) = apply(LogSumExp((1,), True), x)
     np.testing.assert_allclose(found, wanted, rtol=2e-6)

@@ -41,8 +41,7 @@ def launch(op, arrays, out):
 @pytest.mark.parametrize(
     ("rows", "rest"), [(9, (5,)), (3, (300,)), (20, (4, 33)), (7, ()), (4, (0,))]
 )
-def test_rows_that_come_twice_are_added_twice(rows, rest, index, dtype):
-    rng = np.random.default_rng()
+def test_rows_that_come_twice_are_added_twice(rng, rows, rest, index, dtype):
     low = 0 if index == "uint8" else -rows
     at = rng.integers(low, rows, (6, 4)).astype(index)
     x, y = (rng.normal(size=s).astype(dtype) for s in ((rows, *rest), (6, 4, *rest)))
@@ -55,8 +54,7 @@ def test_rows_that_come_twice_are_added_twice(rows, rest, index, dtype):
     np.testing.assert_allclose(launch(op, (x, y, at), x), wanted, **close)  # in place
 
 
-def test_bits_do_not_depend_on_threads():
-    rng = np.random.default_rng()
+def test_bits_do_not_depend_on_threads(rng):
     x, y = np.zeros((50, 500), "float32"), rng.normal(size=(900, 500)).astype("float32")
     at, found = rng.integers(0, 50, 900), []
     for count in (1, 2, 5):
@@ -73,10 +71,9 @@ def test_an_index_out_of_range_is_an_error():
         launch(AdvancedIncSubtensor(("a", ALL)), (x, y, np.array([0, 4])), np.empty_like(x))
 
 
-def test_the_gradient_of_an_embedding_runs_here():
+def test_the_gradient_of_an_embedding_runs_here(rng):
     w, at = T.fmatrix("w"), T.imatrix("at")
     f = symdnn.function([w, at], symdnn.grad((w[at] ** 2).sum(), w), mode=symdnn.Mode(target="cpu"))
-    rng = np.random.default_rng()
     values, rows = rng.normal(size=(30, 8)).astype("float32"), rng.integers(0, 30, (5, 6), "int32")
     counts = np.bincount(rows.ravel(), minlength=30)[:, None]
     np.testing.assert_allclose(f(values, rows), 2 * counts * values, rtol=1e-5)

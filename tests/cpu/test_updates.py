@@ -11,6 +11,7 @@ import symdnn.tensor as T
 from symdnn.compile.arguments import In
 from symdnn.config import config
 from symdnn.cpu import jit, threads
+from tests.seeded import new_rng
 
 needs_llvm = pytest.mark.skipif(
     bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
@@ -48,7 +49,7 @@ def test_a_step_of_momentum_op_by_op():
 
 def check_momentum(shape, mode, all_in_place):
     f, w, v = momentum(shape, mode)
-    rng, (a, b) = np.random.default_rng(), (w.get_value(), v.get_value())
+    rng, (a, b) = new_rng(), (w.get_value(), v.get_value())
     places = [s.storage.host().ctypes.data for s in (w, v)]
     for _ in range(5):
         x = rng.normal(size=shape).astype("float32")
@@ -69,9 +70,8 @@ def check_momentum(shape, mode, all_in_place):
     assert not all_in_place or peak < 20_000  # nothing of the size of a parameter
 
 
-def test_memory_that_a_user_holds_is_no_scratch_memory():
+def test_memory_that_a_user_holds_is_no_scratch_memory(rng):
     f, w, v = momentum((3, 4))
-    rng = np.random.default_rng()
     for _ in range(3):
         f(np.ones((3, 4), "f"))
     mine = w.get_value(borrow=True)  # and it is passed in, too
@@ -161,8 +161,7 @@ def test_a_default_value_that_the_call_updates():
         value = 2 * value + 1
 
 
-def test_parameters_that_a_kernel_keeps_are_seen_to_change():
-    rng = np.random.default_rng()
+def test_parameters_that_a_kernel_keeps_are_seen_to_change(rng):
     im = T.ftensor4("im")
     w = symdnn.shared(rng.normal(size=(8, 4, 3, 3)).astype("float32"))
     train = symdnn.function([], None, updates=[(w, w * np.float32(0.5))], mode=CPU)

@@ -17,6 +17,7 @@ from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
 from symdnn.ops.conv import Conv, ConvGradInput, ConvGradWeight
 from symdnn.ops.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW, OneDnnConvolution
+from tests.seeded import new_rng
 
 missing = libdnnl.problem() or jit.problem()
 pytestmark = pytest.mark.skipif(
@@ -71,8 +72,7 @@ CASES = [
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("flip", [False, True])
 @pytest.mark.parametrize(("c", "k", "r", "pad", "sizes"), CASES)
-def test_forward(layout, flip, c, k, r, pad, sizes):
-    rng = np.random.default_rng()
+def test_forward(rng, layout, flip, c, k, r, pad, sizes):
     n, h, w = sizes
     x = rng.normal(size=(n, c, h, w)).astype("f")
     kernels = rng.normal(size=(k, c, r, r)).astype("f")
@@ -84,8 +84,7 @@ def test_forward(layout, flip, c, k, r, pad, sizes):
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("flip", [False, True])
 @pytest.mark.parametrize(("c", "k", "r", "pad", "sizes"), CASES)
-def test_gradient_in_the_images(layout, flip, c, k, r, pad, sizes):
-    rng = np.random.default_rng()
+def test_gradient_in_the_images(rng, layout, flip, c, k, r, pad, sizes):
     n, h, w = sizes
     padding = tuple(p if isinstance(p, tuple) else (p, p) for p in pad)
     out = [s + a + b - r + 1 for s, (a, b) in zip((h, w), padding)]
@@ -99,8 +98,7 @@ def test_gradient_in_the_images(layout, flip, c, k, r, pad, sizes):
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("flip", [False, True])
 @pytest.mark.parametrize(("c", "k", "r", "pad", "sizes"), CASES)
-def test_gradient_in_the_kernels(layout, flip, c, k, r, pad, sizes):
-    rng = np.random.default_rng()
+def test_gradient_in_the_kernels(rng, layout, flip, c, k, r, pad, sizes):
     n, h, w = sizes
     padding = tuple(p if isinstance(p, tuple) else (p, p) for p in pad)
     out = [s + a + b - r + 1 for s, (a, b) in zip((h, w), padding)]
@@ -116,8 +114,7 @@ def test_gradient_in_the_kernels(layout, flip, c, k, r, pad, sizes):
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("activation", ["", "relu"])
-def test_what_follows(layout, residual, bias, activation):
-    rng = np.random.default_rng()
+def test_what_follows(rng, layout, residual, bias, activation):
     x, z = (rng.normal(size=(2, c, 9, 10)).astype("f") for c in (18, 40))
     kernels = rng.normal(size=(40, 18, 3, 3)).astype("f")
     b = rng.normal(size=(1, 40, 1, 1)).astype("f")
@@ -141,7 +138,7 @@ def test_what_is_not_a_number_stays_so():
 
 def convolution(size=(16, 32, 24, 24), outputs=32, r=3, **words):
     x = T.ftensor4("x")
-    rng = np.random.default_rng()
+    rng = new_rng()
     w = symdnn.shared(rng.normal(size=(outputs, size[1], r, r)).astype("f"), name="w")
     y = T.nnet.conv2d(x, w, border_mode=r // 2, **words)
     grads = T.grad(None, [x, w], known_grads={y: T.tanh(y)})

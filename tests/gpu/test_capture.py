@@ -12,13 +12,14 @@ import symdnn.tensor as T
 from symdnn.errors import DimensionMismatch, IndexOutOfRange
 from symdnn.ops.arithmetic import Cast
 from symdnn.ops.channels_last import Reorder
+from tests.seeded import new_rng
 
 CUDA = symdnn.Mode(target="cuda:sm_90").excluding("cudnn")
 CPU = symdnn.Mode(target="cpu")
 
 
 def rng():
-    return np.random.default_rng()
+    return new_rng()
 
 
 def floats(*shape):

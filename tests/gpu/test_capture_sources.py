@@ -14,6 +14,7 @@ from symdnn.gpu.trailing import copy_all, enqueue
 from symdnn.graph.type import TensorType
 from symdnn.ops.scalar import Builder, identity_program
 from tests.gpu.emulator import AVAILABLE, HostEnv, device_copy
+from tests.seeded import new_rng
 
 emulated = pytest.mark.skipif(not AVAILABLE, reason="there is no g++")
 
@@ -65,7 +66,7 @@ def members(dtype, sizes, r, offset=0):
 def test_every_array_gets_its_own(dtype, offset):
     """In place, of all sizes, also where the addresses allow no vectors."""
     sizes = (1, 3, 5, 255, 4096, CHUNK + 1, 2 * CHUNK + 7, 100)
-    items, held = members(dtype, sizes, np.random.default_rng(), offset)
+    items, held = members(dtype, sizes, new_rng(), offset)
     form = Form(momentum(dtype), (False, False, False, True))
     want = []
     for v, g, p in held:
@@ -84,7 +85,7 @@ def test_every_array_gets_its_own(dtype, offset):
 def test_more_arrays_than_a_table_takes():
     form = Form(momentum("float32"), (False, False, False, True))
     count = 2 * form.most + 3
-    items, held = members("float32", [k % 9 + 1 for k in range(count)], np.random.default_rng())
+    items, held = members("float32", [k % 9 + 1 for k in range(count)], new_rng())
     want = [v * np.float32(0.5) + g for v, g, _ in held]
     env = HostEnv()
     enqueue(env, batched(form, items))
@@ -95,7 +96,7 @@ def test_more_arrays_than_a_table_takes():
 
 @emulated
 def test_nothing_is_written_when_the_error_word_is_set():
-    items, held = members("float32", (5, 9000), np.random.default_rng())
+    items, held = members("float32", (5, 9000), new_rng())
     before = [[h.copy() for h in arrays] for arrays in held]
     env = HostEnv()
     env._word[0] = 3
@@ -108,7 +109,7 @@ def test_nothing_is_written_when_the_error_word_is_set():
 @emulated
 @pytest.mark.parametrize("fails", [False, True])
 def test_copies_of_any_size_and_type(fails):
-    r = np.random.default_rng()
+    r = new_rng()
     values = [
         *(r.standard_normal(n).astype("float32") for n in (3, 4097)),
         *(r.standard_normal((2, n)) for n in (3, 5)),

@@ -11,6 +11,7 @@ from symdnn.gpu.conv_signature import DIRECTIONS, ConvSignature
 from symdnn.gpu.graph_build import ACTIVATIONS, Epilogue
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.conv import Conv, ConvGradInput, ConvGradWeight
+from tests.seeded import new_rng
 
 pytestmark = pytest.mark.gpu
 
@@ -64,7 +65,7 @@ class Data:
     """Random operands of a signature, rounded to its dtype; on the GPU in its layout."""
 
     def __init__(self, s, *extra):
-        random = np.random.default_rng()
+        random = new_rng()
         shapes = {r: getattr(s, r) for r in ("x", "w", "y")}
         shapes |= {"bias": (1, s.w[0], *(1 for _ in s.y[2:])), "residual": s.y}
         wanted = ("x", "w", "y", *extra)

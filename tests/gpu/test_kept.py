@@ -7,12 +7,13 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
+from tests.seeded import new_rng
 
 CUDA = symdnn.Mode(target="cuda:sm_90").excluding("cudnn")
 
 
 def floats(*shape):
-    return np.random.default_rng().standard_normal(shape).astype("float32")
+    return new_rng().standard_normal(shape).astype("float32")
 
 
 class Scaled:

@@ -9,12 +9,13 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.ops.gpudnn import GpuDnnConv
+from tests.seeded import new_rng
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
 
 
 def floats(*shape):
-    return np.random.default_rng().standard_normal(shape).astype("float32")
+    return new_rng().standard_normal(shape).astype("float32")
 
 
 class Net:

@@ -8,12 +8,13 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
+from tests.seeded import new_rng
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
 
 
 def floats(*shape, scale=1.0):
-    return (np.random.default_rng().standard_normal(shape) * scale).astype("float32")
+    return (new_rng().standard_normal(shape) * scale).astype("float32")
 
 
 def on_both(build):

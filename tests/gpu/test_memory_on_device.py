@@ -40,8 +40,7 @@ def test_a_call_over_the_limit_fails_and_changes_nothing(card):
     f(large)
 
 
-def test_workspaces_are_cut_before_a_call_fails(card):
-    rng = np.random.default_rng()
+def test_workspaces_are_cut_before_a_call_fails(rng, card):
     x, w = T.ftensor4("x"), T.ftensor4("w")
     y = T.nnet.conv2d(x, w, border_mode="half")
     images = rng.normal(size=(16, 32, 64, 64)).astype("float32")

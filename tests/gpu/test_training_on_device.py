@@ -78,9 +78,8 @@ def test_prefetch_brings_batches_to_the_device(cuda):
     assert count == 36
 
 
-def test_calls_that_do_not_wait_read_the_right_batches(cuda):
+def test_calls_that_do_not_wait_read_the_right_batches(rng, cuda):
     """Nothing returns to the host, so the thread refills places while steps are still running."""
-    rng = np.random.default_rng()
     values = rng.integers(0, 100, (64, 1 << 14)).astype("float32")
     total, x = symdnn.shared(np.zeros(1 << 14, "float32"), name="total"), T.matrix("x")
     f = symdnn.function([x], updates=[(total, total + x.sum(axis=0))])

@@ -16,6 +16,7 @@ from symdnn.ops.transformer import (
     TransformerSampler,
     TransformerSamplerGrad,
 )
+from tests.seeded import new_rng
 
 from . import emulator
 
@@ -49,7 +50,7 @@ def check(kernel, op, *arrays):
 def operands(size, dtype):
     """Image, grid (some points outside), cotangent of the sampled image."""
     n, channels, height, width, rows, columns = size
-    rng, kind = np.random.default_rng(), numpy_dtype(dtype)
+    rng, kind = new_rng(), numpy_dtype(dtype)
     return [
         rng.standard_normal((n, channels, height, width)).astype(kind),
         rng.uniform(-1.3, 1.3, (n, rows, columns, 2)).astype(kind),
@@ -62,7 +63,7 @@ def operands(size, dtype):
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_grids_samples_and_gradients(dtype, size):
     image, grid, dy = operands(size, dtype)
-    theta = np.random.default_rng().standard_normal((size[0], 2, 3)).astype(image.dtype)
+    theta = new_rng().standard_normal((size[0], 2, 3)).astype(image.dtype)
     check(GRID, TransformerGrid((None, None)), theta, *np.int64(size[4:]))
     check(GRID_GRAD, TransformerGridGrad(), grid)
     check(SAMPLER, TransformerSampler(), image, grid)

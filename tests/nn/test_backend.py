@@ -13,6 +13,7 @@ from symdnn.errors import CudnnRequired, InputError
 from symdnn.gpu import detect
 from symdnn.graph.target import Target
 from symdnn.nn.backend import Cudnn
+from tests.seeded import new_rng
 
 GPU = "cuda:sm_90"
 CPU = Target("cpu", onednn=(3, 9, 0), isa="AVX512_CORE")
@@ -108,7 +109,7 @@ def test_recurrent_nets_and_lrn():
 @pytest.mark.parametrize("backend", ["nn", "cudnn", "onednn", "auto"])
 def test_values_before_and_after_are_equal(backend):
     net, x = network(), T.tensor4("x")
-    value = np.random.default_rng().normal(size=(4, 3, 6, 6)).astype("float32")
+    value = new_rng().normal(size=(4, 3, 6, 6)).astype("float32")
     wanted = symdnn.function([x], with_gradients(net, x))(value)
     found = symdnn.function([x], with_gradients(nn.convert(net, backend), x))(value)
     for a, b in zip(found, wanted, strict=True):
@@ -379,8 +380,7 @@ def test_verbose_tells_of_each_new_plan(cudnn, capsys):
 
 
 @pytest.mark.parametrize("backend", ["auto", "nn", "cudnn", "onednn"])
-def test_the_backward_pass_of_batch_norm_in_evaluation(backend):
-    rng = np.random.default_rng()
+def test_the_backward_pass_of_batch_norm_in_evaluation(rng, backend):
     net = nn.convert(network(), backend)
     norm, x = net[1], T.tensor4("x")
     norm.running_mean.set_value(rng.normal(size=8).astype("float32"))

@@ -7,6 +7,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn import nn
 from symdnn.errors import InputError, ShapeMismatch, TypeMismatch
+from tests.seeded import new_rng
 
 
 def run(module, value, shape=None):
@@ -16,7 +17,7 @@ def run(module, value, shape=None):
 
 
 def draw(*shape):
-    return np.random.default_rng().normal(size=shape).astype("float32")
+    return new_rng().normal(size=shape).astype("float32")
 
 
 @pytest.mark.parametrize(

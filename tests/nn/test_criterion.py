@@ -9,6 +9,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn import nn
 from symdnn.errors import DimensionMismatch, IndexOutOfRange, InputError, TypeMismatch
+from tests.seeded import new_rng
 
 STORED = np.load(Path(__file__).parent / "torch_criterion.npz")
 WEIGHTS = np.array([0.5, 1.5, 1.0, 2.0, 0.25], "float32")
@@ -98,7 +99,7 @@ def test_every_stored_case_is_tested():
 
 @pytest.mark.parametrize("name", ["smooth_l1", "cosine", "logits_all", "multilabel_w", "kl"])
 def test_gradients_by_finite_differences(name):
-    rng, criterion = np.random.default_rng(), VALUES[name]
+    rng, criterion = new_rng(), VALUES[name]
     x, t = rng.normal(size=(3, 5)), rng.uniform(0.1, 0.9, (3, 5))
     if name == "cosine":
         t = np.array([1.0, -1.0, 1.0])
@@ -146,7 +147,7 @@ def test_extreme_values_stay_finite():
 
 
 def test_where_all_labels_are_ignored_there_is_no_loss():
-    x = np.random.default_rng().normal(size=(3, 4)).astype("float32")
+    x = new_rng().normal(size=(3, 4)).astype("float32")
     for criterion in (nn.CrossEntropyCriterion, nn.ClassNLLCriterion):
         loss, (dx,) = loss_and_gradients(criterion(ignoreIndex=-1), x, np.full(3, -1))
         assert loss == 0

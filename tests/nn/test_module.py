@@ -7,6 +7,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn import nn
 from symdnn.errors import InputError, TypeMismatch
+from tests.seeded import new_rng
 
 
 class Scale(nn.Module):
@@ -60,7 +61,7 @@ def test_state_updates_of_an_expression():
     net, x = nn.Sequential(Scale(3), Scale(3)), T.matrix("x")
     loss = net(x).sum()
     f = symdnn.function([x], loss, updates=nn.state_updates(loss))
-    value = np.random.default_rng().normal(size=(4, 3)).astype("float32")
+    value = new_rng().normal(size=(4, 3)).astype("float32")
     f(value)
     np.testing.assert_allclose(net[0].total.get_value(), value.sum(axis=0), rtol=1e-5, atol=1e-6)
     assert nn.state_updates(net.evaluate()(x)) == []
@@ -119,7 +120,7 @@ def test_a_seed_gives_the_same_parameters():
 
 @pytest.mark.parametrize("shape", [(7, 4), (4, 7), (6, 2, 3, 3)])
 def test_orthogonal_rows_or_columns(shape):
-    w = nn.init.orthogonal(2.0)(shape, np.random.default_rng()).reshape(shape[0], -1)
+    w = nn.init.orthogonal(2.0)(shape, new_rng()).reshape(shape[0], -1)
     square = w @ w.T if w.shape[0] < w.shape[1] else w.T @ w
     np.testing.assert_allclose(square, 4 * np.eye(len(square)), atol=1e-12)
 

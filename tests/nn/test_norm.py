@@ -7,10 +7,11 @@ import symdnn
 import symdnn.tensor as T
 from symdnn import nn
 from symdnn.errors import InputError, TypeMismatch
+from tests.seeded import new_rng
 
 
 def draw(*shape):
-    return np.random.default_rng().normal(1.5, 2, size=shape).astype("float32")
+    return new_rng().normal(1.5, 2, size=shape).astype("float32")
 
 
 def test_running_statistics_move_by_the_momentum():
@@ -50,8 +51,7 @@ def test_evaluation_takes_what_training_found_and_changes_nothing():
     ],
     ids=lambda v: repr(v) if isinstance(v, nn.Module) else None,
 )
-def test_gradients_in_training_and_evaluation(layer, shape, training):
-    rng = np.random.default_rng()
+def test_gradients_in_training_and_evaluation(rng, layer, shape, training):
     layer.running_var.set_value(rng.uniform(0.5, 2, shape[1]))
     layer.train(training)
     kept = layer.weight, layer.bias

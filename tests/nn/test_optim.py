@@ -132,8 +132,7 @@ def lamb_by_hand(w, grads, lr, betas, eps, decay):
 
 @pytest.mark.parametrize(("dtype", "close"), [("float32", 2e-6), ("float64", 1e-13)])
 @pytest.mark.parametrize("zero", [False, True])
-def test_lamb_is_the_papers(dtype, close, zero):
-    rng = np.random.default_rng()
+def test_lamb_is_the_papers(rng, dtype, close, zero):
     w0 = np.zeros((4, 3)) if zero else rng.normal(size=(4, 3))
     grads = rng.normal(size=(5, 4, 3)).astype(dtype).astype("float64")
     w, g = symdnn.shared(w0.astype(dtype), name="w"), T.matrix("g", dtype=dtype)
@@ -320,8 +319,7 @@ def test_state_of_short_parameters_is_long(dtype):
     assert updates.state["adam.0.w.mean"].get_value().dtype == "float32"
 
 
-def test_clipping():
-    rng = np.random.default_rng()
+def test_clipping(rng):
     a, b = (rng.normal(size=s).astype("float32") for s in ((3, 4), (5,)))
     norm = np.sqrt((a**2).sum() + (b**2).sum())
     for limit in (norm / 3, norm * 3):

@@ -77,9 +77,8 @@ def test_on_a_cpu_a_parameter_is_one_pass_in_place(name):
     assert len(plan.memory.stored) + len(plan.memory.copied) == updated
 
 
-def test_a_shared_rate_keeps_the_captured_graph(fake_device):
+def test_a_shared_rate_keeps_the_captured_graph(rng, fake_device):
     """Setting the rate writes where the graph reads it: nothing is captured again."""
-    rng = np.random.default_rng()
     start = rng.normal(size=(3, 4)).astype("float32")
     results = []
     for mode in (CUDA, CPU):
@@ -102,9 +101,8 @@ def test_a_shared_rate_keeps_the_captured_graph(fake_device):
 
 
 @pytest.mark.parametrize("name", ["momentum", "amsgrad", "nadam", "rmsprop", "accumulate", "lamb"])
-def test_the_kernels_of_a_gpu_give_the_numbers_of_a_cpu(name, fake_device):
+def test_the_kernels_of_a_gpu_give_the_numbers_of_a_cpu(rng, name, fake_device):
     optimiser, options = {**CASES, "lamb": (o.lamb, {})}[name]
-    rng = np.random.default_rng()
     starts = [rng.normal(size=s).astype("float32") for s in ((3, 5), (7,), (2, 3, 3))]
     values = rng.uniform(0.5, 1.5, 5).astype("float32")
     results = []

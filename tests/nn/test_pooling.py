@@ -9,6 +9,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn import nn
 from symdnn.errors import InputError, TypeMismatch
+from tests.seeded import new_rng
 
 
 def windows(n, k, s, p, ceil):
@@ -45,8 +46,7 @@ def drawn(rng, ndim):
 @pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
 @pytest.mark.parametrize("mode", ["max", "include", "exclude"])
 @pytest.mark.parametrize("ndim", [2, 3])
-def test_windows_of_all_kinds(ndim, mode, known):
-    rng = np.random.default_rng()
+def test_windows_of_all_kinds(rng, ndim, mode, known):
     names = {2: "Spatial", 3: "Volumetric"}
     for _ in range(6):
         sizes, kernel, stride, pad = drawn(rng, ndim)
@@ -75,14 +75,14 @@ def test_windows_of_all_kinds(ndim, mode, known):
     ids=repr,
 )
 def test_gradients_where_sizes_are_unknown(layer):
-    value = np.random.default_rng().permutation(2 * 2 * 6 * 7).reshape(2, 2, 6, 7) / 10.0
-    symdnn.verify_grad(layer, [value], rng=np.random.default_rng())
+    value = new_rng().permutation(2 * 2 * 6 * 7).reshape(2, 2, 6, 7) / 10.0
+    symdnn.verify_grad(layer, [value], rng=new_rng())
 
 
 @pytest.mark.parametrize(("n", "m"), [(7, 3), (6, 3), (3, 5), (5, 1), (4, 4)])
 @pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
 def test_adaptive_windows(n, m, known):
-    value = np.random.default_rng().normal(size=(2, 3, n, 4))
+    value = new_rng().normal(size=(2, 3, n, 4))
     x = T.TensorType("float64", value.shape if known else (None,) * 4)("x")
     rows = [slice(i * n // m, -(-(i + 1) * n // m)) for i in range(m)]
     average = nn.SpatialAdaptiveAveragePooling(output_size=(m, None))(x)

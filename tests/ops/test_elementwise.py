@@ -3,7 +3,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -342,8 +342,7 @@ def broadcastable_pair(draw):
 @given(broadcastable_pair(), st.sampled_from(["add", "multiply", "maximum", "equal", "not_equal"]))
 def test_binary_ops_agree_with_numpy_for_any_shapes_and_dtypes(pair, name):
     a, b = pair
-    if name == "maximum" and "c" in (a.dtype.kind, b.dtype.kind):
-        return
+    assume(name != "maximum" or "c" not in (a.dtype.kind, b.dtype.kind))
     x, y = (TensorType(v.dtype, tuple(1 if n == 1 else None for n in v.shape))() for v in pair)
     got, want = value(getattr(E, name)(x, y), {x: a, y: b}), getattr(np, name)(a, b)
     assert (got.dtype, got.shape) == (want.dtype, want.shape)

@@ -344,8 +344,7 @@ def squares(y, t):
     return ((y - t) ** 2).mean()
 
 
-def test_batches_may_be_dicts_and_nets_have_several_inputs():
-    rng = np.random.default_rng()
+def test_batches_may_be_dicts_and_nets_have_several_inputs(rng):
     a, b = (rng.normal(size=(40, 2)).astype("float32") for _ in range(2))
     data = nn.batches({"a": a, "b": b, "t": a * np.float32([2, -3]) + b}, 8)
     net = Two()
@@ -421,8 +420,7 @@ def test_prefetch_changes_no_bit(transform):
     assert_same(*states)
 
 
-def test_on_a_device_with_arrays_there(fake_device):
-    rng = np.random.default_rng()
+def test_on_a_device_with_arrays_there(rng, fake_device):
     a, b = (rng.normal(size=(20, 2)).astype("float32") for _ in range(2))
     arrays = (a, b, a * np.float32([2, -3]) + b)
     nets = [Two(), Two()]

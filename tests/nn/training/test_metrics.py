@@ -8,9 +8,10 @@ import symdnn.tensor as T
 from symdnn import nn
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.nn.training.metrics import as_metrics
+from tests.seeded import new_rng
 
 m = nn.metrics
-RNG = np.random.default_rng()
+RNG = new_rng()
 
 
 def measured(metric, outputs, targets, sizes):

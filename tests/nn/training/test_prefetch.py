@@ -108,8 +108,7 @@ def test_n_is_checked():
         nn.prefetch([], 0)
 
 
-def test_arrays_go_to_the_device_in_places_that_come_again(fake_device):
-    rng = np.random.default_rng()
+def test_arrays_go_to_the_device_in_places_that_come_again(rng, fake_device):
     x = rng.normal(size=(22, 3)).astype("float32")
     t = rng.integers(0, 5, 22).astype("int32")
     data = nn.batches({"x": x, "t": t}, 4, shuffle=True, seed=1)

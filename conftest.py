@@ -1,0 +1,57 @@
+"""What all tests share: seeded random numbers, and a cache folder that is not the user's own.
+
+``--seed N`` (0 by default) draws other numbers in every test that draws by ``rng`` or
+:func:`tests.seeded.new_rng`; a failure prints the seed that it was drawn with.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+
+import numpy as np
+import pytest
+
+from tests import seeded
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seed", type=int, default=0, help="seed of all random test data")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep compiled code in a folder of this run, and read no user's settings.
+
+    Workers of pytest-xdist inherit the folder; ``SYMDNN_TESTS_CACHE`` names one that stays.
+    """
+    seeded.start(config.getoption("--seed"))
+    folder = os.environ.get("SYMDNN_TESTS_CACHE")
+    if folder is None:
+        made = tempfile.TemporaryDirectory(prefix="symdnn-tests-", ignore_cleanup_errors=True)
+        config.add_cleanup(made.cleanup)
+        folder = os.environ["SYMDNN_TESTS_CACHE"] = made.name
+        config.add_cleanup(lambda: os.environ.pop("SYMDNN_TESTS_CACHE", None))
+    os.environ["XDG_CACHE_HOME"] = folder
+    os.environ["SYMDNNRC"] = ""
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    """A generator whose seed is made of the test's id and ``--seed``."""
+    return seeded.new_rng()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    seeded.enter(item.nodeid)
+    if init := sys.modules.get("symdnn.nn.init"):  # initial values of modules
+        init.seed(seeded.number())
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  # type: ignore[no-untyped-def]
+    outcome = yield
+    report = outcome.get_result()
+    if report.failed and seeded.drew():
+        report.sections.append(("random data", seeded.description()))
