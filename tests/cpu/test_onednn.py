@@ -102,7 +102,10 @@ def run(low, *arrays):
                for a in arrays]  # fmt: skip
     call = call_of(low, float32)
     kernel = next(k for k in kernels_for(type(low), "cpu") if k.name.startswith("onednn"))
-    assert kernel.refuses(call) is None
+    refusal = kernel.refuses(call)
+    if refusal is not None and "only its reference" in refusal and jit.vector_width() < 16:
+        pytest.skip(f"{low}: {refusal} on this processor")
+    assert refusal is None
     return launched(kernel, call, float32)
 
 
@@ -222,12 +225,14 @@ def test_changes_of_the_order(order):
 
 
 @needs_onednn
-def test_softmax():
-    axis = 2
-    x, dy = (new_rng().normal(size=(4, 33, 5)) * s for s in (5, 1))
-    for forward, backward in ((Softmax, SoftmaxGrad), (LogSoftmax, LogSoftmaxGrad)):
-        agrees(forward(axis), x, layouts=["NCHW"])
-        agrees(backward(axis), forward(axis).reference(x), dy, layouts=["NCHW"])
+@pytest.mark.parametrize("axis", [1, 2])
+@pytest.mark.parametrize(
+    ("forward", "backward"), [(Softmax, SoftmaxGrad), (LogSoftmax, LogSoftmaxGrad)]
+)
+def test_softmax(rng, forward, backward, axis):
+    x, dy = (rng.normal(size=(4, 33, 5)) * s for s in (5, 1))
+    agrees(forward(axis), x, layouts=["NCHW"])
+    agrees(backward(axis), forward(axis).reference(x), dy, layouts=["NCHW"])
 
 
 @needs_onednn
