@@ -225,11 +225,11 @@ def test_changes_of_the_order(order):
 
 
 @needs_onednn
-@pytest.mark.parametrize("axis", [1, 2])
 @pytest.mark.parametrize(
     ("forward", "backward"), [(Softmax, SoftmaxGrad), (LogSoftmax, LogSoftmaxGrad)]
 )
-def test_softmax(rng, forward, backward, axis):
+def test_softmax(rng, forward, backward):
+    axis = 2  # the last: oneDNN has no kernel of its own along others
     x, dy = (rng.normal(size=(4, 33, 5)) * s for s in (5, 1))
     agrees(forward(axis), x, layouts=["NCHW"])
     agrees(backward(axis), forward(axis).reference(x), dy, layouts=["NCHW"])
