@@ -13,7 +13,7 @@ from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.value import constant_array
 from symdnn.graph.variable import Constant, Variable, as_variable
-from symdnn.ops.comparison import eq, gt, le, lt, switch
+from symdnn.ops.comparison import eq, gt, lt, switch
 from symdnn.ops.dtype import number_of
 from symdnn.ops.elemwise import Elemwise, FloatElemwise, apply_elemwise, conjugate, like
 
@@ -250,12 +250,16 @@ class Minimum(Extreme):
 
 
 def _clip(x: Any, low: Any, high: Any) -> Any:
-    return np.minimum(np.maximum(x, low), high)
+    return np.where(x < low, low, np.where(x > high, high, x))
 
 
 @dataclass(frozen=True)
 class Clip(Elemwise):
-    """``x`` limited to ``[low, high]`` (``high`` where they cross); gradients pass at the edges."""
+    """``x`` limited to ``[low, high]``; gradients pass at the edges.
+
+    The lower bound is tested first, as in Theano, so where the bounds cross the result is ``low``
+    below ``low`` and ``high`` elsewhere.
+    """
 
     function: ClassVar[Any] = _clip
     arity: ClassVar[int] = 3
@@ -264,11 +268,10 @@ class Clip(Elemwise):
     def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
         x, low, high = inputs
         zero = like(0, cotangent)
-        above, below = gt(x, high), lt(x, low)
-        to_low = switch(below & le(low, high), cotangent, zero)
-        # Also where low > high > x: the result is high there.
-        to_high = switch(above | (below & gt(low, high)), cotangent, zero)
-        return [switch(above | below, zero, cotangent), to_low, to_high]
+        below = lt(x, low)
+        above = gt(x, high)
+        to_high = switch(below, zero, switch(above, cotangent, zero))
+        return [switch(below | above, zero, cotangent), switch(below, cotangent, zero), to_high]
 
 
 @dataclass(frozen=True)
@@ -408,7 +411,14 @@ def _folded(pick: Any, args: tuple[Any, ...]) -> Variable:
 
 
 def clip(x: Any, min: Any, max: Any) -> Variable:
-    """``x`` limited to ``[min, max]``; the gradient passes at both edges."""
+    """``x`` limited to ``[min, max]``; the gradient passes at both edges.
+
+    Where ``min > max`` the result is ``min`` below ``min`` and ``max`` elsewhere (Theano's order of
+    tests; NumPy gives ``max`` everywhere).
+
+    >>> clip([-2, 0, 2], 1, -1).eval().tolist()
+    [1, 1, -1]
+    """
     return apply_elemwise(Clip(), x, min, max)  # type: ignore[no-any-return]
 
 

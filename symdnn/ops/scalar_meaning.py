@@ -124,7 +124,7 @@ def _inv(x: Scalar) -> Scalar:
 
 
 def _clip(x: Scalar, low: Scalar, high: Scalar) -> Scalar:
-    return x.call("max", low).call("min", high)
+    return (x < low).where(low, (x > high).where(high, x))
 
 
 def _cast(op: Any, x: Scalar) -> Scalar:

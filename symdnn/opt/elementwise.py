@@ -76,6 +76,11 @@ def cast_of_cast(node: Apply, context: Context) -> Variable | None:
 # -- extremes -------------------------------------------------------------------------------------
 
 
+def in_order(m: Match) -> bool:
+    """Whether the bounds do not cross: a clip is a projection then."""
+    return bool(np.all(m.c.data <= m.d.data))
+
+
 EXTREMES = [
     rule("max_of_same", maximum(x, x), x),
     rule("min_of_same", minimum(x, x), x),
@@ -83,7 +88,7 @@ EXTREMES = [
     rule("min_of_min", minimum(y, minimum(x, y)), minimum(x, y)),
     rule("max_of_constants", maximum(c, maximum(d, x)), maximum(maximum(c, d), x), when=one_dtype),
     rule("min_of_constants", minimum(c, minimum(d, x)), minimum(minimum(c, d), x), when=one_dtype),
-    rule("clip_of_clip", clip(clip(x, a, b), a, b), clip(x, a, b)),
+    rule("clip_of_clip", clip(clip(x, c, d), c, d), clip(x, c, d), when=in_order),
     rule("max_with_zero", maximum(x, 0), relu(x), when=floating),
     rule("relu_of_nonnegative", relu(positive), positive),
     rule("abs_of_nonnegative", abs(positive), positive, "local_abs_lift"),

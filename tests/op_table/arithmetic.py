@@ -33,6 +33,11 @@ I32, I8 = integers(1, 9, 2, 3, dtype="int32"), integers(1, 9, 2, 3, dtype="int8"
 BOOL = integers(0, 2, 2, 3, dtype="bool")
 EMPTY = normal(0, 3)
 
+
+def clip(x, low, high):
+    return np.where(x < low, low, np.where(x > high, high, x))
+
+
 CASES = [
     OpCase("add", (A.Add,), A.add, (X, X), np.add, grad2=True),
     OpCase("add_row", (A.Add,), A.add, (X, normal(1, 3)), np.add),
@@ -89,7 +94,12 @@ CASES = [
     OpCase("minimum", (A.Minimum,), A.minimum, (distinct(2, 3), normal(2, 1)), np.minimum),
     OpCase("largest", (A.Maximum,), A.largest, (X, X, Y), lambda *a: np.max(a, axis=0)),
     OpCase("smallest", (A.Minimum,), A.smallest, (X, X, Y), lambda *a: np.min(a, axis=0)),
-    OpCase("clip", (A.Clip,), A.clip, (normal(4, 5), normal(1, 1), normal(1, 1)), np.clip),
+    OpCase("clip", (A.Clip,), A.clip, (normal(4, 5), normal(1, 1), normal(1, 1)), clip),
+    OpCase("clip_crossed", (A.Clip,), lambda x: A.clip(x, 1, -1), (normal(4, 5, scale=3.0),),
+           lambda x: np.where(x < 1, 1, -1.0)),
+    OpCase("clip_by_arrays", (A.Clip,), A.clip, (normal(4, 5), normal(4, 5), normal(4, 5)), clip),
+    OpCase("clip_int_by_float", (A.Clip,), lambda x: A.clip(x, 1.5, -0.5),
+           (normal(20, scale=4.0, dtype="int32"),), lambda x: np.where(x < 1.5, 1.5, -0.5)),
     OpCase("clip_numbers", (A.Clip,), lambda x: A.clip(x, -1, 0.5),
            (away_from((-1.0, 0.5), 3, 4),), lambda x: np.clip(x, -1, 0.5)),
     OpCase("cast", (A.Cast,), lambda x: A.cast(x, "float32").astype("float64"), (X,),

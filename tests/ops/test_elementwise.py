@@ -215,12 +215,12 @@ def test_shifts_by_a_number_keep_unsigned_ints():
     assert value(y, {x: np.array([3], "uint64")}).tolist() == [13]
 
 
-def test_clip_of_crossed_bounds_is_the_upper_one():
+def test_clip_tests_the_lower_bound_first():
     args = [np.array([0.0, 1.5, 5.0]), np.float64(2.0), np.float64(1.0)]
-    np.testing.assert_array_equal(value(E.clip(*map(constant, args))), [1, 1, 1])
+    np.testing.assert_array_equal(value(E.clip(*map(constant, args))), [2, 2, 1])
     dx, dlow, dhigh = slope_at(E.clip, *args)
     assert dx.tolist() == [0, 0, 0]
-    assert (dlow, dhigh) == (0, 3)
+    assert (dlow, dhigh) == (2, 1)
 
 
 # --- gradients at the corners ---------------------------------------------------------------------
