@@ -96,9 +96,10 @@ def batch_normalization_train(
 
     ``axes``: ``"per-activation"`` (axis 0), ``"spatial"`` (all but axis 1), or any ints.
     ``gamma`` and ``beta`` have the ndim of ``inputs`` (1 on the axes) or lack these axes.
-    Returns ``(out, mean, invstd)``, and with both running arrays also the new ones:
-    ``old * (1 - f) + new * f``, the variance unbiased (``m / (m - 1)``); these keep the type of
-    the old ones, so that they can be updates. ``epsilon`` is a number or a symbolic scalar.
+    Returns ``(out, mean, invstd)``, the statistics with the ndim of ``gamma``, and with both
+    running arrays also the new ones: ``old * (1 - f) + new * f``, the variance unbiased
+    (``m / (m - 1)``); these keep the type of the old ones, so that they can be updates.
+    ``epsilon`` is a number or a symbolic scalar.
     """
     what = "batch_normalization_train"
     if (running_mean is None) != (running_var is None):
@@ -106,6 +107,7 @@ def batch_normalization_train(
     old = [as_variable(r) for r in (running_mean, running_var) if r is not None]
     x, ps = _inputs(inputs, gamma, beta, *old)
     ax = norm_axes(axes, x.type.ndim, what)
+    dropped = [] if ps[0].type.ndim == x.type.ndim else ax
     ps = [_parameter(p, x.type.ndim, ax, what) for p in ps]
     if old:
         factor = _number(running_average_factor)
@@ -118,13 +120,20 @@ def batch_normalization_train(
     else:
         out = BatchNormTrain(ax, number, bool(old))(x, *ps, hints=hints)
     new = [_like(v, r, ax) for v, r in zip(out[3:], old, strict=True)]
-    return (*out[:3], *new)
+    return (out[0], *(_without(v, dropped) for v in out[1:3]), *new)
+
+
+def _without(statistic: Variable, axes: Sequence[int]) -> Variable:
+    """A statistic without the axes that its gamma lacks."""
+    if not axes:
+        return statistic
+    return statistic.dimshuffle([i for i in range(statistic.type.ndim) if i not in axes])
 
 
 def _like(new: Variable, old: Variable, axes: Sequence[int]) -> Variable:
     """A new running value in the dtype, ndim and broadcast pattern of the old one."""
     if old.type.ndim != new.type.ndim:
-        new = new.dimshuffle([i for i in range(new.type.ndim) if i not in axes])
+        new = _without(new, axes)
     return specify_type(cast(new, old.type.dtype), old.type)
 
 
