@@ -21,12 +21,15 @@ from symdnn.graph.dims import Dim
 from symdnn.graph.operators import operator
 from symdnn.graph.storage import Storage
 from symdnn.graph.type import TensorType
-from symdnn.graph.variable import Constant, Shared, Variable, as_variable
+from symdnn.graph.variable import Constant, Shared, Variable, as_variable, constant
 from symdnn.ops import random as draws
 from symdnn.ops.arithmetic import cast
 from symdnn.ops.dtype import upcast
 from symdnn.ops.rng_philox import fold_seed, stream_key
 from symdnn.ops.shape import dims_of
+
+#: Standard deviation of a standard normal distribution cut off at -2 and 2.
+_STD_OF_TRUNCATED = 0.8796256610342398
 
 __all__ = ["MRG_RandomStreams", "RandomStream", "RandomStreams", "size_dims"]
 
@@ -171,8 +174,8 @@ class RandomStream:
     ) -> Variable:
         """Normal values of mean ``avg`` and standard deviation ``std``.
 
-        ``truncate`` keeps them within two standard deviations. ``avg`` and ``std`` may be tensors,
-        and gradients flow to them.
+        ``truncate`` keeps them within two standard deviations, which makes the deviation of the
+        result 0.88 ``std``. ``avg`` and ``std`` may be tensors, and gradients flow to them.
         """
         mean, deviation = as_variable(avg), as_variable(std)
         kind = _float_dtype(dtype, mean, deviation)
@@ -191,8 +194,15 @@ class RandomStream:
         dtype: Any = None,
         nstreams: Any = None,
     ) -> Variable:
-        """:meth:`normal` with ``truncate=True``."""
-        return self.normal(size, avg, std, ndim, dtype, truncate=True)
+        """Normal values cut off on both sides, of standard deviation ``std`` after the cut.
+
+        It is made at two standard deviations of the normal distribution that is cut, and that one
+        is wider: ``normal(truncate=True)`` takes the deviation before the cut, as in Theano.
+        """
+        mean, deviation = as_variable(avg), as_variable(std)
+        kind = _float_dtype(dtype, mean, deviation)
+        wide = cast(deviation, kind) / constant(_STD_OF_TRUNCATED, dtype=kind)
+        return self.normal(size, mean, wide, ndim, kind, truncate=True)
 
     def binomial(
         self,
