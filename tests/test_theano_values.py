@@ -25,7 +25,7 @@ def test_batch_statistics_have_the_ndim_of_gamma(axes, symbolic_epsilon, full, r
     )
     assert [o.ndim for o in outs] == [4] + [len(kept)] * 4
     test = T.nnet.bn.batch_normalization_test(x, *ps, axes, eps if symbolic_epsilon else 1e-3)
-    g, b, m, v = values = [rng.uniform(0.5, 2, kept) for _ in "gbmv"]
+    _, _, m, v = values = [rng.uniform(0.5, 2, kept) for _ in "gbmv"]
     weights = rng.normal(size=data.shape)
     cost = (outs[0] * weights).sum() + (outs[1] ** 3).sum() + (outs[2] ** 2).sum()
     grads = grad(cost, [x, *ps[:2]])

@@ -129,7 +129,12 @@ def _expressions(
     given = apply_givens([*results, *(new for _, new in pairs)], givens)
     results, news = given[: len(results)], given[len(results) :]
     explicit = [(old, new) for (old, _), new in zip(pairs, news)]
-    defaults = default_updates([*results, *news], [old for old, _ in pairs], no_default_updates)
+    defaults = default_updates(
+        [*results, *news],
+        [old for old, _ in pairs],
+        no_default_updates,
+        [d.variable for d in declared],
+    )
     news = apply_givens([new for _, new in defaults], givens)
     explicit += [(old, new) for (old, _), new in zip(defaults, news)]
     return results, [(old, respecify(new, old)) for old, new in explicit]

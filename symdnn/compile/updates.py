@@ -9,7 +9,7 @@ import numpy as np
 
 from symdnn.errors import GraphError, TypeMismatch
 from symdnn.graph.operators import operator
-from symdnn.graph.traverse import ancestors, clone_graph, graph_inputs
+from symdnn.graph.traverse import ancestors, clone_graph, leaves
 from symdnn.graph.type import TensorType
 from symdnn.graph.value import as_numpy
 from symdnn.graph.variable import Constant, Shared, Variable
@@ -91,12 +91,15 @@ def collect_updates(updates: Any) -> list[tuple[Shared, Variable]]:
 
 
 def default_updates(
-    outputs: Sequence[Variable], updated: Iterable[Variable], no_default_updates: Any = False
+    outputs: Sequence[Variable],
+    updated: Iterable[Variable],
+    no_default_updates: Any = False,
+    inputs: Iterable[Variable] = (),
 ) -> list[tuple[Shared, Variable]]:
     """Default updates of shared variables that ``outputs`` (or these updates) read.
 
     ``no_default_updates`` is True (none) or a list of variables to leave alone; those in
-    ``updated`` have an explicit update.
+    ``updated`` have an explicit update. What lies behind ``inputs`` of the function is not read.
     """
     if no_default_updates is True:
         return []
@@ -107,9 +110,9 @@ def default_updates(
     found: list[tuple[Shared, Variable]] = []
     pending = list(outputs)
     while pending:
-        leaves = graph_inputs(pending)
+        read = leaves(pending, inputs)
         pending = []
-        for v in leaves:
+        for v in read:
             if isinstance(v, Shared) and v.default_update is not None and v not in done:
                 done.add(v)
                 new = fitting(v, v.default_update, "default_update")

@@ -11,7 +11,7 @@ from typing import Any
 
 from symdnn.errors import MissingInputError, RewriteError
 from symdnn.graph.origin import NO_HINTS
-from symdnn.graph.traverse import clone_graph, free_inputs, graph_inputs, toposort
+from symdnn.graph.traverse import clone_graph, free_inputs, leaves, toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 
@@ -95,7 +95,7 @@ class FunctionGraph:
 
     def shared(self) -> list[Shared]:
         """Shared variables that the graph reads."""
-        return [v for v in graph_inputs(self.outputs) if isinstance(v, Shared)]
+        return [v for v in leaves(self.outputs) if isinstance(v, Shared)]
 
     def users(self, v: Variable) -> list[Client]:
         """Who reads ``v``: ``(node, index)``, or ``(None, index)`` for an output of the graph."""

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 
-__all__ = ["ancestors", "clone_graph", "graph_inputs", "toposort"]
+__all__ = ["ancestors", "clone_graph", "graph_inputs", "leaves", "toposort"]
 
 
 def toposort(outputs: Iterable[Variable], blockers: Iterable[Variable] = ()) -> list[Apply]:
@@ -44,15 +44,39 @@ def ancestors(outputs: Iterable[Variable], blockers: Iterable[Variable] = ()) ->
     return list(seen)
 
 
-def graph_inputs(outputs: Iterable[Variable], blockers: Iterable[Variable] = ()) -> list[Variable]:
-    """Variables without an owner that ``outputs`` depend on (Theano's ``gof.graph.inputs``)."""
+def leaves(outputs: Iterable[Variable], blockers: Iterable[Variable] = ()) -> list[Variable]:
+    """Variables without an owner that ``outputs`` depend on, and ``blockers`` on the way."""
     blocked = set(blockers)
     return [v for v in ancestors(outputs, blocked) if v.owner is None or v in blocked]
 
 
+def graph_inputs(outputs: Iterable[Variable], blockers: Iterable[Variable] = ()) -> list[Variable]:
+    """Variables without an owner that ``outputs`` depend on: Theano's ``gof.graph.inputs``.
+
+    The order is Theano's too, since programs store parameters in it: depth first, the last of
+    ``outputs`` first, the inputs of a node from left to right. The walk stops at ``blockers``.
+
+    >>> import symdnn.tensor as T
+    >>> a, b, c = T.scalars("a", "b", "c")
+    >>> graph_inputs([a + (b + c)]), graph_inputs([a, b])
+    ([a, b, c], [b, a])
+    """
+    blocked = set(blockers)
+    seen: dict[Variable, None] = {}
+    stack = list(outputs)
+    while stack:
+        v = stack.pop()
+        if v in seen:
+            continue
+        seen[v] = None
+        if v.owner is not None and v not in blocked:
+            stack.extend(reversed(v.owner.inputs))
+    return [v for v in seen if v.owner is None]
+
+
 def free_inputs(outputs: Iterable[Variable]) -> list[Variable]:
     """The inputs that have no value of their own: neither constants nor shared variables."""
-    return [v for v in graph_inputs(outputs) if not isinstance(v, Constant | Shared)]
+    return [v for v in leaves(outputs) if not isinstance(v, Constant | Shared)]
 
 
 def clone_graph(

@@ -175,12 +175,25 @@ class Shared(Variable):
     this variable write back unless told otherwise.
     """
 
-    __slots__ = ("default_update", "storage")
+    __slots__ = ("_default_update", "storage")
 
     def __init__(self, type: Type, storage: Storage, name: str | None = None) -> None:
         super().__init__(type, name)
         self.storage = storage
-        self.default_update: Variable | None = None
+        self._default_update: Variable | None = None
+
+    @property
+    def default_update(self) -> Any:
+        """The next value that functions which read this variable write back; None for none."""
+        return self._default_update
+
+    @default_update.setter
+    def default_update(self, new: Any) -> None:
+        self._default_update = new
+
+    @default_update.deleter
+    def default_update(self) -> None:
+        self._default_update = None
 
     @classmethod
     def on_device(

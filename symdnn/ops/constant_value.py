@@ -8,7 +8,7 @@ import numpy as np
 
 from symdnn.errors import NotScalarConstantError, TypeMismatch
 from symdnn.graph.evaluate import evaluate
-from symdnn.graph.traverse import graph_inputs
+from symdnn.graph.traverse import leaves
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.shape import Alloc, DimShuffle, Reshape, ShapeI, SpecifyType
 
@@ -31,7 +31,7 @@ def get_scalar_constant_value(v: Any) -> Any:
     size = _static_size(found)
     if size is not None:
         return np.array(size, found.dtype)
-    if not all(isinstance(leaf, Constant) for leaf in graph_inputs([found])):
+    if not all(isinstance(leaf, Constant) for leaf in leaves([found])):
         raise NotScalarConstantError(f"{v} is not known before it runs")
     (value,) = evaluate([found], {})
     array = np.asarray(value)

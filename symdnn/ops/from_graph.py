@@ -12,7 +12,7 @@ from symdnn.graph.dims import Shape
 from symdnn.graph.inner import InnerGraph
 from symdnn.graph.op import Grads, Host, MultiOp, Vars
 from symdnn.graph.origin import Hints
-from symdnn.graph.traverse import clone_graph, graph_inputs
+from symdnn.graph.traverse import clone_graph, leaves
 from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.ops.inner_shapes import inner_shapes, scalars_for_shapes
 
@@ -59,7 +59,7 @@ class OpFromGraph(MultiOp):
         if lop_overrides != "default" and grad_overrides != "default":
             raise ValueError("OpFromGraph: give lop_overrides or grad_overrides, not both")
         results = [as_variable(o) for o in outputs]
-        shared = [v for v in graph_inputs(results, inputs) if isinstance(v, Shared)]
+        shared = [v for v in leaves(results, inputs) if isinstance(v, Shared)]
         inside: dict[Variable, Variable] = {v: v.type(v.name) for v in shared}
         memo = clone_graph(results, {**inside, **{v: v for v in inputs}})
         inner = InnerGraph([*inputs, *inside.values()], [memo[o] for o in results])

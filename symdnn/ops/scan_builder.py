@@ -10,7 +10,7 @@ from typing import Any
 
 from symdnn.errors import SymdnnError, TypeMismatch
 from symdnn.graph.dims import dim_min
-from symdnn.graph.traverse import graph_inputs, toposort
+from symdnn.graph.traverse import leaves, toposort
 from symdnn.graph.variable import Constant, Shared, Variable, as_variable
 from symdnn.ops.scan_parts import Built, Parts, State
 from symdnn.ops.shape import as_dim, shape_i
@@ -295,9 +295,9 @@ def _add_default_updates(step: _Step, blockers: Sequence[Variable]) -> None:
     pending += [] if step.condition is None else [step.condition]
     done = {*step.updates, *blockers}
     while pending:
-        leaves = graph_inputs(pending, blockers)
+        read = leaves(pending, blockers)
         pending = []
-        for v in leaves:
+        for v in read:
             if isinstance(v, Shared) and v.default_update is not None and v not in done:
                 done.add(v)
                 step.updates[v] = as_variable(v.default_update)
@@ -321,7 +321,7 @@ def _invariant(outputs: Sequence[Variable], varying: set[Variable]) -> list[Vari
 
 
 def _check_strict(others: Sequence[Variable], given: Sequence[Variable]) -> None:
-    for v in graph_inputs(others, blockers=given):
+    for v in leaves(others, blockers=given):
         if v not in set(given) and not isinstance(v, Constant):
             raise SymdnnError(
                 f"scan: strict, and the function reads {v} of type {v.type}, which is not among "

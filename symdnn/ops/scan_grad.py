@@ -13,7 +13,7 @@ from typing import Any
 
 from symdnn.graph.backprop import backprop
 from symdnn.graph.operators import operator
-from symdnn.graph.traverse import ancestors, graph_inputs
+from symdnn.graph.traverse import ancestors, leaves
 from symdnn.graph.variable import Constant, Variable
 from symdnn.ops.index import IncSubtensor
 from symdnn.ops.scan import Scan
@@ -183,7 +183,7 @@ class _Backward:
         if not parts.states and not parts.collected:
             return [None] * len(self.inputs)
         known = self._known_results(parts)
-        read = set(graph_inputs(parts.inner_outputs()))
+        read = set(leaves(parts.inner_outputs()))
         parts.sequences = self._backward_sequences(read) + known
         parts.others = list(self.forward.others)
         return self._collect(parts.build(), order, summed, passed)
@@ -202,7 +202,7 @@ class _Backward:
                 replace[v] = v.type(v.name)
                 found.append((replace[v], self._backwards(x)))
         parts.substitute(replace)
-        read = set(graph_inputs(parts.inner_outputs()))
+        read = set(leaves(parts.inner_outputs()))
         return [(v, x) for v, x in found if v in read]
 
     def _grad(self, inner: Variable) -> Variable:

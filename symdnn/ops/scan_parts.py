@@ -10,7 +10,7 @@ from symdnn.errors import TypeMismatch
 from symdnn.graph.inner import InnerGraph
 from symdnn.graph.operators import operator
 from symdnn.graph.origin import Hints
-from symdnn.graph.traverse import clone_graph, graph_inputs
+from symdnn.graph.traverse import clone_graph, leaves
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
 from symdnn.ops.scan import Carry, Scan
@@ -118,7 +118,7 @@ class Parts:
         return by_role(op, node.outputs, steps)
 
     def _drop_unread(self) -> None:
-        read = set(graph_inputs(self.inner_outputs()))
+        read = set(leaves(self.inner_outputs()))
         self.sequences = [p for p in self.sequences if p[0] in read]
         self.others = [p for p in self.others if p[0] in read]
 

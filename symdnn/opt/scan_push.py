@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from symdnn.graph.operators import operator
-from symdnn.graph.traverse import clone_graph, graph_inputs, toposort
+from symdnn.graph.traverse import clone_graph, leaves, toposort
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.arithmetic import Add, Mul
 from symdnn.ops.dot import Dot
@@ -223,7 +223,7 @@ def _to_keep(v: Variable, now: Mapping[Variable, Apply], after: _After) -> Seque
         return ()
     if _is_product(v, after):
         return v.owner.inputs if v.owner is not None else ()
-    return [u for u in graph_inputs([v], after.states) if u in after.states]
+    return [u for u in leaves([v], after.states) if u in after.states]
 
 
 def _following(after: _After, kept: bool) -> dict[Variable, Apply]:
@@ -310,7 +310,7 @@ def _terms(i: int, parts: Parts, after: _After) -> tuple[list[Variable], list[Va
         return None
     others = [t for t in terms if t is not own]
     readers = [*others, *(v for v in parts.inner_outputs() if v is not state.next)]
-    if own in graph_inputs(readers):
+    if own in leaves(readers):
         return None
     pattern = own.type.broadcastable
     moved = [t for t in others if t.type.broadcastable == pattern and _may_move(t, after)]

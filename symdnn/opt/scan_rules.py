@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from symdnn.graph.origin import inherit
-from symdnn.graph.traverse import graph_inputs
+from symdnn.graph.traverse import leaves
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.index import Subtensor
 from symdnn.ops.scan import Scan
@@ -116,8 +116,8 @@ def _needed_states(op: Scan, wanted: set[int], collected: Sequence[int]) -> list
     roots += [op.inner.outputs[-1]] if op.until else []
     needed = set(wanted)
     while True:
-        leaves = graph_inputs([*roots, *(op.inner.outputs[i] for i in needed)])
-        found = needed | {owner[v] for v in leaves if v in owner}
+        read = leaves([*roots, *(op.inner.outputs[i] for i in needed)])
+        found = needed | {owner[v] for v in read if v in owner}
         if found == needed:
             return sorted(needed)
         needed = found
