@@ -22,12 +22,16 @@ class ArgExtreme(Reduce):
     """
 
     abstract: ClassVar[bool] = True
+    keeps_one: ClassVar[bool] = True
     needs_elements: ClassVar[bool] = True
     kinds: ClassVar[str] = "bif"
     function: ClassVar[Any] = None
 
     def out_dtype(self, dtype: str) -> str:
         return "int64"
+
+    def of_one(self, x: Variable) -> Variable:
+        return x.zeros_like(dtype="int64")
 
     def reference(self, x: Any) -> Any:
         self._check_elements(x.shape)

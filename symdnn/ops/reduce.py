@@ -44,11 +44,23 @@ def normal_axes(axis: Any, ndim: int, op: Any = "a reduction") -> tuple[int, ...
 
 @dataclass(frozen=True)
 class Reduce(Op):
-    """Base of reductions: ``axes`` disappear, or stay as size 1 with ``keepdims``."""
+    """Base of reductions: ``axes`` disappear, or stay as size 1 with ``keepdims``.
+
+    What rewrites may do with a reduction it says itself, by the facts below; a new one that says
+    nothing is left as it is where they would matter.
+    """
 
     abstract: ClassVar[bool] = True
     #: Whether no elements at all have no result (an extreme).
     needs_elements: ClassVar[bool] = False
+    #: Whether elements may be visited in any order: not where the result is a place among them.
+    any_order: ClassVar[bool] = False
+    #: Whether a single element gives itself, as :meth:`of_one` says.
+    keeps_one: ClassVar[bool] = False
+    #: Whether reducing over some axes and then over others is reducing over all of them.
+    in_parts: ClassVar[bool] = False
+    #: Whether repeated elements change nothing.
+    idempotent: ClassVar[bool] = False
     #: Which operands are taken: b(ool), i(nteger), f(loat), c(omplex).
     kinds: ClassVar[str] = "bifc"
 
@@ -58,6 +70,10 @@ class Reduce(Op):
     def out_dtype(self, dtype: str) -> str:
         """The result's dtype."""
         return dtype
+
+    def of_one(self, x: Variable) -> Variable:
+        """The reduction of ``x`` over dimensions of one element, which ``x`` has no more."""
+        return x.astype(self.out_dtype(x.type.dtype))
 
     def infer(self, x: TensorType) -> Any:
         if not isinstance(x, TensorType) or [a for a in self.axes if a >= x.ndim]:
@@ -100,11 +116,17 @@ class Accumulate(Reduce):
     """Base of sum and product: accumulated in ``acc_dtype``, returned as ``dtype``."""
 
     abstract: ClassVar[bool] = True
+    any_order: ClassVar[bool] = True
+    keeps_one: ClassVar[bool] = True
+    in_parts: ClassVar[bool] = True
     dtype: str = "float32"
     acc_dtype: str = "float32"
 
     def out_dtype(self, dtype: str) -> str:
         return self.dtype
+
+    def of_one(self, x: Variable) -> Variable:
+        return x.astype(self.acc_dtype).astype(self.dtype)
 
     def _accumulated(self, function: Any, x: Any) -> Any:
         acc, out = TensorType(self.acc_dtype).numpy, TensorType(self.dtype).numpy
@@ -158,6 +180,10 @@ class Extreme(Reduce):
 
     abstract: ClassVar[bool] = True
     needs_elements: ClassVar[bool] = True
+    any_order: ClassVar[bool] = True
+    keeps_one: ClassVar[bool] = True
+    in_parts: ClassVar[bool] = True
+    idempotent: ClassVar[bool] = True
     kinds: ClassVar[str] = "bif"
     function: ClassVar[Any] = None
 
@@ -195,10 +221,17 @@ class Truth(Reduce):
     """Base of any and all; the result is bool."""
 
     abstract: ClassVar[bool] = True
+    any_order: ClassVar[bool] = True
+    keeps_one: ClassVar[bool] = True
+    in_parts: ClassVar[bool] = True
+    idempotent: ClassVar[bool] = True
     function: ClassVar[Any] = None
 
     def out_dtype(self, dtype: str) -> str:
         return "bool"
+
+    def of_one(self, x: Variable) -> Variable:
+        return x if x.type.dtype == "bool" else operator("neq")(x, like(0, x))
 
     def reference(self, x: Any) -> Any:
         x = x if x.dtype == np.bool_ else x != 0
@@ -226,6 +259,9 @@ class AnyTrue(Truth):
 class LogSumExp(Reduce):
     """``log(sum(exp(x)))`` over ``axes`` without overflow; ``-inf`` of none."""
 
+    any_order: ClassVar[bool] = True
+    keeps_one: ClassVar[bool] = True
+    in_parts: ClassVar[bool] = True
     kinds: ClassVar[str] = "bif"
 
     def out_dtype(self, dtype: str) -> str:

@@ -9,7 +9,7 @@ from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.arithmetic import cast
 from symdnn.ops.elemwise import Elemwise, pad_left
 from symdnn.ops.index import IncSubtensor
-from symdnn.ops.reduce import Max, Min, Sum
+from symdnn.ops.reduce import Reduce, Sum
 from symdnn.ops.shape import Alloc, DimShuffle, alloc, as_dim, dims_of, dimshuffle
 from symdnn.opt.rewrite import Context, node_rewrite
 from symdnn.opt.views import fields_of, made_by, node_of
@@ -147,12 +147,11 @@ def sum_of_alloc(node: Apply, context: Context) -> Variable | None:
     return cast(once * cast(count, op.acc_dtype), op.dtype)
 
 
-@node_rewrite(Max, Min, phase=PHASE, tags=(*TAGS, "local_max_of_alloc"))
+@node_rewrite(Reduce, phase=PHASE, tags=(*TAGS, "local_max_of_alloc"))
 def extreme_of_alloc(node: Apply, context: Context) -> Variable | None:
-    """The largest of equal values, where there is one at least."""
-    op, v = node.op, node.inputs[0]
-    assert isinstance(op, Max | Min)
-    if not made_by(v, Alloc) or op.keepdims:
+    """The largest of equal values (or another reduction that ignores how often), of one at least."""
+    op, v = fields_of(node), node.inputs[0]
+    if not op.idempotent or not made_by(v, Alloc) or op.keepdims:
         return None
     spread = [a for a in spread_axes(v) if a in op.axes and v.type.shape[a]]
     if not spread:

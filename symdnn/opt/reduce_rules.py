@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from symdnn.graph.variable import Apply, Variable
-from symdnn.ops.arithmetic import Mul, Neg, TrueDiv, cast
+from symdnn.ops.arithmetic import Mul, Neg, TrueDiv
 from symdnn.ops.dtype import is_narrow_float
-from symdnn.ops.reduce import AllTrue, AnyTrue, Max, Min, Prod, Reduce, Sum
+from symdnn.ops.reduce import Reduce, Sum
 from symdnn.ops.shape import DimShuffle, dimshuffle
 from symdnn.opt.facts import all_ones, is_constant
 from symdnn.opt.rewrite import Context, node_rewrite
@@ -20,6 +21,10 @@ PHASE = "canonicalize"
 TAGS = ("reduce",)
 
 
+def _op(node: Apply) -> Any:
+    return node.op
+
+
 @node_rewrite(Reduce, phase=PHASE, tags=(*TAGS, "local_reduce_broadcastable"))
 def reduce_over_ones(node: Apply, context: Context) -> Variable | None:
     """Axes of size 1 are dropped, not reduced; over no axes there is nothing to do."""
@@ -28,15 +33,12 @@ def reduce_over_ones(node: Apply, context: Context) -> Variable | None:
         return None
     ones = [a for a in op.axes if x.type.shape[a] == 1]
     rest = [a for a in op.axes if a not in ones]
+    kept = [d for d in range(x.type.ndim) if d not in ones]
     if rest and ones:
-        kept = [d for d in range(x.type.ndim) if d not in ones]
         return replace(op, axes=tuple(kept.index(a) for a in rest))(dimshuffle(x, kept))  # type: ignore[no-any-return]
-    if rest or not isinstance(op, Sum | Prod | Max | Min):
+    if rest or not op.keeps_one:
         return None
-    single = dimshuffle(x, [d for d in range(x.type.ndim) if d not in ones])
-    if isinstance(op, Sum | Prod):
-        return cast(cast(single, op.acc_dtype), op.dtype)
-    return single
+    return op.of_one(dimshuffle(x, kept))  # type: ignore[no-any-return]
 
 
 @node_rewrite(Reduce, phase=PHASE, tags=(*TAGS, "local_sum_prod_dimshuffle"))
@@ -46,26 +48,26 @@ def reduce_of_dimshuffle(node: Apply, context: Context) -> Variable | None:
     if op.keepdims or not made_by(v, DimShuffle):
         return None
     pattern, x = node_of(v).op.pattern, node_of(v).inputs[0]
-    axes = tuple(sorted(int(pattern[a]) for a in op.axes if pattern[a] != "x"))
-    dropped = [d for d in range(x.type.ndim) if d not in pattern]
-    if not axes and not isinstance(op, Sum | Prod | Max | Min):
+    axes = [int(pattern[a]) for a in op.axes if pattern[a] != "x"]
+    if not (op.any_order or _in_order(axes, x)) or not (axes or op.keeps_one):
         return None
-    reduced = replace(op, axes=axes)(x)
-    place = {d: i for i, d in enumerate(d for d in range(x.type.ndim) if d not in axes)}
     left = [d for a, d in enumerate(pattern) if a not in op.axes]
-    assert not set(dropped) & set(axes), "a dropped dimension is not reduced"
-    return dimshuffle(reduced, ["x" if d == "x" else place[int(d)] for d in left])
+    kept = [d for d in range(x.type.ndim) if d not in axes]
+    reduced = replace(op, axes=tuple(sorted(axes)))(x) if axes else op.of_one(x)
+    return dimshuffle(reduced, ["x" if d == "x" else kept.index(int(d)) for d in left])
 
 
-def _op(node: Apply) -> Any:
-    return node.op
+def _in_order(axes: Sequence[int], x: Variable) -> bool:
+    """Whether the elements over ``axes`` of ``x`` stand in the order of its dimensions."""
+    wide = [a for a in axes if x.type.shape[a] != 1]
+    return wide == sorted(wide)
 
 
-@node_rewrite(Sum, Prod, Max, Min, AllTrue, AnyTrue, phase=PHASE, tags=(*TAGS, "local_op_of_op"))
+@node_rewrite(Reduce, phase=PHASE, tags=(*TAGS, "local_op_of_op"))
 def reduce_of_reduce(node: Apply, context: Context) -> Variable | None:
     """Sums of sums (largest of largest, ...) are one."""
     op, v = _op(node), node.inputs[0]
-    if op.keepdims or not made_by(v, type(op)):
+    if op.keepdims or not op.in_parts or not made_by(v, type(op)):
         return None
     inner, x = node_of(v).op, node_of(v).inputs[0]
     if inner.keepdims or replace(inner, axes=()) != replace(op, axes=()):
