@@ -55,16 +55,37 @@ class IfElse(MultiOp):
         return list(yes) if same else None
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        condition = inputs[0]
+        condition, yes, no = inputs[0], inputs[1 : 1 + self.count], inputs[1 + self.count :]
         used = [i for i, c in enumerate(cotangents) if c is not None]
         given = [cotangents[i] for i in used]
-        zeros = [operator("zeros_like")(c) for c in given]
-        yes = IfElse(len(used))(condition, *given, *zeros)
-        no = IfElse(len(used))(condition, *zeros, *given)
+        of_yes = IfElse(len(used))(condition, *given, *_zeros([yes[i] for i in used], given))
+        of_no = IfElse(len(used))(condition, *_zeros([no[i] for i in used], given), *given)
         grads: list[Variable | None] = [None] * len(inputs)
-        for i, a, b in zip(used, yes, no):
+        for i, a, b in zip(used, of_yes, of_no, strict=True):
             grads[1 + i], grads[1 + self.count + i] = a, b
         return grads
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        both = zip(tangents[1 : 1 + self.count], tangents[1 + self.count :], strict=True)
+        used = [i for i, pair in enumerate(both) if any(t is not None for t in pair)]
+        found: list[Variable | None] = [None] * self.count
+        if used:
+            places = [*(1 + i for i in used), *(1 + self.count + i for i in used)]
+            given = [
+                operator("zeros_like")(inputs[k]) if tangents[k] is None else tangents[k]
+                for k in places
+            ]
+            for i, t in zip(used, IfElse(len(used))(inputs[0], *given), strict=True):
+                found[i] = t
+        return found
+
+
+def _zeros(values: Sequence[Variable], cotangents: Sequence[Variable]) -> list[Variable]:
+    """Zeros of the shapes of ``values``, a branch that is not taken, as it may have others."""
+    return [
+        operator("zeros_like")(c if v.type.is_static and v.type == c.type else v, c.type.dtype)
+        for v, c in zip(values, cotangents, strict=True)
+    ]
 
 
 def ifelse(condition: Any, then_branch: Any, else_branch: Any, name: str | None = None) -> Any:

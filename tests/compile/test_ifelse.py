@@ -147,3 +147,82 @@ def test_each_branch_has_its_plans(mode):
     assert len(f.plans()) == 1
     f(0, np.ones(2))
     assert len(f.plans()) == 2
+
+
+SHAPES = [((2,), (3,)), ((0,), (4,)), ((2, 3), (5, 1)), ((1, 2, 2), (3, 0, 4))]
+
+
+@pytest.mark.parametrize("taken", [0, 1])
+@pytest.mark.parametrize(("one", "other"), SHAPES, ids=str)
+def test_gradient_of_branches_of_different_shapes(mode, one, other, taken):
+    c = T.lscalar("c")
+    a, b = (T.TensorType("float64", (None,) * len(one))(n) for n in "ab")
+    cost = (symdnn.ifelse(c, a**2, b**3) ** 2).sum()
+    f = symdnn.function([c, a, b], T.grad(cost, [a, b]), mode=mode)
+    u, v = np.full(one, 2.0), np.full(other, 3.0)
+    da, db = f(taken, u, v)
+    np.testing.assert_array_equal(da, 4 * u**3 if taken else np.zeros(one))
+    np.testing.assert_array_equal(db, np.zeros(other) if taken else 6 * v**5)
+
+
+@pytest.mark.parametrize("taken", [0, 1])
+def test_gradient_of_several_outputs_of_different_shapes(mode, taken):
+    c, a, b, m = T.lscalar("c"), T.dvector("a"), T.dvector("b"), T.dmatrix("m")
+    x, y, _ = symdnn.ifelse(c, [a * 2, m, a], [b * 3, m[1:], b])
+    cost = (x**2).sum() + (y**3).sum()
+    f = symdnn.function([c, a, b, m], T.grad(cost, [a, b, m]), mode=mode)
+    u, v, w = np.arange(2.0), np.arange(3.0), np.arange(6.0).reshape(3, 2)
+    got = f(taken, u, v, w)
+    whole = 3 * w**2
+    below = whole * np.array([[0], [1], [1]])
+    wanted = [8 * u, 0 * v, whole] if taken else [0 * u, 18 * v, below]
+    for g, want in zip(got, wanted, strict=True):
+        np.testing.assert_array_equal(g, want)
+
+
+@pytest.mark.parametrize("flags", [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_gradients_of_nested_choices_of_different_shapes(mode, flags):
+    c, d = T.lscalar("c"), T.lscalar("d")
+    a, b, e = (T.dvector(n) for n in "abe")
+    out = symdnn.ifelse(c, symdnn.ifelse(d, a**2, b**2) * 2, e**2)
+    first = T.grad((out**2).sum(), [a, b, e])
+    second = T.grad(sum((g**2).sum() for g in first), [a, b, e])
+    f = symdnn.function([c, d, a, b, e], [*first, *second], mode=mode)
+    values = [np.arange(1.0, n) for n in (3, 4, 6)]
+    scale = [4.0 * (flags[0] and flags[1]), 4.0 * (flags[0] and not flags[1]), 1.0 - flags[0]]
+    got = f(*flags, *values)
+    for s, x, g1, g2 in zip(scale, values, got[:3], got[3:], strict=True):
+        np.testing.assert_allclose(g1, 4 * s * x**3)
+        np.testing.assert_allclose(g2, 96 * s**2 * x**5)
+
+
+def test_gradient_inside_of_a_loop_of_branches_of_different_shapes(mode):
+    n, a, b = T.lvector("n"), T.dvector("a"), T.dvector("b")
+    sums, _ = symdnn.scan(
+        lambda k, a, b: symdnn.ifelse(T.gt(k, 0), k * a, b**2).sum(),
+        sequences=n,
+        non_sequences=[a, b],
+    )
+    f = symdnn.function([n, a, b], T.grad((sums**2).sum(), [a, b]), mode=mode)
+    u, v = np.array([1.0, 2.0]), np.array([1.0, 2.0, 3.0])
+    da, db = f([1, 0, 3, 0], u, v)
+    np.testing.assert_allclose(da, np.full(2, 2 * u.sum() * (1 + 9)))
+    np.testing.assert_allclose(db, 2 * 2 * (v**2).sum() * 2 * v)
+
+
+@pytest.mark.parametrize("taken", [0, 1])
+def test_forward_mode_of_branches_of_different_shapes(mode, taken):
+    c, a, b = T.lscalar("c"), T.dvector("a"), T.dvector("b")
+    out = symdnn.ifelse(c, a**2, b**3)
+    f = symdnn.function([c, a, b], T.Rop(out, [a], [T.ones_like(a)]), mode=mode)
+    u, v = np.arange(2.0), np.arange(3.0)
+    np.testing.assert_array_equal(f(taken, u, v), 2 * u if taken else 0 * v)
+
+
+def test_gradient_runs_no_branch_that_is_not_taken():
+    c, a, b = T.lscalar("c"), T.dvector("a"), T.dvector("b")
+    out = symdnn.ifelse(c, Note("yes")(a * 2), Note("no", fail=True)(b * 3))
+    f = symdnn.function([c, a, b], T.grad((out**2).sum(), [a, b]))
+    da, db = f(1, np.ones(2), np.ones(3))
+    assert (da.tolist(), db.tolist()) == ([12, 12], [0, 0, 0])
+    assert RAN == ["yes"]
