@@ -13,6 +13,7 @@ from symdnn.graph.target import Target
 from symdnn.graph.variable import Apply, Variable
 from symdnn.opt.engine import Observer
 from symdnn.opt.phases import Selection
+from symdnn.opt.tags import check_words
 
 __all__ = ["Audit", "Mode", "Watch", "join_watches"]
 
@@ -32,14 +33,18 @@ _OPTIMIZERS: dict[str, frozenset[str]] = {
 
 def _selection_of_flags() -> Selection:
     return Selection(
-        _OPTIMIZERS[str(config.optimizer)] | _names(config.optimizer_including),
-        _names(config.optimizer_excluding),
-        _names(config.optimizer_requiring),
+        _OPTIMIZERS[str(config.optimizer)] | _names("optimizer_including"),
+        _names("optimizer_excluding"),
+        _names("optimizer_requiring"),
     )
 
 
-def _names(flag: Any) -> frozenset[str]:
-    return frozenset(n for n in str(flag or "").replace(",", ":").split(":") if n)
+def _names(flag: str) -> frozenset[str]:
+    words = str(config.get(flag) or "").replace(",", ":").split(":")
+    found = frozenset(w.strip() for w in words if w.strip())
+    if found and flag != "optimizer_requiring":  # of which compiling says what is missing
+        check_words(sorted(found), flag)
+    return found
 
 
 class Watch:
@@ -90,11 +95,16 @@ class Mode:
         object.__setattr__(self, "optimizer", "default")  # it is in the selection now
 
     def including(self, *tags: str) -> Mode:
-        """This mode with more rewrites."""
+        """This mode with more rewrites.
+
+        Raises :class:`~symdnn.errors.ConfigError` for a word that names none, with the nearest.
+        """
+        check_words(tags, "Mode.including")
         return replace(self, selection=self.selection.including(*tags))
 
     def excluding(self, *tags: str) -> Mode:
-        """This mode without some rewrites."""
+        """This mode without some rewrites; raises as :meth:`including` does."""
+        check_words(tags, "Mode.excluding")
         return replace(self, selection=self.selection.excluding(*tags))
 
     def requiring(self, *tags: str) -> Mode:

@@ -136,6 +136,8 @@ class FunctionGraph:
         self._prune([old, new])
 
     def _replace_all(self, pairs: list[tuple[Variable, Variable]], reason: str) -> None:
+        for old, wanted in pairs:  # before anything changes
+            _check_same_type(old, wanted, reason)
         suspects: list[Variable] = []
         pending = pairs[::-1]
         while pending:

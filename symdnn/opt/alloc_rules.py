@@ -149,7 +149,7 @@ def sum_of_alloc(node: Apply, context: Context) -> Variable | None:
 
 @node_rewrite(Reduce, phase=PHASE, tags=(*TAGS, "local_max_of_alloc"))
 def extreme_of_alloc(node: Apply, context: Context) -> Variable | None:
-    """The largest of equal values (or another reduction that ignores how often), of one at least."""
+    """The largest of equal values, of one at least; or what else ignores how many there are."""
     op, v = fields_of(node), node.inputs[0]
     if not op.idempotent or not made_by(v, Alloc) or op.keepdims:
         return None

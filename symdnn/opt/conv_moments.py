@@ -63,8 +63,8 @@ def _merge(context: Context, node: Apply, reader: Apply | None) -> None:
     with inherit(node.origin, node.hints):
         op = OneDnnConvMoments(node.op, reader.op)  # type: ignore[arg-type]
         made = op(*node.inputs, *more)
-    old = [node.outputs[0], *reader.outputs]
-    context.fgraph.replace_all(list(zip(old, made)), "moments_of_convolutions")
+        old = [node.outputs[0], *reader.outputs]
+        context.replace(zip(old, made, strict=True), "moments_of_convolutions")
 
 
 RULES: tuple[Any, ...] = (moments_of_convolutions,)

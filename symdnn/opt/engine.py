@@ -9,13 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from symdnn.config import config
-from symdnn.errors import RewriteError
+from symdnn.errors import CudnnRequired, NotLowered, RewriteError
 from symdnn.graph.op import Op
 from symdnn.graph.origin import inheriting
 from symdnn.graph.variable import Apply, Variable
 from symdnn.opt.rewrite import Context, GraphRewrite, Rewrite
 
-__all__ = ["Applied", "Observer", "RewriteProfile", "run_rewrites"]
+__all__ = ["Applied", "Observer", "RewriteProfile", "report_failure", "run_rewrites"]
+
+#: What a rewrite raises because the user demanded it; no failure of its own.
+REFUSALS = (CudnnRequired, NotLowered)
 
 #: Told of each replacement before it happens: (rewrite, node, replacements).
 Observer = Callable[[Rewrite, Apply, Sequence[Variable | None]], None]
@@ -62,12 +65,33 @@ def run_rewrites(
     for rule in rules:
         if isinstance(rule, GraphRewrite):
             start = time.perf_counter()
-            rule.function(context)
+            _run_on_graph(rule, context)
             entry = profile.rewrites.setdefault(rule.name, Applied())
             entry.tried += 1
             entry.seconds += time.perf_counter() - start
     node_rules = [r for r in rules if isinstance(r, Rewrite)]
     return _Worklist(node_rules, context, profile, observer).run() if node_rules else 0
+
+
+def _run_on_graph(rule: GraphRewrite, context: Context) -> None:
+    try:
+        rule.function(context)
+    except REFUSALS:
+        raise
+    except Exception as error:
+        if "always" in rule.tags:
+            raise  # without it the program would not run
+        report_failure(f"rewrite {rule.name} failed", error, "The rest of it is left out")
+
+
+def report_failure(what: str, error: Exception, then: str) -> None:
+    """Do what the flag ``on_opt_error`` says about an exception that came out of a rewrite."""
+    action = str(config.on_opt_error)
+    if action == "warn":
+        message = f"{what}: {type(error).__name__}: {error}. {then}"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+    elif action != "ignore":
+        raise error
 
 
 class _Worklist:
@@ -104,6 +128,8 @@ class _Worklist:
                 if fired != before:
                     left = (n for n in fgraph.toposort() if n not in self.settled)
                     self.queue = dict.fromkeys(left)
+        except RewriteError as error:
+            report_failure("rewriting was stopped", error, "The graph stays as it is now")
         finally:
             fgraph.on_new_node.remove(self.add)
             fgraph.on_fewer_readers.remove(self.add_if_several)
@@ -150,10 +176,10 @@ class _Worklist:
             try:
                 found = rule.function(node, context)
                 new = None if found is None else rule.conformed(found, node, context)
+                new = None if new is None else self.replace(rule, node, new)
             except Exception as error:
                 self.report(rule, node, error)
                 new = None
-            new = None if new is None else self.replace(rule, node, new)
             now = clock()
             entry.seconds += now - before
             entry.tried += 1
@@ -174,15 +200,11 @@ class _Worklist:
         return new
 
     def report(self, rule: Rewrite, node: Apply, error: Exception) -> None:
-        if config.on_opt_error == "ignore":
-            return
-        message = f"rewrite {rule.name} failed on {node.op}: {type(error).__name__}: {error}"
-        if config.on_opt_error != "warn":
-            error.add_note(f"In rewrite {rule.name} on {node}, made here:\n{node.origin.text()}")
-            raise error
-        if rule.name not in self.failed:
+        error.add_note(f"In rewrite {rule.name} on {node}, made here:\n{node.origin.text()}")
+        if rule.name not in self.failed or config.on_opt_error != "warn":
             self.failed.add(rule.name)
-            warnings.warn(f"{message}. The node stays as it was", RuntimeWarning, stacklevel=2)
+            what = f"rewrite {rule.name} failed on {node.op}"
+            report_failure(what, error, "The node stays as it was")
 
     def check_budget(self, fired: int) -> None:
         if fired > self.budget:

@@ -13,7 +13,7 @@ from typing import Any
 from symdnn.graph.origin import inherit
 from symdnn.graph.variable import Apply, Variable
 from symdnn.opt.fuse import Groups
-from symdnn.opt.rewrite import Context, conform
+from symdnn.opt.rewrite import Context
 
 __all__ = ["Chain", "is_channel_bias", "take_in", "with_activation"]
 
@@ -95,6 +95,4 @@ def _replace(context: Context, name: str, node: Apply, chain: Chain) -> None:
     last = chain.value.owner
     assert last is not None, "a chain ends with what it took in"
     with inherit(last.origin, node.hints):
-        new = conform(chain.op(*chain.inputs()), chain.value, context)
-    if new is not None:
-        context.fgraph.replace_all([(chain.value, new)], name)
+        context.replace([(chain.value, chain.op(*chain.inputs()))], name)

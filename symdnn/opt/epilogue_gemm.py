@@ -29,7 +29,7 @@ from symdnn.ops.shape import DimShuffle, Reshape, dimshuffle
 from symdnn.opt.facts import number
 from symdnn.opt.fuse import Groups, reduction_in
 from symdnn.opt.lower_cudnn_merge import is_old_value
-from symdnn.opt.rewrite import Context, conform, graph_rewrite, node_rewrite
+from symdnn.opt.rewrite import Context, graph_rewrite, node_rewrite
 
 __all__ = ["RULES", "behind_factor", "epilogues_wanted", "same_type"]
 
@@ -252,11 +252,7 @@ def _replace(context: Context, node: Apply, chain: _Chain) -> bool:
     last = chain.value.owner
     assert last is not None, "a chain ends with what it took in"
     with inherit(last.origin, node.hints):
-        new = conform(chain.apply(), chain.value, context)
-    if new is None:
-        return False
-    context.fgraph.replace_all([(chain.value, new)], "gemm_epilogue")
-    return True
+        return context.replace([(chain.value, chain.apply())], "gemm_epilogue")
 
 
 # -- the gradient of a bias -----------------------------------------------------------------------
@@ -310,9 +306,7 @@ def _sum_with_product(context: Context, node: Apply) -> None:
         if op.keepdims:
             summed = dimshuffle(summed, ("x", 0))
         pairs = [(chain.value, product), (node.outputs[0], summed)]
-        new = [(old, conform(v, old, context)) for old, v in pairs]
-    if all(v is not None for _, v in new):
-        context.fgraph.replace_all(new, "gemm_bias_gradient")  # type: ignore[arg-type]
+        context.replace(pairs, "gemm_bias_gradient")
 
 
 # -- rewrites -------------------------------------------------------------------------------------

@@ -444,8 +444,8 @@ def _reduce(context: Context, node: Apply, program: ScalarProgram) -> None:
         return
     with inherit(joined_origin([node, first]), first.hints):
         made = fused(*node.inputs)
-    pairs = [(user.outputs[0], new) for (user, _, _), new in zip(found, made, strict=True)]
-    context.fgraph.replace_all(pairs, "fuse_reductions")
+        pairs = [(user.outputs[0], new) for (user, _, _), new in zip(found, made, strict=True)]
+        context.replace(pairs, "fuse_reductions")
 
 
 def reduction_in(node: Apply) -> Reduce | None:

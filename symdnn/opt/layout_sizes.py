@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.gpudnn import DnnConvolution, GpuDnnConv, GpuDnnConvGradW
 from symdnn.ops.onednn import OneDnnConvolution
@@ -41,7 +42,7 @@ class GuessedSizes:
         stack = [size]
         while stack:
             v = stack[-1]
-            parts = () if v.owner is None or isinstance(v.owner.op, ShapeI) else v.owner.inputs
+            parts = v.owner.inputs if v.owner is not None and _is_arithmetic(v.owner) else ()
             missing = [p for p in parts if p not in self._numbers]
             if v not in self._numbers and missing:
                 stack += missing
@@ -62,13 +63,22 @@ class GuessedSizes:
             if leaf in self.kernels:
                 return _CHANNELS if node.op.axis < 2 else _KERNEL
             return _OTHER
+        if not _is_arithmetic(node):
+            return _OTHER
         dtypes = [p.type.numpy.type for p in node.inputs]
+        values = [t(self._numbers[p]) for t, p in zip(dtypes, node.inputs, strict=True)]
         try:
-            values = [t(self._numbers[p]) for t, p in zip(dtypes, node.inputs, strict=True)]
             with np.errstate(all="ignore"):
                 return int(node.op.compute(*values)[v.index])
-        except (ArithmeticError, TypeError, ValueError):
-            return _OTHER
+        except Exception:
+            return _OTHER  # guessed numbers, of which an op may take none
+
+
+def _is_arithmetic(node: Apply) -> bool:
+    """Whether all that a node reads and makes is scalars, so that numbers can be put in."""
+    values = (*node.inputs, *node.outputs)
+    scalars = all(isinstance(v.type, TensorType) and v.type.ndim == 0 for v in values)
+    return scalars and not node.op.has_effect
 
 
 def _kernels(node: Apply) -> list[Variable]:

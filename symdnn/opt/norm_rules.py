@@ -99,7 +99,7 @@ def _split_forward(context: Context, node: Apply, always: bool) -> None:
         operands = [x, gamma, beta, *found[:2]]
         program = formula([v.type.dtype for v in operands], normalised, x.type.dtype)
         (made,) = FusedElemwise(program)(*operands)
-    context.fgraph.replace_all(list(zip(node.outputs, [made, *found])), "split_batch_norm")
+        context.replace(zip(node.outputs, [made, *found], strict=True), "split_batch_norm")
 
 
 # -- backward -------------------------------------------------------------------------------------
@@ -119,8 +119,7 @@ def _split_backward(context: Context, node: Apply, always: bool) -> None:
         operands = list(dict.fromkeys([*operands, gamma, a, b]))
         gradient = source.program(operands, [x, dy, gamma, mean, invstd, a, b], _gradient)
         (dx,) = FusedElemwise(gradient)(*operands)
-    pairs = list(zip(node.outputs, [dx, dgamma, dbeta]))
-    context.fgraph.replace_all(pairs, "split_batch_norm")
+        context.replace(zip(node.outputs, [dx, dgamma, dbeta], strict=True), "split_batch_norm")
 
 
 class _Source:

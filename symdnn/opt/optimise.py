@@ -16,9 +16,10 @@ from symdnn.graph.origin import inherit
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Apply, Variable
 from symdnn.opt.amp import mixed_precision, precision_note
-from symdnn.opt.engine import Observer, RewriteProfile, run_rewrites
+from symdnn.opt.engine import Observer, RewriteProfile, report_failure, run_rewrites
 from symdnn.opt.phases import PHASES, RULES, Selection, rules_of_phase
 from symdnn.opt.rewrite import Context, GraphRewrite, Rewrite
+from symdnn.opt.tags import nearest
 
 __all__ = ["optimise"]
 
@@ -68,11 +69,19 @@ def _run_phase(
             _run_phase(rules, replace(context, fgraph=body, inner=True), profile, observer, done)
             done[inner] = InnerGraph(body.inputs, body.outputs)
         if done[inner] != inner:
-            op: Any = node.op
-            with inherit(node.origin, node.hints):
-                new = op.with_inner(done[inner]).make_node(*node.inputs)
-            fgraph.replace_all(zip(node.outputs, new.outputs, strict=True), "rewritten inside")
+            _put_inside(fgraph, node, done[inner])
     run_rewrites(rules, context, profile, observer)
+
+
+def _put_inside(fgraph: FunctionGraph, node: Apply, inner: InnerGraph) -> None:
+    """Let ``node`` run another graph."""
+    op: Any = node.op
+    try:
+        with inherit(node.origin, node.hints):
+            new = op.with_inner(inner).make_node(*node.inputs)
+        fgraph.replace_all(zip(node.outputs, new.outputs, strict=True), "rewritten inside")
+    except Exception as error:
+        report_failure(f"rewriting inside of {op} failed", error, "It stays as it was")
 
 
 def _also_printing(observer: Observer | None) -> Observer:
@@ -88,6 +97,6 @@ def _also_printing(observer: Observer | None) -> Observer:
 
 
 def _check_required(selection: Selection) -> None:
-    known = {name for r in RULES for name in (r.name, r.phase, *r.tags)}
-    if missing := selection.require - known:
-        raise RewriteError(f"optimizer_requiring: no rewrite or tag {', '.join(sorted(missing))}")
+    for word in sorted(selection.require):
+        if not any(word in (r.name, r.phase, *r.tags) for r in RULES):
+            raise RewriteError(f"optimizer_requiring: no rewrite or tag {word!r}.{nearest(word)}")

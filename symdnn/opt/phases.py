@@ -91,13 +91,17 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *transfer.RULES,
 )
 
+#: Tags that switch on the rules tagged ``optional``, which no phase and no other tag does.
+ON_DEMAND = frozenset({"unsafe", "cudnn"})
+
 
 @dataclass(frozen=True)
 class Selection:
     """Which rewrites run, by tag or name (Theano's ``including`` and ``excluding``).
 
-    A rule runs when its tags meet ``include`` (or its name is there), and neither its name nor a
-    tag is in ``exclude``. ``require`` must be included or compiling fails.
+    A rule runs when its tags, its phase or its name meet ``include``, and none of them is in
+    ``exclude``. ``require`` must be included or compiling fails. A rule tagged ``optional`` is
+    included by its name or by a tag of :data:`ON_DEMAND` alone.
     """
 
     include: frozenset[str] = frozenset({"fast_run"})
@@ -111,7 +115,8 @@ class Selection:
         names = rule.tags | {rule.name, rule.phase}
         if names & self.exclude:
             return False
-        wanted = names | ({"fast_run"} if "optional" not in rule.tags else set())
+        optional = "optional" in rule.tags
+        wanted = {rule.name} | (rule.tags & ON_DEMAND) if optional else names | {"fast_run"}
         return bool(wanted & (self.include | self.require))
 
     def including(self, *tags: str) -> Selection:

@@ -52,6 +52,17 @@ class Context:
         users = self.fgraph.clients.get(v, {})
         return len(users) == 1 and next(iter(users))[0] is not None
 
+    def replace(self, pairs: Iterable[tuple[Variable, Variable]], name: str) -> bool:
+        """Replace several values at once, of their types exactly, for the rewrite ``name``.
+
+        Nothing is replaced, and False the result, where one cannot be given its type.
+        """
+        conformed = [(old, conform(new, old, self)) for old, new in pairs]
+        found = [(old, new) for old, new in conformed if new is not None]
+        if len(found) == len(conformed):
+            self.fgraph.replace_all(found, name)
+        return len(found) == len(conformed)
+
 
 Result = Variable | Sequence[Variable | None] | None
 NodeFunction = Callable[[Apply, Context], Result]

@@ -1,0 +1,72 @@
+"""The words that choose rewrites: names of rules, phases, tags, and what Theano called its own."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from functools import cache
+
+from symdnn.errors import ConfigError
+from symdnn.opt.phases import PHASES, RULES
+
+__all__ = ["LEVELS", "THEANO", "check_words", "known_words", "nearest"]
+
+#: What the optimizers by name include.
+LEVELS = frozenset({"fast_run", "fast_compile", "unsafe", "always", "optional"})
+
+_WORDS = """
+    add_destroy_handler batchnorm_dnn blas blas_opt_inplace BlasOpt c_blas canonicalize_db
+    constant_folding_for_scan2 conv_fft conv_gemm conv_meta conv3d_fft conv3d_gemm cxx_only
+    dimshuffle_as_view dnn elemwise elemwise_fusion gpu gpu_after_fusion gpu_elemwise_fusion
+    gpu_inplace_opt gpu_local_optimizations gpu_opt gpu_scan gpu_seqopt gpuablas_opt_inplace
+    gpua_elemwise_fusion gpua_scanOp_make_inplace gpuarray gpuarray_after_fusion
+    gpuarray_cut_transfers gpuarray_graph_optimization gpuarray_local_optimizations gpuarray_opt
+    in2out inplace_elemwise_optimizer inplace_elemwise_opt InplaceElemwiseOptimizer inplace_opt
+    inplace_setsubtensor input_to_gpu InputToGpuOptimizer jax lift_transpose_through_dot
+    local_abs_merge local_alpha_merge
+    local_argmax_pushdown local_cut_useless_reduce local_dot_to_dot22 local_dot22_to_dot22scalar
+    local_elemwise_fusion local_fill_cut local_fill_to_alloc local_gemm_to_gemv local_gemm_to_ger
+    local_greedy_distributor local_inplace_DiagonalSubtensor local_inplace_incsubtensor1
+    local_inplace_remove0 local_inplace_setsubtensor local_inplace_sparse_block_gemm
+    local_intdiv_lift local_IncSubtensor_serialize local_max_and_argmax local_merge_alloc
+    local_mul_canonizer local_mul_switch_sink local_add_canonizer local_output_merge
+    local_reciprocal_canon local_remove_all_assert local_remove_switch_const_cond
+    local_replace_AdvancedIndexing local_setsubtensor_of_constants local_shape_i_lift
+    local_subtensor_rfft local_track_shape_i local_useless_fill local_useless_reduce
+    local_useless_slice_subtensor lstm merge merge1 merge1.1 merge1.2 merge2 merge3
+    minimum_compile more_mem numba opt pool_dnn python random random_make_inplace
+    remove_all_assert scan_eqopt1 scan_eqopt2 scan_inplace scan_make_inplace scan_merge
+    scan_merge_inouts scan_seqopt scan_seqopt1 scanOp_make_inplace scanOp_merge
+    scanOp_merge_inouts scanOp_remove_constants_and_unused_inputs0 scipy_blas softmax_dnn
+    specialize specialize_device uncanonicalize use_c_blas use_c_ger use_scipy_blas
+    use_scipy_ger useless
+"""
+
+#: Tags and names of Theano's rewrites that have nothing to switch here; docs/theano.md lists them.
+THEANO = frozenset(_WORDS.split())
+
+
+@cache
+def known_words() -> frozenset[str]:
+    """Every word that a flag or a mode may name."""
+    rules = {word for r in RULES for word in (r.name, r.phase, *r.tags)}
+    return frozenset({*rules, *PHASES, *LEVELS, *THEANO})
+
+
+def nearest(word: str) -> str:
+    """Advice: the known word that looks most like ``word``; empty where none does."""
+    by_lower = {w.lower(): w for w in sorted(known_words())}
+    found = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
+    return f" Did you mean {by_lower[found[0]]!r}?" if found else ""
+
+
+def check_words(words: Iterable[str], where: str) -> None:
+    """Raise :class:`~symdnn.errors.ConfigError` for a word that names no rewrite, phase or tag.
+
+    >>> check_words(["fuson"], "Mode.excluding")
+    Traceback (most recent call last):
+    symdnn.errors.ConfigError: Mode.excluding: no rewrite or tag 'fuson'. Did you mean 'fusion'?
+    """
+    for word in words:
+        if word not in known_words():
+            raise ConfigError(f"{where}: no rewrite or tag {word!r}.{nearest(word)}")
