@@ -20,6 +20,8 @@ LAYERS = [
     {"flags", "errors", "config", "detect"},
     {"graph"},
     {"ops"},
+    {"rewriting"},
+    {"stable"},
     {"autodiff", "autodiff_scan"},
     {"opt"},
     {"cpu", "gpu"},

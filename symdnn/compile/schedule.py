@@ -22,7 +22,7 @@ from symdnn.ops.fused import FusedElemwise
 from symdnn.ops.scan import Scan
 from symdnn.ops.shape import DimShuffle, ShapeI
 from symdnn.ops.transfer import GpuFromHost, HostFromGpu
-from symdnn.opt.shapes import ShapeResolver
+from symdnn.rewriting.shapes import ShapeResolver
 
 __all__ = ["schedule"]
 

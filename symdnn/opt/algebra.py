@@ -36,7 +36,7 @@ from symdnn.ops.arithmetic import (
 from symdnn.ops.comparison import And, Eq, Neq, Or, Xor
 from symdnn.ops.elemwise import Elemwise
 from symdnn.opt.elementwise import lossless
-from symdnn.opt.facts import (
+from symdnn.rewriting.facts import (
     all_ones,
     discrete,
     floating,
@@ -46,7 +46,7 @@ from symdnn.opt.facts import (
     one_dtype,
     signed,
 )
-from symdnn.opt.rewrite import Context, Family, rewrite
+from symdnn.rewriting.rewrite import Context, Family, rewrite
 
 __all__ = ["RULES"]
 

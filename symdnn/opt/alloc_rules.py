@@ -11,8 +11,9 @@ from symdnn.ops.elemwise import Elemwise, pad_left
 from symdnn.ops.index import IncSubtensor
 from symdnn.ops.reduce import Reduce, Sum
 from symdnn.ops.shape import Alloc, DimShuffle, alloc, as_dim, dims_of, dimshuffle
-from symdnn.opt.rewrite import Context, node_rewrite
-from symdnn.opt.views import fields_of, made_by, node_of
+from symdnn.opt.views import fields_of
+from symdnn.rewriting.facts import made_by, node_of
+from symdnn.rewriting.rewrite import Context, node_rewrite
 
 __all__ = ["RULES", "spread_axes"]
 

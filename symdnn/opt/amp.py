@@ -37,7 +37,7 @@ from symdnn.opt.amp_rules import (
     takes_16_bits,
 )
 from symdnn.opt.lowering import dtype_reason
-from symdnn.opt.rewrite import Context, graph_rewrite
+from symdnn.rewriting.rewrite import Context, graph_rewrite
 
 __all__ = ["RULES", "mixed_precision", "precision_note", "precision_reason", "precision_text"]
 

@@ -10,7 +10,7 @@ from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.conv_moments import OneDnnConvMoments
 from symdnn.ops.norm_parts import BatchMoments
 from symdnn.ops.onednn import OneDnnConv
-from symdnn.opt.rewrite import Context, graph_rewrite
+from symdnn.rewriting.rewrite import Context, graph_rewrite
 
 __all__ = ["RULES", "moments_of_convolutions"]
 

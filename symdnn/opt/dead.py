@@ -17,9 +17,9 @@ from symdnn.ops.crossentropy import SoftmaxCrossentropy
 from symdnn.ops.gradient_control import Assert
 from symdnn.ops.rnn import RNNForward
 from symdnn.ops.softmax import LogSoftmax
-from symdnn.opt.facts import number
-from symdnn.opt.rewrite import Context, node_rewrite
 from symdnn.opt.views import fields_of
+from symdnn.rewriting.facts import number
+from symdnn.rewriting.rewrite import Context, node_rewrite
 
 __all__ = ["RULES"]
 

@@ -20,8 +20,8 @@ from symdnn.ops.arithmetic import (
 )
 from symdnn.ops.comparison import Switch, invert, switch
 from symdnn.ops.math import exp, expm1, log, log1p
-from symdnn.opt.facts import floating, is_constant, is_nonnegative, number, one_dtype, signed
-from symdnn.opt.rewrite import Context, Family
+from symdnn.rewriting.facts import floating, is_constant, is_nonnegative, number, one_dtype, signed
+from symdnn.rewriting.rewrite import Context, Family
 
 __all__ = ["RULES", "lossless"]
 

@@ -13,7 +13,7 @@ from symdnn.errors import CudnnRequired, NotLowered, RewriteError
 from symdnn.graph.op import Op
 from symdnn.graph.origin import inheriting
 from symdnn.graph.variable import Apply, Variable
-from symdnn.opt.rewrite import Context, GraphRewrite, Rewrite
+from symdnn.rewriting.rewrite import Context, GraphRewrite, Rewrite
 
 __all__ = ["Applied", "Observer", "RewriteProfile", "report_failure", "run_rewrites"]
 

@@ -13,7 +13,7 @@ from typing import Any
 from symdnn.graph.origin import inherit
 from symdnn.graph.variable import Apply, Variable
 from symdnn.opt.fuse import Groups
-from symdnn.opt.rewrite import Context
+from symdnn.rewriting.rewrite import Context
 
 __all__ = ["Chain", "is_channel_bias", "take_in", "with_activation"]
 

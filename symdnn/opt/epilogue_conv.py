@@ -21,7 +21,7 @@ from symdnn.ops.gpudnn_epilogue import CONV_ACTIVATIONS, GpuDnnConvBiasActivatio
 from symdnn.opt.epilogue_chain import Chain, is_channel_bias, take_in, with_activation
 from symdnn.opt.epilogue_gemm import behind_factor, epilogues_wanted, same_type
 from symdnn.opt.fuse import widened
-from symdnn.opt.rewrite import Context, graph_rewrite
+from symdnn.rewriting.rewrite import Context, graph_rewrite
 
 __all__ = ["RULES"]
 

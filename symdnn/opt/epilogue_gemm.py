@@ -26,10 +26,10 @@ from symdnn.ops.dot import BatchedDot, Dot
 from symdnn.ops.gpublas import ACTIVATIONS, GpuGemm, GpuGemmBiasGrad
 from symdnn.ops.reduce import Sum
 from symdnn.ops.shape import DimShuffle, Reshape, dimshuffle
-from symdnn.opt.facts import number
 from symdnn.opt.fuse import Groups, reduction_in
 from symdnn.opt.lower_cudnn_merge import is_old_value
-from symdnn.opt.rewrite import Context, graph_rewrite, node_rewrite
+from symdnn.rewriting.facts import number
+from symdnn.rewriting.rewrite import Context, graph_rewrite, node_rewrite
 
 __all__ = ["RULES", "behind_factor", "epilogues_wanted", "same_type"]
 

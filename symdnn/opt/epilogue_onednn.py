@@ -14,7 +14,7 @@ from symdnn.ops.arithmetic import Add
 from symdnn.ops.onednn import ACTIVATIONS, OneDnnEpilogue
 from symdnn.opt.epilogue_chain import Chain, is_channel_bias, take_in, with_activation
 from symdnn.opt.epilogue_gemm import same_type
-from symdnn.opt.rewrite import Context, graph_rewrite
+from symdnn.rewriting.rewrite import Context, graph_rewrite
 
 __all__ = ["RULES"]
 

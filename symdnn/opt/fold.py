@@ -14,7 +14,7 @@ from symdnn.ops.control import IfElse
 from symdnn.ops.dropout import Dropout
 from symdnn.ops.random import RandomOp
 from symdnn.ops.shape import Alloc, static_dim
-from symdnn.opt.rewrite import Context, node_rewrite
+from symdnn.rewriting.rewrite import Context, node_rewrite
 
 __all__ = ["RULES", "SIZE_LIMIT"]
 

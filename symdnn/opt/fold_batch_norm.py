@@ -22,7 +22,7 @@ from symdnn.ops.gpudnn_conv import GpuDnnConv
 from symdnn.ops.gpudnn_norm import GpuDnnBatchNormInference
 from symdnn.ops.onednn import OneDnnBatchNormInference, OneDnnConv
 from symdnn.ops.shape import dimshuffle
-from symdnn.opt.rewrite import Context, node_rewrite
+from symdnn.rewriting.rewrite import Context, node_rewrite
 
 __all__ = ["RULES", "fold_batch_norm"]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.from_graph import OpFromGraph
-from symdnn.opt.rewrite import Context, node_rewrite
+from symdnn.rewriting.rewrite import Context, node_rewrite
 
 __all__ = ["RULES"]
 

@@ -27,9 +27,9 @@ from symdnn.ops.scalar import REFERENCE_ONLY, Builder, Scalar, ScalarProgram
 from symdnn.ops.scalar_meaning import meaning
 from symdnn.ops.shape import DimShuffle, dimshuffle
 from symdnn.opt.branches import branch_paths
-from symdnn.opt.facts import all_ones
-from symdnn.opt.rewrite import Context, graph_rewrite
 from symdnn.opt.transfer import Places
+from symdnn.rewriting.facts import all_ones
+from symdnn.rewriting.rewrite import Context, graph_rewrite
 
 __all__ = [
     "RULES",

@@ -20,9 +20,9 @@ from symdnn.ops.shape import (
     static_dim,
 )
 from symdnn.ops.slices import FULL, fill_in, is_slice
-from symdnn.opt.facts import all_ones, number
-from symdnn.opt.rewrite import Context, node_rewrite
-from symdnn.opt.views import fields_of, made_by, node_of
+from symdnn.opt.views import fields_of
+from symdnn.rewriting.facts import all_ones, made_by, node_of, number
+from symdnn.rewriting.rewrite import Context, node_rewrite
 
 __all__ = ["RULES", "entries_of"]
 

@@ -10,8 +10,9 @@ from symdnn.ops.index import Subtensor, subtensor
 from symdnn.ops.join import Join, Split, join
 from symdnn.ops.slices import is_slice
 from symdnn.opt.indexing_rules import entries_of
-from symdnn.opt.rewrite import Context, node_rewrite
-from symdnn.opt.views import fields_of, made_by, node_of
+from symdnn.opt.views import fields_of
+from symdnn.rewriting.facts import made_by, node_of
+from symdnn.rewriting.rewrite import Context, node_rewrite
 
 __all__ = ["RULES"]
 

@@ -44,7 +44,7 @@ from symdnn.opt.layout_cut import Network
 from symdnn.opt.layout_follow import absorbs, follows, is_kernel, rebuilt
 from symdnn.opt.layout_sizes import GuessedSizes
 from symdnn.opt.lowering import cudnn_reason
-from symdnn.opt.rewrite import Context, graph_rewrite
+from symdnn.rewriting.rewrite import Context, graph_rewrite
 
 __all__ = ["RULES", "choose_layout", "layout_text"]
 

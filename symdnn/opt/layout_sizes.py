@@ -16,7 +16,7 @@ from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.gpudnn import DnnConvolution, GpuDnnConv, GpuDnnConvGradW
 from symdnn.ops.onednn import OneDnnConvolution
 from symdnn.ops.shape import ShapeI
-from symdnn.opt.facts import ShapeFacts
+from symdnn.rewriting.facts import ShapeFacts
 
 __all__ = ["GuessedSizes"]
 

@@ -23,7 +23,7 @@ from symdnn.opt import (
     lower_cudnn_rnn,
 )
 from symdnn.opt.lowering import Lowering, cudnn_reason, why_not
-from symdnn.opt.rewrite import Context, GraphRewrite, Rewrite, graph_rewrite, node_rewrite
+from symdnn.rewriting.rewrite import Context, GraphRewrite, Rewrite, graph_rewrite, node_rewrite
 
 __all__ = ["LOWERINGS", "RULES", "demanded", "not_lowered"]
 

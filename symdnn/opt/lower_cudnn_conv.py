@@ -26,7 +26,7 @@ from symdnn.ops.gpudnn_conv import (
 from symdnn.ops.pad import pad
 from symdnn.ops.shape import as_dim, static_dim
 from symdnn.opt.lowering import dtype_reason, lowering
-from symdnn.opt.rewrite import Context
+from symdnn.rewriting.rewrite import Context
 
 __all__ = ["LOWERINGS"]
 

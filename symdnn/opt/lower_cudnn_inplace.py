@@ -14,7 +14,7 @@ from symdnn.graph.variable import Apply, Shared, Variable
 from symdnn.ops.gpudnn_conv import DnnConvolution
 from symdnn.ops.gpudnn_norm import GpuDnnBatchNorm, GpuDnnBatchNormInference
 from symdnn.ops.shape import SpecifyType
-from symdnn.opt.rewrite import Context, node_rewrite
+from symdnn.rewriting.rewrite import Context, node_rewrite
 
 __all__ = ["RULES"]
 

@@ -19,8 +19,8 @@ from symdnn.ops.arithmetic import Add, Mul, Neg, Sub, TrueDiv
 from symdnn.ops.dtype import is_narrow_float
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.gpudnn_conv import DnnConvolution, GpuDnnConv, GpuDnnConvGradI, GpuDnnConvGradW
-from symdnn.opt.facts import number, real_float
-from symdnn.opt.rewrite import Context, Rewrite
+from symdnn.rewriting.facts import number, real_float
+from symdnn.rewriting.rewrite import Context, Rewrite
 
 __all__ = ["RULES", "is_old_value"]
 

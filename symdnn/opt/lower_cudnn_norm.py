@@ -21,9 +21,9 @@ from symdnn.ops.gpudnn_norm import (
 )
 from symdnn.ops.lrn import LRN, LRNGrad
 from symdnn.ops.shape import dims_of, reshape, specify_type
-from symdnn.opt.facts import number
 from symdnn.opt.lowering import dtype_reason, lowering
-from symdnn.opt.rewrite import Context
+from symdnn.rewriting.facts import number
+from symdnn.rewriting.rewrite import Context
 
 __all__ = ["LOWERINGS"]
 

@@ -36,9 +36,9 @@ from symdnn.ops.transformer import (
     TransformerSampler,
     TransformerSamplerGrad,
 )
-from symdnn.opt.facts import number
 from symdnn.opt.lowering import dtype_reason, lowering
-from symdnn.opt.rewrite import Context, node_rewrite
+from symdnn.rewriting.facts import number
+from symdnn.rewriting.rewrite import Context, node_rewrite
 
 __all__ = ["LOWERINGS", "RULES"]
 

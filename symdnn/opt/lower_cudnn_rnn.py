@@ -20,9 +20,9 @@ from symdnn.ops.gpudnn_rnn import (
     GpuDnnRNNOp,
 )
 from symdnn.ops.rnn import RNNForward, RNNGrad
-from symdnn.opt.facts import number
 from symdnn.opt.lowering import dtype_reason, lowering
-from symdnn.opt.rewrite import Context
+from symdnn.rewriting.facts import number
+from symdnn.rewriting.rewrite import Context
 
 __all__ = ["LOWERINGS"]
 

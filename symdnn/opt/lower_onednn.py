@@ -29,7 +29,7 @@ from symdnn.ops.pool import AveragePoolGrad, MaxPoolGrad, Pool
 from symdnn.ops.rnn import RNNForward, RNNGrad
 from symdnn.ops.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 from symdnn.opt.lowering import Lowering, Reasons, why_not
-from symdnn.opt.rewrite import Context, GraphRewrite, Rewrite, graph_rewrite
+from symdnn.rewriting.rewrite import Context, GraphRewrite, Rewrite, graph_rewrite
 
 __all__ = ["LOWERINGS", "RULES", "not_lowered", "onednn_reason"]
 

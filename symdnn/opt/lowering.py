@@ -12,7 +12,7 @@ from symdnn.graph.op import Op
 from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Variable
-from symdnn.opt.rewrite import Context, Rewrite
+from symdnn.rewriting.rewrite import Context, Rewrite
 
 __all__ = ["Lowering", "Reasons", "cudnn_reason", "dtype_reason", "lowering", "why_not"]
 

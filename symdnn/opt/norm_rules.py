@@ -24,7 +24,7 @@ from symdnn.ops.norm_parts import BatchMoments, BatchSums, axes_of
 from symdnn.ops.onednn import OneDnnBase, OneDnnBatchNorm, OneDnnBatchNormGrad
 from symdnn.ops.scalar import Builder, Scalar, ScalarProgram
 from symdnn.opt.fuse import fusable_program, fuses, number_in
-from symdnn.opt.rewrite import Context, graph_rewrite
+from symdnn.rewriting.rewrite import Context, graph_rewrite
 
 __all__ = ["RULES", "split_batch_norm"]
 

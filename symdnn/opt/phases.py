@@ -37,7 +37,7 @@ from symdnn.opt import (
     transposed,
     views,
 )
-from symdnn.opt.rewrite import GraphRewrite, Rewrite
+from symdnn.rewriting.rewrite import GraphRewrite, Rewrite
 
 __all__ = ["PHASES", "RULES", "Selection", "rules_of_phase"]
 

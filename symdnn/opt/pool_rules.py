@@ -12,8 +12,8 @@ from symdnn.ops.arithmetic import Cast, Mul
 from symdnn.ops.comparison import Gt
 from symdnn.ops.gpudnn import GpuDnnPoolGrad
 from symdnn.ops.pool import MaxPoolGrad
-from symdnn.opt.facts import number
-from symdnn.opt.rewrite import Context, node_rewrite
+from symdnn.rewriting.facts import number
+from symdnn.rewriting.rewrite import Context, node_rewrite
 
 __all__ = ["RULES"]
 

@@ -11,9 +11,8 @@ from symdnn.ops.arithmetic import Mul, Neg, TrueDiv
 from symdnn.ops.dtype import is_narrow_float
 from symdnn.ops.reduce import Reduce, Sum
 from symdnn.ops.shape import DimShuffle, dimshuffle
-from symdnn.opt.facts import all_ones, is_constant
-from symdnn.opt.rewrite import Context, node_rewrite
-from symdnn.opt.views import made_by, node_of
+from symdnn.rewriting.facts import all_ones, is_constant, made_by, node_of
+from symdnn.rewriting.rewrite import Context, node_rewrite
 
 __all__ = ["RULES"]
 

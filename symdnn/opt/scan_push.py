@@ -21,8 +21,8 @@ from symdnn.ops.scan_parts import Built, Parts, State
 from symdnn.ops.shape import DimShuffle, ShapeI, dims_of, reshape
 from symdnn.ops.view import specify_shape
 from symdnn.opt.batching import Operand, batched
-from symdnn.opt.rewrite import Context, node_rewrite
 from symdnn.opt.scan_rules import in_order
+from symdnn.rewriting.rewrite import Context, node_rewrite
 
 __all__ = ["RULES"]
 

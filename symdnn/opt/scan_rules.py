@@ -11,7 +11,7 @@ from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.index import Subtensor
 from symdnn.ops.scan import Scan
 from symdnn.ops.scan_parts import Built, Parts
-from symdnn.opt.rewrite import Context, GraphRewrite, Rewrite, graph_rewrite, node_rewrite
+from symdnn.rewriting.rewrite import Context, GraphRewrite, Rewrite, graph_rewrite, node_rewrite
 
 __all__ = ["RULES", "in_order"]
 

@@ -23,7 +23,7 @@ from symdnn.ops.gpudnn import (
     GpuDnnSoftmaxGrad,
 )
 from symdnn.ops.shape import DimShuffle, dimshuffle
-from symdnn.opt.rewrite import Context, node_rewrite
+from symdnn.rewriting.rewrite import Context, node_rewrite
 
 __all__ = ["RULES", "images_seen_last", "softmax_of_permuted"]
 

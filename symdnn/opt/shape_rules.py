@@ -16,7 +16,7 @@ from symdnn.ops.shape import (
     specify_type,
 )
 from symdnn.ops.view import Copy, SpecifyShape
-from symdnn.opt.rewrite import Context, node_rewrite
+from symdnn.rewriting.rewrite import Context, node_rewrite
 
 __all__ = ["RULES"]
 

@@ -28,10 +28,9 @@ from symdnn.ops.index import IncSubtensor, subtensor
 from symdnn.ops.math import log
 from symdnn.ops.shape import alloc, as_dim, dims_of, shape_i
 from symdnn.ops.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
-from symdnn.opt.facts import all_ones, number
 from symdnn.opt.indexing_rules import is_zero
-from symdnn.opt.rewrite import Context, Family
-from symdnn.opt.views import made_by, node_of
+from symdnn.rewriting.facts import all_ones, made_by, node_of, number
+from symdnn.rewriting.rewrite import Context, Family
 
 __all__ = ["RULES"]
 

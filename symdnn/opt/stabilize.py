@@ -32,9 +32,8 @@ from symdnn.ops.reduce import LogSumExp, Sum
 from symdnn.ops.shape import DimShuffle, dimshuffle
 from symdnn.ops.softmax import Softmax
 from symdnn.ops.special import erf, erfc
-from symdnn.opt.facts import floating, number, real_float
-from symdnn.opt.rewrite import Context, Family
-from symdnn.opt.views import made_by, node_of
+from symdnn.rewriting.facts import floating, made_by, node_of, number, real_float
+from symdnn.rewriting.rewrite import Context, Family
 
 __all__ = ["RULES"]
 

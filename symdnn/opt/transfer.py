@@ -24,7 +24,7 @@ from symdnn.ops.lowered import Lowered
 from symdnn.ops.shape import ShapeI
 from symdnn.ops.transfer import GpuFromHost, HostFromGpu, Transfer
 from symdnn.opt.lower_cudnn import not_lowered
-from symdnn.opt.rewrite import Context, graph_rewrite, node_rewrite
+from symdnn.rewriting.rewrite import Context, graph_rewrite, node_rewrite
 
 __all__ = ["HOST", "RULES", "Places", "kernel_reason", "places_of"]
 

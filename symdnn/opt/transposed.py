@@ -10,8 +10,9 @@ from __future__ import annotations
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.dot import Dot
 from symdnn.ops.shape import DimShuffle
-from symdnn.opt.rewrite import Context, node_rewrite
-from symdnn.opt.views import fields_of, made_by, node_of
+from symdnn.opt.views import fields_of
+from symdnn.rewriting.facts import made_by, node_of
+from symdnn.rewriting.rewrite import Context, node_rewrite
 
 __all__ = ["RULES"]
 

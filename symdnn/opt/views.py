@@ -9,23 +9,13 @@ from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.reduce import Reduce
 from symdnn.ops.shape import Alloc, DimShuffle, Reshape, alloc, dimshuffle, reshape
-from symdnn.opt.facts import ShapeFacts, all_ones
-from symdnn.opt.rewrite import Context, node_rewrite
+from symdnn.rewriting.facts import ShapeFacts, all_ones, made_by, node_of
+from symdnn.rewriting.rewrite import Context, node_rewrite
 
 __all__ = ["RULES", "fields_of", "made_by", "node_of"]
 
 PHASE = "canonicalize"
 TAGS = ("fast_compile", "cleanup")
-
-
-def made_by(v: Variable, *ops: type) -> bool:
-    """Whether ``v`` is the result of one of these ops."""
-    return v.owner is not None and isinstance(node_of(v).op, ops)
-
-
-def node_of(v: Variable) -> Any:
-    """The node that made ``v``; Any, for its op has fields that only the caller knows of."""
-    return v.owner
 
 
 def fields_of(node: Apply) -> Any:

@@ -23,7 +23,7 @@ from symdnn.graph.target import Target
 from symdnn.graph.variable import constant
 from symdnn.ops.math import Exp
 from symdnn.opt import optimise as optimise_module
-from symdnn.opt.rewrite import node_rewrite
+from symdnn.rewriting.rewrite import node_rewrite
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ from symdnn.ops.pool import AveragePoolGrad, MaxPoolGrad, Pool
 from symdnn.ops.rnn import RESERVE, RNNBlock, RNNForward, RNNGrad
 from symdnn.ops.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 from symdnn.opt.lower_onednn import LOWERINGS
-from symdnn.opt.rewrite import Context
+from symdnn.rewriting.rewrite import Context
 from tests.seeded import new_rng
 
 needs_onednn = pytest.mark.skipif(bool(libdnnl.problem()), reason="oneDNN is not installed")

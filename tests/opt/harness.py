@@ -21,7 +21,7 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
 from symdnn.opt.engine import RewriteProfile, run_rewrites
 from symdnn.opt.phases import RULES
-from symdnn.opt.rewrite import Context
+from symdnn.rewriting.rewrite import Context
 
 BY_NAME = {r.name: r for r in RULES}
 SIZES = {"n": 3, "m": 4, "k": 5, "h": 6}

@@ -14,7 +14,7 @@ from symdnn.ops.math import exp
 from symdnn.ops.random import random_uniform
 from symdnn.opt.engine import RewriteProfile, run_rewrites
 from symdnn.opt.phases import PHASES, RULES, Selection, rules_of_phase
-from symdnn.opt.rewrite import Context, node_rewrite
+from symdnn.rewriting.rewrite import Context, node_rewrite
 
 
 def names(f: object) -> list[str]:

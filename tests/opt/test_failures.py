@@ -17,7 +17,7 @@ from symdnn.graph.type import TensorType
 from symdnn.ops.math import Exp
 from symdnn.opt import optimise, phases, tags
 from symdnn.opt.phases import PHASES, RULES, Selection
-from symdnn.opt.rewrite import GraphRewrite, Rewrite
+from symdnn.rewriting.rewrite import GraphRewrite, Rewrite
 
 
 def raising(node: Any, context: Any) -> Any:

@@ -21,7 +21,7 @@ from symdnn.graph.target import Target
 from symdnn.ops.arithmetic import Mul
 from symdnn.ops.fused import FusedElemwise, FusedReduce
 from symdnn.opt import fuse
-from symdnn.opt.rewrite import Context
+from symdnn.rewriting.rewrite import Context
 
 GPU = Target.parse("cuda:sm_90")
 

@@ -18,7 +18,7 @@ from symdnn.graph.type import TensorType
 from symdnn.ops import gpudnn as G
 from symdnn.ops.norm_parts import BatchMoments, BatchSums
 from symdnn.opt import fuse, norm_rules
-from symdnn.opt.rewrite import Context
+from symdnn.rewriting.rewrite import Context
 
 GPU = Target.parse("cuda:sm_90")
 SHAPE = (6, 3, 5, 4)

@@ -15,11 +15,11 @@ from symdnn.ops.arithmetic import Abs, Mul, Sqr, Sqrt
 from symdnn.ops.math import Exp
 from symdnn.ops.shape import DimShuffle, ShapeI
 from symdnn.ops.softmax import Softmax
-from symdnn.opt.shapes import ShapeResolver
+from symdnn.rewriting.shapes import ShapeResolver
 
 __all__ = [
     "ShapeFacts", "all_ones", "discrete", "floating", "is_constant", "is_nonnegative",
-    "is_symbolic", "number", "one_dtype", "real_float", "signed",
+    "is_symbolic", "made_by", "node_of", "number", "one_dtype", "real_float", "signed",
 ]  # fmt: skip
 
 Key = Any  # equal for sizes that are known to be equal
@@ -165,6 +165,16 @@ def _is_product(v: Variable) -> bool:
 
 
 # -- variables ------------------------------------------------------------------------------------
+
+
+def made_by(v: Variable, *ops: type) -> bool:
+    """Whether ``v`` is the result of one of these ops."""
+    return v.owner is not None and isinstance(node_of(v).op, ops)
+
+
+def node_of(v: Variable) -> Any:
+    """The node that made ``v``; Any, for its op has fields that only the caller knows of."""
+    return v.owner
 
 
 def is_constant(v: Variable) -> bool:

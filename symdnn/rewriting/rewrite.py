@@ -23,7 +23,7 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Variable, as_variable
 from symdnn.ops.elemwise import Elemwise, apply_elemwise
 from symdnn.ops.shape import ShapeI
-from symdnn.opt.facts import ShapeFacts
+from symdnn.rewriting.facts import ShapeFacts
 
 __all__ = [
     "Context",

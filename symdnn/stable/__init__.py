@@ -1,0 +1,1 @@
+"""Expressions in forms that keep their digits, before and after gradients are taken."""
