@@ -14,9 +14,8 @@ from symdnn.cpu.loops_ir import METADATA, THREADS, data_of, word
 from symdnn.cpu.math_circle_ir import COS, SIN
 from symdnn.cpu.math_double_ir import PIECES, horner, number
 from symdnn.cpu.math_ir import declarations
-from symdnn.cpu.scalar_ir import VALUES, load_as, store_as
+from symdnn.cpu.scalar_ir import VALUES, literal, load_as, store_as
 from symdnn.cpu.source_ir import ROWS
-from symdnn.graph.type import TensorType
 
 __all__ = ["draw_ir"]
 
@@ -227,8 +226,8 @@ def _below(dtype: str) -> Iterator[str]:
         yield "%value = fcmp olt double %word_d, %limit"
         return
     yield "%below = fcmp olt double %word_d, %limit"
-    real = TensorType(dtype).is_float
-    yield f"%value = {'uitofp' if real else 'zext'} i1 %below to {t}"
+    zero, one = (literal(text, dtype) for text in ("0", "1"))
+    yield f"%value = select i1 %below, {t} {one}, {t} {zero}"
 
 
 def _kernel() -> Iterator[str]:

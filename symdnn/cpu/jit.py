@@ -29,7 +29,7 @@ from symdnn.errors import KernelCompileError
 from symdnn.graph.disk import keep, kept
 
 __all__ = [
-    "AS_WRITTEN", "Code", "compile_function", "compile_made", "installed", "problem",
+    "AS_WRITTEN", "Code", "compile_function", "compile_made", "has", "installed", "problem",
     "vector_width",
 ]  # fmt: skip
 
@@ -134,8 +134,12 @@ def _compiler() -> Compiler:
 
 def vector_width() -> int:
     """How many float32 a vector of this processor has."""
-    found = _facts().features.split(",")
-    return 16 if "+avx512f" in found else 8 if "+avx" in found else 4
+    return 16 if has("avx512f") else 8 if has("avx") else 4
+
+
+def has(feature: str) -> bool:
+    """Whether the processor has what LLVM calls so."""
+    return f"+{feature}" in _facts().features.split(",")
 
 
 # -- functions ------------------------------------------------------------------------------------

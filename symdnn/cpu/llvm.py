@@ -10,7 +10,6 @@ for object code and 0 for LLVM's words, and that. It ends with its input.
 
 from __future__ import annotations
 
-import re
 import signal
 import struct
 import sys
@@ -22,38 +21,6 @@ __all__ = ["AS_WRITTEN", "Compiler", "read_frame", "write_frame"]
 #: compiling, and gain nothing.
 AS_WRITTEN = "; as written\n"
 _LENGTH = struct.Struct("<I")
-
-#: To bfloat16 by whole numbers, to the even one of two neighbours; NaN stays NaN. Without an
-#: instruction for it LLVM calls ``__truncsfbf2`` of a C runtime, which no process has: the lower
-#: half of the result is the number.
-_NARROW = """
-define internal i32 @narrow_bits(float %x) alwaysinline {
-  %bits = bitcast float %x to i32
-  %upper = lshr i32 %bits, 16
-  %odd = and i32 %upper, 1
-  %more = add i32 %odd, 32767
-  %rounded = add i32 %bits, %more
-  %none = fcmp uno float %x, %x
-  %quiet = or i32 %bits, 4194304
-  %chosen = select i1 %none, i32 %quiet, i32 %rounded
-  %high = lshr i32 %chosen, 16
-  ret i32 %high
-}
-
-define internal bfloat @narrow_bfloat(float %x) alwaysinline {
-  %bits = call i32 @narrow_bits(float %x)
-  %short = trunc i32 %bits to i16
-  %y = bitcast i16 %short to bfloat
-  ret bfloat %y
-}
-
-define float @__truncsfbf2(float %x) {
-  %bits = call i32 @narrow_bits(float %x)
-  %y = bitcast i32 %bits to float
-  ret float %y
-}
-"""
-_NARROWED = re.compile(r"fptrunc float (\S+) to bfloat")
 
 
 class Compiler:
@@ -77,9 +44,6 @@ class Compiler:
 
     def compile(self, text: str) -> bytes:
         """The object code of a module; raises ``RuntimeError`` with LLVM's words."""
-        if "+avx512bf16" not in self.features:
-            text = _NARROWED.sub(r"call bfloat @narrow_bfloat(float \1)", text)
-            text += _NARROW if "bfloat" in text else ""
         module = self.llvm.parse_assembly(text)
         module.verify()
         if not text.startswith(AS_WRITTEN):

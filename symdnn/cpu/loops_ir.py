@@ -11,7 +11,7 @@ Threads are those of libgomp, which oneDNN uses too: the kernel calls ``GOMP_par
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from symdnn.cpu.math_ir import definitions
@@ -179,12 +179,13 @@ def next_task(name: str) -> list[str]:
     ]
 
 
-def exponential_module(rows: Sequence[str]) -> str:
-    """The module around a function ``rows`` that computes with exp and log of float32."""
+def exponential_module(rows: Sequence[str], more: Iterable[str] = ()) -> str:
+    """The module around a function ``rows`` that computes with exp and log of float32, and with
+    ``more`` functions."""
     lines = [
         "declare float @llvm.maximum.f32(float, float)",
         "declare float @llvm.fabs.f32(float)",
-        *definitions({"exp", "log"}),
+        *definitions({"exp", "log", *more}),
         *THREADS,
         *rows,
         *METADATA,

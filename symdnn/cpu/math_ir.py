@@ -17,6 +17,7 @@ from symdnn.cpu.math_circle_ir import CIRCLE, CIRCLE_PIECES
 from symdnn.cpu.math_double_ir import PIECES, number, wrapped
 from symdnn.cpu.math_power_ir import POWER
 from symdnn.cpu.math_turn_ir import TURNS, WHOLE
+from symdnn.cpu.narrow_ir import narrow_definitions
 
 __all__ = ["IN_DOUBLE", "declarations", "definitions"]
 
@@ -85,7 +86,8 @@ def definitions(names: Iterable[str]) -> list[str]:
     What is in :func:`declarations` is left out, since a printer declares some of it too.
     """
     given = set(names)
-    lines, wanted = single_definitions(given & IN_SINGLE), sorted(given - IN_SINGLE)
+    lines, wanted = single_definitions(given & IN_SINGLE), sorted(given & set(_ALL))
+    lines += narrow_definitions(given)
     wanted += [WHOLE[name] for name in TURNS if name in given]
     pieces: set[str] = set()
     for name in wanted:

@@ -198,6 +198,7 @@ class ReduceSource:
         printer = Printer(c.finish, f"f{r}_")
         (value,) = printer.emit([total])
         self.declared |= printer.declared
+        self.helpers |= printer.helpers
         out = c.finish.output_dtypes[0]
         return [*printer.lines, *store_as(out, value, pointer, access)]
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from symdnn.cpu.loops_ir import ACCESS, data_of, exponential_module, next_task, renamed, word
+from symdnn.cpu.narrow_ir import NARROW, narrowed, narrowing, widened, widening
 from symdnn.cpu.scalar_ir import VALUES
 from symdnn.cpu.source_ir import Source
 
@@ -47,7 +48,8 @@ class RowPlan:
 
 def row_ir(plan: RowPlan) -> str:
     """The module of ``kernel``; its block: threads, rows, 1, flag, length, operands, results."""
-    return exponential_module(_Rows(plan).text())
+    narrow = {widening(plan.dtype), narrowing(plan.dtype)} if plan.dtype in NARROW else set()
+    return exponential_module(_Rows(plan).text(), narrow)
 
 
 class _Rows(Source):
@@ -99,19 +101,19 @@ class _Rows(Source):
 
     def load(self, operand: int, out: str, index: str = "%i", more: str = ACCESS) -> list[str]:
         """Lines that read an element of this row of an operand."""
-        kind, at = self.kind, self.at[operand]
+        kind, at, dtype = self.kind, self.at[operand], self.plan.dtype
         lines = [f"{out}_p = getelementptr {kind}, ptr {at}, i64 {index}"]
-        if kind == "float":
-            return [*lines, f"{out} = load float, ptr {out}_p{more}"]
+        if dtype not in NARROW:
+            return [*lines, f"{out} = load {kind}, ptr {out}_p{more}"]
         narrow = f"{out}_narrow = load {kind}, ptr {out}_p{more}"
-        return [*lines, narrow, f"{out} = fpext {kind} {out}_narrow to float"]
+        return [*lines, narrow, f"{out} = {widened(dtype, f'{out}_narrow')}"]
 
     def store(self, operand: int, value: str, index: str = "%i", more: str = ACCESS) -> list[str]:
         """Lines that write an element of this row of a result."""
         kind, at, name = self.kind, self.at[operand], f"%out{operand}"
         lines = [f"{name}_p = getelementptr {kind}, ptr {at}, i64 {index}"]
-        if kind != "float":
-            lines.append(f"{name}_narrow = fptrunc float {value} to {kind}")
+        if self.plan.dtype in NARROW:
+            lines.append(f"{name}_narrow = {narrowed(self.plan.dtype, value)}")
             value = f"{name}_narrow"
         return [*lines, f"store {kind} {value}, ptr {name}_p{more}"]
 
@@ -138,7 +140,7 @@ class _Rows(Source):
     def _softmax(self) -> None:
         top = self.maximum(0)
         # They would be rounded in 16 bits: then they are computed again.
-        kept = self.kind == "float"
+        kept = self.plan.dtype not in NARROW
         total = self.powers(top, self.store(1, "%e") if kept else ())
         inverse = self.new(f"fdiv float {_ONE}, {total}")
         again = self.load(1, "%e") if kept else self.power(top)

@@ -14,15 +14,24 @@ from math import pi, sqrt
 
 from symdnn.cpu.math32_ir import IN_SINGLE, single_declarations
 from symdnn.cpu.math_ir import IN_DOUBLE, declarations
+from symdnn.cpu.narrow_ir import (
+    NARROW,
+    TO_ODD_DECLARED,
+    narrowed,
+    narrowing,
+    widened,
+    widening,
+)
 from symdnn.graph.type import TensorType
 from symdnn.ops.scalar import Instruction, ScalarProgram, number_of_text
 
 __all__ = ["STORED", "VALUES", "Printer", "load_as", "prints", "store_as"]
 
-#: IR types of values in registers, and in memory.
+#: IR types of values in registers, and in memory. Of numbers of 16 bits there are the bits alone:
+#: see :mod:`symdnn.cpu.narrow_ir`.
 VALUES = {
     "bool": "i1", "int8": "i8", "uint8": "i8", "int16": "i16", "uint16": "i16", "int32": "i32",
-    "uint32": "i32", "int64": "i64", "uint64": "i64", "float16": "half", "bfloat16": "bfloat",
+    "uint32": "i32", "int64": "i64", "uint64": "i64", "float16": "i16", "bfloat16": "i16",
     "float32": "float", "float64": "double",
 }  # fmt: skip
 STORED = {**VALUES, "bool": "i8"}
@@ -43,7 +52,6 @@ _OTHERS = {
     "const", "cast", "select", "div", "neg", "abs", "max", "min", "not", "isnan", "isinf",
     "isfinite", "copysign",
 }  # fmt: skip
-_NARROW = {"float16", "bfloat16"}
 #: What is made of other functions, but of float32.
 _OWN = {"gelu", "gelu_slope"}
 #: Of which dtypes a function has no code here; then NumPy computes.
@@ -59,9 +67,6 @@ def prints(program: ScalarProgram) -> str | None:
     if strange := dtypes - set(VALUES):
         return f"no code for {', '.join(sorted(strange))}"
     for step in program.body:
-        source = program.dtype_of(step.args[0]) if step.args else ""
-        if step.name == "cast" and (source, step.dtype) == ("float64", "float16"):
-            return "no code that rounds float64 to float16 once"
         if step.name in _NOT_OF_INTEGERS and not _is_float(step.dtype):
             return f"no code for {step.name} of {step.dtype}"
     return None
@@ -113,48 +118,54 @@ class Printer:
     # -- conversions --------------------------------------------------------------------------
 
     def _cast(self, x: str, source: str, target: str) -> str:
+        if source == target:
+            return x
+        if source in NARROW:
+            x, source = self._widened(x, source), "float32"
+        if target in NARROW:
+            return self._narrowed(self._cast_for(x, source, target), target)
         a, b = VALUES[source], VALUES[target]
+        if source == target:
+            return x
         if target == "bool":
             zero = "0.0" if _is_float(source) else "0"
-            if source == "bool":
-                return x
             return self._new(f"{'fcmp une' if _is_float(source) else 'icmp ne'} {a} {x}, {zero}")
         if _is_float(source):
             return self._from_float(x, source, target)
         if _is_float(target):
-            word = "sitofp" if _signed(source) else "uitofp"
-            if target in _NARROW:  # through float32, as NumPy does
-                x = self._new(f"{word} {a} {x} to float")
-                return self._new(f"fptrunc float {x} to {b}")
-            return self._new(f"{word} {a} {x} to {b}")
+            return self._new(f"{'sitofp' if _signed(source) else 'uitofp'} {a} {x} to {b}")
         if _bits(a) == _bits(b):
             return x
         if _bits(a) > _bits(b):
             return self._new(f"trunc {a} {x} to {b}")
         return self._new(f"{'sext' if _signed(source) else 'zext'} {a} {x} to {b}")
 
+    def _cast_for(self, x: str, source: str, target: str) -> str:
+        """The float32 that is rounded to ``target``, of 16 bits, next."""
+        if (source, target) == ("float64", "float16"):  # rounded once, as NumPy does
+            self.helpers.add("to_odd")
+            self.declared.add(TO_ODD_DECLARED)
+            return self._new(f"call float @to_odd(double {x})")
+        return self._cast(x, source, "float32")  # as ml_dtypes rounds
+
+    def _widened(self, x: str, dtype: str) -> str:
+        self.helpers.add(widening(dtype))
+        return self._new(widened(dtype, x))
+
+    def _narrowed(self, x: str, dtype: str) -> str:
+        self.helpers.add(narrowing(dtype))
+        return self._new(narrowed(dtype, x))
+
     def _from_float(self, x: str, source: str, target: str) -> str:
         a, b = VALUES[source], VALUES[target]
-        if not _is_float(target):
-            # Out of range NumPy gives what the processor gives: freeze makes it some value.
-            wide = "i64" if _bits(b) < 64 else b
-            word = "fptoui" if target == "uint64" else "fptosi"
-            n = self._new(f"{word} {a} {x} to {wide}")
-            n = self._new(f"freeze {wide} {n}")
-            return n if wide == b else self._new(f"trunc {wide} {n} to {b}")
-        sizes = {"half": 16, "bfloat": 16, "float": 32, "double": 64}
-        if a == b:
-            return x
-        if a == "bfloat" and b == "double":  # LLVM would call a function that is not there
-            x, a = self._new(f"fpext bfloat {x} to float"), "float"
-        if a == "double" and b == "bfloat":  # as ml_dtypes rounds
-            x, a = self._new(f"fptrunc double {x} to float"), "float"
-        if sizes[a] < sizes[b]:
-            return self._new(f"fpext {a} {x} to {b}")
-        if sizes[a] > sizes[b]:
-            return self._new(f"fptrunc {a} {x} to {b}")
-        wide = self._new(f"fpext {a} {x} to float")
-        return self._new(f"fptrunc float {wide} to {b}")
+        if _is_float(target):
+            return self._new(f"{'fpext' if b == 'double' else 'fptrunc'} {a} {x} to {b}")
+        # Out of range NumPy gives what the processor gives: freeze makes it some value.
+        wide = "i64" if _bits(b) < 64 else b
+        word = "fptoui" if target == "uint64" else "fptosi"
+        n = self._new(f"{word} {a} {x} to {wide}")
+        n = self._new(f"freeze {wide} {n}")
+        return n if wide == b else self._new(f"trunc {wide} {n} to {b}")
 
     # -- functions ----------------------------------------------------------------------------
 
@@ -289,10 +300,10 @@ def literal(text: str, dtype: str) -> str:
         return ("true" if number else "false") if dtype == "bool" else str(number)
     value = float(number_of_text(text, dtype)) if text != "inf" else float("inf")
     bits = struct.unpack("<Q", struct.pack("<d", value))[0]
-    if dtype not in _NARROW:
+    if dtype not in NARROW:
         return f"0x{bits:016X}"
     (narrow,) = number_of_text(text, dtype).reshape(1).view("uint16")
-    return f"0x{'H' if dtype == 'float16' else 'R'}{int(narrow):04X}"
+    return str(int(narrow))
 
 
 def load_as(dtype: str, name: str, pointer: str, more: str = "") -> list[str]:
