@@ -10,6 +10,7 @@ from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Shared
 from symdnn.nn.module import Module
+from symdnn.nn.naming import local_name
 
 __all__ = ["Parameter", "flat_parameters", "matrices_only"]
 
@@ -92,7 +93,9 @@ def _named(what: str, variables: Sequence[Any]) -> dict[str, Shared]:
             )
         if not isinstance(v.type, TensorType) or not v.type.is_float:
             raise TypeMismatch(what, "float parameters", f"{v} of type {v.type}")
-    return {f"{i}.{v.name}" if v.name else str(i): v for i, v in enumerate(variables)}
+    # By the name without a path, which checkpoints had before there were paths.
+    names = [local_name(v) for v in variables]
+    return {f"{i}.{n}" if n else str(i): v for i, (n, v) in enumerate(zip(names, variables))}
 
 
 def _check_options(what: str, own: Mapping[str, Any], options: Mapping[str, Any]) -> None:
