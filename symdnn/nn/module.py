@@ -21,6 +21,7 @@ from symdnn.nn.inside import found_in
 from symdnn.nn.naming import name_part, name_variables
 from symdnn.nn.state import State
 from symdnn.nn.tree import tree
+from symdnn.ops.statistics import note_order, statistics_updates
 
 __all__ = [
     "BACKENDS", "Module", "ModuleCall", "random_states", "state_updates", "symbolic", "watched",
@@ -69,9 +70,9 @@ class Module(State):
             token = _calling.set(True)
         try:
             with hinted(self._hints()):
-                if watch is None:
-                    return self.forward(*given)
-                return watch.forward(self, given)
+                found = self.forward(*given) if watch is None else watch.forward(self, given)
+                note_order(found)
+                return found
         finally:
             if outermost:
                 _calling.reset(token)
@@ -288,13 +289,10 @@ def state_updates(*outputs: Any) -> list[tuple[Shared, Variable]]:
     """The updates of statistics that these expressions computed: ``(running mean, new value)``.
 
     Batch normalisation in training makes them; the optimisers add them to their own. A module that
-    is called twice in one expression updates its statistics from the last call.
+    is called several times updates its statistics by each call, in the order of the calls; in a
+    step of a ``scan`` by each step.
     """
-    found: dict[Shared, Variable] = {}
-    for v in ancestors([o for o in outputs if o is not None]):
-        for target, new in getattr(v._tag, "state_updates", ()):
-            found[target] = new
-    return list(found.items())
+    return list(statistics_updates([o for o in outputs if o is not None]).items())
 
 
 def random_states(*outputs: Any) -> list[Shared]:

@@ -46,10 +46,10 @@ def _name_all(root: Any, modules: Sequence[tuple[str, Any]]) -> None:
                 _name(v, attribute, f"{prefix}.{attribute}" if prefix else attribute, root, inside)
 
 
-def local_name(v: Any) -> str | None:
+def local_name(v: Shared) -> str | None:
     """A variable's name without the path of its module."""
     given = getattr(v._tag, "path", None)
-    return v._tag.attribute if given is not None and given == v.name else v.name
+    return str(v.tag.attribute) if given is not None and given == v.name else v.name
 
 
 def _name(v: Shared, attribute: str, path: str, root: Any, inside: Collection[int]) -> None:
