@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from symdnn.errors import InputError, TypeMismatch
+from symdnn.errors import DisconnectedInput, InputError, TypeMismatch, UnusedParameter
 from symdnn.graph.type import TensorType
-from symdnn.graph.variable import Shared
+from symdnn.graph.variable import Shared, Variable
+from symdnn.nn.arguments import warn
 from symdnn.nn.module import Module
 from symdnn.nn.naming import local_name
 
-__all__ = ["Parameter", "flat_parameters", "matrices_only"]
+__all__ = ["Parameter", "connected", "flat_parameters", "matrices_only"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,35 @@ def flat_parameters(
     _check_once(what, found)
     _check_factors(what, common, found)
     return found
+
+
+def connected(
+    what: str, found: Sequence[Parameter], grads: Sequence[Variable | None],
+    common: Mapping[str, Any],
+) -> tuple[list[Parameter], list[Variable]]:  # fmt: skip
+    """The parameters that have a gradient, and the gradients.
+
+    The others are named in one warning, in an error, or not at all, by ``disconnected_inputs``.
+    """
+    when = common.get("disconnected_inputs", "warn")
+    if when not in ("warn", "ignore", "raise"):
+        raise InputError(
+            f"{what}: disconnected_inputs={when!r}; wanted 'warn', 'ignore' or 'raise'"
+        )
+    unused = [str(p.variable.name or p.name) for p, g in zip(found, grads) if g is None]
+    text = f"{what}: the loss does not depend on {', '.join(unused)}"
+    if len(unused) == len(found):
+        raise DisconnectedInput(f"{text}: there is nothing to train")
+    if unused and when == "raise":
+        raise DisconnectedInput(f"{text} in a differentiable way")
+    if unused and when == "warn":
+        warn(
+            f"{text}, which will stay as {'it is' if len(unused) == 1 else 'they are'}. Pass "
+            "disconnected_inputs='ignore' to the optimiser if that is meant",
+            UnusedParameter,
+        )
+    pairs = [(p, g) for p, g in zip(found, grads, strict=True) if g is not None]
+    return [p for p, _ in pairs], [g for _, g in pairs]
 
 
 def _groups(what: str, params: Any) -> Iterator[tuple[dict[str, Shared], Mapping[str, Any]]]:
