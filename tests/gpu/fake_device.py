@@ -16,6 +16,7 @@ import pytest
 
 from symdnn.gpu.array import DeviceArray
 from symdnn.gpu.capture import CaptureFailed
+from symdnn.gpu.env import TICKET_COUNT, TICKETS_AT
 from symdnn.gpu.memory import CudaMemory, PendingCopy
 from symdnn.gpu.runtime import CudaRuntime
 from symdnn.graph.type import TensorType
@@ -31,7 +32,7 @@ class FakeContext:
     index, stream, capability, name, device = 0, 0, (9, 0), "emulated", "cuda0"
 
     def __init__(self) -> None:
-        self.word = np.zeros(4, np.int32)
+        self.word = np.zeros(TICKETS_AT // 4 + TICKET_COUNT, np.int32)
         self.error_word = self.word.ctypes.data
         self.recording: list[Any] | None = None
         self.log: list[str] = []
