@@ -75,11 +75,11 @@ def getitem(x: Any, index: Any) -> Variable:
     alone the result is a view; arrays follow NumPy's rules for advanced indexing.
     """
     v = as_variable(x)
-    items = _items(v, index if isinstance(index, tuple) else (index,))
+    items, gap = _items(v, index if isinstance(index, tuple) else (index,))
     if (size := _of_shape(v, items)) is not None:
         return size
     if any(_is_array(i) for i in items):
-        return _advanced(v, items)
+        return _apart(_advanced(v, items), items, gap)
     taken = subtensor(v, [i for i in items if i is not None])
     if None not in items:
         return taken
@@ -124,8 +124,26 @@ def _advanced(v: Variable, items: Sequence[Any]) -> Variable:
     return AdvancedSubtensor(pattern)(v, *aligned, *bounds)  # type: ignore[no-any-return]
 
 
-def _items(v: Variable, index: tuple[Any, ...]) -> list[Any]:
-    """The index with Ellipsis and masks expanded: None, ints, slices and integer variables."""
+def _apart(taken: Variable, items: Sequence[Any], gap: int | None) -> Variable:
+    """Dimensions of index arrays go first where an Ellipsis for no dimension parts the arrays.
+
+    What ``taken`` has is right for the same index without that Ellipsis.
+    """
+    at = [k for k, i in enumerate(items) if isinstance(i, int | Variable)]
+    beside = at[-1] - at[0] == len(at) - 1
+    if gap is None or not beside or not at[0] < gap <= at[-1]:
+        return taken
+    depth = max(i.type.ndim for i in items if isinstance(i, Variable))
+    arrays = range(at[0], at[0] + depth)  # before them stand slices and None alone
+    rest = [d for d in range(taken.type.ndim) if d not in arrays]
+    return dimshuffle(taken, [*arrays, *rest])
+
+
+def _items(v: Variable, index: tuple[Any, ...]) -> tuple[list[Any], int | None]:
+    """The index with Ellipsis and masks expanded: None, ints, slices and integer variables.
+
+    Beside it the place before which an Ellipsis stood that stands for no dimension.
+    """
     classified = [_classify(i) for i in index]
     dots = [k for k, i in enumerate(classified) if i is Ellipsis]
     if len(dots) > 1:
@@ -133,15 +151,18 @@ def _items(v: Variable, index: tuple[Any, ...]) -> list[Any]:
     consumed = sum(_consumed(i) for i in classified)
     if consumed > v.type.ndim:
         raise _too_many(v, consumed)
-    if dots:
-        missing = [slice(None)] * (v.type.ndim - consumed)
-        classified[dots[0] : dots[0] + 1] = missing
     items: list[Any] = []
-    axis = 0
+    axis, gap = 0, None
     for i in classified:
-        items += _mask(v, i, axis) if _is_mask(i) else [i]
-        axis += _consumed(i)
-    return items
+        if i is Ellipsis:
+            missing = v.type.ndim - consumed
+            gap = None if missing else len(items)
+            items += [slice(None)] * missing
+            axis += missing
+        else:
+            items += _mask(v, i, axis) if _is_mask(i) else [i]
+            axis += _consumed(i)
+    return items, gap
 
 
 def _too_many(v: Variable, count: int) -> IndexOutOfRange:

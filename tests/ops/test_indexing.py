@@ -8,6 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+import symdnn
 import symdnn.tensor as T
 from symdnn.autodiff import grad
 from symdnn.errors import IndexOutOfRange, ShapeMismatch, TypeMismatch
@@ -256,3 +257,34 @@ def test_narrow_floats_are_summed_in_float32(dtype):
     got = value(out, {x: np.zeros(2, x.type.numpy)})
     assert float(got[0]) == pytest.approx(3000, rel=4e-3)
     assert out.type.dtype == dtype
+
+
+# An Ellipsis that stands for no dimension parts index arrays, and their dimensions go first.
+PARTED = [
+    ("x[:, i, ..., 0]", 3), ("x[:, i, ..., j]", 3), ("x[:, i, ...]", 2), ("x[..., i, 0]", 2),
+    ("x[0, ..., i]", 2), ("x[i, ..., j]", 2), ("x[:, :, i, ..., j]", 4), ("x[:, m, ..., 0]", 3),
+    ("x[:, i, None, ..., 0]", 3), ("x[:, i, ..., None, 0]", 3), ("x[:, None, i, ..., k]", 3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "ndim"), PARTED)
+def test_an_ellipsis_for_no_dimension_parts_arrays(text, ndim, rng):
+    arrays = {
+        "x": rng.standard_normal((3, 4, 3, 4)[:ndim]), "i": np.array([0, 2, -1]),
+        "j": np.array([1, 0, 2]), "m": rng.permutation([True, False, True, True]),
+        "k": np.array([[0], [1]]),
+    }  # fmt: skip
+    vs = {n: T.TensorType(a.dtype.name, (None, 1) if n == "k" else (None,) * a.ndim)(n)
+          for n, a in arrays.items()}  # fmt: skip
+    given = list(vs.values()), list(arrays.values())
+    part, want = eval(text, {}, vs), eval(text, {}, arrays)
+    y = T.constant(rng.standard_normal(want.shape))
+    changed = arrays["x"].copy()
+    index = text[2:-1]
+    exec(f"x[{index}] = y", {}, {**arrays, "x": changed, "y": y.data})
+    summed = np.zeros_like(arrays["x"])
+    exec(f"np.add.at(x, np.s_[{index}], y)", {"np": np}, {**arrays, "x": summed, "y": y.data})
+    outs = [part, T.set_subtensor(part, y), T.grad((part * y).sum(), vs["x"])]
+    got = symdnn.function(given[0], outs, on_unused_input="ignore")(*given[1])
+    for a, b in zip(got, [want, changed, summed]):
+        np.testing.assert_array_equal(a, b)
