@@ -179,7 +179,7 @@ def sigmoid(x: Any) -> Variable:
 
 def log_sigmoid(x: Any) -> Variable:
     """``log(sigmoid(x))`` without underflow."""
-    return -softplus(-as_variable(x))
+    return -softplus(-_inexact(x))  # -x of an unsigned x would wrap around
 
 
 def hard_sigmoid(x: Any) -> Variable:

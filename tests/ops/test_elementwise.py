@@ -372,3 +372,11 @@ def test_identities_of_activations(a):
 def test_every_name_of_the_face_exists_and_is_unique():
     assert len(set(E.__all__)) == len(E.__all__)
     assert all(callable(getattr(E, name)) for name in E.__all__)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "uint16", "uint32", "uint64", "int8", "int64"])
+def test_log_sigmoid_of_whole_numbers(dtype):
+    """It negates its operand: of an unsigned one, and of the least int8, that would wrap around."""
+    x = np.array([0, 1, 9] + ([-128] if dtype[0] == "i" else []), dtype)
+    got = value(E.log_sigmoid(x))
+    np.testing.assert_allclose(got, -np.logaddexp(0, -x.astype("f8")), rtol=1e-6)
