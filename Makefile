@@ -3,6 +3,7 @@
 #   make demo    train the demonstration network (ARGS="--seeds 5" is handed on)
 #   make test    linter, formatter, types, tests (ARGS="-k conv" goes to pytest)
 #   make lint    the first three of these
+#   make fuzz    random programs against NumPy (ARGS="gradients --seconds 600")
 #   make docs    docs/_build/html, warnings are errors
 #   make cuda    what runs on an NVIDIA GPU; builds PyCUDA, which takes g++ and minutes
 #   make clean   remove what these have made, .venv too
@@ -12,7 +13,7 @@
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: demo test lint docs cuda clean
+.PHONY: demo test lint fuzz docs cuda clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -21,6 +22,9 @@ demo: .venv/.has-viz
 
 test: lint
 	$(BIN)/python -m pytest -q $(ARGS)
+
+fuzz: .venv/.has-test
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 lint: .venv/.has-test
 	$(BIN)/ruff check .

@@ -1,0 +1,70 @@
+"""What an area is, what a failure is, and the list of areas."""
+
+from __future__ import annotations
+
+import importlib
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+#: Area to the share of the time of a run of all of them.
+SHARES = {"expressions": 4, "gradients": 4, "indexing": 3}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Something wrong: which case of which area, what, and Python that shows it."""
+
+    area: str
+    seed: int
+    index: int
+    message: str
+    script: str = ""
+
+    def text(self) -> str:
+        head = f"{self.area} --seed {self.seed} --only {self.index}: {self.message}"
+        return f"{head}\n\n{self.script}\n" if self.script else head
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a case may ask: its generator, the mode to compile with, and the numbers so far."""
+
+    area: str
+    seed: int
+    index: int
+    device: str = ""
+    prepare: bool = False
+    counts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def rng(self) -> np.random.Generator:
+        return np.random.default_rng([zlib.crc32(self.area.encode()), self.seed, self.index])
+
+    def fail(self, message: str, script: str = "") -> Failure:
+        return Failure(self.area, self.seed, self.index, message, script)
+
+    def count(self, what: str, n: int = 1) -> None:
+        self.counts[what] = self.counts.get(what, 0) + n
+
+
+@dataclass(frozen=True)
+class Area:
+    """``check`` runs one case and says what is wrong; it counts what it tried under ``unit``."""
+
+    name: str
+    unit: str
+    check: Callable[[Context], list[Failure]]
+    #: How many cases the tests run.
+    in_tests: int
+    on_device: bool = False
+
+
+def load(name: str) -> Area:
+    """An area by its name."""
+    module: Any = importlib.import_module(f"tests.fuzz.{name}")
+    area: Area = module.AREA
+    return area

@@ -1,0 +1,364 @@
+"""Gradients, forward mode and second derivatives against differences of NumPy's values.
+
+The difference quotient is taken along one random direction, of NumPy's evaluation in float64, at
+three steps; extrapolation says how far it can be trusted. Where it can not (a kink, a pole) the
+program is undecided and not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.errors import NonDifferentiable, SymdnnError
+from symdnn.graph.evaluate import evaluate
+from symdnn.graph.traverse import graph_inputs
+from symdnn.graph.variable import Variable
+from tests.fuzz.areas import Area, Context, Failure
+from tests.fuzz.catalogue import grow
+from tests.fuzz.expressions import draw_mode, mode_text
+from tests.fuzz.growth import Growth, Numbers, RawError, Tally, Term, Unusable
+from tests.fuzz.program import Input, Program, Step, pick, script, variables
+from tests.fuzz.reduce import reduced
+
+GROUP = 4
+SIZES = (1, 1, 2, 3, 5, 7)
+STEPS = (2.0**-10, 2.0**-11, 2.0**-12)
+TALLY = Tally()
+
+
+def smooth_values(rng: np.random.Generator, shape: Sequence[int], dtype: str) -> np.ndarray:
+    """Values without ties or zeros: kinks lie elsewhere."""
+    if dtype != "float64":
+        from tests.fuzz.values import draw_values
+
+        return draw_values(rng, shape, dtype)
+    sign = rng.choice([-1.0, 1.0], shape) if rng.random() < 0.5 else 1.0
+    return np.asarray(sign * rng.uniform(0.15, 1.6, shape))
+
+
+#: Functions without a derivative where they or an operand are 0.
+SINGULAR = {"pow", "power", "sqrt", "norm", "std", "angle", "arctan2", "rsqrt", "hypot"}
+
+
+class SmoothGrowth(Growth):
+    """A growth whose steps have derivatives where they stand."""
+
+    def take(self, step: Step) -> list[Term]:
+        """Add a step, away from zeros (of ``triu``, say) where it has no derivative."""
+        if step.path.split(".")[-1] not in SINGULAR:
+            return super().take(step)
+        for r in step.refs():
+            _without_zeros(pick(self.numbers.results[0], r))
+        new = super().take(step)
+        try:
+            _without_zeros(new[0].base)
+        except Unusable:
+            self.terms.remove(new[0])
+            raise
+        return new
+
+
+def _without_zeros(value: Any) -> None:
+    a = np.asarray(value)
+    if a.dtype.kind in "fc" and a.size and np.abs(a).min() < 1e-7:
+        raise Unusable("a zero")
+
+
+@dataclass
+class Problem:
+    """One output of a program, the inputs that it is differentiated by, and directions."""
+
+    program: Program
+    inputs: list[Variable]
+    symbols: list[Any]
+    out: Variable
+    wrt: list[int]  # places of the inputs among the inputs
+    weights: np.ndarray
+    along: list[np.ndarray]
+    second: list[np.ndarray]
+
+    def cost(self, arrays: Sequence[Any]) -> float:
+        """The weighted sum of the output, by NumPy."""
+        numbers = Numbers(np.random.default_rng(0), 0)
+        dtypes: dict[Any, Any] = {}
+        given = iter(arrays)
+        for k, item in enumerate(self.program.items):
+            made = self.symbols[k]
+            several = isinstance(made, list | tuple)
+            outs = list(made) if several else [made]
+            for j, o in enumerate(outs):
+                dtypes[(k, j if several else None)] = o.type
+            if isinstance(item, Input):
+                numbers.add_input(replace(item, value=np.asarray(next(given))))
+            else:
+                numbers.step(item, outs, not several, dtypes)
+        value = pick(numbers.results[0], self.program.outputs[0])
+        return float(np.sum(np.real(value) * self.weights))
+
+    def moved(self, t: float) -> list[np.ndarray]:
+        arrays = self.program.arrays()
+        for k, d in zip(self.wrt, self.along):
+            arrays[k] = arrays[k] + t * d
+        return arrays
+
+    def derivatives(self) -> dict[str, Variable]:
+        """The directional derivative by reverse mode, and by forward mode."""
+        wrt = [self.inputs[k] for k in self.wrt]
+        cost = (self.out * T.constant(self.weights)).sum()
+        grads = T.grad(cost, wrt, disconnected_inputs="ignore")
+        along = sum((g * T.constant(d)).sum() for g, d in zip(grads, self.along))
+        forward = T.Rop(self.out, wrt, [T.constant(d) for d in self.along],
+                        disconnected_outputs="ignore")  # fmt: skip
+        found = {"grad": along}
+        if forward is not None:
+            found["Rop"] = (forward * T.constant(self.weights)).sum()
+        return found
+
+    def second_order(self, first: Variable) -> Variable:
+        """The derivative of ``first`` along the second direction."""
+        wrt = [self.inputs[k] for k in self.wrt]
+        grads = T.grad(first, wrt, disconnected_inputs="ignore")
+        return sum((g * T.constant(d)).sum() for g, d in zip(grads, self.second))
+
+
+def problem(program: Program, rng: np.random.Generator) -> Problem | None:
+    """The program with directions, or None where nothing can be differentiated."""
+    inputs, symbols = variables(program)
+    out = pick(symbols, program.outputs[0])
+    if out.type.dtype != "float64":
+        return None
+    reached = set(graph_inputs([out]))
+    wrt = [k for k, v in enumerate(inputs) if v.type.dtype == "float64" and v in reached]
+    if not wrt:
+        return None
+    arrays = program.arrays()
+    shape = np.shape(_value(program, symbols))
+
+    def direction() -> list[np.ndarray]:
+        return [np.asarray(rng.uniform(0.5, 1, arrays[k].shape)
+                           * rng.choice([-1.0, 1.0], arrays[k].shape)) for k in wrt]  # fmt: skip
+
+    weights = np.asarray(rng.uniform(0.5, 1.5, shape))
+    return Problem(program, inputs, symbols, out, wrt, weights, direction(), direction())
+
+
+def _value(program: Program, symbols: list[Any]) -> Any:
+    from tests.fuzz.growth import replay
+
+    r = program.outputs[0]
+    return replay(program, symbols, np.random.default_rng(0), 0)[(r.at, r.item)][0]
+
+
+def quotient(f: Callable[[float], float]) -> tuple[float, float] | None:
+    """The derivative of ``f`` at 0, and how wrong it may be; None at a kink or a pole."""
+    at = f(0.0)
+    ahead, behind = [f(h) for h in STEPS], [f(-h) for h in STEPS]
+    if not np.isfinite([at, *ahead, *behind]).all():
+        return None
+    central = [(a - b) / (2 * h) for a, b, h in zip(ahead, behind, STEPS)]
+    bends = [abs(a + b - 2 * at) / h for a, b, h in zip(ahead, behind, STEPS)]
+    size = max(abs(at), *(abs(v) for v in ahead + behind), 1e-300)
+    floor = 64 * 2.0**-53 * size / STEPS[-1]
+    if bends[2] > 0.75 * bends[0] and bends[2] > 1e-6 * max(abs(central[2]), 1) + floor:
+        return None  # it does not vanish with the step: a kink
+    r1, r2 = ((4 * b - a) / 3 for a, b in pairwise(central))
+    return (16 * r2 - r1) / 15, abs(r2 - r1) + floor
+
+
+def judged(value: float, difference: tuple[float, float], slack: float = 1.0) -> str:
+    """``""`` if they agree, ``"?"`` if the quotient is too rough, else what is wrong."""
+    want, rough = difference
+    tolerance = slack * (4 * rough + 1e-8 * abs(want) + 1e-12)
+    if not np.isfinite(value):
+        return f"{value}, differences give {want:.12g}"
+    if abs(value - want) <= tolerance:
+        return ""
+    if tolerance > 1e-3 * max(abs(want), abs(value)):
+        return "?"
+    return f"{value:.12g}, differences give {want:.12g} +- {tolerance:.1g}"
+
+
+# -- checking -------------------------------------------------------------------------------------
+
+
+def check(ctx: Context) -> list[Failure]:
+    """Some programs, their derivatives in one function."""
+    rng = ctx.rng
+    failures: list[Failure] = []
+    mode, _ = draw_mode(rng, ctx.device)
+    found: list[tuple[Problem, dict[str, Variable], tuple[float, float]]] = []
+    for _ in range(GROUP):
+        p = _grown(ctx, rng, failures)
+        if p is None:
+            continue
+        try:
+            difference = quotient(lambda t, p=p: p.cost(p.moved(t)))  # type: ignore[misc]
+        except Unusable:
+            continue
+        if difference is None:
+            ctx.count("undecided")
+            continue
+        try:
+            found.append((p, p.derivatives(), difference))
+        except (NonDifferentiable, NotImplementedError):
+            ctx.count("without gradient")
+        except Exception as error:
+            failures.append(_report(ctx, p, f"grad raises {type(error).__name__}: {error}", mode))
+    return failures + _run(ctx, found, mode, rng)
+
+
+def _grown(ctx: Context, rng: np.random.Generator, failures: list[Failure]) -> Problem | None:
+    g = SmoothGrowth(rng, SIZES, ["float64"] if rng.random() < 0.8 else None, TALLY, smooth_values)
+    try:
+        grow(g, int(rng.integers(1, 7)))
+    except RawError:
+        return None  # the area expressions reports it
+    ends = [t for t in g.sinks() if t.dtype == "float64" and t.base.size]
+    if not ends:
+        return None
+    try:
+        return problem(g.program([ends[-1]]).pruned(), rng)
+    except SymdnnError as error:
+        failures.append(ctx.fail(f"raises {error}", script(g.program([ends[-1]]).pruned(), [])))
+        return None
+
+
+def _run(
+    ctx: Context, found: list[tuple[Problem, dict[str, Variable], tuple[float, float]]],
+    mode: Any, rng: np.random.Generator,
+) -> list[Failure]:  # fmt: skip
+    if not found:
+        return []
+    inputs = [v for p, _, _ in found for v in p.inputs]
+    arrays = [a for p, _, _ in found for a in p.program.arrays()]
+    outs = [v for _, named, _ in found for v in named.values()]
+    try:
+        f = symdnn.function(inputs, outs, mode=mode, on_unused_input="ignore")
+        results = iter([float(r) for r in f(*arrays)])
+        plain = iter([float(r) for r in evaluate(outs, dict(zip(inputs, arrays)))])
+    except Exception as error:
+        if len(found) > 1:
+            return [x for one in found for x in _run(ctx, [one], mode, rng)]
+        said = f"raises {type(error).__name__}: {str(error).splitlines()[0]}"
+        return [_report(ctx, found[0][0], said, mode)]
+    failures = []
+    for p, named, difference in found:
+        said = []
+        for name in named:
+            for how, value in (("compiled", next(results)), ("by references", next(plain))):
+                said.append((f"{name} {how}", judged(value, difference)))
+        ctx.count("undecided" if any(s == "?" for _, s in said) else "gradients")
+        wrong = [f"{n}: {s}" for n, s in said if s not in ("", "?")]
+        if wrong:
+            failures.append(_report(ctx, p, wrong[0], mode))
+        elif rng.random() < 0.3:
+            failures += _second(ctx, p, named["grad"], mode)
+    return failures
+
+
+def _second(ctx: Context, p: Problem, first: Variable, mode: Any) -> list[Failure]:
+    """Second derivatives against differences of first ones."""
+    try:
+        outs = [first, p.second_order(first)]
+        f = symdnn.function(p.inputs, outs, mode=mode, on_unused_input="ignore")
+        turned = replace(p, along=p.second)
+        difference = quotient(lambda t: float(f(*turned.moved(t))[0]))
+        value = float(f(*p.program.arrays())[1])
+    except (NonDifferentiable, NotImplementedError):
+        return []
+    except Exception as error:
+        said = f"second order raises {type(error).__name__}: {str(error).splitlines()[0]}"
+        return [_report(ctx, p, said, mode)]
+    said = "?" if difference is None else judged(value, difference, 4.0)
+    ctx.count("undecided" if said == "?" else "second derivatives")
+    return [] if said in ("", "?") else [_report(ctx, p, f"second order: {said}", mode)]
+
+
+# -- a failure ------------------------------------------------------------------------------------
+
+
+def still_wrong(program: Program, mode: Any) -> str:
+    """What is wrong with the derivatives of a program's output, or ``""``."""
+    try:
+        p = problem(program, np.random.default_rng(1))
+        difference = None if p is None else quotient(lambda t: p.cost(p.moved(t)))
+    except Exception:
+        return ""
+    if p is None or difference is None:
+        return ""
+    ctx = Context("gradients", 0, 0)
+    try:
+        named = p.derivatives()
+    except (NonDifferentiable, NotImplementedError):
+        return ""
+    except Exception as error:
+        return f"grad raises {type(error).__name__}: {str(error).splitlines()[0]}"
+    return _wrong(ctx, p, named, difference, mode)
+
+
+def _wrong(ctx: Context, p: Problem, named: Any, difference: Any, mode: Any) -> str:
+    arrays, outs = p.program.arrays(), list(named.values())
+    try:
+        f = symdnn.function(p.inputs, outs, mode=mode, on_unused_input="ignore")
+        results = [float(r) for r in f(*arrays)]
+        plain = [float(r) for r in evaluate(outs, dict(zip(p.inputs, arrays)))]
+    except Exception as error:
+        return f"raises {type(error).__name__}: {str(error).splitlines()[0]}"
+    for name, a, b in zip(named, results, plain):
+        for how, value in (("compiled", a), ("by references", b)):
+            said = judged(value, difference)
+            if said not in ("", "?"):
+                return f"{name} {how}: {said}"
+    found = _second_wrong(p, named["grad"], mode)
+    return f"second order: {found}" if found else ""
+
+
+def _second_wrong(p: Problem, first: Variable, mode: Any) -> str:
+    try:
+        outs = [first, p.second_order(first)]
+        f = symdnn.function(p.inputs, outs, mode=mode, on_unused_input="ignore")
+        turned = replace(p, along=p.second)
+        difference = quotient(lambda t: float(f(*turned.moved(t))[0]))
+        value = float(f(*p.program.arrays())[1])
+    except (NonDifferentiable, NotImplementedError):
+        return ""
+    except Exception as error:
+        return f"raises {type(error).__name__}: {str(error).splitlines()[0]}"
+    said = "?" if difference is None else judged(value, difference, 4.0)
+    return "" if said == "?" else said
+
+
+def _report(ctx: Context, p: Problem, what: str, mode: Any) -> Failure:
+    small = reduced(p.program, lambda q: still_wrong(q, mode), budget=60)
+    found = still_wrong(small, mode)
+    tail = _script_tail(small, mode) if found else []
+    return ctx.fail(found or what, script(small, tail))
+
+
+def _script_tail(program: Program, mode: Any) -> list[str]:
+    p = problem(program, np.random.default_rng(1))
+    assert p is not None
+    difference = quotient(lambda t: p.cost(p.moved(t)))
+    assert difference is not None
+    return [
+        "rng = np.random.default_rng(1)",
+        f"wrt, at = [inputs[k] for k in {p.wrt}], [arrays[k] for k in {p.wrt}]",
+        f"w = rng.uniform(0.5, 1.5, {p.weights.shape})",
+        "along = [rng.uniform(0.5, 1, a.shape) * rng.choice([-1.0, 1.0], a.shape) for a in at]",
+        "cost = (outputs[0] * w).sum()",
+        "grads = T.grad(cost, wrt, disconnected_inputs='ignore')",
+        "slope = sum((g * d).sum() for g, d in zip(grads, along))",
+        f"f = symdnn.function(inputs, [slope, *grads], mode={mode_text(mode)}, "
+        "on_unused_input='ignore')",
+        f"print(f(*arrays), 'differences along the direction give', {difference[0]!r})",
+    ]
+
+
+AREA = Area("gradients", "gradients", check, in_tests=60, on_device=True)

@@ -1,0 +1,450 @@
+"""Growing a program step by step: each step is built, and evaluated by NumPy with rounding noise.
+
+The noise of a value is how far it moves when what is rounded is rounded otherwise: beside the exact
+run there are some in which operands and results are moved by up to half a unit of their dtype. A
+step is taken only where its value is finite and, if it is discrete, no rounding decides it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import symdnn.tensor as T
+from symdnn.errors import SymdnnError
+from symdnn.graph.evaluate import evaluate
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Variable
+from symdnn.tensor import elementwise, linalg, reductions
+from tests.fuzz import oracle as O
+from tests.fuzz.program import Input, Program, Ref, Step, cases, function_of, pick
+from tests.fuzz.values import SIZES, draw_dtype, draw_values, kind, largest, least, unit, wide
+
+RUNS = 3
+FACTOR = 8.0
+MOST = 30_000  # elements of one value
+#: Elementwise functions that are made of several.
+COMPOSED = {"silu", "swish", "softsign", "log_sigmoid", "complex_from_polar", "angle", "abs"}
+ARITHMETIC = frozenset([*elementwise.__all__, *reductions.__all__, *linalg.__all__])
+
+
+class Unusable(Exception):
+    """A step that cannot be judged: its value is not finite, too large, or decided by rounding."""
+
+
+@dataclass(frozen=True)
+class Term:
+    """One value of a program: where it is, its variable, and its value in each run."""
+
+    ref: Ref
+    v: Variable
+    values: tuple[Any, ...]
+
+    @property
+    def base(self) -> Any:
+        return self.values[0]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return np.shape(self.base)  # type: ignore[no-any-return]
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> str:
+        return self.v.type.dtype  # type: ignore[no-any-return]
+
+    @property
+    def kind(self) -> str:
+        return kind(self.dtype)
+
+    def tolerance(self) -> Any:
+        """How far a right result may be from the exact run's."""
+        noise = np.zeros(self.shape)
+        for v in self.values[1:]:
+            with np.errstate(all="ignore"):
+                noise = np.maximum(noise, np.abs(np.subtract(v, self.base, dtype="c16")))
+        u = unit(self.dtype)
+        size = np.abs(wide(self.base)) if u else 0.0
+        return FACTOR * noise + 4 * u * size + 2 * least(self.dtype)
+
+
+@dataclass
+class Tally:
+    """How often each function was taken, refused by symdnn, or could not be judged."""
+
+    taken: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    unusable: Counter[str] = field(default_factory=Counter)
+    dependent: set[str] = field(default_factory=set)
+
+
+class RawError(Exception):
+    """Building a step raised something else than an error of symdnn."""
+
+
+def is_arithmetic(path: str) -> bool:
+    """Whether ints become floats where the result is one."""
+    if path.startswith("operator."):
+        return path != "operator.getitem"
+    return path.split(".")[-1] in ARITHMETIC
+
+
+def is_rounded(path: str) -> bool:
+    """Whether rounding touches the result."""
+    name = path.split(".")[-1]
+    if path.startswith("operator."):
+        return name not in ("getitem", "neg", "lt", "gt", "le", "ge", "eq", "and_", "or_", "xor")
+    if path.startswith(("case.", "T.nnet.", "T.signal.")):
+        return name not in O.EXACT
+    if path.startswith("indexing."):
+        return name != "setting"
+    return (is_arithmetic(path) or name == "linspace") and name not in O.EXACT
+
+
+def _moved(rng: np.random.Generator, value: Any, u: float, smallest: float = 0.0) -> Any:
+    a = np.asarray(value)
+    if a.dtype.kind not in "fc" or not u:
+        return value
+    e = rng.uniform(0.4, 1, a.shape) * rng.choice([-1.0, 1.0], a.shape)
+    return a + e * np.maximum(u * np.abs(a), smallest)
+
+
+class Numbers:
+    """The exact run and the perturbed ones, side by side."""
+
+    def __init__(self, rng: np.random.Generator, runs: int = RUNS) -> None:
+        self.rng, self.runs = rng, runs
+        self.results: list[list[Any]] = [[] for _ in range(runs + 1)]
+
+    def add_input(self, item: Input) -> list[Any]:
+        value = wide(item.value)
+        for r in self.results:
+            r.append(value)
+        return [value]
+
+    def step(self, step: Step, outs: Sequence[Variable], single: bool, dtypes: Any) -> None:
+        """Evaluate ``step`` in all runs; raises :class:`Unusable`."""
+
+        def by_reference(*args: Any, **kwargs: Any) -> Any:
+            return _reference(step, args, dtypes)
+
+        fn, _ = O.oracle(step.path, by_reference)
+        new = []
+        for k, results in enumerate(self.results):
+            with np.errstate(all="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                new.append(self._run(step, fn, results, outs, dtypes, perturb=k > 0))
+        self._check(new, outs)
+        for results, values in zip(self.results, new):
+            results.append(values[0] if single else values)
+
+    def _run(
+        self, step: Step, fn: Any, results: list[Any], outs: Sequence[Variable], dtypes: Any,
+        perturb: bool,
+    ) -> list[Any]:  # fmt: skip
+        out = outs[0].type.dtype
+        u = self._unit(step, outs, dtypes) if perturb and is_rounded(step.path) else 0.0
+        to = _common(out) if is_arithmetic(step.path) else None
+
+        def given(r: Ref) -> Any:
+            value = pick(results, r)
+            if to is not None and np.asarray(value).dtype.kind in "biu":
+                value = np.asarray(value).astype(to)
+            return _moved(self.rng, value, u)
+
+        s = step.mapped(given)
+        try:
+            found = fn(*s.args, **s.kwargs)
+        except Exception as error:
+            raise Unusable(f"{type(error).__name__}: {error}") from error
+        values = list(found) if isinstance(found, list | tuple) else [found]
+        if len(values) != len(outs):
+            raise Unusable("another number of results")
+        return [self._conform(v, o.type, perturb, u) for v, o in zip(values, outs)]
+
+    def _unit(self, step: Step, outs: Sequence[Variable], dtypes: Any) -> float:
+        """The rounding of what is inside of a step: of one op, or of several."""
+        out = unit(outs[0].type.dtype)
+        if step.path.startswith("case."):
+            return max(out, cases()[step.path[5:]].rtol)
+        name = step.path.split(".")[-1]
+        inner = [unit(dtypes[(r.at, r.item)].dtype) for r in step.refs()]
+        composed = step.path.startswith("T.nnet.") or name in COMPOSED
+        return O.UNITS.get(name, 1.0) * (
+            max([out, *inner]) if composed and out else min(out, unit("float32"))
+        )
+
+    def _conform(self, value: Any, t: TensorType, perturb: bool, u: float) -> Any:
+        a = np.asarray(value)
+        if kind(t.dtype) in "biu":
+            if a.dtype.kind in "fc":
+                _check_range(a, t.dtype)
+                a = np.trunc(a.real)
+            return a.astype(t.dtype)
+        if a.dtype.kind == "c" and kind(t.dtype) == "f":
+            raise Unusable("a complex result for a real type")
+        a = a.astype("c16" if kind(t.dtype) == "c" else "f8")
+        fits = not u and np.array_equal(a, wide(a.astype(t.numpy)))
+        u = max(u, unit(t.dtype))
+        return a if fits or not perturb else _moved(self.rng, a, u, least(t.dtype))
+
+    def _check(self, runs: list[list[Any]], outs: Sequence[Variable]) -> None:
+        for k, o in enumerate(outs):
+            values = [r[k] for r in runs]
+            if any(v.shape != values[0].shape for v in values) or values[0].size > MOST:
+                raise Unusable("too large, or of a shape that rounding decides")
+            if kind(o.type.dtype) in "biu":
+                if not all(np.array_equal(v, values[0]) for v in values[1:]):
+                    raise Unusable("rounding decides a discrete value")
+            elif not all(np.isfinite(v).all() for v in values):
+                raise Unusable("not finite")
+            elif values[0].size and np.abs(values[0]).max() > largest(o.type.dtype) ** 0.5:
+                raise Unusable("near overflow")
+
+
+def _check_range(a: Any, dtype: str) -> None:
+    if dtype == "bool":
+        return
+    info = np.iinfo(dtype)
+    if a.size and not (np.isfinite(a).all() and info.min <= a.real.min() <= a.real.max()
+                       and a.real.max() < float(info.max)):  # fmt: skip
+        raise Unusable("out of the range of the integer type")
+
+
+def _common(out: str) -> str | None:
+    return "f8" if kind(out) in "fc" else None if out == "bool" else out
+
+
+def _reference(step: Step, args: tuple[Any, ...], dtypes: Any) -> Any:
+    """By the ops' references, on operands of the program's own dtypes."""
+    values: dict[Variable, Any] = {}
+    fresh = iter(zip(step.refs(), _arrays_of(step, args)))
+
+    def variable(r: Ref) -> Any:
+        _, a = next(fresh)
+        dtype = dtypes[(r.at, r.item)]
+        v = TensorType(dtype.dtype, dtype.shape)()
+        values[v] = np.asarray(a).astype(dtype.numpy)
+        return v
+
+    s = step.mapped(variable)
+    built = function_of(step.path)(*s.args, **s.kwargs)
+    outs = list(built) if isinstance(built, list | tuple) else [built]
+    try:
+        return [wide(x) for x in evaluate(outs, values)]
+    except SymdnnError as error:
+        raise Unusable(str(error)) from error
+
+
+def _arrays_of(step: Step, args: tuple[Any, ...]) -> list[Any]:
+    """The operands that stand where the step has references, in their order."""
+    found: list[Any] = []
+
+    def both(a: Any, b: Any) -> None:
+        if isinstance(a, Ref):
+            found.append(b)
+        elif isinstance(a, list | tuple):
+            for x, y in zip(a, b):
+                both(x, y)
+
+    both(step.args, args)
+    return found
+
+
+class Growth:
+    """A program that grows, with choices from one generator."""
+
+    def __init__(
+        self, rng: np.random.Generator, sizes: Sequence[int] = SIZES,
+        dtypes: Sequence[str] | None = None, tally: Tally | None = None,
+        values: Any = draw_values,
+    ) -> None:  # fmt: skip
+        self.values = values
+        self.rng, self.tally = rng, tally or Tally()
+        self.dtypes = dtypes
+        self.sizes = [int(n) for n in rng.choice(sizes, 3)]
+        self.items: list[Input | Step] = []
+        self.symbols: list[Any] = []
+        self.terms: list[Term] = []
+        self.numbers = Numbers(rng)
+
+    # -- choices ------------------------------------------------------------------------------
+
+    def of(self, choices: Sequence[Any]) -> Any:
+        return choices[int(self.rng.integers(len(choices)))]
+
+    def chance(self, p: float) -> bool:
+        return bool(self.rng.random() < p)
+
+    def integer(self, low: int, high: int) -> int:
+        """In ``low .. high``, both included."""
+        return int(self.rng.integers(low, high + 1))
+
+    def number(self) -> float | int:
+        """A literal that every float dtype holds exactly."""
+        return self.of([0.5, 2, -1, 1.5, 3, 1, -0.25, 4.0])  # type: ignore[no-any-return]
+
+    def axis(self, t: Term) -> int:
+        a = self.integer(0, t.ndim - 1)
+        return a - t.ndim if self.chance(0.3) else a
+
+    def axes(self, t: Term) -> Any:
+        """None, one axis, or several in any order."""
+        if t.ndim == 0 or self.chance(0.25):
+            return None
+        if self.chance(0.55):
+            return self.axis(t)
+        some = self.rng.permutation(t.ndim)[: self.integer(1, t.ndim)]
+        return tuple(int(a) - (t.ndim if self.chance(0.2) else 0) for a in some)
+
+    def order(self, n: int) -> list[int]:
+        return [int(k) for k in self.rng.permutation(n)]
+
+    # -- operands -----------------------------------------------------------------------------
+
+    def fresh(
+        self, shape: Sequence[int], dtype: str, value: Any = None, known: float = 0.4
+    ) -> Term:
+        """A new input."""
+        if value is None:
+            value = self.values(self.rng, shape, dtype)
+        static = tuple(
+            n if self.chance(0.75 if n == 1 else known) else None for n in np.shape(value)
+        )
+        item = Input(np.asarray(value), static)
+        self.items.append(item)
+        v = item.type(f"v{len(self.items) - 1}")
+        self.symbols.append(v)
+        values = self.numbers.add_input(item)
+        self.terms.append(Term(Ref(len(self.items) - 1), v, tuple(values * (RUNS + 1))))
+        return self.terms[-1]
+
+    def new(self, ndim: int | None = None, kinds: str = "biufc", low: int = 0) -> Term:
+        """A new input of sizes of this program."""
+        n = int(self.rng.choice([0, 1, 2, 2, 3, 4])) if ndim is None else ndim
+        among = [d for d in self.dtypes or _ALL if kind(d) in kinds]
+        among = among or [d for d in _ALL if kind(d) in kinds]
+        shape = [max(self.of([*self.sizes, 1]), low) for _ in range(n)]
+        return self.fresh(shape, draw_dtype(self.rng, among))
+
+    def term(
+        self, ndim: int | tuple[int, ...] | None = None, kinds: str = "biufc", low: int = 0,
+        where: Callable[[Term], bool] = lambda t: True,
+    ) -> Term:  # fmt: skip
+        """A value of the program of this kind, or a new one."""
+        wanted = (ndim,) if isinstance(ndim, int) else ndim
+        found = [
+            t for t in self.terms
+            if (wanted is None or t.ndim in wanted) and t.kind in kinds
+            and (not low or min(t.shape, default=low) >= low) and where(t)
+        ]  # fmt: skip
+        if found and not self.chance(0.1):
+            late = self.rng.random(2).max()  # the later ones more often
+            return found[int(late * len(found))]
+        for _ in range(8):
+            t = self.new(self.of(wanted) if wanted else None, kinds, low)
+            if where(t):
+                return t
+        raise Unusable("no operand")
+
+    def partner(self, t: Term, kinds: str = "biufc") -> Any:
+        """A term that broadcasts with ``t``."""
+
+        def fits(o: Term) -> bool:
+            return _broadcasts(t, o)
+
+        found = [o for o in self.terms if o.kind in kinds and fits(o)]
+        if found and self.chance(0.75):
+            return self.of(found)
+        shape = [1 if self.chance(0.25) else n for n in t.shape]
+        if self.chance(0.15) and shape:
+            shape = shape[self.integer(1, len(shape)) :]
+        among = [d for d in self.dtypes or _ALL if kind(d) in kinds]
+        o = self.fresh(shape, t.dtype if self.chance(0.6) else draw_dtype(self.rng, among))
+        if not fits(o):
+            raise Unusable("sizes do not broadcast")
+        return o
+
+    # -- growing ------------------------------------------------------------------------------
+
+    def take(self, step: Step) -> list[Term]:
+        """Add a step. Raises :class:`Unusable`, or :class:`RawError` for a bug."""
+        s = step.mapped(lambda r: pick(self.symbols, r))
+        try:
+            built = function_of(step.path)(*s.args, **s.kwargs)
+        except (SymdnnError, NotImplementedError) as error:
+            self.tally.refused[step.path] += 1
+            raise Unusable(f"refused: {error}") from error
+        except Exception as error:
+            raise RawError(f"{type(error).__name__}: {error}") from error
+        single = not isinstance(built, list | tuple)
+        outs = [built] if single else list(built)
+        outs = [o for o in outs if isinstance(o, Variable) and isinstance(o.type, TensorType)]
+        if not outs:
+            raise Unusable("no tensor")
+        self._number(step, outs, single)
+        self.items.append(step)
+        self.symbols.append(built if single else outs)
+        at = len(self.items) - 1
+        new = []
+        for k, o in enumerate(outs):
+            ref = Ref(at, None if single else k)
+            values = tuple(pick(r, ref) for r in self.numbers.results)
+            new.append(Term(ref, o, values))
+        self.tally.taken[step.path] += 1
+        self.terms += new
+        return new
+
+    def _number(self, step: Step, outs: Sequence[Variable], single: bool) -> None:
+        dtypes = {(t.ref.at, t.ref.item): t.v.type for t in self.terms}
+        try:
+            self.numbers.step(step, outs, single, dtypes)
+        except Unusable:
+            self.tally.unusable[step.path] += 1
+            raise
+
+    def program(self, outputs: Sequence[Term]) -> Program:
+        return Program(tuple(self.items), tuple(t.ref for t in outputs))
+
+    def sinks(self) -> list[Term]:
+        """Values of steps that no step reads."""
+        read = {(r.at, r.item) for i in self.items if isinstance(i, Step) for r in i.refs()}
+        made = [t for t in self.terms if isinstance(self.items[t.ref.at], Step)]
+        return [t for t in made if (t.ref.at, t.ref.item) not in read]
+
+
+def _broadcasts(a: Term, b: Term) -> bool:
+    """By symdnn's rule: only a dimension that is statically 1 broadcasts."""
+    pairs = zip(reversed(list(zip(a.shape, a.v.type.shape))),
+                reversed(list(zip(b.shape, b.v.type.shape))))  # fmt: skip
+    return all(m == n or 1 in (s, t) for (m, s), (n, t) in pairs)
+
+
+def replay(
+    program: Program, symbols: list[Any], rng: np.random.Generator, runs: int
+) -> dict[tuple[int, int | None], tuple[Any, ...]]:
+    """The values of all items of a program that exists, with ``runs`` perturbed runs."""
+    numbers = Numbers(rng, runs)
+    dtypes: dict[Any, Any] = {}
+    for k, item in enumerate(program.items):
+        made = symbols[k]
+        outs = list(made) if isinstance(made, list | tuple) else [made]
+        for j, o in enumerate(outs):
+            dtypes[(k, j if isinstance(made, list | tuple) else None)] = o.type
+        if isinstance(item, Input):
+            numbers.add_input(item)
+        else:
+            numbers.step(item, outs, not isinstance(made, list | tuple), dtypes)
+    refs = [Ref(*key) for key in dtypes]
+    return {(r.at, r.item): tuple(pick(x, r) for x in numbers.results) for r in refs}
+
+
+_ALL = tuple(T.all_dtypes) if "bfloat16" in T.all_dtypes else (*T.all_dtypes, "bfloat16")

@@ -1,0 +1,87 @@
+"""The fuzzer with fixed seeds, and that it draws what there is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests.fuzz import catalogue, gradients
+from tests.fuzz.areas import SHARES, Context, load
+from tests.fuzz.expressions import distance, report
+from tests.fuzz.growth import Growth, Unusable
+from tests.fuzz.program import Step
+from tests.fuzz.runner import Options, run_area
+
+SEED = 12
+
+
+@pytest.mark.parametrize("area", SHARES)
+def test_nothing_is_wrong(area):
+    found = run_area(area, Options(area, seed=SEED, count=load(area).in_tests))
+    assert found.tried >= load(area).in_tests
+    assert not found.failures, "\n".join(f.text() for f in found.failures)
+
+
+def test_every_public_function_is_drawn():
+    assert catalogue.missing() == []
+
+
+def test_every_drawer_draws():
+    """No drawer is dead: each gives a step that can be judged."""
+    dead = []
+    for path, draw in catalogue.drawn().items():
+        for k in range(400):
+            g = Growth(np.random.default_rng([SEED, k]))
+            try:
+                g.take(draw(g))
+                break
+            except Unusable:
+                continue
+        else:
+            dead.append(path)
+    assert dead == []
+
+
+def grown(*steps):
+    """A program of these steps over one matrix."""
+    g = Growth(np.random.default_rng(3))
+    x = g.fresh((3, 4), "float32", np.random.default_rng(4).uniform(0.2, 1, (3, 4)).astype("f4"))
+    last = x
+    for path in steps:
+        (last,) = g.take(Step(path, (last.ref,)))
+    return g, last
+
+
+def test_a_wrong_value_is_seen():
+    _, t = grown("T.exp", "T.sum")
+    right = t.base.astype("f4")
+    assert distance(t, right) == ""
+    assert distance(t, np.asarray(right * np.float32(1.0001))) != ""
+
+
+def test_a_wrong_gradient_is_seen():
+    difference = gradients.quotient(lambda t: float(np.sin(1 + t)))
+    assert gradients.judged(float(np.cos(1)), difference) == ""
+    assert "differences" in gradients.judged(float(np.cos(1)) * (1 + 1e-6), difference)
+    assert gradients.quotient(abs) is None, "a kink cannot be judged"
+
+
+def test_a_failure_becomes_a_short_script(monkeypatch):
+    """A bug that is put in is found, cut down to its op, and shown by a script that runs alone."""
+    from symdnn.ops.math import Tanh
+
+    monkeypatch.setattr(Tanh, "function", staticmethod(lambda x: np.tanh(x) * 1.001))
+    g, t = grown("T.exp", "T.tanh", "T.transpose", "T.sqrt")
+    failure = report(Context("expressions", 1, 2), g.program([t]), "it", None, {})
+    assert "NumPy has" in failure.message
+    assert "T.tanh" in failure.script
+    assert "T.exp" not in failure.script
+    assert "T.transpose" not in failure.script
+    done = subprocess.run(
+        [sys.executable, "-c", failure.script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "NumPy" in done.stdout
