@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from symdnn.disk import identity as _identity  # noqa: F401  # early: it notes the time
 from symdnn.errors import ConfigError, UnknownFlagError
 from symdnn.flags import FLAGS, WITHOUT_MEANING, Flag, Value, nearest, nearest_flag
 

@@ -212,6 +212,8 @@ _GENERAL = [
          minimum=0),
     Flag("base_compiledir", "str", _default_cache_folder, "Folder of what is kept on disk "
          "between runs: compiled kernels, measured choices.", fixed=True),
+    Flag("base_compiledir_bytes", "bytes", 2 << 30, "Most that all this may take on disk: what was "
+         "used longest ago is removed; 0: no limit.", minimum=0),
     _int("unittests.rseed", 666, "Seed of verify_grad where none is given."),
     _choice("amp", "off bf16 fp16", "Mixed precision: the 16-bit type in which the CUDA target "
             "stores and multiplies what allows it.", affects=CODE),

@@ -1,11 +1,11 @@
 """LLVM: from the text of a module to machine code, kept on disk.
 
-The object code of a module is a file named by the hash of its text, LLVM's version and the
-processor, or of what the text is made from. As with the device's kernels it is written beside its
-place and renamed, has a checksum, and is dropped with a warning where that is wrong.
+The object code of a module is an entry (:mod:`symdnn.disk.store`) named by the hash of its text,
+of LLVM's library and version, and of the processor; or of what the text is made from: the sources
+that make it, by their content, and what they are given.
 
 LLVM is loaded where something has to be compiled, or where it is not known what it says of this
-processor; that is kept too, by the library's files and the processor's description.
+processor; that is kept too, by the library and the processor's description.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import secrets
 import sys
 import threading
 from collections.abc import Callable
@@ -22,19 +23,22 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from symdnn.config import config
 from symdnn.cpu import compiling, placed_code
 from symdnn.cpu.llvm import AS_WRITTEN, Compiler
+from symdnn.disk.identity import library_digest, sources_digest
+from symdnn.disk.object_file import host_machine
+from symdnn.disk.object_file import problem as object_problem
+from symdnn.disk.store import Store
 from symdnn.errors import KernelCompileError
-from symdnn.graph.disk import keep, kept
 
 __all__ = [
-    "AS_WRITTEN", "Code", "compile_function", "compile_made", "has", "installed", "problem",
-    "vector_width",
+    "AS_WRITTEN", "FACTS", "OBJECTS", "Code", "compile_function", "compile_made", "has",
+    "installed", "problem", "vector_width",
 ]  # fmt: skip
 
-_MAGIC = b"symdnn-object-1\n"
-_FACTS_MAGIC = b"symdnn-llvm-1\n"
+#: Object code, and what LLVM says of a processor.
+OBJECTS = Store("object", ".o", b"symdnn-object-2\n")
+FACTS = Store("object", ".llvm", b"symdnn-llvm-2\n")
 _lock = threading.RLock()
 _queue = compiling.Queue()
 #: A parent's queue and process, which are let be.
@@ -86,30 +90,42 @@ class _Facts(NamedTuple):
 def _facts() -> _Facts:
     """Kept from another process, else asked of LLVM; whatever importing it raises."""
     described = _described()
-    path = _root() / described[:2] / f"{described}.llvm"
-    found = kept(path, _FACTS_MAGIC) if described else None
+    found = FACTS.get(described, _root(), _wrong_facts) if described else None
     if found is not None:
         return _Facts(*json.loads(found))
     _queue.wake()  # nothing is known in this folder: there will be much to compile
     compiler = _compiler()
     facts = _Facts(compiler.version, compiler.processor, compiler.features)
     if described:
-        keep(path, _FACTS_MAGIC, json.dumps(facts).encode())
+        FACTS.put(described, json.dumps(facts).encode(), _root())
     return facts
+
+
+def _wrong_facts(content: bytes) -> str:
+    try:
+        words = json.loads(content)
+    except ValueError:
+        return "no JSON"
+    right = isinstance(words, list) and len(words) == len(_Facts._fields)
+    return "" if right and all(isinstance(w, str) for w in words) else "not what LLVM says"
 
 
 def _described() -> str:
     """What changes when llvmlite does, or the processor; empty where that is not known."""
+    processor = _processor()
+    if not processor:
+        return ""
+    return hashlib.sha256(f"{_library()}\0{processor}".encode()).hexdigest()
+
+
+@cache
+def _library() -> str:
+    """llvmlite's version, and what identifies its library."""
     import llvmlite
 
     folder = Path(str(llvmlite.__file__)).parent / "binding"
-    files = sorted(folder.glob("*.so")) if folder.is_dir() else []
-    told = [(str(f), s.st_size, s.st_mtime_ns) for f in files for s in [f.stat()]]
-    processor = _processor()
-    if not told or not processor:
-        return ""
-    every = (llvmlite.__version__, told, processor)
-    return hashlib.sha256(repr(every).encode()).hexdigest()
+    version = getattr(llvmlite, "__version__", "")  # one that is broken lacks it
+    return f"{version} {library_digest(sorted(folder.glob('*llvmlite*.*')))}"
 
 
 #: Lines of ``/proc/cpuinfo`` that LLVM's words follow from, of x86.
@@ -152,10 +168,10 @@ class Code:
     :class:`~symdnn.errors.KernelCompileError` where LLVM refuses the text.
     """
 
-    __slots__ = ("_call", "_job", "_name", "_path", "_types")
+    __slots__ = ("_call", "_job", "_keep", "_name", "_types")
 
-    def __init__(self, name: str, types: tuple[Any, ...], path: Path) -> None:
-        self._name, self._types, self._path = name, types, path
+    def __init__(self, name: str, types: tuple[Any, ...], keep: Callable[[bytes], None]) -> None:
+        self._name, self._types, self._keep = name, types, keep
         self._job: compiling.Job | None = None
         self._call: Any = None
 
@@ -181,16 +197,22 @@ class Code:
         self._job = compiling.Job(text)
         _queue.add(self._job)
 
+    def wrong(self, code: bytes) -> str:
+        """Why object code cannot be this module's; empty where it can."""
+        return object_problem(code, host_machine(), self._name)
+
     def load(self, code: bytes) -> None:
         """Take object code: this module's."""
         try:
             address = placed_code.place(code, self._name)
+        except placed_code.Undefined as error:
+            raise KernelCompileError(str(error), "", (_facts().processor,), "LLVM") from error
         except placed_code.CannotPlace:
             address = _compiler().load(code, self._name)
         except OSError as error:
             raise KernelCompileError(str(error), "", (_facts().processor,), "LLVM") from error
         if not address:
-            words = f"{self._path} has no {self._name}"
+            words = f"object code has no {self._name}"
             raise KernelCompileError(words, "", (_facts().processor,), "LLVM")
         self._call = ctypes.CFUNCTYPE(None, *self._types)(address)
         self._job = None
@@ -208,8 +230,10 @@ class Code:
                     job.wait()
                 else:
                     other.do(_compiled_or_none)
-        code = _compiled(job.text) if job.code is None else job.code
-        keep(self._path, _MAGIC, code)
+        code = job.code
+        if code is None or self.wrong(code):
+            code = _compiled(job.text)
+        self._keep(code)
         self.load(code)
 
 
@@ -244,20 +268,23 @@ def compile_made(
 
 def _key(*parts: str) -> str:
     """The name of a module's object code; ``parts`` make the module what it is."""
-    return hashlib.sha256("\0".join((*parts, *_facts())).encode()).hexdigest()
+    return hashlib.sha256("\0".join((*parts, _library(), *_facts())).encode()).hexdigest()
 
 
 @cache
 def _sources() -> str:
-    """What changes when a file here does, or the Python whose objects kernels read."""
-    with os.scandir(Path(__file__).parent) as entries:
-        files = sorted((e for e in entries if e.name.endswith(".py")), key=lambda e: e.name)
-    told = [(f.name, s.st_size, s.st_mtime_ns) for f in files for s in [f.stat()]]
-    return repr((told, sys.version, object.__basicsize__))
+    """What changes when a file does whose functions make text, or the Python and NumPy whose
+    objects kernels read. Where that is not known it is like no other process's."""
+    return sources_digest(*_TEXT_FROM) or secrets.token_hex(16)
 
 
-def _root() -> Path:
-    return Path(str(config.base_compiledir)) / "object"
+#: The folders of all that a module's text follows from, besides what its maker is given.
+_TEXT_FROM = ("cpu", "graph", "ops")
+
+
+def _root() -> Path | None:
+    """Where entries are kept; None: in the folder of the flag ``base_compiledir``."""
+    return None
 
 
 def _code(
@@ -266,16 +293,24 @@ def _code(
     """The function that is known by ``key``; loaded, or begun, where it is not yet."""
     if key in _functions:
         return _functions[key]
-    path = (folder or _root()) / key[:2] / f"{key}.o"
+    place = folder or _root()
     # LLVM's own loader has all modules in one place: every function has a name of its own.
     unique = f"{name}_{key[:24]}"
-    code, found = Code(unique, types, path), kept(path, _MAGIC)
-    if found is not None:
-        code.load(found)
-    else:
+    code = Code(unique, types, lambda content: OBJECTS.put(key, content, place))
+    found = OBJECTS.get(key, place, code.wrong)
+    if found is None or not _loaded(code, found):
         code.begin(text_of().replace(f"@{name}(", f"@{unique}("))
     _functions[key] = code
     return code
+
+
+def _loaded(code: Code, content: bytes) -> bool:
+    """Whether object code of another process could be loaded; if not it is made anew."""
+    try:
+        code.load(content)
+    except KernelCompileError:
+        return False
+    return True
 
 
 def _compiled(text: str) -> bytes:

@@ -14,11 +14,15 @@ import sys
 from functools import cache
 from typing import Any, NamedTuple
 
-__all__ = ["CannotPlace", "place", "run_bytes"]
+__all__ = ["CannotPlace", "Undefined", "place", "run_bytes"]
 
 
 class CannotPlace(Exception):
     """Object code that this loader does not know; the text says what it met."""
+
+
+class Undefined(CannotPlace):
+    """Object code that calls what this process does not have: LLVM's loader would end it."""
 
 
 _HEAD = b"\x7fELF\x02\x01"
@@ -61,7 +65,7 @@ def place(code: bytes, name: str) -> int:
         raise CannotPlace("the machine is another one")
     try:
         return _Object(code).place(name)
-    except (struct.error, IndexError) as error:
+    except (struct.error, IndexError, ValueError, OverflowError) as error:
         raise CannotPlace(f"the object file is odd: {error}") from error
 
 
@@ -113,7 +117,7 @@ def _address_of(name: str) -> int:
         except AttributeError:
             found = None
         if not found:
-            raise CannotPlace(f"{name} is not defined")
+            raise Undefined(f"{name} is not defined")
         _known[name] = found
     return _known[name]
 

@@ -120,11 +120,19 @@ class Context:
         """Kernel ``name`` of CUDA C ``source``, compiled by NVRTC and loaded once."""
         key = (source, tuple(options))
         if key not in self._modules:
-            from symdnn.gpu.nvrtc import compile_cubin
-
-            cubin = compile_cubin(source, self.capability, options)
-            self._modules[key] = _driver().module_from_buffer(cubin)
+            self._modules[key] = self._module(source, options)
         return self._modules[key].get_function(name)
+
+    def _module(self, source: str, options: Sequence[str]) -> Any:
+        """A module of the driver. Device code from disk that it refuses is made anew, once."""
+        from symdnn.gpu.nvrtc import compile_cubin, forget_cubin
+
+        asked = (source, self.capability, options)
+        try:
+            return _driver().module_from_buffer(compile_cubin(*asked))
+        except (_driver().LogicError, _driver().RuntimeError):  # no image that it knows
+            forget_cubin(*asked)
+            return _driver().module_from_buffer(compile_cubin(*asked))
 
     def launch(
         self, function: Any, grid: Sequence[int], block: Sequence[int], shared: int, args: Any

@@ -1,27 +1,30 @@
 """CUDA C source to a cubin by NVRTC, kept on disk.
 
-The cache is a folder of files named by the hash of source, options and NVRTC's version
-(:mod:`symdnn.graph.disk`). NVRTC needs no toolkit: the sources include no header.
+The cache has entries (:mod:`symdnn.disk.store`) named by the hash of source, options and NVRTC's
+version. NVRTC needs no toolkit: the sources include no header.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from symdnn.config import config
+from symdnn.disk import object_file
+from symdnn.disk.store import Store
 from symdnn.errors import KernelCompileError, SymdnnError
-from symdnn.graph.disk import keep, kept
 
-__all__ = ["compile_cubin", "supported_architectures", "version"]
+__all__ = ["CUBINS", "compile_cubin", "forget_cubin", "supported_architectures", "version"]
 
 #: fmad would make a value depend on which kernel computes it: two kernels that compute the same
 #: x * y + z could disagree in ``eq(x, max(x))``, on which gradients of extremes rest.
 OPTIONS = ("--std=c++17", "--fmad=false")
-_MAGIC = b"symdnn-cubin-1\n"
+#: Device code.
+CUBINS = Store("cubin", ".cubin", b"symdnn-cubin-2\n")
 
 
 def compile_cubin(
@@ -35,18 +38,42 @@ def compile_cubin(
     ``folder`` is that of the cache (default: in that of the flag ``base_compiledir``). Raises
     :class:`~symdnn.errors.KernelCompileError` with NVRTC's log and the source.
     """
-    flags = (f"--gpu-architecture=sm_{capability[0]}{capability[1]}", *OPTIONS, *options)
-    key = hashlib.sha256("\0".join((source, *flags, str(version()))).encode()).hexdigest()
-    path = (folder or _folder()) / key[:2] / f"{key}.cubin"
-    found = kept(path, _MAGIC)
+    flags = _flags(capability, options)
+    key = _key(source, flags)
+    found = CUBINS.get(key, folder, wrong)
     if found is None:
         found = _compile(source, flags)
-        keep(path, _MAGIC, found)
+        CUBINS.put(key, found, folder)
     return found
 
 
-def _folder() -> Path:
-    return Path(str(config.base_compiledir)) / "cubin"
+def forget_cubin(source: str, capability: tuple[int, int], options: Sequence[str] = ()) -> None:
+    """Drop what is kept for :func:`compile_cubin`: the driver would not take it."""
+    CUBINS.drop(_key(source, _flags(capability, options)))
+
+
+def wrong(cubin: bytes) -> str:
+    """Why this cannot be device code; empty where it can."""
+    return object_file.problem(cubin, object_file.CUDA)
+
+
+def _flags(capability: tuple[int, int], options: Sequence[str]) -> tuple[str, ...]:
+    return (f"--gpu-architecture=sm_{capability[0]}{capability[1]}", *OPTIONS, *options)
+
+
+def _key(source: str, flags: Sequence[str]) -> str:
+    """The name of the device code of a source."""
+    words = (source, *flags, str(version()), _package())
+    return hashlib.sha256("\0".join(words).encode()).hexdigest()
+
+
+@cache
+def _package() -> str:
+    """The version of NVRTC's wheel, which says more than NVRTC does; empty where it is no wheel."""
+    for name in ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu13", "nvidia-cuda-nvrtc-cu12"):
+        with suppress(metadata.PackageNotFoundError):
+            return metadata.version(name)
+    return ""
 
 
 # -- NVRTC ----------------------------------------------------------------------------------------

@@ -3,8 +3,8 @@
 A key is a flat dict of everything that a measurement depends on: the card, the versions of the
 driver and of the libraries, and what was measured. Its file is named by the key's hash and holds
 key, record and a checksum. The first record that is written stays: processes that measured at the
-same time all take that one. A file appears whole or not at all; one that is damaged is dropped with
-a warning.
+same time all take that one. A file appears whole or not at all; one that is damaged, or that
+:mod:`symdnn.disk.trust` does not believe, is dropped with a warning.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-import tempfile
 import warnings
 from collections.abc import Mapping
 from functools import cache
@@ -21,8 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from symdnn.config import config
+from symdnn.disk import space, store, trust
+from symdnn.disk.atomic import write_atomically
 
-__all__ = ["folder", "forget", "recall", "remember"]
+__all__ = ["folder", "forget", "recall", "remember", "wrong"]
 
 _FORMAT = 1
 
@@ -32,7 +32,7 @@ def folder() -> Path | None:
     wanted = str(config.dnn.conv.tuning_cache)
     if wanted == "off":
         return None
-    return Path(str(config.base_compiledir)) / "tuning" if wanted == "auto" else Path(wanted)
+    return store.base() / "tuning" if wanted == "auto" else Path(wanted)
 
 
 def recall(key: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -41,19 +41,30 @@ def recall(key: Mapping[str, Any]) -> dict[str, Any] | None:
     if path is None:
         return None
     try:
-        text = path.read_text(encoding="utf-8")
+        content, _ = trust.read(path)
     except OSError:
         return None
-    except UnicodeDecodeError:
-        text = ""
-    record = _record(text, key)
+    except trust.Untrusted as reason:
+        _drop(path, str(reason))
+        return None
+    record = _record(content, key)
     if record is None:
-        warnings.warn(
-            f"the measured choice in {path} is damaged: dropped", RuntimeWarning, stacklevel=2
-        )
-        with contextlib.suppress(OSError):
-            path.unlink()
+        _drop(path, "is damaged")
     return record
+
+
+def wrong(name: str, content: bytes) -> str:
+    """Why a file of that name is no record; empty where it is one."""
+    found = _content(content)
+    if found is None:
+        return "is damaged"
+    return "" if _name(found["key"]) == name else "is another's"
+
+
+def _drop(path: Path, reason: str) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()
+    warnings.warn(f"the measured choice in {path} {reason}: dropped", RuntimeWarning, stacklevel=3)
 
 
 def remember(key: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -61,11 +72,15 @@ def remember(key: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any
     path = _path(key)
     if path is None:
         return None
+    data = _text(key, record).encode()
     try:
-        _write(path, _text(key, record))
+        trust.make(path.parent)
+        write_atomically(path, data, private=True, replace=False)
     except OSError as error:
         _say_once(str(path.parent.parent), str(error))
         return None
+    kind = path.parents[1]
+    space.written(len(data), kind.parent if kind.name == "tuning" else kind)
     return recall(key)
 
 
@@ -78,11 +93,18 @@ def forget(key: Mapping[str, Any]) -> None:
 
 
 def _path(key: Mapping[str, Any]) -> Path | None:
+    """Where a record is; None where nothing is kept, or no folder can be used."""
     base = folder()
     if base is None:
         return None
-    name = hashlib.sha256(_canonical(key).encode()).hexdigest()
-    return base / name[:2] / f"{name}.json"
+    name = _name(key)
+    found = trust.usable(base, ours=2 if base == store.base() / "tuning" else 1)
+    inner = None if found is None else trust.usable(found / name[:2])
+    return None if inner is None else inner / f"{name}.json"
+
+
+def _name(key: Any) -> str:
+    return hashlib.sha256(_canonical(key).encode()).hexdigest()
 
 
 def _canonical(value: Any) -> str:
@@ -95,42 +117,25 @@ def _text(key: Mapping[str, Any], record: Mapping[str, Any]) -> str:
     return json.dumps({**content, "sha256": checksum}, sort_keys=True, indent=1) + "\n"
 
 
-def _record(text: str, key: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The record in a file's text; None where it is damaged or another key's."""
-    try:
-        content = json.loads(text)
-        checksum = content.pop("sha256")
-        record = content["record"]
-    except (ValueError, AttributeError, TypeError, KeyError):
+def _record(content: bytes, key: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The record in a file; None where it is damaged or another key's."""
+    found = _content(content)
+    if found is None or _canonical(found["key"]) != _canonical(key):
         return None
-    whole = hashlib.sha256(_canonical(content).encode()).hexdigest() == checksum
-    same = _canonical(content.get("key")) == _canonical(key)
-    return record if whole and same and isinstance(record, dict) else None
+    record: dict[str, Any] = found["record"]
+    return record
 
 
-def _write(path: Path, text: str) -> None:
-    """Write beside the place, then link there: an existing file is left alone."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+def _content(content: bytes) -> dict[str, Any] | None:
+    """What a file holds; None where it is damaged."""
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        _place(temporary, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-
-
-def _place(temporary: str, path: Path) -> None:
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        pass
-    except OSError:  # a file system without links
-        if not path.exists():
-            os.replace(temporary, path)
+        found = json.loads(content)
+        checksum = found.pop("sha256")
+        right = isinstance(found["record"], dict) and "key" in found
+    except (ValueError, AttributeError, TypeError, KeyError, RecursionError):
+        return None
+    whole = hashlib.sha256(_canonical(found).encode()).hexdigest() == checksum
+    return found if right and whole else None
 
 
 @cache

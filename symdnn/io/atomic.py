@@ -1,26 +1,21 @@
-"""Files that appear complete or not at all."""
+"""Files that appear complete or not at all; what killed writers left is cleaned up."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import secrets
 from pathlib import Path
+
+from symdnn.disk import atomic
 
 __all__ = ["write_atomically"]
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write ``data`` beside ``path``, then rename it: a reader sees the old file or the new one."""
-    target = Path(os.path.realpath(path))  # through a link, to what it points at
-    beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with open(beside, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            beside.unlink()
-        raise
+    """Write ``data`` beside ``path``, then rename it: a reader sees the old file or the new one.
+
+    What a writer of this file left there when it was killed is removed, and leftovers of a day's
+    age of other files in the folder.
+    """
+    target = Path(os.path.realpath(path))
+    atomic.clean(target.parent, target.name)
+    atomic.write_atomically(target, data)

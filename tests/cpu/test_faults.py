@@ -14,7 +14,6 @@ import pytest
 from symdnn.cpu import jit, libdnnl
 from symdnn.cpu import threads as omp
 from symdnn.cpu.elf import cut_off
-from symdnn.graph import disk
 
 needs_onednn = pytest.mark.skipif(bool(libdnnl.problem()), reason="oneDNN is not installed")
 needs_llvm = pytest.mark.skipif(
@@ -144,6 +143,12 @@ def test_programs_run_without_llvm_and_say_so_once(tmp_path, raises, line):
 
 # -- the folder of compiled code ------------------------------------------------------------------
 
+KEY = "0" * 64
+
+
+def whole(entry: Path) -> bool:
+    return jit.OBJECTS.content(entry.stem, entry.read_bytes()) is not None
+
 
 @needs_llvm
 def test_a_folder_that_cannot_be_made_is_one_warning(tmp_path):
@@ -184,11 +189,11 @@ def test_damaged_entries_are_dropped_and_made_anew(tmp_path, damage):
     out, said = ran("", tmp_path, "cpu.compile=always")
     assert "llvm" in out
     assert sum("is damaged: dropped, compiled anew" in line for line in said) == 1
-    assert disk.kept(entries[0], jit._MAGIC) is not None  # whole again
+    assert whole(entries[0])  # whole again
 
 
 def test_a_damaged_entry_in_a_folder_that_is_only_read(tmp_path, monkeypatch):
-    entry = tmp_path / "entry.o"
+    entry = tmp_path / f"{KEY}.o"
     entry.write_bytes(b"nonsense")
 
     def refuse(self, missing_ok=False):
@@ -196,7 +201,7 @@ def test_a_damaged_entry_in_a_folder_that_is_only_read(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "unlink", refuse)
     with pytest.warns(RuntimeWarning, match="is damaged"):
-        assert disk.kept(entry, jit._MAGIC) is None
+        assert jit.OBJECTS.get(KEY, tmp_path) is None
 
 
 @needs_llvm
@@ -221,7 +226,7 @@ def test_processes_that_compile_one_graph_at_once_and_two_are_killed(tmp_path):
     assert codes.count(0) == 14, [e for (_, e), c in zip(ended, codes) if c > 0]
     assert all("llvm" in out for (out, _), c in zip(ended, codes) if c == 0)
     for entry in tmp_path.rglob("*.o"):
-        assert disk.kept(entry, jit._MAGIC) is not None
+        assert whole(entry)
     out, said = ran("", tmp_path, "cpu.compile=always")
     assert "llvm" in out
     assert said == []
