@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import Any
 
 from symdnn.config import config
@@ -95,7 +96,11 @@ def report_failure(what: str, error: Exception, then: str) -> None:
 
 
 class _Worklist:
-    """Nodes that are new or whose inputs changed, in order of arrival."""
+    """Nodes that are new or whose inputs changed, the ones nearest to the inputs first.
+
+    So what moves outward (constants, signs) meets what it merges with on its way. In order of
+    arrival all would move one step a round, which is quadratic in the depth.
+    """
 
     def __init__(
         self,
@@ -107,7 +112,14 @@ class _Worklist:
         self.rules, self.context, self.observer = rules, context, observer
         self.entries = {r.name: profile.rewrites.setdefault(r.name, Applied()) for r in rules}
         self.by_type: dict[type[Op], list[tuple[Rewrite, Applied]]] = {}
-        self.queue: dict[Apply, None] = dict.fromkeys(context.fgraph.toposort())
+        #: A heap of (height, number of arrival, node), and the nodes in it.
+        self.heap: list[tuple[int, int, Apply]] = []
+        self.queue: set[Apply] = set()
+        self.arrivals = 0
+        #: How far above the inputs a node stood when it came.
+        self.heights: dict[Apply, int] = {}
+        for node in context.fgraph.toposort():
+            self.add(node)
         self.budget = 200 * len(self.queue) + 20_000
         self.failed: set[str] = set()
         #: Nodes that no rule applied to, looked at since something was replaced.
@@ -126,8 +138,9 @@ class _Worklist:
                 before = fired
                 fired = self.drain(fired)
                 if fired != before:
-                    left = (n for n in fgraph.toposort() if n not in self.settled)
-                    self.queue = dict.fromkeys(left)
+                    for node in fgraph.toposort():
+                        if node not in self.settled:
+                            self.add(node)
         except RewriteError as error:
             report_failure("rewriting was stopped", error, "The graph stays as it is now")
         finally:
@@ -137,11 +150,11 @@ class _Worklist:
 
     def drain(self, fired: int) -> int:
         """Visit queued nodes until none is left; the number of replacements so far."""
-        nodes, queue = self.context.fgraph.nodes, self.queue
+        nodes = self.context.fgraph.nodes
         with inheriting() as take_after:
-            while queue:
-                node = next(iter(queue))
-                del queue[node]
+            while self.heap:
+                node = heappop(self.heap)[2]
+                self.queue.discard(node)
                 rules = self.rules_of(type(node.op))
                 if rules and node in nodes:
                     take_after(node.origin, node.hints)
@@ -154,12 +167,19 @@ class _Worklist:
         return fired
 
     def add(self, node: Apply) -> None:
-        self.queue[node] = None
+        if node in self.queue:
+            return
+        heights = self.heights
+        below = (heights.get(v.owner, 0) for v in node.inputs if v.owner is not None)
+        height = heights[node] = 1 + max(below, default=0)
+        self.queue.add(node)
+        self.arrivals += 1
+        heappush(self.heap, (height, self.arrivals, node))
 
     def add_if_several(self, node: Apply) -> None:
         """Outputs that nobody reads any more may make room for a cheaper op."""
         if len(node.outputs) > 1:
-            self.queue[node] = None
+            self.add(node)
 
     def rules_of(self, op_type: type[Op]) -> list[tuple[Rewrite, Applied]]:
         if op_type not in self.by_type:
