@@ -16,7 +16,7 @@ from symdnn import algos_cli
 from symdnn.config import FlagRow, config, unknown_flag
 from symdnn.doctor import Diagnosis, Library, diagnose
 from symdnn.errors import SymdnnError, UnknownFlagError
-from symdnn.flags import WITHOUT_MEANING
+from symdnn.flags import FLAGS, WITHOUT_MEANING
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -89,6 +89,11 @@ def _details(row: FlagRow) -> Iterator[str]:
     yield f"  origin:  {row.origin}"
     yield f"  default: {row.default}"
     yield f"  allowed: {row.choices}"
+    for choice, values in FLAGS[row.name].presets.items():
+        yield f"  {choice} sets, unless something else does:"
+        for name, value in values.items():
+            now = config.get(name)
+            yield f"    {name} = {value}" + ("" if now == value else f"  (now {now})")
     if row.affects == "code":
         yield "  Functions are compiled anew when it changes."
 

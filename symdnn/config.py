@@ -69,6 +69,9 @@ def _settings(name: str, raw: object, origin: str) -> Settings:
     flag = FLAGS.get(name)
     if flag is None:
         raise UnknownFlagError(unknown_flag(name, origin))
+    if flag.old:
+        text = f"flag {name} (from {origin}) is now called {', '.join(flag.sets)}"
+        warnings.warn(text, UserWarning, stacklevel=_depth_of_caller())
     setting = Setting(_parsed(flag, raw, origin), origin)
     return dict.fromkeys(flag.sets or (name,), setting)
 
@@ -232,7 +235,7 @@ class Config(Section):
         if flag is not None and flag.sets:
             values = {self.get(each) for each in flag.sets}
             return values.pop() if len(values) == 1 else ""
-        setting = self._setting(name)
+        setting = self._effective(name)
         if setting is not None:
             return setting.value
         if flag is not None:
@@ -243,6 +246,8 @@ class Config(Section):
 
     def reader(self, name: str) -> Callable[[], Any]:
         """A function that gives what :meth:`get` does, in a third of the time."""
+        if name in _PRESETS:
+            return lambda: self.get(name)
         scopes, everywhere, default = self._scopes.get, self._global.get, FLAGS[name].first_value()
 
         def read() -> Any:
@@ -280,7 +285,7 @@ class Config(Section):
     def origin(self, name: str) -> str:
         """Where the value of the flag ``name`` came from, in words."""
         flag = FLAGS.get(name)
-        origins = [self._setting(each) for each in (flag.sets if flag else ()) or (name,)]
+        origins = [self._effective(each) for each in (flag.sets if flag else ()) or (name,)]
         words = {o.origin if o else "default" for o in origins}
         return " and ".join(sorted(words))
 
@@ -341,6 +346,18 @@ class Config(Section):
                 return scope[name]
         return self._global.get(name)
 
+    def _effective(self, name: str) -> Setting | None:
+        """The flag's own value, else that of a preset that is chosen."""
+        setting = self._setting(name)
+        if setting is not None or name not in _PRESETS:
+            return setting
+        for preset in _PRESETS[name]:
+            chosen = self.get(preset)
+            values = FLAGS[preset].presets.get(chosen, {})
+            if name in values:
+                return Setting(values[name], f"{preset}={chosen}")
+        return None
+
     def _read(self, name: str) -> Any:
         """A flag's value, or the group of flags of that name."""
         if name not in FLAGS and name + "." in _PREFIXES:
@@ -373,5 +390,12 @@ def _prefixes() -> frozenset[str]:
 
 
 _PREFIXES = _prefixes()
+#: Flag -> flags of which some choice sets it.
+_PRESETS = {
+    name: [f.name for f in FLAGS.values() if any(name in values for values in f.presets.values())]
+    for flag in FLAGS.values()
+    for values in flag.presets.values()
+    for name in values
+}
 
 config = Config(os.environ)

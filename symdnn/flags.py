@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
@@ -29,7 +29,9 @@ class Flag:
 
     ``kind`` names the type (``choice``, ``bool``, ``int``, ``float``, ``bytes``, ``str``,
     ``device``). ``affects="code"`` puts the value into ``config.compile_key()``. A ``fixed`` flag
-    can't be changed after import. A flag that ``sets`` others has no value of its own.
+    can't be changed after import. A flag that ``sets`` others has no value of its own; where it is
+    ``old``, it is the former name of the one that it sets. A choice that has ``presets`` gives
+    other flags the values of this table, where nothing else sets them.
     """
 
     name: str
@@ -41,6 +43,8 @@ class Flag:
     fixed: bool = False
     minimum: float | None = None
     sets: tuple[str, ...] = ()
+    old: bool = False
+    presets: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
 
     def parse(self, raw: object) -> Value:
         """Return ``raw`` (text from a file, or a Python value) as a value of this flag.
@@ -161,11 +165,32 @@ CODE = "code"
 _SEARCH = "guess_once guess_on_shape_change time_once time_on_shape_change"
 _REACT = "ignore warn raise pdb"
 
+#: What ``performance=max`` sets: all that makes programs faster. Beside the time of the first call
+#: it changes how float32 is rounded (TF32, and other algorithms), how images lie in memory (which
+#: ``gpu.layout=auto`` makes of TF32), and the slope of relu at exactly 0.
+_FASTEST: dict[str, Value] = {
+    "dnn.conv.algo_fwd": "time_once",
+    "dnn.conv.algo_bwd_data": "time_once",
+    "dnn.conv.algo_bwd_filter": "time_once",
+    "dnn.conv.allow_tf32": True,
+    "dnn.rnn.algo": "time_once",
+    "gpu.gemm.algo": "time",
+    "relu_grad_at_0": "zero",
+    "onednn.conv.algo": "time",
+}
+
 _GENERAL = [
     _choice("floatX", "float32 float64 float16", "The float type of T.matrix() and its kin, and "
             "of Python floats in an expression.", affects=CODE),
     Flag("device", "device", "auto", "Where functions run. auto: a CUDA GPU if cuDNN is found, "
          "else the CPU.", affects=CODE),
+    _choice("performance", "default max", "max: as fast as it can be. Algorithms are measured at "
+            "the first call, float32 convolutions and matrix products of a GPU round their inputs "
+            "to TF32 and have channels last, and the gradient of relu at exactly 0 is 0. A flag "
+            "that is set by itself goes before.", presets={"max": _FASTEST}),
+    _choice("relu_grad_at_0", "half zero", "The gradient of relu at exactly 0, when a gradient is "
+            "taken. half: 0.5, as in Theano; zero: 0, as in PyTorch and JAX, which needs only "
+            "relu's result."),
     _bool("print_active_device", True, "Say once, on the standard error, which GPU is used."),
     _choice("mode", "Mode FAST_RUN FAST_COMPILE DebugMode DEBUG_MODE NanGuardMode",
             "How functions are compiled where `mode=` is not given.", affects=CODE),
@@ -264,9 +289,8 @@ _CUDA = [
             "given statistics into the kernels of the convolution before it.", affects=CODE),
     _choice("gpu.gemm.algo", "guess time", "How an algorithm for a matrix product is chosen. "
             "guess: by cuBLASLt's heuristics; time: by measuring its first few.", affects=CODE),
-    _choice("gpu.relu_grad_at_0", "half zero", "The gradient of relu at exactly 0 on the CUDA "
-            "target. half: as in Theano; zero: as elsewhere, which needs only relu's result.",
-            affects=CODE),
+    _choice("gpu.relu_grad_at_0", "half zero", "The old name of relu_grad_at_0.",
+            sets=("relu_grad_at_0",), old=True),
     _choice("gpu.prefer", "own cudnn", "Which goes first where both take an operation that is "
             "bound by memory (softmax, pooling, batch norm, reductions): a generated kernel, or "
             "cuDNN's. A hint backend=\"cudnn\" goes before.", affects=CODE),

@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from symdnn.config import config
 from symdnn.graph.op import Grads, Vars
 from symdnn.graph.variable import Variable, as_variable
-from symdnn.ops.arithmetic import abs, clip, minimum, mul, sgn, sqr
+from symdnn.ops.arithmetic import abs, cast, clip, minimum, mul, sgn, sqr
 from symdnn.ops.comparison import gt, lt, switch
 from symdnn.ops.elemwise import Elemwise, FloatElemwise, apply_elemwise, like
 from symdnn.ops.math import exp, tanh
@@ -62,7 +63,7 @@ def _step(x: Any) -> Any:
 
 @dataclass(frozen=True)
 class Step(FloatElemwise):
-    """0 below 0, 1 above, 0.5 at 0: the slope of :class:`Relu`. Its own slope is 0."""
+    """0 below 0, 1 above, 0.5 at 0: Theano's slope of :class:`Relu`. Its own slope is 0."""
 
     function: ClassVar[Any] = _step
     kinds: ClassVar[str] = "bif"
@@ -75,15 +76,29 @@ def _relu(x: Any) -> Any:
     return np.maximum(x, np.zeros((), x.dtype))
 
 
+def _slope_of_relu(x: Any, like_x: Any) -> Any:
+    """0 below 0, 1 above; at 0 what the flag says while the gradient is taken.
+
+    With ``zero`` any ``like_x`` does that is above 0 where ``x`` is, such as relu's result.
+    """
+    if str(config.relu_grad_at_0) == "zero":
+        return cast(gt(like_x, 0), x.type.dtype)
+    return Step()(x)
+
+
 @dataclass(frozen=True)
 class Relu(Elemwise):
-    """``max(x, 0)``; NaN stays. The gradient at 0 is 0.5 (cuDNN: ``CUDNN_ACTIVATION_RELU``)."""
+    """``max(x, 0)``; NaN stays (cuDNN: ``CUDNN_ACTIVATION_RELU``).
+
+    The gradient at 0 is 0.5, or 0 with the flag ``relu_grad_at_0=zero``.
+    """
 
     function: ClassVar[Any] = _relu
     kinds: ClassVar[str] = "bif"
 
     def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
-        return [cotangent * Step()(inputs[0])]
+        # The result is kept anyway; what goes into relu need not be.
+        return [cotangent * _slope_of_relu(inputs[0], output)]
 
 
 def _leaky_relu(x: Any, alpha: Any) -> Any:
@@ -92,7 +107,10 @@ def _leaky_relu(x: Any, alpha: Any) -> Any:
 
 @dataclass(frozen=True)
 class LeakyRelu(Elemwise):
-    """``x`` above 0, ``alpha * x`` below; the gradient at 0 is ``(1 + alpha) / 2``."""
+    """``x`` above 0, ``alpha * x`` below.
+
+    The gradient at 0 is ``(1 + alpha) / 2``, or ``alpha`` with the flag ``relu_grad_at_0=zero``.
+    """
 
     function: ClassVar[Any] = _leaky_relu
     arity: ClassVar[int] = 2
@@ -100,7 +118,7 @@ class LeakyRelu(Elemwise):
 
     def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
         x, alpha = inputs
-        step = Step()(x)
+        step = _slope_of_relu(x, x)
         return [cotangent * (step + alpha * (1 - step)), cotangent * minimum(x, 0)]
 
 
@@ -213,7 +231,8 @@ def softsign(x: Any) -> Variable:
 def relu(x: Any, alpha: Any = 0) -> Variable:
     """``max(x, 0)``; below 0 ``alpha * x``, where ``alpha`` is a number or a variable.
 
-    The gradient at 0 is ``(1 + alpha) / 2``, as in Theano.
+    The gradient at 0 is ``(1 + alpha) / 2``, as in Theano; with the flag ``relu_grad_at_0=zero``,
+    which is read when the gradient is taken, it is ``alpha``, as in PyTorch and JAX.
     """
     if not isinstance(alpha, Variable) and np.ndim(alpha) == 0 and alpha == 0:
         return apply_elemwise(Relu(), x)  # type: ignore[no-any-return]

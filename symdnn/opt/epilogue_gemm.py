@@ -18,10 +18,7 @@ from symdnn.config import config
 from symdnn.graph.origin import inherit
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
-from symdnn.ops.activations import Relu, Step
 from symdnn.ops.arithmetic import Add, Cast, Mul, Neg, Sub, TrueDiv
-from symdnn.ops.arithmetic import cast as cast_to
-from symdnn.ops.comparison import gt
 from symdnn.ops.dot import BatchedDot, Dot
 from symdnn.ops.gpublas import ACTIVATIONS, GpuGemm, GpuGemmBiasGrad
 from symdnn.ops.reduce import Sum
@@ -29,7 +26,7 @@ from symdnn.ops.shape import DimShuffle, Reshape, dimshuffle
 from symdnn.opt.fuse import Groups, reduction_in
 from symdnn.opt.lower_cudnn_merge import is_old_value
 from symdnn.rewriting.facts import number
-from symdnn.rewriting.rewrite import Context, graph_rewrite, node_rewrite
+from symdnn.rewriting.rewrite import Context, graph_rewrite
 
 __all__ = ["RULES", "behind_factor", "epilogues_wanted", "same_type"]
 
@@ -330,18 +327,4 @@ def gemm_bias_gradient(context: Context) -> None:
             _sum_with_product(context, node)
 
 
-@node_rewrite(Step, phase="lower", tags=("epilogue",), name="relu_gradient_from_result")
-def relu_gradient_from_result(node: Apply, context: Context) -> Variable | None:
-    """With ``gpu.relu_grad_at_0=zero``: the slope of relu from its result, which is kept anyway."""
-    zero = str(config.gpu.relu_grad_at_0) == "zero"
-    if not zero or context.target.kind != "cuda":
-        return None
-    x = node.inputs[0]
-    for user in context.fgraph.user_nodes(x):
-        if isinstance(user.op, Relu):
-            above: Variable = gt(user.outputs[0], 0)
-            return cast_to(above, node.outputs[0].type.dtype)
-    return None
-
-
-RULES = (gemm_epilogue, gemm_bias_gradient, relu_gradient_from_result)
+RULES = (gemm_epilogue, gemm_bias_gradient)

@@ -33,15 +33,15 @@ def net(device, **flags):
         h = T.signal.pool.pool_2d(h, (2, 2), ignore_border=True)
     scores = T.dot(h.flatten(2), ps[4]) + ps[5]
     loss = T.nnet.categorical_crossentropy(T.nnet.softmax(scores), t).mean()
-    news = [(p, p - RATE * g) for p, g in zip(ps, T.grad(loss, ps), strict=True)]
     with symdnn.config.change_flags(device=device, **flags):
+        news = [(p, p - RATE * g) for p, g in zip(ps, T.grad(loss, ps), strict=True)]
         return symdnn.function([x, t], loss, updates=news), ps
 
 
 @pytest.mark.parametrize("slope", ["half", "zero"])
 @pytest.mark.parametrize("amp", ["off", "bf16"])
 def test_steps_are_those_of_the_cpu(cuda, amp, slope):
-    step, ps = net("cuda", amp=amp, **{"gpu.relu_grad_at_0": slope})
+    step, ps = net("cuda", amp=amp, **{"relu_grad_at_0": slope})
     plain, qs = net("cpu")
     limit = 2e-4 if amp == "off" else 0.15  # other elements become the maxima of their windows
     for i in range(4):
@@ -56,7 +56,7 @@ def test_steps_are_those_of_the_cpu(cuda, amp, slope):
 
 
 def test_in_16_bits_bias_and_relu_are_the_convolutions(cuda):
-    step, _ = net("cuda", amp="bf16", **{"gpu.relu_grad_at_0": "zero"})
+    step, _ = net("cuda", amp="bf16", **{"relu_grad_at_0": "zero"})
     ops = [n.op for n in step.fgraph.toposort()]
     fused = [op for op in ops if isinstance(op, GpuDnnConvBiasActivation)]
     assert [(op.bias, op.activation) for op in fused][:1] == [(True, "relu")]
@@ -65,7 +65,7 @@ def test_in_16_bits_bias_and_relu_are_the_convolutions(cuda):
 
 def test_parameters_are_rounded_by_few_kernels(cuda):
     """Kernels that change their order by one each, all that lie without gaps by one."""
-    step, _ = net("cuda", amp="bf16", **{"gpu.relu_grad_at_0": "zero"})
+    step, _ = net("cuda", amp="bf16", **{"relu_grad_at_0": "zero"})
     step(floats(4, 3, 12, 12), np.arange(4, dtype="int32"))
     (plan,) = step.plans()
     rounded = Cast("bfloat16")

@@ -136,7 +136,7 @@ def test_a_layer_trains_alike_with_and_without():
         return T.nnet.relu(T.dot(T.nnet.relu(T.dot(x, w) + b), v))
 
     arrays = [normal(*s, seed=i, scale=0.3) for i, s in enumerate([(M, K), (K, N), (N,), (N, 9)])]
-    for flags in ({}, {"gpu.epilogue": "off"}, {"gpu.relu_grad_at_0": "zero"}):
+    for flags in ({}, {"gpu.epilogue": "off"}, {"relu_grad_at_0": "zero"}):
         with config.change_flags(**flags):
             assert_agree(build, arrays)
 

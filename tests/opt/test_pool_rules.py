@@ -52,7 +52,7 @@ def numbers(shape: tuple[int, ...]) -> np.ndarray:
 
 @pytest.mark.parametrize(("size", "stride"), [(2, 2), (3, 2), (3, 1)])
 def test_the_slope_goes_to_the_maxima(size: int, stride: int) -> None:
-    with config.change_flags(**{"gpu.relu_grad_at_0": "zero"}):
+    with config.change_flags(**{"relu_grad_at_0": "zero"}):
         inputs, fgraph, dx = gradient(size, stride)
     assert reads_maxima(fgraph)
     x = numbers((2, 3, 7, 8))
@@ -74,7 +74,7 @@ def test_not_where_the_slope_at_0_is_a_half() -> None:
 
 @pytest.mark.parametrize("mode", ["average_exc_pad", "average_inc_pad"])
 def test_not_behind_a_mean(mode: str) -> None:
-    with config.change_flags(**{"gpu.relu_grad_at_0": "zero"}):
+    with config.change_flags(**{"relu_grad_at_0": "zero"}):
         _, fgraph, _ = gradient(2, 2, mode)
     order = fgraph.toposort()
     (pool,) = [i for i, n in enumerate(order) if isinstance(n.op, GpuDnnPoolGrad | AveragePoolGrad)]
@@ -87,6 +87,6 @@ def test_not_where_others_read_the_gradient() -> None:
     h = T.nnet.relu(x)
     y = T.signal.pool.pool_2d(h, (2, 2), ignore_border=True)
     dh = T.grad(None, h, known_grads={y: dy})
-    with config.change_flags(**{"gpu.relu_grad_at_0": "zero"}):
+    with config.change_flags(**{"relu_grad_at_0": "zero"}):
         fgraph = rewritten([x, dy], [dh * (h > 0), dh], selection=SELECTION)
     assert not reads_maxima(fgraph)
