@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from symdnn.errors import NonDifferentiable
 from symdnn.graph.operators import operator
 from symdnn.graph.origin import inherit
+from symdnn.graph.test_value import only_outside
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Variable
@@ -52,7 +53,9 @@ def _backprop_node(
 
 def _vjp(node: Apply, cotangents: Sequence[Variable | None]) -> Sequence[Variable | None]:
     try:
-        grads = node.op.vjp(node.inputs, node.outputs, cotangents)
+        with only_outside(node) as made:
+            grads = node.op.vjp(node.inputs, node.outputs, cotangents)
+            made += grads
     except NonDifferentiable as error:
         error.add_note(f"{node} was made here:\n{node.origin.text()}")
         raise
@@ -121,7 +124,9 @@ def forward_sweep(
         if all(t is None for t in incoming):
             continue
         with inherit(node.origin, node.hints):
-            outgoing = node.op.jvp(node.inputs, node.outputs, incoming)
+            with only_outside(node) as made:
+                outgoing = node.op.jvp(node.inputs, node.outputs, incoming)
+                made += outgoing or ()
             if outgoing is None:
                 outgoing = _jvp_by_vjp(node, incoming)
         known.update(zip(node.outputs, outgoing, strict=True))

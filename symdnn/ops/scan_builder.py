@@ -10,6 +10,7 @@ from typing import Any
 
 from symdnn.errors import SymdnnError, TypeMismatch
 from symdnn.graph.dims import dim_min
+from symdnn.graph.test_value import entry_of
 from symdnn.graph.traverse import leaves, toposort
 from symdnn.graph.variable import Constant, Shared, Variable, as_variable
 from symdnn.ops.scan_parts import Built, Parts, State
@@ -180,6 +181,7 @@ class _Tracer:
                 piece = x if first == last else x[tap - first : (tap - last) or None]
                 entry = piece.type.with_shape(piece.type.shape[1:])(_tap_name(x, tap))
                 self.sequences.append((entry, piece[::-1] if backwards else piece))
+                entry_of(entry, self.sequences[-1][1], 0)
 
     def add_outputs(self, items: Sequence[Any]) -> None:
         """A variable for each tap of each recurrent output."""
@@ -233,6 +235,7 @@ class _Tracer:
         replace: dict[Variable, Variable] = {}
         for target, new in step.updates.items():
             inside = target.type(target.name)
+            entry_of(inside, target)
             replace[target] = inside
             initial = target.dimshuffle("x", *range(target.type.ndim))
             states.append(State((-1,), [inside], initial, new, False, f"the update of {target}"))
@@ -243,6 +246,8 @@ class _Tracer:
         if strict:
             _check_strict(others, given)
         parts.others = [(v.type(v.name), v) for v in others]
+        for inner, outer in parts.others:
+            entry_of(inner, outer)
         replace.update((outer, inner) for inner, outer in parts.others)
         parts.substitute(replace)
         return parts
@@ -285,6 +290,8 @@ def _state(number: int, given: Any, taps: tuple[int, ...]) -> State:
     entry = initial.type.with_shape(initial.type.shape[1:])
     name = None if not isinstance(given, Variable) else given.name
     inside = [entry(f"{name}[t{t}]" if name else None) for t in taps]
+    for v, t in zip(inside, taps, strict=True):
+        entry_of(v, initial, t - min(taps))
     flexible = isinstance(given, int | float) and not isinstance(given, bool)
     return State(taps, inside, initial, initial, True, label, flexible)
 

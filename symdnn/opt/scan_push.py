@@ -309,7 +309,8 @@ def _terms(i: int, parts: Parts, after: _After) -> tuple[list[Variable], list[Va
     if terms.count(own) != 1:
         return None
     others = [t for t in terms if t is not own]
-    readers = [*others, *(v for v in parts.inner_outputs() if v is not state.next)]
+    # The next value may be collected, too: that it is this state's own is what does not count.
+    readers = [*others, *(v for k, v in enumerate(parts.inner_outputs()) if k != i)]
     if own in leaves(readers):
         return None
     pattern = own.type.broadcastable

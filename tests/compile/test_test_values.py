@@ -75,3 +75,60 @@ def test_compiling_needs_no_test_values():
         z = T.dmatrix("z")
         f = symdnn.function([z], y, givens={x: z})
     assert f(np.ones((3, 2))).shape == ()
+
+
+STEPS = {
+    "sequence": lambda x, h, w: symdnn.scan(lambda v: v + 1, sequences=x)[0],
+    "recurrent": lambda x, h, w: symdnn.scan(
+        lambda v, s, w: T.tanh(v + T.dot(s, w)), sequences=x, outputs_info=h, non_sequences=w
+    )[0],
+    "outer variable": lambda x, h, w: symdnn.scan(
+        lambda v, s: T.tanh(v + T.dot(s, w)), sequences=x, outputs_info=h
+    )[0],
+    "until": lambda x, h, w: symdnn.scan(
+        lambda v, s: (v + s, symdnn.until(T.gt(s.sum(), 3))), sequences=x, outputs_info=h
+    )[0],
+    "taps": lambda x, h, w: symdnn.scan(
+        lambda u, v, s, t: u * v + s * T.dot(t, w),
+        sequences=dict(input=x, taps=[0, 1]), outputs_info=dict(initial=x[:2], taps=[-2, -1]),
+    )[0],
+    "backwards": lambda x, h, w: symdnn.scan(
+        lambda v, s: v * s, sequences=x, outputs_info=h + 1, go_backwards=True
+    )[0],
+    "nested": lambda x, h, w: symdnn.scan(
+        lambda v: symdnn.scan(lambda u: u * v.sum(), sequences=v)[0], sequences=x
+    )[0],
+    "no steps": lambda x, h, w: symdnn.scan(lambda v: T.dot(v, w), sequences=x[:0])[0],
+    "map": lambda x, h, w: symdnn.map(lambda v: T.dot(v, w), x)[0],
+    "graph": lambda x, h, w: symdnn.OpFromGraph([v := T.dmatrix("v")], [T.tanh(v) * 2])(x),
+    "choice": lambda x, h, w: symdnn.ifelse(T.gt(x.sum(), 0), x[1:], T.dot(x, w)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", STEPS)
+@pytest.mark.parametrize("action", ["raise", "warn"])
+def test_loops_choices_and_graphs_have_values_and_so_have_their_gradients(kind, action, rng):
+    arrays = [rng.standard_normal(s) for s in ((4, 2), (2,), (2, 2))]
+    x, h, w = (
+        with_value(T.TensorType("float64", (None,) * a.ndim)(n), a) for n, a in zip("xhw", arrays)
+    )
+    if kind == "graph":
+        with config.change_flags(compute_test_value="off"):
+            y = STEPS[kind](x, h, w)
+        with config.change_flags(compute_test_value=action):
+            y = y.owner.op(x)
+    with config.change_flags(compute_test_value=action):
+        if kind != "graph":
+            y = STEPS[kind](x, h, w)
+        grads = T.grad((y**2).sum(), [x, h, w], disconnected_inputs="ignore")
+        second = T.grad(sum((g**2).sum() for g in grads), x, disconnected_inputs="ignore")
+        forward = T.Rop(y, x, T.ones_like(x))
+    wanted = [y, *grads, second, forward]
+    f = symdnn.function([x, h, w], wanted, on_unused_input="ignore")
+    for v, value in zip(wanted, f(*arrays), strict=True):
+        np.testing.assert_allclose(v.test_value, value, rtol=1e-6, atol=1e-9)
+
+
+def test_a_loop_over_a_variable_without_a_value_still_raises():
+    with config.change_flags(compute_test_value="raise"), pytest.raises(MissingInputError):
+        symdnn.scan(lambda v: v + 1, sequences=T.dvector("x"))
