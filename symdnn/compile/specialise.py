@@ -14,7 +14,7 @@ import numpy as np
 
 from symdnn.compile.program import Segment
 from symdnn.errors import NotEvaluable
-from symdnn.graph.evaluate import describe_failure
+from symdnn.graph.evaluate import Uncomputed, describe_failure
 from symdnn.graph.kernel import Call, Kernel, Launch, Versions, kernels_for
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.variable import Apply, Constant, Variable
@@ -214,4 +214,6 @@ def _host_value(v: Variable, host: Mapping[Variable, Any]) -> int:
 def _shown(v: Variable, known: Mapping[Variable, Shape | None]) -> Any:
     if not isinstance(v.type, TensorType):
         return v.type
-    return np.broadcast_to(np.empty((), v.type.numpy), _shape(v, known))
+    if isinstance(v, Constant):
+        return v.data
+    return Uncomputed(v.type.numpy, _shape(v, known))

@@ -7,6 +7,7 @@ checked against, and what ``DebugMode`` believes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 
-__all__ = ["evaluate", "evaluate_node"]
+__all__ = ["Uncomputed", "evaluate", "evaluate_node"]
 
 
 def evaluate(outputs: Sequence[Variable], values: Mapping[Variable, Any]) -> list[Any]:
@@ -40,6 +41,14 @@ def evaluate_node(node: Apply, inputs: Sequence[Any]) -> tuple[Any, ...]:
         raise
 
 
+@dataclass(frozen=True)
+class Uncomputed:
+    """In place of an array of which only dtype and shape are known."""
+
+    dtype: Any
+    shape: tuple[int, ...]
+
+
 def describe_failure(node: Apply, inputs: Sequence[Any]) -> str:
     """What a failing node was and where the user made it, for ``add_note``.
 
@@ -56,11 +65,22 @@ def describe_failure(node: Apply, inputs: Sequence[Any]) -> str:
 
 def _in_detail(node: Apply, inputs: Sequence[Any]) -> str:
     lines = ["", "Its inputs:"]
+    overwritten = node.op.may_overwrite.values()
     for i, (v, value) in enumerate(zip(node.inputs, inputs)):
-        strides = f", strides {value.strides}" if hasattr(value, "strides") else ""
-        small = f", value {np.asarray(value).tolist()}" if np.size(value) <= 8 else ""
-        lines.append(f"  {i}: {v} of type {v.type}: {_describe(value)}{strides}{small}")
+        changed = isinstance(value, np.ndarray) and any(i in k for k in overwritten)
+        note = " (the node may have written over it)" if changed else ""
+        lines.append(f"  {i}: {v} of type {v.type}: {_describe(value)}{_contents(value)}{note}")
     return "\n".join([*lines, "Its graph:", *_tree(node)])
+
+
+def _contents(value: Any) -> str:
+    """Strides and small values of an array; of what has not been computed, that."""
+    if isinstance(value, Uncomputed):
+        return ", not computed yet"
+    if not isinstance(value, np.ndarray | np.generic):
+        return ""
+    small = f", value {value.tolist()}" if value.size <= 8 else ""
+    return f", strides {value.strides}{small}"
 
 
 def _tree(node: Apply, depth: int = 6) -> list[str]:

@@ -1,5 +1,6 @@
 """What users get wrong, and what they are told: the op, the shapes, what was wanted, their line."""
 
+import ast
 import re
 
 import numpy as np
@@ -338,6 +339,35 @@ def test_high_verbosity_shows_graph_strides_and_small_values():
     assert re.search(r"0: .*float64\(4, 3\), strides \(24, 8\)", note)
     assert "value False" in note
     assert re.search(r"Its graph:\n +Assert.*\n +Mul.*\n +Exp", note)
+
+
+NEVER_COMPUTED = {
+    "sum": lambda x, w, b: (T.tanh(T.dot(x, w)) + b).sum(),
+    "product": lambda x, w, b: T.dot(T.exp(x), b),
+    "join": lambda x, w, b: T.join(0, T.dot(x, w), b.dimshuffle("x", 0)),
+    "convolution": lambda x, w, b: T.nnet.conv2d(
+        T.exp(x).dimshuffle("x", "x", 0, 1), w.dimshuffle("x", "x", 0, 1)[:, :, :, :1] + b[0] * 0
+    ),
+    "reshape": lambda x, w, b: (x * 2).reshape((b.shape[0], 2)),
+}
+
+
+@pytest.mark.parametrize("optimizer", ["fast_run", "None"])
+@pytest.mark.parametrize("kind", NEVER_COMPUTED)
+def test_high_verbosity_shows_no_value_that_was_never_there(kind, optimizer):
+    x = T.dmatrix("x")
+    w, b = symdnn.shared(np.full((3, 4), 2.0)), symdnn.shared(np.full(5, 3.0))
+    f = symdnn.function([x], NEVER_COMPUTED[kind](x, w, b), mode=symdnn.Mode(optimizer=optimizer))
+    high = config.change_flags(exception_verbosity="high")
+    a = np.full((2, 3), 0.5)
+    with high, pytest.raises(ValueError, match=r".") as info:
+        f(a)
+    shown = re.findall(r"value (\S.*)", "".join(info.value.__notes__))
+    known = [a, w.get_value(), b.get_value(), a @ w.get_value(), np.exp(a), 2 * a, *range(6), -1, 0]
+    values = [np.asarray(ast.literal_eval(text)) for text in shown]
+    known = [np.asarray(k).ravel() for k in known]
+    for v in values:
+        assert any(np.isin(np.round(v, 6), np.round(k, 6)).all() for k in known), v
 
 
 def test_updates_are_atomic_when_a_later_one_does_not_fit():
