@@ -6,7 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from symdnn.compile.mode import Mode, Watch
+from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Variable
 
 __all__ = ["MonitorMode", "Moment"]
@@ -17,7 +20,8 @@ class Moment:
     """What a monitor's function sees of a node that runs: cells of one value, as in Theano.
 
     ``moment.inputs[0][0]`` is the first input's array, ``moment.outputs[0][0]`` the first
-    output's (None before the node ran).
+    output's (None before the node ran). What is no array, such as what a recurrent layer's kernel
+    keeps for its gradient, shows as an empty one.
     """
 
     inputs: list[list[Any]]
@@ -42,16 +46,23 @@ class MonitorMode(Mode):
         return _Monitor(self.pre_func, self.post_func)
 
 
+def _cells(variables: Sequence[Variable], values: Sequence[Any]) -> list[list[Any]]:
+    return [
+        [a if isinstance(v.type, TensorType) else np.empty(0, np.uint8)]
+        for v, a in zip(variables, values, strict=True)
+    ]
+
+
 class _Monitor(Watch):
     def __init__(self, before: Monitor | None, after: Monitor | None) -> None:
         self.before, self.after, self.count = before, after, 0
 
     def __call__(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> None:
-        cells = [[a] for a in inputs]
+        cells = _cells(node.inputs, inputs)
         if outputs is None:
             if self.before is not None:
                 self.before(self.count, node, Moment(cells, [[None] for _ in node.outputs]))
             return
         if self.after is not None:
-            self.after(self.count, node, Moment(cells, [[a] for a in outputs]))
+            self.after(self.count, node, Moment(cells, _cells(node.outputs, outputs)))
         self.count += 1

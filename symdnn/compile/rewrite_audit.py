@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.compile.mode import Audit
+from symdnn.compile.noise import SAMPLES, rounded
 from symdnn.compile.same import difference
 from symdnn.errors import DebugModeError
 from symdnn.graph.fgraph import FunctionGraph
@@ -58,6 +59,9 @@ class RewriteAudit(Audit):
         self.replacements: list[Replacement] = []
         self.target, self.selection, self.patience = target, selection, patience
         self.known: dict[Variable, Any] = {}
+        #: What the values become when everything is rounded at random.
+        self.noisy: list[dict[Variable, Any]] = []
+        self._rng = np.random.default_rng(0)
         self._seen = {*fgraph.variables}
         self._before = fgraph.clone()[0] if patience > 1 else None
 
@@ -95,6 +99,7 @@ class RewriteAudit(Audit):
     def replay(self, values: Mapping[Variable, Any]) -> None:
         """Evaluate the unrewritten graph on a call's inputs, then each replacement in order."""
         self.known = dict(values)
+        self.noisy = [{v: rounded(a, self._rng) for v, a in values.items()} for _ in range(SAMPLES)]
         self._run(self.first)
         for r in self.replacements:
             self._run(r.steps)
@@ -105,6 +110,20 @@ class RewriteAudit(Audit):
             if not all(o in self.known for o in step.node.outputs):
                 results = _compute(step.node, [self._value(v) for v in step.inputs])
                 self.known.update(zip(step.node.outputs, results, strict=True))
+                for sample in self.noisy:
+                    self._run_rounded(step, sample, results)
+
+    def _run_rounded(self, step: Step, sample: dict[Variable, Any], results: Sequence[Any]) -> None:
+        """One step of a computation that is rounded at random; an effect is had once."""
+        found = results
+        if not step.node.op.has_effect:
+            found = _compute(step.node, [sample.get(v, self._value(v)) for v in step.inputs])
+        if not step.node.op.views:
+            found = [rounded(a, self._rng) for a in found]
+        sample.update(zip(step.node.outputs, found, strict=True))
+
+    def _samples(self, v: Variable) -> list[Any]:
+        return [s[v] for s in self.noisy if v in s]
 
     def _value(self, v: Variable) -> Any:
         if isinstance(v, Constant):
@@ -117,7 +136,11 @@ class RewriteAudit(Audit):
         old, new = self._value(r.old), self._value(r.new)
         if not isinstance(r.old.type, TensorType) or isinstance(old, _Failed):
             return
-        why = new.text() if isinstance(new, _Failed) else difference(old, new)
+        why = (
+            new.text()
+            if isinstance(new, _Failed)
+            else difference(old, new, samples=self._samples(r.old))
+        )
         if why:
             owner = r.old.owner
             error = DebugModeError(
@@ -133,11 +156,11 @@ class RewriteAudit(Audit):
             wanted = self._value(v)
             if not isinstance(v.type, TensorType) or isinstance(wanted, _Failed):
                 continue
-            if why := difference(wanted, got):
+            if why := difference(wanted, got, samples=self._samples(v)):
                 raise DebugModeError(
                     f"DebugMode: result {i} is not that of the graph as given: {why}"
                 )
-        self.known = {}
+        self.known, self.noisy = {}, []
 
 
 @dataclass(frozen=True)

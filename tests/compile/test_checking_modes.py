@@ -1,0 +1,248 @@
+"""DebugMode, MonitorMode and NanGuardMode over layers with gradients, loops, random ops."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn import nn
+from symdnn.compile.debug import DebugMode
+from symdnn.compile.monitor import MonitorMode
+from symdnn.compile.nanguard import NanGuardMode
+from symdnn.compile.noise import rounded
+from symdnn.compile.same import difference
+from symdnn.config import config
+from symdnn.errors import DebugModeError
+from symdnn.graph.type import TensorType
+from tests import op_table
+from tests.op_table.record import OpCase
+from tests.seeded import new_rng
+from tests.test_op_table import draw, outputs, variables
+
+SEEN: list[Any] = []
+
+
+def as_theano_says(i: int, node: Any, fn: Any) -> None:
+    """Theano's own ``detect_nan``, from its documentation; and a count."""
+    SEEN.append(node)
+    for output in fn.outputs:
+        if not isinstance(output[0], np.random.RandomState) and np.isnan(output[0]).any():
+            raise AssertionError(f"NaN in {node}")
+
+
+def modes() -> dict[str, Any]:
+    return {
+        "debug": DebugMode(stability_patience=2),
+        "monitor": MonitorMode(pre_func=lambda i, node, fn: None, post_func=as_theano_says),
+        "nanguard": NanGuardMode(),
+    }
+
+
+by_mode = pytest.mark.parametrize("mode", ["debug", "monitor", "nanguard"])
+
+#: A layer, and the shape of what it is given.
+LAYERS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
+    "linear": (lambda: nn.Linear(5, 3), (4, 5)),
+    "conv1": (lambda: nn.Conv1d(2, 3, 3), (2, 2, 9)),
+    "conv": (lambda: nn.Conv2d(2, 8, 3, padding=1), (2, 2, 6, 6)),
+    "conv_wide": (lambda: nn.Conv2d(16, 16, 3, padding=1), (2, 16, 8, 8)),
+    "conv_transpose": (lambda: nn.ConvTranspose2d(2, 3, 3, stride=2), (2, 2, 5, 5)),
+    "depthwise": (lambda: nn.Conv2d(4, 4, 3, groups=4), (2, 4, 6, 6)),
+    "batch_norm_1d": (lambda: nn.BatchNorm1d(5), (4, 5)),
+    "batch_norm_2d": (lambda: nn.BatchNorm2d(3), (4, 3, 5, 5)),
+    "layer_norm": (lambda: nn.LayerNorm(5), (4, 5)),
+    "group_norm": (lambda: nn.GroupNorm(2, 4), (2, 4, 3, 3)),
+    "max_pool": (lambda: nn.MaxPool2d(2), (2, 2, 6, 6)),
+    "avg_pool": (lambda: nn.AvgPool2d(2), (2, 2, 6, 6)),
+    "dropout": (lambda: nn.Sequential(nn.Linear(5, 4), nn.Dropout(0.3)), (4, 5)),
+    "softmax": (lambda: nn.Sequential(nn.Linear(5, 4), nn.LogSoftmax()), (4, 5)),
+    "activations": (
+        lambda: nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.ELU(), nn.Sigmoid(), nn.ReLU()),
+        (4, 5),
+    ),
+    "lstm": (lambda: nn.LSTM(5, 6, 2), (3, 4, 5)),
+    "lstm_bidirectional": (lambda: nn.BLSTM(5, 6, 1), (3, 4, 5)),
+    "gru": (lambda: nn.GRU(5, 6, 2), (3, 4, 5)),
+    "rnn": (lambda: nn.RNNTanh(5, 6, 1), (3, 4, 5)),
+    "conv_norm_relu_pool": (
+        lambda: nn.Sequential(
+            nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Flatten(), nn.Linear(72, 3),
+        ),
+        (4, 1, 6, 6),
+    ),
+}  # fmt: skip
+
+
+@by_mode
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+def test_a_training_step_of_a_layer(
+    layer: str, optimiser: str, mode: str, rng: np.random.Generator
+) -> None:
+    make, shape = LAYERS[layer]
+    x = TensorType("float32", (None,) * len(shape))("x")
+    module = make()
+    loss = (module(x) ** 2).mean()
+    if module.parameters():
+        updates = getattr(nn.optim, optimiser)(loss, module, 1e-3)
+    else:
+        updates = []
+    f = symdnn.function([x], [loss, T.grad(loss, x)], updates=updates, mode=modes()[mode])
+    SEEN.clear()
+    for _ in range(2):
+        assert np.isfinite(f(rng.standard_normal(shape).astype("float32"))[0])
+    assert bool(SEEN) == (mode == "monitor")
+
+
+def looped(x: Any) -> Any:
+    states, _ = symdnn.scan(lambda v, s: T.tanh(v + 0.5 * s), sequences=x, outputs_info=x[0] * 0)
+    return (states**2).sum()
+
+
+def nested(x: Any) -> Any:
+    return symdnn.scan(lambda v: symdnn.scan(lambda u: u * v.sum(), sequences=v)[0], x)[0].sum()
+
+
+def chosen(x: Any) -> Any:
+    return symdnn.ifelse(T.gt(x.sum(), 0), (x[1:] ** 2).sum(), T.exp(-x).sum())
+
+
+def as_an_op(x: Any) -> Any:
+    v = T.fmatrix("v")
+    return symdnn.OpFromGraph([v], [T.tanh(v) ** 2])(x).sum()
+
+
+def drawn(x: Any) -> Any:
+    stream = T.random.RandomStreams(1)
+    return (x * stream.normal((4, 3)) + stream.uniform((4, 3))).sum()
+
+
+@by_mode
+@pytest.mark.parametrize("build", [looped, nested, chosen, as_an_op, drawn])
+def test_loops_choices_graphs_and_random_numbers(
+    build: Any, mode: str, rng: np.random.Generator
+) -> None:
+    x = T.fmatrix("x")
+    cost = build(x)
+    f = symdnn.function([x], [cost, T.grad(cost, x)], mode=modes()[mode])
+    plain = symdnn.function([x], [cost, T.grad(cost, x)])
+    for _ in range(3):
+        a = rng.standard_normal((4, 3)).astype("float32")
+        for got, want in zip(f(a), plain(a), strict=True):
+            if build is not drawn:
+                np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+CASES = op_table.load()
+
+
+def check_record(case: OpCase, mode: Any) -> None:
+    arrays = draw(case, 8)
+    vs = variables(case, arrays)
+    outs = [o for o in outputs(case, vs) if isinstance(o.type, TensorType)]
+    symdnn.function(vs, outs, mode=mode, on_unused_input="ignore")(*arrays)
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_records_of_the_op_table(part: int, rng: np.random.Generator) -> None:
+    """A few of all of them; the whole table is a slow test."""
+    for i in rng.permutation(len(CASES))[:6]:
+        nothing = MonitorMode(post_func=lambda i, node, fn: [np.shape(o[0]) for o in fn.outputs])
+        guard = NanGuardMode(nan_is_error=False, inf_is_error=False, big_is_error=False)
+        debug = DebugMode(stability_patience=2, check_isfinite=False)
+        for mode in (nothing, guard, debug):
+            check_record(CASES[i], mode)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
+def test_monitor_and_nan_guard_take_every_record(case: OpCase) -> None:
+    shapes: list[Any] = []
+    monitor = MonitorMode(post_func=lambda i, node, fn: shapes.extend(map(np.shape, fn.outputs)))
+    check_record(case, monitor)
+    guard = NanGuardMode(nan_is_error=False, inf_is_error=False, big_is_error=True)
+    with config.change_flags(**{"NanGuardMode.action": "warn"}), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check_record(case, guard)
+
+
+# -- what is rounding, and what is not -------------------------------------------------------------
+
+
+def samples(f: Any, x: np.ndarray) -> list[Any]:
+    rng = new_rng()
+    return [np.asarray(f(rounded(x, rng))) for _ in range(2)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_sum_that_cancels_is_not_known_well(dtype: str, rng: np.random.Generator) -> None:
+    a = rng.standard_normal(10_001)
+    x = np.concatenate([a, -rng.permutation(a)]).astype(dtype)
+
+    def total(v: np.ndarray) -> Any:
+        return np.asarray(v.sum(), dtype) / np.abs(v).max() ** 2 * 1e6
+
+    wanted, got = np.asarray(total(x)), np.asarray(total(x[::-1].copy()))
+    assert difference(wanted, got, samples=samples(total, x)) == ""
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
+def test_what_is_no_rounding_is_found(dtype: str, size: float, rng: np.random.Generator) -> None:
+    if dtype == "float16" and size < 1:
+        pytest.skip("float16 has no digits there")
+    x = (rng.uniform(0.5, 2, 1000) * size).astype(dtype)
+    off = 0.3 if dtype == "float16" else 1e-2 if dtype == "float32" else 1e-6
+
+    def square(v: np.ndarray) -> Any:
+        return v * (v / size).astype(dtype)
+
+    wanted = square(x)
+    assert difference(wanted, wanted, samples=samples(square, x)) == ""
+    wrong = wanted.copy()
+    wrong[np.argmax(np.abs(wrong))] *= 1 + off
+    assert "difference" in difference(wanted, wrong, samples=samples(square, x))
+
+
+def test_comparisons_of_what_rounding_decides(rng: np.random.Generator) -> None:
+    x = np.float32(rng.uniform(0.1, 0.9, 100))
+
+    def above(v: np.ndarray) -> Any:
+        return np.sqrt(v) ** 2 > x * np.arange(0.5, 1.5, 0.01, dtype="float32")
+
+    wanted = above(x)
+    found = [above(rounded(x, rng)) for _ in range(8)]
+    turned = wanted.copy()
+    turned[50] ^= True  # 1 times x, which the root's rounding decides
+    assert difference(wanted, turned, samples=found) == ""
+    turned[0] ^= True
+    assert "1 of 100" in difference(wanted, turned, samples=found)
+
+
+def test_debug_mode_still_finds_a_wrong_rewrite(monkeypatch: Any) -> None:
+    from symdnn.ops.reduce import Sum
+    from symdnn.opt import optimise, phases
+    from symdnn.rewriting.rewrite import Rewrite
+
+    done: list[Any] = []
+
+    def wrong(node: Any, context: Any) -> Any:
+        if done:
+            return None
+        done.append(node)
+        return node.op(node.inputs[0] * np.float32(1.001))
+
+    rule = Rewrite("wrong", "canonicalize", (Sum,), wrong)
+    for module in (phases, optimise):
+        monkeypatch.setattr(module, "RULES", (rule, *phases.RULES))
+    x = T.fvector("x")
+    f = symdnn.function([x], x.sum(), mode=DebugMode(stability_patience=1))
+    with pytest.raises(DebugModeError, match="rewrite wrong replaced"):
+        f(np.linspace(0.1, 1.3, 50, dtype="float32"))
