@@ -62,6 +62,10 @@ class DisconnectedInput(SymdnnError, ValueError):
     """The cost does not depend on a variable with respect to which a gradient was asked for."""
 
 
+class UnusedParameter(UserWarning):
+    """A parameter that was to be trained has no influence on the loss: it stays as it is."""
+
+
 class NotEvaluable(SymdnnError):
     """A graph cannot be evaluated: an op has no reference, or a value is missing."""
 

@@ -15,6 +15,7 @@ from symdnn.graph.traverse import leaves, toposort
 from symdnn.graph.variable import Constant, Shared, Variable, as_variable
 from symdnn.ops.scan_parts import Built, Parts, State
 from symdnn.ops.shape import as_dim, shape_i
+from symdnn.ops.statistics import note_order, statistics_updates
 
 __all__ = ["OrderedUpdates", "foldl", "foldr", "map", "reduce", "scan", "until"]
 
@@ -165,6 +166,7 @@ class _Tracer:
         self.label = label
         self.sequences: list[tuple[Variable, Variable]] = []
         self.infos: list[State | None] = []
+        self.statistics: set[Variable] = set()
 
     # - before the function is called -
 
@@ -232,6 +234,7 @@ class _Tracer:
                 s.next = out
                 states.append(s)
         _add_default_updates(step, [*arguments, *given])
+        self.statistics = _add_statistics(step)
         replace: dict[Variable, Variable] = {}
         for target, new in step.updates.items():
             inside = target.type(target.name)
@@ -264,7 +267,12 @@ class _Tracer:
                 assert history is not None
                 outputs.append(history[-min(s.taps) :])
         last = built.last[len(built.last) - len(step.updates) :]
-        return outputs, OrderedUpdates(zip(step.updates, last, strict=True))
+        updates = OrderedUpdates(zip(step.updates, last, strict=True))
+        noted = [(v, updates.pop(v)) for v in step.updates if v in self.statistics]
+        for out in outputs if noted else []:
+            out.tag.state_updates = noted
+            note_order(out)
+        return outputs, updates
 
 
 def _tap_name(x: Variable, tap: int) -> str | None:
@@ -309,6 +317,14 @@ def _add_default_updates(step: _Step, blockers: Sequence[Variable]) -> None:
                 done.add(v)
                 step.updates[v] = as_variable(v.default_update)
                 pending.append(step.updates[v])
+
+
+def _add_statistics(step: _Step) -> set[Variable]:
+    """The statistics that the step updates by the way, unless its function says how."""
+    found = statistics_updates([*step.outputs, *step.updates.values()])
+    added = {v: new for v, new in found.items() if v not in step.updates}
+    step.updates.update(added)
+    return set(added)
 
 
 def _invariant(outputs: Sequence[Variable], varying: set[Variable]) -> list[Variable]:
