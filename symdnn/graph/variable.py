@@ -126,15 +126,23 @@ class Variable(TensorMethods, ElementwiseMethods):
 
 
 class Constant(Variable):
-    """A value known when the graph is built. ``data`` is a read-only array."""
+    """A value known when the graph is built. ``data`` is a read-only array.
 
-    __slots__ = ("_key", "data")
+    ``exact`` is the number that a float16 or bfloat16 of one element was rounded from: a fused
+    chain, which computes in float32, takes that.
+    """
 
-    def __init__(self, data: np.ndarray[Any, Any], name: str | None = None) -> None:
+    __slots__ = ("_key", "data", "exact")
+
+    def __init__(
+        self, data: np.ndarray[Any, Any], name: str | None = None, exact: float | None = None
+    ) -> None:
         array = np.array(data, copy=True)
         array.flags.writeable = False
         super().__init__(TensorType(array.dtype.name, array.shape), name)
         self.data = array
+        narrow = array.dtype.name in ("float16", "bfloat16") and array.size == 1
+        self.exact = exact if narrow else None
         self._key: tuple[Any, ...] | None = None
 
     @property
@@ -145,11 +153,15 @@ class Constant(Variable):
     def key(self) -> tuple[Any, ...]:
         """Equal for constants of equal type and equal bytes."""
         if self._key is None:
-            self._key = (self.type, self.data.tobytes())
+            self._key = (self.type, self.data.tobytes(), self.exact)
         return self._key
 
+    def reshaped(self, shape: tuple[int, ...]) -> Constant:
+        """The same numbers in another shape."""
+        return Constant(self.data.reshape(shape), self.name, self.exact)
+
     def clone(self, name: str | None = None) -> Variable:
-        return Constant(self.data, name or self.name)
+        return Constant(self.data, name or self.name, self.exact)
 
     def __str__(self) -> str:
         if self.name is not None:
@@ -159,7 +171,7 @@ class Constant(Variable):
         return f"{self.data.tolist()}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Constant, (self.data, self.name)
+        return Constant, (self.data, self.name, self.exact)
 
     def __copy__(self) -> Variable:
         return self
@@ -331,7 +343,8 @@ def constant(
         raise TypeMismatch("constant", f"at most {ndim} dimensions", array.shape)
     if ndim is not None:
         array = array.reshape((1,) * (ndim - array.ndim) + array.shape)
-    return Constant(array, name)
+    exact = float(x) if isinstance(x, float | int) else None
+    return Constant(array, name, exact)
 
 
 def as_variable(value: Any, name: str | None = None, dtype: Any = None) -> Variable:

@@ -200,7 +200,7 @@ def pad_left(v: Variable, ndim: int) -> Variable:
     if missing <= 0:
         return v
     if isinstance(v, Constant):
-        return Constant(v.data.reshape((1,) * missing + v.data.shape), v.name)
+        return v.reshaped((1,) * missing + v.data.shape)
     return dimshuffle(v, ("x",) * missing + tuple(range(v.type.ndim)))
 
 
