@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from symdnn.config import config
+from symdnn.errors import OptionError
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.runtime import Watcher
 from symdnn.graph.target import Target
@@ -89,7 +90,7 @@ class Mode:
             return
         name = str(self.optimizer)
         if name not in _OPTIMIZERS:
-            raise ValueError(f"optimizer {name!r}: wanted one of {', '.join(_OPTIMIZERS)}")
+            raise OptionError(f"optimizer {name!r}: wanted one of {', '.join(_OPTIMIZERS)}")
         chosen = replace(self.selection, include=_OPTIMIZERS[name])
         object.__setattr__(self, "selection", chosen)
         object.__setattr__(self, "optimizer", "default")  # it is in the selection now

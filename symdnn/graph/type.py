@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from symdnn.config import config
-from symdnn.errors import DimensionMismatch
+from symdnn.errors import DimensionMismatch, DtypeError
 
 __all__ = ["DTYPES", "OpaqueType", "TensorType", "Type", "numpy_dtype"]
 
@@ -172,12 +172,14 @@ class TensorType(Type):
 def _dtype_name(dtype: Any) -> str:
     if isinstance(dtype, str) and dtype in _NUMPY:
         return dtype
+    if isinstance(dtype, str) and dtype == "floatX":
+        return str(config.floatX)
     try:
-        name = cast(str, np.dtype(dtype).name)
-    except TypeError:
-        name = str(dtype)
+        name = "" if hasattr(dtype, "owner") else cast(str, np.dtype(dtype).name)
+    except (TypeError, ValueError):
+        name = ""
     if name not in _NUMPY:
-        raise TypeError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
+        raise DtypeError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}, floatX")
     return name
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from symdnn.config import config
-from symdnn.errors import TypeMismatch
+from symdnn.errors import NdimMismatch, SymbolicValueError
 from symdnn.graph.elementwise_methods import ElementwiseMethods
 from symdnn.graph.operators import TensorMethods
 from symdnn.graph.origin import NO_HINTS, Hints, Origin, current_hints, make_origin
@@ -83,7 +83,7 @@ class Variable(TensorMethods, ElementwiseMethods):
     def __iter__(self) -> Iterator[Variable]:
         size = self.type.shape[0] if getattr(self.type, "ndim", 0) else None
         if size is None:
-            raise TypeError(
+            raise SymbolicValueError(
                 f"cannot iterate over {self}: the length of its first dimension is unknown; "
                 "use scan, or give it a static shape"
             )
@@ -91,7 +91,7 @@ class Variable(TensorMethods, ElementwiseMethods):
 
     def __bool__(self) -> bool:
         if self.owner is not None and self.owner.op.is_comparison:
-            raise TypeError(
+            raise SymbolicValueError(
                 f"the truth of {self} is not known before it runs; use switch or ifelse, "
                 "or `x is None` for a test of the variable itself"
             )
@@ -340,7 +340,7 @@ def constant(
     """
     array = constant_array(x, dtype)
     if ndim is not None and ndim < array.ndim:
-        raise TypeMismatch("constant", f"at most {ndim} dimensions", array.shape)
+        raise NdimMismatch("constant", f"at most {ndim} dimensions", array.shape)
     if ndim is not None:
         array = array.reshape((1,) * (ndim - array.ndim) + array.shape)
     exact = float(x) if isinstance(x, float | int) else None

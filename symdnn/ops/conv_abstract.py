@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from symdnn.errors import TypeMismatch
+from symdnn.errors import NdimMismatch, TypeMismatch
 from symdnn.graph.origin import Hints
 from symdnn.graph.variable import Variable
 from symdnn.ops.conv import conv_size, resolved_padding
@@ -87,7 +87,7 @@ def _joined(known: Any, shape: Any, op: _Abstract) -> Any:
     ndim = op.convdim
     spatial = [shape[i] for i in range(ndim)] if isinstance(shape, Variable) else list(shape)
     if len(known) != ndim + 2:
-        raise TypeMismatch(op, f"a known shape of {ndim + 2} entries", repr(known))
+        raise NdimMismatch(op, f"a known shape of {ndim + 2} entries", repr(known))
     pairs = zip(known[2:], spatial[-ndim:], strict=True)
     return [*known[:2], *(said if size is None else size for size, said in pairs)]
 

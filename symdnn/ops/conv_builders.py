@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import TypeMismatch
+from symdnn.errors import NdimMismatch, TypeMismatch
 from symdnn.graph.dims import Dim
 from symdnn.graph.origin import Hints
 from symdnn.graph.variable import Constant, Variable, as_variable
@@ -109,7 +109,7 @@ def conv_grad_wrt_weights(
     entries = _shape_entries(filter_shape, ndim)
     kernel = entries[-ndim:]
     if len(kernel) != ndim or any(k is None for k in kernel):
-        raise TypeMismatch(name, "the kernel's spatial sizes in filter_shape", repr(filter_shape))
+        raise NdimMismatch(name, "the kernel's spatial sizes in filter_shape", repr(filter_shape))
     op = _op(name, ndim, [static_size(k) for k in kernel], border_mode, subsample,
              filter_dilation, num_groups, filter_flip)  # fmt: skip
     dw = grad_weight(op, x, dy, kernel, hints)
@@ -372,7 +372,7 @@ def signal_conv2d(
     """
     x, w = as_variable(input), as_variable(filters)
     if x.type.ndim not in (2, 3) or w.type.ndim not in (2, 3):
-        raise TypeMismatch("signal.conv.conv2d", "images and filters of 2 or 3 dimensions",
+        raise NdimMismatch("signal.conv.conv2d", "images and filters of 2 or 3 dimensions",
                            [x.type, w.type])  # fmt: skip
     stacks = x.type.ndim == 3, w.type.ndim == 3
     x4 = x.dimshuffle(0, "x", 1, 2) if stacks[0] else x.dimshuffle("x", "x", 0, 1)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.config import config
-from symdnn.errors import TypeMismatch
+from symdnn.errors import NdimMismatch, OptionError, TypeMismatch
 from symdnn.graph.dims import Dim
 from symdnn.graph.operators import operator
 from symdnn.graph.storage import Storage
@@ -49,9 +49,9 @@ def size_dims(size: Any, ndim: int | None = None, like: Sequence[Variable] = ())
     else:
         dims = [int(size)]
     if any(isinstance(d, int) and d < 0 for d in dims):
-        raise ValueError(f"size={size}: a dimension cannot be negative")
+        raise OptionError(f"size={size}: a dimension cannot be negative")
     if ndim is not None and ndim != len(dims):
-        raise ValueError(f"size={size} has {len(dims)} dimension(s), ndim={ndim}")
+        raise OptionError(f"size={size} has {len(dims)} dimension(s), ndim={ndim}")
     return dims
 
 
@@ -62,7 +62,7 @@ def _symbolic_dims(size: Variable, ndim: int | None) -> list[Dim]:
         return [size]
     length = size.type.shape[0] if ndim is None else ndim
     if length is None:
-        raise TypeMismatch("size", "a vector of known length; pass ndim=", size.type)
+        raise NdimMismatch("size", "a vector of known length; pass ndim=", size.type)
     return [size[i] for i in range(length)]
 
 
@@ -99,7 +99,7 @@ class RandomStream:
         parts = list(seed) if isinstance(seed, list | tuple | np.ndarray) else [seed]
         whole = [int(p) for p in parts]
         if not whole or any(p != q for p, q in zip(whole, parts, strict=True)) or min(whole) < 0:
-            raise ValueError(f"seed={seed!r}: wanted a non-negative integer, or several")
+            raise OptionError(f"seed={seed!r}: wanted a non-negative integer, or several")
         return fold_seed(whole)
 
     def seed(self, seed: Any = None) -> None:
@@ -220,7 +220,7 @@ class RandomStream:
             raise TypeMismatch("binomial", "a non-negative int (not symbolic) as n", n)
         prob = as_variable(p)
         dims = size_dims(size, ndim, [prob])
-        kind = TensorType(config.floatX if dtype == "floatX" else dtype).dtype
+        kind = TensorType(dtype).dtype
         if n == 1:
             return self.draw(lambda state: draws.random_bernoulli(state, prob, dims, kind))
         lead = ["x"] * (len(dims) - prob.type.ndim)
@@ -264,8 +264,7 @@ class RandomStream:
         """
         p = _probabilities("multinomial", pvals)
         dims = list(dims_of(p))[:-1] if size is None else size_dims(size, ndim)
-        kind = "floatX" if dtype == "floatX" else TensorType(dtype).dtype
-        kind = str(config.floatX) if kind == "floatX" else kind
+        kind = TensorType(dtype).dtype
         return self.draw(lambda state: draws.random_multinomial(state, n, p, dims, kind))
 
     def choice(
@@ -324,10 +323,8 @@ def _is(v: Variable, number: float) -> bool:
 
 
 def _float_dtype(dtype: Any, *parameters: Variable) -> str:
-    if dtype is not None and dtype != "floatX":
+    if dtype is not None:
         return TensorType(dtype).dtype
-    if dtype == "floatX":
-        return str(config.floatX)
     return upcast(str(config.floatX), *(v.type.dtype for v in parameters))
 
 
@@ -356,7 +353,7 @@ class MRG_RandomStreams(RandomStream):
     def _checked_seed(self, seed: Any) -> int:
         given = np.atleast_1d(np.asarray(12345 if seed is None else seed, dtype=object))
         if not any(given):
-            raise ValueError("seed=0: MRG_RandomStreams takes no seed of 0; use another number")
+            raise OptionError("seed=0: MRG_RandomStreams takes no seed of 0; use another number")
         return super()._checked_seed(list(given))
 
     def choice(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import reduce as fold
 from typing import Any
 
-from symdnn.errors import SymdnnError, TypeMismatch
+from symdnn.errors import AxisError, NdimMismatch, SymdnnError, TypeMismatch
 from symdnn.graph.dims import dim_min
 from symdnn.graph.test_value import entry_of
 from symdnn.graph.traverse import leaves, toposort
@@ -176,7 +176,7 @@ class _Tracer:
             given = dict(item) if isinstance(item, Mapping) else {"input": item}
             x = as_variable(given["input"])
             if x.type.ndim == 0:
-                raise TypeMismatch("scan", "sequences with a dimension of steps", x.type)
+                raise AxisError("scan", "sequences with a dimension of steps", x.type)
             taps = [int(t) for t in _listed(given.get("taps", [0]))]
             first, last = min(0, *taps), max(0, *taps)
             for tap in taps:
@@ -288,7 +288,7 @@ def _state(number: int, given: Any, taps: tuple[int, ...]) -> State:
     if taps == (-1,):
         initial = initial.dimshuffle("x", *range(initial.type.ndim))
     elif initial.type.ndim == 0:
-        raise TypeMismatch(
+        raise NdimMismatch(
             f"scan: {label}",
             f"{-min(taps)} initial values along a first dimension, for taps {list(taps)}",
             initial.type,
