@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import FrozenInstanceError, dataclass, field, replace
 from typing import Any
 
 from symdnn.config import config
@@ -70,14 +70,15 @@ class Audit:
         """The rewriting is over."""
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)
 class Mode:
     """A way to compile. ``optimizer`` names a level (``fast_run``, ``fast_compile``, None for no
     rewriting at all); the default is that of the flags.
 
     ``target`` is a :class:`~symdnn.graph.target.Target` or its text (``"cuda:sm_90"`` builds for
     a described GPU). ``including``, ``excluding`` and ``requiring`` take tags or names of
-    rewrites and give a new mode. ``linker`` is accepted for Theano's sake.
+    rewrites and give a new mode. ``linker`` is accepted for Theano's sake. A mode stays as it was
+    made, but for the switches of checks (``mode.check_isfinite = False``).
     """
 
     linker: Any = None
@@ -94,6 +95,11 @@ class Mode:
         chosen = replace(self.selection, include=_OPTIMIZERS[name])
         object.__setattr__(self, "selection", chosen)
         object.__setattr__(self, "optimizer", "default")  # it is in the selection now
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.__dict__ and not name.startswith("check_"):
+            raise FrozenInstanceError(f"{name} of a mode; use including, excluding, or a new mode")
+        object.__setattr__(self, name, value)
 
     def including(self, *tags: str) -> Mode:
         """This mode with more rewrites.

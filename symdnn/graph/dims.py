@@ -32,10 +32,10 @@ Shape = tuple[Dim, ...]
 
 
 def known(d: Dim) -> int | None:
-    """The size when it is a number already."""
+    """The size when it is a number already (None is an unknown one)."""
     if isinstance(d, Constant):
         return int(d.data)
-    return None if isinstance(d, Variable) else int(d)
+    return None if d is None or isinstance(d, Variable) else int(d)
 
 
 def normal_axis(op: str, axis: Any, ndim: int) -> int:

@@ -132,7 +132,7 @@ class Constant(Variable):
     chain, which computes in float32, takes that.
     """
 
-    __slots__ = ("_key", "data", "exact")
+    __slots__ = ("_key", "data", "exact", "read_of")
 
     def __init__(
         self, data: np.ndarray[Any, Any], name: str | None = None, exact: float | None = None
@@ -144,6 +144,13 @@ class Constant(Variable):
         narrow = array.dtype.name in ("float16", "bfloat16") and array.size == 1
         self.exact = exact if narrow else None
         self._key: tuple[Any, ...] | None = None
+        #: The variable of whose type this is a size; a function that needs it reads that variable.
+        self.read_of: Variable | None = None
+
+    def reading(self, v: Variable) -> Constant:
+        """This constant, told that it was read off the type of ``v``."""
+        self.read_of = v
+        return self
 
     @property
     def value(self) -> np.ndarray[Any, Any]:

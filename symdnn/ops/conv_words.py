@@ -18,7 +18,7 @@ from symdnn.ops.dtype import upcast
 from symdnn.ops.shape import specify_type
 
 __all__ = [
-    "border_padding", "float_operands", "input_shape_by_any_name", "refuse_unshared",
+    "border_padding", "float_operands", "input_shape_by_any_name",
     "settled_padding", "static_ints", "static_size", "with_sizes",
 ]  # fmt: skip
 
@@ -121,15 +121,6 @@ def static_size(d: Any) -> int | None:
     if isinstance(d, Variable):
         return int(d.data) if isinstance(d, Constant) else None
     return None if d is None else int(d)
-
-
-def refuse_unshared(name: str, unshared: bool) -> None:
-    """Raise :class:`TypeMismatch` for kernels that differ from place to place."""
-    if unshared:
-        raise TypeMismatch(
-            name, "unshared=False", "unshared=True",
-            "Locally connected layers: take the windows with images2neibs and batched_dot",
-        )  # fmt: skip
 
 
 def input_shape_by_any_name(name: str, shape: Any, image_shape: Any, kwargs: dict[str, Any]) -> Any:

@@ -61,8 +61,10 @@ def empty(shape: Any, dtype: Any = None) -> Variable:
 
 def full_like(a: Any, fill_value: Any, dtype: Any = None) -> Variable:
     """``fill_value`` in the shape of ``a``, in its dtype or ``dtype``."""
-    v = as_variable(a)
-    return full(dims_of(v), fill_value, dtype or v.type.dtype)
+    v, value = as_variable(a), as_variable(fill_value)
+    if isinstance(value, Constant):
+        value = Constant(value.data).reading(v)
+    return full(dims_of(v), value, dtype or v.type.dtype)
 
 
 def empty_like(a: Any, dtype: Any = None) -> Variable:

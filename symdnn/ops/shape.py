@@ -119,7 +119,7 @@ def shape_i(x: Any, axis: int) -> Variable:
     where = normal_axis("shape_i", axis, v.type.ndim)
     size = v.type.shape[where]
     if size is not None:
-        return constant(size, dtype="int64")
+        return constant(size, dtype="int64").reading(v)
     return ShapeI(where)(v)  # type: ignore[no-any-return]
 
 
@@ -149,7 +149,9 @@ def shape(x: Any) -> Variable:
 
 def size(x: Any) -> Variable:
     """The number of elements, an int64 scalar."""
-    return as_dim(product(dims_of(as_variable(x))))
+    v = as_variable(x)
+    number = as_dim(product(dims_of(v)))
+    return number.reading(v) if isinstance(number, Constant) else number
 
 
 @dataclass(frozen=True)
@@ -198,12 +200,12 @@ def as_dim(value: Any) -> Variable:
     if not (isinstance(v.type, TensorType) and v.type.ndim == 0 and v.type.is_discrete):
         raise TypeMismatch("a dimension", "an integer scalar", v.type)
     if isinstance(v, Constant):
-        return constant(int(v.data), dtype="int64")
+        return v if v.type.dtype == "int64" else constant(int(v.data), dtype="int64")
     return v if v.type.dtype == "int64" else operator("cast")(v, "int64")
 
 
 def is_size(d: Dim) -> bool:
-    """Whether a dimension is known to be a size, so not negative, without its value."""
+    """Whether a dimension is a size, so not negative, without its value."""
     if (number := known(d)) is not None:
         return number >= 0
     return d.owner is not None and isinstance(d.owner.op, ShapeI)
@@ -356,7 +358,7 @@ class Alloc(Op):
     def _check(self, value: TensorType, old: Shape, new: Shape) -> None:
         lead = len(new) - len(old)
         for axis, (static, a, b) in enumerate(zip(value.shape, old, new[lead:])):
-            m, n = _number(a), _number(b)
+            m, n = known(a), known(b)
             if static != 1 and m is not None and n is not None and m != n:
                 advice = "Declare it with T.addbroadcast if it is meant to broadcast"
                 raise ShapeMismatch(
@@ -376,7 +378,7 @@ class Alloc(Op):
         self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         new = tuple(host[i] if s is None else s for i, s in zip(self.host_inputs, self.static))
-        if any((n := _number(d)) is not None and n < 0 for d in new):
+        if any((n := known(d)) is not None and n < 0 for d in new):
             raise ShapeMismatch(self, "dimensions that are not negative", new)
         self._check(types[0], shapes[0], new)
         return [new]
@@ -392,10 +394,6 @@ class Alloc(Op):
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
-
-
-def _number(d: Any) -> int | None:
-    return None if d is None else known(d)
 
 
 def alloc(value: Any, *shape: Any) -> Variable:
@@ -429,13 +427,13 @@ def fill(like: Any, value: Any) -> Variable:
 def zeros_like(x: Any, dtype: Any = None, opt: bool = False) -> Variable:
     """Zeros in the shape of ``x``, in its dtype or ``dtype`` (``opt`` is for Theano's sake)."""
     v = as_variable(x)
-    return fill(v, constant(0, dtype=dtype or v.type.dtype))
+    return fill(v, constant(0, dtype=dtype or v.type.dtype).reading(v))
 
 
 def ones_like(x: Any, dtype: Any = None, opt: bool = False) -> Variable:
     """Ones in the shape of ``x``, in its dtype or ``dtype`` (``opt`` is for Theano's sake)."""
     v = as_variable(x)
-    return fill(v, constant(1, dtype=dtype or v.type.dtype))
+    return fill(v, constant(1, dtype=dtype or v.type.dtype).reading(v))
 
 
 @dataclass(frozen=True)
