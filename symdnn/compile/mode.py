@@ -32,6 +32,9 @@ _OPTIMIZERS: dict[str, frozenset[str]] = {
 }
 
 
+_SWITCHES = ("check_isfinite", "check_py_code", "require_matching_strides")
+
+
 def _selection_of_flags() -> Selection:
     return Selection(
         _OPTIMIZERS[str(config.optimizer)] | _names("optimizer_including"),
@@ -97,7 +100,7 @@ class Mode:
         object.__setattr__(self, "optimizer", "default")  # it is in the selection now
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in self.__dict__ and not name.startswith("check_"):
+        if name in self.__dict__ and name not in _SWITCHES:
             raise FrozenInstanceError(f"{name} of a mode; use including, excluding, or a new mode")
         object.__setattr__(self, name, value)
 

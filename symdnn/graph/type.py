@@ -54,7 +54,8 @@ class TensorType(Type):
     """A dense array: ``dtype`` (one of :data:`DTYPES`) and ``shape`` (``None`` where unknown).
 
     As in Theano, ``TensorType("float32", (False, True))`` gives broadcast flags instead of sizes
-    (``True`` is a static 1), and calling a type makes a variable of it.
+    (``True`` is a static 1), and calling a type makes a variable of it. ``name`` is accepted for
+    Theano's sake; ``dtype="floatX"`` is the flag's.
     """
 
     dtype: str
@@ -66,6 +67,7 @@ class TensorType(Type):
         shape: Sequence[int | bool | None] | None = None,
         *,
         broadcastable: Iterable[bool] | None = None,
+        name: str | None = None,
     ) -> None:
         name = _dtype_name(dtype)
         if shape is None:

@@ -30,6 +30,7 @@ from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops import pool_reference
 from symdnn.ops.conv_words import static_ints
 from symdnn.ops.dtype import is_narrow_float
+from symdnn.ops.pool_by_size import is_symbolic, pool_by_size
 from symdnn.ops.pool_reference import Axis
 from symdnn.ops.shape import as_dim, dims_of, static_dim
 
@@ -328,10 +329,16 @@ def pool_nd(
     x = as_variable(input)
     if not isinstance(x.type, TensorType) or x.type.ndim < ndim:
         raise NdimMismatch(name, f"a tensor of at least {ndim} dimension(s)", x.type)
+    kind = _OTHER_NAMES.get(mode, mode)
+    if any(is_symbolic(v) for v in (ws, stride, pad)):
+        if kind not in MODES:
+            raise OptionError(f"{name}: mode must be one of {', '.join(MODES)}")
+        words = ws, ws if stride is None else stride, 0 if pad is None else pad
+        return pool_by_size(x, *words, kind, ndim, bool(ignore_border))
     size = static_ints(f"{name}: ws", ws, ndim)
     steps = size if stride is None else static_ints(f"{name}: stride", stride, ndim)
     around = static_ints(f"{name}: pad", 0 if pad is None else pad, ndim)
-    op = Pool(size, steps, around, _OTHER_NAMES.get(mode, mode), bool(ignore_border))
+    op = Pool(size, steps, around, kind, bool(ignore_border))
     out: Variable = op(x, hints=hints)
     return out
 
@@ -361,8 +368,9 @@ def pool_2d(
     drops the elements that fill no whole window; otherwise (None means False) the last windows are
     cut off. ``mode`` is ``'max'``, ``'sum'``, ``'average_inc_pad'`` or ``'average_exc_pad'``.
     ``pad`` is on both sides, needs ``ignore_border=True`` and must be smaller than ``ws``.
-    ``ds``, ``st`` and ``padding`` are Theano's old names. The gradient of a maximum goes to every
-    tie. Raises ``ValueError`` for such options that do not fit.
+    Sizes may be symbolic (integer scalars, or vectors), which is slower; then what does not fit
+    raises in a call. ``ds``, ``st`` and ``padding`` are Theano's old names.
+    The gradient of a maximum goes to every tie. Raises ``ValueError`` for options that do not fit.
 
     >>> from symdnn.graph.type import TensorType
     >>> x = TensorType("float32", (None, 3, 7, 7))("x")

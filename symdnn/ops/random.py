@@ -216,6 +216,26 @@ class RandomIntegers(RandomOp):
 
 
 @dataclass(frozen=True)
+class RandomPoisson(RandomOp):
+    """How many events there are at a mean of ``rate``: the inverse distribution function of u."""
+
+    parameters: ClassVar[int] = 1
+
+    def draw(self, state: Any, size: int, *parameters: Any) -> Any:
+        from scipy.special import pdtr, pdtrik
+
+        rate = parameters[0].astype(np.float64)
+        if not ((rate >= 0) & (rate < 1e15)).all():
+            raise DataError(f"{self}: wanted rates of at least 0 and below 1e15")
+        u = philox.open_uniform(state, size, np.float64)
+        none = u <= np.exp(-rate)
+        found = np.ceil(pdtrik(np.where(none, 0.5, u), np.where(none, 1.0, rate)))
+        # The inverse is of a smoothed function: its steps may be missed by one.
+        found = np.where((found > 0) & (pdtr(found - 1, rate) >= u), found - 1, found)
+        return np.where(none, 0, found)
+
+
+@dataclass(frozen=True)
 class RandomPermutation(RandomOp):
     """Permutations of ``0 .. n-1`` along the last dimension: the order of 64-bit words."""
 
@@ -369,6 +389,15 @@ def random_bernoulli(
     dims, static = _dims(size)
     prob = pad_left(as_variable(p), len(dims))
     return RandomBernoulli(dtype, static)(state, prob, *dims)  # type: ignore[no-any-return]
+
+
+def random_poisson(
+    state: Any, rate: Any, size: Sequence[Dim], dtype: str = "int64"
+) -> tuple[Variable, Variable]:
+    """(numbers of events at a mean of ``rate``, next state)."""
+    dims, static = _dims(size)
+    mean = pad_left(as_variable(rate), len(dims))
+    return RandomPoisson(dtype, static)(state, mean, *dims)  # type: ignore[no-any-return]
 
 
 def random_integers(

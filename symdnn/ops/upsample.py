@@ -56,13 +56,15 @@ def bilinear_upsampling(
     if up == (1, 1):
         return x[:, :, :: down[0], :: down[1]]
     out = rows * up[0], cols * up[1]
-    planes = _continued(x.reshape([n * c, 1, rows, cols]))
+    planes = x.reshape([n * c, 1, rows, cols])
     a, b = (_triangle(r, True).astype(x.type.numpy) for r in up)
-    if use_1D_kernel:
-        planes = _stretch(planes, a[:, None], (out[0], cols + 2), (up[0], 1))
-        planes = _stretch(planes, b[None, :], out, (1, up[1]))
+    if use_1D_kernel or 1 in up:
+        if up[0] > 1:
+            planes = _stretch(_continued(planes, 2), a[:, None], (out[0], cols), (up[0], 1))
+        if up[1] > 1:
+            planes = _stretch(_continued(planes, 3), b[None, :], out, (1, up[1]))
     else:
-        planes = _stretch(planes, np.outer(a, b), out, up)
+        planes = _stretch(_continued(_continued(planes, 2), 3), np.outer(a, b), out, up)
     larger: Variable = planes.reshape([n, c, *out])
     return larger if down == (1, 1) else larger[:, :, :: down[0], :: down[1]]
 
@@ -87,11 +89,10 @@ def _ratios(ratio: Any, frac_ratio: Any) -> tuple[tuple[int, int], tuple[int, in
     )
 
 
-def _continued(planes: Variable) -> Variable:
-    """Planes with their outermost rows and columns doubled."""
-    join = operator("join")
-    planes = join(2, planes[:, :, :1], planes, planes[:, :, -1:])
-    return join(3, planes[:, :, :, :1], planes, planes[:, :, :, -1:])  # type: ignore[no-any-return]
+def _continued(planes: Variable, axis: int) -> Variable:
+    """Planes with their outermost rows (``axis`` 2) or columns (3) doubled."""
+    first, last = ((slice(None),) * axis + (s,) for s in (slice(0, 1), slice(-1, None)))
+    return operator("join")(axis, planes[first], planes, planes[last])  # type: ignore[no-any-return]
 
 
 def _stretch(
