@@ -63,7 +63,7 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None) -> Variable:
     """``fill_value`` in the shape of ``a``, in its dtype or ``dtype``."""
     v, value = as_variable(a), as_variable(fill_value)
     if isinstance(value, Constant):
-        value = Constant(value.data).reading(v)
+        value = value.reshaped(value.data.shape).reading(v)
     return full(dims_of(v), value, dtype or v.type.dtype)
 
 
