@@ -103,3 +103,11 @@ def test_ways_to_stack() -> None:
     ways = [T.stack([a, b]), T.stack(a, b), T.stack(tensors=[a, b]), T.stack([a, b], 0)]
     assert all(is_same_graph(ways[0], w) for w in ways)
     assert is_same_graph(T.stack([a, b], 1), T.stack(tensors=[a, b], axis=1))
+
+
+def test_prepend_scalar_to_rows_without_columns():
+    val, mat = T.fscalar(), T.fmatrix()
+    f = function([val, mat], T.nnet.prepend_scalar_to_each_row(val, mat))
+    for shape in ((3, 0), (0, 2), (0, 0), (2, 2)):
+        want = np.insert(np.ones(shape, "float32"), 0, 7, 1)
+        np.testing.assert_array_equal(f(7, np.ones(shape, "float32")), want)
