@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,22 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import KernelCompileError
-from symdnn.graph.kernel import (
-    Call,
-    Launch,
-    kernels_for,
-    register_default_kernel,
-    register_kernel,
-)
+from symdnn.graph.kernel import Call, Launch, register_default_kernel, register_kernel
 from symdnn.graph.type import TensorType
 from symdnn.ops.dtype import is_narrow_float
 from symdnn.ops.elemwise import Elemwise, FloatElemwise
 from symdnn.ops.reduce import AllTrue, AnyTrue, Max, Min, Prod, Reduce, Sum
 
-__all__ = [
-    "ReferenceKernel", "UfuncKernel", "UfuncReduceKernel", "register", "uncompiled_launch",
-]  # fmt: skip
+__all__ = ["ReferenceKernel", "UfuncKernel", "UfuncReduceKernel", "register"]
 
 
 @dataclass(frozen=True)
@@ -53,18 +43,6 @@ class ReferenceKernel:
             return [_deliver(r, out, inputs) for r, out in zip(results, outputs)]
 
         return launch
-
-
-def uncompiled_launch(call: Call, error: KernelCompileError) -> Launch:
-    """The launch of NumPy's kernel where LLVM does not compile the chosen one; it is warned of."""
-    numpys = [k for k in kernels_for(type(call.op), "cpu") if k.name.startswith("numpy.")]
-    kernel = next(k for k in numpys if k.refuses(call) is None and not k.workspace_bytes(call))
-    words = f"LLVM refused a kernel: {error.log.partition(chr(10))[0]}"
-    warnings.warn(
-        f"{words}: {call} is computed by {kernel.name}, which is slower", RuntimeWarning,
-        stacklevel=2,
-    )  # fmt: skip
-    return kernel.bind(call)
 
 
 def _deliver(result: Any, out: Any, inputs: Sequence[Any]) -> Any:
@@ -102,6 +80,9 @@ class UfuncKernel:
         types = (*call.inputs, *call.outputs)
         if any(isinstance(t, TensorType) and is_narrow_float(t.dtype) for t in types):
             return "a 16-bit float is computed in float32"
+        dtypes = [t.numpy for t in types if isinstance(t, TensorType)]
+        if not _has_loop(function, dtypes[: len(call.inputs)], dtypes[-1]):
+            return "the ufunc has no loop of the result's dtype"
         return None
 
     def workspace_bytes(self, call: Call) -> int:
@@ -146,6 +127,13 @@ class _UfuncLaunch:
 
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         self.direct(*inputs, outputs[0])
+
+
+def _has_loop(function: np.ufunc, dtypes: Sequence[Any], out: Any) -> bool:
+    """Whether the ufunc can give dtype ``out``: NumPy's square of a bool can not."""
+    if function in _BY_KEYWORD or _computes_in(function, dtypes, out):
+        return True
+    return _computes_in(function, [out] * len(dtypes), out)
 
 
 def _computes_in(function: np.ufunc, dtypes: Sequence[Any], out: Any) -> bool:

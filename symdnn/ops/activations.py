@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.config import config
-from symdnn.errors import OptionError
 from symdnn.graph.op import Grads, Vars
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.arithmetic import abs, cast, clip, minimum, mul, sgn, sqr
@@ -266,7 +265,7 @@ def selu(x: Any) -> Variable:
 def gelu(x: Any, approximate: bool | str = False) -> Variable:
     """``x`` times the normal probability below ``x``; ``approximate`` (or ``"tanh"``) by tanh."""
     if approximate not in (False, True, "none", "tanh"):
-        raise OptionError(f"gelu: approximate={approximate!r}: wanted a bool, 'none' or 'tanh'")
+        raise ValueError(f"gelu: approximate={approximate!r}: wanted a bool, 'none' or 'tanh'")
     return apply_elemwise(  # type: ignore[no-any-return]
         GeluTanh() if approximate in (True, "tanh") else Gelu(), x
     )
@@ -274,7 +273,7 @@ def gelu(x: Any, approximate: bool | str = False) -> Variable:
 
 def swish(x: Any, beta: Any = 1) -> Variable:
     """``x * sigmoid(beta * x)`` (cuDNN: ``CUDNN_ACTIVATION_SWISH``). Also ``silu``."""
-    v = as_variable(x)
+    v = _inexact(x)
     one = not isinstance(beta, Variable) and np.ndim(beta) == 0 and beta == 1
     return v * sigmoid(v if one else mul(v, _as_slope(beta, v)))
 

@@ -18,7 +18,7 @@ import numpy as np
 import symdnn.tensor as T
 from symdnn.tensor import elementwise, reductions
 from tests.fuzz.drawers import DRAWERS
-from tests.fuzz.growth import Growth, Term, Unusable
+from tests.fuzz.growth import Growth, Term, Unusable, check_broadcast
 from tests.fuzz.program import Step, cases
 from tests.fuzz.values import kind
 
@@ -99,7 +99,7 @@ def _is_function(f: Any) -> bool:
 # -- by signature ---------------------------------------------------------------------------------
 
 
-def _required(f: Any) -> list[str]:
+def required(f: Any) -> list[str]:
     return [
         p.name
         for p in inspect.signature(f).parameters.values()
@@ -111,16 +111,18 @@ def _operand(g: Growth, t: Term) -> Any:
     """Another operand beside ``t``: a term, or a literal that does not widen it."""
     if g.chance(0.2) and t.kind == "f":
         return g.number()
-    return g.partner(t).ref
+    return g.partner(t)
 
 
 def draw_elementwise(path: str, f: Any) -> Draw:
     """A call of an elementwise function of any number of operands."""
-    count = len(_required(f))
+    count = len(required(f))
 
     def draw(g: Growth) -> Step:
         t = g.term()
-        args: list[Any] = [t.ref, *(_operand(g, t) for _ in range(count - 1))]
+        others = [_operand(g, t) for _ in range(count - 1)]
+        check_broadcast([t, *(o for o in others if isinstance(o, Term))])
+        args: list[Any] = [t.ref, *(o.ref if isinstance(o, Term) else o for o in others)]
         if g.chance(0.3):
             args = [args[k] for k in g.order(len(args))]
         return Step(path, tuple(args))
@@ -236,7 +238,7 @@ def drawn() -> dict[str, Draw]:
 
 def _reduces(f: Any) -> bool:
     names = list(inspect.signature(f).parameters)
-    return "axis" in names and "keepdims" in names and len(_required(f)) == 1
+    return "axis" in names and "keepdims" in names and len(required(f)) == 1
 
 
 def _named(path: str, drawer: Callable[[Growth], tuple[Any, ...]]) -> Draw:

@@ -1,0 +1,53 @@
+"""Every elementwise function of ``T`` in every dtype: NumPy's kernels give what references do."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import symdnn
+from symdnn.errors import SymdnnError
+from symdnn.graph.evaluate import evaluate
+from symdnn.graph.type import DTYPES, TensorType
+from symdnn.graph.variable import Variable
+from symdnn.tensor import elementwise
+from tests.fuzz.catalogue import public_functions, required
+
+BY_NAME = {p.split(".")[-1]: f for p, f in public_functions().items()}
+UNARY = [n for n in elementwise.__all__ if n in BY_NAME and len(required(BY_NAME[n])) == 1]
+BINARY = [
+    n for n in elementwise.__all__
+    if n in BY_NAME and len(required(BY_NAME[n])) == 2 and n != "cast"
+]  # fmt: skip
+SOME = ("bool", "int8", "int64", "uint8", "uint64", "float16", "float32", "complex64")
+
+
+def applied(name, dtypes):
+    """Inputs, outputs and values, or nothing where the function does not take the dtypes."""
+    inputs = [TensorType(d, (None,))() for d in dtypes]
+    try:
+        out = BY_NAME[name](*inputs)
+    except SymdnnError:
+        return [], [], []
+    outs = [out] if isinstance(out, Variable) else list(out)
+    return inputs, outs, [np.array([1, 0, 3]).astype(v.type.numpy) for v in inputs]
+
+
+@pytest.mark.parametrize("name", [n for n in (*UNARY, *BINARY) if n not in ("largest", "smallest")])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_small_calls_agree_with_the_references(name):
+    count = len(required(BY_NAME[name]))
+    drawn = [applied(name, d) for d in itertools.product(DTYPES if count == 1 else SOME,
+                                                         repeat=count)]  # fmt: skip
+    inputs, outs, values = (list(itertools.chain(*part)) for part in zip(*drawn))
+    assert outs
+    got = symdnn.function(inputs, outs, on_unused_input="ignore")(*values)
+    for a, b, o in zip(got, evaluate(outs, dict(zip(inputs, values))), outs):
+        text = f"{name}: {o}, {o.owner and [v.type.dtype for v in o.owner.inputs]}"
+        assert a.dtype == b.dtype == o.type.numpy, text
+        narrow = o.type.dtype in ("float16", "bfloat16")
+        np.testing.assert_allclose(
+            a.astype("c16"), b.astype("c16"), rtol=1e-2 if narrow else 2e-6, err_msg=text
+        )
