@@ -16,8 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import OptionError
-
 __all__ = ["GATES", "RNNPart", "RNNShape", "pack", "views"]
 
 #: The gates of each mode, in order.
@@ -76,9 +74,9 @@ class RNNShape:
             ("direction_mode", self.direction_mode, DIRECTION_MODES),
         ):
             if value not in allowed:
-                raise OptionError(f"{what}={value!r}; wanted one of {', '.join(allowed)}")
+                raise ValueError(f"{what}={value!r}; wanted one of {', '.join(allowed)}")
         if self.hidden_size < 1 or self.num_layers < 1:
-            raise OptionError(
+            raise ValueError(
                 f"hidden_size={self.hidden_size}, num_layers={self.num_layers}: wanted 1 or more"
             )
 
@@ -161,7 +159,7 @@ def check_length(w: Any, shape: RNNShape, input_size: int) -> None:
     """Raise ValueError unless ``w`` is a vector of the right length."""
     wanted = int(shape.size(input_size))
     if w.shape != (wanted,):
-        raise OptionError(
+        raise ValueError(
             f"the parameters of {shape} for {input_size} inputs are a vector of {wanted}; "
             f"got shape {w.shape}"
         )
@@ -175,7 +173,7 @@ def pairs(w: Any, shape: RNNShape, layer: int, input_size: int) -> list[Any]:
     """
     count = shape.num_layers * shape.directions
     if not 0 <= layer < count:
-        raise OptionError(f"layer={layer}: {shape} has the layers 0 to {count - 1}")
+        raise ValueError(f"layer={layer}: {shape} has the layers 0 to {count - 1}")
     number, direction = divmod(layer, shape.directions)
     found = views(w, shape, input_size)
     out = []
@@ -202,7 +200,7 @@ def _pack_named(w: Any, parts: Mapping[str, Any], shape: RNNShape, input_size: i
     target = views(w, shape, input_size)
     if set(parts) != set(target):
         missing, extra = sorted(set(target) - set(parts)), sorted(set(parts) - set(target))
-        raise OptionError(f"pack_params: missing {missing}, unknown {extra}")
+        raise ValueError(f"pack_params: missing {missing}, unknown {extra}")
     for name, value in parts.items():
         _assign(target[name], value, name)
 
@@ -210,13 +208,11 @@ def _pack_named(w: Any, parts: Mapping[str, Any], shape: RNNShape, input_size: i
 def _pack_pairs(w: Any, parts: Sequence[Any], shape: RNNShape, input_size: int) -> None:
     count = shape.num_layers * shape.directions
     if len(parts) != count:
-        raise OptionError(
-            f"pack_params: wanted {count} lists, one for each layer; got {len(parts)}"
-        )
+        raise ValueError(f"pack_params: wanted {count} lists, one for each layer; got {len(parts)}")
     for layer, given in enumerate(parts):
         target = pairs(w, shape, layer, input_size)
         if len(given) != len(target):
-            raise OptionError(
+            raise ValueError(
                 f"pack_params: layer {layer} has {len(target)} parts, got {len(given)}"
             )
         for i, (t, value) in enumerate(zip(target, given, strict=True)):
@@ -226,5 +222,5 @@ def _pack_pairs(w: Any, parts: Sequence[Any], shape: RNNShape, input_size: int) 
 def _assign(target: Any, value: Any, name: str) -> None:
     array = np.asarray(value)
     if array.shape != target.shape:
-        raise OptionError(f"pack_params: {name} has shape {target.shape}, got {array.shape}")
+        raise ValueError(f"pack_params: {name} has shape {target.shape}, got {array.shape}")
     target[...] = array

@@ -13,7 +13,7 @@ import numpy as np
 
 from symdnn.errors import NonDifferentiable
 from symdnn.graph.op import Grads, Vars
-from symdnn.graph.variable import Constant, Variable, as_variable
+from symdnn.graph.variable import Constant, Variable
 from symdnn.ops.arithmetic import sqr
 from symdnn.ops.comparison import eq, switch
 from symdnn.ops.elemwise import FloatElemwise, apply_elemwise, like
@@ -295,7 +295,7 @@ def gammaincc(k: Any, x: Any) -> Variable:
 def chi2sf(x: Any, k: Any) -> Variable:
     """The survival function of chi squared with ``k`` degrees of freedom."""
     half = np.float32(0.5)
-    return gammaincc(as_variable(k) * half, as_variable(x) * half)
+    return gammaincc(half * k if not isinstance(k, Variable) else k * half, x * half)
 
 
 def jv(n: Any, x: Any) -> Variable:

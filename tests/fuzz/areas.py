@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 #: Area to the share of the time of a run of all of them.
-SHARES = {"expressions": 4, "gradients": 4, "indexing": 3}
+SHARES = {"expressions": 4, "gradients": 4, "indexing": 3, "scans": 2, "flags": 1}
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import numpy as np
 
 from tests.fuzz.drawers_shape import alike, sizes
 from tests.fuzz.drawing import Call, call, indices
-from tests.fuzz.growth import Growth, Term
+from tests.fuzz.growth import Growth, Term, check_broadcast
 
 # -- picking and sorting --------------------------------------------------------------------------
 
@@ -181,7 +181,9 @@ def rounding(g: Growth) -> Call:
 
 def several(g: Growth) -> Call:
     t = g.term(kinds="fi")
-    return call(t, *(g.partner(t, "fi") for _ in range(g.integer(0, 2))))
+    others = [g.partner(t, "fi") for _ in range(g.integer(0, 2))]
+    check_broadcast([t, *others])
+    return call(t, *others)
 
 
 def softmax(g: Growth) -> Call:

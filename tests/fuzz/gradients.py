@@ -43,32 +43,38 @@ def smooth_values(rng: np.random.Generator, shape: Sequence[int], dtype: str) ->
     return np.asarray(sign * rng.uniform(0.15, 1.6, shape))
 
 
-#: Functions without a derivative where they or an operand are 0.
-SINGULAR = {"pow", "power", "sqrt", "norm", "std", "angle", "arctan2", "rsqrt", "hypot"}
+#: Functions without a derivative where they or an operand are 0, and at 1.
+AT_ZERO = {"pow", "power", "sqrt", "norm", "std", "angle", "arctan2", "rsqrt", "hypot"}
+AT_ONE = {"arcsin", "arccos", "arccosh", "arctanh", "erfinv", "erfcinv"}
+DTYPES = ("float64", "float64", "float64", "complex128", "int64", "int8", "bool")
 
 
 class SmoothGrowth(Growth):
-    """A growth whose steps have derivatives where they stand."""
+    """A growth in double precision whose steps have derivatives where they stand."""
 
     def take(self, step: Step) -> list[Term]:
         """Add a step, away from zeros (of ``triu``, say) where it has no derivative."""
-        if step.path.split(".")[-1] not in SINGULAR:
-            return super().take(step)
+        name = step.path.split(".")[-1]
+        poles = ((0.0,) if name in AT_ZERO else ()) + ((1.0, 2.0) if name in AT_ONE else ())
         for r in step.refs():
-            _without_zeros(pick(self.numbers.results[0], r))
+            _stay_away(pick(self.numbers.results[0], r), poles)
         new = super().take(step)
         try:
-            _without_zeros(new[0].base)
+            if any(t.kind in "fc" and t.dtype not in DTYPES for t in new):
+                raise Unusable("a gradient would be rounded to it")
+            _stay_away(new[0].base, poles)
         except Unusable:
-            self.terms.remove(new[0])
+            self.terms = [t for t in self.terms if t not in new]
             raise
         return new
 
 
-def _without_zeros(value: Any) -> None:
+def _stay_away(value: Any, poles: Sequence[float]) -> None:
     a = np.asarray(value)
-    if a.dtype.kind in "fc" and a.size and np.abs(a).min() < 1e-7:
-        raise Unusable("a zero")
+    if a.dtype.kind in "fc" and a.size:
+        for p in poles:
+            if np.abs(np.abs(a) - p).min() < 1e-7:
+                raise Unusable(f"{p} is among the values")
 
 
 @dataclass
@@ -215,7 +221,7 @@ def check(ctx: Context) -> list[Failure]:
 
 
 def _grown(ctx: Context, rng: np.random.Generator, failures: list[Failure]) -> Problem | None:
-    g = SmoothGrowth(rng, SIZES, ["float64"] if rng.random() < 0.8 else None, TALLY, smooth_values)
+    g = SmoothGrowth(rng, SIZES, DTYPES[: 3 if rng.random() < 0.8 else None], TALLY, smooth_values)
     try:
         grow(g, int(rng.integers(1, 7)))
     except RawError:

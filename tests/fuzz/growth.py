@@ -37,7 +37,7 @@ class Unusable(Exception):
     """A step that cannot be judged: its value is not finite, too large, or decided by rounding."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Term:
     """One value of a program: where it is, its variable, and its value in each run."""
 
@@ -109,6 +109,10 @@ def is_rounded(path: str) -> bool:
     return (is_arithmetic(path) or name == "linspace") and name not in O.EXACT
 
 
+def _name(step: Step) -> str:
+    return step.path.split(".")[-1]
+
+
 def _moved(rng: np.random.Generator, value: Any, u: float, smallest: float = 0.0) -> Any:
     a = np.asarray(value)
     if a.dtype.kind not in "fc" or not u:
@@ -168,22 +172,27 @@ class Numbers:
         values = list(found) if isinstance(found, list | tuple) else [found]
         if len(values) != len(outs):
             raise Unusable("another number of results")
-        return [self._conform(v, o.type, perturb, u) for v, o in zip(values, outs)]
+        inside = u * (1.0 if step.path.startswith("case.") else O.INSIDE.get(_name(step), 0.0))
+        return [self._conform(v, o.type, perturb, u, inside) for v, o in zip(values, outs)]
 
     def _unit(self, step: Step, outs: Sequence[Variable], dtypes: Any) -> float:
         """The rounding of what is inside of a step: of one op, or of several."""
         out = unit(outs[0].type.dtype)
         if step.path.startswith("case."):
             return max(out, cases()[step.path[5:]].rtol)
-        name = step.path.split(".")[-1]
+        name = _name(step)
         inner = [unit(dtypes[(r.at, r.item)].dtype) for r in step.refs()]
         composed = step.path.startswith("T.nnet.") or name in COMPOSED
         return O.UNITS.get(name, 1.0) * (
             max([out, *inner]) if composed and out else min(out, unit("float32"))
         )
 
-    def _conform(self, value: Any, t: TensorType, perturb: bool, u: float) -> Any:
+    def _conform(
+        self, value: Any, t: TensorType, perturb: bool, u: float, inside: float
+    ) -> Any:  # fmt: skip
         a = np.asarray(value)
+        if t.dtype == "bool":
+            return a != 0
         if kind(t.dtype) in "biu":
             if a.dtype.kind in "fc":
                 _check_range(a, t.dtype)
@@ -194,7 +203,7 @@ class Numbers:
         a = a.astype("c16" if kind(t.dtype) == "c" else "f8")
         fits = not u and np.array_equal(a, wide(a.astype(t.numpy)))
         u = max(u, unit(t.dtype))
-        return a if fits or not perturb else _moved(self.rng, a, u, least(t.dtype))
+        return a if fits or not perturb else _moved(self.rng, a, u, max(least(t.dtype), inside))
 
     def _check(self, runs: list[list[Any]], outs: Sequence[Variable]) -> None:
         for k, o in enumerate(outs):
@@ -211,8 +220,6 @@ class Numbers:
 
 
 def _check_range(a: Any, dtype: str) -> None:
-    if dtype == "bool":
-        return
     info = np.iinfo(dtype)
     if a.size and not (np.isfinite(a).all() and info.min <= a.real.min() <= a.real.max()
                        and a.real.max() < float(info.max)):  # fmt: skip
@@ -426,6 +433,12 @@ def _broadcasts(a: Term, b: Term) -> bool:
     pairs = zip(reversed(list(zip(a.shape, a.v.type.shape))),
                 reversed(list(zip(b.shape, b.v.type.shape))))  # fmt: skip
     return all(m == n or 1 in (s, t) for (m, s), (n, t) in pairs)
+
+
+def check_broadcast(terms: Sequence[Term]) -> None:
+    """Raise :class:`Unusable` unless these broadcast with one another."""
+    if not all(_broadcasts(a, b) for a in terms for b in terms):
+        raise Unusable("sizes do not broadcast")
 
 
 def replay(

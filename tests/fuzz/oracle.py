@@ -361,6 +361,9 @@ OWN: dict[str, Function] = {
 #: Units of rounding in which a library's kernel may err, where it is more than a few.
 UNITS = {"logsoftmax": 8.0}  # oneDNN 3.2's: 16 units of the largest summand
 
+#: Functions inside of which a sum of at least this size is rounded.
+INSIDE = {"logsumexp": 1.0, "logsoftmax": 1.0}
+
 #: Functions whose results no rounding touches, given operands that none touched.
 EXACT_NAMES = """
 abs absolute abs_ neg negative sgn sign maximum minimum largest smallest clip switch where

@@ -1,1 +1,0 @@
-"""Every op of the op table, timed: ``python -m benchmarks.ops``."""
