@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 from symdnn.cpu import threads
 from symdnn.cpu.bands_ir import KINDS, WIDTH, BandPlan, band_ir
 from symdnn.cpu.in_order import InOrder, uncompiled
 from symdnn.cpu.rows import SOFTMAX_OPS
+from symdnn.cpu.traits import LLVM, Traits
 from symdnn.graph.kernel import Call, Launch, register_kernel
 from symdnn.ops.argreduce import ArgMax, ArgMin
 
@@ -30,6 +31,7 @@ class BandKernel:
     """Ops along one inner axis, bands of neighbouring columns at a time."""
 
     name = "llvm.bands"
+    traits: ClassVar[Traits] = LLVM
 
     def refuses(self, call: Call) -> str | None:
         """Takes one axis before the last; float32, argmax and argmin float64 too."""

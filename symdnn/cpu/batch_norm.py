@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from symdnn.config import config
 from symdnn.cpu import jit, threads
 from symdnn.cpu.reduce import ReduceKernel
+from symdnn.cpu.traits import LLVM, Traits
 from symdnn.graph.kernel import Call, Launch, register_kernel
 from symdnn.graph.type import TensorType
 from symdnn.ops.fused import FusedReduce
@@ -58,6 +59,7 @@ class MomentsKernel:
     """Mean and 1 / deviation of each channel, and new running values."""
 
     name = "llvm.moments"
+    traits: ClassVar[Traits] = LLVM
 
     def refuses(self, call: Call) -> str | None:
         """Takes float32 and bfloat16: squares of float64 would lose half of their digits."""
@@ -140,6 +142,7 @@ class SumsKernel:
     """Both sums of a gradient, and their means."""
 
     name = "llvm.batch_sums"
+    traits: ClassVar[Traits] = LLVM
 
     def refuses(self, call: Call) -> str | None:
         """Takes what reductions take."""

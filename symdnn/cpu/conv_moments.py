@@ -7,11 +7,12 @@ Winograd's kernels sum up their results while they are in registers, in float64 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from symdnn.cpu.batch_norm import MomentsKernel, finished
+from symdnn.cpu.traits import LLVM, Traits
 from symdnn.cpu.winograd import Launcher, WinogradKernel
 from symdnn.graph.kernel import Call, Kernel, Launch, kernels_for, register_kernel
 from symdnn.graph.library_use import LibraryUse
@@ -25,6 +26,7 @@ class ConvMomentsKernel:
     """The convolution's kernel, and the moments with it or after it."""
 
     name = "llvm.conv_moments"
+    traits: ClassVar[Traits] = LLVM
 
     def refuses(self, call: Call) -> str | None:
         """Takes what both take; some kernel takes every convolution."""

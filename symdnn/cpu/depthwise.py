@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 from symdnn.config import config
 from symdnn.cpu import jit, threads
@@ -20,6 +20,7 @@ from symdnn.cpu.depthwise_ir import DepthwisePlan, depthwise_ir
 from symdnn.cpu.depthwise_last_grad_ir import depthwise_last_sums_ir
 from symdnn.cpu.depthwise_last_ir import depthwise_last_ir, last_tasks
 from symdnn.cpu.in_order import InOrder
+from symdnn.cpu.traits import LLVM, Traits
 from symdnn.cpu.vector_ir import WIDTH
 from symdnn.graph.kernel import Call, Launch, register_kernel
 from symdnn.graph.library_use import LibraryUse
@@ -49,6 +50,7 @@ class DepthwiseKernel:
     """Forward, with bias, addend and relu, and both gradients, over one or two dimensions."""
 
     name = "llvm.depthwise"
+    traits: ClassVar[Traits] = LLVM
 
     def refuses(self, call: Call) -> str | None:
         """Takes float32 with as many groups as channels."""

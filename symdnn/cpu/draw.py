@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from symdnn.cpu.draw_ir import draw_ir
 from symdnn.cpu.in_order import uncompiled
 from symdnn.cpu.native import Native
 from symdnn.cpu.scalar_ir import VALUES
+from symdnn.cpu.traits import LLVM, Traits
 from symdnn.graph.kernel import Call, register_kernel
 from symdnn.ops.dropout import Dropout, DropoutGrad
 from symdnn.ops.random import RandomBernoulli, RandomNormal, RandomUniform
@@ -42,6 +43,7 @@ class DrawKernel:
     """Uniform and normal values of float32; 0 and 1 of one probability."""
 
     name = "llvm.philox"
+    traits: ClassVar[Traits] = LLVM
 
     def refuses(self, call: Call) -> str | None:
         """Needs float32, or one probability."""
@@ -127,6 +129,7 @@ class DropoutKernel:
     """A mask by :mod:`symdnn.cpu.draw_ir`, then a pass over the elements."""
 
     name = "llvm.dropout"
+    traits: ClassVar[Traits] = LLVM
 
     def refuses(self, call: Call) -> str | None:
         """Needs enough to do."""
@@ -159,6 +162,7 @@ class DropoutGradKernel:
     """One pass over the elements."""
 
     name = "llvm.dropout"
+    traits: ClassVar[Traits] = LLVM
 
     def refuses(self, call: Call) -> str | None:
         """Needs enough to do."""

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from symdnn.cpu.loops_ir import Operand, elementwise_ir, inner
 from symdnn.cpu.native import Native
 from symdnn.cpu.programs import ProgramKernel
 from symdnn.cpu.scalar_ir import VALUES, prints
+from symdnn.cpu.traits import LLVM_ASKING, Traits
 from symdnn.graph.kernel import Call, register_kernel
 from symdnn.graph.strides import merged
 from symdnn.graph.type import TensorType
@@ -38,6 +39,7 @@ class ElementwiseKernel:
     """An elementwise op by its scalar program, compiled by LLVM."""
 
     name = "llvm.elementwise"
+    traits: ClassVar[Traits] = LLVM_ASKING
 
     def refuses(self, call: Call) -> str | None:
         """Needs a scalar program that can be compiled, and enough to do."""

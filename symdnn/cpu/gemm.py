@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from symdnn.cpu.gemm_loops_ir import WORDS, gemm_ir
 from symdnn.cpu.in_order import without_compiler
 from symdnn.cpu.native import Native
 from symdnn.cpu.onednn_kernel import address, lies_densely
+from symdnn.cpu.traits import LLVM_ASKING, Traits
 from symdnn.graph.kernel import Call, register_kernel
 from symdnn.ops.onednn import OneDnnMatmul
 
@@ -73,6 +74,7 @@ class GemmKernel:
     """Products of float32 matrices, and of stacks of them."""
 
     name = "llvm.gemm"
+    traits: ClassVar[Traits] = LLVM_ASKING
 
     def refuses(self, call: Call) -> str | None:
         """Takes float32; a bias or an addend can follow, and what cuts negative numbers off."""

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from symdnn.cpu.traits import NUMPY, PYTHON, Traits
 from symdnn.graph.kernel import Call, Launch, register_default_kernel, register_kernel
 from symdnn.graph.type import TensorType
+from symdnn.ops.create import Diagonal
 from symdnn.ops.dtype import is_narrow_float
 from symdnn.ops.elemwise import Elemwise, FloatElemwise
+from symdnn.ops.index import Subtensor
 from symdnn.ops.reduce import AllTrue, AnyTrue, Max, Min, Prod, Reduce, Sum
+from symdnn.ops.shape import DimShuffle, Reshape, SpecifyType
+from symdnn.ops.view import ForgetShape, SpecifyShape
 
 __all__ = ["ReferenceKernel", "UfuncKernel", "UfuncReduceKernel", "register"]
 
@@ -23,6 +28,7 @@ class ReferenceKernel:
     """Runs an op by its NumPy reference and copies the result into its buffer."""
 
     name: str = "numpy.reference"
+    traits: ClassVar[Traits] = PYTHON
 
     def refuses(self, call: Call) -> str | None:
         """Takes every op."""
@@ -65,10 +71,18 @@ def _own(result: Any, inputs: Sequence[Any]) -> Any:
 
 
 @dataclass(frozen=True)
+class ViewKernel(ReferenceKernel):
+    """Copies what an op of NumPy's own views shows: where a view may not leave as one."""
+
+    traits: ClassVar[Traits] = NUMPY
+
+
+@dataclass(frozen=True)
 class UfuncKernel:
     """Runs an elementwise op by its ufunc, straight into the buffer."""
 
     name: str = "numpy.ufunc"
+    traits: ClassVar[Traits] = NUMPY
 
     def refuses(self, call: Call) -> str | None:
         """Needs a real ufunc and dtypes that it computes in as they are."""
@@ -158,6 +172,7 @@ class UfuncReduceKernel:
     """
 
     name: str = "numpy.reduce"
+    traits: ClassVar[Traits] = NUMPY
 
     def refuses(self, call: Call) -> str | None:
         """Needs elements, and dtypes that are computed in as they are."""
@@ -205,4 +220,6 @@ def register() -> None:
     """Enter the kernels into the table."""
     register_kernel(Elemwise, "cpu", UfuncKernel())
     register_kernel(Reduce, "cpu", UfuncReduceKernel())
+    for view in (DimShuffle, Reshape, SpecifyType, ForgetShape, SpecifyShape, Subtensor, Diagonal):
+        register_kernel(view, "cpu", ViewKernel())
     register_default_kernel("cpu", ReferenceKernel())

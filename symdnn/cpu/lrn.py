@@ -8,11 +8,12 @@ images take 2.5 and 1.6.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 from symdnn.cpu import threads
 from symdnn.cpu.in_order import InOrder, uncompiled
 from symdnn.cpu.lrn_ir import LrnPlan, lrn_ir
+from symdnn.cpu.traits import LLVM, Traits
 from symdnn.graph.kernel import Call, Launch, register_kernel
 from symdnn.graph.type import TensorType
 from symdnn.ops.lrn import LRN, LRNGrad
@@ -29,6 +30,7 @@ class LrnKernel:
     """Both directions, of float32, along any axis."""
 
     name = "llvm.lrn"
+    traits: ClassVar[Traits] = LLVM
 
     def refuses(self, call: Call) -> str | None:
         """Takes float32, and windows that are small."""

@@ -20,6 +20,7 @@ from symdnn.cpu.gather_ir import FLAG, gather_ir
 from symdnn.cpu.in_order import uncompiled
 from symdnn.cpu.native import Native
 from symdnn.cpu.scalar_ir import VALUES
+from symdnn.cpu.traits import LLVM, LLVM_ASKING, NUMPY
 from symdnn.graph.kernel import Call, Launch, register_kernel
 from symdnn.ops.advanced_index import AdvancedSubtensor
 from symdnn.ops.index import IncSubtensor, Subtensor
@@ -49,6 +50,7 @@ class FillKernel:
 
     def __init__(self, compiled: bool) -> None:
         self.name, self._compiled = ("llvm.fill" if compiled else "numpy.fill"), compiled
+        self.traits = LLVM_ASKING if compiled else NUMPY
 
     def refuses(self, call: Call) -> str | None:
         """Takes every call, compiled those of some size."""
@@ -78,6 +80,7 @@ class MoveKernel:
 
     def __init__(self, compiled: bool) -> None:
         self.name, self._compiled = ("llvm.move" if compiled else "numpy.move"), compiled
+        self.traits = LLVM if compiled else NUMPY
 
     def refuses(self, call: Call) -> str | None:
         """Takes every call, compiled those of some size."""
@@ -193,6 +196,7 @@ class GatherKernel:
     """``x[index]`` for one index array of the first dimension: an embedding."""
 
     name = "llvm.gather"
+    traits = LLVM
 
     def refuses(self, call: Call) -> str | None:
         """Takes whole rows by int32 and int64."""

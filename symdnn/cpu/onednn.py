@@ -5,7 +5,7 @@ Where they refuse, the kernels of the neutral op take its place.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from symdnn.cpu import (
     onednn_conv,
@@ -16,6 +16,7 @@ from symdnn.cpu import (
     onednn_rnn,
     onednn_softmax,
 )
+from symdnn.cpu.traits import PYTHON, Traits, traits_of
 from symdnn.graph.kernel import Call, Kernel, kernels_for, register_kernel
 from symdnn.ops.onednn import OneDnnBase
 
@@ -26,6 +27,7 @@ class InNeutralForm:
     """The first kernel of the neutral op that takes the call."""
 
     name = "neutral"
+    traits: ClassVar[Traits] = PYTHON
 
     def refuses(self, call: Call) -> str | None:
         """What the neutral op does not say: another layout, an epilogue."""
@@ -60,7 +62,7 @@ class _Adapted:
     """A kernel of the neutral op."""
 
     def __init__(self, kernel: Kernel) -> None:
-        self._kernel, self.name = kernel, kernel.name
+        self._kernel, self.name, self.traits = kernel, kernel.name, traits_of(kernel)
 
     def refuses(self, call: Call) -> str | None:
         """The kernel's reason."""

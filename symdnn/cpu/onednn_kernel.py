@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from symdnn.cpu import libdnnl, pools
 from symdnn.cpu.dnnl import Bound, Descriptor, Layout, Primitive, describe, reorder
 from symdnn.cpu.native import Native
 from symdnn.cpu.scratch import Scratch, address, aligned
+from symdnn.cpu.traits import ONEDNN, Traits
 from symdnn.graph.kernel import Call
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Shared
@@ -241,6 +242,7 @@ class OnednnKernel:
     """
 
     name = ""
+    traits: ClassVar[Traits] = ONEDNN
     #: Dtypes besides float32.
     more_dtypes: frozenset[str] = frozenset()
     #: Whether oneDNN's implementation is called ``ref`` though it is the real one (RNNs).

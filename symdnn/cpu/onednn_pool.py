@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from symdnn.cpu.dnnl import ALG, PROP, Layout, primitive
 from symdnn.cpu.elementwise import ElementwiseKernel
 from symdnn.cpu.libdnnl import has_bfloat16
 from symdnn.cpu.onednn_kernel import OnednnKernel, Operand, Planned, image, lies_densely
+from symdnn.cpu.traits import LLVM, NUMPY, Traits
 from symdnn.graph.kernel import Call, register_kernel
 from symdnn.graph.type import TensorType
 from symdnn.ops.fused import FusedElemwise
@@ -105,6 +106,7 @@ class MaxPoolGradTiles:
     """
 
     name = "llvm.pool_grad"
+    traits: ClassVar[Traits] = LLVM
 
     def refuses(self, call: Call) -> str | None:
         """Windows that overlap, leave gaps or are cut off."""
@@ -162,6 +164,7 @@ class MaxPoolGradLast:
     """The gradient of a maximum on images with channels last."""
 
     name = "numpy.pool_grad"
+    traits: ClassVar[Traits] = NUMPY
 
     def refuses(self, call: Call) -> str | None:
         """Images with channels first, means."""

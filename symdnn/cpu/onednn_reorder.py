@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 from symdnn.config import config
 from symdnn.cpu import jit, libdnnl, pools
@@ -12,6 +12,7 @@ from symdnn.cpu.dnnl import Bound, Layout, Primitive, describe, packed, reorder
 from symdnn.cpu.elementwise import launcher
 from symdnn.cpu.native import Native
 from symdnn.cpu.onednn_kernel import address, lies_densely
+from symdnn.cpu.traits import ONEDNN, Traits
 from symdnn.graph.kernel import Call, register_kernel
 from symdnn.ops.channels_last import Reorder
 from symdnn.ops.scalar import identity_program
@@ -26,6 +27,7 @@ class ReorderKernel:
     """``dnnl_reorder``"""
 
     name = "onednn.reorder"
+    traits: ClassVar[Traits] = ONEDNN
 
     def refuses(self, call: Call) -> str | None:
         """float32 and bfloat16 of a few dimensions, not empty."""

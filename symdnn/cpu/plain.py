@@ -15,6 +15,7 @@ from typing import Any
 from symdnn.cpu import gemm
 from symdnn.cpu.pool import PoolKernel
 from symdnn.cpu.rows import RowKernel
+from symdnn.cpu.traits import traits_of
 from symdnn.graph.kernel import Call, Kernel, Launch, register_kernel
 from symdnn.ops.onednn import OneDnnPool, OneDnnPoolGrad, OneDnnSoftmax, OneDnnSoftmaxGrad
 
@@ -31,7 +32,7 @@ class PlainKernel:
 
     def __init__(self, kernel: Kernel, reason: Callable[[Call], str | None]) -> None:
         self._kernel, self._reason = kernel, reason
-        self.name = kernel.name
+        self.name, self.traits = kernel.name, traits_of(kernel)
 
     def refuses(self, call: Call) -> str | None:
         """What the kernel refuses, other layouts, and where oneDNN is as fast."""

@@ -15,6 +15,7 @@ from symdnn.cpu.driver import Driver, Frame, Step
 from symdnn.cpu.grouping import Grouping
 from symdnn.cpu.looks import look_of
 from symdnn.cpu.results import KeptResults, Results
+from symdnn.cpu.traits import Traits, traits_of
 from symdnn.cpu.warm import HOT_CALLS
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.runtime import Watcher
@@ -24,15 +25,6 @@ from symdnn.graph.variable import Apply, Constant, Variable
 __all__ = ["CpuPlan"]
 
 Array = Any
-
-#: How the names of kernels begin that threads of libgomp run.
-_THREADED = ("onednn.", "llvm.")
-#: Those that ask for threads when they are bound (:func:`symdnn.cpu.threads.threads`) or run alone.
-_ASKING = {"llvm.elementwise", "llvm.reduce", "llvm.rows", "llvm.fill", "llvm.gemm"}
-#: Those of kernels that run nothing of a user's, and no BLAS.
-_KNOWN = (
-    *_THREADED, "numpy.ufunc", "numpy.reduce", "numpy.program", "numpy.fill", "numpy.move",
-)  # fmt: skip
 
 
 class CpuPlan:
@@ -57,11 +49,13 @@ class CpuPlan:
         self.stored = [(self.index[new], self.index[old]) for new, old in memory.stored.items()]
         self.storages = [old.storage for old in memory.stored.values()]
         self.workspaces: list[tuple[int, Any]] = []
-        names = [choice.kernel.name for choice in spec.choices.values()]
+        #: Kernels that have taken the place of those of the table, since the plan is called often.
+        self.warm: dict[Apply, Any] = {}
+        traits = self._traits()
         #: Whether threads of libgomp run kernels of it, and how many these were made for.
-        self.threaded = any(name.startswith(_THREADED) for name in names)
-        #: Whether all kernels are known: nothing of the user's runs inside of a run.
-        self.closed = all(name.startswith(_KNOWN) for name in names)
+        self.threaded = any(t.threaded for t in traits)
+        #: Whether all kernels are closed: nothing of the user's runs inside of a run.
+        self.closed = all(t.closed for t in traits)
         #: Whether every step is compiled, so that NumPy cannot warn; settled when they are bound.
         self.silent = False
         #: Whether a run is its driver's and no more: nothing is updated, BLAS is not looked at.
@@ -71,8 +65,6 @@ class CpuPlan:
         self.threads = pools.settle() if self.threaded else 1
         self.steps: list[Step] = []
         self.calls = 0
-        #: Kernels that have taken the place of those of the table, since the plan is called often.
-        self.warm: dict[Apply, Any] = {}
         self._bind_steps()
         self.scratch: Array = None
         self.template: list[Any] = [None] * (len(self.index) + len(self.workspaces))
@@ -131,8 +123,7 @@ class CpuPlan:
         self.warm = warm.compiled_instead(self.spec)
         if self.warm:
             self._bind_steps()
-            names = [k.name for k in self.warm.values()]
-            self.threaded = self.threaded or any(n.startswith(_THREADED) for n in names)
+            self.threaded = self.threaded or any(t.threaded for t in self._traits())
             self.threads = pools.settle()
 
     def _workspace(self, node: Apply) -> int | None:
@@ -233,13 +224,13 @@ class CpuPlan:
         self.simple = not self.stored and not self.calls_blas
         if self.silent and self.asked == threads.asked():
             # No step has work for two threads, so another number of them changes nothing.
-            self.threaded = self.threaded and not self._names() <= _ASKING
+            self.threaded = self.threaded and not all(t.asks for t in self._traits())
         return self.run_all
 
-    def _names(self) -> set[str]:
-        """The names of the kernels that run."""
+    def _traits(self) -> set[Traits]:
+        """The traits of the kernels that run; of views none does."""
         kernels = {n: choice.kernel for n, choice in self.spec.choices.items()} | self.warm
-        return {k.name for n, k in kernels.items() if n not in self.memory.aliases}
+        return {traits_of(k) for n, k in kernels.items() if n not in self.memory.aliases}
 
     def _frame(self) -> Frame:
         fixed = [i for i, value in enumerate(self.template) if value is not None]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 from symdnn.cpu import threads
 from symdnn.cpu.in_order import InOrder, uncompiled
 from symdnn.cpu.pool_ir import PoolPlan, pool_ir
+from symdnn.cpu.traits import LLVM, Traits
 from symdnn.graph.kernel import Call, Launch, register_kernel
 from symdnn.graph.type import TensorType
 from symdnn.ops.pool import AveragePoolGrad, MaxPoolGrad, MaxPoolGradGrad, Pool
@@ -32,6 +33,7 @@ class PoolKernel:
     """Maximum, sum and mean of windows and their gradients, of planes that lie in C order."""
 
     name = "llvm.pool"
+    traits: ClassVar[Traits] = LLVM
 
     def refuses(self, call: Call, of: Any = None) -> str | None:
         """Takes one or two pooled dimensions of float32 and float64, in windows that are small.

@@ -9,11 +9,12 @@ take 0.14 ms backward (NumPy's loop over the elements of a window 1.1), of 16x56
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 from symdnn.cpu import threads
 from symdnn.cpu.pool import PoolKernel, is_backward, launcher, plan_of
 from symdnn.cpu.pool_last_ir import groups, pool_last_ir
+from symdnn.cpu.traits import LLVM, Traits
 from symdnn.graph.kernel import Call, Launch, register_kernel
 from symdnn.ops.onednn import OneDnnPool, OneDnnPoolGrad
 
@@ -24,6 +25,7 @@ class PoolLastKernel:
     """Maximum, sum and mean of windows of (N, rows, columns, C) and their gradients."""
 
     name = "llvm.pool_last"
+    traits: ClassVar[Traits] = LLVM
 
     def refuses(self, call: Call) -> str | None:
         """What :class:`~symdnn.cpu.pool.PoolKernel` refuses, and other layouts."""

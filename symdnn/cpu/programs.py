@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from symdnn.cpu.traits import NUMPY, Traits
 from symdnn.graph.kernel import Call, Launch
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.scalar import FUNCTIONS, Instruction, ScalarProgram, number_of_text
@@ -27,6 +28,7 @@ class ProgramKernel:
     """``FusedElemwise`` by NumPy's functions, results into the plan's buffers where they may go."""
 
     name = "numpy.program"
+    traits: ClassVar[Traits] = NUMPY
 
     def refuses(self, call: Call) -> str | None:
         """Takes every program."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from symdnn.cpu.onednn_kernel import lies_densely
 from symdnn.cpu.recurrent_grad_ir import BACKWARD, SLOTS, backward_ir
 from symdnn.cpu.recurrent_ir import FORWARD, GATES, KEPT, forward_ir, panels
 from symdnn.cpu.scratch import Scratch, address, aligned
+from symdnn.cpu.traits import LLVM, Traits
 from symdnn.cpu.vector_ir import WIDTH
 from symdnn.graph.kernel import Call, Launch, register_kernel
 from symdnn.graph.type import TensorType
@@ -221,6 +222,7 @@ class RecurrentKernel:
     """Forward: (y, hy, [cy], [reserve]) of (w, x, hx, [cx])."""
 
     name = "llvm.recurrent"
+    traits: ClassVar[Traits] = LLVM
 
     def refuses(self, call: Call) -> str | None:
         """Takes float32 and matrices that the second caches hold; the gradient is asked alike."""

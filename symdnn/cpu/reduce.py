@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from symdnn.cpu.loops_ir import Operand, inner
 from symdnn.cpu.native import Native
 from symdnn.cpu.reduce_ir import COLUMNS, Combined, ReduceShape, reduce_ir, word_names
 from symdnn.cpu.scalar_ir import VALUES, prints
+from symdnn.cpu.traits import LLVM_ASKING, NUMPY, Traits
 from symdnn.graph.kernel import Call, Launch, register_kernel
 from symdnn.graph.strides import merged
 from symdnn.graph.type import TensorType
@@ -96,6 +97,7 @@ class ReduceKernel:
     """Sums, products, extremes, any and all over any axes, up to four at once."""
 
     name = "llvm.reduce"
+    traits: ClassVar[Traits] = LLVM_ASKING
 
     def refuses(self, call: Call) -> str | None:
         """Needs code for the dtypes, elements, and enough to do."""
@@ -147,6 +149,7 @@ class ColdReduceKernel:
     """``FusedReduce`` by NumPy: what is too little to be worth compiling."""
 
     name = "numpy.program"
+    traits: ClassVar[Traits] = NUMPY
 
     def refuses(self, call: Call) -> str | None:
         """Takes every call."""

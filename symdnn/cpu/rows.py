@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 from symdnn.cpu import threads
 from symdnn.cpu.in_order import InOrder, uncompiled
 from symdnn.cpu.rows_ir import FLAG, KINDS, RowPlan, row_ir
+from symdnn.cpu.traits import LLVM_ASKING, Traits
 from symdnn.graph.kernel import Call, Launch, register_kernel
 from symdnn.ops.crossentropy import SoftmaxCrossentropy, SoftmaxCrossentropyGrad, check_labels
 from symdnn.ops.reduce import LogSumExp
@@ -40,6 +41,7 @@ class RowKernel:
     """Ops along the last axis, a row at a time."""
 
     name = "llvm.rows"
+    traits: ClassVar[Traits] = LLVM_ASKING
 
     def refuses(self, call: Call) -> str | None:
         """Takes float32, or floats of 16 bits, along the last axis."""

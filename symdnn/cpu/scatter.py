@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from symdnn.cpu.in_order import uncompiled
 from symdnn.cpu.loops_ir import ACCESS, METADATA, THREADS, data_of, word
 from symdnn.cpu.scalar_ir import VALUES
 from symdnn.cpu.source_ir import ROWS
+from symdnn.cpu.traits import LLVM, Traits
 from symdnn.graph.kernel import Call, Launch, register_kernel
 from symdnn.ops.advanced_index import AdvancedIncSubtensor
 
@@ -36,6 +37,7 @@ class ScatterKernel:
     """``x[index] += y`` for one index array of the first dimension, in place or not."""
 
     name = "llvm.scatter"
+    traits: ClassVar[Traits] = LLVM
 
     def refuses(self, call: Call) -> str | None:
         """Takes additions to whole rows of float32 and float64."""

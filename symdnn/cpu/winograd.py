@@ -12,7 +12,7 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from symdnn.cpu import jit, libdnnl, pools, threads
 from symdnn.cpu.dnnl import Bound, Layout, describe, reorder
 from symdnn.cpu.onednn_kernel import Kept, lies_densely, version_of
 from symdnn.cpu.scratch import Scratch, address
+from symdnn.cpu.traits import LLVM, Traits
 from symdnn.cpu.vector_ir import WIDTH
 from symdnn.cpu.winograd_adjoint_ir import adjoint_ir
 from symdnn.cpu.winograd_ir import winograd_ir
@@ -57,6 +58,7 @@ class WinogradKernel:
     """Forward, with bias, addend and relu, and the gradient in the images."""
 
     name = "llvm.winograd"
+    traits: ClassVar[Traits] = LLVM
 
     def refuses(self, call: Call) -> str | None:
         """Takes float32, steps of one, no groups, and enough of it."""
