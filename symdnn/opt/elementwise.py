@@ -20,7 +20,15 @@ from symdnn.ops.arithmetic import (
 )
 from symdnn.ops.comparison import Switch, invert, switch
 from symdnn.ops.math import exp, expm1, log, log1p
-from symdnn.rewriting.facts import floating, is_constant, is_nonnegative, number, one_dtype, signed
+from symdnn.rewriting.facts import (
+    floating,
+    is_constant,
+    is_nonnegative,
+    is_symbolic,
+    number,
+    one_dtype,
+    signed,
+)
 from symdnn.rewriting.rewrite import Context, Family
 
 __all__ = ["RULES", "lossless"]
@@ -30,6 +38,7 @@ rule, on = FAMILY.rule, FAMILY.on
 x, y, z = pattern_vars("x y z")
 a, b = pattern_vars("a b")
 c, d = pattern_vars("c d", when=is_constant)
+(u,) = pattern_vars("u", when=is_symbolic)
 (positive,) = pattern_vars("positive", when=is_nonnegative)
 
 
@@ -86,8 +95,8 @@ EXTREMES = [
     rule("min_of_same", minimum(x, x), x),
     rule("max_of_max", maximum(y, maximum(x, y)), maximum(x, y)),
     rule("min_of_min", minimum(y, minimum(x, y)), minimum(x, y)),
-    rule("max_of_constants", maximum(c, maximum(d, x)), maximum(maximum(c, d), x), when=one_dtype),
-    rule("min_of_constants", minimum(c, minimum(d, x)), minimum(minimum(c, d), x), when=one_dtype),
+    rule("max_of_constants", maximum(c, maximum(d, u)), maximum(maximum(c, d), u), when=one_dtype),
+    rule("min_of_constants", minimum(c, minimum(d, u)), minimum(minimum(c, d), u), when=one_dtype),
     rule("clip_of_clip", clip(clip(x, c, d), c, d), clip(x, c, d), when=in_order),
     rule("max_with_zero", maximum(x, 0), relu(x), when=floating),
     rule("relu_of_nonnegative", relu(positive), positive),

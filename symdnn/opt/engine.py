@@ -211,7 +211,11 @@ class _Worklist:
 
     def replace(self, rule: Rewrite, node: Apply, new: Sequence[Variable | None]) -> Any:
         """Put ``new`` in the place of the node's outputs; None where that changes nothing."""
-        pairs = [(o, n) for o, n in zip(node.outputs, new) if n is not None and n is not o]
+        read = self.context.fgraph.clients
+        pairs = [
+            (o, n) for o, n in zip(node.outputs, new)
+            if n is not None and n is not o and read.get(o)
+        ]  # fmt: skip
         if not pairs:
             return None
         if self.observer is not None:
