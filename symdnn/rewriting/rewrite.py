@@ -84,6 +84,8 @@ class Rewrite:
     function: NodeFunction
     tags: frozenset[str] = frozenset()
     text: str = field(default="", compare=False)
+    #: What it matches, where it was made of a pattern.
+    pattern: Any = field(default=None, compare=False)
 
     def __call__(self, node: Apply, context: Context) -> Sequence[Variable | None] | None:
         """Replacements of the node's outputs, of their types exactly; None: not applicable."""
@@ -150,7 +152,7 @@ def rewrite(
         return instantiate(result, found)
 
     text = f"{pattern} -> {result}" if built else str(pattern)
-    return Rewrite(name, phase, (type(pattern.op),), apply, frozenset(tags), text)
+    return Rewrite(name, phase, (type(pattern.op),), apply, frozenset(tags), text, pattern)
 
 
 def _names(pattern: Any) -> set[str]:
