@@ -471,3 +471,30 @@ def test_print_op_prints_when_it_runs(capsys):
     f = symdnn.function([x], Print("value of x", ["shape"])(x) * 2)
     assert np.array_equal(f(np.ones(3, "float32")), [2, 2, 2])
     assert "value of x" in capsys.readouterr().out
+
+
+# -- notebooks ------------------------------------------------------------------------------------
+
+
+def test_a_notebook_shows_formulas_graphs_and_pictures():
+    x = T.fmatrix("x <y>")
+    assert x._repr_html_() == "<code>x &lt;y&gt;</code> : <code>float32(?, ?)</code>"
+    f = symdnn.function([x], T.tanh(x).sum(), name="total")
+    for shown in (f, f.stages.fgraph):
+        assert "<svg" in shown._repr_html_()
+    assert "total(x &lt;y&gt;: float32(?, ?))" in f._repr_html_()
+    picture = symdnn.printing.pydotprint(f, return_image=True, engine="symdnn")
+    assert picture._repr_svg_() == str(picture)
+    assert picture.startswith("<svg")
+    png = symdnn.printing.pydotprint(f, return_image=True, format="png", engine="symdnn")
+    assert png._repr_png_().startswith(b"\x89PNG")
+
+
+def test_a_notebook_shows_large_graphs_as_text_that_ends():
+    x = y = T.fvector("x")
+    for i in range(400):
+        y = T.cumsum(y) * (i + 1)
+    text = symdnn.function([x], y)._repr_html_()
+    assert "<svg" not in text
+    assert "more lines" in text
+    assert text.count("\n") < 300

@@ -26,6 +26,7 @@ from symdnn.compile.verbose import tell_plans
 from symdnn.config import config
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.operators import operator
 from symdnn.graph.pickling import Bundle
 from symdnn.graph.runtime import Watcher
 from symdnn.graph.storage import HOST
@@ -121,6 +122,10 @@ class Function:
         self._fast: Calls | None = fast_calls(self) if plain else None
         self._attempt = None if self._fast is None else self._fast.attempt
         self._one = face.structure.kind == "one"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the signature, and the graph that runs."""
+        return str(operator("repr_html")(self))
 
     # -- calling ------------------------------------------------------------------------------
 

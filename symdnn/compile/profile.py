@@ -40,12 +40,14 @@ class FunctionProfile:
     seconds: float = 0.0
     nodes: dict[Apply, NodeProfile] = field(default_factory=dict)
     rewrites: RewriteProfile | None = None
+    shown: bool = False
 
     @classmethod
     def of(cls, wanted: Any, name: str, rewrites: RewriteProfile) -> FunctionProfile | None:
         """The profile that ``function(profile=wanted)`` asks for; None follows the flag.
 
-        ``rewrites`` says how long compiling took.
+        ``rewrites`` says how long compiling took. It is printed when the process ends, unless
+        the program has called :meth:`summary` itself.
         """
         if isinstance(wanted, FunctionProfile):
             wanted.rewrites = rewrites
@@ -53,8 +55,7 @@ class FunctionProfile:
         if not (config.profile if wanted is None else wanted):
             return None
         profile = cls(name, rewrites=rewrites)
-        if wanted is None:
-            _print_at_exit(profile)
+        _print_at_exit(profile)
         return profile
 
     def watch(self) -> Watch:
@@ -64,6 +65,7 @@ class FunctionProfile:
     def summary(self, file: Any = None, limit: int = 20) -> str:
         """The table, most expensive ops first; printed to ``file`` (default: standard error)."""
         text = self.text(limit)
+        self.shown = True
         print(text, file=sys.stderr if file is None else file)
         return text
 
@@ -143,5 +145,5 @@ def _print_at_exit(profile: FunctionProfile) -> None:
 
 def _print_all() -> None:
     for profile in _at_exit:
-        if profile.calls:
+        if profile.calls and not profile.shown:
             profile.summary()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from symdnn.errors import MissingInputError, RewriteError
+from symdnn.graph.operators import operator
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.traverse import clone_graph, free_inputs, leaves, toposort
 from symdnn.graph.type import TensorType
@@ -26,6 +27,10 @@ class FunctionGraph:
     ``inputs`` are the function's arguments in order; shared variables and constants are leaves of
     their own. ``outputs`` may be replaced by rewrites, ``inputs`` never.
     """
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a drawing, or where it would be large a tree."""
+        return str(operator("repr_html")(self))
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ import numpy as np
 from symdnn.config import config
 from symdnn.errors import TypeMismatch
 from symdnn.graph.elementwise_methods import ElementwiseMethods
-from symdnn.graph.operators import TensorMethods
+from symdnn.graph.operators import TensorMethods, operator
 from symdnn.graph.origin import NO_HINTS, Hints, Origin, current_hints, make_origin
 from symdnn.graph.placed import check_as, home, is_on_device, place, place_as
 from symdnn.graph.storage import Storage
@@ -110,6 +110,10 @@ class Variable(TensorMethods, ElementwiseMethods):
         if config.print_test_value and self.test_value is not None:
             return f"{self}\n{self.test_value!r}"
         return str(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the formula and the type."""
+        return str(operator("repr_html")(self))
 
     def __copy__(self) -> Variable:
         return Variable(self.type, self.name, self.owner, self.index)
@@ -342,8 +346,6 @@ def as_variable(value: Any, name: str | None = None, dtype: Any = None) -> Varia
     if isinstance(value, Variable):
         return value
     if isinstance(value, list | tuple) and _holds_variable(value):
-        from symdnn.graph.operators import operator
-
         return cast(Variable, operator("stack")([as_variable(v) for v in value]))
     return constant(value, name, dtype=dtype)
 

@@ -6,6 +6,7 @@ Any stage can be printed: the user's expression, the rewritten graph, the progra
 from symdnn.ops.gradient_control import Print
 from symdnn.printing.formula import pprint
 from symdnn.printing.network import to_networkx
+from symdnn.printing.notebook import repr_html
 from symdnn.printing.picture import pydotprint
 from symdnn.printing.tree import debugprint, min_informative_str
 
@@ -17,6 +18,7 @@ __all__ = [
     "pp",
     "pprint",
     "pydotprint",
+    "repr_html",
     "to_networkx",
 ]
 

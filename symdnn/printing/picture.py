@@ -15,7 +15,22 @@ from typing import Any
 from symdnn.printing.layout import CHARACTER, LINE, PADDING, Frame, Layout, lay_out, lines_of
 from symdnn.printing.network import Box, Drawing, Group, drawing_of
 
-__all__ = ["pydotprint", "to_dot", "to_svg"]
+__all__ = ["Png", "Svg", "pydotprint", "to_dot", "to_svg"]
+
+
+class Svg(str):
+    """The text of an SVG picture, which a notebook shows as a picture."""
+
+    def _repr_svg_(self) -> str:
+        return str(self)
+
+
+class Png(bytes):
+    """A PNG picture, which a notebook shows as a picture."""
+
+    def _repr_png_(self) -> bytes:
+        return bytes(self)
+
 
 FILL = {
     "op": "#e8eef7",
@@ -45,7 +60,7 @@ def pydotprint(
     ``engine`` is ``"symdnn"`` (our own layout: svg and dot need no other package, the rest needs
     matplotlib), ``"dot"`` (Graphviz), or ``"auto"``: Graphviz where it is found. The
     result is the path, or with ``return_image`` (or without ``outfile``) the picture itself: text
-    for svg and dot, else bytes.
+    for svg and dot, else bytes; a notebook draws svg and png.
 
     Raises ``RuntimeError`` for ``engine="dot"`` without Graphviz, ``ValueError`` for an unknown
     format.
@@ -59,7 +74,16 @@ def pydotprint(
         Path(outfile).write_bytes(data)
         if print_output_file:
             print(f"The picture is in {outfile}")
-    return image if return_image or outfile is None else Path(outfile)
+    if not return_image and outfile is not None:
+        return Path(outfile)
+    return _shown(image, kind)
+
+
+def _shown(image: str | bytes, kind: str) -> str | bytes:
+    """The picture, of a type that a notebook draws where it can."""
+    if isinstance(image, str):
+        return Svg(image) if kind == "svg" else image
+    return Png(image) if kind == "png" else image
 
 
 def _render(drawing: Drawing, kind: str, max_label_size: int, engine: str) -> str | bytes:

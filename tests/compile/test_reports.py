@@ -94,3 +94,18 @@ def test_memory_report():
     assert report.peak == report.arena + 200
     assert report.arena >= report.largest_live >= 200
     assert "arena of the largest plan" in str(report)
+
+
+def test_a_profile_is_printed_when_the_process_ends_unless_it_was_shown():
+    code = """if True:
+        import numpy as np, symdnn, symdnn.tensor as T
+        x = T.fmatrix("x")
+        f, g, never = (symdnn.function([x], T.tanh(x), profile=True, name=n) for n in "fgh")
+        f(np.ones((5, 5), "float32")), g(np.ones((5, 5), "float32"))
+        g.profile.summary()
+        print("the end", flush=True)
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.count("Profile of f: 1 calls") == 1
+    assert done.stderr.count("Profile of g") == 1
+    assert "Profile of h" not in done.stderr

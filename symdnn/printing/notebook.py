@@ -1,0 +1,69 @@
+"""What a notebook shows of variables, functions, graphs, modules and pictures (IPython's hooks)."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+from symdnn.compile.function import Function
+from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.operators import install_operators
+from symdnn.graph.traverse import toposort
+from symdnn.graph.variable import Variable
+from symdnn.printing.formula import pprint
+from symdnn.printing.picture import pydotprint
+from symdnn.printing.tree import debugprint
+
+__all__ = ["repr_html"]
+
+#: Graphs of more nodes are shown as text: a drawing of them is too wide to read.
+_MOST_DRAWN_NODES = 60
+#: Lines of a text that are shown; a graph's tree may have thousands.
+_MOST_LINES = 200
+
+
+def repr_html(obj: Any) -> str:
+    """HTML of a variable, a compiled function or a graph; of anything else its text.
+
+    A variable is its formula and type, a function its signature and the graph that it runs, drawn
+    if it has at most 60 nodes.
+
+    >>> import symdnn.tensor as T
+    >>> x = T.fvector("x")
+    >>> repr_html(T.exp(x) + 1)
+    '<code>exp(x) + 1</code> : <code>float32(?,)</code>'
+    """
+    if isinstance(obj, Variable):
+        return f"{_code(pprint(obj))} : {_code(obj.type)}"
+    if isinstance(obj, Function):
+        return _titled(_signature(obj), obj, obj.stages.fgraph)
+    if isinstance(obj, FunctionGraph):
+        return _titled(f"graph of {len(obj.nodes)} nodes", obj, obj)
+    return _text(str(obj))
+
+
+def _signature(f: Function) -> str:
+    graph = f.stages.fgraph
+    inputs = ", ".join(f"{v}: {v.type}" for v in graph.inputs[: len(f.arguments.slots)])
+    return f"{f.name}({inputs}), {len(graph.nodes)} nodes on {f.stages.target.kind}"
+
+
+def _titled(title: str, shown: Any, graph: FunctionGraph) -> str:
+    if len(toposort(graph.outputs)) <= _MOST_DRAWN_NODES:
+        picture = pydotprint(shown, engine="symdnn")
+        return f"{_code(title)}<div style='overflow-x: auto'>{picture}</div>"
+    return f"{_code(title)}{_text(debugprint(shown, file='str'))}"
+
+
+def _code(text: Any) -> str:
+    return f"<code>{escape(str(text))}</code>"
+
+
+def _text(text: str) -> str:
+    lines = text.splitlines()
+    if len(lines) > _MOST_LINES:
+        lines = [*lines[:_MOST_LINES], f"... {len(lines) - _MOST_LINES} more lines: symdnn.dprint"]
+    return f"<pre>{escape(chr(10).join(lines))}</pre>"
+
+
+install_operators({"repr_html": repr_html})
