@@ -17,6 +17,7 @@ from symdnn.cpu.driver import Frame, Span, Step
 from symdnn.cpu.native import Group, Native, Operand, available, check
 from symdnn.errors import SymdnnError
 from symdnn.graph.evaluate import describe_failure
+from symdnn.graph.type import TensorType
 
 __all__ = ["Grouping"]
 
@@ -37,6 +38,13 @@ class Grouping:
     ) -> None:  # fmt: skip
         self._steps, self._views = steps, views
         self._alias = dict(frame.stored)
+        #: Place of a value -> its dtype.
+        self._dtypes = {
+            i: v.type.numpy
+            for s in steps
+            for v, i in zip((*s.node.inputs, *s.node.outputs), (*s.inputs, *s.outputs))
+            if isinstance(v.type, TensorType)
+        }
         self._examples = {
             i: _like(a.dtype, a.shape)
             for k, i in frame.entering
@@ -90,14 +98,7 @@ class Grouping:
         if base is None or i not in self._views:
             return base
         view = self._views[i][1]
-        return _like(self._dtype(i), view.shape, view.strides)
-
-    def _dtype(self, i: int) -> Any:
-        for s in self._steps:
-            for v, k in zip((*s.node.inputs, *s.node.outputs), (*s.inputs, *s.outputs)):
-                if k == i:
-                    return v.type.numpy
-        raise AssertionError("the value is nobody's operand")
+        return _like(self._dtypes[i], view.shape, view.strides)
 
     def _operands(self, step: Step) -> tuple[int, ...]:
         """Places of its arrays; -1 for numbers that are read on the host."""
@@ -179,7 +180,7 @@ class Grouping:
         for i, operand in zip(self._operands(step), operands):
             array = operand.fixed if operand.argument < 0 else arguments[operand.argument]
             if operand.argument >= 0 and i in self._views:
-                array = _looked(array, self._views[i][1], self._dtype(i))
+                array = _looked(array, self._views[i][1], self._dtypes[i])
             arrays.append(array)
         n, m = len(step.inputs), len(step.inputs) + len(step.outputs)
         try:

@@ -57,6 +57,8 @@ class FunctionGraph:
         self.lent: frozenset[int] = frozenset()
         #: The variable of the user's graph -> its copy here when the graph was made.
         self.original: dict[Variable, Variable] = {}
+        #: What :meth:`toposort` found, until something changes.
+        self._order: list[Apply] | None = None
         self._known: dict[Any, Apply] = {}
         self._constants: dict[Any, Constant] = {}
         self._check_inputs()
@@ -82,7 +84,9 @@ class FunctionGraph:
 
     def toposort(self) -> list[Apply]:
         """Nodes, inputs first."""
-        return toposort(self.outputs)
+        if self._order is None:
+            self._order = toposort(self.outputs)
+        return self._order.copy()
 
     @property
     def apply_nodes(self) -> set[Apply]:
@@ -225,9 +229,11 @@ class FunctionGraph:
             del self._known[key]
 
     def _add_client(self, v: Variable, client: Client) -> None:
+        self._order = None
         self.clients.setdefault(v, {})[client] = None
 
     def _remove_client(self, v: Variable, client: Client) -> None:
+        self._order = None
         users = self.clients[v]
         del users[client]
         if not users:

@@ -63,15 +63,16 @@ def _incoming(history: Maybe, last: Maybe, depth: int) -> _Incoming:
 def _of_last(v: Variable) -> Maybe:
     """``g`` where ``v`` is the gradient of ``history[k:][-1]``: zeros with ``g`` at the end."""
     node = v.owner
-    if node is None or not isinstance(node.op, IncSubtensor) or not _is_zero(node.inputs[0]):
-        return None
-    first, *rest = node.op.index
-    if any(e != (None, None, None) for e in rest):
-        return None
-    if first == -1:
-        return node.inputs[1]
-    tail = isinstance(first, tuple) and first[1:] == (None, None)
-    return _of_last(node.inputs[1]) if tail else None
+    while node is not None and isinstance(node.op, IncSubtensor) and _is_zero(node.inputs[0]):
+        first, *rest = node.op.index
+        if any(e != (None, None, None) for e in rest):
+            return None
+        if first == -1:
+            return node.inputs[1]
+        if not (isinstance(first, tuple) and first[1:] == (None, None)):
+            return None
+        node = node.inputs[1].owner
+    return None
 
 
 def _of_steps(v: Variable, depth: int) -> Maybe:

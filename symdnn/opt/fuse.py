@@ -45,6 +45,8 @@ __all__ = [
 MOST_INPUTS, MOST_OUTPUTS, MOST_INSTRUCTIONS = 24, 8, 400
 #: Work on a scalar that may be done again for each element, in additions.
 CHEAP = 8
+#: Such scalars of one group.
+MOST_SCALARS = 64
 #: Reductions that meet in one kernel.
 MOST_REDUCTIONS = 4
 #: Backends whose elementwise ops are ours to fuse. A vendor's have none: what a convolution of
@@ -278,7 +280,7 @@ class _Body:
         """Scalars that only this group reads, and whose work is small."""
         found: dict[Variable, ScalarProgram] = {}
         pending = [v for m in group for v in m.node.inputs]
-        while pending:
+        while pending and len(found) < MOST_SCALARS:
             v = scalar_behind(pending.pop())
             if v is None or v in found or v.owner is None or v.owner in self.own:
                 continue

@@ -21,6 +21,10 @@ from symdnn.printing.names import Ids, leaf_text
 
 __all__ = ["debugprint"]
 
+#: Levels after which the indentation starts anew, behind the number of the level. A chain of
+#: 20,000 nodes would be gigabytes of it.
+MOST_INDENTED = 200
+
 
 def debugprint(
     obj: Any,
@@ -127,6 +131,8 @@ class _Tree:
                 continue
             self.printed.add(node)
             self.with_inner += [(node, inner) for inner in _inner_graphs(node.op)]
+            if level and level % MOST_INDENTED == 0:
+                rest = f"[{level}]"
             children = [(child, f"{rest} |", f"{rest} |", level + 1) for child in node.inputs[:-1]]
             children += [(child, f"{rest} |", f"{rest}  ", level + 1) for child in node.inputs[-1:]]
             stack += reversed(children)
@@ -189,13 +195,14 @@ def min_informative_str(obj: Any, ids: Mapping[Any, str] | None = None) -> str:
     while stack:
         v, level = stack.pop()
         key = v.owner if v.owner is not None else v
+        lead = " " * level if level <= MOST_INDENTED else f"[{level}] "
         output = f".{v.index}" if v.owner is not None and len(v.owner.outputs) > 1 else ""
         if key in letters.known:
-            lines.append(f"{' ' * level}<{letters.of(key)}{output}>")
+            lines.append(f"{lead}<{letters.of(key)}{output}>")
             continue
         text = f"<{v.type}>" if v.owner is None and not hasattr(v, "data") else leaf_text(v)
         what = text if v.owner is None else f"{v.owner.op}{output}"
-        lines.append(f"{' ' * level}{letters.of(key)}. {what}")
+        lines.append(f"{lead}{letters.of(key)}. {what}")
         if v.owner is not None:
             stack += [(i, level + 1) for i in reversed(v.owner.inputs)]
     return "\n".join(lines)
