@@ -218,10 +218,16 @@ def in_new_process(code: str) -> str:
 
 
 def test_import_is_quick():
-    # Processor time, and the best of three: a busy machine must not fail this.
-    code = "import time; t = time.process_time(); import symdnn; print(time.process_time() - t)"
-    seconds = min(float(in_new_process(code)) for _ in range(3))
-    assert seconds < 0.5
+    """Beside NumPy's own in the same process, in processor time: a slow machine slows both."""
+    code = """if True:
+        import time
+        start = time.process_time()
+        import numpy, ml_dtypes
+        middle = time.process_time()
+        import symdnn
+        print((time.process_time() - middle) / (middle - start))
+    """
+    assert min(float(in_new_process(code)) for _ in range(3)) < 8  # 5.2 to 5.8 were seen
 
 
 @pytest.mark.parametrize("module", ["symdnn", "symdnn.tensor", "symdnn.gpu.dnn", "symdnn.cli"])
