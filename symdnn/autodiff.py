@@ -1,6 +1,7 @@
 """Gradients of expressions: grad, Lop, Rop, jacobian-vector products, verify_grad.
 
-The sweeps are in :mod:`symdnn.graph.backprop`; this is their face, under Theano's names.
+The sweeps are in :mod:`symdnn.graph.backprop`, and go over what :mod:`symdnn.stable` makes of the
+expression; this is their face, under Theano's names.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.errors import DisconnectedInput, NonDifferentiable, TypeMismatch
-from symdnn.graph.backprop import backprop, forward_sweep, require_differentiable
+from symdnn.graph.backprop import require_differentiable
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable, as_variable
+from symdnn.stable.sweeps import backprop, forward_sweep
 
 __all__ = ["GradientError", "Lop", "Rop", "grad", "subgraph_grad", "verify_grad"]
 

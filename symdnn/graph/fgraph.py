@@ -12,7 +12,7 @@ from typing import Any
 from symdnn.errors import MissingInputError, RewriteError
 from symdnn.graph.operators import operator
 from symdnn.graph.origin import NO_HINTS
-from symdnn.graph.traverse import clone_graph, free_inputs, leaves, toposort
+from symdnn.graph.traverse import clone_graph, free_inputs, leaves, new_nodes, toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 
@@ -187,7 +187,7 @@ class FunctionGraph:
         if v.owner is None or v.owner in self.nodes:
             return self._settled(v, {}), set()
         merged: dict[Variable, Variable] = {}
-        fresh = _new_nodes(v, self.nodes)
+        fresh = new_nodes(v, self.nodes)
         for node in fresh:
             self._adopt(node, merged)
         return merged.get(v, v), {n for n in fresh if n in self.nodes}
@@ -281,23 +281,6 @@ class FunctionGraph:
 
 def _restored(graph: Any, count: int, merge: bool) -> FunctionGraph:
     return FunctionGraph(graph.variables[:count], graph.variables[count:], merge=merge)
-
-
-def _new_nodes(v: Variable, known: Mapping[Apply, None]) -> list[Apply]:
-    done: set[Apply] = set()
-    order: list[Apply] = []
-    stack = [(v.owner, False)] if v.owner is not None else []
-    while stack:
-        node, expanded = stack.pop()
-        if node is None or node in done or node in known:
-            continue
-        if expanded:
-            done.add(node)
-            order.append(node)
-            continue
-        stack.append((node, True))
-        stack += [(i.owner, False) for i in node.inputs if i.owner is not None]
-    return order
 
 
 def _check_same_type(old: Variable, new: Variable, reason: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
@@ -29,6 +29,24 @@ def toposort(outputs: Iterable[Variable], blockers: Iterable[Variable] = ()) -> 
         for v in reversed(node.inputs):
             if v.owner is not None and v not in blocked and v.owner not in done:
                 stack.append((v.owner, False))
+    return order
+
+
+def new_nodes(v: Variable, known: Container[Apply]) -> list[Apply]:
+    """Nodes that ``v`` needs and that are not ``known``, inputs first; the walk stops at those."""
+    done: set[Apply] = set()
+    order: list[Apply] = []
+    stack = [(v.owner, False)] if v.owner is not None else []
+    while stack:
+        node, expanded = stack.pop()
+        if node is None or node in done or node in known:
+            continue
+        if expanded:
+            done.add(node)
+            order.append(node)
+            continue
+        stack.append((node, True))
+        stack += [(i.owner, False) for i in node.inputs if i.owner is not None]
     return order
 
 
@@ -99,7 +117,7 @@ def clone_graph(
 
     for node in toposort(outputs, blockers=replace):
         inputs = [lookup(v) for v in node.inputs]
-        new = _clone_node(node, inputs)
+        new = copy_node(node, inputs)
         for a, b in zip(node.outputs, new.outputs, strict=True):
             memo.setdefault(a, b)
     for v in outputs:
@@ -107,7 +125,8 @@ def clone_graph(
     return memo
 
 
-def _clone_node(node: Apply, inputs: Sequence[Variable]) -> Apply:
+def copy_node(node: Apply, inputs: Sequence[Variable]) -> Apply:
+    """The same node on other inputs; types are inferred anew only where those of inputs differ."""
     if any(a.type != b.type for a, b in zip(node.inputs, inputs)):
         return node.clone_with(inputs)
     types = [o.type for o in node.outputs]
@@ -115,3 +134,18 @@ def _clone_node(node: Apply, inputs: Sequence[Variable]) -> Apply:
     for old, out in zip(node.outputs, new.outputs):
         out.name, out._tag = old.name, old._tag
     return new
+
+
+def substituted(
+    outputs: Sequence[Variable], replace: Mapping[Variable, Variable]
+) -> list[Variable]:
+    """``outputs`` with some variables replaced by others of their types.
+
+    Nodes that need none of those stay what they are; the others are copied.
+    """
+    memo = dict(replace)
+    for node in toposort(outputs, blockers=replace):
+        inputs = [memo.get(v, v) for v in node.inputs]
+        if any(a is not b for a, b in zip(inputs, node.inputs)):
+            memo.update(zip(node.outputs, copy_node(node, inputs).outputs, strict=True))
+    return [memo.get(v, v) for v in outputs]

@@ -20,6 +20,7 @@ __all__ = [
     "DisconnectedGrad",
     "GradClip",
     "GradScale",
+    "Opaque",
     "Print",
     "UndefinedGrad",
     "ZeroGrad",
@@ -59,6 +60,11 @@ class Identity(Op):
     @property
     def views(self) -> Mapping[int, int]:
         return {0: 0}
+
+
+@dataclass(frozen=True)
+class Opaque(Identity):
+    """``x`` itself, through which no rewrite that comes before a gradient looks."""
 
 
 @dataclass(frozen=True)

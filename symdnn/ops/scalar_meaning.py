@@ -183,6 +183,25 @@ def _gelu_tanh(x: Scalar) -> Scalar:
     return 0.5 * x * (1 + inner.call("tanh"))
 
 
+def _log_erfc(x: Scalar) -> Scalar:
+    near = (-x.call("min", 0.5).call("erf")).call("log1p")
+    high = x.call("max", 0.5)
+    return (x < 0.5).where(near, high.call("erfcx").call("log") - high * high)
+
+
+def _erfcx_slope(x: Scalar) -> Scalar:
+    """In float64, since its terms cancel."""
+    wide = x.cast("float64")
+    far = wide.call("max", sp.FAR)
+    total = far.like(0.0)
+    inverse = 0.5 / (far * far)
+    for n in range(sp.TERMS, 0, -1):
+        total = -(2.0 * n + 1.0) * inverse * (1 + total)
+    near = 2 * wide * wide.call("erfcx") - 2 / sqrt(pi)
+    found = (wide < sp.FAR).where(near, -(1 + total) / (sqrt(pi) * far * far))
+    return found.cast(x.dtype)
+
+
 def _xlogx(x: Scalar) -> Scalar:
     return _xlogy(x, x)
 
@@ -238,6 +257,8 @@ MEANINGS: dict[type[Elemwise], Meaning] = {
     act.Gelu: Meaning(_instruction("gelu")),
     act.GeluSlope: Meaning(_instruction("gelu_slope")),
     act.GeluTanh: Meaning(_gelu_tanh),
+    sp.ErfcxSlope: Meaning(_erfcx_slope),
+    sp.LogErfc: Meaning(_log_erfc),
     sp.XLogX: Meaning(_xlogx),
     sp.XLogY: Meaning(_xlogy),
 }  # fmt: skip

@@ -6,6 +6,7 @@ The references are SciPy's (``scipy.special``). Ints give ``floatX``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log as ln
 from math import pi, sqrt
 from typing import Any, ClassVar
 
@@ -13,17 +14,19 @@ import numpy as np
 
 from symdnn.errors import NonDifferentiable
 from symdnn.graph.op import Grads, Vars
-from symdnn.graph.variable import Constant, Variable
-from symdnn.ops.arithmetic import sqr
+from symdnn.graph.variable import Constant, Variable, as_variable
+from symdnn.ops.arithmetic import cast, sqr
 from symdnn.ops.comparison import eq, switch
+from symdnn.ops.dtype import float_of
 from symdnn.ops.elemwise import FloatElemwise, apply_elemwise, like
 from symdnn.ops.math import exp, log
 
 __all__ = [
-    "Erf", "ErfInv", "Erfc", "ErfcInv", "Erfcx", "Gamma", "GammaInc", "GammaIncC", "GammaLn", "Iv",
-    "Jv", "PolyGamma", "Psi", "XLogX", "XLogY", "chi2sf", "erf", "erfc", "erfcinv", "erfcx",
-    "erfinv", "gamma", "gammainc", "gammaincc", "gammaln", "i0", "i1", "iv", "j0", "j1", "jv",
-    "polygamma", "psi", "tri_gamma", "xlogx", "xlogy0",
+    "Erf", "ErfInv", "Erfc", "ErfcInv", "Erfcx", "ErfcxSlope", "Gamma", "GammaInc", "GammaIncC",
+    "GammaLn", "Iv", "Jv", "LogErfc", "PolyGamma", "Psi", "XLogX", "XLogY", "chi2sf", "erf", "erfc",
+    "erfcinv", "erfcx", "erfinv", "gamma", "gammainc", "gammaincc", "gammaln", "i0", "i1", "iv",
+    "j0", "j1", "jv", "log_erfc", "log_ndtr", "ndtr", "polygamma", "psi", "tri_gamma", "xlogx",
+    "xlogy0",
 ]  # fmt: skip
 
 
@@ -74,7 +77,50 @@ class Erfcx(SpecialFunction):
     function: ClassVar[Any] = _scipy("erfcx")
 
     def slope(self, x: Any, y: Any) -> Any:
-        return 2 * x * y - like(2 / sqrt(pi), y)
+        return apply_elemwise(ErfcxSlope(), x)
+
+
+#: How many terms of the slope's asymptotic series are used, and from where on.
+TERMS, FAR = 14, 9.0
+
+
+def erfcx_slope_of(x: Any) -> Any:
+    """``2 x erfcx(x) - 2 / sqrt(pi)``; by its asymptotic series where these two cancel."""
+    wide = x.astype(np.float64)
+    far = np.maximum(wide, FAR)
+    total = np.zeros_like(far)
+    for n in range(TERMS, 0, -1):
+        total = -(2 * n + 1) / (2 * far * far) * (1 + total)
+    near = 2 * wide * _scipy("erfcx")(wide) - 2 / sqrt(pi)
+    found = np.where(wide < FAR, near, -(1 + total) / (sqrt(pi) * far * far))
+    return found.astype(x.dtype)
+
+
+@dataclass(frozen=True)
+class ErfcxSlope(SpecialFunction):
+    """The derivative of :class:`Erfcx`, to full precision also for large x."""
+
+    function: ClassVar[Any] = erfcx_slope_of
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return 2 * (erfcx(x) + x * y)
+
+
+def log_erfc_of(x: Any) -> Any:
+    """``log(erfc(x))`` of arrays: near 0 from ``erf``, beyond from ``erfcx``."""
+    low, high = np.minimum(x, x.dtype.type(0.5)), np.maximum(x, x.dtype.type(0.5))
+    near = np.log1p(-_scipy("erf")(low))
+    return np.where(x < 0.5, near, np.log(_scipy("erfcx")(high)) - high * high)
+
+
+@dataclass(frozen=True)
+class LogErfc(SpecialFunction):
+    """``log(erfc(x))``, which goes on where ``erfc(x)`` is 0."""
+
+    function: ClassVar[Any] = log_erfc_of
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return like(-2 / sqrt(pi), y) / erfcx(x)
 
 
 @dataclass(frozen=True)
@@ -245,6 +291,28 @@ def erfc(x: Any) -> Variable:
 def erfcx(x: Any) -> Variable:
     """``exp(x^2) erfc(x)``."""
     return apply_elemwise(Erfcx(), x)  # type: ignore[no-any-return]
+
+
+def log_erfc(x: Any) -> Variable:
+    """``log(erfc(x))``, right where ``erfc(x)`` itself is rounded to 0, and so is its gradient."""
+    return apply_elemwise(LogErfc(), x)  # type: ignore[no-any-return]
+
+
+def ndtr(x: Any) -> Variable:
+    """The normal distribution's probability below ``x`` (SciPy's name)."""
+    v = _floating(x)
+    return like(0.5, v) * erfc(like(-sqrt(0.5), v) * v)
+
+
+def log_ndtr(x: Any) -> Variable:
+    """The logarithm of :func:`ndtr`, also far below 0 (SciPy's name)."""
+    v = _floating(x)
+    return log_erfc(like(-sqrt(0.5), v) * v) - like(ln(2), v)
+
+
+def _floating(x: Any) -> Variable:
+    v = as_variable(x)
+    return v if v.type.is_float else cast(v, float_of(v.type.dtype))
 
 
 def erfinv(x: Any) -> Variable:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from symdnn.graph.variable import Apply, Variable
-from symdnn.ops.arithmetic import cast
+from symdnn.ops.arithmetic import Mul, cast
 from symdnn.ops.elemwise import Elemwise, pad_left
 from symdnn.ops.index import IncSubtensor
 from symdnn.ops.reduce import Reduce, Sum
@@ -83,6 +83,31 @@ def alloc_beside_operand(node: Apply, context: Context) -> Variable | None:
             inputs = list(node.inputs)
             inputs[i] = alloc_value(v)
             return node.op(*inputs)  # type: ignore[no-any-return]
+    return None
+
+
+@node_rewrite(Mul, phase=PHASE, tags=(*TAGS, "local_elemwise_alloc"))
+def alloc_in_product(node: Apply, context: Context) -> Variable | None:
+    """``(alloc(x) * y) * z -> (x * y) * z`` where ``z`` has the alloc's shape."""
+    for v, other in (node.inputs, node.inputs[::-1]):
+        found = _without_alloc(v, other, context, 0)
+        if found is not None:
+            return node.op(found, other)  # type: ignore[no-any-return]
+    return None
+
+
+def _without_alloc(v: Variable, other: Variable, context: Context, depth: int) -> Variable | None:
+    """The product ``v`` with the value in place of an alloc of the shape of ``other``."""
+    if not made_by(v, Mul) or depth > 4:
+        return None
+    a, b = node_of(v).inputs
+    for part, rest in ((a, b), (b, a)):
+        if made_by(part, Alloc):
+            axes = spread_axes(part)
+            if axes and all(_given_elsewhere(part, axis, [other], context) for axis in axes):
+                return node_of(v).op(alloc_value(part), rest)  # type: ignore[no-any-return]
+        elif (found := _without_alloc(part, other, context, depth + 1)) is not None:
+            return node_of(v).op(found, rest)  # type: ignore[no-any-return]
     return None
 
 
@@ -168,6 +193,7 @@ RULES = [
     alloc_of_padded,
     dimshuffle_of_alloc,
     alloc_beside_operand,
+    alloc_in_product,
     alloc_after_elemwise,
     alloc_into_part,
     sum_of_alloc,

@@ -113,9 +113,12 @@ def batch_norm_without_running(node: Apply, context: Context) -> Several:
     return [*plain, None, None]
 
 
-@node_rewrite(SoftmaxCrossentropy, phase=PHASE, tags=TAGS)
+@node_rewrite(SoftmaxCrossentropy, phase="lower", tags=TAGS)
 def crossentropy_without_loss(node: Apply, context: Context) -> Several:
-    """Only the log-softmax is read (by a gradient, which checks the labels itself)."""
+    """Only the log-softmax is read (by a gradient, which checks the labels itself).
+
+    Only after the phase that makes such a node of a loss as the user wrote it.
+    """
     loss, logp = node.outputs
     if context.fgraph.clients.get(loss) or not context.fgraph.clients.get(logp):
         return None

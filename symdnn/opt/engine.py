@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -14,9 +13,10 @@ from symdnn.errors import CudnnRequired, NotLowered, RewriteError
 from symdnn.graph.op import Op
 from symdnn.graph.origin import inheriting
 from symdnn.graph.variable import Apply, Variable
+from symdnn.rewriting.failure import report_failure
 from symdnn.rewriting.rewrite import Context, GraphRewrite, Rewrite
 
-__all__ = ["Applied", "Observer", "RewriteProfile", "report_failure", "run_rewrites"]
+__all__ = ["Applied", "Observer", "RewriteProfile", "run_rewrites"]
 
 #: What a rewrite raises because the user demanded it; no failure of its own.
 REFUSALS = (CudnnRequired, NotLowered)
@@ -83,16 +83,6 @@ def _run_on_graph(rule: GraphRewrite, context: Context) -> None:
         if "always" in rule.tags:
             raise  # without it the program would not run
         report_failure(f"rewrite {rule.name} failed", error, "The rest of it is left out")
-
-
-def report_failure(what: str, error: Exception, then: str) -> None:
-    """Do what the flag ``on_opt_error`` says about an exception that came out of a rewrite."""
-    action = str(config.on_opt_error)
-    if action == "warn":
-        message = f"{what}: {type(error).__name__}: {error}. {then}"
-        warnings.warn(message, RuntimeWarning, stacklevel=2)
-    elif action != "ignore":
-        raise error
 
 
 class _Worklist:

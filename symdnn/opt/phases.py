@@ -31,13 +31,12 @@ from symdnn.opt import (
     scan_rules,
     seen_last,
     shape_rules,
-    softmax_rules,
-    stabilize,
     transfer,
     transposed,
     views,
 )
 from symdnn.rewriting.rewrite import GraphRewrite, Rewrite
+from symdnn.stable import rules as stable
 
 __all__ = ["PHASES", "RULES", "Selection", "rules_of_phase"]
 
@@ -73,8 +72,7 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *indexing_rules.RULES,
     *scan_push.RULES,
     *joining.RULES,
-    *stabilize.RULES,
-    *softmax_rules.RULES,
+    *stable.RULES,
     *lower_cudnn.RULES,
     *lower_onednn.RULES,
     *amp.RULES,

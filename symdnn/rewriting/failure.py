@@ -1,0 +1,19 @@
+"""What happens to an exception that comes out of a rewrite."""
+
+from __future__ import annotations
+
+import warnings
+
+from symdnn.config import config
+
+__all__ = ["report_failure"]
+
+
+def report_failure(what: str, error: Exception, then: str) -> None:
+    """Do what the flag ``on_opt_error`` says about an exception that came out of a rewrite."""
+    action = str(config.on_opt_error)
+    if action == "warn":
+        message = f"{what}: {type(error).__name__}: {error}. {then}"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+    elif action != "ignore":
+        raise error

@@ -1,0 +1,85 @@
+"""``1 - v``, where ``v`` may have been rounded to 1."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from symdnn.graph.variable import Variable
+from symdnn.ops.activations import Sigmoid, sigmoid
+from symdnn.ops.arithmetic import minimum, sub
+from symdnn.ops.comparison import gt, switch
+from symdnn.ops.elemwise import like
+from symdnn.ops.math import Exp, Tanh, expm1
+from symdnn.ops.reduce import sum
+from symdnn.ops.softmax import LogSoftmax, Softmax
+from symdnn.ops.special import Erf, Erfc, erf, erfc
+from symdnn.rewriting.facts import made_by, node_of, real_float
+from symdnn.stable.moves import moved, operands
+from symdnn.stable.scaled import in_bounds, negated
+
+__all__ = ["complement", "one_plus"]
+
+#: How many moves one look goes through.
+DEEPEST = 20
+
+
+def complement(v: Variable, depth: int = 0) -> Variable | None:
+    """``1 - v`` from what ``v`` was computed from; None where nothing is gained by it."""
+    node = v.owner
+    if node is None or not real_float(v) or depth > DEEPEST:
+        return None
+    if type(node.op) in _OF:
+        (x,) = node.inputs
+        return _OF[type(node.op)](x, v) if x.type.dtype == v.type.dtype else None
+    parts = {i: complement(node.inputs[i], depth + 1) for i in operands(node)}
+    if all(p is None for p in parts.values()):
+        return None
+
+    def change(i: int, part: Variable) -> Variable:
+        found = parts[i]
+        return sub(like(1, part), part) if found is None else found
+
+    return moved(node, v.index or 0, change)
+
+
+def one_plus(v: Variable) -> Variable | None:
+    """``1 + v`` for a ``v`` that may have been rounded to -1."""
+    if not real_float(v) or v.owner is None:
+        return None
+    if made_by(v, Erf):
+        return erfc(negated(node_of(v).inputs[0]))
+    if made_by(v, Tanh):
+        return _one_plus_tanh(node_of(v).inputs[0])
+    if operands(v.owner) == (0,) and real_float(v.owner.inputs[0]):
+        found = one_plus(v.owner.inputs[0])
+        return None if found is None else moved(v.owner, v.index or 0, lambda i, part: found)
+    return None
+
+
+def _one_minus_exp(x: Variable, v: Variable) -> Variable | None:
+    return None if in_bounds(x) else -expm1(x)
+
+
+def _one_plus_tanh(x: Variable) -> Variable:
+    two = like(2, x)
+    return two * sigmoid(two * x)
+
+
+def _one_minus_softmax(x: Variable, v: Variable) -> Variable:
+    """Of the one that is above a half it is the sum of the others."""
+    op: Any = node_of(v).op
+    large = gt(LogSoftmax(op.axis)(x), like(-math.log(2), x))
+    others = sum(switch(large, like(0, v), v), axis=op.axis, keepdims=True)
+    return switch(large, others, like(1, v) - minimum(v, like(0.75, v)))
+
+
+_OF: dict[type, Callable[[Variable, Variable], Variable | None]] = {
+    Sigmoid: lambda x, v: sigmoid(negated(x)),
+    Exp: _one_minus_exp,
+    Erf: lambda x, v: erfc(x),
+    Erfc: lambda x, v: erf(x),
+    Tanh: lambda x, v: _one_plus_tanh(negated(x)),
+    Softmax: _one_minus_softmax,
+}

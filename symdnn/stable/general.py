@@ -1,0 +1,144 @@
+"""Rules that hold for every op that makes, keeps or moves an exponential.
+
+The others of this package are special cases of these with a shorter result.
+"""
+
+from __future__ import annotations
+
+import math
+
+from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.activations import Sigmoid, softplus
+from symdnn.ops.arithmetic import Add, Mul, Neg, Sub, TrueDiv, maximum, minimum
+from symdnn.ops.comparison import gt, switch
+from symdnn.ops.elemwise import like
+from symdnn.ops.math import Expm1, Log, Log1p, Log2, Log10, exp, expm1, log, log1p
+from symdnn.ops.softmax import Softmax
+from symdnn.ops.special import Erfc
+from symdnn.rewriting.facts import made_by, node_of, number, real_float
+from symdnn.rewriting.rewrite import Context, Family
+from symdnn.stable.complements import complement, one_plus
+from symdnn.stable.scaled import in_bounds, scaled
+
+__all__ = ["RULES"]
+
+FAMILY = Family("stabilize", ("numerics", "stabilize"))
+on = FAMILY.on
+
+
+@on(Log, Log2, Log10)
+def log_of_exponential(node: Apply, context: Context) -> Variable | None:
+    """``log(v)`` of products, quotients, sums, picks of exponentials, without these."""
+    (v,) = node.inputs
+    if made_by(v, Neg) and made_by(node_of(v).inputs[0], Expm1):
+        found = log_of_one_minus_exp(node_of(node_of(v).inputs[0]).inputs[0])
+    else:
+        value = scaled(v)
+        found = None if value is None else value.as_log()
+    if found is None or isinstance(node.op, Log):
+        return found
+    return found * like(1 / math.log(2 if isinstance(node.op, Log2) else 10), found)
+
+
+def log_of_one_minus_exp(x: Variable) -> Variable | None:
+    """``log(1 - exp(x))``, from the one of two formulas that keeps its digits (Maechler 2012)."""
+    if in_bounds(x) or not real_float(x):
+        return None
+    near = log(-expm1(maximum(x, like(-1, x))))
+    far = log1p(-exp(minimum(x, like(-0.5, x))))
+    return switch(gt(x, like(-math.log(2), x)), near, far)
+
+
+@on(Log1p)
+def log1p_of_exponential(node: Apply, context: Context) -> Variable | None:
+    """``log1p(v)`` of exponentials, and of what is near to -1."""
+    (v,) = node.inputs
+    if made_by(v, Neg):
+        rest = complement(node_of(v).inputs[0])
+        return None if rest is None else log(rest)
+    value = scaled(v)
+    if value is None or value.factor is not None or not value.grows:
+        return None
+    return softplus(value.log)
+
+
+@on(TrueDiv)
+def quotient_of_exponentials(node: Apply, context: Context) -> Variable | None:
+    """``u / v`` where both are exponentials that may over- or underflow."""
+    top, below = node.inputs
+    b = scaled(below)
+    a = None if b is None else scaled(top)
+    if a is None or b is None or a.log.type.dtype != b.log.type.dtype:
+        return None
+    small = all(made_by(v, Sigmoid, Softmax, Erfc) for v in node.inputs)
+    if not small and not (a.deep and b.deep):
+        return None
+    ratio = exp(a.log - b.log)
+    if a.factor is not None:
+        ratio = ratio * (a.factor if b.factor is None else a.factor / b.factor)
+    elif b.factor is not None:
+        ratio = ratio / b.factor
+    return ratio
+
+
+# -- what is near to 1 ----------------------------------------------------------------------------
+
+
+@on(Sub)
+def one_minus(node: Apply, context: Context) -> Variable | None:
+    """``1 - v`` and ``v - 1``; ``c - c v`` too."""
+    a, b = node.inputs
+    if isinstance(a, Constant):
+        scale, rest = _multiple(a, b)
+        return None if rest is None else _scaled_by(scale, complement(rest))
+    if isinstance(b, Constant) and number(b) == 1:
+        found = complement(a)
+        return None if found is None else -found
+    return None
+
+
+@on(Add)
+def one_plus_negative(node: Apply, context: Context) -> Variable | None:
+    """``1 + v`` of a ``v`` that may be near to -1; ``c + c v`` and ``v - 1`` too."""
+    for a, b in (node.inputs, node.inputs[::-1]):
+        if not isinstance(a, Constant):
+            continue
+        if number(a) == -1:
+            found = complement(b)
+            return None if found is None else -found
+        if made_by(b, Neg):
+            scale, rest = _multiple(a, node_of(b).inputs[0])
+            found = None if rest is None else complement(rest)
+        else:
+            scale, rest = _multiple(a, b)
+            found = None if rest is None else one_plus(rest)
+        return _scaled_by(scale, found)
+    return None
+
+
+def _scaled_by(scale: Variable | None, v: Variable | None) -> Variable | None:
+    return v if scale is None or v is None else scale * v
+
+
+def _multiple(c: Variable, v: Variable) -> tuple[Variable | None, Variable | None]:
+    """(c, u) where ``v`` is ``c u`` for the number ``c``; None for a ``c`` of 1."""
+    value = number(c)
+    if value is None or value == 0 or not real_float(v):
+        return c, None
+    if value == 1:
+        return None, v
+    if made_by(v, Mul):
+        a, b = node_of(v).inputs
+        for d, u in ((a, b), (b, a)):
+            if isinstance(d, Constant) and number(d) == value:
+                return like(value, v), u
+    return c, None
+
+
+RULES = [
+    log_of_exponential,
+    log1p_of_exponential,
+    quotient_of_exponentials,
+    one_minus,
+    one_plus_negative,
+]

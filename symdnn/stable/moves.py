@@ -1,0 +1,51 @@
+"""Ops that only move elements: what is true of each element is true of the moved one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from symdnn.graph.variable import Apply, Variable
+from symdnn.ops.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
+from symdnn.ops.arithmetic import Cast, cast
+from symdnn.ops.comparison import Switch
+from symdnn.ops.create import Diagonal
+from symdnn.ops.crossentropy import PickLabel
+from symdnn.ops.index import IncSubtensor, Subtensor
+from symdnn.ops.join import Join, Roll, Split
+from symdnn.ops.shape import Alloc, DimShuffle, Reshape, SpecifyType
+from symdnn.ops.view import Copy, ForgetShape, SpecifyShape
+
+__all__ = ["moved", "operands"]
+
+#: Ops that move the elements of their first input.
+_FIRST = (
+    DimShuffle, Reshape, Subtensor, AdvancedSubtensor, PickLabel, Alloc, SpecifyType, SpecifyShape,
+    ForgetShape, Copy, Roll, Diagonal, Split,
+)  # fmt: skip
+_SETS = (IncSubtensor, AdvancedIncSubtensor)
+
+
+def operands(node: Apply) -> Sequence[int]:
+    """Places of the inputs whose elements an op moves, or chooses from; none for other ops."""
+    op: Any = node.op
+    if isinstance(op, _FIRST):
+        return (0,)
+    if isinstance(op, Cast):
+        both = node.inputs[0].type, node.outputs[0].type
+        return (0,) if all(t.is_float for t in both) else ()
+    if isinstance(op, Join):
+        return range(len(node.inputs))
+    if isinstance(op, Switch):
+        return (1, 2)
+    return (0, 1) if isinstance(op, _SETS) and op.set_instead_of_inc else ()
+
+
+def moved(node: Apply, index: int, change: Callable[[int, Variable], Variable]) -> Variable:
+    """Output ``index`` of ``node`` on changed operands (place, operand)."""
+    where = operands(node)
+    inputs = [change(i, v) if i in where else v for i, v in enumerate(node.inputs)]
+    if isinstance(node.op, Cast):
+        return cast(inputs[0], node.outputs[0].type.dtype)
+    found = node.op(*inputs)
+    return found[index] if isinstance(found, tuple) else found  # type: ignore[no-any-return]

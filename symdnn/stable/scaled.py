@@ -1,0 +1,398 @@
+"""Products with an exponential that may not fit its dtype: ``v = factor * exp(log)``.
+
+Each op that makes such a value has a form here, and sums, products, quotients, powers, reductions
+and moves of such values are such values again. The logarithm of one is ``log(factor) + log``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.activations import Sigmoid, Softplus, softplus
+from symdnn.ops.arithmetic import (
+    Abs,
+    Add,
+    Clip,
+    Inv,
+    Maximum,
+    Minimum,
+    Mul,
+    Neg,
+    Pow,
+    Sqr,
+    Sqrt,
+    Sub,
+    TrueDiv,
+    abs,
+    add,
+    inv,
+    maximum,
+    minimum,
+    mul,
+    neg,
+    sgn,
+    sqr,
+    sqrt,
+    sub,
+)
+from symdnn.ops.comparison import eq, lt, neq, switch
+from symdnn.ops.cumulative import CumProd, CumSum
+from symdnn.ops.elemwise import like, pad_left
+from symdnn.ops.gradient_control import disconnected_grad
+from symdnn.ops.math import Cosh, Exp, Exp2, Expm1, Sinh, exp, expm1, log, logaddexp
+from symdnn.ops.reduce import LogSumExp, Max, Min, Prod, Sum
+from symdnn.ops.shape import alloc, dims_of, dimshuffle
+from symdnn.ops.softmax import LogSoftmax, Softmax
+from symdnn.ops.special import Erfc, log_erfc
+from symdnn.rewriting.facts import is_nonnegative, made_by, node_of, number, real_float
+from symdnn.stable.moves import moved, operands
+
+__all__ = ["Scaled", "negated", "scaled"]
+
+#: How many nodes one look may take in, and how deep: so that many looks take linear time.
+MOST, DEEPEST = 200, 30
+#: exp of more is never computed. Only terms whose factor is 0 can be so much above the top.
+CAP = 80.0
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """``factor * exp(log)``; without a factor it is positive.
+
+    ``grows`` says that ``exp(log)`` may overflow, ``deep`` that an ``exp`` is in it: it may be as
+    small as one likes.
+    """
+
+    log: Variable
+    factor: Variable | None = None
+    grows: bool = False
+    deep: bool = False
+
+    def as_log(self) -> Variable:
+        """The logarithm of the value."""
+        return self.log if self.factor is None else log(self.factor) + self.log
+
+
+def scaled(v: Variable) -> Scaled | None:
+    """``v`` as a scaled exponential; None where no exponential is in it."""
+    return _Look().at(v)
+
+
+def negated(v: Variable) -> Variable:
+    """``-v``, without a double sign."""
+    return node_of(v).inputs[0] if made_by(v, Neg) else neg(v)
+
+
+class _Look:
+    """One look at an expression from its result upward."""
+
+    def __init__(self) -> None:
+        self.left, self.depth = MOST, 0
+        self.seen: dict[Variable, Scaled | None] = {}
+
+    def at(self, v: Variable) -> Scaled | None:
+        if v.owner is None or not real_float(v):
+            return None
+        if v not in self.seen:
+            self.left -= 1
+            if self.left < 0 or self.depth >= DEEPEST:
+                return None
+            self.depth += 1
+            self.seen[v] = self._form(v, v.owner)
+            self.depth -= 1
+        return self.seen[v]
+
+    def _form(self, v: Variable, node: Apply) -> Scaled | None:
+        kind = type(node.op)
+        if kind in HEADS:
+            x = node.inputs[0]
+            return HEADS[kind](x if x.type.dtype == v.type.dtype else x.astype(v.type.dtype), node)
+        if kind in COMBINED:
+            parts = [self.at(i) for i in node.inputs]
+            return COMBINED[kind](node, parts) if any(p is not None for p in parts) else None
+        return self._moved(v, node)
+
+    def _moved(self, v: Variable, node: Apply) -> Scaled | None:
+        where = operands(node)
+        parts = {i: self.at(node.inputs[i]) for i in where}
+        if not any(p is not None for p in parts.values()):
+            return None
+
+        def log_of(i: int, part: Variable) -> Variable:
+            p = parts[i]
+            return part.zeros_like() if p is None else _full(p.log, part)
+
+        def factor_of(i: int, part: Variable) -> Variable:
+            p = parts[i]
+            if p is None:
+                return part
+            return part.ones_like() if p.factor is None else _full(p.factor, part)
+
+        index = v.index or 0
+        plain = all(p is not None and p.factor is None for p in parts.values())
+        factor = None if plain else moved(node, index, factor_of)
+        return Scaled(moved(node, index, log_of), factor, *_traits(list(parts.values())))
+
+
+def _full(part: Variable, whole: Variable) -> Variable:
+    """``part``, which broadcasts to ``whole``, in its shape."""
+    if part.type.dtype != whole.type.dtype:
+        part = part.astype(whole.type.dtype)
+    if part.type.broadcastable == whole.type.broadcastable:
+        return part
+    return alloc(part, *dims_of(whole))
+
+
+# -- what makes an exponential --------------------------------------------------------------------
+
+Head = Callable[[Variable, Apply], Scaled | None]
+
+
+def _exp(x: Variable, node: Apply) -> Scaled | None:
+    if in_bounds(x):
+        return None
+    return Scaled(x, None, not never_positive(x), True)
+
+
+def _exp2(x: Variable, node: Apply) -> Scaled | None:
+    return Scaled(x * like(math.log(2), x), None, True, True)
+
+
+def _sigmoid(x: Variable, node: Apply) -> Scaled | None:
+    return Scaled(-softplus(negated(x)))
+
+
+def _softplus(x: Variable, node: Apply) -> Scaled | None:
+    """Below -20 the softplus of x is exp(x) (1 - exp(x) / 2) to more digits than there are."""
+    if in_bounds(x):
+        return None
+    edge = like(-20, x)
+    low = minimum(x, edge)
+    small = low - like(0.5, x) * exp(low)
+    return Scaled(switch(lt(x, edge), small, log(softplus(maximum(x, edge)))))
+
+
+def _softmax(x: Variable, node: Apply) -> Scaled | None:
+    op: Any = node.op
+    return Scaled(LogSoftmax(op.axis)(x))
+
+
+def _erfc(x: Variable, node: Apply) -> Scaled | None:
+    return Scaled(log_erfc(x))
+
+
+def _expm1(x: Variable, node: Apply) -> Scaled | None:
+    """``exp(max(x, 0)) sgn(x) (1 - exp(-|x|))``."""
+    if in_bounds(x) or never_positive(x):
+        return None
+    return Scaled(maximum(x, like(0, x)), _gap(x), True, True)
+
+
+def _cosh(x: Variable, node: Apply) -> Scaled | None:
+    return Scaled(logaddexp(x, -x) - like(math.log(2), x), None, True, True)
+
+
+def _sinh(x: Variable, node: Apply) -> Scaled | None:
+    return Scaled(abs(x) - like(math.log(2), x), _gap(like(2, x) * x), True, True)
+
+
+def _gap(d: Variable) -> Variable:
+    """``(exp(a) - exp(b)) / exp(max(a, b))`` for ``d = a - b``."""
+    return sgn(d) * -expm1(-abs(d))
+
+
+HEADS: dict[type, Head] = {
+    Exp: _exp, Exp2: _exp2, Sigmoid: _sigmoid, Softplus: _softplus, Softmax: _softmax, Erfc: _erfc,
+    Expm1: _expm1, Cosh: _cosh, Sinh: _sinh,
+}  # fmt: skip
+
+
+def in_bounds(x: Variable) -> bool:
+    """Whether ``x`` was cut off at a constant, by a rule of ours or by the user."""
+    cut = made_by(x, Maximum, Minimum, Clip)
+    return cut and any(isinstance(i, Constant) for i in node_of(x).inputs)
+
+
+def never_positive(x: Variable) -> bool:
+    """Whether no element of ``x`` can be above 0, as far as one look tells."""
+    if made_by(x, Neg):
+        return is_nonnegative(node_of(x).inputs[0])
+    if made_by(x, Mul, TrueDiv):
+        a, b = node_of(x).inputs
+        return (_below_zero(a) and is_nonnegative(b)) or (is_nonnegative(a) and _below_zero(b))
+    return False
+
+
+def _below_zero(v: Variable) -> bool:
+    value = number(v)
+    if value is not None:
+        return bool(value < 0)
+    return made_by(v, Neg) and is_nonnegative(node_of(v).inputs[0])
+
+
+# -- what keeps one -------------------------------------------------------------------------------
+
+Parts = Sequence[Scaled | None]
+Combined = Callable[[Apply, Parts], Scaled | None]
+
+
+def _neg(node: Apply, parts: Parts) -> Scaled | None:
+    p = _only(parts)
+    return replace(p, factor=like(-1, p.log) if p.factor is None else -p.factor)
+
+
+def _mul(node: Apply, parts: Parts) -> Scaled | None:
+    (za, fa), (zb, fb) = (_split(p, v) for p, v in zip(parts, node.inputs))
+    return Scaled(_joined(add, za, zb), _joined(mul, fa, fb), *_traits(parts))
+
+
+def _div(node: Apply, parts: Parts) -> Scaled | None:
+    (za, fa), (zb, fb) = (_split(p, v) for p, v in zip(parts, node.inputs))
+    log_ = negated(zb) if za is None and zb is not None else _joined(sub, za, zb)
+    factor = fa if fb is None else inv(fb) if fa is None else fa / fb
+    return Scaled(log_, factor, True, _traits(parts)[1])
+
+
+def _inv(node: Apply, parts: Parts) -> Scaled | None:
+    p = _only(parts)
+    return Scaled(negated(p.log), None if p.factor is None else inv(p.factor), True, p.deep)
+
+
+def _add(node: Apply, parts: Parts) -> Scaled | None:
+    a, b = parts
+    if (a is None or b is None) and not _traits(parts)[0]:
+        return None  # a sum with something else of what stays small
+    (za, fa), (zb, fb) = (_split(p, v) for p, v in zip(parts, node.inputs))
+    traits = _traits(parts)
+    if fa is None and fb is None and za is not None and zb is not None:
+        if number(za) == 0 or number(zb) == 0:
+            return Scaled(softplus(za if number(zb) == 0 else zb), None, *traits)
+        return Scaled(logaddexp(za, zb), None, *traits)
+    return _weighted(node, (za, fa), (zb, fb), traits)
+
+
+def _sub(node: Apply, parts: Parts) -> Scaled | None:
+    a, b = parts
+    if (a is None or b is None) and not _traits(parts)[0]:
+        return None
+    (za, fa), (zb, fb) = (_split(p, v) for p, v in zip(parts, node.inputs))
+    traits = _traits(parts)
+    if fa is None and fb is None and za is not None and zb is not None:
+        return Scaled(maximum(za, zb), _gap(za - zb), *traits)
+    return _weighted(node, (za, fa), (zb, fb), traits)
+
+
+Pair = tuple[Variable | None, Variable | None]
+
+
+def _weighted(node: Apply, a: Pair, b: Pair, traits: tuple[bool, bool]) -> Scaled:
+    """Two terms, both divided by the larger exponential, which counts as a constant."""
+    zero = like(0, node.outputs[0])
+    za, zb = (zero if z is None else z for z, _ in (a, b))
+    top = maximum(za, zb)
+    top = disconnected_grad(switch(eq(top, like(-np.inf, top)), like(0, top), top))
+    terms = []
+    for z, f in ((za, a[1]), (zb, b[1])):
+        e = exp(minimum(z - top, like(CAP, top)))
+        terms.append(e if f is None else f * e)
+    return Scaled(top, node.op(*_padded(terms)), *traits)  # type: ignore[arg-type]
+
+
+def _padded(terms: Sequence[Variable]) -> list[Variable]:
+    ndim = max(t.type.ndim for t in terms)
+    return [pad_left(t, ndim) for t in terms]
+
+
+def _abs(node: Apply, parts: Parts) -> Scaled | None:
+    p = _only(parts)
+    return p if p.factor is None else replace(p, factor=abs(p.factor))
+
+
+def _sqr(node: Apply, parts: Parts) -> Scaled | None:
+    p = _only(parts)
+    return replace(p, log=like(2, p.log) * p.log, factor=p.factor and sqr(p.factor))
+
+
+def _sqrt(node: Apply, parts: Parts) -> Scaled | None:
+    p = _only(parts)
+    return replace(p, log=like(0.5, p.log) * p.log, factor=p.factor and sqrt(p.factor))
+
+
+def _pow(node: Apply, parts: Parts) -> Scaled | None:
+    p, exponent = parts[0], node.inputs[1]
+    if p is None or parts[1] is not None or p.factor is not None:
+        return None
+    return Scaled(p.log * exponent.astype(p.log.type.dtype), None, True, p.deep)
+
+
+def _sum(node: Apply, parts: Parts) -> Scaled | None:
+    """``sum(exp(z))`` by the log of the sum; factors are summed with the top divided away."""
+    op: Any = node.op
+    p, x, dtype = _only(parts), node.inputs[0], node.outputs[0].type.dtype
+    z = _full(p.log, x).astype(dtype)
+    if p.factor is None:
+        return replace(p, log=LogSumExp(op.axes, op.keepdims)(z))
+    factor = _full(p.factor, x).astype(dtype)
+    top = LogSumExp(op.axes, True)(switch(neq(factor, 0), z, like(-np.inf, z)))
+    top = disconnected_grad(switch(eq(top, like(-np.inf, top)), like(0, top), top))
+    total = op(factor * exp(minimum(z - top, like(CAP, z))))
+    if not op.keepdims:
+        top = dimshuffle(top, [i for i in range(x.type.ndim) if i not in op.axes])
+    return replace(p, log=top, factor=total)
+
+
+def _along(kind: type) -> Combined:
+    """A product as a sum of logarithms, an extreme as that of the logarithms."""
+
+    def form(node: Apply, parts: Parts) -> Scaled | None:
+        op: Any = node.op
+        p = _only(parts)
+        if p.factor is not None or node.inputs[0].type.dtype != node.outputs[0].type.dtype:
+            return None
+        z = _full(p.log, node.inputs[0])
+        if kind is Sum:
+            return replace(p, log=Sum(op.axes, op.keepdims, op.dtype, op.acc_dtype)(z))
+        return replace(p, log=(CumSum(op.axis) if kind is CumSum else op)(z))
+
+    return form
+
+
+COMBINED: dict[type, Combined] = {
+    Neg: _neg, Mul: _mul, TrueDiv: _div, Inv: _inv, Add: _add, Sub: _sub, Abs: _abs, Sqr: _sqr,
+    Sqrt: _sqrt, Pow: _pow, Sum: _sum, Prod: _along(Sum), CumProd: _along(CumSum), Max: _along(Max),
+    Min: _along(Min),
+}  # fmt: skip
+
+
+def _only(parts: Parts) -> Scaled:
+    (p,) = parts
+    assert p is not None, "a form is asked for only where there is an exponential"
+    return p
+
+
+def _split(p: Scaled | None, v: Variable) -> Pair:
+    """(log, factor) of an operand; a positive constant has a logarithm."""
+    if p is not None:
+        return p.log, p.factor
+    value = number(v)
+    if value is not None and value > 0 and v.type.is_float:
+        return Constant(np.log(v.data.astype(np.float64)).astype(v.data.dtype)), None
+    if value is not None and value > 0:
+        return Constant(np.log(v.data.astype(np.float64)).astype(np.float32)), None
+    return None, v
+
+
+def _joined(op: Any, a: Variable | None, b: Variable | None) -> Any:
+    return b if a is None else a if b is None else op(a, b)
+
+
+def _traits(parts: Parts) -> tuple[bool, bool]:
+    """(grows, deep) of a combination."""
+    some = [p for p in parts if p is not None]
+    return any(p.grows for p in some), any(p.deep for p in some)

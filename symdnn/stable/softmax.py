@@ -1,0 +1,144 @@
+"""Logs of softmax and cross-entropies of softmax, as fused ops, which have fused gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from symdnn.graph.origin import Hints, current_hints
+from symdnn.graph.pattern import Match, p, pattern_vars
+from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.advanced_index import AdvancedSubtensor
+from symdnn.ops.arithmetic import Add, Sub
+from symdnn.ops.comparison import lt, switch
+from symdnn.ops.create import ARange
+from symdnn.ops.crossentropy import (
+    CrossentropyCategorical1Hot,
+    PickLabel,
+    SoftmaxCrossentropy,
+)
+from symdnn.ops.elemwise import like
+from symdnn.ops.index import subtensor
+from symdnn.ops.math import log
+from symdnn.ops.shape import as_dim, shape_i
+from symdnn.ops.softmax import LogSoftmax, Softmax
+from symdnn.rewriting.facts import all_ones, made_by, node_of, number
+from symdnn.rewriting.rewrite import Context, Family
+
+__all__ = ["RULES"]
+
+FAMILY = Family("stabilize", ("numerics", "stabilize"))
+rule, on = FAMILY.rule, FAMILY.on
+x, y, labels, g = pattern_vars("x y labels g")
+(one,) = pattern_vars("one", when=all_ones)
+
+
+# -- log of softmax -------------------------------------------------------------------------------
+
+
+@on(Softmax, LogSoftmax)
+def softmax_without_shift(node: Apply, context: Context) -> Variable | None:
+    """What is the same along the axis (the largest, say) cancels: the op takes care itself."""
+    (v,) = node.inputs
+    if not made_by(v, Sub, Add):
+        return None
+    op: Any = node.op
+    scores, shift = node_of(v).inputs
+    if shift.type.shape[op.axis] != 1 or scores.type != v.type or isinstance(shift, Constant):
+        return None
+    if not context.shapes.covers(scores, shift):
+        return None
+    return node.op(scores)  # type: ignore[no-any-return]
+
+
+LOGS = [
+    softmax_without_shift,
+    rule("log_of_softmax", log(Softmax(p.axis)(x)), LogSoftmax(p.axis)(x), "local_logsoftmax"),
+]
+
+
+# -- the log-likelihood of labels -----------------------------------------------------------------
+
+
+def nll_of(axis: int, scores: Variable, labels: Variable) -> tuple[Variable, Variable]:
+    """(loss per row, log-softmax).
+
+    No library has the op, so that it serves both passes whatever backends these were made for.
+    """
+    own = current_hints()
+    hints = Hints(name=own.name, precision=own.precision)
+    loss, logp = SoftmaxCrossentropy(axis)(scores, labels, hints=hints)
+    return loss, logp
+
+
+def nll(m: Match) -> Variable:
+    """The loss of the fused op."""
+    return nll_of(m.params["axis"], m.x, m.labels)[0]
+
+
+_softmax, _log_softmax = Softmax(p.axis)(x), LogSoftmax(p.axis)(x)
+
+FUSED = [
+    rule(
+        "crossentropy_of_softmax", CrossentropyCategorical1Hot(p.axis)(_softmax, labels), nll,
+        "crossentropy_to_crossentropy_with_softmax",
+    ),
+    rule(
+        "log_softmax_at_labels", PickLabel(p.axis)(_log_softmax, labels), lambda m: -nll(m),
+        "local_advanced_indexing_crossentropy_onehot",
+    ),
+    rule(
+        "log_of_softmax_at_labels", log(PickLabel(p.axis)(_softmax, labels)), lambda m: -nll(m),
+        "local_advanced_indexing_crossentropy_onehot",
+    ),
+]  # fmt: skip
+
+
+# -- x[arange(n), labels] -------------------------------------------------------------------------
+
+
+@on(AdvancedSubtensor, names=("local_advanced_indexing_crossentropy_onehot",))
+def rows_at_labels(node: Apply, context: Context) -> Variable | None:
+    """``p[arange(n), labels]`` of a softmax picks one label of each of the first ``n`` rows."""
+    v, *rest = node.inputs
+    if not _of_softmax(v) or not _picks_rows(node.op, rest, context):
+        return None
+    chosen, count = _labels(rest[1], v), context.shapes.dims(rest[0])[0]
+    if context.shapes.same(context.shapes.dims(v)[0], count):
+        return PickLabel(1)(v, chosen)  # type: ignore[no-any-return]
+    return _of_first_rows(v, count, chosen)
+
+
+def _of_first_rows(v: Variable, count: Any, chosen: Variable) -> Variable:
+    """The rows are cut before the softmax, so that both stay next to each other."""
+    softmax: Any = v.owner
+    rows = subtensor(softmax.inputs[0], [slice(None, count)])
+    return PickLabel(1)(softmax.op(rows), chosen)  # type: ignore[no-any-return]
+
+
+def _of_softmax(v: Variable) -> bool:
+    return v.type.ndim == 2 and made_by(v, Softmax, LogSoftmax) and node_of(v).op.axis == 1
+
+
+def _picks_rows(op: Any, rest: list[Variable], context: Context) -> bool:
+    """Whether the index is ``[arange(n), labels]`` with ``n`` labels."""
+    if op.index != ("a", "a") or any(v.type.ndim != 1 for v in rest):
+        return False
+    rows = rest[0].owner
+    if rows is None or not isinstance(rows.op, ARange) or rest[1].type.shape == (1,):
+        return False
+    start, _, step = rows.inputs
+    dims = context.shapes.dims
+    from_zero = number(start) == 0 and number(step) == 1
+    return from_zero and context.shapes.same(dims(rest[0])[0], dims(rest[1])[0])
+
+
+def _labels(v: Variable, scores: Variable) -> Variable:
+    """Labels that count from the front, as the fused ops want them."""
+    if v.type.dtype.startswith("uint"):
+        return v
+    classes = as_dim(shape_i(scores, 1))
+    wide = v.astype("int64")
+    return switch(lt(wide, like(0, wide)), wide + classes, wide)
+
+
+RULES = [*LOGS, *FUSED, rows_at_labels]
