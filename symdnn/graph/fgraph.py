@@ -187,7 +187,7 @@ class FunctionGraph:
         if v.owner is None or v.owner in self.nodes:
             return self._settled(v, {}), set()
         merged: dict[Variable, Variable] = {}
-        fresh = new_nodes(v, self.nodes)
+        fresh = new_nodes([v], self.nodes)
         for node in fresh:
             self._adopt(node, merged)
         return merged.get(v, v), {n for n in fresh if n in self.nodes}

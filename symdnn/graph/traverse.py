@@ -32,11 +32,11 @@ def toposort(outputs: Iterable[Variable], blockers: Iterable[Variable] = ()) -> 
     return order
 
 
-def new_nodes(v: Variable, known: Container[Apply]) -> list[Apply]:
-    """Nodes that ``v`` needs and that are not ``known``, inputs first; the walk stops at those."""
+def new_nodes(outputs: Iterable[Variable], known: Container[Apply]) -> list[Apply]:
+    """Nodes that ``outputs`` need and that are not ``known``, inputs first; walks stop at those."""
     done: set[Apply] = set()
     order: list[Apply] = []
-    stack = [(v.owner, False)] if v.owner is not None else []
+    stack = [(v.owner, False) for v in outputs]
     while stack:
         node, expanded = stack.pop()
         if node is None or node in done or node in known:

@@ -17,8 +17,10 @@ from symdnn.graph.op import Op
 from symdnn.graph.origin import inheriting
 from symdnn.graph.target import Target
 from symdnn.graph.traverse import copy_node, new_nodes, substituted, toposort
+from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.gradient_control import Opaque
+from symdnn.ops.shape import ShapeI
 from symdnn.rewriting.failure import report_failure
 from symdnn.rewriting.rewrite import Context, Rewrite
 from symdnn.stable.rules import RULES
@@ -64,12 +66,22 @@ class StableGraph:
         return self._now.get(v, v)
 
     def in_users_terms(self, found: Sequence[Variable | None]) -> list[Variable | None]:
-        """Expressions of stand-ins, with the user's own variables in place of opaque ones."""
-        if not self._read_same:
-            return list(found)
+        """Expressions of stand-ins with the user's own variables where they do as well.
+
+        These are opaque ones, and those of which a size is read: sizes of one form of an
+        expression may look different from those of the other.
+        """
         made = [v for v in found if v is not None]
-        new = iter(substituted(made, self._same_as))
+        replace = dict(self._same_as) if self._read_same else {}
+        users = {new: old for old, new in self._now.items() if self._is_ours(new)}
+        for node in new_nodes(made, self._known):
+            if isinstance(node.op, ShapeI) and node.inputs[0] in users:
+                replace[node.outputs[0]] = node.op(users[node.inputs[0]])
+        new = iter(substituted(made, replace)) if replace else iter(made)
         return [None if v is None else next(new) for v in found]
+
+    def _is_ours(self, v: Variable) -> bool:
+        return v.owner is not None and v.owner not in self._users
 
     # -- the walk -------------------------------------------------------------------------------
 
@@ -79,7 +91,7 @@ class StableGraph:
                 self._hide(v, v)
         with inheriting() as self._take_after:
             for node in order:
-                if any(v in reached for v in node.inputs):
+                if any(v in reached for v in node.inputs) and _may_vary(node):
                     reached.update(node.outputs)
                     self._take_after(node.origin, node.hints)
                     self._visit(node)
@@ -90,7 +102,7 @@ class StableGraph:
         changed = any(a is not b for a, b in zip(inputs, node.inputs))
         current = copy_node(node, inputs) if changed else node
         for old, new in zip(node.outputs, self._best(current), strict=True):
-            if new.owner is not None and new.owner not in self._users and new.name is None:
+            if new.name is None and self._is_ours(new):
                 new.name = old.name
             if old in self._opaque:
                 self._hide(old, new)
@@ -138,7 +150,7 @@ class StableGraph:
     def _settled(self, v: Variable) -> Variable:
         """``v`` after its new nodes have been looked at as well."""
         memo: dict[Variable, Variable] = {}
-        for node in new_nodes(v, self._known):
+        for node in new_nodes([v], self._known):
             inputs = [memo.get(i, i) for i in node.inputs]
             changed = any(a is not b for a, b in zip(inputs, node.inputs))
             current = copy_node(node, inputs) if changed else node
@@ -166,6 +178,12 @@ class StableGraph:
         self._same_as.update(zip(new.outputs, own, strict=True))
         self._read_same = True
         return new.outputs
+
+
+def _may_vary(node: Apply) -> bool:
+    """Whether some result has a gradient: what is counted or compared stays the user's own."""
+    types = [v.type for v in node.outputs]
+    return any([not isinstance(t, TensorType) or t.is_differentiable for t in types])
 
 
 def stable_inside(inner: InnerGraph) -> InnerGraph:

@@ -301,7 +301,7 @@ def _weighted(node: Apply, a: Pair, b: Pair, traits: tuple[bool, bool]) -> Scale
     for z, f in ((za, a[1]), (zb, b[1])):
         e = exp(minimum(z - top, like(CAP, top)))
         terms.append(e if f is None else f * e)
-    return Scaled(top, node.op(*_padded(terms)), *traits)  # type: ignore[arg-type]
+    return Scaled(top, node.op(*_padded(terms)), *traits)
 
 
 def _padded(terms: Sequence[Variable]) -> list[Variable]:
@@ -381,11 +381,10 @@ def _split(p: Scaled | None, v: Variable) -> Pair:
     if p is not None:
         return p.log, p.factor
     value = number(v)
-    if value is not None and value > 0 and v.type.is_float:
-        return Constant(np.log(v.data.astype(np.float64)).astype(v.data.dtype)), None
-    if value is not None and value > 0:
-        return Constant(np.log(v.data.astype(np.float64)).astype(np.float32)), None
-    return None, v
+    if value is None or not value > 0:
+        return None, v
+    dtype = v.type.numpy if v.type.is_float else np.dtype(np.float32)
+    return Constant(np.full(v.type.shape, math.log(value), dtype)), None
 
 
 def _joined(op: Any, a: Variable | None, b: Variable | None) -> Any:
