@@ -39,7 +39,7 @@ class Sigmoid(FloatElemwise):
     kinds: ClassVar[str] = "bif"
 
     def slope(self, x: Any, y: Any) -> Any:
-        return y * (1 - y)
+        return y * sigmoid(-x)  # 1 - y, of a y that may have been rounded to 1
 
 
 def _softplus(x: Any) -> Any:

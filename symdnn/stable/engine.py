@@ -86,7 +86,7 @@ class StableGraph:
     # -- the walk -------------------------------------------------------------------------------
 
     def _run(self, order: Sequence[Apply], reached: set[Variable]) -> None:
-        for v in self._blockers & self._opaque:
+        for v in self._opaque & (self._blockers | reached):
             if v.owner is not None:
                 self._hide(v, v)
         with inheriting() as self._take_after:

@@ -58,6 +58,9 @@ CASES = [
         grad=False,
     ),
     OpCase(
+        "opaque", (G.Opaque,), lambda x: G.Opaque()(x), (normal(2, 3),), lambda x: x, grad2=True
+    ),
+    OpCase(
         "grad_scale",
         (G.GradScale,),
         lambda x: G.grad_scale(x, 3.0),

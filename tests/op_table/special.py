@@ -48,6 +48,13 @@ def zero_sometimes(*shape):
     return lambda rng: np.where(rng.random(shape) < 0.4, 0.0, rng.uniform(0.5, 2, shape))
 
 
+def slope_of_erfcx(x):
+    """By an integral: erfcx(x) is 2 / sqrt(pi) times that of exp(-t^2 - 2 x t) over t > 0."""
+    t, w = np.polynomial.legendre.leggauss(400)
+    t, w = 6 * (t + 1), 6 * w
+    return 2 / np.sqrt(np.pi) * np.sum(w * -2 * t * np.exp(-t * t - 2 * x[..., None] * t), axis=-1)
+
+
 CASES = [
     OpCase("erf", (S.Erf,), S.erf, (X,), erf_integral, grad2=True),
     OpCase("erf_float32", (S.Erf,), S.erf, (normal(2, 3, dtype="float32"),), erf_integral,
@@ -56,6 +63,16 @@ CASES = [
            rtol=1e-5),
     OpCase("erfc", (S.Erfc,), S.erfc, (X,), lambda x: 1 - erf_integral(x), grad2=True),
     OpCase("erfcx", (S.Erfcx,), S.erfcx, (X,), lambda x: np.exp(x * x) * sp.erfc(x), grad2=True),
+    OpCase("erfcx_slope", (S.ErfcxSlope,), lambda x: S.ErfcxSlope()(x),
+           (uniform(-2, 30, 3, 5),), slope_of_erfcx, rtol=1e-11, grad2=False),
+    OpCase("log_erfc", (S.LogErfc,), S.log_erfc, (uniform(-3, 40, 3, 5),),
+           lambda x: sp.log_ndtr(-np.sqrt(2) * x) + np.log(2), rtol=1e-12, grad2=True),
+    OpCase("log_erfc_float32", (S.LogErfc,), S.log_erfc, (uniform(-3, 40, 3, 5, dtype="float32"),),
+           lambda x: (sp.log_ndtr(-np.sqrt(2) * x.astype("float64")) + np.log(2)).astype("float32"),
+           rtol=1e-6),
+    OpCase("log_ndtr", (S.LogErfc,), S.log_ndtr, (uniform(-40, 3, 3, 5),), sp.log_ndtr,
+           rtol=1e-12, grad2=True),
+    OpCase("ndtr", (S.Erfc,), S.ndtr, (X,), sp.ndtr, grad2=True),
     OpCase("erfinv", (S.ErfInv,), lambda x: S.erfinv(S.erf(x)), (X,), lambda x: x),
     OpCase("erfinv_plain", (S.ErfInv,), S.erfinv, (uniform(-0.9, 0.9, 2, 3),), grad2=True),
     OpCase("erfcinv", (S.ErfcInv,), lambda x: S.erfcinv(S.erfc(x)), (X,), lambda x: x),
