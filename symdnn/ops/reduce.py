@@ -278,8 +278,12 @@ class LogSumExp(Reduce):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         (x,), (y,), (dy,) = inputs, outputs, cotangents
         y, dy = self.expand(y, x.type.ndim), self.expand(dy, x.type.ndim)
-        # Where every element is -inf, x - y would be NaN.
-        safe = operator("switch")(operator("eq")(y, -np.inf), like(0, y), y)
+        # Where every element is -inf, x - y would be NaN, and so is a softmax.
+        none = operator("eq")(y, -np.inf)
+        if len(self.axes) == 1 and x.type.is_float:
+            share = operator("softmax")(x, axis=self.axes[0])  # x - y is rounded for a large y
+            return [operator("switch")(none, like(0, dy), dy * share)]
+        safe = operator("switch")(none, like(0, y), y)
         return [dy * operator("exp")(x - safe)]
 
 
