@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.config import config
-from symdnn.errors import DisconnectedInput, NonDifferentiable, TypeMismatch
+from symdnn.errors import DisconnectedInput, NonDifferentiable, OptionError, TypeMismatch
 from symdnn.graph.backprop import require_differentiable
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.operators import operator
@@ -80,6 +80,7 @@ def _seeds(cost: Variable | None, known: Mapping[Variable, Any] | None) -> dict[
         if not seeds:
             raise TypeMismatch("grad", "a cost or known_grads", "neither")
         return seeds
+    cost = as_variable(cost)
     if cost.type.ndim != 0:
         raise NonDifferentiable(
             f"grad: the cost must be a scalar, got {cost} of type {cost.type}. "
@@ -120,7 +121,7 @@ def _name(
 
 def _check_choice(what: str, value: str, allowed: Sequence[str]) -> None:
     if value not in allowed:
-        raise ValueError(f"{what}={value!r}: wanted one of {', '.join(allowed)}")
+        raise OptionError(f"{what}={value!r}: wanted one of {', '.join(allowed)}")
 
 
 def Lop(
@@ -131,10 +132,10 @@ def Lop(
     disconnected_inputs: str = "raise",
 ) -> Any:
     """``eval_points`` times the Jacobian of ``f`` with respect to ``wrt`` (reverse mode)."""
-    outputs = list(f) if isinstance(f, list | tuple) else [f]
-    points = list(eval_points) if isinstance(eval_points, list | tuple) else [eval_points]
+    outputs = [as_variable(v) for v in f] if isinstance(f, list | tuple) else [as_variable(f)]
+    points = _points("Lop", eval_points, outputs)
     targets = list(wrt) if isinstance(wrt, list | tuple) else [wrt]
-    seeds = {o: as_variable(p) for o, p in zip(outputs, points, strict=True)}
+    seeds = dict(zip(outputs, points))
     found = backprop(seeds, targets, consider_constant or ())
     grads = [
         _connected(outputs[0], v, g, disconnected_inputs, "zero") for v, g in zip(targets, found)
@@ -142,14 +143,20 @@ def Lop(
     return type(wrt)(grads) if isinstance(wrt, list | tuple) else grads[0]
 
 
+def _points(what: str, given: Any, variables: Sequence[Variable]) -> list[Variable]:
+    """A point for each of the variables."""
+    points = [as_variable(p) for p in (given if isinstance(given, list | tuple) else [given])]
+    if len(points) != len(variables):
+        raise OptionError(f"{what}: wanted {len(variables)} eval points, got {len(points)}")
+    return points
+
+
 def Rop(f: Any, wrt: Any, eval_points: Any, disconnected_outputs: str = "raise") -> Any:
     """The Jacobian of ``f`` with respect to ``wrt`` times ``eval_points`` (forward mode)."""
-    outputs = list(f) if isinstance(f, list | tuple) else [f]
+    outputs = [as_variable(v) for v in f] if isinstance(f, list | tuple) else [as_variable(f)]
     targets = list(wrt) if isinstance(wrt, list | tuple) else [wrt]
-    points = list(eval_points) if isinstance(eval_points, list | tuple) else [eval_points]
     tangents = {}
-    for v, point in zip(targets, points, strict=True):
-        t = as_variable(point)
+    for v, t in zip(targets, _points("Rop", eval_points, targets)):
         if t.type.ndim != v.type.ndim:
             raise TypeMismatch("Rop", f"an eval point of type {v.type} for {v}", t.type)
         tangents[v] = t

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from symdnn.autodiff import grad
-from symdnn.errors import TypeMismatch
+from symdnn.errors import NdimMismatch
 from symdnn.graph.operators import operator
-from symdnn.graph.variable import Variable
+from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.scan_builder import scan
 from symdnn.ops.shape import shape_i
 
@@ -27,8 +27,9 @@ def jacobian(
     is the gradient. The result has the structure of ``wrt``. Raises
     :class:`~symdnn.errors.TypeMismatch` for an expression of more dimensions.
     """
+    expression = as_variable(expression)
     if expression.type.ndim > 1:
-        raise TypeMismatch(
+        raise NdimMismatch(
             "jacobian", "a scalar or a vector", expression.type, "Flatten it: expression.flatten()"
         )
     targets = [wrt] if isinstance(wrt, Variable) else list(wrt)
@@ -51,13 +52,14 @@ def hessian(
     The result has the structure of ``wrt``. Raises :class:`~symdnn.errors.TypeMismatch` for
     anything but a scalar and vectors.
     """
+    cost = as_variable(cost)
     if cost.type.ndim != 0:
-        raise TypeMismatch("hessian", "a scalar cost", cost.type)
+        raise NdimMismatch("hessian", "a scalar cost", cost.type)
     targets = [wrt] if isinstance(wrt, Variable) else list(wrt)
     found = []
     for v in targets:
         if v.type.ndim != 1:
-            raise TypeMismatch(
+            raise NdimMismatch(
                 "hessian", "vectors in wrt", v.type, "Flatten it and reshape it back"
             )
         slope = grad(cost, v, consider_constant, disconnected_inputs)

@@ -8,13 +8,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
-import json
 import sys
 from collections.abc import Iterator, Sequence
 
-from symdnn import algos_cli
+from symdnn import __version__, algos_cli, cache_cli
 from symdnn.config import FlagRow, config, unknown_flag
-from symdnn.doctor import Diagnosis, Library, diagnose
+from symdnn.doctor import doctor_report
 from symdnn.errors import SymdnnError, UnknownFlagError
 from symdnn.flags import FLAGS, WITHOUT_MEANING
 
@@ -38,6 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("symdnn", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"symdnn {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     flags = commands.add_parser("config", help="print every flag, its value and its origin")
@@ -49,6 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor.set_defaults(run=_doctor)
 
     algos_cli.add_to(commands)
+    cache_cli.add_to(commands)
 
     if importlib.util.find_spec("symdnn.demo"):
         # The demonstration reads its own arguments, --help too.
@@ -118,69 +119,4 @@ def _print_rows(rows: Sequence[FlagRow]) -> None:
 
 
 def _doctor(args: argparse.Namespace) -> int:
-    found = diagnose()
-    if args.json:
-        print(json.dumps(found.as_json(), indent=2))
-    else:
-        print("\n".join(_report(found)))
-    return 0 if found.cpu_works and not found.cudnn_refused else 1
-
-
-def _report(found: Diagnosis) -> Iterator[str]:
-    yield f"Python      {found.python}"
-    yield f"Platform    {found.platform}"
-    yield f"Packages    {', '.join(f'{name} {v}' for name, v in found.packages.items())}"
-    yield from (
-        f"            {name} can't be imported: {why}" for name, why in found.problems.items()
-    )
-    yield f"BLAS        {found.blas} (NumPy's)"
-    yield f"Threads     {found.threads}"
-    yield f"Cache       {found.cache_folder}: {found.cache_state}"
-    yield f"LLVM        {_llvm(found)}"
-    for library in found.cpu_libraries:
-        yield from _library(library)
-    yield ""
-    yield f"GPU driver  {found.kernel_driver or 'none'}"
-    yield f"GPUs        {found.gpus}"
-    packages = (f"{name} {version or 'missing'}" for name, version in found.cuda_packages.items())
-    yield f"Packages    {', '.join(packages)}"
-    for library in found.cuda_libraries:
-        yield from _library(library)
-    yield f"Graph API   {_graph_api(found)}"
-    yield ""
-    yield from _verdict(found)
-
-
-def _llvm(found: Diagnosis) -> str:
-    """Whether loops are compiled for the CPU, and why not."""
-    if found.llvm_problem:
-        return f"off, elementwise work is NumPy's: {found.llvm_problem}"
-    return f"on, llvmlite {found.llvmlite}"
-
-
-def _graph_api(found: Diagnosis) -> str:
-    """Whether convolutions may use cuDNN's newer kernels, by which package, and why not."""
-    if found.graph_api_problem:
-        return f"off: {found.graph_api_problem.removesuffix('. Tried in this order:')}"
-    return f"on, nvidia-cudnn-frontend {found.cuda_packages['nvidia-cudnn-frontend']}"
-
-
-def _library(library: Library) -> Iterator[str]:
-    version = f", version {library.version}" if library.version else ""
-    yield f"{library.name:<11} {library.path or 'not found'}{version}"
-    if library.problem:
-        yield f"            can't be used: {library.problem}"
-    yield from (f"            {c.source}: {c.path}: {c.state}" for c in library.tried)
-
-
-def _verdict(found: Diagnosis) -> Iterator[str]:
-    yield "CPU:  works" if found.cpu_works else "CPU:  does not work; see the packages above"
-    for library in found.cpu_libraries:
-        if not library.path:
-            yield f"      {library.name} not found, for {library.needed_for}"
-    missing = found.missing_for_cuda()
-    yield "CUDA: can't be used" if missing else "CUDA: all files are there"
-    yield from (f"      missing: {each}" for each in missing)
-    if found.cudnn_refused:
-        yield "      and dnn.enabled=True insists on cuDNN"
-    yield f"Functions run on {found.runs_on} (device={config.device})"
+    return doctor_report(args.json)

@@ -19,6 +19,7 @@ import os
 import re
 import sys
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ContextDecorator
 from contextvars import ContextVar
@@ -27,11 +28,13 @@ from pathlib import Path
 from typing import Any
 
 from symdnn.disk import identity as _identity  # noqa: F401  # early: it notes the time
+from symdnn.disk.regular import read_regular
 from symdnn.errors import ConfigError, UnknownFlagError
 from symdnn.flags import FLAGS, WITHOUT_MEANING, Flag, Value, nearest, nearest_flag
 
 FLAGS_VARIABLE = "SYMDNN_FLAGS"
 FILES_VARIABLE = "SYMDNNRC"
+THEANOS_VARIABLE = "THEANO_FLAGS"
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,10 @@ class Setting:
 
 
 Settings = dict[str, Setting]
+#: The most that a file of flags may have.
+_MOST_BYTES = 1 << 20
+#: So many times that code set a flag can be undone.
+_MOST_UNDONE = 64
 
 
 @dataclass(frozen=True)
@@ -133,7 +140,7 @@ def _from_file(path: Path) -> Settings:
     )
     parser.optionxform = str  # type: ignore[assignment, method-assign]  # floatX keeps its X
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path, _MOST_BYTES).decode() if str(path) != os.devnull else ""
         parser.read_string(text, str(path))
     except (OSError, UnicodeDecodeError, configparser.Error) as why:
         raise ConfigError(f"file of flags {path} can't be read: {why}") from why
@@ -161,6 +168,30 @@ def _line_of(text: str, section: str, key: str) -> int:
     return 0
 
 
+def _notice_theanos_flags(environment: Mapping[str, str]) -> None:
+    """Warn where flags are given to Theano, and none to symdnn: it reads its own variable only."""
+    text = environment.get(THEANOS_VARIABLE, "").strip()
+    if not text or FLAGS_VARIABLE in environment:
+        return
+    taken, others = [], []
+    for item in filter(None, map(str.strip, text.split(","))):
+        name, _, raw = item.partition("=")
+        try:
+            FLAGS[name.strip()].parse(raw.strip())
+            taken.append(item)
+        except (KeyError, ValueError):
+            others.append(item)
+    known = f" Of these flags it has {FLAGS_VARIABLE}={','.join(taken)}." if taken else ""
+    rest = f" It does not take {', '.join(others)}: see docs/theano.md." if others else ""
+    warnings.warn(
+        f"{THEANOS_VARIABLE} is set, and symdnn does not read it: it reads {FLAGS_VARIABLE}, which "
+        f"is written the same way.{known}{rest} Set {FLAGS_VARIABLE} (to nothing, to keep the "
+        "defaults) and this is not said again.",
+        UserWarning,
+        stacklevel=_depth_of_importer(),
+    )
+
+
 # --- who called -----------------------------------------------------------------------------------
 
 
@@ -169,6 +200,17 @@ def _depth_of_caller() -> int:
     depth, frame = 0, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__") == __name__:
         depth, frame = depth + 1, frame.f_back
+    return depth + 1
+
+
+def _depth_of_importer() -> int:
+    """The same of the first frame outside of the package, and of what imports it."""
+    package, depth, frame = os.path.dirname(__file__), 0, sys._getframe(1)
+    while frame.f_back is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith((package, "<frozen importlib")):
+            break
+        depth, frame = depth + name.startswith(package), frame.f_back  # others are not counted
     return depth + 1
 
 
@@ -198,6 +240,10 @@ class Section:
     def __setattr__(self, name: str, value: object) -> None:
         self._owner.set(self._prefix + name, value)
 
+    def __delattr__(self, name: str) -> None:
+        """Undo the last time that code set the flag: ``monkeypatch`` and ``mock`` do so."""
+        self._owner.undo(self._prefix + name)
+
     def __bool__(self) -> bool:
         # `if config.openmp:` was a test of a flag; the name is now only a group.
         return self._prefix.rstrip(".") not in WITHOUT_MEANING
@@ -219,15 +265,19 @@ class Config(Section):
 
     _global: Settings
     _scopes: ContextVar[tuple[Settings, ...]]
+    _before: dict[str, deque[tuple[Settings, Setting | None]]]
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         super().__init__(self, "")
         object.__setattr__(self, "_global", Settings())
+        # What `set` has replaced, and where, the last at the end: `undo` brings it back.
+        object.__setattr__(self, "_before", {})
         # What `change_flags` has changed here: one dict for each open block, the innermost last.
         # A context variable, so that neither other threads nor other async tasks see it.
         object.__setattr__(self, "_scopes", ContextVar[tuple[Settings, ...]]("flags", default=()))
         self._global.update(_from_files(environment))
         self._global.update(_from_environment(environment.get(FLAGS_VARIABLE, "")))
+        _notice_theanos_flags(environment)
 
     def get(self, name: str) -> Any:
         """The value of the flag ``name``, such as ``"dnn.conv.algo_fwd"``."""
@@ -265,8 +315,24 @@ class Config(Section):
         Within a ``change_flags`` block that changes this flag, it is set until that block's end.
         """
         for each, setting in self._from_code(name, value).items():
-            holders = [scope for scope in self._scopes.get() if each in scope]
-            (holders[-1] if holders else self._global)[each] = setting
+            holder = self._holder(each)
+            before = self._before.setdefault(each, deque(maxlen=_MOST_UNDONE))
+            before.append((holder, holder.get(each)))
+            holder[each] = setting
+
+    def undo(self, name: str) -> None:
+        """Bring a flag back to what it was before :meth:`set` was called last.
+
+        Where code has not set it (in this ``change_flags`` block, if one changes it) it stays.
+        ``del config.floatX`` is the same.
+        """
+        flag = FLAGS.get(name)
+        if flag is None and name not in WITHOUT_MEANING:
+            raise UnknownFlagError(unknown_flag(name, _code_origin()))
+        for each in (flag.sets if flag else ()) or (name,):
+            before = self._before.get(each)
+            if before and before[-1][0] is self._holder(each):
+                self.restore(each, before.pop()[1])
 
     def setting(self, name: str) -> Setting | None:
         """The flag's value with its origin, for :meth:`restore`; None: its default."""
@@ -275,8 +341,7 @@ class Config(Section):
     def restore(self, name: str, setting: Setting | None) -> None:
         """Bring a flag back to what :meth:`setting` gave, its origin too; where it is set as
         :meth:`set` says."""
-        holders = [scope for scope in self._scopes.get() if name in scope]
-        holder = holders[-1] if holders else self._global
+        holder = self._holder(name)
         if setting is None:
             holder.pop(name, None)
         else:
@@ -339,6 +404,11 @@ class Config(Section):
                 f"{FLAGS_VARIABLE} or in ~/.symdnnrc."
             )
         return settings
+
+    def _holder(self, name: str) -> Settings:
+        """Where a flag is set from here: in the innermost block that changes it, or for all."""
+        holders = [scope for scope in self._scopes.get() if name in scope]
+        return holders[-1] if holders else self._global
 
     def _setting(self, name: str) -> Setting | None:
         for scope in reversed(self._scopes.get()):

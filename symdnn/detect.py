@@ -77,6 +77,14 @@ def file_state(path: Path) -> str:
     return FOUND
 
 
+def gpu_seems_there() -> bool:
+    """Whether NVIDIA's kernel driver, or that of Windows below WSL, shows itself."""
+    return any(os.path.exists(sign) for sign in _SIGNS)
+
+
+_SIGNS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
+
+
 # --- one function for each library ----------------------------------------------------------------
 
 
@@ -91,6 +99,7 @@ def cudnn_candidates(
     known = {folder.resolve() for _, folder in wheels}
     places = [
         *_root_places("CUDNN_PATH", environment.get("CUDNN_PATH", "")),
+        *_own_place("CUDNN_PATH", environment.get("CUDNN_PATH", "")),
         *wheels,
         *(("cuda-pathfinder", f) for f in wheel_folders if f.resolve() not in known),
         *_cuda_places(environment),
@@ -165,6 +174,12 @@ def _root_places(source: str, root: str, *folders: str) -> Places:
     if root:
         for folder in folders or ("lib64", "lib", "targets/x86_64-linux/lib"):
             yield source, Path(root).expanduser() / folder
+
+
+def _own_place(source: str, root: str) -> Places:
+    """The folder itself, where a library is in it and not in one below."""
+    if root and (Path(root).expanduser() / CUDNN[0]).exists():
+        yield source, Path(root).expanduser()
 
 
 def _wheel_places(*packages: str) -> Places:

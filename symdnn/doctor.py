@@ -1,11 +1,16 @@
-"""``symdnn doctor``: what this machine has, what is missing, and for what."""
+"""``symdnn doctor``: what this machine has, what is missing, and for what.
+
+``python -m symdnn.doctor`` is the same command.
+"""
 
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import platform
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -13,9 +18,10 @@ from typing import Any
 
 from symdnn import detect
 from symdnn.compile.targets import resolve_target
-from symdnn.config import config
+from symdnn.config import FLAGS_VARIABLE, THEANOS_VARIABLE, config
 from symdnn.cpu import jit, libdnnl
 from symdnn.detect import Candidate
+from symdnn.disk import trust
 from symdnn.errors import CudnnError, CudnnNotFound, SymdnnError
 from symdnn.gpu import cudnn_library, frontend
 from symdnn.gpu.driver import driver
@@ -80,6 +86,7 @@ class Diagnosis:
     graph_api_problem: str  # why cuDNN's graph API is off; "" where it is on
     llvmlite: str
     llvm_problem: str  # why no loops are compiled for the CPU; "" where they are
+    of_theano: list[str]  # where flags of Theano stand, which are not read
     runs_on: str  # the target that the flag device means here, or why there is none
     cpu_libraries: list[Library] = field(default_factory=list)
     cuda_libraries: list[Library] = field(default_factory=list)
@@ -138,10 +145,21 @@ def diagnose() -> Diagnosis:
         graph_api_problem=frontend.unavailable(),
         llvmlite=_version("llvmlite"),
         llvm_problem=jit.problem(),
+        of_theano=_of_theano(),
         runs_on=_runs_on(),
         cpu_libraries=[_onednn()],
         cuda_libraries=_cuda_libraries(),
     )
+
+
+def doctor_report(as_json: bool = False) -> int:
+    """Print the report; 1 where symdnn cannot work as its flags say, else 0."""
+    found = diagnose()
+    if as_json:
+        print(json.dumps(found.as_json(), indent=2))
+    else:
+        print("\n".join(_report(found)))
+    return 0 if found.cpu_works and not found.cudnn_refused else 1
 
 
 def _runs_on() -> str:
@@ -151,6 +169,15 @@ def _runs_on() -> str:
     except SymdnnError as error:
         return f"nothing: {str(error).splitlines()[0]}"
     return "the CPU" if target.kind == "cpu" else str(target)
+
+
+def _of_theano() -> list[str]:
+    """Where flags of Theano stand, and none of symdnn in the same place."""
+    named = os.environ.get("THEANORC")
+    files = named.split(os.pathsep) if named else ["~/.theanorc"]
+    there = [f for f in files if f and Path(f).expanduser().is_file()]
+    variables = [THEANOS_VARIABLE] if os.environ.get(THEANOS_VARIABLE) else []
+    return [*variables, *there]
 
 
 def _onednn() -> Library:
@@ -245,6 +272,9 @@ def _threads() -> int:
 
 
 def _folder_state(folder: Path) -> str:
+    untrusted = trust.why_not(folder / trust.KINDS[0], ours=2)
+    if untrusted:
+        return f"not used: {untrusted}"
     nearest = next(p for p in (folder, *folder.parents) if p.exists())
     if not nearest.is_dir():
         return f"{nearest} is not a folder"
@@ -259,3 +289,73 @@ def _kernel_driver() -> str:
     except OSError:
         return ""
     return lines[0] if lines else ""
+
+
+# --- the report -----------------------------------------------------------------------------------
+
+
+def _report(found: Diagnosis) -> Iterator[str]:
+    yield f"Python      {found.python}"
+    yield f"Platform    {found.platform}"
+    yield f"Packages    {', '.join(f'{name} {v}' for name, v in found.packages.items())}"
+    yield from (
+        f"            {name} can't be imported: {why}" for name, why in found.problems.items()
+    )
+    yield f"BLAS        {found.blas} (NumPy's)"
+    yield f"Threads     {found.threads}"
+    yield f"Cache       {found.cache_folder}: {found.cache_state}"
+    if found.of_theano:
+        yield f"Theano      {', '.join(found.of_theano)}: not read; symdnn's flags are in"
+        yield f"            {FLAGS_VARIABLE} and ~/.symdnnrc, written the same way"
+    yield f"LLVM        {_llvm(found)}"
+    for library in found.cpu_libraries:
+        yield from _library(library)
+    yield ""
+    yield f"GPU driver  {found.kernel_driver or 'none'}"
+    yield f"GPUs        {found.gpus}"
+    packages = (f"{name} {version or 'missing'}" for name, version in found.cuda_packages.items())
+    yield f"Packages    {', '.join(packages)}"
+    for library in found.cuda_libraries:
+        yield from _library(library)
+    yield f"Graph API   {_graph_api(found)}"
+    yield ""
+    yield from _verdict(found)
+
+
+def _llvm(found: Diagnosis) -> str:
+    """Whether loops are compiled for the CPU, and why not."""
+    if found.llvm_problem:
+        return f"off, elementwise work is NumPy's: {found.llvm_problem}"
+    return f"on, llvmlite {found.llvmlite}"
+
+
+def _graph_api(found: Diagnosis) -> str:
+    """Whether convolutions may use cuDNN's newer kernels, by which package, and why not."""
+    if found.graph_api_problem:
+        return f"off: {found.graph_api_problem.removesuffix('. Tried in this order:')}"
+    return f"on, nvidia-cudnn-frontend {found.cuda_packages['nvidia-cudnn-frontend']}"
+
+
+def _library(library: Library) -> Iterator[str]:
+    version = f", version {library.version}" if library.version else ""
+    yield f"{library.name:<11} {library.path or 'not found'}{version}"
+    if library.problem:
+        yield f"            can't be used: {library.problem}"
+    yield from (f"            {c.source}: {c.path}: {c.state}" for c in library.tried)
+
+
+def _verdict(found: Diagnosis) -> Iterator[str]:
+    yield "CPU:  works" if found.cpu_works else "CPU:  does not work; see the packages above"
+    for library in found.cpu_libraries:
+        if not library.path:
+            yield f"      {library.name} not found, for {library.needed_for}"
+    missing = found.missing_for_cuda()
+    yield "CUDA: can't be used" if missing else "CUDA: all files are there"
+    yield from (f"      missing: {each}" for each in missing)
+    if found.cudnn_refused:
+        yield "      and dnn.enabled=True insists on cuDNN"
+    yield f"Functions run on {found.runs_on} (device={config.device})"
+
+
+if __name__ == "__main__":
+    sys.exit(doctor_report("--json" in sys.argv[1:]))

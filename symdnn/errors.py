@@ -38,6 +38,10 @@ class DimensionMismatch(SymdnnError, ValueError):
     """Shapes that had to agree do not."""
 
 
+class ArgumentShapeMismatch(DimensionMismatch, InputError):
+    """A value for an input or a shared variable has another ndim or shape than its type says."""
+
+
 class AssertionFailed(SymdnnError, AssertionError):
     """An ``Assert`` in the graph saw a false condition."""
 
@@ -50,6 +54,26 @@ class DataError(SymdnnError, ValueError):
     """Values met while running that an op does not take: weights below 0, empty ranges."""
 
 
+class OptionError(SymdnnError, ValueError):
+    """An argument that says how (a mode, a size, a probability) has a value that is not taken."""
+
+
+class PaddingError(OptionError, NotImplementedError):
+    """A pooling's padding does not go with its window or its borders."""
+
+
+class ArgumentError(SymdnnError, TypeError):
+    """A function is called with an argument that it does not know, or without one it needs."""
+
+
+class SymbolicValueError(SymdnnError, TypeError):
+    """Python asked a variable for what is known in a call only: its length, truth, elements."""
+
+
+class DtypeError(SymdnnError, TypeError):
+    """A dtype of this name does not exist here."""
+
+
 class DataDependentShape(SymdnnError):
     """The shape of an output depends on the data of an input, not only on its shape."""
 
@@ -60,6 +84,10 @@ class NonDifferentiable(SymdnnError, TypeError):
 
 class DisconnectedInput(SymdnnError, ValueError):
     """The cost does not depend on a variable with respect to which a gradient was asked for."""
+
+
+class UnusedParameter(UserWarning):
+    """A parameter that was to be trained has no influence on the loss: it stays as it is."""
 
 
 class NotEvaluable(SymdnnError):
@@ -101,6 +129,18 @@ class TypeMismatch(SymdnnError, TypeError):
         shown = ", ".join(map(str, got)) if isinstance(got, list | tuple) else str(got)
         text = f"{op}: wanted {wanted}, got {shown}"
         super().__init__(f"{text}. {do}" if do else text)
+
+
+class NdimMismatch(TypeMismatch, ValueError):
+    """A tensor, a shape or a pattern has another number of dimensions than an op takes."""
+
+
+class AxisError(NdimMismatch, IndexError):
+    """A tensor has no such axis, or an axis is named twice (as ``numpy.exceptions.AxisError``)."""
+
+
+class StateMismatch(TypeMismatch, ValueError):
+    """A step of a loop gives another type than the state that it goes on from."""
 
 
 class ShapeMismatch(DimensionMismatch):

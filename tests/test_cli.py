@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+import symdnn
 from symdnn import cli, doctor
 from symdnn.config import config
 from symdnn.detect import ABSENT, FOUND, Candidate
@@ -251,3 +252,67 @@ def test_demo_gets_all_its_arguments(monkeypatch):
     monkeypatch.setitem(sys.modules, "symdnn.demo", demo)
     assert cli.main(["demo", "--seeds", "5", "--help"]) == 0
     assert seen == [["--seeds", "5", "--help"]]
+
+
+def test_doctor_is_a_module_too():
+    done = subprocess.run([sys.executable, "-m", "symdnn.doctor"], env=QUIET, capture_output=True,
+                          text=True, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "CPU:  works" in done.stdout
+
+
+def test_doctor_notices_flags_of_theano(bare, tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("THEANO_FLAGS", raising=False)
+    monkeypatch.setenv("THEANORC", str(tmp_path / "rc"))
+    cli.main(["doctor"])
+    assert "Theano " not in capsys.readouterr().out
+    (tmp_path / "rc").write_text("[global]\nfloatX=float64\n")
+    monkeypatch.setenv("THEANO_FLAGS", "floatX=float64")
+    cli.main(["doctor"])
+    assert f"Theano      THEANO_FLAGS, {tmp_path}/rc: not read" in capsys.readouterr().out
+
+
+# --- version, cache -------------------------------------------------------------------------------
+
+
+def test_version():
+    done = command("--version")
+    assert (done.returncode, done.stdout) == (0, f"symdnn {symdnn.__version__}\n")
+
+
+def test_cache_is_shown_checked_and_cleared(tmp_path):
+    flags = f"base_compiledir={tmp_path},cpu.compile=always"
+    program = (
+        "import numpy as np, symdnn, symdnn.tensor as T\n"
+        "from symdnn.gpu import tuning\n"
+        "x = T.fvector()\n"
+        "symdnn.function([x], T.exp(x) * 2, mode=symdnn.Mode(target='cpu'))(np.ones(9, 'f'))\n"
+        "tuning.remember({'card': 'none'}, {'ms': 1.0})\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", program], env={**QUIET, "SYMDNN_FLAGS": flags}, check=True
+    )
+
+    def told(action):
+        return command("cache", *action, SYMDNN_FLAGS=flags)
+
+    shown = told([]).stdout
+    assert f"folder  {tmp_path}\n" in shown
+    counts = {line.split()[0]: int(line.split()[1]) for line in shown.splitlines()[1:5]}
+    assert counts["object"] >= 2  # facts of LLVM, and code
+    assert (counts["cubin"], counts["tuning"]) == (0, 1)
+    assert "limit   2.0 GiB" in shown
+    assert told(["check"]).returncode == 0
+    (record,) = tmp_path.rglob("*.json")
+    code = next(tmp_path.rglob("*.o"))
+    record.write_text(record.read_text().replace("1.0", "2.0"))
+    code.write_bytes(code.read_bytes()[:-1])
+    (tmp_path / "object" / "notes.txt").write_text("the user's")
+    checked = told(["check"])
+    assert checked.returncode == 1
+    assert f"removed {record}: is damaged" in checked.stdout
+    assert f"removed {code}: is damaged" in checked.stdout
+    assert told(["check"]).returncode == 0
+    assert told(["clear"]).returncode == 0
+    assert [p.name for p in tmp_path.rglob("*") if p.is_file()] == [".bounded", "notes.txt"]
+    assert "all          0        0 B" in told([]).stdout

@@ -5,6 +5,7 @@ import sys
 import threading
 import warnings
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -552,3 +553,119 @@ def test_a_reader_gives_what_get_does():
     finally:
         config.restore("openmp.threads", before)
     assert read() == config.get("openmp.threads")
+
+
+# --- setting and undoing --------------------------------------------------------------------------
+
+SETTABLE = [f for f in flags.FLAGS.values() if not f.fixed]
+
+
+def other_value(flag):
+    """A value that the flag takes and that is not its default."""
+    by_kind = {"bool": True, "int": 3, "float": 1.5, "bytes": 1000, "str": "x", "device": "cuda1"}
+    if flag.kind == "bool":
+        return not flag.first_value()
+    return flag.choices[-1] if flag.choices else by_kind[flag.kind]
+
+
+def holder_of(c, name):
+    """The object and the attribute that are a flag."""
+    *groups, last = name.split(".")
+    for group in groups:
+        c = getattr(c, group)
+    return c, last
+
+
+def settings_of(c, flag):
+    return [c.setting(name) for name in flag.sets or (flag.name,)]
+
+
+@pytest.mark.parametrize("flag", SETTABLE, ids=lambda f: f.name)
+@pytest.mark.parametrize("first", [False, True], ids=["untouched", "set in code"])
+def test_what_monkeypatch_and_mock_change_they_bring_back(fresh, flag, first):
+    holder, name = holder_of(fresh, flag.name)
+    if first:
+        setattr(holder, name, other_value(flag))
+    before = settings_of(fresh, flag)
+    with pytest.MonkeyPatch.context() as outer, pytest.MonkeyPatch.context() as inner:
+        outer.setattr(holder, name, other_value(flag))
+        inner.setattr(holder, name, other_value(flag))
+        inner.setattr(holder, name, other_value(flag))
+        assert getattr(holder, name) == fresh.get(flag.name) == flag.parse(other_value(flag))
+    assert settings_of(fresh, flag) == before
+    with mock.patch.object(holder, name, other_value(flag)):
+        assert getattr(holder, name) == flag.parse(other_value(flag))
+    assert settings_of(fresh, flag) == before
+
+
+def test_del_undoes_what_code_set_and_no_more():
+    c = from_env("floatX=float64,dnn.conv.algo_bwd_data=fft")
+    del c.floatX  # code has not set it
+    c.floatX = "float16"
+    c.floatX = "float32"
+    del c.floatX
+    assert c.floatX == "float16"
+    del c.floatX, c.floatX
+    assert c.floatX == "float64"
+    assert c.origin("floatX") == "environment variable SYMDNN_FLAGS"
+    c.dnn.conv.algo_bwd = "none"
+    del c.dnn.conv.algo_bwd
+    assert (c.dnn.conv.algo_bwd_data, c.dnn.conv.algo_bwd_filter) == ("fft", "none")
+    with pytest.raises(UnknownFlagError, match="floatX"):
+        del c.floatx
+
+
+def test_del_in_a_block_undoes_what_was_set_there(fresh):
+    fresh.floatX = "float16"
+    with fresh.change_flags(floatX="float64"):
+        del fresh.floatX  # set outside
+        assert fresh.floatX == "float64"
+        fresh.floatX = "float32"
+        del fresh.floatX
+        assert fresh.floatX == "float64"
+    assert fresh.floatX == "float16"
+    del fresh.floatX
+    assert fresh.floatX == "float32"
+
+
+def test_a_fixed_flag_that_a_test_wants_to_change_leaves_no_second_error(fresh, tmp_path):
+    m = pytest.MonkeyPatch()
+    with pytest.raises(ConfigError, match="can't be changed"):
+        m.setattr(fresh, "base_compiledir", str(tmp_path))
+    m.undo()
+    assert fresh.base_compiledir != str(tmp_path)
+
+
+# --- files that are none, and Theano's flags ------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "large"])
+def test_a_file_of_flags_that_never_ends_is_an_error_at_once(tmp_path, kind):
+    path = tmp_path / "rc"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.write_bytes(b"#" * (2 << 20))
+    with pytest.raises(ConfigError, match=r"can't be read: .*(regular|bytes|directory)"):
+        Config({"SYMDNNRC": str(path)})
+
+
+def test_no_file_of_flags_can_be_named_by_the_null_device():
+    assert Config({"SYMDNNRC": os.devnull}).floatX == "float32"
+
+
+def test_theanos_flags_are_noticed_once():
+    theanos = "floatX=float64, device=gpu0,openmp.threads=2,cxx="
+    done = in_new_process("import symdnn; print(symdnn.config.floatX)", THEANO_FLAGS=theanos)
+    assert done.stdout == "float32\n"
+    assert done.stderr.count("UserWarning") == 1
+    assert "<string>:1: UserWarning: THEANO_FLAGS is set" in done.stderr
+    assert "SYMDNN_FLAGS=floatX=float64,openmp.threads=2." in done.stderr
+    assert "does not take device=gpu0, cxx=" in done.stderr
+    for flags_ in ("", "floatX=float64"):
+        done = in_new_process("import symdnn", THEANO_FLAGS=theanos, SYMDNN_FLAGS=flags_)
+        assert done.stderr == ""

@@ -206,3 +206,10 @@ def test_loader_cache_of_this_machine(monkeypatch):
     monkeypatch.undo()
     known = detect._loader_cache()
     assert all(Path(path).is_absolute() for path in known.values())
+
+
+def test_cudnn_path_may_be_the_librarys_own_folder(tmp_path):
+    file = library(tmp_path / "anywhere", "libcudnn.so.9")
+    found = detect.first_found(detect.cudnn_candidates({"CUDNN_PATH": str(tmp_path / "anywhere")}))
+    assert found is not None
+    assert (found.source, found.path) == ("CUDNN_PATH", str(file))

@@ -12,21 +12,18 @@ import pytest
 import symdnn
 
 ROOT = Path(__file__).parent.parent
-DOCS = sorted(p for p in (ROOT / "docs").iterdir() if p.suffix in (".md", ".rst"))
+DOCS = sorted(p for p in (ROOT / "docs").iterdir() if p.suffix == ".md")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS]
 FENCE = re.compile(r"^( *)```(\w+)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
-DIRECTIVE = re.compile(r"^( *)\.\. code-block:: (\w+)\n\n((?:\1   .*\n|\n)+)", re.MULTILINE)
 by_page = pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 
 
 def blocks_of(page, *languages):
     """(line, text) of each block in one of these languages."""
     text = page.read_text(encoding="utf-8")
-    form, inner = (DIRECTIVE, "   ") if page.suffix == ".rst" else (FENCE, "")
-    for found in form.finditer(text):
+    for found in FENCE.finditer(text):
         if found[2] in languages:
-            indent = found[1] + inner
-            lines = [line.removeprefix(indent) for line in found[3].splitlines(keepends=True)]
+            lines = [line.removeprefix(found[1]) for line in found[3].splitlines(keepends=True)]
             yield text.count("\n", 0, found.start(3)) + 1, "".join(lines)
 
 
@@ -66,10 +63,10 @@ def test_readme_example_runs_as_a_file(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_blocks_of_both_markups_are_found():
+def test_all_blocks_are_found():
     """Every block that a page opens is one of those that the tests below go through."""
     for page in PAGES:
-        opened = r"^ *(?:```|\.\. code-block:: )(?:python|sh|py)$"
+        opened = r"^ *```(?:python|sh|py)$"
         lines = re.findall(opened, page.read_text(encoding="utf-8"), re.MULTILINE)
         assert len(lines) == len(list(blocks_of(page, "python", "sh", "py"))), page.name
 
@@ -77,21 +74,17 @@ def test_blocks_of_both_markups_are_found():
 @by_page
 def test_links_lead_somewhere(page):
     text = page.read_text(encoding="utf-8")
-    if page.suffix == ".md":
-        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
-            if not re.match(r"https?:", target):
-                assert (page.parent / target).exists(), f"{page.name}: {target}"
-    for target in re.findall(r"(?:\{doc\}|:doc:)`(?:[^`<]*<)?/?([^`<>]+)>?`", text):
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
+        if not re.match(r"https?:", target):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+    for target in re.findall(r"\{doc\}`(?:[^`<]*<)?/?([^`<>]+)>?`", text):
         assert target.startswith("_generated/") or ROOT / "docs" / target in [
             p.with_suffix("") for p in DOCS
         ], f"{page.name}: {target}"
 
 
-def test_rst_pages_parse():
-    """No warning of docutils: a heading, a list or a link that is written wrong."""
-    for page in DOCS:
-        if page.suffix == ".rst":
-            assert not complaints(page.read_text(encoding="utf-8"), page.name)
+def test_pages_are_markdown():
+    assert not [p.name for p in (ROOT / "docs").iterdir() if p.suffix == ".rst"]
 
 
 PARTS = sorted({p.relative_to(ROOT).parts[1] for p in (ROOT / "symdnn").rglob("*.py")})

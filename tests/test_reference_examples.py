@@ -203,9 +203,9 @@ def test_losses_of_untrained_scores() -> None:
 def test_the_trees_that_cudnn_torch_prints(capsys: pytest.CaptureFixture[str]) -> None:
     assert TORCH.main(["conversion"]) == 0
     tree = """nn.Sequential {
-  [input -> (1) -> (2) -> output]
-  (1): cudnn.SpatialConvolution(3 -> 96, 11x11, 3,3)
-  (2): %s.ReLU
+  [input -> (0) -> (1) -> output]
+  (0): cudnn.SpatialConvolution(3 -> 96, 11x11, 3,3)
+  (1): %s.ReLU
 }
 """
     assert capsys.readouterr().out.partition("\n")[2] == tree % "cudnn" + tree % "nn"

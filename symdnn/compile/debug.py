@@ -25,7 +25,7 @@ from symdnn.graph.variable import Apply, Variable
 __all__ = ["DebugMode"]
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)
 class DebugMode(Mode):
     """Compiles and runs with every check there is; many times slower than other modes.
 

@@ -25,7 +25,7 @@ from symdnn.compile.updates import (
     unused,
 )
 from symdnn.config import config
-from symdnn.errors import InputError, UnusedInputError
+from symdnn.errors import InputError, OptionError, UnusedInputError
 from symdnn.graph.check import check_graph
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.target import Target
@@ -147,7 +147,7 @@ def _update_of(declared: In) -> Variable:
 def _check_used(declared: Sequence[In], outputs: Sequence[Variable], action: str | None) -> None:
     action = action or str(config.on_unused_input)
     if action not in ("raise", "warn", "ignore"):
-        raise ValueError(f"on_unused_input={action!r}: wanted raise, warn or ignore")
+        raise OptionError(f"on_unused_input={action!r}: wanted raise, warn or ignore")
     if action == "ignore":
         return
     for v in unused([d.variable for d in declared], outputs):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import FrozenInstanceError, dataclass, field, replace
 from typing import Any
 
 from symdnn.config import config
+from symdnn.errors import OptionError
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.runtime import Watcher
 from symdnn.graph.target import Target
@@ -29,6 +30,9 @@ _OPTIMIZERS: dict[str, frozenset[str]] = {
     "merge": frozenset(),
     "None": frozenset(),
 }
+
+
+_SWITCHES = ("check_isfinite", "check_py_code", "require_matching_strides")
 
 
 def _selection_of_flags() -> Selection:
@@ -69,14 +73,15 @@ class Audit:
         """The rewriting is over."""
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)
 class Mode:
     """A way to compile. ``optimizer`` names a level (``fast_run``, ``fast_compile``, None for no
     rewriting at all); the default is that of the flags.
 
     ``target`` is a :class:`~symdnn.graph.target.Target` or its text (``"cuda:sm_90"`` builds for
     a described GPU). ``including``, ``excluding`` and ``requiring`` take tags or names of
-    rewrites and give a new mode. ``linker`` is accepted for Theano's sake.
+    rewrites and give a new mode. ``linker`` is accepted for Theano's sake. A mode stays as it was
+    made, but for the switches of checks (``mode.check_isfinite = False``).
     """
 
     linker: Any = None
@@ -89,10 +94,15 @@ class Mode:
             return
         name = str(self.optimizer)
         if name not in _OPTIMIZERS:
-            raise ValueError(f"optimizer {name!r}: wanted one of {', '.join(_OPTIMIZERS)}")
+            raise OptionError(f"optimizer {name!r}: wanted one of {', '.join(_OPTIMIZERS)}")
         chosen = replace(self.selection, include=_OPTIMIZERS[name])
         object.__setattr__(self, "selection", chosen)
         object.__setattr__(self, "optimizer", "default")  # it is in the selection now
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.__dict__ and name not in _SWITCHES:
+            raise FrozenInstanceError(f"{name} of a mode; use including, excluding, or a new mode")
+        object.__setattr__(self, name, value)
 
     def including(self, *tags: str) -> Mode:
         """This mode with more rewrites.

@@ -6,6 +6,7 @@ from symdnn.compile.debug import DebugMode
 from symdnn.compile.mode import Mode
 from symdnn.compile.nanguard import NanGuardMode
 from symdnn.config import config
+from symdnn.errors import OptionError
 
 __all__ = ["get_default_mode", "get_mode"]
 
@@ -28,7 +29,7 @@ def get_mode(mode: Mode | str | None) -> Mode:
     if name in _CHECKING:
         return _CHECKING[name]()
     known = ["Mode", "FAST_RUN", "FAST_COMPILE", *_CHECKING]
-    raise ValueError(f"mode {name!r}: wanted one of {', '.join(known)}, or a Mode")
+    raise OptionError(f"mode {name!r}: wanted one of {', '.join(known)}, or a Mode")
 
 
 def get_default_mode() -> Mode:

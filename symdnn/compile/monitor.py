@@ -31,7 +31,7 @@ class Moment:
 Monitor = Callable[[int, Apply, Moment], None]
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)
 class MonitorMode(Mode):
     """Calls ``pre_func(i, node, fn)`` before and ``post_func(i, node, fn)`` after each node.
 

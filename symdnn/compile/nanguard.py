@@ -22,7 +22,7 @@ __all__ = ["BIG", "NanGuardMode"]
 BIG = 1e10
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)
 class NanGuardMode(Mode):
     """Checks what enters a function and what every node gives.
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from symdnn.compile.targets import Devices, resolve_target
-from symdnn.config import config
 from symdnn.errors import InputError
 from symdnn.graph import placed
 from symdnn.graph.storage import DeviceMemory, Placed, Storage
@@ -45,7 +44,7 @@ def shared(
         raise InputError(f"shared: wanted a value, got the symbolic variable {value}")
     if strict and not (isinstance(value, np.ndarray) or placed.is_on_device(value)):
         raise InputError(f"shared: strict, wanted an array, got a {type(value).__name__}")
-    named = TensorType(config.floatX if dtype == "floatX" else dtype) if dtype else None
+    named = TensorType(dtype) if dtype else None
     if placed.is_on_device(value):
         static = shape if shape is not None else broadcastable
         return Shared.on_device(value, name, static, borrow, named.dtype if named else None)

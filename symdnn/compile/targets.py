@@ -9,6 +9,7 @@ from typing import Any
 
 from symdnn.compile.specialise import Oracle, TableOracle
 from symdnn.config import config
+from symdnn.detect import gpu_seems_there
 from symdnn.graph.runtime import Runtime
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Variable
@@ -34,7 +35,10 @@ def resolve_target(wanted: Target | str | None = None, explain: bool = False) ->
     if device == "cpu":
         return cpu_target()
     if device == "auto" and not _gpu_is_ready():
-        return cpu_target(_detect().why_no_gpu(_missing_packages()) if explain else ())
+        if explain:
+            return cpu_target(_detect().why_no_gpu(_missing_packages()))
+        _say_why_not()
+        return cpu_target()
     if device == "auto":
         device = "cuda"
     return _detect().cuda_target(int(device.removeprefix("cuda") or 0))  # type: ignore[no-any-return]
@@ -113,6 +117,20 @@ class Devices:
     def home(self, shared: Variable) -> Runtime:
         """Where a shared variable is read: sizes and counters on the host, the rest there."""
         return self.main if self.target.keeps(shared.type) else self.runtime("cpu")
+
+
+def _say_why_not() -> None:
+    """Print why ``device=auto`` is the CPU where there is a GPU, once, on the standard error."""
+    if "auto" in _said or not gpu_seems_there():
+        return
+    _said.add("auto")
+    reason = _detect().why_passed_over(_missing_packages())
+    if reason:
+        print(
+            f"symdnn: there is a GPU, and device=auto uses the CPU: {reason}. `symdnn doctor` says "
+            "more; device=cpu silences this",
+            file=sys.stderr,
+        )
 
 
 _said: set[str] = set()

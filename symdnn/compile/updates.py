@@ -60,7 +60,11 @@ def apply_givens(outputs: Sequence[Variable], givens: Any) -> list[Variable]:
 
 
 def _dependencies_first(replace: Mapping[Variable, Variable]) -> list[Variable]:
-    reads = {old: {v for v in ancestors([new]) if v in replace} for old, new in replace.items()}
+    # A variable in its own replacement is the one that is replaced: {w: w + 1}.
+    reads = {
+        old: {v for v in ancestors([new]) if v in replace and v is not old}
+        for old, new in replace.items()
+    }
     order: list[Variable] = []
     while len(order) < len(reads):
         ready = [v for v in reads if v not in order and reads[v] <= set(order)]
@@ -161,6 +165,11 @@ def respecify(new: Variable, old: Variable) -> Variable:
 
 
 def unused(inputs: Iterable[Variable], outputs: Sequence[Variable]) -> list[Variable]:
-    """Inputs that ``outputs`` do not depend on."""
-    needed = set(ancestors(outputs))
+    """Inputs that ``outputs`` do not depend on, not even by a size that types know."""
+    needed: set[Variable] = set()
+    pending = list(outputs)
+    while pending:
+        new = set(ancestors(pending, needed)) - needed
+        needed |= new
+        pending = [c.read_of for c in new if isinstance(c, Constant) and c.read_of is not None]
     return [v for v in inputs if v not in needed]

@@ -4,6 +4,8 @@ A plan says early which kernels it will run. They wait in a queue, from which a 
 compiles one after the other. This process takes what it needs at once out of the queue and compiles
 it itself; what the other one has begun it waits for, and compiles what is left in the queue
 meanwhile. LLVM in threads would do as well, but llvmlite lets one thread in at a time.
+
+What is not proven (:mod:`symdnn.cpu.proven`) is for the other process alone: LLVM may end it.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import signal
+import subprocess
 import sys
 import threading
 from collections import OrderedDict
@@ -32,9 +36,13 @@ _threads = config.reader("openmp.threads")
 class Job:
     """A module's text, and its object code once somebody has compiled it."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, kinds: frozenset[str] = frozenset(), proven: bool = True) -> None:
         self.text, self._process = text, os.getpid()
+        #: Kinds of its instructions, and whether LLVM is known to compile all of them.
+        self.kinds, self.proven = kinds, proven
         self.code: bytes | None = None
+        #: How LLVM ended the process that compiled it; empty where it did not.
+        self.harm = ""
         self._ended = threading.Event()
 
     @property
@@ -47,9 +55,9 @@ class Job:
         """Whether nothing more will come of it."""
         return self._ended.is_set()
 
-    def wait(self) -> None:
-        """Until it has ended."""
-        self._ended.wait()
+    def wait(self, seconds: float | None = None) -> bool:
+        """Until it has ended, or for so long; whether it has."""
+        return self._ended.wait(seconds)
 
     def end(self, code: bytes | None) -> None:
         """Note what came of it; None: nothing, who needs it has to compile it."""
@@ -61,8 +69,14 @@ class Job:
         code = None
         try:
             code = compiled(self.text)
+        except Harmed as harm:
+            self.harm = str(harm)
         finally:
             self.end(code)
+
+
+class Harmed(Exception):
+    """LLVM has ended the process that compiled a text; says how."""
 
 
 class Queue:
@@ -83,10 +97,20 @@ class Queue:
         if several:
             self.wake()
 
-    def wake(self) -> None:
-        """Start the other process, where there is none and a processor for it."""
+    def hurry(self, job: Job) -> bool:
+        """Have the other process do a job next; False where there is none."""
         with self._changed:
-            if self._worker is not None or self._closed or not _second_processor():
+            if id(job) in self._jobs:
+                self._jobs.move_to_end(id(job), last=False)
+        self.wake(alone=True)
+        with self._changed:
+            return not self._closed
+
+    def wake(self, alone: bool = False) -> None:
+        """Start the other process, where there is none and a processor for it (or it is ``alone``
+        to do what waits)."""
+        with self._changed:
+            if self._worker is not None or self._closed or not (alone or _second_processor()):
                 return
             worker = self._worker = _Worker(self)
         try:
@@ -95,11 +119,13 @@ class Queue:
             self.close()
 
     def take(self, job: Job | None = None) -> Job | None:
-        """A job out of the queue: that one, or the last; None where it is not there."""
+        """A job out of the queue: that one, or the last that this process may do; None where it is
+        not there."""
         with self._changed:
             if job is not None:
                 return self._jobs.pop(id(job), None)
-            return self._jobs.popitem()[1] if self._jobs else None
+            ours = next((k for k in reversed(self._jobs) if self._jobs[k].proven), None)
+            return None if ours is None else self._jobs.pop(ours)
 
     def next(self) -> Job | None:
         """The first job, for the other process; None after some time without any."""
@@ -115,6 +141,12 @@ class Queue:
         with self._changed:
             self._worker, self._closed = None, True
             self._changed.notify()
+
+    def left(self, worker: _Worker) -> None:
+        """A worker's process has ended: the next one that is wanted is another."""
+        with self._changed:
+            if self._worker is worker:
+                self._worker = None
 
 
 class _Worker(threading.Thread):
@@ -133,6 +165,9 @@ class _Worker(threading.Thread):
         atexit.register(self._leave)
         while (job := self._queue.next()) is not None:
             job.do(partial(_compiled_by, process))
+            if job.harm:
+                self._queue.left(self)
+                break
             if process.poll() is not None:
                 self._queue.close()
         atexit.unregister(self._leave)
@@ -159,8 +194,6 @@ def _second_processor() -> bool:
 
 def _started() -> Any:
     """The process, or None where it cannot be started."""
-    import subprocess
-
     name = os.path.basename(sys.executable or "")
     if not name.startswith("python") or getattr(sys, "frozen", False):
         return None  # a program with a Python in it: started again it would do something else
@@ -184,7 +217,22 @@ def _compiled_by(process: Any, text: str) -> bytes | None:
     except (OSError, ValueError):
         answer = None
     if answer is None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(1)
         process.kill()
-        process.wait()
+        ended = process.wait()
+        if ended > 0 or -ended in _HARM:
+            raise Harmed(f"exit {ended}" if ended > 0 else signal.Signals(-ended).name)
         return None
     return answer[1:] if answer[:1] == b"\1" else None
+
+
+#: Signals by which LLVM ends a process: others come from outside.
+_HARM = {
+    signal.SIGABRT,
+    signal.SIGSEGV,
+    signal.SIGBUS,
+    signal.SIGILL,
+    signal.SIGFPE,
+    signal.SIGTRAP,
+}

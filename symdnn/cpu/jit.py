@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from symdnn.cpu import compiling, placed_code
 from symdnn.cpu.llvm import AS_WRITTEN, Compiler
+from symdnn.cpu.proven import Proven, kinds_of
 from symdnn.disk.identity import library_digest, sources_digest
 from symdnn.disk.object_file import host_machine
 from symdnn.disk.object_file import problem as object_problem
@@ -148,6 +149,12 @@ def _compiler() -> Compiler:
     return Compiler()
 
 
+@cache
+def _proven() -> Proven:
+    """What this LLVM has compiled for this processor."""
+    return Proven(_key("proven"), _root())
+
+
 def vector_width() -> int:
     """How many float32 a vector of this processor has."""
     return 16 if has("avx512f") else 8 if has("avx") else 4
@@ -194,7 +201,8 @@ class Code:
 
     def begin(self, text: str) -> None:
         """Have the module compiled some time."""
-        self._job = compiling.Job(text)
+        kinds = kinds_of(text)
+        self._job = compiling.Job(text, kinds, _proven().has(kinds))
         _queue.add(self._job)
 
     def wrong(self, code: bytes) -> str:
@@ -221,7 +229,11 @@ class Code:
         """Compile it here, or wait for the process that does, and do other work meanwhile."""
         job = self._job
         assert job is not None
-        if not job.inherited:
+        if job.inherited and not job.proven:
+            self.begin(job.text)
+            job = self._job
+            assert job is not None
+        if not job.inherited and not self._by_another(job):
             if _queue.take(job) is not None:
                 job.end(None)  # now, lest a call after one that failed waits for it
             while not job.ended:
@@ -230,11 +242,29 @@ class Code:
                     job.wait()
                 else:
                     other.do(_compiled_or_none)
+        if job.harm:
+            words = f"LLVM ended the process that compiled it ({job.harm})"
+            raise KernelCompileError(words, job.text, (_facts().processor,), "LLVM")
         code = job.code
         if code is None or self.wrong(code):
             code = _compiled(job.text)
         self._keep(code)
         self.load(code)
+
+    def _by_another(self, job: compiling.Job) -> bool:
+        """Have a text that is not proven compiled by another process, if there can be one."""
+        job.proven = job.proven or _proven().has(job.kinds)
+        if job.proven or not (job.ended or _queue.hurry(job)):
+            return job.ended
+        while not job.ended:
+            other = _queue.take()
+            if other is not None:
+                other.do(_compiled_or_none)
+            elif job.wait(0.2) or not _queue.hurry(job):
+                break
+        if job.code is not None:
+            _proven().add(job.kinds)
+        return job.ended
 
 
 _functions: dict[str, Code] = {}

@@ -13,10 +13,12 @@ from symdnn.cpu import pools, threads, warm
 from symdnn.cpu.arena import Arenas
 from symdnn.cpu.driver import Driver, Frame, Step
 from symdnn.cpu.grouping import Grouping
+from symdnn.cpu.kernels import uncompiled_launch
 from symdnn.cpu.looks import look_of
 from symdnn.cpu.results import KeptResults, Results
 from symdnn.cpu.traits import Traits, traits_of
 from symdnn.cpu.warm import HOT_CALLS
+from symdnn.errors import KernelCompileError
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.runtime import Watcher
 from symdnn.graph.type import TensorType
@@ -113,10 +115,13 @@ class CpuPlan:
         return Step(node, self._launch(node), call_inputs, outputs, False, at)
 
     def _launch(self, node: Apply) -> Any:
-        if node not in self.warm:
-            return self.spec.launch(node)
-        with config.change_flags(**{"cpu.compile": "always"}):
-            return self.warm[node].bind(self.spec.call(node))
+        try:
+            if node not in self.warm:
+                return self.spec.launch(node)
+            with config.change_flags(**{"cpu.compile": "always"}):
+                return self.warm[node].bind(self.spec.call(node))
+        except KernelCompileError as error:
+            return uncompiled_launch(self.spec.call(node), error)
 
     def _warm(self) -> None:
         """Compile what was too little to be worth it, and make one function of more steps."""
@@ -278,6 +283,15 @@ class CpuPlan:
                 elif (prepare := getattr(step.launch, "prepare", None)) is not None:
                     prepare(inputs, outputs)
 
+    def _launched(self, step: Step, inputs: Any, outputs: Any, values: Sequence[Any]) -> Any:
+        """What a step gives; by NumPy where LLVM does not compile its kernel."""
+        more = () if step.workspace is None else (values[step.workspace],)
+        try:
+            return step.launch(inputs, outputs, *more)
+        except KernelCompileError as error:
+            step.launch, step.workspace = uncompiled_launch(self.spec.call(step.node), error), None
+            return step.launch(inputs, outputs)
+
     def _launch_all(self, values: list[Any], watcher: Watcher | None) -> None:
         step: Step | None = None
         try:
@@ -289,10 +303,7 @@ class CpuPlan:
                     values[step.outputs[0]] = step.launch(*inputs)[0]
                 else:
                     outputs = [values[o] for o in step.outputs]
-                    if step.workspace is None:
-                        results = step.launch(inputs, outputs)
-                    else:
-                        results = step.launch(inputs, outputs, values[step.workspace])
+                    results = self._launched(step, inputs, outputs, values)
                     if results is not None:
                         for o, result in zip(step.outputs, results):
                             values[o] = result

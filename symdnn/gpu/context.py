@@ -23,7 +23,7 @@ __all__ = ["Context", "CudaUnavailable", "context", "existing"]
 
 _INSTALL = (
     "PyCUDA is missing. tools/install_cuda.sh builds it, with g++ and NVIDIA's wheels; or have it "
-    "from conda-forge (docs/gpu.rst, Installing)"
+    "from conda-forge (docs/gpu.md, Installing)"
 )
 
 #: Shared memory that any kernel may ask for; more has to be allowed first.

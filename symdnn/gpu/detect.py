@@ -19,7 +19,7 @@ from symdnn.graph.target import Target
 
 __all__ = [
     "GpuNotFound", "MINIMUM_COMPUTE_CAPABILITY", "cuda_target", "cudnn_problem", "dnn_available",
-    "dnn_present", "gpu_available", "version", "why_no_gpu",
+    "dnn_present", "gpu_available", "version", "why_no_gpu", "why_passed_over",
 ]  # fmt: skip
 
 # Turing: the oldest that CUDA 13, and cuDNN 9's builds for it, run on.
@@ -114,6 +114,17 @@ def why_no_gpu(missing_packages: Sequence[str] = ()) -> tuple[str, ...]:
         places = cudnn_library.listing(cuda_driver_candidates())
         reasons.append(f"{error}. The driver was looked for in this order:\n{places}")
     return (*reasons, cudnn_problem() or f"{cudnn_library.library()} could be used")
+
+
+def why_passed_over(missing_packages: Sequence[str] = ()) -> str:
+    """In one line why ``device=auto`` passes over a GPU; empty where it does not."""
+    if missing_packages:
+        return f"the Python package {missing_packages[0]} is not installed"
+    try:
+        _usable(0)
+    except GpuNotFound as error:
+        return str(error).partition("\n")[0]
+    return dnn_available.msg if not dnn_available() else ""
 
 
 def cuda_target(index: int = 0) -> Target:

@@ -8,23 +8,46 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import reduce
+from operator import index
 from typing import Any
 
-from symdnn.errors import ShapeMismatch
+from symdnn.errors import AxisError, ShapeMismatch
 from symdnn.graph.operators import operator
 from symdnn.graph.variable import Constant, Variable
 
-__all__ = ["Dim", "Shape", "ceil_div", "dim_max", "dim_min", "dim_where", "product", "same_dim"]
+__all__ = [
+    "Dim",
+    "Shape",
+    "ceil_div",
+    "dim_max",
+    "dim_min",
+    "dim_where",
+    "normal_axis",
+    "product",
+    "same_dim",
+]
 
 Dim = Any  # int | Variable (an int64 scalar)
 Shape = tuple[Dim, ...]
 
 
 def known(d: Dim) -> int | None:
-    """The size when it is a number already."""
+    """The size when it is a number already (None is an unknown one)."""
     if isinstance(d, Constant):
         return int(d.data)
-    return None if isinstance(d, Variable) else int(d)
+    return None if d is None or isinstance(d, Variable) else int(d)
+
+
+def normal_axis(op: str, axis: Any, ndim: int) -> int:
+    """``axis`` counted from the front; raises :class:`AxisError` when it does not exist."""
+    given = axis.data if isinstance(axis, Constant) else axis
+    try:
+        number = index(given)
+    except TypeError:
+        raise AxisError(op, "an axis that is an int", repr(axis)) from None
+    if not -ndim <= number < ndim:
+        raise AxisError(op, f"an axis of a tensor of {ndim} dimension(s)", str(number))
+    return number % ndim
 
 
 def dim_max(a: Dim, b: Dim) -> Dim:

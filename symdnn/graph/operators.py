@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from symdnn.errors import SymdnnError
+from symdnn.errors import SymbolicValueError, SymdnnError
 
 if TYPE_CHECKING:
     from symdnn.graph.variable import Variable
@@ -156,7 +156,7 @@ class TensorMethods:
         return _apply("getitem", self, index)
 
     def __len__(self) -> int:
-        raise TypeError("the length of a symbolic variable is unknown; use x.shape[0]")
+        raise SymbolicValueError("the length of a symbolic variable is unknown; use x.shape[0]")
 
     @property
     def shape(self) -> Variable:

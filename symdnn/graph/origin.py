@@ -13,6 +13,7 @@ from types import CodeType
 from typing import Any, SupportsIndex
 
 from symdnn.config import config
+from symdnn.errors import OptionError
 from symdnn.flags import FLAGS
 
 __all__ = [
@@ -61,7 +62,7 @@ class Hints:
             number = name.startswith("algo_") and isinstance(value, SupportsIndex)
             if value is None or value in allowed or (number and not isinstance(value, bool)):
                 continue
-            raise ValueError(f"Hints: {name}={value!r}; wanted one of {', '.join(allowed)}")
+            raise OptionError(f"Hints: {name}={value!r}; wanted one of {', '.join(allowed)}")
 
     def __bool__(self) -> bool:
         return self is not NO_HINTS and any(getattr(self, f.name) is not None for f in fields(self))

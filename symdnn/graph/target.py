@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from symdnn.errors import OptionError
+
 __all__ = ["Target"]
 
 
@@ -51,7 +53,7 @@ class Target:
             return cls(**facts)
         found = re.fullmatch(r"cuda(\d*)(?::sm_(\d+)(\d))?", text)
         if not found:
-            raise ValueError(f"target {text!r}: wanted 'cpu', 'cuda' or 'cuda:sm_90'")
+            raise OptionError(f"target {text!r}: wanted 'cpu', 'cuda' or 'cuda:sm_90'")
         index, major, minor = found.groups()
         capability = (int(major), int(minor)) if major else None
         facts.setdefault("cudnn", (9, 0))

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from symdnn.config import config
-from symdnn.errors import DimensionMismatch
+from symdnn.errors import DimensionMismatch, DtypeError
 
 __all__ = ["DTYPES", "OpaqueType", "TensorType", "Type", "numpy_dtype"]
 
@@ -54,7 +54,8 @@ class TensorType(Type):
     """A dense array: ``dtype`` (one of :data:`DTYPES`) and ``shape`` (``None`` where unknown).
 
     As in Theano, ``TensorType("float32", (False, True))`` gives broadcast flags instead of sizes
-    (``True`` is a static 1), and calling a type makes a variable of it.
+    (``True`` is a static 1), and calling a type makes a variable of it. ``name`` is accepted for
+    Theano's sake; ``dtype="floatX"`` is the flag's.
     """
 
     dtype: str
@@ -66,6 +67,7 @@ class TensorType(Type):
         shape: Sequence[int | bool | None] | None = None,
         *,
         broadcastable: Iterable[bool] | None = None,
+        name: str | None = None,
     ) -> None:
         name = _dtype_name(dtype)
         if shape is None:
@@ -172,12 +174,14 @@ class TensorType(Type):
 def _dtype_name(dtype: Any) -> str:
     if isinstance(dtype, str) and dtype in _NUMPY:
         return dtype
+    if isinstance(dtype, str) and dtype == "floatX":
+        return str(config.floatX)
     try:
-        name = cast(str, np.dtype(dtype).name)
-    except TypeError:
-        name = str(dtype)
+        name = "" if hasattr(dtype, "owner") else cast(str, np.dtype(dtype).name)
+    except (TypeError, ValueError):
+        name = ""
     if name not in _NUMPY:
-        raise TypeError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
+        raise DtypeError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}, floatX")
     return name
 
 

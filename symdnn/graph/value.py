@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.config import config
-from symdnn.errors import DimensionMismatch, InputError
+from symdnn.errors import ArgumentShapeMismatch, InputError
 from symdnn.graph.type import TensorType, numpy_dtype
 
 __all__ = ["as_numpy", "check_shape", "constant_array", "host_array"]
@@ -18,17 +18,25 @@ Array = np.ndarray[Any, Any]
 def constant_array(value: Any, dtype: Any = None) -> Array:
     """The array of a constant: ints as small as fits, floats as ``floatX``, arrays as they are."""
     if dtype is not None:
-        return np.asarray(value, dtype=numpy_dtype(TensorType(dtype).dtype))
+        return _array(value, numpy_dtype(TensorType(dtype).dtype))
     if isinstance(value, bool | np.bool_):
         return np.asarray(value, dtype=np.bool_)
     if isinstance(value, int) and not isinstance(value, np.generic):
         return _smallest_int(value)
     if isinstance(value, float) and not isinstance(value, np.generic):
         return _autocast_float(value)
-    array = np.asarray(value)
+    array = _array(value)
     if array.dtype == object or (array.dtype.kind in "USV" and array.dtype.name != "bfloat16"):
         raise InputError(f"cannot make a constant of {value!r} (a {type(value).__name__})")
     return array
+
+
+def _array(value: Any, dtype: Any = None) -> Array:
+    try:
+        return np.asarray(value, dtype)
+    except (TypeError, ValueError) as error:
+        kind = type(value).__name__
+        raise InputError(f"cannot make a constant of {value!r:.80} (a {kind}): {error}") from error
 
 
 def host_array(value: Any) -> Any:
@@ -70,7 +78,7 @@ def as_numpy(
     a Python float (not an array) into ``floatX``, ``strict=True`` refuses every conversion.
 
     Raises :class:`~symdnn.errors.InputError` (dtype) or
-    :class:`~symdnn.errors.DimensionMismatch` (ndim, static shape); both name ``what``.
+    :class:`~symdnn.errors.ArgumentShapeMismatch` (ndim, static shape); both name ``what``.
     """
     wanted = type_.numpy
     if isinstance(value, np.ndarray) and value.dtype == wanted:
@@ -84,16 +92,16 @@ def as_numpy(
 
 
 def check_shape(array: Any, type_: TensorType, what: str) -> None:
-    """Raise :class:`~symdnn.errors.DimensionMismatch` for an array of another ndim or shape."""
+    """Raise :class:`~symdnn.errors.ArgumentShapeMismatch` for an array of another ndim or shape."""
     if len(array.shape) != type_.ndim:
-        raise DimensionMismatch(
+        raise ArgumentShapeMismatch(
             f"{what}: wanted {type_.ndim} dimension(s) ({type_}), got "
             f"{array.dtype}{tuple(array.shape)}"
         )
     for axis, (known, size) in enumerate(zip(type_.shape, array.shape)):
         if known is not None and known != size:
             note = " (it broadcasts, so it must be 1)" if known == 1 else ""
-            raise DimensionMismatch(
+            raise ArgumentShapeMismatch(
                 f"{what}: dimension {axis} is {known}{note} in {type_}, got shape {array.shape}"
             )
 

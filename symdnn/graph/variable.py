@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from symdnn.config import config
-from symdnn.errors import TypeMismatch
+from symdnn.errors import NdimMismatch, SymbolicValueError
 from symdnn.graph.elementwise_methods import ElementwiseMethods
 from symdnn.graph.operators import TensorMethods, operator
 from symdnn.graph.origin import NO_HINTS, Hints, Origin, current_hints, make_origin
@@ -83,7 +83,7 @@ class Variable(TensorMethods, ElementwiseMethods):
     def __iter__(self) -> Iterator[Variable]:
         size = self.type.shape[0] if getattr(self.type, "ndim", 0) else None
         if size is None:
-            raise TypeError(
+            raise SymbolicValueError(
                 f"cannot iterate over {self}: the length of its first dimension is unknown; "
                 "use scan, or give it a static shape"
             )
@@ -91,7 +91,7 @@ class Variable(TensorMethods, ElementwiseMethods):
 
     def __bool__(self) -> bool:
         if self.owner is not None and self.owner.op.is_comparison:
-            raise TypeError(
+            raise SymbolicValueError(
                 f"the truth of {self} is not known before it runs; use switch or ifelse, "
                 "or `x is None` for a test of the variable itself"
             )
@@ -130,16 +130,31 @@ class Variable(TensorMethods, ElementwiseMethods):
 
 
 class Constant(Variable):
-    """A value known when the graph is built. ``data`` is a read-only array."""
+    """A value known when the graph is built. ``data`` is a read-only array.
 
-    __slots__ = ("_key", "data")
+    ``exact`` is the number that a float16 or bfloat16 of one element was rounded from: a fused
+    chain, which computes in float32, takes that.
+    """
 
-    def __init__(self, data: np.ndarray[Any, Any], name: str | None = None) -> None:
+    __slots__ = ("_key", "data", "exact", "read_of")
+
+    def __init__(
+        self, data: np.ndarray[Any, Any], name: str | None = None, exact: float | None = None
+    ) -> None:
         array = np.array(data, copy=True)
         array.flags.writeable = False
         super().__init__(TensorType(array.dtype.name, array.shape), name)
         self.data = array
+        narrow = array.dtype.name in ("float16", "bfloat16") and array.size == 1
+        self.exact = exact if narrow else None
         self._key: tuple[Any, ...] | None = None
+        #: The variable of whose type this is a size; a function that needs it reads that variable.
+        self.read_of: Variable | None = None
+
+    def reading(self, v: Variable) -> Constant:
+        """This constant, told that it was read off the type of ``v``."""
+        self.read_of = v
+        return self
 
     @property
     def value(self) -> np.ndarray[Any, Any]:
@@ -149,11 +164,15 @@ class Constant(Variable):
     def key(self) -> tuple[Any, ...]:
         """Equal for constants of equal type and equal bytes."""
         if self._key is None:
-            self._key = (self.type, self.data.tobytes())
+            self._key = (self.type, self.data.tobytes(), self.exact)
         return self._key
 
+    def reshaped(self, shape: tuple[int, ...]) -> Constant:
+        """The same numbers in another shape."""
+        return Constant(self.data.reshape(shape), self.name, self.exact)
+
     def clone(self, name: str | None = None) -> Variable:
-        return Constant(self.data, name or self.name)
+        return Constant(self.data, name or self.name, self.exact)
 
     def __str__(self) -> str:
         if self.name is not None:
@@ -163,7 +182,7 @@ class Constant(Variable):
         return f"{self.data.tolist()}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Constant, (self.data, self.name)
+        return Constant, (self.data, self.name, self.exact)
 
     def __copy__(self) -> Variable:
         return self
@@ -332,10 +351,11 @@ def constant(
     """
     array = constant_array(x, dtype)
     if ndim is not None and ndim < array.ndim:
-        raise TypeMismatch("constant", f"at most {ndim} dimensions", array.shape)
+        raise NdimMismatch("constant", f"at most {ndim} dimensions", array.shape)
     if ndim is not None:
         array = array.reshape((1,) * (ndim - array.ndim) + array.shape)
-    return Constant(array, name)
+    exact = float(x) if isinstance(x, float | int) else None
+    return Constant(array, name, exact)
 
 
 def as_variable(value: Any, name: str | None = None, dtype: Any = None) -> Variable:

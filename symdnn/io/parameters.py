@@ -97,7 +97,7 @@ def _named(parameters: Any) -> dict[str, Any]:
     if isinstance(parameters, Mapping):
         named = list(parameters.items())
     else:
-        named = [(getattr(v, "name", None), v) for v in parameters]
+        named = _own_names(list(parameters))
     found: dict[str, Any] = {}
     for name, value in named:
         if not isinstance(name, str) or not name:
@@ -108,6 +108,24 @@ def _named(parameters: Any) -> dict[str, Any]:
             raise InputError(f"save_parameters: the name {name!r} is reserved")
         found[name] = value
     return found
+
+
+def _own_names(variables: list[Any]) -> list[tuple[Any, Any]]:
+    """Variables by name: without the path of their modules, where no two are the same then.
+
+    So they were called before there were paths.
+    """
+    short = [_without_path(v) for v in variables]
+    names = (
+        short if len(set(short)) == len(short) else [getattr(v, "name", None) for v in variables]
+    )
+    return list(zip(names, variables, strict=True))
+
+
+def _without_path(v: Any) -> Any:
+    tag, name = getattr(v, "_tag", None), getattr(v, "name", None)
+    named_by_module = name is not None and getattr(tag, "path", None) == name
+    return tag.attribute if named_by_module else name  # type: ignore[union-attr]
 
 
 def _array(name: str, value: Any) -> Array:
@@ -148,6 +166,9 @@ def _checked(arrays: dict[str, Array], text: str | None, path: Path) -> Paramete
 
 
 def _set_all(found: Parameters, into: Mapping[str, Shared], path: Path) -> None:
+    if not set(into) & set(found):  # keys by variables' names, of before they had paths
+        short = {_without_path(v): v for name, v in into.items() if v.name == name}
+        into = short if len(short) == len(into) else into
     if missing := sorted(set(into) - set(found)):
         have = ", ".join(found) or "nothing"
         raise InputError(f"{path} has no {', '.join(missing)}; it has {have}")

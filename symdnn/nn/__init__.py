@@ -20,6 +20,7 @@ from symdnn.nn import (
     dropout,
     init,
     linear,
+    lists,
     models,
     norm,
     optim,
@@ -44,6 +45,7 @@ from symdnn.nn.criterion_margin import *
 from symdnn.nn.criterion_values import *
 from symdnn.nn.dropout import *
 from symdnn.nn.linear import *
+from symdnn.nn.lists import *
 from symdnn.nn.module import BACKENDS, Module, random_states, state_updates
 from symdnn.nn.norm import *
 from symdnn.nn.pooling import *
@@ -60,8 +62,8 @@ __all__ = [
     "BACKENDS", "Module", "Row", "Summary", "flops", "init", "random_states", "state_updates",
     "summary",
     *activation.__all__, *adaptive_pooling.__all__, *containers.__all__, *conv.__all__,
-    *dropout.__all__, *linear.__all__, *norm.__all__, *pooling.__all__, *shaping.__all__,
-    *softmax.__all__, *table.__all__, *torch_names.__all__,
+    *dropout.__all__, *linear.__all__, *lists.__all__, *norm.__all__, *pooling.__all__,
+    *shaping.__all__, *softmax.__all__, *table.__all__, *torch_names.__all__,
     *recurrent.__all__, "convert", "cudnn",
     *criterion.__all__, *criterion_margin.__all__, *criterion_values.__all__,
     *clip.__all__,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +13,7 @@ from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
 
-__all__ = ["Restore", "as_batch", "positive", "sizes", "tensor_input"]
+__all__ = ["Restore", "as_batch", "positive", "sizes", "tensor_input", "warn"]
 
 #: What gives an output the dimensions of its input.
 Restore = Callable[[Variable], Variable]
@@ -60,6 +62,14 @@ def tensor_input(module: Any, x: Any, wanted: str, *ndims: int, any_dtype: bool 
         raise TypeMismatch(name, wanted, t)
     if not any_dtype and not t.is_float:
         raise TypeMismatch(name, wanted, t, "Cast it: x.astype('floatX')")
+
+
+def warn(text: str, category: type[Warning]) -> None:
+    """A warning at the user's own line, the first outside of this package."""
+    depth, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("symdnn."):
+        depth, frame = depth + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=depth)
 
 
 def _shown(x: Any) -> str:

@@ -5,12 +5,14 @@ Tables are Python lists of variables. Dimensions and entries count from 0 (Torch
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.variable import Variable
 from symdnn.nn.module import Module
+from symdnn.nn.naming import name_part, name_variables
 from symdnn.ops.join import concatenate
 
 __all__ = [
@@ -21,6 +23,8 @@ __all__ = [
 class Container(Module):
     """A list of modules, in :attr:`modules`; they are saved under 0, 1, 2, ..."""
 
+    unnamed = "modules"
+
     def __init__(self, *modules: Module) -> None:
         self.modules: list[Module] = []
         for module in modules:
@@ -28,19 +32,44 @@ class Container(Module):
 
     def add(self, module: Module) -> Container:
         """Append a module; returns the container, so that calls can be chained."""
-        if not isinstance(module, Module):
-            raise InputError(f"{type(self).__name__}.add: wanted a module, got {module!r}")
-        self.modules.append(module)
+        self.modules.append(_checked(self, module))
+        name_part(self, str(len(self.modules) - 1), module)
         return self
-
-    def children(self) -> dict[str, Module]:
-        return {str(i): m for i, m in enumerate(self.modules)}
 
     def __len__(self) -> int:
         return len(self.modules)
 
-    def __getitem__(self, index: int) -> Module:
-        return self.modules[index]
+    def append(self, module: Module) -> Container:
+        """PyTorch's name of :meth:`add`."""
+        return self.add(module)
+
+    def extend(self, modules: Iterable[Module]) -> Container:
+        """Append several modules; returns the container."""
+        for module in modules:
+            self.add(module)
+        return self
+
+    def insert(self, index: int, module: Module) -> Container:
+        """Put a module in front of number ``index``; returns the container."""
+        self.add(module)
+        self.modules.insert(index, self.modules.pop())
+        name_variables(self)
+        return self
+
+    def __getitem__(self, index: Any) -> Any:
+        if not isinstance(index, slice):
+            return self.modules[index]
+        made = copy.copy(self)
+        made.modules = self.modules[index]
+        return made
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        self.modules[index] = _checked(self, module)
+        name_variables(self)
+
+    def __delitem__(self, index: int | slice) -> None:
+        del self.modules[index]
+        name_variables(self)
 
     def __iter__(self) -> Iterator[Module]:
         return iter(self.modules)
@@ -55,6 +84,12 @@ class Container(Module):
         return len(self.modules)
 
 
+def _checked(container: Container, module: Any) -> Module:
+    if not isinstance(module, Module):
+        raise InputError(f"{type(container).__name__}.add: wanted a module, got {module!r:.60}")
+    return module
+
+
 class Sequential(Container):
     """Each module's output is the next one's input (Torch7's ``nn.Sequential``)."""
 
@@ -65,8 +100,8 @@ class Sequential(Container):
         return value
 
     def chain(self) -> str:
-        """``[input -> (1) -> (2) -> output]``."""
-        steps = "".join(f"({i + 1}) -> " for i in range(len(self.modules)))
+        """``[input -> (0) -> (1) -> output]``."""
+        steps = "".join(f"({i}) -> " for i in range(len(self.modules)))
         return f"[input -> {steps}output]"
 
 
@@ -83,8 +118,8 @@ class ConcatTable(_Branches):
     >>> ConcatTable(Sequential(), Sequential())
     nn.ConcatTable {
       input
-        |`-> (1): nn.Sequential
-         `-> (2): nn.Sequential
+        |`-> (0): nn.Sequential
+         `-> (1): nn.Sequential
          ... -> output
     }
     """

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable, as_variable, constant
+from symdnn.nn.inside import Lent
 from symdnn.nn.module import Module
 from symdnn.ops.arithmetic import cast
 from symdnn.ops.comparison import eq, neq, switch
@@ -119,13 +120,13 @@ class _Classes(Criterion):
         reduction: str | None = None,
     ) -> None:
         super().__init__(sizeAverage, reduction=reduction)
-        self._weights = [vector_of_weights(self, weights)]
+        self._weights = Lent(vector_of_weights(self, weights))
         self.ignoreIndex = ignoreIndex
 
     @property
     def weights(self) -> Variable | None:
         """One weight for each class, or None."""
-        return self._weights[0]
+        return self._weights.value  # type: ignore[no-any-return]
 
     def forward(self, output: Any, target: Any) -> Variable:
         x, t, single = self._checked(output, target)

@@ -7,6 +7,7 @@ from typing import Any
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.nn.criterion import Criterion
+from symdnn.nn.inside import Lent
 from symdnn.ops.activations import softplus
 from symdnn.ops.arithmetic import cast, maximum, sqr, sqrt
 from symdnn.ops.comparison import gt, switch
@@ -114,10 +115,17 @@ class MultiCriterion(Criterion):
     ``nn.MultiCriterion().add(nn.MSECriterion()).add(nn.AbsCriterion(), 0.5)``
     """
 
+    unnamed = "criterions"
+
     def __init__(self) -> None:
         super().__init__()
         self.criterions: list[Criterion] = []
-        self.weights: list[Any] = []
+        self._weights = Lent([])
+
+    @property
+    def weights(self) -> list[Any]:
+        """The criterions' weights, in their order."""
+        return self._weights.value  # type: ignore[no-any-return]
 
     def add(self, criterion: Criterion, weight: Any = 1) -> MultiCriterion:
         """Append a criterion with its weight (a number, or a symbolic scalar); returns itself."""
@@ -126,9 +134,6 @@ class MultiCriterion(Criterion):
         self.criterions.append(criterion)
         self.weights.append(weight)
         return self
-
-    def children(self) -> dict[str, Any]:
-        return {str(i): c for i, c in enumerate(self.criterions)}
 
     def forward(self, output: Any, target: Any) -> Variable:
         return self._total([output] * len(self.criterions), [target] * len(self.criterions))

@@ -7,6 +7,7 @@ from typing import Any
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.nn.criterion import Criterion, vector_of_weights
+from symdnn.nn.inside import Lent
 from symdnn.ops.activations import softplus
 from symdnn.ops.arithmetic import abs as absolute
 from symdnn.ops.arithmetic import cast, maximum, sqr
@@ -70,14 +71,14 @@ class BCECriterion(Criterion):
         self, weights: Any = None, sizeAverage: bool = True, *, reduction: str | None = None
     ) -> None:
         super().__init__(sizeAverage, reduction=reduction)
-        self._weights = [None if weights is None else as_variable(weights)]
+        self._weights = Lent(None if weights is None else as_variable(weights))
 
     def forward(self, output: Any, target: Any) -> Variable:
         p, t = self.pair(output, target)
         return self.reduced(self._weighted(-(t * _log(p) + (1 - t) * _log(1 - p))))
 
     def _weighted(self, losses: Variable) -> Variable:
-        (weights,) = self._weights
+        weights = self._weights.value
         return losses if weights is None else losses * cast(weights, losses.type.dtype)
 
 
@@ -100,11 +101,11 @@ class BCEWithLogitsCriterion(BCECriterion):
         reduction: str | None = None,
     ) -> None:
         super().__init__(weights, sizeAverage, reduction=reduction)
-        self._positive = [None if posWeight is None else as_variable(posWeight)]
+        self._positive = Lent(None if posWeight is None else as_variable(posWeight))
 
     def forward(self, output: Any, target: Any) -> Variable:
         x, t = self.pair(output, target)
-        (positive,) = self._positive
+        positive = self._positive.value
         ones = t * softplus(-x)
         ones = ones if positive is None else ones * cast(positive, x.type.dtype)
         return self.reduced(self._weighted(ones + (1 - t) * softplus(x)))
@@ -120,14 +121,14 @@ class MultiLabelSoftMarginCriterion(Criterion):
         self, weights: Any = None, sizeAverage: bool = True, *, reduction: str | None = None
     ) -> None:
         super().__init__(sizeAverage, reduction=reduction)
-        self._weights = [vector_of_weights(self, weights)]
+        self._weights = Lent(vector_of_weights(self, weights))
 
     def forward(self, output: Any, target: Any) -> Variable:
         x, t = self.pair(output, target)
         if x.type.ndim not in (1, 2):
             raise TypeMismatch(type(self).__name__, "an output (N, C) or (C)", x.type)
         losses = t * softplus(-x) + (1 - t) * softplus(x)
-        (weights,) = self._weights
+        weights = self._weights.value
         losses = losses if weights is None else losses * cast(weights, x.type.dtype)
         return self.reduced(mean(losses, axis=-1))
 

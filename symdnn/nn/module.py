@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -17,8 +17,11 @@ from symdnn.graph.origin import NO_HINTS, Hints, current_hints, hinted
 from symdnn.graph.traverse import ancestors
 from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.nn import init
+from symdnn.nn.inside import found_in
+from symdnn.nn.naming import name_part, name_variables
 from symdnn.nn.state import State
 from symdnn.nn.tree import tree
+from symdnn.ops.statistics import note_order, statistics_updates
 
 __all__ = [
     "BACKENDS", "Module", "ModuleCall", "random_states", "state_updates", "symbolic", "watched",
@@ -32,8 +35,9 @@ class Module(State):
     """A layer, or a network of layers: ``module(x)`` is the expression of its output.
 
     A subclass makes its parameters with :meth:`parameter`, its statistics with :meth:`buffer`,
-    keeps other modules as attributes or in ``modules``, and defines :meth:`forward`. All of it
-    is plain Python: parameters are shared variables, and calling a module twice shares them.
+    keeps other modules as attributes, alone or in lists, tuples and dicts of any nesting, and
+    defines :meth:`forward`. All of it is plain Python: parameters are shared variables, and calling
+    a module twice shares them. They are named by their path in the network, ``layer1.conv.weight``.
 
     ``training`` says which expression the next call builds (dropout, batch statistics); it never
     changes an expression that exists. ``backend`` is one of :data:`BACKENDS`.
@@ -41,6 +45,8 @@ class Module(State):
 
     #: The class's name in a printed tree, without the backend; None: the class's own.
     kind: ClassVar[str | None] = None
+    #: The attribute whose entries are named by their keys alone, as the layers of a ``Sequential``.
+    unnamed: ClassVar[str | None] = None
 
     training: bool = True
     backend: str = "auto"
@@ -58,10 +64,23 @@ class Module(State):
         """
         given = [symbolic(self, v) for v in inputs]
         watch = _watch.get()
-        with hinted(self._hints()):
-            if watch is None:
-                return self.forward(*given)
-            return watch.forward(self, given)
+        outermost = not _calling.get()
+        if outermost:
+            name_variables(self)
+            token = _calling.set(True)
+        try:
+            with hinted(self._hints()):
+                found = self.forward(*given) if watch is None else watch.forward(self, given)
+                note_order(found)
+                return found
+        finally:
+            if outermost:
+                _calling.reset(token)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        for path, part in found_in(self, {name: value}, self.unnamed, Module | Shared):
+            name_part(self, path, part)
 
     def _hints(self) -> Hints:
         """This module's hints over those of the modules around it."""
@@ -104,38 +123,48 @@ class Module(State):
     def children(self) -> dict[str, Module]:
         """The modules directly inside, by the name under which their parameters are saved.
 
-        They are the attributes that are modules, and the entries of lists and tuples of them
-        (``layers.0``).
+        They are the attributes that are modules, and what lists, tuples and dicts of any nesting
+        hold (``layers.0``, ``heads.a.1``). One that is there twice has both names.
+
+        Raises :class:`~symdnn.errors.InputError` where two would have one name.
         """
-        found: dict[str, Module] = {}
-        for name, v in vars(self).items():
-            entries = enumerate(v) if isinstance(v, list | tuple) else ()
-            found |= {f"{name}.{i}": m for i, m in entries if isinstance(m, Module)}
-            if isinstance(v, Module):
-                found[name] = v
-        return found
+        return self._by_name(found_in(self, vars(self), self.unnamed, Module))
+
+    def own_variables(self) -> Iterator[tuple[str, Shared]]:
+        """The shared variables of this module itself, by attribute, as :meth:`children` finds."""
+        yield from self._by_name(found_in(self, vars(self), self.unnamed, Shared)).items()
+
+    def _by_name(self, found: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+        named: dict[str, Any] = {}
+        for name, value in found:
+            if named.setdefault(name, value) is not value:
+                what = "modules" if isinstance(value, Module) else "variables"
+                raise InputError(
+                    f"{type(self).__name__}: two {what} are named {name!r}; give one another key"
+                )
+        return named
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
         """This module under ``prefix`` and all inside, depth first; one that occurs twice once."""
         seen: set[int] = set()
-
-        def walk(name: str, module: Module) -> Iterator[tuple[str, Module]]:
+        stack: list[tuple[str, Module]] = [(prefix, self)]
+        while stack:
+            name, module = stack.pop()
             if id(module) in seen:
-                return
+                continue
             seen.add(id(module))
             yield name, module
-            for inner, child in module.children().items():
-                yield from walk(f"{name}.{inner}" if name else inner, child)
-
-        return walk(prefix, self)
+            inner = [(f"{name}.{n}" if name else n, m) for n, m in module.children().items()]
+            stack += reversed(inner)
 
     def _shared(self, buffers: bool) -> Iterator[tuple[str, Shared]]:
         """Names and variables, each variable once."""
+        name_variables(self)
         seen: set[Shared] = set()
         for prefix, module in self.named_modules():
             kept = module.__dict__.get("_buffers", ())
-            for name, v in vars(module).items():
-                if isinstance(v, Shared) and (name in kept) is buffers and v not in seen:
+            for name, v in module.own_variables():
+                if (name in kept) is buffers and v not in seen:
                     seen.add(v)
                     yield (f"{prefix}.{name}" if prefix else name), v
 
@@ -242,6 +271,8 @@ class _Watch:
 
 
 _watch: ContextVar[_Watch | None] = ContextVar("watch", default=None)
+#: Whether a module is being called: those that it calls are parts of it, and have their names.
+_calling: ContextVar[bool] = ContextVar("calling", default=False)
 
 
 @contextmanager
@@ -258,13 +289,10 @@ def state_updates(*outputs: Any) -> list[tuple[Shared, Variable]]:
     """The updates of statistics that these expressions computed: ``(running mean, new value)``.
 
     Batch normalisation in training makes them; the optimisers add them to their own. A module that
-    is called twice in one expression updates its statistics from the last call.
+    is called several times updates its statistics by each call, in the order of the calls; in a
+    step of a ``scan`` by each step.
     """
-    found: dict[Shared, Variable] = {}
-    for v in ancestors([o for o in outputs if o is not None]):
-        for target, new in getattr(v._tag, "state_updates", ()):
-            found[target] = new
-    return list(found.items())
+    return list(statistics_updates([o for o in outputs if o is not None]).items())
 
 
 def random_states(*outputs: Any) -> list[Shared]:

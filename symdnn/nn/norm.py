@@ -120,7 +120,8 @@ class BatchNormalization(_Affine):
             x, gamma, beta, "spatial", self.eps, self.momentum, *running
         )
         if self.training:
-            out[0].tag.state_updates = list(zip(running, out[3:], strict=True))
+            share = 1 - self.momentum
+            out[0].tag.state_updates = [(v, new, share) for v, new in zip(running, out[3:])]
         return out[0]
 
     def describe(self) -> str:

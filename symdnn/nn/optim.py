@@ -13,7 +13,7 @@ Every optimiser takes besides its own options:
 
 ``grads``
     gradients in the order of the parameters; then ``loss`` may be None. With a loss given too, the
-    statistics that it computed are updated.
+    statistics that it computed are updated. None stands for no gradient.
 ``lr_scale``
     factors of the learning rate: a dict from parameters or their names to numbers, or a function
     ``(name, parameter) -> number``.
@@ -27,6 +27,10 @@ Every optimiser takes besides its own options:
     infinite one is left out.
 ``accumulate``
     how many calls make a step, by the mean of their gradients; in the others no parameter changes.
+``disconnected_inputs``
+    what a parameter does that the loss does not depend on: ``"warn"`` (one
+    :class:`~symdnn.errors.UnusedParameter` that names all of them), ``"ignore"`` or ``"raise"``. It
+    gets no update and has no state, as in PyTorch.
 ``name``
     what the names of the state begin with, for two optimisers in one training.
 """

@@ -72,7 +72,9 @@ def ema(
         raise ValueError(f"{name}: decay={decay}; wanted from 0 to less than 1")
     given = updates if isinstance(updates, Updates) else Updates(as_pairs(updates, "updates"))
     news = dict(given)
-    found = flat_parameters(name, params, {}, {})
+    named = flat_parameters(name, params, {}, {})
+    # The optimiser has told of those that the loss does not use: they stay as they are.
+    found = [p for p in named if p.variable not in given.unused]
     if missing := [p.name for p in found if p.variable not in news]:
         raise InputError(f"{name}: the updates change no {', '.join(missing)}")
     state: dict[str, Shared] = {}

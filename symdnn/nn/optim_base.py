@@ -22,7 +22,7 @@ from symdnn.graph.variable import Shared, Variable
 from symdnn.loss_scale import LossScale
 from symdnn.nn.clip import clip_by_norm, clip_by_value
 from symdnn.nn.module import state_updates
-from symdnn.nn.optim_groups import Parameter, flat_parameters
+from symdnn.nn.optim_groups import Parameter, connected, flat_parameters
 from symdnn.nn.state import set_values
 from symdnn.ops.arithmetic import cast
 from symdnn.ops.comparison import eq, switch
@@ -46,9 +46,12 @@ class Updates(list[tuple[Shared, Variable]]):
         self,
         pairs: Iterable[tuple[Shared, Variable]] = (),
         state: Mapping[str, Shared] | None = None,
+        unused: Iterable[Shared] = (),
     ) -> None:
         super().__init__(pairs)
         self.state: dict[str, Shared] = dict(state or {})
+        #: The parameters that the loss does not depend on, which are not updated.
+        self.unused: frozenset[Shared] = frozenset(unused)
 
     def __add__(self, other: Iterable[Any]) -> Updates:  # type: ignore[override]
         more: Mapping[str, Shared] = getattr(other, "state", {})
@@ -56,7 +59,8 @@ class Updates(list[tuple[Shared, Variable]]):
             raise InputError(
                 f"Updates: {', '.join(twice)} in both; tell the optimisers apart by name="
             )
-        return Updates([*self, *other], {**self.state, **more})
+        unused = self.unused | getattr(other, "unused", frozenset())
+        return Updates([*self, *other], {**self.state, **more}, unused)
 
     def state_dict(self) -> dict[str, Array]:
         """Copies of the values of the state, by name."""
@@ -83,6 +87,7 @@ class Common(TypedDict, total=False):
     loss_scale: LossScale
     accumulate: int
     name: str
+    disconnected_inputs: str
 
 
 #: The new value of a parameter.
@@ -196,8 +201,8 @@ def build(
     """
     run = _Run(str(common.get("name", kind)), {}, {})
     _check(run.name, options, common)
-    found = flat_parameters(run.name, params, options, common)
-    raw = _gradients(run.name, loss, [p.variable for p in found], common)
+    named = flat_parameters(run.name, params, options, common)
+    found, raw = connected(run.name, named, _gradients(run.name, loss, named, common), common)
     micro = _MicroSteps(run, int(common.get("accumulate", 1)))
     grads = _clipped(micro.totals(found, raw), common)
     pairs: list[tuple[Shared, Variable]] = []
@@ -206,10 +211,11 @@ def build(
         pairs.append((v, cast(rule(Step(run, parameter, g)), v.type.dtype)))
     pairs = micro.guarded([*pairs, *run.news.items()])
     pairs += state_updates(loss) if loss is not None else []
+    unused = {p.variable for p in named} - {p.variable for p in found}
     scale = common.get("loss_scale")
     if scale is None:
-        return Updates(pairs, run.kept)
-    return Updates(scale.updates(pairs, raw), run.kept | scale.state)
+        return Updates(pairs, run.kept, unused)
+    return Updates(scale.updates(pairs, raw), run.kept | scale.state, unused)
 
 
 def _check(name: str, options: Mapping[str, Any], common: Common) -> None:
@@ -231,18 +237,22 @@ def _check(name: str, options: Mapping[str, Any], common: Common) -> None:
 
 
 def _gradients(
-    name: str, loss: Variable | None, wrt: Sequence[Shared], common: Common
-) -> list[Variable]:
+    name: str, loss: Variable | None, wrt: Sequence[Parameter], common: Common
+) -> list[Variable | None]:
+    """The gradient of each parameter, None where the loss does not depend on it."""
     given, scale = common.get("grads"), common.get("loss_scale")
+    variables = [p.variable for p in wrt]
     if given is None:
         if loss is None:
             raise InputError(f"{name}: wanted a loss, or the gradients (grads=), got neither")
-        return list(grad(loss, list(wrt)) if scale is None else scale.grad(loss, list(wrt)))
+        take = grad if scale is None else scale.grad
+        return list(take(loss, variables, disconnected_inputs="ignore", return_disconnected="none"))
     if len(given) != len(wrt):
         raise InputError(f"{name}: {len(given)} gradients for {len(wrt)} parameters")
-    for p, g in zip(wrt, given):
-        if g.type.ndim != p.type.ndim:
-            raise TypeMismatch(f"{name}: grads", f"a gradient of {p}, {p.type}", g.type)
+    for p, g in zip(variables, given):
+        if g is not None and (not isinstance(g, Variable) or g.type.ndim != p.type.ndim):
+            got = g.type if isinstance(g, Variable) else repr(g)
+            raise TypeMismatch(f"{name}: grads", f"a gradient of {p}, {p.type}", got)
     return list(given)
 
 

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from symdnn.errors import InputError, TypeMismatch
+from symdnn.errors import DisconnectedInput, InputError, TypeMismatch, UnusedParameter
 from symdnn.graph.type import TensorType
-from symdnn.graph.variable import Shared
+from symdnn.graph.variable import Shared, Variable
+from symdnn.nn.arguments import warn
 from symdnn.nn.module import Module
+from symdnn.nn.naming import local_name
 
-__all__ = ["Parameter", "flat_parameters", "matrices_only"]
+__all__ = ["Parameter", "connected", "flat_parameters", "matrices_only"]
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,35 @@ def flat_parameters(
     return found
 
 
+def connected(
+    what: str, found: Sequence[Parameter], grads: Sequence[Variable | None],
+    common: Mapping[str, Any],
+) -> tuple[list[Parameter], list[Variable]]:  # fmt: skip
+    """The parameters that have a gradient, and the gradients.
+
+    The others are named in one warning, in an error, or not at all, by ``disconnected_inputs``.
+    """
+    when = common.get("disconnected_inputs", "warn")
+    if when not in ("warn", "ignore", "raise"):
+        raise InputError(
+            f"{what}: disconnected_inputs={when!r}; wanted 'warn', 'ignore' or 'raise'"
+        )
+    unused = [str(p.variable.name or p.name) for p, g in zip(found, grads) if g is None]
+    text = f"{what}: the loss does not depend on {', '.join(unused)}"
+    if len(unused) == len(found):
+        raise DisconnectedInput(f"{text}: there is nothing to train")
+    if unused and when == "raise":
+        raise DisconnectedInput(f"{text} in a differentiable way")
+    if unused and when == "warn":
+        warn(
+            f"{text}, which will stay as {'it is' if len(unused) == 1 else 'they are'}. Pass "
+            "disconnected_inputs='ignore' to the optimiser if that is meant",
+            UnusedParameter,
+        )
+    pairs = [(p, g) for p, g in zip(found, grads, strict=True) if g is not None]
+    return [p for p, _ in pairs], [g for _, g in pairs]
+
+
 def _groups(what: str, params: Any) -> Iterator[tuple[dict[str, Shared], Mapping[str, Any]]]:
     """The named variables of each group, and its options."""
     if isinstance(params, Module):
@@ -92,7 +123,9 @@ def _named(what: str, variables: Sequence[Any]) -> dict[str, Shared]:
             )
         if not isinstance(v.type, TensorType) or not v.type.is_float:
             raise TypeMismatch(what, "float parameters", f"{v} of type {v.type}")
-    return {f"{i}.{v.name}" if v.name else str(i): v for i, v in enumerate(variables)}
+    # By the name without a path, which checkpoints had before there were paths.
+    names = [local_name(v) for v in variables]
+    return {f"{i}.{n}" if n else str(i): v for i, (n, v) in enumerate(zip(names, variables))}
 
 
 def _check_options(what: str, own: Mapping[str, Any], options: Mapping[str, Any]) -> None:

@@ -21,6 +21,7 @@ from symdnn.graph.origin import hinted
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.nn import init
+from symdnn.nn.inside import Lent
 from symdnn.nn.module import Module, symbolic
 from symdnn.ops import rnn_params
 from symdnn.ops.arithmetic import cast
@@ -99,8 +100,8 @@ class Recurrent(Module):
             )
         self.returnStates = bool(returnStates)
         self._seed = int(init.generator().integers(2**31)) if seed is None else seed
-        # A dict, for what a user sets may be shared and is no parameter of this module.
-        self._given: dict[str, Any] = {}
+        # What a user sets may be shared, and is no parameter of this module.
+        self._lent = Lent({})
         kind = str(config.floatX) if dtype is None else dtype
         self._block = self._made_block(kind)
         draws = {"W": weight_init, "R": recurrent_init, "b": bias_init}
@@ -192,13 +193,13 @@ class Recurrent(Module):
 
     def setLengths(self, lengths: Any) -> Recurrent:
         """The lengths of calls that are given none (inside ``Sequential``); None: none."""
-        self._given["lengths"] = lengths
+        self._lent.value["lengths"] = lengths
         return self
 
     @property
     def lengths(self) -> Any:
         """What :meth:`setLengths` set; it can be assigned."""
-        return self._given.get("lengths")
+        return self._lent.value.get("lengths")
 
     @lengths.setter
     def lengths(self, value: Any) -> None:
@@ -207,20 +208,20 @@ class Recurrent(Module):
     @property
     def hiddenInput(self) -> Any:
         """The initial states of calls that are given none; None: zeros. It can be assigned."""
-        return self._given.get("hx")
+        return self._lent.value.get("hx")
 
     @hiddenInput.setter
     def hiddenInput(self, value: Any) -> None:
-        self._given["hx"] = value
+        self._lent.value["hx"] = value
 
     @property
     def cellInput(self) -> Any:
         """The initial cell states of calls that are given none; None: zeros. LSTM only."""
-        return self._given.get("cx")
+        return self._lent.value.get("cx")
 
     @cellInput.setter
     def cellInput(self, value: Any) -> None:
-        self._given["cx"] = value
+        self._lent.value["cx"] = value
 
     # -- the expression ---------------------------------------------------------------------------
 
@@ -259,7 +260,7 @@ class Recurrent(Module):
 
     def _default(self, name: str, value: Any) -> Any:
         """The call's value, else the one that was set."""
-        value = self._given.get(name) if value is None else value
+        value = self._lent.value.get(name) if value is None else value
         return value if value is None else as_variable(value)
 
     def _is_single(self, x: Any) -> bool:

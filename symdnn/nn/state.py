@@ -13,6 +13,7 @@ from symdnn.errors import InputError
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Shared
 from symdnn.io.parameters import PathLike, load_parameters, save_parameters
+from symdnn.nn.inside import replaced
 
 __all__ = ["State", "set_values"]
 
@@ -77,10 +78,24 @@ class State:
         """
         made = copy.deepcopy(self)
         for (_, old), (_, new) in zip(self.named_modules(), made.named_modules(), strict=True):
-            for name in names:
-                if isinstance(vars(old).get(name), Shared):
-                    setattr(new, name, vars(old)[name])
+            kept = dict(old.own_variables())
+            copies = {v: kept[n] for n, v in new.own_variables() if n.partition(".")[0] in names}
+            new._replace(copies)
         return made
+
+    def own_variables(self) -> Any:
+        """The shared variables of this module itself, by attribute."""
+        raise NotImplementedError
+
+    def _replace(self, new: Mapping[Shared, Shared]) -> None:
+        """Put other variables into the places of some."""
+
+        def change(v: Any) -> Any:
+            return new.get(v, v) if isinstance(v, Shared) else v
+
+        for name, value in list(vars(self).items()):
+            if new and (changed := replaced(value, change)) is not value:
+                setattr(self, name, changed)
 
     def convert_dtype(self, dtype: str) -> str:
         """The dtype that this module's own variables get where ``dtype`` is asked for."""
@@ -97,9 +112,8 @@ class State:
         made: dict[Shared, Shared] = {}
         for _, module in self.named_modules():
             wanted = module.convert_dtype(TensorType(dtype).dtype)
-            for name, v in list(vars(module).items()):
-                if isinstance(v, Shared) and _is_float(v):
-                    setattr(module, name, made.setdefault(v, _cast(v, wanted)))
+            own = [v for _, v in module.own_variables() if _is_float(v)]
+            module._replace({v: made.setdefault(v, _cast(v, wanted)) for v in own})
         return self
 
     def double(self) -> Self:
@@ -124,7 +138,7 @@ def _cast(v: Shared, dtype: str) -> Shared:
     if v.type.dtype == dtype:
         return v
     made = shared(v.get_value().astype(TensorType(dtype).numpy), v.name, shape=v.type.shape)
-    made._tag = v._tag
+    made._tag = copy.copy(v._tag)
     return made
 
 

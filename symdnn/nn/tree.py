@@ -1,4 +1,4 @@
-"""A module as a printed tree, in the form that Torch7's ``print(net)`` has."""
+"""A module as a printed tree, in the form of Torch7's ``print(net)``, with the names of files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ __all__ = ["tree"]
 def tree(module: Any) -> str:
     """The module's title and, for one with children, a line for each, indented by two spaces.
 
-    Modules in a row have ``[input -> (1) -> ... -> output]`` on top, those side by side a fork.
+    Modules in a row have ``[input -> (0) -> ... -> output]`` on top, those side by side a fork.
+    They are called as their parameters are in files: by their attribute, or counted from 0.
     """
     title = f"{module.title}{module.describe()}"
     children = module.children()
@@ -24,12 +25,8 @@ def tree(module: Any) -> str:
         lines.append("  " + chain())
     for name, child in children.items():
         first, *rest = tree(child).split("\n")
-        lines += [f"  ({_label(name)}): {first}", *(f"  {line}" for line in rest)]
+        lines += [f"  ({name}): {first}", *(f"  {line}" for line in rest)]
     return "\n".join([*lines, "}"])
-
-
-def _label(name: str) -> str:
-    return str(int(name) + 1) if name.isdigit() else name  # Torch7 counts from 1
 
 
 def _fork(title: str, children: dict[str, Any]) -> str:
@@ -38,6 +35,6 @@ def _fork(title: str, children: dict[str, Any]) -> str:
     for i, (name, child) in enumerate(children.items(), 1):
         last = i == len(children)
         first, *rest = tree(child).split("\n")
-        lines.append(("     `-> " if last else "    |`-> ") + f"({_label(name)}): {first}")
+        lines.append(("     `-> " if last else "    |`-> ") + f"({name}): {first}")
         lines += [("         " if last else "    |    ") + line for line in rest]
     return "\n".join([*lines, "     ... -> output", "}"])

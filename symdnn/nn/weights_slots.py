@@ -61,9 +61,8 @@ class Loaded:
 def own_names(net: Module) -> Iterator[tuple[str, Module, str, Shared]]:
     """(prefix with its dot, module, name, variable) of all weights; a tied one at each place."""
     for prefix, module in net.named_modules():
-        for name, variable in vars(module).items():
-            if isinstance(variable, Shared):
-                yield (f"{prefix}." if prefix else ""), module, name, variable
+        for name, variable in module.own_variables():
+            yield (f"{prefix}." if prefix else ""), module, name, variable
 
 
 def set_slots(

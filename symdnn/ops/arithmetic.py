@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.config import config
+from symdnn.errors import ArgumentError
 from symdnn.graph.op import Grads, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
@@ -301,12 +301,12 @@ class Cast(Elemwise):
         return [cast(tangents[0], self.dtype)]
 
 
-def add(x: Any, y: Any, *more: Any) -> Variable:
-    """Sum of two or more operands."""
-    total = apply_elemwise(Add(), x, y)
+def add(x: Any, *more: Any) -> Variable:
+    """Sum of one or more operands."""
+    total = x if more else as_variable(x)
     for term in more:
         total = apply_elemwise(Add(), total, term)
-    return total  # type: ignore[no-any-return]
+    return total
 
 
 def sub(x: Any, y: Any) -> Variable:
@@ -314,12 +314,12 @@ def sub(x: Any, y: Any) -> Variable:
     return apply_elemwise(Sub(), x, y)  # type: ignore[no-any-return]
 
 
-def mul(x: Any, y: Any, *more: Any) -> Variable:
-    """Product of two or more operands, element by element."""
-    total = apply_elemwise(Mul(), x, y)
+def mul(x: Any, *more: Any) -> Variable:
+    """Product of one or more operands, element by element."""
+    total = x if more else as_variable(x)
     for factor in more:
         total = apply_elemwise(Mul(), total, factor)
-    return total  # type: ignore[no-any-return]
+    return total
 
 
 def true_div(x: Any, y: Any) -> Variable:
@@ -404,6 +404,8 @@ def smallest(*args: Any) -> Variable:
 
 
 def _folded(pick: Any, args: tuple[Any, ...]) -> Variable:
+    if not args:
+        raise ArgumentError("largest, smallest: give at least one operand")
     result = as_variable(args[0])
     for other in args[1:]:
         result = pick(result, other)
@@ -425,7 +427,7 @@ def clip(x: Any, min: Any, max: Any) -> Variable:
 def cast(x: Any, dtype: Any) -> Variable:
     """``x`` in another dtype; ``"floatX"`` is the flag's. ``x`` itself when it has it already."""
     v = as_variable(x)
-    name = TensorType(config.floatX if dtype == "floatX" else dtype).dtype
+    name = TensorType(dtype).dtype
     return v if v.type.dtype == name else Cast(name)(v)
 
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import TypeMismatch
+from symdnn.errors import AxisError, TypeMismatch
 from symdnn.graph.backprop import zeros_for
 from symdnn.graph.dims import Shape, product, same_dim
 from symdnn.graph.op import Grads, Host, MultiOp, Op, Vars
@@ -51,7 +51,7 @@ class Normalise(Op):
         if not isinstance(x, TensorType) or not x.is_float:
             raise TypeMismatch(self, "a float input", x)
         if not self.axes or any(not 0 <= a < x.ndim for a in self.axes):
-            raise TypeMismatch(self, f"an input with the axes {self.axes}", x)
+            raise AxisError(self, f"an input with the axes {self.axes}", x)
         dtype = parameter_dtype(x.dtype)
         for p in parameters:
             if p.dtype != dtype or p.ndim != x.ndim:
@@ -229,7 +229,7 @@ class BatchNormTrain(NormalisedOutput, MultiOp):
     def infer(self, x: Any, gamma: Any, beta: Any, *running: Any) -> Any:
         out = super().infer(x, gamma, beta)
         if any(gamma.shape[a] != 1 for a in self.axes):
-            raise TypeMismatch(self, f"parameters that are statically 1 on {self.axes}", gamma)
+            raise AxisError(self, f"parameters that are statically 1 on {self.axes}", gamma)
         if len(running) != 3 * self.running:
             raise TypeMismatch(self, "factor, running_mean and running_var", list(running))
         if not self.running:
@@ -300,7 +300,7 @@ class BatchNormInference(Normalise):
         self.check(x, gamma, beta, mean, var, names="gamma, beta, mean and var")
         for p in (gamma, beta, mean, var):
             if any(p.shape[a] != 1 for a in self.axes):
-                raise TypeMismatch(self, f"parameters that are statically 1 on {self.axes}", p)
+                raise AxisError(self, f"parameters that are statically 1 on {self.axes}", p)
         return x
 
     def reference(self, x: Any, gamma: Any, beta: Any, mean: Any, var: Any) -> Any:

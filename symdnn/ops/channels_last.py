@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import TypeMismatch
+from symdnn.errors import OptionError, TypeMismatch
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Grads, Host, Op, Vars
 from symdnn.graph.type import TensorType, Type
@@ -62,7 +62,7 @@ def is_image(type_: Any) -> bool:
 def in_layout(op: Op, layout: str) -> Op:
     """``op`` on arrays of this layout; raises ``ValueError`` for an unknown one."""
     if layout not in LAYOUTS:
-        raise ValueError(f"layout={layout!r}: wanted one of {', '.join(LAYOUTS)}")
+        raise OptionError(f"layout={layout!r}: wanted one of {', '.join(LAYOUTS)}")
     return op if layout == "NCHW" else ChannelsLast(op)
 
 

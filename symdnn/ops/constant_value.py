@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import NotScalarConstantError, TypeMismatch
+from symdnn.errors import NdimMismatch, NotScalarConstantError, OptionError
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.traverse import leaves
 from symdnn.graph.variable import Constant, Variable, as_variable
@@ -52,10 +52,10 @@ def get_vector_length(v: Any) -> int:
     """The number of elements of a vector whose length its type says, such as ``x.shape``."""
     vector = as_variable(v)
     if vector.type.ndim != 1:
-        raise TypeMismatch("get_vector_length", "a vector", vector.type)
+        raise NdimMismatch("get_vector_length", "a vector", vector.type)
     (length,) = vector.type.shape
     if length is None:
-        raise ValueError(f"get_vector_length: the type of {vector} does not say its length")
+        raise OptionError(f"get_vector_length: the type of {vector} does not say its length")
     return int(length)
 
 

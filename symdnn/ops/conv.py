@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import ShapeMismatch, TypeMismatch
+from symdnn.errors import OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, Shape, known, same_dim
 from symdnn.graph.op import Grads, Host, Op, Vars
 from symdnn.graph.origin import Hints
@@ -82,12 +82,14 @@ class _ConvFamily(Op):
         if holds_pattern(self):
             return
         if not len(self.padding) == len(self.stride) == len(self.dilation) > 0:
-            raise ValueError(f"{self}: padding, stride and dilation must have the same length")
+            raise OptionError(f"{self}: padding, stride and dilation must have the same length")
         if min(*self.stride, *self.dilation, self.groups) < 1:
-            raise ValueError(f"{self}: stride, dilation and groups must be at least 1")
+            raise OptionError(f"{self}: stride, dilation and groups must be at least 1")
         for mode in self.padding:
             if mode not in ("half", "full") and (isinstance(mode, str) or min(mode) < 0):
-                raise ValueError(f"{self}: padding {mode!r} is not 'half', 'full' or two ints >= 0")
+                raise OptionError(
+                    f"{self}: padding {mode!r} is not 'half', 'full' or two ints >= 0"
+                )
 
     @property
     def ndim(self) -> int:

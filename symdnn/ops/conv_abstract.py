@@ -10,12 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from symdnn.errors import TypeMismatch
+from symdnn.errors import NdimMismatch, TypeMismatch
 from symdnn.graph.origin import Hints
 from symdnn.graph.variable import Variable
 from symdnn.ops.conv import conv_size, resolved_padding
 from symdnn.ops.conv_builders import conv_grad_wrt_inputs, conv_grad_wrt_weights, conv_nd
-from symdnn.ops.conv_words import border_padding, refuse_unshared, static_ints
+from symdnn.ops.conv_unshared import (
+    Options,
+    unshared_conv,
+    unshared_grad_inputs,
+    unshared_grad_weights,
+)
+from symdnn.ops.conv_words import border_padding, static_ints
 
 __all__ = [
     "AbstractConv2d", "AbstractConv2d_gradInputs", "AbstractConv2d_gradWeights", "AbstractConv3d",
@@ -39,8 +45,13 @@ class _Abstract:
     num_groups: int = 1
     unshared: bool = False
 
+    def _unshared(self) -> Options:
+        return Options(
+            type(self).__name__, self.convdim, self.border_mode, self.subsample,
+            self.filter_flip, self.filter_dilation, self.num_groups,
+        )  # fmt: skip
+
     def _options(self) -> tuple[Any, Any, bool, Any, int]:
-        refuse_unshared(type(self).__name__, self.unshared)
         return (
             self.border_mode, self.subsample, self.filter_flip, self.filter_dilation,
             self.num_groups,
@@ -50,6 +61,8 @@ class _Abstract:
 class _Forward(_Abstract):
     def __call__(self, img: Any, kern: Any, *, hints: Hints | None = None) -> Variable:
         """The convolution of ``img`` with ``kern``."""
+        if self.unshared:
+            return unshared_conv(self._unshared(), img, kern, self.imshp, self.kshp)
         return conv_nd(
             type(self).__name__, self.convdim, img, kern, self.imshp, self.kshp,
             *self._options(), hints,
@@ -62,6 +75,8 @@ class _GradInputs(_Abstract):
         *, hints: Hints | None = None,
     ) -> Variable:  # fmt: skip
         """The gradient in an input of the spatial sizes ``shape``, always checked."""
+        if self.unshared:
+            return unshared_grad_inputs(self._unshared(), topgrad, kern, shape, self.kshp)
         return conv_grad_wrt_inputs(
             type(self).__name__, self.convdim, topgrad, kern, _joined(self.imshp, shape, self),
             self.kshp, *self._options(), hints,
@@ -74,6 +89,8 @@ class _GradWeights(_Abstract):
         *, hints: Hints | None = None,
     ) -> Variable:  # fmt: skip
         """The gradient in kernels of the spatial sizes ``shape``, always checked."""
+        if self.unshared:
+            return unshared_grad_weights(self._unshared(), img, topgrad, shape, self.imshp)
         return conv_grad_wrt_weights(
             type(self).__name__, self.convdim, img, topgrad, _joined(self.kshp, shape, self),
             self.imshp, *self._options(), hints,
@@ -87,7 +104,7 @@ def _joined(known: Any, shape: Any, op: _Abstract) -> Any:
     ndim = op.convdim
     spatial = [shape[i] for i in range(ndim)] if isinstance(shape, Variable) else list(shape)
     if len(known) != ndim + 2:
-        raise TypeMismatch(op, f"a known shape of {ndim + 2} entries", repr(known))
+        raise NdimMismatch(op, f"a known shape of {ndim + 2} entries", repr(known))
     pairs = zip(known[2:], spatial[-ndim:], strict=True)
     return [*known[:2], *(said if size is None else size for size, said in pairs)]
 

@@ -12,16 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import TypeMismatch
+from symdnn.errors import NdimMismatch, TypeMismatch
 from symdnn.graph.dims import Dim
 from symdnn.graph.origin import Hints
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.conv import Conv, grad_input, grad_weight, resolved_padding
+from symdnn.ops.conv_unshared import (
+    Options,
+    unshared_conv,
+    unshared_grad_inputs,
+    unshared_grad_weights,
+)
 from symdnn.ops.conv_words import (
     border_padding,
     float_operands,
     input_shape_by_any_name,
-    refuse_unshared,
     settled_padding,
     static_ints,
     static_size,
@@ -109,7 +114,7 @@ def conv_grad_wrt_weights(
     entries = _shape_entries(filter_shape, ndim)
     kernel = entries[-ndim:]
     if len(kernel) != ndim or any(k is None for k in kernel):
-        raise TypeMismatch(name, "the kernel's spatial sizes in filter_shape", repr(filter_shape))
+        raise NdimMismatch(name, "the kernel's spatial sizes in filter_shape", repr(filter_shape))
     op = _op(name, ndim, [static_size(k) for k in kernel], border_mode, subsample,
              filter_dilation, num_groups, filter_flip)  # fmt: skip
     dw = grad_weight(op, x, dy, kernel, hints)
@@ -162,15 +167,21 @@ def conv2d(
 
     Raises :class:`~symdnn.errors.TypeMismatch` for a wrong ndim or an int dtype,
     :class:`~symdnn.errors.ShapeMismatch` for channels or kernels that do not fit.
-    (Theano's ``nnet.conv2d``; ``unshared=True`` is refused.)
+    (Theano's ``nnet.conv2d``.)
+
+    With ``unshared`` each position of the output has filters of its own, and ``filters`` is (out
+    channels, out rows, out columns, channels / num_groups, rows, columns).
 
     >>> from symdnn.graph.type import TensorType
     >>> x, w = TensorType("float32", (None, 3, 28, 28))("x"), TensorType("float32", (8, 3, 5, 5))()
     >>> str(conv2d(x, w, border_mode="half", subsample=(2, 2)).type)
     'float32(?, 8, 14, 14)'
     """
-    refuse_unshared("conv2d", unshared)
     input_shape = input_shape_by_any_name("conv2d", input_shape, image_shape, kwargs)
+    if unshared:
+        options = Options("conv2d", 2, border_mode, subsample, filter_flip, filter_dilation,
+                          num_groups)  # fmt: skip
+        return unshared_conv(options, input, filters, input_shape, filter_shape)
     return conv_nd("conv2d", 2, input, filters, input_shape, filter_shape, border_mode, subsample,
                    filter_flip, filter_dilation, num_groups, hints)  # fmt: skip
 
@@ -211,7 +222,10 @@ def conv2d_grad_wrt_inputs(
     :class:`~symdnn.errors.ShapeMismatch` when the convolution of such an input would not have
     the shape of ``output_grad``.
     """
-    refuse_unshared("conv2d_grad_wrt_inputs", unshared)
+    if unshared:
+        options = Options("conv2d_grad_wrt_inputs", 2, border_mode, subsample, filter_flip,
+                          filter_dilation, num_groups)  # fmt: skip
+        return unshared_grad_inputs(options, output_grad, filters, input_shape, filter_shape)
     return conv_grad_wrt_inputs(
         "conv2d_grad_wrt_inputs", 2, output_grad, filters, input_shape, filter_shape, border_mode,
         subsample, filter_flip, filter_dilation, num_groups, hints,
@@ -253,7 +267,10 @@ def conv2d_grad_wrt_weights(
     The options are those of the convolution. ``filter_shape`` has four entries (the first two may
     be None) or only the two spatial ones, ints or integer scalars.
     """
-    refuse_unshared("conv2d_grad_wrt_weights", unshared)
+    if unshared:
+        options = Options("conv2d_grad_wrt_weights", 2, border_mode, subsample, filter_flip,
+                          filter_dilation, num_groups)  # fmt: skip
+        return unshared_grad_weights(options, input, output_grad, filter_shape, input_shape)
     return conv_grad_wrt_weights(
         "conv2d_grad_wrt_weights", 2, input, output_grad, filter_shape, input_shape, border_mode,
         subsample, filter_flip, filter_dilation, num_groups, hints,
@@ -299,7 +316,11 @@ def conv2d_transpose(
     (batch, out, \\*output_shape[2:]); ``input_dilation`` is the stride of the convolution that is
     transposed. Without ``output_shape`` it is the smallest that fits.
     """
-    refuse_unshared("conv2d_transpose", unshared)
+    if unshared:
+        return conv2d_grad_wrt_inputs(
+            input, filters, output_shape, filter_shape, border_mode, input_dilation, filter_flip,
+            filter_dilation, num_groups, unshared,
+        )  # fmt: skip
     return conv_grad_wrt_inputs(
         "conv2d_transpose", 2, input, filters, output_shape, filter_shape, border_mode,
         input_dilation, filter_flip, filter_dilation, num_groups, hints,
@@ -327,15 +348,18 @@ def causal_conv1d(
 
     ``filters`` (out, channels, width) must have a known width (``filter_shape`` may give it).
     """
-    refuse_unshared("causal_conv1d", unshared)
-    width = as_variable(filters).type.shape[2] if as_variable(filters).type.ndim == 3 else None
+    w = as_variable(filters)
+    width = w.type.shape[-1] if w.type.ndim == (4 if unshared else 3) else None
     if filter_shape is not None:
-        width = static_size(filter_shape[2]) or width
+        width = static_size(filter_shape[-1]) or width
     if width is None:
         raise TypeMismatch("causal_conv1d", "filters of known width", "an unknown one",
                            "Give filter_shape=(None, None, width)")  # fmt: skip
     (dilation,) = static_ints("causal_conv1d: filter_dilation", filter_dilation, 1)
     pad = (((width - 1) * dilation, 0),)
+    if unshared:
+        options = Options("causal_conv1d", 1, pad, subsample, filter_flip, dilation, num_groups)
+        return unshared_conv(options, input, filters, input_shape, filter_shape)
     return conv1d(input, filters, input_shape, filter_shape, pad, subsample, filter_flip,
                   dilation, num_groups, hints=hints)  # fmt: skip
 
@@ -372,7 +396,7 @@ def signal_conv2d(
     """
     x, w = as_variable(input), as_variable(filters)
     if x.type.ndim not in (2, 3) or w.type.ndim not in (2, 3):
-        raise TypeMismatch("signal.conv.conv2d", "images and filters of 2 or 3 dimensions",
+        raise NdimMismatch("signal.conv.conv2d", "images and filters of 2 or 3 dimensions",
                            [x.type, w.type])  # fmt: skip
     stacks = x.type.ndim == 3, w.type.ndim == 3
     x4 = x.dimshuffle(0, "x", 1, 2) if stacks[0] else x.dimshuffle("x", "x", 0, 1)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import ShapeMismatch, TypeMismatch
+from symdnn.errors import ArgumentError, NdimMismatch, OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import known
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
@@ -18,7 +18,7 @@ from symdnn.ops.dtype import upcast
 from symdnn.ops.shape import specify_type
 
 __all__ = [
-    "border_padding", "float_operands", "input_shape_by_any_name", "refuse_unshared",
+    "border_padding", "float_operands", "input_shape_by_any_name",
     "settled_padding", "static_ints", "static_size", "with_sizes",
 ]  # fmt: skip
 
@@ -41,7 +41,7 @@ def static_ints(what: str, value: Any, ndim: int) -> tuple[int, ...]:
         raise TypeMismatch(what, f"{ndim} constants", "a symbolic entry")
     array = np.asarray(value)
     if array.dtype.kind not in "iu" or array.ndim > 1 or array.size not in (1, ndim):
-        raise TypeMismatch(what, f"an int or {ndim} of them", repr(value))
+        raise NdimMismatch(what, f"an int or {ndim} of them", repr(value))
     numbers = [int(v) for v in array.ravel()]
     return tuple(numbers * ndim if len(numbers) == 1 else numbers)
 
@@ -59,7 +59,7 @@ def border_padding(border_mode: Any, ndim: int) -> tuple[Pad, ...]:
     elif isinstance(border_mode, int | np.integer):
         border_mode = (int(border_mode),) * ndim
     if isinstance(border_mode, str) or len(border_mode) != ndim:
-        raise ValueError(
+        raise OptionError(
             f"border_mode={border_mode!r}: wanted 'valid', 'half', 'full', an int, or {ndim} ints "
             "or pairs of ints"
         )
@@ -71,7 +71,7 @@ def _one_border(entry: Any) -> Pad:
         return (0, 0) if entry == "valid" else entry
     sides = (entry, entry) if isinstance(entry, int | np.integer) else tuple(entry)
     if len(sides) != 2 or any(not isinstance(s, int | np.integer) or s < 0 for s in sides):
-        raise ValueError(f"border_mode: wanted non-negative ints or pairs of them, got {entry!r}")
+        raise OptionError(f"border_mode: wanted non-negative ints or pairs of them, got {entry!r}")
     return int(sides[0]), int(sides[1])
 
 
@@ -91,7 +91,7 @@ def float_operands(name: str, ndim: int, *values: Any) -> list[Variable]:
     variables = [as_variable(v) for v in values]
     for v in variables:
         if not isinstance(v.type, TensorType) or v.type.ndim != ndim + 2:
-            raise TypeMismatch(
+            raise NdimMismatch(
                 name, f"tensors of {ndim + 2} dimensions (batch, channels, {ndim} spatial)",
                 [v.type for v in variables],
             )  # fmt: skip
@@ -109,7 +109,7 @@ def with_sizes(name: str, v: Variable, shape: Any) -> Variable:
         return v
     sizes = [static_size(d) for d in shape]
     if len(sizes) != v.type.ndim:
-        raise TypeMismatch(name, f"{v.type.ndim} sizes", repr(tuple(shape)))
+        raise NdimMismatch(name, f"{v.type.ndim} sizes", repr(tuple(shape)))
     for known_size, said in zip(v.type.shape, sizes, strict=True):
         if None not in (known_size, said) and known_size != said:
             raise ShapeMismatch(name, f"the shape {tuple(shape)} that was given", str(v.type))
@@ -123,20 +123,11 @@ def static_size(d: Any) -> int | None:
     return None if d is None else int(d)
 
 
-def refuse_unshared(name: str, unshared: bool) -> None:
-    """Raise :class:`TypeMismatch` for kernels that differ from place to place."""
-    if unshared:
-        raise TypeMismatch(
-            name, "unshared=False", "unshared=True",
-            "Locally connected layers: take the windows with images2neibs and batched_dot",
-        )  # fmt: skip
-
-
 def input_shape_by_any_name(name: str, shape: Any, image_shape: Any, kwargs: dict[str, Any]) -> Any:
     """``input_shape`` from its old name; warns of keywords without meaning, refuses unknown."""
     unknown = set(kwargs) - _FORGOTTEN
     if unknown:
-        raise TypeError(f"{name}() got unexpected keyword arguments {sorted(unknown)}")
+        raise ArgumentError(f"{name}() got unexpected keyword arguments {sorted(unknown)}")
     if kwargs:
         warnings.warn(
             f"{name}: {', '.join(sorted(kwargs))} had a meaning in early Theano only; ignored",
@@ -145,5 +136,5 @@ def input_shape_by_any_name(name: str, shape: Any, image_shape: Any, kwargs: dic
     if image_shape is None:
         return shape
     if shape is not None:
-        raise TypeError(f"{name}: image_shape is the old name of input_shape; give one of them")
+        raise ArgumentError(f"{name}: image_shape is the old name of input_shape; give one of them")
     return image_shape

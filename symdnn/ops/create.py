@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from symdnn.config import config
-from symdnn.errors import ShapeMismatch, TypeMismatch
-from symdnn.graph.dims import Shape, dim_min, known
+from symdnn.errors import AxisError, NdimMismatch, OptionError, ShapeMismatch
+from symdnn.graph.dims import Shape, dim_min, known, normal_axis
 from symdnn.graph.op import Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
@@ -61,8 +61,10 @@ def empty(shape: Any, dtype: Any = None) -> Variable:
 
 def full_like(a: Any, fill_value: Any, dtype: Any = None) -> Variable:
     """``fill_value`` in the shape of ``a``, in its dtype or ``dtype``."""
-    v = as_variable(a)
-    return full(dims_of(v), fill_value, dtype or v.type.dtype)
+    v, value = as_variable(a), as_variable(fill_value)
+    if isinstance(value, Constant):
+        value = value.reshaped(value.data.shape).reading(v)
+    return full(dims_of(v), value, dtype or v.type.dtype)
 
 
 def empty_like(a: Any, dtype: Any = None) -> Variable:
@@ -130,7 +132,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Va
         start, stop = 0, start
     parts = [as_variable(a) for a in (start, stop, step)]
     if any(v.type.ndim != 0 for v in parts):
-        raise TypeMismatch("arange", "scalars", [v.type for v in parts])
+        raise NdimMismatch("arange", "scalars", [v.type for v in parts])
     common = upcast(*(v.type.dtype for v in parts))
     if not TensorType(common).is_discrete:
         return _float_range(parts, TensorType(dtype or common).dtype)
@@ -220,7 +222,7 @@ class Diagonal(Op):
 
     def infer(self, x: TensorType) -> Any:
         if x.ndim < 2:
-            raise TypeMismatch(self, "a tensor of at least 2 dimensions", x)
+            raise NdimMismatch(self, "a tensor of at least 2 dimensions", x)
         n, m = x.shape[-2:]
         both = n is not None and m is not None
         return x.with_shape((*x.shape[:-2], self.length(n, m) if both else None))
@@ -268,7 +270,7 @@ class AllocDiag(Op):
 
     def infer(self, x: TensorType, n: TensorType, m: TensorType) -> Any:
         if x.ndim < 1:
-            raise TypeMismatch(self, "a tensor of at least 1 dimension", x)
+            raise NdimMismatch(self, "a tensor of at least 1 dimension", x)
         return x.with_shape((*x.shape[:-1], *self.static))
 
     def reference(self, x: Any, n: Any, m: Any) -> Any:
@@ -306,10 +308,10 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Variabl
     """The diagonal over two axes, which go; it becomes the last dimension. A view."""
     v = as_variable(a)
     if v.type.ndim < 2:
-        raise TypeMismatch("diagonal", "a tensor of at least 2 dimensions", v.type)
-    first, second = axis1 % v.type.ndim, axis2 % v.type.ndim
+        raise NdimMismatch("diagonal", "a tensor of at least 2 dimensions", v.type)
+    first, second = (normal_axis("diagonal", a, v.type.ndim) for a in (axis1, axis2))
     if first == second:
-        raise TypeMismatch("diagonal", "two different axes", f"{axis1}, {axis2}")
+        raise AxisError("diagonal", "two different axes", f"{axis1}, {axis2}")
     rest = [d for d in range(v.type.ndim) if d not in (first, second)]
     return Diagonal(int(offset))(transpose(v, [*rest, first, second]))  # type: ignore[no-any-return]
 
@@ -327,7 +329,7 @@ def diag(v: Any, k: int = 0) -> Variable:
     """A vector's square matrix with it on the diagonal ``k``, or a matrix's diagonal ``k``."""
     x = as_variable(v)
     if x.type.ndim not in (1, 2):
-        raise TypeMismatch("diag", "a vector or a matrix", x.type)
+        raise NdimMismatch("diag", "a vector or a matrix", x.type)
     return alloc_diag(x, k) if x.type.ndim == 1 else diagonal(x, k)
 
 
@@ -339,7 +341,7 @@ def trace(a: Any) -> Variable:
 def meshgrid(*vectors: Any, indexing: str = "xy") -> list[Variable]:
     """Coordinate arrays of vectors, all of the full shape; NumPy's ``indexing`` rule."""
     if indexing not in ("xy", "ij"):
-        raise ValueError(f"meshgrid: indexing={indexing!r}: wanted 'xy' or 'ij'")
+        raise OptionError(f"meshgrid: indexing={indexing!r}: wanted 'xy' or 'ij'")
     vs = [as_variable(v) for v in vectors]
     order = list(range(len(vs)))
     if indexing == "xy" and len(vs) > 1:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import TypeMismatch
+from symdnn.errors import AxisError, TypeMismatch
 from symdnn.graph.dims import Shape, product, same_dim
 from symdnn.graph.op import Grads, Host, Op, Vars
 from symdnn.graph.type import TensorType
@@ -33,7 +33,7 @@ class AlongAxis(Op):
 
     def infer(self, *inputs: Any) -> Any:
         if not all(isinstance(t, TensorType) and self.axis < t.ndim for t in inputs):
-            raise TypeMismatch(self, f"a tensor with a dimension {self.axis}", list(inputs))
+            raise AxisError(self, f"a tensor with a dimension {self.axis}", list(inputs))
         return inputs[0]
 
     def shapes(
@@ -173,7 +173,7 @@ def _line(x: Any, axis: Any, op: str) -> tuple[Variable, int]:
         return (v if v.type.ndim == 1 else v.reshape((-1,))), 0
     axes = normal_axes(axis, v.type.ndim, op)
     if len(axes) != 1:
-        raise TypeMismatch(op, "one axis or None", str(axis))
+        raise AxisError(op, "one axis or None", str(axis))
     return v, axes[0]
 
 

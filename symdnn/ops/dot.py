@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import ShapeMismatch, TypeMismatch
-from symdnn.graph.dims import Dim, Shape, product, same_dim
+from symdnn.errors import AxisError, NdimMismatch, ShapeMismatch, TypeMismatch
+from symdnn.graph.dims import Dim, Shape, normal_axis, product, same_dim
 from symdnn.graph.op import Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
@@ -269,7 +269,7 @@ def matmul(a: Any, b: Any) -> Variable:
     """
     x, y = factors("matmul", a, b)
     if x.type.ndim == 0 or y.type.ndim == 0:
-        raise TypeMismatch("matmul", "no scalars", [x.type, y.type], "Use * to scale")
+        raise NdimMismatch("matmul", "no scalars", [x.type, y.type], "Use * to scale")
     if x.type.ndim <= 2 and y.type.ndim <= 2:
         return Dot()(x, y)  # type: ignore[no-any-return]
     if y.type.ndim <= 2:
@@ -433,32 +433,30 @@ def _contracted_axes(
     if isinstance(axes, int | np.integer):
         count = int(axes)
         if not 0 <= count <= min(nx, ny) - batch:
-            raise TypeMismatch(
+            raise AxisError(
                 name, f"axes between 0 and {min(nx, ny) - batch} for {x.type} and {y.type}", count
             )
         return list(range(nx - count, nx)), list(range(batch, batch + count))
     left, right = _axes_pair(name, axes)
     if len(left) != len(right):
-        raise TypeMismatch(name, "as many axes of a as of b", f"{left} and {right}")
+        raise AxisError(name, "as many axes of a as of b", f"{left} and {right}")
     return _normal(name, left, x, batch), _normal(name, right, y, batch)
 
 
 def _axes_pair(name: str, axes: Any) -> tuple[list[int], list[int]]:
     if not isinstance(axes, list | tuple | np.ndarray) or len(axes) != 2:
-        raise TypeMismatch(name, "axes as a number or a pair", repr(axes))
-    left, right = (np.atleast_1d(np.asarray(a, dtype=np.int64)).tolist() for a in axes)
+        raise AxisError(name, "axes as a number or a pair", repr(axes))
+    left, right = (list(a) if isinstance(a, list | tuple | np.ndarray) else [a] for a in axes)
     return left, right
 
 
 def _normal(name: str, axes: Sequence[int], v: Variable, batch: int) -> list[int]:
     ndim = v.type.ndim
-    if any(not -ndim <= a < ndim for a in axes):
-        raise TypeMismatch(name, f"axes of {v.type} ({ndim} dimensions)", str(list(axes)))
-    out = [a % ndim for a in axes]
+    out = [normal_axis(name, a, ndim) for a in axes]
     if len(set(out)) != len(out):
-        raise TypeMismatch(name, "each axis once", str(list(axes)))
+        raise AxisError(name, "each axis once", str(list(axes)))
     if any(a < batch for a in out):
-        raise TypeMismatch(name, "axes other than the shared dimension 0", str(list(axes)))
+        raise AxisError(name, "axes other than the shared dimension 0", str(list(axes)))
     return out
 
 
@@ -470,7 +468,7 @@ def batched_dot(a: Any, b: Any) -> Variable:
     """
     x, y = factors("batched_dot", a, b)
     if x.type.ndim == 0 or y.type.ndim == 0:
-        raise TypeMismatch("batched_dot", "at least one dimension each", [x.type, y.type])
+        raise NdimMismatch("batched_dot", "at least one dimension each", [x.type, y.type])
     if x.type.ndim == 1:
         return x.dimshuffle(0, *("x",) * (y.type.ndim - 1)) * y
     if y.type.ndim == 1:

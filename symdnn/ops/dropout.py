@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import TypeMismatch
+from symdnn.errors import AxisError, OptionError, TypeMismatch
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Grads, Host, MultiOp, Op, Vars
 from symdnn.graph.type import TensorType
@@ -48,7 +48,7 @@ class Dropout(MultiOp):
     def infer(self, state: Any, x: Any, rate: Any) -> Any:
         check_state(self, state)
         if not x.is_float or any(a >= x.ndim for a in self.shared):
-            raise TypeMismatch(self, f"a float tensor with the axes {self.shared}", x)
+            raise AxisError(self, f"a float tensor with the axes {self.shared}", x)
         if rate.ndim != 0 or rate.dtype != "float32":
             raise TypeMismatch(self, "a float32 scalar as rate", rate)
         return x, TensorType("bool", self.mask_shape(x.shape)), STATE_TYPE
@@ -122,7 +122,7 @@ def dropout(
     rate = as_variable(np.float32(p)) if isinstance(p, int | float) else cast(p, "float32")
     number = float(rate.data) if isinstance(rate, Constant) else 0.5
     if not 0 <= number <= 1:
-        raise ValueError(f"dropout: p={p}; wanted a probability, 0 to 1")
+        raise OptionError(f"dropout: p={p}; wanted a probability, 0 to 1")
     if isinstance(train, Variable):
         rate = switch(train, rate, np.float32(0))
     elif not train:

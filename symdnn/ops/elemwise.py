@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import NonDifferentiable, ShapeMismatch, TypeMismatch
+from symdnn.errors import NdimMismatch, NonDifferentiable, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, Shape, known
 from symdnn.graph.op import Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
@@ -80,7 +80,7 @@ class Elemwise(Op):
             if not isinstance(t, TensorType) or not self.takes(t.dtype):
                 raise TypeMismatch(self, self.wanted, list(inputs), self.advice)
         if len({t.ndim for t in inputs}) != 1:
-            raise TypeMismatch(self, f"{self.wanted} of equal ndim", list(inputs))
+            raise NdimMismatch(self, f"{self.wanted} of equal ndim", list(inputs))
         shape = broadcast_static(self, inputs)
         return TensorType(self.out_dtype(*(t.dtype for t in inputs)), shape)
 
@@ -200,7 +200,7 @@ def pad_left(v: Variable, ndim: int) -> Variable:
     if missing <= 0:
         return v
     if isinstance(v, Constant):
-        return Constant(v.data.reshape((1,) * missing + v.data.shape), v.name)
+        return v.reshaped((1,) * missing + v.data.shape)
     return dimshuffle(v, ("x",) * missing + tuple(range(v.type.ndim)))
 
 

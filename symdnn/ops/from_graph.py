@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from symdnn.errors import TypeMismatch
+from symdnn.errors import OptionError, TypeMismatch
 from symdnn.graph.backprop import backprop, forward_sweep
 from symdnn.graph.dims import Shape
 from symdnn.graph.inner import InnerGraph
@@ -57,7 +57,7 @@ class OpFromGraph(MultiOp):
             if not isinstance(v, Variable) or isinstance(v, Shared):
                 raise TypeMismatch("OpFromGraph", "variables that are not shared as inputs", v)
         if lop_overrides != "default" and grad_overrides != "default":
-            raise ValueError("OpFromGraph: give lop_overrides or grad_overrides, not both")
+            raise OptionError("OpFromGraph: give lop_overrides or grad_overrides, not both")
         results = [as_variable(o) for o in outputs]
         shared = [v for v in leaves(results, inputs) if isinstance(v, Shared)]
         inside: dict[Variable, Variable] = {v: v.type(v.name) for v in shared}

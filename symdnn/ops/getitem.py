@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import IndexOutOfRange, ShapeMismatch, TypeMismatch
+from symdnn.errors import IndexOutOfRange, NdimMismatch, ShapeMismatch, TypeMismatch
 from symdnn.graph.op import Grads, Host, MultiOp, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
-from symdnn.ops.dtype import upcast
-from symdnn.ops.elemwise import pad_left
+from symdnn.ops.elemwise import kind_of, pad_left
 from symdnn.ops.index import IncSubtensor, Subtensor, encode, subtensor
 from symdnn.ops.shape import (
     DimShuffle,
@@ -43,7 +42,7 @@ class Nonzero(MultiOp):
 
     def infer(self, x: TensorType) -> Any:
         if x.ndim == 0:
-            raise TypeMismatch(self, "a tensor with dimensions", x)
+            raise NdimMismatch(self, "a tensor with dimensions", x)
         return tuple(TensorType("int64", (None,)) for _ in range(x.ndim))
 
     def reference(self, x: Any) -> Any:
@@ -265,19 +264,19 @@ def _written(x: Variable, y: Any, set_instead_of_inc: bool) -> Variable:
 
 
 def _value_for(x: Variable, y: Any) -> Variable:
-    """``y`` as a variable of the dtype and ndim of ``x``."""
+    """``y`` as a variable of the dtype and ndim of ``x``: digits may be lost, kinds may not."""
     if isinstance(y, int | float) and not isinstance(y, bool) and not x.type.is_discrete:
         y = constant(y, dtype=x.type.dtype)
     value = as_variable(y)
-    if upcast(x.type.dtype, value.type.dtype) != x.type.dtype:
+    if "bifc".index(kind_of(value.type.dtype)) > "bifc".index(kind_of(x.type.dtype)):
         raise TypeMismatch(
             "set_subtensor / inc_subtensor",
-            f"a value that fits {x.type.dtype}",
+            f"a value of the kind of {x.type.dtype}, or of a lower one (bool, int, float, complex)",
             value.type,
             f"Cast it: y.astype({x.type.dtype!r})",
         )
     if value.type.ndim > x.type.ndim:
-        raise TypeMismatch(
+        raise NdimMismatch(
             "set_subtensor / inc_subtensor", f"at most {x.type.ndim} dimension(s)", value.type
         )
     if value.type.dtype != x.type.dtype:

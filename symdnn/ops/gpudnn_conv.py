@@ -17,7 +17,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from symdnn.config import config
-from symdnn.errors import TypeMismatch
+from symdnn.errors import OptionError, TypeMismatch
 from symdnn.graph.dims import Shape, same_dim
 from symdnn.graph.op import Grads, Host, Op, Vars
 from symdnn.graph.origin import Hints
@@ -79,9 +79,9 @@ class GpuDnnConvDesc:
         if isinstance(self.border_mode, list):
             object.__setattr__(self, "border_mode", tuple(self.border_mode))
         if len(dilation) != len(self.subsample):
-            raise ValueError(f"{self}: subsample and dilation must have the same length")
+            raise OptionError(f"{self}: subsample and dilation must have the same length")
         if self.conv_mode not in ("conv", "cross"):
-            raise ValueError(f"conv_mode={self.conv_mode!r}: wanted 'conv' or 'cross'")
+            raise OptionError(f"conv_mode={self.conv_mode!r}: wanted 'conv' or 'cross'")
         self.padding()
 
     def padding(self) -> tuple[Pad, ...]:
@@ -252,12 +252,12 @@ class DnnConvolution(DnnBase):
         """
         groups = max(self.num_groups, desc.num_groups)
         if min(self.num_groups, desc.num_groups) not in (1, groups):
-            raise ValueError(f"{self}: the descriptor has num_groups={desc.num_groups}")
+            raise OptionError(f"{self}: the descriptor has num_groups={desc.num_groups}")
         algo = self.algo
         if algo is None:
             algo = str(getattr(config.dnn.conv, f"algo_{self.direction}"))
         if len(desc.subsample) == 3 and algo in ONLY_2D[self.direction]:
-            raise ValueError(f"{type(self).__name__}: cuDNN has no algorithm {algo!r} in 3-D")
+            raise OptionError(f"{type(self).__name__}: cuDNN has no algorithm {algo!r} in 3-D")
         return replace(
             cast(Any, self), algo=algo, num_groups=groups, padding=desc.padding(),
             stride=desc.subsample, dilation=desc.dilation, conv_mode=desc.conv_mode,

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import TypeMismatch
+from symdnn.errors import OptionError, TypeMismatch
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Grads, Host, Op, Vars
 from symdnn.graph.origin import Hints
@@ -51,7 +51,7 @@ class GpuDnnBatchNormBase(DnnBase):
     def __post_init__(self) -> None:
         norm_axes(self.mode, self.ndim, type(self).__name__)
         if self.epsilon < MIN_EPSILON:
-            raise ValueError(f"epsilon={self.epsilon}: wanted at least {MIN_EPSILON}")
+            raise OptionError(f"epsilon={self.epsilon}: wanted at least {MIN_EPSILON}")
 
     @property
     def axes(self) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from symdnn.errors import TypeMismatch
+from symdnn.errors import OptionError, TypeMismatch
 from symdnn.graph.op import Op
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
@@ -58,7 +58,7 @@ class GpuDnnPoolBase(DnnBase):
 
     def __post_init__(self) -> None:
         if self.mode not in POOL_MODES:
-            raise ValueError(f"mode={self.mode!r}: wanted one of {', '.join(POOL_MODES)}")
+            raise OptionError(f"mode={self.mode!r}: wanted one of {', '.join(POOL_MODES)}")
 
     @property
     def settings(self) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import NonDifferentiable, TypeMismatch
+from symdnn.errors import NonDifferentiable, OptionError, TypeMismatch
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Grads, Host, MultiOp, Op, Vars
 from symdnn.graph.origin import Hints
@@ -107,7 +107,7 @@ class GpuDnnRNNOp(GpuDnnRNNBase):
             ("direction_mode", self.direction_mode, s.direction_mode),
         ):
             if mine != its:
-                raise ValueError(f"GpuDnnRNNOp: {what}={mine!r}, but the descriptor's is {its!r}")
+                raise OptionError(f"GpuDnnRNNOp: {what}={mine!r}, but the descriptor's is {its!r}")
         op = replace(
             self, hidden_size=s.hidden_size, num_layers=s.num_layers, input_mode=s.input_mode,
             dropout=desc.dropout.dropout,

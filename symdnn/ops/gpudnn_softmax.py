@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import TypeMismatch
+from symdnn.errors import OptionError, TypeMismatch
 from symdnn.graph.dims import Shape, product
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.op import Grads, Host, Op, Vars
@@ -46,9 +46,9 @@ class GpuDnnSoftmaxBase(DnnBase):
 
     def __post_init__(self) -> None:
         if self.algo not in ("fast", "accurate", "log"):
-            raise ValueError(f"algo={self.algo!r}: wanted 'fast', 'accurate' or 'log'")
+            raise OptionError(f"algo={self.algo!r}: wanted 'fast', 'accurate' or 'log'")
         if self.mode not in ("instance", "channel"):
-            raise ValueError(f"mode={self.mode!r}: wanted 'instance' or 'channel'")
+            raise OptionError(f"mode={self.mode!r}: wanted 'instance' or 'channel'")
 
     @property
     def kinds(self) -> tuple[type[Any], type[Any]]:
@@ -164,9 +164,9 @@ class GpuDnnReduction(DnnBase):
 
     def __post_init__(self) -> None:
         if self.red_op not in _REDUCTIONS:
-            raise ValueError(f"red_op={self.red_op!r}: wanted one of {', '.join(_REDUCTIONS)}")
+            raise OptionError(f"red_op={self.red_op!r}: wanted one of {', '.join(_REDUCTIONS)}")
         if self.return_indices and self.red_op not in ("maximum", "minimum"):
-            raise ValueError(f"red_op={self.red_op!r}: only maximum and minimum have indices")
+            raise OptionError(f"red_op={self.red_op!r}: only maximum and minimum have indices")
         object.__setattr__(self, "axis", tuple(sorted(int(a) for a in self.axis)))
 
     def neutral(self) -> Op:
@@ -237,7 +237,7 @@ class GpuDnnActivation(DnnBase):
 
     def __post_init__(self) -> None:
         if self.mode not in ACTIVATIONS:
-            raise ValueError(f"mode={self.mode!r}: wanted one of {', '.join(ACTIVATIONS)}")
+            raise OptionError(f"mode={self.mode!r}: wanted one of {', '.join(ACTIVATIONS)}")
 
     def neutral(self) -> Op:
         kind: Any = ACTIVATIONS[self.mode]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import AssertionFailed, NonDifferentiable, TypeMismatch
+from symdnn.errors import AssertionFailed, NonDifferentiable, OptionError, TypeMismatch
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Grads, Host, Op, Vars
 from symdnn.graph.type import TensorType
@@ -199,7 +199,7 @@ def undefined_grad(x: Any) -> Variable:
 def grad_clip(x: Any, lower_bound: float, upper_bound: float) -> Variable:
     """``x`` whose gradient is clipped elementwise to the bounds."""
     if not lower_bound <= upper_bound:
-        raise ValueError(f"grad_clip: lower_bound {lower_bound} is above {upper_bound}")
+        raise OptionError(f"grad_clip: lower_bound {lower_bound} is above {upper_bound}")
     return GradClip(float(lower_bound), float(upper_bound))(x)  # type: ignore[no-any-return]
 
 

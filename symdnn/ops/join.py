@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import InputError, ShapeMismatch, TypeMismatch
+from symdnn.errors import AxisError, InputError, NdimMismatch, ShapeMismatch, TypeMismatch
 from symdnn.graph.backprop import zeros_for
-from symdnn.graph.dims import Dim, Shape, known, same_dim
+from symdnn.graph.dims import Dim, Shape, known, normal_axis, product, same_dim
 from symdnn.graph.op import Grads, Host, MultiOp, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
@@ -27,7 +27,7 @@ from symdnn.ops.shape import (
     shape_i,
     static_dim,
 )
-from symdnn.ops.view import expand_dims, flatten, normal_axis, shape_padleft
+from symdnn.ops.view import expand_dims, flatten, shape_padleft, specify_shape
 
 __all__ = ["Join", "RepeatIndex", "Roll", "Split"]
 
@@ -43,7 +43,7 @@ class Join(Op):
         if any(t.ndim != first.ndim or t.dtype != first.dtype for t in tensors):
             raise TypeMismatch(self, "tensors of one ndim and dtype", list(tensors))
         if not 0 <= self.axis < first.ndim:
-            raise TypeMismatch(self, f"tensors with a dimension {self.axis}", list(tensors))
+            raise AxisError(self, f"tensors with a dimension {self.axis}", list(tensors))
         return first.with_shape(
             self._along([t.shape[d] for t in tensors])
             if d == self.axis
@@ -92,14 +92,37 @@ def join(axis: Any, *tensors: Any) -> Variable:
     if not vs:
         raise TypeMismatch("join", "at least one tensor", "none")
     if any(v.type.ndim == 0 for v in vs):
-        raise TypeMismatch(
+        raise NdimMismatch(
             "join", "tensors with dimensions", [v.type for v in vs], "Use stack for scalars"
         )
     if len(vs) == 1:
         return vs[0]
     dtype = upcast(*(v.type.dtype for v in vs))
     cast = [v if v.type.dtype == dtype else operator("cast")(v, dtype) for v in vs]
+    if isinstance(axis, Variable) and not isinstance(axis, Constant):
+        return _join_along(as_dim(axis), cast)
     return Join(normal_axis("join", axis, vs[0].type.ndim))(*cast)  # type: ignore[no-any-return]
+
+
+def _join_along(axis: Variable, vs: Sequence[Variable]) -> Variable:
+    """:func:`join` along an axis that is known in a call only.
+
+    What lies before the axis becomes one dimension, the axis and what follows another: joined
+    along that, the elements are in the order of the result.
+    """
+    ndim = vs[0].type.ndim
+    if any(v.type.ndim != ndim for v in vs):
+        raise NdimMismatch("join", f"tensors of {ndim} dimension(s)", [v.type for v in vs])
+    where, eq = operator("switch"), operator("eq")
+    axis = where(axis < 0, axis + ndim, axis)
+    first, sizes = dims_of(vs[0]), [dims_of(v) for v in vs]
+    flat = []
+    for v, own in zip(vs, sizes):
+        wanted = [where(eq(axis, d), n, m) for d, (n, m) in enumerate(zip(own, first))]
+        before = product(where(axis > d, m, 1) for d, m in enumerate(first))
+        flat.append(reshape(specify_shape(v, wanted), (before, -1)))
+    out = [where(eq(axis, d), sum(n[1:], n[0]), n[0]) for d, n in enumerate(zip(*sizes))]
+    return reshape(Join(1)(*flat), out)
 
 
 def concatenate(tensor_list: Sequence[Any], axis: Any = 0) -> Variable:
@@ -107,6 +130,16 @@ def concatenate(tensor_list: Sequence[Any], axis: Any = 0) -> Variable:
     if not isinstance(tensor_list, list | tuple):
         raise InputError(f"concatenate: wanted a list or tuple of tensors, got {tensor_list!r}")
     return join(axis, *tensor_list)
+
+
+def _tensors(what: str, tensors: Any) -> list[Variable]:
+    """The members of a list, tuple or array, or the rows of a variable of known length."""
+    if not isinstance(tensors, list | tuple | np.ndarray | Variable):
+        raise InputError(f"{what}: wanted a list or tuple of tensors, got {tensors!r}")
+    vs = [as_variable(t) for t in tensors]
+    if not vs:
+        raise TypeMismatch(what, "at least one tensor", "none")
+    return vs
 
 
 def stack(*arrays: Any, axis: int = 0, tensors: Sequence[Any] | None = None) -> Variable:
@@ -118,9 +151,7 @@ def stack(*arrays: Any, axis: int = 0, tensors: Sequence[Any] | None = None) -> 
     if arrays and isinstance(arrays[0], list | tuple):
         items, *more = arrays
         axis = more[0] if more else axis  # stack(tensors, axis)
-    vs = [as_variable(t) for t in items]
-    if not vs:
-        raise TypeMismatch("stack", "at least one tensor", "none")
+    vs = _tensors("stack", items)
     if all(v.type.ndim == 0 for v in vs):
         normal_axis("stack", axis, 1)
         return make_vector(vs)
@@ -137,13 +168,13 @@ def stacklists(arg: Any) -> Variable:
 
 def hstack(tensors: Sequence[Any]) -> Variable:
     """Tensors side by side: along axis 1, vectors along axis 0."""
-    vs = [as_variable(t) for t in tensors]
+    vs = _tensors("hstack", tensors)
     return join(0 if vs[0].type.ndim == 1 else 1, *vs)
 
 
 def vstack(tensors: Sequence[Any]) -> Variable:
     """Tensors one below the other: along axis 0, vectors as rows."""
-    vs = [as_variable(t) for t in tensors]
+    vs = _tensors("vstack", tensors)
     return join(0, *(shape_padleft(v) if v.type.ndim == 1 else v for v in vs))
 
 
@@ -170,7 +201,7 @@ class Split(MultiOp):
 
     def infer(self, x: TensorType, *sizes: TensorType) -> Any:
         if not 0 <= self.axis < x.ndim:
-            raise TypeMismatch(self, f"a tensor with a dimension {self.axis}", x)
+            raise AxisError(self, f"a tensor with a dimension {self.axis}", x)
         self._check(x.shape[self.axis], self.static)
         return tuple(x.with_shape(self._piece(x.shape, s)) for s in self.static)
 
@@ -221,7 +252,7 @@ def split(x: Any, splits_size: Any, n_splits: int | None = None, axis: int = 0) 
     v = as_variable(x)
     sizes = [as_dim(s) for s in shape_entries(splits_size, n_splits)]
     if n_splits is not None and len(sizes) != n_splits:
-        raise TypeMismatch("split", f"{n_splits} sizes", f"{len(sizes)} of them")
+        raise NdimMismatch("split", f"{n_splits} sizes", f"{len(sizes)} of them")
     if not sizes:
         return []
     op = Split(normal_axis("split", axis, v.type.ndim), tuple(map(static_dim, sizes)))
@@ -235,16 +266,23 @@ def tile(x: Any, reps: Any, ndim: int | None = None) -> Variable:
     """``x`` repeated ``reps`` times in each dimension (an int, a sequence, or a vector).
 
     As NumPy's: the shorter of ``x.shape`` and ``reps`` is extended by ones in front; ``ndim``
-    gives the number of dimensions (at least those), or the length of a symbolic ``reps``.
+    gives the number of dimensions (at least those), or the length of a symbolic ``reps``: without
+    it that has one entry for each dimension of ``x``, which is checked in a call.
     """
     v = as_variable(x)
+    if isinstance(reps, Variable) and reps.type.ndim == 1 and ndim is None:
+        reps = _of_known_length(reps, v.type.ndim)
     counts = [as_dim(r) for r in shape_entries(reps, ndim)]
     rank = max(len(counts), v.type.ndim)
     if ndim is not None and ndim < rank:
-        raise TypeMismatch("tile", f"ndim of at least {rank}", str(ndim))
+        raise NdimMismatch("tile", f"ndim of at least {rank}", str(ndim))
     rank = max(rank, ndim or 0)
     counts = [as_dim(1)] * (rank - len(counts)) + counts
     return _tiled(shape_padleft(v, rank - v.type.ndim), counts)
+
+
+def _of_known_length(reps: Variable, ndim: int) -> Variable:
+    return reps if reps.type.shape[0] is not None else specify_shape(reps, (ndim,))
 
 
 def _tiled(v: Variable, counts: Sequence[Variable]) -> Variable:
@@ -348,7 +386,7 @@ class Roll(Op):
 
     def infer(self, x: TensorType, shift: TensorType) -> Any:
         if not 0 <= self.axis < x.ndim:
-            raise TypeMismatch(self, f"a tensor with a dimension {self.axis}", x)
+            raise AxisError(self, f"a tensor with a dimension {self.axis}", x)
         return x
 
     def reference(self, x: Any, shift: Any) -> Any:
@@ -378,7 +416,7 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Variable:
     axes = list(axis) if isinstance(axis, list | tuple) else [axis]
     shifts = list(shift) if isinstance(shift, list | tuple) else [shift] * len(axes)
     if len(shifts) != len(axes):
-        raise TypeMismatch("roll", f"{len(axes)} shifts, one for each axis", f"{len(shifts)}")
+        raise AxisError("roll", f"{len(axes)} shifts, one for each axis", f"{len(shifts)}")
     for s, a in zip(shifts, axes, strict=True):
         v = Roll(normal_axis("roll", a, v.type.ndim))(v, as_dim(s))
     return v

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import Any
 
-from symdnn.errors import TypeMismatch
+from symdnn.errors import NdimMismatch
 from symdnn.graph.variable import Variable
 from symdnn.ops.dot import dot, factors
 from symdnn.ops.shape import dims_of
@@ -19,7 +19,7 @@ def matrix_dot(*args: Any) -> Variable:
     Raises :class:`~symdnn.errors.TypeMismatch` without operands.
     """
     if not args:
-        raise TypeMismatch("matrix_dot", "at least one matrix", "none")
+        raise NdimMismatch("matrix_dot", "at least one matrix", "none")
     return reduce(dot, args)  # type: ignore[no-any-return]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Any, ClassVar, cast
 
+from symdnn.errors import ArgumentError
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Grads, Host, MultiOp, Op, Vars
 from symdnn.graph.variable import Constant, Variable, as_variable
@@ -90,5 +91,5 @@ def constant_number(what: str, value: Any) -> float:
     """``value`` as a Python float; raises TypeError for a symbolic one."""
     v = value if isinstance(value, Variable) else as_variable(value)
     if not isinstance(v, Constant) or v.data.size != 1:
-        raise TypeError(f"{what}: wanted a number known when the graph is built, got {value!r}")
+        raise ArgumentError(f"{what}: wanted a number known when the graph is built, got {value!r}")
     return float(v.data.reshape(()))

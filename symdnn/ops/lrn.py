@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import TypeMismatch
+from symdnn.errors import OptionError, TypeMismatch
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Grads, Host, Op, Vars
 from symdnn.graph.origin import Hints
@@ -163,7 +163,7 @@ def local_response_normalization(
     ``alpha`` is divided by ``n`` as in cuDNN (and PyTorch); Caffe's WITHIN_CHANNEL does not exist.
     """
     if n < 1:
-        raise ValueError(f"local_response_normalization: n={n}; wanted 1 or more")
+        raise OptionError(f"local_response_normalization: n={n}; wanted 1 or more")
     return LRN(int(n), float(alpha), float(beta), float(k))(x, hints=hints)  # type: ignore[no-any-return]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import ShapeMismatch, TypeMismatch
+from symdnn.errors import NdimMismatch, OptionError, ShapeMismatch
 from symdnn.graph.dims import Dim, ceil_div, known
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
@@ -35,9 +35,9 @@ def images2neibs(
     """
     x = as_variable(ten4)
     if not isinstance(x.type, TensorType) or x.type.ndim != 4:
-        raise TypeMismatch("images2neibs", "a tensor of 4 dimensions", x.type)
+        raise NdimMismatch("images2neibs", "a tensor of 4 dimensions", x.type)
     if mode not in MODES:
-        raise ValueError(f"images2neibs: mode {mode!r} is not one of {', '.join(MODES)}")
+        raise OptionError(f"images2neibs: mode {mode!r} is not one of {', '.join(MODES)}")
     size = static_ints("images2neibs: neib_shape", neib_shape, 2)
     step = size if neib_step is None else static_ints("images2neibs: neib_step", neib_step, 2)
     if mode in ("half", "full"):
@@ -101,9 +101,9 @@ def neibs2images(neibs: Any, neib_shape: Any, original_shape: Any, mode: str = "
     """
     v = as_variable(neibs)
     if v.type.ndim != 2:
-        raise TypeMismatch("neibs2images", "a matrix with a patch in each row", v.type)
+        raise NdimMismatch("neibs2images", "a matrix with a patch in each row", v.type)
     if mode not in ("valid", "ignore_borders"):
-        raise ValueError(f"neibs2images: mode {mode!r} is not 'valid' or 'ignore_borders'")
+        raise OptionError(f"neibs2images: mode {mode!r} is not 'valid' or 'ignore_borders'")
     size = static_ints("neibs2images: neib_shape", neib_shape, 2)
     whole = [original_shape[i] for i in range(4)]
     counts = [d // k for d, k in zip(whole[2:], size, strict=True)]

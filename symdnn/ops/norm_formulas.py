@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from symdnn.ops.dtype import is_narrow_float
-from symdnn.ops.scalar import Builder, Scalar, ScalarProgram
+from symdnn.ops.scalar import RESULT, Builder, Scalar, ScalarProgram
 
 __all__ = ["formula", "grad_program", "grad_terms", "normalised"]
 
@@ -14,7 +14,7 @@ __all__ = ["formula", "grad_program", "grad_terms", "normalised"]
 def formula(
     dtypes: Sequence[str], compute: Callable[..., Any], *out: str
 ) -> ScalarProgram:  # fmt: skip
-    """The results of ``compute`` of values in the work dtype, cast to ``out``.
+    """The results of ``compute`` of values in the work dtype, rounded to ``out``.
 
     The work dtype is that of the first input, float32 where that is a 16-bit one.
     """
@@ -22,7 +22,9 @@ def formula(
     work = "float32" if is_narrow_float(dtypes[0]) else dtypes[0]
     results = compute(*(builder.input(i).cast(work) for i in range(len(dtypes))))
     results = results if isinstance(results, tuple) else (results,)
-    return builder.program([r.cast(d) for r, d in zip(results, out or (work,) * len(results))])
+    return builder.program(
+        [r.cast(d, RESULT) for r, d in zip(results, out or (work,) * len(results))]
+    )
 
 
 def normalised(x: Scalar, gamma: Scalar, beta: Scalar, mean: Scalar, r: Scalar) -> Scalar:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import TypeMismatch
-from symdnn.graph.dims import known
+from symdnn.errors import NdimMismatch, OptionError, TypeMismatch
+from symdnn.graph.dims import known, normal_axis
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable, as_variable
@@ -37,12 +37,12 @@ def norm_axes(axes: Any, ndim: int, what: str) -> tuple[int, ...]:
     """``"per-activation"``, ``"spatial"``, an int or ints as sorted axes; ValueError otherwise."""
     if isinstance(axes, str):
         if axes not in ("per-activation", "spatial"):
-            raise ValueError(f"{what}: axes={axes!r}; wanted 'per-activation', 'spatial' or ints")
+            raise OptionError(f"{what}: axes={axes!r}; wanted 'per-activation', 'spatial' or ints")
         return (0,) if axes == "per-activation" else (0, *range(2, ndim))
-    given = [int(a) for a in np.atleast_1d(np.asarray(axes))]
-    normal = tuple(sorted({a % ndim for a in given if -ndim <= a < ndim}))
+    given = list(axes) if isinstance(axes, list | tuple | np.ndarray) else [axes]
+    normal = tuple(sorted({normal_axis(what, a, ndim) for a in given}))
     if len(normal) != len(given) or not normal:
-        raise ValueError(f"{what}: axes={axes!r} are not distinct axes of {ndim} dimension(s)")
+        raise OptionError(f"{what}: axes={axes!r} are not distinct axes of {ndim} dimension(s)")
     return normal
 
 
@@ -53,7 +53,7 @@ def _inputs(x: Any, *parameters: Any) -> tuple[Variable, list[Variable]]:
     """
     v, ps = as_variable(x), [as_variable(p) for p in parameters]
     if not isinstance(v.type, TensorType) or v.type.ndim == 0:
-        raise TypeMismatch("batch normalisation", "a tensor of at least one dimension", v.type)
+        raise NdimMismatch("batch normalisation", "a tensor of at least one dimension", v.type)
     if not is_narrow_float(v.type.dtype):
         v = cast(v, upcast(v.type.dtype, *(p.type.dtype for p in ps)))
     return v, [cast(p, parameter_dtype(v.type.dtype)) for p in ps]
@@ -65,7 +65,7 @@ def _parameter(p: Variable, ndim: int, axes: Sequence[int], what: str) -> Variab
         left = iter(range(p.type.ndim))
         return p.dimshuffle(["x" if i in axes else next(left) for i in range(ndim)])
     if p.type.ndim != ndim:
-        raise ValueError(
+        raise OptionError(
             f"{what}: parameters must have {ndim} dimensions like the input, or "
             f"{ndim - len(axes)} without the normalised axes {tuple(axes)}; got {p.type}"
         )
@@ -103,7 +103,7 @@ def batch_normalization_train(
     """
     what = "batch_normalization_train"
     if (running_mean is None) != (running_var is None):
-        raise ValueError(f"{what}: give both running_mean and running_var, or neither")
+        raise OptionError(f"{what}: give both running_mean and running_var, or neither")
     old = [as_variable(r) for r in (running_mean, running_var) if r is not None]
     x, ps = _inputs(inputs, gamma, beta, *old)
     ax = norm_axes(axes, x.type.ndim, what)
@@ -199,7 +199,7 @@ def batch_normalization(
     (``"low_mem"``, ``"high_mem"``) mean the same here.
     """
     if mode not in ("low_mem", "high_mem"):
-        raise ValueError(f"batch_normalization: mode={mode!r}; wanted 'low_mem' or 'high_mem'")
+        raise OptionError(f"batch_normalization: mode={mode!r}; wanted 'low_mem' or 'high_mem'")
     x = as_variable(inputs)
     return (x - mean) * (as_variable(gamma) / as_variable(std)) + beta  # type: ignore[no-any-return]
 
@@ -246,7 +246,7 @@ def group_norm(
     n, c, *rest = dims_of(v)
     size = known(c)
     if groups < 1 or (size is not None and size % groups):
-        raise ValueError(f"group_norm: {groups} groups do not divide {size} channels")
+        raise OptionError(f"group_norm: {groups} groups do not divide {size} channels")
     split = v.reshape((n, groups, c // groups, *rest), ndim=v.type.ndim + 1)
     pattern = ["x", 0, 1, *("x" for _ in rest)]
     wide = [p.reshape((groups, c // groups)).dimshuffle(pattern) for p in ps]
@@ -277,7 +277,7 @@ def instance_norm(
 
 def _pair(what: str, gamma: Any, beta: Any) -> list[Any]:
     if (gamma is None) != (beta is None):
-        raise ValueError(f"{what}: give both gamma and beta, or neither")
+        raise OptionError(f"{what}: give both gamma and beta, or neither")
     return [] if gamma is None else [gamma, beta]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import ShapeMismatch, TypeMismatch
+from symdnn.errors import NdimMismatch, OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, Shape, dim_max, known
 from symdnn.graph.op import Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
@@ -40,7 +40,7 @@ class Pad(Op):
         if value.ndim != 0 or value.dtype != x.dtype:
             raise TypeMismatch(self, f"a scalar of dtype {x.dtype} to pad with", value)
         if len(self.static) != 2 * x.ndim:
-            raise TypeMismatch(self, f"two widths for each of {x.ndim} dimension(s)", x)
+            raise NdimMismatch(self, f"two widths for each of {x.ndim} dimension(s)", x)
         return x.with_shape(self._padded(x.shape, self.static))
 
     def _padded(self, shape: Sequence[Any], widths: Sequence[Any]) -> tuple[Any, ...]:
@@ -101,7 +101,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
     v = as_variable(x)
     pairs = _pairs(pad_width, v.type.ndim)
     if mode not in _MODES:
-        raise ValueError(f"pad: mode={mode!r}: wanted one of {', '.join(_MODES)}")
+        raise OptionError(f"pad: mode={mode!r}: wanted one of {', '.join(_MODES)}")
     if mode == "constant":
         widths = [as_dim(w) for pair in pairs for w in pair]
         value = operator("cast")(as_variable(constant_values), v.type.dtype)
@@ -128,7 +128,7 @@ def _pairs(pad_width: Any, ndim: int) -> list[tuple[Any, Any]]:
     if len(entries) == 1:
         entries = entries * ndim
     if len(entries) != ndim:
-        raise TypeMismatch("pad", f"a pair of widths for each of {ndim} dimension(s)", pad_width)
+        raise NdimMismatch("pad", f"a pair of widths for each of {ndim} dimension(s)", pad_width)
     pairs = [tuple(e) if isinstance(e, list | tuple) else (e, e) for e in entries]
     return [(p[0], p[-1]) for p in pairs]
 

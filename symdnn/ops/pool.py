@@ -13,7 +13,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import ShapeMismatch, TypeMismatch
+from symdnn.errors import (
+    ArgumentError,
+    NdimMismatch,
+    OptionError,
+    PaddingError,
+    ShapeMismatch,
+    TypeMismatch,
+)
 from symdnn.graph.dims import Dim, Shape, ceil_div, dim_max, dim_min, same_dim
 from symdnn.graph.op import Grads, Host, Op, Vars
 from symdnn.graph.origin import Hints
@@ -23,6 +30,7 @@ from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops import pool_reference
 from symdnn.ops.conv_words import static_ints
 from symdnn.ops.dtype import is_narrow_float
+from symdnn.ops.pool_by_size import is_symbolic, pool_by_size
 from symdnn.ops.pool_reference import Axis
 from symdnn.ops.shape import as_dim, dims_of, static_dim
 
@@ -72,15 +80,15 @@ class _PoolFamily(Op):
         if holds_pattern(self):
             return
         if not len(self.ws) == len(self.stride) == len(self.pad) > 0:
-            raise ValueError(f"{self}: ws, stride and pad must have the same length")
+            raise OptionError(f"{self}: ws, stride and pad must have the same length")
         if min(*self.ws, *self.stride) < 1 or min(self.pad) < 0:
-            raise ValueError(f"{self}: ws and stride must be at least 1, pad at least 0")
+            raise OptionError(f"{self}: ws and stride must be at least 1, pad at least 0")
         if self.mode not in MODES:
-            raise ValueError(f"{self}: mode must be one of {', '.join(MODES)}")
+            raise OptionError(f"{self}: mode must be one of {', '.join(MODES)}")
         if any(self.pad) and not self.ignore_border:
-            raise ValueError(f"{self}: padding needs ignore_border=True")
+            raise PaddingError(f"{self}: padding needs ignore_border=True")
         if any(p >= w for p, w in zip(self.pad, self.ws, strict=True)):
-            raise ValueError(f"{self}: pad must be smaller than ws, else a window is all padding")
+            raise PaddingError(f"{self}: pad must be smaller than ws, else a window is all padding")
 
     @property
     def ndim(self) -> int:
@@ -112,7 +120,7 @@ class _PoolFamily(Op):
         if first.ndim < self.ndim or {(t.ndim, t.dtype) for t in tensors} != {
             (first.ndim, first.dtype)
         }:
-            raise TypeMismatch(self, f"{wanted}, at least {self.ndim} dimensions", tensors)
+            raise NdimMismatch(self, f"{wanted}, at least {self.ndim} dimensions", tensors)
         if not (first.is_float or (first.is_integer and not floats)):
             raise TypeMismatch(self, wanted, tensors, "Cast: x.astype('float32')")
 
@@ -315,23 +323,29 @@ def pool_nd(
     """Pooling over the last ``ndim`` dimensions: what ``pool_1d``, ``2d``, ``3d`` share."""
     ws = _one_of(name, "ws", ws, "ds", ds)
     if ws is None:
-        raise TypeError(f"{name}: give the window's size, ws")
+        raise ArgumentError(f"{name}: give the window's size, ws")
     stride = _one_of(name, "stride", stride, "st", st)
     pad = padding if padding is not None else pad
     x = as_variable(input)
     if not isinstance(x.type, TensorType) or x.type.ndim < ndim:
-        raise TypeMismatch(name, f"a tensor of at least {ndim} dimension(s)", x.type)
+        raise NdimMismatch(name, f"a tensor of at least {ndim} dimension(s)", x.type)
+    kind = _OTHER_NAMES.get(mode, mode)
+    if any(is_symbolic(v) for v in (ws, stride, pad)):
+        if kind not in MODES:
+            raise OptionError(f"{name}: mode must be one of {', '.join(MODES)}")
+        words = ws, ws if stride is None else stride, 0 if pad is None else pad
+        return pool_by_size(x, *words, kind, ndim, bool(ignore_border))
     size = static_ints(f"{name}: ws", ws, ndim)
     steps = size if stride is None else static_ints(f"{name}: stride", stride, ndim)
     around = static_ints(f"{name}: pad", 0 if pad is None else pad, ndim)
-    op = Pool(size, steps, around, _OTHER_NAMES.get(mode, mode), bool(ignore_border))
+    op = Pool(size, steps, around, kind, bool(ignore_border))
     out: Variable = op(x, hints=hints)
     return out
 
 
 def _one_of(name: str, new: str, value: Any, old: str, old_value: Any) -> Any:
     if value is not None and old_value is not None:
-        raise TypeError(f"{name}: {old} is the old name of {new}; give one of them")
+        raise ArgumentError(f"{name}: {old} is the old name of {new}; give one of them")
     return value if old_value is None else old_value
 
 
@@ -354,8 +368,9 @@ def pool_2d(
     drops the elements that fill no whole window; otherwise (None means False) the last windows are
     cut off. ``mode`` is ``'max'``, ``'sum'``, ``'average_inc_pad'`` or ``'average_exc_pad'``.
     ``pad`` is on both sides, needs ``ignore_border=True`` and must be smaller than ``ws``.
-    ``ds``, ``st`` and ``padding`` are Theano's old names. The gradient of a maximum goes to every
-    tie. Raises ``ValueError`` for such options that do not fit.
+    Sizes may be symbolic (integer scalars, or vectors), which is slower; then what does not fit
+    raises in a call. ``ds``, ``st`` and ``padding`` are Theano's old names.
+    The gradient of a maximum goes to every tie. Raises ``ValueError`` for options that do not fit.
 
     >>> from symdnn.graph.type import TensorType
     >>> x = TensorType("float32", (None, 3, 7, 7))("x")

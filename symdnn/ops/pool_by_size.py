@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import TypeMismatch
-from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops import reduce
-from symdnn.ops.arithmetic import cast, maximum
+from symdnn.ops.arithmetic import cast, maximum, minimum
+from symdnn.ops.comparison import eq, switch
 from symdnn.ops.create import arange
 from symdnn.ops.dtype import is_narrow_float
+from symdnn.ops.gradient_control import assert_
 from symdnn.ops.join import join
 from symdnn.ops.shape import alloc, dims_of
 from symdnn.ops.take import take
@@ -31,9 +32,12 @@ def is_symbolic(value: Any) -> bool:
     return any(isinstance(v, Variable) and not isinstance(v, Constant) for v in entries)
 
 
-def pool_by_size(x: Variable, ws: Any, stride: Any, pad: Any, mode: str, ndim: int) -> Variable:
-    """Pooling of the last ``ndim`` dimensions; whole windows only.
+def pool_by_size(
+    x: Variable, ws: Any, stride: Any, pad: Any, mode: str, ndim: int, ignore_border: bool = True
+) -> Variable:
+    """Pooling of the last ``ndim`` dimensions.
 
+    With ``ignore_border`` whole windows only, else the last ones are cut off (and ``pad`` is 0).
     ``ws``, ``stride`` and ``pad`` are integers, vectors of ``ndim`` integers, or sequences, any of
     them symbolic. ``mode`` is one of :class:`~symdnn.ops.pool.Pool`'s. The gradient of a maximum
     goes to every tie.
@@ -41,7 +45,8 @@ def pool_by_size(x: Variable, ws: Any, stride: Any, pad: Any, mode: str, ndim: i
     words = zip(*(_entries(n, v, ndim) for n, v in (("ws", ws), ("stride", stride), ("pad", pad))))
     wide = cast(x, "float32") if is_narrow_float(x.type.dtype) else x
     for axis, (size, step, around) in enumerate(words, x.type.ndim - ndim):
-        wide = _pool_axis(wide, axis, size, step, around, mode)
+        wide = _pool_axis(_checked(wide, size, step, around, ignore_border), axis, size, step,
+                          around, mode, ignore_border)  # fmt: skip
     return cast(wide, x.type.dtype)
 
 
@@ -57,30 +62,62 @@ def _entries(name: str, value: Any, ndim: int) -> list[Variable]:
     return [cast(v, "int64") for v in entries]
 
 
-def _pool_axis(
-    x: Variable, axis: int, size: Variable, step: Variable, pad: Variable, mode: str
+def _checked(
+    x: Variable, size: Variable, step: Variable, pad: Variable, ignore_border: bool
 ) -> Variable:
+    """``x``; what :class:`~symdnn.ops.pool.Pool` refuses raises ``AssertionFailed`` in a call."""
+    conditions = [size >= 1, step >= 1, pad >= 0, pad < size]
+    if not ignore_border:
+        conditions.append(eq(pad, 0))
+    return assert_(
+        x, *conditions,
+        message="pool: wanted ws and stride of at least 1, 0 <= pad < ws, and pad 0 where borders "
+        "are not ignored",
+    )  # fmt: skip
+
+
+def _windows(n: Any, size: Variable, step: Variable, ignore_border: bool) -> Variable:
+    """How many windows ``n`` elements have; see :func:`~symdnn.ops.pool.pool_size`."""
+    if ignore_border:
+        return maximum((n - size) // step + 1, 0)
+    apart = (n + step - 1) // step
+    rest = maximum((n - size + step - 1) // step, 0) + 1
+    return switch(step >= size, apart, minimum(rest, n))
+
+
+def _pool_axis(
+    x: Variable, axis: int, size: Variable, step: Variable, pad: Variable, mode: str,
+    ignore_border: bool,
+) -> Variable:  # fmt: skip
     n = dims_of(x)[axis]
-    fill = -np.inf if mode == "max" else 0.0
-    count = maximum((n + 2 * pad - size) // step + 1, 0)
+    fill = _lowest(x) if mode == "max" else 0
+    count = _windows(n + 2 * pad, size, step, ignore_border)
+    after = pad if ignore_border else maximum((count - 1) * step + size - n, 0)
     starts = arange(count) * step
     index = starts.dimshuffle(0, "x") + arange(size).dimshuffle("x", 0)
-    side_by_side = take(_padded(x, axis, pad, fill), index, axis=axis)
+    side_by_side = take(_padded(x, axis, pad, after, fill), index, axis=axis)
     if mode == "max":
         return reduce.max(side_by_side, axis=axis + 1)
     total = reduce.sum(side_by_side, axis=axis + 1)
     if mode == "sum":
         return total
     inside = (index >= pad) & (index < n + pad)
-    number = inside.sum(axis=1) if mode == "average_exc_pad" else size + 0 * starts
+    counted = mode == "average_exc_pad" or not ignore_border
+    number = inside.sum(axis=1) if counted else size + 0 * starts
     shape = ["x"] * axis + [0] + ["x"] * (x.type.ndim - axis - 1)
     return total / cast(number, x.type.dtype).dimshuffle(*shape)
 
 
-def _padded(x: Variable, axis: int, pad: Variable, fill: float) -> Variable:
-    sizes = list(dims_of(x))
-    sizes[axis] = pad
-    type_ = x.type
-    assert isinstance(type_, TensorType)
-    border = alloc(np.asarray(fill, type_.numpy), *sizes)
-    return join(axis, border, x, border)
+def _lowest(x: Variable) -> Any:
+    """The value that is no larger than any of the dtype of ``x``."""
+    dtype = x.type.numpy
+    return np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf if dtype.kind == "f" else 0
+
+
+def _padded(x: Variable, axis: int, before: Variable, after: Variable, fill: Any) -> Variable:
+    borders = []
+    for width in (before, after):
+        sizes = list(dims_of(x))
+        sizes[axis] = width
+        borders.append(alloc(np.asarray(fill, x.type.numpy), *sizes))
+    return join(axis, borders[0], x, borders[1])

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import TypeMismatch
+from symdnn.errors import DataError, NdimMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, Shape, same_dim
 from symdnn.graph.op import Grads, Host, MultiOp, Vars
 from symdnn.graph.type import TensorType
@@ -86,13 +86,13 @@ class RandomOp(MultiOp):
     def check_parameter(self, p: Any) -> None:
         """Refuse a parameter of the wrong ndim or kind."""
         if p.ndim != len(self.static) or p.is_complex:
-            raise TypeMismatch(self, f"parameters of {len(self.static)} dimension(s)", p)
+            raise NdimMismatch(self, f"parameters of {len(self.static)} dimension(s)", p)
 
     def infer(self, *inputs: Any) -> Any:
         state, parameters, dims = self.split(inputs)
         check_state(self, state)
         if len(dims) != len(self.static):
-            raise TypeMismatch(self, f"{len(self.static)} dimensions", list(dims))
+            raise NdimMismatch(self, f"{len(self.static)} dimensions", list(dims))
         for p in parameters:
             self.check_parameter(p)
         return TensorType(self.dtype, self.static), STATE_TYPE
@@ -115,7 +115,7 @@ class RandomOp(MultiOp):
         state, parameters, dims = self.split(inputs)
         shape = tuple(int(d) for d in dims)
         if any(d < 0 for d in shape):
-            raise ValueError(f"{self}: a size cannot be negative, got {shape}")
+            raise DataError(f"{self}: a size cannot be negative, got {shape}")
         size = int(np.prod(shape, dtype=np.int64))
         flat = [np.broadcast_to(p, shape).reshape(-1) for p in parameters]
         values = self.draw(state, size, *flat).reshape(shape)
@@ -209,10 +209,30 @@ class RandomIntegers(RandomOp):
         low, high = (p.astype(np.int64) for p in parameters)
         if (low >= high).any():
             i = int(np.argmax(low >= high))
-            raise ValueError(f"{self}: no integer in [{low[i]}, {high[i]}) (low, high)")
+            raise DataError(f"{self}: no integer in [{low[i]}, {high[i]}) (low, high)")
         span = high.view(np.uint64) - low.view(np.uint64)
         offset = philox.mulhi64(philox.words64(state, size), span)
         return (low.view(np.uint64) + offset).view(np.int64)
+
+
+@dataclass(frozen=True)
+class RandomPoisson(RandomOp):
+    """How many events there are at a mean of ``rate``: the inverse distribution function of u."""
+
+    parameters: ClassVar[int] = 1
+
+    def draw(self, state: Any, size: int, *parameters: Any) -> Any:
+        from scipy.special import pdtr, pdtrik
+
+        rate = parameters[0].astype(np.float64)
+        if not ((rate >= 0) & (rate < 1e15)).all():
+            raise DataError(f"{self}: wanted rates of at least 0 and below 1e15")
+        u = philox.open_uniform(state, size, np.float64)
+        none = u <= np.exp(-rate)
+        found = np.ceil(pdtrik(np.where(none, 0.5, u), np.where(none, 1.0, rate)))
+        # The inverse is of a smoothed function: its steps may be missed by one.
+        found = np.where((found > 0) & (pdtr(found - 1, rate) >= u), found - 1, found)
+        return np.where(none, 0, found)
 
 
 @dataclass(frozen=True)
@@ -257,7 +277,7 @@ def pick_class(op: Any, p: Any, u: Any) -> Any:
     """For each uniform the first class whose cumulated probability exceeds it."""
     weights = p.astype(np.float64)
     if not (weights >= 0).all() or not (weights.sum(-1) > 0).all():
-        raise ValueError(f"{op}: probabilities must be >= 0, and some of each row > 0")
+        raise DataError(f"{op}: probabilities must be >= 0, and some of each row > 0")
     cdf = np.cumsum(weights, -1)
     # An uniform just below 1 may meet a last class of probability 0: stop at the last positive.
     below = (cdf <= u[..., None] * cdf[..., -1:]).sum(-1)
@@ -331,7 +351,7 @@ class RandomSubset(RandomOp):
         *lead, k = (int(d) for d in dims)
         shape = (*lead, p.shape[-1])
         if k > np.count_nonzero(p > 0, -1).min(initial=p.shape[-1]):
-            raise ValueError(f"{self}: {k} distinct classes wanted, fewer have a weight > 0")
+            raise DataError(f"{self}: {k} distinct classes wanted, fewer have a weight > 0")
         size = int(np.prod(shape, dtype=np.int64))
         u = philox.open_uniform(state, size, np.float64).reshape(shape)
         race = -np.log(u) / np.where(p > 0, p, 0).astype(np.float64)
@@ -369,6 +389,15 @@ def random_bernoulli(
     dims, static = _dims(size)
     prob = pad_left(as_variable(p), len(dims))
     return RandomBernoulli(dtype, static)(state, prob, *dims)  # type: ignore[no-any-return]
+
+
+def random_poisson(
+    state: Any, rate: Any, size: Sequence[Dim], dtype: str = "int64"
+) -> tuple[Variable, Variable]:
+    """(numbers of events at a mean of ``rate``, next state)."""
+    dims, static = _dims(size)
+    mean = pad_left(as_variable(rate), len(dims))
+    return RandomPoisson(dtype, static)(state, mean, *dims)  # type: ignore[no-any-return]
 
 
 def random_integers(

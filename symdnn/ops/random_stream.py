@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.config import config
-from symdnn.errors import TypeMismatch
+from symdnn.errors import NdimMismatch, OptionError, TypeMismatch
 from symdnn.graph.dims import Dim
 from symdnn.graph.operators import operator
 from symdnn.graph.storage import Storage
@@ -49,9 +49,9 @@ def size_dims(size: Any, ndim: int | None = None, like: Sequence[Variable] = ())
     else:
         dims = [int(size)]
     if any(isinstance(d, int) and d < 0 for d in dims):
-        raise ValueError(f"size={size}: a dimension cannot be negative")
+        raise OptionError(f"size={size}: a dimension cannot be negative")
     if ndim is not None and ndim != len(dims):
-        raise ValueError(f"size={size} has {len(dims)} dimension(s), ndim={ndim}")
+        raise OptionError(f"size={size} has {len(dims)} dimension(s), ndim={ndim}")
     return dims
 
 
@@ -62,7 +62,7 @@ def _symbolic_dims(size: Variable, ndim: int | None) -> list[Dim]:
         return [size]
     length = size.type.shape[0] if ndim is None else ndim
     if length is None:
-        raise TypeMismatch("size", "a vector of known length; pass ndim=", size.type)
+        raise NdimMismatch("size", "a vector of known length; pass ndim=", size.type)
     return [size[i] for i in range(length)]
 
 
@@ -80,7 +80,7 @@ class RandomStream:
     """Random variables from one seed, under the names of Theano's ``RandomStreams``.
 
     ``seed`` is a non-negative int (or several), or None for one from the operating system.
-    ``nstreams`` of the methods is accepted and has no meaning here.
+    ``nstreams`` and ``target`` of the methods are accepted and have no meaning here.
 
     >>> from symdnn.graph.evaluate import evaluate
     >>> u = RandomStream(seed=1).uniform((2,))
@@ -99,7 +99,7 @@ class RandomStream:
         parts = list(seed) if isinstance(seed, list | tuple | np.ndarray) else [seed]
         whole = [int(p) for p in parts]
         if not whole or any(p != q for p, q in zip(whole, parts, strict=True)) or min(whole) < 0:
-            raise ValueError(f"seed={seed!r}: wanted a non-negative integer, or several")
+            raise OptionError(f"seed={seed!r}: wanted a non-negative integer, or several")
         return fold_seed(whole)
 
     def seed(self, seed: Any = None) -> None:
@@ -147,6 +147,7 @@ class RandomStream:
         ndim: int | None = None,
         dtype: Any = None,
         nstreams: Any = None,
+        target: Any = None,
     ) -> Variable:
         """Uniform values of (low, high), both ends excluded up to rounding.
 
@@ -171,6 +172,7 @@ class RandomStream:
         dtype: Any = None,
         nstreams: Any = None,
         truncate: bool = False,
+        target: Any = None,
     ) -> Variable:
         """Normal values of mean ``avg`` and standard deviation ``std``.
 
@@ -193,6 +195,7 @@ class RandomStream:
         ndim: int | None = None,
         dtype: Any = None,
         nstreams: Any = None,
+        target: Any = None,
     ) -> Variable:
         """Normal values cut off on both sides, of standard deviation ``std`` after the cut.
 
@@ -212,21 +215,45 @@ class RandomStream:
         ndim: int | None = None,
         dtype: Any = "int64",
         nstreams: Any = None,
+        target: Any = None,
     ) -> Variable:
-        """How many of ``n`` trials (a Python int) succeed, each with probability ``p``."""
-        if isinstance(n, Constant):
-            n = int(n.data)
-        if isinstance(n, Variable) or int(n) != n or n < 0:
-            raise TypeMismatch("binomial", "a non-negative int (not symbolic) as n", n)
-        prob = as_variable(p)
-        dims = size_dims(size, ndim, [prob])
-        kind = TensorType(config.floatX if dtype == "floatX" else dtype).dtype
-        if n == 1:
+        """How many of ``n`` trials succeed, each with probability ``p``.
+
+        ``n`` is a non-negative integer or a symbolic one, or a tensor of them; ``n`` and ``p``
+        broadcast to ``size``. Each trial takes one number of the stream.
+        """
+        if isinstance(n, Constant) and n.type.ndim == 0:
+            n = n.data.item()
+        kind, prob = TensorType(dtype).dtype, as_variable(p)
+        if isinstance(n, int | np.integer) and n == 1:
+            dims = size_dims(size, ndim, [prob])
             return self.draw(lambda state: draws.random_bernoulli(state, prob, dims, kind))
-        lead = ["x"] * (len(dims) - prob.type.ndim)
-        wide = prob.dimshuffle([*lead, *range(prob.type.ndim), "x"])
-        trials = self.draw(lambda s: draws.random_bernoulli(s, wide, [*dims, int(n)], "int64"))
+        number = _count("binomial", n)
+        dims = size_dims(size, ndim, [number, prob])
+        most = number if number.type.ndim == 0 else operator("maximum")(number.max(), 0)
+        wide = prob.dimshuffle([*range(prob.type.ndim), "x"])
+        trials = self.draw(lambda s: draws.random_bernoulli(s, wide, [*dims, most], "int64"))
+        if number.type.ndim:
+            each = number.dimshuffle([*range(number.type.ndim), "x"])
+            trials = trials * operator("lt")(operator("arange")(most), each)
         return cast(trials.sum(axis=len(dims)), kind)
+
+    def poisson(
+        self,
+        size: Any = None,
+        lam: Any = 1.0,
+        ndim: int | None = None,
+        dtype: Any = "int64",
+        nstreams: Any = None,
+        target: Any = None,
+    ) -> Variable:
+        """Numbers of events at a mean of ``lam``, a number or a tensor that fits ``size``.
+
+        Raises :class:`~symdnn.errors.DataError` in a call for a negative mean.
+        """
+        kind, rate = TensorType(dtype).dtype, as_variable(lam)
+        dims = size_dims(size, ndim, [rate])
+        return self.draw(lambda state: draws.random_poisson(state, rate, dims, kind))
 
     def random_integers(
         self,
@@ -236,6 +263,7 @@ class RandomStream:
         ndim: int | None = None,
         dtype: Any = "int64",
         nstreams: Any = None,
+        target: Any = None,
     ) -> Variable:
         """Integers from ``low`` to ``high``, both included."""
         lo, hi = as_variable(low), as_variable(high)
@@ -257,6 +285,7 @@ class RandomStream:
         ndim: int | None = None,
         dtype: Any = "int64",
         nstreams: Any = None,
+        target: Any = None,
     ) -> Variable:
         """How often each class came in ``n`` draws with probabilities ``pvals[..., class]``.
 
@@ -264,8 +293,7 @@ class RandomStream:
         """
         p = _probabilities("multinomial", pvals)
         dims = list(dims_of(p))[:-1] if size is None else size_dims(size, ndim)
-        kind = "floatX" if dtype == "floatX" else TensorType(dtype).dtype
-        kind = str(config.floatX) if kind == "floatX" else kind
+        kind = TensorType(dtype).dtype
         return self.draw(lambda state: draws.random_multinomial(state, n, p, dims, kind))
 
     def choice(
@@ -277,6 +305,7 @@ class RandomStream:
         ndim: int | None = None,
         dtype: Any = "int64",
         nstreams: Any = None,
+        target: Any = None,
     ) -> Variable:
         """Elements of ``a`` (a vector, or a number for ``0 .. a-1``), as ``numpy.random.choice``.
 
@@ -319,15 +348,20 @@ def _product(dims: Sequence[Dim]) -> Any:
     return total
 
 
+def _count(what: str, n: Any) -> Variable:
+    v = as_variable(n)
+    if not v.type.is_discrete or (isinstance(v, Constant) and (v.data < 0).any()):
+        raise TypeMismatch(what, "non-negative ints as n", n)
+    return cast(v, "int64")
+
+
 def _is(v: Variable, number: float) -> bool:
     return isinstance(v, Constant) and v.data.ndim == 0 and float(v.data) == number
 
 
 def _float_dtype(dtype: Any, *parameters: Variable) -> str:
-    if dtype is not None and dtype != "floatX":
+    if dtype is not None:
         return TensorType(dtype).dtype
-    if dtype == "floatX":
-        return str(config.floatX)
     return upcast(str(config.floatX), *(v.type.dtype for v in parameters))
 
 
@@ -356,7 +390,7 @@ class MRG_RandomStreams(RandomStream):
     def _checked_seed(self, seed: Any) -> int:
         given = np.atleast_1d(np.asarray(12345 if seed is None else seed, dtype=object))
         if not any(given):
-            raise ValueError("seed=0: MRG_RandomStreams takes no seed of 0; use another number")
+            raise OptionError("seed=0: MRG_RandomStreams takes no seed of 0; use another number")
         return super()._checked_seed(list(given))
 
     def choice(
@@ -368,6 +402,7 @@ class MRG_RandomStreams(RandomStream):
         ndim: int | None = None,
         dtype: Any = "int64",
         nstreams: Any = None,
+        target: Any = None,
     ) -> Variable:
         """``size`` class indices for each row of a matrix ``p``: shape (rows, size).
 
@@ -392,6 +427,7 @@ class MRG_RandomStreams(RandomStream):
         ndim: int | None = None,
         dtype: Any = "int64",
         nstreams: Any = None,
+        target: Any = None,
     ) -> Variable:
         """``n`` distinct classes for each row of ``pvals`` (:meth:`choice` without replacing)."""
         return self.choice(n, None, replace, pvals, ndim, dtype)

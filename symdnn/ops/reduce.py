@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import ShapeMismatch, TypeMismatch
+from symdnn.errors import AxisError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Shape, known
 from symdnn.graph.op import Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
@@ -29,16 +29,16 @@ def normal_axes(axis: Any, ndim: int, op: Any = "a reduction") -> tuple[int, ...
         return tuple(range(ndim))
     if isinstance(axis, Variable):
         if not isinstance(axis, Constant):
-            raise TypeMismatch(op, "an axis known when the graph is built", axis)
+            raise AxisError(op, "an axis known when the graph is built", axis)
         axis = axis.data
     if np.asarray(axis).size and np.asarray(axis).dtype.kind not in "iu":
-        raise TypeMismatch(op, "an axis that is None, an int or a sequence of ints", repr(axis))
+        raise AxisError(op, "an axis that is None, an int or a sequence of ints", repr(axis))
     axes = [int(a) for a in np.atleast_1d(np.asarray(axis, dtype=np.int64))]
     if [a for a in axes if not -ndim <= a < ndim]:
-        raise TypeMismatch(op, f"axes of a tensor of {ndim} dimension(s)", str(axis))
+        raise AxisError(op, f"axes of a tensor of {ndim} dimension(s)", str(axis))
     normal = sorted(a % ndim for a in axes)
     if len(set(normal)) != len(normal):
-        raise TypeMismatch(op, "each axis once", str(axis))
+        raise AxisError(op, "each axis once", str(axis))
     return tuple(normal)
 
 
@@ -77,7 +77,7 @@ class Reduce(Op):
 
     def infer(self, x: TensorType) -> Any:
         if not isinstance(x, TensorType) or [a for a in self.axes if a >= x.ndim]:
-            raise TypeMismatch(self, f"a tensor with dimensions {self.axes}", x)
+            raise AxisError(self, f"a tensor with dimensions {self.axes}", x)
         if kind_of(x.dtype) not in self.kinds:
             raise TypeMismatch(self, "a tensor of real dtype", x, "Reduce its abs, real or imag")
         return TensorType(self.out_dtype(x.dtype), self._reduced(x.shape))

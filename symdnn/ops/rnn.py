@@ -18,7 +18,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import IndexOutOfRange, NonDifferentiable, TypeMismatch
+from symdnn.errors import (
+    ArgumentError,
+    IndexOutOfRange,
+    NonDifferentiable,
+    OptionError,
+    TypeMismatch,
+)
 from symdnn.graph.backprop import zeros_for
 from symdnn.graph.dims import Shape, same_dim
 from symdnn.graph.op import Grads, Host, MultiOp, Vars
@@ -302,7 +308,7 @@ class RNNBlock:
         )
         self.layout.check()
         if not 0 <= dropout <= 1:
-            raise ValueError(f"dropout={dropout}; wanted a probability, 0 to 1")
+            raise OptionError(f"dropout={dropout}; wanted a probability, 0 to 1")
         self.dtype = TensorType(dtype).dtype
         if not TensorType(self.dtype).is_float:
             raise TypeMismatch("RNNBlock", "a float dtype", dtype)
@@ -324,9 +330,9 @@ class RNNBlock:
 
     def _host(self, w: Any) -> Any:
         if not isinstance(w, Shared):
-            raise TypeError(f"split_params: wanted a shared variable, got {w!r}")
+            raise ArgumentError(f"split_params: wanted a shared variable, got {w!r}")
         if w.type.ndim != 1:
-            raise TypeError(f"split_params: wanted a shared vector, got {w.type}")
+            raise ArgumentError(f"split_params: wanted a shared vector, got {w.type}")
         value = w.storage.host()
         # The views may be written to, so copies on devices are stale from here on.
         w.storage.written("cpu")

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.errors import OptionError
+
 __all__ = ["GATES", "RNNPart", "RNNShape", "pack", "views"]
 
 #: The gates of each mode, in order.
@@ -74,9 +76,9 @@ class RNNShape:
             ("direction_mode", self.direction_mode, DIRECTION_MODES),
         ):
             if value not in allowed:
-                raise ValueError(f"{what}={value!r}; wanted one of {', '.join(allowed)}")
+                raise OptionError(f"{what}={value!r}; wanted one of {', '.join(allowed)}")
         if self.hidden_size < 1 or self.num_layers < 1:
-            raise ValueError(
+            raise OptionError(
                 f"hidden_size={self.hidden_size}, num_layers={self.num_layers}: wanted 1 or more"
             )
 
@@ -159,7 +161,7 @@ def check_length(w: Any, shape: RNNShape, input_size: int) -> None:
     """Raise ValueError unless ``w`` is a vector of the right length."""
     wanted = int(shape.size(input_size))
     if w.shape != (wanted,):
-        raise ValueError(
+        raise OptionError(
             f"the parameters of {shape} for {input_size} inputs are a vector of {wanted}; "
             f"got shape {w.shape}"
         )
@@ -173,7 +175,7 @@ def pairs(w: Any, shape: RNNShape, layer: int, input_size: int) -> list[Any]:
     """
     count = shape.num_layers * shape.directions
     if not 0 <= layer < count:
-        raise ValueError(f"layer={layer}: {shape} has the layers 0 to {count - 1}")
+        raise OptionError(f"layer={layer}: {shape} has the layers 0 to {count - 1}")
     number, direction = divmod(layer, shape.directions)
     found = views(w, shape, input_size)
     out = []
@@ -200,7 +202,7 @@ def _pack_named(w: Any, parts: Mapping[str, Any], shape: RNNShape, input_size: i
     target = views(w, shape, input_size)
     if set(parts) != set(target):
         missing, extra = sorted(set(target) - set(parts)), sorted(set(parts) - set(target))
-        raise ValueError(f"pack_params: missing {missing}, unknown {extra}")
+        raise OptionError(f"pack_params: missing {missing}, unknown {extra}")
     for name, value in parts.items():
         _assign(target[name], value, name)
 
@@ -208,11 +210,13 @@ def _pack_named(w: Any, parts: Mapping[str, Any], shape: RNNShape, input_size: i
 def _pack_pairs(w: Any, parts: Sequence[Any], shape: RNNShape, input_size: int) -> None:
     count = shape.num_layers * shape.directions
     if len(parts) != count:
-        raise ValueError(f"pack_params: wanted {count} lists, one for each layer; got {len(parts)}")
+        raise OptionError(
+            f"pack_params: wanted {count} lists, one for each layer; got {len(parts)}"
+        )
     for layer, given in enumerate(parts):
         target = pairs(w, shape, layer, input_size)
         if len(given) != len(target):
-            raise ValueError(
+            raise OptionError(
                 f"pack_params: layer {layer} has {len(target)} parts, got {len(given)}"
             )
         for i, (t, value) in enumerate(zip(target, given, strict=True)):
@@ -222,5 +226,5 @@ def _pack_pairs(w: Any, parts: Sequence[Any], shape: RNNShape, input_size: int) 
 def _assign(target: Any, value: Any, name: str) -> None:
     array = np.asarray(value)
     if array.shape != target.shape:
-        raise ValueError(f"pack_params: {name} has shape {target.shape}, got {array.shape}")
+        raise OptionError(f"pack_params: {name} has shape {target.shape}, got {array.shape}")
     target[...] = array

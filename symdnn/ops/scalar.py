@@ -3,7 +3,11 @@
 A program is plain data in single-assignment form: values 0 .. n-1 are the inputs, each instruction
 adds one. It has one meaning, :meth:`ScalarProgram.evaluate` by NumPy, and is printed as source for
 a device elsewhere (CUDA C in ``gpu``). Every instruction works in one dtype: conversions are
-instructions of their own, and float16 and bfloat16 are only ever stored, chosen and converted.
+instructions of their own, and float16 and bfloat16 are only ever stored and converted.
+
+A chain of ops of 16 bits is computed in float32 and rounded where it is stored: what an op rounds
+its result by (:data:`RESULT`) is left out where the next one widens it again. Only what decides or
+jumps, such as a comparison, sees the number as it is stored (:data:`STORED`).
 """
 
 from __future__ import annotations
@@ -18,16 +22,21 @@ from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.ops.dtype import is_narrow_float
 
 __all__ = [
-    "Builder", "Instruction", "Scalar", "ScalarProgram", "gelu_of", "gelu_slope_of",
-    "identity_program",
+    "RESULT", "STORED", "Builder", "Instruction", "Scalar", "ScalarProgram", "gelu_of",
+    "gelu_slope_of", "identity_program",
 ]  # fmt: skip
+
+
+#: Kinds of casts: one that rounds an op's result to 16 bits, one that must see it so rounded.
+RESULT, STORED = "result", "stored"
 
 
 @dataclass(frozen=True)
 class Instruction:
     """One step: ``name`` of :data:`FUNCTIONS`, or ``const``, ``cast``, ``select``.
 
-    ``value`` is the exact text of a constant: 0.0 and -0.0 differ in it, and NaN equals itself.
+    ``value`` is the exact text of a constant: 0.0 and -0.0 differ in it, and NaN equals itself. Of
+    a cast it is its kind: empty for the user's own, :data:`RESULT` or :data:`STORED`.
     """
 
     name: str
@@ -239,9 +248,9 @@ class Scalar:
         """An instruction with this value as its first operand."""
         return self.builder.call(name, self, *others)
 
-    def cast(self, dtype: str) -> Scalar:
+    def cast(self, dtype: str, kind: str = "") -> Scalar:
         """The same number in another dtype."""
-        return self.builder.cast(self, dtype)
+        return self.builder.cast(self, dtype, kind)
 
     def where(self, yes: Any, no: Any) -> Scalar:
         """``yes`` if this (a bool) is true, else ``no``."""
@@ -277,18 +286,28 @@ class Builder:
         _check(name, known, args)
         return self._emit(name, args, "bool" if known.truth else first.dtype)
 
-    def cast(self, x: Scalar, dtype: str) -> Scalar:
-        """A conversion; going to a wider dtype and back is nothing."""
+    def cast(self, x: Scalar, dtype: str, kind: str = "") -> Scalar:
+        """A conversion; going to a wider dtype and back is nothing.
+
+        Neither is going to 16 bits and back for a :data:`RESULT`, if this cast is not
+        :data:`STORED`.
+        """
         if x.dtype == dtype:
             return x
         made_by = self._instruction(x)
-        if made_by is not None and made_by.name == "const":
+        name = "" if made_by is None else made_by.name
+        if made_by is not None and name == "const" and not (kind == RESULT and narrows(x, dtype)):
             return self.const(number_of_text(made_by.value, x.dtype), dtype)
-        if made_by is not None and made_by.name == "cast":
+        if made_by is not None and name == "cast":
             source = Scalar(self, made_by.args[0], self._dtype(made_by.args[0]))
             if source.dtype == dtype and holds(x.dtype, dtype):
                 return source
-        return self._emit("cast", [x], dtype)
+            if made_by.value == RESULT:
+                x = self.cast(source, x.dtype) if kind == STORED else source
+                if kind != STORED:
+                    return self.cast(x, dtype, kind)
+        plain = not (narrows(x, dtype) if kind == RESULT else is_narrow_float(x.dtype))
+        return self._emit("cast", [x], dtype, "" if plain else kind)
 
     def select(self, condition: Scalar, yes: Any, no: Any) -> Scalar:
         """``yes`` where the bool holds, else ``no``; one of them is a value, not a number."""
@@ -304,7 +323,7 @@ class Builder:
         for step in program.body:
             operands = [values[a] for a in step.args]
             if step.name == "cast":
-                values.append(self.cast(operands[0], step.dtype))
+                values.append(self.cast(operands[0], step.dtype, step.value))
             else:
                 values.append(self._emit(step.name, operands, step.dtype, step.value))
         return [values[v] for v in program.outputs]
@@ -349,6 +368,11 @@ def _check(name: str, function: Function, args: Sequence[Scalar]) -> None:
         raise TypeError(f"{name}: wanted {function.arity} values of one wide dtype, got {dtypes}")
     if function.floats and not TensorType(dtype).is_float:
         raise TypeError(f"{name}: wanted floats, got {dtype}")
+
+
+def narrows(x: Scalar, dtype: str) -> bool:
+    """Whether a cast of ``x`` rounds it to 16 bits."""
+    return is_narrow_float(dtype) and x.dtype in ("float32", "float64")
 
 
 def holds(wide: str, narrow: str) -> bool:

@@ -23,9 +23,9 @@ from symdnn.ops import rounding as rnd
 from symdnn.ops import special as sp
 from symdnn.ops.dtype import is_narrow_float
 from symdnn.ops.elemwise import Elemwise, FloatElemwise
-from symdnn.ops.scalar import Builder, Scalar, ScalarProgram
+from symdnn.ops.scalar import RESULT, STORED, Builder, Scalar, ScalarProgram
 
-__all__ = ["MEANINGS", "meaning"]
+__all__ = ["DECIDES", "MEANINGS", "meaning"]
 
 Formula = Callable[..., Scalar]
 
@@ -42,7 +42,8 @@ def meaning(op: Elemwise, dtypes: tuple[str, ...]) -> ScalarProgram | None:
     """The program of ``op`` on operands of these dtypes; None where it has none.
 
     Operands are brought to the dtype that the reference computes in (float16 and bfloat16 as
-    float32), the result to the op's.
+    float32), the result to the op's. In a chain of 16 bits only what :data:`DECIDES`, or is the
+    user's own cast, rounds in between.
     """
     # The dtype of a result may depend on flags, so they are part of what is remembered.
     return _meaning(op, dtypes, str(config.floatX), str(config.cast_policy))
@@ -59,10 +60,10 @@ def _meaning(op: Elemwise, dtypes: tuple[str, ...], *flags: str) -> ScalarProgra
     builder = Builder(dtypes)
     args = [builder.input(i) for i in range(len(dtypes))]
     if entry.raw:
-        return builder.program([entry.formula(op, *args).cast(out)])
-    work = _work_dtype(op, dtypes, out)
-    result = entry.formula(*(a.cast(work) for a in args))
-    return builder.program([result.cast(out)])
+        return builder.program([entry.formula(op, *args).cast(out, RESULT)])
+    work, kind = _work_dtype(op, dtypes, out), STORED if isinstance(op, DECIDES) else ""
+    result = entry.formula(*(a.cast(work, kind) for a in args))
+    return builder.program([result.cast(out, RESULT)])
 
 
 def _may_fail(dtypes: Sequence[str]) -> bool:
@@ -102,7 +103,7 @@ def _comparison(name: str, swap: bool = False) -> Formula:
             exact = a.call(name, b)
             return (signed[0] < 0).where(below, exact)
         work = _work_dtype(op, [x.dtype, y.dtype], "bool")
-        return x.cast(work).call(name, y.cast(work))
+        return x.cast(work, STORED).call(name, y.cast(work, STORED))
 
     return formula
 
@@ -128,12 +129,13 @@ def _clip(x: Scalar, low: Scalar, high: Scalar) -> Scalar:
 
 
 def _cast(op: Any, x: Scalar) -> Scalar:
-    return x.cast(op.dtype)
+    return x.cast(op.dtype, "" if TensorType(op.dtype).is_float else STORED)
 
 
 def _switch(op: Any, condition: Scalar, yes: Scalar, no: Scalar) -> Scalar:
     dtype = op.out_dtype(condition.dtype, yes.dtype, no.dtype)
-    return condition.cast("bool").where(yes.cast(dtype), no.cast(dtype))
+    work = "float32" if is_narrow_float(dtype) else dtype
+    return condition.cast("bool", STORED).where(yes.cast(work), no.cast(work))
 
 
 def _half_away(x: Scalar) -> Scalar:
@@ -214,6 +216,12 @@ def _xlogy(x: Scalar, y: Scalar) -> Scalar:
 def _simple(**names: type[Elemwise]) -> dict[type[Elemwise], Meaning]:
     return {op: Meaning(_instruction(name.rstrip("_"))) for name, op in names.items()}
 
+
+#: Ops with tests, and those that jump: of 16 bits they see the numbers that are stored.
+DECIDES = (
+    cmp.IsNan, cmp.IsInf, cmp.IsFinite, ar.Sgn, ar.IntDiv, ar.Mod, act.Step,
+    rnd.Floor, rnd.Ceil, rnd.Trunc, rnd.RoundHalfToEven, rnd.RoundHalfAwayFromZero,
+)  # fmt: skip
 
 #: Every op that has a scalar program.
 MEANINGS: dict[type[Elemwise], Meaning] = {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from symdnn.errors import IndexOutOfRange, ShapeMismatch, TypeMismatch
+from symdnn.errors import AxisError, IndexOutOfRange, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Shape, known
 from symdnn.graph.inner import InnerGraph
 from symdnn.graph.op import Grads, Host, MultiOp, Vars
@@ -241,5 +241,5 @@ class Scan(MultiOp):
 
 def _entry(op: Scan, t: Any, what: str) -> TensorType:
     if not isinstance(t, TensorType) or t.ndim == 0:
-        raise TypeMismatch(op, f"{what} with a dimension of steps", t)
+        raise AxisError(op, f"{what} with a dimension of steps", t)
     return t.with_shape(t.shape[1:])

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from functools import reduce as fold
 from typing import Any
 
-from symdnn.errors import SymdnnError, TypeMismatch
+from symdnn.errors import AxisError, NdimMismatch, SymdnnError, TypeMismatch
 from symdnn.graph.dims import dim_min
 from symdnn.graph.test_value import entry_of
 from symdnn.graph.traverse import leaves, toposort
 from symdnn.graph.variable import Constant, Shared, Variable, as_variable
 from symdnn.ops.scan_parts import Built, Parts, State
 from symdnn.ops.shape import as_dim, shape_i
+from symdnn.ops.statistics import note_order, statistics_updates
 
 __all__ = ["OrderedUpdates", "foldl", "foldr", "map", "reduce", "scan", "until"]
 
@@ -165,6 +166,7 @@ class _Tracer:
         self.label = label
         self.sequences: list[tuple[Variable, Variable]] = []
         self.infos: list[State | None] = []
+        self.statistics: set[Variable] = set()
 
     # - before the function is called -
 
@@ -174,7 +176,7 @@ class _Tracer:
             given = dict(item) if isinstance(item, Mapping) else {"input": item}
             x = as_variable(given["input"])
             if x.type.ndim == 0:
-                raise TypeMismatch("scan", "sequences with a dimension of steps", x.type)
+                raise AxisError("scan", "sequences with a dimension of steps", x.type)
             taps = [int(t) for t in _listed(given.get("taps", [0]))]
             first, last = min(0, *taps), max(0, *taps)
             for tap in taps:
@@ -232,6 +234,7 @@ class _Tracer:
                 s.next = out
                 states.append(s)
         _add_default_updates(step, [*arguments, *given])
+        self.statistics = _add_statistics(step)
         replace: dict[Variable, Variable] = {}
         for target, new in step.updates.items():
             inside = target.type(target.name)
@@ -264,7 +267,12 @@ class _Tracer:
                 assert history is not None
                 outputs.append(history[-min(s.taps) :])
         last = built.last[len(built.last) - len(step.updates) :]
-        return outputs, OrderedUpdates(zip(step.updates, last, strict=True))
+        updates = OrderedUpdates(zip(step.updates, last, strict=True))
+        noted = [(v, updates.pop(v)) for v in step.updates if v in self.statistics]
+        for out in outputs if noted else []:
+            out.tag.state_updates = noted
+            note_order(out)
+        return outputs, updates
 
 
 def _tap_name(x: Variable, tap: int) -> str | None:
@@ -280,7 +288,7 @@ def _state(number: int, given: Any, taps: tuple[int, ...]) -> State:
     if taps == (-1,):
         initial = initial.dimshuffle("x", *range(initial.type.ndim))
     elif initial.type.ndim == 0:
-        raise TypeMismatch(
+        raise NdimMismatch(
             f"scan: {label}",
             f"{-min(taps)} initial values along a first dimension, for taps {list(taps)}",
             initial.type,
@@ -309,6 +317,14 @@ def _add_default_updates(step: _Step, blockers: Sequence[Variable]) -> None:
                 done.add(v)
                 step.updates[v] = as_variable(v.default_update)
                 pending.append(step.updates[v])
+
+
+def _add_statistics(step: _Step) -> set[Variable]:
+    """The statistics that the step updates by the way, unless its function says how."""
+    found = statistics_updates([*step.outputs, *step.updates.values()])
+    added = {v: new for v, new in found.items() if v not in step.updates}
+    step.updates.update(added)
+    return set(added)
 
 
 def _invariant(outputs: Sequence[Variable], varying: set[Variable]) -> list[Variable]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from symdnn.errors import TypeMismatch
+from symdnn.errors import StateMismatch
 from symdnn.graph.inner import InnerGraph
 from symdnn.graph.operators import operator
 from symdnn.graph.origin import Hints
@@ -164,14 +164,14 @@ def _wider(s: State) -> TensorType | None:
     return None if wider == old else wider
 
 
-def _mismatch(s: State, do: str = "") -> TypeMismatch:
+def _mismatch(s: State, do: str = "") -> StateMismatch:
     old, new = s.inside[0].type, s.next.type
     advice = do or (
         f"Cast the result of the function, .astype({old.dtype!r}), or start from {new.dtype}"
         if old.ndim == new.ndim
         else "Each step must give what the initial value is, without the dimension of steps"
     )
-    return TypeMismatch(
+    return StateMismatch(
         f"scan: {s.label}", f"a next value of the type of the initial one, {old}", new, advice
     )
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 import numpy as np
 
-from symdnn.errors import IndexOutOfRange, ShapeMismatch, TypeMismatch
-from symdnn.graph.dims import Dim, Shape, dim_max, dim_where, known, product
+from symdnn.errors import AxisError, NdimMismatch, ShapeMismatch, TypeMismatch
+from symdnn.graph.dims import Dim, Shape, dim_max, dim_where, known, normal_axis, product
 from symdnn.graph.op import Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
@@ -36,10 +37,10 @@ class DimShuffle(Op):
     def infer(self, x: TensorType) -> Any:
         kept = [d for d in self.pattern if d != "x"]
         if len(set(kept)) != len(kept) or any(not 0 <= int(d) < x.ndim for d in kept):
-            raise TypeMismatch(self, f"each of {x.ndim} dimensions at most once", x)
+            raise NdimMismatch(self, f"each of {x.ndim} dimensions at most once", x)
         for d in set(range(x.ndim)) - {int(d) for d in kept}:
             if x.shape[d] != 1:
-                raise TypeMismatch(
+                raise NdimMismatch(
                     self,
                     f"a dropped dimension {d} that is statically 1",
                     x,
@@ -82,7 +83,7 @@ def dimshuffle(x: Any, pattern: Sequence[int | str]) -> Variable:
     ndim = v.type.ndim
     for d in pattern:
         if d != "x" and not -ndim <= int(d) < ndim:
-            raise TypeMismatch("dimshuffle", f"'x' or dimensions below {ndim}", str(d))
+            raise NdimMismatch("dimshuffle", f"'x' or dimensions below {ndim}", str(d))
     order = tuple(d if d == "x" else int(d) % ndim for d in pattern)
     if order == tuple(range(ndim)):
         return v
@@ -97,7 +98,7 @@ class ShapeI(Op):
 
     def infer(self, x: TensorType) -> Any:
         if not 0 <= self.axis < x.ndim:
-            raise TypeMismatch(self, f"a tensor with a dimension {self.axis}", x)
+            raise AxisError(self, f"a tensor with a dimension {self.axis}", x)
         return TensorType("int64", ())
 
     def reference(self, x: Any) -> Any:
@@ -112,15 +113,14 @@ class ShapeI(Op):
         return [None]
 
 
-def shape_i(x: Variable, axis: int) -> Variable:
+def shape_i(x: Any, axis: int) -> Variable:
     """The size of dimension ``axis``: a constant where it is static."""
-    ndim = x.type.ndim
-    if not -ndim <= axis < ndim:
-        raise IndexOutOfRange(f"dimension {axis} of {x}, which has {ndim} dimension(s)")
-    size = x.type.shape[axis]
+    v = as_variable(x)
+    where = normal_axis("shape_i", axis, v.type.ndim)
+    size = v.type.shape[where]
     if size is not None:
-        return constant(size, dtype="int64")
-    return ShapeI(axis % ndim)(x)  # type: ignore[no-any-return]
+        return constant(size, dtype="int64").reading(v)
+    return ShapeI(where)(v)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,9 @@ def shape(x: Any) -> Variable:
 
 def size(x: Any) -> Variable:
     """The number of elements, an int64 scalar."""
-    return as_dim(product(dims_of(as_variable(x))))
+    v = as_variable(x)
+    number = as_dim(product(dims_of(v)))
+    return number.reading(v) if isinstance(number, Constant) else number
 
 
 @dataclass(frozen=True)
@@ -177,9 +179,11 @@ class MakeVector(Op):
 
 def make_vector(scalars: Sequence[Any]) -> Variable:
     """Scalars (variables or numbers) as a vector of their common dtype."""
+    if not isinstance(scalars, Iterable):
+        raise NdimMismatch("make_vector", "a sequence of scalars", repr(scalars))
     vs = [as_variable(s) for s in scalars]
     if not vs:
-        raise TypeMismatch("make_vector", "at least one scalar", "none")
+        raise NdimMismatch("make_vector", "at least one scalar", "none")
     dtype = upcast(*(v.type.dtype for v in vs))
     cast = [v if v.type.dtype == dtype else operator("cast")(v, dtype) for v in vs]
     return MakeVector(dtype)(*cast)  # type: ignore[no-any-return]
@@ -196,12 +200,12 @@ def as_dim(value: Any) -> Variable:
     if not (isinstance(v.type, TensorType) and v.type.ndim == 0 and v.type.is_discrete):
         raise TypeMismatch("a dimension", "an integer scalar", v.type)
     if isinstance(v, Constant):
-        return constant(int(v.data), dtype="int64")
+        return v if v.type.dtype == "int64" else constant(int(v.data), dtype="int64")
     return v if v.type.dtype == "int64" else operator("cast")(v, "int64")
 
 
 def is_size(d: Dim) -> bool:
-    """Whether a dimension is known to be a size, so not negative, without its value."""
+    """Whether a dimension is a size, so not negative, without its value."""
     if (number := known(d)) is not None:
         return number >= 0
     return d.owner is not None and isinstance(d.owner.op, ShapeI)
@@ -287,7 +291,7 @@ def reshape(x: Any, newshape: Any, ndim: int | None = None) -> Variable:
     v = as_variable(x)
     dims = [as_dim(d) for d in shape_entries(newshape, ndim)]
     if ndim is not None and len(dims) != ndim:
-        raise TypeMismatch("reshape", f"a shape of ndim={ndim} entries", f"{len(dims)} of them")
+        raise NdimMismatch("reshape", f"a shape of ndim={ndim} entries", f"{len(dims)} of them")
     if [static_dim(d) for d in dims].count(-1) > 1:
         raise ShapeMismatch("reshape", "at most one -1", str(newshape))
     return Reshape(tuple(static_dim(d) for d in dims))(v, *dims)  # type: ignore[no-any-return]
@@ -302,12 +306,19 @@ def shape_entries(newshape: Any, ndim: int | None = None) -> list[Any]:
     if isinstance(newshape, list | tuple):
         return list(newshape)
     if not isinstance(newshape, Variable):
-        return [int(d) for d in np.atleast_1d(np.asarray(newshape))]
+        return _sizes(newshape)
     if newshape.type.ndim == 0:
         return [newshape]
     if isinstance(newshape, Constant):
         return [int(d) for d in newshape.data]
     return _vector_entries(newshape, ndim)
+
+
+def _sizes(shape: Any) -> list[int]:
+    try:
+        return [index(d) for d in np.atleast_1d(np.asarray(shape)).tolist()]
+    except TypeError:
+        raise TypeMismatch("a shape", "an int, or a sequence of ints", repr(shape)) from None
 
 
 def _vector_entries(vector: Variable, ndim: int | None) -> list[Any]:
@@ -318,7 +329,7 @@ def _vector_entries(vector: Variable, ndim: int | None) -> list[Any]:
         return list(dims_of(node.inputs[0]))
     length = vector.type.shape[0] if vector.type.ndim == 1 and ndim is None else ndim
     if length is None or vector.type.ndim != 1:
-        raise TypeMismatch("a shape", "a vector of known length (or pass ndim=)", vector.type)
+        raise NdimMismatch("a shape", "a vector of known length (or pass ndim=)", vector.type)
     return [vector[i] for i in range(length)]
 
 
@@ -338,7 +349,7 @@ class Alloc(Op):
 
     def infer(self, value: TensorType, *dims: TensorType) -> Any:
         if value.ndim > len(self.static):
-            raise TypeMismatch(self, f"a value of at most {len(self.static)} dimensions", value)
+            raise NdimMismatch(self, f"a value of at most {len(self.static)} dimensions", value)
         if any(d is not None and d < 0 for d in self.static):
             raise ShapeMismatch(self, "dimensions that are not negative", self.static)
         self._check(value, value.shape, self.static)
@@ -347,7 +358,7 @@ class Alloc(Op):
     def _check(self, value: TensorType, old: Shape, new: Shape) -> None:
         lead = len(new) - len(old)
         for axis, (static, a, b) in enumerate(zip(value.shape, old, new[lead:])):
-            m, n = _number(a), _number(b)
+            m, n = known(a), known(b)
             if static != 1 and m is not None and n is not None and m != n:
                 advice = "Declare it with T.addbroadcast if it is meant to broadcast"
                 raise ShapeMismatch(
@@ -367,7 +378,7 @@ class Alloc(Op):
         self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         new = tuple(host[i] if s is None else s for i, s in zip(self.host_inputs, self.static))
-        if any((n := _number(d)) is not None and n < 0 for d in new):
+        if any((n := known(d)) is not None and n < 0 for d in new):
             raise ShapeMismatch(self, "dimensions that are not negative", new)
         self._check(types[0], shapes[0], new)
         return [new]
@@ -385,10 +396,6 @@ class Alloc(Op):
         return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
 
-def _number(d: Any) -> int | None:
-    return None if d is None else known(d)
-
-
 def alloc(value: Any, *shape: Any) -> Variable:
     """``value`` broadcast to ``shape`` (ints or integer scalars), as a new array.
 
@@ -402,20 +409,31 @@ def alloc(value: Any, *shape: Any) -> Variable:
 
 
 def fill(like: Any, value: Any) -> Variable:
-    """``value`` in the shape of ``like`` (Theano's ``fill(a, b)``: the dtype is that of ``b``)."""
-    return alloc(value, dims_of(as_variable(like)))
+    """``value`` in the shape of ``like`` (Theano's ``fill(a, b)``: the dtype is that of ``b``).
+
+    Where ``value`` has more dimensions, or is wider in one that is statically 1 in ``like``, the
+    result is as wide: the shape to which both broadcast.
+    """
+    model, v = as_variable(like), as_variable(value)
+    lead = v.type.ndim - model.type.ndim
+    model = dimshuffle(model, ["x"] * lead + list(range(model.type.ndim)))
+    dims = list(dims_of(model))
+    for axis, (size, static) in enumerate(zip(dims_of(v), v.type.shape), max(-lead, 0)):
+        if static != 1 and model.type.shape[axis] == 1:
+            dims[axis] = size
+    return alloc(v, dims)
 
 
 def zeros_like(x: Any, dtype: Any = None, opt: bool = False) -> Variable:
     """Zeros in the shape of ``x``, in its dtype or ``dtype`` (``opt`` is for Theano's sake)."""
     v = as_variable(x)
-    return fill(v, constant(0, dtype=dtype or v.type.dtype))
+    return fill(v, constant(0, dtype=dtype or v.type.dtype).reading(v))
 
 
 def ones_like(x: Any, dtype: Any = None, opt: bool = False) -> Variable:
     """Ones in the shape of ``x``, in its dtype or ``dtype`` (``opt`` is for Theano's sake)."""
     v = as_variable(x)
-    return fill(v, constant(1, dtype=dtype or v.type.dtype))
+    return fill(v, constant(1, dtype=dtype or v.type.dtype).reading(v))
 
 
 @dataclass(frozen=True)
@@ -426,7 +444,7 @@ class SpecifyType(Op):
 
     def infer(self, x: TensorType) -> Any:
         if x.ndim != len(self.static):
-            raise TypeMismatch(self, f"a tensor of {len(self.static)} dimensions", x)
+            raise NdimMismatch(self, f"a tensor of {len(self.static)} dimensions", x)
         merged = []
         for a, b in zip(x.shape, self.static):
             if a is not None and b is not None and a != b:

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import TypeMismatch
-from symdnn.graph.dims import Shape, same_dim
+from symdnn.errors import AxisError, TypeMismatch
+from symdnn.graph.dims import Shape, normal_axis, same_dim
 from symdnn.graph.op import Grads, Host, Op, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
@@ -31,7 +31,7 @@ __all__ = [
 def check_axis(op: Any, x: Any, axis: int) -> None:
     """Raise :class:`TypeMismatch` unless ``x`` is a float tensor that has this axis."""
     if not isinstance(x, TensorType) or not x.is_float or not 0 <= axis < x.ndim:
-        raise TypeMismatch(
+        raise AxisError(
             op, f"a float tensor with an axis {axis}", x, "Cast integers with x.astype('floatX')"
         )
 
@@ -180,9 +180,7 @@ def _along(kind: type[AlongAxis], c: Any, axis: int | None, hints: Hints | None)
     if axis is None and x.type.ndim == 1:
         x = x.dimshuffle("x", 0)
     axis = x.type.ndim - 1 if axis is None else axis
-    if not -x.type.ndim <= axis < x.type.ndim:
-        raise TypeMismatch(kind.__name__, f"a tensor with an axis {axis}", x.type)
-    return kind(axis % x.type.ndim)(x, hints=hints)  # type: ignore[no-any-return]
+    return kind(normal_axis(kind.__name__, axis, x.type.ndim))(x, hints=hints)  # type: ignore[no-any-return]
 
 
 OPERATORS = {"softmax": softmax, "logsoftmax": logsoftmax}

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import ShapeMismatch, TypeMismatch
-from symdnn.graph.dims import Dim, Shape, dim_where, known
+from symdnn.errors import AxisError, OptionError, ShapeMismatch, TypeMismatch
+from symdnn.graph.dims import Dim, Shape, dim_where, known, normal_axis
 from symdnn.graph.op import Grads, Host, MultiOp, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
@@ -17,7 +17,7 @@ from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.dtype import upcast
 from symdnn.ops.shape import as_dim, static_dim
 from symdnn.ops.take import put_along_axis, take_along_axis
-from symdnn.ops.view import flatten, normal_axis
+from symdnn.ops.view import flatten
 
 __all__ = ["ArgSort", "SearchSorted", "Sort", "TopK", "Unique"]
 
@@ -73,13 +73,13 @@ class ArgSort(Op):
 
 def _with_axis(op: Any, x: TensorType, axis: int) -> TensorType:
     if not 0 <= axis < x.ndim:
-        raise TypeMismatch(op, f"a tensor with a dimension {axis}", x)
+        raise AxisError(op, f"a tensor with a dimension {axis}", x)
     return x
 
 
 def _prepared(what: str, a: Any, axis: int | None, kind: str, order: Any) -> tuple[Variable, int]:
     if kind not in _KINDS:
-        raise ValueError(f"{what}: kind={kind!r}: wanted one of {', '.join(_KINDS)}")
+        raise OptionError(f"{what}: kind={kind!r}: wanted one of {', '.join(_KINDS)}")
     if order is not None:
         raise TypeMismatch(what, "order=None (it is for NumPy's structured arrays)", order)
     v = as_variable(a)
@@ -228,7 +228,7 @@ class SearchSorted(Op):
 def searchsorted(x: Any, v: Any, side: str = "left", sorter: Any = None) -> Variable:
     """Where elements of ``v`` go in the sorted vector ``x`` (sorted by ``sorter`` if given)."""
     if side not in ("left", "right"):
-        raise ValueError(f"searchsorted: side={side!r}: wanted 'left' or 'right'")
+        raise OptionError(f"searchsorted: side={side!r}: wanted 'left' or 'right'")
     table, values = as_variable(x), as_variable(v)
     if sorter is not None:
         table = table[as_variable(sorter)]

@@ -363,7 +363,7 @@ def gammaincc(k: Any, x: Any) -> Variable:
 def chi2sf(x: Any, k: Any) -> Variable:
     """The survival function of chi squared with ``k`` degrees of freedom."""
     half = np.float32(0.5)
-    return gammaincc(half * k if not isinstance(k, Variable) else k * half, x * half)
+    return gammaincc(as_variable(k) * half, as_variable(x) * half)
 
 
 def jv(n: Any, x: Any) -> Variable:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from symdnn.config import config
-from symdnn.errors import IndexOutOfRange, TypeMismatch
-from symdnn.graph.dims import Shape
+from symdnn.errors import IndexOutOfRange, NdimMismatch, OptionError, TypeMismatch
+from symdnn.graph.dims import Shape, normal_axis
 from symdnn.graph.op import Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
@@ -19,7 +19,7 @@ from symdnn.ops.create import arange, zeros
 from symdnn.ops.getitem import getitem, inc_subtensor, nonzero, set_subtensor
 from symdnn.ops.join import join, stack
 from symdnn.ops.shape import as_dim, dimshuffle, shape_i, static_dim
-from symdnn.ops.view import flatten, normal_axis, shape_padleft
+from symdnn.ops.view import flatten, shape_padleft
 
 __all__ = ["OneHot"]
 
@@ -49,7 +49,7 @@ def _in_range(what: str, index: Variable, size: Variable, mode: str) -> Variable
         return operator("mod")(index, size)  # type: ignore[no-any-return]
     if mode == "clip":
         return operator("maximum")(operator("minimum")(index, size - 1), 0)  # type: ignore[no-any-return]
-    raise ValueError(f"{what}: mode={mode!r}: wanted 'raise', 'wrap' or 'clip'")
+    raise OptionError(f"{what}: mode={mode!r}: wanted 'raise', 'wrap' or 'clip'")
 
 
 def _grid(sizes: Sequence[Any], skip: int) -> list[Any]:
@@ -221,15 +221,22 @@ def fill_diagonal(a: Any, val: Any, offset: int = 0) -> Variable:
     """The matrix ``a`` with ``val`` on the diagonal ``offset``."""
     v = as_variable(a)
     if v.type.ndim != 2:
-        raise TypeMismatch("fill_diagonal", "a matrix", v.type)
+        raise NdimMismatch("fill_diagonal", "a matrix", v.type)
     length = shape_i(operator("diagonal")(v, offset), 0)
     k = arange(length)
     return set_subtensor(v[k + max(-offset, 0), k + max(offset, 0)], val)
 
 
-def fill_diagonal_offset(a: Any, val: Any, offset: int) -> Variable:
-    """Theano's other name of :func:`fill_diagonal` with an offset."""
-    return fill_diagonal(a, val, offset)
+def fill_diagonal_offset(a: Any, val: Any, offset: Any) -> Variable:
+    """:func:`fill_diagonal` with an offset, which may be a symbolic integer."""
+    if not isinstance(offset, Variable):
+        return fill_diagonal(a, val, offset)
+    v, k = as_variable(a), as_dim(offset)
+    if v.type.ndim != 2:
+        raise NdimMismatch("fill_diagonal_offset", "a matrix", v.type)
+    rows, columns = (arange(shape_i(v, d)) for d in (0, 1))
+    on_it = operator("eq")(rows.dimshuffle(0, "x") + k, columns.dimshuffle("x", 0))
+    return operator("switch")(on_it, operator("cast")(val, v.type.dtype), v)  # type: ignore[no-any-return]
 
 
 OPERATORS = {

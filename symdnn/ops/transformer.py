@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import NonDifferentiable, TypeMismatch
+from symdnn.errors import NonDifferentiable, OptionError, TypeMismatch
 from symdnn.graph.backprop import zeros_for
 from symdnn.graph.dims import Dim, Shape, ceil_div, same_dim
 from symdnn.graph.op import Grads, Host, MultiOp, Op, Vars
@@ -301,7 +301,7 @@ def _scaled(size: Dim, scale: float) -> Dim:
     # An exact fraction: 30 * 0.1 rows are 3, whatever the rounding of 0.1.
     part = Fraction(scale).limit_denominator(10**6)
     if part <= 0:
-        raise ValueError(f"spatial_transformer: a scale must be positive, got {scale}")
+        raise OptionError(f"spatial_transformer: a scale must be positive, got {scale}")
     return ceil_div(size * part.numerator, part.denominator)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from symdnn.errors import TypeMismatch
+from symdnn.errors import OptionError
 from symdnn.graph.dims import Dim
 from symdnn.graph.operators import operator
 from symdnn.graph.variable import Variable, as_variable
@@ -15,6 +16,9 @@ from symdnn.ops.conv_words import float_operands, with_sizes
 from symdnn.ops.shape import dims_of
 
 __all__ = ["bilinear_kernel_1D", "bilinear_kernel_2D", "bilinear_upsampling"]
+
+
+_PARTS = ("numerator", "denominator")
 
 
 def _triangle(ratio: int, normalize: bool) -> Any:
@@ -42,35 +46,53 @@ def bilinear_upsampling(
 
     The pixel ``i`` of the result is at ``(i - (ratio - 1) // 2) / ratio`` of the input's, whose
     edges are continued. ``use_1D_kernel`` interpolates rows and columns one after the other (the
-    same values, less work). Theano's ``frac_ratio`` is refused.
+    same values, less work). ``frac_ratio=(p, q)``, or a pair of these for rows and columns, makes
+    them ``p / q`` times larger: every ``q``-th pixel of what is ``p`` times larger.
     """
-    if frac_ratio is not None or not isinstance(ratio, int | np.integer) or ratio < 1:
-        raise TypeMismatch(
-            "bilinear_upsampling",
-            "a whole ratio >= 1",
-            f"ratio={ratio!r}, frac_ratio={frac_ratio!r}",
-        )
+    up, down = _ratios(ratio, frac_ratio)
     (x,) = float_operands("bilinear_upsampling", 2, input)
     x = with_sizes("bilinear_upsampling", x, (batch_size, num_input_channels, None, None))
-    if ratio == 1:
-        return x
     n, c, rows, cols = dims_of(x)
-    out = rows * ratio, cols * ratio
-    planes = _continued(x.reshape([n * c, 1, rows, cols]))
-    side = _triangle(int(ratio), True).astype(x.type.numpy)
-    if use_1D_kernel:
-        planes = _stretch(planes, side[:, None], (out[0], cols + 2), (int(ratio), 1))
-        planes = _stretch(planes, side[None, :], out, (1, int(ratio)))
+    if up == (1, 1):
+        return x[:, :, :: down[0], :: down[1]]
+    out = rows * up[0], cols * up[1]
+    planes = x.reshape([n * c, 1, rows, cols])
+    a, b = (_triangle(r, True).astype(x.type.numpy) for r in up)
+    if use_1D_kernel or 1 in up:
+        if up[0] > 1:
+            planes = _stretch(_continued(planes, 2), a[:, None], (out[0], cols), (up[0], 1))
+        if up[1] > 1:
+            planes = _stretch(_continued(planes, 3), b[None, :], out, (1, up[1]))
     else:
-        planes = _stretch(planes, np.outer(side, side), out, (int(ratio), int(ratio)))
-    return planes.reshape([n, c, *out])
+        planes = _stretch(_continued(_continued(planes, 2), 3), np.outer(a, b), out, up)
+    larger: Variable = planes.reshape([n, c, *out])
+    return larger if down == (1, 1) else larger[:, :, :: down[0], :: down[1]]
 
 
-def _continued(planes: Variable) -> Variable:
-    """Planes with their outermost rows and columns doubled."""
-    join = operator("join")
-    planes = join(2, planes[:, :, :1], planes, planes[:, :, -1:])
-    return join(3, planes[:, :, :, :1], planes, planes[:, :, :, -1:])  # type: ignore[no-any-return]
+def _ratios(ratio: Any, frac_ratio: Any) -> tuple[tuple[int, int], tuple[int, int]]:
+    """How often rows and columns are stretched, and which of the results are kept."""
+    pairs = (ratio, 1) if frac_ratio is None else frac_ratio
+    if (
+        isinstance(pairs, list | tuple)
+        and len(pairs) == 2
+        and (ratio is None) != (frac_ratio is None)
+    ):
+        both = [tuple(p) if isinstance(p, list | tuple) else tuple(pairs) for p in pairs]
+        whole = all(isinstance(n, int | np.integer) and n >= 1 for p in both for n in p)
+        if whole and all(len(p) == 2 for p in both):
+            least = [Fraction(int(p[0]), int(p[1])) for p in both]
+            up, down = ([getattr(f, part) for f in least] for part in _PARTS)
+            return (up[0], up[1]), (down[0], down[1])
+    raise OptionError(
+        "bilinear_upsampling: wanted a whole ratio >= 1, or frac_ratio=(p, q) of two of them, or a "
+        f"pair of such pairs; got ratio={ratio!r}, frac_ratio={frac_ratio!r}"
+    )
+
+
+def _continued(planes: Variable, axis: int) -> Variable:
+    """Planes with their outermost rows (``axis`` 2) or columns (3) doubled."""
+    first, last = ((slice(None),) * axis + (s,) for s in (slice(0, 1), slice(-1, None)))
+    return operator("join")(axis, planes[first], planes, planes[last])  # type: ignore[no-any-return]
 
 
 def _stretch(

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import ShapeMismatch, TypeMismatch
-from symdnn.graph.dims import Shape, known, product
+from symdnn.errors import AxisError, NdimMismatch, ShapeMismatch, TypeMismatch
+from symdnn.graph.dims import Shape, known, normal_axis, product
 from symdnn.graph.op import Grads, Host, Op, Vars
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable, as_variable
@@ -27,25 +27,19 @@ from symdnn.ops.shape import (
 __all__ = ["Copy", "ForgetShape", "SpecifyShape"]
 
 
-def normal_axis(op: str, axis: Any, ndim: int) -> int:
-    """``axis`` counted from the front; raises :class:`TypeMismatch` when it does not exist."""
-    number = known(axis) if not isinstance(axis, np.ndarray) else int(axis)
-    if number is None:
-        raise TypeMismatch(op, "an axis that is a number", axis)
-    if not -ndim <= number < ndim:
-        raise TypeMismatch(op, f"an axis of a tensor of {ndim} dimension(s)", str(number))
-    return number % ndim
-
-
 # -- the order of dimensions ----------------------------------------------------------------------
+
+
+def _axes(axes: Any) -> tuple[Any, ...]:
+    return tuple(axes) if isinstance(axes, list | tuple | np.ndarray) else (axes,)
 
 
 def transpose(x: Any, axes: Sequence[int] | None = None) -> Variable:
     """``x`` with its dimensions in the order of ``axes`` (reversed when None)."""
     v = as_variable(x)
-    order = tuple(reversed(range(v.type.ndim))) if axes is None else tuple(axes)
+    order = tuple(reversed(range(v.type.ndim))) if axes is None else _axes(axes)
     if len(order) != v.type.ndim:
-        raise TypeMismatch("transpose", f"{v.type.ndim} axes", str(order))
+        raise AxisError("transpose", f"{v.type.ndim} axes", str(order))
     return dimshuffle(v, [normal_axis("transpose", a, v.type.ndim) for a in order])
 
 
@@ -65,7 +59,7 @@ def moveaxis(x: Any, source: Any, destination: Any) -> Variable:
     sources = [normal_axis("moveaxis", a, ndim) for a in np.atleast_1d(source)]
     places = [normal_axis("moveaxis", a, ndim) for a in np.atleast_1d(destination)]
     if len(sources) != len(places) or len(set(sources)) != len(sources):
-        raise TypeMismatch("moveaxis", "as many different sources as places", f"{source}")
+        raise AxisError("moveaxis", "as many different sources as places", f"{source}")
     order = [d for d in range(ndim) if d not in sources]
     for place, d in sorted(zip(places, sources, strict=True)):
         order.insert(place, d)
@@ -96,7 +90,7 @@ def squeeze(x: Any, axis: Any = None) -> Variable:
     if axis is None:
         drop = {i for i, b in enumerate(v.type.broadcastable) if b}
     else:
-        drop = {normal_axis("squeeze", a, v.type.ndim) for a in np.atleast_1d(axis)}
+        drop = {normal_axis("squeeze", a, v.type.ndim) for a in _axes(axis)}
         v = addbroadcast(v, *drop)
     return dimshuffle(v, [i for i in range(v.type.ndim) if i not in drop])
 
@@ -104,11 +98,11 @@ def squeeze(x: Any, axis: Any = None) -> Variable:
 def expand_dims(x: Any, axis: Any) -> Variable:
     """``x`` with new dimensions of size 1 at the places ``axis`` (an int or several)."""
     v = as_variable(x)
-    axes = [int(a) for a in np.atleast_1d(axis)]
+    axes = _axes(axis)
     ndim = v.type.ndim + len(axes)
     new = {normal_axis("expand_dims", a, ndim) for a in axes}
     if len(new) != len(axes):
-        raise TypeMismatch("expand_dims", "different axes", str(axis))
+        raise AxisError("expand_dims", "different axes", str(axis))
     old = iter(range(v.type.ndim))
     return dimshuffle(v, ["x" if i in new else next(old) for i in range(ndim)])
 
@@ -147,7 +141,7 @@ class ForgetShape(Op):
 
     def infer(self, x: TensorType) -> Any:
         if any(not 0 <= a < x.ndim for a in self.axes):
-            raise TypeMismatch(self, f"axes of a tensor of {x.ndim} dimension(s)", x)
+            raise AxisError(self, f"axes of a tensor of {x.ndim} dimension(s)", x)
         return x.with_shape(None if i in self.axes else d for i, d in enumerate(x.shape))
 
     def reference(self, x: Any) -> Any:
@@ -209,7 +203,7 @@ class SpecifyShape(Op):
 
     def infer(self, x: TensorType, *dims: TensorType) -> Any:
         if x.ndim != len(self.static):
-            raise TypeMismatch(self, f"a tensor of {len(self.static)} dimensions", x)
+            raise NdimMismatch(self, f"a tensor of {len(self.static)} dimensions", x)
         merged = []
         for a, b in zip(x.shape, self.static, strict=True):
             if a is not None and b is not None and a != b:
@@ -252,7 +246,7 @@ def specify_shape(x: Any, shape: Any) -> Variable:
     v = as_variable(x)
     entries = [d if d is None else as_dim(d) for d in shape_entries(shape, v.type.ndim)]
     if len(entries) != v.type.ndim:
-        raise TypeMismatch("specify_shape", f"{v.type.ndim} sizes", f"{len(entries)}")
+        raise NdimMismatch("specify_shape", f"{v.type.ndim} sizes", f"{len(entries)}")
     static = tuple(None if d is None else static_dim(d) for d in entries)
     if all(d is None or s is not None for d, s in zip(entries, static, strict=True)):
         return specify_type(v, v.type.with_shape(static))
@@ -301,10 +295,10 @@ def flatten(x: Any, ndim: int | None = None, outdim: int | None = None) -> Varia
     """
     v = as_variable(x)
     if ndim is not None and outdim is not None:
-        raise TypeMismatch("flatten", "ndim alone", "ndim and outdim")
+        raise NdimMismatch("flatten", "ndim alone", "ndim and outdim")
     wanted = next((n for n in (ndim, outdim) if n is not None), 1)
     if wanted < 1 or wanted > max(1, v.type.ndim):
-        raise TypeMismatch("flatten", f"ndim in 1..{v.type.ndim}", str(wanted))
+        raise NdimMismatch("flatten", f"ndim in 1..{v.type.ndim}", str(wanted))
     if wanted == v.type.ndim:
         return v
     dims = dims_of(v)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.graph.pattern import Match, pattern_vars
-from symdnn.graph.variable import Apply, Constant, Variable, constant
+from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.arithmetic import (
     Add,
     Maximum,
@@ -159,7 +159,14 @@ def _recast(v: Variable, dtype: str) -> Variable:
     with np.errstate(all="ignore"):
         new = v.data.astype(v.type.with_dtype(dtype).numpy)
         back = new.real.astype(v.data.dtype) if np.iscomplexobj(new) else new.astype(v.data.dtype)
-    return Constant(new, v.name) if np.array_equal(back, v.data) else v
+    return Constant(new, v.name, _number(v)) if np.array_equal(back, v.data) else v
+
+
+def _number(v: Constant) -> float | None:
+    """The number of a real constant of one element, before 16 bits rounded it."""
+    if v.exact is not None or v.data.size != 1 or v.type.is_complex:
+        return v.exact
+    return float(v.data.reshape(()))
 
 
 @on(TrueDiv, names=("local_div_to_inv",))
@@ -176,7 +183,8 @@ def div_by_constant(node: Apply, context: Context) -> Variable | None:
     smallest = float(_finfo(b.type.dtype).smallest_normal)
     if not np.all(np.isfinite(size) & (size >= smallest)):
         return None
-    return constant(inverse) * a
+    number = _number(b)
+    return Constant(inverse, exact=1 / number if number else None) * a
 
 
 def _finfo(dtype: str) -> Any:

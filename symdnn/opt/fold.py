@@ -6,14 +6,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from symdnn.graph.evaluate import evaluate_node
 from symdnn.graph.op import Op
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.arithmetic import Cast
 from symdnn.ops.control import IfElse
 from symdnn.ops.dropout import Dropout
+from symdnn.ops.dtype import is_narrow_float
+from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.random import RandomOp
-from symdnn.ops.shape import Alloc, static_dim
+from symdnn.ops.scalar_meaning import DECIDES
+from symdnn.ops.shape import Alloc, DimShuffle, Reshape, static_dim
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
 __all__ = ["RULES", "SIZE_LIMIT"]
@@ -41,7 +47,25 @@ def constant_folding(node: Apply, context: Context) -> Sequence[Variable] | None
         values = evaluate_node(node, [v.data for v in node.inputs])  # type: ignore[attr-defined]
     except Exception:
         return None  # it fails when the function runs, with the user's line
-    return [Constant(value) for value in values]
+    exact = _exact(node)
+    return [Constant(value, exact=exact) for value in values]
+
+
+def _exact(node: Apply) -> float | None:
+    """The number before it is rounded to 16 bits, where a chain of such ops gives one."""
+    op, out = node.op, node.outputs[0].type
+    given = [v for v in node.inputs if isinstance(v, Constant)]
+    if len(node.outputs) != 1 or not is_narrow_float(out.dtype):
+        return None
+    if isinstance(op, DimShuffle | Reshape):
+        return given[0].exact
+    if not isinstance(op, Elemwise) or isinstance(op, (Cast, *DECIDES)):
+        return None
+    if any(v.type.is_complex or v.data.size != 1 for v in given):
+        return None
+    wide = [np.asarray(v.data if v.exact is None else v.exact, np.float64) for v in given]
+    with np.errstate(all="ignore"):
+        return float(op.reference(*wide).reshape(()))
 
 
 def _too_big(node: Apply) -> bool:

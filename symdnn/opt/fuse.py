@@ -22,8 +22,8 @@ from symdnn.ops.dtype import is_narrow_float
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.fused import FusedElemwise, FusedReduce
 from symdnn.ops.gpudnn import GpuDnnReduction
-from symdnn.ops.reduce import Reduce
-from symdnn.ops.scalar import REFERENCE_ONLY, Builder, Scalar, ScalarProgram
+from symdnn.ops.reduce import Accumulate, Reduce
+from symdnn.ops.scalar import REFERENCE_ONLY, RESULT, Builder, Scalar, ScalarProgram
 from symdnn.ops.scalar_meaning import meaning
 from symdnn.ops.shape import DimShuffle, dimshuffle
 from symdnn.opt.branches import branch_paths
@@ -343,7 +343,10 @@ class _Body:
             return self.values[v]
         number = number_in(v)
         if number is not None:
-            return self.builder.const(number, v.type.dtype)
+            if v.exact is None:  # type: ignore[attr-defined]
+                return self.builder.const(number, v.type.dtype)
+            wide = self.builder.const(v.exact, "float32")  # type: ignore[attr-defined]
+            return wide.cast(v.type.dtype, RESULT)
         narrow = widened(v)
         if narrow is not None:
             self.values[v] = self.builder.cast(self._value(narrow), v.type.dtype)
@@ -439,7 +442,7 @@ def _reduce(context: Context, node: Apply, program: ScalarProgram) -> None:
         return
     chosen = Builder(program.inputs)
     results = chosen.inline(program, [chosen.input(i) for i in range(len(program.inputs))])
-    reduced = chosen.program([results[i] for _, _, i in found])
+    reduced = chosen.program([_unrounded(results[i], op) for _, op, i in found])
     first = found[0][0]
     fused = FusedReduce(reduced, tuple(op for _, op, _ in found))
     if not fuses(fused, context.target.kind):
@@ -448,6 +451,12 @@ def _reduce(context: Context, node: Apply, program: ScalarProgram) -> None:
         made = fused(*node.inputs)
         pairs = [(user.outputs[0], new) for (user, _, _), new in zip(found, made, strict=True)]
         context.replace(pairs, "fuse_reductions")
+
+
+def _unrounded(x: Scalar, op: Reduce) -> Scalar:
+    """What is summed up: a chain of 16 bits before it is rounded."""
+    wide = isinstance(op, Accumulate) and is_narrow_float(x.dtype)
+    return x.cast("float32") if wide and TensorType(op.acc_dtype).is_float else x  # type: ignore[attr-defined]
 
 
 def reduction_in(node: Apply) -> Reduce | None:

@@ -77,7 +77,7 @@ def _inner(v: Variable) -> Variable:
 def _single(v: Variable, ndim: int) -> Variable:
     """One element with ``ndim`` dimensions."""
     if isinstance(v, Constant):
-        return Constant(v.data.reshape((1,) * ndim), v.name)
+        return v.reshaped((1,) * ndim)
     return dimshuffle(v, ("x",) * ndim)
 
 

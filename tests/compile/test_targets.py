@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ import symdnn.tensor as T
 from symdnn.compile import targets
 from symdnn.config import config
 from symdnn.errors import CudnnRequired
+from symdnn.gpu import detect as gpu_detect
 from symdnn.graph.target import Target
 
 
@@ -43,6 +46,28 @@ def test_auto_is_the_gpu_when_all_is_there(monkeypatch: pytest.MonkeyPatch) -> N
         assert targets.resolve_target() == Target("cuda", 0)
     with config.change_flags(device="cuda1"):
         assert targets.resolve_target() == Target("cuda", 1)
+
+
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("missing", [[], ["pycuda"]])
+def test_a_gpu_that_is_passed_over_is_one_line(
+    there: bool, missing: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(targets, "_said", set())
+    monkeypatch.setattr(targets, "_missing_packages", lambda: missing)
+    monkeypatch.setattr(targets, "gpu_seems_there", lambda: there)
+    old = replace(gpu_detect.driver(), devices=(), problem="the driver is too old")
+    monkeypatch.setattr(gpu_detect, "driver", lambda: old)
+    with config.change_flags(device="cpu"):
+        targets.resolve_target()
+    assert capsys.readouterr().err == ""
+    with config.change_flags(device="auto"):
+        for _ in range(3):
+            assert targets.resolve_target().kind == "cpu"
+    said = capsys.readouterr().err.splitlines()
+    why = "the Python package pycuda is not installed" if missing else "the driver is too old"
+    assert len(said) == there
+    assert all(f"device=auto uses the CPU: {why}" in s.replace("no GPU: ", "") for s in said)
 
 
 @pytest.mark.parametrize("how", ["flag", "tag"])

@@ -12,6 +12,7 @@ import pytest
 
 from symdnn.cpu import compiling, jit
 from symdnn.errors import KernelCompileError
+from tests.cpu.all_proven import AllProven
 
 pytestmark = pytest.mark.skipif(bool(jit.problem()), reason="no LLVM")
 
@@ -50,6 +51,7 @@ def stored(code: jit.Code) -> int:
 def empty_folder(monkeypatch, tmp_path):
     monkeypatch.setattr(jit, "_root", lambda: tmp_path)
     monkeypatch.setattr(jit, "_functions", {})
+    monkeypatch.setattr(jit, "_proven", AllProven)
 
 
 def test_the_other_process_compiles_what_waits(queue):

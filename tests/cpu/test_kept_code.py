@@ -12,6 +12,7 @@ import pytest
 
 from symdnn.cpu import jit, placed_code
 from symdnn.disk.object_file import host_machine, problem, sections_of
+from tests.cpu.all_proven import AllProven
 
 pytestmark = pytest.mark.skipif(bool(jit.problem()), reason="no LLVM")
 
@@ -34,6 +35,7 @@ define void @f(ptr %w) {
 @pytest.fixture(autouse=True)
 def afresh(monkeypatch):
     monkeypatch.setattr(jit, "_functions", {})
+    monkeypatch.setattr(jit, "_proven", AllProven)
 
 
 def made(number, folder):

@@ -36,13 +36,12 @@ def same(found, wanted):
 
 
 @pytest.fixture(params=["the processor's", "by whole numbers"])
-def way(request, monkeypatch):
+def way(request, monkeypatch, tmp_path):
     """How numbers are converted: as is best here, and as where there is no instruction for it."""
     if request.param == "by whole numbers":
         monkeypatch.setattr(jit, "has", lambda feature: False)
         monkeypatch.setattr(jit, "_functions", {})
-        monkeypatch.setattr(jit, "kept", lambda path, magic: None)
-        monkeypatch.setattr(jit, "keep", lambda path, magic, code: None)
+        monkeypatch.setattr(jit, "_root", lambda: tmp_path)
         threads.kernel.cache_clear()
     yield
     threads.kernel.cache_clear()
@@ -101,7 +100,7 @@ def test_one_narrow_dtype_becomes_the_other(narrow):
 
 
 @pytest.fixture
-def texts(monkeypatch):
+def texts(monkeypatch, tmp_path):
     """The texts of all kernels that are made; they are not compiled, and do nothing."""
     found = []
     begin = jit.Code.begin
@@ -115,7 +114,7 @@ def texts(monkeypatch):
 
     monkeypatch.setattr(jit.Code, "begin", noted)
     monkeypatch.setattr(jit, "_functions", {})
-    monkeypatch.setattr(jit, "kept", lambda path, magic: None)
+    monkeypatch.setattr(jit, "_root", lambda: tmp_path)
     caches = (threads.kernel, reduce._compiled)
     for cache in caches:
         cache.cache_clear()

@@ -147,9 +147,9 @@ def test_an_expression_that_exists_stays_as_it_was():
 
 README = nn.Sequential(nn.SpatialConvolution(3, 96, 11, 11, 3, 3), nn.ReLU())
 TREE = """nn.Sequential {
-  [input -> (1) -> (2) -> output]
-  (1): cudnn.SpatialConvolution(3 -> 96, 11x11, 3,3)
-  (2): %s.ReLU
+  [input -> (0) -> (1) -> output]
+  (0): cudnn.SpatialConvolution(3 -> 96, 11x11, 3,3)
+  (1): %s.ReLU
 }"""
 
 

@@ -117,9 +117,9 @@ def test_the_readme_of_cudnn_torch():
     nn.convert(net, "cudnn")
     assert str(net) == (
         "nn.Sequential {\n"
-        "  [input -> (1) -> (2) -> output]\n"
-        "  (1): cudnn.SpatialConvolution(3 -> 96, 11x11, 3,3)\n"
-        "  (2): cudnn.ReLU\n"
+        "  [input -> (0) -> (1) -> output]\n"
+        "  (0): cudnn.SpatialConvolution(3 -> 96, 11x11, 3,3)\n"
+        "  (1): cudnn.ReLU\n"
         "}"
     )
 
@@ -130,23 +130,23 @@ def test_forks_print_as_in_torch7():
     )
     assert repr(nn.Sequential(fork, nn.CAddTable(True))) == (
         "nn.Sequential {\n"
-        "  [input -> (1) -> (2) -> output]\n"
-        "  (1): nn.ConcatTable {\n"
+        "  [input -> (0) -> (1) -> output]\n"
+        "  (0): nn.ConcatTable {\n"
         "    input\n"
-        "      |`-> (1): nn.Sequential {\n"
-        "      |      [input -> (1) -> (2) -> output]\n"
-        "      |      (1): nn.Linear(4 -> 2)\n"
-        "      |      (2): nn.Tanh\n"
+        "      |`-> (0): nn.Sequential {\n"
+        "      |      [input -> (0) -> (1) -> output]\n"
+        "      |      (0): nn.Linear(4 -> 2)\n"
+        "      |      (1): nn.Tanh\n"
         "      |    }\n"
-        "       `-> (2): nn.Concat {\n"
+        "       `-> (1): nn.Concat {\n"
         "             input\n"
-        "               |`-> (1): nn.View(4)\n"
-        "                `-> (2): nn.Reshape(2x2)\n"
+        "               |`-> (0): nn.View(4)\n"
+        "                `-> (1): nn.Reshape(2x2)\n"
         "                ... -> output\n"
         "           }\n"
         "       ... -> output\n"
         "  }\n"
-        "  (2): nn.CAddTable\n"
+        "  (1): nn.CAddTable\n"
         "}"
     )
 

@@ -192,7 +192,7 @@ def test_several_criterions():
     one = nn.ParallelCriterion(True).add(nn.MSECriterion()).add(nn.MSECriterion())
     f = symdnn.function([a, b, t_ := T.matrix("t")], one([a, b], t_))
     assert f(x, x, t) == pytest.approx(2 * mse, rel=1e-5)
-    assert repr(one).splitlines()[1] == "  (1): nn.MSECriterion"
+    assert repr(one).splitlines()[1] == "  (0): nn.MSECriterion"
 
 
 def test_sizeAverage_can_be_changed():

@@ -1,4 +1,4 @@
-"""The tables of docs/nn.rst: every module there is made and called, every network is counted."""
+"""The tables of docs/nn.md: every module there is made and called, every network is counted."""
 
 import re
 from pathlib import Path
@@ -10,16 +10,19 @@ import symdnn
 import symdnn.tensor as T
 from symdnn import nn
 
-PAGE = (Path(__file__).parents[2] / "docs" / "nn.rst").read_text(encoding="utf-8")
-ROW = re.compile(r"^   \* - (.*)((?:\n     - .*)*)", re.MULTILINE)
-ROWS = [[m[1], *(line[7:] for line in m[2].split("\n")[1:])] for m in ROW.finditer(PAGE)]
+PAGE = (Path(__file__).parents[2] / "docs" / "nn.md").read_text(encoding="utf-8")
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in PAGE.splitlines()
+    if line.startswith("| ")
+]
 CALLS = [r for r in ROWS if " to (" in r[-1] and "nn.models." not in r[0]]
 COUNTED = [(r[0].strip("`"), int(r[1].replace(",", ""))) for r in ROWS if "nn.models." in r[0]]
 
 
 def calls_of(row):
     """The modules that a row names, ours first."""
-    return [c.strip("`") for c in row[:-1] if c.startswith("``nn.")]
+    return [c.strip("`") for c in row[:-1] if c.startswith("`nn.")]
 
 
 def output(module, values):
@@ -52,8 +55,8 @@ def test_the_page_has_every_module_of_cudnn_torch():
     names |= {"ReLU", "ClippedReLU", "Tanh", "Sigmoid", "SoftMax", "LogSoftMax"}
     names |= {"RNNReLU", "RNNTanh", "LSTM", "GRU", "BLSTM"}
     for name in sorted(names):
-        assert f"``cudnn.{name}(" in PAGE, name
-        assert f"``nn.{name}(" in PAGE, name
+        assert f"`cudnn.{name}(" in PAGE, name
+        assert f"`nn.{name}(" in PAGE, name
 
 
 @pytest.mark.parametrize(("call", "wanted"), COUNTED, ids=lambda v: str(v))

@@ -93,11 +93,11 @@ def test_the_printed_tree():
     net = nn.Sequential(Scale(3), nn.Sequential(Scale(4, "cudnn")))
     assert repr(net) == (
         "nn.Sequential {\n"
-        "  [input -> (1) -> (2) -> output]\n"
-        "  (1): nn.Scale(3)\n"
-        "  (2): nn.Sequential {\n"
-        "    [input -> (1) -> output]\n"
-        "    (1): cudnn.Scale(4)\n"
+        "  [input -> (0) -> (1) -> output]\n"
+        "  (0): nn.Scale(3)\n"
+        "  (1): nn.Sequential {\n"
+        "    [input -> (0) -> output]\n"
+        "    (0): cudnn.Scale(4)\n"
         "  }\n"
         "}"
     )

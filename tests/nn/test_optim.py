@@ -367,4 +367,4 @@ def test_bad_arguments():
     with pytest.raises(InputError, match="the updates change no b"):
         o.ema(o.sgd(loss, [net.w]), net)
     with pytest.raises(DisconnectedInput):
-        o.sgd(loss, [net.w, symdnn.shared(np.float32(1), name="other")])
+        o.sgd(loss, [symdnn.shared(np.float32(1), name="other")])

@@ -216,7 +216,7 @@ def test_other_dtypes():
 
 def test_printed():
     net = nn.Sequential(nn.BLSTM(32, 16, 3, True, dropout=0.25))
-    assert repr(net).splitlines()[2] == "  (1): nn.BLSTM(32 -> 16 x 3, dropout=0.25, batchFirst)"
+    assert repr(net).splitlines()[2] == "  (0): nn.BLSTM(32 -> 16 x 3, dropout=0.25, batchFirst)"
     assert repr(nn.GRU(4, 4, 1, inputMode="skip")) == "nn.GRU(4 -> 4 x 1, skip)"
 
 

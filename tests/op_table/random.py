@@ -84,6 +84,20 @@ def bernoulli(state, p):
     return np.array(bits).reshape(3, 4) < p, after(state, 12)
 
 
+def poisson(state, rate):
+    """The least number whose distribution function reaches the uniform, found by counting."""
+    out = []
+    for u, mean in zip(cells(state, (3, 4), "float64").flat, np.broadcast_to(rate, (3, 4)).flat):
+        k, term = 0, np.exp(-mean)
+        total = term
+        while total < u:
+            k += 1
+            term *= mean / k
+            total += term
+        out.append(k)
+    return np.array(out).reshape(3, 4), after(state, 12)
+
+
 def integers(low, high, shape):
     def expected(state):
         v = [low + (word64(state, e) * (high - low) >> 64) for e in elements(state, shape)]
@@ -219,6 +233,23 @@ CASES = (
             lambda s, p: R.random_bernoulli(s, p, (3, 4), "float32"),
             (state(), uniform(0, 1, 1, 4)),
             bernoulli,
+            grad=False,
+        ),
+        OpCase(
+            "random_poisson",
+            (R.RandomPoisson,),
+            lambda s, p: R.random_poisson(s, p, (3, 4)),
+            (state(2), uniform(0.1, 30, 3, 4)),
+            poisson,
+            grad=False,
+            rtol=0,
+        ),
+        OpCase(
+            "random_poisson_row",
+            (R.RandomPoisson,),
+            lambda s, p: R.random_poisson(s, p * 0, (3, 4), "float32"),
+            (state(), uniform(0, 1, 1, 4)),
+            lambda s, p: (np.zeros((3, 4)), after(s, 12)),
             grad=False,
         ),
         OpCase(

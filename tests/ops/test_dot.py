@@ -183,7 +183,7 @@ def test_a_stack_of_one_broadcasts_only_if_that_is_static() -> None:
         (lambda: matmul(2.0, tensor(2, 3)), "no scalars"),
         (lambda: batched_dot(2.0, tensor(2, 3)), "at least one dimension"),
         (lambda: tensordot(tensor(2, 3), tensor(3, 2), 3), "axes between"),
-        (lambda: tensordot(tensor(2, 3), tensor(3, 2), [[1], [2]]), "axes of"),
+        (lambda: tensordot(tensor(2, 3), tensor(3, 2), [[1], [2]]), "axis of"),
         (lambda: tensordot(tensor(2, 3), tensor(3, 2), [[0, 1], [0]]), "as many axes"),
         (lambda: tensordot(tensor(2, 3), tensor(3, 2), [[1, 1], [0, 0]]), "each axis once"),
         (lambda: tensordot(tensor(2, 3), tensor(3, 2), "ab"), "number or a pair"),

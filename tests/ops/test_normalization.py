@@ -58,7 +58,7 @@ def test_one_running_value_alone_is_refused():
 @pytest.mark.parametrize("axes", ["all", (0, 0), (5,), ()])
 def test_axes_that_are_none(axes):
     x, (g, b) = make(2)
-    with pytest.raises(ValueError, match="axes="):
+    with pytest.raises(ValueError, match=r"axes=|an axis of a tensor of 2"):
         N.batch_normalization_train(x, g, b, axes)
 
 

@@ -1,0 +1,1 @@
+"""Every op of the op table, timed: ``python -m benchmarks.ops``."""

@@ -1,0 +1,223 @@
+"""A row as a compiled program: arrays of its size, the function, and what it has to give."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import symdnn
+from benchmarks.ops.rows import SIZES, Row, drawn
+from symdnn.autodiff import Lop
+from symdnn.graph.evaluate import evaluate
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Variable
+
+__all__ = ["NotThere", "Program", "build"]
+
+#: Longest time that a reference may take to check a result, in seconds.
+_REFERENCE_SECONDS = 2.0
+
+#: Most elements of all results, as a multiple of those of the row's size.
+_RESULT_RATIO = 4.0
+
+#: A result may be wrong by this many times the error of the reference in the row's own dtype.
+_NOISE_RATIO = 8.0
+
+
+class NotThere(Exception):
+    """The row does not exist: no such dtype, or the record's sizes cannot grow."""
+
+
+@dataclass
+class Program:
+    """A compiled row. ``wanted`` are the references' results, None where they take too long."""
+
+    function: Any
+    arrays: list[Any]
+    wanted: list[Any] | None
+    compile_s: float
+    outs: list[Variable]
+    values: dict[Variable, Any]
+
+    def error(self, found: list[Any]) -> float | None:
+        """Largest difference from the references, relative to the largest value of an output."""
+        if self.wanted is None:
+            return None
+        return max((_difference(a, b) for a, b in zip(found, self.wanted, strict=True)), default=0)
+
+    def noise(self) -> float:
+        """By how much one unit of rounding in the operands changes the references' results."""
+        rng = np.random.default_rng(2)
+        nudged = {v: _nudged(rng, a) for v, a in self.values.items()}
+        with np.errstate(all="ignore"):
+            found = [np.asarray(v) for v in evaluate(self.outs, nudged)]
+        pairs = zip(found, self.wanted or [], strict=True)
+        return _NOISE_RATIO * max((_difference(a, b) for a, b in pairs), default=0)
+
+
+def _nudged(rng: np.random.Generator, array: Any) -> Any:
+    if np.asarray(array).dtype.kind not in "fcV":
+        return array
+    step = rng.choice([-1.0, 1.0], np.shape(array)) * float(ml_dtypes.finfo(array.dtype).eps)
+    return np.asarray(array * (1 + step)).astype(array.dtype)
+
+
+def build(row: Row) -> Program:
+    """Compile ``row`` for the flag ``device``; raises :class:`NotThere`."""
+    arrays = [_of_dtype(a, row.dtype) for a in drawn(row.case)]
+    grown = _grown(row, arrays)
+    inputs, variables = _inputs(row, grown)
+    results = _outputs(row, variables)
+    outs, given = results, grown
+    if row.direction == "gradient":
+        outs, dys = _gradients(results, variables)
+        shapes = [v.shape for v in evaluate(results, dict(zip(variables, grown)))]
+        rng = np.random.default_rng(1)
+        given = [*grown, *(_drawn_like(rng, dy, s) for dy, s in zip(dys, shapes, strict=True))]
+        inputs = [*inputs, *dys]
+        variables = [*variables, *dys]
+    wanted = _references(outs, dict(zip(variables, given)))
+    began = time.perf_counter()
+    f = symdnn.function(
+        inputs, [symdnn.Out(o, borrow=True) for o in outs], on_unused_input="ignore"
+    )
+    passed = [np.ascontiguousarray(a.T) if _turned(row, a) else a for a in grown]
+    passed += given[len(grown) :]
+    seconds = time.perf_counter() - began
+    return Program(f, passed, wanted, seconds, outs, dict(zip(variables, given)))
+
+
+def _of_dtype(array: Any, dtype: str) -> Any:
+    if array.dtype.kind != "f" or dtype == "as drawn":
+        return array
+    return array.astype(TensorType(dtype).numpy)
+
+
+def _turned(row: Row, array: Any) -> bool:
+    return row.order == "transposed" and array.ndim > 1
+
+
+def _inputs(row: Row, arrays: list[Any]) -> tuple[list[Variable], list[Variable]]:
+    """The function's inputs, and what the record is built of: their transposes where so wanted."""
+    inputs, variables = [], []
+    for i, array in enumerate(arrays):
+        static = row.case.static[i] if row.case.static else None
+        shape = tuple(1 if n == 1 else None for n in array.shape)
+        if static is not None:
+            shape = tuple(n if s is not None else None for s, n in zip(static, array.shape))
+        turned = _turned(row, array)
+        x = TensorType(array.dtype.name, shape[::-1] if turned else shape)(f"x{i}")
+        inputs.append(x)
+        variables.append(x.dimshuffle(*reversed(range(array.ndim))) if turned else x)
+    return inputs, variables
+
+
+def _outputs(row: Row, variables: list[Variable]) -> list[Variable]:
+    out = row.case.build(*variables)
+    outs = list(out) if isinstance(out, list | tuple) else [out]
+    outs = [o for o in outs if isinstance(o.type, TensorType)]
+    if row.direction == "gradient":
+        outs = [o for o in outs if o.type.is_differentiable and not o.type.is_complex]
+    if not outs:
+        raise NotThere("no output with a dtype")
+    return outs
+
+
+def _gradients(
+    outs: list[Variable], variables: list[Variable]
+) -> tuple[list[Variable], list[Variable]]:
+    wrt = [v for v in variables if v.type.is_differentiable]
+    dys = [o.type(f"dy{i}") for i, o in enumerate(outs)]
+    try:
+        return list(Lop(outs, wrt, dys, disconnected_inputs="ignore")), dys
+    except Exception as error:
+        raise NotThere(f"no gradient: {error}") from error
+
+
+def _drawn_like(rng: np.random.Generator, dy: Variable, shape: tuple[int, ...]) -> Any:
+    return np.asarray(rng.standard_normal(shape)).astype(dy.type.numpy)
+
+
+# -- sizes ----------------------------------------------------------------------------------------
+
+
+def _grown(row: Row, arrays: list[Any]) -> list[Any]:
+    """The arrays at the row's size: dimensions that are equal stay equal.
+
+    All of them grow where the record can still be built, else those of one size.
+    """
+    largest = max(arrays, key=lambda a: a.size, default=None)
+    if row.size == "small" or largest is None or largest.size == 0:
+        return arrays
+    if largest.ndim == 0:
+        raise NotThere("only scalars")
+    target = SIZES[row.size] / largest.size
+    sizes = sorted({n for a in arrays for n in a.shape if n > 1}, reverse=True)
+    before = _result_elements(row, arrays)
+    for chosen in (sizes, *([n] for n in sizes)):
+        count = sum(n in chosen for n in largest.shape)
+        after = _result_elements(row, _resized(arrays, chosen, 2.0)) if count else 0
+        if before and after:
+            factor = target ** (1 / count)
+            if after > before:  # as a power of the factor
+                most = _RESULT_RATIO * SIZES[row.size] / before
+                factor = min(factor, most ** (1 / math.log2(after / before)))
+            return _resized(arrays, chosen, max(factor, 1.0))
+    raise NotThere("the record's sizes cannot grow")
+
+
+def _resized(arrays: list[Any], sizes: list[int], factor: float) -> list[Any]:
+    """Arrays whose dimensions of ``sizes`` are longer, their values repeated."""
+    grown = {n: max(n, math.ceil(n * factor)) for n in sizes}
+    return [np.resize(a, [grown.get(n, n) for n in a.shape]).astype(a.dtype) for a in arrays]
+
+
+def _result_elements(row: Row, arrays: list[Any]) -> int:
+    """Elements of the results with these arrays; 0 where the record cannot be built of them."""
+    _, variables = _inputs(row, arrays)
+    try:
+        outs = _outputs(row, variables)
+        found = evaluate(outs, dict(zip(variables, arrays)))
+    except NotThere:
+        raise
+    except Exception:
+        return 0
+    return sum(f.size for f in found)
+
+
+# -- right results --------------------------------------------------------------------------------
+
+
+def _references(outs: list[Variable], values: dict[Variable, Any]) -> list[Any] | None:
+    """What the ops' references give; None where arrays are large and references slow."""
+    largest = max((np.size(v) for v in values.values()), default=0)
+    if largest > SIZES["middle"] * 4 and _seconds_at(outs, values, largest) > _REFERENCE_SECONDS:
+        return None
+    with np.errstate(all="ignore"):
+        return [np.asarray(v) for v in evaluate(outs, values)]
+
+
+def _seconds_at(outs: list[Variable], values: dict[Variable, Any], largest: int) -> float:
+    """Seconds that references of this many elements take, guessed by the ops' names."""
+    from symdnn.graph.traverse import toposort
+
+    slow = ("Conv", "Pool", "RNN", "Lrn", "Neib", "Ctc", "Scan", "Transformer", "Sampler", "Random")
+    names = {type(n.op).__name__ for n in toposort(outs)}
+    return math.inf if any(s in n for s in slow for n in names) else largest * 1e-7
+
+
+def _difference(found: Any, wanted: Any) -> float:
+    if found.shape != wanted.shape or found.dtype != wanted.dtype:
+        return math.inf
+    kind = np.complex128 if wanted.dtype.kind == "c" else np.float64
+    a, b = found.astype(kind), wanted.astype(kind)
+    finite = np.isfinite(b)
+    if not np.array_equal(finite, np.isfinite(a)):
+        return math.inf
+    scale = float(np.abs(b[finite]).max(initial=1e-30))
+    return float(np.abs(a[finite] - b[finite]).max(initial=0)) / scale

@@ -1,0 +1,95 @@
+"""What a module holds: modules and variables among its attributes, at any depth of containers.
+
+Dicts, lists, tuples and deques are looked into, also inside of each other, each time that something
+is asked for: so what is appended later is found too. An entry's name is the attribute, then the
+keys and indices on the way to it: ``heads.a``, ``blocks.0.1``.
+"""
+
+from __future__ import annotations
+
+from collections import UserList, deque
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+from symdnn.errors import InputError
+
+__all__ = ["Lent", "found_in", "replaced"]
+
+_ROWS = (list, tuple, deque, UserList)
+#: What lists are often long of: passed over at once.
+_PLAIN = (str, int, float, type(None))
+
+
+class Lent:
+    """A value that a module uses and does not own: what is in it is no part of the module."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any = None) -> None:
+        self.value = value
+
+
+def found_in(
+    owner: Any, attributes: Mapping[str, Any], unnamed: str | None, wanted: Any
+) -> Iterator[tuple[str, Any]]:
+    """Names and values of class ``wanted`` in these attributes of ``owner``, in their order.
+
+    Entries of the attribute ``unnamed`` go by their own keys. Raises
+    :class:`~symdnn.errors.InputError` for a set that holds one: it has no order, so no names.
+    """
+    for attribute, value in attributes.items():
+        if isinstance(value, wanted):
+            yield attribute, value
+        elif isinstance(value, (*_ROWS, Mapping, AbstractSet)):
+            where = f"{type(owner).__name__}.{attribute}"
+            start = "" if attribute == unnamed else f"{attribute}."
+            yield from _entries(where, start, value, wanted)
+
+
+def _entries(where: str, start: str, holder: Any, wanted: Any) -> Iterator[tuple[str, Any]]:
+    """Depth first, without recursion; a container inside of itself is entered once."""
+    stack: list[tuple[str, Any]] = [(start, holder)]
+    entered: set[int] = set()
+    while stack:
+        prefix, value = stack.pop()
+        if isinstance(value, wanted):
+            yield prefix.removesuffix("."), value
+        elif isinstance(value, AbstractSet):
+            if any(isinstance(v, wanted) for v in value):
+                raise InputError(
+                    f"{where} has a set of modules or variables, which has no order and so no "
+                    "names for them; keep them in a list or a dict"
+                )
+        elif id(value) not in entered:
+            entered.add(id(value))
+            pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
+            inner = [(f"{prefix}{k}.", v) for k, v in pairs if _may_hold(v, wanted)]
+            stack += reversed(inner)
+
+
+def _may_hold(value: Any, wanted: Any) -> bool:
+    if isinstance(value, _PLAIN):
+        return False
+    return isinstance(value, (wanted, *_ROWS, Mapping, AbstractSet))
+
+
+def replaced(value: Any, change: Callable[[Any], Any], entered: set[int] | None = None) -> Any:
+    """``value`` with ``change`` applied to it or to what it holds.
+
+    Lists and dicts stay the objects that they are, and tuples are made anew.
+    """
+    entered = set() if entered is None else entered
+    if not isinstance(value, (*_ROWS, Mapping)):
+        return change(value)
+    if id(value) in entered:
+        return value
+    entered.add(id(value))
+    if isinstance(value, tuple):
+        made = [replaced(v, change, entered) for v in value]
+        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+    held: Any = value
+    for key, v in list(value.items() if isinstance(value, Mapping) else enumerate(value)):
+        if (new := replaced(v, change, entered)) is not v:
+            held[key] = new
+    return value

@@ -1,0 +1,75 @@
+"""Names of a network's variables: the path of the module and the attribute, ``layer1.conv.weight``.
+
+A variable has its name as soon as it is part of a module, and a longer one when that module becomes
+part of another. What is appended to a list later is named when the network is next used. The
+largest network that a variable was named in keeps it: a call of a part alone changes no name. A
+name that the user gave stays.
+
+The variable's tag remembers ``path``, the name that was given, and ``attribute``, its last part:
+files of lists of variables go by that.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from symdnn.graph.variable import Shared
+
+__all__ = ["local_name", "name_part", "name_variables"]
+
+#: The network that gave a variable its name. Copies and pickles have the name alone.
+_roots: weakref.WeakKeyDictionary[Shared, weakref.ref[Any]] = weakref.WeakKeyDictionary()
+
+
+def name_variables(root: Any) -> None:
+    """Give the variables of the module ``root`` and of all modules inside their names."""
+    _name_all(root, list(root.named_modules()))
+
+
+def name_part(root: Any, path: str, part: Any) -> None:
+    """The same for a module or a variable alone, which is now at ``path`` in ``root``."""
+    if isinstance(part, Shared):
+        _name(part, path, path, root, {id(root)})
+    else:
+        _name_all(root, list(part.named_modules(path)))
+
+
+def _name_all(root: Any, modules: Sequence[tuple[str, Any]]) -> None:
+    inside = {id(root), *(id(module) for _, module in modules)}
+    seen: set[Shared] = set()
+    for prefix, module in modules:
+        for attribute, v in module.own_variables():
+            if v not in seen:
+                seen.add(v)
+                _name(v, attribute, f"{prefix}.{attribute}" if prefix else attribute, root, inside)
+
+
+def local_name(v: Shared) -> str | None:
+    """A variable's name without the path of its module."""
+    given = getattr(v._tag, "path", None)
+    return str(v.tag.attribute) if given is not None and given == v.name else v.name
+
+
+def _name(v: Shared, attribute: str, path: str, root: Any, inside: Collection[int]) -> None:
+    given = getattr(v._tag, "path", None)
+    if v.name != given and v.name not in (None, attribute):
+        return  # the user's own
+    if given is not None and v.name == given != path and not _gives_way(v, path, inside):
+        return
+    if v.name != path or given is None:
+        v.name = v.tag.path = path
+        v.tag.attribute = attribute
+    _roots.setdefault(v, weakref.ref(root))
+    if id(_roots[v]()) in inside:
+        _roots[v] = weakref.ref(root)
+
+
+def _gives_way(v: Shared, path: str, inside: Collection[int]) -> bool:
+    """Whether a name that was given gives way to ``path``."""
+    known = _roots.get(v)
+    holder = None if known is None else known()
+    if holder is not None:
+        return id(holder) in inside
+    return not str(v.name).endswith(f".{path}")

@@ -1,0 +1,383 @@
+"""What Theano accepts and programs use beyond what networks need: taken, with the right values."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn import function, grad, shared
+from symdnn.errors import (
+    AssertionFailed,
+    DataError,
+    GraphError,
+    OptionError,
+    ShapeMismatch,
+    SymdnnError,
+    TypeMismatch,
+    UnusedInputError,
+)
+
+F32 = np.float32
+MODES = [None, symdnn.Mode(optimizer=None)]
+
+
+# --- functions ------------------------------------------------------------------------------------
+
+
+def test_a_variable_in_its_own_given_is_itself():
+    w, v = shared(np.ones(3, F32)), T.vector()
+    assert function([], w * 2, givens={w: w + 1})().tolist() == [4, 4, 4]
+    assert function([v], v * 2, givens={v: v + 1})([1, 2]).tolist() == [4, 6]
+    u = T.vector()
+    chain = function([u, v], u * v, givens={u: u + v, v: v * 2})
+    assert chain([1, 2], [3, 4]).tolist() == [42, 80]
+    with pytest.raises(GraphError, match="a loop"):
+        function([u, v], u, givens={u: v + u, v: u})
+
+
+ROW, S, FIXED = T.row(), T.scalar(), T.TensorType("float32", (2, 3))()
+READ_OFF = {
+    "the size of a scalar": (S, lambda x: x.size, 1),
+    "its shape": (S, lambda x: x.shape, []),
+    "its zeros": (S, T.zeros_like, 0),
+    "its ones": (S, lambda x: T.ones_like(T.stack([x, x])), [1, 1]),
+    "its fill": (S, lambda x: T.full_like(T.stack([x, x]), 7), [7, 7]),
+    "the rows of a row": (ROW, lambda x: x.shape[0] * 2, 2),
+    "a fixed size": (FIXED, lambda x: x.size + x.shape[1], 9),
+    "a size of what is made of it": (FIXED, lambda x: T.exp(x * 2).T.shape[0], 3),
+    "steps of a scan": (
+        FIXED, lambda x: symdnn.scan(lambda a: a * 2, sequences=x)[0].shape[0], 2,
+    ),
+    "states of a scan": (
+        S, lambda x: symdnn.scan(lambda a: a * 2, outputs_info=x, n_steps=4)[0].shape[0], 4,
+    ),
+    "a size in a size": (FIXED, lambda x: T.zeros((x.shape[0], 2)).size, 4),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", READ_OFF)
+def test_an_input_of_which_types_know_the_size_is_read(what):
+    x, build, wanted = READ_OFF[what]
+    data = np.ones([n or 4 for n in x.type.shape], F32)
+    assert function([x], build(x))(data).tolist() == wanted
+    assert function([x], build(x), mode=MODES[1])(data).tolist() == wanted
+    with pytest.raises(UnusedInputError):
+        function([x, T.vector()], build(x))
+
+
+def test_switches_of_a_mode_may_be_set():
+    mode = symdnn.compile.modes.get_mode("DebugMode")
+    v = T.vector()
+    f = function([v], T.log(v), mode=mode)
+    with pytest.raises(SymdnnError):
+        f([0.0])
+    mode.check_isfinite = False
+    assert function([v], T.log(v), mode=mode)([0.0])[0] == -np.inf
+    plain = symdnn.compile.modes.get_default_mode()
+    plain.check_isfinite = False
+    with pytest.raises(AttributeError, match="including"):
+        plain.linker = "cvm"
+    assert hash(symdnn.Mode()) == hash(symdnn.Mode())
+
+
+# --- tensors --------------------------------------------------------------------------------------
+
+
+def test_a_type_makes_named_variables_of_floatX():
+    with symdnn.config.change_flags(floatX="float64"):
+        x = T.TensorType("floatX", (False, True))("x")
+        assert (x.dtype, x.broadcastable, x.name) == ("float64", (False, True), "x")
+        assert T.TensorType("floatX", (False,), name="n")("y").name == "y"
+        assert T.vector(dtype="floatX").dtype == "float64"
+        for made in (
+            T.zeros(3, "floatX"), T.arange(3, dtype="floatX"), T.eye(2, dtype="floatX"),
+            T.ivector().astype("floatX"), T.ivector().sum(dtype="floatX"),
+            T.constant(1, dtype="floatX"), T.as_tensor_variable([1, 2]).astype("floatX"),
+            T.random.RandomStream(1).uniform((2,), dtype="floatX"),
+            T.ones_like(T.ivector(), dtype="floatX"), T.linspace(0, 1, 3, dtype="floatX"),
+        ):  # fmt: skip
+            assert made.dtype == "float64"
+        assert shared(np.ones(2, F32), dtype="floatX").dtype == "float64"
+
+
+@pytest.mark.parametrize("op", [T.add, T.mul, T.largest, T.smallest, T.maximum, T.minimum])
+def test_any_number_of_operands(op, rng):
+    data = rng.normal(size=(4, 3))
+    xs = T.dvectors(4)
+    most = 2 if op in (T.maximum, T.minimum) else 4
+    fold = {T.add: np.add, T.mul: np.multiply}.get(op, np.maximum if "max" in op.__name__ else None)
+    fold = fold or (np.maximum if op is T.largest else np.minimum)
+    for n in range(2 if most == 2 else 1, most + 1):
+        got = function(xs[:n], op(*xs[:n]))(*data[:n])
+        np.testing.assert_allclose(got, fold.reduce(data[:n]))
+
+
+@pytest.mark.parametrize("axis", range(-3, 3))
+def test_join_along_a_symbolic_axis(axis, rng):
+    shapes = [[2, 3, 4], [2, 3, 4], [2, 3, 4]]
+    for s, n in zip(shapes, (1, 5, 0)):
+        s[axis] = n
+    data = [rng.normal(size=s) for s in shapes]
+    xs, a = T.dtensor3s(3), T.lscalar()
+    joined = T.join(a, *xs)
+    want = np.concatenate(data, axis)
+    weights = rng.normal(size=want.shape)
+    grads = grad((joined * weights).sum(), xs)
+    for mode in MODES:
+        got, *dxs = function([a, *xs], [joined, *grads], mode=mode)(axis, *data)
+        np.testing.assert_array_equal(got, want)
+        parts = np.split(weights, np.cumsum([s[axis] for s in shapes])[:-1], axis)
+        for dx, part in zip(dxs, parts):
+            np.testing.assert_array_equal(dx, part)
+    f = function([a, *xs], joined)
+    with pytest.raises((SymdnnError, ValueError)):
+        f(3, *data)
+    data[1] = rng.normal(size=np.array(data[1].shape) * [2, 1, 1][:: 1 if axis % 3 else -1])
+    with pytest.raises(SymdnnError):
+        f(axis, *data)
+
+
+SHAPES = [(), (1,), (3,), (2, 3), (1, 3)]
+
+
+@pytest.mark.parametrize("pattern", [*itertools.product(SHAPES, repeat=2)])
+def test_fill_broadcasts_both_ways(pattern, rng):
+    a, b = (rng.normal(size=s) for s in pattern)
+    x, y = (T.TensorType("float64", [1 if n == 1 else None for n in s])() for s in pattern)
+    f = T.fill(x, y)
+    want = np.broadcast_to(b, np.broadcast_shapes(a.shape, b.shape))
+    np.testing.assert_array_equal(function([x, y], f, on_unused_input="ignore")(a, b), want)
+    dy = function([x, y], grad(f.sum(), y), on_unused_input="ignore")(a, b)
+    np.testing.assert_allclose(dy, np.full(b.shape, want.size / max(b.size, 1)))
+
+
+@pytest.mark.parametrize("reps", [(2,), (0,), (2, 3), (1, 2), (3, 1, 2)])
+def test_tile_by_symbols(reps, rng):
+    data = rng.normal(size=(2, 3))
+    x, r, n = T.dmatrix(), T.lvector(), T.lscalar()
+    want = np.tile(data, reps)
+    if len(reps) == 2:
+        np.testing.assert_array_equal(function([x, r], T.tile(x, r))(data, reps), want)
+    got = function([x, r], T.tile(x, [r[i] for i in range(len(reps))]))(data, reps)
+    np.testing.assert_array_equal(got, want)
+    if len(reps) == 3:
+        np.testing.assert_array_equal(function([x, r], T.tile(x, r, ndim=3))(data, reps), want)
+    if len(reps) == 1:
+        np.testing.assert_array_equal(function([x, n], T.tile(x, n))(data, reps[0]), want)
+    with pytest.raises(SymdnnError):
+        function([x, r], T.tile(x, r))(data, [1, 2, 3])
+
+
+DTYPES = ["bool", "int8", "int64", "uint8", "float16", "bfloat16", "float32", "float64"]
+
+
+@pytest.mark.parametrize("into", ["int32", "float16", "float32", "float64", "complex64"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_set_part_is_cast(dtype, into, rng):
+    x, y = T.matrix(dtype=into), T.vector(dtype=dtype)
+    kinds = {"b": 0, "i": 1, "u": 1, "V": 2, "f": 2, "c": 3}
+    data = np.zeros((2, 3), x.type.numpy)
+    value = rng.integers(0, 2, 3).astype(y.type.numpy)
+    if kinds[y.type.numpy.kind] > kinds[x.type.numpy.kind]:
+        with pytest.raises(TypeMismatch, match="kind"):
+            T.set_subtensor(x[0], y)
+        return
+    for part in (lambda v: v[0], lambda v: v[np.array([1])], lambda v: v[1:2, [0, 1, 2]]):
+        out = function([x, y], [T.set_subtensor(part(x), y), T.inc_subtensor(part(x), y)])
+        for got in out(data, value):
+            assert got.dtype == x.type.numpy
+            assert got.astype(complex).sum() == value.astype(float).sum()
+
+
+def test_a_diagonal_at_a_symbolic_offset(rng):
+    a = rng.normal(size=(3, 4))
+    x, k = T.dmatrix(), T.lscalar()
+    f = function([x, k], T.extra_ops.fill_diagonal_offset(x, 7, k))
+    for offset in range(-4, 6):
+        want = a.copy()
+        for i, j in np.ndindex(a.shape):
+            want[i, j] = 7 if j - i == offset else a[i, j]
+        np.testing.assert_array_equal(f(a, offset), want)
+
+
+# --- pooling, convolution, upsampling -------------------------------------------------------------
+
+POOLS = [
+    (mode, ignore, ws, stride, pad)
+    for mode in ("max", "sum", "average_inc_pad", "average_exc_pad")
+    for ignore in (True, False)
+    for ws, stride, pad in (((2, 3), (2, 3), 0), ((3, 2), (1, 2), 0), ((2, 2), (3, 4), 0),
+                            ((3, 3), (2, 2), 1), ((9, 2), (2, 2), 0))
+    if ignore or not pad
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("mode", "ignore", "ws", "stride", "pad"), POOLS)
+def test_pooling_by_symbols_is_pooling_by_numbers(mode, ignore, ws, stride, pad, rng):
+    data = rng.normal(size=(2, 2, 7, 8))
+    x, symbols = T.dtensor4(), T.lvectors(3)
+    pads = (pad, pad)
+    pool = T.signal.pool.pool_2d
+    plain = pool(x, ws, ignore, stride, pads, mode)
+    by_size = pool(x, symbols[0], ignore, symbols[1], symbols[2], mode)
+    cost = (plain**2).sum(), (by_size**2).sum()
+    want = function([x], [plain, grad(cost[0], x)])(data)
+    got = function([x, *symbols], [by_size, grad(cost[1], x)])(data, ws, stride, pads)
+    for a, b in zip(got, want):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+
+
+def test_pooling_by_symbols_refuses_what_pooling_by_numbers_does():
+    x, w, p = T.tensor4(), T.lscalar(), T.lscalar()
+    f = function([x, w, p], T.signal.pool.pool_2d(x, w, True, None, p))
+    data = np.ones((1, 1, 4, 4), F32)
+    assert f(data, 2, 1).shape == (1, 1, 3, 3)
+    for ws, pad in ((0, 0), (2, 2), (2, -1)):
+        with pytest.raises((AssertionFailed, ShapeMismatch)):
+            f(data, ws, pad)
+    ints = T.ltensor4()
+    g = function([ints, w], T.signal.pool.pool_2d(ints, w, False))
+    assert g(np.full((1, 1, 3, 3), -5), 2).tolist() == [[[[-5, -5], [-5, -5]]]]
+
+
+UNSHARED = [
+    dict(),
+    dict(border_mode="half"),
+    dict(border_mode="full", filter_flip=False),
+    dict(border_mode=(1, 0), subsample=(2, 1)),
+    dict(border_mode=((1, 2), (0, 1)), filter_dilation=(1, 2)),
+    dict(num_groups=2),
+    dict(num_groups=2, border_mode=1, subsample=(2, 2), filter_flip=False),
+]
+
+
+@pytest.mark.parametrize("options", UNSHARED)
+def test_unshared_convolution(options, rng):
+    data = rng.normal(size=(2, 4, 6, 7))
+    g = options.get("num_groups", 1)
+    x, w = T.dtensor4(), T.dtensor4()
+    one = function([x, w], T.nnet.conv2d(x, w, filter_shape=(None, None, 3, 2), **options))
+    _, _, rows, cols = one(data, np.zeros((6, 4 // g, 3, 2))).shape
+    filters = rng.normal(size=(6, rows, cols, 4 // g, 3, 2))
+    w6 = T.TensorType("float64", (None,) * 6)()
+    y = T.nnet.conv2d(x, w6, unshared=True, **options)
+    got = function([x, w6], y)(data, filters)
+    for i, j in np.ndindex(rows, cols):  # each position is that of a shared convolution
+        want = one(data, filters[:, i, j])[:, :, i, j]
+        np.testing.assert_allclose(got[:, :, i, j], want, rtol=1e-10, atol=1e-12)
+    weights = rng.normal(size=got.shape)
+    dx, dw = function([x, w6], grad((y * weights).sum(), [x, w6]))(data, filters)
+    dy = T.dtensor4()
+    by_name = [
+        T.nnet.abstract_conv.conv2d_grad_wrt_inputs(dy, w6, (None, None, 6, 7), unshared=True,
+                                                    **options),
+        T.nnet.abstract_conv.AbstractConv2d_gradWeights(unshared=True, **options)(x, dy, (3, 2)),
+    ]  # fmt: skip
+    for a, b in zip(function([x, w6, dy], by_name)(data, filters, weights), (dx, dw)):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+    step = rng.normal(size=filters.shape)
+    change = function([x, w6], (y * weights).sum())
+    slope = (change(data, filters + 1e-3 * step) - change(data, filters - 1e-3 * step)) / 2e-3
+    np.testing.assert_allclose((dw * step).sum(), slope, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose((dx * data).sum(), (got * weights).sum(), rtol=1e-8, atol=1e-9)
+
+
+def test_unshared_causal_convolution(rng):
+    data, filters = rng.normal(size=(2, 3, 5)), rng.normal(size=(4, 5, 3, 2))
+    x, w = T.dtensor3(), T.dtensor4()
+    y = T.nnet.causal_conv1d(x, w, (None, None, None, 2), unshared=True)
+    got = function([x, w], y)(data, filters)
+    past = np.pad(data, ((0, 0), (0, 0), (1, 0)))
+    for t in range(5):
+        want = np.einsum("nck,ock->no", past[:, :, t : t + 2][:, :, ::-1], filters[:, t])
+        np.testing.assert_allclose(got[:, :, t], want)
+
+
+RATIOS = [(3, 2), (2, 3), (4, 2), ((3, 2), (5, 4)), ((2, 1), (1, 2)), (1, 1)]
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+@pytest.mark.parametrize("separate", [True, False])
+def test_upsampling_by_fractions(ratio, separate, rng):
+    data = rng.normal(size=(2, 3, 5, 4))
+    x = T.dtensor4()
+    up = T.nnet.abstract_conv.bilinear_upsampling
+    got = function([x], up(x, frac_ratio=ratio, use_1D_kernel=separate))(data)
+    pairs = ratio if isinstance(ratio[0], tuple) else (ratio, ratio)
+    want = data
+    for axis, (p, q) in enumerate(pairs, 2):
+        p, q = p // np.gcd(p, q), q // np.gcd(p, q)
+        n = data.shape[axis]
+        at = (np.arange(n * p) - (p - 1) // 2) / p
+        want = np.apply_along_axis(lambda v, at=at, n=n: np.interp(at, np.arange(n), v), axis, want)
+        want = want[(slice(None),) * axis + (slice(None, None, q),)]
+    np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("words", [{}, {"ratio": 2, "frac_ratio": (3, 2)}, {"ratio": 0},
+                                   {"frac_ratio": 2}, {"frac_ratio": (3, 0)}])  # fmt: skip
+def test_ratios_that_are_none(words):
+    with pytest.raises(OptionError, match="frac_ratio"):
+        T.nnet.abstract_conv.bilinear_upsampling(T.tensor4(), **words)
+
+
+# --- random variables -----------------------------------------------------------------------------
+
+STREAMS = [T.random.RandomStreams, T.random.MRG_RandomStreams]
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_binomials_of_symbolic_counts(kind):
+    n, ns, p = T.lscalar(), T.lvector(), T.vector()
+    f = function([n], kind(3).binomial((20_000,), n=n, p=0.3))
+    for count in (0, 1, 7):
+        x = f(count)
+        assert abs(x.mean() - 0.3 * count) < 0.06
+        assert abs(x.var() - 0.21 * count) < 0.12
+        assert 0 <= x.min() <= x.max() <= count
+    many = function([ns, p], kind(3).binomial((20_000, 3), n=ns.dimshuffle("x", 0), p=p[None]))
+    x = many([0, 4, 9], np.array([0.5, 0.25, 0.5], F32))
+    np.testing.assert_allclose(x.mean(0), [0, 1, 4.5], atol=0.1)
+    assert x.max(0).tolist() == [0, 4, 9]
+    assert function([ns], kind(3).binomial(n=ns, p=1.0))([2, 3]).tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_poisson(kind):
+    lam = T.vector()
+    f = function([lam], kind(5).poisson((20_000, 4), lam=lam[None]))
+    x = f(np.array([0, 0.5, 4, 300], F32))
+    assert x.dtype == np.int64
+    np.testing.assert_allclose(x.mean(0), [0, 0.5, 4, 300], rtol=0.03)
+    np.testing.assert_allclose(x.var(0), [0, 0.5, 4, 300], rtol=0.06)
+    assert (f(np.zeros(4, F32)) == 0).all()
+    with pytest.raises(DataError, match="rates"):
+        f(np.array([0, -1, 0, 0], F32))
+    assert function([], kind(5).poisson(size=(3,), lam=2.0, dtype="float32"))().dtype == F32
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_choices_of_a_symbol(kind):
+    n, pool = T.lscalar(), T.dvector()
+    x = function([n], kind(7).choice(size=(5000,), a=n))(4)
+    assert set(x) == {0, 1, 2, 3}
+    picked = function([pool], kind(7).choice(size=(500,), a=pool))([2.5, 3.5])
+    assert set(picked) == {2.5, 3.5}
+    assert kind(7).choice(size=(3,), a=[1.5, 2.5]).eval().shape == (3,)
+    order = function([n], kind(7).choice(size=(4,), a=n, replace=False))(4)
+    assert sorted(order) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_target_is_accepted(kind):
+    s, p = kind(1), np.array([[0.5, 0.5]])
+    made = [
+        s.uniform((2,), target="cpu"), s.normal((2,), target="cpu"),
+        s.binomial((2,), target="cpu"), s.multinomial(pvals=p, target="cpu"),
+        s.choice((2,), a=3, target="cpu"), s.poisson((2,), target="cpu"),
+        s.truncated_normal((2,), target="cpu"), s.random_integers((2,), target="cpu"),
+    ]  # fmt: skip
+    for v in made:
+        assert v.eval().size == 2
