@@ -44,6 +44,10 @@ class Op:
     is_comparison: ClassVar[bool] = False
     #: Whether running it has an effect besides its value (Print): never removed or merged.
     has_effect: ClassVar[bool] = False
+    #: Whether of constants it gives a constant, computed once and for all: no draw, no lazy choice.
+    folds: ClassVar[bool] = True
+    #: Whether no element of a real floating result is below 0 (NaN is possible).
+    nonnegative: ClassVar[bool] = False
 
     # -- what it computes ---------------------------------------------------------------------
 

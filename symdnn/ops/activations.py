@@ -35,6 +35,7 @@ def _sigmoid(x: Any) -> Any:
 class Sigmoid(FloatElemwise):
     """``1 / (1 + exp(-x))``, exact in both tails (cuDNN: ``CUDNN_ACTIVATION_SIGMOID``)."""
 
+    nonnegative: ClassVar[bool] = True
     function: ClassVar[Any] = _sigmoid
     kinds: ClassVar[str] = "bif"
 
@@ -50,6 +51,7 @@ def _softplus(x: Any) -> Any:
 class Softplus(FloatElemwise):
     """``log(1 + exp(x))`` without overflow."""
 
+    nonnegative: ClassVar[bool] = True
     function: ClassVar[Any] = _softplus
     kinds: ClassVar[str] = "bif"
 
@@ -93,6 +95,7 @@ class Relu(Elemwise):
     The gradient at 0 is 0.5, or 0 with the flag ``relu_grad_at_0=zero``.
     """
 
+    nonnegative: ClassVar[bool] = True
     function: ClassVar[Any] = _relu
     kinds: ClassVar[str] = "bif"
 

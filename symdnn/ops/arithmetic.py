@@ -166,6 +166,7 @@ class Neg(Elemwise):
 class Abs(Elemwise):
     """``|x|``, real also for complex ``x``. The gradient at 0 is 0."""
 
+    nonnegative: ClassVar[bool] = True
     function: ClassVar[Any] = np.abs
 
     def out_dtype(self, *dtypes: str) -> str:
@@ -194,6 +195,7 @@ class Sgn(Elemwise):
 class Sqr(Elemwise):
     """``x * x``."""
 
+    nonnegative: ClassVar[bool] = True
     function: ClassVar[Any] = np.square
 
     def slope(self, x: Any, y: Any) -> Any:
@@ -204,6 +206,7 @@ class Sqr(Elemwise):
 class Sqrt(FloatElemwise):
     """The square root; NaN below 0 where ``x`` is real."""
 
+    nonnegative: ClassVar[bool] = True
     function: ClassVar[Any] = np.sqrt
 
     def slope(self, x: Any, y: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from symdnn.errors import TypeMismatch
 from symdnn.graph.dims import Shape
@@ -23,6 +23,8 @@ class IfElse(MultiOp):
     Inputs: a scalar condition, then the values of the true branch, then those of the false one.
     The reference gets both branches computed; the schedule makes it lazy.
     """
+
+    folds: ClassVar[bool] = False
 
     count: int
 

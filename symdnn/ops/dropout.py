@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -41,6 +41,8 @@ class Dropout(MultiOp):
     the mask holds, times ``1 / (1 - rate)`` with ``scale``, and 0 elsewhere. A rate of 0 keeps
     everything, a rate of 1 nothing. Srivastava et al. 2014.
     """
+
+    folds: ClassVar[bool] = False
 
     shared: tuple[int, ...] = ()
     scale: bool = True

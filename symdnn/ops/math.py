@@ -29,6 +29,7 @@ __all__ = [
 class Exp(FloatElemwise):
     """``e ** x``."""
 
+    nonnegative: ClassVar[bool] = True
     function: ClassVar[Any] = np.exp
 
     def slope(self, x: Any, y: Any) -> Any:

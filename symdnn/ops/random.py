@@ -68,6 +68,7 @@ class RandomOp(MultiOp):
     """Base of the draws: ``dtype`` of the values, ``static`` dimensions where they are known."""
 
     abstract: ClassVar[bool] = True
+    folds: ClassVar[bool] = False
     #: How many parameters stand between the state and the dimensions.
     parameters: ClassVar[int] = 0
     dtype: str

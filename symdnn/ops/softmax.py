@@ -51,7 +51,10 @@ def agreed_shape(op: Any, what: str, shapes: Sequence[Shape]) -> Shape:
 
 @dataclass(frozen=True)
 class AlongAxis(Op):
-    """Base of the ops here: the result has the type of the first operand."""
+    """Base of the ops here: the result has the type of the first operand.
+
+    Each works along ``axis`` alone, on operands of one shape: rewrites may add dimensions to all.
+    """
 
     abstract: ClassVar[bool] = True
     axis: int
@@ -81,6 +84,8 @@ def shifted(x: Any, axis: int) -> Any:
 @dataclass(frozen=True)
 class Softmax(AlongAxis):
     """``exp(x) / sum(exp(x))`` along ``axis``; the result has the type of the input."""
+
+    nonnegative: ClassVar[bool] = True
 
     def reference(self, x: Any) -> Any:
         (v,) = wide(x)

@@ -129,9 +129,11 @@ SIGNS = [
 # -- constants ------------------------------------------------------------------------------------
 
 
-@on(Add, Mul, Maximum, Minimum, Eq, Neq, And, Or, Xor, names=("local_canonicalize_constants",))
+@on(Elemwise, names=("local_canonicalize_constants",))
 def constant_left(node: Apply, context: Context) -> Variable | None:
     """``x + 2 -> 2 + x``: a constant of an op whose operands commute stands first."""
+    if len(node.inputs) != 2 or not node.op.commutative:  # type: ignore[attr-defined]
+        return None
     a, b = node.inputs
     if isinstance(a, Constant) or not isinstance(b, Constant):
         return None

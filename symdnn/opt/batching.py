@@ -16,7 +16,7 @@ from symdnn.ops.dot import BatchedDot, Dot
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.reduce import Reduce
 from symdnn.ops.shape import DimShuffle, dims_of, reshape
-from symdnn.ops.softmax import LogSoftmax, Softmax, SoftmaxGrad
+from symdnn.ops.softmax import AlongAxis
 
 __all__ = ["Operand", "batched"]
 
@@ -53,9 +53,8 @@ def batched(op: Op, operands: Sequence[Operand]) -> Variable | None:
         return DimShuffle((0, *moved))(first.value)  # type: ignore[no-any-return]
     if isinstance(op, Reduce):
         return replace(op, axes=tuple(a + 1 for a in op.axes))(first.value)  # type: ignore[no-any-return]
-    along = isinstance(op, Softmax | LogSoftmax | SoftmaxGrad)
-    if along and op.axis >= 0 and all(o.stacked for o in operands):  # type: ignore[attr-defined]
-        shifted: Any = replace(op, axis=op.axis + 1)  # type: ignore[attr-defined, type-var]
+    if isinstance(op, AlongAxis) and op.axis >= 0 and all(o.stacked for o in operands):
+        shifted: Any = replace(op, axis=op.axis + 1)
         return shifted(*(o.value for o in operands))  # type: ignore[no-any-return]
     return None
 

@@ -13,11 +13,8 @@ from symdnn.graph.op import Op
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.arithmetic import Cast
-from symdnn.ops.control import IfElse
-from symdnn.ops.dropout import Dropout
 from symdnn.ops.dtype import is_narrow_float
 from symdnn.ops.elemwise import Elemwise
-from symdnn.ops.random import RandomOp
 from symdnn.ops.scalar_meaning import DECIDES
 from symdnn.ops.shape import Alloc, DimShuffle, Reshape, static_dim
 from symdnn.rewriting.rewrite import Context, node_rewrite
@@ -39,7 +36,7 @@ def constant_folding(node: Apply, context: Context) -> Sequence[Variable] | None
         return None
     if not all(isinstance(v, Constant) for v in inputs):
         return None
-    if node.op.has_effect or isinstance(node.op, RandomOp | Dropout | IfElse) or _too_big(node):
+    if node.op.has_effect or not node.op.folds or _too_big(node):
         return None
     if not all(isinstance(v.type, TensorType) for v in node.outputs):
         return None

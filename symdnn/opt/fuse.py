@@ -16,7 +16,6 @@ from symdnn.graph.kernel import kernels_for
 from symdnn.graph.origin import Hints, Origin, inherit
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
-from symdnn.ops.argreduce import ArgMax, ArgMin
 from symdnn.ops.arithmetic import Cast
 from symdnn.ops.dtype import is_narrow_float
 from symdnn.ops.elemwise import Elemwise
@@ -465,7 +464,7 @@ def reduction_in(node: Apply) -> Reduce | None:
     if isinstance(op, GpuDnnReduction):
         plain = op.red_op in ("add", "mul", "maximum", "minimum") and not op.return_indices
         op = op.neutral() if plain else None
-    if not isinstance(op, Reduce) or isinstance(op, ArgMax | ArgMin):
+    if not isinstance(op, Reduce) or not op.any_order:
         return None
     out = node.outputs[0].type
     return None if len(node.outputs) != 1 or out.is_complex else op

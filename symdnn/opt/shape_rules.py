@@ -59,13 +59,10 @@ def type_known_already(node: Apply, context: Context) -> Variable | None:
 def shape_known_already(node: Apply, context: Context) -> Variable | None:
     """A declared shape that is known to be right needs no check."""
     x, *wanted = node.inputs
-    open_sizes = [
-        (a, b)
-        for a, b, s in zip(context.shapes.dims(x), wanted, node.outputs[0].type.shape)
-        if s is None
-    ]
-    if not all(context.shapes.same(a, b) for a, b in open_sizes):
-        return None
+    known = node.op.static  # type: ignore[attr-defined]
+    for a, b, s in zip(context.shapes.dims(x), wanted, known, strict=True):
+        if s is None and not context.shapes.same(a, b):
+            return None
     static: Any = node.outputs[0].type
     return specify_type(x, static)
 

@@ -10,11 +10,8 @@ import numpy as np
 from symdnn.graph.pattern import Match
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
-from symdnn.ops.activations import Relu, Sigmoid, Softplus
-from symdnn.ops.arithmetic import Abs, Mul, Sqr, Sqrt
-from symdnn.ops.math import Exp
+from symdnn.ops.arithmetic import Mul
 from symdnn.ops.shape import DimShuffle, ShapeI
-from symdnn.ops.softmax import Softmax
 from symdnn.rewriting.shapes import ShapeResolver
 
 __all__ = [
@@ -213,7 +210,7 @@ def is_nonnegative(v: Variable) -> bool:
         return not v.type.is_complex and bool(np.all(v.data >= 0))
     if v.owner is None or not v.type.is_float:
         return False
-    return isinstance(v.owner.op, Abs | Sqr | Sqrt | Exp | Relu | Sigmoid | Softplus | Softmax)
+    return bool(v.owner.op.nonnegative)
 
 
 # -- conditions of rewrites -----------------------------------------------------------------------
