@@ -36,7 +36,8 @@ def spread_axes(v: Variable) -> tuple[int, ...]:
 def alloc_of_own_shape(node: Apply, context: Context) -> Variable | None:
     """An alloc that repeats nothing is its value."""
     value, out = pad_left(node.inputs[0], node.outputs[0].type.ndim), node.outputs[0]
-    return value if context.shapes.same_shape(value, out) else None
+    alike = value.type.broadcastable == out.type.broadcastable
+    return value if alike and context.shapes.same_shape(value, out) else None
 
 
 @node_rewrite(Alloc, phase=PHASE, tags=(*TAGS, "local_alloc_of_alloc"))

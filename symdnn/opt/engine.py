@@ -12,7 +12,7 @@ from symdnn.config import config
 from symdnn.errors import CudnnRequired, NotLowered, RewriteError
 from symdnn.graph.op import Op
 from symdnn.graph.origin import inheriting
-from symdnn.graph.variable import Apply, Variable
+from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.rewriting.failure import report_failure
 from symdnn.rewriting.rewrite import Context, GraphRewrite, Rewrite
 
@@ -83,6 +83,18 @@ def _run_on_graph(rule: GraphRewrite, context: Context) -> None:
         if "always" in rule.tags:
             raise  # without it the program would not run
         report_failure(f"rewrite {rule.name} failed", error, "The rest of it is left out")
+
+
+def _same_node(a: Variable, b: Variable) -> bool:
+    """Whether one node of the graph will stand for both: its op of the same inputs."""
+    new, old = a.owner, b.owner
+    if new is None or old is None or a.index != b.index or new.op != old.op:
+        return False
+    same = len(new.inputs) == len(old.inputs) and new.hints == old.hints
+    return same and all(
+        v is w or (isinstance(v, Constant) and isinstance(w, Constant) and v.key() == w.key())
+        for v, w in zip(new.inputs, old.inputs)
+    )
 
 
 class _Worklist:
@@ -204,7 +216,7 @@ class _Worklist:
         read = self.context.fgraph.clients
         pairs = [
             (o, n) for o, n in zip(node.outputs, new)
-            if n is not None and n is not o and read.get(o)
+            if n is not None and n is not o and read.get(o) and not _same_node(n, o)
         ]  # fmt: skip
         if not pairs:
             return None

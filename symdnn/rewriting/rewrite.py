@@ -136,6 +136,7 @@ def rewrite(
     kind, fits, matches = type(pattern.op), may_match(pattern), matcher(pattern)
     built = isinstance(result, Pattern | int | float)
     left_out = _names(pattern) - _names(result) if built else set()
+    computes = isinstance(result, Pattern) and result.op is not None
 
     def apply(node: Apply, context: Context) -> Result:
         if type(node.op) is not kind or not fits(node):
@@ -149,10 +150,16 @@ def rewrite(
             return result(found)  # type: ignore[no-any-return]
         if left_out and not _vouched_for(node, left_out, result, found, context):
             return None
-        return instantiate(result, found)
+        new = instantiate(result, found)
+        # A real variable beside a complex constant: real ops do not compute the same.
+        return None if computes and _is_real_for_complex(new, node) else new
 
     text = f"{pattern} -> {result}" if built else str(pattern)
     return Rewrite(name, phase, (type(pattern.op),), apply, frozenset(tags), text, pattern)
+
+
+def _is_real_for_complex(new: Variable, node: Apply) -> bool:
+    return bool(node.outputs[0].type.is_complex and not new.type.is_complex)
 
 
 def _names(pattern: Any) -> set[str]:

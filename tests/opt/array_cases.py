@@ -7,6 +7,7 @@ import numpy as np
 from symdnn.graph.variable import constant
 from symdnn.ops import arithmetic as A
 from symdnn.ops import reduce as R
+from symdnn.ops.argreduce import argmax
 from symdnn.ops.dot import dot
 from symdnn.ops.getitem import inc_subtensor
 from symdnn.ops.gradient_control import Assert, GradClip, disconnected_grad, grad_clip
@@ -163,12 +164,12 @@ REDUCTIONS = [
     RuleCase("reduce_over_ones", (f64("n", 1, "m"),), lambda x: x.sum(axis=(0, 1)),
              lambda x: dimshuffle(x, (0, 2)).sum(axis=0), lambda x: x.sum(axis=0)),
     RuleCase("reduce_over_ones", (f32("n", 1),), lambda x: x.sum(axis=1, dtype="float64"),
-             lambda x: dimshuffle(x, (0,)).astype("float64"), lambda x: R.logsumexp(x, axis=1),
-             id="sum_over_one"),
+             lambda x: dimshuffle(x, (0,)).astype("float64"),
+             lambda x: R.logsumexp(x, axis=1, keepdims=True), id="sum_over_one"),
     RuleCase("reduce_of_dimshuffle", CUBE, lambda x: dimshuffle(x, (2, "x", 0, 1)).sum(axis=(0, 1)),
              lambda x: x.sum(axis=2), lambda x: x.sum(axis=2)),
     RuleCase("reduce_of_dimshuffle", MAT, lambda x: R.any(dimshuffle(x, (1, 0)), axis=0),
-             lambda x: R.any(x, axis=1), lambda x: R.any(dimshuffle(x, (1, 0, "x")), axis=2),
+             lambda x: R.any(x, axis=1), lambda x: argmax(dimshuffle(x, (1, 0)), axis=(0, 1)),
              id="any_of_dimshuffle"),
     RuleCase("reduce_of_reduce", CUBE, lambda x: x.sum(axis=1).sum(axis=1),
              lambda x: x.sum(axis=(1, 2)), lambda x: x.max(axis=1).sum(axis=1)),
