@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +11,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.cpu.traits import NUMPY, PYTHON, Traits
-from symdnn.graph.kernel import Call, Launch, register_default_kernel, register_kernel
+from symdnn.errors import KernelCompileError
+from symdnn.graph.kernel import (
+    Call,
+    Launch,
+    kernels_for,
+    register_default_kernel,
+    register_kernel,
+)
 from symdnn.graph.type import TensorType
 from symdnn.ops.create import Diagonal
 from symdnn.ops.dtype import is_narrow_float
@@ -20,7 +28,9 @@ from symdnn.ops.reduce import AllTrue, AnyTrue, Max, Min, Prod, Reduce, Sum
 from symdnn.ops.shape import DimShuffle, Reshape, SpecifyType
 from symdnn.ops.view import ForgetShape, SpecifyShape
 
-__all__ = ["ReferenceKernel", "UfuncKernel", "UfuncReduceKernel", "register"]
+__all__ = [
+    "ReferenceKernel", "UfuncKernel", "UfuncReduceKernel", "register", "uncompiled_launch",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -49,6 +59,18 @@ class ReferenceKernel:
             return [_deliver(r, out, inputs) for r, out in zip(results, outputs)]
 
         return launch
+
+
+def uncompiled_launch(call: Call, error: KernelCompileError) -> Launch:
+    """The launch of NumPy's kernel where LLVM does not compile the chosen one; it is warned of."""
+    numpys = [k for k in kernels_for(type(call.op), "cpu") if k.name.startswith("numpy.")]
+    kernel = next(k for k in numpys if k.refuses(call) is None and not k.workspace_bytes(call))
+    words = f"LLVM refused a kernel: {error.log.partition(chr(10))[0]}"
+    warnings.warn(
+        f"{words}: {call} is computed by {kernel.name}, which is slower", RuntimeWarning,
+        stacklevel=2,
+    )  # fmt: skip
+    return kernel.bind(call)
 
 
 def _deliver(result: Any, out: Any, inputs: Sequence[Any]) -> Any:
