@@ -239,6 +239,8 @@ _GENERAL = [
          "between runs: compiled kernels, measured choices.", fixed=True),
     Flag("base_compiledir_bytes", "bytes", 2 << 30, "Most that all this may take on disk: what was "
          "used longest ago is removed; 0: no limit.", minimum=0),
+    Flag("load_limit_bytes", "bytes", 1 << 30, "Most that a file of weights may unpack to, where "
+         "that is more than 16 times its own size; 0: no limit.", minimum=0),
     _int("unittests.rseed", 666, "Seed of verify_grad where none is given."),
     _choice("amp", "off bf16 fp16", "Mixed precision: the 16-bit type in which the CUDA target "
             "stores and multiplies what allows it.", affects=CODE),

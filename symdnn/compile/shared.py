@@ -13,7 +13,7 @@ from symdnn.errors import InputError
 from symdnn.graph import placed
 from symdnn.graph.storage import DeviceMemory, Placed, Storage
 from symdnn.graph.type import TensorType
-from symdnn.graph.value import host_array
+from symdnn.graph.value import array_from
 from symdnn.graph.variable import Shared, Variable
 
 __all__ = ["shared"]
@@ -49,8 +49,9 @@ def shared(
         static = shape if shape is not None else broadcastable
         return Shared.on_device(value, name, static, borrow, named.dtype if named else None)
     wanted = named.numpy if named else None
+    given = array_from(value, f"shared {name or ''}".strip())
     try:
-        array = np.asarray(host_array(value), dtype=wanted)
+        array = np.asarray(given, dtype=wanted)
         static = shape if shape is not None else (broadcastable or (None,) * array.ndim)
         type_ = TensorType(array.dtype, static)
     except (TypeError, ValueError) as error:

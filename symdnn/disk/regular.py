@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
+from typing import BinaryIO
 
-__all__ = ["NotRegular", "TooLarge", "read_regular"]
+__all__ = ["NotRegular", "TooLarge", "open_regular", "read_regular"]
 
 _FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 _KINDS = {
@@ -23,24 +25,36 @@ class TooLarge(OSError):
     """The file has more bytes than it may have."""
 
 
-def read_regular(path: Path, most_bytes: int = 0) -> bytes:
-    """The content of a regular file, or of what a link points at.
+def open_regular(path: Path) -> tuple[BinaryIO, int]:
+    """A regular file (or what a link points at) to read from, and how many bytes it has.
 
-    Raises :class:`NotRegular`, :class:`TooLarge` where there are more than ``most_bytes`` (0: any
-    number), and ``OSError`` where it cannot be read. It never waits.
+    Raises :class:`NotRegular`, and ``OSError`` where it cannot be opened. It never waits.
     """
-    handle = os.open(path, _FLAGS | getattr(os, "O_BINARY", 0))
-    with open(handle, "rb") as file:
+    try:
+        handle = os.open(path, _FLAGS | getattr(os, "O_BINARY", 0))
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a socket
+            raise NotRegular("it is no regular file") from None
+        raise
+    try:
         told = os.fstat(handle)
         if not stat.S_ISREG(told.st_mode):
             kind = _KINDS.get(stat.S_IFMT(told.st_mode), "something else")
             raise NotRegular(f"it is {kind}, no regular file")
-        if most_bytes and told.st_size > most_bytes:
-            raise TooLarge(f"it has {told.st_size} bytes, more than the {most_bytes} allowed")
-        # A file of /proc says 0 and has more; one that is being written to grows.
-        content = file.read(told.st_size + 1 if told.st_size else most_bytes or _UNTOLD)
-        return content[: told.st_size] if told.st_size else content
+        return open(handle, "rb"), told.st_size
+    except BaseException:
+        os.close(handle)
+        raise
 
 
-#: The most of a file that does not say its size.
-_UNTOLD = 1 << 20
+def read_regular(path: Path, most_bytes: int) -> bytes:
+    """The content of a regular file of at most so many bytes.
+
+    Raises :class:`TooLarge`, and what :func:`open_regular` does.
+    """
+    file, nbytes = open_regular(path)
+    with file:
+        content = file.read(most_bytes + 1)  # files of /proc say that they have none
+    if max(nbytes, len(content)) > most_bytes:
+        raise TooLarge(f"it has more than the {most_bytes} bytes allowed")
+    return content

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from symdnn.config import config
 from symdnn.errors import ArgumentShapeMismatch, InputError
 from symdnn.graph.type import TensorType, numpy_dtype
 
-__all__ = ["as_numpy", "check_shape", "constant_array", "host_array"]
+__all__ = ["array_from", "as_numpy", "check_shape", "constant_array"]
 
 Array = np.ndarray[Any, Any]
 
@@ -33,17 +35,59 @@ def constant_array(value: Any, dtype: Any = None) -> Array:
 
 def _array(value: Any, dtype: Any = None) -> Array:
     try:
-        return np.asarray(value, dtype)
+        if isinstance(value, _PYTHONS) and not _holds_masked(value):
+            return np.asarray(value, dtype)  # which looks whether numbers fit
+        return np.asarray(array_from(value, "constant"), dtype)
     except (TypeError, ValueError) as error:
         kind = type(value).__name__
         raise InputError(f"cannot make a constant of {value!r:.80} (a {kind}): {error}") from error
 
 
-def host_array(value: Any) -> Any:
-    """``value``, or the NumPy array over it where it speaks DLPack alone, on the host."""
-    if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
-        return np.from_dlpack(value)
-    return value
+def array_from(value: Any, what: str) -> Array:
+    """The array of a list, or of what gives its numbers by NumPy's protocol, by DLPack or by the
+    buffer protocol; of a tensor of PyTorch too that has a gradient or is of type bfloat16.
+
+    Raises :class:`~symdnn.errors.InputError`, naming ``what``, for what gives none, and for masked
+    arrays: their mask would be lost.
+    """
+    if isinstance(value, np.ma.MaskedArray) or _holds_masked(value):
+        raise InputError(f"{what}: a masked array, whose mask would be lost; give x.filled(number)")
+    if isinstance(value, np.ndarray):
+        return value
+    try:
+        value = _of_torch(value)
+        if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+            return np.from_dlpack(value)
+        return np.asarray(value)
+    except Exception as error:  # the protocols are other people's code
+        kind = type(value).__name__
+        raise InputError(f"{what}: no array can be made of this {kind}: {error}") from error
+
+
+def _holds_masked(value: Any) -> bool:
+    """Whether a list has a masked array somewhere inside."""
+    if not isinstance(value, list | tuple) or (value and isinstance(value[0], float | int)):
+        return False
+    return any(isinstance(v, np.ma.MaskedArray) or _holds_masked(v) for v in value)
+
+
+def _of_torch(value: Any) -> Any:
+    """Of a tensor of PyTorch one without what NumPy lacks; anything else as it is."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not isinstance(value, getattr(torch, "Tensor", ())):
+        return value
+    plain: Any = value.detach()  # type: ignore[union-attr]
+    if plain.is_conj():
+        plain = plain.resolve_conj()
+    if plain.is_neg():
+        plain = plain.resolve_neg()
+    if plain.dtype is not torch.bfloat16:
+        return plain
+    return plain.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+
+
+#: Numbers of Python's, and lists of them: their types say nothing of what the user meant.
+_PYTHONS = (bool, int, float, complex, list, tuple, range)
 
 
 def _smallest_int(value: int) -> Array:
@@ -73,15 +117,16 @@ def as_numpy(
 ) -> Array:
     """``value`` as an array of ``type_``, without loss of precision.
 
-    Python numbers and lists convert. An array converts where no information is lost
-    (int8 to float32, float32 to float64); ``allow_downcast=True`` permits loss, ``None`` permits
-    a Python float (not an array) into ``floatX``, ``strict=True`` refuses every conversion.
+    Python numbers and lists convert. An array, of whichever library, converts where no information
+    is lost (int8 to float32, float32 to float64); ``allow_downcast=True`` permits loss, ``None``
+    permits a Python float (not an array) into ``floatX``, ``strict=True`` refuses every conversion.
 
     Raises :class:`~symdnn.errors.InputError` (dtype) or
     :class:`~symdnn.errors.ArgumentShapeMismatch` (ndim, static shape); both name ``what``.
     """
     wanted = type_.numpy
-    if isinstance(value, np.ndarray) and value.dtype == wanted:
+    masked = isinstance(value, np.ma.MaskedArray)
+    if isinstance(value, np.ndarray) and value.dtype == wanted and not masked:
         array = value
     elif strict:
         raise InputError(f"{what}: strict, wanted {type_}, got {_describe(value)}")
@@ -109,12 +154,11 @@ def check_shape(array: Any, type_: TensorType, what: str) -> None:
 def _convert(value: Any, type_: TensorType, what: str, allow_downcast: bool | None) -> Array:
     if hasattr(value, "type") and hasattr(value, "owner"):
         raise InputError(f"{what}: wanted a value of {type_}, got the symbolic variable {value}")
-    try:
-        array = np.asarray(host_array(value))
-    except ValueError as error:
-        raise InputError(f"{what}: wanted {type_}; {error}") from error
+    array = array_from(value, f"{what}: wanted {type_}")
     if array.dtype.kind in "OUSmM":
         raise InputError(f"{what}: wanted {type_}, got {_describe(value)}")
+    if not isinstance(value, _PYTHONS):
+        value = array  # whoever made it chose its dtype
     if type_.is_discrete and array.dtype.kind == "f" and not np.isfinite(array).all():
         raise InputError(
             f"{what}: wanted {type_}, got {_describe(value)} with NaN or infinities, which no "

@@ -12,7 +12,7 @@ import numpy as np
 
 from symdnn.errors import FileFormatError, InputError, TypeMismatch
 from symdnn.graph.type import DTYPES, TensorType
-from symdnn.graph.value import as_numpy
+from symdnn.graph.value import array_from, as_numpy
 from symdnn.graph.variable import Shared, Variable
 from symdnn.io import npz, safetensors
 from symdnn.io.atomic import write_atomically
@@ -73,11 +73,12 @@ def load_parameters(path: PathLike, into: Mapping[str, Shared] | None = None) ->
     name is missing or a value does not fit. A .safetensors file of another program is read too.
 
     Raises :class:`~symdnn.errors.FileFormatError` for a file that is damaged, of another kind, or
-    of a later version.
+    of a later version; for one that is no regular file, or would unpack to more than the flag
+    ``load_limit_bytes`` allows.
     """
     source = Path(path)
     module = _format(source)
-    arrays, text = module.read(source.read_bytes(), source)
+    arrays, text = module.read(source)
     found = _checked(arrays, text, source)
     if into is not None:
         _set_all(found, into, source)
@@ -104,10 +105,27 @@ def _named(parameters: Any) -> dict[str, Any]:
             raise InputError(f"save_parameters: {value!r:.60} has no name; give a dict of names")
         if name in found:
             raise InputError(f"save_parameters: two parameters are named {name!r}")
-        if name.startswith("__"):
-            raise InputError(f"save_parameters: the name {name!r} is reserved")
+        if problem := _no_name(name):
+            raise InputError(f"save_parameters: the name {name!r:.80} {problem}")
         found[name] = value
     return found
+
+
+#: The longest name; zip files end theirs, with what they add, at 65535 bytes.
+_NAME_BYTES = 65000
+
+
+def _no_name(name: str) -> str:
+    """Why a file cannot give back an array of this name; empty where it can."""
+    if name.startswith("__"):
+        return "is reserved"
+    if "\0" in name:
+        return "has a NUL, at which names in files end"
+    try:
+        encoded = name.encode()
+    except UnicodeEncodeError:
+        return "has half of a surrogate pair, which files do not take"
+    return "" if len(encoded) <= _NAME_BYTES else f"is longer than {_NAME_BYTES} bytes"
 
 
 def _own_names(variables: list[Any]) -> list[tuple[Any, Any]]:
@@ -136,7 +154,7 @@ def _array(name: str, value: Any) -> Array:
             f"save_parameters: {name!r} is a symbolic {value.type}; give a shared variable, or the "
             "value that a function returned"
         )
-    array = np.asarray(value, order="C")
+    array = np.asarray(array_from(value, f"save_parameters: {name!r:.80}"), order="C")
     if array.dtype.name not in DTYPES:
         raise InputError(f"save_parameters: {name!r} has dtype {array.dtype}, wanted a number's")
     return array.astype(array.dtype.newbyteorder("<"), copy=False)
@@ -149,8 +167,9 @@ def _checked(arrays: dict[str, Array], text: str | None, path: Path) -> Paramete
         header = json.loads(text)
         kind, version = header["kind"], int(header["version"])
         listed, metadata = header["arrays"], dict(header["metadata"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise FileFormatError(f"{path}: the header is damaged ({error!r})") from None
+        wanted = {n: [str(d), list(shape)] for n, (d, shape) in listed.items()}
+    except Exception as error:  # it is any JSON, or none
+        raise FileFormatError(f"{path}: the header is damaged ({error!r:.200})") from None
     if kind != KIND:
         raise FileFormatError(f"{path} holds {kind!r}, wanted {KIND!r}")
     if version > VERSION:
@@ -159,10 +178,10 @@ def _checked(arrays: dict[str, Array], text: str | None, path: Path) -> Paramete
             "update symdnn"
         )
     have = {n: [a.dtype.name, list(a.shape)] for n, a in arrays.items()}
-    wrong = [n for n in sorted({*have, *listed}) if have.get(n) != listed.get(n)]
+    wrong = [n for n in sorted({*have, *wanted}) if have.get(n) != wanted.get(n)]
     if wrong:
         raise FileFormatError(f"{path} is damaged: {', '.join(wrong)} are not as its header says")
-    return Parameters({n: arrays[n] for n in listed}, metadata)
+    return Parameters({n: arrays[n] for n in wanted}, metadata)
 
 
 def _set_all(found: Parameters, into: Mapping[str, Shared], path: Path) -> None:

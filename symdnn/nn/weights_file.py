@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import FileFormatError, InputError
+from symdnn.graph.value import array_from
 from symdnn.io import npz, safetensors
 from symdnn.nn.weights_zip import ADVICE, read_torch_zip
 
@@ -26,7 +27,8 @@ def read_weights(source: Any, key: str | None = None) -> dict[str, Array]:
     ``torch.save``; the last are read without PyTorch and without running their code. ``key`` names
     the state dict inside of a checkpoint that holds more, such as ``"state_dict"``.
 
-    Raises :class:`~symdnn.errors.FileFormatError` for a file of another kind.
+    Raises :class:`~symdnn.errors.FileFormatError` for a file of another kind, one that is damaged,
+    that is no regular file, or that would unpack to more than the flag ``load_limit_bytes`` allows.
     """
     if isinstance(source, Mapping):
         found: Any = source
@@ -46,9 +48,9 @@ def read_weights(source: Any, key: str | None = None) -> dict[str, Array]:
 def _read(path: Path) -> Any:
     suffix = path.suffix.lower()
     if suffix == ".safetensors":
-        return safetensors.read(path.read_bytes(), path)[0]
+        return safetensors.read(path)[0]
     if suffix == ".npz":
-        return npz.read(path.read_bytes(), path)[0]
+        return npz.read(path)[0]
     if suffix in TORCH:
         return read_torch_zip(path)
     if suffix in (".h5", ".keras", ".t7"):
@@ -71,7 +73,7 @@ def _arrays(found: Any, path: Path) -> dict[str, Array]:
             others.append(str(name))
             continue
         # A PyTorch tensor in a mapping gives its numbers by NumPy's protocol.
-        arrays[str(name)] = np.asarray(value)
+        arrays[str(name)] = array_from(value, f"read_weights: {name!s:.80} of {path}")
         if arrays[str(name)].dtype.kind == "O":
             others.append(str(name))
     if others:

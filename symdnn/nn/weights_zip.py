@@ -13,7 +13,6 @@ import math
 import pickle
 import pickletools
 import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ import numpy as np
 
 from symdnn.errors import FileFormatError
 from symdnn.graph.type import numpy_dtype
+from symdnn.io.reading import checked_members, opened, refuse_more
 
 __all__ = ["read_torch_zip"]
 
@@ -60,35 +60,40 @@ def read_torch_zip(path: Path) -> Any:
     Raises :class:`~symdnn.errors.FileFormatError` for anything but containers of tensors (a whole
     pickled model, say), for files from before PyTorch 1.6, and for damaged ones.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return _read(archive, path)
-    except zipfile.BadZipFile:
-        raise FileFormatError(
-            f"{path} is no zip file of torch.save: it is damaged, cut short, or from before "
-            f"PyTorch 1.6. {ADVICE}"
-        ) from None
+    with opened(path, "zip file of torch.save, which is newer than PyTorch 1.5", ADVICE) as found:
+        file, size = found
+        with zipfile.ZipFile(file) as archive:
+            return _read(archive, size, path)
 
 
-def _read(archive: zipfile.ZipFile, path: Path) -> Any:
-    members = {_inner(name): info for name, info in archive.NameToInfo.items()}
+def _read(archive: zipfile.ZipFile, size: int, path: Path) -> Any:
+    every = checked_members(archive, size)
+    members = {_inner(info.filename): info for info in every}
+    if len(members) != len(every):
+        raise ValueError("two members have one name")
     if "data.pkl" not in members:
         raise FileFormatError(f"{path} holds no data.pkl, so torch.save did not write it. {ADVICE}")
     if any(i.compress_type != zipfile.ZIP_STORED for i in members.values()):
         raise FileFormatError(f"{path} is compressed, which torch.save never does")
-    try:
-        order = archive.read(members["byteorder"]) if "byteorder" in members else b"little"
-        text = archive.read(members["data.pkl"])
-        _check_steps(text, path)
-        storages = _Storages(archive, members, "<" if order == b"little" else ">", path)
-        return _Unpickler(io.BytesIO(text), storages, path).load()
-    except FileFormatError:
-        raise
-    except (
-        pickle.UnpicklingError, zipfile.BadZipFile, zlib.error, EOFError, ValueError, TypeError,
-        KeyError, IndexError, AttributeError, OverflowError, MemoryError, UnicodeError,
-    ) as error:  # fmt: skip
-        raise FileFormatError(f"{path} is damaged ({error}). {ADVICE}") from None
+    order = archive.read(members["byteorder"]) if "byteorder" in members else b"little"
+    if order not in (b"little", b"big"):
+        raise ValueError(f"its byte order is {order!r:.20}")
+    text = archive.read(members["data.pkl"])
+    _check_steps(text, path)
+    storages = _Storages(archive, members, "<" if order == b"little" else ">", path)
+    return _Unpickler(io.BytesIO(text), storages, _Room(size), path).load()
+
+
+class _Room:
+    """How many bytes the tensors of a file may have together: many can share one storage."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes, self.taken = nbytes, 0
+
+    def take(self, nbytes: int) -> None:
+        """Note a tensor; raises ``ValueError`` where there are too many."""
+        self.taken += nbytes
+        refuse_more(self.taken, self.nbytes)
 
 
 def _check_steps(text: bytes, path: Path) -> None:
@@ -141,9 +146,9 @@ class _Storages:
 class _Unpickler(pickle.Unpickler):
     """An unpickler for which only the names of :meth:`find_class` exist."""
 
-    def __init__(self, file: io.BytesIO, storages: _Storages, path: Path) -> None:
+    def __init__(self, file: io.BytesIO, storages: _Storages, room: _Room, path: Path) -> None:
         super().__init__(file)
-        self.storages, self.path = storages, path
+        self.storages, self.room, self.path = storages, room, path
 
     def find_class(self, module: str, name: str) -> Any:
         """New functions and classes for each file, so that none can change the next one's."""
@@ -153,8 +158,8 @@ class _Unpickler(pickle.Unpickler):
             ("collections", "OrderedDict"): lambda *items: type("State", (dict,), {})(*items),
             ("torch", "Size"): lambda sizes=(): tuple(sizes),
             ("torch", "device"): lambda *names: ":".join(map(str, names)),
-            ("torch._utils", "_rebuild_tensor_v2"): lambda *a: _strided(*a[:4]),
-            ("torch._utils", "_rebuild_tensor"): lambda *a: _strided(*a[:4]),
+            ("torch._utils", "_rebuild_tensor_v2"): lambda *a: _strided(self.room, *a[:4]),
+            ("torch._utils", "_rebuild_tensor"): lambda *a: _strided(self.room, *a[:4]),
             ("torch._utils", "_rebuild_parameter"): lambda tensor, *rest: tensor,
             ("torch.nn.parameter", "_rebuild_parameter"): lambda tensor, *rest: tensor,
         }
@@ -181,7 +186,9 @@ class _Unpickler(pickle.Unpickler):
         return numbers
 
 
-def _strided(storage: Array, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+def _strided(
+    room: _Room, storage: Array, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]
+) -> Any:
     """A copy of the elements that a tensor of this shape and these strides has."""
     if not isinstance(storage, np.ndarray) or len(shape) != len(strides):
         raise ValueError("a tensor without its storage")
@@ -193,5 +200,6 @@ def _strided(storage: Array, offset: int, shape: tuple[int, ...], strides: tuple
     # A stride of 0 repeats elements: a small file could ask for any amount of memory.
     if last >= len(storage) or math.prod(shape) > len(storage):
         raise ValueError(f"a tensor of shape {shape} in a storage of {len(storage)}")
+    room.take(math.prod(shape) * storage.itemsize)
     steps = [s * storage.itemsize for s in strides]
     return np.lib.stride_tricks.as_strided(storage[offset:], shape, steps).copy()

@@ -163,7 +163,7 @@ class Trap:
 
 def test_a_pickle_is_not_opened(tmp_path):
     np.savez(tmp_path / "p.npz", w=np.array([Trap()], dtype=object))
-    with pytest.raises(FileFormatError, match="allow_pickle"):
+    with pytest.raises(FileFormatError, match="pickled objects, which are never opened"):
         load_parameters(tmp_path / "p.npz")
 
 
