@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from symdnn.config import config
-from symdnn.disk import space, store, trust
+from symdnn.disk import object_file, space, store, trust
 from symdnn.disk.space import Entry
 
 __all__ = ["add_to", "run"]
@@ -76,27 +76,32 @@ def _wrong(entry: Entry) -> str:
     name, suffix = entry.key, entry.path.suffix
     if suffix == ".json":
         return str(importlib.import_module("symdnn.gpu.tuning").wrong(name, content))
-    body = _store_of(suffix).content(name, content)
+    stores = {s.suffix: s for s in _stores()}
+    if suffix not in stores:
+        return ""  # of a later version, perhaps
+    body = stores[suffix].content(name, content)
     if body is None:
         return "is damaged, another's, or of another version of symdnn"
-    if suffix == ".llvm":
-        return ""
-    return str(_problem_of(suffix, name, body))
+    return _problem_of(suffix, name, body)
 
 
-def _store_of(suffix: str) -> Any:
-    if suffix == ".cubin":
-        return importlib.import_module("symdnn.gpu.nvrtc").CUBINS
-    jit = importlib.import_module("symdnn.cpu.jit")
-    return jit.OBJECTS if suffix == ".o" else jit.FACTS
+#: Where the kinds of entries are declared.
+_STORES = (
+    ("symdnn.cpu.jit", "OBJECTS"), ("symdnn.cpu.jit", "FACTS"), ("symdnn.cpu.proven", "KINDS"),
+    ("symdnn.gpu.nvrtc", "CUBINS"),
+)  # fmt: skip
+
+
+def _stores() -> list[Any]:
+    return [getattr(importlib.import_module(module), name) for module, name in _STORES]
 
 
 def _problem_of(suffix: str, key: str, body: bytes) -> str:
     """Whether code is whole, and has a function that is named by the key."""
-    from symdnn.disk import object_file
-
     if suffix == ".cubin":
         return object_file.problem(body, object_file.CUDA)
+    if suffix != ".o":
+        return ""
     damaged = object_file.problem(body, object_file.host_machine())
     return damaged or ("" if key[:24].encode() in body else "has no function of its name")
 

@@ -21,7 +21,7 @@ from symdnn.disk.atomic import LEFTOVER, abandoned
 __all__ = ["Entry", "bound", "clear", "entries", "written"]
 
 #: An entry's name: a hash and what it is.
-_NAME = re.compile(r"(?P<key>[0-9a-f]{64})\.(o|llvm|cubin|json)")
+_NAME = re.compile(r"(?P<key>[0-9a-f]{64})\.[a-z]{1,8}")
 #: Where it is looked: the kinds' folders, or the folder itself; and their folders of two digits.
 _STAMP = ".bounded"
 _limit = config.reader("base_compiledir_bytes")
