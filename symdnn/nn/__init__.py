@@ -30,6 +30,8 @@ from symdnn.nn import (
     shaping,
     softmax,
     table,
+    torch_losses,
+    torch_losses_margin,
     torch_names,
     training,
     weights,
@@ -54,6 +56,8 @@ from symdnn.nn.shaping import *
 from symdnn.nn.softmax import *
 from symdnn.nn.summary import Row, Summary, flops, summary
 from symdnn.nn.table import *
+from symdnn.nn.torch_losses import *
+from symdnn.nn.torch_losses_margin import *
 from symdnn.nn.torch_names import *
 from symdnn.nn.training import *
 from symdnn.nn.weights import *
@@ -66,6 +70,7 @@ __all__ = [
     *shaping.__all__, *softmax.__all__, *table.__all__, *torch_names.__all__,
     *recurrent.__all__, "convert", "cudnn",
     *criterion.__all__, *criterion_margin.__all__, *criterion_values.__all__,
+    *torch_losses.__all__, *torch_losses_margin.__all__,
     *clip.__all__,
     "models", *weights.__all__,
     "optim",
