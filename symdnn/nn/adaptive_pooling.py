@@ -134,7 +134,8 @@ class _TemporalAdaptive(_Adaptive):
 def _outputs(name: str, ndim: int, given: Any, keyword: Any) -> tuple[int | None, ...]:
     """Sizes of the output; None, the input's own, is allowed."""
     entries = given if keyword is None else keyword
-    entries = [entries] * ndim if np.ndim(entries) == 0 else list(entries)
+    single = isinstance(entries, Variable | str) or np.ndim(entries) == 0
+    entries = [entries] * ndim if single else list(entries)
     filled = sizes(
         f"{name}: output size", ndim, (None,) * ndim, [1 if e is None else e for e in entries]
     )

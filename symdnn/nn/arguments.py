@@ -31,7 +31,8 @@ def sizes(
     if keyword is not None:
         if some:
             raise InputError(f"{what}: given by position and by keyword; give one of them")
-        entries = [keyword] * ndim if np.ndim(keyword) == 0 else list(keyword)
+        single = isinstance(keyword, Variable | str) or np.ndim(keyword) == 0
+        entries = [keyword] * ndim if single else list(keyword)
     else:
         rest = [default] * ndim if np.ndim(default) == 0 else list(default)
         entries = [d if v is None else v for v, d in zip(given, rest, strict=True)]

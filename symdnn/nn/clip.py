@@ -10,6 +10,7 @@ import numpy as np
 from symdnn.errors import TypeMismatch
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
+from symdnn.nn.checked import checked
 from symdnn.ops.arithmetic import cast, clip, maximum, sqr, sqrt
 from symdnn.ops.dtype import is_narrow_float
 from symdnn.ops.reduce import sum as total
@@ -31,6 +32,7 @@ def global_norm(grads: Sequence[Variable]) -> Variable:
     return sqrt(found)
 
 
+@checked
 def clip_by_norm(grads: Sequence[Variable], limit: float | Variable) -> list[Variable]:
     """``grads`` times ``min(1, limit / norm)``, where ``norm`` is that of all of them together.
 
@@ -46,6 +48,7 @@ def clip_by_norm(grads: Sequence[Variable], limit: float | Variable) -> list[Var
     return [_times(g, factor) for g in grads]
 
 
+@checked
 def clip_by_value(grads: Sequence[Variable], limit: float) -> list[Variable]:
     """``grads`` with each element kept within ``-limit`` and ``limit``, a number above 0."""
     _check("clip_by_value", grads)

@@ -143,7 +143,7 @@ def _torch_order(numbers: tuple[int, ...], between: str = ",") -> str:
 
 
 def _padding(what: str, given: tuple[Any, ...], keyword: Any) -> tuple[int, ...] | str:
-    if keyword == "same":
+    if isinstance(keyword, str) and keyword == "same":
         if any(v is not None for v in given):
             raise InputError(f"{what}: given by position and by keyword; give one of them")
         return "same"

@@ -11,7 +11,7 @@ from typing import Any
 
 from symdnn.compile.shared import shared
 from symdnn.errors import InputError
-from symdnn.graph.variable import Shared
+from symdnn.graph.variable import Shared, Variable
 from symdnn.nn.module import Module
 from symdnn.nn.naming import name_variables
 
@@ -64,7 +64,7 @@ class ModuleList(_Held):
 
     def __init__(self, entries: Iterable[Any] | None = None) -> None:
         self.held = []
-        self.extend(entries or ())
+        self.extend(() if entries is None else entries)
 
     def append(self, entry: Any) -> ModuleList:
         """Add an entry at the end; returns the list."""
@@ -72,7 +72,7 @@ class ModuleList(_Held):
 
     def extend(self, entries: Iterable[Any]) -> ModuleList:
         """Add entries at the end; returns the list."""
-        if not isinstance(entries, Iterable):
+        if not isinstance(entries, Iterable) or isinstance(entries, Variable):
             raise InputError(f"{type(self).__name__}: wanted entries to add, got {entries!r:.60}")
         self.held += [self._checked(v) for v in entries]
         self._changed()
@@ -119,7 +119,7 @@ class ModuleDict(_Held):
 
     def __init__(self, entries: Any = None) -> None:
         self.held = {}
-        self.update(entries or {})
+        self.update({} if entries is None else entries)
 
     def update(self, entries: Any) -> None:
         """Take entries in, of a mapping or of pairs (name, entry)."""

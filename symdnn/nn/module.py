@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from symdnn.graph.origin import NO_HINTS, Hints, current_hints, hinted
 from symdnn.graph.traverse import ancestors
 from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.nn import init
+from symdnn.nn.checked import check_arguments, check_takes
 from symdnn.nn.inside import found_in
 from symdnn.nn.naming import name_part, name_variables
 from symdnn.nn.state import State
@@ -53,6 +54,12 @@ class Module(State):
     #: Choices for the nodes that this module builds, such as a convolution's algorithms.
     hints: Hints = NO_HINTS
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Refuse arguments of wrong types, for the layers of this package."""
+        if cls.__module__.startswith("symdnn.nn.") and (args or kwargs):
+            check_arguments(cls.__name__, cls.__init__, (None, *args), kwargs)
+        return super().__new__(cls)
+
     def forward(self, *inputs: Any) -> Any:
         """The output for symbolic inputs. Subclasses define it; users call the module."""
         raise NotImplementedError(f"{type(self).__name__} defines no forward")
@@ -73,6 +80,11 @@ class Module(State):
                 found = self.forward(*given) if watch is None else watch.forward(self, given)
                 note_order(found)
                 return found
+        except TypeError:
+            check_takes(
+                type(self).__name__, self.forward, [f"input {i}" for i, _ in enumerate(given)]
+            )
+            raise
         finally:
             if outermost:
                 _calling.reset(token)

@@ -7,6 +7,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from symdnn.graph.variable import Variable
+from symdnn.nn.checked import checked
 from symdnn.nn.optim_base import Common, Number, Step, Updates, build
 from symdnn.ops.arithmetic import abs as absolute
 from symdnn.ops.arithmetic import cast, maximum, sqr, sqrt
@@ -19,6 +20,7 @@ __all__ = ["adam", "adamax", "adamw", "lamb", "nadam"]
 Betas = tuple[float, float]
 
 
+@checked
 def adam(
     loss: Variable | None, params: Any, lr: Number = 1e-3, *, betas: Betas = (0.9, 0.999),
     eps: float = 1e-8, weight_decay: float = 0.0, amsgrad: bool = False, **common: Unpack[Common],
@@ -35,6 +37,7 @@ def adam(
     return build("adam", _adam, loss, params, options, common)
 
 
+@checked
 def adamw(
     loss: Variable | None, params: Any, lr: Number = 1e-3, *, betas: Betas = (0.9, 0.999),
     eps: float = 1e-8, weight_decay: float = 1e-2, amsgrad: bool = False,
@@ -77,6 +80,7 @@ def _adam_step(s: Step, p: Variable, g: Variable) -> Any:
     return p - rate * mean / (sqrt(square) / root + s.number(s["eps"]))
 
 
+@checked
 def adamax(
     loss: Variable | None, params: Any, lr: Number = 2e-3, *, betas: Betas = (0.9, 0.999),
     eps: float = 1e-8, weight_decay: float = 0.0, **common: Unpack[Common],
@@ -98,6 +102,7 @@ def _adamax(s: Step) -> Any:
     return s.p - s.lr / s.correction(first) * mean / largest
 
 
+@checked
 def nadam(
     loss: Variable | None, params: Any, lr: Number = 2e-3, *, betas: Betas = (0.9, 0.999),
     eps: float = 1e-8, weight_decay: float = 0.0, momentum_decay: float = 4e-3,
@@ -133,6 +138,7 @@ def _momentum_at(s: Step, t: Variable) -> Any:
     return s.number(s["betas"][0]) * (s.number(1) - s.number(0.5) * fading)
 
 
+@checked
 def lamb(
     loss: Variable | None, params: Any, lr: Number = 1e-3, *, betas: Betas = (0.9, 0.999),
     eps: float = 1e-6, weight_decay: float = 1e-2, **common: Unpack[Common],

@@ -13,6 +13,7 @@ from symdnn.compile.updates import as_pairs
 from symdnn.errors import InputError
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.variable import Shared, Variable
+from symdnn.nn.checked import checked
 from symdnn.nn.module import Module
 from symdnn.nn.optim_base import Updates
 from symdnn.nn.optim_groups import flat_parameters
@@ -54,6 +55,7 @@ class Average:
                 p.set_value(value)
 
 
+@checked
 def ema(
     updates: Any, params: Any, decay: float = 0.999, *, warm_up: bool = False, name: str = "ema"
 ) -> Average:

@@ -20,9 +20,10 @@ from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.variable import Shared, Variable
 from symdnn.loss_scale import LossScale
+from symdnn.nn.checked import KINDS, check_takes
 from symdnn.nn.clip import clip_by_norm, clip_by_value
 from symdnn.nn.module import state_updates
-from symdnn.nn.optim_groups import Parameter, connected, flat_parameters
+from symdnn.nn.optim_groups import Parameter, check_options, connected, flat_parameters
 from symdnn.nn.state import set_values
 from symdnn.ops.arithmetic import cast
 from symdnn.ops.comparison import eq, switch
@@ -200,7 +201,8 @@ def build(
     that make no sense, each naming the optimiser.
     """
     run = _Run(str(common.get("name", kind)), {}, {})
-    _check(run.name, options, common)
+    _check(run.name, common)
+    check_options(run.name, options)
     named = flat_parameters(run.name, params, options, common)
     found, raw = connected(run.name, named, _gradients(run.name, loss, named, common), common)
     micro = _MicroSteps(run, int(common.get("accumulate", 1)))
@@ -218,22 +220,30 @@ def build(
     return Updates(scale.updates(pairs, raw), run.kept | scale.state, unused)
 
 
-def _check(name: str, options: Mapping[str, Any], common: Common) -> None:
-    """Refuse numbers out of range and unknown options."""
+def _check(name: str, common: Common) -> None:
+    """Refuse unknown options, and those that make no sense."""
     if unknown := sorted(set(common) - set(Common.__annotations__)):
-        known = ", ".join((*options, *Common.__annotations__))
-        raise InputError(f"{name}: no option {', '.join(unknown)}; there are {known}")
-    for option, value in options.items():
-        bounded = option in ("betas", "rho", "alpha")
-        for number in value if isinstance(value, tuple) else (value,):
-            if isinstance(number, Variable):
-                continue
-            if not number >= 0 or (bounded and number >= 1):
-                wanted = "from 0 to less than 1" if bounded else "0 or more"
-                raise ValueError(f"{name}: {option}={value}; wanted {wanted}")
+        known = ", ".join(Common.__annotations__)
+        raise InputError(
+            f"{name}: no option {', '.join(unknown)}; besides its own there are {known}"
+        )
     count = common.get("accumulate", 1)
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
         raise ValueError(f"{name}: accumulate={count!r}; wanted an int, 1 or more")
+    kinds: dict[str, tuple[str, Any]] = {
+        "lr_scale": ("a dict of factors, or a function", lambda v: isinstance(v, Mapping)),
+        "decays": ("a function (name, parameter) -> bool", lambda v: False),
+        "clip_norm": KINDS["Number"], "clip_value": KINDS["float"], "name": KINDS["str"],
+        "loss_scale": ("a symdnn.LossScale", lambda v: isinstance(v, LossScale)),
+        "grads": ("a list of gradients", lambda v: isinstance(v, list | tuple)),
+    }  # fmt: skip
+    for option, (wanted, takes) in kinds.items():
+        value: Any = common.get(option)
+        called = option in ("lr_scale", "decays") and callable(value)
+        if called:
+            check_takes(f"{name}: {option}", value, ["name", "parameter"])
+        if value is not None and not called and not takes(value):
+            raise InputError(f"{name}: {option}={value!r:.60}; wanted {wanted}")
 
 
 def _gradients(
@@ -245,6 +255,9 @@ def _gradients(
     if given is None:
         if loss is None:
             raise InputError(f"{name}: wanted a loss, or the gradients (grads=), got neither")
+        if not isinstance(loss.type, TensorType) or loss.type.ndim or not loss.type.is_float:
+            advice = "Take its mean" if getattr(loss.type, "ndim", 0) else ""
+            raise TypeMismatch(f"{name}: loss", "a float scalar", loss.type, advice)
         take = grad if scale is None else scale.grad
         return list(take(loss, variables, disconnected_inputs="ignore", return_disconnected="none"))
     if len(given) != len(wrt):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +10,11 @@ from symdnn.errors import DisconnectedInput, InputError, TypeMismatch, UnusedPar
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Shared, Variable
 from symdnn.nn.arguments import warn
+from symdnn.nn.checked import KINDS
 from symdnn.nn.module import Module
 from symdnn.nn.naming import local_name
 
-__all__ = ["Parameter", "connected", "flat_parameters", "matrices_only"]
+__all__ = ["Parameter", "check_options", "connected", "flat_parameters", "matrices_only"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def flat_parameters(
     """
     found: list[Parameter] = []
     for i, (names, own) in enumerate(_groups(what, params)):
-        _check_options(what, own, options)
+        _check_own(what, own, options)
         settings = {**options, **own}
         for name, v in names.items():
             scale = float(settings.get("lr_scale", 1.0)) * _factor(common, name, v)
@@ -73,7 +74,7 @@ def connected(
     The others are named in one warning, in an error, or not at all, by ``disconnected_inputs``.
     """
     when = common.get("disconnected_inputs", "warn")
-    if when not in ("warn", "ignore", "raise"):
+    if not isinstance(when, str) or when not in ("warn", "ignore", "raise"):
         raise InputError(
             f"{what}: disconnected_inputs={when!r}; wanted 'warn', 'ignore' or 'raise'"
         )
@@ -98,7 +99,7 @@ def _groups(what: str, params: Any) -> Iterator[tuple[dict[str, Shared], Mapping
     if isinstance(params, Module):
         yield params.named_parameters(), {}
         return
-    items = list(params) if isinstance(params, Sequence) else [params]
+    items = _entries(params)
     if not any(_is_group(item) for item in items):
         yield _named(what, items), {}
         return
@@ -107,8 +108,16 @@ def _groups(what: str, params: Any) -> Iterator[tuple[dict[str, Shared], Mapping
         if isinstance(inside, Module):
             names = inside.named_parameters()
         else:
-            names = _named(what, list(inside) if isinstance(inside, Sequence) else [inside])
+            names = _named(what, _entries(inside))
         yield {f"{i}.{name}": v for name, v in names.items()}, own
+
+
+def _entries(params: Any) -> list[Any]:
+    """As a list: the values of a dict, what an iterator gives, or one thing alone."""
+    if isinstance(params, Mapping):
+        return list(params.values())
+    several = isinstance(params, Iterable) and not isinstance(params, Variable | str)
+    return list(params) if several else [params]
 
 
 def _is_group(item: Any) -> bool:
@@ -128,23 +137,45 @@ def _named(what: str, variables: Sequence[Any]) -> dict[str, Shared]:
     return {f"{i}.{n}" if n else str(i): v for i, (n, v) in enumerate(zip(names, variables))}
 
 
-def _check_options(what: str, own: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-    if unknown := sorted(set(own) - set(options) - {"lr_scale"}):
+def _check_own(what: str, own: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    if unknown := sorted(map(str, set(own) - set(options) - {"lr_scale"})):
         raise InputError(
             f"{what}: a group has no option {', '.join(unknown)}; there are lr_scale, "
             f"{', '.join(options)}"
         )
+    check_options(what, own)
+
+
+#: Options that are no numbers, and the kind that they are.
+_KINDS = {
+    "lr": "Number", "betas": "Betas", "nesterov": "bool", "amsgrad": "bool", "centered": "bool",
+}  # fmt: skip
+
+
+def check_options(what: str, options: Mapping[str, Any]) -> None:
+    """Refuse values of an optimiser's own options: of wrong types, and out of range."""
+    for option, value in options.items():
+        wanted, takes = KINDS[_KINDS.get(option, "float")]
+        if not takes(value):
+            raise InputError(f"{what}: {option}={value!r:.60}; wanted {wanted}")
+        bounded = option in ("betas", "rho", "alpha")
+        for number in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(number, Variable):
+                continue
+            if not 0 <= number < (1 if bounded else float("inf")):
+                words = "from 0 to less than 1" if bounded else "0 or more"
+                raise ValueError(f"{what}: {option}={value}; wanted {words}")
 
 
 def _factor(common: Mapping[str, Any], name: str, v: Shared) -> float:
-    given: Mapping[Any, float] | Callable[[str, Shared], float] = common.get("lr_scale", {})
+    given: Mapping[Any, float] | Callable[[str, Shared], float] = common.get("lr_scale") or {}
     if callable(given):
         return float(given(name, v))
     return float(given.get(v, given.get(name, 1.0)))
 
 
 def _check_factors(what: str, common: Mapping[str, Any], found: Sequence[Parameter]) -> None:
-    given = common.get("lr_scale", {})
+    given = common.get("lr_scale") or {}
     if callable(given):
         return
     known = {p.name for p in found} | {p.variable for p in found}

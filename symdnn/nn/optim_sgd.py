@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 from symdnn.graph.variable import Variable
+from symdnn.nn.checked import checked
 from symdnn.nn.optim_base import Common, Number, Step, Updates, build
 from symdnn.ops.arithmetic import maximum, sqr, sqrt
 
 __all__ = ["adadelta", "adagrad", "momentum", "nesterov", "rmsprop", "sgd"]
 
 
+@checked
 def sgd(
     loss: Variable | None, params: Any, lr: Number = 0.01, *, momentum: float = 0.0,
     nesterov: bool = False, weight_decay: float = 0.0, **common: Unpack[Common],
@@ -35,6 +37,7 @@ def _sgd(s: Step) -> Any:
     return s.p - s.lr * g
 
 
+@checked
 def momentum(
     loss: Variable | None, params: Any, lr: Number = 0.01, *, momentum: float = 0.9,
     weight_decay: float = 0.0, **common: Unpack[Common],
@@ -43,6 +46,7 @@ def momentum(
     return sgd(loss, params, lr, momentum=momentum, weight_decay=weight_decay, **common)
 
 
+@checked
 def nesterov(
     loss: Variable | None, params: Any, lr: Number = 0.01, *, momentum: float = 0.9,
     weight_decay: float = 0.0, **common: Unpack[Common],
@@ -53,6 +57,7 @@ def nesterov(
     )
 
 
+@checked
 def adagrad(
     loss: Variable | None, params: Any, lr: Number = 0.01, *, lr_decay: float = 0.0,
     initial: float = 0.0, eps: float = 1e-10, weight_decay: float = 0.0, **common: Unpack[Common],
@@ -79,6 +84,7 @@ def _adagrad(s: Step) -> Any:
     return s.p - rate * g / (sqrt(total) + s.number(s["eps"]))
 
 
+@checked
 def rmsprop(
     loss: Variable | None, params: Any, lr: Number = 0.01, *, alpha: float = 0.99,
     eps: float = 1e-8, centered: bool = False, momentum: float = 0.0, weight_decay: float = 0.0,
@@ -110,6 +116,7 @@ def _rmsprop(s: Step) -> Any:
     return s.p - s.lr * change
 
 
+@checked
 def adadelta(
     loss: Variable | None, params: Any, lr: Number = 1.0, *, rho: float = 0.9, eps: float = 1e-6,
     weight_decay: float = 0.0, **common: Unpack[Common],

@@ -74,7 +74,7 @@ class Recurrent(Module):
         dropout: float = 0.0,
         inputMode: str = "linear",
         returnStates: bool = False,
-        seed: Any = None,
+        seed: int | Sequence[int] | None = None,
         weight_init: Initial | None = None,
         recurrent_init: Initial | None = None,
         bias_init: Initial | None = None,
@@ -98,6 +98,8 @@ class Recurrent(Module):
                 f"{name}: inputMode='skip' wants inputDim to be outputDim, got {inputDim} and "
                 f"{outputDim}"
             )
+        if seed is not None and (np.size(seed) == 0 or np.any(np.asarray(seed) < 0)):
+            raise InputError(f"{name}: seed={seed!r}; wanted an int, 0 or more")
         self.returnStates = bool(returnStates)
         self._seed = int(init.generator().integers(2**31)) if seed is None else seed
         # What a user sets may be shared, and is no parameter of this module.

@@ -17,6 +17,8 @@ import numpy as np
 
 from symdnn.errors import InputError
 from symdnn.graph.variable import Shared
+from symdnn.nn.arguments import sizes
+from symdnn.nn.checked import check_takes, checked
 
 __all__ = [
     "Plateau", "Schedule", "as_schedule", "chain", "constant", "cosine", "cosine_restarts",
@@ -26,46 +28,56 @@ __all__ = [
 Schedule = Callable[[int], float]
 
 
+@checked
 def as_schedule(rate: float | Schedule) -> Schedule:
     """``rate`` itself if it is a function, else :func:`constant`."""
+    if callable(rate):
+        check_takes("schedule", rate, ["step"])
     return rate if callable(rate) else constant(rate)
 
 
+@checked
 def constant(rate: float) -> Schedule:
     """``rate`` at every step."""
     return lambda step: rate
 
 
+@checked
 def step(rate: float, every: int, factor: float = 0.1) -> Schedule:
     """``rate``, times ``factor`` after each ``every`` steps."""
     _positive("step: every", every)
     return lambda step: rate * factor ** (step // every)
 
 
+@checked
 def multi_step(rate: float, milestones: Sequence[int], factor: float = 0.1) -> Schedule:
     """``rate``, times ``factor`` from each of the ``milestones`` (step numbers) on."""
-    at = sorted(milestones)
+    at = sorted(sizes("multi_step: milestones", len(milestones), (), list(milestones)))
     return lambda step: rate * factor ** sum(step >= m for m in at)
 
 
+@checked
 def exponential(rate: float, factor: float, every: float = 1) -> Schedule:
     """``rate * factor ** (step / every)``."""
     _positive("exponential: every", every)
     return lambda step: rate * factor ** (step / every)
 
 
+@checked
 def linear(start: float, steps: int, end: float = 0.0) -> Schedule:
     """From ``start`` straight to ``end``, which is reached after ``steps`` and kept."""
     _positive("linear: steps", steps)
     return lambda step: start + (end - start) * min(step / steps, 1.0)
 
 
+@checked
 def cosine(rate: float, steps: int, end: float = 0.0) -> Schedule:
     """From ``rate`` down half a period of a cosine to ``end``, which is reached after ``steps``."""
     _positive("cosine: steps", steps)
     return lambda step: _cosine(rate, end, min(step / steps, 1.0))
 
 
+@checked
 def cosine_restarts(rate: float, first: int, factor: int = 1, end: float = 0.0) -> Schedule:
     """:func:`cosine` again and again: over ``first`` steps, each time ``factor`` times as many.
 
@@ -86,12 +98,14 @@ def cosine_restarts(rate: float, first: int, factor: int = 1, end: float = 0.0) 
     return at
 
 
+@checked
 def warm_up(schedule: float | Schedule, steps: int, start: float = 0.0) -> Schedule:
     """From ``start`` straight to the first rate of ``schedule``, which begins after ``steps``."""
     after = as_schedule(schedule)
     return chain((linear(start, steps, after(0)), steps), after)
 
 
+@checked
 def one_cycle(
     rate: float, steps: int, up: float = 0.3, first: float = 25.0, last: float = 1e4
 ) -> Schedule:
@@ -113,11 +127,16 @@ def one_cycle(
     return at
 
 
+@checked
 def chain(*parts: Any) -> Schedule:
     """Schedules one after the other: pairs ``(schedule or rate, steps)``, and one without an end.
 
     Each counts its own steps from 0.
     """
+    if not parts or not all(_is_timed(p) for p in parts[:-1]) or isinstance(parts[-1], tuple):
+        raise InputError(
+            f"chain: wanted pairs (schedule or rate, steps) and a schedule, got {parts!r:.80}"
+        )
     *timed, rest = parts
     pairs = [(as_schedule(s), int(steps)) for s, steps in timed]
     final = as_schedule(rest)
@@ -132,6 +151,11 @@ def chain(*parts: Any) -> Schedule:
     return at
 
 
+def _is_timed(part: Any) -> bool:
+    return isinstance(part, tuple | list) and len(part) == 2 and isinstance(part[1], int)
+
+
+@checked
 def scaled(schedule: float | Schedule, factor: float) -> Schedule:
     """``schedule`` times ``factor``: for a larger batch, or a group of parameters."""
     inner = as_schedule(schedule)
@@ -147,6 +171,7 @@ class Plateau:
     ``fit`` calls it with the measure that it watches, and saves its state.
     """
 
+    @checked
     def __init__(
         self, rate: float, factor: float = 0.1, patience: int = 10, *, threshold: float = 1e-4,
         cooldown: int = 0, least: float = 0.0, maximise: bool = False,
@@ -191,6 +216,7 @@ class Plateau:
             setattr(self, name, state[name])
 
 
+@checked
 def set_rate(lr: Shared, rate: float) -> None:
     """Give a shared scalar this value; nothing is done, or copied to a device, if it has it."""
     if not isinstance(lr, Shared) or lr.type.ndim:

@@ -9,10 +9,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from symdnn.errors import InputError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import product
 from symdnn.graph.variable import Variable
 from symdnn.nn.arguments import as_batch, positive, tensor_input
+from symdnn.nn.arguments import sizes as sizes_of
 from symdnn.nn.module import Module
 from symdnn.ops import reduce, view
 from symdnn.ops.join import repeat
@@ -46,6 +49,8 @@ class Contiguous(Identity):
 def _numbers(what: str, sizes: Sequence[Any]) -> tuple[int, ...]:
     """Sizes given one by one or as one sequence; at most one -1."""
     given = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], list | tuple) else sizes
+    if not all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in given):
+        raise InputError(f"{what}: wanted sizes that are ints, got {given!r:.60}")
     numbers = tuple(int(n) for n in given)
     if not numbers or sum(n == -1 for n in numbers) > 1 or any(n < -1 or n == 0 for n in numbers):
         raise InputError(f"{what}: wanted sizes of 1 or more and at most one -1, got {given}")
@@ -148,6 +153,9 @@ class Transpose(Module):
     """Pairs of axes exchanged, one pair after the other: ``Transpose((0, 1), (1, 2))``."""
 
     def __init__(self, *pairs: Any) -> None:
+        for pair in pairs:
+            pair = pair if isinstance(pair, tuple | list) else (pair,)
+            sizes_of("Transpose: a pair of axes", 2, [None, None], pair)
         self.pairs = tuple((int(a), int(b)) for a, b in pairs)
 
     def forward(self, x: Any) -> Variable:

@@ -56,7 +56,9 @@ class CrossEntropyLoss(classes.CrossEntropyCriterion):
         label_smoothing: float = 0.0,
     ) -> None:  # fmt: skip
         if not 0 <= label_smoothing <= 1:
-            raise InputError(f"CrossEntropyLoss: label_smoothing={label_smoothing!r}; wanted 0 to 1")
+            raise InputError(
+                f"CrossEntropyLoss: label_smoothing={label_smoothing!r}; wanted 0 to 1"
+            )
         super().__init__(
             weight, ignoreIndex=ignore_index, labelSmoothing=label_smoothing, reduction=reduction
         )

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from symdnn.errors import InputError
 from symdnn.nn import adaptive_pooling as adaptive
 from symdnn.nn import conv, norm, pooling, shaping
 from symdnn.nn.activation import HardShrink, HardSigmoid, HardSwish, HardTanh, SoftShrink, SoftSign
 from symdnn.nn.activation import TanhShrink as Tanhshrink
+from symdnn.nn.arguments import sizes
+from symdnn.nn.checked import checked
 from symdnn.nn.dropout import SpatialDropout, VolumetricDropout
 from symdnn.nn.linear import LookupTable
 from symdnn.nn.module import Module
@@ -46,11 +50,12 @@ def _convolution(kind: type[Module], *arguments: Any, **options: Any) -> Any:
     make: Any = kind
     return make(
         planes_in, planes_out, kernel_size=kernel, stride=stride,
-        padding=0 if padding == "valid" else padding, dilation=dilation, groups=groups, bias=bias,
-        **options,
+        padding=0 if isinstance(padding, str) and padding == "valid" else padding,
+        dilation=dilation, groups=groups, bias=bias, **options,
     )  # fmt: skip
 
 
+@checked
 def Conv1d(
     in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
     dilation: Any = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros",
@@ -63,6 +68,7 @@ def Conv1d(
     )  # fmt: skip
 
 
+@checked
 def Conv2d(
     in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
     dilation: Any = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros",
@@ -79,6 +85,7 @@ def Conv2d(
     )  # fmt: skip
 
 
+@checked
 def Conv3d(
     in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
     dilation: Any = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros",
@@ -91,6 +98,7 @@ def Conv3d(
     )  # fmt: skip
 
 
+@checked
 def ConvTranspose1d(
     in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
     output_padding: Any = 0, groups: int = 1, bias: bool = True, dilation: Any = 1,
@@ -104,6 +112,7 @@ def ConvTranspose1d(
     )  # fmt: skip
 
 
+@checked
 def ConvTranspose2d(
     in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
     output_padding: Any = 0, groups: int = 1, bias: bool = True, dilation: Any = 1,
@@ -116,6 +125,7 @@ def ConvTranspose2d(
     )  # fmt: skip
 
 
+@checked
 def ConvTranspose3d(
     in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
     output_padding: Any = 0, groups: int = 1, bias: bool = True, dilation: Any = 1,
@@ -132,8 +142,7 @@ def ConvTranspose3d(
 
 
 def _largest(kind: Any, window: tuple[Any, ...], dilation: Any, indices: bool, ceil: bool) -> Any:
-    flat = dilation if isinstance(dilation, list | tuple) else [dilation]
-    if any(d != 1 for d in flat) or indices:
+    if np.ravel(dilation).tolist() not in ([1] * n for n in range(1, 4)) or indices:
         raise InputError(f"{kind.__name__}: dilation and return_indices are not there")
     return _pooling(kind, window, ceil_mode=ceil)
 
@@ -145,6 +154,7 @@ def _pooling(kind: Any, window: tuple[Any, ...], **options: Any) -> Any:
     return kind(kernel_size=kernel, stride=stride, padding=padding, **options)
 
 
+@checked
 def MaxPool1d(
     kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
     return_indices: bool = False, ceil_mode: bool = False,
@@ -156,6 +166,7 @@ def MaxPool1d(
     )
 
 
+@checked
 def MaxPool2d(
     kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
     return_indices: bool = False, ceil_mode: bool = False,
@@ -167,6 +178,7 @@ def MaxPool2d(
     )
 
 
+@checked
 def MaxPool3d(
     kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
     return_indices: bool = False, ceil_mode: bool = False,
@@ -178,6 +190,7 @@ def MaxPool3d(
     )
 
 
+@checked
 def AvgPool1d(
     kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
     count_include_pad: bool = True,
@@ -189,6 +202,7 @@ def AvgPool1d(
     )  # fmt: skip
 
 
+@checked
 def AvgPool2d(
     kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
     count_include_pad: bool = True,
@@ -200,6 +214,7 @@ def AvgPool2d(
     )  # fmt: skip
 
 
+@checked
 def AvgPool3d(
     kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
     count_include_pad: bool = True,
@@ -211,31 +226,37 @@ def AvgPool3d(
     )  # fmt: skip
 
 
+@checked
 def AdaptiveAvgPool1d(output_size: int) -> adaptive.TemporalAdaptiveAveragePooling:
     """:class:`TemporalAdaptiveAveragePooling` of (N, features, frames)."""
     return adaptive.TemporalAdaptiveAveragePooling(output_size, channels_first=True)
 
 
+@checked
 def AdaptiveAvgPool2d(output_size: Any) -> adaptive.SpatialAdaptiveAveragePooling:
     """:class:`SpatialAdaptiveAveragePooling`."""
     return adaptive.SpatialAdaptiveAveragePooling(output_size=output_size)
 
 
+@checked
 def AdaptiveAvgPool3d(output_size: Any) -> adaptive.VolumetricAdaptiveAveragePooling:
     """:class:`VolumetricAdaptiveAveragePooling`."""
     return adaptive.VolumetricAdaptiveAveragePooling(output_size=output_size)
 
 
+@checked
 def AdaptiveMaxPool1d(output_size: int) -> adaptive.TemporalAdaptiveMaxPooling:
     """:class:`TemporalAdaptiveMaxPooling` of (N, features, frames)."""
     return adaptive.TemporalAdaptiveMaxPooling(output_size, channels_first=True)
 
 
+@checked
 def AdaptiveMaxPool2d(output_size: Any) -> adaptive.SpatialAdaptiveMaxPooling:
     """:class:`SpatialAdaptiveMaxPooling`."""
     return adaptive.SpatialAdaptiveMaxPooling(output_size=output_size)
 
 
+@checked
 def AdaptiveMaxPool3d(output_size: Any) -> adaptive.VolumetricAdaptiveMaxPooling:
     """:class:`VolumetricAdaptiveMaxPooling`."""
     return adaptive.VolumetricAdaptiveMaxPooling(output_size=output_size)
@@ -252,6 +273,7 @@ def _batch_norm(
     return kind(features, eps, momentum if kept else None, affine)
 
 
+@checked
 def BatchNorm1d(
     num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
     track_running_stats: bool = True,
@@ -262,6 +284,7 @@ def BatchNorm1d(
     )
 
 
+@checked
 def BatchNorm2d(
     num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
     track_running_stats: bool = True,
@@ -272,6 +295,7 @@ def BatchNorm2d(
     )
 
 
+@checked
 def BatchNorm3d(
     num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
     track_running_stats: bool = True,
@@ -283,6 +307,7 @@ def BatchNorm3d(
     )  # fmt: skip
 
 
+@checked
 def InstanceNorm2d(
     num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
     track_running_stats: bool = False,
@@ -296,6 +321,7 @@ def InstanceNorm2d(
 InstanceNorm1d = InstanceNorm3d = InstanceNorm2d
 
 
+@checked
 def LocalResponseNorm(
     size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> norm.SpatialCrossMapLRN:
@@ -303,6 +329,7 @@ def LocalResponseNorm(
     return norm.SpatialCrossMapLRN(size, alpha, beta, k)
 
 
+@checked
 def Embedding(
     num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, **options: Any
 ) -> LookupTable:
@@ -310,21 +337,25 @@ def Embedding(
     return LookupTable(num_embeddings, embedding_dim, padding_idx, **options)
 
 
+@checked
 def Softmax(dim: int | None = None) -> SoftMax:
     """:class:`SoftMax` along the axis ``dim``; None: over each example."""
     return SoftMax(dim=dim)
 
 
+@checked
 def LogSoftmax(dim: int | None = None) -> LogSoftMax:
     """:class:`LogSoftMax` along the axis ``dim``; None: over each example."""
     return LogSoftMax(dim=dim)
 
 
+@checked
 def Softmin(dim: int | None = None) -> SoftMin:
     """:class:`SoftMin` along the axis ``dim``; None: over each example."""
     return SoftMin(dim=dim)
 
 
+@checked
 def Upsample(scale_factor: int, mode: str = "nearest") -> Module:
     """:class:`SpatialUpSamplingNearest`; other modes are refused."""
     if mode != "nearest":
@@ -334,20 +365,23 @@ def Upsample(scale_factor: int, mode: str = "nearest") -> Module:
     return shaping.SpatialUpSamplingNearest(scale_factor)
 
 
-def _widths(padding: Any) -> tuple[int, ...]:
-    return (padding,) * 4 if isinstance(padding, int) else tuple(padding)
+def _widths(what: str, padding: Any, sides: int) -> tuple[int, ...]:
+    return sizes(f"{what}: padding", sides, [None] * sides, padding)
 
 
+@checked
 def ZeroPad2d(padding: Any) -> shaping.SpatialZeroPadding:
     """:class:`SpatialZeroPadding`; an int, or (left, right, top, bottom)."""
-    return shaping.SpatialZeroPadding(*_widths(padding))
+    return shaping.SpatialZeroPadding(*_widths("ZeroPad2d", padding, 4))
 
 
+@checked
 def ReflectionPad2d(padding: Any) -> shaping.SpatialReflectionPadding:
     """:class:`SpatialReflectionPadding`; an int, or (left, right, top, bottom)."""
-    return shaping.SpatialReflectionPadding(*_widths(padding))
+    return shaping.SpatialReflectionPadding(*_widths("ReflectionPad2d", padding, 4))
 
 
+@checked
 def ReplicationPad2d(padding: Any) -> shaping.SpatialReplicationPadding:
     """:class:`SpatialReplicationPadding`; an int, or (left, right, top, bottom)."""
-    return shaping.SpatialReplicationPadding(*_widths(padding))
+    return shaping.SpatialReplicationPadding(*_widths("ReplicationPad2d", padding, 4))

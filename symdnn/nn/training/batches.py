@@ -9,6 +9,7 @@ import numpy as np
 
 from symdnn.errors import DimensionMismatch, InputError
 from symdnn.nn import init
+from symdnn.nn.checked import checked
 
 __all__ = ["Batches", "Transform", "batches"]
 
@@ -31,6 +32,8 @@ class Batches:
             raise InputError(f"batches: size={size!r}; wanted an int, 1 or more")
         self.samples, self.size = _length(self._keys, self._arrays), int(size)
         self.shuffle, self.drop_last, self.transform = shuffle, drop_last, transform
+        if seed is not None and seed < 0:
+            raise InputError(f"batches: seed={seed!r}; wanted an int, 0 or more")
         #: All randomness follows from it.
         self.seed = int(init.generator().integers(2**63) if seed is None else seed)
         if len(self) == 0:
@@ -85,6 +88,7 @@ class Batches:
         return tuple(values)
 
 
+@checked
 def batches(
     arrays: Any, size: int, shuffle: bool = False, seed: int | None = None,
     drop_last: bool = False, transform: Transform | None = None,

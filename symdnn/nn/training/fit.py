@@ -9,8 +9,9 @@ for a step and one for measuring, and calls them. Its options:
 ``params``
     what is trained, where that is not all of the net: variables or groups, as for an optimiser.
 ``validation``, ``metrics``
-    data to measure on after each epoch; further measures by name, functions
-    ``(output, target) -> scalar`` or a :class:`~symdnn.nn.training.metrics.Metric`. A row of the
+    data to measure on after each epoch; further measures by name: functions
+    ``(output, target) -> scalar``, a :class:`~symdnn.nn.training.metrics.Metric`, or the words
+    ``"accuracy"``, ``"top_5"``; a list of them will do: ``metrics=["accuracy"]``. A row of the
     history has ``loss`` and each metric, over the training's batches as they were when they came,
     and ``val_loss`` ... over the validation data.
 ``targets``, ``inputs``
@@ -30,7 +31,7 @@ for a step and one for measuring, and calls them. Its options:
     without a method ``at(epoch, start)`` is iterated up to the place where it was left.
 ``csv``, ``tensorboard``, ``progress``
     a file of the history's numbers; a folder for TensorBoard (``symdnn[tensorboard]``); whether a
-    bar is shown (None: where the output is a terminal).
+    bar is shown (None: where the output is a terminal, and in a notebook).
 ``callbacks``, ``on_step``
     functions of the :class:`~symdnn.nn.training.run.Run`, called after each epoch and each step;
     ``run.stop(why)`` ends the training after the epoch.
@@ -43,6 +44,7 @@ for a step and one for measuring, and calls them. Its options:
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -51,6 +53,8 @@ from typing import Any
 from symdnn.errors import InputError
 from symdnn.graph.variable import Variable
 from symdnn.loss_scale import LossScale
+from symdnn.nn import optim
+from symdnn.nn.checked import checked
 from symdnn.nn.module import Module
 from symdnn.nn.schedule import Schedule, as_schedule
 from symdnn.nn.training.bar import Bar, bar
@@ -75,10 +79,12 @@ PathLike = str | os.PathLike[str]
 Callback = Callable[[Run], Any]
 
 
+@checked
 def fit(
-    net: Module, criterion: Callable[..., Any], optimiser: Callable[..., Any], data: Any,
+    net: Module, criterion: Callable[..., Any], optimiser: Callable[..., Any] | str, data: Any,
     epochs: int, *, lr: float | Schedule | None = None, params: Any = None,
-    validation: Any = None, metrics: Mapping[str, Any] | None = None, targets: int = 1,
+    validation: Any = None, metrics: Mapping[str, Any] | Sequence[Any] | None = None,
+    targets: int = 1,
     inputs: Sequence[Variable] | None = None, monitor: str | None = None, maximise: bool = False,
     patience: int | None = None, min_delta: float = 0.0, keep_best: bool | None = None,
     average: float | None = None, checkpoint: PathLike | None = None, checkpoint_every: int = 1,
@@ -90,7 +96,7 @@ def fit(
     """Train ``net`` until ``epochs`` epochs are done; returns what was measured.
 
     ``criterion(output, target)`` is the loss, ``optimiser`` a function such as ``nn.optim.adam``
-    (``functools.partial`` sets its options). ``data`` gives batches for each epoch:
+    (``functools.partial`` sets its options), or its name. ``data`` gives batches for each epoch:
     ``nn.batches(...)``, or anything that can be iterated again and again. Entries of a batch are
     the net's inputs, the last ``targets`` of them the criterion's (0: the inputs are targets).
     The other options are explained above, at :mod:`symdnn.nn.training.fit`.
@@ -104,7 +110,9 @@ def fit(
                          validation=nn.batches((x_test, t_test), 256),
                          metrics={"accuracy": nn.metrics.accuracy()})
     """
+    optimiser = _optimiser(optimiser)
     problem = _problem(net, criterion, data, metrics, targets, inputs, mode)
+    _check_numbers(lr, average, patience, min_delta, prefetch, [*callbacks, *on_step])
     logs: list[Any] = [csv_log(csv)] if csv is not None else []
     logs += [TensorBoardLog(tensorboard)] if tensorboard is not None else []
     settings = Settings(
@@ -131,9 +139,10 @@ def fit(
     return run.history
 
 
+@checked
 def measure(
     net: Module, criterion: Callable[..., Any], data: Any, *,
-    metrics: Mapping[str, Any] | None = None, targets: int = 1,
+    metrics: Mapping[str, Any] | Sequence[Any] | None = None, targets: int = 1,
     inputs: Sequence[Variable] | None = None, mode: Any = None,
 ) -> dict[str, Any]:  # fmt: skip
     """The loss and the metrics of ``net``, in evaluation, over ``data``; see :func:`fit`."""
@@ -142,19 +151,54 @@ def measure(
 
 
 def _problem(
-    net: Module, criterion: Callable[..., Any], data: Any, metrics: Mapping[str, Any] | None,
-    targets: int, inputs: Sequence[Variable] | None, mode: Any,
+    net: Module, criterion: Callable[..., Any], data: Any,
+    metrics: Mapping[str, Any] | Sequence[Any] | None, targets: int,
+    inputs: Sequence[Variable] | None, mode: Any,
 ) -> Problem:  # fmt: skip
     if not isinstance(net, Module):
         raise InputError(f"fit: wanted a module, got {net!r:.60}")
+    if isinstance(criterion, type):
+        raise InputError(f"fit: criterion={criterion.__name__}; wanted {criterion.__name__}()")
     arrays = first_of(data)
     variables = tuple(inputs) if inputs is not None else variables_for(arrays)
+    if wrong := [v for v in variables if not isinstance(v, Variable)]:
+        raise InputError(f"fit: inputs has {wrong[0]!r:.60}; wanted symbolic variables")
     if len(variables) != len(arrays) or not 0 <= targets < len(arrays):
         raise InputError(
             f"fit: a batch has {len(arrays)} arrays, for {len(variables)} inputs of which the last "
-            f"{targets} are targets; wanted one input for the net at least"
+            f"{targets} are targets; wanted one input for the net at least. Batches of arrays "
+            "are made by nn.batches((x, t), size)"
         )
     return Problem(net, criterion, as_metrics(metrics), variables, targets, mode)
+
+
+def _optimiser(given: Any) -> Callable[..., Any]:
+    """A function, by its name too."""
+    names = [n for n in optim.__all__ if n[0].islower() and n not in ("ema", "matrices_only")]
+    if isinstance(given, str):
+        if given.lower() not in names:
+            raise InputError(f"fit: optimiser={given!r}; wanted a function or {', '.join(names)}")
+        return getattr(optim, given.lower())  # type: ignore[no-any-return]
+    return given  # type: ignore[no-any-return]
+
+
+def _check_numbers(
+    lr: Any, average: Any, patience: Any, min_delta: float, ahead: int, functions: Sequence[Any]
+) -> None:
+    """Refuse options that are out of range."""
+    ranges = {
+        "lr": (None if callable(lr) else lr, 0, math.inf, "0 or more"),
+        "average": (average, 0, 1, "from 0 to less than 1"),
+        "patience": (patience, 1, math.inf, "1 or more"),
+        "min_delta": (min_delta, 0, math.inf, "0 or more"),
+        "prefetch": (ahead, 0, math.inf, "0 or more"),
+    }
+    for name, (value, least, above, wanted) in ranges.items():
+        if value is not None and not least <= value < above:
+            raise InputError(f"fit: {name}={value!r}; wanted {wanted}")
+    for f in functions:
+        if not callable(f):
+            raise InputError(f"fit: callbacks and on_step: {f!r:.60}; wanted functions of a Run")
 
 
 def _check(settings: Settings, problem: Problem, resume: bool) -> None:
@@ -205,6 +249,11 @@ def _epoch(run: Run, ahead: int, interrupts: Interrupts, shown: Bar) -> None:
     finally:
         if ahead:
             source.close()
+    if not run.batch:
+        raise InputError(
+            f"fit: data gave no batch in epoch {run.epoch + 1}; it must give its batches for every "
+            "epoch anew: nn.batches(...), a list, an object with __iter__"
+        )
     run.finish_epoch()
     shown.row(text_of(run.history[-1]))
     interrupts.check()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -151,11 +152,34 @@ def _rows(what: str, output: Any, target: Any) -> tuple[Variable, Variable]:
     return reshape(moved, (rows, dims_of(moved)[-1])), t.flatten()
 
 
-def as_metrics(given: Mapping[str, Any] | None) -> dict[str, Metric]:
-    """Metrics by name; a function of output and targets gives the mean of a batch."""
-    found: dict[str, Metric] = {}
-    for name, m in (given or {}).items():
-        if not isinstance(m, Metric) and not callable(m):
-            raise InputError(f"metrics: wanted functions (output, target) -> scalar, got {m!r}")
-        found[name] = m if isinstance(m, Metric) else Metric(m)
-    return found
+def as_metrics(given: Mapping[str, Any] | Sequence[Any] | None) -> dict[str, Metric]:
+    """Metrics by name; a function of output and targets gives the mean of a batch.
+
+    Words stand for some: ``"accuracy"``, ``"top_5"`` (any number). A list is named by the words,
+    and by the functions' names.
+    """
+    if not isinstance(given, Mapping):
+        given = {_name_of(m): m for m in given or ()}
+    return {str(name): _as_metric(m) for name, m in given.items()}
+
+
+def _name_of(m: Any) -> str:
+    name = m if isinstance(m, str) else getattr(m, "__name__", None)
+    if not isinstance(name, str):
+        raise InputError(f"metrics: {m!r:.60} in a list has no name; give a dict of names")
+    return name
+
+
+def _as_metric(m: Any) -> Metric:
+    if isinstance(m, str):
+        number = re.fullmatch(r"top_([1-9]\d*)", m)
+        if m == "accuracy" or number:
+            return top_k(int(number[1]) if number else 1)
+        raise InputError(f"metrics: {m!r}; wanted 'accuracy', 'top_5' or the like, or a function")
+    if m is confusion_matrix:
+        raise InputError("metrics: confusion_matrix; wanted confusion_matrix(classes)")
+    if m in (accuracy, top_k):  # not called
+        return m()  # type: ignore[no-any-return]
+    if not isinstance(m, Metric) and not callable(m):
+        raise InputError(f"metrics: wanted functions (output, target) -> scalar, got {m!r:.60}")
+    return m if isinstance(m, Metric) else Metric(m)

@@ -96,6 +96,8 @@ def prefetch(
     """
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise InputError(f"prefetch: n={n!r}; wanted an int, 1 or more")
+    if not isinstance(iterator, Iterable):
+        raise InputError(f"prefetch: wanted what can be iterated, got {iterator!r:.60}")
     chosen = resolve_target(target)
     if chosen.kind == "cpu":
         return Prefetch(iterator, n, lambda slot, item: item, lambda: None)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import NanDetected
+from symdnn.errors import InputError, NanDetected
 from symdnn.nn.schedule import Schedule
 from symdnn.nn.training import checkpoint
 from symdnn.nn.training.history import History
@@ -124,10 +124,10 @@ class Run:
 
     def train(self, batch: Any) -> None:
         """One step. Raises :class:`NanDetected` for a loss that is no finite number."""
-        arrays = as_list(batch)
+        arrays = as_list(batch, len(self.problem.inputs))
         rate = []
         if self.settings.schedule is not None and self.steps.rate_type is not None:
-            self.rate = float(self.settings.schedule(self.step))
+            self.rate = self._rate(self.settings.schedule)
             rate = [self.steps.rate_type(self.rate)]
         found = self.steps.train(*arrays, *rate)
         self.loss = float(found[0])
@@ -137,6 +137,15 @@ class Run:
         self.sums.add(found, int(arrays[0].shape[0]))
         for each in self.settings.on_step:
             each(self)
+
+    def _rate(self, schedule: Schedule) -> float:
+        given = schedule(self.step)
+        try:
+            return float(given)
+        except (TypeError, ValueError):
+            raise InputError(
+                f"fit: lr gave {given!r:.60} in step {self.step}; wanted a number"
+            ) from None
 
     def _complaint(self) -> str:
         rate = "" if math.isnan(self.rate) else f" at the learning rate {self.rate:g}"
@@ -241,10 +250,12 @@ class Run:
 
 def measured(evaluate: Any, problem: Problem, data: Any, prefix: str = "") -> dict[str, Any]:
     """Loss and metrics over ``data``, by name."""
-    sums, at = Sums(problem.metrics), getattr(data, "at", None)
+    sums, at, empty = Sums(problem.metrics), getattr(data, "at", None), True
     for batch in data if at is None else at(0):
-        arrays = as_list(batch)
+        arrays, empty = as_list(batch, len(problem.inputs)), False
         sums.add(evaluate(*arrays), int(arrays[0].shape[0]))
+    if empty:
+        raise InputError("fit: the data to measure on has no batch")
     return sums.results(prefix)
 
 

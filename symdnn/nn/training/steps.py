@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from symdnn.compile.function import Function, function
+from symdnn.compile.updates import as_pairs
 from symdnn.config import config
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Shared, Variable
 from symdnn.loss_scale import LossScale
+from symdnn.nn.checked import check_takes
 from symdnn.nn.module import Module
 from symdnn.nn.optim_average import Average, ema
 from symdnn.nn.optim_base import Updates
@@ -108,8 +110,14 @@ def _updates(
     wide = any(v.type.dtype == "float64" for v in _variables(params))
     rate = TensorType("float64" if wide else "float32", ())("rate") if with_rate else None
     options = {} if scale is None else {"loss_scale": scale}
-    found = optimiser(loss, params, *([] if rate is None else [rate]), **options)
-    return found if isinstance(found, Updates) else Updates(found), rate
+    given = [loss, params, *([] if rate is None else [rate])]
+    check_takes("fit: optimiser", optimiser, ["loss", "params", "lr"][: len(given)], options)
+    found = optimiser(*given, **options)
+    if isinstance(found, Updates):
+        return found, rate
+    if not isinstance(found, Mapping | list | tuple):
+        raise InputError(f"fit: the optimiser gave {found!r:.60}; wanted a list of updates")
+    return Updates(as_pairs(found, "fit: what the optimiser gives")), rate
 
 
 def _variables(params: Any) -> Iterator[Variable]:
@@ -148,11 +156,26 @@ def _training(net: Module) -> Iterator[None]:
         yield
 
 
-def as_list(batch: Any) -> list[Any]:
-    """The arrays of a batch: itself, or its entries."""
+def as_list(batch: Any, count: int | None = None) -> list[Any]:
+    """The arrays of a batch: itself, or its entries; ``count`` of them, of one length.
+
+    Raises :class:`~symdnn.errors.InputError` for what is none.
+    """
     if isinstance(batch, Mapping):
-        return list(batch.values())
-    return list(batch) if isinstance(batch, list | tuple) else [batch]
+        entries = list(batch.values())
+    else:
+        entries = list(batch) if isinstance(batch, list | tuple) else [batch]
+    arrays = [a if hasattr(a, "dtype") and hasattr(a, "shape") else np.asarray(a) for a in entries]
+    for i, a in enumerate(arrays):
+        if getattr(a.dtype, "kind", "f") in "OUSmM":
+            raise InputError(f"fit: entry {i} of a batch has dtype {a.dtype}; wanted numbers")
+    lengths = [tuple(a.shape)[:1] for a in arrays]
+    if not all(lengths) or len(set(lengths)) != 1:
+        shapes = ", ".join(str(tuple(a.shape)) for a in arrays) or "nothing"
+        raise InputError(f"fit: a batch has arrays of shapes {shapes}; wanted one length for all")
+    if count is not None and len(arrays) != count:
+        raise InputError(f"fit: a batch has {len(arrays)} arrays; the first one had {count}")
+    return arrays
 
 
 def check_repeats(what: str, data: Any) -> None:

@@ -1,0 +1,167 @@
+"""Arguments against their annotations: a wrong type is an error that names argument, wanted, got.
+
+The words that annotations here consist of are :data:`KINDS`; what is not among them takes anything,
+and is checked by the function itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import numbers
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from symdnn.errors import InputError
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Variable
+from symdnn.loss_scale import LossScale
+
+__all__ = ["KINDS", "check_arguments", "check_takes", "checked"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _truth(v: Any) -> bool:
+    return isinstance(v, bool | np.bool_) or (_whole(v) and v in (0, 1))
+
+
+def _whole(v: Any) -> bool:
+    return isinstance(v, int | np.integer) and not isinstance(v, bool)
+
+
+def _number(v: Any) -> bool:
+    real = isinstance(v, numbers.Real | np.floating | np.integer)
+    real |= isinstance(v, np.ndarray) and v.ndim == 0 and v.dtype.kind in "iuf"
+    return bool(real and not isinstance(v, bool) and v == v)
+
+
+def _rate(v: Any) -> bool:
+    return _number(v) or isinstance(v, Variable)
+
+
+def _row(v: Any) -> bool:
+    return isinstance(v, Sequence | np.ndarray) and not isinstance(v, str)
+
+
+def _pair(v: Any) -> bool:
+    return isinstance(v, list | tuple) and len(v) == 2 and all(map(_number, v))
+
+
+Kind = tuple[str, Callable[[Any], bool]]
+KINDS: Mapping[str, Kind] = {
+    "None": ("None", lambda v: v is None),
+    "bool": ("True or False", _truth),
+    "int": ("an int", _whole),
+    "float": ("a number", _number),
+    "str": ("a string", lambda v: isinstance(v, str)),
+    "Variable": ("a symbolic variable", lambda v: isinstance(v, Variable)),
+    "Number": ("a number or a symbolic scalar (schedules are for nn.fit)", _rate),
+    "Betas": ("a pair of numbers", _pair),
+    "Callable": ("a function", callable),
+    "Initial": ("a function (shape, rng) -> values", callable),
+    "Schedule": ("a function of the step", callable),
+    "Sequence": ("a list", _row),
+    "Mapping": ("a dict", lambda v: isinstance(v, Mapping)),
+    "Transform": ("a function (batch, rng) -> batch", callable),
+    "LossScale": ("a symdnn.LossScale", lambda v: isinstance(v, LossScale)),
+    "PathLike": ("a path", lambda v: isinstance(v, str | os.PathLike)),
+}
+
+
+def checked(function: F) -> F:
+    """A function that checks its arguments first."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        check_arguments(function.__name__, function, args, kwargs)
+        return function(*args, **kwargs)
+
+    return call  # type: ignore[return-value]
+
+
+def check_arguments(
+    what: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """Raise :class:`~symdnn.errors.InputError` for an argument that is of none of the kinds.
+
+    Arguments that do not fit the signature are left to Python.
+    """
+    signature, kinds = _kinds_of(function)
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError:
+        return
+    for name, value in bound.arguments.items():
+        allowed = kinds.get(name)
+        several = signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
+        for each in value if several else (value,):
+            if allowed is not None and not any(takes(each) for _, takes in allowed):
+                wanted = " or ".join(word for word, _ in allowed)
+                raise InputError(f"{what}: {name}={each!r:.60}; wanted {wanted}")
+            if name == "dtype" and each is not None:
+                _check_dtype(what, each)
+            if name.endswith("_init") and each is not None:
+                _check_initial(what, name, each)
+
+
+def check_takes(
+    what: str, function: Any, names: Sequence[str], keywords: Iterable[str] = ()
+) -> None:
+    """Refuse a function that can't be called with arguments of these names."""
+    try:
+        inspect.signature(function).bind(*names, **dict.fromkeys(keywords))
+    except TypeError as why:
+        listed = ", ".join([*names, *keywords])
+        text = f"{what}: {function!r:.60} can't be called with ({listed}): {why}"
+        raise InputError(text) from None
+    except ValueError:  # of C, which does not tell
+        return
+
+
+def _check_dtype(what: str, dtype: Any) -> None:
+    try:
+        fits = TensorType(dtype).is_float
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise InputError(f"{what}: dtype={dtype!r:.60}; wanted the name of a float dtype")
+
+
+def _check_initial(what: str, name: str, initial: Any) -> None:
+    try:
+        inspect.signature(initial).bind((1,), None)
+    except TypeError:
+        raise InputError(
+            f"{what}: {name}={initial!r:.60}; wanted a function (shape, rng) -> values"
+        ) from None
+    except ValueError:  # of C, which does not tell
+        return
+
+
+@functools.cache
+def _kinds_of(
+    function: Callable[..., Any],
+) -> tuple[inspect.Signature, dict[str, list[Kind]]]:
+    """The signature, and the kinds of each parameter that has no others."""
+    signature = inspect.signature(function)
+    kinds = {}
+    for name, parameter in signature.parameters.items():
+        words = _words(parameter.annotation)
+        if parameter.kind is not parameter.VAR_KEYWORD and all(w in KINDS for w in words):
+            kinds[name] = [KINDS[w] for w in words]
+    return signature, kinds
+
+
+def _words(annotation: Any) -> Iterable[str]:
+    """``float | None`` as its two words; brackets behind one are passed over."""
+    if not isinstance(annotation, str):
+        return [getattr(annotation, "__name__", "Any")] if annotation is not None else ["None"]
+    flat = annotation
+    while "[" in flat:
+        flat = re.sub(r"\[[^\[\]]*\]", "", flat)
+    return [word.strip() for word in flat.split("|")]
