@@ -30,6 +30,7 @@ from symdnn.nn import (
     shaping,
     softmax,
     table,
+    torch_layers,
     torch_losses,
     torch_losses_margin,
     torch_names,
@@ -56,6 +57,7 @@ from symdnn.nn.shaping import *
 from symdnn.nn.softmax import *
 from symdnn.nn.summary import Row, Summary, flops, summary
 from symdnn.nn.table import *
+from symdnn.nn.torch_layers import *
 from symdnn.nn.torch_losses import *
 from symdnn.nn.torch_losses_margin import *
 from symdnn.nn.torch_names import *
@@ -70,7 +72,7 @@ __all__ = [
     *shaping.__all__, *softmax.__all__, *table.__all__, *torch_names.__all__,
     *recurrent.__all__, "convert", "cudnn",
     *criterion.__all__, *criterion_margin.__all__, *criterion_values.__all__,
-    *torch_losses.__all__, *torch_losses_margin.__all__,
+    *torch_layers.__all__, *torch_losses.__all__, *torch_losses_margin.__all__,
     *clip.__all__,
     "models", *weights.__all__,
     "optim",

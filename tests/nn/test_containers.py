@@ -154,7 +154,7 @@ def test_forks_print_as_in_torch7():
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda x: nn.Concat("1", Times(2)), InputError, "Concat: wanted an axis"),
+        (lambda x: nn.Concat("1", Times(2)), InputError, "Concat: dim=.1.; wanted an int"),
         (lambda x: nn.Concat(1)(x), InputError, "there are no modules"),
         (lambda x: nn.Sequential(3), InputError, "wanted a module, got 3"),
         (lambda x: nn.ParallelTable(Times(2))([x, x]), TypeMismatch, "a table of 1, one for each"),

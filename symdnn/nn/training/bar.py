@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import html
+import importlib
 import sys
 import time
 from collections.abc import Iterator
@@ -46,12 +47,11 @@ class _InNotebook(Bar):
     _SECONDS = 0.1
 
     def __init__(self) -> None:
-        from IPython.display import HTML, display
-
-        self._html, self._rows = HTML, [""]
+        shows: Any = importlib.import_module("IPython.display")
+        self._html, self._rows = shows.HTML, [""]
         self._now, self._drawn = "", 0.0
         self._text, self._done, self._of = "", 0, 0
-        self._shown: Any = display(HTML(""), display_id=True)
+        self._shown: Any = shows.display(shows.HTML(""), display_id=True)
 
     def start(self, epoch: int, epochs: int, batches: int | None, done: int) -> None:
         self._text, self._done, self._of = f"epoch {epoch}/{epochs}", done, batches or 0
