@@ -63,8 +63,12 @@ class Summary:
         for heading in ("module", "output", "parameters", "FLOPs"):
             right = heading in ("parameters", "FLOPs")
             shown.add_column(heading, justify="right" if right else "left", no_wrap=right)
+        around: list[str] = []
         for row in self.rows:
-            label = f"({row.name.rpartition('.')[2]}) {row.title}" if row.name else row.title
+            del around[row.depth :]
+            inside = "".join(f"{name}." for name in around[-1:] if name)
+            label = f"({row.name.removeprefix(inside)}) {row.title}" if row.name else row.title
+            around.append(row.name)
             cells = (row.output, f"{row.parameters:,}", f"{row.flops:,}")
             shown.add_row(Text("  " * row.depth + label), *map(Text, cells))
         out = io.StringIO()

@@ -307,3 +307,19 @@ def test_files_of_lists_of_variables_keep_their_keys(tmp_path):
     both = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     symdnn.io.save_parameters(tmp_path / "b.npz", both.parameters())
     assert list(symdnn.io.load_parameters(tmp_path / "b.npz")) == list(both.state_dict())
+
+
+def test_rows_of_a_summary_have_names_relative_to_the_row_around_them():
+    class Block(nn.Module):
+        def __init__(self):
+            self.convs = nn.ModuleList([nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)])
+            self.norms = {"a": nn.BatchNorm2d(4)}
+
+        def forward(self, x):
+            for conv in self.convs:
+                x = self.norms["a"](conv(x))
+            return x
+
+    table = nn.summary(nn.Sequential(Block()), (1, 3, 8, 8)).table()
+    for name in ("(0) nn.Block", "(convs.0) nn.Spatial", "(convs.1)", "(norms.a)"):
+        assert name in table
