@@ -53,7 +53,7 @@ class _Pad(Module):
         pairs = list(zip(self.padding[::2], self.padding[1::2], strict=True))[::-1]
         widths = [(0, 0)] * (x.type.ndim - n) + pairs
         options = {"constant_values": self.value} if self.mode == "constant" else {}
-        return pad(x, widths, mode=self.mode, **options)  # type: ignore[no-any-return]
+        return pad(x, widths, mode=self.mode, **options)
 
     #: What stands around, where that is a number.
     value: float = 0.0
@@ -291,7 +291,7 @@ class PairwiseDistance(Module):
         if self.p == 2:
             return sqrt(sqr(d).sum(axis=-1, keepdims=self.keepdim))
         total = (d**self.p).sum(axis=-1, keepdims=self.keepdim)
-        return total ** (1 / self.p)  # type: ignore[no-any-return]
+        return total ** (1 / self.p)
 
 
 class RMSNorm(Module):
@@ -306,7 +306,8 @@ class RMSNorm(Module):
         self, normalized_shape: int | Sequence[int], eps: float | None = None,
         elementwise_affine: bool = True, *, dtype: str | None = None,
     ) -> None:  # fmt: skip
-        given = [normalized_shape] if np.ndim(normalized_shape) == 0 else list(normalized_shape)  # type: ignore[arg-type]
+        one = np.ndim(normalized_shape) == 0
+        given: list[Any] = [normalized_shape] if one else list(normalized_shape)  # type: ignore[arg-type]
         positive("RMSNorm: normalized_shape", *given)
         if not given:
             raise InputError("RMSNorm: normalized_shape is empty; wanted one axis or more")

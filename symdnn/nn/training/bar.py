@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import html
-import importlib
 import sys
 import time
 from collections.abc import Iterator
@@ -47,7 +46,7 @@ class _InNotebook(Bar):
     _SECONDS = 0.1
 
     def __init__(self) -> None:
-        shows: Any = importlib.import_module("IPython.display")
+        shows: Any = sys.modules["IPython.display"]  # a kernel has it
         self._html, self._rows = shows.HTML, [""]
         self._now, self._drawn = "", 0.0
         self._text, self._done, self._of = "", 0, 0
@@ -84,7 +83,8 @@ def _in_notebook() -> bool:
     """Whether a kernel of Jupyter's runs this, which shows HTML."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
-    return getattr(shell, "kernel", None) is not None
+    in_kernel = getattr(shell, "kernel", None) is not None
+    return in_kernel and "IPython.display" in sys.modules
 
 
 @contextlib.contextmanager
