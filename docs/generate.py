@@ -5,11 +5,13 @@ import inspect
 import pkgutil
 from pathlib import Path
 
+from reference import topic_pages
+
 import symdnn
 from symdnn.flags import FLAGS, WITHOUT_MEANING, Flag
 
 # Pages are the modules and folders directly under symdnn/; these are no modules to import from.
-NOT_SHOWN = {"__main__", "algos_cli", "cli", "doctor", "demo"}
+NOT_SHOWN = {"__main__", "algos_cli", "cli", "doctor", "demo", "tensor"}  # tensor: reference.py
 # All that it has is shown where it is used: symdnn.gpu.libcudnn.
 TABLES = {"symdnn.gpu.libcudnn_table"}
 # They offer what other modules define, under the names that programs use; it is shown there.
@@ -22,6 +24,7 @@ FACES = {
 def write_pages(folder: Path) -> None:
     """Write all generated pages under ``folder``, and remove those of modules that are gone."""
     pages = {"flags.rst": flags_page()}
+    pages |= {f"reference/{name}.rst": text for name, text in topic_pages()}
     for name, modules in sorted(parts().items()):
         pages[f"api/{name}.rst"] = api_page(name, modules)
     for old in folder.rglob("*.rst"):

@@ -97,3 +97,8 @@ def test_every_example_is_tested() -> None:
 def test_resnet20_has_the_published_number_of_layers(capsys: pytest.CaptureFixture[str]) -> None:
     load("resnet20").main(["--steps", "1", "--batch", "2"])
     assert capsys.readouterr().out.startswith("20 layers, ")
+
+
+def test_the_notebook_runs_from_top_to_bottom(capsys) -> None:
+    load("run_notebook").main([str(FOLDER / "tour.ipynb")])
+    assert "kernel" in capsys.readouterr().out

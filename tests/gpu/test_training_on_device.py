@@ -29,8 +29,8 @@ def test_numbers_are_pytorchs(name, dtype):
 
 
 @pytest.mark.parametrize("zero", [False, True])
-def test_lamb(zero):
-    optimisers.test_lamb_is_the_papers("float32", 1e-5, zero)
+def test_lamb(rng, zero):
+    optimisers.test_lamb_is_the_papers(rng, "float32", 1e-5, zero)
 
 
 def test_state_and_averages_and_accumulation():
