@@ -21,6 +21,8 @@ __all__ = ["AS_WRITTEN", "Compiler", "read_frame", "write_frame"]
 #: compiling, and gain nothing.
 AS_WRITTEN = "; as written\n"
 _LENGTH = struct.Struct("<I")
+#: No frame is longer: a module's text has some ten thousand bytes.
+_MOST_BYTES = 1 << 28
 
 
 class Compiler:
@@ -73,6 +75,8 @@ def read_frame(file: BinaryIO) -> bytes | None:
     if len(head) < _LENGTH.size:
         return None
     (length,) = _LENGTH.unpack(head)
+    if length > _MOST_BYTES:
+        return None  # no frame: something else wrote into the pipe
     body = file.read(length)
     return body if len(body) == length else None
 

@@ -23,6 +23,7 @@ import stat
 import tempfile
 import warnings
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 __all__ = ["KINDS", "Untrusted", "make", "read", "usable", "why_not"]
@@ -141,6 +142,8 @@ def _of_folder(path: Path, told: os.stat_result, ours: bool) -> tuple[str, bool]
     me = os.geteuid()
     if told.st_uid not in (me, 0):
         return f"belongs to user {told.st_uid}, not to user {me} or root", False
+    if told.st_uid == _nobody():
+        return f"belongs to user {told.st_uid}, as which all unknown users are shown", False
     if not stat.S_ISDIR(told.st_mode):
         return "", False  # making a folder there will say what is wrong
     if ours and told.st_uid == me and told.st_mode & _OTHERS and _only_ours(path):
@@ -166,6 +169,15 @@ def _only_ours(path: Path) -> bool:
         return all(name in KINDS or _ENTRY.match(name) for name in os.listdir(path))
     except OSError:
         return False
+
+
+@cache
+def _nobody() -> int:
+    """The user as whom the kernel shows all that a container or NFS does not know."""
+    try:
+        return int(Path("/proc/sys/kernel/overflowuid").read_bytes())
+    except (OSError, ValueError):
+        return 65534
 
 
 def _alone_in(group: int) -> bool:

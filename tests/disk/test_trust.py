@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from symdnn.config import config
 from symdnn.disk import trust
 from symdnn.disk.store import Store
+from symdnn.gpu import tuning
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no users")
 
@@ -111,6 +113,35 @@ def test_another_users_folder_is_not_believed_and_another_one_is_used(folder, an
     THINGS.get("b" * 64, folder / "other")  # said once, whatever the folder
     assert trust.usable(folder) != folder
     assert next(iter(folder.iterdir())).read_bytes().endswith(b"theirs")  # nothing was touched
+
+
+def test_the_user_as_whom_unknown_ones_are_shown_is_nobody(folder, monkeypatch):
+    """In a container without a map of users everything seems to be this process's own."""
+    monkeypatch.setattr(trust, "_nobody", os.geteuid)
+    with pytest.warns(RuntimeWarning, match="as which all unknown users are shown"):
+        THINGS.put(KEY, b"code", folder)
+    assert list(folder.iterdir()) == []
+    assert THINGS.get(KEY, folder) == b"code"  # in a folder of this process
+    private = trust.usable(folder)
+    assert mode(private.parent) == mode(private) == 0o700
+
+
+def test_measured_choices_of_others_are_not_believed(folder, another):
+    key, record = {"card": "none"}, {"ms": 1.0}
+    with config.change_flags({"dnn.conv.tuning_cache": str(folder / "tuning")}):
+        assert tuning.remember(key, record) == record
+        assert tuning.recall(key) == record
+        files = [p for p in folder.rglob("*") if p.is_file() and p.suffix == ".json"]
+        assert [mode(p) for p in files] == [0o600]
+        files[0].chmod(0o666)
+        with pytest.warns(RuntimeWarning, match="could be written to by other users: dropped"):
+            assert tuning.recall(key) is None
+        tuning.remember(key, record)
+        another()
+        trust._known.clear()
+        with pytest.warns(RuntimeWarning, match="is not to be trusted"):
+            assert tuning.recall(key) is None
+    assert files[0].exists()
 
 
 def test_root_with_another_users_home_makes_nothing_there(folder, another):
