@@ -118,6 +118,10 @@ class FileFormatError(SymdnnError, ValueError):
     """A parameter file is corrupt, of another kind, or of a future version."""
 
 
+class NumberOutOfRange(SymdnnError, OverflowError):
+    """A Python int does not fit the integer dtype of the array that it meets."""
+
+
 class TypeMismatch(SymdnnError, TypeError):
     """An op was applied to types it does not take.
 

@@ -220,8 +220,10 @@ _GENERAL = [
     _bool("print_test_value", False, "The repr of a variable shows its test value."),
     _choice("deterministic", "default more", "more: only kernels that give the same bits each "
             "time.", affects=CODE),
-    _choice("cast_policy", "custom numpy+floatX", "custom: a Python number does not change the "
-            "type of an array; numpy+floatX: NumPy's rule, with floatX for float64.", affects=CODE),
+    _choice("cast_policy", "numpy2 custom numpy+floatX", "What a Python number is beside arrays. "
+            "numpy2: of their dtype, as in NumPy 2; custom: Theano's rule, an int of the smallest "
+            "dtype that holds it, a float of floatX; numpy+floatX: that, and a float64 that no "
+            "operand has becomes floatX.", affects=CODE),
     _choice("warn_float64", _REACT, "What an input or an op of type float64 does when it is made."),
     _choice("assert_no_cpu_op", _REACT, "What an op that runs on the CPU does in a function for "
             "the GPU."),

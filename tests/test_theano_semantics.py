@@ -14,6 +14,13 @@ from symdnn.config import config
 F32 = np.float32
 
 
+@pytest.fixture(autouse=True)
+def theanos_casting():
+    """What Theano's programs set: its rule for Python numbers."""
+    with config.change_flags(cast_policy="custom"):
+        yield
+
+
 # --- types and floatX -----------------------------------------------------------------------------
 
 

@@ -9,24 +9,22 @@ import ml_dtypes
 import numpy as np
 
 from symdnn.config import config
-from symdnn.errors import ArgumentShapeMismatch, InputError
+from symdnn.errors import ArgumentShapeMismatch, InputError, NumberOutOfRange
 from symdnn.graph.type import TensorType, numpy_dtype
 
-__all__ = ["array_from", "as_numpy", "check_shape", "constant_array"]
+__all__ = ["array_from", "as_numpy", "check_shape", "constant_array", "number_array"]
 
 Array = np.ndarray[Any, Any]
 
 
 def constant_array(value: Any, dtype: Any = None) -> Array:
-    """The array of a constant: ints as small as fits, floats as ``floatX``, arrays as they are."""
+    """The array of a constant: of a Python number :func:`number_array`, an array as it is."""
     if dtype is not None:
         return _array(value, numpy_dtype(TensorType(dtype).dtype))
     if isinstance(value, bool | np.bool_):
         return np.asarray(value, dtype=np.bool_)
-    if isinstance(value, int) and not isinstance(value, np.generic):
-        return _smallest_int(value)
-    if isinstance(value, float) and not isinstance(value, np.generic):
-        return _autocast_float(value)
+    if isinstance(value, int | float | complex) and not isinstance(value, np.generic):
+        return number_array(value)
     array = _array(value)
     if array.dtype == object or (array.dtype.kind in "USV" and array.dtype.name != "bfloat16"):
         raise InputError(f"cannot make a constant of {value!r} (a {type(value).__name__})")
@@ -35,9 +33,14 @@ def constant_array(value: Any, dtype: Any = None) -> Array:
 
 def _array(value: Any, dtype: Any = None) -> Array:
     try:
+        if type(value) in (int, float) and dtype is not None and dtype.kind in "fV":
+            with np.errstate(all="ignore"):
+                return np.asarray(float(value)).astype(dtype)
         if isinstance(value, _PYTHONS) and not _holds_masked(value):
             return np.asarray(value, dtype)  # which looks whether numbers fit
         return np.asarray(array_from(value, "constant"), dtype)
+    except OverflowError as error:
+        raise NumberOutOfRange(f"{value} is out of the range of {dtype}") from error
     except (TypeError, ValueError) as error:
         kind = type(value).__name__
         raise InputError(f"cannot make a constant of {value!r:.80} (a {kind}): {error}") from error
@@ -90,12 +93,35 @@ def _of_torch(value: Any) -> Any:
 _PYTHONS = (bool, int, float, complex, list, tuple, range)
 
 
+def number_array(value: complex) -> Array:
+    """The array of a Python number alone.
+
+    With ``cast_policy=numpy2`` ints are int64 and floats ``floatX``; else ints are as small as
+    fits (Theano's rule), and floats ``floatX`` (float32 where that is exact).
+    """
+    weak = config.cast_policy == "numpy2"
+    if isinstance(value, int):
+        if weak and not -(2**63) <= value < 2**64:
+            return np.asarray(float(value))  # beside floats it is a number like others
+        return np.asarray(value, _int_dtype(value)) if weak else _smallest_int(value)
+    if isinstance(value, float):
+        return np.asarray(value, config.floatX) if weak else _autocast_float(value)
+    narrow = weak and config.floatX != "float64"
+    return np.asarray(value, np.complex64 if narrow else np.complex128)
+
+
+def _int_dtype(value: int) -> str:
+    if not -(2**63) <= value < 2**64:
+        raise NumberOutOfRange(f"the Python int {value} is out of the range of int64 and uint64")
+    return "int64" if value < 2**63 else "uint64"
+
+
 def _smallest_int(value: int) -> Array:
     for name in ("int8", "int16", "int32", "int64"):
         info = np.iinfo(name)
         if info.min <= value <= info.max:
             return np.asarray(value, dtype=name)
-    return np.asarray(value, dtype=np.uint64)
+    return np.asarray(value, dtype=_int_dtype(value))
 
 
 def _autocast_float(value: float) -> Array:

@@ -133,13 +133,18 @@ class Constant(Variable):
     """A value known when the graph is built. ``data`` is a read-only array.
 
     ``exact`` is the number that a float16 or bfloat16 of one element was rounded from: a fused
-    chain, which computes in float32, takes that.
+    chain, which computes in float32, takes that. ``number`` is the Python number that it stands
+    for, if nobody has given it a dtype: beside arrays it takes theirs.
     """
 
-    __slots__ = ("_key", "data", "exact", "read_of")
+    __slots__ = ("_key", "data", "exact", "number", "read_of")
 
     def __init__(
-        self, data: np.ndarray[Any, Any], name: str | None = None, exact: float | None = None
+        self,
+        data: np.ndarray[Any, Any],
+        name: str | None = None,
+        exact: float | None = None,
+        number: Any = None,
     ) -> None:
         array = np.array(data, copy=True)
         array.flags.writeable = False
@@ -147,6 +152,7 @@ class Constant(Variable):
         self.data = array
         narrow = array.dtype.name in ("float16", "bfloat16") and array.size == 1
         self.exact = exact if narrow else None
+        self.number = number
         self._key: tuple[Any, ...] | None = None
         #: The variable of whose type this is a size; a function that needs it reads that variable.
         self.read_of: Variable | None = None
@@ -169,10 +175,10 @@ class Constant(Variable):
 
     def reshaped(self, shape: tuple[int, ...]) -> Constant:
         """The same numbers in another shape."""
-        return Constant(self.data.reshape(shape), self.name, self.exact)
+        return Constant(self.data.reshape(shape), self.name, self.exact, self.number)
 
     def clone(self, name: str | None = None) -> Variable:
-        return Constant(self.data, name or self.name, self.exact)
+        return Constant(self.data, name or self.name, self.exact, self.number)
 
     def __str__(self) -> str:
         if self.name is not None:
@@ -182,7 +188,7 @@ class Constant(Variable):
         return f"{self.data.tolist()}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Constant, (self.data, self.name, self.exact)
+        return Constant, (self.data, self.name, self.exact, self.number)
 
     def __copy__(self) -> Variable:
         return self
@@ -345,17 +351,18 @@ def constant(
 ) -> Constant:
     """A constant variable.
 
-    A Python int gets the smallest integer dtype that holds it, a Python float ``floatX`` (with
-    ``floatX=float64``: float32 where that is exact), an array keeps its dtype; ``ndim`` adds
-    leading dimensions of size 1.
+    A Python number gets the dtype of the arrays that it meets; alone an int is int64, a float
+    ``floatX`` (with ``cast_policy=custom``, Theano's rule: the smallest integer dtype that holds
+    it, and ``floatX``). An array keeps its dtype; ``ndim`` adds leading dimensions of size 1.
     """
     array = constant_array(x, dtype)
     if ndim is not None and ndim < array.ndim:
         raise NdimMismatch("constant", f"at most {ndim} dimensions", array.shape)
     if ndim is not None:
         array = array.reshape((1,) * (ndim - array.ndim) + array.shape)
-    exact = float(x) if isinstance(x, float | int) else None
-    return Constant(array, name, exact)
+    exact = float(x) if isinstance(x, float | int) and array.dtype.kind not in "biu" else None
+    plain = dtype is None and type(x) in (int, float, complex)
+    return Constant(array, name, exact, x if plain else None)
 
 
 def as_variable(value: Any, name: str | None = None, dtype: Any = None) -> Variable:

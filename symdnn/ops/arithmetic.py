@@ -12,7 +12,7 @@ from symdnn.graph.op import Grads, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.value import constant_array
-from symdnn.graph.variable import Constant, Variable, as_variable
+from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.comparison import eq, gt, lt, switch
 from symdnn.ops.dtype import number_of
 from symdnn.ops.elemwise import Elemwise, FloatElemwise, apply_elemwise, conjugate, like
@@ -431,6 +431,8 @@ def cast(x: Any, dtype: Any) -> Variable:
     """``x`` in another dtype; ``"floatX"`` is the flag's. ``x`` itself when it has it already."""
     v = as_variable(x)
     name = TensorType(dtype).dtype
+    if isinstance(v, Constant) and isinstance(v.number, int | float) and TensorType(name).is_float:
+        return constant(v.number, v.name, v.type.ndim, name)  # of the number itself
     return v if v.type.dtype == name else Cast(name)(v)
 
 

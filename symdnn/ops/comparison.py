@@ -13,6 +13,7 @@ from symdnn.graph.op import Grads, Vars
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.elemwise import Elemwise, apply_elemwise
+from symdnn.ops.python_numbers import settled
 
 __all__ = [
     "And", "Compare", "Eq", "Ge", "Gt", "Invert", "IsFinite", "IsInf", "IsNan", "Le", "LeftShift",
@@ -193,6 +194,7 @@ class Switch(Elemwise):
 
     function: ClassVar[Any] = _choose
     arity: ClassVar[int] = 3
+    first: ClassVar[int] = 1
 
     def out_dtype(self, *dtypes: str) -> str:
         return super().out_dtype(*dtypes[1:])
@@ -310,7 +312,7 @@ def right_shift(x: Any, y: Any) -> Variable:
 
 
 def _bitwise(op: Bitwise, x: Any, y: Any) -> Variable:
-    a, b = as_variable(x), as_variable(y)
+    a, b = settled([as_variable(x), as_variable(y)])
     return apply_elemwise(op, _unsigned(a, b), _unsigned(b, a))  # type: ignore[no-any-return]
 
 

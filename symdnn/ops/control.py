@@ -12,6 +12,7 @@ from symdnn.graph.op import Grads, Host, MultiOp, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable, as_variable
+from symdnn.ops.python_numbers import settled
 
 __all__ = ["IfElse", "ifelse"]
 
@@ -100,7 +101,7 @@ def ifelse(condition: Any, then_branch: Any, else_branch: Any, name: str | None 
     no = [as_variable(v) for v in ([else_branch] if single else else_branch)]
     if len(yes) != len(no):
         raise TypeMismatch("ifelse", f"as many values in both branches ({len(yes)})", len(no))
-    pairs = [_aligned(a, b) for a, b in zip(yes, no)]
+    pairs = [_aligned(*settled([a, b])) for a, b in zip(yes, no)]
     node_inputs = [*(a for a, _ in pairs), *(b for _, b in pairs)]
     out = IfElse(len(yes))(as_variable(condition), *node_inputs)
     if name is not None:

@@ -16,6 +16,7 @@ from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.dtype import upcast
+from symdnn.ops.python_numbers import settled
 from symdnn.ops.shape import (
     alloc,
     as_dim,
@@ -130,7 +131,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Va
     """
     if stop is None:
         start, stop = 0, start
-    parts = [as_variable(a) for a in (start, stop, step)]
+    parts = settled([as_variable(a) for a in (start, stop, step)])
     if any(v.type.ndim != 0 for v in parts):
         raise NdimMismatch("arange", "scalars", [v.type for v in parts])
     common = upcast(*(v.type.dtype for v in parts))
@@ -163,11 +164,16 @@ def linspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None
 ) -> Variable:
     """``num`` (a number) evenly spaced values from ``start`` to ``stop``, ``floatX`` by default."""
-    a, b = as_variable(start), as_variable(stop)
+    a, b = (as_variable(v, dtype=_of_number(v)) for v in (start, stop))
     parts = num - 1 if endpoint else num
     unit = constant(np.arange(num, dtype=np.float64) / max(parts, 1))
     values = a + unit * (b - a)
     return operator("cast")(values, TensorType(dtype or config.floatX).dtype)  # type: ignore[no-any-return]
+
+
+def _of_number(value: Any) -> str | None:
+    """A Python number counts as exactly as can be."""
+    return "float64" if isinstance(value, int | float) else None
 
 
 # -- matrices -------------------------------------------------------------------------------------

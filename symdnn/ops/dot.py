@@ -19,8 +19,9 @@ from symdnn.graph.op import Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable, as_variable
-from symdnn.ops.dtype import is_narrow_float, upcast
+from symdnn.ops.dtype import is_narrow_float
 from symdnn.ops.elemwise import conjugate, unbroadcast
+from symdnn.ops.python_numbers import alike
 from symdnn.ops.shape import dims_of
 
 __all__ = [
@@ -240,8 +241,7 @@ def factors(name: str, *values: Any) -> list[Variable]:
     variables = [as_variable(v) for v in values]
     if any(not isinstance(v.type, TensorType) for v in variables):
         raise TypeMismatch(name, "tensors", [v.type for v in variables])
-    common = upcast(*(v.type.dtype for v in variables))
-    return [v if v.type.dtype == common else operator("cast")(v, common) for v in variables]
+    return alike(variables)
 
 
 def dot(a: Any, b: Any) -> Variable:

@@ -19,8 +19,9 @@ from symdnn.graph.operators import operator
 from symdnn.graph.origin import Hints
 from symdnn.graph.pattern import Pattern
 from symdnn.graph.type import TensorType
-from symdnn.graph.variable import Constant, Variable, as_variable, constant
+from symdnn.graph.variable import Apply, Constant, Variable, as_variable, constant
 from symdnn.ops.dtype import float_of, is_narrow_float, upcast
+from symdnn.ops.python_numbers import settled
 from symdnn.ops.shape import dimshuffle
 
 __all__ = [
@@ -57,6 +58,12 @@ class Elemwise(Op):
     kinds: ClassVar[str] = "bifc"
     #: What to do about an operand that is not taken.
     advice: ClassVar[str] = ""
+    #: The first of the operands whose dtypes make the result's.
+    first: ClassVar[int] = 0
+
+    def make_node(self, *inputs: Any, hints: Hints | None = None) -> Apply:
+        variables = settled([as_variable(i) for i in inputs], self.first, self.is_comparison)
+        return super().make_node(*variables, hints=hints)
 
     def out_dtype(self, *dtypes: str) -> str:
         """The result's dtype from the operands' (upcast)."""

@@ -16,6 +16,7 @@ from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.elemwise import kind_of, pad_left
 from symdnn.ops.index import IncSubtensor, Subtensor, encode, subtensor
+from symdnn.ops.python_numbers import settled
 from symdnn.ops.shape import (
     DimShuffle,
     Reshape,
@@ -267,7 +268,7 @@ def _value_for(x: Variable, y: Any) -> Variable:
     """``y`` as a variable of the dtype and ndim of ``x``: digits may be lost, kinds may not."""
     if isinstance(y, int | float) and not isinstance(y, bool) and not x.type.is_discrete:
         y = constant(y, dtype=x.type.dtype)
-    value = as_variable(y)
+    _, value = settled([x, as_variable(y)])
     if "bifc".index(kind_of(value.type.dtype)) > "bifc".index(kind_of(x.type.dtype)):
         raise TypeMismatch(
             "set_subtensor / inc_subtensor",

@@ -16,6 +16,7 @@ from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.dtype import upcast
+from symdnn.ops.python_numbers import settled
 from symdnn.ops.shape import (
     alloc,
     as_dim,
@@ -88,7 +89,7 @@ class Join(Op):
 
 def join(axis: Any, *tensors: Any) -> Variable:
     """Tensors one after the other along ``axis``, upcast to their common dtype."""
-    vs = [as_variable(t) for t in tensors]
+    vs: list[Variable] = settled([as_variable(t) for t in tensors])
     if not vs:
         raise TypeMismatch("join", "at least one tensor", "none")
     if any(v.type.ndim == 0 for v in vs):

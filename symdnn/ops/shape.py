@@ -15,7 +15,7 @@ from symdnn.graph.op import Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
-from symdnn.ops.dtype import upcast
+from symdnn.ops.python_numbers import alike
 
 __all__ = [
     "Alloc",
@@ -184,9 +184,8 @@ def make_vector(scalars: Sequence[Any]) -> Variable:
     vs = [as_variable(s) for s in scalars]
     if not vs:
         raise NdimMismatch("make_vector", "at least one scalar", "none")
-    dtype = upcast(*(v.type.dtype for v in vs))
-    cast = [v if v.type.dtype == dtype else operator("cast")(v, dtype) for v in vs]
-    return MakeVector(dtype)(*cast)  # type: ignore[no-any-return]
+    made = alike(vs)
+    return MakeVector(made[0].type.dtype)(*made)  # type: ignore[no-any-return]
 
 
 def dims_of(x: Variable) -> tuple[Any, ...]:

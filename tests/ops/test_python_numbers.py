@@ -1,0 +1,199 @@
+"""Python numbers beside arrays (flag ``cast_policy``): NumPy 2's rule, with floatX for float64."""
+
+import warnings
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.config import config
+from symdnn.errors import NumberOutOfRange, SymdnnError
+from symdnn.ops import python_numbers
+
+pytestmark = pytest.mark.skipif(int(np.__version__[0]) < 2, reason="NumPy 2's rule")
+
+REAL = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
+        "float16", "float32", "float64"]  # fmt: skip
+DTYPES = [*REAL, "complex64", "complex128"]
+#: Public functions of two operands, and NumPy's.
+FUNCTIONS = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "true_div": np.true_divide,
+    "int_div": np.floor_divide, "mod": np.mod, "pow": np.power, "maximum": np.maximum,
+    "minimum": np.minimum, "lt": np.less, "le": np.less_equal, "gt": np.greater,
+    "ge": np.greater_equal, "eq": np.equal, "neq": np.not_equal, "bitwise_and": np.bitwise_and,
+    "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor, "left_shift": np.left_shift,
+    "right_shift": np.right_shift, "arctan2": np.arctan2,
+    "switch": lambda a, b: np.where(np.ones(2, bool), a, b),
+    "clip": lambda a, b: np.clip(a, b, b),
+}  # fmt: skip
+SYMBOLIC = {
+    "switch": lambda a, b: T.switch(T.constant(np.ones(2, bool)), a, b),
+    "clip": lambda a, b: T.clip(a, b, b),
+}
+
+
+def number(rng):
+    """A Python number, a NumPy scalar or an array of no dimensions."""
+    python = [True, int(rng.integers(0, 100)), float(rng.uniform(0.1, 2)), 2.5 + 1j]
+    kind = rng.integers(3)
+    if kind == 0:
+        return python[rng.integers(len(python))]
+    scalar = np.ones((), DTYPES[rng.integers(len(DTYPES))])
+    return scalar[()] if kind == 1 else scalar
+
+
+def numpys(function, a, b):
+    """The dtype that NumPy gives; None where it refuses."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return FUNCTIONS[function](a, b).dtype.name
+        except (TypeError, ValueError, OverflowError):
+            return None
+
+
+def ours(function, a, b):
+    try:
+        return SYMBOLIC.get(function, getattr(T, function, None))(a, b).dtype
+    except (SymdnnError, OverflowError):
+        return None
+
+
+def wanted(function, a, b, x):
+    """NumPy's dtype, but floatX where it gives ints and Python floats, or quotients, float64."""
+    found = numpys(function, a, b)
+    other = b if a is x else a
+    python = isinstance(other, int | float | complex) and not isinstance(other, np.generic)
+    discrete = x.dtype.kind in "biu" and (python or other.dtype.kind in "biu")
+    floating = function in ("true_div", "arctan2") and discrete
+    weak = python and not isinstance(other, bool) and x.dtype.kind in "biu"
+    if discrete and {x.dtype.name, np.asarray(other).dtype.name} >= {"uint64"} and not python:
+        signed = "i" in (x.dtype.kind, np.asarray(other).dtype.kind)
+        if signed:
+            return found  # what two ints have in common is float64 then
+    if str(found).startswith("float") and (floating or (weak and isinstance(other, float))):
+        return config.floatX
+    if found == "complex128" and weak:
+        return "complex64" if config.floatX == "float32" else found
+    return found
+
+
+@pytest.mark.parametrize("floatX", ["float32", "float64"])
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_dtypes_are_numpys(function, floatX, rng):
+    differing = []
+    with config.change_flags(floatX=floatX, cast_policy="numpy2"):
+        for _ in range(120):
+            dtype, other = DTYPES[rng.integers(len(DTYPES))], number(rng)
+            array, v = np.ones(2, dtype), T.TensorType(dtype, (2,))()
+            pairs = [(array, other, v, other), (other, array, other, v)]
+            a, b, *operands = pairs[rng.integers(2) if function != "clip" else 0]
+            got, want = ours(function, *operands), wanted(function, a, b, array)
+            if got != want and not known(function, dtype, other, got, want):
+                differing.append((dtype, repr(other), "found", got, "NumPy", want))
+    assert not differing
+
+
+def known(function, dtype, other, got, want):
+    """What symdnn does otherwise, whatever the numbers are (docs/theano.md)."""
+    kinds = {np.dtype(dtype).kind, np.asarray(other).dtype.kind}
+    if got is None or want is None:
+        # It takes complex numbers where they are ordered, and bools where NumPy refuses them;
+        # what is refused of ints (a shift of floats) is refused of all.
+        return bool(kinds & {"c", "b"}) or refused_of_uint64(function, dtype, other)
+    return kinds == {"b"}  # of two bools: int8 as in Theano, or their and
+
+
+def refused_of_uint64(function, dtype, other):
+    """NumPy refuses bits of uint64 and signed ints; here a constant that is not negative goes."""
+    names = {dtype, np.asarray(other).dtype.name}
+    return function.startswith(("bitwise", "left", "right")) and "uint64" in names
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64"])
+@pytest.mark.parametrize("value", [1, 2, 0.5, 0.1, -3.7, True, 70000, 2**70])
+def test_a_float_array_keeps_its_dtype(dtype, value):
+    x = T.TensorType(dtype, (None,))("x")
+    made = [
+        x + value, value - x, x * value, x / value, value / x, x**2, 2**x, T.maximum(x, value),
+        T.switch(x > value, x, value), T.clip(x, -value, value), T.set_subtensor(x[0], value),
+        T.inc_subtensor(x[:1], value), T.full_like(x, value), T.stack([x[0], value]),
+        T.nnet.relu(x, 0.1), T.nnet.elu(x, 0.3), T.mean(x) * value,
+        T.join(0, x, T.constant([1.0], dtype=dtype)) + value,
+    ]  # fmt: skip
+    with config.change_flags(cast_policy="numpy2"):
+        assert {v.dtype for v in made} == {dtype}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64",
+                                   "uint64"])  # fmt: skip
+def test_ints_out_of_range(dtype):
+    x = T.TensorType(dtype, (None,))("x")
+    info = np.iinfo(dtype)
+    a = np.array([info.min, 0, 1, info.max], dtype)
+    for value in (info.min - 1, info.max + 1, 2**70, -(2**70)):
+        for make in (lambda v: x + v, lambda v: v * x, lambda v: T.maximum(x, v),
+                     lambda v: T.clip(x, 0, v), lambda v: T.set_subtensor(x[0], v)):  # fmt: skip
+            with pytest.raises(NumberOutOfRange, match="out of the range"):
+                make(value)
+        compared = [x < value, x <= value, x > value, x >= value, T.eq(x, value), T.neq(x, value)]
+        below = value > info.max
+        found = symdnn.function([x], compared)(a)
+        for got, want in zip(found, (below, below, not below, not below, False, True)):
+            assert (got == want).all()
+    assert issubclass(NumberOutOfRange, OverflowError)
+    np.testing.assert_array_equal((x < info.max).eval({x: a}), a < info.max)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint64"])
+def test_ints_are_compared_with_floats_exactly(dtype, rng):
+    x = T.TensorType(dtype, (None,))("x")
+    info = np.iinfo(dtype)
+    a = rng.integers(info.min, info.max, 50, dtype=dtype, endpoint=True)
+    for value in (0.5, float(a[0]), float(a[1]) + 0.5, 1e10, -2.5):
+        for op, name in ((np.less, "lt"), (np.equal, "eq"), (np.greater_equal, "ge")):
+            found = symdnn.function([x], getattr(T, name)(x, value))(a)
+            np.testing.assert_array_equal(found, op(a, value))
+
+
+@pytest.mark.parametrize("floatX", ["float32", "float64"])
+def test_numbers_alone(floatX):
+    with config.change_flags(floatX=floatX, cast_policy="numpy2"):
+        assert [T.constant(v).dtype for v in (True, 3, 0.1)] == ["bool", "int64", floatX]
+        assert T.constant(1j).dtype == ("complex64" if floatX == "float32" else "complex128")
+        assert T.exp(2).dtype == floatX
+        assert T.switch(T.bvector(), 1, 0).dtype == "int64"
+        assert T.arange(3).dtype == "int64"
+        assert T.arange(0, 1, 0.25).dtype == floatX
+        assert T.cast(0.1, "float64").eval() == 0.1
+        assert T.full((2,), 0.1, dtype="float64").eval()[0] == 0.1
+        x = T.dvector()
+        assert (T.constant(0.1) * x).eval({x: [1.0]}).tolist() == [0.1]
+        assert (x - T.constant(np.float32(0.1))).eval({x: [0.0]})[0] == -float(np.float32(0.1))
+
+
+def test_a_constant_in_a_chain_of_16_bits_is_not_rounded(rng):
+    x = T.TensorType("bfloat16", (None,))("x")
+    a = rng.normal(size=2000).astype(ml_dtypes.bfloat16)
+    found = symdnn.function([x], T.tanh(x * 0.3 + 0.1) * 0.7)(a).astype("f8")
+    exact = np.tanh(a.astype("f8") * 0.3 + 0.1) * 0.7
+    assert (np.abs(found - exact) <= np.abs(exact) * 2.0**-8 * 1.01 + 1e-6).all()
+
+
+def test_theanos_rule_says_once_where_digits_are_lost(monkeypatch):
+    monkeypatch.setattr(python_numbers, "_warned", [])
+    x = T.dvector()
+    with config.change_flags(cast_policy="custom", floatX="float32"):
+        assert (T.fvector() * 0.1).dtype == "float32"
+        x * 0.5
+        x * 3
+        x + np.float64(0.1)
+        with pytest.warns(UserWarning, match="0.1 beside float64 is rounded to float32"):
+            y = x * 0.1
+        assert y.eval({x: [1.0]})[0] == float(np.float32(0.1))
+        x * 0.3  # it is said once
+    with config.change_flags(cast_policy="custom", floatX="float64"):
+        monkeypatch.setattr(python_numbers, "_warned", [])
+        assert (x * 0.1).eval({x: [1.0]})[0] == 0.1
