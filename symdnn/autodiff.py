@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.autodiff_flat import flat_gradient, gradient_of_discrete, is_discrete
 from symdnn.config import config
 from symdnn.errors import DisconnectedInput, NonDifferentiable, OptionError, TypeMismatch
 from symdnn.graph.backprop import require_differentiable
@@ -47,6 +48,8 @@ def grad(
     ``consider_constant`` stops the sweep. Where the cost does not depend on a variable,
     ``disconnected_inputs`` says ``"raise"``, ``"warn"`` or ``"ignore"``, and
     ``return_disconnected`` gives ``"zero"``, ``"none"`` or a ``"disconnected"`` marker (None).
+    A gradient through integers is zero; that with respect to an integer is of dtype ``floatX``,
+    and what it would be if the ops that read it took a real number.
     ``null_gradients`` is accepted for Theano's sake: an undefined gradient always raises.
 
     The result has the structure of ``wrt``. Raises
@@ -60,9 +63,10 @@ def grad(
     for v in targets:
         if not isinstance(v, Variable):
             raise TypeMismatch("grad", "variables in wrt", type(v).__name__)
-        require_differentiable(v, "wrt:")
+        if not is_discrete(v):
+            require_differentiable(v, "wrt:")
     seeds = _seeds(cost, known_grads)
-    found = backprop(seeds, targets, consider_constant or ())
+    found = _all_gradients(cost, seeds, targets, consider_constant or ())
     grads = [
         _connected(cost, v, g, disconnected_inputs, return_disconnected)
         for v, g in zip(targets, found)
@@ -86,9 +90,28 @@ def _seeds(cost: Variable | None, known: Mapping[Variable, Any] | None) -> dict[
             f"grad: the cost must be a scalar, got {cost} of type {cost.type}. "
             "Take its sum or mean, or use jacobian"
         )
+    if is_discrete(cost):
+        return seeds
     require_differentiable(cost, "the cost")
     seeds.setdefault(cost, as_variable(np.ones((), cost.type.numpy)))
     return seeds
+
+
+def _all_gradients(
+    cost: Variable | None,
+    seeds: Mapping[Variable, Variable],
+    targets: Sequence[Variable],
+    constants: Sequence[Variable],
+) -> list[Variable | None]:
+    """A sweep, and for what it does not reach through integers zeros."""
+    found = list(backprop(seeds, targets, constants))
+    outputs = [*seeds] if cost is None else [*seeds, cost]
+    for i, v in enumerate(targets):
+        if found[i] is None and is_discrete(v):
+            found[i] = gradient_of_discrete(seeds, v, constants, backprop)
+        if found[i] is None:
+            found[i] = flat_gradient(outputs, v, constants)
+    return found
 
 
 def _connected(
@@ -106,7 +129,8 @@ def _connected(
         import warnings
 
         warnings.warn(message, stacklevel=3)
-    return operator("zeros_like")(v) if instead == "zero" else None
+    dtype = "floatX" if is_discrete(v) else None
+    return operator("zeros_like")(v, dtype) if instead == "zero" else None
 
 
 def _name(

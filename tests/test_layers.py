@@ -22,7 +22,7 @@ LAYERS = [
     {"ops"},
     {"rewriting"},
     {"stable"},
-    {"autodiff", "autodiff_scan"},
+    {"autodiff", "autodiff_flat", "autodiff_scan"},
     {"opt"},
     {"cpu", "gpu"},
     {"compile"},

@@ -381,3 +381,89 @@ def test_target_is_accepted(kind):
     ]  # fmt: skip
     for v in made:
         assert v.eval().size == 2
+
+
+# --- gradients ------------------------------------------------------------------------------------
+
+V, W, N = T.dvector("v"), T.dvector("w"), T.lvector("i")
+AT = {V: np.array([1.0, 2.0]), W: np.array([5.0, 7.0]), N: np.array([3, 4])}
+#: What is differentiated, with respect to what, and the result (PyTensor's; None: disconnected).
+FLAT = {
+    "argmax": (lambda: T.argmax(V) * 1.0, V, [0, 0]),
+    "a comparison": (lambda: (V > 0).sum() * 1.0, V, [0, 0]),
+    "an integer cost": (lambda: (V > 0).sum(), V, [0, 0]),
+    "argmax itself": (lambda: T.argmax(V), V, [0, 0]),
+    "a rounded value": (lambda: T.floor(V).sum(), V, [0, 0]),
+    "a cast to integers": (lambda: (V.astype("int64") * W).sum(), V, [0, 0]),
+    "an integer times a float": (lambda: (N * V).sum(), N, [1, 2]),
+    "an integer exponent": (lambda: (V**N).sum(), N, [0, 16 * np.log(2)]),
+    "exp of integers": (lambda: T.exp(N).sum(), N, np.exp([3, 4])),
+    "integers of integers": (lambda: (N * 2).sum(), N, [0, 0]),
+    "floats of integers of integers": (lambda: (V * (N * 2)).sum(), N, [0, 0]),
+    "a mean of integers": (lambda: N.mean(), N, [0, 0]),
+    "an index": (lambda: V[N - 3].sum(), N, None),
+    "a position": (lambda: W[T.argmax(V)], V, None),
+    "a shape": (lambda: V.shape[0] * 1.0, V, None),
+    "another cost": (lambda: W.sum(), N, None),
+    "beside a smooth path": (lambda: (V**2).sum() + T.argmax(V), V, [2, 4]),
+}
+
+
+@pytest.mark.parametrize("what", FLAT)
+def test_gradients_of_and_through_integers(what):
+    build, wrt, wanted = FLAT[what]
+    cost = build()
+    if wanted is None:
+        with pytest.raises(symdnn.errors.DisconnectedInput):
+            grad(cost, wrt)
+        wanted = [0, 0]
+    (g,) = grad(cost, [wrt], disconnected_inputs="ignore")
+    assert g.dtype == (str(symdnn.config.floatX) if wrt is N else "float64")
+    got = function([V, W, N], g, on_unused_input="ignore")(*AT.values())
+    np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
+def test_consider_constant_is_not_looked_through_and_has_a_gradient():
+    mid = V * 2
+    both = grad((mid * mid).sum() + V.sum(), [V, mid], consider_constant=[mid])
+    got = function([V], both)([1, 2])
+    assert [a.tolist() for a in got] == [[1, 1], [4, 8]]
+    assert grad((V * V).sum(), V, consider_constant=[V]).eval({V: [1, 2]}).tolist() == [2, 4]
+    with pytest.raises(symdnn.errors.DisconnectedInput):
+        grad((mid * mid).sum(), V, consider_constant=[mid])
+
+
+SPECIAL = [T.gammainc, T.gammaincc, T.jv, T.iv, lambda n, x: T.chi2sf(x, n)]
+
+
+@pytest.mark.parametrize("op", SPECIAL)
+def test_special_functions_of_an_order_have_gradients_in_both(op, rng):
+    n, x = T.dvectors(2)
+    data = rng.uniform(0.5, 4, (2, 5))
+    cost = op(n, x).sum()
+    grads = function([n, x], grad(cost, [n, x]))(*data)
+    at = function([n, x], cost)
+    for i, g in enumerate(grads):
+        for j in range(5):
+            step = np.zeros((2, 5))
+            step[i, j] = 1e-5
+            slope = (at(*(data + step)) - at(*(data - step))) / 2e-5
+            np.testing.assert_allclose(g[j], slope, rtol=1e-6, atol=1e-8)
+    second = grad(grad(cost, x).sum(), x)
+    assert np.isfinite(function([n, x], second)(*data)).all()
+
+
+def test_the_order_of_polygamma_is_an_integer():
+    n, x = T.dvectors(2)
+    dn, dx = grad(T.polygamma(n, x).sum(), [n, x])
+    assert function([n, x], dx)([1], [1])[0] == pytest.approx(-2.4041138063)
+    with pytest.raises(DataError, match="order"):
+        function([n, x], dn)([1], [1])
+
+
+def test_a_list_of_slices_is_an_index(rng):
+    data = rng.normal(size=(3, 4))
+    x = T.dmatrix()
+    assert x[[slice(None), slice(0, 1)]].eval({x: data}).tolist() == data[:, :1].tolist()
+    assert x[[slice(2, None)]].eval({x: data}).tolist() == data[2:].tolist()
+    assert x[[0, 2]].eval({x: data}).tolist() == data[[0, 2]].tolist()

@@ -22,7 +22,8 @@ def backprop(
 ) -> list[Variable | None]:
     """Gradients with respect to ``wrt``, given those of some outputs.
 
-    None for a variable on which no output depends in a differentiable way.
+    None for a variable on which no output depends in a differentiable way. The sweep stops at
+    those of ``consider_constant``: they have gradients, what they are made of has none by them.
     """
     constants = set(consider_constant)
     total: dict[Variable, list[Variable]] = {v: [c] for v, c in cotangents.items()}
@@ -30,12 +31,13 @@ def backprop(
 
     def cotangent(v: Variable) -> Variable | None:
         if v not in summed:
-            summed[v] = None if v in constants else _sum(v, total.pop(v, []))
+            summed[v] = _sum(v, total.pop(v, []))
         return summed[v]
 
     for node in reversed(nodes_between(cotangents, wrt, constants)):
         with inherit(node.origin, node.hints):
-            _backprop_node(node, [cotangent(v) for v in node.outputs], total)
+            below = [None if v in constants else cotangent(v) for v in node.outputs]
+            _backprop_node(node, below, total)
     return [cotangent(v) for v in wrt]
 
 

@@ -75,6 +75,8 @@ def getitem(x: Any, index: Any) -> Variable:
     alone the result is a view; arrays follow NumPy's rules for advanced indexing.
     """
     v = as_variable(x)
+    if isinstance(index, list) and any(isinstance(i, slice) for i in index):
+        index = tuple(index)  # as Theano does, and NumPy did
     items, gap = _items(v, index if isinstance(index, tuple) else (index,))
     if (size := _of_shape(v, items)) is not None:
         return size

@@ -17,7 +17,6 @@ from symdnn.errors import (
     IndexOutOfRange,
     InputError,
     MissingInputError,
-    NonDifferentiable,
     ShapeMismatch,
     TypeMismatch,
     UnusedInputError,
@@ -221,9 +220,9 @@ def test_gradients_that_do_not_exist():
     x, i = T.dvector("x"), T.lvector("i")
     with pytest.raises(TypeError, match=r"scalar"):
         T.grad(x * 2, x)
-    with pytest.raises(NonDifferentiable, match=r"i has type int64\(\?,\).*[Cc]ast"):
+    with pytest.raises(DisconnectedInput, match=r"i \(of type int64\(\?,\)\)"):
         T.grad((x[i]).sum(), i)
-    with pytest.raises(NonDifferentiable, match="int64"):
+    with pytest.raises(DisconnectedInput, match="of type float64"):
         T.grad(i.sum(), x)
 
 

@@ -44,6 +44,14 @@ def trigamma_series(x):
     return np.sum(1 / (x + k) ** 2) + 1 / (x + 200_000)
 
 
+@np.vectorize
+def slope_of_gammainc(k, x):
+    """The derivative of the integrals' quotient, by differentiating under the integral."""
+    rising = scipy.integrate.quad(lambda t: np.log(t) * t ** (k - 1) * np.exp(-t), 0, x,
+                                  epsabs=1e-13, epsrel=1e-13)[0]  # fmt: skip
+    return rising / sp.gamma(k) - sp.gammainc(k, x) * sp.psi(k)
+
+
 def zero_sometimes(*shape):
     return lambda rng: np.where(rng.random(shape) < 0.4, 0.0, rng.uniform(0.5, 2, shape))
 
@@ -88,6 +96,16 @@ CASES = [
            lambda x: gammainc_integral(2.5, x), grad2=True),
     OpCase("gammaincc", (S.GammaIncC,), lambda x: S.gammaincc(2.5, x), (POSITIVE,),
            lambda x: 1 - gammainc_integral(2.5, x), grad2=True),
+    OpCase("gammainc_of_both", (S.GammaInc,), S.gammainc, (uniform(0.5, 9, 2, 3), POSITIVE),
+           gammainc_integral),
+    OpCase("gammaincc_of_both", (S.GammaIncC,), S.gammaincc, (uniform(0.5, 9, 2, 3), POSITIVE),
+           lambda k, x: 1 - gammainc_integral(k, x)),
+    OpCase("chi2sf_of_both", (S.GammaIncC,), S.chi2sf, (POSITIVE, uniform(0.5, 9, 2, 3)),
+           lambda x, k: sp.chdtrc(k, x)),
+    OpCase("jv_of_both", (S.Jv,), S.jv, (uniform(0.5, 3, 2, 3), POSITIVE), sp.jv),
+    OpCase("iv_of_both", (S.Iv,), S.iv, (uniform(0.5, 3, 2, 3), POSITIVE), sp.iv),
+    OpCase("order_slope", (S.OrderSlope,), S.OrderSlope(S.GammaInc()),
+           (uniform(0.5, 9, 2, 3), POSITIVE), slope_of_gammainc, grad=False, rtol=1e-8),
     OpCase("chi2sf", (S.GammaIncC,), lambda x: S.chi2sf(x, 3), (POSITIVE,),
            lambda x: sp.chdtrc(3, x)),
     OpCase("jv", (S.Jv,), S.jv, (ORDERS, X), bessel_integral),
