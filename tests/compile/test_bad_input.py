@@ -13,6 +13,7 @@ from symdnn.config import config
 from symdnn.errors import (
     AssertionFailed,
     DimensionMismatch,
+    DisconnectedInput,
     GraphError,
     IndexOutOfRange,
     InputError,
