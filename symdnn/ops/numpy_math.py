@@ -190,7 +190,7 @@ def nan_to_num(x: Any, nan: float = 0.0, posinf: Any = None, neginf: Any = None)
         return v
     import ml_dtypes
 
-    most = float(ml_dtypes.finfo(v.type.numpy).max)
+    most = float(ml_dtypes.finfo(v.type.numpy).max)  # type: ignore[no-untyped-call]
     above = like(most if posinf is None else posinf, v)
     below = like(-most if neginf is None else neginf, v)
     finite = switch(eq(v, np.inf), above, switch(eq(v, -np.inf), below, v))

@@ -25,10 +25,10 @@ from symdnn.ops.math import exp, log
 
 __all__ = [
     "Erf", "ErfInv", "Erfc", "ErfcInv", "Erfcx", "ErfcxSlope", "Gamma", "GammaInc", "GammaIncC",
-    "GammaLn", "Iv", "Jv", "LogErfc", "OrderSlope", "PolyGamma", "Psi", "XLogX", "XLogY", "chi2sf", "erf",
-    "erfc", "erfcinv", "erfcx", "erfinv", "gamma", "gammainc", "gammaincc", "gammaln", "i0", "i1",
-    "iv", "j0", "j1", "jv", "log_erfc", "log_ndtr", "ndtr", "polygamma", "psi", "tri_gamma", "xlogx",
-    "xlogy0",
+    "GammaLn", "Iv", "Jv", "LogErfc", "OrderSlope", "PolyGamma", "Psi", "XLogX", "XLogY",
+    "chi2sf", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "gamma", "gammainc", "gammaincc",
+    "gammaln", "i0", "i1", "iv", "j0", "j1", "jv", "log_erfc", "log_ndtr", "ndtr", "polygamma",
+    "psi", "tri_gamma", "xlogx", "xlogy0",
 ]  # fmt: skip
 
 
