@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -38,11 +39,107 @@ def _apply(name: str, *args: Any, **options: Any) -> Variable:
     return cast("Variable", operator(name)(*args, **options))
 
 
+#: Ufuncs that are operators of Python: the name of the builder.
+_OF_UFUNC = {
+    "add": "add", "subtract": "sub", "multiply": "mul", "divide": "true_div",
+    "true_divide": "true_div", "floor_divide": "int_div", "remainder": "mod", "power": "pow",
+    "matmul": "matmul", "bitwise_and": "and_", "bitwise_or": "or_", "bitwise_xor": "xor",
+    "left_shift": "left_shift", "right_shift": "right_shift", "less": "lt", "less_equal": "le",
+    "greater": "gt", "greater_equal": "ge",
+}  # fmt: skip
+
+#: Functions of NumPy that have another name in ``symdnn.tensor``.
+_OTHER_NAMES = {
+    "absolute": "abs", "amax": "max", "amin": "min", "around": "round", "add.reduce": "sum",
+    "multiply.reduce": "prod", "maximum.reduce": "max", "minimum.reduce": "min",
+    "add.accumulate": "cumsum", "multiply.accumulate": "cumprod", "multiply.outer": "outer",
+    "logical_and.reduce": "all", "logical_or.reduce": "any",
+}  # fmt: skip
+
+_IN_A_CALL = "a variable has a value in a call only: symdnn.function([inputs], x)(...) or x.eval()"
+
+#: Attributes of NumPy's arrays and PyTorch's tensors, and what does it here.
+_ELSEWHERE = {
+    "view": "x.reshape((-1, n)) is another shape, x.astype(dtype) another dtype",
+    "permute": "x.dimshuffle(0, 2, 1) reorders dimensions, as x.transpose(0, 2, 1) does",
+    "unsqueeze": "x[:, None] and T.expand_dims(x, axis) insert a dimension",
+    "expand": "T.broadcast_to(x, shape) does that",
+    "expand_as": "T.broadcast_to(x, y.shape) does that",
+    "contiguous": "layouts are the compiler's",
+    "numel": "x.size is the number of elements",
+    "dim": "x.ndim is the number of dimensions",
+    "nelement": "x.size is the number of elements",
+    "t": "x.T is the transpose",
+    "mT": "T.matrix_transpose(x) does that",
+    "item": _IN_A_CALL,
+    "numpy": _IN_A_CALL,
+    "tolist": _IN_A_CALL,
+    "cpu": "functions return NumPy arrays; the flag device says where they run",
+    "cuda": "the flag device=cuda says where functions run",
+    "to": "x.astype(dtype) is another dtype; the flag device says where functions run",
+    "detach": "symdnn.gradient.disconnected_grad(x) does that",
+    "backward": "symdnn.grad(cost, x) is the gradient",
+    "grad": "symdnn.grad(cost, x) is the gradient",
+    "requires_grad": "name what you differentiate by: symdnn.grad(cost, x)",
+    "float": "x.astype('float32') does that",
+    "double": "x.astype('float64') does that",
+    "half": "x.astype('float16') does that",
+    "bfloat16": "x.astype('bfloat16') does that",
+    "long": "x.astype('int64') does that",
+    "int": "x.astype('int32') does that",
+    "bool": "x.astype('bool') does that",
+    "type_as": "x.astype(y.dtype) does that",
+    "matmul": "x @ y and T.dot(x, y) are products",
+    "mm": "x @ y and T.dot(x, y) are products",
+    "bmm": "T.batched_dot(x, y) does that",
+    "masked_fill": "T.switch(mask, value, x) does that",
+    "gather": "T.take_along_axis(x, index, axis) does that",
+    "index_select": "T.take(x, index, axis) does that",
+    "add_": "a variable is not changed: write y = x + z",
+    "mul_": "a variable is not changed: write y = x * z",
+    "copy_": "a variable is not changed: T.set_subtensor(x[...], y) is a new one",
+    "resize": "x.reshape(shape) does that",
+    "itemset": "T.set_subtensor(x[index], value) is a new variable",
+    "chunk": "T.chunk(x, n, axis) does that",
+    "split": "T.split(x, sizes, n, axis) and T.array_split(x, n, axis) do that",
+    "argwhere": "T.argwhere(x) does that",
+    "softmax": "T.softmax(x, axis) does that",
+    "nbytes": "sizes are known in a call only; x.size is symbolic",
+    "strides": "layouts are the compiler's",
+    "flat": "x.flatten() is a vector of the elements",
+}
+
+
+def _of_numpy(name: str) -> SymbolicValueError:
+    """NumPy's function was called on a variable; the error names that of ``symdnn.tensor``."""
+    ours = _OTHER_NAMES.get(name, name)
+    known = sys.modules.get("symdnn.tensor")
+    do = f"use T.{ours} of symdnn.tensor" if hasattr(known, ours) else "symdnn.tensor has no such"
+    return SymbolicValueError(f"np.{name} takes arrays, and a variable is a symbol: {do}")
+
+
 class TensorMethods:
     """Operators and methods of a tensor variable, under Theano's and NumPy's names."""
 
     __slots__ = ()
-    __array_ufunc__ = None  # so that ndarray + variable asks the variable
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        # What Python's operators on ndarrays end in; np.exp(x) is refused with advice.
+        if method == "__call__" and ufunc.__name__ in _OF_UFUNC:
+            return _apply(_OF_UFUNC[ufunc.__name__], *inputs)
+        if ufunc.__name__ in ("equal", "not_equal"):
+            return ufunc.__name__ == "not_equal"  # == is identity
+        raise _of_numpy(ufunc.__name__ + ("" if method == "__call__" else f".{method}"))
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        raise _of_numpy(function.__name__)
+
+    if not TYPE_CHECKING:  # a checker of types would believe that every attribute exists
+
+        def __getattr__(self, name: str) -> Any:
+            hint = _ELSEWHERE.get(name)
+            words = f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(f"{words}; {hint}" if hint else words, name=name, obj=self)
 
     def __add__(self, other: Any) -> Variable:
         return _apply("add", self, other)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.config import config
+from symdnn.errors import OptionError
 from symdnn.graph.op import Grads, Vars
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.arithmetic import abs, cast, clip, minimum, mul, sgn, sqr
@@ -268,7 +269,7 @@ def selu(x: Any) -> Variable:
 def gelu(x: Any, approximate: bool | str = False) -> Variable:
     """``x`` times the normal probability below ``x``; ``approximate`` (or ``"tanh"``) by tanh."""
     if approximate not in (False, True, "none", "tanh"):
-        raise ValueError(f"gelu: approximate={approximate!r}: wanted a bool, 'none' or 'tanh'")
+        raise OptionError(f"gelu: approximate={approximate!r}: wanted a bool, 'none' or 'tanh'")
     return apply_elemwise(  # type: ignore[no-any-return]
         GeluTanh() if approximate in (True, "tanh") else Gelu(), x
     )

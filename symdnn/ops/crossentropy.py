@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import IndexOutOfRange, TypeMismatch
-from symdnn.graph.dims import Shape, same_dim
+from symdnn.errors import IndexOutOfRange, NdimMismatch, TypeMismatch
+from symdnn.graph.dims import Shape, normal_axis, same_dim
 from symdnn.graph.op import Grads, Host, MultiOp, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
@@ -74,7 +74,7 @@ class LabelOp(Op):
                 "Cast them (labels.astype('int64')), or pass one distribution per row",
             )
         if labels.ndim != scores.ndim - 1:
-            raise TypeMismatch(self, f"labels of {scores.ndim - 1} dimension(s)", labels)
+            raise NdimMismatch(self, f"labels of {scores.ndim - 1} dimension(s)", labels)
         if per_row is not None and (per_row.ndim, per_row.dtype) != (labels.ndim, scores.dtype):
             raise TypeMismatch(self, f"{scores.dtype} values, one for each label", per_row)
 
@@ -296,9 +296,7 @@ class SoftmaxCrossentropyGrad(_GradOfRows):
 
 def _class_axis(what: str, x: Variable, axis: int) -> int:
     ndim = x.type.ndim if isinstance(x.type, TensorType) else 0
-    if not -ndim <= axis < ndim:
-        raise TypeMismatch(what, f"a tensor with an axis {axis}", x.type)
-    return axis % ndim
+    return normal_axis(what, axis, ndim)
 
 
 def pick_label(x: Any, labels: Any, axis: int = -1) -> Variable:
@@ -325,7 +323,7 @@ def categorical_crossentropy(coding_dist: Any, true_dist: Any) -> Variable:
         return -(t * log(p)).sum(axis=p.type.ndim - 1)
     if t.type.ndim == p.type.ndim - 1:
         return crossentropy_categorical_1hot(p, t)
-    raise TypeMismatch(
+    raise NdimMismatch(
         "categorical_crossentropy",
         f"distributions of {p.type.ndim} or labels of {p.type.ndim - 1} dimension(s)",
         t.type,

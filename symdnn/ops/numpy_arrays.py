@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import NdimMismatch, OptionError
+from symdnn.errors import AxisError, InputError, NdimMismatch, OptionError
 from symdnn.graph.dims import normal_axis
 from symdnn.graph.operators import operator
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops.arithmetic import cast, maximum, minimum
-from symdnn.ops.comparison import eq, invert
+from symdnn.ops.comparison import eq
+from symdnn.ops.comparison import invert as negation
 from symdnn.ops.create import arange, tri
 from symdnn.ops.getitem import nonzero
 from symdnn.ops.gradient_control import assert_
-from symdnn.ops.grids import atleast_3d
 from symdnn.ops.join import concatenate, flip, stack
 from symdnn.ops.reduce import any as any_true
 from symdnn.ops.shape import shape_entries, shape_i
@@ -36,18 +36,30 @@ __all__ = [
 
 def dstack(tensors: Sequence[Any]) -> Variable:
     """Tensors one behind the other: along axis 2, which vectors and matrices get."""
-    return concatenate([atleast_3d(t) for t in tensors], axis=2)
+    return concatenate([_deep(v) for v in _all(tensors)], axis=2)
+
+
+def _all(tensors: Any) -> list[Variable]:
+    if not isinstance(tensors, list | tuple):
+        raise InputError(f"wanted a list or tuple of tensors to stack, got {tensors!r:.80}")
+    return [as_variable(t) for t in tensors]
+
+
+def _deep(v: Variable) -> Variable:
+    """``v`` with three dimensions, those that it has the first of a stack."""
+    patterns: dict[int, list[Any]] = {0: ["x", "x", "x"], 1: ["x", 0, "x"], 2: [0, 1, "x"]}
+    return v.dimshuffle(patterns[v.type.ndim]) if v.type.ndim in patterns else v
 
 
 def column_stack(tensors: Sequence[Any]) -> Variable:
     """Vectors as the columns of a matrix, beside matrices."""
-    vs = [as_variable(t) for t in tensors]
+    vs = _all(tensors)
     return concatenate([v.dimshuffle(0, "x") if v.type.ndim == 1 else v for v in vs], axis=1)
 
 
 def row_stack(tensors: Sequence[Any]) -> Variable:
     """NumPy's other name of ``vstack``."""
-    vs = [as_variable(t) for t in tensors]
+    vs = _all(tensors)
     return concatenate([v.dimshuffle("x", 0) if v.type.ndim == 1 else v for v in vs], axis=0)
 
 
@@ -150,9 +162,11 @@ def flipud(m: Any) -> Variable:
 def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Variable:
     """``m`` turned ``k`` times by 90 degrees, from the first of ``axes`` towards the second."""
     v = as_variable(m)
-    a, b = (normal_axis("rot90", x, v.type.ndim) for x in axes)
-    if a == b:
-        raise OptionError(f"rot90: wanted two different axes, got {axes}")
+    both = list(axes) if isinstance(axes, list | tuple) else [axes]
+    chosen = [normal_axis("rot90", x, v.type.ndim) for x in both]
+    if len(set(chosen)) != 2 or len(chosen) != 2:
+        raise AxisError("rot90", "two different axes", str(axes))
+    a, b = chosen
     turns = int(k) % 4
     if turns == 0:
         return v
@@ -173,7 +187,7 @@ def tril_indices(n: Any, k: Any = 0, m: Any = None) -> tuple[Variable, Variable]
 def triu_indices(n: Any, k: Any = 0, m: Any = None) -> tuple[Variable, Variable]:
     """(rows, columns) of the upper triangle of an ``(n, m)`` matrix from the diagonal ``k``."""
     below = tri(n, n if m is None else m, as_variable(k) - 1, dtype="bool")
-    rows, columns = nonzero(invert(below))
+    rows, columns = nonzero(negation(below))
     return rows, columns
 
 
@@ -224,14 +238,14 @@ def ravel_multi_index(multi_index: Sequence[Any], dims: Any) -> Variable:
     return cast(flat, "int64")
 
 
-def isin(element: Any, test_elements: Any, invert_: bool = False) -> Variable:
+def isin(element: Any, test_elements: Any, invert: bool = False) -> Variable:
     """Whether each element is one of ``test_elements``."""
     v, tests = as_variable(element), flatten(as_variable(test_elements), 1)
     row = tests.dimshuffle(["x"] * v.type.ndim + [0])
     found = any_true(eq(expand_dims(v, -1), row), axis=-1)
-    return invert(found) if invert_ else found
+    return negation(found) if invert else found
 
 
-def in1d(ar1: Any, ar2: Any, invert_: bool = False) -> Variable:
+def in1d(ar1: Any, ar2: Any, invert: bool = False) -> Variable:
     """:func:`isin` of the flattened first argument."""
-    return isin(flatten(as_variable(ar1), 1), ar2, invert_)
+    return isin(flatten(as_variable(ar1), 1), ar2, invert)

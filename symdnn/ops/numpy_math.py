@@ -9,11 +9,11 @@ import numpy as np
 from symdnn.errors import NdimMismatch, OptionError, ShapeMismatch
 from symdnn.graph.dims import normal_axis
 from symdnn.graph.operators import operator
-from symdnn.graph.variable import Variable, as_variable
+from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops import softmax as along
 from symdnn.ops.arithmetic import abs as absolute
 from symdnn.ops.arithmetic import cast, clip, inv, maximum, minimum, sqr, sqrt
-from symdnn.ops.comparison import and_, eq, invert, isnan, neq, or_, switch, xor
+from symdnn.ops.comparison import and_, eq, invert, isinf, isnan, neq, or_, switch, xor
 from symdnn.ops.conv_builders import conv1d
 from symdnn.ops.dot import dot, tensordot
 from symdnn.ops.dtype import upcast
@@ -79,7 +79,7 @@ def hypot(x: Any, y: Any) -> Variable:
     """``sqrt(x^2 + y^2)``, without overflow on the way."""
     a, b = absolute(_floating(x)), absolute(_floating(y))
     big, small = maximum(a, b), minimum(a, b)
-    plain = eq(big, 0) | operator("isinf")(big)
+    plain = eq(big, 0) | isinf(big)
     ratio = small / switch(plain, like(1, big), big)
     return switch(plain, big, big * sqrt(1 + sqr(ratio)))
 
@@ -255,6 +255,10 @@ def _full_convolution(what: str, x: Variable, w: Variable, mode: str) -> Variabl
     return cast(found, dtype)
 
 
+def _in(value: Any, dtype: str) -> Variable:
+    return cast(value, dtype) if isinstance(value, Variable) else constant(value, dtype=dtype)
+
+
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Variable:
     """Values at ``x`` of the line through the points ``(xp, fp)``, vectors with ``xp`` increasing.
 
@@ -270,8 +274,8 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Var
     width = x1 - x0
     flat = eq(width, 0)
     inside = y0 + (y1 - y0) * ((at - x0) / switch(flat, like(1, width), width))
-    first = values[0] if left is None else cast(left, dtype)
-    end = values[-1] if right is None else cast(right, dtype)
+    first = values[0] if left is None else _in(left, dtype)
+    end = values[-1] if right is None else _in(right, dtype)
     outside = switch(at < table[0], first, switch(at > table[-1], end, inside))
     return switch(eq(at, table[-1]), values[-1], outside)
 

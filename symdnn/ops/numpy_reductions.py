@@ -42,6 +42,11 @@ def _real(x: Any) -> Variable:
     return cast(v, "float64") if v.type.is_discrete else v
 
 
+def _double(x: Any) -> Variable:
+    """``x`` in float64; a Python number does not pass through ``floatX``."""
+    return cast(x if isinstance(x, Variable) else np.asarray(x, np.float64), "float64")
+
+
 def _filled(v: Variable, value: Any) -> Variable:
     """``v`` with ``value`` where it is NaN."""
     return v if v.type.is_discrete else switch(isnan(v), like(value, v), v)
@@ -74,7 +79,7 @@ def nanmean(a: Any, axis: Any = None, keepdims: bool = False) -> Variable:
 def nanvar(a: Any, axis: Any = None, ddof: int = 0, keepdims: bool = False) -> Variable:
     """The variance over ``axis`` of what is not NaN; NaN of no more than ``ddof`` values."""
     v = _real(a)
-    apart = v - nanmean(v, axis, keepdims=True)
+    apart = _filled(v - nanmean(v, axis, keepdims=True), 0)
     count = _valid(v, axis, keepdims) - like(ddof, v)
     total = nansum(apart * operator("conj")(apart), axis, keepdims=keepdims)
     return switch(count > 0, total / count, like(np.nan, total))
@@ -157,7 +162,7 @@ def quantile(a: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Variab
     >>> quantile(np.array([1.0, 2, 4, 8]), [0, 0.5, 0.75]).eval().tolist()
     [1.0, 3.0, 5.0]
     """
-    v, at = _real(a), cast(q, "float64")
+    v, at = _real(a), _double(q)
     axes = normal_axes(axis, v.type.ndim, "quantile")
     ordered = sort(_last(v, axes), axis=-1)
     last = ordered.type.ndim - 1
@@ -183,7 +188,7 @@ def quantile(a: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Variab
 
 def percentile(a: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Variable:
     """:func:`quantile` of ``q / 100``."""
-    return quantile(a, cast(q, "float64") / 100, axis, keepdims)
+    return quantile(a, _double(q) / 100, axis, keepdims)
 
 
 def median(a: Any, axis: Any = None, keepdims: bool = False) -> Variable:
@@ -229,7 +234,7 @@ def _edges(v: Variable, bins: Any, limits: Any) -> Variable:
     if not isinstance(bins, int | np.integer) or bins < 1:
         raise OptionError(f"histogram: wanted bins as a number above 0, or as edges, got {bins!r}")
     low, high = limits if limits is not None else (smallest_of(v), largest_of(v))
-    low, high = cast(low, "float64"), cast(high, "float64")
+    low, high = _double(low), _double(high)
     flat = eq(low, high)
     half = switch(flat, constant(np.float64(0.5)), constant(np.float64(0)))
     low, high = low - half, high + half

@@ -18,6 +18,7 @@ from symdnn.tensor.constructors import *
 from symdnn.tensor.elementwise import *
 from symdnn.tensor.indexing import *
 from symdnn.tensor.linalg import *
+from symdnn.tensor.numpy_names import *
 from symdnn.tensor.reductions import *
 from symdnn.tensor.shaping import *
 from symdnn.tensor.tools import *
