@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from symdnn.graph.variable import constant
@@ -129,6 +131,13 @@ GENERAL = [
     RuleCase("log_of_exponential", TWO, lambda x, y: M.log(y * M.exp(x)), lambda x, y: M.log(y) + x,
              lambda x, y: M.log(x * y), (f64("n", "m", low=0.1), f64("n", "m", low=0.1)),
              id="log_of_product"),
+    *(
+        RuleCase("log_of_exponential", TWO, lambda x, y, log=log: log(y * M.exp(x)),
+                 lambda x, y, n=base: (M.log(y) + x) * constant(1 / math.log(n), dtype="float64"),
+                 lambda x, y, log=log: log(x * y), (f64("n", "m", low=0.1), f64("n", "m", low=0.1)),
+                 id=f"log{base}_of_product")
+        for base, log in ((2, M.log2), (10, M.log10))
+    ),
     RuleCase("log_of_exponential", MAT, lambda x: M.log(erfc(x)), log_erfc, lambda x: M.log(erf(x)),
              id="log_of_erfc"),
     RuleCase("log_of_exponential", (f64("n", "m", high=-0.1),), lambda x: M.log(-M.expm1(x)), None,

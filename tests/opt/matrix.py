@@ -1,0 +1,187 @@
+"""Whether one rule alone changes what a graph computes, and for which ops it fired."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from symdnn.config import config
+from symdnn.graph.check import check_graph
+from symdnn.graph.evaluate import evaluate_node
+from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.op import Op
+from symdnn.graph.target import Target
+from symdnn.graph.traverse import toposort
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Constant
+from symdnn.opt.engine import RewriteProfile, run_rewrites
+from symdnn.opt.phases import RULES
+from symdnn.rewriting.rewrite import Context, Rewrite
+from tests.opt.instances import Graph
+
+CPU = Target("cpu", onednn=(3, 9), isa="AVX512_CORE_BF16")
+GPU = Target("cuda", compute_capability=(9, 0), cudnn=(9, 19))
+NODE_RULES = [r for r in RULES if isinstance(r, Rewrite)]
+
+
+@cache
+def target_of(rule: Rewrite) -> Target:
+    """A target on which the rule may apply."""
+    if rule.name == "local_gpudnn_to_neutral":
+        return CPU  # where there is no cuDNN
+    named = "".join([rule.name, *rule.tags, *(o.__name__ for o in rule.ops)]).lower()
+    return GPU if "dnn" in named and "onednn" not in named else CPU
+
+
+@dataclass
+class Fired:
+    """Which op types a rule fired for: of the node, and of what made the node's inputs."""
+
+    node: set[tuple[str, type[Op]]] = field(default_factory=set)
+    behind: set[tuple[str, type[Op]]] = field(default_factory=set)
+
+    def add(self, rule: Rewrite, node: Any) -> None:
+        self.node.add((rule.name, type(node.op)))
+        for v in node.inputs:
+            if v.owner is not None:
+                self.behind.add((rule.name, type(v.owner.op)))
+
+
+class Checker:
+    """Runs rules on graphs, each alone, and compares values with those of the graph as given."""
+
+    def __init__(self, rules: Sequence[Rewrite]) -> None:
+        self.rules = list(rules)
+        self.by_type: dict[type[Op], list[Rewrite]] = {}
+        self.fired, self.wrong = Fired(), list[str]()
+        self.graphs = self.compared = 0
+
+    def rules_of(self, op: Op) -> list[Rewrite]:
+        kind = type(op)
+        if kind not in self.by_type:
+            self.by_type[kind] = [r for r in self.rules if issubclass(kind, r.ops)]
+        return self.by_type[kind]
+
+    def check(self, graph: Graph) -> None:
+        """Let each rule that applies somewhere in ``graph`` rewrite it, alone."""
+        self.graphs += 1
+        wanted: list[Any] | None = None
+        for rule in self._that_apply(FunctionGraph(graph.inputs, graph.outputs)):
+            if wanted is None:
+                wanted = values(graph.outputs, graph.inputs, graph.arrays)
+            self._compare(rule, graph, wanted)
+
+    def _that_apply(self, fgraph: FunctionGraph) -> list[Rewrite]:
+        """Rules that have something to say about a node; one that fails has."""
+        contexts = {t: Context(fgraph, t) for t in (CPU, GPU)}
+        found: dict[Rewrite, None] = {}
+        for node in fgraph.toposort():
+            for rule in self.rules_of(node.op):
+                if rule not in found:
+                    try:
+                        new = rule.function(node, contexts[target_of(rule)])
+                    except Exception:
+                        new = node.outputs
+                    if new is not None:
+                        found[rule] = None
+        return list(found)
+
+    def _compare(self, rule: Rewrite, graph: Graph, wanted: list[Any]) -> None:
+        fgraph = FunctionGraph(graph.inputs, graph.outputs)
+        count = 0
+
+        def seen(r: Rewrite, node: Any, new: Any) -> None:
+            nonlocal count
+            count += 1
+            self.fired.add(r, node)
+
+        try:
+            with config.change_flags(on_opt_error="raise"):
+                run_rewrites([rule], Context(fgraph, target_of(rule)), RewriteProfile(), seen)
+            if not count:
+                return
+            check_graph(fgraph)
+        except Exception as error:
+            self.wrong.append(f"{rule.name} on {graph.text}: {type(error).__name__}: {error}")
+            return
+        self.compared += 1
+        got = values(fgraph.outputs, fgraph.inputs, graph.arrays)
+        if "unsafe" in rule.tags and not _all_finite([*graph.arrays, *wanted]):
+            return
+        if why := differs(wanted, got, graph.arrays, rule):
+            made = "; ".join(str(n.op) for n in fgraph.toposort())
+            self.wrong.append(f"{rule.name} on {graph.text}: {why} [{made}]")
+
+
+def values(outputs: Any, inputs: Any, arrays: Any) -> list[Any]:
+    """The outputs' values, or the error in place of all of them.
+
+    References broadcast as NumPy does; each node's shapes are held against its op's rule, too.
+    """
+    known: dict[Any, Any] = dict(zip(inputs, arrays, strict=True))
+    try:
+        for node in toposort(outputs, blockers=known):
+            given = [v.data if isinstance(v, Constant) else known[v] for v in node.inputs]
+            types = [v.type for v in node.inputs]
+            host = {i: int(given[i]) for i in node.op.host_inputs}
+            if all(isinstance(t, TensorType) for t in types):
+                node.op.shapes(types, [np.shape(a) for a in given], host)
+            known.update(zip(node.outputs, evaluate_node(node, given), strict=True))
+        return [v.data if isinstance(v, Constant) else known[v] for v in outputs]
+    except Exception as error:
+        return [error] * len(outputs)
+
+
+def _all_finite(arrays: Sequence[Any]) -> bool:
+    """What the rules tagged ``unsafe`` take for granted."""
+    floats = [a for a in arrays if isinstance(a, np.ndarray) and a.dtype.kind in "fc"]
+    return all(np.isfinite(a).all() for a in floats)
+
+
+#: Rules from a library's op, that wants a bias of the full size, to ops that broadcast.
+LENIENT = {"local_gpudnn_to_neutral"}
+
+
+def differs(wanted: Any, got: Any, arrays: Any, rule: Rewrite) -> str:
+    """In which way values differ; empty where they do not."""
+    for w, g in zip(wanted, got, strict=True):
+        if isinstance(w, Exception) or isinstance(g, Exception):
+            if type(w) is not type(g) and not isinstance(w, Exception):
+                return f"raises {type(g).__name__}: {g}"
+            if rule.name in LENIENT:
+                continue
+            if isinstance(w, Exception) and not isinstance(g, Exception):
+                return f"hides {type(w).__name__}: {str(w)[:100]}"
+            continue
+        if not isinstance(w, np.ndarray):
+            continue
+        if (w.dtype, w.shape) != (g.dtype, g.shape):
+            return f"{g.dtype}{g.shape} for {w.dtype}{w.shape}"
+        if why := _other_values(w, g, arrays, rule):
+            return why
+    return ""
+
+
+_NARROW = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 2e-5, "complex64": 2e-5}
+
+
+def _other_values(w: np.ndarray, g: np.ndarray, arrays: Any, rule: Rewrite) -> str:
+    if w.dtype.kind in "biu":
+        bad = int((w != g).sum())
+        return f"{bad} of {w.size} differ, {g.ravel()[:4]} for {w.ravel()[:4]}" if bad else ""
+    names = {w.dtype.name, *(a.dtype.name for a in arrays)}
+    tolerance = max(_NARROW.get(n, 1e-9) for n in names)
+    wide = np.complex128 if w.dtype.kind == "c" else np.float64
+    w, g = w.astype(wide), g.astype(wide)
+    with np.errstate(all="ignore"):
+        better = ~np.isfinite(w) & np.isfinite(g) & (rule.phase == "stabilize")
+        size = max(1.0, float(np.max(np.abs(w), initial=0, where=np.isfinite(w))))
+        same = np.isclose(w, g, rtol=tolerance, atol=tolerance * size, equal_nan=True) | better
+    if same.all():
+        return ""
+    at = tuple(int(i) for i in np.argwhere(~same)[0])
+    return f"{g[at]} for {w[at]} at {at}, {int((~same).sum())} of {w.size} differ"

@@ -1,0 +1,273 @@
+"""Every rewrite with every op that it can match: it fires, and values, dtypes and shapes stay.
+
+The graphs come from the data: instances of patterns (``instances.py``), the op table in all
+surroundings (``surroundings.py``), and the records of rules. ``pytest -m slow`` tries all of them,
+by default it is all ops in the core of the surroundings and a random part of the rest.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from symdnn.graph.evaluate import evaluate
+from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.op import Op
+from symdnn.graph.type import TensorType
+from symdnn.ops.argreduce import ArgMax, ArgMin, argmax, argmin, max_and_argmax
+from symdnn.ops.control import IfElse
+from symdnn.ops.dropout import Dropout
+from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.gradient_control import Assert, Print
+from symdnn.ops.random import RandomOp
+from symdnn.ops.reduce import Reduce
+from symdnn.ops.rnn import RNNOp
+from symdnn.opt.optimise import optimise
+from symdnn.opt.phases import Selection
+from symdnn.rewriting.rewrite import Rewrite
+from tests import op_table
+from tests.opt import instances, surroundings
+from tests.opt.harness import SIZES, outputs_of
+from tests.opt.instances import Graph
+from tests.opt.matrix import CPU, NODE_RULES, Checker
+from tests.opt.test_rules import CASES as RECORDS
+from tests.seeded import new_rng
+from tests.test_op_table import concrete_ops
+
+CASES = op_table.load()
+PATTERNS = [r for r in NODE_RULES if r.pattern is not None]
+FUNCTIONS = [r for r in NODE_RULES if r.pattern is None]
+
+#: Rules that need more around them than an op and its neighbours, and where they are tested.
+ELSEWHERE: dict[str, str] = {
+    **{r.rule: "its record, where other rules run beside it" for r in RECORDS if r.beside},
+    **{
+        f"local_dnn_{kind}_{what}_merge": "test_lower_cudnn_merge.py: beside cuDNN's convolutions"
+        for kind in ("conv", "convw", "convi")
+        for what in ("alpha", "output")
+    },
+    "local_log_softmax_dnn": "test_lower_cudnn.py: a softmax that is cuDNN's already",
+    "local_cudnn_maxandargmax": "test_lower_cudnn.py: two reductions by cuDNN of one tensor",
+    "local_dnn_dropout": "test_lower_cudnn.py: its hint asks for cuDNN",
+    "local_dnn_dropout_grad": "test_lower_cudnn.py: its hint asks for cuDNN",
+    "local_batch_norm_inplace_running": "test_lower_cudnn.py: updates of shared variables",
+    "images_seen_last": "test_layout.py: ops by cuDNN of images seen through a dimshuffle",
+    "softmax_of_permuted": "test_layout.py: ops by cuDNN of images seen through a dimshuffle",
+    "fold_batch_norm": "test_lower_cudnn.py and test_onednn_graphs.py: behind a convolution",
+    "relu_gradient_before_pooling": "test_pool_rules.py: a whole layer's gradient",
+}
+
+
+#: Pairs that need more, and where they are tested.
+PAIRS: dict[tuple[str, str], str] = {
+    ("grad_at_rows_and_labels", "SoftmaxGrad"): "its record, beside other rules",
+    ("grad_at_rows_and_labels", "LogSoftmaxGrad"): "its record",
+    ("pool_grad_to_onednn", "AveragePoolGrad"): "tests/cpu/test_onednn.py: windows that it takes",
+    ("pool_grad_to_onednn", "MaxPoolGrad"): "tests/cpu/test_onednn.py: windows that it takes",
+}
+
+
+def claims(rule: Rewrite, op: type[Any]) -> bool:
+    """Whether ``rule`` has something to say about ``op``: its op types, less what facts exclude."""
+    if not issubclass(op, rule.ops):
+        return False
+    if (rule.name, op.__name__) in PAIRS:
+        return False
+    needs = FACTS.get(rule.name)
+    return needs is None or needs(op)
+
+
+def _folds(op: type[Any]) -> bool:
+    opaque = issubclass(op, RNNOp) or "RNN" in op.__name__ or "Dropout" in op.__name__
+    lazy = issubclass(op, RandomOp | Dropout | IfElse) or op.has_effect
+    return not (opaque or lazy) and op.__name__ not in WITHOUT_INPUTS | OF_GRADIENTS
+
+
+#: Ops that no constants lead to: others are made of what they are applied to.
+WITHOUT_INPUTS = {
+    "ShapeI", "SpecifyType", "SpecifyShape", "MatchSizes", "GpuFromHost", "HostFromGpu", "Nonzero",
+    "RepeatIndex",
+}  # fmt: skip
+#: Ops that only gradients make: what they are given is repeated numbers, which stay as they are.
+OF_GRADIENTS = {
+    "AveragePoolGrad", "BatchNormGrad", "GpuDnnPoolGrad", "GpuDnnSoftmaxGrad", "LRNGrad",
+    "MaxPoolGrad", "MaxPoolGradGrad", "SoftmaxGrad",
+}  # fmt: skip
+
+FACTS: dict[str, Any] = {
+    "constant_folding": _folds,
+    "sizes_known_by_now": lambda op: op.__name__ in ("Alloc", "Reshape"),
+    "gradient_control_removed": lambda op: not issubclass(op, Assert | Print),
+    "constant_left": lambda op: op.commutative and op.arity == 2,
+    "alloc_beside_operand": lambda op: op.arity > 1,
+    "extreme_of_alloc": lambda op: op.idempotent,
+    "reduce_of_reduce": lambda op: op.in_parts,
+    "local_gpudnn_to_neutral": lambda op: "RNN" not in op.__name__ and "Drop" not in op.__name__,
+}
+
+
+# -- patterns --------------------------------------------------------------------------------------
+
+
+def of_pattern(rule: Rewrite, limit: int) -> Checker:
+    checker = Checker([rule])
+    for graph in instances.graphs(rule, new_rng(), limit):
+        checker.check(graph)
+    return checker
+
+
+def assert_right(checker: Checker) -> None:
+    assert not checker.wrong, "\n".join([f"{len(checker.wrong)} wrong:", *checker.wrong[:20]])
+
+
+@pytest.mark.parametrize("rule", PATTERNS, ids=lambda r: r.name)
+def test_instances_of_a_pattern_keep_their_values(rule: Rewrite) -> None:
+    assert_right(of_pattern(rule, 25))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", PATTERNS, ids=lambda r: r.name)
+def test_all_instances_of_a_pattern_fire_and_keep_their_values(rule: Rewrite) -> None:
+    checker = of_pattern(rule, 500)
+    assert checker.compared or rule.name in ELSEWHERE, f"never fired in {checker.graphs} graphs"
+    assert_right(checker)
+
+
+# -- the op table ----------------------------------------------------------------------------------
+
+
+def records(rng: np.random.Generator, fraction: float) -> Iterator[Graph]:
+    """What the records of rules rewrite, also read in other ways."""
+    for record in RECORDS:
+        variables = [a.variable(i) for i, a in enumerate(record.args)]
+        arrays = [a.draw(rng, {**SIZES, **record.sizes}) for a in record.args]
+        outputs = outputs_of(record.before(*variables))
+        graph = Graph(variables, outputs, arrays, f"the record {record}")
+        yield graph
+        yield from surroundings.readers(graph, rng, fraction)
+
+
+def table(rng: np.random.Generator, fraction: float) -> Iterator[Graph]:
+    """The op table's graphs; the first cases of each op in the core of surroundings."""
+    seen: dict[type[Op], int] = {}
+    for case in CASES:
+        for op in case.ops:
+            seen[op] = seen.get(op, 0) + 1
+        first = fraction >= 1 or any(seen[op] <= 2 for op in case.ops)
+        yield from surroundings.graphs(case, rng, fraction, first)
+
+
+def run(fraction: float) -> Checker:
+    checker = Checker(NODE_RULES)
+    rng = new_rng()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for graph in (*records(rng, fraction), *table(rng, fraction)):
+            checker.check(graph)
+    return checker
+
+
+@pytest.fixture(scope="module")
+def checked() -> Checker:
+    return run(0.01)
+
+
+def test_no_rule_changes_a_value(checked: Checker) -> None:
+    assert_right(checked)
+
+
+@pytest.mark.parametrize("rule", FUNCTIONS, ids=lambda r: r.name)
+def test_a_rule_fires_for_every_op_that_it_takes(rule: Rewrite, checked: Checker) -> None:
+    if rule.name in ELSEWHERE:
+        pytest.skip(ELSEWHERE[rule.name])
+    ops = {op for op in concrete_ops() if claims(rule, op)}
+    if not ops:
+        pytest.skip("all of its pairs are tested elsewhere")
+    missing = {op.__name__ for op in ops if (rule.name, op) not in checked.fired.node}
+    assert not missing, f"{rule.name} never fired for {sorted(missing)}"
+
+
+def test_an_index_goes_through_every_elementwise_op(checked: Checker) -> None:
+    ops = {op for op in concrete_ops() if issubclass(op, Elemwise)}
+    fired = {op for name, op in checked.fired.behind if name == "index_of_elemwise"}
+    assert not {op.__name__ for op in ops - fired}
+
+
+def test_what_is_tested_elsewhere_exists() -> None:
+    assert set(ELSEWHERE) <= {r.name for r in NODE_RULES}
+    assert set(FACTS) <= {r.name for r in NODE_RULES}
+
+
+@pytest.mark.slow
+def test_all_surroundings_of_all_ops() -> None:
+    assert_right(run(1.0))
+
+
+# -- facts about reductions ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("op", [o for o in concrete_ops() if issubclass(o, Reduce)],
+                         ids=lambda o: o.__name__)  # fmt: skip
+def test_reductions_are_what_they_say(op: Any, rng: np.random.Generator) -> None:
+    """The facts that rules go by, against the reference."""
+    x = rng.permutation(24).reshape(2, 3, 4).astype("float64")
+    x = (x % 5 > 1).astype("bool") if "True" in op.__name__ else x
+    extra = ("float64", "float64") if op.__name__ in ("Sum", "Prod") else ()
+
+    def reduced(a: np.ndarray, axes: Any) -> Any:
+        return op(tuple(axes), False, *extra).reference(a)
+
+    turned = reduced(x.transpose(2, 1, 0), (0, 2))
+    same = np.allclose(turned, reduced(x, (0, 2)))
+    assert same or not op.any_order
+    assert op.any_order != (op in (ArgMax, ArgMin))
+    if op.in_parts:
+        np.testing.assert_allclose(reduced(reduced(x, (2,)), (0,)), reduced(x, (0, 2)))
+    if op.idempotent:
+        np.testing.assert_array_equal(reduced(np.concatenate([x, x]), (0,)), reduced(x, (0,)))
+    if op.keeps_one:
+        v = TensorType(x.dtype.name, (None,) * 3)()
+        one = op((0,), False, *extra).of_one(v)
+        np.testing.assert_array_equal(evaluate([one], {v: x})[0], reduced(x[np.newaxis], (0,)))
+
+
+ORDERS = [
+    (1, 0, 2),
+    (2, 1, 0),
+    (0, 2, 1),
+    (2, 0, 1),
+    (1, 2, 0),
+    (1, "x", 0, 2),
+    (2, "x", 1, "x", 0),
+]
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=str)
+@pytest.mark.parametrize("function", [argmax, argmin, max_and_argmax])
+def test_places_in_transposed_tensors(order: Any, function: Any, rng: np.random.Generator) -> None:
+    """The index counts in the order that the user sees, over any axes, in any order of axes."""
+    shapes = [(3, 4, 5), (1, 4, 5), (3, 1, 5), (1, 1, 5)]
+    for dtype in ("float32", "int8", "uint8", "bool", "bfloat16"):
+        shape = shapes[int(rng.integers(len(shapes)))]
+        a = (rng.permutation(int(np.prod(shape))).reshape(shape) % 120).astype("float64")
+        a = a.astype(TensorType(dtype).numpy)
+        x = TensorType(dtype, tuple(1 if n == 1 else None for n in shape))("x")
+        ndim = len(order)
+        axes = [None, 0, -1, (0, 1), (1, 0), (-1, 0), tuple(range(ndim - 1)), (ndim - 1, ndim - 2)]
+        outs = [o for axis in axes for o in _several(function(x.dimshuffle(order), axis))]
+        fgraph = FunctionGraph([x], outs)
+        optimise(fgraph, CPU, Selection(frozenset({"fast_run", "fast_compile"})))
+        plain = evaluate(outs, {x: a})
+        for got, want in zip(evaluate(fgraph.outputs, {fgraph.inputs[0]: a}), plain, strict=True):
+            np.testing.assert_array_equal(got, want)
+        rows = a.transpose([d for d in order if d != "x"]).reshape(-1).astype("float64")
+        first = plain[1] if function is max_and_argmax else plain[0]
+        assert first == (rows.argmin() if function is argmin else rows.argmax())
+
+
+def _several(found: Any) -> tuple[Any, ...]:
+    return found if isinstance(found, tuple) else (found,)
