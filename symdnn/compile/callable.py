@@ -290,10 +290,17 @@ class Function:
         return [] if self._executor is None else self._executor.plans()
 
     def free(self) -> None:
-        """Drop all plans, with what they hold; the next call makes new ones."""
+        """Drop all plans, with what they hold, and give their memory back to the system.
+
+        The next call makes new ones.
+        """
+        runtime = self._executor and self._executor.runtime
         self._executor = None
         if self._fast is not None:
             self._fast.entries.clear()
+        trim = getattr(runtime, "trim", None)
+        if trim is not None:
+            trim()
 
     def lowering_report(self) -> LoweringReport:
         """What each node became: kernel or view, why others were refused, the user's line."""

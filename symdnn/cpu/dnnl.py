@@ -11,10 +11,11 @@ import ctypes
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 from symdnn.cpu import jit, pools
+from symdnn.cpu.kept import kept
 from symdnn.cpu.libdnnl import OnednnError, call, library
 from symdnn.cpu.native import Native
 from symdnn.cpu.native_ir import execute_module
@@ -68,11 +69,17 @@ DIRECTION = {"left_to_right": 1, "right_to_left": 2, "both": 3}
 NORMALISATION = {"global_stats": 1, "scale": 2, "shift": 4, "relu": 8}
 
 
+#: How many primitives oneDNN itself keeps.
+_PRIMITIVES = 64
+
+
 @cache
 def engine() -> Any:
     """The CPU engine (``dnnl_engine_create``)."""
     handle = ctypes.c_void_p()
     call("engine_create", ctypes.byref(handle), 1, ctypes.c_size_t(0))
+    # oneDNN keeps 1024 primitives of its own accord, whoever holds them; ours are in `kept`.
+    library().dll.dnnl_set_primitive_cache_capacity(ctypes.c_int(_PRIMITIVES))
     return handle
 
 
@@ -142,7 +149,7 @@ def _finally(thing: Any, function: str, handle: Any) -> None:
     end.atexit = False  # then the library may be gone, and the memory goes anyway
 
 
-@lru_cache(maxsize=4096)
+@kept(2 << 10)
 def describe(layout: Layout) -> Descriptor:
     """The descriptor of a layout."""
     handle = ctypes.c_void_p()

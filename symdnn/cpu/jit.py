@@ -10,7 +10,6 @@ processor; that is kept too, by the library and the processor's description.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import importlib.util
 import json
@@ -18,6 +17,8 @@ import os
 import secrets
 import sys
 import threading
+import weakref
+from collections import deque
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -175,7 +176,7 @@ class Code:
     :class:`~symdnn.errors.KernelCompileError` where LLVM refuses the text.
     """
 
-    __slots__ = ("_call", "_job", "_keep", "_name", "_types")
+    __slots__ = ("__weakref__", "_call", "_job", "_keep", "_name", "_types")
 
     def __init__(self, name: str, types: tuple[Any, ...], keep: Callable[[bytes], None]) -> None:
         self._name, self._types, self._keep = name, types, keep
@@ -212,7 +213,7 @@ class Code:
     def load(self, code: bytes) -> None:
         """Take object code: this module's."""
         try:
-            address = placed_code.place(code, self._name)
+            address: int = placed_code.place(code, self._name)
         except placed_code.Undefined as error:
             raise KernelCompileError(str(error), "", (_facts().processor,), "LLVM") from error
         except placed_code.CannotPlace:
@@ -222,7 +223,7 @@ class Code:
         if not address:
             words = f"object code has no {self._name}"
             raise KernelCompileError(words, "", (_facts().processor,), "LLVM")
-        self._call = ctypes.CFUNCTYPE(None, *self._types)(address)
+        self._call = placed_code.function_at(address, *self._types)
         self._job = None
 
     def _finish(self) -> None:
@@ -267,7 +268,10 @@ class Code:
         return job.ended
 
 
-_functions: dict[str, Code] = {}
+#: Those that somebody holds; machine code goes with the last plan that runs it.
+_functions: weakref.WeakValueDictionary[str, Code] = weakref.WeakValueDictionary()
+#: The last ones asked for, which an expression that is compiled again and again finds.
+_recent: deque[Code] = deque(maxlen=16)
 
 
 def compile_function(text: str, name: str, *types: Any, folder: Path | None = None) -> Code:
@@ -321,8 +325,9 @@ def _code(
     key: str, text_of: Callable[[], str], name: str, types: tuple[Any, ...], folder: Path | None
 ) -> Code:
     """The function that is known by ``key``; loaded, or begun, where it is not yet."""
-    if key in _functions:
-        return _functions[key]
+    known = _functions.get(key)
+    if known is not None:
+        return known
     place = folder or _root()
     # LLVM's own loader has all modules in one place: every function has a name of its own.
     unique = f"{name}_{key[:24]}"
@@ -331,7 +336,13 @@ def _code(
     if found is None or not _loaded(code, found):
         code.begin(text_of().replace(f"@{name}(", f"@{unique}("))
     _functions[key] = code
+    _recent.append(code)
     return code
+
+
+def forget_recent() -> None:
+    """Let go of code that no plan runs."""
+    _recent.clear()
 
 
 def _loaded(code: Code, content: bytes) -> bool:

@@ -100,11 +100,12 @@ def _right() -> bool:
 def _definitions() -> dict[str, Any]:
     """The functions' definitions, which must stay as long as the process."""
     types = (ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)
-    found = {}
+    found: dict[str, Any] = {}
     for name in ("group", "check"):
         function = jit.compile_made(module, (name,), name, *types)
         address = ctypes.cast(function.function, ctypes.c_void_p).value
         found[name] = _MethodDef(f"symdnn_{name}".encode(), address, _FASTCALL, None)
+        found[f"{name}'s code"] = function
     return found
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 
 from symdnn.cpu import libdnnl, pools
 from symdnn.cpu.dnnl import Bound, Descriptor, Layout, Primitive, describe, reorder
+from symdnn.cpu.kept import kept
 from symdnn.cpu.native import Native
 from symdnn.cpu.scratch import Scratch, address, aligned
 from symdnn.cpu.traits import ONEDNN, Traits
@@ -163,13 +163,13 @@ class Launcher:
             self._bound(*map(address, held), base + self.planned.scratch_at)
             return
         pointers, after, held = [], [], []
-        for (o, move, place, kept), array in zip(self._parts, arrays):
+        for (o, move, place, stays), array in zip(self._parts, arrays):
             if o.written:
                 at = address(array)
                 if move is not None:
                     after.append((move, base + place, at))
             else:
-                at, inside = (0, False) if kept is None else kept.place()
+                at, inside = (0, False) if stays is None else stays.place()
                 if not inside:
                     array = _as_read(array, o)
                     held.append(array)
@@ -303,7 +303,7 @@ class OnednnKernel:
         return str(self.cached(call))
 
 
-@lru_cache(maxsize=4096)
+@kept(64 << 10)
 def _planned(kernel: Any, call: Call, threads: int, chooses: str) -> Planned:
     found: Planned = kernel.planned(call)
     return found

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from symdnn.cpu import libdnnl, pools
 from symdnn.cpu.dnnl import Attributes, Bound, Layout, Primitive, packed, primitive
+from symdnn.cpu.kept import kept
 from symdnn.cpu.native import Native
 from symdnn.cpu.onednn_conv import post_ops
 from symdnn.cpu.onednn_kernel import OnednnKernel, address, aligned, lies_densely
@@ -84,7 +84,7 @@ def _turned(x: Layout) -> Layout:
     return Layout(x.shape, x.dtype, (*steps, 1, x.shape[-2]))
 
 
-@lru_cache(maxsize=4096)
+@kept(64 << 10)
 def _product(
     a: Layout, b: Layout, bias: Layout | None, out: Layout, after: Any, threads: int
 ) -> Primitive:

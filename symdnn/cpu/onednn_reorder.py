@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, ClassVar
 
 from symdnn.config import config
 from symdnn.cpu import jit, libdnnl, pools
 from symdnn.cpu.dnnl import Bound, Layout, Primitive, describe, packed, reorder
 from symdnn.cpu.elementwise import launcher
+from symdnn.cpu.kept import kept
 from symdnn.cpu.native import Native
 from symdnn.cpu.onednn_kernel import address, lies_densely
 from symdnn.cpu.traits import ONEDNN, Traits
@@ -88,7 +88,7 @@ class _Straight:
         return found
 
 
-@lru_cache(maxsize=1024)
+@kept(32 << 10)
 def _reorder(shape: tuple[int, ...], dtype: str, order: tuple[int, ...], threads: int) -> Primitive:
     """From C order into the array of which dimension ``i`` is dimension ``order[i]`` of ours."""
     steps = packed([shape[d] for d in order])

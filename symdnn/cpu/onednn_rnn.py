@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from symdnn.cpu import pools
 from symdnn.cpu.dnnl import ALG, DIRECTION, PROP, Layout, Primitive, primitive
+from symdnn.cpu.kept import kept
 from symdnn.cpu.onednn_kernel import (
     Launcher,
     OnednnKernel,
@@ -107,14 +107,14 @@ def _arguments(layer: Layer, layouts: dict[str, Layout], prefix: str = "") -> li
     return [*source, *middle, of("dst"), *(of(f"dst_{s}") for s in layer.states)]
 
 
-@lru_cache(maxsize=1024)
+@kept(64 << 10)
 def _forward(layer: Layer, prop: str, threads: int) -> Primitive:
     name, before, after = _kind(layer)
     given = _arguments(layer, layer.layouts())
     return primitive(f"{name}_forward", PROP[prop], *before, *given, 0, *after)
 
 
-@lru_cache(maxsize=1024)
+@kept(64 << 10)
 def _backward(layer: Layer, threads: int) -> Primitive:
     name, before, after = _kind(layer)
     given = _arguments(layer, layer.layouts())

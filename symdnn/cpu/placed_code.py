@@ -14,7 +14,7 @@ import sys
 from functools import cache
 from typing import Any, NamedTuple
 
-__all__ = ["CannotPlace", "Undefined", "place", "run_bytes"]
+__all__ = ["CannotPlace", "Placed", "Undefined", "function_at", "place", "run_bytes"]
 
 
 class CannotPlace(Exception):
@@ -33,7 +33,12 @@ _PROGBITS, _SYMTAB, _RELA, _NOBITS = 1, 2, 4, 8
 _WRITE, _ALLOC = 1, 2
 _UNDEFINED, _LAST_INDEX = 0, 0xFF00
 _ADDRESS, _NEAR, _NEAR_CALL = 1, 2, 4  # R_X86_64_64, _PC32, _PLT32
-_mapped: list[mmap.mmap] = []  # code stays as long as the process
+
+
+class Placed(int):
+    """Where a function is; its memory stays as long as this does."""
+
+    pages: mmap.mmap
 
 
 class _Section(NamedTuple):
@@ -55,7 +60,7 @@ def available() -> bool:
     return sys.platform == "linux" and platform.machine() == "x86_64"
 
 
-def place(code: bytes, name: str) -> int:
+def place(code: bytes, name: str) -> Placed:
     """Where function ``name`` of an object file is, after it was put into memory.
 
     Raises :class:`CannotPlace` for what is not known, an undefined symbol or a missing function
@@ -75,7 +80,14 @@ def run_bytes(code: bytes, *types: Any) -> Any:
         raise CannotPlace("the machine is another one")
     memory = _Memory(len(code))
     memory.write(0, code)
-    return ctypes.CFUNCTYPE(None, *types)(memory.finish())
+    return function_at(memory.finish(), *types)
+
+
+def function_at(address: int, *types: Any) -> Any:
+    """The function of ctypes at an address, which keeps the memory that it is in."""
+    found: Any = ctypes.CFUNCTYPE(None, *types)(address)
+    found.placed = address
+    return found
 
 
 class _Memory:
@@ -90,12 +102,13 @@ class _Memory:
     def write(self, at: int, content: bytes) -> None:
         self._pages[at : at + len(content)] = content
 
-    def finish(self) -> int:
-        """Where they are; from now on they are read and run only."""
+    def finish(self, at: int = 0) -> Placed:
+        """Where byte ``at`` of them is; from now on they are read and run only."""
         if _process().mprotect(self.start, self._nbytes, mmap.PROT_READ | mmap.PROT_EXEC) != 0:
             raise OSError("memory for compiled code cannot be made executable")
-        _mapped.append(self._pages)
-        return self.start
+        found = Placed(self.start + at)
+        found.pages = self._pages
+        return found
 
 
 @cache
@@ -143,7 +156,7 @@ class _Object:
                 self.at[k] = self.nbytes
                 self.nbytes += section.size
 
-    def place(self, name: str) -> int:
+    def place(self, name: str) -> Placed:
         memory = _Memory(max(self.nbytes, 1))
         for k, at in self.at.items():
             section = self.sections[k]
@@ -154,7 +167,7 @@ class _Object:
         for section in self.sections:
             if section.kind == _RELA and section.info in self.at:
                 self._relocate(memory, section, symbols)
-        return memory.finish() + self._function(symbols, name)
+        return memory.finish(self._function(symbols, name))
 
     def _is_used(self, section: _Section) -> bool:
         """Whether running needs it; tables for unwinding the stack are for nobody here."""

@@ -237,11 +237,9 @@ class _Block:
         return Native.of(self._run, self._words, self._at, keep=self._partial)
 
 
-@lru_cache(maxsize=1024)
 def _compiled(plan: _Plan, structure: ReduceShape, reads: Any, dense: bool) -> Any:
-    threads.openmp()  # its symbols must be known before the code is linked
     given = (plan.program, plan.combined, structure, reads, dense)
-    return jit.compile_made(reduce_ir, given, "kernel", ctypes.c_void_p)
+    return threads.kernel(reduce_ir, *given)
 
 
 class _Dims:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import ctypes
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.config import config
-from symdnn.cpu import compiled, kernels, onednn
+from symdnn.cpu import compiled, jit, kept, kernels, onednn
 from symdnn.cpu.arena import Arena
 from symdnn.cpu.plan import CpuPlan
 from symdnn.graph.storage import HOST
@@ -70,6 +71,13 @@ def _quiet_context() -> contextvars.Context | None:
     return context
 
 
+def _trim_heap() -> None:
+    """Let the C library give free memory back to the system (GNU's has a function for that)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(ctypes.c_size_t(0))
+
+
 class CpuRuntime:
     """One lock, and an arena for each depth of calls within calls (a user's callback)."""
 
@@ -104,6 +112,17 @@ class CpuRuntime:
         """The end of what :meth:`take` began."""
         self.depth = -1
         self.lock.release()
+
+    def trim(self) -> None:
+        """Give back to the system what plans that are gone have used; not inside of a call."""
+        with self.lock:
+            if self.depth >= 0:
+                return
+            for arena in self.arenas:
+                arena.shrink()
+            kept.clear()
+            jit.forget_recent()
+            _trim_heap()
 
     def quietly(self, run: Any, entering: Sequence[Any], closed: bool) -> Any:
         """``run(entering)`` without NumPy's warnings, between :meth:`take` and :meth:`leave`.

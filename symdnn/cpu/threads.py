@@ -6,8 +6,9 @@ import contextlib
 import ctypes
 import os
 import time
+import weakref
 from collections.abc import Callable, Iterator
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 from symdnn.config import config
@@ -85,14 +86,20 @@ def problem() -> str:
     return _load()[1]
 
 
-@lru_cache(maxsize=16384)
+#: Those that some plan holds.
+_kernels: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()
+
+
 def kernel(make: Callable[..., str], *given: Any) -> Any:
     """The function ``kernel`` of the module ``make(*given)``, whose loops libgomp's threads share.
 
     It takes the address of its block of words; see :func:`symdnn.cpu.jit.compile_made`.
     """
-    openmp()  # its symbols must be known before the code is linked
-    return jit.compile_made(make, given, "kernel", ctypes.c_void_p)
+    found = _kernels.get((make, given))
+    if found is None:
+        openmp()  # its symbols must be known before the code is linked
+        found = _kernels[make, given] = jit.compile_made(make, given, "kernel", ctypes.c_void_p)
+    return found
 
 
 def threads(work: int, least: int) -> int:

@@ -42,9 +42,9 @@ def way(request, monkeypatch, tmp_path):
         monkeypatch.setattr(jit, "has", lambda feature: False)
         monkeypatch.setattr(jit, "_functions", {})
         monkeypatch.setattr(jit, "_root", lambda: tmp_path)
-        threads.kernel.cache_clear()
+        threads._kernels.clear()
     yield
-    threads.kernel.cache_clear()
+    threads._kernels.clear()
 
 
 def converted(source, target, values):

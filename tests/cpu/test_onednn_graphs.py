@@ -8,7 +8,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu import libdnnl, onednn_kernel
+from symdnn.cpu import kept, libdnnl, onednn_kernel
 from symdnn.graph.target import Target
 from symdnn.ops.channels_last import Reorder
 from symdnn.ops.conv import Conv
@@ -147,7 +147,7 @@ def test_choices_of_layouts_are_reported():
     y = T.nnet.conv2d(x, np.ones((16, 3, 3, 3), "float32"))
     for algo, why in (("guess", "guessed"), ("time", "timed: ")):
         with config.change_flags(**{"onednn.conv.algo": algo}):
-            onednn_kernel._planned.cache_clear()
+            kept.clear()
             f = compiled([x], y, "cpu")
             f(np.ones((2, 3, 9, 11), "float32"))
             (row,) = f.dnn_report().rows

@@ -45,7 +45,7 @@ def test_constants_tables_and_functions_of_the_process_are_found():
       ret void
     }
     """)
-    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(placed_code.place(code, "run"))
+    run = placed_code.function_at(placed_code.place(code, "run"), ctypes.c_void_p)
     for k, x in enumerate((1.5, 2.5, 3.5, 4.5)):
         words = np.array([k, 0], np.int64)
         run(words.ctypes.data)

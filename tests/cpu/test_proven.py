@@ -40,10 +40,10 @@ def fresh(monkeypatch, tmp_path):
     monkeypatch.setattr(jit, "_root", lambda: tmp_path)
     monkeypatch.setattr(jit, "_functions", {})
     monkeypatch.setattr(jit, "_proven", lambda: known)
-    threads.kernel.cache_clear()
+    threads._kernels.clear()
     yield known
     queue.close()
-    threads.kernel.cache_clear()
+    threads._kernels.clear()
 
 
 def module(number, more=""):

@@ -1,0 +1,200 @@
+"""Memory of what was compiled and of large values goes with the functions that needed it."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import weakref
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.config import config
+from symdnn.cpu import jit, kept, threads
+from symdnn.cpu.arena import Arena
+from symdnn.cpu.runtime import runtime
+
+
+class Plan:
+    """What an arena knows of a plan."""
+
+    detached = 0
+
+    def detach(self):
+        """Count it."""
+        self.detached += 1
+
+
+def test_the_arena_goes_with_the_last_plan():
+    arena, plan = Arena(), Plan()
+    assert arena.reserve(5 << 20, plan).nbytes >= 5 << 20
+    del plan
+    gc.collect()
+    assert arena.bytes.nbytes == 0
+
+
+def test_the_arena_shrinks_to_the_largest_plan_that_is_left():
+    arena, small, large = Arena(), Plan(), Plan()
+    arena.reserve(1000, small)
+    arena.reserve(64 << 20, large)
+    assert small.detached == 1
+    arena.reserve(1000, small)
+    arena.shrink()
+    assert arena.bytes.nbytes >= 64 << 20  # the large one is there
+    del large
+    gc.collect()
+    arena.shrink()
+    assert small.detached == 2
+    assert arena.reserve(1000, small).nbytes == 1000
+
+
+def test_a_small_arena_stays_as_it_is():
+    arena, small, large = Arena(), Plan(), Plan()
+    arena.reserve(1000, small)
+    arena.reserve(100_000, large)
+    arena.reserve(1000, small)
+    del large
+    gc.collect()
+    arena.shrink()
+    assert (small.detached, arena.bytes.nbytes) == (1, 100_000)
+
+
+@pytest.mark.skipif(bool(jit.problem()), reason="LLVM is missing")
+def test_a_kernel_goes_with_its_function(rng):
+    x = T.vector("x")
+    with config.change_flags(**{"cpu.compile": "always"}):
+        f = symdnn.function([x], T.exp(x * 1.0372) + 3.25)
+        value = rng.standard_normal(1000).astype("float32")
+        np.testing.assert_allclose(f(value), np.exp(value * np.float32(1.0372)) + 3.25, rtol=1e-5)
+    before = set(jit._functions)
+    f.free()
+    del f
+    gc.collect()
+    assert len(set(jit._functions)) < len(before)
+
+
+@pytest.mark.skipif(bool(jit.problem()), reason="LLVM is missing")
+def test_machine_code_stays_while_its_address_is_used(rng):
+    """Of two functions with one kernel, what stays runs after the other has gone."""
+    x = T.vector("x")
+    value = rng.standard_normal(500).astype("float32")
+    with config.change_flags(**{"cpu.compile": "always"}):
+        functions = [symdnn.function([x], T.tanh(x * 1.0421) - 0.75) for _ in range(3)]
+        first = functions[0](value)
+        for f in functions:
+            for _ in range(4):
+                f(value)
+        last = functions.pop()
+        while functions:
+            functions.pop().free()
+            gc.collect()
+            jit.forget_recent()
+            np.testing.assert_array_equal(last(value), first)
+
+
+def test_pages_go_with_the_function():
+    run = threads.placed_code.run_bytes(threads._WAIT, threads.ctypes.c_void_p)
+    pages = weakref.ref(run.placed.pages)
+    assert pages() is not None
+    del run
+    gc.collect()
+    assert pages() is None
+
+
+def test_what_is_kept_of_a_library_is_bounded():
+    made = []
+
+    @kept.kept(1 << 20)
+    def thing(i):
+        made.append(i)
+        return [i]
+
+    kept.clear()
+    most = kept.most_bytes() >> 20
+    assert thing(0) is thing(0)
+    for i in range(most):
+        thing(i)
+    assert thing(1) == [1]
+    assert len(made) == most
+    thing(most)  # one more than there is room for: the least recently used goes
+    assert thing(1) == [1]
+    assert len(made) == most + 1
+    thing(0)
+    assert len(made) == most + 2
+    kept.clear()
+    thing(0)
+    assert len(made) == most + 3
+    kept.clear()
+
+
+def test_freeing_inside_of_a_call_is_harmless():
+    inner = symdnn.function([], T.arange(3).sum())
+    inner()
+
+    with runtime().exclusive():
+        inner.free()
+    assert inner() == 3
+
+
+def grown(program):
+    """What a program prints, a number of KB, in a process of its own."""
+    head = (
+        "import gc, numpy as np, symdnn, symdnn.tensor as T\n"
+        "rss = lambda: int(open('/proc/self/statm').read().split()[1]) * 4\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", head + program], capture_output=True, text=True, check=True
+    )
+    return float(done.stdout)
+
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+BIG = """
+x = T.matrix('x'); f = symdnn.function([x], T.tanh(x.T + 1).cumsum(0).sum())
+f(np.ones((900, 2000), 'float32')); before = rss()  # LLVM is loaded
+f(np.ones((9000, 2000), 'float32')); f.free(); gc.collect()
+print(rss() - before)
+"""
+
+
+@linux
+def test_free_gives_a_large_temporary_back():
+    assert grown(BIG) < 30_000  # the values are 72 MB each
+
+
+CYCLES = """
+def once(i):
+    x = T.matrix('x'); f = symdnn.function([x], (T.tanh(x * float(i + 1) + i) * 2).sum(0))
+    f(np.ones((300, 300), 'float32'))
+for i in range(40): once(i)
+gc.collect(); before = rss()
+for i in range(40, 240): once(i)
+gc.collect(); print((rss() - before) / 200)
+"""
+
+
+@linux
+@pytest.mark.slow
+def test_growth_per_function_compiled_and_dropped():
+    """Each has a kernel of its own."""
+    assert grown(CYCLES) < 10
+
+
+SIZES = """
+x = T.tensor4('x'); w = symdnn.shared(np.ones((8, 3, 3, 3), 'float32'))
+c = T.tanh(T.nnet.conv2d(x, w)).sum(); f = symdnn.function([x], [c, symdnn.grad(c, w)])
+for i in range(8): f(np.ones((2, 3, 16 + i, 16), 'float32'))
+gc.collect(); before = rss()
+for i in range(1000): f(np.ones((2, 3, 24 + i // 30, 16 + i % 30), 'float32'))
+gc.collect(); print(rss() - before)
+"""
+
+
+@linux
+@pytest.mark.slow
+def test_growth_over_a_thousand_sizes():
+    assert grown(SIZES) < 50_000
