@@ -201,7 +201,7 @@ def build(
     that make no sense, each naming the optimiser.
     """
     run = _Run(str(common.get("name", kind)), {}, {})
-    _check(run.name, common)
+    _check(run.name, options, common)
     check_options(run.name, options)
     named = flat_parameters(run.name, params, options, common)
     found, raw = connected(run.name, named, _gradients(run.name, loss, named, common), common)
@@ -220,13 +220,11 @@ def build(
     return Updates(scale.updates(pairs, raw), run.kept | scale.state, unused)
 
 
-def _check(name: str, common: Common) -> None:
+def _check(name: str, options: Mapping[str, Any], common: Common) -> None:
     """Refuse unknown options, and those that make no sense."""
     if unknown := sorted(set(common) - set(Common.__annotations__)):
-        known = ", ".join(Common.__annotations__)
-        raise InputError(
-            f"{name}: no option {', '.join(unknown)}; besides its own there are {known}"
-        )
+        known = ", ".join((*options, *Common.__annotations__))
+        raise InputError(f"{name}: no option {', '.join(unknown)}; there are {known}")
     count = common.get("accumulate", 1)
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
         raise ValueError(f"{name}: accumulate={count!r}; wanted an int, 1 or more")

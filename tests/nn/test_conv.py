@@ -103,7 +103,7 @@ def test_a_convolutions_hints_reach_its_node():
         (lambda: nn.SpatialConvolution(3, 8, 5, 5, 2, 2, padding="same"), "wants stride 1"),
         (lambda: nn.SpatialConvolution(3, 8, 5, 5, groups=2), "must divide both 3 input and 8"),
         (lambda: nn.SpatialConvolution(0, 8, 5, 5), "wanted an int, 1 or more, got 0"),
-        (lambda: nn.SpatialConvolution(3, 8, 5.0, 5), r"wanted an int, or 2 of them, got"),
+        (lambda: nn.SpatialConvolution(3, 8, 5.0, 5), r"kW=5.0; wanted an int or None"),
         (lambda: nn.SpatialConvolution(3, 8, kernel_size=(5, 5, 5)), "or 2 of them"),
         (lambda: nn.SpatialConvolution(3, 8, 5, 5, 0, 1), "kernel, stride, dilation"),
         (lambda: nn.SpatialConvolution(3, 8, 5, 5, padding=-1), "padding: wanted an int, 0"),
