@@ -129,7 +129,16 @@ class GradScale(Identity):
 
 @dataclass(frozen=True)
 class Assert(Identity):
-    """The first input; raises :class:`AssertionFailed` when a condition among the rest is false."""
+    """The first input; raises :class:`AssertionFailed` when a condition among the rest is false.
+
+    Theano's ``tensor.opt.Assert`` and ``raise_op.Assert``.
+
+    >>> import symdnn.tensor as T
+    >>> x = T.vector("x")
+    >>> y = Assert("x must be positive")(x, x > 0)
+    >>> y.eval({x: [1.0]}).tolist()
+    [1.0]
+    """
 
     message: str = "Assert failed"
 

@@ -12,6 +12,7 @@ from symdnn.autodiff_scan import hessian as hessian
 from symdnn.autodiff_scan import jacobian as jacobian
 from symdnn.tensor import extra_ops as extra_ops
 from symdnn.tensor import nnet as nnet
+from symdnn.tensor import opt as opt
 from symdnn.tensor import random as random
 from symdnn.tensor import signal as signal
 from symdnn.tensor.constructors import *

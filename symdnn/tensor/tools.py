@@ -1,6 +1,7 @@
 """What is known of a variable before it runs, lists of dtypes, and grids of numbers."""
 
 from symdnn.ops.constant_value import get_scalar_constant_value, get_vector_length
+from symdnn.ops.gradient_control import Assert
 from symdnn.ops.grids import (
     atleast_1d,
     atleast_2d,
@@ -21,7 +22,8 @@ continuous_dtypes = float_dtypes + complex_dtypes
 all_dtypes = discrete_dtypes + continuous_dtypes
 
 __all__ = [
-    "all_dtypes", "atleast_1d", "atleast_2d", "atleast_3d", "complex_dtypes", "continuous_dtypes",
+    "Assert", "all_dtypes", "atleast_1d", "atleast_2d", "atleast_3d", "complex_dtypes",
+    "continuous_dtypes",
     "discrete_dtypes", "float_dtypes", "get_scalar_constant_value", "get_vector_length",
     "int_dtypes", "integer_dtypes", "inverse_permutation", "mgrid", "ogrid",
     "permute_row_elements", "uint_dtypes",
