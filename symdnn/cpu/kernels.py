@@ -24,7 +24,7 @@ from symdnn.ops.create import Diagonal
 from symdnn.ops.dtype import is_narrow_float
 from symdnn.ops.elemwise import Elemwise, FloatElemwise
 from symdnn.ops.index import Subtensor
-from symdnn.ops.reduce import AllTrue, AnyTrue, Max, Min, Prod, Reduce, Sum
+from symdnn.ops.reduce import Accumulate, AllTrue, AnyTrue, Max, Min, Prod, Reduce, Sum
 from symdnn.ops.shape import DimShuffle, Reshape, SpecifyType
 from symdnn.ops.view import ForgetShape, SpecifyShape
 
@@ -228,11 +228,17 @@ class _ReduceLaunch:
 
     def __init__(self, reduce: Any, op: Any, y: Any) -> None:
         axes, dtype, keepdims = op.axes, y.numpy, op.keepdims
+        if isinstance(op, Accumulate):
+            dtype = op.added_in
 
         def direct(x: Any, out: Any) -> None:
             reduce(x, axes, dtype, out, keepdims)
 
-        self.direct = direct
+        def widely(x: Any, out: Any) -> None:
+            # Given a narrower ``out`` NumPy rounds to it every 8192 elements.
+            out[...] = reduce(x, axes, dtype, None, keepdims)
+
+        self.direct = direct if dtype == y.numpy else widely
 
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         self.direct(inputs[0], outputs[0])

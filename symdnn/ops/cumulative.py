@@ -51,7 +51,9 @@ class AlongAxis(Op):
 
 
 def _work_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    return np.dtype(accumulator(dtype.name)[1])
+    """As sums: float32 is added up in float64."""
+    work = accumulator(dtype.name)[1]
+    return np.dtype("float64" if work == "float32" else work)
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,11 @@ class Reduce(Op):
 
 @dataclass(frozen=True)
 class Accumulate(Reduce):
-    """Base of sum and product: accumulated in ``acc_dtype``, returned as ``dtype``."""
+    """Base of sum and product: accumulated in ``acc_dtype``, returned as ``dtype``.
+
+    With an ``acc_dtype`` of float32 or less the CPU adds up in float64, as Theano does; a GPU
+    adds in float32 by pairs.
+    """
 
     abstract: ClassVar[bool] = True
     any_order: ClassVar[bool] = True
@@ -128,8 +132,15 @@ class Accumulate(Reduce):
     def of_one(self, x: Variable) -> Variable:
         return x.astype(self.acc_dtype).astype(self.dtype)
 
+    @property
+    def added_in(self) -> Any:
+        """The dtype of the CPU's partial results: wider than a float32 ``acc_dtype``."""
+        acc = TensorType(self.acc_dtype)
+        wide = acc.dtype in ("float16", "bfloat16", "float32")
+        return np.dtype(np.float64) if wide else acc.numpy
+
     def _accumulated(self, function: Any, x: Any) -> Any:
-        acc, out = TensorType(self.acc_dtype).numpy, TensorType(self.dtype).numpy
+        acc, out = self.added_in, TensorType(self.dtype).numpy
         if is_narrow_float(x.dtype.name) and acc.kind in "biu":
             x = x.astype(np.float32)
         total = function(x, axis=self.axes, keepdims=self.keepdims, dtype=acc)
