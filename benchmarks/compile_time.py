@@ -7,9 +7,14 @@ the first call (plans, memory, binding and one run); the exponent of a power law
 them after an empty function's time is subtracted; the deepest network in a fresh process, imports
 included; the slowest rewrites; and the numbers of nodes before and after rewriting.
 
-    python -m benchmarks.compile_time [--depths 20 50 110 164] [--repeat 3] [--profile 164]
+Then long graphs without layers: chains of elementwise ops with their gradient, and unrolled
+recurrent nets with gradient and update, at lengths that double.
 
-Goals: an exponent below 1.3, and 164 layers cold in under 60 s.
+    python -m benchmarks.compile_time [--depths 20 50 110 164] [--repeat 3] [--profile 164]
+    python -m benchmarks.compile_time --chains [--lengths 200 400 800 1600]
+
+Goals: an exponent below 1.3, 164 layers cold in under 60 s, 3000 chained ops with gradient in
+under 10 s, and 1000 unrolled steps in under 1.5 s.
 """
 
 from __future__ import annotations
@@ -101,6 +106,56 @@ def measure(kind: str, depth: int):
     return timing, f.stages.rewrites
 
 
+def chain(length: int):
+    """(inputs, outputs, updates) of a chain of elementwise ops and its gradient."""
+    import symdnn
+    import symdnn.tensor as T
+
+    x = T.vector("x")
+    y = x
+    for _ in range(length // 3):  # three ops each
+        y = T.tanh(y * 1.01 + 0.1)
+    return [x], symdnn.grad(y.sum(), x), []
+
+
+def unrolled(length: int):
+    """(inputs, outputs, updates) of a recurrent net of so many steps, with its gradient."""
+    import numpy as np
+
+    import symdnn
+    import symdnn.tensor as T
+
+    x, w = T.matrix("x"), symdnn.shared(np.eye(8, dtype="float32"))
+    h = T.dot(x, w)
+    for _ in range(length):
+        h = T.tanh(T.dot(h, w) + x)
+    return [x], h.sum(), [(w, w - np.float32(0.1) * symdnn.grad(h.sum(), w))]
+
+
+LONG = {"elementwise": chain, "unrolled RNN": unrolled}
+
+
+def report_long(lengths: Sequence[int]) -> None:
+    """Processor seconds of long graphs at each length, and the exponents."""
+    import symdnn
+
+    for kind, build in LONG.items():
+        build_s, function_s = [], []
+        for length in (lengths[0], *lengths):  # the first one loads what is used at all
+            start = time.process_time()
+            inputs, outputs, updates = build(length)
+            built = time.process_time()
+            f = symdnn.function(inputs, outputs, updates=updates)
+            build_s.append(built - start)
+            function_s.append(time.process_time() - built)
+            print(
+                f"{kind:12} {length:6}: build and grad {build_s[-1]:6.2f} s, "
+                f"function {function_s[-1]:6.2f} s, nodes {len(f.stages.fgraph)}"
+            )
+        for what, seconds in (("build and grad", build_s), ("function", function_s)):
+            print(f"{kind:12} exponent of {what}: {exponent(lengths, seconds[1:], 0.0):.2f}")
+
+
 def empty_function() -> float:
     """Seconds to compile a function that does nothing: the median of a few."""
     import symdnn
@@ -172,11 +227,17 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--profile", type=int, default=50)
     parser.add_argument("--one", nargs=2, metavar=("KIND", "DEPTH"), help=argparse.SUPPRESS)
+    parser.add_argument("--chains", action="store_true", help="long graphs without layers only")
+    parser.add_argument("--lengths", type=int, nargs="+", default=[200, 400, 800, 1600])
     args = parser.parse_args()
+    if args.chains:
+        report_long(args.lengths)
+        return
     if args.one:
         print(json.dumps(asdict(measure(args.one[0], int(args.one[1]))[0])))
         return
     report(args.depths, args.repeat, args.profile)
+    report_long(args.lengths)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Any
 from symdnn.config import config
 from symdnn.cpu import jit, placed_code
 
-__all__ = ["allowed", "asked", "kernel", "openmp", "problem", "threads"]
+__all__ = ["allowed", "asked", "crowded", "kernel", "openmp", "problem", "threads"]
 
 _in_child = False
 _asked = [0]
@@ -112,6 +112,32 @@ def threads(work: int, least: int) -> int:
     if wanted > 1:
         _asked[0] += 1
     return max(1, min(allowed(), wanted))
+
+
+#: Seconds that an answer of :func:`crowded` holds.
+_HOLDS = 0.02
+_looked: list[Any] = [float("-inf"), False]
+
+
+def crowded() -> bool:
+    """Whether more is ready to run on this machine than it has processors.
+
+    Then a thread that waits for others at a barrier waits for the scheduler, whole ticks of 4 ms:
+    what meets often is faster by one thread. It is looked up every 20 ms at most.
+    """
+    now = time.monotonic()
+    if now - _looked[0] > _HOLDS:
+        _looked[:] = now, _runnable() > (os.cpu_count() or 1)
+    return bool(_looked[1])
+
+
+def _runnable() -> int:
+    """How many threads of all processes run or could; 0 where that is not known."""
+    try:
+        with open("/proc/loadavg", "rb", buffering=0) as file:
+            return int(file.read(80).split()[3].partition(b"/")[0])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def asked() -> int:
