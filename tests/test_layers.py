@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import symdnn
+from symdnn.cpu import jit
 
 ROOT = Path(symdnn.__file__).parent
 
@@ -184,6 +185,25 @@ def test_no_module_needs_itself():
         graphlib.TopologicalSorter(graph).prepare()
     except graphlib.CycleError as error:
         pytest.fail("these import each other: " + " <- ".join(error.args[1]))
+
+
+def test_texts_of_kernels_are_made_of_sources_that_their_keys_cover():
+    """Object code is kept by the content of these folders: :mod:`symdnn.cpu.jit`."""
+    covered = {*jit._TEXT_FROM, "config", "errors", "flags", "detect", "disk"}
+    needed: dict[str, set[Import]] = {}
+    for found in IMPORTS:
+        if found.target and found.when != "types":
+            needed.setdefault(found.importer, set()).add(found)
+    rest = [n for n in TREES if n.startswith("cpu.") and n.endswith("_ir")]
+    assert len(rest) > 20
+    seen = set(rest)
+    while rest:
+        for found in needed.get(rest.pop(), ()):
+            assert found.target in covered, f"{found}: kernels would be kept though it changes"
+            module = found.imported.removeprefix("symdnn.")
+            if module not in seen:
+                seen.add(module)
+                rest.append(module)
 
 
 # Written by a script from the vendor's headers and never read from top to bottom: one entry for

@@ -56,7 +56,7 @@ def usable(folder: Path, ours: int = 1) -> Path | None:
     """
     if not _HAS_USERS:
         return folder
-    key = (str(folder), os.geteuid())
+    key = (os.path.abspath(folder), os.geteuid())
     if key not in _known:
         reason = why_not(folder, ours)
         _known[key] = folder if not reason else _stand_in(folder, ours)

@@ -1,0 +1,59 @@
+"""Device code that is kept: what the driver would not take is made anew, once."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from symdnn.disk.object_file import CUDA, problem
+from symdnn.gpu import context, nvrtc
+
+SOURCE = 'extern "C" __global__ void k(float *x) { x[threadIdx.x] *= 2; }'
+
+
+@pytest.fixture
+def compiled(monkeypatch, tmp_path):
+    """Sources that were compiled; the folder is one of this test's own."""
+    pytest.importorskip("cuda.bindings.nvrtc")
+    found = []
+    real = nvrtc._compile
+    monkeypatch.setattr(nvrtc, "_compile", lambda *a: (found.append(a), real(*a))[1])
+    monkeypatch.setattr(type(nvrtc.CUBINS), "_path", lambda self, key, folder: tmp_path / key)
+    return found
+
+
+@pytest.mark.parametrize("refusals", [0, 1, 2])
+def test_a_module_that_the_driver_refuses_is_compiled_anew_once(monkeypatch, compiled, refusals):
+    class LogicError(Exception):
+        pass
+
+    left = [refusals]
+
+    def load(cubin):
+        assert problem(cubin, CUDA) == ""
+        left[0] -= 1
+        if left[0] >= 0:
+            raise LogicError("device kernel image is invalid")
+        return "module"
+
+    fake = SimpleNamespace(module_from_buffer=load, LogicError=LogicError, RuntimeError=OSError)
+    monkeypatch.setattr(context, "_driver", lambda: fake)
+    device = SimpleNamespace(capability=(9, 0))
+    nvrtc.compile_cubin(SOURCE, (9, 0))
+    if refusals < 2:
+        assert context.Context._module(device, SOURCE, ()) == "module"
+    else:
+        with pytest.raises(LogicError):
+            context.Context._module(device, SOURCE, ())
+    assert len(compiled) == 1 + min(refusals, 1)
+
+
+@pytest.mark.parametrize("content", [b"", b"text", b"\x7fELF\x02\x01" + bytes(200)])
+def test_another_content_with_a_right_checksum_is_made_anew(compiled, content):
+    right = nvrtc.compile_cubin(SOURCE, (9, 0))
+    key = nvrtc._key(SOURCE, nvrtc._flags((9, 0), ()))
+    nvrtc.CUBINS.put(key, content)
+    with pytest.warns(RuntimeWarning, match="is damaged"):
+        assert nvrtc.compile_cubin(SOURCE, (9, 0)) == right
+    assert len(compiled) == 2
