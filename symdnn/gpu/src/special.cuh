@@ -44,7 +44,40 @@ static __device__ double polygamma(double n, double x) {
 }
 
 // The regularised incomplete gamma functions: a series below a + 1, a continued fraction (the
-// method of Lentz) above; each is exact where it is small.
+// method of Lentz) above; each is exact where it is small. For large a near x neither converges:
+// there Temme's uniform expansion serves (DLMF 8.12.3 and 8.12.4, with mu = x / a - 1).
+#define GAMMA_LARGE 1e4
+#define GAMMA_NEAR 0.1
+
+// mu - log(1 + mu), without cancellation near 0.
+static __device__ double log1p_rest(double mu) {
+  if (fabs(mu) > 0.25) return mu - log1p(mu);
+  double power = mu * mu, sum = 0;
+  for (int k = 2; k < 40; k++, power *= -mu) {
+    sum += power / k;
+    if (fabs(power) < 1e-18 * sum) break;
+  }
+  return sum;
+}
+// x^a exp(-x) / gamma(a); by Stirling's series where the three are far apart from their product.
+static __device__ double gamma_factor(double a, double x) {
+  if (a < 100) return exp(a * log(x) - x - lgamma(a));
+  const double u = 1 / a;
+  const double stirling = 1 + u * (1.0 / 12 + u * (1.0 / 288 + u * (-139.0 / 51840
+                        + u * (-571.0 / 2488320))));
+  return sqrt(a / (2 * PI)) * exp(-a * log1p_rest((x - a) / a)) / stirling;
+}
+// Q(a, x), or P(a, x) with `upper` false.
+static __device__ double gamma_temme(double a, double x, bool upper) {
+  const double mu = (x - a) / a, half = log1p_rest(mu), e = copysign(sqrt(2 * half), mu);
+  const double c0 = -1.0 / 3 + e * (1.0 / 12 + e * (-2.0 / 135 + e * (1.0 / 864
+                  + e * (1.0 / 2835 + e * (-139.0 / 777600)))));
+  const double c1 = -1.0 / 540 + e * (-1.0 / 288 + e * (1.0 / 378 + e * (-77.0 / 77760)));
+  const double c2 = 25.0 / 6048 + e * (-139.0 / 51840);
+  const double rest = exp(-a * half) / sqrt(2 * PI * a) * (c0 + (c1 + c2 / a) / a);
+  const double middle = e * sqrt(a / 2);
+  return upper ? 0.5 * erfc(middle) + rest : 0.5 * erfc(-middle) - rest;
+}
 static __device__ double gamma_series(double a, double x) {
   double term = 1 / a, sum = term;
   for (int n = 1; n < 10000; n++) {
@@ -52,7 +85,7 @@ static __device__ double gamma_series(double a, double x) {
     sum += term;
     if (fabs(term) < fabs(sum) * 1e-17) break;
   }
-  return sum * exp(a * log(x) - x - lgamma(a));
+  return sum * gamma_factor(a, x);
 }
 static __device__ double gamma_fraction(double a, double x) {
   const double tiny = 1e-300;
@@ -68,18 +101,20 @@ static __device__ double gamma_fraction(double a, double x) {
     h *= d * c;
     if (fabs(d * c - 1) < 1e-16) break;
   }
-  return h * exp(a * log(x) - x - lgamma(a));
+  return h * gamma_factor(a, x);
 }
 static __device__ double gammainc(double a, double x) {
   if (!(a >= 0) || !(x >= 0) || (a == 0 && x == 0)) return NAN_d;
   if (a == 0 || x == INF_d) return 1;
   if (x == 0) return 0;
+  if (a > GAMMA_LARGE && fabs(x - a) < GAMMA_NEAR * a) return gamma_temme(a, x, false);
   return x < a + 1 ? gamma_series(a, x) : 1 - gamma_fraction(a, x);
 }
 static __device__ double gammaincc(double a, double x) {
   if (!(a >= 0) || !(x >= 0) || (a == 0 && x == 0)) return NAN_d;
   if (a == 0 || x == INF_d) return 0;
   if (x == 0) return 1;
+  if (a > GAMMA_LARGE && fabs(x - a) < GAMMA_NEAR * a) return gamma_temme(a, x, true);
   return x < a + 1 ? 1 - gamma_series(a, x) : gamma_fraction(a, x);
 }
 
