@@ -152,7 +152,7 @@ def complex_from_polar(abs: Any, angle: Any) -> Variable:
     """The complex number of this modulus and angle; of ints that of float64."""
     r, t = as_variable(abs), as_variable(angle)
     if r.type.is_discrete and t.type.is_discrete:
-        r, t = operator("cast")(r, "float64"), operator("cast")(t, "float64")
+        r, t = r.astype("float64"), t.astype("float64")
     return complex(r * cos(t), r * sin(t))
 
 
