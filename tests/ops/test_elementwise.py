@@ -6,6 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from scipy import special
 
 import symdnn.ops  # noqa: F401
 from symdnn.autodiff import Rop, grad
@@ -380,3 +381,14 @@ def test_log_sigmoid_of_whole_numbers(dtype):
     x = np.array([0, 1, 9] + ([-128] if dtype[0] == "i" else []), dtype)
     got = value(E.log_sigmoid(x))
     np.testing.assert_allclose(got, -np.logaddexp(0, -x.astype("f8")), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [("float32", 1e-5), ("float64", 1e-12)])
+def test_log_ndtr_is_exact_in_both_tails(dtype, rtol, rng):
+    """Above 0 it is no difference of numbers near log 2."""
+    x = np.concatenate([rng.uniform(-30, 9, 40), [0, 6, 9, -9, 1e-4]]).astype(dtype)
+    got = value(E.log_ndtr(constant(x)))
+    wide = x.astype("f8")
+    want = np.where(wide > 0, np.log1p(-0.5 * special.erfc(wide / np.sqrt(2))),
+                    special.log_ndtr(wide))  # fmt: skip
+    np.testing.assert_allclose(got, want, rtol=rtol)
