@@ -69,7 +69,10 @@ def dimshuffle_of_alloc(node: Apply, context: Context) -> Variable | None:
         return None
     pattern: tuple[Any, ...] = fields_of(node).pattern
     sizes = node_of(v).inputs[1:]
-    value = dimshuffle(alloc_value(v), pattern)
+    value = alloc_value(v)
+    if any(n != 1 for d, n in enumerate(value.type.shape) if d not in pattern):
+        return None  # it is 1, as the array's size is, but not known to be
+    value = dimshuffle(value, pattern)
     return alloc(value, *(1 if d == "x" else sizes[int(d)] for d in pattern))
 
 

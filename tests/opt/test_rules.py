@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import symdnn
+import symdnn.tensor as T
+from symdnn.config import config
 from symdnn.opt import (
     algebra,
     alloc_rules,
@@ -131,3 +134,12 @@ def test_names_and_records_are_unique() -> None:
     ids = [str(c) for c in CASES]
     assert len(set(names)) == len(names)
     assert len(set(ids)) == len(ids), sorted(i for i in ids if ids.count(i) > 1)
+
+
+def test_a_dropped_dimension_of_an_alloc_need_not_be_known_of_the_value(rng):
+    """The array's size of 1 is static there, the value's is not: nothing can be dropped."""
+    v = T.TensorType("float64", (None, None, None))("v")
+    out = T.alloc(v, 2, 1, 5).dimshuffle(0, 2)
+    x = rng.standard_normal((2, 1, 5))
+    with config.change_flags(on_opt_error="raise"):
+        np.testing.assert_array_equal(symdnn.function([v], out)(x), x[:, 0])
