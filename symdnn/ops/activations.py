@@ -11,9 +11,10 @@ import numpy as np
 from symdnn.config import config
 from symdnn.errors import OptionError
 from symdnn.graph.op import Grads, Vars
-from symdnn.graph.variable import Variable, as_variable
+from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops.arithmetic import abs, cast, clip, minimum, mul, sgn, sqr
 from symdnn.ops.comparison import gt, lt, switch
+from symdnn.ops.dtype import upcast
 from symdnn.ops.elemwise import Elemwise, FloatElemwise, apply_elemwise, like
 from symdnn.ops.math import exp, tanh
 from symdnn.ops.scalar import gelu_of, gelu_slope_of
@@ -293,7 +294,10 @@ def _inexact(x: Any) -> Variable:
 def _as_slope(alpha: Any, x: Variable) -> Any:
     # A Python number follows the dtype of x: 0.1 must not be rounded to float32 for a float64 x.
     if isinstance(alpha, float | int) and not isinstance(alpha, bool | np.generic):
-        return like(alpha, x) if x.type.is_float else alpha
+        if x.type.is_float:
+            return like(alpha, x)
+        if isinstance(alpha, float) and x.type.is_discrete:  # exact beside a wide int, too
+            return constant(alpha, dtype=upcast(x.type.dtype, str(config.floatX)))
     return alpha
 
 

@@ -51,3 +51,16 @@ def test_small_calls_agree_with_the_references(name):
         np.testing.assert_allclose(
             a.astype("c16"), b.astype("c16"), rtol=1e-2 if narrow else 2e-6, err_msg=text
         )
+
+
+@pytest.mark.parametrize("name", ["leaky_relu", "elu"])
+@pytest.mark.parametrize("dtype", ["int64", "uint32", "int8"])
+def test_a_slope_is_exact_beside_whole_numbers(name, dtype):
+    """A float64 result has no slope that was rounded to float32."""
+    v = TensorType(dtype, (None,))("v")
+    x = np.array([0, 4] if dtype[0] == "u" else [-2, 4], dtype)
+    out = getattr(elementwise, name)(v, 0.01)
+    below = x * 0.01 if name == "leaky_relu" else 0.01 * np.expm1(np.minimum(x.astype("f8"), 0))
+    want = np.where(x > 0, x, below)
+    rtol = 1e-15 if name == "leaky_relu" and out.dtype == "float64" else 1e-6
+    np.testing.assert_allclose(symdnn.function([v], out)(x), want, rtol=rtol)
