@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,7 +12,8 @@ from typing import Any
 import numpy as np
 
 #: Area to the share of the time of a run of all of them.
-SHARES = {"expressions": 4, "gradients": 4, "indexing": 3, "scans": 2, "flags": 1}
+SHARES = {"expressions": 4, "gradients": 4, "indexing": 3, "scans": 2, "layers": 2, "files": 1,
+          "flags": 1, "faults": 1, "threads": 1, "memory": 1}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,13 @@ class Area:
     #: How many cases the tests run.
     in_tests: int
     on_device: bool = False
+    #: A package that it cannot do without.
+    needs: str = ""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the package that it needs is installed."""
+        return not self.needs or importlib.util.find_spec(self.needs) is not None
 
 
 def load(name: str) -> Area:

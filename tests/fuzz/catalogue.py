@@ -17,12 +17,16 @@ import numpy as np
 
 import symdnn.tensor as T
 from symdnn.tensor import elementwise, reductions
-from tests.fuzz.drawers import DRAWERS
+from tests.fuzz.drawers import DRAWERS as OLDER
+from tests.fuzz.drawers_numpy import DRAWERS as NUMPYS
 from tests.fuzz.growth import Growth, Term, Unusable, check_broadcast
 from tests.fuzz.program import Step, cases
 from tests.fuzz.values import kind
 
 Draw = Callable[[Growth], Step]
+DRAWERS = {**OLDER, **NUMPYS}
+#: What operands of elementwise functions are called, outside of their own module too.
+OPERANDS = {"x", "y", "p", "start", "end", "weight", "at_zero"}
 
 LEFT_OUT = {
     "grad": "drawn by the area gradients",
@@ -229,7 +233,7 @@ def drawn() -> dict[str, Draw]:
             continue
         if name in DRAWERS:
             found[path] = _named(path, DRAWERS[name])
-        elif name in simple:
+        elif name in simple or ({*required(f)} and {*required(f)} <= OPERANDS):
             found[path] = draw_elementwise(path, f)
         elif name in reducing or _reduces(f):
             found[path] = draw_reduction(path, f)

@@ -141,4 +141,4 @@ def _from_python(ctx: Context, rng: np.random.Generator) -> list[Failure]:
     return []
 
 
-AREA = Area("flags", "texts", check, in_tests=1500)
+AREA = Area("flags", "texts", check, in_tests=600)

@@ -241,6 +241,11 @@ def _unique(x: Any, **flags: bool) -> Any:
     return [np.ravel(a) if k == place else a for k, a in enumerate(found)]
 
 
+def _trapezoid(y: Any, axis: int) -> Any:
+    a = np.moveaxis(np.asarray(y), axis, 0)
+    return (0.5 * (a[1:] + a[:-1])).sum(0)
+
+
 def _setting(x: Any, index: Any, y: Any) -> Any:
     out = np.array(x)
     out[index] = y
@@ -274,13 +279,24 @@ OWN: dict[str, Function] = {
     "log_sigmoid": lambda x: -_softplus(-x), "sigmoid": _sigmoid, "softplus": _softplus,
     "softsign": lambda x: x / (1 + np.abs(x)), "silu": lambda x, beta=1: x * sp.expit(beta * x),
     "swish": lambda x, beta=1: x * sp.expit(beta * x), "hard_sigmoid": lambda x: np.minimum(
-        np.maximum(0.2 * x + 0.5, 0), 1), "mod": np.mod, "mul": np.multiply, "sub": np.subtract,
+        np.maximum(0.2 * x + 0.5, 0), 1), "mod": np.mod,
+    "mul": lambda *a: functools.reduce(np.multiply, a),
+    "add": lambda *a: functools.reduce(np.add, a), "sub": np.subtract,
     "neg": np.negative, "sgn": np.sign, "sqr": lambda x: x * x, "square": lambda x: x * x,
     "pow": np.power, "switch": lambda c, x, y: np.where(np.asarray(c) != 0, x, y),
     "where": lambda c, x, y: np.where(np.asarray(c) != 0, x, y), "true_div": np.true_divide,
     "xlogx": lambda x: sp.xlogy(x, x), "xlogy0": sp.xlogy, "cast": lambda x, dtype: x,
     "imag": np.imag, "real": np.real, "rsqrt": lambda x: 1 / np.sqrt(x),
     "floor": lambda x: np.floor(x), "ceil": lambda x: np.ceil(x), "trunc": lambda x: np.trunc(x),
+    "acos": np.arccos, "acosh": np.arccosh, "lerp": lambda a, b, w: a + w * (b - a),
+    "logit": sp.logit, "float_power": np.power, "log_softmax": lambda x, axis=-1: sp.log_softmax(
+        x, axis), "fliplr": lambda m: np.flip(m, 1), "flipud": lambda m: np.flip(m, 0),
+    "chunk": lambda x, n, axis=0: np.array_split(x, n, axis), "unstack": lambda x, axis=0: [
+        np.take(x, k, axis) for k in range(np.shape(x)[axis])],
+    "in1d": lambda a, b: np.isin(np.ravel(a), b), "row_stack": lambda a: np.vstack(a),
+    "concat": lambda a: np.concatenate(a), "matrix_transpose": lambda x: np.swapaxes(x, -1, -2),
+    "permute_dims": np.transpose, "histogram": lambda a, bins, range: list(
+        np.histogram(a, bins, range)), "trapezoid": lambda y, axis=-1: _trapezoid(y, axis),
     # -- reductions
     "sum": _moment(np.sum), "prod": _plain(_reduce(np.prod), "dtype", "acc_dtype",
                                            "no_zeros_in_input"),
@@ -359,10 +375,10 @@ OWN: dict[str, Function] = {
 }  # fmt: skip
 
 #: Units of rounding in which a library's kernel may err, where it is more than a few.
-UNITS = {"logsoftmax": 8.0}  # oneDNN 3.2's: 16 units of the largest summand
+UNITS = {"logsoftmax": 8.0, "log_softmax": 8.0}  # oneDNN 3.2's: 16 units of the largest summand
 
 #: Functions inside of which a sum of at least this size is rounded.
-INSIDE = {"logsumexp": 1.0, "logsoftmax": 1.0}
+INSIDE = {"logsumexp": 1.0, "logsoftmax": 1.0, "log_softmax": 1.0}
 
 #: Functions whose results no rounding touches, given operands that none touched.
 EXACT_NAMES = """

@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from symdnn.config import config
+from tests.fuzz import device
 from tests.fuzz.areas import SHARES, Context, Failure, load
 from tests.fuzz.record import write_record
 
@@ -38,7 +40,8 @@ class Options:
     def areas(self) -> list[str]:
         if self.area != "all":
             return [self.area]
-        return [a for a in SHARES if load(a).on_device or not (self.device or self.prepare)]
+        there = [a for a in SHARES if load(a).is_there]
+        return [a for a in there if load(a).on_device or not (self.device or self.prepare)]
 
 
 @dataclass
@@ -56,6 +59,8 @@ class Outcome:
 
 def run(options: Options) -> int:
     """Run, print, and return the number of failures as an exit status (at most 1)."""
+    if options.cache:
+        device.cache_environment(options.cache)
     if options.seed is None:
         options = replace(options, seed=secrets.randbelow(1_000_000))
     print(f"seed {options.seed}", flush=True)
@@ -75,10 +80,7 @@ def run(options: Options) -> int:
 
 def _set_up(options: Options) -> None:
     """Flags of the whole process, before anything is compiled."""
-    if options.device:
-        import symdnn
-
-        symdnn.config.device = options.device
+    device.use(options.device, options.prepare)
 
 
 def run_area(name: str, options: Options) -> Outcome:
@@ -90,7 +92,9 @@ def run_area(name: str, options: Options) -> Outcome:
     for index in _indices(options, name, started, counts, area.unit):
         ctx = Context(name, options.seed or 0, index, options.device, bool(options.prepare), counts)
         _progress(name, index)
-        for failure in area.check(ctx):
+        with config.change_flags(on_opt_error="raise"):  # a rewrite that fails is wrong
+            failures = area.check(ctx)
+        for failure in failures:
             if failure.message:
                 out.failures.append(failure)
                 print(f"\n--- {failure.text()}", flush=True)
