@@ -191,6 +191,12 @@ def _log_erfc(x: Scalar) -> Scalar:
     return (x < 0.5).where(near, high.call("erfcx").call("log") - high * high)
 
 
+def _log_half_erfc(x: Scalar) -> Scalar:
+    near = (-0.5 * (-x.call("min", 0)).call("erfc")).call("log1p")
+    high = x.call("max", 0)
+    return (x < 0).where(near, (0.5 * high.call("erfcx")).call("log") - high * high)
+
+
 def _erfcx_slope(x: Scalar) -> Scalar:
     """In float64, since its terms cancel."""
     wide = x.cast("float64")
@@ -267,6 +273,7 @@ MEANINGS: dict[type[Elemwise], Meaning] = {
     act.GeluTanh: Meaning(_gelu_tanh),
     sp.ErfcxSlope: Meaning(_erfcx_slope),
     sp.LogErfc: Meaning(_log_erfc),
+    sp.LogHalfErfc: Meaning(_log_half_erfc),
     sp.XLogX: Meaning(_xlogx),
     sp.XLogY: Meaning(_xlogy),
 }  # fmt: skip

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from math import log as ln
 from math import pi, sqrt
 from typing import Any, ClassVar
 
@@ -25,10 +24,10 @@ from symdnn.ops.math import exp, log, log1p
 
 __all__ = [
     "Erf", "ErfInv", "Erfc", "ErfcInv", "Erfcx", "ErfcxSlope", "Gamma", "GammaInc", "GammaIncC",
-    "GammaLn", "Iv", "Jv", "LogErfc", "OrderSlope", "PolyGamma", "Psi", "XLogX", "XLogY",
-    "chi2sf", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "gamma", "gammainc", "gammaincc",
-    "gammaln", "i0", "i1", "iv", "j0", "j1", "jv", "log_erfc", "log_ndtr", "ndtr", "polygamma",
-    "psi", "tri_gamma", "xlogx", "xlogy0",
+    "GammaLn", "Iv", "Jv", "LogErfc", "LogHalfErfc", "OrderSlope", "PolyGamma", "Psi", "XLogX",
+    "XLogY", "chi2sf", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "gamma", "gammainc",
+    "gammaincc", "gammaln", "i0", "i1", "iv", "j0", "j1", "jv", "log_erfc", "log_half_erfc",
+    "log_ndtr", "ndtr", "polygamma", "psi", "tri_gamma", "xlogx", "xlogy0",
 ]  # fmt: skip
 
 
@@ -317,6 +316,24 @@ class XLogY(FloatElemwise):
         return [cotangent * log(y), to_y]
 
 
+def log_half_erfc_of(x: Any) -> Any:
+    """``log(erfc(x) / 2)`` of arrays: below 0 from what is left to 1."""
+    low, high = np.minimum(x, x.dtype.type(0)), np.maximum(x, x.dtype.type(0))
+    half = x.dtype.type(0.5)
+    near = np.log1p(-half * _scipy("erfc")(-low))
+    return np.where(x < 0, near, np.log(half * _scipy("erfcx")(high)) - high * high)
+
+
+@dataclass(frozen=True)
+class LogHalfErfc(SpecialFunction):
+    """``log(erfc(x) / 2)``, to full precision also where that is near to 0."""
+
+    function: ClassVar[Any] = log_half_erfc_of
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return like(-2 / sqrt(pi), y) / erfcx(x)
+
+
 def erf(x: Any) -> Variable:
     """The error function."""
     return apply_elemwise(Erf(), x)  # type: ignore[no-any-return]
@@ -337,6 +354,11 @@ def log_erfc(x: Any) -> Variable:
     return apply_elemwise(LogErfc(), x)  # type: ignore[no-any-return]
 
 
+def log_half_erfc(x: Any) -> Variable:
+    """``log(erfc(x) / 2)``."""
+    return apply_elemwise(LogHalfErfc(), x)  # type: ignore[no-any-return]
+
+
 def ndtr(x: Any) -> Variable:
     """The normal distribution's probability below ``x`` (SciPy's name)."""
     v = _floating(x)
@@ -350,6 +372,7 @@ def log_ndtr(x: Any) -> Variable:
     # Above 0 that is a difference of two numbers near ln(2).
     above = log1p(like(-0.5, v) * erfc(like(sqrt(0.5), v) * abs(v)))
     return switch(gt(v, 0), above, below)
+    return log_half_erfc(like(-sqrt(0.5), v) * v)
 
 
 def _floating(x: Any) -> Variable:

@@ -37,6 +37,7 @@ FAMILY = Family("stabilize", ("numerics", "stabilize"))
 rule, on = FAMILY.rule, FAMILY.on
 x, y = pattern_vars("x y", when=real_float)
 n, k = pattern_vars("n k")
+square = any_of(sqr(x), x * x, x**2)
 
 
 # -- near zero ------------------------------------------------------------------------------------
@@ -49,7 +50,11 @@ NEAR_ZERO = [
     rule("one_minus_erf", sub(1, erf(x)), erfc(x), "local_one_minus_erf"),
     rule("one_plus_erf", 1 + erf(x), erfc(-x), "local_one_add_neg_erf"),
     rule("one_minus_erfc", sub(1, erfc(x)), erf(x), "local_one_minus_erfc"),
-    rule("exp_of_square_times_erfc", exp(sqr(x)) * erfc(x), erfcx(x)),
+    rule("exp_of_square_times_erfc", exp(square) * erfc(x), erfcx(x)),
+    rule(
+        "exp_of_minus_square_over_erfc",
+        true_div(exp(any_of(-square, (-x) * x)), erfc(x)), inv(erfcx(x)),
+    ),
 ]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from symdnn.graph.variable import Apply, Constant, Variable
-from symdnn.ops.activations import Sigmoid, softplus
+from symdnn.ops.activations import Sigmoid, sigmoid, softplus
 from symdnn.ops.arithmetic import Add, Mul, Neg, Sub, TrueDiv, maximum, minimum
 from symdnn.ops.comparison import gt, switch
 from symdnn.ops.elemwise import like
@@ -18,6 +18,7 @@ from symdnn.ops.special import Erfc
 from symdnn.rewriting.facts import made_by, node_of, number, real_float
 from symdnn.rewriting.rewrite import Context, Family
 from symdnn.stable.complements import complement, one_plus
+from symdnn.stable.moves import moved, operands
 from symdnn.stable.scaled import in_bounds, scaled
 
 __all__ = ["RULES"]
@@ -30,14 +31,23 @@ on = FAMILY.on
 def log_of_exponential(node: Apply, context: Context) -> Variable | None:
     """``log(v)`` of products, quotients, sums, picks of exponentials, without these."""
     (v,) = node.inputs
-    if made_by(v, Neg) and made_by(node_of(v).inputs[0], Expm1):
-        found = log_of_one_minus_exp(node_of(node_of(v).inputs[0]).inputs[0])
-    else:
+    found = _of_one_minus_exp(v)
+    if found is None:
         value = scaled(v)
         found = None if value is None else value.as_log()
     if found is None or isinstance(node.op, Log):
         return found
     return found * like(1 / math.log(2 if isinstance(node.op, Log2) else 10), found)
+
+
+def _of_one_minus_exp(v: Variable) -> Variable | None:
+    """``log(-expm1(x))``, also of what was moved."""
+    if made_by(v, Neg) and made_by(node_of(v).inputs[0], Expm1):
+        return log_of_one_minus_exp(node_of(node_of(v).inputs[0]).inputs[0])
+    if v.owner is None or tuple(operands(v.owner)) != (0,):
+        return None
+    found = _of_one_minus_exp(v.owner.inputs[0])
+    return None if found is None else moved(v.owner, v.index or 0, lambda i, part: found)
 
 
 def log_of_one_minus_exp(x: Variable) -> Variable | None:
@@ -70,6 +80,8 @@ def quotient_of_exponentials(node: Apply, context: Context) -> Variable | None:
     a = None if b is None else scaled(top)
     if a is None or b is None or a.log.type.dtype != b.log.type.dtype:
         return None
+    if a.factor is None and (found := _share(a.log, below)) is not None:
+        return found
     small = all(made_by(v, Sigmoid, Softmax, Erfc) for v in node.inputs)
     if not small and not (a.deep and b.deep):
         return None
@@ -79,6 +91,19 @@ def quotient_of_exponentials(node: Apply, context: Context) -> Variable | None:
     elif b.factor is not None:
         ratio = ratio / b.factor
     return ratio
+
+
+def _share(log_top: Variable, below: Variable) -> Variable | None:
+    """``exp(a) / (exp(a) + exp(b))`` is the sigmoid of ``a - b``."""
+    if not made_by(below, Add):
+        return None
+    parts = [scaled(v) for v in node_of(below).inputs]
+    for this, other in (parts, parts[::-1]):
+        if this is None or other is None or this.factor is not None or other.factor is not None:
+            return None
+        if this.log is log_top:
+            return sigmoid(log_top - other.log)
+    return None
 
 
 # -- what is near to 1 ----------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from symdnn.ops.arithmetic import (
     TrueDiv,
     abs,
     add,
+    clip,
     inv,
     maximum,
     minimum,
@@ -45,11 +46,11 @@ from symdnn.ops.comparison import eq, lt, neq, switch
 from symdnn.ops.cumulative import CumProd, CumSum
 from symdnn.ops.elemwise import like, pad_left
 from symdnn.ops.gradient_control import disconnected_grad
-from symdnn.ops.math import Cosh, Exp, Exp2, Expm1, Sinh, exp, expm1, log, logaddexp
+from symdnn.ops.math import Cosh, Exp, Exp2, Expm1, Sinh, exp, expm1, log, log1p, logaddexp, sinh
 from symdnn.ops.reduce import LogSumExp, Max, Min, Prod, Sum
 from symdnn.ops.shape import alloc, dims_of, dimshuffle
 from symdnn.ops.softmax import LogSoftmax, Softmax
-from symdnn.ops.special import Erfc, log_erfc
+from symdnn.ops.special import Erfc, log_erfc, log_half_erfc
 from symdnn.rewriting.facts import is_nonnegative, made_by, node_of, number, real_float
 from symdnn.stable.moves import moved, operands
 
@@ -184,7 +185,7 @@ def _softmax(x: Variable, node: Apply) -> Scaled | None:
 
 
 def _erfc(x: Variable, node: Apply) -> Scaled | None:
-    return Scaled(log_erfc(x))
+    return Scaled(log_erfc(x), None, False, True)
 
 
 def _expm1(x: Variable, node: Apply) -> Scaled | None:
@@ -195,7 +196,13 @@ def _expm1(x: Variable, node: Apply) -> Scaled | None:
 
 
 def _cosh(x: Variable, node: Apply) -> Scaled | None:
-    return Scaled(logaddexp(x, -x) - like(math.log(2), x), None, True, True)
+    """Near 0 ``cosh(x)`` is ``1 + 2 sinh(x / 2)^2``."""
+    if in_bounds(x):
+        return None
+    one, half = like(1, x), like(0.5, x)
+    near = log1p(like(2, x) * sqr(sinh(half * clip(x, -one, one))))
+    far = logaddexp(x, -x) - like(math.log(2), x)
+    return Scaled(switch(lt(abs(x), one), near, far), None, True, True)
 
 
 def _sinh(x: Variable, node: Apply) -> Scaled | None:
@@ -247,7 +254,28 @@ def _neg(node: Apply, parts: Parts) -> Scaled | None:
     return replace(p, factor=like(-1, p.log) if p.factor is None else -p.factor)
 
 
+def _half_erfc(node: Apply) -> Variable | None:
+    """``log(erfc(x) / 2)`` for a half times an erfc that may have been moved."""
+    for c, v in (node.inputs, node.inputs[::-1]):
+        if isinstance(c, Constant) and number(c) == 0.5:
+            return _log_of_half(v)
+    return None
+
+
+def _log_of_half(v: Variable) -> Variable | None:
+    if made_by(v, Erfc):
+        (x,) = node_of(v).inputs
+        return log_half_erfc(x) if x.type.dtype == v.type.dtype else None
+    where = () if v.owner is None else operands(v.owner)
+    parts = {i: _log_of_half(node_of(v).inputs[i]) for i in where}
+    if not parts or any(p is None for p in parts.values()):
+        return None
+    return moved(node_of(v), v.index or 0, lambda i, part: parts[i] or part)
+
+
 def _mul(node: Apply, parts: Parts) -> Scaled | None:
+    if (found := _half_erfc(node)) is not None:
+        return Scaled(found, None, False, True)
     (za, fa), (zb, fb) = (_split(p, v) for p, v in zip(parts, node.inputs))
     return Scaled(_joined(add, za, zb), _joined(mul, fa, fb), *_traits(parts))
 

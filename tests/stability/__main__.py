@@ -1,0 +1,43 @@
+"""Counts of the table: ``python -m tests.stability [symdnn|pytensor|jax|torch ...] [--whole]``.
+
+Runs what is named (all that can be imported without names) and prints how many programs have right
+values and right gradients, by family; ``--wrong`` lists what is not.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+
+from tests.stability.dialects import DIALECTS
+from tests.stability.lab import short, whole
+
+
+def main() -> None:
+    options = {a for a in sys.argv[1:] if a.startswith("--")}
+    named = [a for a in sys.argv[1:] if not a.startswith("--")]
+    for name in named or DIALECTS:
+        try:
+            dialect = DIALECTS[name]()
+        except ImportError:
+            continue
+        report(name, dialect, "--whole" in options, "--wrong" in options)
+
+
+def report(name: str, dialect: object, everything: bool, lists: bool) -> None:
+    total: Counter[str] = Counter()
+    right: Counter[tuple[str, str]] = Counter()
+    for case in whole() if everything else short():
+        total[case.form.family] += 1
+        for part, found in zip(("value", "gradient"), case.judge(dialect)):  # type: ignore[arg-type]
+            right[case.form.family, part] += not found
+            if found and lists:
+                print(f"  {part} of {case}: {found}", flush=True)
+    print(f"{name} {dialect.version}")  # type: ignore[attr-defined]
+    for family, count in total.items():
+        print(f"  {family:16} {right[family, 'value']:5} {right[family, 'gradient']:5} of {count}")
+    values, slopes = (sum(right[f, p] for f in total) for p in ("value", "gradient"))
+    print(f"  {'all':16} {values:5} {slopes:5} of {total.total()}", flush=True)
+
+
+main()

@@ -1,0 +1,75 @@
+"""One program of the table in one variant: right or not."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tests.stability.dialects import MOVES, REDUCTIONS, Dialect
+from tests.stability.forms import FORMS, Form
+from tests.stability.truth import excess, leaves, noise, truth
+
+DTYPES = ("float32", "float64")
+FACTORS = (1.0, -1.0, 3.0)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A form with how it is moved, reduced and scaled."""
+
+    form: Form
+    dtype: str
+    move: str = "none"
+    how: str = "sum"
+    factor: float = 1.0
+
+    def __str__(self) -> str:
+        return f"{self.form.text} | {self.dtype} {self.move} {self.factor:g} * {self.how}"
+
+    def judge(self, dialect: Dialect) -> tuple[str, str]:
+        """What is wrong with values and gradient; empty where nothing is."""
+        points = leaves(self.form.points, self.dtype)
+        dialect.move = self.move
+        try:
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                value, slope = dialect.run(self.form.text, points, self.how, self.factor)
+        except NotImplementedError as error:
+            return (f"{type(error).__name__}: {error}",) * 2
+        pick = self.how == "pick"
+        key = (self.form.text, self.form.points, self.dtype, self.move, pick)
+        right, rises = truth(*key)
+        factor = self.factor / (right.size if self.how == "mean" else 1)
+        wrong = excess(value, right, 1, self.dtype, lambda: noise(*key)[0])
+        bent = excess(slope, rises, factor, self.dtype, lambda: noise(*key)[1])
+        return _told(wrong, points, value, right), _told(bent, points, slope, rises * factor)
+
+
+def _told(wrong: list[int], points: Any, got: Any, want: Any) -> str:
+    if not wrong:
+        return ""
+    i = wrong[0]
+    return f"{len(wrong)} wrong; element {i}: {np.ravel(got)[i]}, is {float(np.ravel(want)[i])!r}"
+
+
+def short() -> Iterator[Case]:
+    """Each form as it is, and those that can be moved in one other variant, which goes round."""
+    for i, form in enumerate(FORMS):
+        yield from (Case(form, dtype) for dtype in DTYPES)
+        if form.movable:
+            move, how, factor = MOVES[1 + i % 6], REDUCTIONS[i % 3], FACTORS[1 + i % 2]
+            yield Case(form, DTYPES[i // 6 % 2], move, how, factor)
+
+
+def whole() -> Iterator[Case]:
+    """All forms, moves, reductions and factors."""
+    for form in FORMS:
+        for dtype in DTYPES:
+            for move in MOVES if form.movable else ("none",):
+                for how in REDUCTIONS:
+                    for factor in FACTORS:
+                        yield Case(form, dtype, move, how, factor)

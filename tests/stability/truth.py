@@ -1,0 +1,134 @@
+"""What the programs of the table are, by mpmath, and how far rounding may lead them astray."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import mpmath as mp
+import numpy as np
+
+from tests.stability.dialects import Dialect, reduced
+from tests.stability.forms import POINTS
+
+#: Digits: what 1 - sigmoid(900), 1 - erf(40), 1 - softmax(X) and a difference lose, and some more.
+DIGITS = {
+    "wide": 540, "positive": 540, "small": 240, "tail": 840, "near_tail": 420, "unit": 340,
+    "rows": 860, "data": 200, "sizes": 200,
+}  # fmt: skip
+UNITS = {"float32": mp.mpf(2) ** -24, "float64": mp.mpf(2) ** -53}
+TOLERANCE = {"float32": 1e-5, "float64": 1e-12}
+#: How many times what half a unit of rounding changes is excused.
+EXCUSED = 8
+
+
+def each(function: Any) -> Any:
+    ufunc = np.frompyfunc(function, 1, 1)
+    return lambda v: ufunc(v)
+
+
+class Mp(Dialect):
+    """mpmath on arrays of objects."""
+
+    def __init__(self) -> None:
+        self.np = np
+        for name in ("exp", "log", "log1p", "expm1", "tanh", "cosh", "erf", "sqrt"):
+            setattr(self, name, each(getattr(mp, name)))
+        self.erfc = each(mp.erfc)
+        self.log1p, self.expm1 = (lambda v: self.log(1 + v)), (lambda v: self.exp(v) - 1)
+        self.sigmoid = lambda v: 1 / (1 + self.exp(-v))
+        self.softplus = lambda v: self.log(1 + self.exp(v))
+        self.log_sigmoid = lambda v: -self.softplus(-v)
+        self.log_ndtr = lambda v: self.log(self.erfc(-v / mp.sqrt(2)) / 2)
+        self.logaddexp = lambda a, b: self.log(self.exp(a) + self.exp(b))
+        self.softmax = lambda v: self.exp(v) / self.rowsum(self.exp(v))
+        self.log_softmax = lambda v: self.log(self.softmax(v))
+        self.logsumexp = lambda v: self.log(self.rowsum(self.exp(v)))
+        self.cross_entropy = lambda v: -self.pick(self.log_softmax(v))
+
+    def xlogy(self, a: Any, b: Any) -> Any:
+        return a * self.log(b)
+
+    def binary_crossentropy(self, p: Any, t: float) -> Any:
+        return -t * self.log(p) - (1 - t) * self.log(1 - p)
+
+    def to_cast(self, v: Any) -> Any:
+        return v
+
+    def var(self, v: Any) -> Any:
+        return self.rowmean((v - self.rowmean(v)) ** 2)
+
+
+DIALECT = Mp()
+
+
+@lru_cache(None)
+def leaves(points: str, dtype: str) -> Any:
+    """The points, as numbers of the dtype."""
+    return np.array(POINTS[points][dtype]).astype(dtype)
+
+
+def exact(array: Any) -> Any:
+    return np.frompyfunc(lambda v: mp.mpf(float(v)), 1, 1)(array)
+
+
+def evaluated(text: str, x: Any, move: str) -> Any:
+    DIALECT.move = move
+    return DIALECT.evaluate(text, x)
+
+
+@lru_cache(None)
+def truth(text: str, points: str, dtype: str, move: str, pick: bool) -> tuple[Any, Any]:
+    """(values, gradient of their sum or of the one that is picked), as numbers of mpmath."""
+    with mp.workdps(DIGITS[points]):
+        x = exact(leaves(points, dtype))
+        return evaluated(text, x, move), slopes(text, x, move, "pick" if pick else "sum")
+
+
+def slopes(text: str, x: Any, move: str, how: str) -> Any:
+    """By differences that are so small that they are exact."""
+    found = np.empty(x.shape, object)
+    alone = x.ndim == 1 and how == "sum"  # element by element: all at once
+    for where in [...] if alone else np.ndindex(x.shape):
+        step = np.frompyfunc(abs, 1, 1)(x[where]) * mp.mpf(10) ** -60
+        ends = []
+        for sign in (1, -1):
+            moved = x.copy()
+            moved[where] = moved[where] + sign * step
+            y = evaluated(text, moved, move if how == "pick" else "none")
+            ends.append(y if alone else reduced(y, how, 1))
+        found[where] = (ends[0] - ends[1]) / (2 * step)
+    return found
+
+
+@lru_cache(None)
+def noise(text: str, points: str, dtype: str, move: str, pick: bool) -> tuple[Any, Any]:
+    """What half a unit of rounding in each leaf changes of values and gradient."""
+    unit = UNITS[dtype]
+    with mp.workdps(DIGITS[points]):
+        x = exact(leaves(points, dtype))
+        y, g = truth(text, points, dtype, move, pick)
+        dy, dg = np.zeros_like(y) * 0, np.zeros_like(g) * 0
+        for k in [...] if x.ndim == 1 and not pick else range(x.size if x.ndim == 1 else 4):
+            near = x.copy()
+            at = k if x.ndim == 1 else (slice(None), k)
+            near[at] = near[at] * (1 + unit)
+            dy = dy + abs(evaluated(text, near, move) - y)
+            dg = dg + abs(slopes(text, near, move, "pick" if pick else "sum") - g)
+        return dy, dg
+
+
+def excess(found: Any, right: Any, factor: Any, dtype: str, rounding: Any) -> list[int]:
+    """Places (flat) of elements that are wrong; ``rounding()`` is asked where it matters."""
+    got, want = np.ravel(found), np.ravel(right * factor)
+    assert got.shape == want.shape, (got.shape, want.shape)
+    tiny, huge = np.finfo(dtype).tiny, np.finfo(dtype).max
+    wrong = []
+    for i, (a, b) in enumerate(zip(got, want)):
+        if tiny <= abs(b) <= huge:
+            off = abs(mp.mpf(float(a)) - b) if np.isfinite(a) else mp.inf
+            if not off <= TOLERANCE[dtype] * abs(b):
+                allowed = EXCUSED * abs(np.ravel(rounding())[i] * factor)
+                if not (np.isfinite(a) and off <= allowed):
+                    wrong.append(i)
+    return wrong
