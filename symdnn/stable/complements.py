@@ -55,9 +55,9 @@ def _square_root(v: Variable) -> Variable | None:
         return None
     a, b = node_of(v).inputs
     if made_by(v, Pow):
-        return a if number(b) == 2 else None  # type: ignore[no-any-return]
+        return a if number(b) == 2 else None
     same = a is b or (made_by(a, Tanh) and made_by(b, Tanh) and a.owner.inputs == b.owner.inputs)
-    return a if same else None  # type: ignore[no-any-return]
+    return a if same else None
 
 
 def one_plus(v: Variable) -> Variable | None:

@@ -1,7 +1,8 @@
-"""Counts of the table: ``python -m tests.stability [symdnn|pytensor|jax|torch ...] [--whole]``.
+"""Counts of the table: ``python -m tests.stability [symdnn|pytensor|jax|torch ...]``.
 
 Runs what is named (all that can be imported without names) and prints how many programs have right
-values and right gradients, by family; ``--wrong`` lists what is not.
+values and right gradients, by family, each as it is written; ``--moved`` adds a variant of those
+that can be moved, ``--whole`` all variants, ``--wrong`` lists what is not right.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import sys
 from collections import Counter
 
 from tests.stability.dialects import DIALECTS
-from tests.stability.lab import short, whole
+from tests.stability.lab import Case, plain, short, whole
 
 
 def main() -> None:
@@ -21,13 +22,14 @@ def main() -> None:
             dialect = DIALECTS[name]()
         except ImportError:
             continue
-        report(name, dialect, "--whole" in options, "--wrong" in options)
+        cases = whole if "--whole" in options else short if "--moved" in options else plain
+        report(name, dialect, list(cases()), "--wrong" in options)
 
 
-def report(name: str, dialect: object, everything: bool, lists: bool) -> None:
+def report(name: str, dialect: object, cases: list[Case], lists: bool) -> None:
     total: Counter[str] = Counter()
     right: Counter[tuple[str, str]] = Counter()
-    for case in whole() if everything else short():
+    for case in cases:
         total[case.form.family] += 1
         for part, found in zip(("value", "gradient"), case.judge(dialect)):  # type: ignore[arg-type]
             right[case.form.family, part] += not found

@@ -56,6 +56,11 @@ def _told(wrong: list[int], points: Any, got: Any, want: Any) -> str:
     return f"{len(wrong)} wrong; element {i}: {np.ravel(got)[i]}, is {float(np.ravel(want)[i])!r}"
 
 
+def plain() -> Iterator[Case]:
+    """Each form as it is written."""
+    yield from (Case(form, dtype) for form in FORMS for dtype in DTYPES)
+
+
 def short() -> Iterator[Case]:
     """Each form as it is, and those that can be moved in one other variant, which goes round."""
     for i, form in enumerate(FORMS):
