@@ -17,10 +17,10 @@ from symdnn.graph.op import Grads, Vars
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.arithmetic import cast, sqr
-from symdnn.ops.comparison import eq, gt, switch
+from symdnn.ops.comparison import eq, switch
 from symdnn.ops.dtype import float_of
 from symdnn.ops.elemwise import FloatElemwise, apply_elemwise, like
-from symdnn.ops.math import exp, log, log1p
+from symdnn.ops.math import exp, log
 
 __all__ = [
     "Erf", "ErfInv", "Erfc", "ErfcInv", "Erfcx", "ErfcxSlope", "Gamma", "GammaInc", "GammaIncC",
@@ -368,10 +368,6 @@ def ndtr(x: Any) -> Variable:
 def log_ndtr(x: Any) -> Variable:
     """The logarithm of :func:`ndtr`, also far below 0 (SciPy's name)."""
     v = _floating(x)
-    below = log_erfc(like(-sqrt(0.5), v) * v) - like(ln(2), v)
-    # Above 0 that is a difference of two numbers near ln(2).
-    above = log1p(like(-0.5, v) * erfc(like(sqrt(0.5), v) * abs(v)))
-    return switch(gt(v, 0), above, below)
     return log_half_erfc(like(-sqrt(0.5), v) * v)
 
 
