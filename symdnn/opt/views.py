@@ -51,6 +51,8 @@ def elemwise_of_dimshuffles(node: Apply, context: Context) -> Variable | None:
     if patterns or pattern is None:
         return None
     ndim = _inner(wide[0]).type.ndim
+    if any(_inner(v).type.ndim != ndim for v in wide):  # one drops a dimension, one does not
+        return None
     inner = [_single(v, ndim) if all_ones(v) else _inner(v) for v in node.inputs]
     return dimshuffle(node.op(*inner), pattern)
 

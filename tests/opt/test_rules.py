@@ -143,3 +143,14 @@ def test_a_dropped_dimension_of_an_alloc_need_not_be_known_of_the_value(rng):
     x = rng.standard_normal((2, 1, 5))
     with config.change_flags(on_opt_error="raise"):
         np.testing.assert_array_equal(symdnn.function([v], out)(x), x[:, 0])
+
+
+def test_equal_patterns_of_dimshuffles_may_be_of_other_dimensions(rng):
+    """One drops a dimension of 1, one does not: there is no common form inside."""
+    x = T.TensorType("float64", (None, None, 1))("x")
+    y = T.TensorType("float64", (None, None))("y")
+    out = x.dimshuffle(0, 1).dimshuffle(0, 1, "x") - y.dimshuffle(0, 1, "x")
+    a, b = rng.standard_normal((2, 3, 1)), rng.standard_normal((2, 3))
+    with config.change_flags(on_opt_error="raise"):
+        got = symdnn.function([x, y], out)(a, b)
+    np.testing.assert_array_equal(got, a - b[:, :, None])
