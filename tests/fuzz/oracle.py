@@ -375,7 +375,8 @@ OWN: dict[str, Function] = {
 }  # fmt: skip
 
 #: Units of rounding in which a library's kernel may err, where it is more than a few.
-UNITS = {"logsoftmax": 8.0, "log_softmax": 8.0}  # oneDNN 3.2's: 16 units of the largest summand
+#: oneDNN 3.2's log-softmax: 16 units of the largest summand; running sums round at each step.
+UNITS = {"logsoftmax": 8.0, "log_softmax": 8.0, "cumsum": 64.0, "cumprod": 64.0}
 
 #: Functions inside of which a sum of at least this size is rounded.
 INSIDE = {"logsumexp": 1.0, "logsoftmax": 1.0, "log_softmax": 1.0}
