@@ -276,10 +276,12 @@ class OrderedScatterKernel(CudaKernel):
         """Increments alone; places and rows are numbered in 32 bits."""
         if call.op.set_instead_of_inc:  # type: ignore[attr-defined]
             return "it adds, it does not set"
+        if reason := super().refuses(call):
+            return reason
         shapes = [t.shape for t in (*call.inputs, *call.outputs)]  # type: ignore[attr-defined]
         if any(prod(s) >= 2**32 - 1 for s in shapes):
             return "more elements than 32 bits number"
-        return super().refuses(call)
+        return None
 
     def workspace_bytes(self, call: Call) -> int:
         """The ranks of all rows, and what sorting them needs."""

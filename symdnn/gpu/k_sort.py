@@ -103,10 +103,12 @@ class SortKernel(CudaKernel):
 
     def refuses(self, call: Call) -> str | None:
         """Indices have 32 bits."""
+        if reason := super().refuses(call):
+            return reason
         axis: int = call.op.axis  # type: ignore[attr-defined]
         if call.inputs[0].shape[axis] >= 2**32 - 1:  # type: ignore[attr-defined]
             return "more elements along the axis than 32 bits number"
-        return super().refuses(call)
+        return None
 
     def workspace_bytes(self, call: Call) -> int:
         """Keys and order, twice."""

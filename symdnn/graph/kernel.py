@@ -58,7 +58,8 @@ class Kernel(Protocol):
         """Why it cannot run this call; None when it can.
 
         It is asked twice: for the types of a graph, when nodes are placed (sizes may be None; a
-        ``TypeError`` over them counts as None), and for the shapes of a plan.
+        ``TypeError`` over them counts as None), and for the shapes of a plan. What
+        the types decide, such as a dtype, it says before it looks at sizes.
         """
 
     def workspace_bytes(self, call: Call) -> int:
