@@ -133,9 +133,14 @@ def judge(t: Term, got: Any, second: Any, by_reference: Any) -> str:
         far = distance(t, value)
         if far:
             return f"{name}: {far}"
-    if got.tobytes() != second.tobytes():
+    if same_bits_are_promised() and got.tobytes() != second.tobytes():
         return "the second call gives other bits"
     return ""
+
+
+def same_bits_are_promised() -> bool:
+    """Libraries on a GPU add up in any order unless ``deterministic`` is ``more``."""
+    return not str(config.device).startswith("cuda") or config.deterministic == "more"
 
 
 def distance(t: Term, value: Any) -> str:

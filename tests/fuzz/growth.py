@@ -28,8 +28,9 @@ from tests.fuzz.values import SIZES, draw_dtype, draw_values, kind, largest, lea
 RUNS = 3
 FACTOR = 8.0
 MOST = 30_000  # elements of one value
-#: Elementwise functions that are made of several.
-COMPOSED = {"silu", "swish", "softsign", "log_sigmoid", "complex_from_polar", "angle", "abs"}
+#: Functions that are made of several, each of which rounds to the dtype.
+COMPOSED = {"silu", "swish", "softsign", "log_sigmoid", "complex_from_polar", "angle", "abs",
+            "matrix_dot", "ndtr", "log_ndtr"}  # fmt: skip
 _MATH = [n for n, f in vars(T).items() if getattr(f, "__module__", "") == "symdnn.ops.numpy_math"]
 _ROUNDED = ["acos", "acosh", "nanmean", "nansum", "percentile", "quantile"]
 ARITHMETIC = {*elementwise.__all__, *reductions.__all__, *linalg.__all__, *_MATH, *_ROUNDED}

@@ -47,8 +47,13 @@ def _away(x: Any) -> Any:
     return np.trunc(x + np.copysign(0.5, x)) if np.asarray(x).dtype.kind == "f" else x
 
 
+def _whole(f: Function) -> Function:
+    """Rounding to whole numbers leaves ints alone; NumPy may take them through float64."""
+    return lambda x: x if np.asarray(x).dtype.kind in "biu" else f(x)
+
+
 def _round(x: Any, mode: Any = None) -> Any:
-    return _away(x) if mode == "half_away_from_zero" else np.rint(x)
+    return _away(x) if mode == "half_away_from_zero" else _whole(np.rint)(x)
 
 
 def _softmax(x: Any, axis: Any = None) -> Any:
@@ -273,8 +278,9 @@ OWN: dict[str, Function] = {
     "le": np.less_equal, "lt": np.less, "gelu": _gelu, "int_div": np.floor_divide,
     "floor_div": np.floor_divide, "inv": lambda x: 1 / x, "reciprocal": lambda x: 1 / x,
     "iround": _round, "round": _round, "round_half_away_from_zero": _away,
-    "round_half_to_even": np.rint, "rint": np.rint, "largest": lambda *a: functools.reduce(
-        np.maximum, a), "smallest": lambda *a: functools.reduce(np.minimum, a),
+    "round_half_to_even": _whole(np.rint), "rint": _whole(np.rint),
+    "largest": lambda *a: functools.reduce(np.maximum, a),
+    "smallest": lambda *a: functools.reduce(np.minimum, a),
     "leaky_relu": _leaky, "relu": lambda x, alpha=0: _leaky(x, alpha),
     "log_sigmoid": lambda x: -_softplus(-x), "sigmoid": _sigmoid, "softplus": _softplus,
     "softsign": lambda x: x / (1 + np.abs(x)), "silu": lambda x, beta=1: x * sp.expit(beta * x),
@@ -287,7 +293,7 @@ OWN: dict[str, Function] = {
     "where": lambda c, x, y: np.where(np.asarray(c) != 0, x, y), "true_div": np.true_divide,
     "xlogx": lambda x: sp.xlogy(x, x), "xlogy0": sp.xlogy, "cast": lambda x, dtype: x,
     "imag": np.imag, "real": np.real, "rsqrt": lambda x: 1 / np.sqrt(x),
-    "floor": lambda x: np.floor(x), "ceil": lambda x: np.ceil(x), "trunc": lambda x: np.trunc(x),
+    "floor": _whole(np.floor), "ceil": _whole(np.ceil), "trunc": _whole(np.trunc),
     "acos": np.arccos, "acosh": np.arccosh, "lerp": lambda a, b, w: a + w * (b - a),
     "logit": sp.logit, "float_power": np.power, "log_softmax": lambda x, axis=-1: sp.log_softmax(
         x, axis), "fliplr": lambda m: np.flip(m, 1), "flipud": lambda m: np.flip(m, 0),
