@@ -76,8 +76,8 @@ CASES = [
     RuleCase("mul_minus_one", MAT, lambda x: x * -1, lambda x: -x, lambda x: x * -2),
     # constants
     RuleCase("constant_left", MAT, lambda x: x * C(3), lambda x: C(3) * x, lambda x: C(3) * x),
-    RuleCase("constant_of_result_dtype", MAT, lambda x: x + 3, lambda x: x + C(3),
-             lambda x: x + C(3)),
+    RuleCase("constant_of_result_dtype", MAT, lambda x: x + constant(3, dtype="int8"),
+             lambda x: x + C(3), lambda x: x + C(3)),
     RuleCase("div_by_constant", MAT, lambda x: x / C(4), lambda x: C(0.25) * x,
              lambda x: C(4) / x),
     RuleCase("div_by_constant", MAT, lambda x: x / C(8), lambda x: C(0.125) * x,
