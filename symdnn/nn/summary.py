@@ -15,6 +15,7 @@ from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.op import Op
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Variable
+from symdnn.nn.html import html_table
 from symdnn.nn.module import Module, ModuleCall, watched
 from symdnn.ops.conv import Conv, ConvGradInput
 from symdnn.ops.dot import BatchedDot, Dot
@@ -36,6 +37,9 @@ class Row:
     output: str
     parameters: int
     flops: int
+
+
+_HEADINGS = ("module", "output", "parameters", "FLOPs")
 
 
 @dataclass(frozen=True)
@@ -60,25 +64,36 @@ class Summary:
         from rich.text import Text
 
         shown = Table(title=f"input {', '.join(self.inputs)}", title_justify="left")
-        for heading in ("module", "output", "parameters", "FLOPs"):
+        for heading in _HEADINGS:
             right = heading in ("parameters", "FLOPs")
             shown.add_column(heading, justify="right" if right else "left", no_wrap=right)
+        for row, (label, *cells) in zip(self.rows, self._cells()):
+            shown.add_row(Text("  " * row.depth + label), *map(Text, cells))
+        out = io.StringIO()
+        Console(file=out, width=width, color_system=None).print(shown)
+        return out.getvalue() + "\n".join(self._totals())
+
+    def _cells(self) -> Iterator[tuple[str, str, str, str]]:
+        """Of each row the label, whose path begins at the row around it, and the numbers."""
         around: list[str] = []
         for row in self.rows:
             del around[row.depth :]
             inside = "".join(f"{name}." for name in around[-1:] if name)
             label = f"({row.name.removeprefix(inside)}) {row.title}" if row.name else row.title
             around.append(row.name)
-            cells = (row.output, f"{row.parameters:,}", f"{row.flops:,}")
-            shown.add_row(Text("  " * row.depth + label), *map(Text, cells))
-        out = io.StringIO()
-        Console(file=out, width=width, color_system=None).print(shown)
+            yield label, row.output, f"{row.parameters:,}", f"{row.flops:,}"
+
+    def _totals(self) -> list[str]:
         size = self.parameter_bytes / 2**20
-        lines = [
+        return [
             f"parameters: {self.parameters:,} ({size:.2f} MiB), statistics: {self.buffers:,}",
             f"FLOPs: {self.flops:,} (2 x multiply-adds, one pass forward)",
         ]
-        return out.getvalue() + "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        caption = f"input {', '.join(self.inputs)}; {'; '.join(self._totals())}"
+        return html_table(_HEADINGS, self._cells(), caption, [row.depth for row in self.rows])
 
     def __str__(self) -> str:
         return self.table()

@@ -5,6 +5,7 @@ import pytest
 import symdnn.tensor as T
 from symdnn import nn
 from symdnn.errors import InputError, ShapeMismatch, TypeMismatch
+from symdnn.nn.training.history import History
 
 
 def network():
@@ -108,3 +109,14 @@ def test_what_does_not_fit():
     with pytest.raises(InputError, match="unknown size; give all sizes"):
         nn.summary(nn.Linear(3, 4), T.TensorType("float32", (None, 3))("x"))
     assert all(m.training for _, m in net.named_modules())
+
+
+def test_a_notebook_shows_tables_of_summaries_and_histories():
+    net = nn.Sequential(nn.Linear(4, 3), nn.Sequential(nn.ReLU(), nn.Linear(3, 2)))
+    shown = nn.summary(net, (5, 4))._repr_html_()
+    assert shown.count("<tr>") == 1 + len(nn.summary(net, (5, 4)).rows)
+    assert "padding-left: 2.5em" in shown  # the inner layers
+    assert "parameters: 23" in shown
+    history = History([{"epoch": 1, "loss": 0.51239}, {"epoch": 2, "loss": 0.25, "val_loss": 1.0}])
+    assert "<td>0.5124</td>" in history._repr_html_()
+    assert "<th>val_loss</th>" in history._repr_html_()

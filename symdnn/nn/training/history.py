@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.nn.html import html_table
+
 __all__ = ["History"]
 
 Row = dict[str, Any]
@@ -37,6 +39,17 @@ class History:
     def __repr__(self) -> str:
         lines = [f"{len(self)} epochs, best {self.best_epoch}, stopped: {self.stopped or 'no'}"]
         return "\n".join([*lines, *(text_of(row) for row in self.rows)])
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a row for each epoch."""
+        names = list(dict.fromkeys(name for row in self.rows for name in numbers_of(row)))
+        shown = [[_cell(numbers_of(row).get(name, "")) for name in names] for row in self.rows]
+        caption = f"{len(self)} epochs, best {self.best_epoch}, stopped: {self.stopped or 'no'}"
+        return html_table(names, shown, caption, [0] * len(shown))
+
+
+def _cell(value: float | int | str) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def text_of(row: Mapping[str, Any]) -> str:
