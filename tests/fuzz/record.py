@@ -55,4 +55,4 @@ def machine(device: str) -> str:
         return model
     from symdnn.gpu.runtime import runtime
 
-    return f"{runtime(0).device}, {model}"
+    return f"{runtime(0).context.name}, {model}"
