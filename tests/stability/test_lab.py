@@ -7,8 +7,19 @@ import pytest
 from tests.stability.dialects import Symdnn
 from tests.stability.lab import Case, short, whole
 
-#: The gradient of a sum of log-softmaxes is 1 - n p, in float32 of a p that is rounded.
-KNOWN = {("log_softmax(X)", "float32"), ("log(M(softmax(X)))", "float32")}
+SQUARES = "squares of such numbers overflow, and scaling them costs every norm a pass"
+#: What is not right, by text, points and dtype, and why.
+KNOWN = {
+    ("log_softmax(X)", "rows", "float32"): "the gradient is 1 - n p of a rounded p",
+    ("log(M(softmax(X)))", "rows", "float32"): "the gradient is 1 - n p of a rounded p",
+    ("log(1 - softmax(X))", "rows", "float64"): "1 - p of a p near 1e-261 is 1",
+    ("sqrt(rowsum(X * X))", "sizes", "float32"): SQUARES,
+    ("sqrt(rowsum(X * X))", "sizes", "float64"): SQUARES,
+}
+
+
+def known(case: Case) -> str | None:
+    return KNOWN.get((case.form.text, case.form.points, case.dtype))
 
 
 @pytest.fixture(scope="module")
@@ -18,9 +29,10 @@ def dialect():
 
 @pytest.mark.parametrize("case", list(short()), ids=str)
 def test_program(case: Case, dialect) -> None:
-    value, slope = case.judge(dialect)
-    assert not value
-    assert not slope or (case.form.text, case.dtype) in KNOWN
+    found = case.judge(dialect)
+    if any(found) and known(case):
+        pytest.xfail(f"{known(case)}: {found}")
+    assert found == ("", "")
 
 
 @pytest.mark.slow
