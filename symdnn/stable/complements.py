@@ -8,14 +8,14 @@ from typing import Any
 
 from symdnn.graph.variable import Variable
 from symdnn.ops.activations import Sigmoid, sigmoid
-from symdnn.ops.arithmetic import Mul, Pow, Sqr, minimum, sub
+from symdnn.ops.arithmetic import minimum, sub
 from symdnn.ops.comparison import gt, switch
 from symdnn.ops.elemwise import like
 from symdnn.ops.math import Exp, Tanh, expm1
 from symdnn.ops.reduce import sum
 from symdnn.ops.softmax import LogSoftmax, Softmax
 from symdnn.ops.special import Erf, Erfc, erf, erfc
-from symdnn.rewriting.facts import made_by, node_of, number, real_float
+from symdnn.rewriting.facts import made_by, node_of, real_float
 from symdnn.stable.moves import moved, operands
 from symdnn.stable.scaled import in_bounds, negated
 
@@ -33,9 +33,6 @@ def complement(v: Variable, depth: int = 0) -> Variable | None:
     if type(node.op) in _OF:
         (x,) = node.inputs
         return _OF[type(node.op)](x, v) if x.type.dtype == v.type.dtype else None
-    if (squared := _square_root(v)) is not None and made_by(squared, Tanh):
-        twice = like(2, v) * node_of(squared).inputs[0]
-        return like(4, v) * (sigmoid(twice) * sigmoid(-twice))
     parts = {i: complement(node.inputs[i], depth + 1) for i in operands(node)}
     if all(p is None for p in parts.values()):
         return None
@@ -45,19 +42,6 @@ def complement(v: Variable, depth: int = 0) -> Variable | None:
         return sub(like(1, part), part) if found is None else found
 
     return moved(node, v.index or 0, change)
-
-
-def _square_root(v: Variable) -> Variable | None:
-    """What ``v`` is the square of."""
-    if made_by(v, Sqr):
-        return node_of(v).inputs[0]  # type: ignore[no-any-return]
-    if not made_by(v, Mul, Pow):
-        return None
-    a, b = node_of(v).inputs
-    if made_by(v, Pow):
-        return a if number(b) == 2 else None
-    same = a is b or (made_by(a, Tanh) and made_by(b, Tanh) and a.owner.inputs == b.owner.inputs)
-    return a if same else None
 
 
 def one_plus(v: Variable) -> Variable | None:
