@@ -10,7 +10,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu import jit, reduce, threads
+from symdnn.cpu import jit, threads
 from symdnn.graph.type import TensorType
 from tests.test_op_table import CASES, draw, outputs, variables
 
@@ -115,12 +115,8 @@ def texts(monkeypatch, tmp_path):
     monkeypatch.setattr(jit.Code, "begin", noted)
     monkeypatch.setattr(jit, "_functions", {})
     monkeypatch.setattr(jit, "_root", lambda: tmp_path)
-    caches = (threads.kernel, reduce._compiled)
-    for cache in caches:
-        cache.cache_clear()
-    yield found
-    for cache in caches:
-        cache.cache_clear()
+    monkeypatch.setattr(threads, "_kernels", {})
+    return found
 
 
 def of_16_bits(text):

@@ -11,7 +11,7 @@ import symdnn.tensor as T
 from symdnn.compile.specialise import TableOracle
 from symdnn.compile.targets import load_kernels
 from symdnn.config import config
-from symdnn.cpu import jit, libdnnl, onednn_kernel
+from symdnn.cpu import jit, kept, libdnnl
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.kernel import Call, kernels_for
 from symdnn.graph.origin import NO_HINTS
@@ -156,7 +156,7 @@ def test_convolution_in_three_directions(rng, algo, ndim, groups, stride, dilati
         (ConvGradWeight(*fields, (None,) * ndim), (x, dy, *w.shape[2:]), w),
     )
     with config.change_flags(**{"onednn.conv.algo": algo}):
-        onednn_kernel._planned.cache_clear()
+        kept.clear()
         for op, given, _ in cases:
             (wanted,) = op.compute(*given)
             low = lowered(op, given)
@@ -165,7 +165,7 @@ def test_convolution_in_three_directions(rng, algo, ndim, groups, stride, dilati
                 moved = [a if i == low.kernel else last(a) for i, a in enumerate(given)]
                 (found,) = run(replace(low, layout="NHWC"), *moved)
                 close(found, wanted if low.kernel < 0 else last(wanted))
-    onednn_kernel._planned.cache_clear()
+    kept.clear()
 
 
 @needs_onednn
