@@ -63,9 +63,10 @@ def empty(shape: Any, dtype: Any = None) -> Variable:
 def full_like(a: Any, fill_value: Any, dtype: Any = None) -> Variable:
     """``fill_value`` in the shape of ``a``, in its dtype or ``dtype``."""
     v, value = as_variable(a), as_variable(fill_value)
+    wanted = TensorType(dtype or v.type.dtype)
     if isinstance(value, Constant):
-        value = value.reshaped(value.data.shape).reading(v)
-    return full(dims_of(v), value, dtype or v.type.dtype)
+        value = constant(value.data.astype(wanted.numpy)).reading(v)
+    return full(dims_of(v), value, wanted.dtype)
 
 
 def empty_like(a: Any, dtype: Any = None) -> Variable:
