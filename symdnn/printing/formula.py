@@ -123,7 +123,8 @@ def _known(v: Variable, texts: Mapping[Variable, Text]) -> Text:
     if v in texts:
         return texts[v]
     if isinstance(v, Constant) and v.name is None and v.data.size == 1:
-        shown = str(v.data.reshape(())[()])  # NumPy's shortest text that reads back as the value
+        # NumPy's shortest text that reads back as the value; a whole one as users write it.
+        shown = str(v.data.reshape(())[()]).removesuffix(".0")
         return Text(shown, SIGN if shown.startswith("-") else ATOM)
     return Text(str(v))
 
