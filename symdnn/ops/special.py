@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import DataError, NonDifferentiable
+from symdnn.errors import NonDifferentiable
 from symdnn.graph.op import Grads, Vars
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable, as_variable
@@ -209,8 +209,6 @@ class OrderSlope(SpecialFunction):
     of: OfOrder
 
     def reference(self, *inputs: Any) -> Any:
-        if isinstance(self.of, PolyGamma):
-            raise DataError("polygamma has no derivative with respect to its order, an integer")
         out = TensorType(self.out_dtype(*(a.dtype.name for a in inputs))).numpy
         n, x = np.broadcast_arrays(*(np.asarray(a, np.float64) for a in inputs))
         step, table = self.of.step(n), []
@@ -228,9 +226,12 @@ class OrderSlope(SpecialFunction):
 
 @dataclass(frozen=True)
 class PolyGamma(OfOrder):
-    """The ``n``-th derivative of ``psi`` at ``x``."""
+    """The ``n``-th derivative of ``psi`` at ``x``; ``n`` is a whole number, and has no gradient."""
 
     function: ClassVar[Any] = _scipy("polygamma")
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        return [None, super().scalar_vjp(inputs, output, cotangent)[1]]
 
     def point_slope(self, n: Any, x: Any, y: Any) -> Any:
         return polygamma(n + 1, x)

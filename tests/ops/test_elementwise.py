@@ -165,11 +165,16 @@ def test_comparison_has_no_truth_value_but_a_variable_has():
             bool(test)
 
 
-def test_orders_and_exponents_of_special_functions_have_no_gradient():
+def test_orders_of_special_functions():
     k, x = var(name="k"), var()
-    with pytest.raises(NonDifferentiable, match="first operand"):
-        grad(E.gammainc(k, x), x)
-    np.testing.assert_allclose(value(grad(E.gammainc(1.0, x), x), {x: np.float64(2)}), np.exp(-2))
+    at = {k: np.float64(1), x: np.float64(2)}
+    for order in (1.0, k):
+        np.testing.assert_allclose(value(grad(E.gammainc(order, x), x), at), np.exp(-2))
+    slope = grad(E.gammainc(k, x), k)
+    np.testing.assert_allclose(value(slope, at), -0.220825426211859, rtol=1e-9)
+    with pytest.raises(NonDifferentiable, match="second derivative in the order"):
+        grad(slope, k)
+    assert value(grad(E.polygamma(k, x), k), at) == 0  # a whole number
 
 
 # --- values at the corners ------------------------------------------------------------------------
