@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -47,6 +48,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     seeded.enter(item.nodeid)
     if init := sys.modules.get("symdnn.nn.init"):  # initial values of modules
         init.seed(seeded.number())
+
+
+@pytest.fixture(autouse=True)
+def _flags_stay() -> Iterator[None]:
+    """A test that leaves flags or the environment's flags changed fails, not one after it."""
+    before = os.environ.get("SYMDNN_FLAGS"), _settings()
+    yield
+    after = os.environ.get("SYMDNN_FLAGS"), _settings()
+    assert after == before, "the test leaves flags changed"
+
+
+def _settings() -> object:
+    module = sys.modules.get("symdnn.config")
+    return module and dict(module.config._global)
 
 
 @pytest.hookimpl(hookwrapper=True)

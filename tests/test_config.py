@@ -35,6 +35,8 @@ def from_file(tmp_path: Path, text: str, **environment: str) -> Config:
 
 def in_new_process(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, **NO_FILE, "PYTHONWARNINGS": "default", **environment}
+    if "SYMDNN_FLAGS" not in environment:
+        env.pop("SYMDNN_FLAGS", None)
     return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
 
 

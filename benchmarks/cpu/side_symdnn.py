@@ -1,13 +1,6 @@
 """The cases in symdnn, as a user writes them: arguments and results are borrowed NumPy arrays."""
 
-# ruff: noqa: E402  (the environment comes before the libraries)
-
 from __future__ import annotations
-
-import os
-
-_OWN = os.environ.get("SYMDNN_FLAGS", "")
-os.environ["SYMDNN_FLAGS"] = f"device=cpu,{_OWN}".strip(",")
 
 from collections.abc import Callable, Sequence
 from functools import partial

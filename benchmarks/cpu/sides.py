@@ -21,7 +21,9 @@ ROOT = Path(__file__).resolve().parents[2]
 def environment(threads: int, **more: str) -> dict[str, str]:
     """The same number of threads for all, and how they wait left to each library."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "MKL_", "OPENBLAS_"))}
-    return {**kept, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(ROOT), **more}
+    flags = f"device=cpu,{kept.get('SYMDNN_FLAGS', '')}".strip(",")
+    ours = {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(ROOT), "SYMDNN_FLAGS": flags}
+    return {**kept, **ours, **more}
 
 
 @dataclass(frozen=True)
