@@ -62,7 +62,7 @@ class Arena:
     def _gone(self, key: int) -> None:
         self._plans.pop(key, None)
         if not self._plans:
-            self.bytes = np.empty(0, np.uint8)
+            self.bytes = self.bytes[:0].copy()  # without NumPy's name: at exit that may be gone
 
 
 class Arenas(Protocol):
