@@ -141,6 +141,13 @@ def one_constant(number: float) -> Producer:
     return make
 
 
+def narrow_constant(a: np.ndarray, rng: np.random.Generator) -> Made | None:
+    """Small whole numbers in a narrower dtype than the operand's."""
+    if a.dtype.name in ("bool", "int8"):
+        return None
+    return [], [], Constant(rng.integers(1, 4, a.shape).astype("int8"))
+
+
 def widened(a: np.ndarray, rng: np.random.Generator) -> Made | None:
     for narrow in ("int8", "uint8", "float32", "int32"):
         if narrow != a.dtype.name and a.dtype.name != "bool":
@@ -279,9 +286,9 @@ def chosen(a: np.ndarray, rng: np.random.Generator) -> Made:
 PRODUCERS: tuple[Producer, ...] = (
     plain, of_known_shape, transposed, without_ones, with_one_more, repeated, repeated_number,
     spread_number, one_element, backwards_in_memory, constants, filled_with(0), one_constant(0),
-    one_constant(1), one_constant(2), widened, cast_twice, reshaped, reshaped_twice, cut_out,
-    one_of_several, backwards, joined, negated, doubled, divided, squared, of_two, magnitudes,
-    summed, partly_set, into_zeros, of_scalars, chosen,
+    one_constant(1), one_constant(2), narrow_constant, widened, cast_twice, reshaped,
+    reshaped_twice, cut_out, one_of_several, backwards, joined, negated, doubled, divided,
+    squared, of_two, magnitudes, summed, partly_set, into_zeros, of_scalars, chosen,
 )  # fmt: skip
 
 
@@ -414,7 +421,7 @@ def build(
 #: What every case is tried with: what the rules for whole families of ops look for.
 CORE: tuple[Producer, ...] = (
     plain, constants, transposed, backwards_in_memory, repeated_number, spread_number,
-    one_element, without_ones,
+    one_element, without_ones, narrow_constant,
 )  # fmt: skip
 READ: tuple[Consumer, ...] = (first_row, again, turned)
 
