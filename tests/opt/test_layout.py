@@ -188,7 +188,6 @@ VOLTA, TURING = (Target("cuda", compute_capability=c, cudnn=(9, 19)) for c in ((
         ("NCHW", {"dtype": "bfloat16", "selection": ALL.excluding("channels_last")}),
         ("NCHW", {"dtype": "bfloat16", "selection": ALL.excluding("layout")}),
     ],
-    ids=str,
 )
 def test_which_convolutions_get_it(wanted: str, given: dict[str, Any]) -> None:
     assert conv_layout(**given) == wanted

@@ -217,8 +217,10 @@ def test_all_surroundings_of_all_ops() -> None:
 # -- facts about reductions ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("op", [o for o in concrete_ops() if issubclass(o, Reduce)],
-                         ids=lambda o: o.__name__)  # fmt: skip
+REDUCTIONS = sorted((o for o in concrete_ops() if issubclass(o, Reduce)), key=lambda o: o.__name__)
+
+
+@pytest.mark.parametrize("op", REDUCTIONS, ids=lambda o: o.__name__)
 def test_reductions_are_what_they_say(op: Any, rng: np.random.Generator) -> None:
     """The facts that rules go by, against the reference."""
     x = rng.permutation(24).reshape(2, 3, 4).astype("float64")
