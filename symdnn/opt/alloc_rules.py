@@ -10,7 +10,7 @@ from symdnn.ops.arithmetic import Mul, cast
 from symdnn.ops.elemwise import Elemwise, pad_left
 from symdnn.ops.index import IncSubtensor
 from symdnn.ops.reduce import Reduce, Sum
-from symdnn.ops.shape import Alloc, DimShuffle, alloc, as_dim, dims_of, dimshuffle
+from symdnn.ops.shape import Alloc, DimShuffle, alloc, as_dim, dims_of, dimshuffle, specify_type
 from symdnn.opt.views import fields_of
 from symdnn.rewriting.facts import made_by, node_of
 from symdnn.rewriting.rewrite import Context, node_rewrite
@@ -22,8 +22,10 @@ TAGS = ("alloc",)
 
 
 def alloc_value(v: Variable) -> Variable:
-    """The value of an alloc, with as many dimensions as the result."""
-    return pad_left(node_of(v).inputs[0], v.type.ndim)
+    """The value of an alloc, with as many dimensions as the result, and of size 1 where it is."""
+    value = pad_left(node_of(v).inputs[0], v.type.ndim)
+    ones = [1 if n == 1 else None for n in v.type.shape]
+    return specify_type(value, v.type.with_shape(ones))
 
 
 def spread_axes(v: Variable) -> tuple[int, ...]:

@@ -34,3 +34,31 @@ def test_a_dropped_dimension_of_an_alloc(rng, known, axis, pad):
     if not known:
         with pytest.raises((SymdnnError, ValueError)):
             f(np.repeat(value, 3, axis), *shape)
+
+
+@pytest.mark.parametrize("use", ["beside", "product", "after", "difference"])
+@pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)])
+def test_an_alloc_of_size_1_stays_known_to_be_1(rng, use, axes):
+    """The value's sizes are unknown; the alloc says that they are 1, and so it broadcasts."""
+    small, big = T.tensor("float32", (None, None)), T.tensor("float32", (None, None))
+    spread = T.alloc(small, *(1 if a in axes else big.shape[a] for a in range(2)))
+    out = {
+        "beside": lambda: big + spread,
+        "product": lambda: (spread * big) * big,
+        "after": lambda: T.exp(T.alloc(spread, 3, *spread.shape)) * big,
+        "difference": lambda: T.clip(big, spread, 1),
+    }[use]()
+    arrays = {
+        small: rng.uniform(0, 1, [1 if a in axes else (2, 3)[a] for a in range(2)]),
+        big: rng.uniform(0, 1, (2, 3)),
+    }
+    arrays = {v: a.astype("float32") for v, a in arrays.items()}
+    f = symdnn.function(list(arrays), out)
+    x, y = arrays.values()
+    want = {
+        "beside": lambda: y + x,
+        "product": lambda: x * y * y,
+        "after": lambda: np.exp(np.broadcast_to(x, (3, *x.shape))) * y,
+        "difference": lambda: np.clip(y, x, 1),
+    }[use]()
+    np.testing.assert_allclose(f(x, y), want, rtol=1e-5)
