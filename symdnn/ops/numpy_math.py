@@ -15,13 +15,14 @@ from symdnn.ops.arithmetic import abs as absolute
 from symdnn.ops.arithmetic import cast, clip, inv, maximum, minimum, sqr, sqrt
 from symdnn.ops.comparison import and_, eq, invert, isinf, isnan, neq, or_, switch, xor
 from symdnn.ops.conv_builders import conv1d
+from symdnn.ops.create import arange
 from symdnn.ops.dot import dot, tensordot
-from symdnn.ops.dtype import upcast
+from symdnn.ops.dtype import float_of, upcast
 from symdnn.ops.elemwise import like
-from symdnn.ops.join import flip, stack
+from symdnn.ops.join import flip, join, stack
 from symdnn.ops.math import log, log1p, sin
 from symdnn.ops.reduce import sum as sum_of
-from symdnn.ops.shape import shape_i
+from symdnn.ops.shape import alloc, shape_i
 from symdnn.ops.sort import searchsorted
 from symdnn.ops.take import take
 from symdnn.ops.view import flatten, moveaxis
@@ -37,6 +38,13 @@ __all__ = [
 def _floating(x: Any) -> Variable:
     v = as_variable(x)
     return cast(v, "floatX") if v.type.is_discrete else v
+
+
+def _two_floating(x: Any, y: Any) -> tuple[Variable, Variable]:
+    """Both in the dtype that they have in common: an int64 beside a float64 keeps its digits."""
+    a, b = as_variable(x), as_variable(y)
+    dtype = float_of(a.type.dtype, b.type.dtype)
+    return cast(a, dtype), cast(b, dtype)
 
 
 # -- elements --------------------------------------------------------------------------------------
@@ -77,7 +85,7 @@ def lerp(start: Any, end: Any, weight: Any) -> Variable:
 
 def hypot(x: Any, y: Any) -> Variable:
     """``sqrt(x^2 + y^2)``, without overflow on the way."""
-    a, b = absolute(_floating(x)), absolute(_floating(y))
+    a, b = map(absolute, _two_floating(x, y))
     big, small = maximum(a, b), minimum(a, b)
     plain = eq(big, 0) | isinf(big)
     ratio = small / switch(plain, like(1, big), big)
@@ -139,7 +147,7 @@ def signbit(x: Any) -> Variable:
 
 def copysign(x: Any, y: Any) -> Variable:
     """``|x|`` with the sign of ``y``."""
-    a = absolute(_floating(x))
+    a = absolute(_two_floating(x, y)[0])
     return switch(signbit(y), -a, a)
 
 
@@ -232,8 +240,8 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Variable:
 
 
 def correlate(a: Any, v: Any, mode: str = "valid") -> Variable:
-    """The correlation of the vector ``a`` with ``v``, which is no longer than ``a``."""
-    return _full_convolution("correlate", as_variable(a), flip(as_variable(v)), mode)
+    """The correlation of the vector ``a`` with the conjugate of ``v``, no longer than ``a``."""
+    return _full_convolution("correlate", as_variable(a), flip(operator("conj")(v)), mode)
 
 
 def _full_convolution(what: str, x: Variable, w: Variable, mode: str) -> Variable:
@@ -241,11 +249,13 @@ def _full_convolution(what: str, x: Variable, w: Variable, mode: str) -> Variabl
         raise NdimMismatch(what, "two vectors", [x.type, w.type])
     if mode not in ("full", "same", "valid"):
         raise OptionError(f"{what}: mode={mode!r}: wanted 'full', 'same' or 'valid'")
-    dtype = upcast(x.type.dtype, w.type.dtype)
-    work = dtype if dtype in ("float16", "bfloat16", "float32") else "float64"
-    wide = [cast(t, work).dimshuffle("x", "x", 0) for t in (x, w)]
-    found = conv1d(wide[0], wide[1], border_mode="full")[0, 0]
     n, m = shape_i(x, 0), shape_i(w, 0)
+    dtype = upcast(x.type.dtype, w.type.dtype)
+    if dtype in ("float16", "bfloat16", "float32", "float64"):
+        planes = [cast(t, dtype).dimshuffle("x", "x", 0) for t in (x, w)]
+        found = conv1d(planes[0], planes[1], border_mode="full")[0, 0]
+    else:
+        found = _exact_convolution(x, w, n, m, dtype)
     short, long = minimum(n, m), maximum(n, m)
     if mode == "valid":
         found = found[short - 1 : long]
@@ -253,6 +263,15 @@ def _full_convolution(what: str, x: Variable, w: Variable, mode: str) -> Variabl
         start = (short - 1) // 2
         found = found[start : start + long]
     return cast(found, dtype)
+
+
+def _exact_convolution(x: Variable, w: Variable, n: Variable, m: Variable, dtype: str) -> Variable:
+    """Sums of products in ``dtype``: ints wrap as NumPy's do, complex numbers stay whole."""
+    work = "int64" if dtype == "bool" else dtype
+    edge = alloc(constant(0, dtype=work), maximum(m - 1, 0))
+    spread = join(0, edge, cast(x, work), edge)
+    place = arange(n + m - 1).dimshuffle(0, "x") + arange(m).dimshuffle("x", 0)
+    return dot(take(spread, place), flip(cast(w, work)))
 
 
 def _in(value: Any, dtype: str) -> Variable:
@@ -264,8 +283,8 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Var
 
     Outside it is ``left`` and ``right``, by default the first and the last of ``fp``.
     """
-    at, table, values = (_floating(v) for v in (x, xp, fp))
-    dtype = upcast(at.type.dtype, table.type.dtype, values.type.dtype)
+    at, table, values = map(as_variable, (x, xp, fp))
+    dtype = float_of(at.type.dtype, table.type.dtype, values.type.dtype)
     at, table, values = (cast(v, dtype) for v in (at, table, values))
     last = shape_i(table, 0) - 1
     low = clip(searchsorted(table, at, side="right") - 1, 0, maximum(last - 1, 0))
@@ -282,9 +301,9 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Var
 
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Variable:
     """The integral along ``axis`` by trapezoids between the places ``x`` (or steps ``dx``)."""
-    v = _floating(y)
+    places = None if x is None else as_variable(x)
+    v = _floating(y) if places is None else _two_floating(y, places)[0]
     where = normal_axis("trapezoid", axis, v.type.ndim)
     v = moveaxis(v, where, -1)
-    places = None if x is None else as_variable(x)
     steps = as_variable(dx) if places is None else places[1:] - places[:-1]
     return sum_of((v[..., 1:] + v[..., :-1]) * steps * like(0.5, v), axis=-1)

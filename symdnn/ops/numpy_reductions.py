@@ -11,7 +11,7 @@ from symdnn.graph.dims import product
 from symdnn.graph.operators import operator
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops.argreduce import argmax, argmin
-from symdnn.ops.arithmetic import cast, clip, minimum, sqrt
+from symdnn.ops.arithmetic import cast, clip, maximum, minimum, sqrt
 from symdnn.ops.comparison import eq, invert, isnan, neq, switch
 from symdnn.ops.create import linspace, zeros
 from symdnn.ops.elemwise import like
@@ -24,7 +24,7 @@ from symdnn.ops.reduce import min as smallest_of
 from symdnn.ops.reduce import normal_axes, prod
 from symdnn.ops.reduce import sum as sum_of
 from symdnn.ops.rounding import floor
-from symdnn.ops.shape import dims_of
+from symdnn.ops.shape import alloc, dims_of
 from symdnn.ops.sort import searchsorted, sort
 from symdnn.ops.take import take
 from symdnn.ops.view import flatten, moveaxis
@@ -153,11 +153,19 @@ def _last(v: Variable, axes: tuple[int, ...]) -> Variable:
     return moved.reshape((*dims[: len(kept)], joined), ndim=len(kept) + 1)
 
 
+def _never_empty(ordered: Variable) -> Variable:
+    """With a NaN behind the last elements, unless there are some for sure."""
+    if ordered.type.shape[-1]:
+        return ordered
+    edge = alloc(like(np.nan, ordered), *dims_of(ordered)[:-1], 1)
+    return concatenate([ordered, edge], axis=-1)
+
+
 def quantile(a: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Variable:
     """Quantiles over ``axis``, in proportion between the two nearest elements (NumPy's "linear").
 
     ``q``, a number or an array of them in [0, 1], symbolic or not, gives the leading dimensions of
-    the result. NaN where an element is NaN. Differentiable with respect to ``a``.
+    the result. NaN where an element is NaN, and of no elements. Differentiable in ``a``.
 
     >>> quantile(np.array([1.0, 2, 4, 8]), [0, 0.5, 0.75]).eval().tolist()
     [1.0, 3.0, 5.0]
@@ -167,14 +175,17 @@ def quantile(a: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Variab
     ordered = sort(_last(v, axes), axis=-1)
     last = ordered.type.ndim - 1
     size = cast(ordered.shape[last], "int64")
-    position = at * (size - 1)
-    lower = minimum(cast(floor(position), "int64"), size - 1)
-    upper = minimum(lower + 1, size - 1)
+    ordered, final = _never_empty(ordered), maximum(size - 1, 0)
+    position = at * final
+    lower = minimum(cast(floor(position), "int64"), final)
+    upper = minimum(lower + 1, final)
     share = cast(position - lower, v.type.dtype)
     low, high = take(ordered, lower, axis=last), take(ordered, upper, axis=last)
     share = share.dimshuffle(["x"] * last + list(range(at.type.ndim)))
     found = switch(eq(low, high), low, low + (high - low) * share)
-    bad = isnan(ordered[..., -1]).dimshuffle([*range(last), *("x" for _ in range(at.type.ndim))])
+    bad = isnan(take(ordered, final, axis=last)).dimshuffle(
+        [*range(last), *("x" for _ in range(at.type.ndim))]
+    )
     found = switch(bad, like(np.nan, v), found)
     if at.type.ndim:
         ends = list(range(last, last + at.type.ndim))

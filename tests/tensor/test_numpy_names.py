@@ -1,5 +1,7 @@
 """Names of NumPy and PyTorch beyond Theano's: values, dtypes and gradients, sizes unknown."""
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.special
@@ -250,6 +252,70 @@ def test_statistics_of_nan_and_of_nothing():
         assert np.isnan(function([x], of(x))(data))
     f = function([x], [T.nansum(x), T.nanprod(x)])
     assert [float(v) for v in f([np.nan])] == [0, 1]
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (0, 3), (3, 0), (0,), (2, 0, 3)])
+@pytest.mark.parametrize("name", ["median", "quantile", "percentile"])
+def test_order_statistics_of_no_elements_are_nan(name, shape):
+    more = () if name == "median" else (0.25,)
+    data = np.zeros(shape)
+    x = T.tensor("float64", (None,) * len(shape))
+    for axis in (None, *range(len(shape))):
+        got = function([x], getattr(T, name)(x, *more, axis=axis))(data)
+        want = np.median(np.zeros(1)) if axis is None else data.sum(axis)
+        assert got.shape == np.shape(want)
+        assert np.isnan(got).all()
+
+
+@pytest.mark.parametrize("mode", ["full", "same", "valid"])
+@pytest.mark.parametrize("name", ["convolve", "correlate"])
+@pytest.mark.parametrize("dtype", T.all_dtypes)
+def test_convolutions_of_all_dtypes(name, mode, dtype, rng):
+    """Ints wrap as NumPy's do, complex numbers keep their imaginary parts."""
+
+    def drawn(n):
+        if np.dtype(dtype).kind in "iu":
+            info = np.iinfo(dtype)
+            return rng.integers(info.min, info.max, n, dtype, endpoint=True)
+        return (rng.normal(size=n) + 1j * rng.normal(size=n)).astype(dtype)
+
+    x, w = T.tensor(dtype, (None,)), T.tensor(dtype, (None,))
+    f = function([x, w], getattr(T, name)(x, w, mode=mode))
+    for n, m in ((5, 3), (4, 4), (1, 1), (7, 2)):
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            a, b = drawn(n), drawn(m)
+            want = getattr(np, name)(a, b, mode=mode)
+        got = f(a, b)
+        assert got.dtype == want.dtype
+        if want.dtype.kind in "biu":
+            np.testing.assert_array_equal(got, want)
+        else:
+            np.testing.assert_allclose(got, want, atol=1e-2 if dtype == "float16" else 1e-5)
+
+
+@pytest.mark.parametrize("whole", ["int32", "int64", "uint64"])
+@pytest.mark.parametrize("name", ["hypot", "copysign", "arctan2", "fmod", "fmax", "lerp"])
+def test_whole_numbers_beside_float64_keep_their_digits(name, whole, rng):
+    big = rng.integers(np.iinfo(whole).max // 2, np.iinfo(whole).max, 7, whole)
+    y = rng.uniform(1, 1e6, 7)
+    of = {"lerp": lambda a, b: a + 0.5 * (b - a)}.get(name) or getattr(np, name)
+    ours = (lambda a, b: T.lerp(a, b, 0.5)) if name == "lerp" else getattr(T, name)
+    i, v = T.tensor(whole, (None,)), T.dvector()
+    for arrays, variables in (((big, y), (i, v)), ((y, big), (v, i))):
+        got = function(list(variables), ours(*variables))(*arrays)
+        assert got.dtype == "float64"
+        np.testing.assert_allclose(got, of(*arrays), rtol=1e-14)
+
+
+def test_interp_and_trapezoid_of_whole_numbers_keep_their_digits(rng):
+    places = np.sort(rng.integers(2**40, 2**41, 5))
+    values, at = rng.uniform(size=5), rng.integers(2**40, 2**41, 9)
+    p, a, v = T.lvector(), T.lvector(), T.dvector()
+    f = function([a, p, v], T.interp(a, p, v))
+    np.testing.assert_allclose(f(at, places, values), np.interp(at, places, values), rtol=1e-12)
+    f = function([p, v], T.trapezoid(p, v))
+    np.testing.assert_allclose(f(places, values), np.trapezoid(places, values), rtol=1e-14)
 
 
 # --- hints ----------------------------------------------------------------------------------------
