@@ -19,7 +19,8 @@ import symdnn.tensor as T
 from symdnn.tensor import elementwise, reductions
 from tests.fuzz.drawers import DRAWERS as OLDER
 from tests.fuzz.drawers_numpy import DRAWERS as NUMPYS
-from tests.fuzz.growth import Growth, Term, Unusable, check_broadcast
+from tests.fuzz.growth import Growth, Term, check_broadcast
+from tests.fuzz.noise import Unusable
 from tests.fuzz.program import Step, cases
 from tests.fuzz.values import kind
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.fuzz.growth import Growth, Term, Unusable
+from tests.fuzz.growth import Growth, Term
+from tests.fuzz.noise import Unusable
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 Drawer = Callable[[Growth], Call]

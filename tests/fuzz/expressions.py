@@ -180,6 +180,12 @@ def still_wrong(program: Program, mode: Any, rng: np.random.Generator, runs: int
     return judge(term, got, second, plain)
 
 
+def alike(said: str, first: str) -> str:
+    """``said`` if it is a failure of the kind of ``first``: the same error, or a wrong value."""
+    kinds = [s.split(":")[0] if s.startswith("raises") else "value" for s in (said, first)]
+    return said if kinds[0] == kinds[1] else ""
+
+
 def report(ctx: Context, program: Program, what: str, mode: Any, flags: Any) -> Failure:
     """The failure, reduced; one that more runs explain as rounding is none."""
     rng = np.random.default_rng(1)
@@ -191,7 +197,7 @@ def report(ctx: Context, program: Program, what: str, mode: Any, flags: Any) -> 
     found = wrong(program)
     if not found:
         return replace(ctx.fail(what), message="")
-    small = reduced(program, wrong)
+    small = reduced(program, lambda p: alike(wrong(p), found))
     tail = [*_flag_lines(flags), *_comparison(small, mode)]
     return ctx.fail(wrong(small) or found, script(small, tail))
 

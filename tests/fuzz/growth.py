@@ -1,13 +1,7 @@
-"""Growing a program step by step: each step is built, and evaluated by NumPy with rounding noise.
-
-The noise of a value is how far it moves when what is rounded is rounded otherwise: beside the exact
-run there are some in which operands and results are moved by up to half a unit of their dtype. A
-step is taken only where its value is finite and, if it is discrete, no rounding decides it.
-"""
+"""Growing a program step by step: each step is built, and evaluated with rounding noise."""
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,27 +11,13 @@ import numpy as np
 
 import symdnn.tensor as T
 from symdnn.errors import SymdnnError
-from symdnn.graph.evaluate import evaluate
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
-from symdnn.tensor import elementwise, linalg, reductions
-from tests.fuzz import oracle as O
-from tests.fuzz.program import Input, Program, Ref, Step, cases, function_of, pick
-from tests.fuzz.values import SIZES, draw_dtype, draw_values, kind, largest, least, unit, wide
+from tests.fuzz.noise import MOST, RUNS, Numbers, Unusable
+from tests.fuzz.program import Input, Program, Ref, Step, function_of, pick
+from tests.fuzz.values import SIZES, draw_dtype, draw_values, kind, least, unit, wide
 
-RUNS = 3
 FACTOR = 8.0
-MOST = 30_000  # elements of one value
-#: Functions that are made of several, each of which rounds to the dtype.
-COMPOSED = {"silu", "swish", "softsign", "log_sigmoid", "complex_from_polar", "angle", "abs",
-            "matrix_dot", "ndtr", "log_ndtr"}  # fmt: skip
-_MATH = [n for n, f in vars(T).items() if getattr(f, "__module__", "") == "symdnn.ops.numpy_math"]
-_ROUNDED = ["acos", "acosh", "nanmean", "nansum", "percentile", "quantile"]
-ARITHMETIC = {*elementwise.__all__, *reductions.__all__, *linalg.__all__, *_MATH, *_ROUNDED}
-
-
-class Unusable(Exception):
-    """A step that cannot be judged: its value is not finite, too large, or decided by rounding."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,185 +72,6 @@ class Tally:
 
 class RawError(Exception):
     """Building a step raised something else than an error of symdnn."""
-
-
-def is_arithmetic(path: str) -> bool:
-    """Whether ints become floats where the result is one."""
-    if path.startswith("operator."):
-        return path != "operator.getitem"
-    return path.split(".")[-1] in ARITHMETIC
-
-
-def is_rounded(path: str) -> bool:
-    """Whether rounding touches the result."""
-    name = path.split(".")[-1]
-    if path.startswith("operator."):
-        return name not in ("getitem", "neg", "lt", "gt", "le", "ge", "eq", "and_", "or_", "xor")
-    if path.startswith(("case.", "T.nnet.", "T.signal.")):
-        return name not in O.EXACT
-    if path.startswith("indexing."):
-        return name != "setting"
-    return (is_arithmetic(path) or name == "linspace") and name not in O.EXACT
-
-
-def _name(step: Step) -> str:
-    return step.path.split(".")[-1]
-
-
-def _moved(rng: np.random.Generator, value: Any, u: float, smallest: float = 0.0) -> Any:
-    a = np.asarray(value)
-    if a.dtype.kind not in "fc" or not u:
-        return value
-    e = rng.uniform(0.4, 1, a.shape) * rng.choice([-1.0, 1.0], a.shape)
-    return a + e * np.maximum(u * np.abs(a), smallest)
-
-
-class Numbers:
-    """The exact run and the perturbed ones, side by side."""
-
-    def __init__(self, rng: np.random.Generator, runs: int = RUNS) -> None:
-        self.rng, self.runs = rng, runs
-        self.results: list[list[Any]] = [[] for _ in range(runs + 1)]
-
-    def add_input(self, item: Input) -> list[Any]:
-        value = wide(item.value)
-        for r in self.results:
-            r.append(value)
-        return [value]
-
-    def step(self, step: Step, outs: Sequence[Variable], single: bool, dtypes: Any) -> None:
-        """Evaluate ``step`` in all runs; raises :class:`Unusable`."""
-
-        def by_reference(*args: Any, **kwargs: Any) -> Any:
-            return _reference(step, args, dtypes)
-
-        fn, _ = O.oracle(step.path, by_reference)
-        new = []
-        for k, results in enumerate(self.results):
-            with np.errstate(all="ignore"), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                new.append(self._run(step, fn, results, outs, dtypes, perturb=k > 0))
-        self._check(new, outs)
-        for results, values in zip(self.results, new):
-            results.append(values[0] if single else values)
-
-    def _run(
-        self, step: Step, fn: Any, results: list[Any], outs: Sequence[Variable], dtypes: Any,
-        perturb: bool,
-    ) -> list[Any]:  # fmt: skip
-        out = outs[0].type.dtype
-        u = self._unit(step, outs, dtypes) if perturb and is_rounded(step.path) else 0.0
-        to = _common(out) if is_arithmetic(step.path) else None
-
-        def given(r: Ref) -> Any:
-            value = pick(results, r)
-            if to is not None and np.asarray(value).dtype.kind in "biu":
-                value = np.asarray(value).astype(to)
-            return _moved(self.rng, value, u)
-
-        s = step.mapped(given)
-        try:
-            found = fn(*s.args, **s.kwargs)
-        except Exception as error:
-            raise Unusable(f"{type(error).__name__}: {error}") from error
-        values = list(found) if isinstance(found, list | tuple) else [found]
-        if len(values) != len(outs):
-            raise Unusable("another number of results")
-        inside = u * (1.0 if step.path.startswith("case.") else O.INSIDE.get(_name(step), 0.0))
-        return [self._conform(v, o.type, perturb, u, inside) for v, o in zip(values, outs)]
-
-    def _unit(self, step: Step, outs: Sequence[Variable], dtypes: Any) -> float:
-        """The rounding of what is inside of a step: of one op, or of several."""
-        out = unit(outs[0].type.dtype)
-        if step.path.startswith("case."):
-            table = 1e-4 if out == unit("float32") else 0.0  # as tests/test_op_table.py allows
-            return max(out, table, cases()[step.path[5:]].rtol)
-        name = _name(step)
-        inner = [unit(dtypes[(r.at, r.item)].dtype) for r in step.refs()]
-        composed = step.path.startswith("T.nnet.") or name in COMPOSED
-        return O.UNITS.get(name, 1.0) * (
-            max([out, *inner]) if composed and out else min(out, unit("float32"))
-        )
-
-    def _conform(
-        self, value: Any, t: TensorType, perturb: bool, u: float, inside: float
-    ) -> Any:  # fmt: skip
-        a = np.asarray(value)
-        if t.dtype == "bool":
-            return a != 0
-        if kind(t.dtype) in "biu":
-            if a.dtype.kind in "fc":
-                _check_range(a, t.dtype)
-                a = np.trunc(a.real)
-            return a.astype(t.dtype)
-        if a.dtype.kind == "c" and kind(t.dtype) == "f":
-            raise Unusable("a complex result for a real type")
-        a = a.astype("c16" if kind(t.dtype) == "c" else "f8")
-        fits = not u and np.array_equal(a, wide(a.astype(t.numpy)))
-        u = max(u, unit(t.dtype))
-        return a if fits or not perturb else _moved(self.rng, a, u, max(least(t.dtype), inside))
-
-    def _check(self, runs: list[list[Any]], outs: Sequence[Variable]) -> None:
-        for k, o in enumerate(outs):
-            values = [r[k] for r in runs]
-            if any(v.shape != values[0].shape for v in values) or values[0].size > MOST:
-                raise Unusable("too large, or of a shape that rounding decides")
-            if kind(o.type.dtype) in "biu":
-                if not all(np.array_equal(v, values[0]) for v in values[1:]):
-                    raise Unusable("rounding decides a discrete value")
-            elif not all(np.isfinite(v).all() for v in values):
-                raise Unusable("not finite")
-            elif values[0].size and np.abs(values[0]).max() > largest(o.type.dtype) ** 0.5:
-                raise Unusable("near overflow")
-            elif ((values[0] != 0) & (np.abs(values[0]) < 8 * least(o.type.dtype))).any():
-                raise Unusable("it would be 0")
-
-
-def _check_range(a: Any, dtype: str) -> None:
-    info = np.iinfo(dtype)
-    if a.size and not (np.isfinite(a).all() and info.min <= a.real.min() <= a.real.max()
-                       and a.real.max() < float(info.max)):  # fmt: skip
-        raise Unusable("out of the range of the integer type")
-
-
-def _common(out: str) -> str | None:
-    return "f8" if kind(out) in "fc" else None if out == "bool" else out
-
-
-def _reference(step: Step, args: tuple[Any, ...], dtypes: Any) -> Any:
-    """By the ops' references, on operands of the program's own dtypes."""
-    values: dict[Variable, Any] = {}
-    fresh = iter(zip(step.refs(), _arrays_of(step, args)))
-
-    def variable(r: Ref) -> Any:
-        _, a = next(fresh)
-        dtype = dtypes[(r.at, r.item)]
-        v = TensorType(dtype.dtype, dtype.shape)()
-        values[v] = np.asarray(a).astype(dtype.numpy)
-        return v
-
-    s = step.mapped(variable)
-    built = function_of(step.path)(*s.args, **s.kwargs)
-    outs = list(built) if isinstance(built, list | tuple) else [built]
-    try:
-        return [wide(x) for x in evaluate(outs, values)]
-    except SymdnnError as error:
-        raise Unusable(str(error)) from error
-
-
-def _arrays_of(step: Step, args: tuple[Any, ...]) -> list[Any]:
-    """The operands that stand where the step has references, in their order."""
-    found: list[Any] = []
-
-    def both(a: Any, b: Any) -> None:
-        if isinstance(a, Ref):
-            found.append(b)
-        elif isinstance(a, list | tuple):
-            for x, y in zip(a, b):
-                both(x, y)
-
-    both(step.args, args)
-    return found
 
 
 class Growth:
@@ -420,9 +221,9 @@ class Growth:
         return new
 
     def _number(self, step: Step, outs: Sequence[Variable], single: bool) -> None:
-        dtypes = {(t.ref.at, t.ref.item): t.v.type for t in self.terms}
+        known = {(t.ref.at, t.ref.item): t.v for t in self.terms}
         try:
-            self.numbers.step(step, outs, single, dtypes)
+            self.numbers.step(step, outs, single, known)
         except Unusable:
             self.tally.unusable[step.path] += 1
             raise
@@ -455,17 +256,17 @@ def replay(
 ) -> dict[tuple[int, int | None], tuple[Any, ...]]:
     """The values of all items of a program that exists, with ``runs`` perturbed runs."""
     numbers = Numbers(rng, runs)
-    dtypes: dict[Any, Any] = {}
+    known: dict[Any, Any] = {}
     for k, item in enumerate(program.items):
         made = symbols[k]
         outs = list(made) if isinstance(made, list | tuple) else [made]
         for j, o in enumerate(outs):
-            dtypes[(k, j if isinstance(made, list | tuple) else None)] = o.type
+            known[(k, j if isinstance(made, list | tuple) else None)] = o
         if isinstance(item, Input):
             numbers.add_input(item)
         else:
-            numbers.step(item, outs, not isinstance(made, list | tuple), dtypes)
-    refs = [Ref(*key) for key in dtypes]
+            numbers.step(item, outs, not isinstance(made, list | tuple), known)
+    refs = [Ref(*key) for key in known]
     return {(r.at, r.item): tuple(pick(x, r) for x in numbers.results) for r in refs}
 
 

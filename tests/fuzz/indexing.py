@@ -13,7 +13,8 @@ from symdnn.errors import SymdnnError
 from tests.fuzz.areas import Area, Context, Failure
 from tests.fuzz.catalogue import drawn
 from tests.fuzz.expressions import _lay_out, draw_mode, report, run
-from tests.fuzz.growth import Growth, RawError, Tally, Term, Unusable
+from tests.fuzz.growth import Growth, RawError, Tally, Term
+from tests.fuzz.noise import Unusable
 from tests.fuzz.program import Input, Program, Ref, Step, pick, script, variables, walk
 
 GROUP = 8

@@ -380,12 +380,12 @@ OWN: dict[str, Function] = {
     "nll_loss": _nll, "prepend_scalar_to_each_row": lambda v, m: np.insert(m, 0, v, 1),
 }  # fmt: skip
 
-#: Units of rounding in which a library's kernel may err, where it is more than a few.
-#: oneDNN 3.2's log-softmax: 16 units of the largest summand; running sums round at each step.
-UNITS = {"logsoftmax": 8.0, "log_softmax": 8.0, "cumsum": 64.0, "cumprod": 64.0}
+#: Functions that round each of the results that they go through.
+RUNNING = frozenset(["cumsum", "cumprod"])
 
 #: Functions inside of which a sum of at least this size is rounded.
-INSIDE = {"logsumexp": 1.0, "logsoftmax": 1.0, "log_softmax": 1.0}
+INSIDE = {"logsumexp": 1.0, "logsoftmax": 1.0, "log_softmax": 1.0, "hard_sigmoid": 0.5,
+          "ultra_fast_sigmoid": 1.0}  # fmt: skip
 
 #: Functions whose results no rounding touches, given operands that none touched.
 EXACT_NAMES = """

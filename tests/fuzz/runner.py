@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 
 from symdnn.config import config
 from tests.fuzz import device
-from tests.fuzz.areas import SHARES, Context, Failure, load
+from tests.fuzz.areas import SHARES, Area, Context, Failure, load
 from tests.fuzz.record import write_record
 
 
@@ -93,7 +94,7 @@ def run_area(name: str, options: Options) -> Outcome:
         ctx = Context(name, options.seed or 0, index, options.device, bool(options.prepare), counts)
         _progress(name, index)
         with config.change_flags(on_opt_error="raise"):  # a rewrite that fails is wrong
-            failures = area.check(ctx)
+            failures = _check(area, ctx)
         for failure in failures:
             if failure.message:
                 out.failures.append(failure)
@@ -102,6 +103,14 @@ def run_area(name: str, options: Options) -> Outcome:
         out.tried = counts.get(area.unit, out.cases)
         out.seconds = time.monotonic() - started
     return out
+
+
+def _check(area: Area, ctx: Context) -> list[Failure]:
+    """What a case finds; one that the fuzzer itself does not survive is a failure, too."""
+    try:
+        return area.check(ctx)
+    except Exception:
+        return [ctx.fail("the fuzzer raises", traceback.format_exc())]
 
 
 def _indices(
