@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from symdnn.config import config
 from symdnn.errors import ArgumentError
 from symdnn.graph.op import Grads, Vars
 from symdnn.graph.operators import operator
@@ -14,7 +15,7 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.value import constant_array
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.comparison import eq, gt, lt, switch
-from symdnn.ops.dtype import number_of
+from symdnn.ops.dtype import number_of, promote
 from symdnn.ops.elemwise import Elemwise, FloatElemwise, apply_elemwise, conjugate, like
 
 __all__ = [
@@ -76,6 +77,10 @@ class TrueDiv(FloatElemwise):
 
     function: ClassVar[Any] = np.true_divide
     arity: ClassVar[int] = 2
+
+    def operand_dtype(self, *dtypes: str) -> str | None:
+        discrete = TensorType(promote(*dtypes)).is_discrete
+        return str(config.floatX) if discrete else super().operand_dtype(*dtypes)
 
     def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
         _, y = inputs

@@ -9,30 +9,38 @@ import numpy as np
 from symdnn.config import config
 from symdnn.graph.type import TensorType, numpy_dtype
 
-__all__ = ["accumulator", "float_of", "is_narrow_float", "number_of", "upcast"]
+__all__ = ["accumulator", "float_of", "is_narrow_float", "number_of", "promote", "upcast"]
 
 
 def upcast(*dtypes: str) -> str:
-    """The dtype that arithmetic on these dtypes gives.
+    """The dtype that arithmetic on these dtypes gives, by the flags of now.
 
     NumPy's promotion (float32 with int32 is float64, with int8 float32). With
     ``cast_policy=numpy+floatX`` a float64 that no input asked for becomes ``floatX``.
     """
-    result = _promote(dtypes)
+    result = promote(*dtypes)
     if config.cast_policy == "numpy+floatX" and result == "float64" and "float64" not in dtypes:
         return str(config.floatX)
     return result
 
 
 def float_of(*dtypes: str) -> str:
-    """:func:`upcast`, and a discrete result becomes ``floatX`` (what ``exp`` of an int gives)."""
-    result = upcast(*dtypes)
-    return str(config.floatX) if TensorType(result).is_discrete else result
+    """:func:`upcast`, and a discrete result becomes floating (what ``exp`` of an int gives).
+
+    With ``cast_policy=numpy2`` it becomes ``floatX``, with ``custom`` Theano's: float32 of at most
+    16 bits, else float64.
+    """
+    result = TensorType(upcast(*dtypes))
+    if not result.is_discrete:
+        return result.dtype
+    if config.cast_policy == "custom" and result.numpy.itemsize > 2:
+        return "float64"
+    return "float32" if config.cast_policy == "custom" else str(config.floatX)
 
 
 def number_of(*dtypes: str) -> str:
-    """:func:`upcast`, and a bool result becomes int8 (what ``%`` of two bools gives)."""
-    result = upcast(*dtypes)
+    """:func:`promote`, and a bool result becomes int8 (what ``%`` of two bools gives)."""
+    result = promote(*dtypes)
     return "int8" if result == "bool" else result
 
 
@@ -51,13 +59,14 @@ def is_narrow_float(dtype: str) -> bool:
 
 
 @cache
-def _promote(dtypes: tuple[str, ...]) -> str:
+def promote(*dtypes: str) -> str:
+    """NumPy's promotion, with bfloat16 beside float16 as float32; no flag changes it."""
     names = set(dtypes)
     if names == {"float16", "bfloat16"}:
         return "float32"
     if "bfloat16" in names:
         rest = names - {"bfloat16"}
-        return _promote(tuple(rest)) if any(_wide(d) for d in rest) else "bfloat16"
+        return promote(*rest) if any(_wide(d) for d in rest) else "bfloat16"
     return np.result_type(*(numpy_dtype(d) for d in dtypes)).name
 
 

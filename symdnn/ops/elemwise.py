@@ -20,7 +20,7 @@ from symdnn.graph.origin import Hints
 from symdnn.graph.pattern import Pattern
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable, as_variable, constant
-from symdnn.ops.dtype import float_of, is_narrow_float, upcast
+from symdnn.ops.dtype import float_of, is_narrow_float, promote, upcast
 from symdnn.ops.python_numbers import settled
 from symdnn.ops.shape import dimshuffle
 
@@ -63,11 +63,26 @@ class Elemwise(Op):
 
     def make_node(self, *inputs: Any, hints: Hints | None = None) -> Apply:
         variables = settled([as_variable(i) for i in inputs], self.first, self.is_comparison)
+        rest = [v.type for v in variables[self.first :]]
+        if all(isinstance(t, TensorType) for t in rest):
+            wanted = self.operand_dtype(*(t.dtype for t in rest))
+            if wanted is not None:
+                cast = operator("cast")
+                variables[self.first :] = [cast(v, wanted) for v in variables[self.first :]]
         return super().make_node(*variables, hints=hints)
 
+    def operand_dtype(self, *dtypes: str) -> str | None:
+        """What the flags of now have operands cast to; None where they have no say.
+
+        Without flags the dtypes of a node follow from its inputs': they stay right when it is
+        compiled under other flags.
+        """
+        wanted = upcast(*dtypes)
+        return None if self.is_comparison or wanted == promote(*dtypes) else wanted
+
     def out_dtype(self, *dtypes: str) -> str:
-        """The result's dtype from the operands' (upcast)."""
-        return upcast(*dtypes)
+        """The result's dtype from the operands' (NumPy's promotion)."""
+        return promote(*dtypes)
 
     def takes(self, dtype: str) -> bool:
         """Whether an operand may have this dtype."""
@@ -177,7 +192,11 @@ def _real_for(g: Variable, v: Variable) -> Variable:
 
 
 class FloatElemwise(Elemwise):
-    """An elementwise op whose result is always floating (or complex): ``exp`` of an int."""
+    """An elementwise op whose operands and result are floating (or complex): ints are cast."""
+
+    def operand_dtype(self, *dtypes: str) -> str | None:
+        wanted = float_of(*dtypes)
+        return None if wanted == promote(*dtypes) else wanted
 
     def out_dtype(self, *dtypes: str) -> str:
         return float_of(*dtypes)

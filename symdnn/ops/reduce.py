@@ -377,6 +377,8 @@ def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Variable:
     """``log(sum(exp(x)))`` over ``axis`` without overflow."""
     v = as_variable(x)
     axes = normal_axes(axis, v.type.ndim, "logsumexp")
+    if v.type.is_discrete:
+        v = operator("cast")(v, float_of(v.type.dtype))
     return LogSumExp(axes, keepdims)(v)  # type: ignore[no-any-return]
 
 
