@@ -21,7 +21,7 @@ demo: .venv/.has-viz
 	$(BIN)/python -m symdnn demo $(ARGS)
 
 test: lint
-	$(BIN)/python -m pytest -q $(ARGS)
+	$(BIN)/python -m pytest -q -n auto --dist loadfile $(ARGS)
 
 fuzz: .venv/.has-test
 	$(BIN)/python -m tests.fuzz $(ARGS)
