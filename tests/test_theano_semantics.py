@@ -399,6 +399,7 @@ def test_tools_on_graphs() -> None:
     assert set(nodes) == set(f.maker.fgraph.apply_nodes)
     assert any("exp" in str(node.op).lower() for node in nodes)
     config.warn.subtensor_merge_bug = False
+    config.undo("warn.subtensor_merge_bug")
 
 
 # --- batch normalisation --------------------------------------------------------------------------

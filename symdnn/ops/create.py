@@ -65,7 +65,8 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None) -> Variable:
     v, value = as_variable(a), as_variable(fill_value)
     wanted = TensorType(dtype or v.type.dtype)
     if isinstance(value, Constant):
-        value = constant(value.data.astype(wanted.numpy)).reading(v)
+        with np.errstate(over="ignore"):
+            value = constant(value.data.astype(wanted.numpy)).reading(v)
     return full(dims_of(v), value, wanted.dtype)
 
 
