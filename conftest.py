@@ -61,7 +61,12 @@ def _flags_stay() -> Iterator[None]:
 
 def _settings() -> object:
     module = sys.modules.get("symdnn.config")
-    return module and dict(module.config._global)
+    if module is None:  # not imported as yet, nor here: it reads the environment then
+        return {}
+    from symdnn.flags import FLAGS
+
+    values = {name: setting.value for name, setting in module.config._global.items()}
+    return {n: v for n, v in values.items() if n in FLAGS and v != FLAGS[n].first_value()}
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -48,9 +48,14 @@ def test_python_of_a_page_runs(page, tmp_path, monkeypatch):
         pytest.skip("no Python on this page")
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "__main__"}
-    with symdnn.config.change_flags(on_unused_input="raise"):
-        for line, text in blocks:
-            run(page, line, text, names)
+    flags = dict(symdnn.config._global)
+    try:
+        with symdnn.config.change_flags(on_unused_input="raise"):
+            for line, text in blocks:
+                run(page, line, text, names)
+    finally:
+        symdnn.config._global.clear()
+        symdnn.config._global.update(flags)
 
 
 def test_readme_example_runs_as_a_file(tmp_path):
