@@ -59,6 +59,14 @@ def _flags_stay() -> Iterator[None]:
     assert after == before, "the test leaves flags changed"
 
 
+@pytest.fixture(autouse=True)
+def _nobody_else_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other processes on the machine do not change how many threads run a test's kernels."""
+    from symdnn.cpu import threads
+
+    monkeypatch.setattr(threads._crowd, "_next", float("inf"))
+
+
 def _settings() -> object:
     module = sys.modules.get("symdnn.config")
     if module is None:  # not imported as yet, nor here: it reads the environment then

@@ -130,16 +130,23 @@ class Record:
             f.write(json.dumps(line) + "\n")
 
 
-def facts(args: argparse.Namespace) -> dict[str, Any]:
-    """The machine, the commit, the load before the run."""
+def machine() -> dict[str, Any]:
+    """The processor and the commit."""
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True,
         check=False,
     )  # fmt: skip
     model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     return {
-        "case": "info", "commit": os.environ.get("SYMDNN_COMMIT", commit.stdout.strip()),
+        "commit": os.environ.get("SYMDNN_COMMIT", commit.stdout.strip()),
         "cpu": model[1] if model else platform.processor(), "processors": os.cpu_count(),
+    }  # fmt: skip
+
+
+def facts(args: argparse.Namespace) -> dict[str, Any]:
+    """The machine, the commit, the load before the run."""
+    return {
+        "case": "info", **machine(),
         "python": platform.python_version(), "threads": args.threads, "nice": args.nice,
         "load": os.getloadavg(), "at": time.strftime("%F %T"),
     }  # fmt: skip

@@ -34,9 +34,14 @@ class CpuPlan:
 
     Constants and views of the arena are in a template that each run copies, so a run inside of a
     run of the same plan does not meet it, and nothing of a call is kept after it.
+
+    ``full`` is the plan of all threads that this one, by fewer, takes the place of while other
+    processes want the processors (:func:`symdnn.cpu.threads.fitting`).
     """
 
-    def __init__(self, runtime: Arenas, spec: Any, memory: Any) -> None:
+    def __init__(
+        self, runtime: Arenas, spec: Any, memory: Any, full: CpuPlan | None = None
+    ) -> None:
         self.runtime, self.spec, self.memory = runtime, spec, memory
         self.index: dict[Variable, int] = {v: i for i, v in enumerate(memory.views)}
         self.entering = [
@@ -45,14 +50,14 @@ class CpuPlan:
             if (i := self.index.get(v)) is not None
         ]
         self.leaving = [self.index[v] for v in spec.segment.outputs]
-        results = KeptResults if spec.segment.kept else Results
-        self.results = results(self._fresh_outputs())
+        kind = KeptResults if spec.segment.kept else Results
+        self.results: Results = kind(self._fresh_outputs()) if full is None else full.results
         #: New values that are made in the storages of shared variables, and what those held.
         self.stored = [(self.index[new], self.index[old]) for new, old in memory.stored.items()]
         self.storages = [old.storage for old in memory.stored.values()]
         self.workspaces: list[tuple[int, Any]] = []
         #: Kernels that have taken the place of those of the table, since the plan is called often.
-        self.warm: dict[Apply, Any] = {}
+        self.warm: dict[Apply, Any] = {} if full is None else full.warm
         traits = self._traits()
         #: Whether threads of libgomp run kernels of it, and how many these were made for.
         self.threaded = any(t.threaded for t in traits)
@@ -64,9 +69,15 @@ class CpuPlan:
         self.simple = False
         #: Whether a kernel may call BLAS, which has threads of its own.
         self.calls_blas = self.threaded and not self.closed
-        self.threads = pools.settle() if self.threaded else 1
+        #: Whether several threads may run it, libgomp's or those of BLAS.
+        self.parallel = self.threaded or not self.closed
+        self.threads = pools.settle() if self.parallel else 1
+        #: Whether it may run by fewer threads. Their sums differ in rounding.
+        self.yields = full is None and str(config.deterministic) != "more"
+        #: Number of threads -> the plan that runs by so few.
+        self.fewer: dict[int, CpuPlan] = {}
         self.steps: list[Step] = []
-        self.calls = 0
+        self.calls = 0 if full is None else HOT_CALLS
         self._bind_steps()
         self.scratch: Array = None
         self.template: list[Any] = [None] * (len(self.index) + len(self.workspaces))
@@ -79,6 +90,7 @@ class CpuPlan:
     def _bind_steps(self) -> None:
         self.asked = threads.asked()
         self.workspaces.clear()
+        self.fewer.clear()
         self.steps = [s for n in self.spec.segment.nodes if (s := self._step(n)) is not None]
         #: What runs them all, and calls each from Python; None until the second run of the steps.
         self.driver: Driver | None = None
@@ -91,7 +103,8 @@ class CpuPlan:
     @property
     def nbytes(self) -> int:
         """About how much memory the plan itself keeps (its values lie in the shared arena)."""
-        return 512 * len(self.index) + 1024 * len(self.steps)
+        fewer = sum(p.nbytes for p in self.fewer.values())
+        return fewer + 512 * len(self.index) + 1024 * len(self.steps)
 
     def _fresh_outputs(self) -> list[tuple[int, Any, Any]]:
         """What is made outside of the arena: results, and what results are views of."""
@@ -129,6 +142,7 @@ class CpuPlan:
         if self.warm:
             self._bind_steps()
             self.threaded = self.threaded or any(t.threaded for t in self._traits())
+            self.parallel = self.threaded or not self.closed
             self.threads = pools.settle()
 
     def _workspace(self, node: Apply) -> int | None:
@@ -168,9 +182,10 @@ class CpuPlan:
         runtime, scratch = self.runtime, self.scratch
         if scratch is None or scratch is not runtime.arenas[runtime.depth].bytes:
             self._attach()
-        if self.threaded and (count := pools.settle()) != self.threads:
-            self.threads = count
-            self._bind_steps()
+        if self.parallel:
+            count = self._fitting()
+            if count < self.threads:
+                return self._run_by_fewer(count, entering, watcher)
         run = self.run_all
         if run is not None and self.simple and watcher is None:
             try:
@@ -182,6 +197,30 @@ class CpuPlan:
             with pools.SingleThreadedBlas():
                 return self._run(entering, watcher)
         return self._run(entering, watcher)
+
+    def _fitting(self) -> int:
+        """How many threads this run is for; binds the steps anew where the flag has changed."""
+        count = pools.settle()
+        if count != self.threads:
+            if count < self.threads and threads.limit():
+                return count
+            self.threads = count
+            if self.threaded:
+                self._bind_steps()
+        return threads.fitting(self.threads) if self.yields else self.threads
+
+    def _run_by_fewer(
+        self, count: int, entering: Sequence[Any], watcher: Watcher | None
+    ) -> list[Any]:
+        with pools.limited(count):
+            if not self.threaded:
+                with pools.SingleThreadedBlas():
+                    return self._run(entering, watcher)
+            plan = self.fewer.get(count)
+            if plan is None:
+                plan = CpuPlan(self.runtime, self.spec, self.memory, self)
+                self.fewer[count] = plan
+            return plan.run(entering, watcher)
 
     def _run(self, entering: Sequence[Any], watcher: Watcher | None) -> list[Any]:
         if watcher is not None or self.runs == 0 or (self.stored and self._lent()):
@@ -230,6 +269,7 @@ class CpuPlan:
         if self.silent and self.asked == threads.asked():
             # No step has work for two threads, so another number of them changes nothing.
             self.threaded = self.threaded and not all(t.asks for t in self._traits())
+            self.parallel = self.threaded or not self.closed
         return self.run_all
 
     def _traits(self) -> set[Traits]:

@@ -7,8 +7,10 @@ plan runs that uses both (:class:`SingleThreadedBlas`).
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +19,7 @@ from typing import Any
 from symdnn.cpu import threads
 from symdnn.detect import mapped_files
 
-__all__ = ["SingleThreadedBlas", "blas", "settle"]
+__all__ = ["SingleThreadedBlas", "blas", "limited", "settle"]
 
 _known = threading.local()
 
@@ -25,7 +27,8 @@ _known = threading.local()
 def settle() -> int:
     """Tell libgomp, for the calling thread, how many threads it may use; the number.
 
-    That is the flag ``openmp.threads``; 1 in the child of a process that may have used OpenMP.
+    That is the flag ``openmp.threads``, or what it is :func:`limited` to; 1 in the child of a
+    process that may have used OpenMP.
     """
     wanted = threads.allowed()
     if getattr(_known, "count", 0) != wanted:
@@ -34,6 +37,17 @@ def settle() -> int:
             library.omp_set_num_threads(ctypes.c_int(wanted))
         _known.count = wanted
     return wanted
+
+
+@contextlib.contextmanager
+def limited(count: int) -> Iterator[None]:
+    """At most so many threads of libgomp for the calling thread; 0: as many as the flag allows."""
+    try:
+        with threads.limited(count):
+            settle()
+            yield
+    finally:
+        settle()
 
 
 class Blas:

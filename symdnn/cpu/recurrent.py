@@ -295,9 +295,7 @@ class _Net:
         """A kernel on a block of words; what is not given is scratch memory."""
         base = self._scratch.begin(workspace)
         places = {n: base + at for n, at in self._places[layer][0].items()}
-        count = min(self._threads[layer], threads.allowed())
-        if count > 1 and threads.crowded():
-            count = 1
+        count = threads.fitting(min(self._threads[layer], threads.allowed()))
         looks = _LOOKS if count <= _processors() else _LOOKS_CROWDED
         given = {**places, "threads": count, "looks": looks, **layer.sizes(), **words}
         ctypes.memset(base, 0, 8)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.config import config
-from symdnn.cpu import compiled, jit, kept, kernels, onednn
+from symdnn.cpu import compiled, jit, kept, kernels, onednn, pools
 from symdnn.cpu.arena import Arena
 from symdnn.cpu.plan import CpuPlan
 from symdnn.graph.storage import HOST
@@ -138,7 +138,8 @@ class CpuRuntime:
 
     def bind(self, specialised: Any, memory_plan: Any) -> CpuPlan:
         """Bind the launches; buffers are attached at the first run, and when the arena grew."""
-        return CpuPlan(self, specialised, memory_plan)
+        with pools.limited(0):
+            return CpuPlan(self, specialised, memory_plan)
 
     def to_host(self, value: Any) -> Array:
         """The array itself."""

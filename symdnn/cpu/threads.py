@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -13,8 +14,12 @@ from typing import Any
 
 from symdnn.config import config
 from symdnn.cpu import jit, placed_code
+from symdnn.cpu.crowd import Crowd
 
-__all__ = ["allowed", "asked", "crowded", "kernel", "openmp", "problem", "threads"]
+__all__ = [
+    "allowed", "asked", "fitting", "kernel", "limit", "limited", "most", "openmp", "problem",
+    "threads",
+]  # fmt: skip
 
 _in_child = False
 _asked = [0]
@@ -114,49 +119,72 @@ def threads(work: int, least: int) -> int:
     return max(1, min(allowed(), wanted))
 
 
-#: Seconds that an answer of :func:`crowded` holds.
-_HOLDS = 0.02
-_looked: list[Any] = [float("-inf"), False]
-
-
-def crowded() -> bool:
-    """Whether more is ready to run on this machine than it has processors.
-
-    Then a thread that waits for others at a barrier waits for the scheduler, whole ticks of 4 ms:
-    what meets often is faster by one thread. It is looked up every 20 ms at most.
-    """
-    now = time.monotonic()
-    if now - _looked[0] > _HOLDS:
-        _looked[:] = now, _runnable() > (os.cpu_count() or 1)
-    return bool(_looked[1])
-
-
-def _runnable() -> int:
-    """How many threads of all processes run or could; 0 where that is not known."""
-    try:
-        with open("/proc/loadavg", "rb", buffering=0) as file:
-            return int(file.read(80).split()[3].partition(b"/")[0])
-    except (OSError, ValueError, IndexError):
-        return 0
-
-
 def asked() -> int:
     """How often :func:`threads` was asked for work that may have more than one."""
     return _asked[0]
 
 
 def allowed() -> int:
-    """The most threads that a kernel may use."""
+    """The most threads that a kernel may use here: :func:`most`, or what :class:`limited` says."""
+    found, limit = most(), _here.limit
+    return limit if 0 < limit < found else found
+
+
+def most() -> int:
+    """The most threads that a kernel may use where other processes want no processor."""
     if _in_child:
         return 1
     return int(_wanted()) or _available()
 
 
+def fitting(count: int) -> int:
+    """How many of ``count`` threads are worth it now, beside what other processes do.
+
+    Of more threads than processors it is all: that is somebody's wish.
+    """
+    return _crowd.fitting(count) if 1 < count <= _processors() else count
+
+
+class _Here(threading.local):
+    """What holds for this Python thread."""
+
+    limit = 0
+
+
+class limited:
+    """While it is entered this Python thread's kernels use at most ``count`` threads; 0: all."""
+
+    __slots__ = ("_before", "_count")
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __enter__(self) -> None:
+        self._before, _here.limit = _here.limit, self._count
+
+    def __exit__(self, *_: object) -> None:
+        _here.limit = self._before
+
+
+def limit() -> int:
+    """What :class:`limited` says here; 0 where it is not entered."""
+    return _here.limit
+
+
+_here = _Here()
+_crowd = Crowd()
+
+
 @cache
 def _available() -> int:
     found = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-    here = len(os.sched_getaffinity(0))
+    here = _processors()
     return min(int(found), here) if found.isdigit() and int(found) > 0 else here
+
+
+@cache
+def _processors() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 def _after_fork() -> None:

@@ -202,9 +202,10 @@ class Launcher:
     """
 
     def __init__(self, call: Call, sums: bool = False) -> None:
-        sizes, count = Sizes(call), pools.settle()
-        self._sizes, self._scratch = sizes, _scratch(sizes, count)
-        plan = replace(sizes.plan(count), sums=sums)
+        # The kernel is the same while fewer threads than all run it: it is not compiled again.
+        sizes, count, most = Sizes(call), pools.settle(), threads.most()
+        self._sizes, self._scratch = sizes, _scratch(sizes, most)
+        plan = replace(sizes.plan(most), sums=sums)
         self.sums = np.zeros((count, 2, padded(plan.outputs) if sums else 0))
         kernels = sizes.kernels_plan()
         made = (adjoint_ir, plan, kernels.step) if sizes.adjoint else (winograd_ir, plan)

@@ -68,16 +68,17 @@ class _Launcher:
     """``launch(inputs, outputs, workspace)``"""
 
     def __init__(self, call: Call) -> None:
-        sizes, count = Sizes(call), pools.settle()
-        self._scratch = _scratch(sizes, count)
-        plan, sums = _plans(sizes, count)
+        # The kernels are the same while fewer threads than all run them, as in winograd.py.
+        sizes, count, most = Sizes(call), pools.settle(), threads.most()
+        self._scratch = _scratch(sizes, most)
+        plan, sums = _plans(sizes, most)
         self._sum = threads.kernel(sums_ir, plan)
         self._finish = threads.kernel(kernel_sums_ir, sums)
         tiles = sizes.x[0] * prod(plan.tiles)
-        self._words = (_Words * (FIRST_USED + count))(count, -(-tiles // plan.block), 1, tiles)
+        self._words = (_Words * (FIRST_USED + most))(count, -(-tiles // plan.block), 1, tiles)
         used = ctypes.addressof(self._words) + 8 * FIRST_USED
         self._finish_words = (_Words * 6)(count, plan.channels, 1, 0, 0, used)
-        self._none_used = bytes(8 * count)
+        self._none_used = bytes(8 * most)
         self._used = used
         self._moves = None if sizes.last else [images_moved(s)[0] for s in (sizes.x, sizes.y)]
 

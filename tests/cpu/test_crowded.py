@@ -1,6 +1,9 @@
-"""What meets often runs by one thread where others want the processors."""
+"""Fewer threads while other processes want the processors: when that is, and that it is right."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,60 +11,305 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import nn
-from symdnn.cpu import recurrent, threads
+from symdnn.config import config
+from symdnn.cpu import crowd, jit, libdnnl, pools, threads
+from symdnn.cpu.crowd import Crowd
+
+CPU = symdnn.Mode(target="cpu")
+
+
+class Machine:
+    """Time, processors, what its processes do and what Linux says of that.
+
+    ``alone`` is how many threads of ours would not wait; of more, one waits for a half.
+    """
+
+    def __init__(self) -> None:
+        self.now, self.processors, self.alone = 100.0, 2, 2
+        self.ready, self.counts = 1, True
+        self.ran = self.waited = 0
+        self.looks = 0
+
+    def waits(self) -> dict[str, tuple[int, int]]:
+        self.looks += 1
+        return {"7": (self.ran, self.waited), "8": (10, 0)} if self.counts else {}
+
+    def pass_by(self, crowd_: Crowd, seconds: float, wanted: int = 2) -> list[int]:
+        """A call each 5 ms; how many threads each had."""
+        found = []
+        for _ in range(round(seconds / 0.005)):
+            self.now += 0.005
+            found.append(crowd_.fitting(wanted))
+            self.ran += 2_500_000
+            self.waited += 2_500_000 if found[-1] > self.alone else 1000
+        return found
 
 
 @pytest.fixture
-def machine(monkeypatch):
-    """A machine of two processors on which so many threads are ready to run."""
-    ready = [1]
-    monkeypatch.setattr(threads, "_runnable", lambda: ready[0])
-    monkeypatch.setattr(threads.os, "cpu_count", lambda: 2)
-    monkeypatch.setattr(threads, "_looked", [float("-inf"), False])
-    return ready
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    found = Machine()
+    monkeypatch.setattr(crowd.time, "monotonic", lambda: found.now)
+    monkeypatch.setattr(crowd, "waits", found.waits)
+    monkeypatch.setattr(crowd, "ready", lambda: found.ready)
+    monkeypatch.setattr(crowd, "_processors", lambda: found.processors)
+    return found
 
 
-def test_it_is_looked_up_once_in_a_while(machine):
-    assert not threads.crowded()
-    machine[0] = 3
-    assert not threads.crowded()  # the last answer holds
-    threads._looked[0] -= 1
-    assert threads.crowded()
-    threads._looked[0] -= 1
-    machine[0] = 2
-    assert not threads.crowded()
+def test_an_idle_machine_gives_all_threads_and_few_looks(machine: Machine) -> None:
+    assert set(machine.pass_by(Crowd(), 10)) == {2}
+    assert machine.looks <= 10 / 0.05 + 2
 
 
-def test_what_cannot_be_read_is_no_crowd(monkeypatch):
-    def refuse(*_, **__):
+def test_who_waits_goes_on_alone_until_processors_are_free(machine: Machine) -> None:
+    asked = Crowd()
+    machine.pass_by(asked, 1)
+    machine.alone, machine.ready = 1, 3
+    found = machine.pass_by(asked, 4)
+    assert found.count(2) <= 0.06 / 0.005 + 1
+    assert found[-1] == 1
+    machine.alone, machine.ready = 2, 1
+    found = machine.pass_by(asked, 2)
+    assert found.count(1) <= 0.11 / 0.005 + 1
+    assert found[-1] == 2
+
+
+def test_one_busy_process_of_two_processors_is_enough(machine: Machine) -> None:
+    asked = Crowd()
+    machine.alone, machine.ready = 1, 2
+    assert machine.pass_by(asked, 1)[-1] == 1
+
+
+def test_others_of_low_priority_change_nothing(machine: Machine) -> None:
+    machine.ready = 9  # ready to run, and nobody of ours waits for them
+    assert set(machine.pass_by(Crowd(), 10)) == {2}
+
+
+def test_what_seems_free_and_is_not_is_tried_less_and_less(machine: Machine) -> None:
+    asked = Crowd()
+    machine.alone, machine.ready = 1, 0  # not known, or of other processors
+    found = machine.pass_by(asked, 30)
+    assert found[: round(2 / 0.005)].count(2) < 80
+    assert found[-round(15 / 0.005) :].count(2) < 30
+
+
+def test_what_others_have_taken_is_tried_again_in_the_end(machine: Machine) -> None:
+    asked = Crowd()
+    machine.pass_by(asked, 1)
+    machine.alone, machine.ready = 1, 3
+    machine.pass_by(asked, 1)
+    machine.alone = 2  # they are still there, at a lower priority
+    found = machine.pass_by(asked, 30)
+    assert found[0] == 1
+    assert found[-1] == 2
+
+
+def test_of_many_threads_half_stay(machine: Machine) -> None:
+    asked = Crowd()
+    machine.processors = machine.alone = 16
+    machine.pass_by(asked, 1, 16)
+    machine.alone, machine.ready = 15, 17
+    assert machine.pass_by(asked, 1, 16)[-1] == 8
+    machine.alone, machine.ready = 2, 8 + 14
+    assert machine.pass_by(asked, 1, 16)[-1] == 2
+    machine.alone, machine.ready = 16, 2
+    assert machine.pass_by(asked, 1, 16)[-1] == 16
+
+
+@pytest.mark.parametrize(("ready", "last"), [(3, 1), (2, 2), (0, 2)])
+def test_where_waits_are_not_counted_those_ready_to_run_are(
+    machine: Machine, ready: int, last: int
+) -> None:
+    machine.counts, machine.ready = False, ready
+    assert machine.pass_by(Crowd(), 1)[-1] == last
+
+
+def test_what_cannot_be_read_is_no_crowd(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
         raise OSError
 
     monkeypatch.setattr("builtins.open", refuse)
-    assert threads._runnable() == 0
+    assert crowd.ready() == 0
+    assert crowd.waits() == {}
+    assert Crowd().fitting(2) == 2
 
 
-def test_a_recurrent_layer_takes_one_thread_in_a_crowd(machine, monkeypatch, rng):
-    counts = []
-    run = recurrent._Net._run
+def test_linux_counts_both() -> None:
+    found = crowd.waits()
+    assert all(ran >= 0 and waited >= 0 for ran, waited in found.values())
+    assert crowd.ready() >= 0
 
-    def watched(self, layer, function, workspace, **words):
-        def noted(block):
-            counts.append(block[self._order.index("threads")])
-            function(block)
 
-        run(self, layer, noted, workspace, **words)
+# -- calls ----------------------------------------------------------------------------------------
 
-    monkeypatch.setattr(recurrent._Net, "_run", watched)
-    monkeypatch.setattr(threads, "allowed", lambda: 2)
-    x = T.tensor3("x")
+
+class Told(Crowd):
+    """It says what it is told to."""
+
+    def fitting(self, wanted: int) -> int:
+        return min(wanted, int(min(self.free, wanted)))
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
+    found = Told()
+    monkeypatch.setattr(threads, "_crowd", found)
+    monkeypatch.setattr(threads, "_processors", lambda: 2)
+    with config.change_flags(**{"openmp.threads": 2}):
+        yield found
+
+
+def _normal(rng: np.random.Generator, *shape: int) -> Any:
+    return (rng.standard_normal(shape) * 0.1).astype("float32")
+
+
+def _convolution(rng: np.random.Generator) -> Callable[[], Any]:
+    x = T.ftensor4("x")
+    y = T.nnet.relu(T.nnet.conv2d(x, symdnn.shared(_normal(rng, 16, 3, 3, 3))))
+    f = symdnn.function([x], T.nnet.conv2d(y, symdnn.shared(_normal(rng, 16, 16, 3, 3))), mode=CPU)
+    images = _normal(rng, 8, 3, 20, 20)
+    return lambda: f(images)
+
+
+def _scan(rng: np.random.Generator) -> Callable[[], Any]:
+    x, w = T.ftensor3("x"), symdnn.shared(_normal(rng, 128, 128))
+    states, _ = symdnn.scan(
+        lambda step, h: T.tanh(step + T.dot(h, w)), sequences=[x], outputs_info=[T.zeros((64, 128))]
+    )
+    f = symdnn.function([x], states, mode=CPU)
+    values = _normal(rng, 6, 64, 128)
+    return lambda: f(values)
+
+
+def _lstm(rng: np.random.Generator) -> Callable[[], Any]:
+    x = T.ftensor3("x")
     out = nn.LSTM(64, 128, 1)(x)
-    f = symdnn.function([x], out[0] if isinstance(out, tuple | list) else out)
-    value = rng.standard_normal((32, 16, 64)).astype("float32")
-    alone = f(value)
-    if not counts:
-        pytest.skip("another kernel runs it here")
-    assert counts[-1] == 2
-    machine[0] = 9
-    threads._looked[0] -= 1
-    np.testing.assert_array_equal(f(value), alone)
-    assert counts[-1] == 1
+    f = symdnn.function([x], out[0] if isinstance(out, tuple | list) else out, mode=CPU)
+    values = _normal(rng, 12, 16, 64)
+    return lambda: f(values)
+
+
+def _product_by_blas(rng: np.random.Generator) -> Callable[[], Any]:
+    x = T.dmatrix("x")
+    f = symdnn.function([x], T.dot(x, x.T), mode=CPU)
+    values = rng.standard_normal((150, 150))
+    return lambda: f(values)
+
+
+def _training(rng: np.random.Generator) -> Callable[[], Any]:
+    """A step from the same parameters each time: the loss, and what they become."""
+    x, labels = T.ftensor4("x"), T.ivector("labels")
+    kernels = symdnn.shared(_normal(rng, 16, 16, 3, 3))
+    more, w = symdnn.shared(_normal(rng, 16, 16, 5, 5)), symdnn.shared(_normal(rng, 16 * 196, 10))
+    start = [p.get_value() for p in (kernels, more, w)]
+    h = T.nnet.relu(T.nnet.conv2d(x, kernels))
+    h = T.tanh(T.nnet.conv2d(h, more)).flatten(2)
+    p = T.nnet.softmax(T.dot(h, w))
+    loss = T.nnet.categorical_crossentropy(p, labels).mean()
+    made = [kernels, more, w]
+    updates = [(v, v - 0.1 * g) for v, g in zip(made, T.grad(loss, made), strict=True)]
+    f = symdnn.function([x, labels], loss, updates=updates, mode=CPU)
+    images, wanted = _normal(rng, 32, 16, 20, 20), (np.arange(32) % 10).astype("int32")
+
+    def step() -> Any:
+        for variable, value in zip(made, start, strict=True):
+            variable.set_value(value)
+        return np.concatenate(
+            [np.ravel(f(images, wanted)), *(np.ravel(v.get_value()) for v in made)]
+        )
+
+    return step
+
+
+@pytest.mark.skipif(bool(jit.problem() or threads.problem() or libdnnl.problem()),
+                    reason="a library is missing")  # fmt: skip
+@pytest.mark.parametrize(
+    "make", [_convolution, _scan, _lstm, _product_by_blas, _training], ids=lambda m: m.__name__[1:]
+)
+def test_values_are_right_in_a_crowd_and_after_it(
+    make: Callable[[Any], Any], told: Told, rng: np.random.Generator
+) -> None:
+    call = make(rng)
+    wanted = call().copy()
+    for free in (1, 1, 1, 2, 1, 2, 2):
+        told.free = free
+        np.testing.assert_allclose(call(), wanted, rtol=1e-4, atol=1e-5)
+        assert threads.limit() == 0
+        assert pools.settle() == 2
+
+
+def _threads_of_libgomp(monkeypatch: pytest.MonkeyPatch, call: Callable[[], Any]) -> list[int]:
+    """What libgomp is told while a call runs."""
+    library, seen = threads.openmp(), []
+
+    class Library:
+        def omp_set_num_threads(self, count: Any) -> None:
+            seen.append(count.value)
+            library.omp_set_num_threads(count)
+
+    with monkeypatch.context() as here:
+        here.setattr(threads, "openmp", Library)
+        call()
+    return seen
+
+
+@pytest.mark.skipif(bool(libdnnl.problem()), reason="oneDNN is missing")
+def test_a_plan_runs_by_one_thread_and_by_all_again(
+    told: Told, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = T.ftensor4("x")
+    f = symdnn.function([x], T.nnet.conv2d(x, _normal(rng, 16, 16, 3, 3)), mode=CPU)
+    images = _normal(rng, 8, 16, 20, 20)
+    f(images)
+    (plan,) = f.plans()
+    assert (plan.bound.threads, plan.bound.fewer) == (2, {})
+    told.free = 1
+    assert _threads_of_libgomp(monkeypatch, lambda: f(images)) == [1, 2]
+    fewer = plan.bound.fewer[1]
+    assert (plan.bound.threads, fewer.threads) == (2, 1)
+    f(images)
+    calls = fewer.calls
+    told.free = 2
+    assert _threads_of_libgomp(monkeypatch, lambda: f(images)) == []
+    told.free = 1
+    f(images)
+    assert plan.bound.fewer == {1: fewer}
+    assert fewer.calls == calls + 1
+
+
+def test_nothing_is_compiled_again_for_fewer_threads(
+    told: Told, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = _training(rng)
+    step()
+    compiled: list[Any] = []
+    compile_made = jit.compile_made
+
+    def noted(make: Any, given: Any, *rest: Any) -> Any:
+        compiled.append((make, given))
+        return compile_made(make, given, *rest)
+
+    monkeypatch.setattr(jit, "compile_made", noted)
+    told.free = 1
+    step()
+    assert compiled == []
+
+
+def test_the_same_bits_are_asked_for_and_given(told: Told, rng: np.random.Generator) -> None:
+    with config.change_flags(deterministic="more"):
+        step = _training(rng)
+        wanted = step().copy()
+        told.free = 1
+        np.testing.assert_array_equal(step(), wanted)
+
+
+def test_a_recurrent_layer_gives_the_same_bits(told: Told, rng: np.random.Generator) -> None:
+    call = _lstm(rng)
+    alone = call().copy()
+    told.free = 1
+    np.testing.assert_array_equal(call(), alone)
+
+
+def test_more_threads_than_processors_are_somebodys_wish(told: Told) -> None:
+    told.free = 1
+    assert threads.fitting(3) == 3
+    assert threads.fitting(2) == 1
