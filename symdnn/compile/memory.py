@@ -50,7 +50,20 @@ class View:
     @property
     def contiguous(self) -> bool:
         """Whether it is in C order without gaps."""
-        step = None
+        return self._lies(self._itemsize)
+
+    @property
+    def even(self) -> bool:
+        """Whether its elements in C order lie at equal distances: a reshaped one is a view."""
+        return self._lies(None)
+
+    @property
+    def _itemsize(self) -> int:
+        v = self.buffer.variable
+        return int(v.type.numpy.itemsize) if v is not None and isinstance(v.type, TensorType) else 0
+
+    def _lies(self, step: int | None) -> bool:
+        """Whether in C order each element is ``step`` bytes behind the last (None: any number)."""
         for size, stride in zip(reversed(self.shape), reversed(self.strides)):
             if size == 1:
                 continue
@@ -227,7 +240,7 @@ def _derive(spec: Specialised, node: Apply, source: View, shape: tuple[int, ...]
     """The view that the op takes of ``source``, found by asking its reference about a dummy."""
     viewed = node.op.views[0]
     type_ = node.inputs[viewed].type
-    if isinstance(node.op, Reshape) and not source.contiguous:
+    if isinstance(node.op, Reshape) and not source.even:
         return None  # the one view that may have to copy
     if 0 in shape or 0 in source.shape or any(s == -1 for s in source.strides):
         return None

@@ -198,9 +198,9 @@ class CudaPlan:
         if out in self.bound:
             return
         view = self.memory.views[out]
-        owner = values.get(view.buffer.variable) if view.buffer.variable is not None else None
-        if owner is None:
-            owner = self.operand(node, 0, node.inputs[0], values)
+        root = view.buffer.variable
+        assert root is not None
+        owner = self.rt.constant(root) if isinstance(root, Constant) else values[root]
         at = owner.ptr + view.offset
         values[out] = DeviceArray(at, view.shape, out.type.dtype, view.strides, owner)
 

@@ -8,7 +8,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.compile.memory import Buffer, assign_offsets
+from symdnn.compile.memory import Buffer, View, assign_offsets
 from symdnn.graph.op import Op
 from symdnn.ops.gradient_control import Print, assert_
 
@@ -279,3 +279,22 @@ def test_buffers_alive_together_do_not_meet(seed):
         apart = a.offset + a.nbytes <= b.offset or b.offset + b.nbytes <= a.offset
         assert not together or apart
     assert all(b.offset % 64 == 0 and b.offset + b.nbytes <= total for b in buffers)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "float32", "complex128"])
+def test_what_lies_without_gaps(dtype, rng):
+    """As NumPy says of arrays: gaps of one size, and a negative stride, are gaps."""
+    whole = np.zeros((7, 9), dtype)
+    root = T.TensorType(dtype, (7, 9))()
+    parts = [slice(None), slice(None, None, 2), slice(None, None, -1), slice(2, 3), slice(1, 8)]
+    for rows in parts:
+        for columns in parts:
+            for a in (
+                whole[rows, columns],
+                whole[rows, columns].T,
+                whole[rows, 3],
+                whole[2, columns],
+            ):
+                view = View(Buffer(root, "arena", whole.nbytes), a.shape, a.strides)
+                assert view.contiguous == a.flags.c_contiguous, (a.shape, a.strides)
+                assert view.even == np.shares_memory(a.reshape(-1), whole)

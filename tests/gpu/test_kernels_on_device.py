@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import symdnn
+import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.gpu.array import DeviceArray
 from symdnn.graph.evaluate import evaluate
@@ -214,3 +215,37 @@ def test_fused_nodes_run(cuda):
         got = f(a, b)
         np.testing.assert_allclose(got[0], np.exp(a) * b + np.tanh(a), rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(got[1], ((a - b) ** 2).sum(0), rtol=1e-5)
+
+
+VIEWS = {
+    "flip": lambda v: v[::-1],
+    "rest": lambda v: v[1:],
+    "every second": lambda v: v[:, ::2],
+    "transposed": lambda v: v.T,
+    "a row": lambda v: v[-1][None],
+    "diagonal": lambda v: T.diagonal(v)[None],
+    "spread": lambda v: v.dimshuffle(0, "x", 1)[:, 0],
+}
+
+
+@pytest.mark.parametrize("optimizer", [None, "fast_run"])
+@pytest.mark.parametrize("source", ["input", "shared", "constant", "made"])
+def test_views_of_views(cuda, source, optimizer, rng):
+    """Wherever the memory is that they all show: no offset is lost or counted twice."""
+    data = rng.normal(size=(7, 9)).astype("float32")
+    x = T.fmatrix("x")
+    root = {"input": x, "shared": symdnn.shared(data), "constant": T.constant(data),
+            "made": x + 1}[source]  # fmt: skip
+    outs = []
+    for _ in range(12):
+        v = root
+        for name in rng.choice(list(VIEWS), int(rng.integers(2, 5))):
+            v = VIEWS[str(name)](v)
+        outs += [v, v * 2]
+    inputs, at = ([x], [data]) if source in ("input", "made") else ([], [])
+    with config.change_flags(device="cuda"):
+        f = symdnn.function(inputs, outs, mode=symdnn.Mode(optimizer=optimizer))
+    known = {x: data} | ({root: data} if source == "shared" else {})
+    for _ in range(2):
+        for got, want, out in zip(f(*at), evaluate(outs, known), outs):
+            np.testing.assert_array_equal(np.asarray(got), want, err_msg=symdnn.pp(out))
