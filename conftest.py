@@ -62,9 +62,9 @@ def _flags_stay() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _nobody_else_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other processes on the machine do not change how many threads run a test's kernels."""
-    from symdnn.cpu import threads
+    from symdnn.cpu.crowd import CROWD
 
-    monkeypatch.setattr(threads._crowd, "_next", float("inf"))
+    monkeypatch.setattr(CROWD, "next", float("inf"))
 
 
 def _settings() -> object:

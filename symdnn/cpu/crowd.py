@@ -16,7 +16,7 @@ import threading
 import time
 from math import inf
 
-__all__ = ["Crowd", "ready", "waits"]
+__all__ = ["CROWD", "Crowd", "ready", "waits"]
 
 #: A thread's part of the time in which it was ready to run, that it waited, and the least wait in
 #: seconds, from which on processors are taken. Two threads on one processor wait for a half; beside
@@ -38,9 +38,9 @@ class Crowd:
     """What is known of the processors; calls take turns to ask it."""
 
     def __init__(self) -> None:
-        #: How many threads find processors.
+        #: How many threads find processors, and when it is time to look again.
         self.free: float = inf
-        self._next = self._changed = -inf
+        self.next = self._changed = -inf
         self._seen: Waits | None = None
         self._holds = _HOLDS
         #: Whether more threads were tried, and have not been looked at since.
@@ -49,7 +49,7 @@ class Crowd:
     def fitting(self, wanted: int) -> int:
         """How many of ``wanted`` threads to use: all, or a half of them, or a half of that."""
         now = time.monotonic()
-        if now >= self._next:
+        if now >= self.next:
             self._look(now, wanted)
         return wanted if self.free >= wanted else _halved(wanted, self.free)
 
@@ -57,16 +57,16 @@ class Crowd:
         used = _halved(wanted, self.free)
         taken = self._taken(used)
         if taken is None:
-            self._next = now + _SOON
+            self.next = now + _SOON
         elif taken and used > 1:
             self._fewer(now, used)
         elif used < wanted:
             self._more(now, wanted, used, taken)
         else:
-            self._next, self._trying = now + _EVERY, False
+            self.next, self._trying = now + _EVERY, False
             if now - self._changed > _LASTS:
                 self._holds = _HOLDS
-        self._next = max(self._next, now + (time.monotonic() - now) / _COST)
+        self.next = max(self.next, now + (time.monotonic() - now) / _COST)
 
     def _taken(self, used: int) -> bool | None:
         """Whether the threads waited since the last look; None where there was none."""
@@ -85,7 +85,7 @@ class Crowd:
     def _fewer(self, now: float, used: int) -> None:
         self._holds = min(2 * self._holds, _LONGEST) if self._trying else self._holds
         self.free = max(1, min(used // 2, _processors() - max(1, ready() - used)))
-        self._changed, self._next, self._trying = now, now + self._holds, False
+        self._changed, self.next, self._trying = now, now + self._holds, False
 
     def _more(self, now: float, wanted: int, used: int, taken: bool) -> None:
         """Try more threads where there seem to be processors for them, or when it is time to."""
@@ -95,9 +95,13 @@ class Crowd:
             free = wanted
         if _halved(wanted, free) > used:
             self.free = free if free < wanted else inf
-            self._changed, self._next, self._trying = now, now + _SOON, True
+            self._changed, self.next, self._trying = now, now + _SOON, True
         else:
-            self._next = now + _HOLDS
+            self.next = now + _HOLDS
+
+
+#: That of this process.
+CROWD = Crowd()
 
 
 def _halved(wanted: int, free: float) -> int:

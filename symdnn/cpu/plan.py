@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from symdnn.config import config
 from symdnn.cpu import pools, threads, warm
 from symdnn.cpu.arena import Arenas
+from symdnn.cpu.crowd import CROWD
 from symdnn.cpu.driver import Driver, Frame, Step
 from symdnn.cpu.grouping import Grouping
 from symdnn.cpu.kernels import uncompiled_launch
@@ -72,8 +74,8 @@ class CpuPlan:
         #: Whether several threads may run it, libgomp's or those of BLAS.
         self.parallel = self.threaded or not self.closed
         self.threads = pools.settle() if self.parallel else 1
-        #: Whether it may run by fewer threads. Their sums differ in rounding.
-        self.yields = full is None and str(config.deterministic) != "more"
+        self.may_yield = full is None and str(config.deterministic) != "more"
+        self.yields = self._yields()
         #: Number of threads -> the plan that runs by so few.
         self.fewer: dict[int, CpuPlan] = {}
         self.steps: list[Step] = []
@@ -144,6 +146,7 @@ class CpuPlan:
             self.threaded = self.threaded or any(t.threaded for t in self._traits())
             self.parallel = self.threaded or not self.closed
             self.threads = pools.settle()
+            self.yields = self._yields()
 
     def _workspace(self, node: Apply) -> int | None:
         buffer = self.memory.workspaces.get(node)
@@ -182,7 +185,10 @@ class CpuPlan:
         runtime, scratch = self.runtime, self.scratch
         if scratch is None or scratch is not runtime.arenas[runtime.depth].bytes:
             self._attach()
-        if self.parallel:
+        if self.parallel and (
+            pools.settle() != self.threads
+            or (self.yields and (CROWD.free < self.threads or monotonic() >= CROWD.next))
+        ):
             count = self._fitting()
             if count < self.threads:
                 return self._run_by_fewer(count, entering, watcher)
@@ -207,11 +213,18 @@ class CpuPlan:
             self.threads = count
             if self.threaded:
                 self._bind_steps()
+            self.yields = self._yields()
         return threads.fitting(self.threads) if self.yields else self.threads
+
+    def _yields(self) -> bool:
+        """Whether it may run by fewer threads. Their sums differ in rounding."""
+        return self.may_yield and threads.may_share(self.threads)
 
     def _run_by_fewer(
         self, count: int, entering: Sequence[Any], watcher: Watcher | None
     ) -> list[Any]:
+        if threads.limit() == count and (plan := self.fewer.get(count)) is not None:
+            return plan.run(entering, watcher)
         with pools.limited(count):
             if not self.threaded:
                 with pools.SingleThreadedBlas():

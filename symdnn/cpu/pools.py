@@ -21,7 +21,14 @@ from symdnn.detect import mapped_files
 
 __all__ = ["SingleThreadedBlas", "blas", "limited", "settle"]
 
-_known = threading.local()
+
+class _Known(threading.local):
+    """What libgomp was told for this Python thread."""
+
+    count = 0
+
+
+_known = _Known()
 
 
 def settle() -> int:
@@ -31,7 +38,7 @@ def settle() -> int:
     process that may have used OpenMP.
     """
     wanted = threads.allowed()
-    if getattr(_known, "count", 0) != wanted:
+    if _known.count != wanted:
         library = threads.openmp()
         if library is not None:
             library.omp_set_num_threads(ctypes.c_int(wanted))

@@ -14,11 +14,11 @@ from typing import Any
 
 from symdnn.config import config
 from symdnn.cpu import jit, placed_code
-from symdnn.cpu.crowd import Crowd
+from symdnn.cpu.crowd import CROWD
 
 __all__ = [
-    "allowed", "asked", "fitting", "kernel", "limit", "limited", "most", "openmp", "problem",
-    "threads",
+    "allowed", "asked", "fitting", "kernel", "limit", "limited", "may_share", "most", "openmp",
+    "problem", "threads",
 ]  # fmt: skip
 
 _in_child = False
@@ -126,7 +126,9 @@ def asked() -> int:
 
 def allowed() -> int:
     """The most threads that a kernel may use here: :func:`most`, or what :class:`limited` says."""
-    found, limit = most(), _here.limit
+    if _in_child:
+        return 1
+    found, limit = int(_wanted()) or _available(), _here.limit
     return limit if 0 < limit < found else found
 
 
@@ -142,7 +144,12 @@ def fitting(count: int) -> int:
 
     Of more threads than processors it is all: that is somebody's wish.
     """
-    return _crowd.fitting(count) if 1 < count <= _processors() else count
+    return CROWD.fitting(count) if may_share(count) else count
+
+
+def may_share(count: int) -> bool:
+    """Whether so many threads may give way to others' (:func:`fitting`)."""
+    return 1 < count <= _processors()
 
 
 class _Here(threading.local):
@@ -172,7 +179,6 @@ def limit() -> int:
 
 
 _here = _Here()
-_crowd = Crowd()
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -142,20 +143,14 @@ def test_linux_counts_both() -> None:
 # -- calls ----------------------------------------------------------------------------------------
 
 
-class Told(Crowd):
-    """It says what it is told to."""
-
-    def fitting(self, wanted: int) -> int:
-        return min(wanted, int(min(self.free, wanted)))
-
-
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
-    found = Told()
-    monkeypatch.setattr(threads, "_crowd", found)
+def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[Crowd]:
+    """The process's crowd, which looks at nothing: ``free`` is what the test sets."""
+    monkeypatch.setattr(crowd.CROWD, "free", inf)
+    monkeypatch.setattr(crowd.CROWD, "next", inf)
     monkeypatch.setattr(threads, "_processors", lambda: 2)
     with config.change_flags(**{"openmp.threads": 2}):
-        yield found
+        yield crowd.CROWD
 
 
 def _normal(rng: np.random.Generator, *shape: int) -> Any:
@@ -226,7 +221,7 @@ def _training(rng: np.random.Generator) -> Callable[[], Any]:
     "make", [_convolution, _scan, _lstm, _product_by_blas, _training], ids=lambda m: m.__name__[1:]
 )
 def test_values_are_right_in_a_crowd_and_after_it(
-    make: Callable[[Any], Any], told: Told, rng: np.random.Generator
+    make: Callable[[Any], Any], told: Crowd, rng: np.random.Generator
 ) -> None:
     call = make(rng)
     wanted = call().copy()
@@ -254,7 +249,7 @@ def _threads_of_libgomp(monkeypatch: pytest.MonkeyPatch, call: Callable[[], Any]
 
 @pytest.mark.skipif(bool(libdnnl.problem()), reason="oneDNN is missing")
 def test_a_plan_runs_by_one_thread_and_by_all_again(
-    told: Told, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    told: Crowd, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x = T.ftensor4("x")
     f = symdnn.function([x], T.nnet.conv2d(x, _normal(rng, 16, 16, 3, 3)), mode=CPU)
@@ -277,7 +272,7 @@ def test_a_plan_runs_by_one_thread_and_by_all_again(
 
 
 def test_nothing_is_compiled_again_for_fewer_threads(
-    told: Told, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    told: Crowd, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step = _training(rng)
     step()
@@ -294,7 +289,7 @@ def test_nothing_is_compiled_again_for_fewer_threads(
     assert compiled == []
 
 
-def test_the_same_bits_are_asked_for_and_given(told: Told, rng: np.random.Generator) -> None:
+def test_the_same_bits_are_asked_for_and_given(told: Crowd, rng: np.random.Generator) -> None:
     with config.change_flags(deterministic="more"):
         step = _training(rng)
         wanted = step().copy()
@@ -302,14 +297,14 @@ def test_the_same_bits_are_asked_for_and_given(told: Told, rng: np.random.Genera
         np.testing.assert_array_equal(step(), wanted)
 
 
-def test_a_recurrent_layer_gives_the_same_bits(told: Told, rng: np.random.Generator) -> None:
+def test_a_recurrent_layer_gives_the_same_bits(told: Crowd, rng: np.random.Generator) -> None:
     call = _lstm(rng)
     alone = call().copy()
     told.free = 1
     np.testing.assert_array_equal(call(), alone)
 
 
-def test_more_threads_than_processors_are_somebodys_wish(told: Told) -> None:
+def test_more_threads_than_processors_are_somebodys_wish(told: Crowd) -> None:
     told.free = 1
     assert threads.fitting(3) == 3
     assert threads.fitting(2) == 1

@@ -161,7 +161,7 @@ def test_the_number_is_told_to_each_thread(monkeypatch):
             told.append((threading.get_ident(), count.value))
 
     monkeypatch.setattr(threads, "openmp", Library)
-    monkeypatch.setattr(pools, "_known", threading.local())
+    monkeypatch.setattr(pools, "_known", pools._Known())
     for _ in range(2):
         pools.settle()
     other = threading.Thread(target=pools.settle)
