@@ -18,6 +18,7 @@ import numpy as np
 import symdnn.tensor as T
 from symdnn.tensor import elementwise, reductions
 from tests.fuzz.drawers import DRAWERS as OLDER
+from tests.fuzz.drawers_conv import DRAWERS as CONVOLUTIONS
 from tests.fuzz.drawers_numpy import DRAWERS as NUMPYS
 from tests.fuzz.growth import Growth, Term, check_broadcast
 from tests.fuzz.noise import Unusable
@@ -25,7 +26,7 @@ from tests.fuzz.program import Step, cases
 from tests.fuzz.values import kind
 
 Draw = Callable[[Growth], Step]
-DRAWERS = {**OLDER, **NUMPYS}
+DRAWERS = {**OLDER, **NUMPYS, **CONVOLUTIONS}
 #: What operands of elementwise functions are called, outside of their own module too.
 OPERANDS = {"x", "y", "p", "start", "end", "weight", "at_zero"}
 
@@ -52,15 +53,6 @@ LEFT_OUT = {
     "get_conv_shape_1axis": "gives a size",
     "bilinear_kernel_1D": "a constant",
     "bilinear_kernel_2D": "a constant",
-    "causal_conv1d": "drawn by the area layers",
-    "conv1d_transpose": "drawn by the area layers",
-    "conv3d_transpose": "drawn by the area layers",
-    "separable_conv2d": "drawn by the area layers",
-    "conv1d_grad_wrt_inputs": "drawn by the area layers",
-    "conv1d_grad_wrt_weights": "drawn by the area layers",
-    "conv2d_grad_wrt_inputs": "drawn by the area layers",
-    "conv3d_grad_wrt_inputs": "drawn by the area layers",
-    "conv3d_grad_wrt_weights": "drawn by the area layers",
     "dropout": "its values are random",
     "spatial_dropout": "its values are random",
 }

@@ -23,6 +23,7 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
 from symdnn.tensor import elementwise, linalg, reductions
 from tests.fuzz import oracle as O
+from tests.fuzz.oracle_conv import terms
 from tests.fuzz.program import Input, Ref, Step, cases, function_of, pick
 from tests.fuzz.values import kind, largest, least, unit, wide
 
@@ -117,6 +118,9 @@ class Numbers:
         out, perturb = outs[0].type.dtype, k > 0
         u = self._unit(step, outs, known) if perturb and is_rounded(step.path) else 0.0
         to = _common(out) if is_arithmetic(step.path) else None
+
+        if u:  # each of n additions rounds what has been added up: sqrt(n) times a term's rounding
+            u *= terms(_name(step), [pick(results, r) for r in step.refs()]) ** 0.5
 
         def given(r: Ref) -> Any:
             value = pick(results, r)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import scipy.special as sp
 
+from tests.fuzz.oracle_conv import OWN as CONVOLUTIONS
 from tests.fuzz.program import cases
 
 Function = Callable[..., Any]
@@ -41,6 +42,11 @@ def _gelu(x: Any, approximate: Any = False) -> Any:
     if approximate in (True, "tanh"):
         return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
     return x * sp.ndtr(x)
+
+
+def _log_ndtr(x: Any) -> Any:
+    """SciPy's is 0 from 38 on, where it is -1e-316 and less."""
+    return np.where(x > 5, np.log1p(-sp.ndtr(-np.abs(x))), sp.log_ndtr(x))
 
 
 def _away(x: Any) -> Any:
@@ -377,6 +383,7 @@ OWN: dict[str, Function] = {
         x, axis=-1 if axis is None else axis), "softmax_with_bias": lambda x, b: _softmax(x + b, 1),
     "binary_crossentropy": lambda p, t: -(t * np.log(p) + (1 - t) * np.log1p(-p)),
     "sigmoid_binary_crossentropy": lambda x, t: np.logaddexp(0, x) - x * t,
+    "log_ndtr": _log_ndtr, **CONVOLUTIONS,
     "nll_loss": _nll, "prepend_scalar_to_each_row": lambda v, m: np.insert(m, 0, v, 1),
 }  # fmt: skip
 
