@@ -119,7 +119,9 @@ def evaluate_sizes(
     values: dict[Variable, Any] = {}
     for node in segment.sizes:
         if isinstance(node.op, ShapeI):
-            results: Sequence[Any] = [np.asarray(shapes[node.inputs[0]][node.op.axis], np.int64)]
+            (of,) = node.inputs  # perhaps itself one of these values
+            shape = np.shape(values[of]) if of in values else shapes[of]
+            results: Sequence[Any] = [np.asarray(shape[node.op.axis], np.int64)]
         else:
             inputs = [v.data if isinstance(v, Constant) else values[v] for v in node.inputs]
             results = evaluate_node(node, inputs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import traceback
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -70,6 +71,15 @@ class Area:
     def is_there(self) -> bool:
         """Whether the package that it needs is installed."""
         return not self.needs or importlib.util.find_spec(self.needs) is not None
+
+
+def error_text(error: BaseException) -> str:
+    """An error's class and first line, and where in symdnn it comes from."""
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = [f"{f.filename.partition('symdnn/')[2]}:{f.lineno}" for f in frames
+              if "symdnn/" in f.filename and "/tests/" not in f.filename]  # fmt: skip
+    first = (str(error).splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first}" + (f" (at {inside[-1]})" if inside else "")
 
 
 def load(name: str) -> Area:

@@ -12,7 +12,7 @@ import symdnn
 from symdnn.compile.mode import Mode
 from symdnn.config import config
 from symdnn.graph.evaluate import evaluate
-from tests.fuzz.areas import Area, Context, Failure
+from tests.fuzz.areas import Area, Context, Failure, error_text
 from tests.fuzz.catalogue import grow
 from tests.fuzz.growth import Growth, RawError, Tally, Term, replay
 from tests.fuzz.program import Input, Program, pick, script, variables
@@ -120,7 +120,7 @@ def _one_by_one(
         return [run([g], [c], mode, ctx)[0] for g, c in zip(grown, chosen)]
     if len(chosen[0]) > 1:
         return [[w for t in chosen[0] for w in run(grown, [[t]], mode, ctx)[0]]]
-    return [[(f"raises {type(error).__name__}: {str(error).splitlines()[0]}", chosen[0][0])]]
+    return [[(f"raises {error_text(error)}", chosen[0][0])]]
 
 
 def judge(t: Term, got: Any, second: Any, by_reference: Any) -> str:
@@ -176,13 +176,14 @@ def still_wrong(program: Program, mode: Any, rng: np.random.Generator, runs: int
         got, second = np.asarray(f(*arrays)[0]), np.asarray(f(*arrays)[0])
         plain = evaluate([term.v], dict(zip(inputs, arrays)))[0]
     except Exception as error:
-        return f"raises {type(error).__name__}: {str(error).splitlines()[0]}"
+        return f"raises {error_text(error)}"
     return judge(term, got, second, plain)
 
 
 def alike(said: str, first: str) -> str:
     """``said`` if it is a failure of the kind of ``first``: the same error, or a wrong value."""
-    kinds = [s.split(":")[0] if s.startswith("raises") else "value" for s in (said, first)]
+    heads = [s.split(":")[0] for s in (said, first)]
+    kinds = [h[h.index("raises") :] if "raises" in h else "value" for h in heads]
     return said if kinds[0] == kinds[1] else ""
 
 

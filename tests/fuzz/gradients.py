@@ -21,9 +21,9 @@ from symdnn.errors import NonDifferentiable, SymdnnError
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.traverse import graph_inputs
 from symdnn.graph.variable import Variable
-from tests.fuzz.areas import Area, Context, Failure
+from tests.fuzz.areas import Area, Context, Failure, error_text
 from tests.fuzz.catalogue import grow
-from tests.fuzz.expressions import draw_mode, mode_text
+from tests.fuzz.expressions import alike, draw_mode, mode_text
 from tests.fuzz.growth import Growth, RawError, Tally, Term
 from tests.fuzz.noise import Numbers, Unusable
 from tests.fuzz.program import Input, Program, Step, cases, pick, script, variables
@@ -52,6 +52,14 @@ AT_ONE = {"arcsin", "arccos", "arccosh", "arctanh", "erfinv", "erfcinv"}
 DTYPES = ("float64", "float64", "float64", "complex128", "int64", "int8", "bool")
 
 
+#: Functions whose result is the value of one element, or of several equal ones.
+EXTREMES = {"max", "min", "max_and_argmax", "nanmax", "nanmin", "ptp", "amax", "amin"}
+
+
+def _tied(x: Any, extreme: Any) -> bool:
+    return int(np.isin(x, extreme).sum()) > np.size(extreme)
+
+
 @cache
 def own_gradients() -> frozenset[str]:
     """Records of the op table whose gradients are not their values' derivatives."""
@@ -72,6 +80,9 @@ class SmoothGrowth(Growth):
         for r in step.refs():
             _stay_away(pick(self.numbers.results[0], r), poles)
         new = super().take(step)
+        if name in EXTREMES and _tied(pick(self.numbers.results[0], step.refs()[0]), new[0].base):
+            self.terms = [t for t in self.terms if t not in new]
+            raise Unusable("each of several equal elements takes the whole gradient")
         try:
             if any(t.kind in "fc" and t.dtype not in DTYPES for t in new):
                 raise Unusable("a gradient would be rounded to it")
@@ -229,7 +240,7 @@ def check(ctx: Context) -> list[Failure]:
         except (NonDifferentiable, NotImplementedError):
             ctx.count("without gradient")
         except Exception as error:
-            failures.append(_report(ctx, p, f"grad raises {type(error).__name__}: {error}", mode))
+            failures.append(_report(ctx, p, f"grad raises {error_text(error)}", mode))
     return failures + _run(ctx, found, mode, rng)
 
 
@@ -265,7 +276,7 @@ def _run(
     except Exception as error:
         if len(found) > 1:
             return [x for one in found for x in _run(ctx, [one], mode, rng)]
-        said = f"raises {type(error).__name__}: {str(error).splitlines()[0]}"
+        said = f"raises {error_text(error)}"
         return [_report(ctx, found[0][0], said, mode)]
     failures = []
     for p, named, difference in found:
@@ -293,7 +304,7 @@ def _second(ctx: Context, p: Problem, first: Variable, mode: Any) -> list[Failur
     except (NonDifferentiable, NotImplementedError):
         return []
     except Exception as error:
-        said = f"second order raises {type(error).__name__}: {str(error).splitlines()[0]}"
+        said = f"second order raises {error_text(error)}"
         return [_report(ctx, p, said, mode)]
     said = "?" if difference is None else judged(value, difference, 4.0)
     ctx.count("undecided" if said == "?" else "second derivatives")
@@ -318,7 +329,7 @@ def still_wrong(program: Program, mode: Any) -> str:
     except (NonDifferentiable, NotImplementedError):
         return ""
     except Exception as error:
-        return f"grad raises {type(error).__name__}: {str(error).splitlines()[0]}"
+        return f"grad raises {error_text(error)}"
     return _wrong(ctx, p, named, difference, mode)
 
 
@@ -329,7 +340,7 @@ def _wrong(ctx: Context, p: Problem, named: Any, difference: Any, mode: Any) -> 
         results = [float(r) for r in f(*arrays)]
         plain = [float(r) for r in evaluate(outs, dict(zip(p.inputs, arrays)))]
     except Exception as error:
-        return f"raises {type(error).__name__}: {str(error).splitlines()[0]}"
+        return f"raises {error_text(error)}"
     for name, a, b in zip(named, results, plain):
         for how, value in (("compiled", a), ("by references", b)):
             said = judged(value, difference)
@@ -349,13 +360,13 @@ def _second_wrong(p: Problem, first: Variable, mode: Any) -> str:
     except (NonDifferentiable, NotImplementedError):
         return ""
     except Exception as error:
-        return f"raises {type(error).__name__}: {str(error).splitlines()[0]}"
+        return f"raises {error_text(error)}"
     said = "?" if difference is None else judged(value, difference, 4.0)
     return "" if said == "?" else said
 
 
 def _report(ctx: Context, p: Problem, what: str, mode: Any) -> Failure:
-    small = reduced(p.program, lambda q: still_wrong(q, mode), budget=60)
+    small = reduced(p.program, lambda q: alike(still_wrong(q, mode), what), budget=60)
     found = still_wrong(small, mode)
     tail = _script_tail(small, mode) if found else []
     return ctx.fail(found or what, script(small, tail))
