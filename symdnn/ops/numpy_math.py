@@ -240,7 +240,7 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Variable:
 
 
 def correlate(a: Any, v: Any, mode: str = "valid") -> Variable:
-    """The correlation of the vector ``a`` with the conjugate of ``v``, no longer than ``a``."""
+    """The correlation of the vector ``a`` with the conjugate of ``v``, as ``numpy.correlate``."""
     return _full_convolution("correlate", as_variable(a), flip(operator("conj")(v)), mode)
 
 
@@ -261,6 +261,8 @@ def _full_convolution(what: str, x: Variable, w: Variable, mode: str) -> Variabl
         found = found[short - 1 : long]
     elif mode == "same":
         start = (short - 1) // 2
+        if what == "correlate":  # NumPy swaps them where v is longer, and turns the result around
+            start = switch(m > n, short // 2, start)
         found = found[start : start + long]
     return cast(found, dtype)
 

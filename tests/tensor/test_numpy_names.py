@@ -281,7 +281,7 @@ def test_convolutions_of_all_dtypes(name, mode, dtype, rng):
 
     x, w = T.tensor(dtype, (None,)), T.tensor(dtype, (None,))
     f = function([x, w], getattr(T, name)(x, w, mode=mode))
-    for n, m in ((5, 3), (4, 4), (1, 1), (7, 2)):
+    for n, m in ((5, 3), (4, 4), (1, 1), (7, 2), (2, 4), (3, 7), (2, 5)):
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             a, b = drawn(n), drawn(m)
