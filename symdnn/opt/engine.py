@@ -10,11 +10,11 @@ from typing import Any
 
 from symdnn.config import config
 from symdnn.errors import CudnnRequired, NotLowered, RewriteError
-from symdnn.graph.op import Op
 from symdnn.graph.origin import inheriting
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.rewriting.failure import report_failure
 from symdnn.rewriting.rewrite import Context, GraphRewrite, Rewrite
+from symdnn.rewriting.table import RuleTable
 
 __all__ = ["Applied", "Observer", "RewriteProfile", "run_rewrites"]
 
@@ -70,7 +70,8 @@ def run_rewrites(
             entry = profile.rewrites.setdefault(rule.name, Applied())
             entry.tried += 1
             entry.seconds += time.perf_counter() - start
-    node_rules = [r for r in rules if isinstance(r, Rewrite)]
+    here = (None, context.target.kind)
+    node_rules = [r for r in rules if isinstance(r, Rewrite) and r.target in here]
     return _Worklist(node_rules, context, profile, observer).run() if node_rules else 0
 
 
@@ -111,18 +112,19 @@ class _Worklist:
         profile: RewriteProfile,
         observer: Observer | None,
     ) -> None:
-        self.rules, self.context, self.observer = rules, context, observer
+        self.context, self.observer = context, observer
         self.entries = {r.name: profile.rewrites.setdefault(r.name, Applied()) for r in rules}
-        self.by_type: dict[type[Op], list[tuple[Rewrite, Applied]]] = {}
+        self.rules_of = RuleTable(rules).of
         #: A heap of (height, number of arrival, node), and the nodes in it.
         self.heap: list[tuple[int, int, Apply]] = []
         self.queue: set[Apply] = set()
         self.arrivals = 0
         #: How far above the inputs a node stood when it came.
         self.heights: dict[Apply, int] = {}
-        for node in context.fgraph.toposort():
+        order = context.fgraph.toposort()
+        for node in order:
             self.add(node)
-        self.budget = 200 * len(self.queue) + 20_000
+        self.budget = 200 * len(order) + 20_000
         self.failed: set[str] = set()
         #: Nodes that no rule applied to, looked at since something was replaced.
         self.settled: set[Apply] = set()
@@ -157,7 +159,7 @@ class _Worklist:
             while self.heap:
                 node = heappop(self.heap)[2]
                 self.queue.discard(node)
-                rules = self.rules_of(type(node.op))
+                rules = self.rules_of(node)
                 if rules and node in nodes:
                     take_after(node.origin, node.hints)
                     if self.try_each(rules, node):
@@ -171,30 +173,27 @@ class _Worklist:
     def add(self, node: Apply) -> None:
         if node in self.queue:
             return
-        heights = self.heights
-        below = (heights.get(v.owner, 0) for v in node.inputs if v.owner is not None)
-        height = heights[node] = 1 + max(below, default=0)
-        self.queue.add(node)
-        self.arrivals += 1
-        heappush(self.heap, (height, self.arrivals, node))
+        heights, height = self.heights, 0
+        for v in node.inputs:
+            if v.owner is not None and (below := heights.get(v.owner, 0)) > height:
+                height = below
+        heights[node] = height + 1
+        if self.rules_of(node):  # a node whose inputs change comes again
+            self.queue.add(node)
+            self.arrivals += 1
+            heappush(self.heap, (height, self.arrivals, node))
 
     def add_if_several(self, node: Apply) -> None:
         """Outputs that nobody reads any more may make room for a cheaper op."""
         if len(node.outputs) > 1:
             self.add(node)
 
-    def rules_of(self, op_type: type[Op]) -> list[tuple[Rewrite, Applied]]:
-        if op_type not in self.by_type:
-            self.by_type[op_type] = [
-                (r, self.entries[r.name]) for r in self.rules if issubclass(op_type, r.ops)
-            ]
-        return self.by_type[op_type]
-
-    def try_each(self, rules: Sequence[tuple[Rewrite, Applied]], node: Apply) -> int:
+    def try_each(self, rules: Sequence[Rewrite], node: Apply) -> int:
         """Let the first rule that applies rewrite ``node``; whether there is one."""
         context, clock = self.context, time.perf_counter
         before = clock()
-        for rule, entry in rules:
+        for rule in rules:
+            entry = self.entries[rule.name]
             try:
                 found = rule.function(node, context)
                 new = None if found is None else rule.conformed(found, node, context)

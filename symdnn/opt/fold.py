@@ -27,15 +27,10 @@ SIZE_LIMIT = 4096
 
 @node_rewrite(
     Op, phase="canonicalize", tags=("fast_compile", "cleanup", "constant_folding"),
-    name="constant_folding",
+    name="constant_folding", admits=lambda op, made: set(made) == {Constant},
 )  # fmt: skip
 def constant_folding(node: Apply, context: Context) -> Sequence[Variable] | None:
     """A node of constants is evaluated by its reference, unless that would make a big constant."""
-    inputs = node.inputs  # most nodes are done with at their first one
-    if not inputs or not isinstance(inputs[0], Constant):
-        return None
-    if not all(isinstance(v, Constant) for v in inputs):
-        return None
     if node.op.has_effect or not node.op.folds or _too_big(node):
         return None
     if not all(isinstance(v.type, TensorType) for v in node.outputs):
@@ -85,7 +80,10 @@ def _elements(shape: tuple[int | None, ...]) -> int | None:
     return count
 
 
-@node_rewrite(Op, phase="canonicalize", tags=("fast_compile", "cleanup", "shape"))
+@node_rewrite(
+    Op, phase="canonicalize", tags=("fast_compile", "cleanup", "shape"),
+    admits=lambda op, made: "static" in getattr(op, "__dataclass_fields__", ()),
+)  # fmt: skip
 def sizes_known_by_now(node: Apply, context: Context) -> Any:
     """A dimension that has become a constant enters the op's static shape."""
     op: Any = node.op

@@ -20,7 +20,7 @@ from symdnn.ops.dtype import is_narrow_float
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.gpudnn_conv import DnnConvolution, GpuDnnConv, GpuDnnConvGradI, GpuDnnConvGradW
 from symdnn.rewriting.facts import number, real_float
-from symdnn.rewriting.rewrite import Context, Rewrite
+from symdnn.rewriting.rewrite import Context, Rewrite, reads
 
 __all__ = ["RULES", "is_old_value"]
 
@@ -95,8 +95,9 @@ def _alpha_merge(name: str, kind: type[DnnConvolution]) -> Rewrite:
 
     text = f"c * {kind.__name__} -> {kind.__name__} with an alpha"
     return Rewrite(
-        f"local_dnn_{name}_alpha_merge", "lower", (Mul, Neg, TrueDiv), apply, _TAGS, text
-    )
+        f"local_dnn_{name}_alpha_merge", "lower", (Mul, Neg, TrueDiv), apply, _TAGS, text,
+        admits=reads(kind), target="cuda",
+    )  # fmt: skip
 
 
 def _signs(node: Apply) -> list[tuple[Variable, float, Variable, float]]:
@@ -126,7 +127,10 @@ def _output_merge(name: str, kind: type[DnnConvolution]) -> Rewrite:
         return None
 
     text = f"{kind.__name__} + v -> {kind.__name__} that adds to v"
-    return Rewrite(f"local_dnn_{name}_output_merge", "lower", (Add, Sub), apply, _TAGS, text)
+    return Rewrite(
+        f"local_dnn_{name}_output_merge", "lower", (Add, Sub), apply, _TAGS, text,
+        admits=reads(kind), target="cuda",
+    )  # fmt: skip
 
 
 RULES = (

@@ -64,11 +64,11 @@ class OneDnnLowering(Lowering):
         """As a rewrite of the phase ``lower``."""
 
         def apply(node: Apply, context: Context) -> Any:
-            if context.target.kind != "cpu" or self.reason(node, context) is not None:
+            if self.reason(node, context) is not None:
                 return None
             return self.build(node, context)
 
-        return Rewrite(self.name, "lower", self.ops, apply, self.tags, self.text)
+        return Rewrite(self.name, "lower", self.ops, apply, self.tags, self.text, target="cpu")
 
 
 def _lower(name: str, low: type[Any], ops: Iterable[type[Op]], refuses: Reasons) -> OneDnnLowering:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.graph.pattern import Match
+from symdnn.graph.pattern import Match, is_constant
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.arithmetic import Mul
@@ -172,11 +172,6 @@ def made_by(v: Variable, *ops: type) -> bool:
 def node_of(v: Variable) -> Any:
     """The node that made ``v``; Any, for its op has fields that only the caller knows of."""
     return v.owner
-
-
-def is_constant(v: Variable) -> bool:
-    """Whether ``v`` is a constant."""
-    return isinstance(v, Constant)
 
 
 def is_symbolic(v: Variable) -> bool:

@@ -11,6 +11,7 @@ from symdnn.graph.op import Op
 from symdnn.graph.operators import operator
 from symdnn.graph.pattern import (
     AnyOf,
+    Makers,
     Match,
     Param,
     Pattern,
@@ -32,6 +33,7 @@ __all__ = [
     "Rewrite",
     "graph_rewrite",
     "node_rewrite",
+    "reads",
     "rewrite",
 ]
 
@@ -66,6 +68,8 @@ class Context:
 
 Result = Variable | Sequence[Variable | None] | None
 NodeFunction = Callable[[Apply, Context], Result]
+#: Asked once for each combination, of an op's type and what makes its inputs.
+Admits = Callable[[type[Op], Makers], bool]
 Condition = Callable[[Match], bool]
 
 
@@ -86,6 +90,10 @@ class Rewrite:
     text: str = field(default="", compare=False)
     #: What it matches, where it was made of a pattern.
     pattern: Any = field(default=None, compare=False)
+    #: Whether it may apply to a node of this op whose inputs these ops make; None: to any.
+    admits: Admits | None = field(default=None, compare=False)
+    #: The kind of target that it is for alone.
+    target: str | None = None
 
     def __call__(self, node: Apply, context: Context) -> Sequence[Variable | None] | None:
         """Replacements of the node's outputs, of their types exactly; None: not applicable."""
@@ -139,7 +147,7 @@ def rewrite(
     computes = isinstance(result, Pattern) and result.op is not None
 
     def apply(node: Apply, context: Context) -> Result:
-        if type(node.op) is not kind or not fits(node):
+        if type(node.op) is not kind:
             return None
         found = Match(node)
         if not matches(node.outputs[0], found) or not all(c(found) for c in conditions):
@@ -154,8 +162,11 @@ def rewrite(
         # A real variable beside a complex constant: real ops do not compute the same.
         return None if computes and _is_real_for_complex(new, node) else new
 
+    def admits(op: type[Op], made: Makers) -> bool:
+        return op is kind and fits(made)
+
     text = f"{pattern} -> {result}" if built else str(pattern)
-    return Rewrite(name, phase, (type(pattern.op),), apply, frozenset(tags), text, pattern)
+    return Rewrite(name, phase, (kind,), apply, frozenset(tags), text, pattern, admits)
 
 
 def _is_real_for_complex(new: Variable, node: Apply) -> bool:
@@ -187,15 +198,36 @@ def _vouched_for(
 
 
 def node_rewrite(
-    *ops: type[Op], phase: str, tags: Iterable[str] = (), name: str | None = None
+    *ops: type[Op],
+    phase: str,
+    tags: Iterable[str] = (),
+    name: str | None = None,
+    admits: Admits | None = None,
 ) -> Callable[[NodeFunction], Rewrite]:
-    """Make a rewrite of a function of a node and its :class:`Context` (a decorator)."""
+    """Make a rewrite of a function of a node and its :class:`Context` (a decorator).
+
+    ``admits`` says for which makers of its inputs a node need be looked at (:func:`reads`).
+    """
 
     def wrap(function: NodeFunction) -> Rewrite:
         text = (function.__doc__ or "").strip().split("\n")[0]
-        return Rewrite(name or function.__name__, phase, ops, function, frozenset(tags), text)
+        named = name or function.__name__
+        return Rewrite(named, phase, ops, function, frozenset(tags), text, admits=admits)
 
     return wrap
+
+
+def reads(*kinds: type, at: int | None = None) -> Admits:
+    """Nodes of which some input, or that at the index ``at``, is made by one of these ops.
+
+    Subclasses count; :class:`Constant` stands for constants.
+    """
+
+    def admits(op: type[Op], made: Makers) -> bool:
+        looked_at = made if at is None else made[at : at + 1]
+        return any(m is not None and issubclass(m, kinds) for m in looked_at)
+
+    return admits
 
 
 @dataclass(frozen=True)
@@ -217,9 +249,11 @@ class Family:
         tags = (*self.tags, *names)
         return rewrite(name, pattern, result, phase=self.phase, tags=tags, when=when)  # fmt: skip
 
-    def on(self, *ops: type[Op], names: Iterable[str] = ()) -> Callable[[NodeFunction], Rewrite]:
+    def on(
+        self, *ops: type[Op], names: Iterable[str] = (), admits: Admits | None = None
+    ) -> Callable[[NodeFunction], Rewrite]:
         """A :func:`node_rewrite` of a function (a decorator)."""
-        return node_rewrite(*ops, phase=self.phase, tags=(*self.tags, *names))
+        return node_rewrite(*ops, phase=self.phase, tags=(*self.tags, *names), admits=admits)
 
 
 def graph_rewrite(

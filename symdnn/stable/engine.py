@@ -13,7 +13,6 @@ from typing import Any
 from symdnn.config import config
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.inner import InnerGraph
-from symdnn.graph.op import Op
 from symdnn.graph.origin import inheriting
 from symdnn.graph.target import Target
 from symdnn.graph.traverse import copy_node, new_nodes, substituted, toposort
@@ -23,6 +22,7 @@ from symdnn.ops.gradient_control import Opaque
 from symdnn.ops.shape import ShapeI
 from symdnn.rewriting.failure import report_failure
 from symdnn.rewriting.rewrite import Context, Rewrite
+from symdnn.rewriting.table import RuleTable
 from symdnn.stable.rules import RULES
 
 __all__ = ["StableGraph"]
@@ -53,7 +53,7 @@ class StableGraph:
         self._same_as: dict[Variable, Variable] = {}
         self._read_same = False
         self._context = Context(FunctionGraph([], []), Target())
-        self._rules = _Selected()
+        self._rules = _selected()
         self._inner: dict[InnerGraph, InnerGraph] = {}
         order = toposort(outputs, self._blockers)
         self._users = frozenset(order)
@@ -127,7 +127,7 @@ class StableGraph:
         """What stands for the outputs of ``node``, whose inputs are in stable form."""
         if isinstance(inner := getattr(node.op, "inner", None), InnerGraph):
             return self._with_stable_inside(node, inner)
-        for rule in self._rules.of(type(node.op)):
+        for rule in self._rules.of(node):
             new = self._applied(rule, node)
             if new is not None:
                 self.fired.append((self._at, rule.name))
@@ -196,24 +196,14 @@ def stable_inside(inner: InnerGraph) -> InnerGraph:
     return InnerGraph(inner.inputs, own)
 
 
-class _Selected:
-    """The rules for each op, without those that ``optimizer_excluding`` names."""
-
-    def __init__(self) -> None:
-        out = set(filter(None, str(config.optimizer_excluding).split(":")))
-        self._table = TABLE if not out else _table(out)
-
-    def of(self, kind: type[Op]) -> Sequence[Rewrite]:
-        return self._table.get(kind, ())
+def _selected() -> RuleTable:
+    """The rules without those that ``optimizer_excluding`` names."""
+    out = set(filter(None, str(config.optimizer_excluding).split(":")))
+    return TABLE if not out else _without(out)
 
 
-def _table(out: set[str]) -> Mapping[type[Op], Sequence[Rewrite]]:
-    table: dict[type[Op], list[Rewrite]] = {}
-    for rule in RULES:
-        if not out & {rule.name, rule.phase, *rule.tags}:
-            for kind in rule.ops:
-                table.setdefault(kind, []).append(rule)
-    return table
+def _without(out: set[str]) -> RuleTable:
+    return RuleTable(r for r in RULES if not out & {r.name, r.phase, *r.tags})
 
 
-TABLE = _table(set())
+TABLE = RuleTable(RULES)
