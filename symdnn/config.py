@@ -266,12 +266,14 @@ class Config(Section):
     _global: Settings
     _scopes: ContextVar[tuple[Settings, ...]]
     _before: dict[str, deque[tuple[Settings, Setting | None]]]
+    _readers: dict[str, Callable[[], Any]]
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         super().__init__(self, "")
         object.__setattr__(self, "_global", Settings())
         # What `set` has replaced, and where, the last at the end: `undo` brings it back.
         object.__setattr__(self, "_before", {})
+        object.__setattr__(self, "_readers", {})
         # What `change_flags` has changed here: one dict for each open block, the innermost last.
         # A context variable, so that neither other threads nor other async tasks see it.
         object.__setattr__(self, "_scopes", ContextVar[tuple[Settings, ...]]("flags", default=()))
@@ -430,6 +432,12 @@ class Config(Section):
 
     def _read(self, name: str) -> Any:
         """A flag's value, or the group of flags of that name."""
+        read = self._readers.get(name)
+        if read is not None:
+            return read()
+        flag = FLAGS.get(name)
+        if flag and name not in _PRESETS and not flag.sets and not callable(flag.default):
+            return self._readers.setdefault(name, self.reader(name))()
         if name not in FLAGS and name + "." in _PREFIXES:
             return Section(self, name + ".")
         return self.get(name)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from symdnn.config import config
 from symdnn.errors import DimensionMismatch, DtypeError
 
-__all__ = ["DTYPES", "OpaqueType", "TensorType", "Type", "numpy_dtype"]
+__all__ = ["DTYPES", "OpaqueType", "TensorType", "Type", "dtype_name", "numpy_dtype"]
 
 _INTS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -22,9 +22,37 @@ DTYPES = ("bool", *_INTS, *_FLOATS, *_COMPLEX)
 _NUMPY = {name: np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name) for name in DTYPES}
 
 
+_NAMES = {dtype: name for name, dtype in _NUMPY.items()}
+
+
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """``dtype.name``, which NumPy puts together anew each time."""
+    return _NAMES.get(dtype) or dtype.name
+
+
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """NumPy's dtype object for one of :data:`DTYPES` (bfloat16 comes from ``ml_dtypes``)."""
     return _NUMPY[name]
+
+
+class _Kept:
+    """A property of what never changes, computed once."""
+
+    def __init__(self, compute: Callable[[Any], Any]) -> None:
+        self.compute, self.name, self.__doc__ = compute, compute.__name__, compute.__doc__
+
+    def __get__(self, owner: Any, kind: type | None = None) -> Any:
+        if owner is None:
+            return self
+        # From now on the entry of the instance is found, and this is not asked again.
+        value = owner.__dict__[self.name] = self.compute(owner)
+        return value
+
+
+if TYPE_CHECKING:
+    kept = property
+else:
+    kept = _Kept
 
 
 class Type:
@@ -78,47 +106,47 @@ class TensorType(Type):
         )
         object.__setattr__(self, "shape", dims)
 
-    @property
+    @kept
     def ndim(self) -> int:
         """Number of dimensions."""
         return len(self.shape)
 
-    @property
+    @kept
     def broadcastable(self) -> tuple[bool, ...]:
         """Theano's pattern: ``True`` where a dimension is statically 1."""
-        return tuple(d == 1 for d in self.shape)
+        return tuple([d == 1 for d in self.shape])
 
     @property
     def numpy(self) -> np.dtype[Any]:
         """NumPy's dtype object."""
         return _NUMPY[self.dtype]
 
-    @property
+    @kept
     def is_float(self) -> bool:
         """Whether the dtype is a real floating-point one."""
         return self.dtype in _FLOATS
 
-    @property
+    @kept
     def is_complex(self) -> bool:
         """Whether the dtype is complex."""
         return self.dtype in _COMPLEX
 
-    @property
+    @kept
     def is_integer(self) -> bool:
         """Whether the dtype is an integer one (bool is not)."""
         return self.dtype in _INTS
 
-    @property
+    @kept
     def is_discrete(self) -> bool:
         """Whether the dtype is bool or integer."""
         return self.dtype == "bool" or self.dtype in _INTS
 
-    @property
+    @kept
     def is_differentiable(self) -> bool:
         """Whether gradients with respect to such a variable exist."""
         return not self.is_discrete
 
-    @property
+    @kept
     def is_static(self) -> bool:
         """Whether every dimension is known."""
         return None not in self.shape
@@ -156,6 +184,9 @@ class TensorType(Type):
         """The static shape as printed: ``(?, 3, 1)``."""
         inner = ", ".join("?" if d is None else str(d) for d in self.shape)
         return f"({inner},)" if self.ndim == 1 else f"({inner})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"dtype": self.dtype, "shape": self.shape}  # without what is kept
 
     def __call__(self, name: str | None = None) -> Any:
         """A new variable of this type."""

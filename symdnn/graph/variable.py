@@ -16,7 +16,7 @@ from symdnn.graph.operators import TensorMethods, operator
 from symdnn.graph.origin import NO_HINTS, Hints, Origin, current_hints, make_origin
 from symdnn.graph.placed import check_as, home, is_on_device, place, place_as
 from symdnn.graph.storage import Storage
-from symdnn.graph.type import TensorType, Type
+from symdnn.graph.type import TensorType, Type, dtype_name
 from symdnn.graph.value import as_numpy, constant_array
 
 if TYPE_CHECKING:
@@ -148,9 +148,10 @@ class Constant(Variable):
     ) -> None:
         array = np.array(data, copy=True)
         array.flags.writeable = False
-        super().__init__(TensorType(array.dtype.name, array.shape), name)
+        dtype = dtype_name(array.dtype)
+        super().__init__(TensorType(dtype, array.shape), name)
         self.data = array
-        narrow = array.dtype.name in ("float16", "bfloat16") and array.size == 1
+        narrow = dtype in ("float16", "bfloat16") and array.size == 1
         self.exact = exact if narrow else None
         self.number = number
         self._key: tuple[Any, ...] | None = None
@@ -318,7 +319,7 @@ class Apply:
         self.inputs = tuple(inputs)
         self.origin = make_origin() if origin is None else origin
         self.hints = (current_hints() if hints is None else hints) or NO_HINTS
-        self.outputs = tuple(Variable(t, None, self, i) for i, t in enumerate(output_types))
+        self.outputs = tuple([Variable(t, None, self, i) for i, t in enumerate(output_types)])
 
     @property
     def out(self) -> Variable:

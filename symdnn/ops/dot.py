@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import AxisError, NdimMismatch, ShapeMismatch, TypeMismatch
-from symdnn.graph.dims import Dim, Shape, normal_axis, product, same_dim
+from symdnn.graph.dims import Dim, Shape, known, normal_axis, product, same_dim
 from symdnn.graph.op import Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
@@ -43,11 +43,14 @@ def _check_factors(op: Any, types: Sequence[Any], ranks: tuple[int, ...], wanted
 
 
 def _same_inner(op: Any, a: Dim, b: Dim, shapes: Sequence[Shape]) -> Dim:
-    x, y = shapes
-    return same_dim(
-        op, (a, b), "a last dimension of x that equals the contracted dimension of y",
-        f"shapes {_text(x)} and {_text(y)}",
-    )  # fmt: skip
+    x, y = known(a), known(b)
+    if x is None or y is None or x == y:
+        return (a if y is None else y) if x is None else x
+    raise ShapeMismatch(
+        op,
+        "a last dimension of x that equals the contracted dimension of y",
+        f"shapes {_text(shapes[0])} and {_text(shapes[1])}",
+    )
 
 
 def _text(shape: Shape) -> str:

@@ -11,6 +11,8 @@ from symdnn.graph.type import TensorType, numpy_dtype
 
 __all__ = ["accumulator", "float_of", "is_narrow_float", "number_of", "promote", "upcast"]
 
+_cast_policy = config.reader("cast_policy")
+
 
 def upcast(*dtypes: str) -> str:
     """The dtype that arithmetic on these dtypes gives, by the flags of now.
@@ -19,7 +21,7 @@ def upcast(*dtypes: str) -> str:
     ``cast_policy=numpy+floatX`` a float64 that no input asked for becomes ``floatX``.
     """
     result = promote(*dtypes)
-    if config.cast_policy == "numpy+floatX" and result == "float64" and "float64" not in dtypes:
+    if _cast_policy() == "numpy+floatX" and result == "float64" and "float64" not in dtypes:
         return str(config.floatX)
     return result
 
@@ -30,9 +32,10 @@ def float_of(*dtypes: str) -> str:
     With ``cast_policy=numpy2`` it becomes ``floatX``, with ``custom`` Theano's: float32 of at most
     16 bits, else float64.
     """
-    result = TensorType(upcast(*dtypes))
-    if not result.is_discrete:
-        return result.dtype
+    common = upcast(*dtypes)
+    if _wide(common):
+        return common
+    result = TensorType(common)
     if config.cast_policy == "custom" and result.numpy.itemsize > 2:
         return "float64"
     return "float32" if config.cast_policy == "custom" else str(config.floatX)
@@ -70,5 +73,6 @@ def promote(*dtypes: str) -> str:
     return np.result_type(*(numpy_dtype(d) for d in dtypes)).name
 
 
+@cache
 def _wide(dtype: str) -> bool:
     return not TensorType(dtype).is_discrete

@@ -64,8 +64,8 @@ class Elemwise(Op):
     def make_node(self, *inputs: Any, hints: Hints | None = None) -> Apply:
         variables = settled([as_variable(i) for i in inputs], self.first, self.is_comparison)
         rest = [v.type for v in variables[self.first :]]
-        if all(isinstance(t, TensorType) for t in rest):
-            wanted = self.operand_dtype(*(t.dtype for t in rest))
+        if all([isinstance(t, TensorType) for t in rest]):
+            wanted = self.operand_dtype(*[t.dtype for t in rest])
             if wanted is not None:
                 cast = operator("cast")
                 variables[self.first :] = [cast(v, wanted) for v in variables[self.first :]]
@@ -104,7 +104,11 @@ class Elemwise(Op):
         if len({t.ndim for t in inputs}) != 1:
             raise NdimMismatch(self, f"{self.wanted} of equal ndim", list(inputs))
         shape = broadcast_static(self, inputs)
-        return TensorType(self.out_dtype(*(t.dtype for t in inputs)), shape)
+        dtype = self.out_dtype(*[t.dtype for t in inputs])
+        for t in inputs:
+            if t.shape == shape and t.dtype == dtype:
+                return t  # one object for equal types: what is kept with it is found again
+        return TensorType(dtype, shape)
 
     def reference(self, *inputs: Any) -> Any:
         dtypes = [a.dtype.name for a in inputs]
@@ -232,8 +236,11 @@ def pad_left(v: Variable, ndim: int) -> Variable:
 
 def broadcast_static(op: Any, types: Sequence[TensorType]) -> tuple[int | None, ...]:
     """Static shape of the result; raises :class:`ShapeMismatch` where known sizes clash."""
+    shapes = [t.shape for t in types]
+    if shapes and shapes.count(shapes[0]) == len(shapes):
+        return shapes[0]
     out: list[int | None] = []
-    for axis, sizes in enumerate(zip(*(t.shape for t in types))):
+    for axis, sizes in enumerate(zip(*shapes)):
         wide = {s for s in sizes if s is not None and s != 1}
         if len(wide) > 1:
             raise ShapeMismatch(

@@ -23,6 +23,8 @@ from symdnn.ops.dtype import upcast
 
 __all__ = ["alike", "settled"]
 
+_cast_policy, _floatx = config.reader("cast_policy"), config.reader("floatX")
+
 
 def settled(variables: Sequence[Variable], first: int = 0, compared: bool = False) -> list[Any]:
     """Operands with the Python numbers among them as constants of the dtype that they take.
@@ -35,7 +37,7 @@ def settled(variables: Sequence[Variable], first: int = 0, compared: bool = Fals
     if not numbers:
         return list(variables)
     dtypes = [v.type.dtype for v in rest if not (isinstance(v, Constant) and v.number is not None)]
-    if config.cast_policy != "numpy2":
+    if _cast_policy() != "numpy2":
         _warn_of_lost_digits(numbers, dtypes)
         return list(variables)
     kinds = {type(v.number) for v in numbers}
@@ -55,7 +57,7 @@ def alike(variables: Sequence[Variable]) -> list[Variable]:
 
 def target(dtypes: Sequence[str], kinds: set[type]) -> str:
     """The dtype that Python numbers of some kinds take beside arrays of these dtypes."""
-    floating = str(config.floatX)
+    floating = str(_floatx())
     wide = "complex128" if floating == "float64" else "complex64"
     if not dtypes:
         return wide if complex in kinds else floating if float in kinds else "int64"

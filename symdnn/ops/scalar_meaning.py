@@ -28,6 +28,7 @@ from symdnn.ops.scalar import RESULT, STORED, Builder, Scalar, ScalarProgram
 __all__ = ["DECIDES", "MEANINGS", "meaning"]
 
 Formula = Callable[..., Scalar]
+_floatx, _cast_policy = config.reader("floatX"), config.reader("cast_policy")
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def meaning(op: Elemwise, dtypes: tuple[str, ...]) -> ScalarProgram | None:
     user's own cast, rounds in between.
     """
     # The dtype of a result may depend on flags, so they are part of what is remembered.
-    return _meaning(op, dtypes, str(config.floatX), str(config.cast_policy))
+    return _meaning(op, dtypes, str(_floatx()), str(_cast_policy()))
 
 
 @cache

@@ -65,10 +65,12 @@ class Places:
         self.fgraph, self.target, self.inner = fgraph, target, inner
         self.takes = takes or (lambda n: kernel_reason(n, target.kind) is None)
         self.order = fgraph.toposort()
-        self.read_on_host = self._read_on_host()
+        self.read_on_host: set[Apply] = set()
         self.forced: set[Apply] = set()
         self.node: dict[Apply, str] = {}
-        self._settle()
+        if target.kind != HOST:  # else there is one place
+            self.read_on_host = self._read_on_host()
+            self._settle()
 
     def __call__(self, node: Apply) -> str:
         """The place of a node; what the graph does not have is host work on sizes."""
@@ -146,7 +148,7 @@ class Places:
             return HOST
         if is_control(v.owner):
             return self._home_of_type(v.type)
-        return self.node[v.owner]
+        return self(v.owner)
 
     def _home_of_type(self, type_: Type) -> str:
         on_device = not isinstance(type_, TensorType) or self.target.keeps(type_)
@@ -165,7 +167,7 @@ class Places:
             return HOST
         if isinstance(node.op, Transfer):
             return HOST if isinstance(node.op, GpuFromHost) else self.target.kind
-        return self._home_of_type(v.type) if is_control(node) else self.node[node]
+        return self._home_of_type(v.type) if is_control(node) else self(node)
 
     def readers_elsewhere(self) -> Mapping[Variable, list[Client]]:
         """For each value, who needs it in the other place."""
@@ -184,7 +186,7 @@ class Places:
         return {
             n: kernel_reason(n, self.target.kind) or "it shares bytes with a node on the host"
             for n in self.order
-            if self.node[n] == HOST
+            if self(n) == HOST
             and not isinstance(n.op, ShapeI)
             and n not in self.read_on_host
             and not self._scalars_of_host(n)

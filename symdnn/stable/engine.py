@@ -7,7 +7,7 @@ change stays the user's own nodes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from symdnn.config import config
