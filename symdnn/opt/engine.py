@@ -165,6 +165,8 @@ class _Worklist:
                     if self.try_each(rules, node):
                         fired += 1
                         self.settled.clear()
+                        if node in nodes:  # a reader has become equal to it, and it stands for both
+                            self.add(node)
                         self.check_budget(fired)
                     else:
                         self.settled.add(node)

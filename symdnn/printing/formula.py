@@ -19,6 +19,8 @@ __all__ = ["pprint"]
 
 #: Expressions of more operations than this name what they use more than once.
 FEW = 60
+#: Texts of more characters stand as a number in those around them until all are known.
+LONG = 500
 
 COMPARE, OR, XOR, AND, SHIFT, SUM, PRODUCT, SIGN, POWER, ATOM = range(10)
 
@@ -89,15 +91,32 @@ def _lines(outputs: Sequence[Variable], leads: Sequence[str]) -> list[str]:
     named = _worth_a_name(order, outputs)
     lines: list[str] = []
     texts: dict[Variable, Text] = {}
+    held: list[str] = []
     for node in order:
         said = _node(node, [_known(v, texts) for v in node.inputs])
         if node in named:
             name = f"t{len(lines) + 1}"
             lines.append(f"{name} = {said.text}")
             said = Text(name)
+        elif len(said.text) > LONG:
+            held.append(said.text)
+            said = Text(f"\0{len(held) - 1}\0", said.strength)
         for v in node.outputs:
             texts[v] = said if len(node.outputs) == 1 else Text(f"{said.within(ATOM)}[{v.index}]")
-    return lines + [lead + _known(v, texts).text for v, lead in zip(outputs, leads)]
+    lines += [lead + _known(v, texts).text for v, lead in zip(outputs, leads)]
+    return [_written_out(line, held) for line in lines]
+
+
+def _written_out(line: str, held: Sequence[str]) -> str:
+    """The line with the long texts in it, each copied once however deep it lies."""
+    done: list[str] = []
+    pending = [line]
+    while pending:
+        pieces = re.split("\0([0-9]+)\0", pending.pop())
+        done.append(pieces[0])
+        for number, rest in zip(pieces[-2::-2], pieces[:1:-2]):
+            pending += [rest, held[int(number)]]
+    return "".join(done)
 
 
 def _worth_a_name(order: Sequence[Apply], outputs: Sequence[Variable]) -> set[Apply]:
@@ -106,7 +125,7 @@ def _worth_a_name(order: Sequence[Apply], outputs: Sequence[Variable]) -> set[Ap
     uses: dict[Apply, int] = {}
     for node in order:
         owners = [v.owner for v in node.inputs if v.owner is not None]
-        sizes[node] = 1 + sum(sizes[n] for n in owners)
+        sizes[node] = min(1 + sum(sizes[n] for n in owners), FEW + 1)
         for n in owners:
             uses[n] = uses.get(n, 0) + 1
     if sum(sizes[v.owner] for v in outputs if v.owner is not None) <= FEW:
