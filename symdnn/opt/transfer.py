@@ -65,11 +65,10 @@ class Places:
         self.fgraph, self.target, self.inner = fgraph, target, inner
         self.takes = takes or (lambda n: kernel_reason(n, target.kind) is None)
         self.order = fgraph.toposort()
-        self.read_on_host: set[Apply] = set()
+        self.read_on_host = self._read_on_host()
         self.forced: set[Apply] = set()
         self.node: dict[Apply, str] = {}
         if target.kind != HOST:  # else there is one place
-            self.read_on_host = self._read_on_host()
             self._settle()
 
     def __call__(self, node: Apply) -> str:

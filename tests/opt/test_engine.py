@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,9 +11,12 @@ import symdnn.tensor as T
 from symdnn import Hints, Mode, config, function
 from symdnn.errors import RewriteError
 from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.pattern import AnyOf, ConstPattern, PatternVar, is_constant
 from symdnn.graph.target import Target
+from symdnn.graph.variable import Constant
 from symdnn.ops.math import exp
 from symdnn.ops.random import random_uniform
+from symdnn.opt import engine
 from symdnn.opt.engine import RewriteProfile, run_rewrites
 from symdnn.opt.phases import PHASES, RULES, Selection, rules_of_phase
 from symdnn.rewriting.rewrite import Context, node_rewrite
@@ -128,3 +133,52 @@ def test_the_profile_counts() -> None:
     assert applied.fired == 1
     assert applied.tried >= 1
     assert "log_of_one_plus" in str(f.stages.rewrites) or f.stages.rewrites.slowest(3)
+
+
+def test_rewrites_that_follow_from_each_other_take_one_round(monkeypatch: Any) -> None:
+    """Each choice becomes one of equals when the one below it is gone, and is that one then."""
+    drain, rounds = engine._Worklist.drain, []
+
+    def counted(self: Any, fired: int) -> int:
+        rounds.append(drain(self, fired) - fired)
+        return fired + rounds[-1]
+
+    monkeypatch.setattr(engine._Worklist, "drain", counted)
+    x = y = T.vector("x")
+    for _ in range(50):
+        y = T.switch(y > 0, y, x)
+    f = function([x], y)
+    assert len(f.fgraph) == 0
+    assert [n for n in rounds if n] == [50]
+
+
+def test_a_node_is_handed_the_rewrites_of_its_kind_only() -> None:
+    """What a pattern or ``admits`` rules out is not tried; what it lets through is."""
+    x, y = T.vectors("x", "y")
+    found = function([x, y], T.log(x) + y * x).stages.rewrites.rewrites
+    assert found["constant_folding"].tried == 0
+    assert found["log_of_exp"].tried == 0
+    tried = function([x], T.log(T.exp(x))).stages.rewrites.rewrites
+    assert tried["log_of_exp"].fired == 1
+
+
+@pytest.mark.parametrize(
+    "rule", [r for r in RULES if getattr(r, "pattern", None) is not None], ids=str
+)
+def test_the_quick_look_lets_every_instance_through(rule: Any) -> None:
+    """A node made by a rule's own pattern is one that the rule admits."""
+    makers = tuple(kind_of_input(q) for q in rule.pattern.inputs)
+    assert rule.admits(type(rule.pattern.op), makers)
+    if getattr(rule.pattern.op, "commutative", False):
+        assert rule.admits(type(rule.pattern.op), makers[::-1])
+
+
+def kind_of_input(part: Any) -> Any:
+    """What makes an input that matches ``part``: the first of several."""
+    if isinstance(part, AnyOf):
+        return kind_of_input(part.choices[0])
+    if isinstance(part, ConstPattern | int | float):
+        return Constant
+    if isinstance(part, PatternVar):
+        return Constant if part.when is is_constant else None
+    return type(part.op)
