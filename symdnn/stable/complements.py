@@ -16,7 +16,7 @@ from symdnn.ops.reduce import sum
 from symdnn.ops.softmax import LogSoftmax, Softmax
 from symdnn.ops.special import Erf, Erfc, erf, erfc
 from symdnn.rewriting.facts import made_by, node_of, real_float
-from symdnn.stable.moves import moved, operands
+from symdnn.stable.moves import of_moved
 from symdnn.stable.scaled import in_bounds, negated
 
 __all__ = ["complement", "one_plus"]
@@ -33,29 +33,18 @@ def complement(v: Variable, depth: int = 0) -> Variable | None:
     if type(node.op) in _OF:
         (x,) = node.inputs
         return _OF[type(node.op)](x, v) if x.type.dtype == v.type.dtype else None
-    parts = {i: complement(node.inputs[i], depth + 1) for i in operands(node)}
-    if all(p is None for p in parts.values()):
-        return None
-
-    def change(i: int, part: Variable) -> Variable:
-        found = parts[i]
-        return sub(like(1, part), part) if found is None else found
-
-    return moved(node, v.index or 0, change)
+    return of_moved(v, lambda u: complement(u, depth + 1), lambda u: sub(like(1, u), u))
 
 
-def one_plus(v: Variable) -> Variable | None:
+def one_plus(v: Variable, depth: int = 0) -> Variable | None:
     """``1 + v`` for a ``v`` that may have been rounded to -1."""
-    if not real_float(v) or v.owner is None:
+    if not real_float(v) or v.owner is None or depth > DEEPEST:
         return None
     if made_by(v, Erf):
         return erfc(negated(node_of(v).inputs[0]))
     if made_by(v, Tanh):
         return _one_plus_tanh(node_of(v).inputs[0])
-    if operands(v.owner) == (0,) and real_float(v.owner.inputs[0]):
-        found = one_plus(v.owner.inputs[0])
-        return None if found is None else moved(v.owner, v.index or 0, lambda i, part: found)
-    return None
+    return of_moved(v, lambda u: one_plus(u, depth + 1), lambda u: like(1, u) + u)
 
 
 def _one_minus_exp(x: Variable, v: Variable) -> Variable | None:

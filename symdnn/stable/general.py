@@ -17,8 +17,8 @@ from symdnn.ops.softmax import Softmax
 from symdnn.ops.special import Erfc
 from symdnn.rewriting.facts import made_by, node_of, number, real_float
 from symdnn.rewriting.rewrite import Context, Family
-from symdnn.stable.complements import complement, one_plus
-from symdnn.stable.moves import moved, operands
+from symdnn.stable.complements import DEEPEST, complement, one_plus
+from symdnn.stable.moves import of_moved
 from symdnn.stable.scaled import in_bounds, scaled
 
 __all__ = ["RULES"]
@@ -40,14 +40,13 @@ def log_of_exponential(node: Apply, context: Context) -> Variable | None:
     return found * like(1 / math.log(2 if isinstance(node.op, Log2) else 10), found)
 
 
-def _of_one_minus_exp(v: Variable) -> Variable | None:
+def _of_one_minus_exp(v: Variable, depth: int = 0) -> Variable | None:
     """``log(-expm1(x))``, also of what was moved."""
     if made_by(v, Neg) and made_by(node_of(v).inputs[0], Expm1):
         return log_of_one_minus_exp(node_of(node_of(v).inputs[0]).inputs[0])
-    if v.owner is None or tuple(operands(v.owner)) != (0,):
+    if depth > DEEPEST or not real_float(v):
         return None
-    found = _of_one_minus_exp(v.owner.inputs[0])
-    return None if found is None else moved(v.owner, v.index or 0, lambda i, part: found)
+    return of_moved(v, lambda u: _of_one_minus_exp(u, depth + 1), log)
 
 
 def log_of_one_minus_exp(x: Variable) -> Variable | None:

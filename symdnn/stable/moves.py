@@ -16,7 +16,7 @@ from symdnn.ops.join import Join, Roll, Split
 from symdnn.ops.shape import Alloc, DimShuffle, Reshape, SpecifyType
 from symdnn.ops.view import Copy, ForgetShape, SpecifyShape
 
-__all__ = ["moved", "operands"]
+__all__ = ["moved", "of_moved", "operands"]
 
 #: Ops that move the elements of their first input.
 _FIRST = (
@@ -39,6 +39,29 @@ def operands(node: Apply) -> Sequence[int]:
     if isinstance(op, Switch):
         return (1, 2)
     return (0, 1) if isinstance(op, _SETS) and op.set_instead_of_inc else ()
+
+
+def of_moved(
+    v: Variable,
+    better: Callable[[Variable], Variable | None],
+    plain: Callable[[Variable], Variable],
+) -> Variable | None:
+    """A function of ``v`` from the same of the elements that ``v`` moves.
+
+    ``better`` gives None where it gains nothing by an operand, and ``plain`` is taken; None where
+    it gains nothing by any.
+    """
+    if (node := v.owner) is None:
+        return None
+    found = {i: better(node.inputs[i]) for i in operands(node)}
+    if all(part is None for part in found.values()):
+        return None
+
+    def change(i: int, operand: Variable) -> Variable:
+        part = found[i]
+        return plain(operand) if part is None else part
+
+    return moved(node, v.index or 0, change)
 
 
 def moved(node: Apply, index: int, change: Callable[[int, Variable], Variable]) -> Variable:
