@@ -21,7 +21,8 @@ from symdnn.errors import KernelCompileError, SymdnnError
 __all__ = ["CUBINS", "compile_cubin", "forget_cubin", "supported_architectures", "version"]
 
 #: fmad would make a value depend on which kernel computes it: two kernels that compute the same
-#: x * y + z could disagree in ``eq(x, max(x))``, on which gradients of extremes rest.
+#: x * y + z could disagree in ``eq(x, max(x))``, on which gradients of extremes rest. Without
+#: ftz, which is off unless asked for, float32 keeps denormal numbers, as it does on a CPU.
 OPTIONS = ("--std=c++17", "--fmad=false")
 #: Device code.
 CUBINS = Store("cubin", ".cubin", b"symdnn-cubin-2\n")

@@ -114,6 +114,8 @@ class Problem:
     weights: np.ndarray
     along: list[np.ndarray]
     second: list[np.ndarray]
+    #: The function that reverse mode is asked of.
+    by: str = "grad"
 
     def cost(self, arrays: Sequence[Any]) -> float:
         """The weighted sum of the output, by NumPy."""
@@ -142,19 +144,31 @@ class Problem:
     def derivatives(self) -> dict[str, Variable]:
         """The directional derivative by reverse mode, and by forward mode."""
         wrt = [self.inputs[k] for k in self.wrt]
-        cost = (self.out * T.constant(self.weights)).sum()
-        grads = T.grad(cost, wrt, disconnected_inputs="ignore")
+        grads = self._reverse(wrt)
         along = sum((g * T.constant(d)).sum() for g, d in zip(grads, self.along))
         forward = T.Rop(self.out, wrt, [T.constant(d) for d in self.along],
                         disconnected_outputs="ignore")  # fmt: skip
-        found = {"grad": along}
+        found = {self.by: along}
         if forward is not None:
             found["Rop"] = (forward * T.constant(self.weights)).sum()
         return found
 
+    def _reverse(self, wrt: list[Variable]) -> list[Any]:
+        weights = T.constant(self.weights)
+        if self.by == "Lop":
+            return list(T.Lop(self.out, wrt, weights, disconnected_inputs="ignore"))
+        if self.by == "jacobian" and self.out.type.ndim == 1:
+            rows = T.jacobian(self.out, wrt, disconnected_inputs="ignore")
+            return [T.tensordot(weights, r, axes=1) for r in rows]
+        cost = (self.out * weights).sum()
+        return list(T.grad(cost, wrt, disconnected_inputs="ignore"))
+
     def second_order(self, first: Variable) -> Variable:
         """The derivative of ``first`` along the second direction."""
         wrt = [self.inputs[k] for k in self.wrt]
+        if self.by == "hessian" and len(wrt) == 1 and wrt[0].type.ndim == 1:
+            matrix = T.hessian((self.out * T.constant(self.weights)).sum(), wrt[0], None, "ignore")
+            return T.dot(T.dot(T.constant(self.along[0]), matrix), T.constant(self.second[0]))
         grads = T.grad(first, wrt, disconnected_inputs="ignore")
         return sum((g * T.constant(d)).sum() for g, d in zip(grads, self.second))
 
@@ -177,7 +191,9 @@ def problem(program: Program, rng: np.random.Generator) -> Problem | None:
                            * rng.choice([-1.0, 1.0], arrays[k].shape)) for k in wrt]  # fmt: skip
 
     weights = np.asarray(rng.uniform(0.5, 1.5, shape))
-    return Problem(program, inputs, symbols, out, wrt, weights, direction(), direction())
+    ways = ["grad"] * 6 + ["Lop", "jacobian", "hessian"]
+    return Problem(program, inputs, symbols, out, wrt, weights, direction(), direction(),
+                   str(rng.choice(ways)))  # fmt: skip
 
 
 def _value(program: Program, symbols: list[Any]) -> Any:
@@ -307,7 +323,7 @@ def _run(
         if wrong:
             failures.append(_report(ctx, p, wrong[0], mode))
         elif rng.random() < 0.3:
-            failures += _second(ctx, p, named["grad"], mode)
+            failures += _second(ctx, p, named[p.by], mode)
     return failures
 
 
@@ -364,7 +380,7 @@ def _wrong(ctx: Context, p: Problem, named: Any, difference: Any, mode: Any) -> 
             said = judged(value, difference)
             if said not in ("", "?"):
                 return f"{name} {how}: {said}"
-    found = _second_wrong(p, named["grad"], mode)
+    found = _second_wrong(p, named[p.by], mode)
     return f"second order: {found}" if found else ""
 
 
