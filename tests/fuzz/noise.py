@@ -139,6 +139,8 @@ class Numbers:
         if len(values) != len(outs):
             raise Unusable("another number of results")
         inside = u * (1.0 if step.path.startswith("case.") else O.INSIDE.get(_name(step), 0.0))
+        if _name(step) in O.FLUSHED:
+            inside = max(inside, 2.0**-126)
         return [self._conform(v, o.type, perturb, u, inside) for v, o in zip(values, outs)]
 
     def _unit(self, step: Step, outs: Sequence[Variable], known: Any) -> float:

@@ -394,6 +394,10 @@ RUNNING = frozenset(["cumsum", "cumprod"])
 INSIDE = {"logsumexp": 1.0, "logsoftmax": 1.0, "log_softmax": 1.0, "hard_sigmoid": 0.5,
           "ultra_fast_sigmoid": 1.0}  # fmt: skip
 
+#: Functions of which a library's kernel may give 0 where the result is below all normal float32.
+FLUSHED = {"softmax", "softmax_with_bias", "crossentropy_softmax_argmax_1hot_with_bias",
+           "h_softmax"}  # fmt: skip
+
 #: Functions whose results no rounding touches, given operands that none touched.
 EXACT_NAMES = """
 abs absolute abs_ neg negative sgn sign maximum minimum largest smallest clip switch where
