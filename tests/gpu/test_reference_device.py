@@ -62,3 +62,28 @@ def test_a_convolution_is_cudnns_and_its_values_the_references(monkeypatch):
         np.testing.assert_array_equal(f(a + n, b), op.reference(a + n, b))
     assert "cudnn.conv" in f.lowering_report().kernels()
     assert f.plans()[0].bound.capture_state.startswith("captured")
+
+
+@pytest.mark.parametrize("mask", [[False, True], [True, True], [False, False]])
+@pytest.mark.parametrize("of", ["compress", "nonzero", "flatnonzero"])
+def test_sizes_of_what_is_computed_of_constants(monkeypatch, mask, of):
+    """``nonzero`` of a constant is made on the host; so are its own sizes, in a gradient too."""
+    import symdnn.gpu.runtime as runtimes
+    import symdnn.tensor as T
+
+    monkeypatch.setattr(runtimes, "_runtimes", {0: ReferenceRuntime()})
+    x = TensorType("float64", (None,))("x")
+    rows, c = T.stacklists([[x, x], [x, 2 * x]]), np.array(mask)
+    found = {
+        "compress": lambda: T.compress(c, rows, 0),
+        "nonzero": lambda: rows[T.nonzero(T.constant(c))[0]],
+        "flatnonzero": lambda: T.take(rows, T.flatnonzero(T.constant(c)), axis=0),
+    }[of]()
+    mode = Mode(target="cuda:sm_90")
+    f = function([x], [found.sum(), T.grad(found.sum(), x)], mode=mode)
+    a = np.array([0.5, 2, 3])
+    slope = float(2 * mask[0] + 3 * mask[1])
+    for _ in range(3):
+        total, grad = f(a)
+        np.testing.assert_allclose(total, slope * a.sum())
+        np.testing.assert_allclose(grad, np.full(3, slope))
