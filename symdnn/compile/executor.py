@@ -24,10 +24,14 @@ Values = dict[Variable, Any]
 
 
 class Executor:
-    """A program with the plans that its segments have so far."""
+    """A program with the plans that its segments have so far.
 
-    def __init__(self, program: Program, devices: Devices) -> None:
-        self.program, self.devices = program, devices
+    ``inside``: it is a branch or the body of a loop, whose outputs stay where values of their
+    types are kept.
+    """
+
+    def __init__(self, program: Program, devices: Devices, inside: bool = False) -> None:
+        self.program, self.devices, self.inside = program, devices, inside
         #: What runs only when parameters have changed.
         self._kept = [_KeptRunner(s, devices) for s in _kept(program)]
         #: Whether anything is kept of parameters.
@@ -45,7 +49,8 @@ class Executor:
         """Values of the program's outputs; ``values`` holds what enters and is added to."""
         for runner in (*self._kept, *self._runners):
             runner.run(values, watcher)
-        return [_value(v, values) for v in self.program.outputs]
+        place = self.runtime if self.inside else None
+        return [_value(v, values, place) for v in self.program.outputs]
 
     @property
     def is_current(self) -> bool:
@@ -142,8 +147,8 @@ class _IfRunner:
     def __init__(self, region: If, devices: Devices) -> None:
         self.region, self.runtime = region, devices.main
         self.branches = {
-            True: Executor(region.then, devices),
-            False: Executor(region.orelse, devices),
+            True: Executor(region.then, devices, inside=True),
+            False: Executor(region.orelse, devices, inside=True),
         }
         self.given = {
             True: _given(region.then, region.then_values),
@@ -166,12 +171,12 @@ class _IfRunner:
 class _LoopRunner:
     def __init__(self, region: Loop, devices: Devices) -> None:
         self.node = region.node
-        self.body = Executor(region.body, devices)
+        self.body = Executor(region.body, devices, inside=True)
         self.runner = LoopRunner(region, self.body, devices.main)
         self.held = _held(devices, region.body.segments())
 
     def run(self, values: Values, watcher: Watcher | None) -> None:
-        inputs = [_value(v, values) for v in self.node.inputs]
+        inputs = [_value(v, values, self.runner.runtime) for v in self.node.inputs]
         with self.held():
             results = self.runner.run(inputs, watcher)
         values.update(zip(self.node.outputs, results, strict=True))
@@ -198,5 +203,8 @@ def _given(program: Program, results: Sequence[Variable]) -> list[bool]:
     return [v not in made or v in results[:i] for i, v in enumerate(results)]
 
 
-def _value(v: Variable, values: Values) -> Any:
-    return v.data if isinstance(v, Constant) else values[v]
+def _value(v: Variable, values: Values, place: Runtime | None = None) -> Any:
+    """A value; a constant where ``place`` keeps it, on the host without one."""
+    if not isinstance(v, Constant):
+        return values[v]
+    return v.data if place is None else place.placed(v)

@@ -17,6 +17,7 @@ from symdnn.cpu import compiled, jit, kept, kernels, onednn, pools
 from symdnn.cpu.arena import Arena
 from symdnn.cpu.plan import CpuPlan
 from symdnn.graph.storage import HOST
+from symdnn.graph.variable import Constant
 from symdnn.ops.scan_loop import NUMPY, NumpyArrays
 
 __all__ = ["CpuRuntime", "runtime"]
@@ -155,6 +156,10 @@ class CpuRuntime:
 
     def loop_graphs(self) -> None:
         """There are no graphs on a CPU."""
+
+    def placed(self, v: Constant) -> Array:
+        """A constant's value."""
+        return v.data
 
     def loop_arrays(self) -> NumpyArrays:
         """NumPy's arrays."""

@@ -261,7 +261,7 @@ class BoundKernel:
         at = [a.ptr if isinstance(a, DeviceArray) else -1 for a in operands]
         twins = [at.index(p) for p in at]
         key = tuple(
-            (a.strides, a.ptr & 15, twin) if isinstance(a, DeviceArray) else int(a)
+            (a.strides, a.ptr & 15, twin) if isinstance(a, DeviceArray) else _integer(a)
             for a, twin in zip(operands, twins)
         )
         found = self._layouts.get(key)
@@ -288,9 +288,17 @@ class BoundKernel:
         return [(env.module(k.source, k.name), k) for k in launches]
 
 
+def _integer(value: Any) -> int:
+    """An integer that a kernel reads on the host; others have to be on the device."""
+    a = np.asarray(value)
+    if a.ndim or a.dtype.kind not in "biu":
+        raise AssertionError(f"{a.dtype} of shape {a.shape} is on the host, not on the device")
+    return int(a)
+
+
 def view_of(slot: int, value: Any, twin: int = -1) -> Any:
     """A device array as a view; a host value as an int."""
     if not isinstance(value, DeviceArray):
-        return int(value)
+        return _integer(value)
     alignment = 16 if value.ptr % 16 == 0 else value.ptr & -value.ptr
     return View(slot, value.dtype, value.shape, value.strides, 0, alignment, twin)

@@ -253,6 +253,11 @@ class CudaRuntime:
             self._constants[key] = self.memory.upload(v.data, None)
         return self._constants[key]
 
+    def placed(self, v: Constant) -> Any:
+        """A constant where values of its type are kept: integer scalars on the host."""
+        on_host = v.type.ndim == 0 and v.type.is_discrete
+        return v.data if on_host else self.constant(v)
+
     def memory_use(self) -> MemoryUse:
         """What is taken of the card's memory."""
         return self.memory.budget.use()

@@ -46,6 +46,9 @@ class Runtime(Protocol):
     def fresh(self, value: Any) -> Any:
         """A copy that the user may keep."""
 
+    def placed(self, v: Any) -> Any:
+        """A constant where values of its type are kept."""
+
     def loop_arrays(self) -> Any:
         """What a loop's buffers are (:class:`symdnn.ops.scan_loop.LoopArrays`)."""
 

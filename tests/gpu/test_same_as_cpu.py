@@ -434,3 +434,57 @@ def test_the_internal_value_is_the_memory_on_the_gpu(gpuarray):
     step()
     close(inside.get(), np.full((3, 2), 6))
     close(w.get_value(), np.full((3, 2), 6))
+
+
+K = np.array([0.5, -0.25, 3], "f")
+
+
+def constant_states(x):
+    loop, _ = symdnn.scan(
+        lambda a, b: (a * x, b + a), outputs_info=[T.constant(K), K * 2], n_steps=3
+    )
+    return loop
+
+
+def constant_sequence(x):
+    first = T.constant(np.float32(-0.537))
+    return symdnn.scan(
+        lambda q, a: a * 0.5 + q * x[0], sequences=T.constant(K), outputs_info=first
+    )[0]
+
+
+def constant_results(x):
+    out, _ = symdnn.scan(lambda a, b: [T.constant(K), a + b], outputs_info=[x, x], n_steps=4)
+    return out
+
+
+def constant_branch(x):
+    return [symdnn.ifelse(x[0] > 1, T.constant(K), x * 2) * 3]
+
+
+def until_with_constants(x):
+    def step(q, a):
+        return a + q, symdnn.until(a > 1)
+
+    first = T.constant(np.float32(-0.537))
+    return symdnn.scan(step, sequences=T.constant(K), outputs_info=first)[0] * x[0]
+
+
+@pytest.mark.parametrize("optimizer", [None, "fast_run"])
+@pytest.mark.parametrize(
+    "build",
+    [constant_states, constant_sequence, constant_results, constant_branch, until_with_constants],
+)
+def test_constants_enter_loops_and_branches_where_these_run(build, optimizer):
+    x = T.fvector("x")
+    out = build(x)
+    found = []
+    for flags in (CPU, CUDA):
+        with config.change_flags(flags):
+            f = symdnn.function([x], out, mode=Mode(optimizer=optimizer))
+            found.append(
+                [f(np.array(v, "f")) for v in ([1, 2, 3], [4, 5, 6], [1, 2, 3], [1, 2, 3])]
+            )
+    for got, want in zip(*found):
+        for a, b in zip(got, want) if isinstance(got, list) else [(got, want)]:
+            np.testing.assert_allclose(np.asarray(a), b, rtol=1e-6)
