@@ -14,13 +14,13 @@ from typing import Any
 from symdnn.config import config
 from symdnn.errors import NotLowered
 from symdnn.graph.fgraph import Client, FunctionGraph
-from symdnn.graph.inner import InnerGraph
 from symdnn.graph.kernel import Call, kernels_for
 from symdnn.graph.target import Target
 from symdnn.graph.type import OpaqueType, TensorType, Type
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.ops.control import IfElse
 from symdnn.ops.lowered import Lowered
+from symdnn.ops.scan import Scan
 from symdnn.ops.shape import ShapeI
 from symdnn.ops.transfer import GpuFromHost, HostFromGpu, Transfer
 from symdnn.opt.lower_cudnn import not_lowered
@@ -194,7 +194,7 @@ class Places:
 
 def is_control(node: Apply) -> bool:
     """A lazy choice or a loop: it runs no kernel of its own."""
-    return isinstance(node.op, IfElse) or isinstance(getattr(node.op, "inner", None), InnerGraph)
+    return isinstance(node.op, IfElse | Scan)
 
 
 def host_values(node: Apply) -> Iterable[int]:

@@ -488,3 +488,19 @@ def test_constants_enter_loops_and_branches_where_these_run(build, optimizer):
     for got, want in zip(*found):
         for a, b in zip(got, want) if isinstance(got, list) else [(got, want)]:
             np.testing.assert_allclose(np.asarray(a), b, rtol=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", [None, "fast_compile", "fast_run"])
+@pytest.mark.parametrize("inline", [False, True])
+def test_an_op_from_a_graph(inline, optimizer):
+    """Without rewrites that expand it, it runs by its graph on the host."""
+    v = T.fvector()
+    square = symdnn.OpFromGraph([v], [v**2 + 1], inline=inline)
+    x = T.fvector("x")
+    with config.change_flags(CUDA):
+        f = symdnn.function(
+            [x], [T.exp(square(x)), T.grad(square(x).sum(), x)], mode=Mode(optimizer=optimizer)
+        )
+    value, slope = f(np.array([0.5, 1], "f"))
+    np.testing.assert_allclose(np.asarray(value), np.exp([1.25, 2]), rtol=1e-5)
+    np.testing.assert_allclose(np.asarray(slope), [1, 2], rtol=1e-6)
