@@ -144,9 +144,7 @@ class LoopRunner:
         assert self.segment is not None
         known: dict[Variable, Any] = dict(zip(self.inner.inputs, arguments))
         known.update(zip(self.segment.outputs, left))
-        return [
-            self.runtime.placed(v) if isinstance(v, Constant) else known[v] for v in outputs
-        ]
+        return [self.runtime.placed(v) if isinstance(v, Constant) else known[v] for v in outputs]
 
 
 def _is_host_scalar(v: Variable) -> bool:

@@ -18,7 +18,7 @@ from symdnn.graph.dims import Shape
 from symdnn.graph.origin import Hints
 from symdnn.graph.pattern import Pattern, holds_pattern
 from symdnn.graph.type import TensorType, Type
-from symdnn.graph.variable import Apply, Variable, as_variable
+from symdnn.graph.variable import Apply, Constant, Variable, as_variable
 
 __all__ = ["Array", "Grads", "Host", "MultiOp", "Op", "Vars"]
 
@@ -131,6 +131,9 @@ class Op:
     def make_node(self, *inputs: Any, hints: Hints | None = None) -> Apply:
         """The node of this op on these inputs."""
         variables = [as_variable(i) for i in inputs]
+        for k, v in enumerate(variables):
+            if isinstance(v, Constant) and v.number is not None:
+                variables[k] = v.settled()
         types = self.output_types([v.type for v in variables])
         node = Apply(self, variables, types, None, hints)
         if _test_values() != "off":

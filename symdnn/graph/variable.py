@@ -174,6 +174,14 @@ class Constant(Variable):
             self._key = (self.type, self.data.tobytes(), self.exact)
         return self._key
 
+    def settled(self) -> Constant:
+        """This constant with the dtype that it has: what a node reads is no bare number."""
+        if self.number is None:
+            return self
+        made = Constant(self.data, self.name, self.exact)
+        made.read_of = self.read_of
+        return made
+
     def reshaped(self, shape: tuple[int, ...]) -> Constant:
         """The same numbers in another shape."""
         return Constant(self.data.reshape(shape), self.name, self.exact, self.number)

@@ -10,6 +10,8 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.errors import NumberOutOfRange, SymdnnError
+from symdnn.graph.evaluate import evaluate
+from symdnn.graph.traverse import graph_inputs
 from symdnn.ops import python_numbers
 
 pytestmark = pytest.mark.skipif(int(np.__version__[0]) < 2, reason="NumPy 2's rule")
@@ -197,3 +199,37 @@ def test_theanos_rule_says_once_where_digits_are_lost(monkeypatch):
     with config.change_flags(cast_policy="custom", floatX="float64"):
         monkeypatch.setattr(python_numbers, "_warned", [])
         assert (x * 0.1).eval({x: [1.0]})[0] == 0.1
+
+
+HOLDERS = {
+    "full": lambda k: T.full((3,), k),
+    "full of a size": lambda k: T.full((T.lvector("n").shape[0] * 0 + 3,), k),
+    "alloc": lambda k: T.alloc(k, 3),
+    "stack": lambda k: T.stack([k, k, k]),
+    "concatenated": lambda k: T.concatenate([T.alloc(k, 1), T.alloc(k, 2)]),
+    "repeated": lambda k: T.repeat(T.alloc(k, 1), 3),
+    "transposed": lambda k: T.alloc(k, 3, 1).T[0],
+    "picked": lambda k: T.alloc(k, 5)[1:4],
+}
+
+
+@pytest.mark.parametrize("policy", ["numpy2", "custom"])
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_an_array_of_a_number_is_no_number(holder, policy):
+    """It has a dtype: what is computed with it has the dtype of both, also after rewriting."""
+    x = np.float32(1.3090444803237915)
+    beside = [T.fscalar("a"), T.scalar("b", dtype="float16"), T.scalar("c", dtype="int8")]
+    at = [x, np.float16(x), np.int8(3)]
+    with config.change_flags(cast_policy=policy):
+        outs = []
+        for k in (1, 70001, 0.1, True):
+            v = HOLDERS[holder](k)
+            outs += [f(v, b) for b in beside for f in (T.add, T.mul, T.maximum, T.true_div)]
+    n = [v for v in graph_inputs(outs) if v.name == "n"]
+    data = [*at, *(np.arange(2) for _ in n)]
+    want = evaluate(outs, dict(zip([*beside, *n], data)))
+    got = symdnn.function([*beside, *n], outs)(*data)
+    for out, a, b in zip(outs, got, want):
+        assert a.dtype == b.dtype == out.type.numpy
+        units = 4 * np.finfo(b.dtype).eps if b.dtype.kind == "f" else 0
+        np.testing.assert_allclose(a.astype("f8"), b.astype("f8"), units)
