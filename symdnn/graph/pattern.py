@@ -290,7 +290,8 @@ def is_filled_with(variable: Variable, value: float) -> bool:
     """Whether ``variable`` is a constant all of whose elements equal ``value`` (and has some)."""
     if not isinstance(variable, Constant) or variable.data.size == 0:
         return False
-    first = variable.data.flat[0]
-    if first != value:
+    if variable.exact is not None:  # not what 16 bits made of it
+        return variable.exact == value
+    if variable.data.flat[0] != value:
         return False
     return variable.data.size == 1 or bool(np.all(variable.data == value))

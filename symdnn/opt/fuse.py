@@ -389,8 +389,17 @@ def fuse_elementwise(context: Context) -> None:
     """Elementwise nodes of one shape become one node for each group."""
     groups = Groups(context)
     for group in groups.groups():
-        if len(group) > 1 or groups.reads_widened(group[0].node):
+        alone = group[0].node
+        if len(group) > 1 or groups.reads_widened(alone) or _reads_rounded(alone):
             _replace(groups, group, groups.leaving(group))
+
+
+def _reads_rounded(node: Apply) -> bool:
+    """Whether a node reads a constant that 16 bits have rounded: a program has the exact one."""
+    return any(
+        isinstance(v, Constant) and v.exact is not None and v.exact != float(v.data.reshape(()))
+        for v in node.inputs
+    )
 
 
 def _replace(groups: Groups, group: Sequence[_Member], leaving: list[Variable]) -> None:

@@ -180,9 +180,14 @@ def is_symbolic(v: Variable) -> bool:
 
 
 def number(v: Variable) -> Any:
-    """The number with which a constant is filled, as a NumPy scalar; None when there is none."""
+    """The number with which a constant is filled, as a NumPy scalar; None when there is none.
+
+    Of a constant that 16 bits have rounded it is the number before that: 0.999 is not 1.
+    """
     if not isinstance(v, Constant) or v.data.size == 0:
         return None
+    if v.exact is not None:
+        return np.float64(v.exact)
     first = v.data.flat[0]
     return first if v.data.size == 1 or bool(np.all(v.data == first)) else None
 

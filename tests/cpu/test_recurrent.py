@@ -60,9 +60,19 @@ class Case:
         self.dy = normal(steps, batch, directions * hidden)
         self.dstates = [normal(*s.shape) for s in self.states]
 
-    def expected(self):
+    def is_smooth(self):
+        """Whether rounding turns no unit of a relu on or off: gradients jump there."""
+        rng, (_, gradients) = new_rng(), self.expected()
+        for _ in range(4 if self.op.rnn_mode == "rnn_relu" else 0):
+            given = [a * (1 + 2.0**-20 * rng.uniform(-1, 1, a.shape)) for a in self.given]
+            for a, b in zip(self.expected(given)[1], gradients, strict=True):
+                if not np.allclose(a, b, rtol=1e-4, atol=1e-4 * max(1.0, np.abs(b).max())):
+                    return False
+        return True
+
+    def expected(self, given=None):
         """Results and gradients."""
-        wide = [a.astype("f8") for a in self.given]
+        wide = [a.astype("f8") for a in given or self.given]
         *found, kept = self.op.compute(*wide)
         rest = [a.astype("f8") for a in (self.dy, *self.dstates)]
         return found, self.grad.compute(*wide, found[0], *rest, kept)
@@ -116,7 +126,7 @@ def close(found, wanted, scale=1e-5):
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("mode", MODES)
 def test_values_and_all_gradients(mode, sizes, width):
-    case = Case(mode, *sizes)
+    case = next(c for c in (Case(mode, *sizes) for _ in range(20)) if c.is_smooth())
     wanted, gradients = case.expected()
     for count in (1, 2):
         with config.change_flags({"openmp.threads": count}):
