@@ -66,8 +66,8 @@ def _moved(rng: np.random.Generator, value: Any, u: float, smallest: float = 0.0
     a = np.asarray(value)
     if a.dtype.kind not in "fc" or not u:
         return value
-    e = rng.uniform(0.4, 1, a.shape) * rng.choice([-1.0, 1.0], a.shape)
-    size = np.abs(a)  # float64 itself has nothing between two of its numbers
+    e = rng.uniform(0.51, 1, a.shape) * rng.choice([-1.0, 1.0], a.shape)
+    size = np.abs(a)  # float64 has nothing between two of its numbers: less than half is nothing
     return a + e * np.maximum(np.maximum(u * size, smallest), np.spacing(size))
 
 

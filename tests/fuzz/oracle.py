@@ -49,6 +49,12 @@ def _log_ndtr(x: Any) -> Any:
     return np.where(x > 5, np.log1p(-sp.ndtr(-np.abs(x))), sp.log_ndtr(x))
 
 
+def _polygamma(n: Any, x: Any) -> Any:
+    """SciPy's, which takes a step of 1 at a time from ``x`` up to 9: not from far below."""
+    far = np.asarray(x) < -1000
+    return np.where(far, np.nan, sp.polygamma(n, np.where(far, 1, x)))
+
+
 def _away(x: Any) -> Any:
     return np.trunc(x + np.copysign(0.5, x)) if np.asarray(x).dtype.kind == "f" else x
 
@@ -277,8 +283,8 @@ OWN: dict[str, Function] = {
     "clipped_relu": lambda x, ceiling=6: np.minimum(np.maximum(x, 0), ceiling),
     "complex": lambda a, b: a + 1j * np.asarray(b),
     "complex_from_polar": lambda r, t: r * (np.cos(t) + 1j * np.sin(t)),
-    "digamma": sp.psi, "tri_gamma": lambda x: sp.polygamma(1, x),
-    "polygamma": lambda n, x: sp.polygamma(n, x), "divmod": lambda x, y: list(np.divmod(x, y)),
+    "digamma": sp.psi, "tri_gamma": lambda x: _polygamma(1, x),
+    "polygamma": _polygamma, "divmod": lambda x, y: list(np.divmod(x, y)),
     "elu": _elu, "selu": lambda x: 1.0507009873554805 * _elu(x, 1.6732632423543772),
     "eq": np.equal, "neq": np.not_equal, "ge": np.greater_equal, "gt": np.greater,
     "le": np.less_equal, "lt": np.less, "gelu": _gelu, "int_div": np.floor_divide,

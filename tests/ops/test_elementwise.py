@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ml_dtypes
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -397,3 +398,21 @@ def test_log_ndtr_is_exact_in_both_tails(dtype, rtol, rng):
     want = np.where(wide > 0, np.log1p(-0.5 * special.erfc(wide / np.sqrt(2))),
                     special.log_ndtr(wide))  # fmt: skip
     np.testing.assert_allclose(got, want, rtol=rtol)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_polygamma_far_below_0(n):
+    """By reflection, at once, where steps of 1 up to 9 would never end."""
+    x = np.array([-1000.25, -2500.3, -1e6 - 0.4, -3.7, 2.5, -12345.0, -1e18])
+    wanted = [float(mpmath.psi(n, mpmath.mpf(v))) for v in x[:5]] + [np.inf, np.inf]
+    np.testing.assert_allclose(value(E.polygamma(float(n), constant(x))), wanted, rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_log1p_of_complex_numbers_near_0(rng, dtype):
+    z = (rng.normal(size=300) + 1j * rng.normal(size=300)) * np.repeat([1e-6, 0.02, 3], 100)
+    z = z.astype(dtype)
+    wanted = np.array([complex(mpmath.log1p(mpmath.mpc(complex(v)))) for v in z])
+    found = value(E.log1p(constant(z)))
+    assert found.dtype == dtype
+    assert (np.abs(found - wanted) <= 2 * np.finfo(dtype).eps * np.abs(wanted)).all()
