@@ -231,8 +231,6 @@ def _polygamma(n: Any, x: Any) -> Any:
     n, x = np.broadcast_arrays(np.asarray(n, np.float64), np.asarray(x, np.float64))
     far = (x < _FAR) & (n > 0)
     y = np.asarray(scipy.special.polygamma(n, np.where(far, 1.0, x)))
-    if not far.any():
-        return y
     with np.errstate(all="ignore"):
         for order in np.unique(n[far]):
             at = far & (n == order)
@@ -287,8 +285,7 @@ class GammaIncC(OfOrder):
 
     function: ClassVar[Any] = _scipy("gammaincc")
 
-    def step(self, n: Any) -> Any:
-        return np.minimum(n / 4, np.sqrt(n) / 5)
+    step = GammaInc.step
 
     def point_slope(self, n: Any, x: Any, y: Any) -> Any:
         return -exp((n - 1) * log(x) - x - gammaln(n))
