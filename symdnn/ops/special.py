@@ -226,11 +226,9 @@ class OrderSlope(SpecialFunction):
 
 def _polygamma(n: Any, x: Any) -> Any:
     """SciPy's, which steps from ``x`` up to 9: far below 0 by reflection, as NIST's DLMF 5.15.6."""
-    import scipy.special
-
     n, x = np.broadcast_arrays(np.asarray(n, np.float64), np.asarray(x, np.float64))
     far = (x < _FAR) & (n > 0)
-    y = np.asarray(scipy.special.polygamma(n, np.where(far, 1.0, x)))
+    y = np.asarray(_stepped(n, np.where(far, 1.0, x)))
     with np.errstate(all="ignore"):
         for order in np.unique(n[far]):
             at = far & (n == order)
@@ -239,17 +237,16 @@ def _polygamma(n: Any, x: Any) -> Any:
 
 
 _FAR = -1000.0
+_stepped = _scipy("polygamma")
 
 
 def _reflected(n: int, x: Any) -> Any:
-    import scipy.special
-
     angle = np.pi * (x - np.round(x))
     slope = np.polynomial.Polynomial([0, 1])  # of the cotangent, as a polynomial in it
     for _ in range(n):
         slope = slope.deriv() * np.polynomial.Polynomial([-1, 0, -1])
     pole = slope(1 / np.tan(angle)) * np.pi ** (n + 1)
-    found = (-1.0) ** n * scipy.special.polygamma(n, 1 - x) - pole
+    found = (-1.0) ** n * _stepped(n, 1 - x) - pole
     return np.where(angle == 0, np.inf, found)
 
 

@@ -36,20 +36,14 @@ def _new(g: Growth, *shapes: Sizes) -> list[Any]:
     return [g.fresh(s, dtype, known=1.0) for s in shapes]
 
 
-def _inputs(d: int) -> Drawer:
+def _adjoint(d: int, of: str) -> Drawer:
+    """With respect to the images from ``(y, w)``, or to the ``kernels`` from ``(x, y)``."""
+
     def draw(g: Growth) -> Call:
         words = _words(g, d)
         x, w, y = _shapes(g, d, words)
-        return call(*_new(g, y, w), x, **words)
-
-    return draw
-
-
-def _weights(d: int) -> Drawer:
-    def draw(g: Growth) -> Call:
-        words = _words(g, d)
-        x, w, y = _shapes(g, d, words)
-        return call(*_new(g, x, y), w, **words)
+        given, wanted = ((y, w), x) if of == "images" else ((x, y), w)
+        return call(*_new(g, *given), wanted, **words)
 
     return draw
 
@@ -80,8 +74,8 @@ def _drawn_separable(g: Growth) -> Call:
 
 
 DRAWERS: dict[str, Drawer] = {
-    **{f"conv{d}d_grad_wrt_inputs": _inputs(d) for d in (1, 2, 3)},
-    **{f"conv{d}d_grad_wrt_weights": _weights(d) for d in (1, 2, 3)},
+    **{f"conv{d}d_grad_wrt_inputs": _adjoint(d, "images") for d in (1, 2, 3)},
+    **{f"conv{d}d_grad_wrt_weights": _adjoint(d, "kernels") for d in (1, 2, 3)},
     **{f"conv{d}d_transpose": _transposed(d) for d in (1, 2, 3)},
     "causal_conv1d": _drawn_causal, "separable_conv2d": _drawn_separable,
 }  # fmt: skip
