@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from symdnn.compile.dnn_report import DnnReport, dnn_report
 from symdnn.compile.executor import Executor
 from symdnn.compile.fast import Calls
 from symdnn.compile.fast_host import fast_calls
-from symdnn.compile.mode import Audit, Mode, Watch, join_watches
+from symdnn.compile.mode import Audit, Mode, Watch, Watches
 from symdnn.compile.placing import program_of
 from symdnn.compile.profile import FunctionProfile
 from symdnn.compile.program import Program
@@ -28,7 +28,6 @@ from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.operators import operator
 from symdnn.graph.pickling import Bundle
-from symdnn.graph.runtime import Watcher
 from symdnn.graph.storage import HOST
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Shared, Variable
@@ -144,10 +143,8 @@ class Function:
                 return found[0] if self._one else self.face.structure.pack(found)
         return self.face.structure.pack(self.run(args, kwargs))
 
-    def run(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], watcher: Watcher | None = None
-    ) -> list[Any]:
-        """Outputs as a list; ``watcher`` is told of each node."""
+    def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """Outputs as a list."""
         executor = self._executor or self.executor
         runtime, fast = executor.runtime, self._fast
         with runtime.exclusive(), np.errstate(all="ignore"):
@@ -155,8 +152,8 @@ class Function:
             values = self.arguments.bind(args, kwargs, self.trust_input, adopt)
             for v in self._shared:
                 values[v] = v.storage.on(executor.devices.home(v).memory)
-            if self._watched or self.profile is not None or watcher is not None:
-                results = self._run_watched(executor, values, watcher)
+            if self._watched or self.profile is not None:
+                results = self._run_watched(executor, values)
             else:
                 results = executor.run(values)
             if config.dnn.verbose:
@@ -166,22 +163,21 @@ class Function:
             if self.updated:
                 self.update(results[self._count :])
                 del results[self._count :]
-            if fast is not None and watcher is None:
+            if fast is not None:
                 fast.learn(self, values)
         return [
             runtime.lend(r) if lent else runtime.to_host(r) for r, lent in zip(results, self.lent)
         ]
 
-    def _run_watched(
-        self, executor: Executor, values: dict[Variable, Any], watcher: Watcher | None
-    ) -> list[Any]:
-        watch = self.stages.mode.watch(self.stages, values)
+    def _run_watched(self, executor: Executor, values: dict[Variable, Any]) -> list[Any]:
+        to_host = executor.runtime.to_host
+        watch = self.stages.mode.watch(self.stages, _OnHost(dict(values), to_host))
         watches: list[Watch] = [] if watch is None else [watch]
         if self.profile is not None:
             watches.append(self.profile.watch())
-        results = executor.run(values, join_watches([*watches, *([watcher] if watcher else [])]))
-        for w in watches:
-            w.finish(results)
+        watcher = Watches(watches)
+        results = executor.run(values, watcher)
+        watcher.finish([to_host(r) for r in results])
         return results
 
     def update(self, new_values: Sequence[Any]) -> None:
@@ -350,6 +346,22 @@ class Function:
 def _read_by_device_only(fgraph: FunctionGraph, v: Variable) -> bool:
     """Whether nothing on the host reads the content of an input."""
     return all(n is not None and isinstance(n.op, GpuFromHost | ShapeI) for n, _ in fgraph.users(v))
+
+
+class _OnHost(Mapping[Variable, Any]):
+    """What a call is given, brought to the host when one looks."""
+
+    def __init__(self, values: Mapping[Variable, Any], to_host: Callable[[Any], Any]) -> None:
+        self._values, self._to_host = values, to_host
+
+    def __getitem__(self, v: Variable) -> Any:
+        return self._to_host(self._values[v])
+
+    def __iter__(self) -> Iterator[Variable]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
 
 
 def _must_copy(program: Program, count: int) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,8 @@ from symdnn.errors import DebugModeError
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.kernel import Call
+from symdnn.graph.runtime import garbage
+from symdnn.graph.storage import HOST
 from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Variable
@@ -36,7 +38,8 @@ class DebugMode(Mode):
     flag ``DebugMode.check_strides``) and into memory full of garbage (flag
     ``DebugMode.check_preallocated_output``); no kernel may change an input that its op does not
     declare in ``may_overwrite``, nor return undeclared views; values must be finite
-    (``check_isfinite``, flag ``DebugMode.check_finite``).
+    (``check_isfinite``, flag ``DebugMode.check_finite``). On a GPU, kernels get no other strides
+    than the plan gives them.
 
     Raises :class:`~symdnn.errors.DebugModeError`.
     """
@@ -51,7 +54,7 @@ class DebugMode(Mode):
         patience = flag if self.stability_patience is None else self.stability_patience
         return RewriteAudit(fgraph, target, self.selection, int(patience))
 
-    def watch(self, stages: Any, values: dict[Variable, Any]) -> Watch | None:
+    def watch(self, stages: Any, values: Mapping[Variable, Any]) -> Watch | None:
         if stages.audit is not None:
             stages.audit.replay(values)
         return _Debugger(self, stages, values)
@@ -64,9 +67,12 @@ def _given(value: bool | None, flag: str) -> bool:
 class _Debugger(Watch):
     """The checks around each kernel of one call."""
 
-    def __init__(self, mode: DebugMode, stages: Any, values: dict[Variable, Any]) -> None:
+    def __init__(self, mode: DebugMode, stages: Any, values: Mapping[Variable, Any]) -> None:
         self.stages, self.values = stages, values
-        self.oracle = TableOracle(stages.target.kind)
+        self.oracle = TableOracle(HOST)
+        #: Nodes that run on the host; a device's plan fills memory with garbage itself.
+        segments = stages.program.segments()
+        self.on_host = {n for s in segments if s.device == HOST for n in s.nodes}
         self.by_reference = _given(mode.check_py_code, "check_py")
         self.finite = _given(mode.check_isfinite, "check_finite")
         self.strides = _given(mode.require_matching_strides, "check_strides")
@@ -114,7 +120,7 @@ class _Debugger(Watch):
         with np.errstate(all="ignore"):
             wanted = node.op.compute(*given)
             self.samples = [self.rounded(node, known) for _ in range(SAMPLES)]
-        for i, (a, b) in enumerate(zip(given, self.before)):
+        for i, (a, b) in enumerate(zip(given, known)):
             if not _same_bytes(a, b):
                 self.fail(node, f"its reference writes into input {i}; references may not")
         return tuple(_copy(w) for w in wanted)
@@ -176,13 +182,13 @@ class _Debugger(Watch):
 
     def check_other_memory(self, node: Apply) -> None:
         assert self.wanted is not None
-        if node.op.views or node.op.has_effect:
+        if node not in self.on_host or node.op.views or node.op.has_effect:
             return
         variants: list[tuple[str, Any, Any]] = []
         if self.strides:
             variants.append(("its kernel on inputs of other strides", _strided, np.empty))
         if self.garbage:
-            variants.append(("its kernel writing into garbage", _copy, _garbage))
+            variants.append(("its kernel writing into garbage", _copy, garbage))
         for who, lay, make in variants:
             inputs = [lay(a) for a in self.before]
             outputs: list[Any] = [
@@ -246,13 +252,6 @@ def _strided(value: Any) -> Any:
     wide = np.zeros((*value.shape[:-1], 2 * value.shape[-1]), value.dtype)
     wide[..., ::2] = value
     return wide[..., ::2]
-
-
-def _garbage(shape: Sequence[int], dtype: Any) -> Any:
-    raw = np.full(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize, 0x7F, np.uint8)
-    if dtype == np.bool_:
-        raw[:] = 1
-    return raw.view(dtype).reshape(shape)
 
 
 def _call(node: Apply, inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import FrozenInstanceError, dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from symdnn.opt.engine import Observer
 from symdnn.opt.phases import Selection
 from symdnn.opt.tags import check_words
 
-__all__ = ["Audit", "Mode", "Watch", "join_watches"]
+__all__ = ["Audit", "Mode", "Watch", "Watches"]
 
 _ALL = frozenset({"fast_run", "fast_compile"})
 _OPTIMIZERS: dict[str, frozenset[str]] = {
@@ -51,11 +51,8 @@ def _names(flag: str) -> frozenset[str]:
     return found
 
 
-class Watch:
+class Watch(Watcher):
     """Sees one call from inside: called around each node, then told the results."""
-
-    def __call__(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> None:
-        """``outputs`` is None before the node runs."""
 
     def finish(self, results: Sequence[Any]) -> None:
         """The values of the graph's outputs, before any update is applied."""
@@ -127,18 +124,25 @@ class Mode:
         """What sees the rewriting of ``fgraph`` for ``target``; None: nobody."""
         return None
 
-    def watch(self, stages: Any, values: dict[Variable, Any]) -> Watch | None:
-        """What sees a call on ``values`` (inputs and shared variables); None: nobody."""
+    def watch(self, stages: Any, values: Mapping[Variable, Any]) -> Watch | None:
+        """What sees a call on ``values`` (inputs and shared variables); None: nobody.
+
+        ``values`` are arrays of the host, as they are when one asks.
+        """
         return None
 
 
-def join_watches(watches: Sequence[Watcher]) -> Watcher:
-    """One watcher that tells all of ``watches``."""
-    if len(watches) == 1:
-        return watches[0]
+class Watches(Watch):
+    """Tells several."""
 
-    def tell(node: Apply, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> None:
-        for w in watches:
+    def __init__(self, watches: Sequence[Watch]) -> None:
+        self.watches = watches
+        self.garbage = any(w.garbage for w in watches)
+
+    def __call__(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> None:
+        for w in self.watches:
             w(node, inputs, outputs)
 
-    return tell
+    def finish(self, results: Sequence[Any]) -> None:
+        for w in self.watches:
+            w.finish(results)

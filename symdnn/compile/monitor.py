@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +42,7 @@ class MonitorMode(Mode):
     pre_func: Monitor | None = None
     post_func: Monitor | None = None
 
-    def watch(self, stages: Any, values: dict[Variable, Any]) -> Watch | None:
+    def watch(self, stages: Any, values: Mapping[Variable, Any]) -> Watch | None:
         return _Monitor(self.pre_func, self.post_func)
 
 

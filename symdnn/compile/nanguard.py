@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +38,7 @@ class NanGuardMode(Mode):
     inf_is_error: bool | None = None
     big_is_error: bool | None = None
 
-    def watch(self, stages: Any, values: dict[Variable, Any]) -> Watch | None:
+    def watch(self, stages: Any, values: Mapping[Variable, Any]) -> Watch | None:
         guard = _Guard(
             _flag(self.nan_is_error, "nan_is_error"),
             _flag(self.inf_is_error, "inf_is_error"),
@@ -57,7 +57,7 @@ class _Guard(Watch):
         self.nan, self.inf, self.big = nan, inf, big
         self.before = ""
 
-    def check_entering(self, values: dict[Variable, Any]) -> None:
+    def check_entering(self, values: Mapping[Variable, Any]) -> None:
         for v, value in values.items():
             if what := self.fault(v, value):
                 self.report(f"NanGuardMode: the input {v} of type {v.type} contains {what}")

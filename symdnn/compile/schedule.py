@@ -222,7 +222,9 @@ class _Scheduler:
                 early.add(n)
         late = {n for n in nodes if isinstance(n.op, HostFromGpu)} - early
         rounded = _roundings(nodes) - early - late
-        parts = early, rounded, inside - early - rounded - late, late
+        # A captured graph's copies are made before anything else: memory is planned in this order.
+        copies = {n for n in early if isinstance(n.op, GpuFromHost)}
+        parts = copies, early - copies, rounded, inside - early - rounded - late, late
         return [n for part in parts for n in nodes if n in part]
 
     def _not_sizes(self) -> set[Variable]:

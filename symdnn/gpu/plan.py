@@ -20,6 +20,7 @@ from symdnn.gpu.memory import PendingCopy
 from symdnn.gpu.replay import Replay
 from symdnn.gpu.resident import Resident
 from symdnn.gpu.trailing import copy_all, trailing
+from symdnn.gpu.watched import run_watched
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.runtime import Watcher
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
@@ -409,27 +410,10 @@ class CudaPlan:
             if watcher is None:
                 step.run(node, values)
                 return
-            inputs = [
-                self._seen(self.operand(node, i, v, values)) for i, v in enumerate(node.inputs)
-            ]
-            with self.rt.watched(self.memory.arena_bytes):
-                watcher(node, inputs, None)
-            step.run(node, values)
-            outputs = [self._seen(values[v]) for v in node.outputs]
-            with self.rt.watched(self.memory.arena_bytes):
-                watcher(node, inputs, outputs)
+            run_watched(self, step, values, watcher)
         except Exception as error:
             error.add_note(describe_failure(node, [values.get(v) for v in node.inputs]))
             raise
-
-    def _seen(self, value: Any) -> Any:
-        """A value as a watcher sees it: on the host."""
-        if isinstance(value, DeviceArray):
-            return self.rt.to_host(self.dense(value, value.contiguous))
-        if isinstance(value, PendingCopy):
-            self.rt.memory.synchronize()
-            return value.finish()
-        return value
 
     # -- capture ------------------------------------------------------------------------------
 

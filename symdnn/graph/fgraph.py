@@ -261,6 +261,7 @@ class FunctionGraph:
     def clone(self) -> tuple[FunctionGraph, dict[Variable, Variable]]:
         """A copy, and the map from variables here to those there."""
         other = FunctionGraph(self.inputs, self.outputs, merge=self.merge)
+        other.updates, other.lent = dict(self.updates), self.lent
         return other, other.original
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
+
+import numpy as np
 
 from symdnn.graph.storage import DeviceMemory, Storage
 from symdnn.graph.variable import Apply
 
-__all__ = ["BoundPlan", "Runtime", "Watcher"]
+__all__ = ["BoundPlan", "Runtime", "Watcher", "garbage"]
 
-#: Told around each node of a watched run: (node, inputs, outputs or None before it ran).
-Watcher = Callable[[Apply, Sequence[Any], Sequence[Any] | None], None]
+
+class Watcher:
+    """Told around each node of a watched run; all that it sees is on the host."""
+
+    #: Whether a device's kernels are to find garbage where they write.
+    garbage = False
+
+    def __call__(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> None:
+        """``outputs`` is None before the node runs."""
+
+
+def garbage(shape: Sequence[int], dtype: Any) -> Any:
+    """An array of what nobody would compute: very large numbers, or True."""
+    raw = np.full(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize, 0x7F, np.uint8)
+    if dtype == np.bool_:
+        raw[:] = 1
+    return raw.view(dtype).reshape(shape)
 
 
 class BoundPlan(Protocol):
