@@ -33,7 +33,8 @@ def add_to(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Do it; 1 where a check found damaged entries."""
-    found = trust.usable(store.base())
+    inside = trust.usable(store.base() / trust.KINDS[0], ours=2)
+    found = None if inside is None else inside.parent
     print(f"folder  {store.base()}")
     if found is None:
         print("        is not used, and nothing stands in for it")

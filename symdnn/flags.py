@@ -8,7 +8,9 @@ documentation and, with ``affects="code"``, part of the key of everything that i
 from __future__ import annotations
 
 import difflib
+import os
 import re
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
@@ -20,7 +22,10 @@ Value = str | bool | int | float
 def _default_cache_folder() -> str:
     import platformdirs  # only when the flag is read: it costs import time
 
-    return platformdirs.user_cache_dir("symdnn", appauthor=False)
+    try:
+        return platformdirs.user_cache_dir("symdnn", appauthor=False)
+    except RuntimeError:  # a user without a home, as in containers
+        return os.path.join(tempfile.gettempdir(), f"symdnn-{os.geteuid()}")
 
 
 @dataclass(frozen=True)

@@ -316,3 +316,45 @@ def test_cache_is_shown_checked_and_cleared(tmp_path):
     assert told(["clear"]).returncode == 0
     assert [p.name for p in tmp_path.rglob("*") if p.is_file()] == [".bounded", "notes.txt"]
     assert "all          0        0 B" in told([]).stdout
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no users")
+def test_cache_that_stands_in_is_the_one_that_is_used(tmp_path):
+    """A folder into which others may write is not used: shown and cleared is what is."""
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    (tmp_path / "tmp").mkdir()
+    flags = f"base_compiledir={tmp_path}/open/cache,cpu.compile=always"
+    env = {"SYMDNN_FLAGS": flags, "TMPDIR": str(tmp_path / "tmp")}
+    program = (
+        "import numpy as np, symdnn, symdnn.tensor as T\n"
+        "x = T.fvector()\n"
+        "f = symdnn.function([x], T.exp(x) * 2, mode=symdnn.Mode(target='cpu'))\n"
+        "try:\n    f(np.ones(9, 'f'))\n"
+        "except RuntimeWarning as said:\n    print(said)\n"
+        "f(np.ones(9, 'f'))\n"
+        "from symdnn.cpu import jit; print('problem', repr(jit.problem()))\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], env={**QUIET, **env},
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    assert "can be written to by other users" in done.stdout  # once, as an error
+    assert "problem ''" in done.stdout  # it says nothing of LLVM
+    assert not done.stderr
+    stands_in = tmp_path / "tmp" / f"symdnn-{os.geteuid()}"
+    shown = command("cache", **env).stdout
+    assert f"is not used; {stands_in} is" in shown
+    assert int(shown.split("object", 1)[1].split()[0]) >= 2
+    command("cache", "clear", **env)
+    assert not [p for p in stands_in.rglob("*.o")]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no users")
+def test_cache_of_a_user_without_a_home(tmp_path, monkeypatch):
+    """As in containers: the folder for temporary files has it, and kernels are compiled."""
+    monkeypatch.setattr("symdnn.flags.tempfile.gettempdir", lambda: str(tmp_path))
+
+    def homeless(*_, **__):
+        raise RuntimeError("could not determine the home directory")
+
+    monkeypatch.setattr("platformdirs.user_cache_dir", homeless)
+    assert FLAGS["base_compiledir"].default() == f"{tmp_path}/symdnn-{os.geteuid()}"

@@ -69,6 +69,8 @@ def problem() -> str:
     try:
         with _lock:
             _facts()
+    except Warning:  # of the cache folder, where warnings are errors: it says nothing of LLVM
+        raise
     except Exception as error:  # a library that is broken raises OSError, and more
         what = "is missing" if isinstance(error, ModuleNotFoundError) else "cannot be loaded"
         line = f"llvmlite {what} ({str(error).partition(chr(10))[0]}): pip install llvmlite"

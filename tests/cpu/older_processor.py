@@ -6,7 +6,9 @@
 Being imported changes nothing: pytest imports it as any module to look for doctests.
 """
 
+import atexit
 import os
+import shutil
 import tempfile
 
 #: What a Haswell of 2013 has.
@@ -30,6 +32,7 @@ def pretend():
     import llvmlite.binding as llvm
 
     folder = tempfile.mkdtemp(prefix="symdnn-older-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ["SYMDNN_FLAGS"] = f"{os.environ.get('SYMDNN_FLAGS', '')},base_compiledir={folder}"
     os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX2"
     here = llvm.get_host_cpu_features()
