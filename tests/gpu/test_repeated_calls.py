@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -23,11 +21,10 @@ CALLS = 4  # as it is, captured, and replayed twice
 
 
 @pytest.fixture(autouse=True)
-def _device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _device(monkeypatch: pytest.MonkeyPatch) -> None:
     import symdnn.gpu.runtime as runtimes
 
     monkeypatch.setattr(runtimes, "_runtimes", {0: ReferenceRuntime()})
-    yield
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
