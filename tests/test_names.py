@@ -5,7 +5,7 @@ import pytest
 
 import symdnn.tensor as T
 from symdnn import function
-from symdnn.errors import NotScalarConstantError, TypeMismatch
+from symdnn.errors import InputError, NotScalarConstantError, TypeMismatch
 from symdnn.graph.same import equal_computations, is_same_graph
 
 
@@ -111,3 +111,9 @@ def test_prepend_scalar_to_rows_without_columns():
     for shape in ((3, 0), (0, 2), (0, 0), (2, 2)):
         want = np.insert(np.ones(shape, "float32"), 0, 7, 1)
         np.testing.assert_array_equal(f(7, np.ones(shape, "float32")), want)
+
+
+def test_a_name_is_a_string():
+    x = T.matrix("x")
+    with pytest.raises(InputError, match="wanted a string as its name, got Variable"):
+        T.vector(x)

@@ -25,7 +25,8 @@ __all__ = ["HostProgram"]
 Values = dict[Variable, Any]
 Step = Callable[[Values], None]
 
-#: On Python ints the same as the references on int64, division by zero (0 in NumPy) included.
+#: On Python ints the same as the references on int64, division by zero (0 in NumPy) included;
+#: what leaves int64 wraps around.
 _PYTHON: dict[type[Op], str] = {
     Add: "{} + {}",
     Sub: "{} - {}",
@@ -45,6 +46,10 @@ _PYTHON: dict[type[Op], str] = {
     Neq: "{} != {}",
     Switch: "({1} if {0} else {2})",
 }
+
+
+_MAY_OVERFLOW = {Add, Sub, Mul, IntDiv, Neg, Abs, Cast}
+_LEAST, _LARGEST = -(2**63), 2**63 - 1
 
 
 class HostProgram:
@@ -132,6 +137,9 @@ def compile_scalars(nodes: Sequence[Apply], to_host: Callable[[Any], Any]) -> St
             text = _PYTHON[type(node.op)].format(*map(name, node.inputs))
         names[out] = f"v{len(names)}"
         lines.append(f"    {names[out]} = {text}")
+        if type(node.op) in _MAY_OVERFLOW:
+            lines.append(f"    if not {_LEAST} <= {names[out]} <= {_LARGEST}:")
+            lines.append(f"        {names[out]} = ({names[out]} - {_LEAST}) % {2**64} + {_LEAST}")
     for i, node in enumerate(nodes):
         out = node.outputs[0]
         scope[f"o{i}"] = out

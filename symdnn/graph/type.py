@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from symdnn.config import config
-from symdnn.errors import DimensionMismatch, DtypeError
+from symdnn.errors import DimensionMismatch, DtypeError, InputError
 
 __all__ = ["DTYPES", "OpaqueType", "TensorType", "Type", "dtype_name", "numpy_dtype"]
 
@@ -189,9 +189,15 @@ class TensorType(Type):
         return {"dtype": self.dtype, "shape": self.shape}  # without what is kept
 
     def __call__(self, name: str | None = None) -> Any:
-        """A new variable of this type."""
+        """A new variable of this type; raises :class:`~symdnn.errors.InputError` unless its name
+        is a string or None."""
         from symdnn.graph.variable import Variable  # variable.py needs this module first
 
+        if name is not None and not isinstance(name, str):
+            kind = type(name).__name__
+            raise InputError(
+                f"a new variable of type {self}: wanted a string as its name, got {kind}"
+            )
         if self.dtype == "float64" and config.warn_float64 != "ignore":
             from symdnn.graph.float64 import report_float64_input
 

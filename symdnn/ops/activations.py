@@ -229,7 +229,7 @@ def softplus(x: Any) -> Variable:
 
 def softsign(x: Any) -> Variable:
     """``x / (1 + |x|)``."""
-    v = as_variable(x)
+    v = _inexact(x)
     return v / (1 + abs(v))
 
 

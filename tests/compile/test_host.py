@@ -26,13 +26,16 @@ OPS = [
     st.lists(st.tuples(st.integers(0, len(OPS) - 1), st.integers(0, 9), st.integers(0, 9)),
              min_size=1, max_size=12),
     st.lists(st.integers(-5, 9), min_size=3, max_size=3),
+    st.integers(-(2**63), 2**63 - 1) | st.sampled_from([-(2**63), 2**63 - 1, 0]),
 )  # fmt: skip
-def test_python_ints_agree_with_references(choices, numbers):
-    inputs = [T.lscalar("i"), T.iscalar("j"), T.bscalar("k")]
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+def test_python_ints_agree_with_references(choices, numbers, large):
+    """What leaves int64 wraps around."""
+    inputs = [T.lscalar("i"), T.iscalar("j"), T.bscalar("k"), T.lscalar("l")]
     terms = [*inputs, T.constant(3)]
     for op, a, b in choices:
         terms.append(OPS[op](terms[a % len(terms)], terms[b % len(terms)]))
-    given_ = {v: np.asarray(n, v.dtype) for v, n in zip(inputs, numbers)}
+    given_ = {v: np.asarray(n, v.dtype) for v, n in zip(inputs, [*numbers, large])}
     nodes = toposort(terms)
     wanted = evaluate([v for n in nodes for v in n.outputs], given_)
     values = dict(given_)
