@@ -2,8 +2,8 @@
 
 The noise of a value is how far it moves when what is rounded is rounded otherwise: beside the exact
 run there are some in which operands and results are moved by up to half a unit of their dtype. In
-the first of them results are rounded as the dtype does it, and 0 where rounding may have made them
-0: so are ties seen, and poles. A step is taken only where its value is finite in all runs and, if
+the first of them nothing is moved; results are rounded as the dtype does it, and 0 where rounding
+may have made them 0: so are ties seen, and poles. A step is taken only where its value is finite in all runs and, if
 it is discrete, no rounding decides it.
 """
 
@@ -27,7 +27,7 @@ from tests.fuzz.oracle_conv import terms
 from tests.fuzz.program import Input, Ref, Step, cases, function_of, pick
 from tests.fuzz.values import kind, largest, least, unit, wide
 
-RUNS = 3
+RUNS = 4
 MOST = 30_000  # elements of one value
 _MATH = [n for n, f in vars(T).items() if getattr(f, "__module__", "") == "symdnn.ops.numpy_math"]
 _ROUNDED = ["acos", "acosh", "average", "diff", "median", "nanmean", "nanprod", "nanstd", "nansum",
@@ -80,6 +80,13 @@ def _running(rng: np.random.Generator, step: Step, found: Any, u: float) -> Any:
     return found + np.cumsum(e * np.abs(found), axis)
 
 
+def _spread(rng: np.random.Generator, step: Step, found: Any, u: float) -> Any:
+    """A variance or its root, of values that may be the same but for their mean's rounding."""
+    off = 4 * u * float(np.abs(step.args[0]).max(initial=0))
+    power = 1 if _name(step) in ("std", "nanstd") else 2
+    return found + rng.uniform(0, 1, np.shape(found)) * off**power
+
+
 class Numbers:
     """The exact run and the perturbed ones, side by side."""
 
@@ -115,7 +122,7 @@ class Numbers:
         self, step: Step, fn: Any, results: list[Any], outs: Sequence[Variable], known: Any,
         k: int,
     ) -> list[Any]:  # fmt: skip
-        out, perturb = outs[0].type.dtype, k > 0
+        out, perturb = outs[0].type.dtype, k > 1
         u = self._unit(step, outs, known) if perturb and is_rounded(step.path) else 0.0
         to = _common(out) if is_arithmetic(step.path) else None
 
@@ -135,6 +142,8 @@ class Numbers:
             raise Unusable(f"{type(error).__name__}: {error}") from error
         if u and _name(step) in O.RUNNING and not step.path.startswith("case."):
             found = _running(self.rng, step, found, u)
+        if u and _name(step) in O.SPREADS:
+            found = _spread(self.rng, s, found, u)
         values = list(found) if isinstance(found, list | tuple) else [found]
         if len(values) != len(outs):
             raise Unusable("another number of results")

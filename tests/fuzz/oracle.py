@@ -396,9 +396,15 @@ OWN: dict[str, Function] = {
 #: Functions that round each of the results that they go through.
 RUNNING = frozenset(["cumsum", "cumprod"])
 
-#: Functions inside of which a sum of at least this size is rounded.
+#: Functions of deviations from a mean, which is rounded.
+SPREADS = frozenset(["var", "std", "nanvar", "nanstd"])
+
+#: Functions inside of which a sum of at least this size is rounded. Those of gamma functions are 0
+#: where terms cancel, in SciPy too.
 INSIDE = {"logsumexp": 1.0, "logsoftmax": 1.0, "log_softmax": 1.0, "hard_sigmoid": 0.5,
-          "ultra_fast_sigmoid": 1.0}  # fmt: skip
+          "ultra_fast_sigmoid": 1.0, "crossentropy_softmax_argmax_1hot_with_bias": 1.0,
+          "sigmoid_binary_crossentropy": 1.0, "gammaln": 1.0, "digamma": 1.0, "psi": 1.0,
+          "gammainc": 1.0, "gammaincc": 1.0, "chi2sf": 1.0}  # fmt: skip
 
 #: Functions of which a library's kernel may give 0 where the result is below all normal float32.
 FLUSHED = {"softmax", "softmax_with_bias", "crossentropy_softmax_argmax_1hot_with_bias",

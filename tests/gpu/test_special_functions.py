@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import mpmath
 import numpy as np
 import pytest
 import scipy.special
 
-from symdnn.ops.special import GammaInc, GammaIncC
+from symdnn.ops.special import GammaInc, GammaIncC, PolyGamma, Psi
 
 from . import emulator
 from .recorder import generated_kernels
@@ -44,3 +45,16 @@ def test_the_two_incomplete_gamma_functions_sum_to_one(rng):
     x = a * (1 + rng.normal(size=500) / np.sqrt(a + 1)).clip(1e-3)
     both = computed(GammaInc(), a, x) + computed(GammaIncC(), a, x)
     np.testing.assert_allclose(both, 1, atol=1e-12)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_polygamma_functions_near_their_poles(rng, order):
+    """As near as float64 has numbers: at 0 these are the smallest that there are."""
+    pole = -rng.integers(0, 9, 300).astype(float)
+    near = pole + 10 ** rng.uniform(-15, -0.4, 300) * rng.choice([-1, 1], 300)
+    tiny = 10 ** rng.uniform(-90, -1, 40) * rng.choice([-1, 1], 40)
+    x = np.concatenate([near[near != np.rint(near)], tiny])
+    with mpmath.workdps(50):
+        wanted = np.array([float(mpmath.psi(order, mpmath.mpf(v))) for v in x])
+    found = computed(Psi(), x) if order == 0 else computed(PolyGamma(), np.full_like(x, order), x)
+    np.testing.assert_allclose(found, wanted, rtol=2e-13, atol=1e-13)

@@ -7,7 +7,7 @@ static __device__ double digamma(double x) {
   double result = 0;
   if (x <= 0) {
     if (x == floor(x)) return x == 0 ? copysign(INF_d, -x) : NAN_d;
-    result = -PI / tan(PI * (x - floor(x)));
+    result = -PI / tan(PI * (x - rint(x)));  // exact, also near a pole
     x = 1 - x;
   }
   for (; x < 12; x += 1) result -= 1 / x;
