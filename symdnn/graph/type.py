@@ -188,16 +188,14 @@ class TensorType(Type):
     def __getstate__(self) -> dict[str, Any]:
         return {"dtype": self.dtype, "shape": self.shape}  # without what is kept
 
-    def __call__(self, name: str | None = None) -> Any:
+    def __call__(self, name: Any = None) -> Any:
         """A new variable of this type; raises :class:`~symdnn.errors.InputError` unless its name
         is a string or None."""
         from symdnn.graph.variable import Variable  # variable.py needs this module first
 
         if name is not None and not isinstance(name, str):
-            kind = type(name).__name__
-            raise InputError(
-                f"a new variable of type {self}: wanted a string as its name, got {kind}"
-            )
+            what = f"wanted a string as its name, got {type(name).__name__}"
+            raise InputError(f"a new variable of type {self}: {what}")
         if self.dtype == "float64" and config.warn_float64 != "ignore":
             from symdnn.graph.float64 import report_float64_input
 

@@ -3,8 +3,8 @@
 The noise of a value is how far it moves when what is rounded is rounded otherwise: beside the exact
 run there are some in which operands and results are moved by up to half a unit of their dtype. In
 the first of them nothing is moved; results are rounded as the dtype does it, and 0 where rounding
-may have made them 0: so are ties seen, and poles. A step is taken only where its value is finite in all runs and, if
-it is discrete, no rounding decides it.
+may have made them 0: so are ties seen, and poles. A step is taken only where its value is finite
+in all runs and, if it is discrete, no rounding decides it.
 """
 
 from __future__ import annotations
