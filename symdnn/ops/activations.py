@@ -15,7 +15,7 @@ from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops.arithmetic import abs, cast, clip, minimum, mul, sgn, sqr
 from symdnn.ops.comparison import gt, lt, switch
 from symdnn.ops.dtype import upcast
-from symdnn.ops.elemwise import Elemwise, FloatElemwise, apply_elemwise, like
+from symdnn.ops.elemwise import Elemwise, FloatElemwise, apply_elemwise, as_computed, like
 from symdnn.ops.math import exp, tanh
 from symdnn.ops.scalar import gelu_of, gelu_slope_of
 
@@ -140,7 +140,7 @@ class Elu(FloatElemwise):
     kinds: ClassVar[str] = "bif"
 
     def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
-        x, alpha = inputs
+        x, alpha = as_computed(inputs, output)
         decay = exp(minimum(x, 0))
         above = gt(x, 0)
         to_x = cotangent * switch(above, like(1, decay), alpha * decay)

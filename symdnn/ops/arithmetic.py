@@ -16,7 +16,14 @@ from symdnn.graph.value import constant_array
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.comparison import eq, gt, lt, switch
 from symdnn.ops.dtype import number_of, promote
-from symdnn.ops.elemwise import Elemwise, FloatElemwise, apply_elemwise, conjugate, like
+from symdnn.ops.elemwise import (
+    Elemwise,
+    FloatElemwise,
+    apply_elemwise,
+    as_computed,
+    conjugate,
+    like,
+)
 
 __all__ = [
     "Abs", "Add", "Cast", "Clip", "IntDiv", "Inv", "Maximum", "Minimum", "Mod", "Mul",
@@ -132,25 +139,29 @@ class Pow(Elemwise):
 
     def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
         x, y = inputs
-        dx = cotangent * conjugate(_power_slope(x, y)) if x.type.is_differentiable else None
+        dx = None
+        if x.type.is_differentiable:
+            dx = cotangent * conjugate(_power_slope(x, y, output))
         if not y.type.is_differentiable:
             return [dx, None]
+        x, _ = as_computed(inputs, output)
         zero = eq(x, 0)
         base = switch(zero, like(1, x), x)
         slope = switch(zero, like(0, output), output * operator("log")(base))
         return [dx, cotangent * conjugate(slope)]
 
 
-def _power_slope(x: Variable, y: Variable) -> Any:
+def _power_slope(x: Variable, y: Variable, output: Variable) -> Any:
     """``y * x ** (y - 1)``, which must be 0 where ``y`` is 0, also at ``x`` = 0."""
     if isinstance(y, Constant) and y.data.size == 1:
         exponent = y.data.item()
         if exponent == 2:
             return 2 * x
         if exponent not in (0, 1):
-            one_less = constant_array(exponent - 1, None if y.type.is_discrete else y.type.dtype)
-            return y * pow(x, one_less.reshape(y.data.shape))
-    less = y - 1 if y.type.dtype != "bool" else y.astype("int8") - 1
+            exact = None if y.type.is_discrete else output.type.dtype
+            return y * pow(x, constant_array(exponent - 1, exact).reshape(y.data.shape))
+    x, y = as_computed((x, y), output)
+    less = y - 1
     safe = switch(eq(y, 0), like(0, less), less)
     return y * pow(x, safe)
 

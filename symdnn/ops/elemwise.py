@@ -28,6 +28,7 @@ __all__ = [
     "Elemwise",
     "FloatElemwise",
     "apply_elemwise",
+    "as_computed",
     "broadcast_static",
     "conjugate",
     "kind_of",
@@ -187,6 +188,14 @@ def conjugate(v: Any) -> Any:
 def like(value: Any, v: Variable) -> Constant:
     """A scalar constant of the dtype of ``v``, so that it takes part without upcasting."""
     return constant(value, dtype=v.type.dtype)
+
+
+def as_computed(inputs: Vars, output: Variable) -> list[Any]:
+    """The operands in the result's dtype: what the function is computed in, its slope is, too.
+
+    ``log`` of an int8 beside a float64 would be rounded to ``floatX``, its square wrap around.
+    """
+    return [v.astype(output.type.dtype) for v in inputs]
 
 
 def _real_for(g: Variable, v: Variable) -> Variable:

@@ -14,7 +14,7 @@ from symdnn.graph.operators import operator
 from symdnn.graph.variable import Variable
 from symdnn.ops.arithmetic import inv, sqr, sqrt
 from symdnn.ops.comparison import eq, isinf, switch
-from symdnn.ops.elemwise import FloatElemwise, apply_elemwise, like
+from symdnn.ops.elemwise import FloatElemwise, apply_elemwise, as_computed, like
 
 __all__ = [
     "Exp", "Exp2", "Expm1", "Log", "Log2", "Log10", "Log1p", "Sin", "Cos", "Tan", "ArcSin",
@@ -261,7 +261,7 @@ class ArcTan2(FloatElemwise):
     kinds: ClassVar[str] = "bif"
 
     def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
-        y, x = inputs
+        y, x = as_computed(inputs, output)
         scaled = cotangent / (sqr(x) + sqr(y))
         return [scaled * x, -scaled * y]
 
@@ -276,7 +276,7 @@ class LogAddExp(FloatElemwise):
     kinds: ClassVar[str] = "bif"
 
     def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
-        x, y = (v.astype(output.type.dtype) for v in inputs)
+        x, y = as_computed(inputs, output)
         # Two probabilities of 0 share the gradient, though -inf - -inf is no number.
         no_number = eq(x, y) & isinf(x)
         share = operator("sigmoid")(switch(no_number, like(0, output), x - y))

@@ -19,7 +19,7 @@ from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.arithmetic import cast, sqr
 from symdnn.ops.comparison import eq, switch
 from symdnn.ops.dtype import float_of
-from symdnn.ops.elemwise import FloatElemwise, apply_elemwise, like
+from symdnn.ops.elemwise import FloatElemwise, apply_elemwise, as_computed, like
 from symdnn.ops.math import exp, log
 
 __all__ = [
@@ -186,9 +186,10 @@ class OfOrder(SpecialFunction):
         raise NotImplementedError
 
     def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
-        n, x = inputs
+        order = inputs[0]
+        n, x = as_computed(inputs, output)
         to_point = cotangent * self.point_slope(n, x, output)
-        if not n.type.is_differentiable or isinstance(n, Constant):
+        if not order.type.is_differentiable or isinstance(order, Constant):
             return [None, to_point]
         return [cotangent * OrderSlope(self)(n, x), to_point]
 
@@ -336,7 +337,7 @@ class XLogY(FloatElemwise):
     kinds: ClassVar[str] = "bif"
 
     def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
-        x, y = inputs
+        x, y = as_computed(inputs, output)
         zero = eq(x, 0)
         to_y = switch(zero, like(0, cotangent), cotangent * x / switch(zero, like(1, y), y))
         return [cotangent * log(y), to_y]
