@@ -12,6 +12,7 @@ from symdnn.errors import AxisError, NdimMismatch, SymdnnError, TypeMismatch
 from symdnn.graph.dims import dim_min
 from symdnn.graph.test_value import entry_of
 from symdnn.graph.traverse import leaves, toposort
+from symdnn.graph.type import OpaqueType
 from symdnn.graph.variable import Constant, Shared, Variable, as_variable
 from symdnn.ops.scan_parts import Built, Parts, State
 from symdnn.ops.shape import as_dim, shape_i
@@ -328,12 +329,21 @@ def _add_statistics(step: _Step) -> set[Variable]:
 
 
 def _invariant(outputs: Sequence[Variable], varying: set[Variable]) -> list[Variable]:
-    """What the step's graph takes from outside: variables that are the same at every step."""
+    """What the step's graph takes from outside: variables that are the same at every step.
+
+    Bytes of a kernel (an RNN's reserve) are not handed in: the step makes them anew.
+    """
     changing = set(varying)
     taken: dict[Variable, None] = {}
 
     def take(vs: Sequence[Variable]) -> None:
-        taken.update((v, None) for v in vs if v not in changing and not isinstance(v, Constant))
+        for v in vs:
+            if v in changing or isinstance(v, Constant):
+                continue
+            if isinstance(v.type, OpaqueType) and v.owner is not None:
+                take(v.owner.inputs)
+            else:
+                taken[v] = None
 
     for node in toposort(outputs, blockers=varying):
         if any(v in changing for v in node.inputs):
