@@ -25,9 +25,9 @@ from tests.fuzz import peers
 from tests.fuzz.areas import Area, Context, Failure, error_text
 from tests.fuzz.catalogue import grow
 from tests.fuzz.expressions import alike, draw_mode, mode_text
-from tests.fuzz.growth import Growth, RawError, Tally, Term
+from tests.fuzz.growth import Growth, RawError, Tally, Term, replay
 from tests.fuzz.noise import Numbers, Unusable
-from tests.fuzz.program import Input, Program, Step, cases, pick, script, variables
+from tests.fuzz.program import Input, Program, Ref, Step, cases, pick, script, variables
 from tests.fuzz.reduce import reduced
 
 GROUP = 4
@@ -49,16 +49,39 @@ def smooth_values(rng: np.random.Generator, shape: Sequence[int], dtype: str) ->
 #: Functions without a derivative where they or an operand are 0, and at 1.
 AT_ZERO = {"pow", "power", "sqrt", "norm", "std", "nanstd", "angle", "arctan2", "rsqrt", "hypot",
            "chi2sf", "gammainc", "gammaincc", "gammal", "gammau"}  # fmt: skip
+#: Functions without one where the last operand is 0.
+OF_LAST = {"xlogx", "xlogy0"}
 AT_ONE = {"arcsin", "arccos", "arccosh", "arctanh", "erfinv", "erfcinv"}
 DTYPES = ("float64", "float64", "float64", "complex128", "int64", "int8", "bool")
 
 
-#: Functions whose result is the value of one element, or of several equal ones.
-EXTREMES = {"max", "min", "max_and_argmax", "nanmax", "nanmin", "ptp", "amax", "amin"}
+#: Functions that take extremes of an operand: which, and of what.
+EXTREMES = {
+    **dict.fromkeys(("max", "amax", "nanmax", "max_and_argmax"), (np.max,)),
+    **dict.fromkeys(("min", "amin", "nanmin"), (np.min,)),
+    "ptp": (np.max, np.min),
+}
 
 
-def _tied(x: Any, extreme: Any) -> bool:
-    return int(np.isin(x, extreme).sum()) > np.size(extreme)
+def tied(step: Step, x: Any) -> bool:
+    """Whether several elements are the extreme that a step takes of ``x``.
+
+    Each of them takes the whole gradient, as in Theano: no derivative, and where all come of the
+    same variable differences see no kink.
+    """
+    name, rest = step.path.split(".")[-1], list(step.args[1:])
+    if name == "norm":
+        order = rest.pop(0)
+        x, extremes = np.abs(x), {np.inf: (np.max,), -np.inf: (np.min,)}.get(order, ())
+    else:
+        extremes = EXTREMES.get(name, ())
+    axis = step.kwargs.get("axis", rest[0] if rest else None)
+    axis = tuple(axis) if isinstance(axis, list) else axis
+    for extreme in extremes:
+        near = np.isclose(x, extreme(x, axis=axis, keepdims=True), rtol=1e-9, atol=1e-12)
+        if (near.sum(axis=axis) > 1).any():
+            return True
+    return False
 
 
 @cache
@@ -76,22 +99,27 @@ class SmoothGrowth(Growth):
         """Add a step, away from zeros (of ``triu``, say) where it has no derivative."""
         if step.path in own_gradients():
             raise Unusable("its gradient is another one, by design")
-        name = step.path.split(".")[-1]
-        poles = ((0.0,) if name in AT_ZERO else ()) + ((1.0, 2.0) if name in AT_ONE else ())
-        for r in step.refs():
-            _stay_away(pick(self.numbers.results[0], r), poles)
         new = super().take(step)
-        if name in EXTREMES and _tied(pick(self.numbers.results[0], step.refs()[0]), new[0].base):
-            self.terms = [t for t in self.terms if t not in new]
-            raise Unusable("each of several equal elements takes the whole gradient")
         try:
             if any(t.kind in "fc" and t.dtype not in DTYPES for t in new):
                 raise Unusable("a gradient would be rounded to it")
-            _stay_away(new[0].base, poles)
+            check_smooth(step, lambda r: pick(self.numbers.results[0], r), new[0].base)
         except Unusable:
             self.terms = [t for t in self.terms if t not in new]
             raise
         return new
+
+
+def check_smooth(step: Step, value: Callable[[Ref], Any], result: Any) -> None:
+    """Raises :class:`Unusable` where a step has no derivative, or symdnn another by choice."""
+    name = step.path.split(".")[-1]
+    poles = ((0.0,) if name in AT_ZERO else ()) + ((1.0, 2.0) if name in AT_ONE else ())
+    for a in [*map(value, step.refs()), result]:
+        _stay_away(a, poles)
+    if name in OF_LAST and step.args and isinstance(step.args[-1], Ref):
+        _stay_away(value(step.args[-1]), (0.0,))
+    if step.args and isinstance(step.args[0], Ref) and tied(step, value(step.args[0])):
+        raise Unusable("each of several equal elements takes the whole gradient")
 
 
 def _stay_away(value: Any, poles: Sequence[float]) -> None:
@@ -174,7 +202,10 @@ class Problem:
 
 
 def problem(program: Program, rng: np.random.Generator) -> Problem | None:
-    """The program with directions, or None where nothing can be differentiated."""
+    """The program with directions, or None where nothing can be differentiated.
+
+    Raises :class:`Unusable` where a step has no derivative.
+    """
     inputs, symbols = variables(program)
     out = pick(symbols, program.outputs[0])
     if out.type.dtype != "float64":
@@ -184,7 +215,7 @@ def problem(program: Program, rng: np.random.Generator) -> Problem | None:
     if not wrt:
         return None
     arrays = program.arrays()
-    shape = np.shape(_value(program, symbols))
+    shape = np.shape(_smooth_value(program, symbols))
 
     def direction() -> list[np.ndarray]:
         return [np.asarray(rng.uniform(0.5, 1, arrays[k].shape)
@@ -196,11 +227,14 @@ def problem(program: Program, rng: np.random.Generator) -> Problem | None:
                    str(rng.choice(ways)))  # fmt: skip
 
 
-def _value(program: Program, symbols: list[Any]) -> Any:
-    from tests.fuzz.growth import replay
-
+def _smooth_value(program: Program, symbols: list[Any]) -> Any:
+    values = replay(program, symbols, np.random.default_rng(0), 0)
+    for k, item in enumerate(program.items):
+        if isinstance(item, Step):
+            result = values.get((k, None)) or values[(k, 0)]
+            check_smooth(item, lambda r: values[(r.at, r.item)][0], result[0])
     r = program.outputs[0]
-    return replay(program, symbols, np.random.default_rng(0), 0)[(r.at, r.item)][0]
+    return values[(r.at, r.item)][0]
 
 
 def quotient(f: Callable[[float], float]) -> tuple[float, float] | None:
@@ -287,6 +321,8 @@ def _grown(ctx: Context, rng: np.random.Generator, failures: list[Failure]) -> P
         return None
     try:
         return problem(g.program([ends[-1]]).pruned(), rng)
+    except Unusable:
+        return None
     except SymdnnError as error:
         failures.append(ctx.fail(f"raises {error}", script(g.program([ends[-1]]).pruned(), [])))
         return None

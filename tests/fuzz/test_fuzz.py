@@ -13,7 +13,7 @@ from tests.fuzz.areas import SHARES, Context, load
 from tests.fuzz.expressions import distance, report
 from tests.fuzz.growth import Growth
 from tests.fuzz.noise import Unusable, is_rounded
-from tests.fuzz.program import Step
+from tests.fuzz.program import Ref, Step
 from tests.fuzz.runner import Options, run_area
 
 SEED = 12
@@ -90,6 +90,34 @@ def test_a_wrong_gradient_is_seen():
     assert gradients.judged(float(np.cos(1)), difference) == ""
     assert "differences" in gradients.judged(float(np.cos(1)) * (1 + 1e-6), difference)
     assert gradients.quotient(abs) is None, "a kink cannot be judged"
+
+
+def test_an_error_put_into_a_gradient_is_seen(monkeypatch):
+    """One part in a million, in one step among others."""
+    from symdnn.ops.math import Tanh
+
+    g = gradients.SmoothGrowth(np.random.default_rng(3), values=gradients.smooth_values)
+    t = g.fresh((3, 4), "float64", np.random.default_rng(4).uniform(0.2, 1, (3, 4)))
+    for path in ("T.exp", "T.tanh", "T.sqrt"):
+        (t,) = g.take(Step(path, (t.ref,)))
+    program, slope = g.program([t]), Tanh.slope
+    assert gradients.still_wrong(program, None) == ""
+    monkeypatch.setattr(Tanh, "slope", lambda op, x, y: slope(op, x, y) * (1 + 1e-6))
+    assert "differences" in gradients.still_wrong(program, None)
+
+
+def test_ties_of_extremes_are_not_judged():
+    """Each of several equal elements takes the whole gradient: what is a tie, and what none."""
+    a, b = np.array([[1.0, 2, 2], [3, 0.5, 1]]), np.array([1.0, -2, 2])
+    r = Ref(0)
+    assert gradients.tied(Step("T.max", (r,), {"axis": 1}), a)
+    assert not gradients.tied(Step("T.max", (r,), {"axis": 0}), a)
+    assert not gradients.tied(Step("T.min", (r,), {"axis": 1}), a)
+    assert not gradients.tied(Step("T.max", (r,)), a), "the 2 of the first row is not the extreme"
+    assert gradients.tied(Step("T.ptp", (r,), {"axis": 1}), a)
+    assert gradients.tied(Step("T.norm", (r, np.inf), {"axis": 0}), b)
+    assert not gradients.tied(Step("T.norm", (r, -np.inf), {"axis": 0}), b)
+    assert not gradients.tied(Step("T.norm", (r, 2), {"axis": 0}), b)
 
 
 def test_a_failure_becomes_a_short_script(monkeypatch):
