@@ -19,6 +19,9 @@ from tests import seeded
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=0, help="seed of all random test data")
+    parser.addoption(
+        "--device", help="for what tests compile that name no target: cpu (default), cuda, emulated"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -35,6 +38,28 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: os.environ.pop("SYMDNN_TESTS_CACHE", None))
     os.environ["XDG_CACHE_HOME"] = folder
     os.environ["SYMDNNRC"] = ""
+    _compile_for(config.getoption("--device") or _default_device(config.option.markexpr))
+
+
+def _default_device(marks: str) -> str:
+    """The processor, but for ``-m gpu``."""
+    return "auto" if "gpu" in marks and "not gpu" not in marks else "cpu"
+
+
+def _compile_for(device: str) -> None:
+    """Have ``device=auto`` mean the same on all machines, in processes that tests start too.
+
+    ``emulated`` is a GPU whose kernels are the references (``tests.gpu.reference_device``).
+    """
+    os.environ["SYMDNN_TESTS_DEVICE"] = device
+    flags = os.environ.get("SYMDNN_FLAGS", "")
+    if "device=" not in flags:
+        wanted = "device=" + ("cuda" if device == "emulated" else device)
+        os.environ["SYMDNN_FLAGS"] = ",".join(filter(None, [flags, wanted]))
+    if device == "emulated":
+        from tests.gpu.reference_device import by_reference
+
+        by_reference()
 
 
 @pytest.fixture

@@ -55,6 +55,15 @@ def _polygamma(n: Any, x: Any) -> Any:
     return np.where(far, np.nan, sp.polygamma(n, np.where(far, 1, x)))
 
 
+def _fmod(x: Any, y: Any) -> Any:
+    """NumPy's; some builds of it give -5 of int16 modulo the least one as 32763."""
+    a, b = np.asarray(x), np.asarray(y)
+    if "f" in a.dtype.kind + b.dtype.kind:
+        return np.fmod(a, b)
+    size = np.abs(a.astype(object)) % np.where(b == 0, 1, np.abs(b.astype(object)))
+    return np.where(a < 0, -size, size).astype(np.result_type(a, b)) * (b != 0)
+
+
 def _away(x: Any) -> Any:
     return np.trunc(x + np.copysign(0.5, x)) if np.asarray(x).dtype.kind == "f" else x
 
@@ -288,7 +297,8 @@ OWN: dict[str, Function] = {
     "elu": _elu, "selu": lambda x: 1.0507009873554805 * _elu(x, 1.6732632423543772),
     "eq": np.equal, "neq": np.not_equal, "ge": np.greater_equal, "gt": np.greater,
     "le": np.less_equal, "lt": np.less, "gelu": _gelu, "int_div": np.floor_divide,
-    "floor_div": np.floor_divide, "inv": lambda x: 1 / x, "reciprocal": lambda x: 1 / x,
+    "floor_div": np.floor_divide, "fmod": _fmod,
+    "inv": lambda x: 1 / x, "reciprocal": lambda x: 1 / x,
     "iround": _round, "round": _round, "round_half_away_from_zero": _away,
     "round_half_to_even": _whole(np.rint), "rint": _whole(np.rint),
     "largest": lambda *a: functools.reduce(np.maximum, a),
@@ -404,7 +414,8 @@ SPREADS = frozenset(["var", "std", "nanvar", "nanstd"])
 INSIDE = {"logsumexp": 1.0, "logsoftmax": 1.0, "log_softmax": 1.0, "hard_sigmoid": 0.5,
           "ultra_fast_sigmoid": 1.0, "crossentropy_softmax_argmax_1hot_with_bias": 1.0,
           "sigmoid_binary_crossentropy": 1.0, "gammaln": 1.0, "digamma": 1.0, "psi": 1.0,
-          "gammainc": 1.0, "gammaincc": 1.0, "chi2sf": 1.0}  # fmt: skip
+          "gammainc": 1.0, "gammaincc": 1.0, "chi2sf": 1.0,
+          "logaddexp": 1.0, "logaddexp2": 1.0}  # fmt: skip
 
 #: Functions of which a library's kernel may give 0 where the result is below all normal float32.
 FLUSHED = {"softmax", "softmax_with_bias", "crossentropy_softmax_argmax_1hot_with_bias",

@@ -18,8 +18,8 @@ LAYOUTS = ("C", "C", "C", "F", "negative", "strided", "read-only", "unaligned", 
 
 _UNIT = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53,
          "complex64": 2.0**-24, "complex128": 2.0**-53}  # fmt: skip
-_LEAST = {"float16": 2.0**-24, "bfloat16": 2.0**-133, "float32": 2.0**-149, "float64": 2.0**-1074,
-          "complex64": 2.0**-149, "complex128": 2.0**-1074}  # fmt: skip
+_LEAST = {"float16": 2.0**-24, "bfloat16": 2.0**-126, "float32": 2.0**-126, "float64": 2.0**-1022,
+          "complex64": 2.0**-126, "complex128": 2.0**-1022}  # fmt: skip
 _LARGEST = {"float16": 65504.0, "bfloat16": 3.38e38, "float32": 3.4e38, "float64": 1.79e308,
             "complex64": 3.4e38, "complex128": 1.79e308}  # fmt: skip
 
@@ -30,7 +30,7 @@ def unit(dtype: str) -> float:
 
 
 def least(dtype: str) -> float:
-    """The smallest number above 0."""
+    """The smallest number above 0 that a library's function may not replace by 0."""
     return _LEAST.get(dtype, 0.0)
 
 
