@@ -26,9 +26,10 @@ from tests.fuzz.areas import Area, Context, Failure, error_text
 from tests.fuzz.catalogue import grow
 from tests.fuzz.expressions import alike, draw_mode, mode_text
 from tests.fuzz.growth import Growth, RawError, Tally, Term, replay
-from tests.fuzz.noise import Numbers, Unusable
+from tests.fuzz.noise import Numbers, Unusable, is_composed
 from tests.fuzz.program import Input, Program, Ref, Step, cases, pick, script, variables
 from tests.fuzz.reduce import reduced
+from tests.fuzz.values import draw_values, kind
 
 GROUP = 4
 SIZES = (1, 1, 2, 3, 5, 7)
@@ -39,8 +40,6 @@ TALLY = Tally()
 def smooth_values(rng: np.random.Generator, shape: Sequence[int], dtype: str) -> np.ndarray:
     """Values without ties or zeros: kinks lie elsewhere."""
     if dtype != "float64":
-        from tests.fuzz.values import draw_values
-
         return draw_values(rng, shape, dtype)
     sign = rng.choice([-1.0, 1.0], shape) if rng.random() < 0.5 else 1.0
     return np.asarray(sign * rng.uniform(0.15, 1.6, shape))
@@ -53,6 +52,8 @@ AT_ZERO = {"pow", "power", "sqrt", "norm", "std", "nanstd", "angle", "arctan2", 
 OF_LAST = {"xlogx", "xlogy0"}
 AT_ONE = {"arcsin", "arccos", "arccosh", "arctanh", "erfinv", "erfcinv"}
 DTYPES = ("float64", "float64", "float64", "complex128", "int64", "int8", "bool")
+#: Inputs of which nothing that rounds is computed but beside a float64.
+BESIDE = ("uint8", "int16", "float32", "bfloat16")
 
 
 #: Functions that take extremes of an operand: which, and of what.
@@ -101,13 +102,21 @@ class SmoothGrowth(Growth):
             raise Unusable("its gradient is another one, by design")
         new = super().take(step)
         try:
-            if any(t.kind in "fc" and t.dtype not in DTYPES for t in new):
-                raise Unusable("a gradient would be rounded to it")
+            self._check_wide(step, new)
             check_smooth(step, lambda r: pick(self.numbers.results[0], r), new[0].base)
         except Unusable:
             self.terms = [t for t in self.terms if t not in new]
             raise
         return new
+
+    def _check_wide(self, step: Step, new: list[Term]) -> None:
+        """Raises where something inside of a step has less than double precision."""
+        operands = [pick(self.symbols, r) for r in step.refs()]
+        narrow = any(kind(v.type.dtype) in "fc" and v.type.dtype not in DTYPES for v in operands)
+        if any(t.kind in "fc" and t.dtype not in DTYPES for t in new) or (
+            narrow and is_composed([t.v for t in new], operands)
+        ):
+            raise Unusable("a gradient would be rounded to it")
 
 
 def check_smooth(step: Step, value: Callable[[Ref], Any], result: Any) -> None:
@@ -311,7 +320,8 @@ def check(ctx: Context) -> list[Failure]:
 
 
 def _grown(ctx: Context, rng: np.random.Generator, failures: list[Failure]) -> Problem | None:
-    g = SmoothGrowth(rng, SIZES, DTYPES[: 3 if rng.random() < 0.8 else None], TALLY, smooth_values)
+    among = DTYPES[:3] if rng.random() < 0.8 else (*DTYPES, *BESIDE)
+    g = SmoothGrowth(rng, SIZES, among, TALLY, smooth_values)
     try:
         grow(g, int(rng.integers(1, 7)))
     except RawError:

@@ -159,7 +159,7 @@ class Numbers:
             table = 1e-4 if out == unit("float32") else 0.0  # as tests/test_op_table.py allows
             return max(out, table, cases()[step.path[5:]].rtol)
         inner = [unit(known[(r.at, r.item)].type.dtype) for r in step.refs()]
-        composed = _is_composed(outs, [known[(r.at, r.item)] for r in step.refs()])
+        composed = is_composed(outs, [known[(r.at, r.item)] for r in step.refs()])
         return max([out, *inner]) if composed and out else min(out, unit("float32"))
 
     def _conform(
@@ -213,7 +213,7 @@ _MOVING = {"DimShuffle", "Reshape", "Subtensor", "Join", "Split", "Alloc", "Take
            "Abs", "Maximum", "Minimum", "Clip", "Flip", "SpecifyShape", "Sort"}  # fmt: skip
 
 
-def _is_composed(outs: Sequence[Variable], operands: Sequence[Variable]) -> bool:
+def is_composed(outs: Sequence[Variable], operands: Sequence[Variable]) -> bool:
     """Whether a step builds more than one op that rounds: each of them rounds to its dtype."""
     seen, rounding = set(operands), 0
     stack = list(outs)
