@@ -12,8 +12,9 @@ import numpy as np
 
 from symdnn.graph.op import Grads, Vars
 from symdnn.graph.variable import Variable, as_variable
-from symdnn.ops.arithmetic import sqr
+from symdnn.ops.arithmetic import maximum, sqr
 from symdnn.ops.elemwise import Elemwise, apply_elemwise
+from symdnn.ops.gradient_control import disconnected_grad, zero_grad
 from symdnn.ops.math import arctan2, cos, sin
 
 __all__ = [
@@ -69,7 +70,9 @@ class Angle(ComplexPart):
 
     def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
         a, b = real(inputs[0]), imag(inputs[0])
-        scaled = cotangent / (sqr(a) + sqr(b))
+        larger = disconnected_grad(maximum(abs(a), abs(b)))  # as ArcTan2
+        a, b = a / larger, b / larger
+        scaled = cotangent / larger / (sqr(a) + sqr(b))
         return [complex(-scaled * b, scaled * a)]
 
 
@@ -138,9 +141,12 @@ def conj(z: Any) -> Variable:
 
 
 def angle(z: Any) -> Variable:
-    """The angle in the complex plane, in ``[-pi, pi]``; 0 or pi of a real ``z``."""
+    """The angle in the complex plane, in ``[-pi, pi]``; 0 or pi of a real ``z``.
+
+    The gradient by a real ``z`` is 0.
+    """
     v = as_variable(z)
-    return Angle()(v) if v.type.is_complex else arctan2(v.zeros_like(), v)
+    return Angle()(v) if v.type.is_complex else arctan2(v.zeros_like(), zero_grad(v))
 
 
 def complex(real: Any, imag: Any) -> Variable:

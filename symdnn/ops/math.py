@@ -12,9 +12,10 @@ import numpy as np
 from symdnn.graph.op import Grads, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.variable import Variable
-from symdnn.ops.arithmetic import inv, sqr, sqrt
+from symdnn.ops.arithmetic import inv, maximum, sqr, sqrt
 from symdnn.ops.comparison import eq, isinf, switch
 from symdnn.ops.elemwise import FloatElemwise, apply_elemwise, as_computed, like
+from symdnn.ops.gradient_control import disconnected_grad
 
 __all__ = [
     "Exp", "Exp2", "Expm1", "Log", "Log2", "Log10", "Log1p", "Sin", "Cos", "Tan", "ArcSin",
@@ -262,7 +263,10 @@ class ArcTan2(FloatElemwise):
 
     def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
         y, x = as_computed(inputs, output)
-        scaled = cotangent / (sqr(x) + sqr(y))
+        # Squares may be 0 or infinite; which scale is taken has no influence.
+        larger = disconnected_grad(maximum(abs(x), abs(y)))
+        x, y = x / larger, y / larger
+        scaled = cotangent / larger / (sqr(x) + sqr(y))
         return [scaled * x, -scaled * y]
 
 

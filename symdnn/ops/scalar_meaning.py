@@ -24,6 +24,7 @@ from symdnn.ops import special as sp
 from symdnn.ops.dtype import is_narrow_float
 from symdnn.ops.elemwise import Elemwise, FloatElemwise
 from symdnn.ops.scalar import RESULT, STORED, Builder, Scalar, ScalarProgram
+from symdnn.ops.special_values import FAR, TERMS
 
 __all__ = ["DECIDES", "MEANINGS", "meaning"]
 
@@ -201,13 +202,13 @@ def _log_half_erfc(x: Scalar) -> Scalar:
 def _erfcx_slope(x: Scalar) -> Scalar:
     """In float64, since its terms cancel."""
     wide = x.cast("float64")
-    far = wide.call("max", sp.FAR)
+    far = wide.call("max", FAR)
     total = far.like(0.0)
     inverse = 0.5 / (far * far)
-    for n in range(sp.TERMS, 0, -1):
+    for n in range(TERMS, 0, -1):
         total = -(2.0 * n + 1.0) * inverse * (1 + total)
     near = 2 * wide * wide.call("erfcx") - 2 / sqrt(pi)
-    found = (wide < sp.FAR).where(near, -(1 + total) / (sqrt(pi) * far * far))
+    found = (wide < FAR).where(near, -(1 + total) / (sqrt(pi) * far * far))
     return found.cast(x.dtype)
 
 

@@ -16,11 +16,17 @@ from symdnn.errors import NonDifferentiable
 from symdnn.graph.op import Grads, Vars
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable, as_variable
-from symdnn.ops.arithmetic import cast, sqr
-from symdnn.ops.comparison import eq, switch
+from symdnn.ops.arithmetic import cast, maximum, sqr
+from symdnn.ops.comparison import eq, lt, switch
 from symdnn.ops.dtype import float_of
 from symdnn.ops.elemwise import FloatElemwise, apply_elemwise, as_computed, like
 from symdnn.ops.math import exp, log
+from symdnn.ops.special_values import (
+    erfcx_slope_of,
+    log_erfc_of,
+    log_half_erfc_of,
+    scipy_function,
+)
 
 __all__ = [
     "Erf", "ErfInv", "Erfc", "ErfcInv", "Erfcx", "ErfcxSlope", "Gamma", "GammaInc", "GammaIncC",
@@ -29,18 +35,6 @@ __all__ = [
     "gammaincc", "gammaln", "i0", "i1", "iv", "j0", "j1", "jv", "log_erfc", "log_half_erfc",
     "log_ndtr", "ndtr", "polygamma", "psi", "tri_gamma", "xlogx", "xlogy0",
 ]  # fmt: skip
-
-
-def _scipy(name: str) -> Any:
-    """The function of ``scipy.special``, which is imported when one first runs."""
-
-    def function(*arrays: Any) -> Any:
-        import scipy.special
-
-        return getattr(scipy.special, name)(*arrays)
-
-    function.__name__ = name
-    return function
 
 
 @dataclass(frozen=True)
@@ -55,7 +49,7 @@ class SpecialFunction(FloatElemwise):
 class Erf(SpecialFunction):
     """The error function, ``2 / sqrt(pi)`` times the integral of ``exp(-t^2)`` from 0 to x."""
 
-    function: ClassVar[Any] = _scipy("erf")
+    function: ClassVar[Any] = scipy_function("erf")
 
     def slope(self, x: Any, y: Any) -> Any:
         return like(2 / sqrt(pi), y) * exp(-sqr(x))
@@ -65,7 +59,7 @@ class Erf(SpecialFunction):
 class Erfc(SpecialFunction):
     """``1 - erf(x)``, exact where that is small."""
 
-    function: ClassVar[Any] = _scipy("erfc")
+    function: ClassVar[Any] = scipy_function("erfc")
 
     def slope(self, x: Any, y: Any) -> Any:
         return like(-2 / sqrt(pi), y) * exp(-sqr(x))
@@ -75,26 +69,10 @@ class Erfc(SpecialFunction):
 class Erfcx(SpecialFunction):
     """``exp(x^2) erfc(x)``, which neither under- nor overflows for large x."""
 
-    function: ClassVar[Any] = _scipy("erfcx")
+    function: ClassVar[Any] = scipy_function("erfcx")
 
     def slope(self, x: Any, y: Any) -> Any:
         return apply_elemwise(ErfcxSlope(), x)
-
-
-#: How many terms of the slope's asymptotic series are used, and from where on.
-TERMS, FAR = 14, 9.0
-
-
-def erfcx_slope_of(x: Any) -> Any:
-    """``2 x erfcx(x) - 2 / sqrt(pi)``; by its asymptotic series where these two cancel."""
-    wide = x.astype(np.float64)
-    far = np.maximum(wide, FAR)
-    total = np.zeros_like(far)
-    for n in range(TERMS, 0, -1):
-        total = -(2 * n + 1) / (2 * far * far) * (1 + total)
-    near = 2 * wide * _scipy("erfcx")(wide) - 2 / sqrt(pi)
-    found = np.where(wide < FAR, near, -(1 + total) / (sqrt(pi) * far * far))
-    return found.astype(x.dtype)
 
 
 @dataclass(frozen=True)
@@ -107,13 +85,6 @@ class ErfcxSlope(SpecialFunction):
         return 2 * (erfcx(x) + x * y)
 
 
-def log_erfc_of(x: Any) -> Any:
-    """``log(erfc(x))`` of arrays: near 0 from ``erf``, beyond from ``erfcx``."""
-    low, high = np.minimum(x, x.dtype.type(0.5)), np.maximum(x, x.dtype.type(0.5))
-    near = np.log1p(-_scipy("erf")(low))
-    return np.where(x < 0.5, near, np.log(_scipy("erfcx")(high)) - high * high)
-
-
 @dataclass(frozen=True)
 class LogErfc(SpecialFunction):
     """``log(erfc(x))``, which goes on where ``erfc(x)`` is 0."""
@@ -121,14 +92,17 @@ class LogErfc(SpecialFunction):
     function: ClassVar[Any] = log_erfc_of
 
     def slope(self, x: Any, y: Any) -> Any:
-        return like(-2 / sqrt(pi), y) / erfcx(x)
+        # Below the cut erfc is 2, and erfcx and its derivatives would overflow.
+        cut = like(-2.6 if y.type.dtype == "float16" else -6, y)
+        far = like(-1 / sqrt(pi), y) * exp(-sqr(x))
+        return switch(lt(x, cut), far, like(-2 / sqrt(pi), y) / erfcx(maximum(x, cut)))
 
 
 @dataclass(frozen=True)
 class ErfInv(SpecialFunction):
     """The inverse of ``erf``, on (-1, 1)."""
 
-    function: ClassVar[Any] = _scipy("erfinv")
+    function: ClassVar[Any] = scipy_function("erfinv")
 
     def slope(self, x: Any, y: Any) -> Any:
         return like(sqrt(pi) / 2, y) * exp(sqr(y))
@@ -138,7 +112,7 @@ class ErfInv(SpecialFunction):
 class ErfcInv(SpecialFunction):
     """The inverse of ``erfc``, on (0, 2)."""
 
-    function: ClassVar[Any] = _scipy("erfcinv")
+    function: ClassVar[Any] = scipy_function("erfcinv")
 
     def slope(self, x: Any, y: Any) -> Any:
         return like(-sqrt(pi) / 2, y) * exp(sqr(y))
@@ -148,7 +122,7 @@ class ErfcInv(SpecialFunction):
 class Gamma(SpecialFunction):
     """The gamma function."""
 
-    function: ClassVar[Any] = _scipy("gamma")
+    function: ClassVar[Any] = scipy_function("gamma")
 
     def slope(self, x: Any, y: Any) -> Any:
         return y * psi(x)
@@ -158,7 +132,7 @@ class Gamma(SpecialFunction):
 class GammaLn(SpecialFunction):
     """``log |gamma(x)|``."""
 
-    function: ClassVar[Any] = _scipy("gammaln")
+    function: ClassVar[Any] = scipy_function("gammaln")
 
     def slope(self, x: Any, y: Any) -> Any:
         return psi(x)
@@ -168,7 +142,7 @@ class GammaLn(SpecialFunction):
 class Psi(SpecialFunction):
     """The digamma function: the slope of ``gammaln``."""
 
-    function: ClassVar[Any] = _scipy("psi")
+    function: ClassVar[Any] = scipy_function("psi")
 
     def slope(self, x: Any, y: Any) -> Any:
         return tri_gamma(x)
@@ -238,7 +212,7 @@ def _polygamma(n: Any, x: Any) -> Any:
 
 
 _FAR = -1000.0
-_stepped = _scipy("polygamma")
+_stepped = scipy_function("polygamma")
 
 
 def _reflected(n: int, x: Any) -> Any:
@@ -268,7 +242,7 @@ class PolyGamma(OfOrder):
 class GammaInc(OfOrder):
     """The regularised lower incomplete gamma function of ``k`` and ``x``."""
 
-    function: ClassVar[Any] = _scipy("gammainc")
+    function: ClassVar[Any] = scipy_function("gammainc")
 
     def step(self, n: Any) -> Any:
         return np.minimum(n / 4, np.sqrt(n) / 5)
@@ -281,7 +255,7 @@ class GammaInc(OfOrder):
 class GammaIncC(OfOrder):
     """The regularised upper incomplete gamma function of ``k`` and ``x``."""
 
-    function: ClassVar[Any] = _scipy("gammaincc")
+    function: ClassVar[Any] = scipy_function("gammaincc")
 
     step = GammaInc.step
 
@@ -293,7 +267,7 @@ class GammaIncC(OfOrder):
 class Jv(OfOrder):
     """The Bessel function of the first kind, of order ``n``."""
 
-    function: ClassVar[Any] = _scipy("jv")
+    function: ClassVar[Any] = scipy_function("jv")
 
     def point_slope(self, n: Any, x: Any, y: Any) -> Any:
         return (jv(n - 1, x) - jv(n + 1, x)) * like(0.5, y)
@@ -303,7 +277,7 @@ class Jv(OfOrder):
 class Iv(OfOrder):
     """The modified Bessel function of the first kind, of order ``n``."""
 
-    function: ClassVar[Any] = _scipy("iv")
+    function: ClassVar[Any] = scipy_function("iv")
 
     def point_slope(self, n: Any, x: Any, y: Any) -> Any:
         return (iv(n - 1, x) + iv(n + 1, x)) * like(0.5, y)
@@ -343,22 +317,13 @@ class XLogY(FloatElemwise):
         return [cotangent * log(y), to_y]
 
 
-def log_half_erfc_of(x: Any) -> Any:
-    """``log(erfc(x) / 2)`` of arrays: below 0 from what is left to 1."""
-    low, high = np.minimum(x, x.dtype.type(0)), np.maximum(x, x.dtype.type(0))
-    half = x.dtype.type(0.5)
-    near = np.log1p(-half * _scipy("erfc")(-low))
-    return np.where(x < 0, near, np.log(half * _scipy("erfcx")(high)) - high * high)
-
-
 @dataclass(frozen=True)
 class LogHalfErfc(SpecialFunction):
     """``log(erfc(x) / 2)``, to full precision also where that is near to 0."""
 
     function: ClassVar[Any] = log_half_erfc_of
 
-    def slope(self, x: Any, y: Any) -> Any:
-        return like(-2 / sqrt(pi), y) / erfcx(x)
+    slope = LogErfc.slope
 
 
 def erf(x: Any) -> Variable:

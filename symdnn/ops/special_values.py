@@ -1,0 +1,53 @@
+"""NumPy's values of special functions that SciPy has not, to full precision."""
+
+from __future__ import annotations
+
+from math import pi, sqrt
+from typing import Any
+
+import numpy as np
+
+__all__ = ["FAR", "TERMS", "erfcx_slope_of", "log_erfc_of", "log_half_erfc_of", "scipy_function"]
+
+
+def scipy_function(name: str) -> Any:
+    """The function of ``scipy.special``, which is imported when one first runs."""
+
+    def function(*arrays: Any) -> Any:
+        import scipy.special
+
+        return getattr(scipy.special, name)(*arrays)
+
+    function.__name__ = name
+    return function
+
+
+#: How many terms of the slope's asymptotic series are used, and from where on.
+TERMS, FAR = 14, 9.0
+
+
+def erfcx_slope_of(x: Any) -> Any:
+    """``2 x erfcx(x) - 2 / sqrt(pi)``; by its asymptotic series where these two cancel."""
+    wide = x.astype(np.float64)
+    far = np.maximum(wide, FAR)
+    total = np.zeros_like(far)
+    for n in range(TERMS, 0, -1):
+        total = -(2 * n + 1) / (2 * far * far) * (1 + total)
+    near = 2 * wide * scipy_function("erfcx")(wide) - 2 / sqrt(pi)
+    found = np.where(wide < FAR, near, -(1 + total) / (sqrt(pi) * far * far))
+    return found.astype(x.dtype)
+
+
+def log_erfc_of(x: Any) -> Any:
+    """``log(erfc(x))`` of arrays: near 0 from ``erf``, beyond from ``erfcx``."""
+    low, high = np.minimum(x, x.dtype.type(0.5)), np.maximum(x, x.dtype.type(0.5))
+    near = np.log1p(-scipy_function("erf")(low))
+    return np.where(x < 0.5, near, np.log(scipy_function("erfcx")(high)) - high * high)
+
+
+def log_half_erfc_of(x: Any) -> Any:
+    """``log(erfc(x) / 2)`` of arrays: below 0 from what is left to 1."""
+    low, high = np.minimum(x, x.dtype.type(0)), np.maximum(x, x.dtype.type(0))
+    half = x.dtype.type(0.5)
+    near = np.log1p(-half * scipy_function("erfc")(-low))
+    return np.where(x < 0, near, np.log(half * scipy_function("erfcx")(high)) - high * high)
