@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from weakref import WeakKeyDictionary
 
-from symdnn.compile.function import Function, function
+from symdnn.compile.function import function
 from symdnn.errors import TypeMismatch
 from symdnn.graph.operators import install_operators
 from symdnn.graph.variable import Variable
 
 __all__ = ["evaluate"]
-
-_compiled: WeakKeyDictionary[Variable, dict[tuple[int, ...], Function]] = WeakKeyDictionary()
 
 
 def evaluate(variable: Variable, values: Mapping[Any, Any]) -> Any:
@@ -21,7 +18,9 @@ def evaluate(variable: Variable, values: Mapping[Any, Any]) -> Any:
     for v in values:
         if not isinstance(v, Variable):
             raise TypeMismatch("eval", "variables as keys", f"{v!r}")
-    functions = _compiled.setdefault(variable, {})
+    functions = variable._evaluated  # a table beside would keep both: each function has the graph
+    if functions is None:
+        functions = variable._evaluated = {}
     key = tuple(map(id, values))
     if key not in functions:
         functions[key] = function(list(values), variable, on_unused_input="ignore")

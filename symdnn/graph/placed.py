@@ -26,7 +26,10 @@ def is_on_device(value: Any) -> bool:
     if getattr(value, "__cuda_array_interface__", None) is not None:
         return True
     device = getattr(value, "__dlpack_device__", None)
-    return device is not None and int(device()[0]) in _DLPACK_CUDA
+    try:
+        return device is not None and int(device()[0]) in _DLPACK_CUDA
+    except Exception:  # other people's code; making an array of the value will say what is wrong
+        return False
 
 
 class Targets(Protocol):

@@ -32,7 +32,7 @@ class Variable(TensorMethods, ElementwiseMethods):
     are keys of dicts; a comparison such as ``x < 1`` is symbolic and has no truth value.
     """
 
-    __slots__ = ("__weakref__", "_tag", "index", "name", "owner", "type")
+    __slots__ = ("__weakref__", "_evaluated", "_tag", "index", "name", "owner", "type")
 
     def __init__(
         self,
@@ -46,6 +46,7 @@ class Variable(TensorMethods, ElementwiseMethods):
         self.owner = owner
         self.index = index
         self._tag: SimpleNamespace | None = None
+        self._evaluated: dict[tuple[int, ...], Any] | None = None  # the functions of eval
 
     @property
     def ndim(self) -> int:

@@ -202,3 +202,27 @@ def test_saving_takes_the_same(tensor, tmp_path):
     ):
         with pytest.raises(InputError, match=f"'w'.*{why}"):
             save_parameters(path, {"w": value})
+
+
+class Elsewhere:
+    """An array of another library, on a device that no protocol knows."""
+
+    def __dlpack_device__(self):
+        raise ValueError("Unknown device type meta")
+
+    def __dlpack__(self, **_):
+        raise BufferError("no data")
+
+
+@pytest.mark.parametrize("what", ["call", "shared", "set_value", "constant"])
+def test_an_array_that_is_nowhere_is_an_error_that_names_the_input(what):
+    x, w = T.dvector("x"), symdnn.shared(np.zeros(2), "w")
+    places = {
+        "call": (symdnn.function([x], x), r"input 0 \(x\)"),
+        "shared": (lambda v: symdnn.shared(v, "w"), "shared w"),
+        "set_value": (w.set_value, "set_value of w"),
+        "constant": (lambda v: x + v, "cannot make a constant of .*Elsewhere"),
+    }
+    take, named = places[what]
+    with pytest.raises(InputError, match=f"{named}.*no array can be made of this Elsewhere"):
+        take(Elsewhere())
