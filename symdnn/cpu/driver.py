@@ -115,6 +115,9 @@ class Driver:
         self._functions: list[Any] = []
         #: How many steps run in spans, views that nobody makes included.
         self.native = sum(s.last + 1 - s.first - len(s.views) for s in spans.spans) if spans else 0
+        inside = {k for s in (spans.spans if spans else ()) for k in range(s.first, s.last + 1)}
+        #: Whether all do, but for views that are taken.
+        self.whole = all(k in inside or s.by_view for k, s in enumerate(steps))
         #: Where the two functions of each span stand among those.
         self._bound_later: list[tuple[int, Span]] = []
         self._known = {i for _, i in frame.entering} | {i for i, _, _ in frame.results.places}

@@ -65,7 +65,7 @@ class CpuPlan:
         self.threaded = any(t.threaded for t in traits)
         #: Whether all kernels are closed: nothing of the user's runs inside of a run.
         self.closed = all(t.closed for t in traits)
-        #: Whether every step is compiled, so that NumPy cannot warn; settled when they are bound.
+        #: Whether all steps but views are compiled, so that NumPy cannot warn; settled when bound.
         self.silent = False
         #: Whether a run is its driver's and no more: nothing is updated, BLAS is not looked at.
         self.simple = False
@@ -277,7 +277,7 @@ class CpuPlan:
                 return self._run_plainly
             self.driver = Driver(self.steps, frame, self.spans, self._run_plainly)
         self.run_all = self.driver.bind(self.template)
-        self.silent = self.driver.native == len(self.steps)
+        self.silent = self.driver.whole
         self.simple = not self.stored and not self.calls_blas
         if self.silent and self.asked == threads.asked():
             # No step has work for two threads, so another number of them changes nothing.

@@ -94,3 +94,26 @@ def test_small_plans_do_not_look_at_the_number_of_threads(size, threaded):
     (plan,) = f.plans()
     assert plan.bound.silent
     assert plan.bound.threaded is threaded
+
+
+VIEWS = {
+    "of a result": lambda x: T.exp(x).reshape((-1,)),
+    "of a result in another order": lambda x: T.sum(T.exp(x), axis=0).dimshuffle("x", 0),
+    "of an argument": lambda x: T.exp(x[::2]),
+    "of an argument in another order": lambda x: x + x.T,
+    "between": lambda x: T.exp(x).reshape((-1, 4)).sum(axis=0),
+}
+
+
+@pytest.mark.parametrize("kind", VIEWS)
+def test_views_leave_a_plan_as_fast_as_it_is(kind, rng):
+    """Taking a view neither warns nor wants threads."""
+    x = T.fmatrix("x")
+    f = symdnn.function([x], symdnn.Out(VIEWS[kind](x), borrow=True), mode=CPU)
+    a = rng.normal(size=(4, 4)).astype("float32")
+    wanted = symdnn.function([x], VIEWS[kind](x), mode=symdnn.Mode(optimizer=None))(a)
+    for _ in range(9):
+        np.testing.assert_allclose(f(a), wanted, rtol=1e-5)
+    (plan,) = f.plans()
+    assert plan.bound.silent
+    assert not plan.bound.parallel
