@@ -211,12 +211,15 @@ def _polygamma(n: Any, x: Any) -> Any:
     return y
 
 
-_FAR = -1000.0
+_FAR, _LAST = -1000.0, 170
 _stepped = scipy_function("polygamma")
 
 
 def _reflected(n: int, x: Any) -> Any:
-    angle = np.pi * (x - np.round(x))
+    to_pole = x - np.round(x)
+    if n > _LAST:  # the factorial of the order alone overflows
+        return np.where((to_pole > 0) & (n % 2 == 0), -np.inf, np.inf)
+    angle = np.pi * to_pole
     slope = np.polynomial.Polynomial([0, 1])  # of the cotangent, as a polynomial in it
     for _ in range(n):
         slope = slope.deriv() * np.polynomial.Polynomial([-1, 0, -1])

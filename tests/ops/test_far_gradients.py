@@ -87,3 +87,10 @@ def test_the_angle_of_a_real_number_has_no_slope():
     np.testing.assert_array_equal(
         symdnn.function([x], T.grad(T.angle(x).sum(), x))([-2.0, 0.0, 1e-300]), np.zeros(3)
     )
+
+
+def test_polygamma_of_a_huge_order_far_below_0_is_infinite():
+    n, x = T.dvector(), T.dvector()
+    f = symdnn.function([n, x], T.polygamma(n, x))
+    found = f([171.0, 800, 800, 1e20], [-2000.3, -2000.3, -2000.7, -1e4 - 0.25])
+    np.testing.assert_array_equal(found, [np.inf, np.inf, -np.inf, np.inf])
