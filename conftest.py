@@ -70,6 +70,9 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    device = os.environ["SYMDNN_TESTS_DEVICE"]
+    if device in ("cuda", "emulated") and item.get_closest_marker("cpu"):
+        pytest.skip("it is about the processor")
     seeded.enter(item.nodeid)
     if init := sys.modules.get("symdnn.nn.init"):  # initial values of modules
         init.seed(seeded.number())

@@ -28,6 +28,7 @@ def test_split_is_the_documented_one() -> None:
     assert np.bincount(digits.test_y).min() >= 43  # stratified
 
 
+@pytest.mark.cpu
 def test_demo_learns_saves_and_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert demo.main(["--epochs", "5", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out

@@ -124,6 +124,7 @@ def test_hints_are_shown():
     assert text_of(hinted).startswith("Exp [id A] hints(name=first, precision=float32)\n")
 
 
+@pytest.mark.cpu
 def test_a_function_shows_order_kernels_and_what_is_overwritten(train):
     text = text_of(train)
     assert re.search(r"^w <- Sub \[id \w+\] \d+ \(", text, re.M)
@@ -131,6 +132,7 @@ def test_a_function_shows_order_kernels_and_what_is_overwritten(train):
     assert re.search(r"DimShuffle\{pattern=\(1, 0\)\} .* \(view of input 0\)", text)
 
 
+@pytest.mark.cpu
 def test_a_function_that_never_ran_says_nothing_of_kernels():
     x = T.fvector("x")
     assert text_of(symdnn.function([x], T.exp(x))) == "Exp [id A] 0\n |x [id B]\n"
@@ -165,6 +167,7 @@ def test_wrong_argument():
 # --- programs and plans ---------------------------------------------------------------------------
 
 
+@pytest.mark.cpu
 def test_a_program_is_a_list_of_regions(lazy):
     text = text_of(lazy.stages.program)
     assert text.startswith("program(")
@@ -173,6 +176,7 @@ def test_a_program_is_a_list_of_regions(lazy):
     assert "  return " in text
 
 
+@pytest.mark.cpu
 def test_a_plan_shows_shapes_kernels_and_memory(train):
     (plan,) = train.plans()
     text = text_of(plan)
@@ -184,6 +188,7 @@ def test_a_plan_shows_shapes_kernels_and_memory(train):
     assert "not numpy.ufunc: " in text  # why the first kernel was not taken
 
 
+@pytest.mark.cpu
 def test_segments_name_their_device():
     from dataclasses import replace
 
@@ -195,12 +200,14 @@ def test_segments_name_their_device():
     assert "  segment 1 on cuda\n" in text_of(there)
 
 
+@pytest.mark.cpu
 def test_values_of_one_name_are_told_apart():
     a, b = T.fvector("x"), T.fvector("x")
     program = symdnn.function([a, b], a - b, mode=PLAIN).stages.program
     assert "Sub(x, x#2)" in text_of(program)
 
 
+@pytest.mark.cpu
 def test_a_loop_shows_its_body():
     v, s = T.fvector("v"), T.fscalar("s")
     out, _ = scan(lambda x, s: s * 2 + x, sequences=v, outputs_info=s)
@@ -257,6 +264,7 @@ def test_formula(expression, text):
     assert pprint(expression) == text
 
 
+@pytest.mark.cpu
 def test_formula_of_a_function():
     x, w = T.fvector("x"), symdnn.shared(np.float32(1), "w")
     f = symdnn.function([x], [x * w, x + 1], updates=[(w, w - x.sum())], mode=PLAIN)
@@ -348,6 +356,7 @@ def test_every_stage_is_drawn(train, lazy):
         assert len(boxes_of(svg)) == len(drawing_of(obj).boxes)
 
 
+@pytest.mark.cpu
 def test_what_is_computed_only_to_know_a_size_is_left_out():
     x, y = T.fmatrix("x"), T.fmatrix("y")
     f = symdnn.function([x, y], [T.exp(x).reshape((x.shape[0] * 2, -1)), y.mean()])
@@ -360,6 +369,7 @@ def test_what_is_computed_only_to_know_a_size_is_left_out():
     assert "ShapeI" in pydotprint(f, engine="symdnn", sizes=True)
 
 
+@pytest.mark.cpu
 def test_regions_are_frames(lazy):
     svg = pydotprint(lazy, engine="symdnn")
     titles = [t.text for t in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]

@@ -426,6 +426,7 @@ def test_dnn_batch_normalization_returns_invstd_and_unbiased_running_variance() 
         dnn.dnn_batch_normalization_train(x, T.dvector(), T.dvector(), "spatial")
 
 
+@pytest.mark.cpu
 def test_a_mode_without_an_optimizer_rewrites_nothing() -> None:
     x = T.fvector("x")
     ops = {

@@ -68,6 +68,7 @@ class _Scheduler:
         order = toposort([*outputs, *dims], self.available)
         self.order = [n for n in order if n not in inside]
         self.host = _host_nodes(self.order, dims) | self._scalars_beside_a_device()
+        self.host |= {n for n in self.order if _is_copy_out(n) and n.inputs[0].owner in self.host}
         self.device_stage: dict[Variable, int] = {}
         self.host_stage: dict[Variable, int] = {}
         self.stage_of: dict[Apply, int] = {}
@@ -220,7 +221,7 @@ class _Scheduler:
             ready = all(v.owner not in inside or v.owner in early for v in n.inputs)
             if ready and (isinstance(n.op, GpuFromHost) or reads):
                 early.add(n)
-        late = {n for n in nodes if isinstance(n.op, HostFromGpu)} - early
+        late = {n for n in nodes if _is_copy_out(n)} - early
         rounded = _roundings(nodes) - early - late
         # A captured graph's copies are made before anything else: memory is planned in this order.
         copies = {n for n in early if isinstance(n.op, GpuFromHost)}
@@ -295,6 +296,10 @@ def _needed_without(node: Apply, order: Sequence[Apply], outputs: Sequence[Varia
 
 def _is_if(node: Apply) -> bool:
     return isinstance(node.op, IfElse)
+
+
+def _is_copy_out(node: Apply) -> bool:
+    return isinstance(node.op, HostFromGpu)
 
 
 def _roundings(nodes: Sequence[Apply]) -> set[Apply]:

@@ -122,7 +122,7 @@ class CudaPlan:
             launch = self.spec.launch(node)
         workspace = self.memory.workspaces.get(node)
         at = self.rt.arena.base + workspace.offset if workspace is not None else 0
-        env = self.rt.env(at, self.rt.number_of(node))
+        env = self.rt.env(at, self.rt.number_of(node, self.spec.call(node).inputs))
         env.dying = self._dying(node)
         self.envs.append(env)
         accepts = _acceptor(kernel)

@@ -27,7 +27,8 @@ from symdnn.gpu.loop_graph import LoopGraphs
 from symdnn.gpu.memory import CudaMemory
 from symdnn.gpu.plan import CudaPlan
 from symdnn.gpu.trailing import copy_all
-from symdnn.graph.evaluate import describe_failure
+from symdnn.graph.evaluate import Uncomputed, describe_failure
+from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant
 
 __all__ = ["CudaRuntime", "runtime"]
@@ -55,7 +56,7 @@ class CudaRuntime:
         self.word: Any = word
         self.word[:] = 0
         self._word_address = int(self.word.ctypes.data)
-        self._nodes: dict[int, Apply] = {}
+        self._nodes: dict[int, tuple[Apply, list[Any]]] = {}
         self._next_number = 0
         #: A call may have left an error: the next one waits for it, or only a read does.
         self.pending_check = self.unread = False
@@ -228,17 +229,22 @@ class CudaRuntime:
     def _error(self, code: int, number: int, value: int, limit: int) -> SymdnnError:
         error = fault(code, value, limit)
         if number in self._nodes:
-            error.add_note(describe_failure(self._nodes[number], []))
+            error.add_note(describe_failure(*self._nodes[number]))
         return error
 
     def env(self, workspace: int = 0, node: int = -1) -> Env:
         """What a launch is given besides its operands."""
         return Env(self.context, workspace, node, self.memory)
 
-    def number_of(self, node: Apply) -> int:
-        """The number under which a node's error is reported; see :meth:`forget_nodes`."""
+    def number_of(self, node: Apply, types: Sequence[Any]) -> int:
+        """The number under which a node's error is reported, with what its inputs were; see
+        :meth:`forget_nodes`."""
+        shown = [
+            Uncomputed(t.dtype, t.shape, "on the GPU") if isinstance(t, TensorType) else t
+            for t in types
+        ]
         self._next_number += 1
-        self._nodes[self._next_number] = node
+        self._nodes[self._next_number] = node, shown
         return self._next_number
 
     def forget_nodes(self, numbers: Sequence[int]) -> None:

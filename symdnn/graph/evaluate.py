@@ -46,7 +46,8 @@ class Uncomputed:
     """In place of an array of which only dtype and shape are known."""
 
     dtype: Any
-    shape: tuple[int, ...]
+    shape: tuple[int | None, ...]
+    why: str = "not computed yet"
 
 
 def describe_failure(node: Apply, inputs: Sequence[Any]) -> str:
@@ -76,7 +77,7 @@ def _in_detail(node: Apply, inputs: Sequence[Any]) -> str:
 def _contents(value: Any) -> str:
     """Strides and small values of an array; of what has not been computed, that."""
     if isinstance(value, Uncomputed):
-        return ", not computed yet"
+        return f", {value.why}"
     if not isinstance(value, np.ndarray | np.generic):
         return ""
     small = f", value {value.tolist()}" if value.size <= 8 else ""

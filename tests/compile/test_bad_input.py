@@ -316,6 +316,7 @@ def failing(mode):
     return f, w
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("optimizer", ["None", "fast_compile", "fast_run"])
 def test_a_failing_node_is_described_and_nothing_is_updated(optimizer):
     f, w = failing(symdnn.Mode(optimizer=optimizer))
@@ -330,6 +331,7 @@ def test_a_failing_node_is_described_and_nothing_is_updated(optimizer):
     np.testing.assert_array_equal(w.get_value(), before)
 
 
+@pytest.mark.cpu
 def test_high_verbosity_shows_graph_strides_and_small_values():
     f, _ = failing(symdnn.Mode(optimizer="None"))
     high = config.change_flags(exception_verbosity="high")
@@ -383,6 +385,7 @@ def test_updates_are_atomic_when_a_later_one_does_not_fit():
     assert b.get_value().tolist() == [1, 1]
 
 
+@pytest.mark.cpu
 def test_updates_are_atomic_when_a_later_segment_fails():
     x, i = T.dvector("x"), T.lscalar("i")
     a, b = symdnn.shared(0.0, "a"), symdnn.shared(0.0, "b")

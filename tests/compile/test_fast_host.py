@@ -23,6 +23,7 @@ def goes_short(f, *args):
     return f._fast.attempt(f, args) is not None
 
 
+@pytest.mark.cpu
 def test_arguments_that_fit_go_the_short_way_and_others_are_converted():
     x, y = T.fmatrix("x"), T.fscalar("y")
     a = np.ones((2, 3), "f")
@@ -72,6 +73,7 @@ def test_a_result_belongs_to_the_caller():
     assert second.tolist() == [1, 1]
 
 
+@pytest.mark.cpu
 def test_new_values_of_shared_variables_are_seen():
     w, x = symdnn.shared(np.ones(2)), T.dvector("x")
     f, a = symdnn.function([x], x * w), np.ones(2)
@@ -87,6 +89,7 @@ def test_new_values_of_shared_variables_are_seen():
     assert [f(b).tolist() for _ in range(3)] == [[4, 4, 4]] * 3
 
 
+@pytest.mark.cpu
 def test_updates():
     w, n, x = symdnn.shared(np.zeros(2)), symdnn.shared(0), T.dvector("x")
     f = symdnn.function([x], w.sum(), updates=[(w, w + x * n), (n, n + 1)])

@@ -131,6 +131,7 @@ def test_givens_of_givens():
     assert f(1) == 22
 
 
+@pytest.mark.cpu
 def test_out_and_in_are_accepted_as_theano_has_them():
     x = T.dvector("x")
     f = symdnn.function([In(x, borrow=True, mutable=True, autoname=False)], Out(x * 2, borrow=True))

@@ -140,6 +140,7 @@ def test_updates_choose_too(mode):
     assert w.get_value().tolist() == [2, 2]
 
 
+@pytest.mark.cpu
 def test_each_branch_has_its_plans(mode):
     c, x = T.lscalar("c"), T.dvector("x")
     f = symdnn.function([c, x], symdnn.ifelse(c, T.exp(x), T.sin(x)), mode=mode)

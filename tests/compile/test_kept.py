@@ -82,6 +82,7 @@ def test_an_update_of_another_function_shows():
         assert i == 0 or (times(net.f) != before) == bool(i % 2)
 
 
+@pytest.mark.cpu
 def test_a_borrowed_array_that_is_written_shows_at_each_call():
     net = Scaled()
     net.check()
@@ -100,6 +101,7 @@ def test_a_borrowed_array_that_is_written_shows_at_each_call():
     assert times(net.f) == done, "nobody has it any more"
 
 
+@pytest.mark.cpu
 def test_an_array_that_was_given_with_borrow_shows():
     w = floats(4, 4)
     shared = symdnn.shared(w, borrow=True)
@@ -111,6 +113,7 @@ def test_an_array_that_was_given_with_borrow_shows():
         w += 1
 
 
+@pytest.mark.cpu
 def test_data_of_a_container_shows():
     net = Scaled()
     net.check()

@@ -80,6 +80,7 @@ def test_integer_vectors_updated_by_views_of_each_other():
     np.testing.assert_array_equal(b.get_value(), [3, 2])
 
 
+@pytest.mark.cpu
 def test_an_update_keeps_the_buffer_and_a_new_shape_changes_it():
     a = symdnn.shared(np.zeros(3))
     held = a.get_value(borrow=True)

@@ -256,6 +256,7 @@ def test_nan_guard_keeps_shared_variables_as_they_were():
     assert w.get_value() == 1
 
 
+@pytest.mark.cpu
 def test_nan_guard_can_warn():
     x = T.dvector("x")
     f = symdnn.function([x], T.log(x), mode=NanGuardMode())
@@ -269,6 +270,7 @@ def test_nan_guard_can_warn():
 # -- MonitorMode -----------------------------------------------------------------------------------
 
 
+@pytest.mark.cpu
 def test_monitor_sees_each_node():
     seen = []
 

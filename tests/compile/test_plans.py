@@ -61,6 +61,7 @@ def test_least_recently_used_plans_are_dropped():
         assert counts(f) == (4, 2)
 
 
+@pytest.mark.cpu
 def test_plans_are_bounded_in_bytes():
     x = T.dvector("x")
     f = symdnn.function([x], T.exp(x + 1) * 2)

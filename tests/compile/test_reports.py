@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 import symdnn
 import symdnn.tensor as T
@@ -60,6 +61,7 @@ print("done")
     assert "Profile of mine: 2 calls" in done.stderr
 
 
+@pytest.mark.cpu
 def test_lowering_report_has_a_row_for_each_node_of_each_plan():
     f = compiled()
     planned = f.lowering_report()

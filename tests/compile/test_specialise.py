@@ -137,6 +137,7 @@ def test_both_branches_are_planned():
     assert {"described.Exp", "described.Sin", "described.Mul"} <= set(names)
 
 
+@pytest.mark.cpu
 def test_a_segment_by_hand_with_and_without_writing_in_place():
     x = T.dmatrix("x")
     f = symdnn.function([x], T.exp(T.sin(x * 2) + 1).sum(), mode=symdnn.Mode(optimizer="None"))

@@ -70,6 +70,7 @@ def test_a_gpu_that_is_passed_over_is_one_line(
     assert all(f"device=auto uses the CPU: {why}" in s.replace("no GPU: ", "") for s in said)
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("how", ["flag", "tag"])
 def test_a_cpu_by_default_says_why_when_cudnn_is_demanded(
     how: str, monkeypatch: pytest.MonkeyPatch
@@ -89,6 +90,7 @@ def test_a_cpu_by_default_says_why_when_cudnn_is_demanded(
     assert str(caught.value).endswith(f"but cuDNN can't be used: {reasons}")
 
 
+@pytest.mark.cpu
 def test_a_cpu_is_not_explained_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "_missing_packages", lambda: ["pycuda"])
     with config.change_flags(device="auto"):

@@ -72,6 +72,7 @@ def test_a_call_inside_of_a_call():
         np.testing.assert_allclose(outer(a), wanted)
 
 
+@pytest.mark.cpu
 def test_a_function_that_calls_itself():
     x = T.dvector("x")
     found = {}
@@ -102,6 +103,7 @@ def test_an_error_inside_releases_the_device():
         assert pool.submit(g, np.ones(2)).result(timeout=30).tolist() == [2, 2]
 
 
+@pytest.mark.cpu
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # fork beside threads: what we test
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_calls_while_the_parent_holds_the_device():

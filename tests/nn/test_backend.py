@@ -356,6 +356,7 @@ def test_bad_modes(modes, message):
     assert not module.hints
 
 
+@pytest.mark.cpu
 def test_verbose_tells_of_each_new_plan(cudnn, capsys):
     net, x = convolutions(), T.tensor4("x")
     f = symdnn.function([x], net(x), name="net", mode=symdnn.Mode(target="cpu"))

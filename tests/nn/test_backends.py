@@ -139,6 +139,7 @@ def test_all_backends_compute_the_same():
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-6)
 
 
+@pytest.mark.cpu
 def test_kernels_of_a_vendor_come_last_for_nn():
     load_kernels(Target("cpu"))
     t = T.TensorType("float32", (2, 3, 8, 8))

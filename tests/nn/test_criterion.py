@@ -161,6 +161,7 @@ def test_an_infinite_loss_of_an_ignored_label_does_not_spread():
     np.testing.assert_array_equal(dx, [[0, 0], [0, -1]])
 
 
+@pytest.mark.cpu
 def test_labels_that_are_no_classes():
     x = np.zeros((2, 3), "float32")
     with pytest.raises(IndexOutOfRange, match="label 3 in row 1"):

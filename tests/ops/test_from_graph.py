@@ -34,6 +34,7 @@ def test_value_and_gradient(inline):
     np.testing.assert_allclose(slope, 2 * X)
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("inline", [False, True])
 def test_compiled_functions_run_its_nodes(inline):
     x, w, a, b = VECTOR("x"), MATRIX("w"), VECTOR("a"), MATRIX("b")

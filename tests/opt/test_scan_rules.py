@@ -224,6 +224,7 @@ def test_a_sum_that_steps_read_stays():
     check([x, s0], [s[-1]], RNG.standard_normal(4), np.float64(2))
 
 
+@pytest.mark.cpu
 def test_convolutions_are_left_in_the_loop():
     t4 = TensorType("float64", (None,) * 4)
     w = t4("w")

@@ -172,6 +172,7 @@ def test_constants_are_everywhere(device_takes):
     assert not [n for n in nodes if hasattr(n.inputs[0], "data")]
 
 
+@pytest.mark.cpu
 def test_transfers_by_hand_are_wishes():
     x = T.fmatrix("x")
     y = host_from_gpu(T.tanh(gpu_from_host(gpu_from_host(x))))
