@@ -49,6 +49,28 @@ def test_device_tests_expect_what_is_compiled(file):
     assert " passed" in done.stdout
 
 
+@needs_compiler
+@pytest.mark.parametrize(
+    "which",
+    [
+        ["tests/compile/test_checking_modes.py", "-k", "sgd or loops"],
+        *(
+            pytest.param([f"tests/{folder}"], marks=pytest.mark.slow, id=folder)
+            for folder in ("compile", "tensor", "ops", "stability")
+        ),
+    ],
+    ids=lambda which: which[0],
+)
+def test_what_is_promised_of_all_devices(which):
+    """Tests that name no target, compiled for that device."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, "--device", "emulated", *which], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout[-6000:]
+    assert " passed" in done.stdout
+
+
 def test_a_convolution_is_cudnns_and_its_values_the_references(monkeypatch):
     import symdnn.gpu.runtime as runtimes
 
