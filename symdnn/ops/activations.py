@@ -17,6 +17,7 @@ from symdnn.ops.comparison import gt, lt, switch
 from symdnn.ops.dtype import upcast
 from symdnn.ops.elemwise import Elemwise, FloatElemwise, apply_elemwise, as_computed, like
 from symdnn.ops.math import exp, tanh
+from symdnn.ops.python_numbers import settled
 from symdnn.ops.scalar import gelu_of, gelu_slope_of
 
 __all__ = [
@@ -252,7 +253,8 @@ def leaky_relu(x: Any, alpha: Any = 0.01) -> Variable:
 
 def clipped_relu(x: Any, ceiling: Any = 6) -> Variable:
     """``relu(x)``, at most ``ceiling`` (cuDNN: ``CUDNN_ACTIVATION_CLIPPED_RELU``)."""
-    return minimum(relu(x), ceiling)
+    v, top = settled([as_variable(x), as_variable(ceiling)])
+    return minimum(relu(v), top)
 
 
 def elu(x: Any, alpha: Any = 1) -> Variable:

@@ -16,6 +16,7 @@ from symdnn.ops.arithmetic import maximum, sqr
 from symdnn.ops.elemwise import Elemwise, apply_elemwise
 from symdnn.ops.gradient_control import disconnected_grad, zero_grad
 from symdnn.ops.math import arctan2, cos, sin
+from symdnn.ops.python_numbers import settled
 
 __all__ = [
     "Angle", "Complex", "Conj", "Imag", "Real", "angle", "complex", "complex_from_polar", "conj",
@@ -156,7 +157,7 @@ def complex(real: Any, imag: Any) -> Variable:
 
 def complex_from_polar(abs: Any, angle: Any) -> Variable:
     """The complex number of this modulus and angle; of ints that of float64."""
-    r, t = as_variable(abs), as_variable(angle)
+    r, t = settled([as_variable(abs), as_variable(angle)])
     if r.type.is_discrete and t.type.is_discrete:
         r, t = r.astype("float64"), t.astype("float64")
     return complex(r * cos(t), r * sin(t))

@@ -62,7 +62,8 @@ def empty(shape: Any, dtype: Any = None) -> Variable:
 
 def full_like(a: Any, fill_value: Any, dtype: Any = None) -> Variable:
     """``fill_value`` in the shape of ``a``, in its dtype or ``dtype``."""
-    v, value = as_variable(a), as_variable(fill_value)
+    v = as_variable(a)
+    value = settled([v, as_variable(fill_value)])[1]
     wanted = TensorType(dtype or v.type.dtype)
     if isinstance(value, Constant):
         with np.errstate(over="ignore"):

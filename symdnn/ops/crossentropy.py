@@ -20,6 +20,7 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.activations import softplus
 from symdnn.ops.math import exp, log
+from symdnn.ops.python_numbers import settled
 from symdnn.ops.shape import dims_of, shape_i
 from symdnn.ops.softmax import LogSoftmaxGrad, check_axis, shifted, softmax, wide
 
@@ -396,14 +397,14 @@ def spatial_crossentropy(logits: Any, labels: Any, weights: Any = None) -> Varia
 
 def binary_crossentropy(output: Any, target: Any) -> Variable:
     """``-(t log(p) + (1 - t) log(1 - p))`` of probabilities ``p``, elementwise."""
-    p, t = as_variable(output), as_variable(target)
-    return -(t * log(p) + (1.0 - t) * log(1.0 - p))
+    p, t = settled([as_variable(output), as_variable(target)])
+    return -(t * log(p) + (1.0 - t) * log(1.0 - p))  # type: ignore[no-any-return]
 
 
 def sigmoid_binary_crossentropy(output: Any, target: Any) -> Variable:
     """Binary cross-entropy of ``sigmoid(output)``, computed stably from ``output`` itself."""
-    x, t = as_variable(output), as_variable(target)
-    return t * softplus(-x) + (1.0 - t) * softplus(x)
+    x, t = settled([as_variable(output), as_variable(target)])
+    return t * softplus(-x) + (1.0 - t) * softplus(x)  # type: ignore[no-any-return]
 
 
 def h_softmax(

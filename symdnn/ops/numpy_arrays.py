@@ -19,6 +19,7 @@ from symdnn.ops.create import arange, tri
 from symdnn.ops.getitem import nonzero
 from symdnn.ops.gradient_control import assert_
 from symdnn.ops.join import concatenate, flip, stack
+from symdnn.ops.python_numbers import settled
 from symdnn.ops.reduce import any as any_true
 from symdnn.ops.shape import shape_entries, shape_i
 from symdnn.ops.view import expand_dims, flatten, swapaxes, transpose
@@ -65,9 +66,10 @@ def row_stack(tensors: Sequence[Any]) -> Variable:
 
 def append(arr: Any, values: Any, axis: int | None = None) -> Variable:
     """``values`` after ``arr`` along ``axis``, or both flattened."""
+    parts = settled([as_variable(arr), as_variable(values)])
     if axis is None:
-        return concatenate([flatten(as_variable(arr), 1), flatten(as_variable(values), 1)])
-    return concatenate([as_variable(arr), as_variable(values)], axis)
+        return concatenate([flatten(v, 1) for v in parts])
+    return concatenate(parts, axis)
 
 
 # -- cutting ---------------------------------------------------------------------------------------

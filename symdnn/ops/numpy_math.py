@@ -21,6 +21,7 @@ from symdnn.ops.dtype import float_of, upcast
 from symdnn.ops.elemwise import like
 from symdnn.ops.join import flip, join, stack
 from symdnn.ops.math import log, log1p, sin
+from symdnn.ops.python_numbers import settled
 from symdnn.ops.reduce import sum as sum_of
 from symdnn.ops.shape import alloc, shape_i
 from symdnn.ops.sort import searchsorted
@@ -125,7 +126,7 @@ def _nan(v: Variable) -> Variable:
 
 def fmod(x: Any, y: Any) -> Variable:
     """The remainder of the division rounded towards 0, with the sign of ``x``."""
-    a, b = as_variable(x), as_variable(y)
+    a, b = settled([as_variable(x), as_variable(y)])
     if upcast(a.type.dtype, b.type.dtype) in ("float16", "bfloat16", "float32", "float64"):
         return copysign(absolute(a) % absolute(b), a)
     size = absolute(a) % absolute(b)

@@ -21,6 +21,7 @@ from symdnn.ops.comparison import eq, lt, switch
 from symdnn.ops.dtype import float_of
 from symdnn.ops.elemwise import FloatElemwise, apply_elemwise, as_computed, like
 from symdnn.ops.math import exp, log
+from symdnn.ops.python_numbers import settled
 from symdnn.ops.special_values import (
     erfcx_slope_of,
     log_erfc_of,
@@ -419,7 +420,8 @@ def gammaincc(k: Any, x: Any) -> Variable:
 def chi2sf(x: Any, k: Any) -> Variable:
     """The survival function of chi squared with ``k`` degrees of freedom."""
     half = np.float32(0.5)
-    return gammaincc(as_variable(k) * half, as_variable(x) * half)
+    dof, v = settled([as_variable(k), as_variable(x)])
+    return gammaincc(dof * half, v * half)
 
 
 def jv(n: Any, x: Any) -> Variable:
