@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
 from typing import Any, ClassVar
 
 import numpy as np
@@ -321,11 +324,8 @@ class Cast(Elemwise):
 
 
 def add(x: Any, *more: Any) -> Variable:
-    """Sum of one or more operands."""
-    total = x if more else as_variable(x)
-    for term in more:
-        total = apply_elemwise(Add(), total, term)
-    return total
+    """Sum of one or more operands, each in the dtype of the whole."""
+    return _together(Add(), x, more)
 
 
 def sub(x: Any, y: Any) -> Variable:
@@ -334,11 +334,17 @@ def sub(x: Any, y: Any) -> Variable:
 
 
 def mul(x: Any, *more: Any) -> Variable:
-    """Product of one or more operands, element by element."""
-    total = x if more else as_variable(x)
-    for factor in more:
-        total = apply_elemwise(Mul(), total, factor)
-    return total
+    """Product of one or more operands, element by element, each in the dtype of the whole."""
+    return _together(Mul(), x, more)
+
+
+def _together(op: Elemwise, x: Any, more: Sequence[Any]) -> Variable:
+    parts = list(accumulate(more, partial(apply_elemwise, op), initial=x))
+    narrower = len(more) > 1 and any(p.type.dtype != parts[-1].type.dtype for p in parts[1:-1])
+    if narrower:  # it would round, or wrap around, on the way
+        dtype = parts[-1].type.dtype
+        return _together(op, cast(x, dtype), [cast(v, dtype) for v in more])
+    return parts[-1] if more else as_variable(x)
 
 
 def true_div(x: Any, y: Any) -> Variable:

@@ -19,6 +19,8 @@ from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.activations import softplus
+from symdnn.ops.arithmetic import cast
+from symdnn.ops.dtype import float_of
 from symdnn.ops.math import exp, log
 from symdnn.ops.python_numbers import settled
 from symdnn.ops.shape import dims_of, shape_i
@@ -404,7 +406,9 @@ def binary_crossentropy(output: Any, target: Any) -> Variable:
 def sigmoid_binary_crossentropy(output: Any, target: Any) -> Variable:
     """Binary cross-entropy of ``sigmoid(output)``, computed stably from ``output`` itself."""
     x, t = settled([as_variable(output), as_variable(target)])
-    return t * softplus(-x) + (1.0 - t) * softplus(x)  # type: ignore[no-any-return]
+    dtype = float_of(x.type.dtype, t.type.dtype)  # -x and 1 - t of small ints would wrap around
+    x, t = cast(x, dtype), cast(t, dtype)
+    return t * softplus(-x) + (1.0 - t) * softplus(x)
 
 
 def h_softmax(

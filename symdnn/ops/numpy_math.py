@@ -79,9 +79,11 @@ def logit(p: Any) -> Variable:
 
 
 def lerp(start: Any, end: Any, weight: Any) -> Variable:
-    """``start + weight * (end - start)``."""
-    a = as_variable(start)
-    return a + as_variable(weight) * (as_variable(end) - a)
+    """``start + weight * (end - start)``, in the result's dtype throughout."""
+    a, b, w = map(as_variable, (start, end, weight))
+    dtype = (a + w * b).type.dtype
+    a, b = cast(a, dtype), cast(b, dtype)
+    return a + w * (b - a)
 
 
 def hypot(x: Any, y: Any) -> Variable:
@@ -127,10 +129,12 @@ def _nan(v: Variable) -> Variable:
 def fmod(x: Any, y: Any) -> Variable:
     """The remainder of the division rounded towards 0, with the sign of ``x``."""
     a, b = settled([as_variable(x), as_variable(y)])
-    if upcast(a.type.dtype, b.type.dtype) in ("float16", "bfloat16", "float32", "float64"):
+    dtype = upcast(a.type.dtype, b.type.dtype)
+    if dtype in ("float16", "bfloat16", "float32", "float64"):
+        a, b = cast(a, dtype), cast(b, dtype)
         return copysign(absolute(a) % absolute(b), a)
-    size = absolute(a) % absolute(b)
-    return switch(a < 0, -size, size)
+    rest = a % b  # with the sign of b
+    return switch(and_(neq(rest, 0), neq(a < 0, b < 0)), rest - b, rest)
 
 
 def float_power(x: Any, y: Any) -> Variable:

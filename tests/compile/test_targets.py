@@ -97,6 +97,7 @@ def test_a_cpu_is_not_explained_unasked(monkeypatch: pytest.MonkeyPatch) -> None
         assert targets.resolve_target().notes == ()
 
 
+@pytest.mark.cpu
 @pytest.mark.skipif(importlib.util.find_spec("pycuda") is not None, reason="PyCUDA is here")
 def test_a_function_for_a_gpu_is_built_and_refuses_to_run_without_pycuda() -> None:
     x = T.vector("x")

@@ -78,7 +78,7 @@ def error_text(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     inside = [f"{f.filename.partition('symdnn/')[2]}:{f.lineno}" for f in frames
               if "symdnn/" in f.filename and "/tests/" not in f.filename]  # fmt: skip
-    first = (str(error).splitlines() or [""])[0]
+    first = " / ".join(line.strip() for line in str(error).splitlines()[:4])[:400]
     return f"{type(error).__name__}: {first}" + (f" (at {inside[-1]})" if inside else "")
 
 

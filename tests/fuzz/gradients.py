@@ -153,6 +153,8 @@ class Problem:
     second: list[np.ndarray]
     #: The function that reverse mode is asked of.
     by: str = "grad"
+    #: The largest float that computing the cost has met.
+    peak: float = 0.0
 
     def cost(self, arrays: Sequence[Any]) -> float:
         """The weighted sum of the output, by NumPy."""
@@ -169,6 +171,10 @@ class Problem:
                 numbers.add_input(replace(item, value=np.asarray(next(given))))
             else:
                 numbers.step(item, outs, not several, known)
+        for found in known:
+            value = np.asarray(pick(numbers.results[0], Ref(*found)))
+            if value.dtype.kind in "fc":
+                self.peak = max(self.peak, float(np.abs(value).max(initial=0.0)))
         value = pick(numbers.results[0], self.program.outputs[0])
         return float(np.sum(np.real(value) * self.weights))
 
@@ -246,20 +252,29 @@ def _smooth_value(program: Program, symbols: list[Any]) -> Any:
     return values[(r.at, r.item)][0]
 
 
-def quotient(f: Callable[[float], float]) -> tuple[float, float] | None:
-    """The derivative of ``f`` at 0, and how wrong it may be; None at a kink or a pole."""
+def quotient(
+    f: Callable[[float], float], largest: Callable[[], float] = lambda: 0.0
+) -> tuple[float, float] | None:
+    """The derivative of ``f`` at 0, and how wrong it may be; None at a kink or a pole.
+
+    ``largest`` says afterwards how large numbers were that are rounded on the way.
+    """
     at = f(0.0)
     ahead, behind = [f(h) for h in STEPS], [f(-h) for h in STEPS]
     if not np.isfinite([at, *ahead, *behind]).all():
         return None
     central = [(a - b) / (2 * h) for a, b, h in zip(ahead, behind, STEPS)]
     bends = [abs(a + b - 2 * at) / h for a, b, h in zip(ahead, behind, STEPS)]
-    size = max(abs(at), *(abs(v) for v in ahead + behind), 1e-300)
+    size = max(abs(at), *(abs(v) for v in ahead + behind), largest(), 1e-300)
     floor = 64 * 2.0**-53 * size / STEPS[-1]
     if bends[2] > 0.75 * bends[0] and bends[2] > 1e-6 * max(abs(central[2]), 1) + floor:
         return None  # it does not vanish with the step: a kink
     r1, r2 = ((4 * b - a) / 3 for a, b in pairwise(central))
     return (16 * r2 - r1) / 15, abs(r2 - r1) + floor
+
+
+def _slope(p: Problem) -> tuple[float, float] | None:
+    return quotient(lambda t: p.cost(p.moved(t)), lambda: p.peak)
 
 
 def judged(value: float, difference: tuple[float, float], slack: float = 1.0) -> str:
@@ -304,7 +319,7 @@ def check(ctx: Context) -> list[Failure]:
         if p is None:
             continue
         try:
-            difference = quotient(lambda t, p=p: p.cost(p.moved(t)))  # type: ignore[misc]
+            difference = _slope(p)
         except Unusable:
             continue
         if difference is None:
@@ -398,7 +413,7 @@ def still_wrong(program: Program, mode: Any) -> str:
     """What is wrong with the derivatives of a program's output, or ``""``."""
     try:
         p = problem(program, np.random.default_rng(1))
-        difference = None if p is None else quotient(lambda t: p.cost(p.moved(t)))
+        difference = None if p is None else _slope(p)
     except Exception:
         return ""
     if p is None or difference is None:
@@ -455,7 +470,7 @@ def _report(ctx: Context, p: Problem, what: str, mode: Any) -> Failure:
 def _script_tail(program: Program, mode: Any) -> list[str]:
     p = problem(program, np.random.default_rng(1))
     assert p is not None
-    difference = quotient(lambda t: p.cost(p.moved(t)))
+    difference = _slope(p)
     assert difference is not None
     return [
         "rng = np.random.default_rng(1)",

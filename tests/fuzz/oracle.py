@@ -414,7 +414,7 @@ SPREADS = frozenset(["var", "std", "nanvar", "nanstd"])
 INSIDE = {"logsumexp": 1.0, "logsoftmax": 1.0, "log_softmax": 1.0, "hard_sigmoid": 0.5,
           "ultra_fast_sigmoid": 1.0, "crossentropy_softmax_argmax_1hot_with_bias": 1.0,
           "sigmoid_binary_crossentropy": 1.0, "gammaln": 1.0, "digamma": 1.0, "psi": 1.0,
-          "gammainc": 1.0, "gammaincc": 1.0, "chi2sf": 1.0,
+          "gammainc": 8.0, "gammaincc": 8.0, "chi2sf": 8.0,
           "logaddexp": 1.0, "logaddexp2": 1.0}  # fmt: skip
 
 #: Functions of which a library's kernel may give 0 where the result is below all normal float32.

@@ -128,6 +128,7 @@ def test_a_fast_softmax_is_cudnns():
     assert algorithms("nn", True) == []
 
 
+@pytest.mark.cpu
 def test_all_backends_compute_the_same():
     x = new_rng().normal(size=(4, 3, 16, 16)).astype("float32")
     outcomes = []

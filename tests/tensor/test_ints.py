@@ -1,6 +1,7 @@
 """Functions of ints that give floats."""
 
 import inspect
+import itertools
 
 import numpy as np
 import pytest
@@ -50,3 +51,46 @@ def test_functions_of_ints_compute_in_floats(dtype):
         if not close[np.isfinite(want)].all():
             wrong.append(f"{name}: {got}, of floats {want}")
     assert not wrong
+
+
+TWO = ["hypot", "copysign", "fmod", "logaddexp", "lerp", "float_power", "xlogy0", "arctan2",
+       "sigmoid_binary_crossentropy", "true_div", "add", "mul"]  # fmt: skip
+ENDS = {"int8": [-128, 127, 1, 126, -127, 3], "uint8": [0, 255, 1, 254, 1, 3],
+        "float32": [0.5, -0.25, 0.75, 1.5, 0.125, 2.0]}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TWO)
+def test_functions_of_ints_beside_floats(name, rng):
+    """Operands are taken in the result's dtype before anything is computed of them."""
+    f = getattr(T, name, None) or getattr(T.nnet, name)
+    count = 3 if name in ("lerp", "add", "mul") else 2
+    for dtypes in itertools.product(ENDS, repeat=count):
+        vs = [TensorType(d, (None,))() for d in dtypes]
+        ws = [TensorType("float64", (None,))() for _ in dtypes]
+        if not (out := f(*vs)).type.dtype.startswith("float"):
+            continue
+        arrays = [np.array(ENDS[d], d)[rng.permutation(6)] for d in dtypes]
+        (got,) = evaluate([out], dict(zip(vs, arrays)))
+        wide = [a.astype("float64") for a in arrays]
+        (want,) = evaluate([f(*ws)], dict(zip(ws, wide)))
+        with np.errstate(all="ignore"):
+            want = want.astype(out.type.dtype)
+        finite = np.isfinite(want)
+        rtol = 5e-3 if out.type.dtype == "float16" else 1e-5
+        np.testing.assert_allclose(got[finite], want[finite], rtol, rtol * 10, err_msg=str(dtypes))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int64", "uint8"])
+def test_fmod_of_the_ends_of_ints(dtype):
+    ends = np.iinfo(dtype)
+    numbers = sorted(
+        {ends.min, ends.min + 1, ends.max, 0, 1, 2, 5} | ({-1, -5} if ends.min else set())
+    )
+    a, b = (np.array(m, dtype).ravel() for m in np.meshgrid(numbers, numbers))
+    x, y = T.TensorType(dtype, (None,))(), T.TensorType(dtype, (None,))()
+    (got,) = evaluate([T.fmod(x, y)], {x: a, y: b})
+    exact = [
+        0 if n == 0 else abs(m) % abs(n) * (-1 if m < 0 else 1)
+        for m, n in zip(a.tolist(), b.tolist())
+    ]
+    assert got.tolist() == exact

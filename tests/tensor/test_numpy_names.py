@@ -97,7 +97,7 @@ DISCRETE = {
     "logical_xor": lambda m, x: m.logical_xor(m.round(x), x > 0),
     "logical_not": lambda m, x: m.logical_not(m.round(x)),
     "fmod": lambda m, x: m.fmod(x, np.float64(0.3)),
-    "float_power": lambda m, x: m.float_power(abs(x), 2),
+    "float_power": lambda m, x: m.float_power(m.floor(x), 2),
     "isposinf": lambda m, x: m.isposinf(x / (m.round(x) * 0)),
     "isneginf": lambda m, x: m.isneginf(x / (m.round(x) * 0)),
     "digitize": lambda m, x: m.digitize(x, np.array([-1.0, 0, 0.5])),
