@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import time
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -17,6 +19,9 @@ __all__ = ["Timer"]
 
 #: Largest relative error of a right result, by the widest dtype that rounds it.
 TOLERANCE = {"float32": 2e-4, "float64": 1e-9, "bfloat16": 6e-2, "float16": 1e-2}
+
+#: Rows of large sizes whose calls would take longer are left out.
+LONGEST_CALL_S = 10.0
 
 
 class Timer:
@@ -44,6 +49,8 @@ class Timer:
             gc.collect()
 
     def _measured(self, row: Row) -> dict[str, Any]:
+        if row.size == "large":
+            self._check_duration(replace(row, size="middle"))
         program = build(row)
         arrays = [self.device.put(a) if np.ndim(a) else a for a in program.arrays]
         results = [self._host(r) for r in program.function(*arrays)]
@@ -51,13 +58,23 @@ class Timer:
         limit = TOLERANCE.get(row.dtype, 1e-6)
         nbytes = sum(np.asarray(a).nbytes for a in program.arrays) + sum(r.nbytes for r in results)
         del results
-        time = self._time(lambda: program.function(*arrays))
+        ms = self._time(lambda: program.function(*arrays))
         floor = max(self.call_ms(), self.copy_ms(nbytes))
-        record = {"ms": time, "floor_ms": floor, "nbytes": nbytes, "relerr": error}
+        record = {"ms": ms, "floor_ms": floor, "nbytes": nbytes, "relerr": error}
         record["compile_s"] = round(program.compile_s, 3)
         if error is not None and not error <= limit and not row.case.stateful:
             record["wrong"] = not error <= program.noise()
         return record
+
+    def _check_duration(self, row: Row) -> None:
+        """Raise :class:`NotThere` where 60 times as much work would take too long."""
+        program = build(row)
+        program.function(*program.arrays)
+        began = time.perf_counter()
+        program.function(*program.arrays)
+        seconds = time.perf_counter() - began
+        if 60 * seconds > LONGEST_CALL_S:
+            raise NotThere(f"a call of the middle size takes {seconds:.2f} s")
 
     def _host(self, value: Any) -> Any:
         if isinstance(value, np.ndarray | np.generic):

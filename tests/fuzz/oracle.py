@@ -286,7 +286,8 @@ def _adding(x: Any, index: Any, y: Any) -> Any:
 
 OWN: dict[str, Function] = {
     "and_": np.bitwise_and, "or_": np.bitwise_or, "xor": np.bitwise_xor,
-    "abs_": np.abs, "angle": np.angle, "ceil_intdiv": lambda a, b: -np.floor_divide(-a, b),
+    "abs_": np.abs, "angle": np.angle,
+    "ceil_intdiv": lambda a, b: np.floor_divide(a, b) + (np.mod(a, b) != 0),
     "chi2sf": lambda x, k: sp.gammaincc(np.asarray(k) / 2, np.asarray(x) / 2),
     "clip": lambda x, low, high: np.where(x < low, low, np.where(x > high, high, x)),
     "clipped_relu": lambda x, ceiling=6: np.minimum(np.maximum(x, 0), ceiling),

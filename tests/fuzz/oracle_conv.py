@@ -98,10 +98,18 @@ OWN: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
+PRODUCTS = frozenset(["dot", "matmul", "vdot", "inner", "batched_dot", "matrix_dot", "mv"])
+
+
 def terms(name: str, args: Sequence[Any]) -> float:
-    """How many products a result is the sum of; 1 for all other functions."""
+    """How many products a result is the sum of; 1 for all other functions.
+
+    Those of matrices add up along their operands' last axes at most, but for the last operand's.
+    """
     if name.endswith("_grad_wrt_weights"):
         return float(np.size(args[1]) / args[1].shape[1])
     if name in OWN:
         return float(np.size(args[1]))
+    if name in PRODUCTS:
+        return float(sum(np.shape(a)[-1] if np.ndim(a) else 1 for a in args[:-1])) or 1.0
     return 1.0
