@@ -115,7 +115,7 @@ def _join_along(axis: Variable, vs: Sequence[Variable]) -> Variable:
     if any(v.type.ndim != ndim for v in vs):
         raise NdimMismatch("join", f"tensors of {ndim} dimension(s)", [v.type for v in vs])
     where, eq = operator("switch"), operator("eq")
-    axis = where(axis < 0, axis + ndim, axis)
+    axis = constant(np.arange(ndim))[axis]  # an IndexError in the call for one that is not there
     first, sizes = dims_of(vs[0]), [dims_of(v) for v in vs]
     flat = []
     for v, own in zip(vs, sizes):

@@ -136,6 +136,7 @@ class Numbers:
             return _moved(self.rng, value, u)
 
         s = step.mapped(given)
+        _check_broadcast([a for a in (*s.args, *s.kwargs.values()) if isinstance(a, np.ndarray)])
         try:
             found = fn(*s.args, **s.kwargs)
         except Exception as error:
@@ -147,6 +148,7 @@ class Numbers:
         values = list(found) if isinstance(found, list | tuple) else [found]
         if len(values) != len(outs):
             raise Unusable("another number of results")
+        _check_size(values)
         inside = u * (1.0 if step.path.startswith("case.") else O.INSIDE.get(_name(step), 0.0))
         if _name(step) in O.FLUSHED:
             inside = max(inside, 2.0**-126)
@@ -194,6 +196,21 @@ class Numbers:
                 raise Unusable("near overflow")
             elif ((values[0] != 0) & (np.abs(values[0]) < 8 * least(o.type.dtype))).any():
                 raise Unusable("it would be 0")
+
+
+def _check_broadcast(arrays: Sequence[Any]) -> None:
+    """Refuse operands that together are far larger than each of them, before that is computed."""
+    try:
+        shape = np.broadcast_shapes(*(a.shape for a in arrays))
+    except ValueError:
+        return
+    if np.prod(shape, dtype=float) > 1000 * MOST:
+        raise Unusable("too large")
+
+
+def _check_size(values: Sequence[Any]) -> None:
+    if any(np.size(v) > MOST for v in values):
+        raise Unusable("too large")
 
 
 def _round(runs: list[list[Any]], outs: Sequence[Variable]) -> None:
