@@ -83,17 +83,13 @@ def _is_size(node: Apply, sizes: set[Apply]) -> bool:
 def _may_be_kept(node: Apply, fixed: set[Apply], sizes: set[Apply]) -> bool:
     known = all(
         isinstance(v, Constant)
-        or (isinstance(v, Shared) and not _is_host_scalar(v))
+        or (isinstance(v, Shared) and not v.type.is_integer_scalar)
         or v.owner in fixed
         or (v.owner in sizes and i in node.op.host_inputs)
         for i, v in enumerate(node.inputs)
     )
     tensors = all(isinstance(v.type, TensorType) for v in node.outputs)
     return known and tensors and isinstance(node.op, _PURE) and not node.op.has_effect
-
-
-def _is_host_scalar(v: Variable) -> bool:
-    return isinstance(v.type, TensorType) and v.type.ndim == 0 and v.type.is_discrete
 
 
 def _behind_views(v: Variable, fixed: set[Apply]) -> Variable | None:

@@ -10,7 +10,6 @@ from symdnn.compile.program import Loop, Segment
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.runtime import Runtime, Watcher
 from symdnn.graph.storage import HOST
-from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable
 from symdnn.ops.scan import Scan
 from symdnn.ops.scan_loop import run_loop
@@ -60,7 +59,7 @@ class LoopRunner:
             else:
                 results = self.graphs.run(inputs, self)
             return [
-                self.runtime.to_host(r) if _is_host_scalar(v) else r
+                self.runtime.to_host(r) if v.type.is_integer_scalar else r
                 for v, r in zip(self.region.node.outputs, results, strict=True)
             ]
         except Exception as error:
@@ -96,7 +95,7 @@ class LoopRunner:
         """Entries that are integer scalars are read on the host, where the body wants them."""
         if self.runtime.memory.device == HOST:
             return step
-        scalars = [i for i, v in enumerate(self.inner.inputs) if _is_host_scalar(v)]
+        scalars = [i for i, v in enumerate(self.inner.inputs) if v.type.is_integer_scalar]
 
         def read(arguments: list[Any], targets: list[Any]) -> Sequence[Any]:
             for i in scalars:
@@ -145,10 +144,6 @@ class LoopRunner:
         known: dict[Variable, Any] = dict(zip(self.inner.inputs, arguments))
         known.update(zip(self.segment.outputs, left))
         return [self.runtime.placed(v) if isinstance(v, Constant) else known[v] for v in outputs]
-
-
-def _is_host_scalar(v: Variable) -> bool:
-    return isinstance(v.type, TensorType) and v.type.ndim == 0 and v.type.is_discrete
 
 
 def _only_segment(region: Loop) -> Segment | None:

@@ -261,8 +261,7 @@ class CudaRuntime:
 
     def placed(self, v: Constant) -> Any:
         """A constant where values of its type are kept: integer scalars on the host."""
-        on_host = v.type.ndim == 0 and v.type.is_discrete
-        return v.data if on_host else self.constant(v)
+        return v.data if v.type.is_integer_scalar else self.constant(v)
 
     def memory_use(self) -> MemoryUse:
         """What is taken of the card's memory."""

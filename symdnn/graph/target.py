@@ -44,7 +44,7 @@ class Target:
 
         Integer scalars feed shapes, bounds and counters, which the host computes.
         """
-        return self.kind == "cpu" or not (type_.ndim == 0 and type_.is_discrete)
+        return self.kind == "cpu" or not type_.is_integer_scalar
 
     @classmethod
     def parse(cls, text: str, **facts: Any) -> Target:

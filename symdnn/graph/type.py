@@ -58,6 +58,10 @@ else:
 class Type:
     """What is known of a variable before any value exists."""
 
+    #: Whether it is an integer or a bool without axes: sizes, bounds, counts and conditions, which
+    #: stay on the host, wherever the rest is.
+    is_integer_scalar: Any = False
+
     def accepts(self, other: Type) -> bool:
         """Whether a variable of type ``other`` may stand where this type is wanted."""
         return self == other
@@ -110,6 +114,11 @@ class TensorType(Type):
     def ndim(self) -> int:
         """Number of dimensions."""
         return len(self.shape)
+
+    @kept
+    def is_integer_scalar(self) -> bool:
+        """Whether it is an integer or a bool without axes: such values stay on the host."""
+        return not self.shape and self.is_discrete
 
     @kept
     def broadcastable(self) -> tuple[bool, ...]:

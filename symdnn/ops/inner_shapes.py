@@ -20,7 +20,7 @@ __all__ = ["inner_shapes", "scalars_for_shapes"]
 def scalars_for_shapes(inner: InnerGraph, outputs: tuple[int, ...]) -> tuple[int, ...]:
     """Which inputs are integer scalars whose values the shapes of these outputs depend on."""
     _, values = _needs(inner, [inner.outputs[i] for i in outputs])
-    return tuple(i for i, v in enumerate(inner.inputs) if v in values and _is_integer_scalar(v))
+    return tuple(i for i, v in enumerate(inner.inputs) if v in values and v.type.is_integer_scalar)
 
 
 def inner_shapes(
@@ -117,7 +117,3 @@ def _of_shape(op: ShapeI | ShapeVector, shape: Shape) -> Variable:
 
 def _static(v: Variable) -> bool:
     return not isinstance(v.type, TensorType) or v.type.is_static
-
-
-def _is_integer_scalar(v: Variable) -> bool:
-    return isinstance(v.type, TensorType) and v.type.ndim == 0 and v.type.is_discrete

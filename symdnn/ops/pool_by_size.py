@@ -57,7 +57,7 @@ def _entries(name: str, value: Any, ndim: int) -> list[Variable]:
     else:
         v = as_variable(value)
         entries = [v] * ndim if v.type.ndim == 0 else [v[i] for i in range(ndim)]
-    if len(entries) != ndim or not all(v.type.ndim == 0 and v.type.is_discrete for v in entries):
+    if len(entries) != ndim or not all(v.type.is_integer_scalar for v in entries):
         raise TypeMismatch(f"pool: {name}", f"an integer, or {ndim} of them", value)
     return [cast(v, "int64") for v in entries]
 

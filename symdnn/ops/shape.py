@@ -196,7 +196,7 @@ def dims_of(x: Variable) -> tuple[Any, ...]:
 def as_dim(value: Any) -> Variable:
     """A dimension, bound or count as an int64 scalar variable; refuses other types."""
     v = as_variable(value)
-    if not (isinstance(v.type, TensorType) and v.type.ndim == 0 and v.type.is_discrete):
+    if not v.type.is_integer_scalar:
         raise TypeMismatch("a dimension", "an integer scalar", v.type)
     if isinstance(v, Constant):
         return v if v.type.dtype == "int64" else constant(int(v.data), dtype="int64")

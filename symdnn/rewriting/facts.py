@@ -119,7 +119,7 @@ class ShapeFacts:
             behind = self._size_behind(v)
             return (behind,) if isinstance(behind, Variable) else ()
         # The value of an integer that is computed from data is a token of its own.
-        return v.owner.inputs if all(_is_scalar(i) for i in v.owner.inputs) else ()
+        return v.owner.inputs if all(i.type.is_integer_scalar for i in v.owner.inputs) else ()
 
     def _make_key(self, v: Variable) -> Key:
         if isinstance(v, Constant):
@@ -132,7 +132,11 @@ class ShapeFacts:
             if behind is None:
                 return self._token((node.op.axis, node.inputs[0]))
             return self._keys[behind] if isinstance(behind, Variable) else ("is", int(behind))
-        if not node.inputs or not all(_is_scalar(i) for i in node.inputs) or node.op.has_effect:
+        if (
+            not node.inputs
+            or not all(i.type.is_integer_scalar for i in node.inputs)
+            or node.op.has_effect
+        ):
             return self._token(v)
         inputs = [self._keys[i] for i in node.inputs]
         if getattr(node.op, "commutative", False):
@@ -151,10 +155,6 @@ def _is_size_of(v: Variable, node: Apply) -> bool:
         and owner.op == node.op
         and owner.inputs[0] is node.inputs[0]
     )
-
-
-def _is_scalar(v: Variable) -> bool:
-    return isinstance(v.type, TensorType) and v.type.ndim == 0 and v.type.is_discrete
 
 
 def _is_product(v: Variable) -> bool:

@@ -12,6 +12,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
+from symdnn.compile.monitor import MonitorMode
 from symdnn.config import config
 from symdnn.cpu import jit, libdnnl, pools, threads
 from tests.seeded import new_rng
@@ -137,18 +138,19 @@ def test_blas_has_one_thread_inside_of_a_call_and_its_own_number_after():
     blas.threads = 2
     seen = []
 
-    def listen(step, *_):
+    def listen(*_):
         seen.append(blas.threads)
         if len(seen) == 9:
             raise ValueError("wanted")
 
     x = T.dmatrix("x")  # oneDNN has no float64
-    f = symdnn.function([x], T.tanh(T.dot(x, x)).sum(), mode=symdnn.Mode(target="cpu"))
+    mode = MonitorMode(pre_func=listen, post_func=listen, target="cpu")
+    f = symdnn.function([x], T.tanh(T.dot(x, x)).sum(), mode=mode)
     a = np.ones((300, 300))
-    f.run([a], {}, listen)
+    f(a)
     assert any(p.bound.threaded for p in f.plans())
     with pytest.raises(ValueError, match="wanted"):
-        [f.run([a], {}, listen) for _ in range(9)]
+        [f(a) for _ in range(9)]
     assert set(seen) == {1}
     assert blas.threads == 2
 

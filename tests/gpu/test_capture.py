@@ -9,6 +9,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
+from symdnn.compile.monitor import MonitorMode
 from symdnn.errors import DimensionMismatch, IndexOutOfRange
 from symdnn.ops.arithmetic import Cast
 from symdnn.ops.channels_last import Reorder
@@ -426,22 +427,26 @@ def test_a_dropped_plan_is_let_go(fake_device):
 def test_watched_calls_write_nothing_before_they_succeed(fake_device):
     w = symdnn.shared(floats(4))
     x = T.fvector("x")
-    f = symdnn.function([x], updates=[(w, w + x)], mode=CUDA)
+    seen, broken = [], []
+
+    def look(i, node, moment):
+        seen.append(node)
+        if broken and "HostFromGpu" not in str(node.op):
+            raise RuntimeError("stop")
+
+    mode = MonitorMode(post_func=look, target=CUDA.target)
+    f = symdnn.function([x], updates=[(w, w + x)], mode=mode)
     value = w.get_value()
-    seen = []
     a = floats(4)
     for _ in range(3):
-        f.run([a], {}, lambda node, inputs, outputs: seen.append(node))
+        f(a)
         value = value + a
         np.testing.assert_allclose(w.get_value(), value, rtol=1e-6)
     assert seen
 
-    def fails(node, inputs, outputs):
-        if outputs is not None and "HostFromGpu" not in str(node.op):
-            raise RuntimeError("stop")
-
+    broken.append(True)
     with pytest.raises(RuntimeError, match="stop"):
-        f.run([a], {}, fails)
+        f(a)
     np.testing.assert_allclose(w.get_value(), value, rtol=1e-6)
 
 
