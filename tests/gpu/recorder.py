@@ -5,12 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from symdnn.gpu import kernels
 from symdnn.gpu.launches import CudaKernel
 from symdnn.graph.kernel import Call, kernels_for
 from tests.gpu.emulator import on_device
 from tests.gpu.table import Try
+
+#: Compute capabilities that the text of kernels is compiled for;
+#: those of most cards by every run of the tests.
+CAPABILITIES = [
+    pytest.param((8, 0), marks=pytest.mark.slow), (9, 0),
+    pytest.param((10, 0), marks=pytest.mark.slow),
+]  # fmt: skip
 
 
 class Recorder:

@@ -19,6 +19,7 @@ from symdnn.ops import complexes as cx
 from symdnn.ops import math as mt
 
 from . import emulator
+from .recorder import CAPABILITIES
 from .table import concrete
 
 kernels.load()
@@ -116,7 +117,7 @@ def test_what_has_no_text_is_refused():
     assert complex_program(ar.Add(), ["float32", "complex64"]) is not None
 
 
-@pytest.mark.parametrize("capability", [(8, 0), (9, 0), (10, 0)])
+@pytest.mark.parametrize("capability", CAPABILITIES)
 def test_the_text_compiles(capability, tmp_path):
     calls = [concrete(op(), [draw("complex64", 4, 6) + 2]) for op in UNARY[::4]]
     calls += [

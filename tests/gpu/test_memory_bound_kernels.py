@@ -20,7 +20,7 @@ from symdnn.ops.math import Exp
 from symdnn.ops.norm_formulas import formula
 from symdnn.ops.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 from tests.gpu import emulator
-from tests.gpu.recorder import recorded
+from tests.gpu.recorder import CAPABILITIES, recorded
 from tests.gpu.table import concrete
 
 DTYPES = ["float32", "bfloat16", "float16", "float64"]
@@ -243,7 +243,7 @@ def test_a_large_mean_costs_the_variance_no_digits():
     np.testing.assert_allclose(got[2], want[2], rtol=1e-4)
 
 
-@pytest.mark.parametrize("capability", [(8, 0), (9, 0), (10, 0)])
+@pytest.mark.parametrize("capability", CAPABILITIES)
 def test_the_text_compiles(capability, tmp_path):
     texts = {}
     for dtype in DTYPES:

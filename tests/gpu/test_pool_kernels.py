@@ -15,6 +15,7 @@ from symdnn.ops import gpudnn as G
 
 from . import emulator
 from .fake_cudnn import call_of
+from .recorder import CAPABILITIES
 
 POOL, GRAD = PoolKernel(), PoolGradKernel()
 MODES = ["max", "average_inc_pad", "average_exc_pad"]
@@ -89,7 +90,7 @@ def test_nothing_to_pool():
     assert POOL.sources(call) == []
 
 
-@pytest.mark.parametrize("capability", [(8, 0), (9, 0), (10, 0)])
+@pytest.mark.parametrize("capability", CAPABILITIES)
 def test_the_text_compiles(capability, tmp_path):
     for dtype in ("float32", "bfloat16"):
         for layout in ("NCHW", "NHWC"):

@@ -19,6 +19,7 @@ from symdnn.ops.transformer import (
 from tests.seeded import new_rng
 
 from . import emulator
+from .recorder import CAPABILITIES
 
 GRID, GRID_GRAD = k.GridKernel(), k.GridGradKernel()
 SAMPLER, SAMPLER_GRAD = k.SamplerKernel(), k.SamplerGradKernel()
@@ -107,7 +108,7 @@ def test_the_neutral_ops_have_them():
         assert [kernel.name for kernel in kernels_for(op, "cuda")] == ["cuda.transformer"]
 
 
-@pytest.mark.parametrize("capability", [(8, 0), (9, 0), (10, 0)])
+@pytest.mark.parametrize("capability", CAPABILITIES)
 def test_the_text_compiles(capability, tmp_path):
     for dtype in TOLERANCE:
         image, grid, dy = operands(SIZES[0], dtype)
