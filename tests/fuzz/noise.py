@@ -124,7 +124,8 @@ class Numbers:
     ) -> list[Any]:  # fmt: skip
         out, perturb = outs[0].type.dtype, k > 1
         u = self._unit(step, outs, known) if perturb and is_rounded(step.path) else 0.0
-        to = _common(out) if is_arithmetic(step.path) else None
+        picks = _name(step) in ("argmax", "argmin")  # their result's dtype is not their operand's
+        to = _common(out) if is_arithmetic(step.path) and not picks else None
 
         if u:  # each of n additions rounds what has been added up: sqrt(n) times a term's rounding
             u *= terms(_name(step), [pick(results, r) for r in step.refs()]) ** 0.5
