@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -23,6 +26,25 @@ TOLERANCE = {"float32": 2e-4, "float64": 1e-9, "bfloat16": 6e-2, "float16": 1e-2
 #: Rows of large sizes whose calls would take longer are left out.
 LONGEST_CALL_S = 10.0
 
+#: So are rows that take longer than this in all: references in NumPy, compiling, repeating.
+LONGEST_ROW_S = 60.0
+
+
+@contextmanager
+def _at_most(seconds: float) -> Iterator[None]:
+    """Raise :class:`NotThere` in the main thread, between two calls of C, after so many seconds."""
+
+    def late(*_: Any) -> None:
+        raise NotThere(f"the row takes longer than {seconds:.0f} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
 
 class Timer:
     """Times rows on one device."""
@@ -40,7 +62,8 @@ class Timer:
         """The row's record: ``ms``, ``floor_ms``, ``nbytes``, ``relerr``; or why there is none."""
         found: dict[str, Any] = {"row": row.id, "op": row.op}
         try:
-            return {**found, **self._measured(row)}
+            with _at_most(LONGEST_ROW_S):
+                return {**found, **self._measured(row)}
         except NotThere as reason:
             return {**found, "none": str(reason)[:200]}
         except Exception as error:
