@@ -90,7 +90,7 @@ def _flags_stay() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _nobody_else_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other processes on the machine do not change how many threads run a test's kernels."""
-    from symdnn.cpu.crowd import CROWD
+    from symdnn.cpu.threads.crowd import CROWD
 
     monkeypatch.setattr(CROWD, "next", float("inf"))
 

@@ -13,7 +13,7 @@ from symdnn.flags import FLAGS, WITHOUT_MEANING, Flag
 # Pages are the modules and folders directly under symdnn/; these are no modules to import from.
 NOT_SHOWN = {"__main__", "algos_cli", "cli", "doctor", "demo", "tensor"}  # tensor: reference.py
 # All that it has is shown where it is used: symdnn.gpu.libcudnn.
-TABLES = {"symdnn.gpu.libcudnn_table"}
+TABLES = {"symdnn.gpu.binding.libcudnn_table"}
 # They offer what other modules define, under the names that programs use; it is shown there.
 FACES = {
     "symdnn.gpu.dnn", "symdnn.nn.models", "symdnn.nn.optim", "symdnn.nn.training",

@@ -11,13 +11,13 @@ Write an expression, differentiate it, compile it, call it::
 
 from symdnn import gradient, printing, tensor
 from symdnn.autodiff import Lop, Rop, grad, subgraph_grad, verify_grad
-from symdnn.compile.arguments import In, Out
-from symdnn.compile.debug import DebugMode
+from symdnn.compile.call.arguments import In, Out
 from symdnn.compile.evaluation import evaluate
 from symdnn.compile.function import Function, function
-from symdnn.compile.mode import Mode
-from symdnn.compile.monitor import MonitorMode
+from symdnn.compile.modes.debug import DebugMode
+from symdnn.compile.modes.monitor import MonitorMode
 from symdnn.compile.nanguard import NanGuardMode
+from symdnn.compile.program.mode import Mode
 from symdnn.compile.shared import shared
 from symdnn.config import config
 from symdnn.gradient import hessian, jacobian
@@ -26,9 +26,9 @@ from symdnn.graph.origin import Hints
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.loss_scale import LossScale
-from symdnn.ops.control import ifelse
-from symdnn.ops.from_graph import OpFromGraph
-from symdnn.ops.scan_builder import foldl, foldr, map, reduce, scan, until
+from symdnn.ops.control.control import ifelse
+from symdnn.ops.control.from_graph import OpFromGraph
+from symdnn.ops.control.scan_builder import foldl, foldr, map, reduce, scan, until
 from symdnn.printing import dprint, pp
 
 __version__ = "0.1.0"

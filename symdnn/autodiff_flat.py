@@ -14,10 +14,10 @@ from symdnn.graph.op import Op
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Variable
+from symdnn.ops.array.reduce import Reduce
+from symdnn.ops.core.gradient_control import DisconnectedGrad
+from symdnn.ops.core.shape import ShapeI, ShapeVector
 from symdnn.ops.elemwise import Elemwise
-from symdnn.ops.gradient_control import DisconnectedGrad
-from symdnn.ops.reduce import Reduce
-from symdnn.ops.shape import ShapeI, ShapeVector
 
 __all__ = ["flat_gradient", "gradient_of_discrete", "is_discrete"]
 

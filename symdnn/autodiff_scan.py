@@ -9,8 +9,8 @@ from symdnn.autodiff import grad
 from symdnn.errors import NdimMismatch
 from symdnn.graph.operators import operator
 from symdnn.graph.variable import Variable, as_variable
-from symdnn.ops.scan_builder import scan
-from symdnn.ops.shape import shape_i
+from symdnn.ops.control.scan_builder import scan
+from symdnn.ops.core.shape import shape_i
 
 __all__ = ["hessian", "hessian_vector_product", "jacobian"]
 

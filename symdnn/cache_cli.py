@@ -76,7 +76,7 @@ def _wrong(entry: Entry) -> str:
         return str(error)
     name, suffix = entry.key, entry.path.suffix
     if suffix == ".json":
-        return str(importlib.import_module("symdnn.gpu.tuning").wrong(name, content))
+        return str(importlib.import_module("symdnn.gpu.tuning.store").wrong(name, content))
     stores = {s.suffix: s for s in _stores()}
     if suffix not in stores:
         return ""  # of a later version, perhaps
@@ -88,9 +88,11 @@ def _wrong(entry: Entry) -> str:
 
 #: Where the kinds of entries are declared.
 _STORES = (
-    ("symdnn.cpu.jit", "OBJECTS"), ("symdnn.cpu.jit", "FACTS"), ("symdnn.cpu.proven", "KINDS"),
-    ("symdnn.gpu.nvrtc", "CUBINS"),
-)  # fmt: skip
+    ("symdnn.cpu.compiler.jit", "OBJECTS"),
+    ("symdnn.cpu.compiler.jit", "FACTS"),
+    ("symdnn.cpu.compiler.proven", "KINDS"),
+    ("symdnn.gpu.binding.nvrtc", "CUBINS"),
+)
 
 
 def _stores() -> list[Any]:

@@ -17,14 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from symdnn import detect
-from symdnn.compile.targets import resolve_target
+from symdnn.compile.execute.targets import resolve_target
 from symdnn.config import FLAGS_VARIABLE, THEANOS_VARIABLE, config
-from symdnn.cpu import jit, libdnnl
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.onednn import library as libdnnl
 from symdnn.detect import Candidate
 from symdnn.disk import trust
 from symdnn.errors import CudnnError, CudnnNotFound, SymdnnError
-from symdnn.gpu import cudnn_library, frontend
-from symdnn.gpu.driver import driver
+from symdnn.gpu.binding import cudnn_library, frontend
+from symdnn.gpu.binding.libcuda import driver
 
 _NEEDED = (
     "numpy",

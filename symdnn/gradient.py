@@ -4,7 +4,7 @@ from symdnn.autodiff import GradientError, Lop, Rop, grad, subgraph_grad, verify
 from symdnn.autodiff_scan import hessian, hessian_vector_product, jacobian
 from symdnn.errors import DisconnectedInput as DisconnectedInputError
 from symdnn.errors import NonDifferentiable as NullTypeGradError
-from symdnn.ops.gradient_control import (
+from symdnn.ops.core.gradient_control import (
     consider_constant,
     disconnected_grad,
     grad_clip,

@@ -20,10 +20,10 @@ from symdnn.config import config
 from symdnn.errors import TypeMismatch
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Shared, Variable
-from symdnn.ops.arithmetic import abs as absolute
-from symdnn.ops.arithmetic import cast, maximum, minimum
-from symdnn.ops.comparison import and_, ge, invert, isfinite, switch
-from symdnn.ops.reduce import max as largest
+from symdnn.ops.array.reduce import max as largest
+from symdnn.ops.elementwise.arithmetic import abs as absolute
+from symdnn.ops.elementwise.arithmetic import cast, maximum, minimum
+from symdnn.ops.elementwise.comparison import and_, ge, invert, isfinite, switch
 
 __all__ = ["LossScale"]
 

@@ -161,7 +161,7 @@ def subcommands():
 
 @by_page
 def test_files_named_exist(page):
-    """Paths such as ``symdnn/ops/math.py`` in the text; what is built is not in a fresh clone."""
+    """Paths such as ``symdnn/ops/elementwise/math.py``; what is built is not in a fresh clone."""
     text = page.read_text(encoding="utf-8")
     for path in re.findall(r"`((?:symdnn|tests|examples|docs|benchmarks)/[\w./-]+)`", text):
         built = path.startswith(("docs/_build", "docs/_generated"))

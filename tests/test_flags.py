@@ -10,7 +10,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import function
-from symdnn.compile import targets
+from symdnn.compile.execute import targets
 from symdnn.config import config
 from symdnn.errors import TypeMismatch
 from symdnn.flags import FLAGS

@@ -6,12 +6,12 @@ import pytest
 from symdnn.autodiff import GradientError, grad, verify_grad
 from symdnn.autodiff_scan import hessian, hessian_vector_product, jacobian
 from symdnn.compile.function import function
-from symdnn.compile.mode import Mode
+from symdnn.compile.program.mode import Mode
 from symdnn.errors import DisconnectedInput, TypeMismatch
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
-from symdnn.ops.gradient_control import disconnected_grad
+from symdnn.ops.core.gradient_control import disconnected_grad
 
 VECTOR = TensorType("float64", (None,))
 MATRIX = TensorType("float64", (None, None))

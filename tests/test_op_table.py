@@ -15,10 +15,10 @@ import pytest
 
 import symdnn.ops
 from symdnn.autodiff import Rop, grad, verify_grad
-from symdnn.compile.debug import DebugMode
 from symdnn.compile.function import Function, function
-from symdnn.compile.mode import Mode
-from symdnn.compile.program import Loop
+from symdnn.compile.modes.debug import DebugMode
+from symdnn.compile.program.mode import Mode
+from symdnn.compile.program.program import Loop
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.op import Op
 from symdnn.graph.traverse import toposort

@@ -9,7 +9,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.ops.scan_builder import scan
+from symdnn.ops.control.scan_builder import scan
 from symdnn.printing import (
     Print,
     debugprint,

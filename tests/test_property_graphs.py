@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.compile.debug import DebugMode
+from symdnn.compile.modes.debug import DebugMode
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.traverse import graph_inputs
 from symdnn.graph.variable import Variable

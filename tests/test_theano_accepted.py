@@ -68,14 +68,14 @@ def test_an_input_of_which_types_know_the_size_is_read(what):
 
 
 def test_switches_of_a_mode_may_be_set():
-    mode = symdnn.compile.modes.get_mode("DebugMode")
+    mode = symdnn.compile.modes.modes.get_mode("DebugMode")
     v = T.vector()
     f = function([v], T.log(v), mode=mode)
     with pytest.raises(SymdnnError):
         f([0.0])
     mode.check_isfinite = False
     assert function([v], T.log(v), mode=mode)([0.0])[0] == -np.inf
-    plain = symdnn.compile.modes.get_default_mode()
+    plain = symdnn.compile.modes.modes.get_default_mode()
     plain.check_isfinite = False
     with pytest.raises(AttributeError, match="including"):
         plain.linker = "cvm"

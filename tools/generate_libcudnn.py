@@ -1,4 +1,5 @@
-"""Writes symdnn/gpu/libcudnn_table.py: every function, enum and structure of cuDNN's headers.
+"""Writes symdnn/gpu/binding/libcudnn_table.py: every function, enum and structure of cuDNN's
+headers.
 
     python tools/generate_libcudnn.py                      headers of the wheel nvidia-cudnn-cu13
     python tools/generate_libcudnn.py FOLDER [-o FILE]     other headers, another file
@@ -24,7 +25,7 @@ from typing import Any
 from pcpp import Preprocessor
 from pycparser import c_ast, c_parser
 
-TABLE = Path(__file__).parent.parent / "symdnn" / "gpu" / "libcudnn_table.py"
+TABLE = Path(__file__).parent.parent / "symdnn" / "gpu" / "binding" / "libcudnn_table.py"
 HEADERS = ("cudnn_version.h", "cudnn_graph.h", "cudnn_ops.h", "cudnn_adv.h", "cudnn_cnn.h")
 NEWER_HEADERS = ("cudnn_subquadratic_ops.h", "cudnn_gnn_ops.h")
 
@@ -394,12 +395,12 @@ from __future__ import annotations
 
 import ctypes
 
-from symdnn.gpu.cudnn_call import CudnnStatusError, Function, function
-from symdnn.gpu.cudnn_data_type import filter_data_type, tensor_data_type
-from symdnn.gpu.cudnn_params import (
+from symdnn.gpu.binding.cudnn_call import CudnnStatusError, Function, function
+from symdnn.gpu.binding.cudnn_data_type import filter_data_type, tensor_data_type
+from symdnn.gpu.binding.cudnn_params import (
     Argument, Element, GivenArray, Output, OutputArray, OutputText, Scale,
 )
-from symdnn.gpu.cudnn_types import (
+from symdnn.gpu.binding.cudnn_types import (
     DOUBLE, FLOAT, INT, INT32, INT64, POINTER, SIZE, UINT, UINT32, UINT64, Callback, CudnnEnum,
     CudnnStructure, Handle, StructPointer, enum_field,
 )

@@ -19,7 +19,7 @@ _F = np.float32
 
 def facts() -> dict[str, Any]:
     """Version, threads, and which oneDNN there is."""
-    from symdnn.cpu import threads
+    from symdnn.cpu.threads import threads
 
     return {"symdnn": symdnn.__version__, "symdnn_threads": threads.allowed()}
 

@@ -55,10 +55,10 @@ class Symdnn:
     """One convolution by what `time_once` chose."""
 
     def __init__(self, layer: str, direction: str, precision: str) -> None:
-        from symdnn.gpu.algorithm import choose
-        from symdnn.gpu.context import context
-        from symdnn.gpu.conv_bench import Bench
+        from symdnn.gpu.conv.algorithm import choose
+        from symdnn.gpu.conv.bench import Bench
         from symdnn.gpu.conv_table import conv
+        from symdnn.gpu.device.context import context
 
         n, c, size, k, r, pad, stride = LAYERS[layer]
         narrow = precision == "bf16"

@@ -27,7 +27,7 @@ export SYMDNN_COMMIT
 
 card=$("$PYTHON" -c '
 import re
-from symdnn.gpu.driver import driver
+from symdnn.gpu.binding.libcuda import driver
 found = driver()
 if found.problem or not found.devices:
     raise SystemExit(f"no GPU: {found.problem or found}")

@@ -28,7 +28,7 @@ def operands() -> tuple[np.ndarray, np.ndarray]:
     return tuple(rng.standard_normal(s).astype("float32") for s in (IMAGES, KERNELS))
 
 
-def convolution(algo: int | str) -> symdnn.compile.callable.Function:
+def convolution(algo: int | str) -> symdnn.compile.call.compiled_function.Function:
     """The convolution and its two gradients, each by an algorithm that is named or numbered."""
     x, w = T.tensor4("x"), T.tensor4("w")
     y = dnn.dnn_conv(x, w, border_mode=PAD, conv_mode="cross", algo=algo)

@@ -12,7 +12,8 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.errors import CudnnRequired
-from symdnn.gpu import cudnn_library, dnn, gpuarray_shared_constructor
+from symdnn.gpu import dnn, gpuarray_shared_constructor
+from symdnn.gpu.binding import cudnn_library
 
 SAMPLES = Samples(str(__doc__))
 sample = SAMPLES.add

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from symdnn.compile import collector
-from symdnn.compile.arguments import In, Out, as_in, as_out, check_distinct
-from symdnn.compile.callable import Face, Function, Stages, Structure
-from symdnn.compile.early import begin_kernels
-from symdnn.compile.mode import Mode
-from symdnn.compile.modes import get_mode
-from symdnn.compile.placing import program_of
-from symdnn.compile.profile import FunctionProfile
-from symdnn.compile.targets import load_kernels, resolve_target
+from symdnn.compile.call.arguments import In, Out, as_in, as_out, check_distinct
+from symdnn.compile.call.compiled_function import Face, Function, Stages, Structure
+from symdnn.compile.execute.targets import load_kernels, resolve_target
+from symdnn.compile.modes.modes import get_mode
+from symdnn.compile.plan import gc_pause
+from symdnn.compile.precompile import begin_kernels
+from symdnn.compile.program.mode import Mode
+from symdnn.compile.program.placing import program_of
+from symdnn.compile.report.profile import FunctionProfile
 from symdnn.compile.updates import (
     apply_givens,
     collect_updates,
@@ -30,7 +30,7 @@ from symdnn.graph.check import check_graph
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Shared, Variable
-from symdnn.opt.lower_cudnn import demanded
+from symdnn.opt.lower.lower_cudnn import demanded
 from symdnn.opt.optimise import optimise
 
 __all__ = ["Function", "Stages", "function"]
@@ -64,7 +64,7 @@ def function(
     states = {d.variable: s for d in declared if (s := d.state()) is not None}
     chosen = get_mode(mode)
 
-    with collector.paused(), config.change_flags(compute_test_value="off"):
+    with gc_pause.paused(), config.change_flags(compute_test_value="off"):
         target = resolve_target(chosen.target, explain=demanded(chosen.selection.takes))
         results, pairs = _expressions(declared, wanted, updates, givens, no_default_updates, states)
         _check_used(declared, [*results, *(new for _, new in pairs)], on_unused_input)

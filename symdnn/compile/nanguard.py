@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.compile.mode import Mode, Watch
+from symdnn.compile.program.mode import Mode, Watch
 from symdnn.config import config
 from symdnn.errors import NanDetected
 from symdnn.graph.type import TensorType

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.compile.targets import Devices, resolve_target
+from symdnn.compile.execute.targets import Devices, resolve_target
 from symdnn.errors import InputError
-from symdnn.graph import placed
-from symdnn.graph.storage import DeviceMemory, Placed, Storage
 from symdnn.graph.type import TensorType
-from symdnn.graph.value import array_from
+from symdnn.graph.values import interop
+from symdnn.graph.values.storage import DeviceMemory, Placed, Storage
+from symdnn.graph.values.value import array_from
 from symdnn.graph.variable import Shared, Variable
 
 __all__ = ["shared"]
@@ -42,10 +42,10 @@ def shared(
     """
     if isinstance(value, Variable):
         raise InputError(f"shared: wanted a value, got the symbolic variable {value}")
-    if strict and not (isinstance(value, np.ndarray) or placed.is_on_device(value)):
+    if strict and not (isinstance(value, np.ndarray) or interop.is_on_device(value)):
         raise InputError(f"shared: strict, wanted an array, got a {type(value).__name__}")
     named = TensorType(dtype) if dtype else None
-    if placed.is_on_device(value):
+    if interop.is_on_device(value):
         static = shape if shape is not None else broadcastable
         return Shared.on_device(value, name, static, borrow, named.dtype if named else None)
     wanted = named.numpy if named else None
@@ -61,10 +61,10 @@ def shared(
 
 
 class _Targets:
-    """See :class:`symdnn.graph.placed.Targets`."""
+    """See :class:`symdnn.graph.values.interop.Targets`."""
 
     def place(self, value: Any, what: str) -> Placed:
-        module = importlib.import_module("symdnn.gpu.placed")
+        module = importlib.import_module("symdnn.gpu.execution.placed_arrays")
         return module.place(value, what)  # type: ignore[no-any-return]
 
     def home(self, type_: Any) -> DeviceMemory | None:
@@ -74,4 +74,4 @@ class _Targets:
         return Devices(target).main.memory
 
 
-placed.install(_Targets())
+interop.install(_Targets())

@@ -11,7 +11,7 @@ from symdnn.errors import GraphError, TypeMismatch
 from symdnn.graph.operators import operator
 from symdnn.graph.traverse import ancestors, clone_graph, leaves
 from symdnn.graph.type import TensorType
-from symdnn.graph.value import as_numpy
+from symdnn.graph.values.value import as_numpy
 from symdnn.graph.variable import Constant, Shared, Variable
 
 __all__ = [

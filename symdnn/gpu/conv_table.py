@@ -12,12 +12,12 @@ from math import inf
 
 from symdnn.config import config
 from symdnn.errors import ShapeMismatch
-from symdnn.gpu.context import context
-from symdnn.gpu.conv_candidate import Candidate
-from symdnn.gpu.conv_measure import Measured, measure
-from symdnn.gpu.conv_search import Search
-from symdnn.gpu.conv_signature import DIRECTIONS, ConvSignature
-from symdnn.ops.gpudnn_conv import compute_precision
+from symdnn.gpu.conv.candidate import Candidate
+from symdnn.gpu.conv.measure import Measured, measure
+from symdnn.gpu.conv.search import Search
+from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature
+from symdnn.gpu.device.context import context
+from symdnn.ops.vendor.gpudnn_conv import compute_precision
 
 __all__ = ["AlgorithmTable", "TableRow", "algorithms", "conv"]
 
@@ -138,7 +138,7 @@ def conv(
 def algorithms(signature: ConvSignature, time: bool = True, device: int = 0) -> AlgorithmTable:
     """What cuDNN has for a convolution on a GPU, each timed unless ``time`` is false.
 
-    Raises :class:`~symdnn.gpu.context.CudaUnavailable` where there is no GPU to ask.
+    Raises :class:`~symdnn.gpu.device.context.CudaUnavailable` where there is no GPU to ask.
     """
     ctx = context(device)
     with ctx.current():

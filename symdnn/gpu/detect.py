@@ -13,8 +13,8 @@ from functools import lru_cache
 from symdnn.config import config
 from symdnn.detect import cuda_driver_candidates
 from symdnn.errors import CudnnError, GpuNotFound
-from symdnn.gpu import cudnn_library
-from symdnn.gpu.driver import Device, driver
+from symdnn.gpu.binding import cudnn_library
+from symdnn.gpu.binding.libcuda import Device, driver
 from symdnn.graph.target import Target
 
 __all__ = [

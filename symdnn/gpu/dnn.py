@@ -1,8 +1,8 @@
 """The user's face of cuDNN, under the names and with the defaults of Theano's ``dnn`` module.
 
-The functions build device-neutral ops with hints; the rewrites of :mod:`symdnn.opt.lower_cudnn`
-turn these into ``GpuDnn*`` ops where the target has cuDNN, and every program runs on a CPU too.
-Nothing of a GPU is loaded before a function runs on one.
+The functions build device-neutral ops with hints; the rewrites of
+:mod:`symdnn.opt.lower.lower_cudnn` turn these into ``GpuDnn*`` ops where the target has cuDNN, and
+every program runs on a CPU too. Nothing of a GPU is loaded before a function runs on one.
 """
 
 from __future__ import annotations
@@ -41,12 +41,16 @@ from symdnn.gpu.dnn_rnn import (
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
-from symdnn.ops import normalization
-from symdnn.ops.arithmetic import cast
-from symdnn.ops.conv_builders import conv_grad_wrt_inputs, conv_grad_wrt_weights, conv_nd
-from symdnn.ops.conv_words import static_ints
-from symdnn.ops.dtype import upcast
-from symdnn.ops.gpudnn import (
+from symdnn.ops.core.dtype import upcast
+from symdnn.ops.core.shape import dims_of
+from symdnn.ops.elementwise.arithmetic import cast
+from symdnn.ops.nn import normalization
+from symdnn.ops.nn.conv_builders import conv_grad_wrt_inputs, conv_grad_wrt_weights, conv_nd
+from symdnn.ops.nn.conv_words import static_ints
+from symdnn.ops.nn.pool import Pool
+from symdnn.ops.nn.pool_by_size import is_symbolic, pool_by_size
+from symdnn.ops.nn.spatial_transformer import spatial_transformer
+from symdnn.ops.vendor.gpudnn import (
     MIN_EPSILON,
     POOL_MODES,
     DnnBase,
@@ -78,12 +82,8 @@ from symdnn.ops.gpudnn import (
     GpuDnnTransformerSampler,
     compute_precision,
 )
-from symdnn.ops.gpudnn_conv import ONLY_2D
-from symdnn.ops.pool import Pool
-from symdnn.ops.pool_by_size import is_symbolic, pool_by_size
-from symdnn.ops.shape import dims_of
-from symdnn.ops.transformer import spatial_transformer
-from symdnn.opt.lower_cudnn import no_cudnn_raise as NoCuDNNRaise
+from symdnn.ops.vendor.gpudnn_conv import ONLY_2D
+from symdnn.opt.lower.lower_cudnn import no_cudnn_raise as NoCuDNNRaise
 
 __all__ = [
     "CUDNNDataType", "DnnBase", "DnnVersion", "DropoutDescriptor", "GpuDnnActivation",

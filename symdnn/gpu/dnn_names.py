@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from symdnn.gpu import cudnn_library, libcudnn
+from symdnn.gpu import libcudnn
+from symdnn.gpu.binding import cudnn_library
 from symdnn.gpu.detect import dnn_present, version
 
 __all__ = [

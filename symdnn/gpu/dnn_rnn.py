@@ -10,10 +10,10 @@ import numpy as np
 from symdnn.flags import FLAGS
 from symdnn.graph.origin import Hints
 from symdnn.graph.variable import Constant, Shared, Variable, as_variable
-from symdnn.ops.dropout import Dropout
-from symdnn.ops.random_stream import RandomStream
-from symdnn.ops.rnn import RNNBlock as NeutralRNNBlock
-from symdnn.ops.rnn_params import RNNPart, RNNShape
+from symdnn.ops.nn.dropout import Dropout
+from symdnn.ops.nn.rnn import RNNBlock as NeutralRNNBlock
+from symdnn.ops.nn.rnn_params import RNNPart, RNNShape
+from symdnn.ops.random.random_stream import RandomStream
 
 __all__ = [
     "DropoutDescriptor", "RNNBlock", "RNNDescriptor", "_DropoutDescriptor", "_RNNDescriptor",
@@ -22,7 +22,7 @@ __all__ = [
 
 
 class RNNBlock(NeutralRNNBlock):
-    """A recurrent net of several layers by cuDNN; see :class:`symdnn.ops.rnn.RNNBlock`.
+    """A recurrent net of several layers by cuDNN; see :class:`symdnn.ops.nn.rnn.RNNBlock`.
 
     ``algo`` is a value of the flag ``dnn.rnn.algo``, which is meant by None.
 

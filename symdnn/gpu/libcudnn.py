@@ -12,7 +12,7 @@ numbers for enums, sequences for arrays in host memory, plain numbers for ``alph
 
 Each enum is a dict, ``cudnnTensorFormat["CUDNN_TENSOR_NCHW"]``, and an ``IntEnum``,
 ``cudnnTensorFormat_t``; enumerators also have their C names, ``CUDNN_TENSOR_NCHW``. The library is
-looked for and loaded at the first call, as ``symdnn.gpu.cudnn_library`` says.
+looked for and loaded at the first call, as ``symdnn.gpu.binding.cudnn_library`` says.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from __future__ import annotations
 from typing import Any
 
 from symdnn.errors import CudnnArgumentError, CudnnError
-from symdnn.gpu import libcudnn_table as table
-from symdnn.gpu.cudnn_call import CudnnMissingFunction, CudnnStatusError
-from symdnn.gpu.cudnn_removed import (
+from symdnn.gpu.binding import libcudnn_table as table
+from symdnn.gpu.binding.cudnn_call import CudnnMissingFunction, CudnnStatusError
+from symdnn.gpu.binding.cudnn_removed import (
     cudnnConvolutionBwdDataPreference,
     cudnnConvolutionBwdDataPreference_t,
     cudnnConvolutionBwdFilterPreference,
@@ -33,8 +33,8 @@ from symdnn.gpu.cudnn_removed import (
     cudnnGetConvolutionBackwardFilterAlgorithm,
     cudnnGetConvolutionForwardAlgorithm,
 )
-from symdnn.gpu.cudnn_types import CudnnEnum
-from symdnn.gpu.libcudnn_table import *  # noqa: F403 - the table is the namespace
+from symdnn.gpu.binding.cudnn_types import CudnnEnum
+from symdnn.gpu.binding.libcudnn_table import *  # noqa: F403 - the table is the namespace
 
 __all__ = [
     *table.__all__,

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import InputError
-from symdnn.graph.placed import is_on_device
-from symdnn.graph.storage import Storage
 from symdnn.graph.type import TensorType
+from symdnn.graph.values.interop import is_on_device
+from symdnn.graph.values.storage import Storage
 from symdnn.graph.variable import Shared, Variable
 
 __all__ = ["gpuarray_shared_constructor"]

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from symdnn.graph.storage import DeviceMemory, Storage
+from symdnn.graph.values.storage import DeviceMemory, Storage
 from symdnn.graph.variable import Apply
 
 __all__ = ["BoundPlan", "Runtime", "Watcher", "garbage"]
@@ -67,7 +67,7 @@ class Runtime(Protocol):
         """A constant where values of its type are kept."""
 
     def loop_arrays(self) -> Any:
-        """What a loop's buffers are (:class:`symdnn.ops.scan_loop.LoopArrays`)."""
+        """What a loop's buffers are (:class:`symdnn.ops.control.scan_loop.LoopArrays`)."""
 
     def loop_graphs(self) -> Any:
         """What runs a whole loop as one launch where it can; None on a device without graphs."""

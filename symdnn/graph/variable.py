@@ -14,10 +14,10 @@ from symdnn.errors import NdimMismatch, SymbolicValueError
 from symdnn.graph.elementwise_methods import ElementwiseMethods
 from symdnn.graph.operators import TensorMethods, operator
 from symdnn.graph.origin import NO_HINTS, Hints, Origin, current_hints, make_origin
-from symdnn.graph.placed import check_as, home, is_on_device, place, place_as
-from symdnn.graph.storage import Storage
 from symdnn.graph.type import TensorType, Type, dtype_name
-from symdnn.graph.value import as_numpy, constant_array
+from symdnn.graph.values.interop import check_as, home, is_on_device, place, place_as
+from symdnn.graph.values.storage import Storage
+from symdnn.graph.values.value import as_numpy, constant_array
 
 if TYPE_CHECKING:
     from symdnn.graph.op import Op

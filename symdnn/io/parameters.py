@@ -12,7 +12,7 @@ import numpy as np
 
 from symdnn.errors import FileFormatError, InputError, TypeMismatch
 from symdnn.graph.type import DTYPES, TensorType
-from symdnn.graph.value import array_from, as_numpy
+from symdnn.graph.values.value import array_from, as_numpy
 from symdnn.graph.variable import Shared, Variable
 from symdnn.io import npz, safetensors
 from symdnn.io.atomic import write_atomically

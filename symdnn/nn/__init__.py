@@ -8,59 +8,56 @@
     y = net(T.tensor4("x"))
 """
 
-from symdnn.nn import (
+from symdnn.nn import init, models, optim, schedule, training, weights
+from symdnn.nn.backend import convert, cudnn
+from symdnn.nn.layers import (
     activation,
     adaptive_pooling,
-    clip,
     containers,
     conv,
-    criterion,
-    criterion_margin,
-    criterion_values,
     dropout,
-    init,
     linear,
-    lists,
-    models,
     norm,
-    optim,
     pooling,
     recurrent,
-    schedule,
     shaping,
     softmax,
     table,
     torch_layers,
+    torch_names,
+)
+from symdnn.nn.layers.activation import *
+from symdnn.nn.layers.adaptive_pooling import *
+from symdnn.nn.layers.containers import *
+from symdnn.nn.layers.conv import *
+from symdnn.nn.layers.dropout import *
+from symdnn.nn.layers.linear import *
+from symdnn.nn.layers.norm import *
+from symdnn.nn.layers.pooling import *
+from symdnn.nn.layers.recurrent import *
+from symdnn.nn.layers.shaping import *
+from symdnn.nn.layers.softmax import *
+from symdnn.nn.layers.table import *
+from symdnn.nn.layers.torch_layers import *
+from symdnn.nn.layers.torch_names import *
+from symdnn.nn.losses import (
+    criterion,
+    criterion_margin,
+    criterion_values,
     torch_losses,
     torch_losses_margin,
-    torch_names,
-    training,
-    weights,
 )
-from symdnn.nn.activation import *
-from symdnn.nn.adaptive_pooling import *
-from symdnn.nn.backend import convert, cudnn
-from symdnn.nn.clip import *
-from symdnn.nn.containers import *
-from symdnn.nn.conv import *
-from symdnn.nn.criterion import *
-from symdnn.nn.criterion_margin import *
-from symdnn.nn.criterion_values import *
-from symdnn.nn.dropout import *
-from symdnn.nn.linear import *
-from symdnn.nn.lists import *
-from symdnn.nn.module import BACKENDS, Module, random_states, state_updates
-from symdnn.nn.norm import *
-from symdnn.nn.pooling import *
-from symdnn.nn.recurrent import *
-from symdnn.nn.shaping import *
-from symdnn.nn.softmax import *
-from symdnn.nn.summary import Row, Summary, flops, summary
-from symdnn.nn.table import *
-from symdnn.nn.torch_layers import *
-from symdnn.nn.torch_losses import *
-from symdnn.nn.torch_losses_margin import *
-from symdnn.nn.torch_names import *
+from symdnn.nn.losses.criterion import *
+from symdnn.nn.losses.criterion_margin import *
+from symdnn.nn.losses.criterion_values import *
+from symdnn.nn.losses.torch_losses import *
+from symdnn.nn.losses.torch_losses_margin import *
+from symdnn.nn.modules import lists
+from symdnn.nn.modules.lists import *
+from symdnn.nn.modules.module import BACKENDS, Module, random_states, state_updates
+from symdnn.nn.modules.summary import Row, Summary, flops, summary
+from symdnn.nn.optimizers import clip
+from symdnn.nn.optimizers.clip import *
 from symdnn.nn.training import *
 from symdnn.nn.weights import *
 

@@ -19,24 +19,17 @@ from typing import Any
 
 from symdnn.config import Setting, config
 from symdnn.errors import CudnnRequired, InputError
-from symdnn.nn.activation import ELU, ClippedReLU, ReLU, Sigmoid, Tanh
-from symdnn.nn.conv import (
+from symdnn.nn.layers.activation import ELU, ClippedReLU, ReLU, Sigmoid, Tanh
+from symdnn.nn.layers.conv import (
     SpatialConvolution,
     SpatialFullConvolution,
     TemporalConvolution,
     VolumetricConvolution,
     VolumetricFullConvolution,
 )
-from symdnn.nn.criterion import (
-    CTCCriterion,
-    SpatialCrossEntropyCriterion,
-    VolumetricCrossEntropyCriterion,
-)
-from symdnn.nn.linear import Bilinear, Linear
-from symdnn.nn.modes import BENCHMARK, FASTEST, ConvolutionModes
-from symdnn.nn.module import BACKENDS, Module
-from symdnn.nn.norm import BatchNormalization, LayerNorm, SpatialCrossMapLRN
-from symdnn.nn.pooling import (
+from symdnn.nn.layers.linear import Bilinear, Linear
+from symdnn.nn.layers.norm import BatchNormalization, LayerNorm, SpatialCrossMapLRN
+from symdnn.nn.layers.pooling import (
     SpatialAveragePooling,
     SpatialMaxPooling,
     TemporalAveragePooling,
@@ -44,8 +37,8 @@ from symdnn.nn.pooling import (
     VolumetricAveragePooling,
     VolumetricMaxPooling,
 )
-from symdnn.nn.recurrent import Recurrent
-from symdnn.nn.softmax import (
+from symdnn.nn.layers.recurrent import Recurrent
+from symdnn.nn.layers.softmax import (
     LogSoftMax,
     SoftMax,
     SpatialLogSoftMax,
@@ -53,7 +46,14 @@ from symdnn.nn.softmax import (
     VolumetricLogSoftMax,
     VolumetricSoftMax,
 )
-from symdnn.nn.table import MM
+from symdnn.nn.layers.table import MM
+from symdnn.nn.losses.criterion import (
+    CTCCriterion,
+    SpatialCrossEntropyCriterion,
+    VolumetricCrossEntropyCriterion,
+)
+from symdnn.nn.modules.modes import BENCHMARK, FASTEST, ConvolutionModes
+from symdnn.nn.modules.module import BACKENDS, Module
 
 __all__ = ["CONVERTIBLE", "Cudnn", "convert", "cudnn"]
 
@@ -99,7 +99,7 @@ def convert(
     ``benchmark`` and ``fastest`` set the mode of this network's convolutions, as their methods of
     these names do. With ``required`` a machine without the library is an error that lists where it
     was looked for: :class:`~symdnn.errors.CudnnRequired`, for oneDNN
-    :class:`~symdnn.cpu.libdnnl.OnednnNotFound`. Without it, functions run by what is there.
+    :class:`~symdnn.cpu.onednn.library.OnednnNotFound`. Without it, functions run by what is there.
     """
     name = _backend_name(backend)
     if not isinstance(net, Module):
@@ -153,9 +153,9 @@ def _require(backend: str) -> None:
             text = "convert(net, 'cudnn', required=True): cuDNN can't be used"
             raise CudnnRequired("\n".join([text, *detect.why_no_gpu()]))
     if backend == "onednn":
-        from symdnn.cpu import libdnnl
+        from symdnn.cpu.onednn import library
 
-        libdnnl.library()
+        library.library()
 
 
 #: What the modes set, and what each of them is while a mode is on.

@@ -35,11 +35,11 @@ Every optimiser takes besides its own options:
     what the names of the state begin with, for two optimisers in one training.
 """
 
-from symdnn.nn.optim_adam import adam, adamax, adamw, lamb, nadam
-from symdnn.nn.optim_average import Average, ema
-from symdnn.nn.optim_base import Updates
-from symdnn.nn.optim_groups import matrices_only
-from symdnn.nn.optim_sgd import adadelta, adagrad, momentum, nesterov, rmsprop, sgd
+from symdnn.nn.optimizers.adam import adam, adamax, adamw, lamb, nadam
+from symdnn.nn.optimizers.average import Average, ema
+from symdnn.nn.optimizers.base import Updates
+from symdnn.nn.optimizers.groups import matrices_only
+from symdnn.nn.optimizers.sgd import adadelta, adagrad, momentum, nesterov, rmsprop, sgd
 
 __all__ = [
     "Average", "Updates", "adadelta", "adagrad", "adam", "adamax", "adamw", "ema", "lamb",

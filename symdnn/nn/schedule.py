@@ -17,8 +17,8 @@ import numpy as np
 
 from symdnn.errors import InputError
 from symdnn.graph.variable import Shared
-from symdnn.nn.arguments import sizes
-from symdnn.nn.checked import check_takes, checked
+from symdnn.nn.modules.arguments import sizes
+from symdnn.nn.modules.checked import check_takes, checked
 
 __all__ = [
     "Plateau", "Schedule", "as_schedule", "chain", "constant", "cosine", "cosine_restarts",

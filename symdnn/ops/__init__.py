@@ -4,43 +4,43 @@ Importing this package installs the operators behind ``+``, ``.sum()``, ... once
 """
 
 from symdnn.graph.operators import install_operators
-from symdnn.ops import (
-    activations,
+from symdnn.ops.array import (
     argreduce,
+    create,
+    cumulative,
+    getitem,
+    join,
+    moments,
+    norms,
+    pad,
+    reduce,
+    sort,
+    take,
+    view,
+)
+from symdnn.ops.control import control
+from symdnn.ops.core import constant_value, gradient_control, shape
+from symdnn.ops.elementwise import (
+    activations,
     arithmetic,
     comparison,
     complexes,
-    constant_value,
-    control,
-    create,
+    math,
+    rounding,
+    special,
+)
+from symdnn.ops.linalg import dot, einsum
+from symdnn.ops.nn import (
     crossentropy,
     ctc,
-    cumulative,
-    dot,
     dropout,
-    einsum,
-    getitem,
-    gradient_control,
-    join,
     lrn,
-    math,
-    moments,
     normalization,
-    norms,
-    pad,
-    random,
-    random_stream,
-    reduce,
     rnn,
-    rounding,
-    shape,
     softmax,
-    sort,
-    special,
-    take,
-    transformer,
-    view,
+    spatial_transformer,
 )
+from symdnn.ops.random import random, random_stream
 
 for _family in (
     activations,
@@ -76,7 +76,7 @@ for _family in (
     sort,
     special,
     take,
-    transformer,
+    spatial_transformer,
     view,
 ):
     install_operators(_family.OPERATORS)

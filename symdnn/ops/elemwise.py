@@ -20,9 +20,9 @@ from symdnn.graph.origin import Hints
 from symdnn.graph.pattern import Pattern
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable, as_variable, constant
-from symdnn.ops.dtype import float_of, is_narrow_float, promote, upcast
-from symdnn.ops.python_numbers import settled
-from symdnn.ops.shape import dimshuffle
+from symdnn.ops.core.dtype import float_of, is_narrow_float, promote, upcast
+from symdnn.ops.core.python_numbers import settled
+from symdnn.ops.core.shape import dimshuffle
 
 __all__ = [
     "Elemwise",

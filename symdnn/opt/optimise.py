@@ -15,9 +15,9 @@ from symdnn.graph.inner import InnerGraph
 from symdnn.graph.origin import inherit
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Apply, Variable
-from symdnn.opt.amp import mixed_precision, precision_note
 from symdnn.opt.engine import Observer, RewriteProfile, run_rewrites
 from symdnn.opt.phases import PHASES, RULES, Selection, rules_of_phase
+from symdnn.opt.precision.amp import mixed_precision, precision_note
 from symdnn.opt.tags import nearest
 from symdnn.rewriting.failure import report_failure
 from symdnn.rewriting.rewrite import Context, GraphRewrite, Rewrite

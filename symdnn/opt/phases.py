@@ -5,36 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from symdnn.opt import (
+from symdnn.opt.canonicalize import (
     algebra,
     alloc_rules,
-    amp,
-    conv_moments,
-    dead,
+    concat_rules,
+    dead_code,
+    dimshuffle_rules,
+    dot_transpose,
     elementwise,
+    fold,
+    from_graph_rules,
+    indexing_rules,
+    reduce_rules,
+    shape_rules,
+)
+from symdnn.opt.epilogue import (
     epilogue_conv,
     epilogue_gemm,
     epilogue_onednn,
-    fold,
     fold_batch_norm,
-    from_graph_rules,
-    fuse,
-    indexing_rules,
-    joining,
-    layout,
-    lower_cudnn,
-    lower_onednn,
-    norm_rules,
     pool_rules,
-    reduce_rules,
-    scan_push,
-    scan_rules,
-    seen_last,
-    shape_rules,
-    transfer,
-    transposed,
-    views,
 )
+from symdnn.opt.fuse import conv_moments, fuse, norm_rules, transfer
+from symdnn.opt.layout import absorb_nhwc_views, layout
+from symdnn.opt.lower import lower_cudnn, lower_onednn
+from symdnn.opt.precision import amp
+from symdnn.opt.scan import scan_push, scan_rules
 from symdnn.rewriting.rewrite import GraphRewrite, Rewrite
 from symdnn.stable import rules as stable
 
@@ -61,23 +57,23 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *fold.RULES,
     *from_graph_rules.RULES,
     *shape_rules.RULES,
-    *dead.RULES,
+    *dead_code.RULES,
     *algebra.RULES,
     *elementwise.RULES,
-    *views.RULES,
-    *transposed.RULES,
+    *dimshuffle_rules.RULES,
+    *dot_transpose.RULES,
     *alloc_rules.RULES,
     *reduce_rules.RULES,
     *scan_rules.RULES,
     *indexing_rules.RULES,
     *scan_push.RULES,
-    *joining.RULES,
+    *concat_rules.RULES,
     *stable.RULES,
     *lower_cudnn.RULES,
     *lower_onednn.RULES,
     *amp.RULES,
     *layout.RULES,
-    *seen_last.RULES,
+    *absorb_nhwc_views.RULES,
     *fold_batch_norm.RULES,
     *epilogue_conv.RULES,
     *epilogue_gemm.RULES,

@@ -3,7 +3,7 @@
 Any stage can be printed: the user's expression, the rewritten graph, the program, the plans.
 """
 
-from symdnn.ops.gradient_control import Print
+from symdnn.ops.core.gradient_control import Print
 from symdnn.printing.formula import pprint
 from symdnn.printing.network import to_networkx
 from symdnn.printing.notebook import repr_html

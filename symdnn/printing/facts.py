@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from symdnn.compile.function import Function
-from symdnn.compile.plan import Plan
-from symdnn.compile.program import If, Loop, Program
+from symdnn.compile.plan.plan import Plan
+from symdnn.compile.program.program import If, Loop, Program
 from symdnn.graph.variable import Apply
 
 __all__ = ["Facts", "facts_of"]

@@ -12,8 +12,11 @@ from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.op import Op
 from symdnn.graph.traverse import toposort
 from symdnn.graph.variable import Apply, Constant, Variable
-from symdnn.ops import arithmetic, comparison, dot, index, shape
-from symdnn.ops.slices import fill_in, pattern_text
+from symdnn.ops.array import index
+from symdnn.ops.array.slices import fill_in, pattern_text
+from symdnn.ops.core import shape
+from symdnn.ops.elementwise import arithmetic, comparison
+from symdnn.ops.linalg import dot
 
 __all__ = ["pprint"]
 

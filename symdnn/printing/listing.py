@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from symdnn.compile.plan import Plan
-from symdnn.compile.program import If, Loop, Program, Segment
+from symdnn.compile.plan.plan import Plan
+from symdnn.compile.program.program import If, Loop, Program, Segment
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.printing.facts import facts_of_plan
 from symdnn.printing.names import ValueNames

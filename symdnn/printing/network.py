@@ -8,8 +8,8 @@ from itertools import count
 from typing import Any
 
 from symdnn.compile.function import Function
-from symdnn.compile.plan import Plan
-from symdnn.compile.program import If, Loop, Program, Region, Segment
+from symdnn.compile.plan.plan import Plan
+from symdnn.compile.program.program import If, Loop, Program, Region, Segment
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.traverse import toposort
 from symdnn.graph.variable import Apply, Constant, Shared, Variable

@@ -9,8 +9,8 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from symdnn.compile.function import Function
-from symdnn.compile.plan import Plan
-from symdnn.compile.program import Program
+from symdnn.compile.plan.plan import Plan
+from symdnn.compile.program.program import Program
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.inner import InnerGraph
 from symdnn.graph.op import Op

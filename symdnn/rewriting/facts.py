@@ -10,8 +10,8 @@ import numpy as np
 from symdnn.graph.pattern import Match, is_constant
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
-from symdnn.ops.arithmetic import Mul
-from symdnn.ops.shape import DimShuffle, ShapeI
+from symdnn.ops.core.shape import DimShuffle, ShapeI
+from symdnn.ops.elementwise.arithmetic import Mul
 from symdnn.rewriting.shapes import ShapeResolver
 
 __all__ = [

@@ -22,8 +22,8 @@ from symdnn.graph.pattern import (
 from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Variable, as_variable
+from symdnn.ops.core.shape import ShapeI
 from symdnn.ops.elemwise import Elemwise, apply_elemwise
-from symdnn.ops.shape import ShapeI
 from symdnn.rewriting.facts import ShapeFacts
 
 __all__ = [

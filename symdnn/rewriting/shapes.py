@@ -9,7 +9,7 @@ from symdnn.graph.origin import NO_HINTS, inherit
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
-from symdnn.ops.shape import ShapeI
+from symdnn.ops.core.shape import ShapeI
 
 __all__ = ["ShapeResolver", "op_shapes"]
 

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 from symdnn.graph.variable import Variable
-from symdnn.ops.activations import Sigmoid, sigmoid
-from symdnn.ops.arithmetic import minimum, sub
-from symdnn.ops.comparison import gt, switch
+from symdnn.ops.array.reduce import sum
+from symdnn.ops.elementwise.activations import Sigmoid, sigmoid
+from symdnn.ops.elementwise.arithmetic import minimum, sub
+from symdnn.ops.elementwise.comparison import gt, switch
+from symdnn.ops.elementwise.math import Exp, Tanh, expm1
+from symdnn.ops.elementwise.special import Erf, Erfc, erf, erfc
 from symdnn.ops.elemwise import like
-from symdnn.ops.math import Exp, Tanh, expm1
-from symdnn.ops.reduce import sum
-from symdnn.ops.softmax import LogSoftmax, Softmax
-from symdnn.ops.special import Erf, Erfc, erf, erfc
+from symdnn.ops.nn.softmax import LogSoftmax, Softmax
 from symdnn.rewriting.facts import made_by, node_of, real_float
 from symdnn.stable.moves import of_moved
 from symdnn.stable.scaled import in_bounds, negated

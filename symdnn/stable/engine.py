@@ -18,8 +18,8 @@ from symdnn.graph.target import Target
 from symdnn.graph.traverse import copy_node, new_nodes, substituted, toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Variable
-from symdnn.ops.gradient_control import Opaque
-from symdnn.ops.shape import ShapeI
+from symdnn.ops.core.gradient_control import Opaque
+from symdnn.ops.core.shape import ShapeI
 from symdnn.rewriting.failure import report_failure
 from symdnn.rewriting.rewrite import Context, Rewrite
 from symdnn.rewriting.table import RuleTable

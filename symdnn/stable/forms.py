@@ -12,8 +12,10 @@ import numpy as np
 
 from symdnn.graph.pattern import Match, any_of, match, p, pattern_vars
 from symdnn.graph.variable import Apply, Constant, Variable
-from symdnn.ops.activations import sigmoid, softplus
-from symdnn.ops.arithmetic import (
+from symdnn.ops.array.reduce import LogSumExp, Sum
+from symdnn.ops.core.shape import DimShuffle, dimshuffle
+from symdnn.ops.elementwise.activations import sigmoid, softplus
+from symdnn.ops.elementwise.arithmetic import (
     Cast,
     Sub,
     TrueDiv,
@@ -22,11 +24,9 @@ from symdnn.ops.arithmetic import (
     sub,
     true_div,
 )
-from symdnn.ops.math import Exp, Log, exp, expm1, log, log1p, logaddexp
-from symdnn.ops.reduce import LogSumExp, Sum
-from symdnn.ops.shape import DimShuffle, dimshuffle
-from symdnn.ops.softmax import Softmax
-from symdnn.ops.special import erf, erfc, erfcx
+from symdnn.ops.elementwise.math import Exp, Log, exp, expm1, log, log1p, logaddexp
+from symdnn.ops.elementwise.special import erf, erfc, erfcx
+from symdnn.ops.nn.softmax import Softmax
 from symdnn.rewriting.facts import floating, made_by, node_of, number, real_float
 from symdnn.rewriting.rewrite import Context, Family
 from symdnn.stable.scaled import negated

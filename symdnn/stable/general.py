@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 
 from symdnn.graph.variable import Apply, Constant, Variable
-from symdnn.ops.activations import Sigmoid, sigmoid, softplus
-from symdnn.ops.arithmetic import Add, Mul, Neg, Sub, TrueDiv, maximum, minimum
-from symdnn.ops.comparison import gt, switch
+from symdnn.ops.elementwise.activations import Sigmoid, sigmoid, softplus
+from symdnn.ops.elementwise.arithmetic import Add, Mul, Neg, Sub, TrueDiv, maximum, minimum
+from symdnn.ops.elementwise.comparison import gt, switch
+from symdnn.ops.elementwise.math import Expm1, Log, Log1p, Log2, Log10, exp, expm1, log, log1p
+from symdnn.ops.elementwise.special import Erfc
 from symdnn.ops.elemwise import like
-from symdnn.ops.math import Expm1, Log, Log1p, Log2, Log10, exp, expm1, log, log1p
-from symdnn.ops.softmax import Softmax
-from symdnn.ops.special import Erfc
+from symdnn.ops.nn.softmax import Softmax
 from symdnn.rewriting.facts import made_by, node_of, number, real_float
 from symdnn.rewriting.rewrite import Context, Family
 from symdnn.stable.complements import DEEPEST, complement, one_plus

@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from symdnn.graph.variable import Apply, Variable
-from symdnn.ops.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
-from symdnn.ops.arithmetic import Cast, cast
-from symdnn.ops.comparison import Switch
-from symdnn.ops.create import Diagonal
-from symdnn.ops.crossentropy import PickLabel
-from symdnn.ops.index import IncSubtensor, Subtensor
-from symdnn.ops.join import Join, Roll, Split
-from symdnn.ops.shape import Alloc, DimShuffle, Reshape, SpecifyType
-from symdnn.ops.view import Copy, ForgetShape, SpecifyShape
+from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
+from symdnn.ops.array.create import Diagonal
+from symdnn.ops.array.index import IncSubtensor, Subtensor
+from symdnn.ops.array.join import Join, Roll, Split
+from symdnn.ops.array.view import Copy, ForgetShape, SpecifyShape
+from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape, SpecifyType
+from symdnn.ops.elementwise.arithmetic import Cast, cast
+from symdnn.ops.elementwise.comparison import Switch
+from symdnn.ops.nn.crossentropy import PickLabel
 
 __all__ = ["moved", "of_moved", "operands"]
 

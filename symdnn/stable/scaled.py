@@ -14,8 +14,12 @@ from typing import Any
 import numpy as np
 
 from symdnn.graph.variable import Apply, Constant, Variable
-from symdnn.ops.activations import Sigmoid, Softplus, softplus
-from symdnn.ops.arithmetic import (
+from symdnn.ops.array.cumulative import CumProd, CumSum
+from symdnn.ops.array.reduce import LogSumExp, Max, Min, Prod, Sum
+from symdnn.ops.core.gradient_control import disconnected_grad
+from symdnn.ops.core.shape import alloc, dims_of, dimshuffle
+from symdnn.ops.elementwise.activations import Sigmoid, Softplus, softplus
+from symdnn.ops.elementwise.arithmetic import (
     Abs,
     Add,
     Clip,
@@ -42,15 +46,23 @@ from symdnn.ops.arithmetic import (
     sqrt,
     sub,
 )
-from symdnn.ops.comparison import eq, lt, neq, switch
-from symdnn.ops.cumulative import CumProd, CumSum
+from symdnn.ops.elementwise.comparison import eq, lt, neq, switch
+from symdnn.ops.elementwise.math import (
+    Cosh,
+    Exp,
+    Exp2,
+    Expm1,
+    Sinh,
+    exp,
+    expm1,
+    log,
+    log1p,
+    logaddexp,
+    sinh,
+)
+from symdnn.ops.elementwise.special import Erfc, log_erfc, log_half_erfc
 from symdnn.ops.elemwise import like, pad_left
-from symdnn.ops.gradient_control import disconnected_grad
-from symdnn.ops.math import Cosh, Exp, Exp2, Expm1, Sinh, exp, expm1, log, log1p, logaddexp, sinh
-from symdnn.ops.reduce import LogSumExp, Max, Min, Prod, Sum
-from symdnn.ops.shape import alloc, dims_of, dimshuffle
-from symdnn.ops.softmax import LogSoftmax, Softmax
-from symdnn.ops.special import Erfc, log_erfc, log_half_erfc
+from symdnn.ops.nn.softmax import LogSoftmax, Softmax
 from symdnn.rewriting.facts import is_nonnegative, made_by, node_of, number, real_float
 from symdnn.stable.moves import moved, operands
 

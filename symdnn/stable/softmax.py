@@ -7,20 +7,20 @@ from typing import Any
 from symdnn.graph.origin import Hints, current_hints
 from symdnn.graph.pattern import Match, p, pattern_vars
 from symdnn.graph.variable import Apply, Constant, Variable
-from symdnn.ops.advanced_index import AdvancedSubtensor
-from symdnn.ops.arithmetic import Add, Sub
-from symdnn.ops.comparison import lt, switch
-from symdnn.ops.create import ARange
-from symdnn.ops.crossentropy import (
+from symdnn.ops.array.advanced_index import AdvancedSubtensor
+from symdnn.ops.array.create import ARange
+from symdnn.ops.array.index import subtensor
+from symdnn.ops.core.shape import as_dim, shape_i
+from symdnn.ops.elementwise.arithmetic import Add, Sub
+from symdnn.ops.elementwise.comparison import lt, switch
+from symdnn.ops.elementwise.math import log
+from symdnn.ops.elemwise import like
+from symdnn.ops.nn.crossentropy import (
     CrossentropyCategorical1Hot,
     PickLabel,
     SoftmaxCrossentropy,
 )
-from symdnn.ops.elemwise import like
-from symdnn.ops.index import subtensor
-from symdnn.ops.math import log
-from symdnn.ops.shape import as_dim, shape_i
-from symdnn.ops.softmax import LogSoftmax, Softmax
+from symdnn.ops.nn.softmax import LogSoftmax, Softmax
 from symdnn.rewriting.facts import all_ones, made_by, node_of, number
 from symdnn.rewriting.rewrite import Context, Family
 

@@ -14,8 +14,8 @@ from symdnn.config import config
 from symdnn.errors import TypeMismatch
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Shared, Variable, as_variable, constant
+from symdnn.ops.core.shape import dimshuffle
 from symdnn.ops.elemwise import pad_left
-from symdnn.ops.shape import dimshuffle
 
 # fmt: off
 __all__ = [

@@ -1,6 +1,6 @@
 """Elementwise functions of ``T``, under Theano's names (and NumPy's, where Theano has none)."""
 
-from symdnn.ops.activations import (
+from symdnn.ops.elementwise.activations import (
     clipped_relu,
     elu,
     gelu,
@@ -16,7 +16,7 @@ from symdnn.ops.activations import (
     swish,
     ultra_fast_sigmoid,
 )
-from symdnn.ops.arithmetic import (
+from symdnn.ops.elementwise.arithmetic import (
     abs,
     add,
     cast,
@@ -39,7 +39,7 @@ from symdnn.ops.arithmetic import (
     sub,
     true_div,
 )
-from symdnn.ops.comparison import (
+from symdnn.ops.elementwise.comparison import (
     allclose,
     and_,
     eq,
@@ -60,8 +60,8 @@ from symdnn.ops.comparison import (
     where,
     xor,
 )
-from symdnn.ops.complexes import angle, complex, complex_from_polar, conj, imag, real
-from symdnn.ops.math import (
+from symdnn.ops.elementwise.complexes import angle, complex, complex_from_polar, conj, imag, real
+from symdnn.ops.elementwise.math import (
     arccos,
     arccosh,
     arcsin,
@@ -86,7 +86,7 @@ from symdnn.ops.math import (
     tan,
     tanh,
 )
-from symdnn.ops.rounding import (
+from symdnn.ops.elementwise.rounding import (
     ceil,
     floor,
     iround,
@@ -95,7 +95,7 @@ from symdnn.ops.rounding import (
     round_half_to_even,
     trunc,
 )
-from symdnn.ops.special import (
+from symdnn.ops.elementwise.special import (
     chi2sf,
     erf,
     erfc,

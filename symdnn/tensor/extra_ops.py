@@ -1,9 +1,9 @@
 """``T.extra_ops``: functions that programs reach under this name, a face like the others."""
 
-from symdnn.ops.cumulative import cumprod, cumsum
-from symdnn.ops.join import repeat
-from symdnn.ops.sort import Unique, searchsorted, unique
-from symdnn.ops.take import (
+from symdnn.ops.array.cumulative import cumprod, cumsum
+from symdnn.ops.array.join import repeat
+from symdnn.ops.array.sort import Unique, searchsorted, unique
+from symdnn.ops.array.take import (
     bincount,
     compress,
     diff,
@@ -11,7 +11,7 @@ from symdnn.ops.take import (
     fill_diagonal_offset,
     to_one_hot,
 )
-from symdnn.ops.view import squeeze
+from symdnn.ops.array.view import squeeze
 
 __all__ = [
     "Unique",

@@ -1,7 +1,7 @@
 """Indexing, picking, sorting and counting."""
 
-from symdnn.ops.getitem import inc_subtensor, nonzero, set_subtensor
-from symdnn.ops.sort import (
+from symdnn.ops.array.getitem import inc_subtensor, nonzero, set_subtensor
+from symdnn.ops.array.sort import (
     Unique,
     argsort,
     argtopk,
@@ -11,7 +11,7 @@ from symdnn.ops.sort import (
     topk_and_argtopk,
     unique,
 )
-from symdnn.ops.take import (
+from symdnn.ops.array.take import (
     bincount,
     choose,
     compress,

@@ -1,8 +1,8 @@
 """What NumPy and PyTorch have and Theano has not: statistics, ways to cut and stack, and so on."""
 
-from symdnn.ops.join import concatenate
-from symdnn.ops.math import arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh
-from symdnn.ops.numpy_arrays import (
+from symdnn.ops.array.join import concatenate
+from symdnn.ops.elementwise.math import arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh
+from symdnn.ops.numpy_names.numpy_arrays import (
     append,
     argwhere,
     array_split,
@@ -27,7 +27,7 @@ from symdnn.ops.numpy_arrays import (
     unstack,
     vsplit,
 )
-from symdnn.ops.numpy_math import (
+from symdnn.ops.numpy_names.numpy_math import (
     convolve,
     copysign,
     correlate,
@@ -58,7 +58,7 @@ from symdnn.ops.numpy_math import (
     trapezoid,
     vdot,
 )
-from symdnn.ops.numpy_reductions import (
+from symdnn.ops.numpy_names.numpy_reductions import (
     average,
     count_nonzero,
     digitize,

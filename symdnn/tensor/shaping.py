@@ -1,6 +1,6 @@
 """Shapes, joining, repeating, padding, and arrays made of a shape."""
 
-from symdnn.ops.create import (
+from symdnn.ops.array.create import (
     alloc_diag,
     arange,
     diag,
@@ -20,7 +20,7 @@ from symdnn.ops.create import (
     triu,
     zeros,
 )
-from symdnn.ops.join import (
+from symdnn.ops.array.join import (
     concatenate,
     flip,
     horizontal_stack,
@@ -35,20 +35,8 @@ from symdnn.ops.join import (
     vertical_stack,
     vstack,
 )
-from symdnn.ops.pad import pad
-from symdnn.ops.shape import (
-    alloc,
-    dimshuffle,
-    fill,
-    make_vector,
-    ones_like,
-    reshape,
-    shape,
-    shape_i,
-    size,
-    zeros_like,
-)
-from symdnn.ops.view import (
+from symdnn.ops.array.pad import pad
+from symdnn.ops.array.view import (
     addbroadcast,
     atleast_nd,
     broadcast_to,
@@ -67,6 +55,18 @@ from symdnn.ops.view import (
     swapaxes,
     transpose,
     unbroadcast,
+)
+from symdnn.ops.core.shape import (
+    alloc,
+    dimshuffle,
+    fill,
+    make_vector,
+    ones_like,
+    reshape,
+    shape,
+    shape_i,
+    size,
+    zeros_like,
 )
 
 tensor_copy = copy

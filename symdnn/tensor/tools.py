@@ -1,8 +1,6 @@
 """What is known of a variable before it runs, lists of dtypes, and grids of numbers."""
 
-from symdnn.ops.constant_value import get_scalar_constant_value, get_vector_length
-from symdnn.ops.gradient_control import Assert
-from symdnn.ops.grids import (
+from symdnn.ops.array.grids import (
     atleast_1d,
     atleast_2d,
     atleast_3d,
@@ -11,6 +9,8 @@ from symdnn.ops.grids import (
     ogrid,
     permute_row_elements,
 )
+from symdnn.ops.core.constant_value import get_scalar_constant_value, get_vector_length
+from symdnn.ops.core.gradient_control import Assert
 
 int_dtypes = ["int8", "int16", "int32", "int64"]
 uint_dtypes = ["uint8", "uint16", "uint32", "uint64"]

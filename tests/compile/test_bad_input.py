@@ -23,7 +23,7 @@ from symdnn.errors import (
     UnusedInputError,
 )
 from symdnn.graph.traverse import toposort
-from symdnn.ops.gradient_control import assert_
+from symdnn.ops.core.gradient_control import assert_
 
 
 def whole_text(info):

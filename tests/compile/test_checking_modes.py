@@ -12,11 +12,11 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import nn
-from symdnn.compile.debug import DebugMode
-from symdnn.compile.monitor import MonitorMode
+from symdnn.compile.modes.debug import DebugMode
+from symdnn.compile.modes.monitor import MonitorMode
+from symdnn.compile.modes.noise import rounded
+from symdnn.compile.modes.tolerance import difference
 from symdnn.compile.nanguard import NanGuardMode
-from symdnn.compile.noise import rounded
-from symdnn.compile.same import difference
 from symdnn.config import config
 from symdnn.errors import DebugModeError
 from symdnn.graph.type import TensorType
@@ -231,7 +231,7 @@ def test_comparisons_of_what_rounding_decides(rng: np.random.Generator) -> None:
 
 
 def test_debug_mode_still_finds_a_wrong_rewrite(monkeypatch: Any) -> None:
-    from symdnn.ops.reduce import Sum
+    from symdnn.ops.array.reduce import Sum
     from symdnn.opt import optimise, phases
     from symdnn.rewriting.rewrite import Rewrite
 

@@ -8,12 +8,12 @@ import threading
 
 import pytest
 
-from symdnn.compile import collector
+from symdnn.compile.plan import gc_pause
 
 
 def test_it_is_on_again_whatever_happens():
     def interrupted() -> None:
-        with collector.paused():
+        with gc_pause.paused():
             assert not gc.isenabled()
             raise KeyboardInterrupt
 
@@ -26,7 +26,7 @@ def test_it_is_on_again_whatever_happens():
 def test_who_has_it_off_keeps_it_off():
     gc.disable()
     try:
-        with collector.paused():
+        with gc_pause.paused():
             pass
         assert not gc.isenabled()
     finally:
@@ -44,7 +44,7 @@ def test_a_child_forked_by_another_thread_has_it_on():
     inside, leave = threading.Event(), threading.Event()
 
     def compiling() -> None:
-        with collector.paused():
+        with gc_pause.paused():
             inside.set()
             leave.wait()
 
@@ -63,7 +63,7 @@ def test_a_child_forked_by_another_thread_has_it_on():
 def test_a_child_whose_parent_has_it_off_has_it_off_too():
     gc.disable()
     try:
-        with collector.paused():
+        with gc_pause.paused():
             assert not is_on_in_a_child()
     finally:
         gc.enable()

@@ -6,8 +6,8 @@ import numpy as np
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.compile import specialise
-from symdnn.compile.specialise import Choice
+from symdnn.compile.plan import specialise
+from symdnn.compile.plan.specialise import Choice
 from symdnn.graph.library_use import LibraryUse
 
 

@@ -7,12 +7,14 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.cpu import jit, libdnnl, runtime
-from symdnn.cpu.gemm import GemmKernel
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.execution import runtime
+from symdnn.cpu.gemm.gemm import GemmKernel
+from symdnn.cpu.onednn import library
 from tests.seeded import new_rng
 
 pytestmark = pytest.mark.skipif(
-    bool(libdnnl.problem() or jit.problem()), reason="oneDNN or LLVM is missing"
+    bool(library.problem() or jit.problem()), reason="oneDNN or LLVM is missing"
 )
 assert runtime  # kernels are in the table
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.compile.host import HostProgram, is_scalar_arithmetic
-from symdnn.cpu.runtime import runtime
+from symdnn.compile.program.host import HostProgram, is_scalar_arithmetic
+from symdnn.cpu.execution.runtime import runtime
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.traverse import toposort
 

@@ -11,8 +11,8 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.compile.program import Segment
-from symdnn.graph.storage import Storage, note_writes, writes
+from symdnn.compile.program.program import Segment
+from symdnn.graph.values.storage import Storage, note_writes, writes
 from tests.seeded import new_rng
 
 
@@ -191,7 +191,7 @@ def test_views_of_parameters_are_no_work():
 
 
 def test_a_lazy_branch_is_not_computed_before():
-    from symdnn.ops.control import ifelse
+    from symdnn.ops.control.control import ifelse
 
     w, x, c = symdnn.shared(floats(3)), T.fvector("x"), T.lscalar("c")
     f = symdnn.function([x, c], ifelse(T.eq(c, 0), x * T.cumsum(T.exp(w)), x))
@@ -199,7 +199,7 @@ def test_a_lazy_branch_is_not_computed_before():
 
 
 def test_random_numbers_are_drawn_at_each_call():
-    from symdnn.ops.random_stream import RandomStreams
+    from symdnn.ops.random.random_stream import RandomStreams
 
     x = T.fvector("x")
     f = symdnn.function([x], x + RandomStreams(3).normal((4,)))

@@ -13,7 +13,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import nn, printing
-from symdnn.compile.callable import Function
+from symdnn.compile.call.compiled_function import Function
 from symdnn.graph.fgraph import FunctionGraph
 
 ONES = np.ones((3, 3), "float32")

@@ -8,9 +8,9 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.compile.memory import Buffer, View, assign_offsets
+from symdnn.compile.plan.memory import Buffer, View, assign_offsets
 from symdnn.graph.op import Op
-from symdnn.ops.gradient_control import Print, assert_
+from symdnn.ops.core.gradient_control import Print, assert_
 
 MODES = pytest.mark.parametrize("optimizer", ["None", "fast_run"])
 

@@ -9,19 +9,19 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.compile import rewrite_audit
-from symdnn.compile.debug import DebugMode
-from symdnn.compile.modes import get_default_mode, get_mode
-from symdnn.compile.monitor import MonitorMode
+from symdnn.compile.modes import rewrite_audit
+from symdnn.compile.modes.debug import DebugMode
+from symdnn.compile.modes.modes import get_default_mode, get_mode
+from symdnn.compile.modes.monitor import MonitorMode
 from symdnn.compile.nanguard import NanGuardMode
 from symdnn.config import config
-from symdnn.cpu.kernels import ReferenceKernel
+from symdnn.cpu.reference.kernels import ReferenceKernel
 from symdnn.errors import DebugModeError, NanDetected
 from symdnn.graph import kernel as kernel_table
 from symdnn.graph.op import Op
 from symdnn.graph.target import Target
 from symdnn.graph.variable import constant
-from symdnn.ops.math import Exp
+from symdnn.ops.elementwise.math import Exp
 from symdnn.opt import optimise as optimise_module
 from symdnn.rewriting.rewrite import node_rewrite
 
@@ -198,7 +198,7 @@ def test_values_must_be_finite_unless_told_otherwise():
 
 
 def test_a_failing_untaken_branch_is_no_fault():
-    from symdnn.ops.gradient_control import assert_
+    from symdnn.ops.core.gradient_control import assert_
 
     x, c = T.dvector("x"), T.lscalar("c")
     out = symdnn.ifelse(c, assert_(x, T.lt(x, 0)).sum(), x.max())

@@ -5,7 +5,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.compile.program import Segment
+from symdnn.compile.program.program import Segment
 from symdnn.config import config
 
 
@@ -90,7 +90,7 @@ def test_an_integer_shared_variable_feeds_shapes():
 
 
 def test_no_recomputation_of_shapes_on_a_hit(monkeypatch):
-    from symdnn.ops.dot import Dot
+    from symdnn.ops.linalg.dot import Dot
 
     x = T.dmatrix("x")
     f = symdnn.function([x], T.dot(x, x.T))

@@ -8,7 +8,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.compile.profile import FunctionProfile
+from symdnn.compile.report.profile import FunctionProfile
 from symdnn.config import config
 
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from symdnn.compile.retry import run_segment
+from symdnn.compile.execute.retry import run_segment
 from symdnn.config import config
 
 

@@ -5,9 +5,9 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.compile.described import DescribedKernel, DescribedOracle
-from symdnn.compile.memory import plan_memory
-from symdnn.compile.specialise import TableOracle, specialise
+from symdnn.compile.plan.memory import plan_memory
+from symdnn.compile.plan.offline_plan import DescribedKernel, DescribedOracle
+from symdnn.compile.plan.specialise import TableOracle, specialise
 from symdnn.errors import DataDependentShape, InputError, NotEvaluable, ShapeMismatch
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import Hints
@@ -156,7 +156,7 @@ def test_a_segment_by_hand_with_and_without_writing_in_place():
 )
 def test_a_hint_names_the_backend_where_the_target_has_it(monkeypatch, backend, chosen):
     kernels = [DescribedKernel("numpy.a"), DescribedKernel("onednn.b")]
-    monkeypatch.setattr("symdnn.compile.specialise.kernels_for", lambda op_type, kind: kernels)
+    monkeypatch.setattr("symdnn.compile.plan.specialise.kernels_for", lambda op_type, kind: kernels)
     x = T.dvector("x")
     node = T.exp(x).owner
     call = Call(node.op, (x.type,), (node.out.type,), Hints(backend=backend))
@@ -180,7 +180,7 @@ def test_other_kernels_are_taken_where_the_one_that_a_hint_names_refuses(
     monkeypatch, backend, chosen, refused
 ):
     kernels = [Unwilling("cudnn.c"), DescribedKernel("onednn.b"), DescribedKernel("numpy.a")]
-    monkeypatch.setattr("symdnn.compile.specialise.kernels_for", lambda op_type, kind: kernels)
+    monkeypatch.setattr("symdnn.compile.plan.specialise.kernels_for", lambda op_type, kind: kernels)
     x = T.dvector("x")
     node = T.exp(x).owner
     call = Call(node.op, (x.type,), (node.out.type,), Hints(backend=backend))

@@ -11,7 +11,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.compile import targets
+from symdnn.compile.execute import targets
 from symdnn.config import config
 from symdnn.errors import CudnnRequired
 from symdnn.gpu import detect as gpu_detect

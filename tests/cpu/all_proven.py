@@ -2,7 +2,7 @@
 
 
 class AllProven:
-    """In the place of :class:`symdnn.cpu.proven.Proven`."""
+    """In the place of :class:`symdnn.cpu.compiler.proven.Proven`."""
 
     def has(self, kinds):
         return True

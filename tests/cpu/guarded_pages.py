@@ -15,7 +15,7 @@ import os
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from symdnn.cpu import runtime  # noqa: F401, enters the kernels into their table
+from symdnn.cpu.execution import runtime  # noqa: F401, enters the kernels into their table
 from symdnn.graph import kernel as kernels
 
 AT_START = os.environ.get("GUARDED_PAGES", "end") == "start"

@@ -40,9 +40,9 @@ def pretend():
     llvm.get_host_cpu_name = lambda: "haswell"
     llvm.get_host_cpu_features = lambda: there
 
-    from symdnn.cpu import compiling
+    from symdnn.cpu.compiler import compile_queue
 
-    compiling._started = lambda: None  # another process would see this processor
+    compile_queue._started = lambda: None  # another process would see this processor
 
 
 def pytest_load_initial_conftests(early_config):

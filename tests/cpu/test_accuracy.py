@@ -8,7 +8,8 @@ import scipy.special as sp
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu import jit, threads
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.threads import threads
 from symdnn.graph.type import TensorType
 from tests.seeded import new_rng
 

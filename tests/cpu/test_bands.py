@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 
 from symdnn.config import config
-from symdnn.cpu import jit, threads
-from symdnn.cpu.bands import BandKernel
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.reduce.softmax_inner_axis import BandKernel
+from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
-from symdnn.ops.argreduce import ArgMax, ArgMin
-from symdnn.ops.reduce import LogSumExp
-from symdnn.ops.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
+from symdnn.ops.array.argreduce import ArgMax, ArgMin
+from symdnn.ops.array.reduce import LogSumExp
+from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 from tests.seeded import new_rng
 
 pytestmark = pytest.mark.skipif(

@@ -6,16 +6,17 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu import jit, libdnnl
-from symdnn.cpu.batch_norm import MomentsKernel, SumsKernel
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.onednn import library
+from symdnn.cpu.reduce.batch_norm import MomentsKernel, SumsKernel
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import Hints
 from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType
-from symdnn.ops.norm_formulas import grad_terms
-from symdnn.ops.norm_parts import BatchMoments, BatchSums
-from symdnn.ops.onednn import OneDnnConv
-from symdnn.opt.lower_onednn import not_lowered
+from symdnn.ops.vendor.norm_formulas import grad_terms
+from symdnn.ops.vendor.norm_parts import BatchMoments, BatchSums
+from symdnn.ops.vendor.onednn import OneDnnConv
+from symdnn.opt.lower.lower_onednn import not_lowered
 from tests.seeded import new_rng
 
 needs_llvm = pytest.mark.skipif(bool(jit.problem()), reason="llvmlite is not installed")
@@ -88,7 +89,7 @@ def block(last, residual, running):
     return [x, dy, w, r, g, b, mean, variance], [y, *more, *grads]
 
 
-@pytest.mark.skipif(bool(libdnnl.problem() or jit.problem()), reason="oneDNN or LLVM is missing")
+@pytest.mark.skipif(bool(library.problem() or jit.problem()), reason="oneDNN or LLVM is missing")
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("running", [False, True])
@@ -153,7 +154,7 @@ def test_given_statistics_become_part_of_the_convolution(residual):
     assert any("BatchNormInference" in type(n.op).__name__ for n in g.fgraph.nodes)
 
 
-@pytest.mark.skipif(bool(libdnnl.problem()), reason="oneDNN is not installed")
+@pytest.mark.skipif(bool(library.problem()), reason="oneDNN is not installed")
 @pytest.mark.parametrize("groups", [1, 2])
 def test_folded_statistics_give_the_same_values(rng, groups):
     inputs, y = inference(True, groups)
@@ -185,7 +186,7 @@ def narrow(target, excluded=()):
 
 
 @pytest.mark.skipif(
-    bool(libdnnl.problem() or jit.problem()) or not libdnnl.has_bfloat16(),
+    bool(library.problem() or jit.problem()) or not library.has_bfloat16(),
     reason="a library is missing, or the CPU does not compute in bfloat16",
 )
 @pytest.mark.parametrize("excluded", [(), ("split_batch_norm",)])

@@ -7,9 +7,10 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu import jit, libdnnl
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.onednn import library
 from symdnn.graph.target import Target
-from symdnn.opt.lower_onednn import not_lowered
+from symdnn.opt.lower.lower_onednn import not_lowered
 from tests.seeded import new_rng
 
 CPU = symdnn.Mode(target="cpu")
@@ -18,7 +19,7 @@ BF16 = ml_dtypes.bfloat16
 HALF = 2.0**-8
 
 needs_llvm = pytest.mark.skipif(bool(jit.problem()), reason="no LLVM")
-has_it = not libdnnl.problem() and libdnnl.has_bfloat16()
+has_it = not library.problem() and library.has_bfloat16()
 
 
 def normal(*shape):

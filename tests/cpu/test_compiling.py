@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from symdnn.cpu import compiling, jit
+from symdnn.cpu.compiler import compile_queue, jit
 from symdnn.errors import KernelCompileError
 from tests.cpu.all_proven import AllProven
 
@@ -20,8 +20,8 @@ pytestmark = pytest.mark.skipif(bool(jit.problem()), reason="no LLVM")
 @pytest.fixture
 def queue(monkeypatch):
     """A queue of its own, for which there are two processors."""
-    monkeypatch.setattr(compiling, "_second_processor", lambda: True)
-    made = compiling.Queue()
+    monkeypatch.setattr(compile_queue, "_second_processor", lambda: True)
+    made = compile_queue.Queue()
     monkeypatch.setattr(jit, "_queue", made)
     yield made
     worker = made._worker
@@ -160,7 +160,7 @@ def test_a_child_that_ends_leaves_the_process_and_its_locks_alone(queue):
 
 
 def test_a_process_that_cannot_be_started_is_not_missed(queue, monkeypatch):
-    monkeypatch.setattr(compiling.sys, "executable", "/nowhere/python")
+    monkeypatch.setattr(compile_queue.sys, "executable", "/nowhere/python")
     codes = [begun(n) for n in range(40, 43)]
     assert [stored(c) for c in codes] == [40, 41, 42]
 
@@ -168,9 +168,9 @@ def test_a_process_that_cannot_be_started_is_not_missed(queue, monkeypatch):
 @pytest.mark.parametrize(("executable", "frozen"), [("/opt/app/blender", False), ("", False),
                                                     ("/usr/bin/python3", True)])  # fmt: skip
 def test_a_program_that_is_no_python_is_not_started_again(queue, monkeypatch, executable, frozen):
-    monkeypatch.setattr(compiling.sys, "executable", executable)
-    monkeypatch.setattr(compiling.sys, "frozen", frozen, raising=False)
-    assert compiling._started() is None
+    monkeypatch.setattr(compile_queue.sys, "executable", executable)
+    monkeypatch.setattr(compile_queue.sys, "frozen", frozen, raising=False)
+    assert compile_queue._started() is None
     codes = [begun(n) for n in range(70, 73)]
     assert [stored(c) for c in codes] == [70, 71, 72]
 
@@ -189,7 +189,7 @@ def test_what_llvm_refuses_is_an_error_where_it_is_needed(queue):
 
 def test_what_llvm_refuses_is_an_error_each_time(queue, monkeypatch):
     """With nobody else to compile it, and though nobody waits for it any more."""
-    monkeypatch.setattr(compiling, "_second_processor", lambda: False)
+    monkeypatch.setattr(compile_queue, "_second_processor", lambda: False)
     bad = jit.compile_made(bad_text, (os.getpid(), "again"), "f", ctypes.c_void_p)
     for _ in range(3):
         with pytest.raises(KernelCompileError, match="LLVM refused a kernel"):

@@ -4,22 +4,23 @@ import numpy as np
 import pytest
 
 import symdnn
-import symdnn.cpu.runtime  # enters the kernels into the table
+import symdnn.cpu.execution.runtime  # enters the kernels into the table
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu import jit, libdnnl
-from symdnn.cpu.conv_moments import ConvMomentsKernel
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.conv.conv_moments import ConvMomentsKernel
+from symdnn.cpu.onednn import library
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import Hints, hinted
 from symdnn.graph.type import TensorType
-from symdnn.ops.conv import Conv
-from symdnn.ops.conv_moments import OneDnnConvMoments
-from symdnn.ops.norm_parts import BatchMoments
-from symdnn.ops.onednn import OneDnnConv
+from symdnn.ops.nn.conv import Conv
+from symdnn.ops.vendor.conv_moments import OneDnnConvMoments
+from symdnn.ops.vendor.norm_parts import BatchMoments
+from symdnn.ops.vendor.onednn import OneDnnConv
 from tests.seeded import new_rng
 
 needs_both = pytest.mark.skipif(
-    bool(libdnnl.problem() or jit.problem()), reason="oneDNN or LLVM is missing"
+    bool(library.problem() or jit.problem()), reason="oneDNN or LLVM is missing"
 )
 AXES = (0, 1, 2)
 
@@ -65,7 +66,7 @@ def test_sums_of_winograd(shape, kernels, pad, running, threads):
     op, arrays = given(shape, kernels, pad, running=running)
     with config.change_flags({"openmp.threads": threads}):
         made, wanted, name = launched(op, *arrays)
-    if "AVX-512" in libdnnl.library().isa:
+    if "AVX-512" in library.library().isa:
         assert name == "llvm.winograd"
     for a, b in zip(made, wanted, strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)

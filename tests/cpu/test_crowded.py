@@ -13,8 +13,10 @@ import symdnn
 import symdnn.tensor as T
 from symdnn import nn
 from symdnn.config import config
-from symdnn.cpu import crowd, jit, libdnnl, pools, threads
-from symdnn.cpu.crowd import Crowd
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.onednn import library as libdnnl
+from symdnn.cpu.threads import crowd, thread_pools, threads
+from symdnn.cpu.threads.crowd import Crowd
 
 CPU = symdnn.Mode(target="cpu")
 
@@ -229,7 +231,7 @@ def test_values_are_right_in_a_crowd_and_after_it(
         told.free = free
         np.testing.assert_allclose(call(), wanted, rtol=1e-4, atol=1e-5)
         assert threads.limit() == 0
-        assert pools.settle() == 2
+        assert thread_pools.settle() == 2
 
 
 def _threads_of_libgomp(monkeypatch: pytest.MonkeyPatch, call: Callable[[], Any]) -> list[int]:

@@ -8,13 +8,15 @@ from hypothesis import strategies as st
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu import jit, libdnnl, threads
-from symdnn.cpu.depthwise import DepthwiseKernel
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.conv.depthwise import DepthwiseKernel
+from symdnn.cpu.onednn import library
+from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
-from symdnn.ops.conv import Conv, ConvGradInput, ConvGradWeight
-from symdnn.ops.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW
+from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
+from symdnn.ops.vendor.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW
 from tests.seeded import new_rng
 
 pytestmark = pytest.mark.skipif(
@@ -201,7 +203,7 @@ def test_what_is_refused():
 # -- programs --------------------------------------------------------------------------------------
 
 CPU = symdnn.Mode(target="cpu")
-with_onednn = pytest.mark.skipif(bool(libdnnl.problem()), reason="oneDNN is missing")
+with_onednn = pytest.mark.skipif(bool(library.problem()), reason="oneDNN is missing")
 
 
 def kernels_of(f):

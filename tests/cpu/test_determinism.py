@@ -12,12 +12,13 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu import jit, libdnnl
-from symdnn.cpu import threads as omp
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.onednn import library
+from symdnn.cpu.threads import threads as omp
 from tests.seeded import new_rng
 
 pytestmark = pytest.mark.skipif(
-    bool(jit.problem() or omp.problem() or libdnnl.problem()), reason="a library is missing"
+    bool(jit.problem() or omp.problem() or library.problem()), reason="a library is missing"
 )
 
 

@@ -6,12 +6,12 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu import draw
+from symdnn.cpu.elementwise import random_draws
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
-from symdnn.ops.dropout import Dropout, DropoutGrad
-from symdnn.ops.random import RandomBernoulli, RandomNormal, RandomUniform
+from symdnn.ops.nn.dropout import Dropout, DropoutGrad
+from symdnn.ops.random.random import RandomBernoulli, RandomNormal, RandomUniform
 from tests.seeded import new_rng
 
 CPU = symdnn.Mode(target="cpu")
@@ -34,8 +34,8 @@ def run(op, inputs, outputs):
     """The kernel's results; the call's types are those of the arrays."""
     types = [TensorType(a.dtype.name, a.shape) for a in (*inputs, *outputs)]
     call = Call(op, tuple(types[: len(inputs)]), tuple(types[len(inputs) :]), Hints())
-    kernel = {Dropout: draw.DropoutKernel, DropoutGrad: draw.DropoutGradKernel}.get(
-        type(op), draw.DrawKernel
+    kernel = {Dropout: random_draws.DropoutKernel, DropoutGrad: random_draws.DropoutGradKernel}.get(
+        type(op), random_draws.DrawKernel
     )()
     assert kernel.refuses(call) is None
     kernel.bind(call)(inputs, outputs)
@@ -110,7 +110,7 @@ def test_what_is_refused():
         return Call(op, given[:-1], given[-1:], Hints())
 
     s, n = ("uint64", (2,)), ("int64", ())
-    kernel = draw.DrawKernel()
+    kernel = random_draws.DrawKernel()
     wide = call(RandomUniform("float64", (None,)), s, n, ("float64", (9,)))
     assert "float32" in kernel.refuses(wide)
     cut = call(RandomNormal("float32", (None,), True), s, n, ("float32", (9,)))

@@ -12,19 +12,20 @@ import scipy.stats
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu import jit, threads
-from symdnn.cpu.elementwise import ElementwiseKernel
-from symdnn.cpu.loops_ir import Operand, elementwise_ir
-from symdnn.cpu.math32_ir import IN_SINGLE
-from symdnn.cpu.math_bell_ir import BELL
-from symdnn.cpu.math_ir import IN_DOUBLE
-from symdnn.cpu.programs import run_program
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.elementwise.elementwise import ElementwiseKernel
+from symdnn.cpu.ir.loops_ir import Operand, elementwise_ir
+from symdnn.cpu.ir.math32_ir import IN_SINGLE
+from symdnn.cpu.ir.math_gelu_erfc_ir import BELL
+from symdnn.cpu.ir.math_ir import IN_DOUBLE
+from symdnn.cpu.reference.programs import run_program
+from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
-from symdnn.graph.strides import merged
 from symdnn.graph.type import TensorType
-from symdnn.ops.fused import FusedElemwise
-from symdnn.ops.scalar import FUNCTIONS, Builder
+from symdnn.graph.values.strides import merged
+from symdnn.ops.core.scalar import FUNCTIONS, Builder
+from symdnn.ops.vendor.fused import FusedElemwise
 from tests.seeded import new_rng
 
 pytestmark = pytest.mark.skipif(
@@ -292,7 +293,7 @@ def test_another_process_runs_what_one_compiled(tmp_path):
         "from symdnn.cpu import elementwise, reduce_ir, reduce\n"
         "import sys\n"
         "def never(*_): raise AssertionError('the text was asked for')\n"
-        "never.__module__, never.__qualname__ = 'symdnn.cpu.loops_ir', 'elementwise_ir'\n"
+        "never.__module__, never.__qualname__ = 'symdnn.cpu.ir.loops_ir', 'elementwise_ir'\n"
         "if sys.argv[1] == 'again': elementwise.elementwise_ir = never\n"
         "x = T.fvector('x')\n"
         "f = symdnn.function([x], T.exp(x) * 2, mode=symdnn.Mode(target='cpu'))\n"

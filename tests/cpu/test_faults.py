@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from symdnn.cpu import jit, libdnnl
-from symdnn.cpu import threads as omp
-from symdnn.cpu.elf import cut_off
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.compiler.elf_check import cut_off
+from symdnn.cpu.onednn import library
+from symdnn.cpu.threads import threads as omp
 
-needs_onednn = pytest.mark.skipif(bool(libdnnl.problem()), reason="oneDNN is not installed")
+needs_onednn = pytest.mark.skipif(bool(library.problem()), reason="oneDNN is not installed")
 needs_llvm = pytest.mark.skipif(
     bool(jit.problem() or omp.problem()), reason="llvmlite or libgomp is missing"
 )
@@ -65,13 +66,13 @@ def test_a_library_that_is_no_onednn_is_passed_over(tmp_path, kind):
     if kind == "text":
         path.write_text("no library")
     elif kind == "cut":
-        path.write_bytes(Path(libdnnl.library().path).read_bytes()[: 1 << 20])
+        path.write_bytes(Path(library.library().path).read_bytes()[: 1 << 20])
     else:
         path.write_bytes(Path(omp_library()).read_bytes())
     out, said = ran(
         """
         print(sorted(right()))
-        from symdnn.cpu import libdnnl
+        from symdnn.cpu.onednn import library as libdnnl
         print(libdnnl.tried()[0].state)
         """,
         tmp_path / "cache", f"onednn.library_path={path}",
@@ -93,7 +94,7 @@ def test_an_old_instruction_set_gives_the_right_results(tmp_path):
     out, said = ran(
         """
         print(sorted(right()))
-        from symdnn.cpu import libdnnl
+        from symdnn.cpu.onednn import library as libdnnl
         print(libdnnl.library().isa)
         x, w = T.fmatrix(), T.fmatrix()
         im = T.ftensor4()
@@ -240,7 +241,7 @@ def test_a_child_compiles_though_another_thread_compiled_when_it_was_forked(tmp_
     out, _ = ran(
         """
         import os, threading, time
-        from symdnn.cpu import jit
+        from symdnn.cpu.compiler import jit
         jit.problem()
         held = threading.Event()
 

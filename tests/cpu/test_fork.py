@@ -11,7 +11,8 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu import jit, threads
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.threads import threads
 from tests.seeded import new_rng
 
 pytestmark = pytest.mark.skipif(

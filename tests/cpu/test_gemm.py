@@ -5,12 +5,13 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.cpu import gemm, jit
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.gemm import gemm
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
-from symdnn.ops.dot import BatchedDot, Dot
-from symdnn.ops.onednn import OneDnnMatmul
+from symdnn.ops.linalg.dot import BatchedDot, Dot
+from symdnn.ops.vendor.onednn import OneDnnMatmul
 from tests.seeded import new_rng
 
 CPU = symdnn.Mode(target="cpu")

@@ -6,8 +6,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from symdnn.cpu import jit
-from symdnn.cpu.gemm_ir import attributes, declared, functions, packed_floats, shape_of
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.gemm.gemm_ir import attributes, declared, functions, packed_floats, shape_of
 from tests.seeded import new_rng
 
 GIVEN = {

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from symdnn.cpu import jit, threads
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.threads import threads
 
 pytestmark = pytest.mark.skipif(
     bool(jit.problem() or threads.problem()) or not sys.platform.startswith("linux"),

@@ -5,10 +5,10 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.cpu import libdnnl
+from symdnn.cpu.onednn import library
 from symdnn.graph.target import Target
-from symdnn.ops.channels_last import Reorder
-from symdnn.ops.onednn import (
+from symdnn.ops.nn.channels_last import Reorder
+from symdnn.ops.vendor.onednn import (
     OneDnnBatchNorm,
     OneDnnBatchNormGrad,
     OneDnnConvolution,
@@ -17,7 +17,7 @@ from symdnn.ops.onednn import (
 )
 
 ONEDNN = Target("cpu", onednn=(3, 2, 0), isa="AVX-512", threads=2)
-needs_onednn = pytest.mark.skipif(bool(libdnnl.problem()), reason="oneDNN is not installed")
+needs_onednn = pytest.mark.skipif(bool(library.problem()), reason="oneDNN is not installed")
 LAST = (0, 2, 3, 1)
 
 

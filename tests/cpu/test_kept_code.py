@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from symdnn.cpu import jit, placed_code
+from symdnn.cpu.compiler import elf_loader, jit
 from symdnn.disk.object_file import host_machine, problem, sections_of
 from tests.cpu.all_proven import AllProven
 
@@ -91,7 +91,7 @@ def test_another_content_with_a_right_checksum_is_made_anew(tmp_path, content):
 
 MUTATED = """
 import random, sys
-from symdnn.cpu import placed_code
+from symdnn.cpu.compiler import elf_loader as placed_code
 from symdnn.disk.object_file import host_machine, problem
 code, seed = open(sys.argv[1], "rb").read(), int(sys.argv[2])
 draw, placed = random.Random(seed), 0
@@ -112,7 +112,7 @@ print(placed)
 """
 
 
-@pytest.mark.skipif(not placed_code.available(), reason="another machine")
+@pytest.mark.skipif(not elf_loader.available(), reason="another machine")
 def test_no_damage_of_an_object_file_ends_the_process(tmp_path, rng):
     (tmp_path / "good").write_bytes(jit._compiler().compile(LONGER))
     seed = str(rng.integers(2**31))
@@ -122,7 +122,7 @@ def test_no_damage_of_an_object_file_ends_the_process(tmp_path, rng):
     assert int(done.stdout) > 100  # most bytes are instructions and constants
 
 
-@pytest.mark.skipif(not placed_code.available(), reason="another machine")
+@pytest.mark.skipif(not elf_loader.available(), reason="another machine")
 def test_a_relocation_that_points_elsewhere_is_found():
     code = jit._compiler().compile(LONGER)
     assert problem(code, host_machine(), "f") == ""
@@ -135,7 +135,7 @@ def test_a_relocation_that_points_elsewhere_is_found():
                     assert "points out" in problem(bytes(bad), host_machine(), "f")
 
 
-@pytest.mark.skipif(not placed_code.available(), reason="another machine")
+@pytest.mark.skipif(not elf_loader.available(), reason="another machine")
 def test_code_that_calls_what_is_not_there_is_made_anew(tmp_path):
     """As that of a process with another libm: LLVM's own loader would end this one."""
     made(7, tmp_path)
@@ -165,7 +165,7 @@ def test_a_makers_text_follows_from_what_it_is_given_alone(tmp_path):
     program = """
         import numpy as np, symdnn, symdnn.tensor as T
         from symdnn.config import Config
-        from symdnn.cpu import jit
+        from symdnn.cpu.compiler import jit
         inside, real, begin = [], Config._setting, jit._code
         def setting(self, name):
             assert not inside, name

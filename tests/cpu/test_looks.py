@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from symdnn.cpu.looks import look_of
-from symdnn.ops.shape import DimShuffle
+from symdnn.cpu.execution.view_ops import look_of
+from symdnn.ops.core.shape import DimShuffle
 from tests.seeded import new_rng
 
 

@@ -8,12 +8,14 @@ from hypothesis import strategies as st
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu import jit, libdnnl, threads
-from symdnn.cpu.lrn import LrnKernel
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.onednn import library
+from symdnn.cpu.pool.lrn import LrnKernel
+from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
-from symdnn.ops.lrn import LRN, LRNGrad
+from symdnn.ops.nn.lrn import LRN, LRNGrad
 
 pytestmark = pytest.mark.skipif(
     bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
@@ -107,7 +109,7 @@ def test_what_is_refused():
         assert "never" in refusal(LRN(), (2, 3, 4, 5))
 
 
-@pytest.mark.skipif(bool(libdnnl.problem()), reason="oneDNN is missing")
+@pytest.mark.skipif(bool(library.problem()), reason="oneDNN is missing")
 def test_between_convolutions_it_has_channels_last(rng):
     x = T.ftensor4("x")
     a, b = (

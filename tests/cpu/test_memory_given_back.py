@@ -13,9 +13,10 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu import jit, kept, threads
-from symdnn.cpu.arena import Arena
-from symdnn.cpu.runtime import runtime
+from symdnn.cpu.compiler import jit, object_cache
+from symdnn.cpu.execution.arena import Arena
+from symdnn.cpu.execution.runtime import runtime
+from symdnn.cpu.threads import threads
 
 
 class Plan:
@@ -107,13 +108,13 @@ def test_pages_go_with_the_function():
 def test_what_is_kept_of_a_library_is_bounded():
     made = []
 
-    @kept.kept(1 << 20)
+    @object_cache.kept(1 << 20)
     def thing(i):
         made.append(i)
         return [i]
 
-    kept.clear()
-    most = kept.most_bytes() >> 20
+    object_cache.clear()
+    most = object_cache.most_bytes() >> 20
     assert thing(0) is thing(0)
     for i in range(most):
         thing(i)
@@ -124,10 +125,10 @@ def test_what_is_kept_of_a_library_is_bounded():
     assert len(made) == most + 1
     thing(0)
     assert len(made) == most + 2
-    kept.clear()
+    object_cache.clear()
     thing(0)
     assert len(made) == most + 3
-    kept.clear()
+    object_cache.clear()
 
 
 def test_freeing_inside_of_a_call_is_harmless():

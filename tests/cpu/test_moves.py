@@ -7,15 +7,15 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu import moves
+from symdnn.cpu.elementwise import copies
 from symdnn.errors import IndexOutOfRange
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
-from symdnn.ops.advanced_index import AdvancedSubtensor
-from symdnn.ops.index import IncSubtensor
-from symdnn.ops.join import Join, Split
-from symdnn.ops.shape import Alloc
+from symdnn.ops.array.advanced_index import AdvancedSubtensor
+from symdnn.ops.array.index import IncSubtensor
+from symdnn.ops.array.join import Join, Split
+from symdnn.ops.core.shape import Alloc
 from tests.seeded import new_rng
 
 CPU = symdnn.Mode(target="cpu")
@@ -54,7 +54,7 @@ def outs(dtype, shape):
 def test_fills(dtype, compiled):
     for shape in ((), (1,), (7,), (1, 5)):
         for out in outs(dtype, (3, 4, 7, 5)[: 4 - (shape == (7,))]):
-            run(moves.FillKernel(compiled), Alloc((None,) * out.ndim),
+            run(copies.FillKernel(compiled), Alloc((None,) * out.ndim),
                 [values(dtype, *shape), *map(np.int64, out.shape)], [out])  # fmt: skip
 
 
@@ -62,7 +62,7 @@ def test_fills(dtype, compiled):
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_joins_and_splits(dtype, compiled, axis):
-    kernel, sizes = moves.MoveKernel(compiled), (3, 0, 5, 1)
+    kernel, sizes = copies.MoveKernel(compiled), (3, 0, 5, 1)
     pieces = [values(dtype, *(n if d == axis else 4 for d in range(3))) for n in sizes]
     pieces[0] = np.asfortranarray(pieces[0])
     whole = np.concatenate(pieces, axis)
@@ -79,7 +79,7 @@ def test_joins_and_splits(dtype, compiled, axis):
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("sets", [True, False])
 def test_parts_that_change(dtype, compiled, sets):
-    kernel, x = moves.MoveKernel(compiled), values(dtype, 9, 8)
+    kernel, x = copies.MoveKernel(compiled), values(dtype, 9, 8)
     for index, shape in [
         (((1, 7, 2), ALL), (3, 8)), ((4, (None, None, -1)), (8,)), ((ALL, 2), (9,)),
         ((ALL, ALL), (1, 8)), (((5, 5, None), ALL), (0, 8)),
@@ -99,7 +99,7 @@ def test_parts_that_change(dtype, compiled, sets):
 @pytest.mark.parametrize("shape", [(20,), (20, 3), (20, 4, 33), (20, 0)])
 def test_rows_that_are_picked(dtype, kind, shape):
     op = AdvancedSubtensor(("a", *[ALL] * (len(shape) - 1)))
-    x, kernel = values(dtype, *shape), moves.GatherKernel()
+    x, kernel = values(dtype, *shape), copies.GatherKernel()
     for index in (np.arange(-20, 20), np.zeros((3, 5)), new_rng().integers(0, 20, 9)):
         index = index.astype(kind)
         made = (*index.shape, *shape[1:])

@@ -10,7 +10,8 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu import jit, threads
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.threads import threads
 from symdnn.graph.type import TensorType
 from tests.test_op_table import CASES, draw, outputs, variables
 

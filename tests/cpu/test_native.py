@@ -9,8 +9,8 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.cpu import native
-from symdnn.cpu.native import Group, check
+from symdnn.cpu.launch import fastcall
+from symdnn.cpu.launch.fastcall import Group, check
 from tests.seeded import new_rng
 
 CPU = symdnn.Mode(target="cpu")
@@ -31,7 +31,7 @@ def normal(*shape):
 
 
 def test_this_python_can_do_it():
-    assert native.available()
+    assert fastcall.available()
 
 
 def test_arrays_in_c_order_are_told_from_others():

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from symdnn.cpu import jit, threads
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.threads import threads
 
 pytestmark = pytest.mark.skipif(
     bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
@@ -20,7 +21,8 @@ older.pretend()
 import ml_dtypes
 import numpy as np, symdnn, symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu import jit, libdnnl
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.onednn import library as libdnnl
 
 assert jit.vector_width() == 8, jit.vector_width()
 assert libdnnl.problem() or libdnnl.library().isa == "AVX2"

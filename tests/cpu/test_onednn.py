@@ -8,26 +8,31 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.compile.specialise import TableOracle
-from symdnn.compile.targets import load_kernels
+from symdnn.compile.execute.targets import load_kernels
+from symdnn.compile.plan.specialise import TableOracle
 from symdnn.config import config
-from symdnn.cpu import jit, kept, libdnnl
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.compiler import object_cache as kept
+from symdnn.cpu.onednn import library
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.kernel import Call, kernels_for
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType
-from symdnn.ops.batchnorm import (
+from symdnn.ops.linalg.dot import BatchedDot, Dot
+from symdnn.ops.nn.batchnorm import (
     BatchNormGrad,
     BatchNormInference,
     BatchNormTrain,
     LayerNorm,
     LayerNormGrad,
 )
-from symdnn.ops.channels_last import Reorder
-from symdnn.ops.conv import Conv, ConvGradInput, ConvGradWeight
-from symdnn.ops.dot import BatchedDot, Dot
-from symdnn.ops.onednn import (
+from symdnn.ops.nn.channels_last import Reorder
+from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
+from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad, Pool
+from symdnn.ops.nn.rnn import RESERVE, RNNBlock, RNNForward, RNNGrad
+from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
+from symdnn.ops.vendor.onednn import (
     ACTIVATIONS,
     OneDnnConv,
     OneDnnMatmul,
@@ -37,14 +42,11 @@ from symdnn.ops.onednn import (
     OneDnnRNNGrad,
     OneDnnSoftmax,
 )
-from symdnn.ops.pool import AveragePoolGrad, MaxPoolGrad, Pool
-from symdnn.ops.rnn import RESERVE, RNNBlock, RNNForward, RNNGrad
-from symdnn.ops.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
-from symdnn.opt.lower_onednn import LOWERINGS
+from symdnn.opt.lower.lower_onednn import LOWERINGS
 from symdnn.rewriting.rewrite import Context
 from tests.seeded import new_rng
 
-needs_onednn = pytest.mark.skipif(bool(libdnnl.problem()), reason="oneDNN is not installed")
+needs_onednn = pytest.mark.skipif(bool(library.problem()), reason="oneDNN is not installed")
 
 
 load_kernels(Target("cpu"))

@@ -6,16 +6,16 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu import libdnnl
-from symdnn.cpu.onednn_conv import ConvKernel
+from symdnn.cpu.onednn import library
+from symdnn.cpu.onednn.conv import ConvKernel
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
-from symdnn.ops.conv import Conv, ConvGradInput, ConvGradWeight
-from symdnn.ops.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW
+from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
+from symdnn.ops.vendor.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW
 from tests.seeded import new_rng
 
-pytestmark = pytest.mark.skipif(bool(libdnnl.problem()), reason="oneDNN is missing")
+pytestmark = pytest.mark.skipif(bool(library.problem()), reason="oneDNN is missing")
 
 
 def call_of(op, *arrays):
@@ -74,7 +74,7 @@ def test_kernels_of_one_pixel_with_something_behind_do_not(rng):
 
 
 @pytest.mark.skipif(
-    not libdnnl.problem() and "AVX-512" not in libdnnl.library().isa, reason="no AVX-512"
+    not library.problem() and "AVX-512" not in library.library().isa, reason="no AVX-512"
 )
 def test_groups_are_no_products_one_after_the_other(rng):
     """oneDNN's own choice for these is one in at least one direction, twice as slow or worse."""

@@ -8,17 +8,19 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu import kept, libdnnl, onednn_kernel
+from symdnn.cpu.compiler import object_cache
+from symdnn.cpu.onednn import kernel as onednn_kernel
+from symdnn.cpu.onednn import library
 from symdnn.graph.target import Target
-from symdnn.ops.channels_last import Reorder
-from symdnn.ops.conv import Conv
-from symdnn.ops.conv_moments import OneDnnConvMoments
-from symdnn.ops.onednn import OneDnnBase, OneDnnConv, OneDnnConvolution, OneDnnMatmul
-from symdnn.ops.rnn import RNNBlock, RNNForward
+from symdnn.ops.nn.channels_last import Reorder
+from symdnn.ops.nn.conv import Conv
+from symdnn.ops.nn.rnn import RNNBlock, RNNForward
+from symdnn.ops.vendor.conv_moments import OneDnnConvMoments
+from symdnn.ops.vendor.onednn import OneDnnBase, OneDnnConv, OneDnnConvolution, OneDnnMatmul
 from tests.seeded import new_rng
 
 ONEDNN = Target("cpu", onednn=(3, 2, 0), isa="AVX-512", threads=2)
-needs_onednn = pytest.mark.skipif(bool(libdnnl.problem()), reason="oneDNN is not installed")
+needs_onednn = pytest.mark.skipif(bool(library.problem()), reason="oneDNN is not installed")
 
 
 def compiled(inputs, outputs, target=ONEDNN, **words):
@@ -147,7 +149,7 @@ def test_choices_of_layouts_are_reported():
     y = T.nnet.conv2d(x, np.ones((16, 3, 3, 3), "float32"))
     for algo, why in (("guess", "guessed"), ("time", "timed: ")):
         with config.change_flags(**{"onednn.conv.algo": algo}):
-            kept.clear()
+            object_cache.clear()
             f = compiled([x], y, "cpu")
             f(np.ones((2, 3, 9, 11), "float32"))
             (row,) = f.dnn_report().rows

@@ -8,10 +8,11 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import doctor
-from symdnn.cpu import libdnnl, threads
+from symdnn.cpu.onednn import library as libdnnl
+from symdnn.cpu.threads import threads
 from symdnn.detect import ABSENT, FOUND, Candidate
 from symdnn.graph.target import Target
-from symdnn.opt import lower_onednn
+from symdnn.opt.lower import lower_onednn
 
 needs_onednn = pytest.mark.skipif(bool(libdnnl.problem()), reason="oneDNN is not installed")
 
@@ -135,7 +136,7 @@ def test_the_library_says_what_it_is():
 
 @needs_onednn
 def test_a_refused_primitive_is_an_error_with_the_status():
-    from symdnn.cpu.dnnl import ALG, PROP, Layout, primitive
+    from symdnn.cpu.onednn.objects import ALG, PROP, Layout, primitive
 
     x = Layout((1, 3, 4, 4), "float32")
     with pytest.raises(libdnnl.OnednnError, match="dnnl_softmax_forward_primitive_desc_create"):

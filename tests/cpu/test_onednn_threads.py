@@ -12,12 +12,14 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.compile.monitor import MonitorMode
+from symdnn.compile.modes.monitor import MonitorMode
 from symdnn.config import config
-from symdnn.cpu import jit, libdnnl, pools, threads
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.onednn import library
+from symdnn.cpu.threads import thread_pools, threads
 from tests.seeded import new_rng
 
-needs_onednn = pytest.mark.skipif(bool(libdnnl.problem()), reason="oneDNN is not installed")
+needs_onednn = pytest.mark.skipif(bool(library.problem()), reason="oneDNN is not installed")
 
 PROGRAM = """
 import os, sys
@@ -132,9 +134,9 @@ def test_several_python_threads_call_at_once(rng):
     assert not wrong
 
 
-@pytest.mark.skipif(not pools.blas(), reason="NumPy's BLAS is not OpenBLAS")
+@pytest.mark.skipif(not thread_pools.blas(), reason="NumPy's BLAS is not OpenBLAS")
 def test_blas_has_one_thread_inside_of_a_call_and_its_own_number_after():
-    blas = pools.blas()[0]
+    blas = thread_pools.blas()[0]
     blas.threads = 2
     seen = []
 
@@ -163,10 +165,10 @@ def test_the_number_is_told_to_each_thread(monkeypatch):
             told.append((threading.get_ident(), count.value))
 
     monkeypatch.setattr(threads, "openmp", Library)
-    monkeypatch.setattr(pools, "_known", pools._Known())
+    monkeypatch.setattr(thread_pools, "_known", thread_pools._Known())
     for _ in range(2):
-        pools.settle()
-    other = threading.Thread(target=pools.settle)
+        thread_pools.settle()
+    other = threading.Thread(target=thread_pools.settle)
     other.start()
     other.join()
     assert [count for _, count in told] == [threads.allowed()] * 2

@@ -8,7 +8,8 @@ import pytest
 
 import symdnn
 from symdnn.config import config
-from symdnn.cpu import jit, threads
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.threads import threads
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.type import TensorType
 from tests.test_op_table import CASES, SINGLE, draw, outputs, variables

@@ -7,10 +7,10 @@ import ctypes
 import numpy as np
 import pytest
 
-from symdnn.cpu import jit, placed_code
+from symdnn.cpu.compiler import elf_loader, jit
 
 pytestmark = pytest.mark.skipif(
-    bool(jit.problem()) or not placed_code.available(), reason="no LLVM, or another machine"
+    bool(jit.problem()) or not elf_loader.available(), reason="no LLVM, or another machine"
 )
 
 
@@ -19,7 +19,7 @@ def compiled(text: str) -> bytes:
 
 
 def test_instructions_run():
-    run = placed_code.run_bytes(bytes.fromhex("48c7072a000000 c3"), ctypes.c_void_p)
+    run = elf_loader.run_bytes(bytes.fromhex("48c7072a000000 c3"), ctypes.c_void_p)
     word = ctypes.c_int64(0)
     run(ctypes.byref(word))  # mov qword ptr [rdi], 42; ret
     assert word.value == 42
@@ -45,7 +45,7 @@ def test_constants_tables_and_functions_of_the_process_are_found():
       ret void
     }
     """)
-    run = placed_code.function_at(placed_code.place(code, "run"), ctypes.c_void_p)
+    run = elf_loader.function_at(elf_loader.place(code, "run"), ctypes.c_void_p)
     for k, x in enumerate((1.5, 2.5, 3.5, 4.5)):
         words = np.array([k, 0], np.int64)
         run(words.ctypes.data)
@@ -53,7 +53,7 @@ def test_constants_tables_and_functions_of_the_process_are_found():
 
 
 def test_code_cannot_be_written_when_it_is_there():
-    address = placed_code.place(compiled("define void @f(ptr %w) { ret void }"), "f")
+    address = elf_loader.place(compiled("define void @f(ptr %w) { ret void }"), "f")
     with open("/proc/self/maps", encoding="ascii") as maps:
         for line in maps:
             first, _, last = line.split()[0].partition("-")
@@ -73,8 +73,8 @@ def test_code_cannot_be_written_when_it_is_there():
 )
 def test_what_is_not_known_is_left_to_llvm(change, says):
     code = compiled("define void @f(ptr %w) { ret void }")
-    with pytest.raises(placed_code.CannotPlace, match=says):
-        placed_code.place(change(code), "other")
+    with pytest.raises(elf_loader.CannotPlace, match=says):
+        elf_loader.place(change(code), "other")
 
 
 def test_code_that_writes_to_memory_of_its_own_is_left_to_llvm():
@@ -87,8 +87,8 @@ def test_code_that_writes_to_memory_of_its_own_is_left_to_llvm():
       ret void
     }
     """)
-    with pytest.raises(placed_code.CannotPlace, match="written to"):
-        placed_code.place(code, "f")
+    with pytest.raises(elf_loader.CannotPlace, match="written to"):
+        elf_loader.place(code, "f")
 
 
 def test_an_undefined_symbol_is_said():
@@ -99,17 +99,17 @@ def test_an_undefined_symbol_is_said():
       ret void
     }
     """)
-    with pytest.raises(placed_code.CannotPlace, match="nobody_has_this is not defined"):
-        placed_code.place(code, "f")
+    with pytest.raises(elf_loader.CannotPlace, match="nobody_has_this is not defined"):
+        elf_loader.place(code, "f")
 
 
 def test_llvms_own_loader_gives_the_same(monkeypatch, tmp_path):
     text = "define void @f(ptr %w) {\n store i64 7, ptr %w\n ret void\n}\n"
 
     def refuse(code, name):
-        raise placed_code.CannotPlace("not today")
+        raise elf_loader.CannotPlace("not today")
 
-    monkeypatch.setattr(placed_code, "place", refuse)
+    monkeypatch.setattr(elf_loader, "place", refuse)
     run = jit.compile_function(text, "f", ctypes.c_void_p, folder=tmp_path)
     word = ctypes.c_int64(0)
     run(ctypes.byref(word))

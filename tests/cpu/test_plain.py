@@ -3,16 +3,17 @@
 import numpy as np
 import pytest
 
-from symdnn.cpu import jit, threads
-from symdnn.cpu.pool import PoolKernel
-from symdnn.cpu.pool_last import PoolLastKernel
-from symdnn.cpu.runtime import runtime
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.execution.runtime import runtime
+from symdnn.cpu.pool.pool import PoolKernel
+from symdnn.cpu.pool.pool_nhwc import PoolLastKernel
+from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, kernels_for
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
-from symdnn.ops.onednn import OneDnnPool, OneDnnSoftmax
-from symdnn.ops.pool import Pool
-from symdnn.ops.softmax import Softmax
+from symdnn.ops.nn.pool import Pool
+from symdnn.ops.nn.softmax import Softmax
+from symdnn.ops.vendor.onednn import OneDnnPool, OneDnnSoftmax
 from tests.seeded import new_rng
 
 pytestmark = pytest.mark.skipif(

@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu import jit, threads
-from symdnn.cpu.pool import PoolKernel
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.pool.pool import PoolKernel
+from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
-from symdnn.ops.pool import MODES, AveragePoolGrad, MaxPoolGrad, MaxPoolGradGrad, Pool
+from symdnn.ops.nn.pool import MODES, AveragePoolGrad, MaxPoolGrad, MaxPoolGradGrad, Pool
 from tests.seeded import new_rng
 
 pytestmark = pytest.mark.skipif(

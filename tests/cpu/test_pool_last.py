@@ -6,13 +6,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from symdnn.config import config
-from symdnn.cpu import jit, threads
-from symdnn.cpu.pool_last import PoolLastKernel
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.pool.pool_nhwc import PoolLastKernel
+from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
-from symdnn.ops.onednn import OneDnnPool, OneDnnPoolGrad
-from symdnn.ops.pool import MODES, AveragePoolGrad, MaxPoolGrad, Pool
+from symdnn.ops.nn.pool import MODES, AveragePoolGrad, MaxPoolGrad, Pool
+from symdnn.ops.vendor.onednn import OneDnnPool, OneDnnPoolGrad
 from tests.seeded import new_rng
 
 pytestmark = pytest.mark.skipif(

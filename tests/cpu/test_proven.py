@@ -13,7 +13,10 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu import compiling, elementwise, jit, loops_ir, proven, threads
+from symdnn.cpu.compiler import compile_queue, jit, proven
+from symdnn.cpu.elementwise import elementwise
+from symdnn.cpu.ir import loops_ir
+from symdnn.cpu.threads import threads
 from symdnn.errors import KernelCompileError
 
 pytestmark = pytest.mark.skipif(
@@ -34,7 +37,7 @@ define void @kernel(ptr %w) {
 @pytest.fixture
 def fresh(monkeypatch, tmp_path):
     """Nothing was compiled yet, and nothing is known."""
-    queue = compiling.Queue()
+    queue = compile_queue.Queue()
     known = proven.Proven("kinds", tmp_path)
     monkeypatch.setattr(jit, "_queue", queue)
     monkeypatch.setattr(jit, "_root", lambda: tmp_path)
@@ -76,7 +79,7 @@ def test_it_does_end_the_process():
 
 def test_kinds_that_went_well_are_compiled_here(fresh, monkeypatch, tmp_path):
     assert stored(module(5)) == 5
-    monkeypatch.setattr(compiling, "_started", lambda: pytest.fail("nothing new"))
+    monkeypatch.setattr(compile_queue, "_started", lambda: pytest.fail("nothing new"))
     assert stored(module(6)) == 6
     assert stored(module(7).replace("%w", "%other")) == 7
     assert proven.Proven("kinds", tmp_path).has(proven.kinds_of(module(8)))
@@ -98,14 +101,14 @@ def test_kinds_are_operations_and_types():
 
 
 def test_without_another_process_this_one_compiles(fresh, monkeypatch):
-    monkeypatch.setattr(compiling, "_started", lambda: None)
+    monkeypatch.setattr(compile_queue, "_started", lambda: None)
     assert stored(module(10)) == 10
     assert stored(module(11)) == 11
 
 
 def test_a_killed_process_proves_nothing(fresh, monkeypatch):
     """The kernel is compiled here then: it was not LLVM."""
-    started = compiling._started
+    started = compile_queue._started
 
     def killed():
         process = started()
@@ -113,7 +116,7 @@ def test_a_killed_process_proves_nothing(fresh, monkeypatch):
         process.wait()
         return process
 
-    monkeypatch.setattr(compiling, "_started", killed)
+    monkeypatch.setattr(compile_queue, "_started", killed)
     assert stored(module(12)) == 12
     assert not fresh.has(proven.kinds_of(module(12)))
 

@@ -9,20 +9,23 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu import gemm_ir, jit, libdnnl, threads
-from symdnn.cpu.lanes_ir import declared_lanes, sigmoid, tanh
-from symdnn.cpu.recurrent import RecurrentGradKernel, RecurrentKernel
-from symdnn.cpu.vector_ir import DECLARED, WIDTH, VectorSource
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.gemm import gemm_ir
+from symdnn.cpu.ir.vector_activations_ir import declared_lanes, sigmoid, tanh
+from symdnn.cpu.ir.vector_ir import DECLARED, WIDTH, VectorSource
+from symdnn.cpu.onednn import library
+from symdnn.cpu.rnn.recurrent import RecurrentGradKernel, RecurrentKernel
+from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
-from symdnn.ops.onednn import OneDnnRNN, OneDnnRNNGrad
-from symdnn.ops.rnn import RESERVE, RNNBlock, RNNForward, RNNGrad
+from symdnn.ops.nn.rnn import RESERVE, RNNBlock, RNNForward, RNNGrad
+from symdnn.ops.vendor.onednn import OneDnnRNN, OneDnnRNNGrad
 from tests.seeded import new_rng
 
 missing = jit.problem() or threads.problem()
 pytestmark = pytest.mark.skipif(bool(missing) or jit.vector_width() < 8, reason=missing or "no AVX")
-needs_onednn = pytest.mark.skipif(bool(libdnnl.problem()), reason="oneDNN is not installed")
+needs_onednn = pytest.mark.skipif(bool(library.problem()), reason="oneDNN is not installed")
 MODES = ["lstm", "gru", "rnn_tanh", "rnn_relu"]
 #: (steps, batch, inputs, hidden, layers, directions)
 SIZES = [

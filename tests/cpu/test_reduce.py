@@ -8,14 +8,15 @@ from hypothesis import strategies as st
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu import jit, threads
-from symdnn.cpu.reduce import ReduceKernel
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.reduce.reduce import ReduceKernel
+from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
-from symdnn.ops.fused import FusedReduce
-from symdnn.ops.reduce import AllTrue, AnyTrue, Max, Min, Prod, Sum
-from symdnn.ops.scalar import Builder
+from symdnn.ops.array.reduce import AllTrue, AnyTrue, Max, Min, Prod, Sum
+from symdnn.ops.core.scalar import Builder
+from symdnn.ops.vendor.fused import FusedReduce
 from tests.seeded import new_rng
 
 pytestmark = pytest.mark.skipif(

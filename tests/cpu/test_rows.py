@@ -6,15 +6,16 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu import jit, threads
-from symdnn.cpu.rows import RowKernel
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.reduce.softmax_last_axis import RowKernel
+from symdnn.cpu.threads import threads
 from symdnn.errors import IndexOutOfRange
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType, numpy_dtype
-from symdnn.ops.crossentropy import SoftmaxCrossentropy, SoftmaxCrossentropyGrad
-from symdnn.ops.reduce import LogSumExp
-from symdnn.ops.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
+from symdnn.ops.array.reduce import LogSumExp
+from symdnn.ops.nn.crossentropy import SoftmaxCrossentropy, SoftmaxCrossentropyGrad
+from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 from tests.seeded import new_rng
 
 pytestmark = pytest.mark.skipif(

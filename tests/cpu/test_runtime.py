@@ -7,7 +7,7 @@ import numpy as np
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.cpu.runtime import runtime
+from symdnn.cpu.execution.runtime import runtime
 
 
 def chain(x):

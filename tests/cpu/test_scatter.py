@@ -6,13 +6,14 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu import jit, threads
-from symdnn.cpu.scatter import ScatterKernel
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.elementwise.scatter import ScatterKernel
+from symdnn.cpu.threads import threads
 from symdnn.errors import IndexOutOfRange
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
-from symdnn.ops.advanced_index import AdvancedIncSubtensor
+from symdnn.ops.array.advanced_index import AdvancedIncSubtensor
 
 pytestmark = pytest.mark.skipif(
     bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"

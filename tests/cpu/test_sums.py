@@ -6,8 +6,8 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.gpu import k_reduce
-from symdnn.ops.reduce import Prod, Sum
+from symdnn.gpu.kernels import reduce as reduce_kernels
+from symdnn.ops.array.reduce import Prod, Sum
 from tests.gpu import emulator
 from tests.gpu.table import concrete
 
@@ -77,7 +77,7 @@ def test_a_gpu_adds_by_pairs(shape, axes, rng):
     """|error| <= (64 + log2 n) eps32 sum |x|: a thread adds a few in turn, the rest is a tree."""
     a = hard(rng, shape)
     op = Sum(axes, False, "float32", "float32")
-    (found,), env = emulator.run(k_reduce.ReductionKernel(), concrete(op, [a]), [a])
+    (found,), env = emulator.run(reduce_kernels.ReductionKernel(), concrete(op, [a]), [a])
     wide = a.astype(np.longdouble)
     exact, size = wide.sum(axes), np.abs(wide).sum(axes)
     bound = (64 + np.log2(a.size)) * EPS32 * size

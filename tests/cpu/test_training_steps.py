@@ -10,11 +10,12 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.cpu import jit, libdnnl
-from symdnn.cpu import threads as omp
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.onednn import library
+from symdnn.cpu.threads import threads as omp
 
 pytestmark = pytest.mark.skipif(
-    bool(jit.problem() or omp.problem() or libdnnl.problem()), reason="a library is missing"
+    bool(jit.problem() or omp.problem() or library.problem()), reason="a library is missing"
 )
 
 
@@ -115,7 +116,7 @@ def test_a_step_learns(make):
 PROGRAM = """
 import sys
 sys.path.insert(0, {root!r})
-from symdnn.cpu import libdnnl
+from symdnn.cpu.onednn import library as libdnnl
 from tests.cpu import test_training_steps as t
 print(libdnnl.library().isa)
 for make in (t.lenet, t.residual):

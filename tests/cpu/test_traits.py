@@ -10,10 +10,10 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.compile.targets import load_kernels
+from symdnn.compile.execute.targets import load_kernels
 from symdnn.config import config
-from symdnn.cpu import traits
-from symdnn.cpu.traits import Traits, traits_of
+from symdnn.cpu.launch import traits
+from symdnn.cpu.launch.traits import Traits, traits_of
 from symdnn.graph import kernel as table
 from symdnn.graph.kernel import kernels_for
 from symdnn.graph.op import Op
@@ -91,8 +91,8 @@ def test_a_reference_beside_threads_may_call_blas() -> None:
 
 
 def test_a_kernel_from_outside_is_not_replaced(monkeypatch: Any) -> None:
-    from symdnn.cpu.kernels import ReferenceKernel
-    from symdnn.ops.math import Exp
+    from symdnn.cpu.reference.kernels import ReferenceKernel
+    from symdnn.ops.elementwise.math import Exp
 
     class Own:
         name = "own.exp"

@@ -8,9 +8,10 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.compile.arguments import In
+from symdnn.compile.call.arguments import In
 from symdnn.config import config
-from symdnn.cpu import jit, threads
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.threads import threads
 from tests.seeded import new_rng
 
 needs_llvm = pytest.mark.skipif(

@@ -13,7 +13,7 @@ CPU = symdnn.Mode(target="cpu")
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch):
-    monkeypatch.setattr("symdnn.cpu.plan.HOT_CALLS", 4)
+    monkeypatch.setattr("symdnn.cpu.execution.plan.HOT_CALLS", 4)
     with config.change_flags(**{"cpu.compile": "auto"}):
         yield
 

@@ -9,19 +9,20 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu import jit, libdnnl
-from symdnn.cpu.winograd import WinogradKernel
-from symdnn.cpu.winograd_grad import WinogradSumKernel
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.conv.winograd import WinogradKernel
+from symdnn.cpu.conv.winograd_grad import WinogradSumKernel
+from symdnn.cpu.onednn import library
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
-from symdnn.ops.conv import Conv, ConvGradInput, ConvGradWeight
-from symdnn.ops.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW, OneDnnConvolution
+from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
+from symdnn.ops.vendor.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW, OneDnnConvolution
 from tests.seeded import new_rng
 
-missing = libdnnl.problem() or jit.problem()
+missing = library.problem() or jit.problem()
 pytestmark = pytest.mark.skipif(
-    bool(missing) or "AVX-512" not in libdnnl.library().isa, reason=missing or "no AVX-512"
+    bool(missing) or "AVX-512" not in library.library().isa, reason=missing or "no AVX-512"
 )
 LAST = (0, 2, 3, 1)
 

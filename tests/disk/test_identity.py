@@ -13,7 +13,7 @@ from symdnn.disk import identity
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """A package of three files, older than this process."""
-    for name in ("cpu/loops.py", "cpu/deep/er/tile.py", "ops/scalar.py"):
+    for name in ("cpu/loops.py", "cpu/deep/er/tile.py", "ops/core/scalar.py"):
         path = tmp_path / "symdnn" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"# {name}\nx = 1\n")
@@ -31,7 +31,7 @@ def digest() -> str:
         identity.sources_digest.cache_clear()
 
 
-@pytest.mark.parametrize("name", ["cpu/loops.py", "cpu/deep/er/tile.py", "ops/scalar.py"])
+@pytest.mark.parametrize("name", ["cpu/loops.py", "cpu/deep/er/tile.py", "ops/core/scalar.py"])
 def test_another_content_of_equal_size_and_time_is_another(package, name):
     before = digest()
     (package / name).write_text((package / name).read_text().replace("1", "2"))
@@ -43,11 +43,11 @@ def test_another_content_of_equal_size_and_time_is_another(package, name):
 
 def test_a_file_that_is_moved_added_or_gone_is_another(package):
     found = {digest()}
-    (package / "cpu/loops.py").rename(package / "cpu/rows.py")
+    (package / "cpu/loops.py").rename(package / "cpu/reduce/softmax_last_axis.py")
     found.add(digest())
     (package / "cpu/more.py").touch()
     found.add(digest())
-    (package / "cpu/rows.py").unlink()
+    (package / "cpu/reduce/softmax_last_axis.py").unlink()
     found.add(digest())
     assert len(found) == 4
 

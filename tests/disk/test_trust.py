@@ -13,7 +13,7 @@ import pytest
 from symdnn.config import config
 from symdnn.disk import trust
 from symdnn.disk.store import Store
-from symdnn.gpu import tuning
+from symdnn.gpu.tuning import store
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no users")
 
@@ -129,18 +129,18 @@ def test_the_user_as_whom_unknown_ones_are_shown_is_nobody(folder, monkeypatch):
 def test_measured_choices_of_others_are_not_believed(folder, another):
     key, record = {"card": "none"}, {"ms": 1.0}
     with config.change_flags({"dnn.conv.tuning_cache": str(folder / "tuning")}):
-        assert tuning.remember(key, record) == record
-        assert tuning.recall(key) == record
+        assert store.remember(key, record) == record
+        assert store.recall(key) == record
         files = [p for p in folder.rglob("*") if p.is_file() and p.suffix == ".json"]
         assert [mode(p) for p in files] == [0o600]
         files[0].chmod(0o666)
         with pytest.warns(RuntimeWarning, match="could be written to by other users: dropped"):
-            assert tuning.recall(key) is None
-        tuning.remember(key, record)
+            assert store.recall(key) is None
+        store.remember(key, record)
         another()
         trust._known.clear()
         with pytest.warns(RuntimeWarning, match="is not to be trusted"):
-            assert tuning.recall(key) is None
+            assert store.recall(key) is None
     assert files[0].exists()
 
 

@@ -66,8 +66,8 @@ def _compile(
     kernel: Any, call: Call, inputs: Sequence[Any], outputs: Sequence[Any], folder: Path
 ) -> None:
     """The device code of this launch, into the cache."""
-    from symdnn.gpu.launches import CudaKernel, view_of
-    from symdnn.gpu.nvrtc import compile_cubin
+    from symdnn.gpu.binding.nvrtc import compile_cubin
+    from symdnn.gpu.codegen.launches import CudaKernel, view_of
 
     if not isinstance(kernel, CudaKernel):
         return  # a library's

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import symdnn
-from symdnn.compile.mode import Mode
+from symdnn.compile.program.mode import Mode
 from symdnn.config import config
 from symdnn.graph.evaluate import evaluate
 from tests.fuzz.areas import Area, Context, Failure, error_text

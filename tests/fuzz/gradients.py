@@ -88,7 +88,7 @@ def tied(step: Step, x: Any) -> bool:
 @cache
 def own_gradients() -> frozenset[str]:
     """Records of the op table whose gradients are not their values' derivatives."""
-    own = "symdnn.ops.gradient_control"
+    own = "symdnn.ops.core.gradient_control"
     named = {f"case.{n}": [o.__module__ for o in c.ops] for n, c in cases().items()}
     return frozenset(path for path, modules in named.items() if own in modules)
 

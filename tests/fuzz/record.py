@@ -53,6 +53,6 @@ def machine(device: str) -> str:
         pass
     if not device:
         return model
-    from symdnn.gpu.runtime import runtime
+    from symdnn.gpu.execution.runtime import runtime
 
     return f"{runtime(0).context.name}, {model}"

@@ -94,7 +94,7 @@ def test_a_wrong_gradient_is_seen():
 
 def test_an_error_put_into_a_gradient_is_seen(monkeypatch):
     """One part in a million, in one step among others."""
-    from symdnn.ops.math import Tanh
+    from symdnn.ops.elementwise.math import Tanh
 
     g = gradients.SmoothGrowth(np.random.default_rng(3), values=gradients.smooth_values)
     t = g.fresh((3, 4), "float64", np.random.default_rng(4).uniform(0.2, 1, (3, 4)))
@@ -122,7 +122,7 @@ def test_ties_of_extremes_are_not_judged():
 
 def test_a_failure_becomes_a_short_script(monkeypatch):
     """A bug that is put in is found, cut down to its op, and shown by a script that runs alone."""
-    from symdnn.ops.math import Tanh
+    from symdnn.ops.elementwise.math import Tanh
 
     monkeypatch.setattr(Tanh, "function", staticmethod(lambda x: np.tanh(x) * 1.001))
     g, t = grown("T.exp", "T.tanh", "T.transpose", "T.sqrt")

@@ -11,11 +11,11 @@ import numpy as np
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.compile.modes import get_mode
+from symdnn.compile.modes.modes import get_mode
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Variable
-from symdnn.ops.scan_builder import scan
+from symdnn.ops.control.scan_builder import scan
 from symdnn.opt.optimise import optimise
 from symdnn.printing import debugprint
 

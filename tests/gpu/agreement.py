@@ -13,12 +13,12 @@ import numpy as np
 
 from symdnn.autodiff import grad
 from symdnn.compile.function import function
-from symdnn.compile.mode import Mode
+from symdnn.compile.program.mode import Mode
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.variable import Variable
-from symdnn.ops.arithmetic import cast
-from symdnn.ops.create import arange
-from symdnn.ops.math import cos
+from symdnn.ops.array.create import arange
+from symdnn.ops.elementwise.arithmetic import cast
+from symdnn.ops.elementwise.math import cos
 
 #: Largest error, as a part of the largest value.
 TOLERANCE = {"float16": 1e-2, "bfloat16": 8e-2, "float32": 2e-4, "float64": 1e-9}

@@ -28,8 +28,8 @@ def cuda():
     if BY_REFERENCE:
         return by_reference()
     pytest.importorskip("pycuda.driver", reason="PyCUDA is not installed")
-    from symdnn.gpu.context import CudaUnavailable
-    from symdnn.gpu.runtime import runtime
+    from symdnn.gpu.device.context import CudaUnavailable
+    from symdnn.gpu.execution.runtime import runtime
 
     try:
         return runtime(0)

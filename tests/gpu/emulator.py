@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.gpu.array import DeviceArray
-from symdnn.gpu.env import TICKET_COUNT, TICKETS_AT
+from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.env import TICKET_COUNT, TICKETS_AT
 from symdnn.graph.kernel import Call
 from symdnn.graph.type import numpy_dtype
 

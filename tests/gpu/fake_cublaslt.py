@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symdnn.gpu import gemm_choice, libcublaslt
-from symdnn.gpu.array import DeviceArray
+from symdnn.gpu.binding import libcublaslt
+from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.gemm import choice as gemm_choice
 
 _WORDS = {
     "MatmulDesc": {n: w for w, n in libcublaslt.MATMUL.items()},

@@ -12,22 +12,20 @@ import numpy as np
 import pytest
 
 from symdnn.config import config
-from symdnn.gpu import (
-    algorithm,
-    conv_search,
-    cudnn_device,
-    cudnn_reduce,
-    cudnn_rnn,
-    descriptor,
-    libcudnn,
-    libcudnn_table,
-)
-from symdnn.gpu.array import DeviceArray
-from symdnn.gpu.cudnn_call import CudnnStatusError
+from symdnn.gpu import libcudnn
+from symdnn.gpu.binding import libcudnn_table
+from symdnn.gpu.binding.cudnn_call import CudnnStatusError
+from symdnn.gpu.conv import algorithm
+from symdnn.gpu.conv import search as conv_search
+from symdnn.gpu.cudnn import descriptor
+from symdnn.gpu.cudnn import reduce as cudnn_reduce
+from symdnn.gpu.device import cudnn_device
+from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.rnn import kernel as cudnn_rnn
 from symdnn.graph.kernel import Call, kernels_for
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
-from symdnn.ops import gpudnn as G
+from symdnn.ops.vendor import gpudnn as G
 
 F32 = "float32"
 HANDLE, FIXED_HANDLE = 7, 8
@@ -69,7 +67,7 @@ class Fake:
         return 64 if "Size" in name and name.startswith("cudnn") else None
 
     def graph_plans(self, form: Any, handle: Any, most: int) -> Any:
-        """Stands for :func:`symdnn.gpu.conv_search.graph_plans`."""
+        """Stands for :func:`symdnn.gpu.conv.search.graph_plans`."""
         plans, why = self.plans(form)
         return plans[:most], why
 
@@ -97,7 +95,7 @@ class Fake:
 
 @dataclass
 class FakeEnv:
-    """A :class:`~symdnn.gpu.env.LaunchEnv` without a device."""
+    """A :class:`~symdnn.gpu.device.env.LaunchEnv` without a device."""
 
     fake: Fake
     arrays: dict[int, Any] = field(default_factory=dict)

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symdnn.gpu.array import DeviceArray
-from symdnn.gpu.capture import CaptureFailed
-from symdnn.gpu.env import TICKET_COUNT, TICKETS_AT
-from symdnn.gpu.memory import CudaMemory, PendingCopy
-from symdnn.gpu.runtime import CudaRuntime
+from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.capture import CaptureFailed
+from symdnn.gpu.device.env import TICKET_COUNT, TICKETS_AT
+from symdnn.gpu.device.memory import CudaMemory, PendingCopy
+from symdnn.gpu.execution.runtime import CudaRuntime
 from symdnn.graph.type import TensorType
 
 from .emulator import AVAILABLE, aligned, library
@@ -227,7 +227,7 @@ def fake_device(monkeypatch: Any) -> Any:
     """The emulated device as device 0; functions for ``cuda:sm_90`` run on it."""
     if not AVAILABLE:
         pytest.skip("there is no g++ to compile kernels for a CPU")
-    import symdnn.gpu.runtime as module
+    import symdnn.gpu.execution.runtime as module
 
     rt = FakeRuntime()
     monkeypatch.setattr(module, "_runtimes", {0: rt})

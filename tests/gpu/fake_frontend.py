@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from symdnn.gpu import frontend, graph_conv
+from symdnn.gpu.binding import frontend
+from symdnn.gpu.conv import graph_conv
 
 Mode = enum.Enum("Mode", ["A", "B", "FALLBACK"])
 Knob = enum.Enum("Knob", ["TILE_SIZE", "STAGES"])

@@ -48,8 +48,8 @@ def shown(counts):
 
 def facts(seconds):
     """What the numbers belong to."""
+    from symdnn.gpu.binding.libcuda import driver
     from symdnn.gpu.detect import version
-    from symdnn.gpu.driver import driver
 
     found, cudnn = driver(), version(raises=False)
     cuda = "unknown" if found.version is None else ".".join(map(str, found.version))

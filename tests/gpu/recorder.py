@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symdnn.gpu import kernels
-from symdnn.gpu.launches import CudaKernel
+from symdnn.gpu import registry
+from symdnn.gpu.codegen.launches import CudaKernel
 from symdnn.graph.kernel import Call, kernels_for
 from tests.gpu.emulator import on_device
 from tests.gpu.table import Try
@@ -51,7 +51,7 @@ def recorded(kernel: Any, call: Call, inputs: list[Any], outputs: list[Any]) -> 
 
 def generated_kernels(call: Call) -> list[Any]:
     """Kernels of the table, made of our own device text, that take ``call``."""
-    kernels.load()
+    registry.load()
     found = kernels_for(type(call.op), "cuda")
     return [k for k in found if isinstance(k, CudaKernel) and k.refuses(call) is None]
 

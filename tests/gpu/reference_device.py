@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.gpu.array import DeviceArray
-from symdnn.gpu.launches import NODE, CudaKernel, Pointer, dense_view
-from symdnn.gpu.plan import CudaPlan
+from symdnn.gpu.codegen.launches import NODE, CudaKernel, Pointer, dense_view
+from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.execution.plan import CudaPlan
 from symdnn.graph.kernel import Call
 from symdnn.graph.target import Target
 from symdnn.graph.type import numpy_dtype
@@ -141,7 +141,7 @@ class ReferenceRuntime(FakeRuntime):
 
 def by_reference() -> ReferenceRuntime:
     """Make it the process's device 0, and ``device=cuda`` mean it."""
-    import symdnn.gpu.runtime as runtimes
+    import symdnn.gpu.execution.runtime as runtimes
     from symdnn.gpu import detect
 
     rt = ReferenceRuntime()

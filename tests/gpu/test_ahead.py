@@ -2,7 +2,7 @@
 
 import pytest
 
-from symdnn.gpu.ahead import Ahead
+from symdnn.gpu.execution.run_ahead import Ahead
 
 
 class Stream:

@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 
 from symdnn.compile.function import function
-from symdnn.compile.mode import Mode
+from symdnn.compile.program.mode import Mode
 from symdnn.config import config
-from symdnn.gpu import algorithm, dnn
-from symdnn.gpu.algorithm import DIRECTIONS, SEARCH, UnsupportedAlgorithm
-from symdnn.gpu.context import context
-from symdnn.gpu.conv_bench import Bench
-from symdnn.gpu.conv_search import Search
+from symdnn.gpu import dnn
+from symdnn.gpu.conv import algorithm
+from symdnn.gpu.conv.algorithm import DIRECTIONS, SEARCH, UnsupportedAlgorithm
+from symdnn.gpu.conv.bench import Bench
+from symdnn.gpu.conv.search import Search
 from symdnn.gpu.conv_table import algorithms, conv
+from symdnn.gpu.device.context import context
 from symdnn.graph.type import TensorType
 
 from .agreement import assert_close, normal, rounded, truth

@@ -8,9 +8,9 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.ops.arithmetic import Cast
-from symdnn.ops.fused import FusedReduce
-from symdnn.ops.gpudnn_epilogue import GpuDnnConvBiasActivation
+from symdnn.ops.elementwise.arithmetic import Cast
+from symdnn.ops.vendor.fused import FusedReduce
+from symdnn.ops.vendor.gpudnn_epilogue import GpuDnnConvBiasActivation
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
 

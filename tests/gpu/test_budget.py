@@ -3,7 +3,7 @@
 import pytest
 
 from symdnn.config import config
-from symdnn.gpu.budget import Budget, OutOfDeviceMemory
+from symdnn.gpu.device.budget import Budget, OutOfDeviceMemory
 
 
 class Pool:

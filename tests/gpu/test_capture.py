@@ -9,10 +9,10 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.compile.monitor import MonitorMode
+from symdnn.compile.modes.monitor import MonitorMode
 from symdnn.errors import DimensionMismatch, IndexOutOfRange
-from symdnn.ops.arithmetic import Cast
-from symdnn.ops.channels_last import Reorder
+from symdnn.ops.elementwise.arithmetic import Cast
+from symdnn.ops.nn.channels_last import Reorder
 from tests.seeded import new_rng
 
 CUDA = symdnn.Mode(target="cuda:sm_90").excluding("cudnn")
@@ -293,7 +293,7 @@ def test_inputs_that_pass_to_later_segments(fake_device):
 
 def test_segments_on_the_cpu_hold_it(fake_device, monkeypatch):
     """Also when no function for the CPU has run before."""
-    from symdnn.cpu.runtime import runtime
+    from symdnn.cpu.execution.runtime import runtime
 
     monkeypatch.setattr(runtime(), "arenas", [])
     x = T.fmatrix("x")
@@ -306,7 +306,7 @@ def test_segments_on_the_cpu_hold_it(fake_device, monkeypatch):
 
 
 def test_inputs_on_the_device_that_start_anywhere(fake_device):
-    from symdnn.gpu.array import DeviceArray
+    from symdnn.gpu.device.array import DeviceArray
 
     x = T.fvector("x")
     f = symdnn.function([x], x * 2, mode=CUDA)
@@ -322,7 +322,7 @@ def test_inputs_on_the_device_with_gaps(fake_device):
     f = symdnn.function([x], (x * 2).sum(), mode=CUDA)
     whole = fake_device.array(floats(6, 2))
     host = fake_device.memory.download(whole)
-    from symdnn.gpu.array import DeviceArray
+    from symdnn.gpu.device.array import DeviceArray
 
     column = DeviceArray(whole.ptr, (6,), "float32", (8,), whole)
     row = DeviceArray(whole.ptr, (6,), "float32", (4,), whole)

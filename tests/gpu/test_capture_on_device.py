@@ -8,7 +8,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.errors import IndexOutOfRange
-from symdnn.ops.random_stream import RandomStreams
+from symdnn.ops.random.random_stream import RandomStreams
 
 pytestmark = pytest.mark.gpu
 

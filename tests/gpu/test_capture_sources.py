@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from symdnn.gpu import nvrtc
-from symdnn.gpu.array import DeviceArray
-from symdnn.gpu.batch import CHUNK, Form, batched, batched_source, form_of
-from symdnn.gpu.k_elemwise import elementwise
-from symdnn.gpu.launches import View, dense_view
-from symdnn.gpu.trailing import copy_all, enqueue
+from symdnn.gpu.binding import nvrtc
+from symdnn.gpu.codegen.batch import CHUNK, Form, batched, batched_source, form_of
+from symdnn.gpu.codegen.launches import View, dense_view
+from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.execution.batched_updates import copy_all, enqueue
+from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.graph.type import TensorType
-from symdnn.ops.scalar import Builder, identity_program
+from symdnn.ops.core.scalar import Builder, identity_program
 from tests.gpu.emulator import AVAILABLE, HostEnv, device_copy
 from tests.seeded import new_rng
 

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from symdnn.gpu import clock as module
-from symdnn.gpu.capture import CaptureFailed
-from symdnn.gpu.clock import Clock, ClockFailed
+from symdnn.gpu.device import clock as module
+from symdnn.gpu.device.capture import CaptureFailed
+from symdnn.gpu.device.clock import Clock, ClockFailed
 
 
 class Driver:

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from symdnn.errors import KernelCompileError
-from symdnn.gpu import nvrtc
-from symdnn.gpu.cuda_source import constant_text, prints
-from symdnn.ops.scalar import Builder
+from symdnn.gpu.binding import nvrtc
+from symdnn.gpu.codegen.cuda_source import constant_text, prints
+from symdnn.ops.core.scalar import Builder
 from tests.gpu.recorder import recorded, sources
 from tests.gpu.table import Try, concrete, tries
 from tests.gpu.test_codegen_kernels import reduced, scanned
@@ -86,7 +86,7 @@ def test_kernels_in_several_steps_compile(made, folder):
 
 
 def test_text_does_not_depend_on_sizes():
-    from symdnn.ops.arithmetic import Add
+    from symdnn.ops.elementwise.arithmetic import Add
 
     def text(n, m):
         arrays = [np.zeros((n, m), np.float32), np.zeros((1, m), np.float32)]

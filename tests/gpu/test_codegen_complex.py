@@ -8,21 +8,21 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import Mode
-from symdnn.gpu import kernels
-from symdnn.gpu.k_complex import ComplexKernel, complex_program
-from symdnn.gpu.nvrtc import compile_cubin
+from symdnn.gpu import registry
+from symdnn.gpu.binding.nvrtc import compile_cubin
+from symdnn.gpu.kernels.complex import ComplexKernel, complex_program
 from symdnn.graph.kernel import kernels_for
 from symdnn.graph.type import TensorType
-from symdnn.ops import arithmetic as ar
-from symdnn.ops import comparison as cmp
-from symdnn.ops import complexes as cx
-from symdnn.ops import math as mt
+from symdnn.ops.elementwise import arithmetic as ar
+from symdnn.ops.elementwise import comparison as cmp
+from symdnn.ops.elementwise import complexes as cx
+from symdnn.ops.elementwise import math as mt
 
 from . import emulator
 from .recorder import CAPABILITIES
 from .table import concrete
 
-kernels.load()
+registry.load()
 
 UNARY = (
     ar.Neg, ar.Sqr, ar.Inv, ar.Sqrt, ar.Abs, cx.Conj, cx.Real, cx.Imag, cx.Angle, mt.Exp, mt.Log,

@@ -8,37 +8,35 @@ import numpy as np
 import pytest
 
 from symdnn.config import config
-from symdnn.gpu import (
-    k_batchnorm,
-    k_elemwise,
-    k_index,
-    k_norm,
-    k_random,
-    k_reduce,
-    k_rows,
-    k_scan,
-    k_sort,
-)
-from symdnn.gpu.k_copy import CopyKernel, guarded_copy, strided_copy
-from symdnn.gpu.k_loss import LabelKernel, OneHotKernel
-from symdnn.gpu.k_make import AssertKernel
+from symdnn.gpu.kernels import batchnorm as batchnorm_kernels
+from symdnn.gpu.kernels import elementwise as elementwise_kernels
+from symdnn.gpu.kernels import index as index_kernels
+from symdnn.gpu.kernels import norm as norm_kernels
+from symdnn.gpu.kernels import random as random_kernels
+from symdnn.gpu.kernels import reduce as reduce_kernels
+from symdnn.gpu.kernels import rows as rows_kernels
+from symdnn.gpu.kernels import scan as scan_kernels
+from symdnn.gpu.kernels import sort as sort_kernels
+from symdnn.gpu.kernels.concat_pad import AssertKernel
+from symdnn.gpu.kernels.copy import CopyKernel, guarded_copy, strided_copy
+from symdnn.gpu.kernels.labels import LabelKernel, OneHotKernel
 from symdnn.graph.type import numpy_dtype
-from symdnn.ops import arithmetic as ar
-from symdnn.ops import comparison as cmp
-from symdnn.ops import random as rnd
-from symdnn.ops import reduce as red
-from symdnn.ops.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
-from symdnn.ops.argreduce import ArgMax, ArgMin
-from symdnn.ops.batchnorm import LayerNorm, LayerNormGrad
-from symdnn.ops.crossentropy import PickLabel, PlaceLabel, SoftmaxCrossentropy
-from symdnn.ops.cumulative import CumProd, CumSum, LinearRecurrence
-from symdnn.ops.gradient_control import Assert
-from symdnn.ops.index import IncSubtensor
-from symdnn.ops.slices import FULL
-from symdnn.ops.softmax import LogSoftmax, Softmax
-from symdnn.ops.sort import ArgSort, Sort, TopK
-from symdnn.ops.take import OneHot
-from symdnn.ops.view import Copy
+from symdnn.ops.array import reduce as red
+from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
+from symdnn.ops.array.argreduce import ArgMax, ArgMin
+from symdnn.ops.array.cumulative import CumProd, CumSum, LinearRecurrence
+from symdnn.ops.array.index import IncSubtensor
+from symdnn.ops.array.slices import FULL
+from symdnn.ops.array.sort import ArgSort, Sort, TopK
+from symdnn.ops.array.take import OneHot
+from symdnn.ops.array.view import Copy
+from symdnn.ops.core.gradient_control import Assert
+from symdnn.ops.elementwise import arithmetic as ar
+from symdnn.ops.elementwise import comparison as cmp
+from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
+from symdnn.ops.nn.crossentropy import PickLabel, PlaceLabel, SoftmaxCrossentropy
+from symdnn.ops.nn.softmax import LogSoftmax, Softmax
+from symdnn.ops.random import random as rnd
 from tests.gpu import emulator
 from tests.gpu.emulator import HostEnv, device_copy, on_device
 from tests.gpu.recorder import recorded
@@ -46,10 +44,10 @@ from tests.gpu.table import assert_close, concrete
 
 pytestmark = pytest.mark.skipif(not emulator.AVAILABLE, reason="needs g++")
 
-ELEMENTWISE = k_elemwise.ElementwiseKernel()
-REDUCE = k_reduce.ReductionKernel()
-SCAN = k_scan.ScanKernel()
-SORT = k_sort.SortKernel()
+ELEMENTWISE = elementwise_kernels.ElementwiseKernel()
+REDUCE = reduce_kernels.ReductionKernel()
+SCAN = scan_kernels.ScanKernel()
+SORT = sort_kernels.SortKernel()
 rng = np.random.default_rng(5)
 
 
@@ -108,7 +106,7 @@ def test_layouts(layout):
 
 
 def test_wide_counters(monkeypatch):
-    monkeypatch.setattr(k_elemwise, "_reach", lambda *a: 2**40)
+    monkeypatch.setattr(elementwise_kernels, "_reach", lambda *a: 2**40)
     for layout in ("row", "backwards", "transposed"):
         compare(ELEMENTWISE, ar.Mul(), *LAYOUTS[layout]())
 
@@ -320,7 +318,7 @@ def test_topk_of_ties_and_nan(k):
 
 # -- indices --------------------------------------------------------------------------------------
 
-SCATTERS = [k_index.ScatterKernel(), k_index.OrderedScatterKernel()]
+SCATTERS = [index_kernels.ScatterKernel(), index_kernels.OrderedScatterKernel()]
 ROWS, PART = ("a", FULL), (FULL, "a", ("?", None, None))
 
 
@@ -356,7 +354,7 @@ def test_deterministic_more_orders_float_increments():
 
 def test_rows_move_in_16_bytes():
     x, i = dense(draws(9, 8)), dense(np.array([[3, -1], [0, 3]]))
-    kernel = k_index.GatherKernel()
+    kernel = index_kernels.GatherKernel()
     compare(kernel, AdvancedSubtensor(ROWS), x, i)
     call = concrete(AdvancedSubtensor(ROWS), [x, i])
     (source, _), *_ = recorded(kernel, call, [x, i], call.op.compute(x, i)).modules
@@ -369,7 +367,7 @@ def test_an_increment_in_place_does_not_copy():
     op = IncSubtensor(((1, 3, None), FULL))
     call = concrete(op, [x, y])
     want = op.reference(x, y)
-    kernel = k_index.PartKernel()
+    kernel = index_kernels.PartKernel()
     assert compare(kernel, op, x, y) == ["elementwise"] * 2
     _, env = emulator.run(kernel, call, [x, y], out=[x])
     assert env.launched == ["elementwise"]
@@ -393,7 +391,7 @@ def test_an_index_out_of_range_is_reported(kernel):
     op = AdvancedIncSubtensor(ROWS)
     assert faulty(kernel, op, [x, y, bad], [x, y, good]) == [1, 7, 6, 6]
     get = AdvancedSubtensor(ROWS)
-    assert faulty(k_index.GatherKernel(), get, [x, dense(np.array([-7]))], [x, good[:1]]) == [
+    assert faulty(index_kernels.GatherKernel(), get, [x, dense(np.array([-7]))], [x, good[:1]]) == [
         1, 7, -7, 6,
     ]  # fmt: skip
 
@@ -406,7 +404,7 @@ def test_a_label_that_is_no_class_is_reported():
     place = PlaceLabel(1, 4)
     assert faulty(labels, place, [value, bad, four], [value, good, four])[0] == 3
     loss = SoftmaxCrossentropy(1)
-    assert faulty(k_rows.RowKernel(), loss, [x, bad], [x, good]) == [3, 7, 4, 4]
+    assert faulty(rows_kernels.RowKernel(), loss, [x, bad], [x, good]) == [3, 7, 4, 4]
     hot = OneHot("float32", 4)
     assert faulty(OneHotKernel(), hot, [dense(-good), four], [good, four])[:2] == [3, 7]
 
@@ -421,10 +419,10 @@ def test_bad_weights_and_bounds_are_reported():
     state, dims = dense(np.array([3, 4], np.uint64)), np.int64(2)
     good, bad = dense(np.array([[1.0, 2], [1, 1]])), dense(np.array([[1.0, 2], [0, 0]]))
     op = rnd.RandomCategorical("int64", (None,))
-    assert faulty(k_random.ClassKernel(), op, [state, bad, dims], [state, good, dims])[0] == 5
+    assert faulty(random_kernels.ClassKernel(), op, [state, bad, dims], [state, good, dims])[0] == 5
     low, high = dense(np.array([1, 5])), dense(np.array([4, 9]))
     op = rnd.RandomIntegers("int64", (None,))
-    kernel = k_random.IntegersKernel()
+    kernel = random_kernels.IntegersKernel()
     assert faulty(kernel, op, [state, high, low, dims], [state, low, high, dims])[0] == 4
 
 
@@ -441,13 +439,13 @@ def test_draws_from_any_counter(counter, dtype):
         rnd.RandomNormal(dtype, (None,), True),
     ):
         exact = isinstance(op, rnd.RandomUniform)
-        compare(k_random.DrawKernel(), op, state, n, rtol=0 if exact else None)
+        compare(random_kernels.DrawKernel(), op, state, n, rtol=0 if exact else None)
 
 
 def test_permutations_of_rows():
     state = dense(np.array([5, 9], np.uint64))
     op = rnd.RandomPermutation("int32", (None, None))
-    compare(k_random.OrderKernel(), op, state, np.int64(3), np.int64(1030))
+    compare(random_kernels.OrderKernel(), op, state, np.int64(3), np.int64(1030))
 
 
 # -- rows -----------------------------------------------------------------------------------------
@@ -458,7 +456,7 @@ def test_permutations_of_rows():
 def test_softmax_of_long_and_of_strided_rows(op, shape, axis):
     x = dense(draws(*shape))
     x[0, 0] = -np.inf
-    compare(k_rows.RowKernel(), op(axis), x, rtol=1e-5)
+    compare(rows_kernels.RowKernel(), op(axis), x, rtol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
@@ -467,10 +465,12 @@ def test_norms_of_large_groups(dtype):
     work = "float32" if dtype == "float16" else dtype
     gamma, beta = dense(draws(1, 20_000, dtype=work)), dense(draws(1, 20_000, dtype=work))
     rtol = 4e-3 if dtype == "float16" else 1e-10
-    names = compare(k_batchnorm.BatchNormKernel(), LayerNorm((1,), 1e-5), x, gamma, beta, rtol=rtol)
+    names = compare(
+        batchnorm_kernels.BatchNormKernel(), LayerNorm((1,), 1e-5), x, gamma, beta, rtol=rtol
+    )
     assert names[0] == "reduce"
     _, mean, invstd = (dense(a) for a in LayerNorm((1,), 1e-5).reference(x, gamma, beta))
-    kernel, op = k_norm.NormGradKernel(), LayerNormGrad((1,), 1e-5)
+    kernel, op = norm_kernels.NormGradKernel(), LayerNormGrad((1,), 1e-5)
     compare(kernel, op, x, dy, gamma, mean, invstd, rtol=rtol)
 
 
@@ -486,7 +486,7 @@ def test_what_is_enqueued_is_made_once_for_each_layout(monkeypatch):
     monkeypatch.setattr(
         ELEMENTWISE,
         "program",
-        lambda c: (made.append(c), k_elemwise.meaning(c.op, ("float32",) * 2))[1],
+        lambda c: (made.append(c), elementwise_kernels.meaning(c.op, ("float32",) * 2))[1],
     )
     arrays = [on_device(a) for a in (x, y, z)]
     for _ in range(3):

@@ -14,22 +14,27 @@ from types import SimpleNamespace
 import pytest
 
 from symdnn.config import config
-from symdnn.gpu import algorithm, conv_tuning, cudnn_device, frontend, kernels, tuning
-from symdnn.gpu.algorithm import choose
-from symdnn.gpu.conv_bench import relative_error, tolerance
-from symdnn.gpu.conv_measure import Measured, best_of
-from symdnn.gpu.conv_search import Search
-from symdnn.gpu.cudnn_conv import signature
-from symdnn.gpu.graph_plan import GraphPlan
+from symdnn.gpu import registry
+from symdnn.gpu.binding import frontend
+from symdnn.gpu.conv import algorithm
+from symdnn.gpu.conv import tuning as conv_tuning
+from symdnn.gpu.conv.algorithm import choose
+from symdnn.gpu.conv.bench import relative_error, tolerance
+from symdnn.gpu.conv.launch import signature
+from symdnn.gpu.conv.measure import Measured, best_of
+from symdnn.gpu.conv.search import Search
+from symdnn.gpu.cudnn.graph_plan import GraphPlan
+from symdnn.gpu.device import cudnn_device
+from symdnn.gpu.tuning import store
 from symdnn.graph.kernel import kernels_for
 from symdnn.graph.origin import Hints
 from symdnn.graph.variable import Apply
-from symdnn.ops import gpudnn as G
+from symdnn.ops.vendor import gpudnn as G
 
 from .fake_cudnn import HANDLE, conv, run
 from .test_cudnn_algorithm import FORWARD_GUESS, FORWARD_SIZE, perf, refuse_algorithms
 
-kernels.load()
+registry.load()
 
 
 def plan(engine, nbytes=10, deterministic=True, **knobs):
@@ -70,7 +75,7 @@ def folder(monkeypatch, tmp_path, fake):
 
 
 class Timer:
-    """Stands for :func:`symdnn.gpu.conv_measure.measure`: times by name, and how often asked."""
+    """Stands for :func:`symdnn.gpu.conv.measure.measure`: times by name, and how often asked."""
 
     def __init__(self, monkeypatch, **times):
         self.times, self.calls = times, 0
@@ -268,9 +273,9 @@ def test_the_first_that_stored_wins(both, folder, monkeypatch):
     call = conv(algo="time_once")
     key = conv_tuning.key_of(signature(call), "time")
     search = Search(signature(call), HANDLE)
-    monkeypatch.setattr(tuning, "recall", lambda key, _real=tuning.recall: None if not timer.calls
+    monkeypatch.setattr(store, "recall", lambda key, _real=store.recall: None if not timer.calls
                         else _real(key))  # fmt: skip
-    tuning.remember(key, conv_tuning._record(Measured(search.named(1), 3.0, 0.0)))
+    store.remember(key, conv_tuning._record(Measured(search.named(1), 3.0, 0.0)))
     found = choose(signature(call), 0)
     assert (found.candidate.name, timer.calls) == ("small", 1)
     assert "another process" in found.source
@@ -315,7 +320,7 @@ def test_a_folder_that_cannot_be_written_to_is_said_once(both, folder, monkeypat
     Timer(monkeypatch, none=1.0)
     blocked = folder / "file"
     blocked.write_text("")
-    tuning._say_once.cache_clear()
+    store._say_once.cache_clear()
     said = pytest.warns(RuntimeWarning, match="cannot be kept")
     with config.change_flags({"dnn.conv.tuning_cache": str(blocked)}), said:
         assert choose(signature(conv(algo="time_once")), 0).candidate.name == "none"
@@ -353,7 +358,7 @@ def test_the_tolerance_tells_tf32_from_float32(fake):
 def test_a_plan_is_launched_with_pointers_by_role(both, monkeypatch):
     ran = []
     monkeypatch.setattr(
-        "symdnn.gpu.graph_conv.launch",
+        "symdnn.gpu.conv.graph_conv.launch",
         lambda form, plan, handle: (
             lambda h, at, workspace: ran.append((plan.engine, at, workspace))
         ),

@@ -6,19 +6,20 @@ import numpy as np
 import pytest
 
 from symdnn.config import config
-from symdnn.gpu import conv_epilogue, kernels
-from symdnn.gpu.conv_epilogue import Trial
-from symdnn.gpu.cudnn_conv_epilogue import ConvEpilogueKernel, epilogue, epilogue_program
-from symdnn.gpu.graph_conv import Epilogue
+from symdnn.gpu import registry
+from symdnn.gpu.conv import epilogue as conv_epilogue
+from symdnn.gpu.conv.epilogue import Trial
+from symdnn.gpu.conv.graph_conv import Epilogue
+from symdnn.gpu.conv.launch_epilogue import ConvEpilogueKernel, epilogue, epilogue_program
 from symdnn.graph.kernel import kernels_for
-from symdnn.ops.gpudnn import GpuDnnConv
-from symdnn.ops.gpudnn_epilogue import GpuDnnConvBiasActivation
+from symdnn.ops.vendor.gpudnn import GpuDnnConv
+from symdnn.ops.vendor.gpudnn_epilogue import GpuDnnConvBiasActivation
 
 from .fake_cudnn import F32, WORKSPACE, call_of, run
 from .fake_frontend import Engine, fake_frontend
 
 __all__ = ["fake_frontend"]
-kernels.load()
+registry.load()
 X, W, Y, B = (2, 4, 7, 6), (6, 4, 3, 3), (2, 6, 5, 4), (1, 6, 1, 1)
 
 
@@ -144,7 +145,7 @@ def test_what_is_measured_decides(fake, fake_frontend, monkeypatch, faster):
 
 
 def conv_epilogue_signature(of):
-    from symdnn.gpu.cudnn_conv import signature
+    from symdnn.gpu.conv.launch import signature
 
     return signature(of.__class__(of.op.plain(), of.inputs[:2], of.outputs, of.hints))
 

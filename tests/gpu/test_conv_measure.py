@@ -7,9 +7,9 @@ from math import inf
 import pytest
 
 from symdnn.errors import CudnnError
-from symdnn.gpu import conv_measure
-from symdnn.gpu.conv_candidate import Candidate
-from symdnn.gpu.conv_measure import measure
+from symdnn.gpu.conv import measure as conv_measure
+from symdnn.gpu.conv.candidate import Candidate
+from symdnn.gpu.conv.measure import measure
 
 
 class Bench:

@@ -11,9 +11,9 @@ import pytest
 from symdnn.cli import main
 from symdnn.errors import ShapeMismatch
 from symdnn.gpu import conv_table
-from symdnn.gpu.conv_measure import Measured
+from symdnn.gpu.conv.measure import Measured
 from symdnn.gpu.conv_table import algorithms, conv
-from symdnn.gpu.graph_plan import GraphPlan
+from symdnn.gpu.cudnn.graph_plan import GraphPlan
 
 from .fake_cudnn import HANDLE
 from .test_cudnn_algorithm import FORWARD_SIZE, refuse_algorithms
@@ -126,7 +126,7 @@ def test_sizes_may_differ_by_dimension():
 
 
 def test_without_a_gpu_one_line_says_so(monkeypatch, capsys):
-    from symdnn.gpu.context import CudaUnavailable
+    from symdnn.gpu.device.context import CudaUnavailable
 
     def none(index):
         raise CudaUnavailable("the CUDA driver does not start: no device")

@@ -8,14 +8,16 @@ import pytest
 
 from symdnn.config import config
 from symdnn.errors import CudnnError
-from symdnn.gpu import algorithm, cudnn_device, kernels
+from symdnn.gpu import registry
+from symdnn.gpu.conv import algorithm
+from symdnn.gpu.device import cudnn_device
 from symdnn.graph.kernel import kernels_for
 from symdnn.graph.origin import Hints
-from symdnn.ops import gpudnn as G
+from symdnn.ops.vendor import gpudnn as G
 
 from .fake_cudnn import WORKSPACE, conv, refusal, run, unsupported
 
-kernels.load()
+registry.load()
 
 # -- the choice of an algorithm -------------------------------------------------------------------
 

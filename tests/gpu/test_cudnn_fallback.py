@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from symdnn.compile.specialise import TableOracle
-from symdnn.gpu import kernels
+from symdnn.compile.plan.specialise import TableOracle
+from symdnn.gpu import registry
 from symdnn.graph.kernel import kernels_for
 from symdnn.graph.type import TensorType
-from symdnn.ops import gpudnn as G
-from symdnn.opt.transfer import kernel_reason
+from symdnn.ops.vendor import gpudnn as G
+from symdnn.opt.fuse.transfer import kernel_reason
 
 from .fake_cudnn import F32, FakeEnv, arrays_of, call_of
 
-kernels.load()
+registry.load()
 
 
 def choice(op, *types):

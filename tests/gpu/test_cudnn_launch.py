@@ -9,14 +9,14 @@ from types import SimpleNamespace
 import pytest
 
 from symdnn.config import config
-from symdnn.gpu import kernels
+from symdnn.gpu import registry
 from symdnn.graph.kernel import kernels_for
-from symdnn.ops import gpudnn as G
-from symdnn.ops.lowered import Lowered
+from symdnn.ops.core.lowered import Lowered
+from symdnn.ops.vendor import gpudnn as G
 
 from .fake_cudnn import HANDLE, WORKSPACE, arrays_of, conv, inputs_of, refusal, run
 
-kernels.load()
+registry.load()
 
 
 def subclasses(kind):
@@ -34,7 +34,7 @@ def test_every_gpudnn_op_has_a_kernel():
 
 def test_loading_twice_registers_once():
     before = len(kernels_for(G.GpuDnnPoolGrad, "cuda"))
-    kernels.load()
+    registry.load()
     assert len(kernels_for(G.GpuDnnPoolGrad, "cuda")) == before == 5
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from symdnn.config import config
-from symdnn.gpu import kernels
+from symdnn.gpu import registry
 from symdnn.graph.origin import Hints
-from symdnn.ops import gpudnn as G
+from symdnn.ops.vendor import gpudnn as G
 
 from .fake_cudnn import F32, HANDLE, WORKSPACE, call_of, refusal, run
 
-kernels.load()
+registry.load()
 
 # -- pooling --------------------------------------------------------------------------------------
 

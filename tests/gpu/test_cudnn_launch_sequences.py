@@ -7,19 +7,20 @@ import pytest
 
 from symdnn.autodiff import grad
 from symdnn.compile.function import function
-from symdnn.compile.mode import Mode
+from symdnn.compile.program.mode import Mode
 from symdnn.config import config
 from symdnn.errors import IndexOutOfRange, SymdnnError
-from symdnn.gpu import cudnn_rnn, dnn, kernels
-from symdnn.gpu.array import DeviceArray
-from symdnn.gpu.cudnn_ctc import packed_labels
-from symdnn.gpu.cudnn_dropout import seed_of
+from symdnn.gpu import dnn, registry
+from symdnn.gpu.cudnn.ctc import packed_labels
+from symdnn.gpu.cudnn.dropout import seed_of
+from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.rnn import kernel as cudnn_rnn
 from symdnn.graph.kernel import kernels_for
 from symdnn.graph.type import TensorType
-from symdnn.ops import gpudnn as G
-from symdnn.ops.random import STATE_TYPE
-from symdnn.ops.rnn import RESERVE
-from symdnn.ops.transfer import HostFromGpu
+from symdnn.ops.nn.rnn import RESERVE
+from symdnn.ops.random.random import STATE_TYPE
+from symdnn.ops.vendor import gpudnn as G
+from symdnn.ops.vendor.transfer import HostFromGpu
 
 from .fake_cudnn import (
     F32,
@@ -34,7 +35,7 @@ from .fake_cudnn import (
     run,
 )
 
-kernels.load()
+registry.load()
 
 # -- recurrent nets -------------------------------------------------------------------------------
 

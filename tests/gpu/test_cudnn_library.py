@@ -12,7 +12,7 @@ import pytest
 from symdnn import detect
 from symdnn.config import config
 from symdnn.detect import ABSENT, FOUND, Candidate
-from symdnn.gpu import cudnn_library
+from symdnn.gpu.binding import cudnn_library
 
 from .with_cudnn import real_cudnn  # noqa: F401
 
@@ -25,7 +25,8 @@ import contextlib, io, json, os, sys, traceback
 from symdnn import detect
 from symdnn.config import config
 from symdnn.errors import CudnnError
-from symdnn.gpu import cudnn_library, libcudnn, detect as gpu
+from symdnn.gpu import libcudnn, detect as gpu
+from symdnn.gpu.binding import cudnn_library
 detect._wheel_roots = lambda: []
 detect._by_loader = lambda names: []
 cudnn_library._pathfinder_folders = lambda: []

@@ -8,13 +8,13 @@ import pytest
 from symdnn.autodiff import grad
 from symdnn.config import config
 from symdnn.gpu import dnn
-from symdnn.gpu.algorithm import DIRECTIONS, UnsupportedAlgorithm
+from symdnn.gpu.conv.algorithm import DIRECTIONS, UnsupportedAlgorithm
 from symdnn.graph.origin import Hints
-from symdnn.ops import gpudnn as G
-from symdnn.ops.conv import Conv
-from symdnn.ops.lrn import local_response_normalization
-from symdnn.ops.pool import Pool
-from symdnn.ops.softmax import logsoftmax, softmax
+from symdnn.ops.nn.conv import Conv
+from symdnn.ops.nn.lrn import local_response_normalization
+from symdnn.ops.nn.pool import Pool
+from symdnn.ops.nn.softmax import logsoftmax, softmax
+from symdnn.ops.vendor import gpudnn as G
 
 from .agreement import (
     DTYPES,

@@ -5,8 +5,8 @@ import ctypes
 import pytest
 
 from symdnn.gpu import libcudnn
-from symdnn.gpu import libcudnn_table as table
-from symdnn.gpu.cudnn_types import Size
+from symdnn.gpu.binding import libcudnn_table as table
+from symdnn.gpu.binding.cudnn_types import Size
 
 FORMS = {
     "Forward": (libcudnn.cudnnConvolutionFwdPreference, "CUDNN_CONVOLUTION_FWD"),

@@ -11,22 +11,25 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import Mode
-from symdnn.gpu import cudnn_rnn_choice, cudnn_rnn_trial, dnn, kept_choices, kernels
-from symdnn.gpu.algorithm import UnsupportedAlgorithm
-from symdnn.gpu.array import DeviceArray
-from symdnn.gpu.cudnn_rnn_choice import ALGORITHMS, Tried, choose
-from symdnn.gpu.cudnn_rnn_net import Net
+from symdnn.gpu import dnn, registry
+from symdnn.gpu.conv.algorithm import UnsupportedAlgorithm
+from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.rnn import choice as cudnn_rnn_choice
+from symdnn.gpu.rnn import trial as cudnn_rnn_trial
+from symdnn.gpu.rnn.choice import ALGORITHMS, Tried, choose
+from symdnn.gpu.rnn.net import Net
+from symdnn.gpu.tuning import records
 from symdnn.graph.kernel import kernels_for
 from symdnn.graph.origin import Hints
-from symdnn.ops import gpudnn as G
-from symdnn.ops.gpudnn_rnn import GpuDnnRNNBase
-from symdnn.ops.rnn import RESERVE
-from symdnn.ops.rnn_params import RNNShape
+from symdnn.ops.nn.rnn import RESERVE
+from symdnn.ops.nn.rnn_params import RNNShape
+from symdnn.ops.vendor import gpudnn as G
+from symdnn.ops.vendor.gpudnn_rnn import GpuDnnRNNBase
 
 from .fake_cudnn import F32, call_of, inputs_of, run
 from .test_cudnn_launch_sequences import Layout
 
-kernels.load()
+registry.load()
 
 STEPS, BATCH, FEATURES, HIDDEN = 5, 3, 4, 6
 NET = Net(RNNShape("lstm", 512, 2, "linear", "unidirectional"), "float16", 9, 8, 7, 0.0, False)
@@ -258,8 +261,8 @@ def test_other_algorithms_do_not_change_the_cpu():
 def disk(monkeypatch, tmp_path):
     """A card of which choices are kept in a folder."""
     card = SimpleNamespace(index=0, name="a card")
-    monkeypatch.setattr(kept_choices, "existing", lambda: card)
-    monkeypatch.setattr(kept_choices.libcudnn, "cudnnGetVersion", lambda: 91900)
+    monkeypatch.setattr(records, "existing", lambda: card)
+    monkeypatch.setattr(records.libcudnn, "cudnnGetVersion", lambda: 91900)
     with symdnn.config.change_flags(**{"dnn.conv.tuning_cache": str(tmp_path)}):
         yield tmp_path
 

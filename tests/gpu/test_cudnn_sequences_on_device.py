@@ -7,17 +7,17 @@ import pytest
 
 from symdnn.autodiff import grad
 from symdnn.compile.function import function
-from symdnn.compile.mode import Mode
+from symdnn.compile.program.mode import Mode
 from symdnn.compile.shared import shared
 from symdnn.config import config
 from symdnn.errors import IndexOutOfRange
 from symdnn.gpu import dnn
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import constant
-from symdnn.ops import gpudnn as G
-from symdnn.ops.ctc import CTCLoss
-from symdnn.ops.rnn_params import GATES
-from symdnn.ops.transformer import transformer_grid, transformer_sampler
+from symdnn.ops.nn.ctc import CTCLoss
+from symdnn.ops.nn.rnn_params import GATES
+from symdnn.ops.nn.spatial_transformer import transformer_grid, transformer_sampler
+from symdnn.ops.vendor import gpudnn as G
 
 from . import agreement
 from .agreement import assert_agree, assert_close, compiled, distinct, normal, rounded, truth

@@ -8,7 +8,7 @@ import pytest
 
 from symdnn.errors import CudnnError
 from symdnn.gpu import libcudnn
-from symdnn.gpu.descriptor import (
+from symdnn.gpu.cudnn.descriptor import (
     ActivationDescription,
     ConvolutionDescription,
     CTCLossDescription,
@@ -23,8 +23,8 @@ from symdnn.gpu.descriptor import (
     descriptor,
     free_all,
 )
-from symdnn.ops.conv import Conv
-from symdnn.ops.pool import Pool
+from symdnn.ops.nn.conv import Conv
+from symdnn.ops.nn.pool import Pool
 
 from .with_cudnn import real_cudnn  # noqa: F401
 

@@ -12,8 +12,8 @@ import symdnn.tensor as T
 from symdnn.autodiff import grad, verify_grad
 from symdnn.config import config
 from symdnn.gpu import dnn
-from symdnn.ops import conv as C
-from symdnn.ops.rnn_params import RNNShape
+from symdnn.ops.nn import conv as C
+from symdnn.ops.nn.rnn_params import RNNShape
 from tests.op_table.conv import loop_conv, loop_grad_input, loop_grad_weight
 from tests.op_table.lrn_ctc_transformer import slow_grid, slow_sample
 from tests.op_table.normalization import running, slow_norm

@@ -10,7 +10,7 @@ import symdnn.tensor as T
 from symdnn import Mode
 from symdnn.errors import TypeMismatch
 from symdnn.gpu import dnn, libcudnn
-from symdnn.ops.pool import Pool
+from symdnn.ops.nn.pool import Pool
 
 from .with_cudnn import real_cudnn  # noqa: F401
 

@@ -8,11 +8,11 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.gpu import gemm_choice
+from symdnn.gpu.gemm import choice as gemm_choice
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.type import TensorType, numpy_dtype
-from symdnn.ops.gpublas import GpuGemm, GpuGemmBiasGrad
-from symdnn.ops.gpudnn_epilogue import GpuDnnConvBiasActivation
+from symdnn.ops.vendor.gpublas import GpuGemm, GpuGemmBiasGrad
+from symdnn.ops.vendor.gpudnn_epilogue import GpuDnnConvBiasActivation
 
 from .agreement import assert_agree, assert_close, normal
 

@@ -7,9 +7,9 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.compile.monitor import MonitorMode
+from symdnn.compile.modes.monitor import MonitorMode
 from symdnn.errors import IndexOutOfRange
-from symdnn.gpu.array import DeviceArray
+from symdnn.gpu.device.array import DeviceArray
 from symdnn.tensor.random import RandomStream
 
 CUDA = symdnn.Mode(target="cuda:sm_90")

@@ -10,11 +10,11 @@ import symdnn.tensor as T
 from symdnn import In, Mode, Out
 from symdnn.errors import DimensionMismatch, InputError
 from symdnn.gpu import gpuarray_shared_constructor
-from symdnn.gpu.array import DeviceArray
-from symdnn.gpu.foreign import from_dlpack, from_interface
-from symdnn.graph import placed
-from symdnn.graph.placed import is_on_device
-from symdnn.ops.transfer import GpuFromHost, HostFromGpu
+from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.interop import from_dlpack, from_interface
+from symdnn.graph.values import interop
+from symdnn.graph.values.interop import is_on_device
+from symdnn.ops.vendor.transfer import GpuFromHost, HostFromGpu
 
 
 class OnDevice:
@@ -195,7 +195,7 @@ def test_internal_type_is_the_memory_on_the_device():
 
 
 class OnFake:
-    """An array on the fake device, as :class:`symdnn.graph.storage.Placed` and as a value."""
+    """An array on the fake device: :class:`symdnn.graph.values.storage.Placed` and a value."""
 
     def __init__(self, array, memory, lies_well=True):
         self.array, self.memory, self.lies_well = array, memory, lies_well
@@ -225,7 +225,7 @@ class FakeTargets:
 @pytest.fixture
 def gpu(monkeypatch):
     fake = FakeTargets()
-    monkeypatch.setattr(placed, "_targets", [fake])
+    monkeypatch.setattr(interop, "_targets", [fake])
     return fake
 
 

@@ -8,13 +8,13 @@ import threading
 
 import pytest
 
-from symdnn.gpu import context
+from symdnn.gpu.device import context
 
 SETUP = """
 import os, sys
 import numpy as np
 import symdnn, symdnn.tensor as T
-from symdnn.gpu.context import CudaUnavailable
+from symdnn.gpu.device.context import CudaUnavailable
 
 def build():
     x = T.vector("x")

@@ -7,7 +7,7 @@ import pytest
 
 from symdnn import detect
 from symdnn.errors import CudnnError, CudnnNotFound
-from symdnn.gpu import cudnn_library, frontend
+from symdnn.gpu.binding import cudnn_library, frontend
 
 from .with_cudnn import real_cudnn  # noqa: F401
 

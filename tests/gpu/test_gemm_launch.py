@@ -9,20 +9,22 @@ import numpy as np
 import pytest
 
 from symdnn.config import config
-from symdnn.gpu import gemm_choice, kept_choices, kernels
-from symdnn.gpu.array import DeviceArray
-from symdnn.gpu.gemm_plan import alignment_of
-from symdnn.gpu.matmul import MatmulKernel, as_matrix, operand
+from symdnn.gpu import registry
+from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.gemm import choice as gemm_choice
+from symdnn.gpu.gemm.matmul import MatmulKernel, as_matrix, operand
+from symdnn.gpu.gemm.plan import alignment_of
+from symdnn.gpu.tuning import records
 from symdnn.graph.kernel import Call, kernels_for
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
-from symdnn.ops.dot import BatchedDot, Dot
-from symdnn.ops.gpublas import GpuGemm, GpuGemmBiasGrad
+from symdnn.ops.linalg.dot import BatchedDot, Dot
+from symdnn.ops.vendor.gpublas import GpuGemm, GpuGemmBiasGrad
 
 from .fake_cublaslt import FakeGemmEnv, lt
 
 __all__ = ["lt"]
-kernels.load()
+registry.load()
 M, K, N = 6, 4, 5
 
 
@@ -293,7 +295,7 @@ def test_nothing_is_timed_for_the_same_bits_or_in_a_capture(lt, clock, monkeypat
 def disk(monkeypatch, tmp_path):
     """A card of which choices are kept in a folder."""
     card = SimpleNamespace(index=0, name="a card")
-    monkeypatch.setattr(kept_choices, "existing", lambda: card)
+    monkeypatch.setattr(records, "existing", lambda: card)
     with timing(), config.change_flags(**{"dnn.conv.tuning_cache": str(tmp_path)}):
         yield tmp_path
 

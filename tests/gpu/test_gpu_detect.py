@@ -4,9 +4,9 @@ import pytest
 
 from symdnn.config import config
 from symdnn.errors import CudnnNotFound
-from symdnn.gpu import cudnn_library
 from symdnn.gpu import detect as gpu
-from symdnn.gpu.driver import Device, Driver
+from symdnn.gpu.binding import cudnn_library
+from symdnn.gpu.binding.libcuda import Device, Driver
 
 from .with_cudnn import real_cudnn  # noqa: F401
 

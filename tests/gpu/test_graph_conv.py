@@ -8,10 +8,10 @@ from dataclasses import asdict, replace
 import pytest
 
 from symdnn.errors import CudnnArgumentError, CudnnError
-from symdnn.gpu import frontend
-from symdnn.gpu.conv_signature import ConvSignature
-from symdnn.gpu.graph_build import ACTIVATIONS, TYPES, Epilogue, new_graph, strides
-from symdnn.gpu.graph_conv import GraphPlan, launch, limits, plans
+from symdnn.gpu.binding import frontend
+from symdnn.gpu.conv.graph_build import ACTIVATIONS, TYPES, Epilogue, new_graph, strides
+from symdnn.gpu.conv.graph_conv import GraphPlan, launch, limits, plans
+from symdnn.gpu.conv.signature import ConvSignature
 
 from .fake_frontend import Engine, Knob, Mode, Note, fake_frontend  # noqa: F401
 from .with_cudnn import real_cudnn  # noqa: F401
@@ -120,7 +120,7 @@ def test_a_graph_that_can_t_be_made(fake_frontend, monkeypatch):  # noqa: F811
     def fail(*args):
         raise RuntimeError("CUDNN_BACKEND_TENSOR_DESCRIPTOR cudnnFinalize failed")
 
-    monkeypatch.setattr("symdnn.gpu.graph_conv.new_graph", fail)
+    monkeypatch.setattr("symdnn.gpu.conv.graph_conv.new_graph", fail)
     found, why = plans(signature(), HANDLE)
     assert found == []
     assert why.endswith("does not take it: CUDNN_BACKEND_TENSOR_DESCRIPTOR cudnnFinalize failed")
@@ -183,7 +183,7 @@ def test_what_was_listed_is_not_built_again(fake_frontend):  # noqa: F811
 def forget(fake):
     """As in another process."""
     fake.made.clear()
-    from symdnn.gpu import graph_conv
+    from symdnn.gpu.conv import graph_conv
 
     graph_conv._recent.clear()
 
@@ -219,7 +219,7 @@ def test_only_the_last_plannings_are_kept(fake_frontend):  # noqa: F811
     fake_frontend.engines = (Engine(1),)
     for n in range(1, 6):
         plans(replace(signature(), workspace_limit=n), HANDLE)
-    from symdnn.gpu import graph_conv
+    from symdnn.gpu.conv import graph_conv
 
     assert [s.workspace_limit for s, _, _ in graph_conv._recent] == [4, 5]
 

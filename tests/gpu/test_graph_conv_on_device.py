@@ -5,12 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from symdnn.gpu import frontend, graph_conv
-from symdnn.gpu.capture import Graph
-from symdnn.gpu.conv_signature import DIRECTIONS, ConvSignature
-from symdnn.gpu.graph_build import ACTIVATIONS, Epilogue
+from symdnn.gpu.binding import frontend
+from symdnn.gpu.conv import graph_conv
+from symdnn.gpu.conv.graph_build import ACTIVATIONS, Epilogue
+from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature
+from symdnn.gpu.device.capture import Graph
 from symdnn.graph.type import numpy_dtype
-from symdnn.ops.conv import Conv, ConvGradInput, ConvGradWeight
+from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
 from tests.seeded import new_rng
 
 pytestmark = pytest.mark.gpu

@@ -10,9 +10,9 @@ import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.gpu import dnn
 from symdnn.graph.type import TensorType
-from symdnn.ops import complexes
-from symdnn.ops.lrn import local_response_normalization
-from symdnn.ops.softmax import logsoftmax, softmax
+from symdnn.ops.elementwise import complexes
+from symdnn.ops.nn.lrn import local_response_normalization
+from symdnn.ops.nn.softmax import logsoftmax, softmax
 
 from .agreement import DTYPES, assert_agree, assert_close, compiled, normal, rounded
 

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from symdnn.disk.object_file import CUDA, problem
-from symdnn.gpu import context, nvrtc
+from symdnn.gpu.binding import nvrtc
+from symdnn.gpu.device import context
 
 SOURCE = 'extern "C" __global__ void k(float *x) { x[threadIdx.x] *= 2; }'
 

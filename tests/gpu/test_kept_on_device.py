@@ -8,7 +8,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.ops.gpudnn import GpuDnnConv
+from symdnn.ops.vendor.gpudnn import GpuDnnConv
 from tests.seeded import new_rng
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
@@ -95,7 +95,7 @@ def test_memory_of_a_parameter_that_a_user_has_is_read_at_each_call(cuda):
     for _ in range(3):
         net.check()
     mine = net.p["beta"].get_value(borrow=True, return_internal_type=True)
-    from symdnn.gpu.foreign import device_array
+    from symdnn.gpu.device.interop import device_array
 
     for _ in range(3):
         with cuda.context.current():

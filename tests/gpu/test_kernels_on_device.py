@@ -10,18 +10,18 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.gpu.array import DeviceArray
+from symdnn.gpu.device.array import DeviceArray
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
-from symdnn.ops import random as rnd
-from symdnn.ops import reduce as red
-from symdnn.ops.advanced_index import AdvancedIncSubtensor
-from symdnn.ops.arithmetic import Add
-from symdnn.ops.cumulative import CumSum
-from symdnn.ops.fused import FusedElemwise
-from symdnn.ops.slices import FULL
-from symdnn.ops.sort import ArgSort
+from symdnn.ops.array import reduce as red
+from symdnn.ops.array.advanced_index import AdvancedIncSubtensor
+from symdnn.ops.array.cumulative import CumSum
+from symdnn.ops.array.slices import FULL
+from symdnn.ops.array.sort import ArgSort
+from symdnn.ops.elementwise.arithmetic import Add
+from symdnn.ops.random import random as rnd
+from symdnn.ops.vendor.fused import FusedElemwise
 from tests import op_table
 from tests.gpu.recorder import generated_kernels
 from tests.gpu.table import Try, assert_close, concrete, tries

@@ -7,17 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from symdnn.gpu import kernels
-from symdnn.gpu.cudnn_pool import MaxPoolGradKernel
-from symdnn.gpu.reordered import ReorderedKernel
+from symdnn.gpu import registry
+from symdnn.gpu.cudnn.nchw_fallback import ReorderedKernel
+from symdnn.gpu.cudnn.pool import MaxPoolGradKernel
 from symdnn.graph.kernel import Call, kernels_for
 from symdnn.graph.origin import Hints
-from symdnn.ops import gpudnn as G
+from symdnn.ops.vendor import gpudnn as G
 
 from . import emulator
 from .fake_cudnn import F32, call_of, run
 
-kernels.load()
+registry.load()
 
 POOL = {"ws": (3, 2), "stride": (2, 1), "pad": (1, 0)}
 LAST, ROW = (2, 7, 6, 3), (1, 1, 1, 3)

@@ -12,8 +12,8 @@ import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.gpu import dnn
 from symdnn.graph.type import TensorType, numpy_dtype
-from symdnn.ops.channels_last import Reorder
-from symdnn.ops.lrn import local_response_normalization
+from symdnn.ops.nn.channels_last import Reorder
+from symdnn.ops.nn.lrn import local_response_normalization
 from tests.opt.nets import Maker, loss_of
 
 from . import agreement

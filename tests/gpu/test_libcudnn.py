@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from symdnn.errors import CudnnArgumentError, CudnnError, SymdnnError
-from symdnn.gpu import libcudnn, libcudnn_table
-from symdnn.gpu.cudnn_types import Size
-from symdnn.gpu.driver import driver
+from symdnn.gpu import libcudnn
+from symdnn.gpu.binding import libcudnn_table
+from symdnn.gpu.binding.cudnn_types import Size
+from symdnn.gpu.binding.libcuda import driver
 
 from .with_cudnn import real_cudnn  # noqa: F401
 

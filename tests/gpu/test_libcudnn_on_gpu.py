@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from symdnn.gpu import libcudnn
+from symdnn.gpu.binding.libcuda import driver
 from symdnn.gpu.detect import cuda_target, dnn_available, version
-from symdnn.gpu.driver import driver
 
 pytestmark = pytest.mark.gpu
 

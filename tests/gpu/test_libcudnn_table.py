@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from symdnn.gpu import libcudnn_table as table
-from symdnn.gpu.cudnn_params import GivenArray, Output, OutputArray, OutputText, Scale
+from symdnn.gpu.binding import libcudnn_table as table
+from symdnn.gpu.binding.cudnn_params import GivenArray, Output, OutputArray, OutputText, Scale
 
 from .with_cudnn import real_cudnn  # noqa: F401
 

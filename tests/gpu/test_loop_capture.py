@@ -186,7 +186,7 @@ def summed(mode):
 
 
 def test_a_length_of_too_many_kernels_keeps_no_other_from_its_graph(fake_device, monkeypatch):
-    from symdnn.gpu import loop_graph
+    from symdnn.gpu.execution import loop_graph
 
     monkeypatch.setattr(loop_graph, "_MOST_NODES", 20)
     inputs, output, mode = summed(CUDA)

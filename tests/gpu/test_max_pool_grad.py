@@ -7,10 +7,10 @@ import itertools
 import numpy as np
 import pytest
 
-from symdnn.gpu.cudnn_pool import MaxPoolGradKernel
-from symdnn.gpu.nvrtc import compile_cubin
+from symdnn.gpu.binding.nvrtc import compile_cubin
+from symdnn.gpu.cudnn.pool import MaxPoolGradKernel
 from symdnn.graph.type import numpy_dtype
-from symdnn.ops import gpudnn as G
+from symdnn.ops.vendor import gpudnn as G
 
 from . import emulator
 from .fake_cudnn import call_of

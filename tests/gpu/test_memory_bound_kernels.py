@@ -7,18 +7,21 @@ import pytest
 
 import symdnn
 from symdnn.config import config
-from symdnn.gpu import k_batchnorm, k_elemwise, k_reduce, k_softmax
-from symdnn.gpu.cuda_source import scalar_function
-from symdnn.gpu.k_reduce import ReductionKernel
-from symdnn.gpu.nvrtc import compile_cubin
+from symdnn.gpu.binding.nvrtc import compile_cubin
+from symdnn.gpu.codegen.cuda_source import scalar_function
+from symdnn.gpu.kernels import batchnorm as batchnorm_kernels
+from symdnn.gpu.kernels import elementwise as elementwise_kernels
+from symdnn.gpu.kernels import reduce as reduce_kernels
+from symdnn.gpu.kernels import softmax as softmax_kernels
+from symdnn.gpu.kernels.reduce import ReductionKernel
 from symdnn.graph.type import numpy_dtype
-from symdnn.ops import gpudnn as G
-from symdnn.ops import reduce as red
-from symdnn.ops.arithmetic import Mul
-from symdnn.ops.batchnorm import BatchNormGrad, BatchNormTrain
-from symdnn.ops.math import Exp
-from symdnn.ops.norm_formulas import formula
-from symdnn.ops.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
+from symdnn.ops.array import reduce as red
+from symdnn.ops.elementwise.arithmetic import Mul
+from symdnn.ops.elementwise.math import Exp
+from symdnn.ops.nn.batchnorm import BatchNormGrad, BatchNormTrain
+from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
+from symdnn.ops.vendor import gpudnn as G
+from symdnn.ops.vendor.norm_formulas import formula
 from tests.gpu import emulator
 from tests.gpu.recorder import CAPABILITIES, recorded
 from tests.gpu.table import concrete
@@ -43,7 +46,7 @@ def close(got, want, dtype, scale=1.0):
 
 # -- softmax --------------------------------------------------------------------------------------
 
-SOFTMAX = k_softmax.SoftmaxKernel()
+SOFTMAX = softmax_kernels.SoftmaxKernel()
 ROWS = [
     ((5, 21), 1), ((3, 2, 1024), 2), ((2, 21, 6, 8), 1), ((130, 10), 1), ((3, 21, 5), 1),
     ((2, 1000), 1), ((3, 64), 1), ((300, 4), 1), ((1, 3000), 1), ((4, 1), 1), ((3, 2, 7), 0),
@@ -168,8 +171,8 @@ def test_a_logistic_function_divides_without_care():
     op = symdnn.tensor.nnet.sigmoid(symdnn.tensor.vector("x")).owner.op
     values = np.array([-np.inf, -120, -80, -3, -1e-3, 0, 0.5, 2, 90, np.inf, np.nan], "float32")
     call = concrete(op, [values])
-    assert "s_share(" in k_elemwise.ElementwiseKernel().sources(call)[0]
-    (got,), _ = emulator.run(k_elemwise.ElementwiseKernel(), call, [dense(values)])
+    assert "s_share(" in elementwise_kernels.ElementwiseKernel().sources(call)[0]
+    (got,), _ = emulator.run(elementwise_kernels.ElementwiseKernel(), call, [dense(values)])
     with np.errstate(over="ignore"):
         np.testing.assert_allclose(
             got, 1 / (1 + np.exp(-np.float64(values))), rtol=3e-7, atol=1e-44
@@ -182,8 +185,8 @@ def test_a_logistic_function_divides_without_care():
 @pytest.mark.parametrize("shape", [(1003,), (37, 24)])
 def test_several_vectors_are_read_before_one_is_written(shape, monkeypatch):
     for name in ("_MANY", "_VERY_MANY"):
-        monkeypatch.setattr(k_elemwise, name, 0)
-    monkeypatch.setattr(k_elemwise, "_BLOCKS", 1)
+        monkeypatch.setattr(elementwise_kernels, name, 0)
+    monkeypatch.setattr(elementwise_kernels, "_BLOCKS", 1)
     rng = np.random.default_rng(6)
     x, row = (
         drawn(rng, shape, "float32"),
@@ -191,14 +194,16 @@ def test_several_vectors_are_read_before_one_is_written(shape, monkeypatch):
     )
     op, arrays = (Mul(), [x, row]) if len(shape) > 1 else (Exp(), [x])
     call = concrete(op, arrays)
-    assert "held[b]" in k_elemwise.ElementwiseKernel().sources(call)[0]
-    (got,), _ = emulator.run(k_elemwise.ElementwiseKernel(), call, [dense(a) for a in arrays])
+    assert "held[b]" in elementwise_kernels.ElementwiseKernel().sources(call)[0]
+    (got,), _ = emulator.run(
+        elementwise_kernels.ElementwiseKernel(), call, [dense(a) for a in arrays]
+    )
     close(got, op.compute(*map(np.float64, arrays))[0], "float32")
 
 
 # -- batch norm -----------------------------------------------------------------------------------
 
-NORM, NORM_GRAD = k_batchnorm.BatchNormKernel(), k_batchnorm.BatchNormGradKernel()
+NORM, NORM_GRAD = batchnorm_kernels.BatchNormKernel(), batchnorm_kernels.BatchNormGradKernel()
 IMAGES = [((6, 8, 5, 4), (0, 2, 3)), ((6, 5, 4, 8), (0, 1, 2)), ((40, 12), (0,)),
           ((5, 3, 7, 7), (0, 2, 3))]  # fmt: skip
 
@@ -265,9 +270,9 @@ def test_the_text_compiles(capability, tmp_path):
 
 @needs_gpp
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
-@pytest.mark.parametrize("word", sorted(k_reduce._CUDNN_WORDS))
+@pytest.mark.parametrize("word", sorted(reduce_kernels._CUDNN_WORDS))
 def test_cudnn_reductions_run_on_our_kernel(word, dtype):
-    kernel, rng = k_reduce.DnnReductionKernel(), np.random.default_rng(4)
+    kernel, rng = reduce_kernels.DnnReductionKernel(), np.random.default_rng(4)
     work = "float64" if dtype == "float64" else "float32"
     for shape, axes in (((40, 12), (0,)), ((3, 5, 8), (0, 2)), ((9, 7), (1,))):
         x = drawn(rng, shape, dtype)
@@ -281,4 +286,4 @@ def test_cudnn_reductions_run_on_our_kernel(word, dtype):
 def test_indices_are_left_to_cudnn():
     op = G.GpuDnnReduction("maximum", (1,), "float32", "float32", True)
     call = concrete(op, [np.zeros((2, 3), np.float32)])
-    assert "indices" in (k_reduce.DnnReductionKernel().refuses(call) or "")
+    assert "indices" in (reduce_kernels.DnnReductionKernel().refuses(call) or "")

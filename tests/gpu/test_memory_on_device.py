@@ -6,7 +6,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.gpu.budget import OutOfDeviceMemory
+from symdnn.gpu.device.budget import OutOfDeviceMemory
 
 pytestmark = pytest.mark.gpu
 

@@ -8,16 +8,17 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.gpu import k_batchnorm, k_norm_planes
-from symdnn.gpu.k_norm_planes import planes_gradient, planes_norm, planes_of
-from symdnn.gpu.launches import dense_view
-from symdnn.gpu.nvrtc import compile_cubin
+from symdnn.gpu.binding.nvrtc import compile_cubin
+from symdnn.gpu.codegen.launches import dense_view
+from symdnn.gpu.kernels import batchnorm as batchnorm_kernels
+from symdnn.gpu.kernels import norm_planes as norm_planes_kernels
+from symdnn.gpu.kernels.norm_planes import planes_gradient, planes_norm, planes_of
 from symdnn.graph.type import TensorType, numpy_dtype
-from symdnn.ops.batchnorm import BatchNormGrad, BatchNormTrain
+from symdnn.ops.nn.batchnorm import BatchNormGrad, BatchNormTrain
 from tests.gpu import emulator
 from tests.gpu.table import concrete
 
-NORM, GRAD = k_batchnorm.BatchNormKernel(), k_batchnorm.BatchNormGradKernel()
+NORM, GRAD = batchnorm_kernels.BatchNormKernel(), batchnorm_kernels.BatchNormGradKernel()
 TOLERANCE = {"float32": 1e-5, "float64": 1e-12, "bfloat16": 2e-2, "float16": 4e-3}
 #: Planes in several passes, planes beside each other, images that do not share out evenly.
 SHAPES = [(2, 4, 48, 48), (5, 3, 8, 8), (9, 5, 6, 6), (2, 3, 3, 5, 8), (1, 2, 70), (4, 40, 6, 6)]
@@ -82,7 +83,7 @@ def both(shape, dtype):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("size", [56, 28, 14])
 def test_clusters_hold_whole_channels(size, dtype, monkeypatch, tmp_path):
-    monkeypatch.setattr(k_norm_planes, "_limits", lambda: (8, 224 << 10))
+    monkeypatch.setattr(norm_planes_kernels, "_limits", lambda: (8, 224 << 10))
     shape = (64, 256, size, size)
     for arrays, launches in zip((1, 2), both(shape, dtype)):
         (launch,) = launches

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 import symdnn.tensor as T
-from symdnn.gpu import kernels
-from symdnn.gpu.launches import CudaKernel
+from symdnn.gpu import registry
+from symdnn.gpu.codegen.launches import CudaKernel
 from symdnn.graph.kernel import kernels_for
 from symdnn.graph.type import DTYPES, TensorType
-from symdnn.opt.transfer import kernel_reason
+from symdnn.opt.fuse.transfer import kernel_reason
 from tests.gpu.table import tries
 
 
@@ -44,7 +44,7 @@ def takes(kernel, call):
 
 @pytest.mark.parametrize("dtype", sorted(DTYPES))
 def test_a_kernel_that_types_promise_is_there_at_shapes(dtype):
-    kernels.load()
+    registry.load()
     missing, seen = {}, 0
     for one in tries():
         call = retyped(one.call, dtype)
@@ -62,6 +62,6 @@ def test_a_kernel_that_types_promise_is_there_at_shapes(dtype):
 @pytest.mark.parametrize("build", [T.sort, T.argsort, lambda x: T.topk(x, 2)])
 @pytest.mark.parametrize("shape", [(None,), (2,), (5,)])
 def test_sorting_complex_numbers_stays_on_the_host(build, shape):
-    kernels.load()
+    registry.load()
     x = T.TensorType("complex64", shape)("x")
     assert "complex64" in str(kernel_reason(build(x).owner, "cuda"))

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from symdnn.config import config
-from symdnn.gpu.k_pool import PoolGradKernel, PoolKernel
-from symdnn.gpu.nvrtc import compile_cubin
+from symdnn.gpu.binding.nvrtc import compile_cubin
+from symdnn.gpu.kernels.pool import PoolGradKernel, PoolKernel
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType, numpy_dtype
-from symdnn.ops import gpudnn as G
+from symdnn.ops.vendor import gpudnn as G
 
 from . import emulator
 from .fake_cudnn import call_of

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from symdnn.compile.function import function
-from symdnn.compile.mode import Mode
+from symdnn.compile.program.mode import Mode
 from symdnn.graph.type import TensorType
-from symdnn.ops.conv import Conv
+from symdnn.ops.nn.conv import Conv
 
 from .emulator import AVAILABLE
 from .reference_device import ReferenceRuntime
@@ -72,7 +72,7 @@ def test_what_is_promised_of_all_devices(which):
 
 
 def test_a_convolution_is_cudnns_and_its_values_the_references(monkeypatch):
-    import symdnn.gpu.runtime as runtimes
+    import symdnn.gpu.execution.runtime as runtimes
 
     monkeypatch.setattr(runtimes, "_runtimes", {0: ReferenceRuntime()})
     x, w = (TensorType("float32", (None,) * 4)(n) for n in "xw")
@@ -90,7 +90,7 @@ def test_a_convolution_is_cudnns_and_its_values_the_references(monkeypatch):
 @pytest.mark.parametrize("of", ["compress", "nonzero", "flatnonzero"])
 def test_sizes_of_what_is_computed_of_constants(monkeypatch, mask, of):
     """``nonzero`` of a constant is made on the host; so are its own sizes, in a gradient too."""
-    import symdnn.gpu.runtime as runtimes
+    import symdnn.gpu.execution.runtime as runtimes
     import symdnn.tensor as T
 
     monkeypatch.setattr(runtimes, "_runtimes", {0: ReferenceRuntime()})

@@ -22,7 +22,7 @@ CALLS = 4  # as it is, captured, and replayed twice
 
 @pytest.fixture(autouse=True)
 def _device(monkeypatch: pytest.MonkeyPatch) -> None:
-    import symdnn.gpu.runtime as runtimes
+    import symdnn.gpu.execution.runtime as runtimes
 
     monkeypatch.setattr(runtimes, "_runtimes", {0: ReferenceRuntime()})
 

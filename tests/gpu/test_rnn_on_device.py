@@ -12,13 +12,16 @@ import symdnn
 import symdnn.tensor as T
 from symdnn import Mode
 from symdnn.config import config
-from symdnn.gpu import cudnn_rnn_choice, cudnn_rnn_launch, cudnn_rnn_net, dnn
-from symdnn.gpu.algorithm import UnsupportedAlgorithm
-from symdnn.gpu.cudnn_rnn_choice import ALGORITHMS, choose
-from symdnn.gpu.cudnn_rnn_net import Net, layout_problem
-from symdnn.gpu.cudnn_rnn_trial import Trial
-from symdnn.gpu.foreign import device_array
-from symdnn.ops.rnn_params import GATES, RNNShape
+from symdnn.gpu import dnn
+from symdnn.gpu.conv.algorithm import UnsupportedAlgorithm
+from symdnn.gpu.device.interop import device_array
+from symdnn.gpu.rnn import choice as cudnn_rnn_choice
+from symdnn.gpu.rnn import launch as cudnn_rnn_launch
+from symdnn.gpu.rnn import net as cudnn_rnn_net
+from symdnn.gpu.rnn.choice import ALGORITHMS, choose
+from symdnn.gpu.rnn.net import Net, layout_problem
+from symdnn.gpu.rnn.trial import Trial
+from symdnn.ops.nn.rnn_params import GATES, RNNShape
 
 from . import agreement
 from .agreement import assert_agree, assert_close, compiled, normal, rounded, truth

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.special
 
-from symdnn.ops.special import GammaInc, GammaIncC, PolyGamma, Psi
+from symdnn.ops.elementwise.special import GammaInc, GammaIncC, PolyGamma, Psi
 
 from . import emulator
 from .recorder import generated_kernels

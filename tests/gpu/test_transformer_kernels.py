@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from symdnn.gpu import k_transformer as k
-from symdnn.gpu.nvrtc import compile_cubin
+from symdnn.gpu.binding.nvrtc import compile_cubin
+from symdnn.gpu.kernels import spatial_transformer as k
 from symdnn.graph.kernel import Call, kernels_for
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType, numpy_dtype
-from symdnn.ops.transformer import (
+from symdnn.ops.nn.spatial_transformer import (
     TransformerGrid,
     TransformerGridGrad,
     TransformerSampler,

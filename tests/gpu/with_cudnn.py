@@ -3,7 +3,7 @@
 import pytest
 
 from symdnn.errors import CudnnError
-from symdnn.gpu import cudnn_library
+from symdnn.gpu.binding import cudnn_library
 
 
 @pytest.fixture(scope="session")

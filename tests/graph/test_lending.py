@@ -6,7 +6,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.graph.storage import Storage
+from symdnn.graph.values.storage import Storage
 
 
 @pytest.mark.parametrize("shape", [(), (0, 3), (5,), (4, 6)])

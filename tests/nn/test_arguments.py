@@ -32,7 +32,7 @@ def is_layer(name):
     made = getattr(nn, name)
     if inspect.isclass(made):
         return issubclass(made, nn.Module) and name not in ABSTRACT
-    return made.__module__ == "symdnn.nn.torch_names" if callable(made) else False
+    return made.__module__ == "symdnn.nn.layers.torch_names" if callable(made) else False
 
 
 LAYERS = sorted(name for name in nn.__all__ if is_layer(name))

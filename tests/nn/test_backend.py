@@ -7,7 +7,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn import nn
 from symdnn.config import config
-from symdnn.cpu import libdnnl
+from symdnn.cpu.onednn import library
 from symdnn.detect import Candidate
 from symdnn.errors import CudnnRequired, InputError
 from symdnn.gpu import detect
@@ -244,8 +244,8 @@ def test_a_required_library_that_is_missing(monkeypatch):
             nn.convert(net, "cudnn", required=True)
         assert "in this order" in str(error.value)
     nowhere = Candidate("flag onednn.library_path", "/nowhere/libdnnl.so.3", "not there")
-    monkeypatch.setattr(libdnnl, "_state", lambda: (None, (nowhere,)))
-    with pytest.raises(libdnnl.OnednnNotFound, match="/nowhere/libdnnl.so.3"):
+    monkeypatch.setattr(library, "_state", lambda: (None, (nowhere,)))
+    with pytest.raises(library.OnednnNotFound, match="/nowhere/libdnnl.so.3"):
         nn.convert(net, "onednn", required=True)
     assert all(m.backend == "auto" for m in net)
     nn.convert(net, "nn", required=True)

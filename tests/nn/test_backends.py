@@ -6,14 +6,14 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import Mode, nn
-from symdnn.compile.specialise import TableOracle
-from symdnn.compile.targets import load_kernels
+from symdnn.compile.execute.targets import load_kernels
+from symdnn.compile.plan.specialise import TableOracle
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import Hints
 from symdnn.graph.target import Target
-from symdnn.ops.gpudnn import GpuDnnSoftmax
-from symdnn.ops.onednn import OneDnnPool
-from symdnn.ops.pool import Pool
+from symdnn.ops.nn.pool import Pool
+from symdnn.ops.vendor.gpudnn import GpuDnnSoftmax
+from symdnn.ops.vendor.onednn import OneDnnPool
 from tests.seeded import new_rng
 
 GPU = Target("cuda", compute_capability=(9, 0), cudnn=(9, 19))

@@ -34,7 +34,7 @@ def entry(name):
 
 def stored():
     """The whole checkpoint, by the reader that takes containers apart."""
-    from symdnn.nn.weights_zip import read_torch_zip
+    from symdnn.nn.formats.zip import read_torch_zip
 
     return read_torch_zip(FILE)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.stats
 
-from symdnn.ops import activations as A
+from symdnn.ops.elementwise import activations as A
 from symdnn.ops.elemwise import apply_elemwise
 from tests.op_table.record import OpCase, away_from, normal, uniform
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from symdnn.ops import arithmetic as A
-from symdnn.ops import comparison as C
-from symdnn.ops.complexes import complex as cplx
-from symdnn.ops.complexes import imag, real
+from symdnn.ops.elementwise import arithmetic as A
+from symdnn.ops.elementwise import comparison as C
+from symdnn.ops.elementwise.complexes import complex as cplx
+from symdnn.ops.elementwise.complexes import imag, real
 from tests.op_table.record import OpCase, away_from, distinct, integers, normal, uniform
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from symdnn.ops import comparison as C
+from symdnn.ops.elementwise import comparison as C
 from tests.op_table.record import OpCase, integers, normal
 
 X, Y = integers(0, 4, 3, 4, dtype="float32"), integers(0, 4, 4, dtype="int8")

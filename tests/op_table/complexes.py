@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from symdnn.ops import complexes as C
+from symdnn.ops.elementwise import complexes as C
 from tests.op_table.arithmetic import parts, parts_numpy
 from tests.op_table.record import OpCase, normal, uniform
 

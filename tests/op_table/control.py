@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from symdnn.ops import control as C
-from symdnn.ops import gradient_control as G
+from symdnn.ops.control import control as C
+from symdnn.ops.core import gradient_control as G
 from tests.op_table.record import OpCase, normal, uniform
 
 

@@ -6,15 +6,15 @@ import numpy as np
 from scipy import signal
 from scipy.interpolate import interp1d
 
-from symdnn.ops import conv as C
-from symdnn.ops import conv_builders as B
-from symdnn.ops.conv_abstract import (
+from symdnn.ops.nn import conv as C
+from symdnn.ops.nn import conv_builders as B
+from symdnn.ops.nn.conv_abstract import (
     AbstractConv2d,
     AbstractConv2d_gradInputs,
     AbstractConv2d_gradWeights,
 )
-from symdnn.ops.neighbours import images2neibs, neibs2images
-from symdnn.ops.upsample import bilinear_upsampling
+from symdnn.ops.nn.neighbours import images2neibs, neibs2images
+from symdnn.ops.nn.upsample import bilinear_upsampling
 from tests.op_table.record import OpCase, normal
 
 

@@ -4,9 +4,9 @@ from itertools import product
 
 import numpy as np
 
-from symdnn.ops import dot as D
-from symdnn.ops import linalg
-from symdnn.ops.einsum import einsum
+from symdnn.ops.linalg import dot as D
+from symdnn.ops.linalg import linalg
+from symdnn.ops.linalg.einsum import einsum
 from tests.op_table.record import OpCase, integers, normal
 
 DOT, STACK, MATCH = (D.Dot,), (D.BatchedDot,), (D.Dot, D.MatchSizes)

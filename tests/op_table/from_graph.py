@@ -6,7 +6,7 @@ import numpy as np
 
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
-from symdnn.ops.from_graph import OpFromGraph
+from symdnn.ops.control.from_graph import OpFromGraph
 from tests.op_table.record import OpCase, normal
 
 VECTOR, MATRIX = TensorType("float64", (None,)), TensorType("float64", (None, None))

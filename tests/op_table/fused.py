@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from symdnn.ops.fused import FusedElemwise, FusedReduce
-from symdnn.ops.reduce import AnyTrue, Max, Sum
-from symdnn.ops.scalar import Builder
+from symdnn.ops.array.reduce import AnyTrue, Max, Sum
+from symdnn.ops.core.scalar import Builder
+from symdnn.ops.vendor.fused import FusedElemwise, FusedReduce
 from tests.op_table.record import OpCase, normal
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from symdnn.ops.gpublas import GpuGemm, GpuGemmBiasGrad
+from symdnn.ops.vendor.gpublas import GpuGemm, GpuGemmBiasGrad
 from tests.op_table.record import OpCase, normal
 
 

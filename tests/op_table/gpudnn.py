@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 
 from symdnn.graph.variable import as_variable
-from symdnn.ops import gpudnn as G
-from symdnn.ops.channels_last import Reorder
-from symdnn.ops.rnn_params import GATES, RNNShape
+from symdnn.ops.nn.channels_last import Reorder
+from symdnn.ops.nn.rnn_params import GATES, RNNShape
+from symdnn.ops.vendor import gpudnn as G
 from tests.op_table.conv import loop_conv, loop_grad_input, loop_grad_weight
 from tests.op_table.lrn_ctc_transformer import (
     fixed,

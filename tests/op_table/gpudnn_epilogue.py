@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from symdnn.ops.gpudnn_epilogue import GpuDnnConvBiasActivation
+from symdnn.ops.vendor.gpudnn_epilogue import GpuDnnConvBiasActivation
 from tests.op_table.conv import loop_conv
 from tests.op_table.record import OpCase, normal
 

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from symdnn.ops import advanced_index as A
-from symdnn.ops import getitem as G
-from symdnn.ops import index as I
-from symdnn.ops import sort as O
-from symdnn.ops import take as E
+from symdnn.ops.array import advanced_index as A
+from symdnn.ops.array import getitem as G
+from symdnn.ops.array import index as I
+from symdnn.ops.array import sort as O
+from symdnn.ops.array import take as E
 from tests.op_table.record import Draw, OpCase, distinct, integers, normal, uniform
 
 

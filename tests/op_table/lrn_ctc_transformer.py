@@ -4,9 +4,9 @@ import itertools
 
 import numpy as np
 
-from symdnn.ops import ctc as C
-from symdnn.ops import lrn as L
-from symdnn.ops import transformer as S
+from symdnn.ops.nn import ctc as C
+from symdnn.ops.nn import lrn as L
+from symdnn.ops.nn import spatial_transformer as S
 from tests.op_table.record import OpCase, normal
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from symdnn.ops import math as M
+from symdnn.ops.elementwise import math as M
 from tests.op_table.arithmetic import parts, parts_numpy
 from tests.op_table.record import OpCase, integers, normal, uniform
 

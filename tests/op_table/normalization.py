@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from symdnn.ops import batchnorm as B
-from symdnn.ops import normalization as N
+from symdnn.ops.nn import batchnorm as B
+from symdnn.ops.nn import normalization as N
 from tests.op_table.record import OpCase, normal, uniform
 
 EPS = 1e-3

@@ -9,9 +9,9 @@ import numpy as np
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
-from symdnn.ops.onednn import OneDnnRNNGrad
-from symdnn.ops.rnn import RNNForward, RNNGrad
-from symdnn.opt.lower_onednn import LOWERINGS
+from symdnn.ops.nn.rnn import RNNForward, RNNGrad
+from symdnn.ops.vendor.onednn import OneDnnRNNGrad
+from symdnn.opt.lower.lower_onednn import LOWERINGS
 from tests.op_table import conv, dot, normalization, pool, rnn, softmax
 from tests.op_table.record import OpCase, normal
 

@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 
-from symdnn.ops import pool as P
+from symdnn.ops.nn import pool as P
 from tests.op_table.record import OpCase, distinct, integers, normal
 
 REDUCE = {

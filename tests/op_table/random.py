@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import scipy.special
 
-from symdnn.ops import dropout as D
-from symdnn.ops import random as R
+from symdnn.ops.nn import dropout as D
+from symdnn.ops.random import random as R
 from tests.op_table.record import OpCase, normal, uniform
 
 MASK64 = (1 << 64) - 1

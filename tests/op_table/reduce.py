@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import scipy.special
 
-from symdnn.ops import argreduce as A
-from symdnn.ops import cumulative as C
-from symdnn.ops import moments as M
-from symdnn.ops import norms as N
-from symdnn.ops import reduce as R
+from symdnn.ops.array import argreduce as A
+from symdnn.ops.array import cumulative as C
+from symdnn.ops.array import moments as M
+from symdnn.ops.array import norms as N
+from symdnn.ops.array import reduce as R
 from tests.op_table.record import OpCase, distinct, integers, normal, uniform
 
 X, SPREAD = normal(2, 3, 2), distinct(2, 3, 4)

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from symdnn.ops import rnn as N
-from symdnn.ops.rnn_params import GATES, RNNShape
+from symdnn.ops.nn import rnn as N
+from symdnn.ops.nn.rnn_params import GATES, RNNShape
 from tests.op_table.record import OpCase, normal
 
 T, B, X, H = 4, 3, 2, 3

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from symdnn.ops import rounding as R
+from symdnn.ops.elementwise import rounding as R
 from tests.op_table.record import OpCase, integers, uniform
 
 X = uniform(-5, 5, 3, 4)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from symdnn.graph.operators import operator
-from symdnn.ops.scan import Scan
-from symdnn.ops.scan_builder import scan, until
+from symdnn.ops.control.scan import Scan
+from symdnn.ops.control.scan_builder import scan, until
 from tests.op_table.record import OpCase, integers, normal, uniform
 
 

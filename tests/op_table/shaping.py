@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 
 from symdnn.graph.type import TensorType
-from symdnn.ops import create as C
-from symdnn.ops import join as J
-from symdnn.ops import pad as P
-from symdnn.ops import shape as S
-from symdnn.ops import view as V
+from symdnn.ops.array import create as C
+from symdnn.ops.array import join as J
+from symdnn.ops.array import pad as P
+from symdnn.ops.array import view as V
+from symdnn.ops.core import shape as S
 from tests.op_table.record import OpCase, integers, normal, uniform
 
 CASES = [

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import scipy.special
 
-from symdnn.ops import crossentropy as C
-from symdnn.ops import softmax as S
+from symdnn.ops.nn import crossentropy as C
+from symdnn.ops.nn import softmax as S
 from tests.op_table.record import OpCase, integers, normal, uniform
 
 

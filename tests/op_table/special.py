@@ -5,7 +5,7 @@ import numpy as np
 import scipy.integrate
 import scipy.special as sp
 
-from symdnn.ops import special as S
+from symdnn.ops.elementwise import special as S
 from tests.op_table.record import OpCase, integers, normal, uniform
 
 X, POSITIVE = normal(2, 3), uniform(0.5, 3, 2, 3)

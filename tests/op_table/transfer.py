@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from symdnn.ops.transfer import GpuFromHost, HostFromGpu
+from symdnn.ops.vendor.transfer import GpuFromHost, HostFromGpu
 from tests.op_table.record import OpCase, normal
 
 CASES = [

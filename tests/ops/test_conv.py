@@ -13,8 +13,9 @@ from symdnn.graph.pattern import Pattern, p, pattern_vars
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import as_variable
-from symdnn.ops.conv import Conv, ConvGradInput, ConvGradWeight
-from symdnn.ops.conv_abstract import (
+from symdnn.ops.core.shape import dims_of
+from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
+from symdnn.ops.nn.conv_abstract import (
     AbstractConv2d,
     AbstractConv3d_gradInputs,
     check_conv_gradinputs_shape,
@@ -23,7 +24,7 @@ from symdnn.ops.conv_abstract import (
     get_conv_output_shape,
     get_conv_shape_1axis,
 )
-from symdnn.ops.conv_builders import (
+from symdnn.ops.nn.conv_builders import (
     causal_conv1d,
     conv1d,
     conv2d,
@@ -34,8 +35,7 @@ from symdnn.ops.conv_builders import (
     separable_conv2d,
     signal_conv2d,
 )
-from symdnn.ops.pool import Pool
-from symdnn.ops.shape import dims_of
+from symdnn.ops.nn.pool import Pool
 
 
 def tensor(*shape, dtype="float32", name=None):
@@ -314,7 +314,7 @@ def test_functions_of_shapes() -> None:
 
 
 def test_large_batches_are_done_in_parts(monkeypatch) -> None:
-    from symdnn.ops import conv_reference
+    from symdnn.ops.nn import conv_reference
 
     x, w = values(5, 2, 6, 6), values(3, 2, 3, 3, seed=1)
     y = conv2d(x, w)

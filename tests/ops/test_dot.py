@@ -11,7 +11,8 @@ from symdnn.graph.evaluate import evaluate
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import as_variable
-from symdnn.ops.dot import (
+from symdnn.ops.core.shape import DimShuffle, Reshape, dims_of
+from symdnn.ops.linalg.dot import (
     BatchedDot,
     Dot,
     MatchSizes,
@@ -22,9 +23,8 @@ from symdnn.ops.dot import (
     outer,
     tensordot,
 )
-from symdnn.ops.einsum import einsum
-from symdnn.ops.linalg import kron, matrix_dot
-from symdnn.ops.shape import DimShuffle, Reshape, dims_of
+from symdnn.ops.linalg.einsum import einsum
+from symdnn.ops.linalg.linalg import kron, matrix_dot
 
 
 def tensor(*shape, dtype="float32"):

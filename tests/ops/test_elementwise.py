@@ -16,7 +16,7 @@ from symdnn.errors import NonDifferentiable, ShapeMismatch, TypeMismatch
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import constant
-from symdnn.ops.shape import dims_of
+from symdnn.ops.core.shape import dims_of
 from symdnn.tensor import elementwise as E
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -11,8 +11,8 @@ from symdnn.compile.shared import shared
 from symdnn.errors import MissingInputError, TypeMismatch
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
-from symdnn.ops.dot import Dot
-from symdnn.ops.from_graph import OpFromGraph
+from symdnn.ops.control.from_graph import OpFromGraph
+from symdnn.ops.linalg.dot import Dot
 
 VECTOR = TensorType("float64", (None,))
 MATRIX = TensorType("float64", (None, None))

@@ -9,7 +9,7 @@ from symdnn.autodiff import grad
 from symdnn.errors import AssertionFailed, DisconnectedInput, NonDifferentiable
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.type import TensorType
-from symdnn.ops import gradient_control as G
+from symdnn.ops.core import gradient_control as G
 
 VALUE = np.array([-2.0, 0.5, 3.0])
 

@@ -15,9 +15,9 @@ from symdnn.errors import AxisError, IndexOutOfRange, ShapeMismatch, TypeMismatc
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant
-from symdnn.ops.advanced_index import AdvancedSubtensor, scatter_add, without_slices
-from symdnn.ops.index import Subtensor
-from symdnn.ops.shape import ShapeI
+from symdnn.ops.array.advanced_index import AdvancedSubtensor, scatter_add, without_slices
+from symdnn.ops.array.index import Subtensor
+from symdnn.ops.core.shape import ShapeI
 
 
 def value(out, given=None):

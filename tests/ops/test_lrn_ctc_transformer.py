@@ -7,9 +7,13 @@ from symdnn.autodiff import grad
 from symdnn.errors import IndexOutOfRange, NonDifferentiable, ShapeMismatch, TypeMismatch
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.type import TensorType
-from symdnn.ops.ctc import CTCLoss, ctc
-from symdnn.ops.lrn import LRN, local_response_normalization
-from symdnn.ops.transformer import spatial_transformer, transformer_grid, transformer_sampler
+from symdnn.ops.nn.ctc import CTCLoss, ctc
+from symdnn.ops.nn.lrn import LRN, local_response_normalization
+from symdnn.ops.nn.spatial_transformer import (
+    spatial_transformer,
+    transformer_grid,
+    transformer_sampler,
+)
 
 RNG = np.random.default_rng(0)
 

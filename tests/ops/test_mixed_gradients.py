@@ -14,7 +14,7 @@ import pytest
 import symdnn.tensor as T
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.type import TensorType
-from symdnn.ops import activations, arithmetic, comparison, math, special
+from symdnn.ops.elementwise import activations, arithmetic, comparison, math, special
 from symdnn.ops.elemwise import Elemwise
 
 DTYPES = ("float64", "float32", "bfloat16", "int64", "int8", "uint8", "bool")

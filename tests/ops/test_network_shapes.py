@@ -8,7 +8,7 @@ from symdnn.graph.evaluate import evaluate
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable, as_variable
-from symdnn.ops.shape import shape_i
+from symdnn.ops.core.shape import shape_i
 from tests.op_table import lrn_ctc_transformer, normalization, rnn, softmax
 from tests.op_table import random as random_table
 from tests.test_op_table import draw, outputs, variables
@@ -19,7 +19,7 @@ CASES = [c for table in TABLES for c in table.CASES]
 OURS = tuple(
     f"symdnn.ops.{m}"
     for m in ("softmax", "crossentropy", "batchnorm", "random", "dropout", "rnn", "ctc", "lrn")
-) + ("symdnn.ops.transformer",)
+) + ("symdnn.ops.nn.spatial_transformer",)
 
 
 def symbolic_shapes(node):
@@ -49,7 +49,7 @@ def test_symbolic_shapes_agree_with_values(case):
 
 def test_a_static_clash_is_found_before_any_value():
     from symdnn.errors import ShapeMismatch
-    from symdnn.ops.softmax import SoftmaxGrad
+    from symdnn.ops.nn.softmax import SoftmaxGrad
 
     t = TensorType("float32", (None, None))
     with pytest.raises(ShapeMismatch):

@@ -6,7 +6,7 @@ import pytest
 from symdnn.errors import ShapeMismatch, TypeMismatch
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.type import TensorType
-from symdnn.ops import normalization as N
+from symdnn.ops.nn import normalization as N
 
 
 def tensor(*shape, dtype="float32"):

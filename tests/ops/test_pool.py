@@ -11,7 +11,8 @@ from symdnn.graph.evaluate import evaluate
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import as_variable
-from symdnn.ops.pool import (
+from symdnn.ops.core.shape import dims_of
+from symdnn.ops.nn.pool import (
     AveragePoolGrad,
     MaxPoolGrad,
     MaxPoolGradGrad,
@@ -23,7 +24,6 @@ from symdnn.ops.pool import (
     pool_3d,
     pool_size,
 )
-from symdnn.ops.shape import dims_of
 
 
 def tensor(*shape, dtype="float32"):

@@ -12,7 +12,7 @@ from symdnn.config import config
 from symdnn.errors import NumberOutOfRange, SymdnnError
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.traverse import graph_inputs
-from symdnn.ops import python_numbers
+from symdnn.ops.core import python_numbers
 
 pytestmark = pytest.mark.skipif(int(np.__version__[0]) < 2, reason="NumPy 2's rule")
 

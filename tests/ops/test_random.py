@@ -9,10 +9,10 @@ from symdnn.errors import TypeMismatch
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import as_variable
-from symdnn.ops import dropout as D
-from symdnn.ops import random as R
-from symdnn.ops import rng_philox as P
-from symdnn.ops.random_stream import MRG_RandomStreams, RandomStream, RandomStreams
+from symdnn.ops.nn import dropout as D
+from symdnn.ops.random import random as R
+from symdnn.ops.random import rng_philox as P
+from symdnn.ops.random.random_stream import MRG_RandomStreams, RandomStream, RandomStreams
 
 F = 0xFFFFFFFF
 

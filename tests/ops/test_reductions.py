@@ -14,8 +14,8 @@ from symdnn.errors import ShapeMismatch, TypeMismatch
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import constant
-from symdnn.ops.cumulative import LinearRecurrence
-from symdnn.ops.shape import dims_of
+from symdnn.ops.array.cumulative import LinearRecurrence
+from symdnn.ops.core.shape import dims_of
 from symdnn.tensor import reductions as R
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

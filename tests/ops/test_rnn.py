@@ -8,12 +8,12 @@ from symdnn.autodiff import grad, verify_grad
 from symdnn.autodiff_scan import jacobian
 from symdnn.errors import IndexOutOfRange, NonDifferentiable, ShapeMismatch, TypeMismatch
 from symdnn.graph.evaluate import evaluate
-from symdnn.graph.storage import Storage
 from symdnn.graph.type import TensorType
+from symdnn.graph.values.storage import Storage
 from symdnn.graph.variable import Shared
-from symdnn.ops.random_stream import RandomStream
-from symdnn.ops.rnn import RNNBlock, RNNForward
-from symdnn.ops.rnn_params import GATES
+from symdnn.ops.nn.rnn import RNNBlock, RNNForward
+from symdnn.ops.nn.rnn_params import GATES
+from symdnn.ops.random.random_stream import RandomStream
 from tests.op_table import load
 from tests.op_table.rnn import slow_rnn
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from symdnn.config import config
-from symdnn.ops import arithmetic as ar
-from symdnn.ops import comparison as cmp
+from symdnn.ops.core.scalar import FUNCTIONS, Builder, ScalarProgram, identity_program
+from symdnn.ops.elementwise import arithmetic as ar
+from symdnn.ops.elementwise import comparison as cmp
+from symdnn.ops.elementwise.math import Exp
+from symdnn.ops.elementwise.scalar_meaning import MEANINGS, meaning
 from symdnn.ops.elemwise import Elemwise
-from symdnn.ops.math import Exp
-from symdnn.ops.scalar import FUNCTIONS, Builder, ScalarProgram, identity_program
-from symdnn.ops.scalar_meaning import MEANINGS, meaning
 from tests.gpu.table import assert_close, tries
 from tests.test_op_table import concrete_ops
 

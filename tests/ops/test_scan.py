@@ -12,12 +12,12 @@ from symdnn.errors import ShapeMismatch, SymdnnError, TypeMismatch
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import as_variable
-from symdnn.ops import scan_builder
-from symdnn.ops.control import ifelse
-from symdnn.ops.scan import Scan
-from symdnn.ops.scan_builder import OrderedUpdates, foldl, foldr, reduce, scan, until
-from symdnn.ops.shape import dims_of
-from symdnn.ops.view import unbroadcast
+from symdnn.ops.array.view import unbroadcast
+from symdnn.ops.control import scan_builder
+from symdnn.ops.control.control import ifelse
+from symdnn.ops.control.scan import Scan
+from symdnn.ops.control.scan_builder import OrderedUpdates, foldl, foldr, reduce, scan, until
+from symdnn.ops.core.shape import dims_of
 
 SCALAR = TensorType("float64", ())
 VECTOR = TensorType("float64", (None,))
@@ -150,7 +150,7 @@ def test_updates_alone():
 
 
 def test_random_numbers_differ_from_step_to_step_and_call_to_call():
-    random_stream = pytest.importorskip("symdnn.ops.random_stream")
+    random_stream = pytest.importorskip("symdnn.ops.random.random_stream")
     stream = random_stream.RandomStream(7)
     draws, updates = scan(lambda: stream.uniform(size=(2,)), n_steps=3)
     f = function([], draws, updates=updates)
@@ -159,7 +159,7 @@ def test_random_numbers_differ_from_step_to_step_and_call_to_call():
 
 
 def test_a_random_mask_given_as_non_sequence_is_one_mask():
-    random_stream = pytest.importorskip("symdnn.ops.random_stream")
+    random_stream = pytest.importorskip("symdnn.ops.random.random_stream")
     mask = random_stream.RandomStream(7).uniform(size=(2,))
     x = MATRIX("x")
     masked, updates = scan(lambda xt, m: xt * m, x, None, mask)
@@ -169,7 +169,7 @@ def test_a_random_mask_given_as_non_sequence_is_one_mask():
 
 
 def test_gradient_through_random_steps_sees_the_same_numbers():
-    random_stream = pytest.importorskip("symdnn.ops.random_stream")
+    random_stream = pytest.importorskip("symdnn.ops.random.random_stream")
     stream = random_stream.RandomStream(3)
     x = SCALAR("x")
     y, updates = scan(lambda s: s * stream.uniform(size=(), dtype="float64"), None, x, n_steps=4)

@@ -6,8 +6,8 @@ import pytest
 from symdnn.errors import IndexOutOfRange, ShapeMismatch, TypeMismatch
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.type import TensorType
-from symdnn.ops import crossentropy as C
-from symdnn.ops import softmax as S
+from symdnn.ops.nn import crossentropy as C
+from symdnn.ops.nn import softmax as S
 
 
 def matrix(dtype="float32"):

@@ -11,9 +11,9 @@ from symdnn.graph.evaluate import evaluate
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable
-from symdnn.ops.arithmetic import Mul
-from symdnn.ops.shape import ShapeI, dims_of
-from symdnn.ops.slices import slice_length
+from symdnn.ops.array.slices import slice_length
+from symdnn.ops.core.shape import ShapeI, dims_of
+from symdnn.ops.elementwise.arithmetic import Mul
 from tests.op_table import indexing, shaping
 from tests.test_op_table import draw, outputs, variables
 

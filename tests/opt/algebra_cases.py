@@ -1,13 +1,13 @@
-"""Records of ``symdnn/opt/algebra.py``."""
+"""Records of ``symdnn/opt/canonicalize/algebra.py``."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from symdnn.graph.variable import constant
-from symdnn.ops import arithmetic as A
-from symdnn.ops.comparison import Eq, Neq, eq, neq
-from symdnn.ops.shape import Alloc
+from symdnn.ops.core.shape import Alloc
+from symdnn.ops.elementwise import arithmetic as A
+from symdnn.ops.elementwise.comparison import Eq, Neq, eq, neq
 from tests.opt.harness import INTS, MAT, TWO, RuleCase, boolean, f32, f64, i64, u8
 
 FOLD = ("constant_folding",)

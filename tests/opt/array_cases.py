@@ -5,14 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from symdnn.graph.variable import constant
-from symdnn.ops import arithmetic as A
-from symdnn.ops import reduce as R
-from symdnn.ops.argreduce import argmax
-from symdnn.ops.dot import dot
-from symdnn.ops.getitem import inc_subtensor
-from symdnn.ops.gradient_control import Assert, GradClip, disconnected_grad, grad_clip
-from symdnn.ops.math import exp
-from symdnn.ops.shape import (
+from symdnn.ops.array import reduce as R
+from symdnn.ops.array.argreduce import argmax
+from symdnn.ops.array.getitem import inc_subtensor
+from symdnn.ops.array.view import Copy, copy, flatten, specify_shape
+from symdnn.ops.core.gradient_control import Assert, GradClip, disconnected_grad, grad_clip
+from symdnn.ops.core.shape import (
     Alloc,
     MakeVector,
     Reshape,
@@ -25,7 +23,9 @@ from symdnn.ops.shape import (
     shape,
     shape_i,
 )  # fmt: skip
-from symdnn.ops.view import Copy, copy, flatten, specify_shape
+from symdnn.ops.elementwise import arithmetic as A
+from symdnn.ops.elementwise.math import exp
+from symdnn.ops.linalg.dot import dot
 from tests.opt.harness import MAT, TWO, RuleCase, f32, f64, i64
 
 CUBE = (f64("n", "m", "k"),)

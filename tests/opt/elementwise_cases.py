@@ -1,16 +1,16 @@
-"""Records of ``symdnn/opt/elementwise.py``."""
+"""Records of ``symdnn/opt/canonicalize/elementwise.py``."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from symdnn.graph.variable import constant
-from symdnn.ops import arithmetic as A
-from symdnn.ops import math as M
-from symdnn.ops.activations import relu, sigmoid
-from symdnn.ops.arithmetic import Cast, cast
-from symdnn.ops.comparison import Switch, invert, switch
-from symdnn.ops.shape import Alloc
+from symdnn.ops.core.shape import Alloc
+from symdnn.ops.elementwise import arithmetic as A
+from symdnn.ops.elementwise import math as M
+from symdnn.ops.elementwise.activations import relu, sigmoid
+from symdnn.ops.elementwise.arithmetic import Cast, cast
+from symdnn.ops.elementwise.comparison import Switch, invert, switch
 from tests.opt.harness import MAT, TWO, Arg, RuleCase, boolean, f32, f64, i64, u8
 
 FOLD = ("constant_folding",)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from symdnn.graph.variable import constant
-from symdnn.ops.arithmetic import Add
-from symdnn.ops.getitem import inc_subtensor, set_subtensor
-from symdnn.ops.index import IncSubtensor, Subtensor
-from symdnn.ops.join import Join, Split, join, split
-from symdnn.ops.math import exp
-from symdnn.ops.shape import Alloc, alloc, dimshuffle, make_vector, shape_i
+from symdnn.ops.array.getitem import inc_subtensor, set_subtensor
+from symdnn.ops.array.index import IncSubtensor, Subtensor
+from symdnn.ops.array.join import Join, Split, join, split
+from symdnn.ops.core.shape import Alloc, alloc, dimshuffle, make_vector, shape_i
+from symdnn.ops.elementwise.arithmetic import Add
+from symdnn.ops.elementwise.math import exp
 from tests.opt.harness import MAT, TWO, RuleCase, f64, i64
 
 PLAIN = ("index_in_plain_form",)

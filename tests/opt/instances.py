@@ -12,7 +12,7 @@ import numpy as np
 from symdnn.graph.pattern import AnyOf, ConstPattern, Param, Pattern, PatternVar
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable
-from symdnn.ops.arithmetic import abs as absolute
+from symdnn.ops.elementwise.arithmetic import abs as absolute
 from symdnn.ops.elemwise import Elemwise, apply_elemwise
 from symdnn.rewriting.rewrite import Rewrite
 

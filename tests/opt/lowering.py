@@ -14,8 +14,8 @@ from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
-from symdnn.ops.lowered import DnnBase
-from symdnn.opt.lower_cudnn import not_lowered
+from symdnn.ops.core.lowered import DnnBase
+from symdnn.opt.lower.lower_cudnn import not_lowered
 from symdnn.opt.optimise import optimise
 from symdnn.opt.phases import Selection
 

@@ -7,21 +7,21 @@ import math
 import numpy as np
 
 from symdnn.graph.variable import constant
-from symdnn.ops import arithmetic as A
-from symdnn.ops import crossentropy as X
-from symdnn.ops import math as M
-from symdnn.ops import reduce as R
-from symdnn.ops import softmax as S
-from symdnn.ops.activations import sigmoid, softplus
-from symdnn.ops.batchnorm import BatchNormTrain
-from symdnn.ops.comparison import lt
-from symdnn.ops.control import IfElse, ifelse
-from symdnn.ops.create import arange
-from symdnn.ops.gradient_control import assert_
-from symdnn.ops.moments import mean
-from symdnn.ops.rnn import RNNForward
-from symdnn.ops.shape import DimShuffle, dimshuffle, shape_i
-from symdnn.ops.special import erf, erfc, erfcx, log_erfc
+from symdnn.ops.array import reduce as R
+from symdnn.ops.array.create import arange
+from symdnn.ops.array.moments import mean
+from symdnn.ops.control.control import IfElse, ifelse
+from symdnn.ops.core.gradient_control import assert_
+from symdnn.ops.core.shape import DimShuffle, dimshuffle, shape_i
+from symdnn.ops.elementwise import arithmetic as A
+from symdnn.ops.elementwise import math as M
+from symdnn.ops.elementwise.activations import sigmoid, softplus
+from symdnn.ops.elementwise.comparison import lt
+from symdnn.ops.elementwise.special import erf, erfc, erfcx, log_erfc
+from symdnn.ops.nn import crossentropy as X
+from symdnn.ops.nn import softmax as S
+from symdnn.ops.nn.batchnorm import BatchNormTrain
+from symdnn.ops.nn.rnn import RNNForward
 from tests.opt.harness import MAT, TWO, RuleCase, boolean, f64, i64
 
 SHAPES = ("size_of_result", "mul_one", "sub_zero")

@@ -16,15 +16,15 @@ from symdnn.autodiff import grad
 from symdnn.graph.traverse import clone_graph
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable, constant
-from symdnn.ops.arithmetic import abs as absolute
-from symdnn.ops.arithmetic import cast, maximum, neg, sqr
-from symdnn.ops.control import ifelse
+from symdnn.ops.array.getitem import inc_subtensor, set_subtensor
+from symdnn.ops.array.index import subtensor
+from symdnn.ops.array.join import join
+from symdnn.ops.array.reduce import Reduce
+from symdnn.ops.control.control import ifelse
+from symdnn.ops.core.shape import MakeVector, alloc, dims_of, dimshuffle, reshape
+from symdnn.ops.elementwise.arithmetic import abs as absolute
+from symdnn.ops.elementwise.arithmetic import cast, maximum, neg, sqr
 from symdnn.ops.elemwise import Elemwise
-from symdnn.ops.getitem import inc_subtensor, set_subtensor
-from symdnn.ops.index import subtensor
-from symdnn.ops.join import join
-from symdnn.ops.reduce import Reduce
-from symdnn.ops.shape import MakeVector, alloc, dims_of, dimshuffle, reshape
 from tests.op_table.record import OpCase
 from tests.opt.instances import Graph
 

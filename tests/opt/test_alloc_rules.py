@@ -10,7 +10,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.errors import SymdnnError
-from symdnn.ops.shape import alloc, dimshuffle
+from symdnn.ops.core.shape import alloc, dimshuffle
 
 
 @pytest.mark.parametrize("known", [False, True])

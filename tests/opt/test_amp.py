@@ -17,15 +17,15 @@ from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.origin import Hints
 from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType, numpy_dtype
-from symdnn.ops import gpudnn as G
-from symdnn.ops.arithmetic import Cast
-from symdnn.ops.crossentropy import SoftmaxCrossentropy
-from symdnn.ops.dot import BatchedDot, Dot
-from symdnn.ops.dropout import Dropout, DropoutGrad, dropout
+from symdnn.ops.elementwise.arithmetic import Cast
 from symdnn.ops.elemwise import Elemwise
-from symdnn.ops.gpublas import GpuGemm
-from symdnn.ops.gpudnn_epilogue import GpuDnnConvBiasActivation
-from symdnn.opt.amp import precision_reason
+from symdnn.ops.linalg.dot import BatchedDot, Dot
+from symdnn.ops.nn.crossentropy import SoftmaxCrossentropy
+from symdnn.ops.nn.dropout import Dropout, DropoutGrad, dropout
+from symdnn.ops.vendor import gpudnn as G
+from symdnn.ops.vendor.gpublas import GpuGemm
+from symdnn.ops.vendor.gpudnn_epilogue import GpuDnnConvBiasActivation
+from symdnn.opt.precision.amp import precision_reason
 from tests.opt.lowering import ALL, CPU, GPU, rewritten
 from tests.opt.nets import NETS, arguments, training
 

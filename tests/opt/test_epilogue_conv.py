@@ -7,15 +7,15 @@ import pytest
 
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.gpu import kernels
-from symdnn.ops.gpudnn import GpuDnnBatchNormInference, GpuDnnConv
-from symdnn.ops.gpudnn_epilogue import GpuDnnConvBiasActivation
+from symdnn.gpu import registry
+from symdnn.ops.vendor.gpudnn import GpuDnnBatchNormInference, GpuDnnConv
+from symdnn.ops.vendor.gpudnn_epilogue import GpuDnnConvBiasActivation
 from symdnn.opt.phases import Selection
 from tests.opt.lowering import assert_same_values, rewritten, variables
 
 RNG = np.random.default_rng(23)
 SELECTION = Selection(frozenset({"fast_run", "fast_compile"}))
-kernels.load()
+registry.load()
 
 
 def normal(*shape):

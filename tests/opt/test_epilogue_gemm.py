@@ -8,19 +8,19 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.gpu import kernels
+from symdnn.gpu import registry
 from symdnn.graph.type import TensorType
-from symdnn.ops.dot import BatchedDot, Dot
 from symdnn.ops.elemwise import Elemwise
-from symdnn.ops.fused import FusedElemwise
-from symdnn.ops.gpublas import GpuGemm, GpuGemmBase, GpuGemmBiasGrad
-from symdnn.ops.gpudnn import GpuDnnReduction
+from symdnn.ops.linalg.dot import BatchedDot, Dot
+from symdnn.ops.vendor.fused import FusedElemwise
+from symdnn.ops.vendor.gpublas import GpuGemm, GpuGemmBase, GpuGemmBiasGrad
+from symdnn.ops.vendor.gpudnn import GpuDnnReduction
 from symdnn.opt.phases import Selection
 from tests.opt.lowering import assert_same_values, rewritten, variables
 
 RNG = np.random.default_rng(19)
 SELECTION = Selection(frozenset({"fast_run", "fast_compile"}))
-kernels.load()
+registry.load()
 
 
 def normal(*shape, dtype="float32"):

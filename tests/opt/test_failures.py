@@ -14,7 +14,7 @@ import symdnn.tensor as T
 from symdnn import Mode, config, function, scan
 from symdnn.errors import ConfigError, RewriteError
 from symdnn.graph.type import TensorType
-from symdnn.ops.math import Exp
+from symdnn.ops.elementwise.math import Exp
 from symdnn.opt import optimise, phases, tags
 from symdnn.opt.phases import PHASES, RULES, Selection
 from symdnn.rewriting.rewrite import GraphRewrite, Rewrite

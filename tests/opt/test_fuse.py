@@ -11,16 +11,16 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.compile.targets import load_kernels
+from symdnn.compile.execute.targets import load_kernels
 from symdnn.config import config
 from symdnn.graph.check import check_graph
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.origin import Hints
 from symdnn.graph.target import Target
-from symdnn.ops.arithmetic import Mul
-from symdnn.ops.fused import FusedElemwise, FusedReduce
-from symdnn.opt import fuse
+from symdnn.ops.elementwise.arithmetic import Mul
+from symdnn.ops.vendor.fused import FusedElemwise, FusedReduce
+from symdnn.opt.fuse import fuse
 from symdnn.rewriting.rewrite import Context
 
 GPU = Target.parse("cuda:sm_90")

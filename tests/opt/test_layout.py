@@ -18,13 +18,13 @@ from symdnn.graph.evaluate import evaluate
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType
-from symdnn.ops import gpudnn as G
-from symdnn.ops.channels_last import Reorder, first_order, last_order
-from symdnn.ops.conv import Conv
-from symdnn.ops.shape import DimShuffle, Reshape
-from symdnn.ops.transfer import GpuFromHost, HostFromGpu
-from symdnn.opt.layout_cut import Network
-from symdnn.opt.layout_follow import follows
+from symdnn.ops.core.shape import DimShuffle, Reshape
+from symdnn.ops.nn.channels_last import Reorder, first_order, last_order
+from symdnn.ops.nn.conv import Conv
+from symdnn.ops.vendor import gpudnn as G
+from symdnn.ops.vendor.transfer import GpuFromHost, HostFromGpu
+from symdnn.opt.layout.layout_cut import Network
+from symdnn.opt.layout.layout_follow import follows
 from tests.opt.lowering import ALL, GPU, assert_same_values, rewritten
 from tests.opt.nets import NETS, arguments, loss_of, training
 
@@ -218,7 +218,7 @@ def test_volumes() -> None:
 
 
 def lrn(h: Any) -> Any:
-    from symdnn.ops.lrn import LRN
+    from symdnn.ops.nn.lrn import LRN
 
     return LRN(5, 1e-4, 0.75, 2.0)(h)
 

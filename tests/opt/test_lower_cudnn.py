@@ -16,10 +16,10 @@ from symdnn.errors import CudnnRequired
 from symdnn.gpu import dnn
 from symdnn.graph.origin import Hints
 from symdnn.graph.target import Target
-from symdnn.ops import conv_builders as B
-from symdnn.ops import ctc, lrn, normalization, pool, rnn
-from symdnn.ops.dropout import dropout
-from symdnn.ops.softmax import logsoftmax, softmax
+from symdnn.ops.nn import conv_builders as B
+from symdnn.ops.nn import ctc, lrn, normalization, pool, rnn
+from symdnn.ops.nn.dropout import dropout
+from symdnn.ops.nn.softmax import logsoftmax, softmax
 from tests.opt.lowering import (
     ALL,
     CPU,

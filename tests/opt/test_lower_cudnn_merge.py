@@ -9,9 +9,9 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.gpu import dnn
 from symdnn.graph.variable import Variable
-from symdnn.ops import conv_builders as B
-from symdnn.ops.gpudnn import DnnBase, DnnConvolution
-from symdnn.ops.transfer import Transfer
+from symdnn.ops.nn import conv_builders as B
+from symdnn.ops.vendor.gpudnn import DnnBase, DnnConvolution
+from symdnn.ops.vendor.transfer import Transfer
 from tests.opt.lowering import ALL, GPU, assert_same_values, names, op_of, rewritten, variables
 
 RNG = np.random.default_rng(17)
@@ -22,7 +22,7 @@ DY = RNG.standard_normal((2, 4, 4, 4))
 @pytest.fixture(autouse=True)
 def without_transfers(monkeypatch):
     """Nothing has a kernel on the device, so nothing moves there."""
-    monkeypatch.setattr(symdnn.opt.transfer, "kernel_reason", lambda node, kind: "not here")
+    monkeypatch.setattr(symdnn.opt.fuse.transfer, "kernel_reason", lambda node, kind: "not here")
 
 
 #: Theano's word in the rewrites' names, the op, and the convolution in that direction with an

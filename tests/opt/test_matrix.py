@@ -18,14 +18,14 @@ from symdnn.graph.evaluate import evaluate
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.op import Op
 from symdnn.graph.type import TensorType
-from symdnn.ops.argreduce import ArgMax, ArgMin, argmax, argmin, max_and_argmax
-from symdnn.ops.control import IfElse
-from symdnn.ops.dropout import Dropout
+from symdnn.ops.array.argreduce import ArgMax, ArgMin, argmax, argmin, max_and_argmax
+from symdnn.ops.array.reduce import Reduce
+from symdnn.ops.control.control import IfElse
+from symdnn.ops.core.gradient_control import Assert, Print
 from symdnn.ops.elemwise import Elemwise
-from symdnn.ops.gradient_control import Assert, Print
-from symdnn.ops.random import RandomOp
-from symdnn.ops.reduce import Reduce
-from symdnn.ops.rnn import RNNOp
+from symdnn.ops.nn.dropout import Dropout
+from symdnn.ops.nn.rnn import RNNOp
+from symdnn.ops.random.random import RandomOp
 from symdnn.opt.optimise import optimise
 from symdnn.opt.phases import Selection
 from symdnn.rewriting.rewrite import Rewrite

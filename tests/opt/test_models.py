@@ -10,14 +10,14 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import Mode, function, grad, shared
-from symdnn.ops.batchnorm import BatchNormTrain
-from symdnn.ops.comparison import Switch
-from symdnn.ops.conv import Conv, ConvGradInput, ConvGradWeight
-from symdnn.ops.crossentropy import SoftmaxCrossentropy, SoftmaxCrossentropyGrad
-from symdnn.ops.math import Log, Log1p
-from symdnn.ops.reduce import LogSumExp
-from symdnn.ops.shape import Alloc
-from symdnn.ops.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
+from symdnn.ops.array.reduce import LogSumExp
+from symdnn.ops.core.shape import Alloc
+from symdnn.ops.elementwise.comparison import Switch
+from symdnn.ops.elementwise.math import Log, Log1p
+from symdnn.ops.nn.batchnorm import BatchNormTrain
+from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
+from symdnn.ops.nn.crossentropy import SoftmaxCrossentropy, SoftmaxCrossentropyGrad
+from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 
 PLAIN = Mode(optimizer="None")
 

@@ -7,9 +7,10 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.gpu import k_elemwise, k_reduce
+from symdnn.gpu.kernels import elementwise as elementwise_kernels
+from symdnn.gpu.kernels import reduce as reduce_kernels
 from symdnn.ops.elemwise import Elemwise
-from symdnn.ops.fused import FusedElemwise, FusedReduce
+from symdnn.ops.vendor.fused import FusedElemwise, FusedReduce
 from tests.gpu import emulator
 from tests.gpu.table import concrete
 
@@ -125,7 +126,7 @@ def test_the_device_does_the_same(case, dtype, rng):
         nodes = fused(program(seed, dtype, mode=CPU), FusedElemwise | Elemwise)
     (node,) = nodes
     given = [arrays["xy".index(v.name) if v.name in "xy" else 2] for v in node.inputs]
-    found = by_emulator(k_elemwise.ElementwiseKernel(), node.op, given)
+    found = by_emulator(elementwise_kernels.ElementwiseKernel(), node.op, given)
     for got, (exact, noise) in zip(found, exactly(seed, arrays, rng)):
         assert_rounded_once(got, exact, dtype, noise)
 
@@ -143,7 +144,7 @@ def test_sums_of_chains_round_once(axis, dtype, rng):
     exact = (np.tanh(a * b) * 0.3).sum(axis)
     assert_rounded_once(f(*arrays), exact, dtype)
     given = [arrays["xy".index(v.name)] for v in node.inputs]
-    (found,) = by_emulator(k_reduce.ReductionKernel(), node.op, given)
+    (found,) = by_emulator(reduce_kernels.ReductionKernel(), node.op, given)
     assert_rounded_once(np.asarray(found), exact, dtype)
     (reference,) = node.op.compute(*given)
     assert_rounded_once(np.asarray(reference), exact, dtype)

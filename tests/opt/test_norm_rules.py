@@ -15,9 +15,9 @@ from symdnn.graph.evaluate import evaluate
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType
-from symdnn.ops import gpudnn as G
-from symdnn.ops.norm_parts import BatchMoments, BatchSums
-from symdnn.opt import fuse, norm_rules
+from symdnn.ops.vendor import gpudnn as G
+from symdnn.ops.vendor.norm_parts import BatchMoments, BatchSums
+from symdnn.opt.fuse import fuse, norm_rules
 from symdnn.rewriting.rewrite import Context
 
 GPU = Target.parse("cuda:sm_90")

@@ -9,19 +9,19 @@ import pytest
 
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.gpu import kernels
+from symdnn.gpu import registry
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.fgraph import FunctionGraph
-from symdnn.ops.arithmetic import Mul
-from symdnn.ops.comparison import Gt
-from symdnn.ops.gpudnn import GpuDnnPoolGrad
-from symdnn.ops.pool import AveragePoolGrad, MaxPoolGrad
+from symdnn.ops.elementwise.arithmetic import Mul
+from symdnn.ops.elementwise.comparison import Gt
+from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad
+from symdnn.ops.vendor.gpudnn import GpuDnnPoolGrad
 from symdnn.opt.phases import Selection
 from tests.opt.lowering import rewritten
 from tests.seeded import new_rng
 
 SELECTION = Selection(frozenset({"fast_run"})).excluding("fusion")
-kernels.load()
+registry.load()
 
 
 def gradient(

@@ -15,15 +15,15 @@ from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
-from symdnn.ops import arithmetic as A
-from symdnn.ops import math as M
-from symdnn.ops.activations import relu, sigmoid, softplus
-from symdnn.ops.comparison import gt, switch
-from symdnn.ops.getitem import inc_subtensor, set_subtensor
-from symdnn.ops.join import join
-from symdnn.ops.shape import alloc, dims_of, reshape
-from symdnn.ops.softmax import logsoftmax, softmax
-from symdnn.ops.view import flatten
+from symdnn.ops.array.getitem import inc_subtensor, set_subtensor
+from symdnn.ops.array.join import join
+from symdnn.ops.array.view import flatten
+from symdnn.ops.core.shape import alloc, dims_of, reshape
+from symdnn.ops.elementwise import arithmetic as A
+from symdnn.ops.elementwise import math as M
+from symdnn.ops.elementwise.activations import relu, sigmoid, softplus
+from symdnn.ops.elementwise.comparison import gt, switch
+from symdnn.ops.nn.softmax import logsoftmax, softmax
 from symdnn.opt.optimise import optimise
 from symdnn.opt.phases import Selection
 

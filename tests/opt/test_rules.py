@@ -8,18 +8,18 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.opt import (
-    algebra,
-    alloc_rules,
-    dead,
-    elementwise,
-    fold,
-    indexing_rules,
-    joining,
-    reduce_rules,
-    shape_rules,
-    views,
-)  # fmt: skip
+from symdnn.opt.canonicalize import (
+    algebra,  # fmt: skip
+    alloc_rules,  # fmt: skip
+    concat_rules,  # fmt: skip
+    dead_code,  # fmt: skip
+    dimshuffle_rules,  # fmt: skip
+    elementwise,  # fmt: skip
+    fold,  # fmt: skip
+    indexing_rules,  # fmt: skip
+    reduce_rules,  # fmt: skip
+    shape_rules,  # fmt: skip
+)
 from symdnn.opt.phases import RULES
 from symdnn.stable import forms, general, softmax
 from tests.opt import (
@@ -118,8 +118,8 @@ def test_hides_no_clash_of_shapes(case: RuleCase) -> None:
 
 #: Scans, graphs as ops, and lowering have tests of their own.
 MODULES = (
-    algebra, alloc_rules, dead, elementwise, fold, indexing_rules, joining, reduce_rules,
-    shape_rules, softmax, forms, general, views,
+    algebra, alloc_rules, dead_code, elementwise, fold, indexing_rules, concat_rules, reduce_rules,
+    shape_rules, softmax, forms, general, dimshuffle_rules,
 )  # fmt: skip
 
 

@@ -5,17 +5,17 @@ import pytest
 
 from symdnn.autodiff import grad
 from symdnn.compile.function import function
-from symdnn.compile.mode import Mode
+from symdnn.compile.program.mode import Mode
 from symdnn.errors import IndexOutOfRange, ShapeMismatch
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
-from symdnn.ops.conv import Conv
-from symdnn.ops.conv_builders import conv2d
-from symdnn.ops.dot import Dot
-from symdnn.ops.scan import Scan
-from symdnn.ops.scan_builder import scan, until
-from symdnn.ops.softmax import softmax
+from symdnn.ops.control.scan import Scan
+from symdnn.ops.control.scan_builder import scan, until
+from symdnn.ops.linalg.dot import Dot
+from symdnn.ops.nn.conv import Conv
+from symdnn.ops.nn.conv_builders import conv2d
+from symdnn.ops.nn.softmax import softmax
 from tests.op_table.scan import CASES
 
 SCALAR = TensorType("float64", ())
@@ -155,7 +155,7 @@ def test_outer_products_of_sequences_stay():
 
 
 def test_random_numbers_stay():
-    random_stream = pytest.importorskip("symdnn.ops.random_stream")
+    random_stream = pytest.importorskip("symdnn.ops.random.random_stream")
     stream = random_stream.RandomStream(7)
     x = VECTOR("x")
     y, updates = scan(lambda v: v * stream.uniform(size=(), dtype="float64"), x)

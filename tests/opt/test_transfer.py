@@ -13,13 +13,19 @@ from symdnn.config import config
 from symdnn.errors import NotLowered
 from symdnn.gpu import dnn
 from symdnn.graph.kernel import register_kernel
-from symdnn.ops.control import ifelse
-from symdnn.ops.gpudnn import GpuDnnRNNGradInputs, GpuDnnRNNOp
-from symdnn.ops.gradient_control import Print
-from symdnn.ops.shape import ShapeI
-from symdnn.ops.transfer import GpuFromHost, HostFromGpu, Transfer, gpu_from_host, host_from_gpu
-from symdnn.opt import transfer
-from symdnn.opt.transfer import Places, kernel_reason
+from symdnn.ops.control.control import ifelse
+from symdnn.ops.core.gradient_control import Print
+from symdnn.ops.core.shape import ShapeI
+from symdnn.ops.vendor.gpudnn import GpuDnnRNNGradInputs, GpuDnnRNNOp
+from symdnn.ops.vendor.transfer import (
+    GpuFromHost,
+    HostFromGpu,
+    Transfer,
+    gpu_from_host,
+    host_from_gpu,
+)
+from symdnn.opt.fuse import transfer
+from symdnn.opt.fuse.transfer import Places, kernel_reason
 from tests.opt.lowering import ALL, CPU, GPU, assert_same_values, op_of, rewritten
 from tests.opt.test_lower_cudnn_merge import lenet
 

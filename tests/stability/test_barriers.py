@@ -137,7 +137,7 @@ def test_hints_names_and_origins_are_kept():
     loss = T.log(p)
     g = T.grad(loss[:, 0].sum(), x)
     from symdnn.graph.traverse import toposort
-    from symdnn.ops.softmax import LogSoftmax
+    from symdnn.ops.nn.softmax import LogSoftmax
 
     (made,) = [n for n in toposort([g]) if isinstance(n.op, LogSoftmax)]
     assert made.origin.lines[0][1] == loss.owner.origin.lines[0][1]

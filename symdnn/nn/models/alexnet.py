@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from symdnn.nn.activation import ReLU
-from symdnn.nn.adaptive_pooling import SpatialAdaptiveAveragePooling
-from symdnn.nn.containers import Sequential
-from symdnn.nn.conv import SpatialConvolution
-from symdnn.nn.dropout import Dropout
-from symdnn.nn.linear import Linear
+from symdnn.nn.layers.activation import ReLU
+from symdnn.nn.layers.adaptive_pooling import SpatialAdaptiveAveragePooling
+from symdnn.nn.layers.containers import Sequential
+from symdnn.nn.layers.conv import SpatialConvolution
+from symdnn.nn.layers.dropout import Dropout
+from symdnn.nn.layers.linear import Linear
+from symdnn.nn.layers.norm import SpatialCrossMapLRN
+from symdnn.nn.layers.pooling import SpatialMaxPooling
 from symdnn.nn.models.parts import Stages, flat
-from symdnn.nn.norm import SpatialCrossMapLRN
-from symdnn.nn.pooling import SpatialMaxPooling
 
 __all__ = ["alexnet", "alexnet_grouped"]
 

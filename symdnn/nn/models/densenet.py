@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from symdnn.nn import init
-from symdnn.nn.activation import ReLU
-from symdnn.nn.adaptive_pooling import SpatialAdaptiveAveragePooling
-from symdnn.nn.linear import Linear
+from symdnn.nn.layers.activation import ReLU
+from symdnn.nn.layers.adaptive_pooling import SpatialAdaptiveAveragePooling
+from symdnn.nn.layers.linear import Linear
+from symdnn.nn.layers.norm import SpatialBatchNormalization
+from symdnn.nn.layers.pooling import SpatialAveragePooling, SpatialMaxPooling
 from symdnn.nn.models.parts import PLANES, Stages, conv, flat
-from symdnn.nn.module import Module
-from symdnn.nn.norm import SpatialBatchNormalization
-from symdnn.nn.pooling import SpatialAveragePooling, SpatialMaxPooling
-from symdnn.ops.join import concatenate
+from symdnn.nn.modules.module import Module
+from symdnn.ops.array.join import concatenate
 
 __all__ = ["DenseBlock", "densenet", "densenet121"]
 

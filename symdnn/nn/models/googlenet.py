@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.nn.activation import ReLU
-from symdnn.nn.adaptive_pooling import SpatialAdaptiveAveragePooling
-from symdnn.nn.containers import Sequential
-from symdnn.nn.dropout import Dropout
-from symdnn.nn.linear import Linear
+from symdnn.nn.layers.activation import ReLU
+from symdnn.nn.layers.adaptive_pooling import SpatialAdaptiveAveragePooling
+from symdnn.nn.layers.containers import Sequential
+from symdnn.nn.layers.dropout import Dropout
+from symdnn.nn.layers.linear import Linear
+from symdnn.nn.layers.pooling import SpatialMaxPooling
 from symdnn.nn.models.parts import PLANES, ConvNorm, flat
-from symdnn.nn.module import Module
-from symdnn.nn.pooling import SpatialMaxPooling
-from symdnn.ops.join import concatenate
+from symdnn.nn.modules.module import Module
+from symdnn.ops.array.join import concatenate
 
 __all__ = ["GoogLeNet", "Inception", "googlenet"]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from symdnn.nn.activation import ReLU, Tanh
-from symdnn.nn.containers import Sequential
-from symdnn.nn.conv import SpatialConvolution
-from symdnn.nn.linear import Linear
+from symdnn.nn.layers.activation import ReLU, Tanh
+from symdnn.nn.layers.containers import Sequential
+from symdnn.nn.layers.conv import SpatialConvolution
+from symdnn.nn.layers.linear import Linear
+from symdnn.nn.layers.pooling import SpatialAveragePooling, SpatialMaxPooling
 from symdnn.nn.models.parts import flat
-from symdnn.nn.pooling import SpatialAveragePooling, SpatialMaxPooling
 
 __all__ = ["lenet", "lenet5"]
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from symdnn.errors import InputError
 from symdnn.nn import init
-from symdnn.nn.dropout import Dropout
-from symdnn.nn.linear import Linear, LookupTable
-from symdnn.nn.module import Module
-from symdnn.nn.recurrent import LSTM
+from symdnn.nn.layers.dropout import Dropout
+from symdnn.nn.layers.linear import Linear, LookupTable
+from symdnn.nn.layers.recurrent import LSTM
+from symdnn.nn.modules.module import Module
 
 __all__ = ["LanguageModel", "lstm_lm"]
 

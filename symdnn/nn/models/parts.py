@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.nn.activation import ReLU
-from symdnn.nn.containers import Sequential
-from symdnn.nn.conv import SpatialConvolution
-from symdnn.nn.module import Module
-from symdnn.nn.norm import SpatialBatchNormalization
-from symdnn.nn.shaping import View
+from symdnn.nn.layers.activation import ReLU
+from symdnn.nn.layers.containers import Sequential
+from symdnn.nn.layers.conv import SpatialConvolution
+from symdnn.nn.layers.norm import SpatialBatchNormalization
+from symdnn.nn.layers.shaping import View
+from symdnn.nn.modules.module import Module
 
 __all__ = ["PLANES", "ConvNorm", "Stages", "conv", "flat", "he_fan_out", "numbered"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from symdnn.nn.activation import ReLU
-from symdnn.nn.adaptive_pooling import SpatialAdaptiveAveragePooling
-from symdnn.nn.containers import Sequential
-from symdnn.nn.linear import Linear
+from symdnn.nn.layers.activation import ReLU
+from symdnn.nn.layers.adaptive_pooling import SpatialAdaptiveAveragePooling
+from symdnn.nn.layers.containers import Sequential
+from symdnn.nn.layers.linear import Linear
+from symdnn.nn.layers.norm import SpatialBatchNormalization
+from symdnn.nn.layers.pooling import SpatialMaxPooling
 from symdnn.nn.models.parts import conv, flat
-from symdnn.nn.module import Module
-from symdnn.nn.norm import SpatialBatchNormalization
-from symdnn.nn.pooling import SpatialMaxPooling
+from symdnn.nn.modules.module import Module
 
 __all__ = [
     "BasicBlock", "Bottleneck", "ResNet", "resnet18", "resnet34", "resnet50", "resnet101",

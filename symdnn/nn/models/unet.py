@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from symdnn.nn.activation import ReLU
-from symdnn.nn.containers import Sequential
-from symdnn.nn.conv import SpatialConvolution, SpatialFullConvolution
+from symdnn.nn.layers.activation import ReLU
+from symdnn.nn.layers.containers import Sequential
+from symdnn.nn.layers.conv import SpatialConvolution, SpatialFullConvolution
+from symdnn.nn.layers.norm import SpatialBatchNormalization
+from symdnn.nn.layers.pooling import SpatialMaxPooling
 from symdnn.nn.models.parts import PLANES, Stages, conv, numbered
-from symdnn.nn.module import Module
-from symdnn.nn.norm import SpatialBatchNormalization
-from symdnn.nn.pooling import SpatialMaxPooling
-from symdnn.ops.join import concatenate
+from symdnn.nn.modules.module import Module
+from symdnn.ops.array.join import concatenate
 
 __all__ = ["UNet", "unet"]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from symdnn.nn import init
-from symdnn.nn.activation import ReLU
-from symdnn.nn.adaptive_pooling import SpatialAdaptiveAveragePooling
-from symdnn.nn.containers import Sequential
-from symdnn.nn.dropout import Dropout
-from symdnn.nn.linear import Linear
+from symdnn.nn.layers.activation import ReLU
+from symdnn.nn.layers.adaptive_pooling import SpatialAdaptiveAveragePooling
+from symdnn.nn.layers.containers import Sequential
+from symdnn.nn.layers.dropout import Dropout
+from symdnn.nn.layers.linear import Linear
+from symdnn.nn.layers.norm import SpatialBatchNormalization
+from symdnn.nn.layers.pooling import SpatialMaxPooling
 from symdnn.nn.models.parts import Stages, conv, flat, numbered
-from symdnn.nn.module import Module
-from symdnn.nn.norm import SpatialBatchNormalization
-from symdnn.nn.pooling import SpatialMaxPooling
+from symdnn.nn.modules.module import Module
 
 __all__ = ["vgg16", "vgg19"]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from symdnn.errors import DimensionMismatch, InputError
 from symdnn.nn import init
-from symdnn.nn.checked import checked
+from symdnn.nn.modules.checked import checked
 
 __all__ = ["Batches", "Transform", "batches"]
 

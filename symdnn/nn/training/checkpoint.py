@@ -16,7 +16,7 @@ import numpy as np
 from symdnn.errors import FileFormatError
 from symdnn.graph.variable import Shared
 from symdnn.io.parameters import load_parameters, save_parameters
-from symdnn.nn.state import set_values
+from symdnn.nn.modules.state import set_values
 
 __all__ = ["load", "save"]
 

@@ -54,8 +54,8 @@ from symdnn.errors import InputError
 from symdnn.graph.variable import Variable
 from symdnn.loss_scale import LossScale
 from symdnn.nn import optim
-from symdnn.nn.checked import checked
-from symdnn.nn.module import Module
+from symdnn.nn.modules.checked import checked
+from symdnn.nn.modules.module import Module
 from symdnn.nn.schedule import Schedule, as_schedule
 from symdnn.nn.training.bar import Bar, bar
 from symdnn.nn.training.history import History, text_of

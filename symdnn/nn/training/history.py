@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.nn.html import html_table
+from symdnn.nn.modules.html import html_table
 
 __all__ = ["History"]
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.variable import Variable, as_variable
-from symdnn.ops.argreduce import argmax
-from symdnn.ops.arithmetic import cast
-from symdnn.ops.comparison import eq, invert, le, lt, neq, switch
-from symdnn.ops.create import arange
-from symdnn.ops.dot import dot
-from symdnn.ops.shape import dims_of, reshape
+from symdnn.ops.array.argreduce import argmax
+from symdnn.ops.array.create import arange
+from symdnn.ops.core.shape import dims_of, reshape
+from symdnn.ops.elementwise.arithmetic import cast
+from symdnn.ops.elementwise.comparison import eq, invert, le, lt, neq, switch
+from symdnn.ops.linalg.dot import dot
 
 __all__ = ["Metric", "RunningMean", "accuracy", "as_metrics", "confusion_matrix", "top_k"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.compile.targets import resolve_target
+from symdnn.compile.execute.targets import resolve_target
 from symdnn.errors import InputError
 from symdnn.graph.target import Target
 
@@ -101,7 +101,7 @@ def prefetch(
     chosen = resolve_target(target)
     if chosen.kind == "cpu":
         return Prefetch(iterator, n, lambda slot, item: item, lambda: None)
-    from symdnn.gpu.staging import Staging
+    from symdnn.gpu.execution.pinned_prefetch import Staging
 
     staging = Staging(chosen.index)
     return Prefetch(iterator, n, lambda slot, item: _staged(staging, slot, item), staging.close)

@@ -16,10 +16,10 @@ from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Shared, Variable
 from symdnn.loss_scale import LossScale
-from symdnn.nn.checked import check_takes
-from symdnn.nn.module import Module
-from symdnn.nn.optim_average import Average, ema
-from symdnn.nn.optim_base import Updates
+from symdnn.nn.modules.checked import check_takes
+from symdnn.nn.modules.module import Module
+from symdnn.nn.optimizers.average import Average, ema
+from symdnn.nn.optimizers.base import Updates
 from symdnn.nn.training.metrics import Metric
 
 __all__ = [

@@ -1,6 +1,6 @@
 """Neural network functions, under Theano's names: ``T.nnet``."""
 
-from symdnn.ops.conv_builders import (
+from symdnn.ops.nn.conv_builders import (
     causal_conv1d,
     conv1d,
     conv1d_transpose,
@@ -10,7 +10,7 @@ from symdnn.ops.conv_builders import (
     conv3d_transpose,
     separable_conv2d,
 )
-from symdnn.ops.neighbours import images2neibs, neibs2images
+from symdnn.ops.nn.neighbours import images2neibs, neibs2images
 from symdnn.tensor.nnet import abstract_conv, basic, bn, conv, ctc, neighbours, rnn
 from symdnn.tensor.nnet.basic import *  # noqa: F403
 from symdnn.tensor.nnet.bn import *  # noqa: F403

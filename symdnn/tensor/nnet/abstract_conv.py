@@ -1,6 +1,6 @@
 """Convolutions, their gradients and their shapes: ``T.nnet.abstract_conv``."""
 
-from symdnn.ops.conv_abstract import (
+from symdnn.ops.nn.conv_abstract import (
     AbstractConv2d,
     AbstractConv2d_gradInputs,
     AbstractConv2d_gradWeights,
@@ -13,7 +13,7 @@ from symdnn.ops.conv_abstract import (
     get_conv_output_shape,
     get_conv_shape_1axis,
 )
-from symdnn.ops.conv_builders import (
+from symdnn.ops.nn.conv_builders import (
     causal_conv1d,
     conv1d,
     conv1d_grad_wrt_inputs,
@@ -29,7 +29,7 @@ from symdnn.ops.conv_builders import (
     conv3d_transpose,
     separable_conv2d,
 )
-from symdnn.ops.upsample import bilinear_kernel_1D, bilinear_kernel_2D, bilinear_upsampling
+from symdnn.ops.nn.upsample import bilinear_kernel_1D, bilinear_kernel_2D, bilinear_upsampling
 
 __all__ = [
     "AbstractConv2d", "AbstractConv2d_gradInputs", "AbstractConv2d_gradWeights", "AbstractConv3d",

@@ -1,6 +1,6 @@
 """Activations, softmax, losses, normalisation, dropout: the functions of ``T.nnet`` but conv."""
 
-from symdnn.ops.activations import (
+from symdnn.ops.elementwise.activations import (
     clipped_relu,
     elu,
     gelu,
@@ -16,7 +16,7 @@ from symdnn.ops.activations import (
     swish,
     ultra_fast_sigmoid,
 )
-from symdnn.ops.crossentropy import (
+from symdnn.ops.nn.crossentropy import (
     binary_crossentropy,
     categorical_crossentropy,
     confusion_matrix,
@@ -31,11 +31,15 @@ from symdnn.ops.crossentropy import (
     softmax_crossentropy,
     spatial_crossentropy,
 )
-from symdnn.ops.dropout import dropout, spatial_dropout
-from symdnn.ops.lrn import local_response_normalization, lrn
-from symdnn.ops.normalization import group_norm, instance_norm, layer_norm
-from symdnn.ops.softmax import logsoftmax, softmax, softmax_with_bias
-from symdnn.ops.transformer import spatial_transformer, transformer_grid, transformer_sampler
+from symdnn.ops.nn.dropout import dropout, spatial_dropout
+from symdnn.ops.nn.lrn import local_response_normalization, lrn
+from symdnn.ops.nn.normalization import group_norm, instance_norm, layer_norm
+from symdnn.ops.nn.softmax import logsoftmax, softmax, softmax_with_bias
+from symdnn.ops.nn.spatial_transformer import (
+    spatial_transformer,
+    transformer_grid,
+    transformer_sampler,
+)
 
 __all__ = [
     "binary_crossentropy",

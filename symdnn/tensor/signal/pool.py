@@ -1,6 +1,6 @@
 """Pooling: ``T.signal.pool.pool_2d`` and its kin."""
 
-from symdnn.ops.pool import (
+from symdnn.ops.nn.pool import (
     AveragePoolGrad,
     MaxPoolGrad,
     MaxPoolGradGrad,

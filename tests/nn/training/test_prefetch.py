@@ -13,7 +13,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn import nn
 from symdnn.errors import InputError
-from symdnn.gpu.array import DeviceArray
+from symdnn.gpu.device.array import DeviceArray
 from tests.gpu.fake_device import fake_device
 
 __all__ = ["fake_device"]

@@ -1,0 +1,1 @@
+"""What a call does: arguments, the fast path, the function that users hold."""

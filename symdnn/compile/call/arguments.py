@@ -1,0 +1,348 @@
+"""Inputs and outputs of a function: their declarations, and binding a call's arguments to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import GraphError, InputError, TypeMismatch
+from symdnn.graph.type import TensorType
+from symdnn.graph.values.interop import check_as, is_on_device
+from symdnn.graph.values.storage import Storage
+from symdnn.graph.values.value import as_numpy
+from symdnn.graph.variable import Constant, Shared, Variable, as_variable
+
+__all__ = ["Arguments", "In", "Out", "Stored", "as_in", "as_out"]
+
+#: See :meth:`symdnn.gpu.execution.runtime.CudaRuntime.adopt`.
+Adopt = Callable[..., Any]
+
+
+class In:
+    """An input of a function with a default value, an update, or rules for conversion.
+
+    ``value`` is the default: an array, which the function keeps and ``f[name]`` reads and sets,
+    or a shared variable. ``update`` is an expression that becomes the default after each call.
+    ``name`` is the keyword (default: the variable's). ``strict`` refuses conversion,
+    ``allow_downcast`` permits loss of precision. An ``implicit`` input (default: one whose value
+    is a shared variable) cannot be given in a call. ``borrow``, ``mutable`` and ``autoname`` are
+    accepted for Theano's sake: inputs are never overwritten.
+    """
+
+    def __init__(
+        self,
+        variable: Variable,
+        name: str | None = None,
+        value: Any = None,
+        update: Any = None,
+        mutable: bool | None = None,
+        strict: bool = False,
+        allow_downcast: bool | None = None,
+        autoname: bool = True,
+        implicit: bool | None = None,
+        borrow: bool | None = None,
+        shared: bool = False,
+    ) -> None:
+        if not isinstance(variable, Variable):
+            raise InputError(f"In: wanted a variable, got a {type(variable).__name__}")
+        if update is not None and value is None:
+            raise InputError(f"In({variable}): an update needs a value to start from")
+        if implicit and value is None:
+            raise InputError(f"In({variable}): an implicit input needs a value")
+        self.variable = variable
+        self.name = name if name is not None else variable.name
+        self.value = value
+        self.update = None if update is None else as_variable(update)
+        self.strict = strict
+        self.allow_downcast = allow_downcast
+        self.implicit = isinstance(value, Shared) if implicit is None else bool(implicit)
+        self.borrow = bool(borrow)
+
+    def state(self) -> Shared | None:
+        """A shared variable that holds the default value; None when there is none.
+
+        Raises :class:`~symdnn.errors.InputError` or ``DimensionMismatch`` for a value of another
+        type.
+        """
+        type_ = self.variable.type
+        if self.value is None:
+            return None
+        if isinstance(self.value, Shared):
+            if not type_.accepts(self.value.type):
+                raise TypeMismatch(f"In({self.variable})", str(type_), self.value.type)
+            return self.value
+        text = f"In({self.variable}): value"
+        array = as_numpy(self.value, type_, text, allow_downcast=self.allow_downcast)
+        return Shared(type_, Storage(array), self.name)
+
+    def __repr__(self) -> str:
+        return f"In({self.variable})"
+
+
+class Out:
+    """An output; with ``borrow`` it may be memory that the next call overwrites."""
+
+    def __init__(self, variable: Any, borrow: bool = False) -> None:
+        self.variable = as_variable(variable)
+        self.borrow = borrow
+
+    def __repr__(self) -> str:
+        return f"Out({self.variable})"
+
+
+def as_in(item: Any) -> In:
+    """``item`` (an In, a variable, or Theano's ``(name, variable, value)`` tuples) as an In."""
+    if isinstance(item, In):
+        declared = item
+    elif isinstance(item, list | tuple):
+        declared = _from_sequence(item)
+    elif isinstance(item, Variable):
+        declared = In(item)
+    else:
+        raise InputError(f"function: an input must be a variable or In, got {item!r}")
+    v = declared.variable
+    if isinstance(v, Shared):
+        raise InputError(
+            f"function: {v} is shared, so it cannot be an input; "
+            "use givens={shared: expression} to put something in its place"
+        )
+    if isinstance(v, Constant):
+        raise InputError(f"function: the constant {v} cannot be an input")
+    return declared
+
+
+def _from_sequence(item: Sequence[Any]) -> In:
+    parts = list(item)
+    name = parts.pop(0) if parts and isinstance(parts[0], str) else None
+    variable = parts.pop(0)
+    return In(variable, name=name, value=parts[0] if parts else None)
+
+
+def as_out(item: Any) -> Out:
+    """``item`` as an Out."""
+    return item if isinstance(item, Out) else Out(item)
+
+
+class Slot:
+    """One argument: its variable in the compiled graph, and how values become arrays."""
+
+    __slots__ = (
+        "changes", "declared", "default", "dtype", "may_stay", "ndim", "static", "text", "variable",
+    )  # fmt: skip
+
+    def __init__(self, declared: In, variable: Variable, default: Storage | None, text: str):
+        self.declared, self.variable, self.default, self.text = declared, variable, default, text
+        type_ = variable.type
+        tensor = isinstance(type_, TensorType)
+        self.dtype = type_.numpy if tensor else None
+        self.ndim = type_.ndim if tensor else 0
+        self.static = tensor and any(d is not None for d in type_.shape)
+        #: Whether a value that is on the target's device may be taken there.
+        self.may_stay = False
+        #: Whether a call writes the memory of the default value.
+        self.changes = False
+
+    def convert(self, value: Any, allow_downcast: bool | None, adopt: Adopt | None = None) -> Any:
+        """The value as a C-contiguous array of the input's type; one on a device may stay there.
+
+        ``adopt(value, text)`` takes an array that is on the device of the function's target.
+        """
+        if (
+            type(value) is np.ndarray
+            and value.dtype == self.dtype
+            and value.ndim == self.ndim
+            and not self.static
+        ):
+            return value if value.flags.c_contiguous else value.copy()
+        if self.dtype is not None and is_on_device(value):
+            return self._adopted(value, adopt)
+        return self._convert(value, allow_downcast)
+
+    def _adopted(self, value: Any, adopt: Adopt | None) -> Any:
+        if adopt is None:
+            raise InputError(
+                f"{self.text}: the array is on a GPU and the function runs on the CPU; "
+                "copy it to the host first"
+            )
+        array = adopt(value, self.text)
+        check_as(array, self.variable.type, self.text)
+        return array if self.may_stay else adopt(array, self.text, True)
+
+    def _convert(self, value: Any, allow_downcast: bool | None) -> Any:
+        if self.dtype is None:
+            return value
+        rule = self.declared.allow_downcast
+        array = as_numpy(
+            value,
+            self.variable.type,
+            self.text,
+            strict=self.declared.strict,
+            allow_downcast=allow_downcast if rule is None else rule,
+        )
+        return array if array.flags.c_contiguous else array.copy()
+
+    def store(self, value: Any) -> None:
+        """Replace the default value (``f[name] = value``)."""
+        if self.default is None:
+            raise InputError(f"{self.text} keeps no value; declare it with In(variable, value=...)")
+        self.default.set(as_numpy(value, self.variable.type, self.text))
+
+
+class Arguments:
+    """The arguments of a function, by position and by name."""
+
+    def __init__(
+        self,
+        function_name: str,
+        declared: Sequence[In],
+        variables: Sequence[Variable],
+        states: Mapping[Variable, Shared],
+        allow_downcast: bool | None,
+    ) -> None:
+        self.function_name = function_name
+        self.allow_downcast = allow_downcast
+        self.slots = []
+        for i, (d, v) in enumerate(zip(declared, variables)):
+            default = states[d.variable].storage if d.variable in states else None
+            text = f"{function_name}: input {i}" + (f" ({d.name})" if d.name else "")
+            self.slots.append(Slot(d, v, default, text))
+        self.positional = [s for s in self.slots if not s.declared.implicit]
+        self.by_name, self.ambiguous = _names(self.slots)
+
+    def bind(
+        self,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        trusted: bool = False,
+        adopt: Adopt | None = None,
+    ) -> dict[Variable, Any]:
+        """Values of the inputs of a call, converted; raises ``TypeError`` like Python does.
+
+        What is not on the host goes through ``adopt``, also where arguments are trusted.
+        """
+        if len(args) > len(self.positional):
+            raise InputError(
+                f"{self.function_name} takes {len(self.positional)} argument(s) "
+                f"({self.signature()}), got {len(args)}"
+            )
+        given: dict[Variable, Any] = {}
+        for slot, value in zip(self.positional, args):
+            as_it_is = trusted and not is_on_device(value)
+            given[slot.variable] = (
+                value if as_it_is else slot.convert(value, self.allow_downcast, adopt)
+            )
+        if kwargs:
+            self._by_keyword(given, kwargs, adopt)
+        if len(given) != len(self.slots):
+            self._fill_defaults(given)
+        return given
+
+    def _by_keyword(
+        self, given: dict[Variable, Any], kwargs: Mapping[str, Any], adopt: Adopt | None
+    ) -> None:
+        for name, value in kwargs.items():
+            slot = self.named(name)
+            if slot.declared.implicit:
+                raise InputError(f"{slot.text} is implicit: its value cannot be given in a call")
+            if slot.variable in given:
+                raise InputError(f"{self.function_name} got several values for {name!r}")
+            given[slot.variable] = slot.convert(value, self.allow_downcast, adopt)
+
+    def named(self, name: str) -> Slot:
+        """The argument of this name."""
+        if name in self.ambiguous:
+            raise InputError(f"{self.function_name} has several inputs named {name!r}")
+        try:
+            return self.by_name[name]
+        except KeyError:
+            raise InputError(
+                f"{self.function_name} has no input named {name!r}; it takes {self.signature()}"
+            ) from None
+
+    def find(self, key: Any) -> Slot:
+        """The argument of a name, a position, or a variable that was declared as input."""
+        if isinstance(key, str):
+            return self.named(key)
+        if isinstance(key, Variable):
+            for slot in self.slots:
+                if slot.declared.variable is key:
+                    return slot
+            raise InputError(f"{self.function_name}: {key} is none of its inputs")
+        return self.slots[int(key)]
+
+    def _fill_defaults(self, given: dict[Variable, Any]) -> None:
+        missing = []
+        for slot in self.slots:
+            if slot.variable in given:
+                continue
+            if slot.default is None:
+                missing.append(slot.declared.name or f"input of type {slot.variable.type}")
+            else:
+                value = slot.default.host()
+                given[slot.variable] = value.copy() if slot.changes else value
+        if missing:
+            raise InputError(
+                f"{self.function_name}: no value for {', '.join(missing)}; "
+                f"it takes {self.signature()}"
+            )
+
+    def signature(self) -> str:
+        """The inputs as printed in errors: names (or types), defaults marked."""
+        shown = [
+            (s.declared.name or str(s.variable.type)) + ("=..." if s.default is not None else "")
+            for s in self.slots
+        ]
+        return ", ".join(shown) or "no arguments"
+
+
+class Stored:
+    """The values that a function keeps for its inputs, by name, position or variable.
+
+    ``f.container["lr"]`` is the storage, ``f.value["lr"]`` (and ``f["lr"]``) the value.
+    """
+
+    def __init__(self, arguments: Arguments, storages: bool) -> None:
+        self._arguments, self._storages = arguments, storages
+
+    def __getitem__(self, key: Any) -> Any:
+        slot = self._arguments.find(key)
+        if slot.default is None:
+            raise InputError(f"{slot.text} keeps no value; declare it with In(variable, value=...)")
+        return slot.default if self._storages else slot.default.get()
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._arguments.find(key).store(value)
+
+    def __contains__(self, key: Any) -> bool:
+        try:
+            return self._arguments.find(key).default is not None
+        except (InputError, IndexError):
+            return False
+
+    def __len__(self) -> int:
+        return sum(s.default is not None for s in self._arguments.slots)
+
+
+def _names(slots: Sequence[Slot]) -> tuple[dict[str, Slot], set[str]]:
+    """Arguments by name, and the names that several have."""
+    names: dict[str, Slot] = {}
+    twice = set()
+    for slot in slots:
+        name = slot.declared.name
+        if name is None:
+            continue
+        if name in names:
+            twice.add(name)
+        names[name] = slot
+    return {n: s for n, s in names.items() if n not in twice}, twice
+
+
+def check_distinct(declared: Sequence[In]) -> None:
+    """Raise :class:`GraphError` where one variable is an input twice."""
+    seen = set()
+    for d in declared:
+        if d.variable in seen:
+            raise GraphError(f"function: {d.variable} is an input twice")
+        seen.add(d.variable)

@@ -1,0 +1,429 @@
+"""``Function``: what :func:`symdnn.function` returns. Calls, stored values, copies, reports."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from symdnn.compile.call.arguments import Arguments, In, Stored
+from symdnn.compile.call.fast import Calls
+from symdnn.compile.call.fast_host import fast_calls
+from symdnn.compile.execute.executor import Executor
+from symdnn.compile.execute.targets import Devices
+from symdnn.compile.plan.offline_plan import SegmentPlan, specialise_program
+from symdnn.compile.plan.specialise import Oracle
+from symdnn.compile.program.mode import Audit, Mode, Watch, Watches
+from symdnn.compile.program.placing import program_of
+from symdnn.compile.program.program import Program
+from symdnn.compile.report.dnn_report import DnnReport, dnn_report
+from symdnn.compile.report.profile import FunctionProfile
+from symdnn.compile.report.report import (
+    LoweringReport,
+    MemoryReport,
+    lowering_report,
+    memory_report,
+)
+from symdnn.compile.report.verbose import tell_plans
+from symdnn.config import config
+from symdnn.errors import InputError, TypeMismatch
+from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.operators import operator
+from symdnn.graph.pickling import Bundle
+from symdnn.graph.target import Target
+from symdnn.graph.values.storage import HOST
+from symdnn.graph.variable import Shared, Variable
+from symdnn.ops.core.shape import ShapeI
+from symdnn.ops.vendor.transfer import GpuFromHost
+from symdnn.opt.engine import RewriteProfile
+
+__all__ = ["Face", "Function", "Stages", "Structure"]
+
+
+@dataclass(frozen=True)
+class Structure:
+    """How the outputs were asked for: ``list``, ``one`` or ``dict`` (with ``keys``)."""
+
+    kind: str
+    keys: tuple[Any, ...] = ()
+
+    def pack(self, results: list[Any]) -> Any:
+        """A call's results in that structure."""
+        if self.kind == "one":
+            return results[0]
+        return dict(zip(self.keys, results)) if self.kind == "dict" else results
+
+
+@dataclass(frozen=True)
+class Face:
+    """What a function shows: its inputs, the values kept for them, outputs, what it updates."""
+
+    name: str
+    declared: tuple[In, ...]
+    states: Mapping[Variable, Shared]
+    structure: Structure
+    updated: tuple[Shared, ...]
+    allow_downcast: bool | None
+    borrow: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class Stages:
+    """What each step of compiling made; all of it prints."""
+
+    mode: Mode
+    target: Target
+    fgraph: FunctionGraph
+    program: Program
+    rewrites: RewriteProfile
+    audit: Audit | None = None
+
+    def specialise(
+        self,
+        shapes: Mapping[Any, Sequence[int]],
+        oracle: Oracle | None = None,
+        host_values: Mapping[Any, int] | None = None,
+    ) -> list[SegmentPlan]:
+        """Stage 4 short of binding: kernels and memory at these shapes, without the device.
+
+        ``shapes`` are those of the function's inputs, by name or variable of ``fgraph``; shared
+        variables have theirs. ``oracle`` describes the device (default: any kernel of the
+        target's table, else one that takes everything and needs no workspace);
+        ``host_values`` are the integers that feed shapes.
+        """
+        return specialise_program(self.program, self.fgraph.inputs, shapes, oracle, host_values)
+
+
+class Function:
+    """A compiled function. Call it with values by position or by keyword.
+
+    ``f.stages`` has the rewritten graph and the program, ``f.plans()`` the plans made so far.
+    ``f["lr"]`` reads and sets the value kept for an input declared with ``In(value=...)``.
+    ``f.trust_input = True`` skips the conversion and checks of arguments.
+    """
+
+    def __init__(self, face: Face, stages: Stages, profile: FunctionProfile | None = None) -> None:
+        self.face, self.stages, self.profile = face, stages, profile
+        self.name, self.updated, self.trust_input = face.name, list(face.updated), False
+        self.arguments = Arguments(
+            face.name, face.declared, stages.fgraph.inputs, face.states, face.allow_downcast
+        )
+        self._count = len(stages.fgraph.outputs) - len(self.updated)
+        entering = (v for v in stages.program.inputs if isinstance(v, Shared))
+        self._shared = list(dict.fromkeys([*stages.fgraph.shared(), *entering]))
+        self._copied = _must_copy(stages.program, self._count)
+        self._watched = type(stages.mode).watch is not Mode.watch
+        on_gpu = stages.target.kind != HOST
+        self.lent = [b and on_gpu for b in face.borrow]
+        for slot in self.arguments.slots:
+            slot.changes = any(slot.default is s.storage for s in self.updated)
+            slot.may_stay = on_gpu and _read_by_device_only(stages.fgraph, slot.variable)
+        self._executor: Executor | None = None
+        plain = not self._copied and not self._watched and profile is None
+        self._fast: Calls | None = fast_calls(self) if plain else None
+        self._attempt = None if self._fast is None else self._fast.attempt
+        self._one = face.structure.kind == "one"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the signature, and the graph that runs."""
+        return str(operator("repr_html")(self))
+
+    # -- calling ------------------------------------------------------------------------------
+
+    @property
+    def executor(self) -> Executor:
+        """What runs the program; made on first use, when the device is first needed."""
+        if self._executor is None:
+            self._executor = Executor(self.stages.program, Devices(self.stages.target))
+        return self._executor
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it. Shared variables change only if all of it succeeds."""
+        if self._attempt is not None and not kwargs:
+            found = self._attempt(self, args)
+            if found is not None:
+                return found[0] if self._one else self.face.structure.pack(found)
+        return self.face.structure.pack(self.run(args, kwargs))
+
+    def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """Outputs as a list."""
+        executor = self._executor or self.executor
+        runtime, fast = executor.runtime, self._fast
+        with runtime.exclusive(), np.errstate(all="ignore"):
+            adopt = getattr(runtime, "adopt", None)
+            values = self.arguments.bind(args, kwargs, self.trust_input, adopt)
+            for v in self._shared:
+                values[v] = v.storage.on(executor.devices.home(v).memory)
+            if self._watched or self.profile is not None:
+                results = self._run_watched(executor, values)
+            else:
+                results = executor.run(values)
+            if config.dnn.verbose:
+                tell_plans(self)
+            for i in self._copied:
+                results[i] = runtime.fresh(results[i])
+            if self.updated:
+                self.update(results[self._count :])
+                del results[self._count :]
+            if fast is not None:
+                fast.learn(self, values)
+        return [
+            runtime.lend(r) if lent else runtime.to_host(r) for r, lent in zip(results, self.lent)
+        ]
+
+    def _run_watched(self, executor: Executor, values: dict[Variable, Any]) -> list[Any]:
+        to_host = executor.runtime.to_host
+        watch = self.stages.mode.watch(self.stages, _OnHost(dict(values), to_host))
+        watches: list[Watch] = [] if watch is None else [watch]
+        if self.profile is not None:
+            watches.append(self.profile.watch())
+        watcher = Watches(watches)
+        results = executor.run(values, watcher)
+        watcher.finish([to_host(r) for r in results])
+        return results
+
+    def update(self, new_values: Sequence[Any]) -> None:
+        """Write new values into the shared variables that it updates; all of them or none."""
+        for variable, new in zip(self.updated, new_values):
+            if new.shape != variable.storage.shape:
+                variable.type.check_value_shape(new.shape, f"update of {variable}")
+        devices = self.executor.devices
+        pairs: dict[Any, list[tuple[Any, Any]]] = {}
+        for variable, new in zip(self.updated, new_values):
+            pairs.setdefault(devices.home(variable), []).append((variable.storage, new))
+        settle = getattr(devices.main, "settle", None)
+        if settle is not None and any(home is not devices.main for home in pairs):
+            settle()  # what is kept on the host is not guarded by the device's error word
+        for home, updates in pairs.items():
+            home.update(updates)
+
+    # -- values kept for inputs ---------------------------------------------------------------
+
+    @property
+    def value(self) -> Stored:
+        """The values kept for inputs."""
+        return Stored(self.arguments, storages=False)
+
+    @property
+    def container(self) -> Stored:
+        """The storages of those values."""
+        return Stored(self.arguments, storages=True)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.value[key]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.value[key] = value
+
+    def __contains__(self, key: Any) -> bool:
+        return key in self.value
+
+    # -- copies -------------------------------------------------------------------------------
+
+    def copy(
+        self,
+        share_memory: bool = False,
+        swap: Mapping[Shared, Shared] | None = None,
+        delete_updates: bool = False,
+        name: str | None = None,
+        profile: Any = None,
+    ) -> Function:
+        """Another function of the same graph, with plans of its own.
+
+        It reads and updates the same shared variables, except those that ``swap`` maps to others
+        of equal type; ``delete_updates`` leaves all updates out. Values kept for inputs are
+        copied. ``share_memory`` is accepted for Theano's sake: all functions share one arena.
+        """
+        swaps: dict[Any, Any] = dict(swap or {})
+        for old, new in swaps.items():
+            _check_swap(self, old, new)
+        fgraph = self.stages.fgraph
+        outputs = fgraph.outputs[: self._count] if delete_updates else fgraph.outputs
+        other = FunctionGraph(fgraph.inputs, outputs, replace=swaps)
+        states = {v: swaps.get(s) or _own_state(s, d) for v, s, d in self._states()}
+        own = {s: states[v] for v, s, _ in self._states()}
+        targets = (
+            () if delete_updates else tuple(own.get(s) or swaps.get(s, s) for s in self.updated)
+        )
+        face = replace(self.face, name=name or self.name, states=states, updated=targets)
+        return self._with(face, other, profile)
+
+    def _states(self) -> list[tuple[Variable, Shared, In]]:
+        declared = {d.variable: d for d in self.face.declared}
+        return [(v, s, declared[v]) for v, s in self.face.states.items()]
+
+    def _with(self, face: Face, fgraph: FunctionGraph, profile: Any = None) -> Function:
+        _tell_updates(fgraph, face)
+        with config.change_flags(compute_test_value="off"):
+            program = program_of(fgraph, self.stages.target, self.stages.mode)
+            stages = replace(self.stages, fgraph=fgraph, program=program, audit=None)
+        wanted = self.profile is not None if profile is None else profile
+        other = Function(face, stages, FunctionProfile.of(wanted, face.name, stages.rewrites))
+        other.trust_input = self.trust_input
+        return other
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Function:
+        swaps: dict[Any, Any] = {s: copy.deepcopy(s, memo) for s in self.get_shared()}
+        fgraph = self.stages.fgraph
+        other = FunctionGraph(fgraph.inputs, fgraph.outputs, replace=swaps)
+        states = {v: copy.deepcopy(s, memo) for v, s in self.face.states.items()}
+        updated = tuple(copy.deepcopy(s, memo) for s in self.updated)
+        return self._with(replace(self.face, states=states, updated=updated), other)
+
+    def __copy__(self) -> Function:
+        return self.copy()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fgraph = self.stages.fgraph
+        graph = Bundle([*fgraph.inputs, *fgraph.outputs])
+        rest = (self.stages.mode, self.stages.target, self.stages.rewrites)
+        face = replace(self.face, declared=tuple(_without_expressions(d) for d in self.declared))
+        profiled = self.profile is not None
+        return _unpickle, (graph, len(fgraph.inputs), face, rest, self.trust_input, profiled)
+
+    # -- looking at it ------------------------------------------------------------------------
+
+    def plans(self) -> list[Any]:
+        """The plans made so far, over all segments."""
+        return [] if self._executor is None else self._executor.plans()
+
+    def free(self) -> None:
+        """Drop all plans, with what they hold, and give their memory back to the system.
+
+        The next call makes new ones.
+        """
+        runtime = self._executor and self._executor.runtime
+        self._executor = None
+        if self._fast is not None:
+            self._fast.entries.clear()
+        trim = getattr(runtime, "trim", None)
+        if trim is not None:
+            trim()
+
+    def lowering_report(self) -> LoweringReport:
+        """What each node became: kernel or view, why others were refused, the user's line."""
+        return lowering_report(self)
+
+    def dnn_report(self) -> DnnReport:
+        """Which algorithm cuDNN was asked for and which it runs, for each convolution."""
+        return dnn_report(self)
+
+    def memory_report(self) -> MemoryReport:
+        """Bytes of plans, shared variables and constants."""
+        return memory_report(self)
+
+    def device_memory(self) -> Any:
+        """What symdnn has taken of the GPU; None on a CPU, and before the first call."""
+        use = getattr(self._executor and self._executor.runtime, "memory_use", None)
+        return None if use is None else use()
+
+    @property
+    def maker(self) -> Function:
+        """Theano programs read ``f.maker.fgraph``."""
+        return self
+
+    @property
+    def mode(self) -> Mode:
+        """The mode it was compiled with."""
+        return self.stages.mode
+
+    @property
+    def fgraph(self) -> FunctionGraph:
+        """The rewritten graph."""
+        return self.stages.fgraph
+
+    @property
+    def declared(self) -> tuple[In, ...]:
+        """The inputs as declared."""
+        return self.face.declared
+
+    def get_shared(self) -> list[Shared]:
+        """Shared variables that it reads or updates."""
+        return list(dict.fromkeys([*self._shared, *self.updated]))
+
+    def __repr__(self) -> str:
+        return f"<symdnn function {self.name}({self.arguments.signature()})>"
+
+
+def _read_by_device_only(fgraph: FunctionGraph, v: Variable) -> bool:
+    """Whether nothing on the host reads the content of an input."""
+    return all(n is not None and isinstance(n.op, GpuFromHost | ShapeI) for n, _ in fgraph.users(v))
+
+
+class _OnHost(Mapping[Variable, Any]):
+    """What a call is given, brought to the host when one looks."""
+
+    def __init__(self, values: Mapping[Variable, Any], to_host: Callable[[Any], Any]) -> None:
+        self._values, self._to_host = values, to_host
+
+    def __getitem__(self, v: Variable) -> Any:
+        return self._to_host(self._values[v])
+
+    def __iter__(self) -> Iterator[Variable]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+def _must_copy(program: Program, count: int) -> list[int]:
+    """Results that are no fresh array of their own: leaves, values of the host, what is kept
+    between calls, repeated ones.
+
+    An update is copied into its storage anyway; it needs a copy before that only where it may
+    be memory that another update writes.
+    """
+    stays = {v for s in program.segments() for n in s.host for v in n.outputs}
+    stays.update(v for s in program.segments() if s.kept for v in s.outputs)
+    seen: set[Variable] = set()
+    copied = []
+    for i, v in enumerate(program.outputs):
+        if v.owner is None or v in stays or (v in seen and i < count):
+            copied.append(i)
+        seen.add(v)
+    return copied
+
+
+def _check_swap(function: Function, old: Shared, new: Shared) -> None:
+    if old not in function.get_shared():
+        raise InputError(f"copy: {old} is no shared variable of {function.name}")
+    if not isinstance(new, Shared):
+        raise InputError(f"copy: {old} must be swapped for a shared variable, got {new!r}")
+    if old.type != new.type:
+        raise TypeMismatch(f"copy: swap of {old}", str(old.type), new.type)
+
+
+def _own_state(state: Shared, declared: In) -> Shared:
+    """A copy of a value kept for an input; a user's shared variable stays the one it is."""
+    return state if isinstance(declared.value, Shared) else copy.deepcopy(state)
+
+
+def _tell_updates(fgraph: FunctionGraph, face: Face) -> None:
+    """Which outputs are new values: the last ones, in the order of what is updated."""
+    first = len(fgraph.outputs) - len(face.updated)
+    fgraph.updates = {first + i: s for i, s in enumerate(face.updated)}
+
+
+def _without_expressions(declared: In) -> In:
+    # The update's expression is in the graph; the value is kept by the state.
+    other = copy.copy(declared)
+    other.update = None
+    return other
+
+
+def _unpickle(
+    graph: Bundle, count: int, face: Face, rest: Any, trusted: bool, profiled: bool
+) -> Function:
+    mode, target, rewrites = rest
+    inputs, outputs = graph.variables[:count], graph.variables[count:]
+    fgraph = FunctionGraph(inputs, outputs)
+    _tell_updates(fgraph, face)
+    with config.change_flags(compute_test_value="off"):
+        program = program_of(fgraph, target, mode)
+    stages = Stages(mode, target, fgraph, program, rewrites)
+    function = Function(face, stages, FunctionProfile.of(profiled, face.name, stages.rewrites))
+    function.trust_input = trusted
+    return function

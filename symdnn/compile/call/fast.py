@@ -1,0 +1,200 @@
+"""Calls of a function that find all as it was: arguments in, one launch, results out.
+
+A step of a small net takes less time on a GPU than looking up its plan takes in Python, with a
+shared variable for each parameter. A function whose program is one segment on a device needs
+little of that once the segment is captured: while no storage anywhere has moved or changed hands
+(:func:`symdnn.graph.values.storage.changes`), the shapes of the arguments tell the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from symdnn.compile.plan.plan import Plan, PlanCache
+from symdnn.compile.program.program import Segment
+from symdnn.graph.values.storage import changes, note_writes
+from symdnn.graph.variable import Shared, Variable
+
+if TYPE_CHECKING:
+    from symdnn.compile.call.compiled_function import Function
+
+__all__ = ["Calls", "FastCalls"]
+
+_MOST = 64
+
+
+class _Entry(NamedTuple):
+    """A captured plan, what enters it but for the arguments, and the state that this holds for."""
+
+    plan: Plan
+    replay: Any
+    cache: PlanCache
+    entering: list[Any]
+    changes: int
+
+
+class Calls:
+    """What calls of one function share that go the short way; ``entries`` are those known."""
+
+    entries: dict[Any, Any]
+
+    def __init__(self, function: Function, segment: Segment) -> None:
+        self.segment = segment
+        self.slots = function.arguments.slots
+        self.allow_downcast = function.arguments.allow_downcast
+        self.arguments = [s.variable for s in self.slots]
+        at = {v: k for k, v in enumerate(segment.inputs)}
+        self.entries_of = [(i, at[v]) for i, v in enumerate(self.arguments) if v in at]
+        self.made = {v for n in segment.host for v in n.outputs}
+        self.from_host = [(at[v], v) for v in segment.inputs if v in self.made]
+        read = (*segment.dims, *(v for n in segment.host for v in n.inputs))
+        self.shared = [v for v in dict.fromkeys(read) if isinstance(v, Shared)]
+        #: Whether something that parameters give is kept (:mod:`~.kept`), and may be out of date.
+        self.keeps = any(s.kept for s in function.stages.program.segments())
+        #: Whether the plan depends on values too: sizes that are given, or computed of others.
+        self.by_value = bool(segment.host or segment.dims)
+        self.entries = {}
+        self.misses = 0
+
+    def attempt(self, function: Function, args: Sequence[Any]) -> list[Any] | None:
+        """A call's results; None where something is not as it was: it goes the long way."""
+        raise NotImplementedError
+
+    def learn(self, function: Function, values: dict[Variable, Any]) -> None:
+        """Remember a call that went the long way."""
+        raise NotImplementedError
+
+    def _host_values(self, executor: Any, bound: Sequence[Any]) -> dict[Variable, Any]:
+        """Values of the host program at these arguments."""
+        values: dict[Variable, Any] = dict(zip(self.arguments, bound))
+        for v in self.shared:
+            values[v] = v.storage.on(executor.devices.home(v).memory)
+        with np.errstate(all="ignore"):
+            executor.only_host(values)
+        return values
+
+    def _may_change(self, function: Function) -> bool:
+        """Whether a user may write what is read without any storage telling."""
+        home = function.executor.devices.home
+        return any(v.storage.is_lent_off(home(v).memory.device) for v in function.get_shared())
+
+    def _staying(self, executor: Any, values: dict[Variable, Any]) -> list[Any]:
+        """What enters and is where it is until storages change; None for the rest."""
+        kept = set(executor.kept_values)
+        inputs = self.segment.inputs
+        return [values.get(v) if isinstance(v, Shared) or v in kept else None for v in inputs]
+
+    def _dims(self, plan: Plan) -> tuple[int, ...]:
+        """The sizes that ``plan`` was looked up by; an update may have changed them since."""
+        return plan.signature[len(plan.signature) - len(self.segment.dims) :]
+
+    def _room(self, cache: PlanCache) -> None:
+        """Let go of plans that the cache has dropped, and of all where too many are known."""
+        if cache.misses != self.misses:
+            self.misses, kept = cache.misses, set(map(id, cache.plans.values()))
+            self.entries = {k: e for k, e in self.entries.items() if id(e.plan) in kept}
+        if len(self.entries) >= _MOST:
+            self.entries.clear()
+
+
+class FastCalls(Calls):
+    """Calls of a function whose program is one segment on a device that captures it."""
+
+    def __init__(self, function: Function, segment: Segment) -> None:
+        super().__init__(function, segment)
+        self.kinds = [
+            (s, s.dtype, s.ndim, getattr(s.variable.type, "dtype", "")) for s in self.slots
+        ]
+        outputs = function.stages.program.outputs
+        count = len(outputs) - len(function.updated)
+        self.places = [segment.outputs.index(v) for v in outputs[:count]]
+        self.in_order = self.places == list(range(len(segment.outputs)))
+        self.lent = function.lent
+        #: How often it has written what it updates.
+        self.counter = [0]
+
+    def attempt(self, function: Function, args: Sequence[Any]) -> list[Any] | None:
+        """See :class:`Calls`."""
+        if not self.entries:
+            return None
+        executor = function.executor
+        runtime: Any = executor.runtime
+        with runtime.exclusive():
+            found = self._found(function, executor, runtime, args)
+        if found is None:
+            return None
+        return [runtime.lend(r) if lent else r for r, lent in zip(found, self.lent)]
+
+    def _found(
+        self, function: Function, executor: Any, runtime: Any, args: Sequence[Any]
+    ) -> list[Any] | None:
+        """The outputs; None where something is not as it was. The device must be held."""
+        bound = self._bound(function, runtime, args)
+        if bound is None:
+            return None
+        values: dict[Variable, Any] | None = None
+        key: Any = bound[0].shape if len(bound) == 1 else tuple([a.shape for a in bound])
+        if self.by_value:
+            values = self._host_values(executor, bound)
+            key = (key, *(int(values[d]) for d in self.segment.dims))
+        entry = self.entries.get(key)
+        if entry is None:
+            return None
+        plan, replay, cache, entering, stamp = entry
+        if stamp != changes() or (self.keeps and not executor.is_current):
+            return None
+        if replay is not plan.bound.replay or not cache.used(plan):
+            del self.entries[key]
+            return None
+        entering = entering.copy()
+        for i, k in self.entries_of:
+            entering[k] = bound[i]
+        if values is not None:
+            for k, v in self.from_host:
+                entering[k] = values[v]
+        left = replay.run(entering, args)
+        if function.updated:
+            note_writes(self.counter)
+        return left if self.in_order else [left[k] for k in self.places]
+
+    def _bound(self, function: Function, runtime: Any, args: Sequence[Any]) -> list[Any] | None:
+        """The arguments as they enter; None where one has to be converted."""
+        if len(args) != len(self.slots):
+            return None
+        trusted, found = function.trust_input, []
+        for (slot, dtype, ndim, name), value in zip(self.kinds, args):
+            if type(value) is np.ndarray:
+                if not trusted and (value.dtype != dtype or value.ndim != ndim):
+                    return None
+            elif slot.may_stay and (there := runtime.known(value)) is not None:
+                if there.dtype != name or len(there.shape) != ndim:
+                    return None
+                value = there
+            elif isinstance(value, float | int | np.generic) and not ndim and dtype is not None:
+                value = slot.convert(value, self.allow_downcast)
+            else:
+                return None
+            found.append(value)
+        return found
+
+    def learn(self, function: Function, values: dict[Variable, Any]) -> None:
+        """Remember a call that went the long way, if its plan is captured by now."""
+        executor = function.executor
+        cache = executor.only_cache
+        self._room(cache)
+        plan: Any = cache.latest
+        replay = getattr(plan.bound, "replay", None) if plan is not None else None
+        if replay is None or any(v not in values for v in self.arguments):
+            return
+        if self._may_change(function):
+            return
+        shapes = [np.shape(values[v]) for v in self.arguments]
+        key: Any = shapes[0] if len(shapes) == 1 else tuple(shapes)
+        if self.by_value:
+            key = (key, *self._dims(plan))
+        for v in function.updated:
+            v.storage.counts(self.counter)
+        self.entries[key] = _Entry(plan, replay, cache, self._staying(executor, values), changes())

@@ -1,0 +1,174 @@
+"""Calls on the CPU of a function that find all as it was: no table of values, no look-up of shared
+variables, no conversion. See :mod:`symdnn.compile.call.fast` for when that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from symdnn.compile.call.fast import Calls, FastCalls
+from symdnn.compile.plan.plan import Plan, PlanCache
+from symdnn.compile.program.program import Segment
+from symdnn.graph.values.storage import HOST, changes
+from symdnn.graph.variable import Variable
+
+if TYPE_CHECKING:
+    from symdnn.compile.call.compiled_function import Function
+
+__all__ = ["HostCalls", "fast_calls"]
+
+
+def fast_calls(function: Function) -> Calls | None:
+    """The fast calls of a function, where its program is one segment."""
+    program = function.stages.program
+    regions = [r for r in program.regions if not (isinstance(r, Segment) and r.kept)]
+    if len(regions) != 1 or not isinstance(regions[0], Segment):
+        return None
+    segment, first = regions[0], len(program.outputs) - len(function.updated)
+    if segment.device == HOST:
+        if function.stages.target.kind != HOST:
+            return None  # the device is held in a call, and may have an error to tell
+        all_left = all(v in segment.outputs for v in program.outputs)
+        return HostCalls(function, segment) if segment.nodes and all_left else None
+    written = {new for new, _ in segment.updates}
+    left = all(v in segment.outputs for v in program.outputs[:first])
+    if not left or any(v not in written for v in program.outputs[first:]):
+        return None
+    return FastCalls(function, segment)
+
+
+class _Entry(NamedTuple):
+    """A plan, what enters it but for the arguments, and the state that this holds for."""
+
+    plan: Plan
+    run: Any
+    cache: PlanCache
+    entering: list[Any]
+    changes: int
+    #: Whether nothing of the user's runs inside of a call.
+    closed: bool
+
+
+class HostCalls(Calls):
+    """Calls of a function whose program is one segment on the CPU."""
+
+    def __init__(self, function: Function, segment: Segment) -> None:
+        super().__init__(function, segment)
+        outputs = function.stages.program.outputs
+        self.count = len(outputs) - len(function.updated)
+        self.places = [segment.outputs.index(v) for v in outputs]
+        self.in_order = self.places == list(range(len(segment.outputs)))
+        #: Whether the arguments, in their order, are what enters.
+        self.only_arguments = self.arguments == list(segment.inputs)
+        self._accept = _accepting(self)
+
+    def attempt(self, function: Function, args: Sequence[Any]) -> list[Any] | None:
+        """See :class:`~symdnn.compile.call.fast.Calls`."""
+        bound = self._accept(args, function.trust_input)
+        executor = function._executor
+        if bound is None or executor is None:
+            return None
+        runtime: Any = executor.runtime
+        with runtime.lock:
+            if runtime.depth >= 0:
+                return None  # inside of another call
+            runtime.depth = 0
+            try:
+                left = self._left(executor, bound)
+                if left is not None:
+                    if not self.in_order:
+                        left = [left[k] for k in self.places]
+                    if function.updated:
+                        function.update(left[self.count :])
+                        del left[self.count :]
+                return left
+            finally:
+                runtime.depth = -1
+
+    def _left(self, executor: Any, bound: Any) -> list[Any] | None:
+        """What the segment gives; None where something is not as it was."""
+        key, arguments = bound
+        values: dict[Variable, Any] | None = None
+        if self.by_value:
+            values = self._host_values(executor, arguments)
+            key = (key, *(int(values[d]) for d in self.segment.dims))
+        entry = self.entries.get(key)
+        if entry is None:
+            return None
+        plan, run, cache, entering, stamp, closed = entry
+        if stamp != changes() or (executor.keeps and not executor.is_current):
+            return None
+        if plan is cache.latest:
+            cache.hits += 1
+        elif not cache.used(plan):
+            del self.entries[key]
+            return None
+        if self.only_arguments:
+            entering = arguments
+        else:
+            entering = entering.copy()
+            for i, k in self.entries_of:
+                entering[k] = arguments[i]
+        if values is not None:
+            for k, v in self.from_host:
+                entering[k] = values[v]
+        try:
+            if plan.bound.silent:
+                return run(entering)  # type: ignore[no-any-return]
+            return executor.runtime.quietly(run, entering, closed)  # type: ignore[no-any-return]
+        except MemoryError:
+            return None  # the long way tries smaller workspaces
+
+    def learn(self, function: Function, values: dict[Variable, Any]) -> None:
+        """Remember a call that went the long way."""
+        executor = function.executor
+        cache = executor.only_cache
+        self._room(cache)
+        plan = cache.latest
+        if plan is None or any(v not in values for v in self.arguments):
+            return
+        if self._may_change(function):
+            return
+        shapes = [np.shape(values[v]) for v in self.arguments]
+        key: Any = shapes[0] if len(shapes) == 1 else tuple(shapes)
+        if self.by_value:
+            key = (key, *self._dims(plan))
+        entering = self._staying(executor, values)
+        closed = getattr(plan.bound, "closed", False) and not self.segment.host
+        self.entries[key] = _Entry(plan, plan.bound.run, cache, entering, changes(), closed)
+
+
+def _accepting(calls: Calls) -> Any:
+    """``accept(args, trusted)``: (shapes, arguments as they enter); None: one is to be converted.
+
+    A function made for these arguments, since a loop over them takes as long as a small kernel.
+    """
+    names = [f"a{i}" for i in range(len(calls.slots))]
+    scope: dict[str, Any] = {"ndarray": np.ndarray, "numbers": (float, int, np.generic)}
+    lines = ["def accept(args, trusted):", f" if len(args) != {len(names)}: return None"]
+    if names:
+        lines.append(f" {', '.join(names)}, = args")
+    for i, (a, slot) in enumerate(zip(names, calls.slots)):
+        scope[f"d{i}"] = slot.dtype
+        lines += [
+            f" if type({a}) is ndarray:",
+            f"  if not trusted and ({a}.dtype is not d{i} and {a}.dtype != d{i}"
+            f" or not {a}.flags.c_contiguous): return None",
+        ]
+        if slot.dtype is not None and slot.ndim == 0:
+            scope[f"c{i}"] = _converter(slot, calls.allow_downcast)
+            lines.append(f" elif isinstance({a}, numbers): {a} = c{i}({a})")
+        lines.append(" else: return None")
+    shapes = [f"{a}.shape" for a in names]
+    key = shapes[0] if len(shapes) == 1 else f"({', '.join(shapes)})"
+    lines.append(f" return {key}, [{', '.join(names)}]")
+    # Numbers and the words above make the whole text; nothing of the user's is in it.
+    exec(compile("\n".join(lines), "<arguments>", "exec"), scope)
+    return scope["accept"]
+
+
+def _converter(slot: Any, allow_downcast: bool | None) -> Any:
+    return lambda value: slot.convert(value, allow_downcast)

@@ -1,0 +1,1 @@
+"""Targets, and the run of a program's segments and loops."""

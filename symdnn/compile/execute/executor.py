@@ -1,0 +1,210 @@
+"""Runs a program: host nodes, plans by signature, lazy branches, loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from symdnn.compile.execute.loop import LoopRunner
+from symdnn.compile.execute.retry import run_segment
+from symdnn.compile.execute.targets import Devices
+from symdnn.compile.plan.plan import Plan, PlanCache
+from symdnn.compile.program.host import HostProgram
+from symdnn.compile.program.parameter_cache import KeptState
+from symdnn.compile.program.program import If, Loop, Program, Region, Segment
+from symdnn.graph.kernel import Versions
+from symdnn.graph.runtime import Runtime, Watcher
+from symdnn.graph.values.storage import HOST
+from symdnn.graph.variable import Constant, Shared, Variable
+
+__all__ = ["Executor"]
+
+Values = dict[Variable, Any]
+
+
+class Executor:
+    """A program with the plans that its segments have so far.
+
+    ``inside``: it is a branch or the body of a loop, whose outputs stay where values of their
+    types are kept.
+    """
+
+    def __init__(self, program: Program, devices: Devices, inside: bool = False) -> None:
+        self.program, self.devices, self.inside = program, devices, inside
+        #: What runs only when parameters have changed.
+        self._kept = [_KeptRunner(s, devices) for s in _kept(program)]
+        #: Whether anything is kept of parameters.
+        self.keeps = bool(self._kept)
+        versions = {v: tell for k in self._kept for v, tell in k.state.versions().items()}
+        regions = [r for r in program.regions if not (isinstance(r, Segment) and r.kept)]
+        self._runners = [_runner(r, devices, versions) for r in regions]
+
+    @property
+    def runtime(self) -> Runtime:
+        """The runtime of the target."""
+        return self.devices.main
+
+    def run(self, values: Values, watcher: Watcher | None = None) -> list[Any]:
+        """Values of the program's outputs; ``values`` holds what enters and is added to."""
+        for runner in (*self._kept, *self._runners):
+            runner.run(values, watcher)
+        place = self.runtime if self.inside else None
+        return [_value(v, values, place) for v in self.program.outputs]
+
+    @property
+    def is_current(self) -> bool:
+        """Whether what is kept of parameters is what they are now."""
+        return all(k.state.is_current for k in self._kept)
+
+    @property
+    def kept_values(self) -> Iterator[Variable]:
+        """What is kept between calls, besides shared variables."""
+        return (v for k in self._kept for v in k.segment.outputs)
+
+    @property
+    def only_cache(self) -> PlanCache:
+        """The plans of a program that is one segment, what is kept apart."""
+        (runner,) = self._runners
+        (cache,) = runner.plan_caches()
+        return cache
+
+    def only_host(self, values: Values) -> None:
+        """Evaluate the host nodes of a program that is one segment."""
+        (runner,) = self._runners
+        assert isinstance(runner, _SegmentRunner)
+        runner.host(values)
+
+    def plan_caches(self) -> Iterator[PlanCache]:
+        """The plan cache of each segment, those in branches and loops too; kept ones come last."""
+        for runner in (*self._runners, *self._kept):
+            yield from runner.plan_caches()
+
+    def plans(self) -> list[Plan]:
+        """All plans made so far."""
+        return [p for cache in self.plan_caches() for p in cache.plans.values()]
+
+
+def _kept(program: Program) -> list[Segment]:
+    return [r for r in program.regions if isinstance(r, Segment) and r.kept]
+
+
+def _runner(
+    region: Region, devices: Devices, versions: Versions
+) -> _SegmentRunner | _IfRunner | _LoopRunner:
+    if isinstance(region, Segment):
+        return _SegmentRunner(region, devices, versions)
+    if isinstance(region, Loop):
+        return _LoopRunner(region, devices)
+    return _IfRunner(region, devices)
+
+
+class _SegmentRunner:
+    def __init__(self, segment: Segment, devices: Devices, versions: Versions) -> None:
+        self.segment, self.host = segment, HostProgram(segment.host, devices.main)
+        device = segment.device
+        self.cache = PlanCache(segment, devices.oracle(device), devices.runtime(device), versions)
+        self.held = _held(devices, [segment])
+
+    def run(self, values: Values, watcher: Watcher | None) -> None:
+        self.host(values)
+        if not self.segment.nodes:
+            return
+        entering = [values[v] for v in self.segment.inputs]
+        with self.held():
+            left = run_segment(self.cache, entering, values, watcher)
+        values.update(zip(self.segment.outputs, left))
+
+    def plan_caches(self) -> Iterator[PlanCache]:
+        yield self.cache
+
+
+class _KeptRunner(_SegmentRunner):
+    """Runs only when a shared variable that is read has another value than before."""
+
+    def __init__(self, segment: Segment, devices: Devices) -> None:
+        super().__init__(segment, devices, {})
+        self.homes = [
+            (v, devices.home(v).memory)
+            for v in dict.fromkeys((*segment.inputs, *segment.sources))
+            if isinstance(v, Shared)
+        ]
+        device_of: dict[Variable, str] = {v: memory.device for v, memory in self.homes}
+        self.state = KeptState(segment, device_of.__getitem__)
+
+    def run(self, values: Values, watcher: Watcher | None) -> None:
+        if not self.state.is_current:
+            self.state.renew(lambda: self._computed(values, watcher))
+        values.update(self.state.values())
+
+    def _computed(self, values: Values, watcher: Watcher | None) -> list[Any]:
+        values.update((v, v.storage.on(memory)) for v, memory in self.homes)
+        super().run(values, watcher)
+        return [values[v] for v in self.segment.outputs]
+
+
+class _IfRunner:
+    def __init__(self, region: If, devices: Devices) -> None:
+        self.region, self.runtime = region, devices.main
+        self.branches = {
+            True: Executor(region.then, devices, inside=True),
+            False: Executor(region.orelse, devices, inside=True),
+        }
+        self.given = {
+            True: _given(region.then, region.then_values),
+            False: _given(region.orelse, region.else_values),
+        }
+
+    def run(self, values: Values, watcher: Watcher | None) -> None:
+        taken = bool(self.runtime.to_host(_value(self.region.condition, values)))
+        results = self.branches[taken].run(values, watcher)
+        fresh = [
+            self.runtime.fresh(r) if given else r for r, given in zip(results, self.given[taken])
+        ]
+        values.update(zip(self.region.results, fresh, strict=True))
+
+    def plan_caches(self) -> Iterator[PlanCache]:
+        for executor in self.branches.values():
+            yield from executor.plan_caches()
+
+
+class _LoopRunner:
+    def __init__(self, region: Loop, devices: Devices) -> None:
+        self.node = region.node
+        self.body = Executor(region.body, devices, inside=True)
+        self.runner = LoopRunner(region, self.body, devices.main)
+        self.held = _held(devices, region.body.segments())
+
+    def run(self, values: Values, watcher: Watcher | None) -> None:
+        inputs = [_value(v, values, self.runner.runtime) for v in self.node.inputs]
+        with self.held():
+            results = self.runner.run(inputs, watcher)
+        values.update(zip(self.node.outputs, results, strict=True))
+
+    def plan_caches(self) -> Iterator[PlanCache]:
+        return self.body.plan_caches()
+
+
+_NOTHING = nullcontext()
+
+
+def _held(
+    devices: Devices, segments: Sequence[Segment]
+) -> Callable[[], AbstractContextManager[None]]:
+    """What holds the CPU for segments on it, where the call holds another device only."""
+    if all(s.device == devices.target.kind for s in segments):
+        return lambda: _NOTHING
+    return devices.runtime(HOST).exclusive
+
+
+def _given(program: Program, results: Sequence[Variable]) -> list[bool]:
+    """Which results a branch passes on, or gives twice: they must not share memory."""
+    made = {v for s in program.segments() for n in s.nodes for v in n.outputs}
+    return [v not in made or v in results[:i] for i, v in enumerate(results)]
+
+
+def _value(v: Variable, values: Values, place: Runtime | None = None) -> Any:
+    """A value; a constant where ``place`` keeps it, on the host without one."""
+    if not isinstance(v, Constant):
+        return values[v]
+    return v.data if place is None else place.placed(v)

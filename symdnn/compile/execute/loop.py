@@ -1,0 +1,155 @@
+"""Runs a loop region: the body's plan once per step, values carried in buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from symdnn.compile.plan.plan import Plan
+from symdnn.compile.program.program import Loop, Segment
+from symdnn.graph.evaluate import describe_failure
+from symdnn.graph.runtime import Runtime, Watcher
+from symdnn.graph.values.storage import HOST
+from symdnn.graph.variable import Constant, Variable
+from symdnn.ops.control.scan import Scan
+from symdnn.ops.control.scan_loop import run_loop
+
+if TYPE_CHECKING:
+    from symdnn.compile.execute.executor import Executor
+
+__all__ = ["LoopRunner"]
+
+Step = Callable[[list[Any], list[Any]], Sequence[Any]]
+
+
+class LoopRunner:
+    """A loop with the plans of its body so far."""
+
+    def __init__(self, region: Loop, body: Executor, runtime: Runtime) -> None:
+        self.region, self.body, self.runtime = region, body, runtime
+        op = region.node.op
+        assert isinstance(op, Scan)
+        self.op, self.inner = op, op.inner
+        self.segment = _only_segment(region)
+        if self.segment is not None:
+            place = {v: i for i, v in enumerate(op.inner.inputs)}
+            self.entering = [place[v] for v in self.segment.inputs]
+            self.in_order = self.segment.outputs == op.inner.outputs
+            kept = op.inner.outputs[: len(op.states) + op.collected]
+            self.kept_at = [[i for i, w in enumerate(kept) if w is v] for v in self.segment.outputs]
+        #: That of the body in the last run.
+        self.plan: Plan | None = None
+        self.graphs = runtime.loop_graphs() if self._may_be_a_graph() else None
+
+    def _may_be_a_graph(self) -> bool:
+        """Whether all steps may be captured as one: they are alike, and their number is known."""
+        segment = self.segment
+        return (
+            segment is not None
+            and segment.device != HOST
+            and self.region.capture
+            and not self.op.until
+        )
+
+    def run(self, inputs: Sequence[Any], watcher: Watcher | None) -> list[Any]:
+        """Outputs of the scan."""
+        try:
+            if self.graphs is None or watcher is not None:
+                results = self.work(inputs, watcher)
+            else:
+                results = self.graphs.run(inputs, self)
+            return [
+                self.runtime.to_host(r) if v.type.is_integer_scalar else r
+                for v, r in zip(self.region.node.outputs, results, strict=True)
+            ]
+        except Exception as error:
+            error.add_note(describe_failure(self.region.node, inputs))
+            raise
+
+    def work(self, inputs: Sequence[Any], watcher: Watcher | None = None) -> list[Any]:
+        """All steps, one after the other."""
+        step = self._by_plan(watcher) if self.segment is not None else self._by_program(watcher)
+        step = self._with_scalars_on_host(self._reading_condition(step))
+        return run_loop(self.op, inputs, step, self.runtime.loop_arrays())
+
+    def steps(self, inputs: Sequence[Any]) -> int:
+        """How often the body runs for these inputs, at most."""
+        return int(self.op.split(inputs).steps)
+
+    def is_current(self, plan: Plan) -> bool:
+        """Whether a plan of the body was not dropped since; counts as a use of it."""
+        (cache,) = self.body.plan_caches()
+        return cache.used(plan)
+
+    def _reading_condition(self, step: Step) -> Step:
+        if not self.op.until:
+            return step
+
+        def read(arguments: list[Any], targets: list[Any]) -> Sequence[Any]:
+            *results, condition = step(arguments, targets)
+            return [*results, self.runtime.to_host(condition)]
+
+        return read
+
+    def _with_scalars_on_host(self, step: Step) -> Step:
+        """Entries that are integer scalars are read on the host, where the body wants them."""
+        if self.runtime.memory.device == HOST:
+            return step
+        scalars = [i for i, v in enumerate(self.inner.inputs) if v.type.is_integer_scalar]
+
+        def read(arguments: list[Any], targets: list[Any]) -> Sequence[Any]:
+            for i in scalars:
+                arguments[i] = self.runtime.to_host(arguments[i])
+            return step(arguments, targets)
+
+        return read if scalars else step
+
+    def _by_program(self, watcher: Watcher | None) -> Step:
+        """A step that may read values on the host, branch, or contain loops."""
+
+        def step(arguments: list[Any], targets: list[Any]) -> Sequence[Any]:
+            return self.body.run(dict(zip(self.inner.inputs, arguments)), watcher)
+
+        return step
+
+    def _by_plan(self, watcher: Watcher | None) -> Step:
+        """A step that is one plan: entries of one array have one shape, so it is found once."""
+        (cache,) = self.body.plan_caches()
+        entering, outputs = self.entering, self.inner.outputs
+        run: Any = None
+
+        def step(arguments: list[Any], targets: list[Any]) -> Sequence[Any]:
+            nonlocal run
+            given = [arguments[i] for i in entering]
+            if run is None:
+                self.plan = cache.get(given, dict(zip(self.inner.inputs, arguments)))
+                run = self.plan.bound.run
+            left: Sequence[Any] = run(given, watcher, *self._leading(targets))
+            return left if self.in_order else self._ordered(left, arguments, outputs)
+
+        return step
+
+    def _leading(self, targets: list[Any]) -> list[list[Any]]:
+        """Where what leaves the plan will be kept; nothing where that is not asked for."""
+        if not targets or self.segment is None or self.segment.device == HOST:
+            return []
+        known = [[targets[i] for i in at if targets[i] is not None] for at in self.kept_at]
+        return [[at[0] if at else None for at in known]]
+
+    def _ordered(
+        self, left: Sequence[Any], arguments: Sequence[Any], outputs: Sequence[Variable]
+    ) -> list[Any]:
+        """Inner outputs from what left the plan; some may be inputs or constants."""
+        assert self.segment is not None
+        known: dict[Variable, Any] = dict(zip(self.inner.inputs, arguments))
+        known.update(zip(self.segment.outputs, left))
+        return [self.runtime.placed(v) if isinstance(v, Constant) else known[v] for v in outputs]
+
+
+def _only_segment(region: Loop) -> Segment | None:
+    """The body when it is one segment whose plan depends on shapes alone."""
+    regions = region.body.regions
+    if len(regions) != 1 or not isinstance(regions[0], Segment):
+        return None
+    segment = regions[0]
+    return None if segment.host or segment.dims or not segment.nodes else segment

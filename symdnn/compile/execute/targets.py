@@ -1,0 +1,144 @@
+"""From a flag or a user's word to a target and its runtimes. The one place that loads a target."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from typing import Any
+
+from symdnn.compile.plan.specialise import Oracle, TableOracle
+from symdnn.config import config
+from symdnn.detect import gpu_seems_there
+from symdnn.graph.runtime import Runtime
+from symdnn.graph.target import Target
+from symdnn.graph.variable import Variable
+
+__all__ = ["Devices", "load_kernels", "resolve_target"]
+
+
+def resolve_target(wanted: Target | str | None = None, explain: bool = False) -> Target:
+    """The target to compile for: given, or by the flag ``device`` (``auto``: what is there).
+
+    ``"cuda"`` and ``"cuda1"`` mean the GPU of this machine, ``"cuda:sm_90"`` a described one.
+    With ``explain`` a CPU that ``auto`` falls back to carries the reasons in its ``notes``.
+    """
+    if isinstance(wanted, Target):
+        return wanted
+    if wanted is not None:
+        described = Target.parse(wanted)
+        if described.kind == "cpu":
+            return cpu_target()
+        here = described.kind != "cpu" and described.compute_capability is None
+        return _detect().cuda_target(described.index) if here else described
+    device = str(config.device)
+    if device == "cpu":
+        return cpu_target()
+    if device == "auto" and not _gpu_is_ready():
+        if explain:
+            return cpu_target(_detect().why_no_gpu(_missing_packages()))
+        _say_why_not()
+        return cpu_target()
+    if device == "auto":
+        device = "cuda"
+    return _detect().cuda_target(int(device.removeprefix("cuda") or 0))  # type: ignore[no-any-return]
+
+
+def cpu_target(notes: tuple[str, ...] = ()) -> Target:
+    """This machine's CPU: oneDNN's version and instruction set where it is there, the threads."""
+    facts = importlib.import_module("symdnn.cpu.onednn.library").facts()
+    return Target("cpu", notes=(*notes, *facts.pop("notes")), **facts)
+
+
+def _gpu_is_ready() -> bool:
+    """Whether ``device=auto`` means the GPU: a card, cuDNN, and the packages that drive them."""
+    if _missing_packages():
+        return False
+    detect = _detect()
+    return bool(detect.gpu_available() and detect.dnn_available())
+
+
+def _missing_packages() -> list[str]:
+    """What drives a GPU from Python and is not installed."""
+    return [p for p in ("pycuda", "cuda.bindings") if not _installed(p)]
+
+
+def _installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:  # its parent
+        return False
+
+
+def _detect() -> Any:
+    return importlib.import_module("symdnn.gpu.detect")
+
+
+def load_kernels(target: Target) -> None:
+    """Enter the kernels of a target into the table; touches no device."""
+    importlib.import_module("symdnn.cpu.execution.runtime")
+    if target.kind == "cuda":
+        importlib.import_module("symdnn.gpu.registry").load()
+
+
+class Devices:
+    """The runtimes that the segments of one function run on, loaded on first use.
+
+    Besides the target's own there is always the CPU, for what the device has no kernel for.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._runtimes: dict[str, Runtime] = {}
+
+    @property
+    def main(self) -> Runtime:
+        """The runtime of the target."""
+        return self.runtime(self.target.kind)
+
+    def runtime(self, kind: str) -> Runtime:
+        """The runtime of ``"cpu"`` or of the target's kind."""
+        if kind not in self._runtimes:
+            self._runtimes[kind] = self._load(kind)
+        return self._runtimes[kind]
+
+    def _load(self, kind: str) -> Runtime:
+        if kind == "cpu":
+            return importlib.import_module("symdnn.cpu.execution.runtime").runtime()  # type: ignore[no-any-return]
+        runtime = importlib.import_module("symdnn.gpu.execution.runtime").runtime(self.target.index)
+        if config.print_active_device:
+            say_once(self.target)
+        return runtime  # type: ignore[no-any-return]
+
+    def oracle(self, kind: str) -> Oracle:
+        """What is known of that device's kernels."""
+        return TableOracle(kind)
+
+    def home(self, shared: Variable) -> Runtime:
+        """Where a shared variable is read: sizes and counters on the host, the rest there."""
+        return self.main if self.target.keeps(shared.type) else self.runtime("cpu")
+
+
+def _say_why_not() -> None:
+    """Print why ``device=auto`` is the CPU where there is a GPU, once, on the standard error."""
+    if "auto" in _said or not gpu_seems_there():
+        return
+    _said.add("auto")
+    reason = _detect().why_passed_over(_missing_packages())
+    if reason:
+        print(
+            f"symdnn: there is a GPU, and device=auto uses the CPU: {reason}. `symdnn doctor` says "
+            "more; device=cpu silences this",
+            file=sys.stderr,
+        )
+
+
+_said: set[str] = set()
+
+
+def say_once(target: Target) -> None:
+    """Print which GPU is used, when it is used first, on the standard error."""
+    if target.device not in _said:
+        _said.add(target.device)
+        cudnn = ".".join(map(str, target.cudnn)) if target.cudnn else "absent"
+        print(f"symdnn uses {target}, cuDNN {cudnn}", file=sys.stderr)

@@ -1,0 +1,1 @@
+"""Modes that check: every rewrite, every result."""

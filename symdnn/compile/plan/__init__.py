@@ -1,0 +1,1 @@
+"""A segment for concrete shapes: kernels, memory, bound launches."""

@@ -1,0 +1,479 @@
+"""The memory plan of a segment: who shares whose memory, and offsets in the arena. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from symdnn.compile.plan.specialise import Specialised
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.core.shape import Reshape
+from symdnn.ops.nn.channels_last import Reorder
+from symdnn.ops.vendor.transfer import GpuFromHost, HostFromGpu
+
+__all__ = ["Buffer", "MemoryPlan", "View", "plan_memory"]
+
+ALIGNMENT = 64
+
+
+@dataclass
+class Buffer:
+    """Bytes that one value owns. ``kind`` says where:
+
+    ``arena`` at ``offset``, ``outside`` (it enters, or leaves and is made fresh at each call),
+    ``made`` (the kernel returns it: size or content is its own), ``workspace`` (arena scratch).
+    """
+
+    variable: Variable | None
+    kind: str
+    nbytes: int = 0
+    first: int = 0
+    last: int = 0
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class View:
+    """How a value lies in its buffer; not ``static``: its offset is known only per call."""
+
+    buffer: Buffer
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+    static: bool = True
+    is_copy: bool = False
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether it is in C order without gaps."""
+        return self._lies(self._itemsize)
+
+    @property
+    def even(self) -> bool:
+        """Whether its elements in C order lie at equal distances: a reshaped one is a view."""
+        return self._lies(None)
+
+    @property
+    def _itemsize(self) -> int:
+        v = self.buffer.variable
+        return int(v.type.numpy.itemsize) if v is not None and isinstance(v.type, TensorType) else 0
+
+    def _lies(self, step: int | None) -> bool:
+        """Whether in C order each element is ``step`` bytes behind the last (None: any number)."""
+        for size, stride in zip(reversed(self.shape), reversed(self.strides)):
+            if size == 1:
+                continue
+            if step is not None and stride != step:
+                return False
+            step = stride * size
+        return True
+
+
+@dataclass
+class MemoryPlan:
+    """Where each value of a segment lives. ``arena_bytes`` is the arena's size for it."""
+
+    views: dict[Variable, View] = field(default_factory=dict)
+    workspaces: dict[Apply, Buffer] = field(default_factory=dict)
+    in_place: dict[Apply, dict[int, int]] = field(default_factory=dict)
+    aliases: set[Apply] = field(default_factory=set)
+    #: New value -> the shared variable whose storage it is made in, never copied.
+    stored: dict[Variable, Variable] = field(default_factory=dict)
+    #: New value -> the shared variable that it is copied to, when all other work is done.
+    copied: dict[Variable, Variable] = field(default_factory=dict)
+    arena_bytes: int = 0
+    live_bytes: int = 0
+    #: What leaves the segment: never in the arena.
+    leaving: frozenset[Variable] = field(default=frozenset(), repr=False)
+
+    def text(self) -> str:
+        """The plan as printed lines."""
+        lines = [f"arena {self.arena_bytes} bytes, largest live set {self.live_bytes}"]
+        for v, view in self.views.items():
+            b = view.buffer
+            at = f" at {b.offset}" if b.kind == "arena" else ""
+            lines.append(f"  {v}: {b.kind}{at}, {b.nbytes} bytes, steps {b.first}..{b.last}")
+        lines += [f"  {new} is made in {old}" for new, old in self.stored.items()]
+        lines += [f"  {new} is copied to {old}" for new, old in self.copied.items()]
+        return "\n".join(lines)
+
+
+def plan_memory(spec: Specialised, *, in_place: bool = True) -> MemoryPlan:
+    """Views share, dying operands are overwritten where the op allows, the rest gets offsets."""
+    plan = MemoryPlan(leaving=frozenset(spec.segment.outputs))
+    targets = UpdateTargets(spec)
+    _place_entering(spec, plan)
+    last_use = _last_uses(spec)
+    for step, node in enumerate(spec.segment.nodes):
+        if not (_alias(spec, plan, node, targets) or _leaves_as_view(spec, plan, node, targets)):
+            _own(spec, plan, node, step, in_place, targets)
+        _extend_lives(plan, node, step, last_use)
+        if workspace := spec.choices[node].workspace_bytes:
+            plan.workspaces[node] = Buffer(None, "workspace", workspace, step, step)
+    buffers = {id(v.buffer): v.buffer for v in plan.views.values() if v.buffer.kind == "arena"}
+    scratch = list(plan.workspaces.values())
+    plan.arena_bytes = assign_offsets([*buffers.values(), *scratch])
+    plan.live_bytes = _largest_live_set([*buffers.values(), *scratch])
+    return plan
+
+
+def _place_entering(spec: Specialised, plan: MemoryPlan) -> None:
+    read = [v for n in spec.segment.nodes for v in n.inputs]
+    made = {v for n in spec.segment.nodes for v in n.outputs}
+    for v in dict.fromkeys((*spec.segment.inputs, *read)):
+        if v in made:
+            continue
+        shape = tuple(v.data.shape) if isinstance(v, Constant) else spec.shapes.get(v) or ()
+        buffer = Buffer(v, "outside", _nbytes(v, shape))
+        plan.views[v] = View(buffer, shape, _strides(v, shape), static=_known(spec, v))
+
+
+def _known(spec: Specialised, v: Variable) -> bool:
+    """Whether the value of ``v`` is the same in every run of the plan."""
+    return isinstance(v, Constant) or v in spec.sizes
+
+
+def _last_uses(spec: Specialised) -> dict[Variable, int]:
+    last: dict[Variable, int] = {}
+    for step, node in enumerate(spec.segment.nodes):
+        for v in node.inputs:
+            last[v] = step
+    end = len(spec.segment.nodes)
+    last.update(dict.fromkeys(spec.segment.outputs, end))
+    return last
+
+
+def _alias(spec: Specialised, plan: MemoryPlan, node: Apply, targets: UpdateTargets) -> bool:
+    """Let the output of a view op share its input's memory; False where that cannot be.
+
+    On a GPU a new value of a shared variable may: it is copied from there in the end.
+    """
+    viewed = 0 if _moves_nothing(spec, node) else node.op.views.get(0)
+    if len(node.outputs) != 1 or viewed is None:
+        return False
+    out, source = node.outputs[0], plan.views[node.inputs[viewed]]
+    shape = spec.shapes[out]
+    inside = source.buffer.kind == "arena" and spec.segment.device != "cpu"
+    old = targets.copied_to(out) if inside else None
+    if (out in plan.leaving and old is None) or shape is None or source.buffer.kind == "made":
+        return False
+    if _must_run(node) or not _bounds_known(spec, node):
+        if spec.segment.device != "cpu":
+            return False  # library calls and captured graphs want an address that stays
+        # Where the view lies is read off at each call.
+        view: View | None = View(source.buffer, shape, tuple(-1 for _ in shape), static=False)
+    elif isinstance(node.op, Reorder):
+        strides = _strides(out, shape)
+        view = View(source.buffer, shape, strides, source.offset, source.static)
+        view = view if source.contiguous else None
+    else:
+        view = _derive(spec, node, source, shape)
+    if view is None:
+        return False
+    plan.aliases.add(node)
+    plan.views[out] = view
+    if old is not None:
+        plan.copied[out] = old
+    return True
+
+
+def _leaves_as_view(
+    spec: Specialised, plan: MemoryPlan, node: Apply, targets: UpdateTargets
+) -> bool:
+    """Let what leaves be a view of a value that is made outside of the arena for it.
+
+    On a CPU, for views of the whole value, of which no other view is known. That saves a copy.
+    """
+    if spec.segment.device != "cpu" or len(node.outputs) != 1 or node.op.views.get(0) is None:
+        return False
+    out, source = node.outputs[0], node.inputs[node.op.views[0]]
+    seen, shape = plan.views[source], spec.shapes[out]
+    sharing = sum(view.buffer is seen.buffer for view in plan.views.values())
+    if seen.buffer.kind != "arena" or seen.buffer.variable is not source or sharing > 1:
+        return False
+    if shape is None or out in targets.old_of or _must_run(node) or not _bounds_known(spec, node):
+        return False
+    view = _derive(spec, node, seen, shape)
+    if (
+        view is None
+        or view.offset
+        or not view.contiguous
+        or _nbytes(out, shape) != seen.buffer.nbytes
+    ):
+        return False
+    seen.buffer.kind = "outside"
+    plan.views[source] = replace(seen, static=False)
+    plan.views[out] = replace(view, static=False)
+    plan.aliases.add(node)
+    return True
+
+
+def _moves_nothing(spec: Specialised, node: Apply) -> bool:
+    """Whether another order of the dimensions leaves all elements where they are: kernels of 1 x 1
+    lie with their channels last in any case."""
+    if not isinstance(node.op, Reorder) or spec.segment.device == "cpu":
+        return False
+    shape = _shape_of(spec, node.inputs[0])
+    long = [d for d in node.op.order if shape is None or shape[d] != 1]
+    return shape is not None and long == sorted(long)
+
+
+def _shape_of(spec: Specialised, v: Variable) -> tuple[int, ...] | None:
+    return tuple(v.data.shape) if isinstance(v, Constant) else spec.shapes.get(v)
+
+
+def _must_run(node: Apply) -> bool:
+    """Whether the op does more than to look at memory: it prints, or checks other data."""
+    seen = {node.op.views.get(0, 0), *node.op.host_inputs}
+    return node.op.has_effect or any(i not in seen for i in range(len(node.inputs)))
+
+
+def _bounds_known(spec: Specialised, node: Apply) -> bool:
+    return all(_known(spec, node.inputs[i]) for i in node.op.run_time_inputs)
+
+
+def _derive(spec: Specialised, node: Apply, source: View, shape: tuple[int, ...]) -> View | None:
+    """The view that the op takes of ``source``, found by asking its reference about a dummy."""
+    viewed = node.op.views[0]
+    type_ = node.inputs[viewed].type
+    if isinstance(node.op, Reshape) and not source.even:
+        return None  # the one view that may have to copy
+    if 0 in shape or 0 in source.shape or any(s == -1 for s in source.strides):
+        return None
+    if not isinstance(type_, TensorType):
+        return None
+    # Laid out as the real buffer, so that an op which reads the data reads memory that exists.
+    memory = np.empty(source.buffer.nbytes, np.uint8)
+    dummy: Any = np.ndarray(source.shape, type_.numpy, memory, source.offset, source.strides)
+    inputs = [
+        dummy if k == viewed else _host_input(spec, v, shape, k - 1)
+        for k, v in enumerate(node.inputs)
+    ]
+    seen = np.asarray(node.op.compute(*inputs)[0])
+    if not np.may_share_memory(seen, memory):
+        return None
+    start = seen.__array_interface__["data"][0] - memory.__array_interface__["data"][0]
+    return View(source.buffer, tuple(seen.shape), seen.strides, start, source.static)
+
+
+def _host_input(spec: Specialised, v: Variable, shape: tuple[int, ...], k: int) -> object:
+    if isinstance(v, Constant):
+        return v.data
+    if v in spec.sizes:
+        return spec.sizes[v]
+    return np.int64(shape[k])  # a dimension of a reshape that was read from data
+
+
+def _own(
+    spec: Specialised,
+    plan: MemoryPlan,
+    node: Apply,
+    step: int,
+    in_place: bool,
+    targets: UpdateTargets,
+) -> None:
+    for i, v in enumerate(node.outputs):
+        shape = spec.shapes[v]
+        if shape is None or not isinstance(v.type, TensorType):
+            plan.views[v] = View(Buffer(v, "made", 0, step, step), (), (), static=False)
+            continue
+        if in_place and (old := targets.made_in(v, node, step, plan)) is not None:
+            plan.stored[v] = old
+            plan.views[v] = View(plan.views[old].buffer, shape, _strides(v, shape), static=False)
+            continue
+        if (old := targets.copied_to(v)) is not None:
+            plan.copied[v] = old
+        leaves = v in plan.leaving and old is None
+        taken = None if leaves or not in_place else _overwritten(spec, plan, node, i, step)
+        if taken is not None:
+            plan.in_place.setdefault(node, {})[i] = taken
+            source = plan.views[node.inputs[taken]]
+            plan.views[v] = View(source.buffer, shape, _strides(v, shape), source.offset)
+            continue
+        buffer = Buffer(v, "outside" if leaves else "arena", _nbytes(v, shape), step, step)
+        plan.views[v] = View(buffer, shape, _strides(v, shape), static=not leaves)
+
+
+class UpdateTargets:
+    """Which new values of a segment may be written to their shared variables, and how.
+
+    All expressions of a call read old values, and a call that fails changes nothing. So a storage
+    is written only behind the last step that reads what it held, and behind the last that can
+    fail: what follows are copies to the host, and kernels that cannot (on a GPU, those that look
+    at the error word first).
+    """
+
+    def __init__(self, spec: Specialised) -> None:
+        self.spec, nodes = spec, spec.segment.nodes
+        self.old_of = dict(spec.segment.updates)
+        self.last_read = _last_reads(spec) if self.old_of else {}
+        self.end = len(nodes)
+        while self.end > 0 and isinstance(nodes[self.end - 1].op, HostFromGpu):
+            self.end -= 1
+        self.safe_from = self.end
+        while self.safe_from > 0 and self._cannot_fail(nodes[self.safe_from - 1]):
+            self.safe_from -= 1
+
+    def _cannot_fail(self, node: Apply) -> bool:
+        """Whether the kernel never finds fault, and on a GPU writes nothing where one was found."""
+        return self._says(node, "writes_updates") or self._says(node, "never_fails")
+
+    def _says(self, node: Apply, what: str) -> bool:
+        """What the node's kernel says of the call; False where it does not know the question."""
+        asked = getattr(self.spec.choices[node].kernel, what, None)
+        return asked is not None and bool(asked(self.spec.call(node)))
+
+    def made_in(self, v: Variable, node: Apply, step: int, plan: MemoryPlan) -> Variable | None:
+        """The variable in whose storage the node may make ``v``, if any."""
+        old = self.old_of.get(v)
+        if old is None or step < self.safe_from or not self._fits(v, old):
+            return None
+        if self.last_read.get(old, -1) > step or not self._says(node, "writes_updates"):
+            return None
+        buffer, shape = plan.views[old].buffer, self.spec.shapes[v]
+        # An operand in the same memory must be met element by element where the result lies.
+        seen = (plan.views[x] for x in node.inputs)
+        alike = all(
+            x.shape == shape and x.offset == 0 and x.strides == _strides(v, x.shape)
+            for x in seen
+            if x.buffer is buffer
+        )
+        return old if alike else None
+
+    def copied_to(self, v: Variable) -> Variable | None:
+        """The variable that ``v`` is copied to behind all other work, if the segment does that."""
+        old = self.old_of.get(v)
+        if old is None or not self._fits(v, old) or self.last_read.get(old, -1) >= self.end:
+            return None
+        return old
+
+    def _fits(self, v: Variable, old: Variable) -> bool:
+        shapes = self.spec.shapes
+        return shapes.get(v) is not None and (shapes[v], v.type.dtype) == (
+            shapes.get(old),
+            old.type.dtype,
+        )
+
+
+def _last_reads(spec: Specialised) -> dict[Variable, int]:
+    """The last step that reads each value, or anything that may be a view of it."""
+    last: dict[Variable, int] = {}
+    for step in reversed(range(len(spec.segment.nodes))):
+        node = spec.segment.nodes[step]
+        for i, v in enumerate(node.inputs):
+            views = {0: 0} if isinstance(node.op, Reorder) else node.op.views
+            seen = [o for o, source in views.items() if source == i]
+            read = max([step, *(last.get(node.outputs[o], step) for o in seen)])
+            last[v] = max(last.get(v, -1), read)
+    return last
+
+
+def _overwritten(
+    spec: Specialised,
+    plan: MemoryPlan,
+    node: Apply,
+    output: int,
+    step: int,
+) -> int | None:
+    """The input whose dying buffer may take this output, if any."""
+    v = node.outputs[output]
+    taken = set(plan.in_place.get(node, {}).values())
+    for k in node.op.may_overwrite.get(output, ()):
+        if k >= len(node.inputs) or k in taken:
+            continue
+        source = node.inputs[k]
+        view = plan.views[source]
+        fits = (
+            view.buffer.kind == "arena"
+            and not _is_transferred(view.buffer)
+            and view.static
+            and view.strides == _strides(source, view.shape)
+            and source.type.dtype == v.type.dtype
+            and view.shape == spec.shapes[v]
+        )
+        if fits and _dies(plan, node, source, step):
+            return k
+    return None
+
+
+def _is_transferred(buffer: Buffer) -> bool:
+    """Whether it is a copy of an argument, which may also be read where the caller has it."""
+    maker = buffer.variable.owner if buffer.variable is not None else None
+    return maker is not None and isinstance(maker.op, GpuFromHost)
+
+
+def _dies(plan: MemoryPlan, node: Apply, source: Variable, step: int) -> bool:
+    """Whether nothing that shares ``source``'s buffer is read after this step, or twice in it."""
+    buffer = plan.views[source].buffer
+    if sum(1 for v in node.inputs if plan.views[v].buffer is buffer) > 1:
+        return False
+    return buffer.last <= step  # the last use of all that shares it
+
+
+def _extend_lives(
+    plan: MemoryPlan, node: Apply, step: int, last_use: Mapping[Variable, int]
+) -> None:
+    for v in node.outputs:
+        buffer = plan.views[v].buffer
+        buffer.last = max(buffer.last, last_use.get(v, step))
+
+
+def assign_offsets(buffers: Sequence[Buffer]) -> int:
+    """Give offsets so that buffers alive together do not meet; the bytes needed.
+
+    Largest first, each at the lowest place that is free for its whole life.
+    """
+    order = sorted(buffers, key=lambda b: -b.nbytes)
+    first, last = (np.array([getattr(b, k) for b in order], np.int64) for k in ("first", "last"))
+    start, end = np.zeros(len(order), np.int64), np.zeros(len(order), np.int64)
+    for i, b in enumerate(order):
+        meets = np.flatnonzero((first[:i] <= b.last) & (b.first <= last[:i]))
+        b.offset = _lowest_gap(start[meets], end[meets], b.nbytes)
+        start[i], end[i] = b.offset, _aligned(b.offset + b.nbytes)
+    return int(end.max(initial=0))
+
+
+def _lowest_gap(starts: Any, ends: Any, nbytes: int) -> int:
+    """The lowest offset at which ``nbytes`` fit between the intervals given."""
+    order = np.argsort(starts, kind="stable")
+    free_from = np.maximum.accumulate(np.concatenate([[0], ends[order]]))
+    room = starts[order] - free_from[:-1]
+    fits = np.flatnonzero(room >= nbytes)
+    return int(free_from[fits[0]] if len(fits) else free_from[-1])
+
+
+def _largest_live_set(buffers: Sequence[Buffer]) -> int:
+    changes: dict[int, int] = {}
+    for b in buffers:
+        changes[b.first] = changes.get(b.first, 0) + b.nbytes
+        changes[b.last + 1] = changes.get(b.last + 1, 0) - b.nbytes
+    now = peak = 0
+    for step in sorted(changes):
+        now += changes[step]
+        peak = max(peak, now)
+    return peak
+
+
+def _aligned(n: int) -> int:
+    return -(-n // ALIGNMENT) * ALIGNMENT
+
+
+def _nbytes(v: Variable, shape: Sequence[int]) -> int:
+    if not isinstance(v.type, TensorType):
+        return 0
+    return int(np.prod(shape, dtype=np.int64)) * v.type.numpy.itemsize
+
+
+def _strides(v: Variable, shape: Sequence[int]) -> tuple[int, ...]:
+    if not isinstance(v.type, TensorType):
+        return ()
+    strides: list[int] = []
+    step = v.type.numpy.itemsize
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))

@@ -1,0 +1,146 @@
+"""Stage 4: plans. A segment keeps one per shape signature, least recently used ones dropped."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symdnn.compile.plan.gc_pause import paused
+from symdnn.compile.plan.memory import MemoryPlan, plan_memory
+from symdnn.compile.plan.specialise import Oracle, Specialised, specialise
+from symdnn.compile.program.program import Segment
+from symdnn.config import config
+from symdnn.graph.evaluate import evaluate_node
+from symdnn.graph.kernel import Versions
+from symdnn.graph.runtime import BoundPlan, Runtime
+from symdnn.graph.variable import Constant, Variable
+from symdnn.ops.core.shape import ShapeI
+
+__all__ = ["Plan", "PlanCache", "make_plan"]
+
+Signature = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A segment at concrete shapes: chosen kernels, memory, and both bound to the device."""
+
+    signature: Signature
+    specialised: Specialised
+    memory: MemoryPlan
+    bound: BoundPlan
+
+    def __str__(self) -> str:
+        lines = [f"plan for {self.signature}"]
+        for node, choice in self.specialised.choices.items():
+            lines.append(f"  {node.op}: {choice.kernel.name}")
+        return "\n".join([*lines, self.memory.text()])
+
+
+class PlanCache:
+    """The plans of one segment."""
+
+    def __init__(
+        self, segment: Segment, oracle: Oracle, runtime: Runtime, versions: Versions | None = None
+    ) -> None:
+        self.segment, self.oracle, self.runtime = segment, oracle, runtime
+        self.versions = versions or {}
+        self.plans: OrderedDict[Signature, Plan] = OrderedDict()
+        self.hits = self.misses = 0
+        #: The plan of the last call.
+        self.latest: Plan | None = None
+
+    def get(self, entering: Sequence[Any], values: Mapping[Variable, Any]) -> Plan:
+        """The plan for what enters now; made when it is the first of its signature."""
+        key: Signature = tuple([getattr(a, "shape", ()) for a in entering])
+        if self.segment.sources:
+            key += tuple([values[v].shape for v in self.segment.sources])
+        if self.segment.dims:
+            key += tuple(int(values[d]) for d in self.segment.dims)
+        plan = self.plans.get(key)
+        if plan is None:
+            plan = self._make(key, values)
+        else:
+            self.hits += 1
+            self.plans.move_to_end(key)
+        self.latest = plan
+        return plan
+
+    def used(self, plan: Plan) -> bool:
+        """Count a call of ``plan`` that was not looked up; False when it has been dropped."""
+        if plan is not self.latest:
+            if self.plans.get(plan.signature) is not plan:
+                return False
+            self.plans.move_to_end(plan.signature)
+            self.latest = plan
+        self.hits += 1
+        return True
+
+    def _make(self, key: Signature, values: Mapping[Variable, Any]) -> Plan:
+        self.misses += 1
+        shapes = {v: tuple(s) for v, s in zip((*self.segment.inputs, *self.segment.sources), key)}
+        with paused():
+            plan = make_plan(
+                self.segment, shapes, values, self.oracle, self.runtime, key, self.versions
+            )
+        self.plans[key] = plan
+        self._drop_oldest()
+        return plan
+
+    def remake(self, plan: Plan, values: Mapping[Variable, Any]) -> Plan:
+        """Make ``plan`` again, under flags that may have changed, and put it in its place."""
+        self.forget(plan)
+        return self._make(plan.signature, values)
+
+    def forget(self, plan: Plan) -> None:
+        """Drop ``plan``; the next call of its signature makes a new one."""
+        self.plans.pop(plan.signature, None)
+        self.latest = None
+
+    def _drop_oldest(self) -> None:
+        """Keep to the flags' limits; the newest plan always stays."""
+        limit = int(config.plan_cache_bytes) or None
+        kept = sum(p.bound.nbytes for p in self.plans.values())
+        while len(self.plans) > 1 and (
+            len(self.plans) > config.plan_cache_size or (limit is not None and kept > limit)
+        ):
+            _, oldest = self.plans.popitem(last=False)
+            kept -= oldest.bound.nbytes
+
+
+def evaluate_sizes(
+    segment: Segment, shapes: Mapping[Variable, tuple[int, ...]]
+) -> dict[Variable, Any]:
+    """Values of the integers that depend on shapes alone."""
+    values: dict[Variable, Any] = {}
+    for node in segment.sizes:
+        if isinstance(node.op, ShapeI):
+            (of,) = node.inputs  # perhaps itself one of these values
+            shape = np.shape(values[of]) if of in values else shapes[of]
+            results: Sequence[Any] = [np.asarray(shape[node.op.axis], np.int64)]
+        else:
+            inputs = [v.data if isinstance(v, Constant) else values[v] for v in node.inputs]
+            results = evaluate_node(node, inputs)
+        values.update(zip(node.outputs, results, strict=True))
+    return values
+
+
+def make_plan(
+    segment: Segment,
+    shapes: Mapping[Variable, tuple[int, ...]],
+    host_values: Mapping[Variable, Any],
+    oracle: Oracle,
+    runtime: Runtime,
+    signature: Signature = (),
+    versions: Versions | None = None,
+) -> Plan:
+    """Specialise, plan memory, bind."""
+    sizes = evaluate_sizes(segment, shapes)
+    known = {**host_values, **sizes}
+    specialised = specialise(segment, shapes, known, oracle, sizes, versions)
+    memory = plan_memory(specialised)
+    return Plan(signature, specialised, memory, runtime.bind(specialised, memory))

@@ -1,0 +1,219 @@
+"""Between program and plan: concrete shapes, chosen kernels, where each value will live.
+
+``oracle`` answers what the shapes alone cannot: whether a kernel takes a call, what it costs, how
+much workspace it wants. It is an argument, so a described device serves as well as a real one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from symdnn.compile.program.program import Segment
+from symdnn.errors import NotEvaluable
+from symdnn.graph.evaluate import Uncomputed, describe_failure
+from symdnn.graph.kernel import Call, Kernel, Launch, Versions, kernels_for
+from symdnn.graph.type import TensorType, Type
+from symdnn.graph.variable import Apply, Constant, Variable
+
+__all__ = ["Choice", "Oracle", "Specialised", "TableOracle", "specialise"]
+
+Shape = tuple[int, ...]
+
+#: Backends that are a vendor's library of layers; products of matrices are BLAS's for everybody.
+VENDORS = ("cudnn", "onednn")
+
+
+class Oracle(Protocol):
+    """What is known of a device's kernels."""
+
+    def choose(self, call: Call) -> Choice:
+        """The kernel for a call; raises :class:`NotEvaluable` when none takes it."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The kernel chosen for a call, what it needs, and why others were not taken."""
+
+    kernel: Kernel
+    workspace_bytes: int = 0
+    refused: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class TableOracle:
+    """Takes the first kernel of the table that does not refuse."""
+
+    target_kind: str
+
+    def choose(self, call: Call) -> Choice:
+        """The first kernel in order of preference; hints may name one by ``backend``.
+
+        Others are taken where the backend named has no kernel for the call: gradients and changes
+        of order inherit hints, and a program that wishes for cuDNN runs on a CPU too. ``"nn"``
+        asks for no vendor's kernels.
+        """
+        kernels = kernels_for(type(call.op), self.target_kind)
+        refused = _against_hints(call, kernels) if call.hints.backend is not None else []
+        names = {name for name, _ in refused}
+        tried: list[tuple[str, str]] = []
+        for kernel in sorted(kernels, key=lambda k: k.name in names) if names else kernels:
+            if (reason := kernel.refuses(call)) is None:
+                settled = _settled(kernel, call)
+                said = tuple((name, why) for name, why in refused if name != kernel.name)
+                return Choice(settled, settled.workspace_bytes(call), (*said, *tried))
+            tried.append((kernel.name, reason))
+        text = "; ".join(f"{name}: {why}" for name, why in tried) or "there is none"
+        raise NotEvaluable(f"no kernel on {self.target_kind} for {call} ({text})")
+
+
+def _settled(kernel: Kernel, call: Call) -> Kernel:
+    """The kernel, its own choices made for this call if it makes any (``settled(call)``)."""
+    settle: Any = getattr(kernel, "settled", None)
+    return kernel if settle is None else settle(call)
+
+
+def _against_hints(call: Call, kernels: Sequence[Kernel]) -> list[tuple[str, str]]:
+    """Kernels that the hints speak against, and why."""
+    known = {_backend(k) for k in kernels}
+    return [(k.name, why) for k in kernels if (why := _backend_reason(call, k, known)) is not None]
+
+
+def _backend_reason(call: Call, kernel: Kernel, known: Container[str]) -> str | None:
+    """Why the hint speaks against a kernel; ``known`` are the backends that have one."""
+    wanted = call.hints.backend
+    if wanted == "nn":
+        vendors = _backend(kernel) in VENDORS
+        return "the hint asks for no vendor's kernels" if vendors else None
+    if wanted not in known or _backend(kernel) == wanted:
+        return None
+    return f"the hint asks for backend {wanted}"
+
+
+def _backend(kernel: Kernel) -> str:
+    return kernel.name.split(".")[0]
+
+
+@dataclass(frozen=True)
+class Specialised:
+    """A segment at concrete shapes. A shape is None where the data decides it.
+
+    ``sizes`` are values of the integers that depend on shapes alone: constants of the plan.
+    ``versions`` are those of what enters from a kept segment.
+    """
+
+    segment: Segment
+    shapes: Mapping[Variable, Shape | None]
+    choices: Mapping[Apply, Choice]
+    sizes: Mapping[Variable, Any]
+    versions: Versions = field(default_factory=dict)
+    #: The nodes as their kernels see them.
+    calls: Mapping[Apply, Call] = field(default_factory=dict, repr=False)
+
+    def type_of(self, v: Variable) -> Type:
+        """The type of ``v`` with its concrete shape."""
+        return concrete_type(v, self.shapes)
+
+    def launch(self, node: Apply) -> Launch:
+        """The chosen kernel, bound to this call of it."""
+        return self.choices[node].kernel.bind(self.call(node))
+
+    def call(self, node: Apply) -> Call:
+        """The node at these shapes, as its kernel sees it."""
+        found = self.calls.get(node)
+        return make_call(node, self.shapes, self.versions) if found is None else found
+
+
+def specialise(
+    segment: Segment,
+    shapes: Mapping[Variable, Shape],
+    host_values: Mapping[Variable, Any],
+    oracle: Oracle,
+    sizes: Mapping[Variable, Any] | None = None,
+    versions: Versions | None = None,
+) -> Specialised:
+    """Shapes of all values and a kernel for each node.
+
+    ``shapes`` are those of what enters the segment, ``host_values`` the integers read on the
+    host; ``versions`` tell of what a kept segment gave whether it has changed. Raises
+    :class:`~symdnn.errors.ShapeMismatch` with the user's line.
+    """
+    known: dict[Variable, Shape | None] = dict(shapes)
+    known.update((v, tuple(np.shape(value))) for v, value in (sizes or {}).items())
+    choices: dict[Apply, Choice] = {}
+    calls: dict[Apply, Call] = {}
+    for node in segment.nodes:
+        try:
+            for v, shape in zip(node.outputs, _node_shapes(node, known, host_values)):
+                known[v] = shape
+            call = calls[node] = make_call(node, known, versions or {})
+            choices[node] = oracle.choose(call)
+        except Exception as error:
+            error.add_note(describe_failure(node, [_shown(v, known) for v in node.inputs]))
+            raise
+    return Specialised(segment, known, choices, sizes or {}, versions or {}, calls)
+
+
+def make_call(
+    node: Apply, shapes: Mapping[Variable, Shape | None], versions: Versions | None = None
+) -> Call:
+    """The node as kernels see it."""
+    return Call(
+        node.op,
+        tuple(concrete_type(v, shapes) for v in node.inputs),
+        tuple(concrete_type(v, shapes) for v in node.outputs),
+        node.hints,
+        node,
+        versions or {},
+    )
+
+
+def concrete_type(v: Variable, shapes: Mapping[Variable, Shape | None]) -> Type:
+    """The type of ``v`` at these shapes."""
+    shape = shapes.get(v)
+    if not isinstance(v.type, TensorType) or isinstance(v, Constant) or shape is None:
+        return v.type  # type: ignore[no-any-return]
+    return v.type.with_shape(shape)
+
+
+def _node_shapes(
+    node: Apply, known: Mapping[Variable, Shape | None], host: Mapping[Variable, Any]
+) -> Sequence[Shape | None]:
+    given = [_shape(v, known) for v in node.inputs]
+    read = {i: _host_value(node.inputs[i], host) for i in node.op.host_inputs}
+    found = node.op.shapes([v.type for v in node.inputs], given, read)
+    if found is None:
+        return [v.type.shape if _static(v) else None for v in node.outputs]
+    return [
+        _checked(v, tuple(int(d) for d in s)) if isinstance(v.type, TensorType) else ()
+        for v, s in zip(node.outputs, found, strict=True)
+    ]
+
+
+def _checked(v: Variable, shape: Shape) -> Shape:
+    if not v.type.takes_shape(shape):  # the text of an op may be long
+        v.type.check_value_shape(shape, f"output {v.index} of {v.owner.op}" if v.owner else str(v))
+    return shape
+
+
+def _static(v: Variable) -> bool:
+    return isinstance(v.type, TensorType) and v.type.is_static
+
+
+def _shape(v: Variable, known: Mapping[Variable, Shape | None]) -> Shape:
+    return tuple(v.data.shape) if isinstance(v, Constant) else known.get(v) or ()
+
+
+def _host_value(v: Variable, host: Mapping[Variable, Any]) -> int:
+    return int(v.data) if isinstance(v, Constant) else int(host[v])
+
+
+def _shown(v: Variable, known: Mapping[Variable, Shape | None]) -> Any:
+    if not isinstance(v.type, TensorType):
+        return v.type
+    if isinstance(v, Constant):
+        return v.data
+    return Uncomputed(v.type.numpy, _shape(v, known))

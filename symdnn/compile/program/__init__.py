@@ -1,0 +1,1 @@
+"""The order of a graph's nodes, their segments, and what is computed once."""

@@ -1,0 +1,91 @@
+"""Updates as part of a program's last segment, so that they can be written there, and in place.
+
+New values of shared variables may be written only when nothing can fail any more. So elementwise
+nodes that make them, and nothing that others read, are moved behind all other nodes of the last
+segment; only copies to the host follow. Nodes that can find fault with data stay before them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from symdnn.compile.program.program import Program, Segment
+from symdnn.graph.target import Target
+from symdnn.graph.values.storage import HOST
+from symdnn.graph.variable import Apply, Constant, Shared, Variable
+from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.vendor.fused import FusedElemwise
+from symdnn.ops.vendor.transfer import HostFromGpu
+
+__all__ = ["with_updates"]
+
+
+def with_updates(program: Program, updates: Mapping[int, Shared], target: Target) -> Program:
+    """``program`` with its last segment told of the updates that it may write itself.
+
+    ``updates`` maps the index of an output to the shared variable that it is the new value of.
+    Left to the runtime are updates made earlier or on the host, new values that serve twice, and
+    those of variables whose old value leaves the program. So are all of a program for a GPU that
+    ends on the CPU.
+    """
+    last = program.regions[-1] if program.regions else None
+    if not isinstance(last, Segment) or (last.device == HOST) != (target.kind == HOST):
+        return program
+    pairs = _eligible(program, last, updates, target)
+    if not pairs:
+        return program
+    nodes = _ordered(last.nodes, {new for new, _ in pairs})
+    inputs = tuple(dict.fromkeys((*last.inputs, *(old for _, old in pairs))))
+    segment = replace(last, nodes=nodes, inputs=inputs, updates=pairs)
+    entering = tuple(dict.fromkeys((*program.inputs, *(old for _, old in pairs))))
+    return replace(program, regions=(*program.regions[:-1], segment), inputs=entering)
+
+
+def _eligible(
+    program: Program, last: Segment, updates: Mapping[int, Shared], target: Target
+) -> tuple[tuple[Variable, Variable], ...]:
+    made = {v for n in last.nodes if not isinstance(n.op, HostFromGpu) for v in n.outputs}
+    times = Counter(program.outputs)
+    return tuple(
+        (program.outputs[i], old)
+        for i, old in updates.items()
+        if program.outputs[i] in made
+        and times[program.outputs[i]] == 1
+        and old not in times
+        and target.keeps(old.type)
+    )
+
+
+def _ordered(nodes: Sequence[Apply], news: set[Variable]) -> tuple[Apply, ...]:
+    """Copies of what only passes through, work, updates, copies of results to the host."""
+    made = {v for n in nodes for v in n.outputs}
+    through = [n for n in nodes if _to_host(n) and n.inputs[0] not in made]
+    after = [n for n in nodes if _to_host(n) and n.inputs[0] in made]
+    writers = _writers(nodes, news)
+    rest = [n for n in nodes if n not in writers and not _to_host(n)]
+    return (*through, *rest, *(n for n in nodes if n in writers), *after)
+
+
+def _writers(nodes: Sequence[Apply], news: set[Variable]) -> set[Apply]:
+    """Elementwise nodes that make new values, and nothing that other work reads."""
+    users: dict[Variable, list[Apply]] = {}
+    for n in nodes:
+        for v in n.inputs:
+            if not isinstance(v, Constant):
+                users.setdefault(v, []).append(n)
+    found: set[Apply] = set()
+    for n in reversed(nodes):
+        if (
+            isinstance(n.op, Elemwise | FusedElemwise)
+            and not n.op.has_effect
+            and any(v in news for v in n.outputs)
+            and all(u in found or _to_host(u) for v in n.outputs for u in users.get(v, ()))
+        ):
+            found.add(n)
+    return found
+
+
+def _to_host(node: Apply) -> bool:
+    return isinstance(node.op, HostFromGpu)

@@ -1,0 +1,158 @@
+"""What depends on parameters alone: computed when they change, and kept between calls.
+
+Kernels scaled by the batch norm that follows, parameters cast to 16 bits or laid out in another
+order are the same at every call of a function that does not update them. They go to a segment of
+their own, before the others, which runs only when a shared variable that it reads has another value
+(:attr:`~symdnn.graph.values.storage.Storage.version`): by ``set_value``, by another function's
+update, or at each call as long as a user has memory of one that functions read. What it gives stays
+in the same place, so that captured graphs go on.
+
+A function all of whose results depend on shared variables alone is left as it is, and so is one
+with a lazy choice, of which a branch may never be wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
+from typing import Any
+
+from symdnn.compile.program.program import Segment
+from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.type import TensorType
+from symdnn.graph.values.storage import Storage, writes
+from symdnn.graph.variable import Apply, Constant, Shared, Variable
+from symdnn.ops.array.join import Join
+from symdnn.ops.array.reduce import Reduce
+from symdnn.ops.array.view import Copy, ForgetShape
+from symdnn.ops.control.control import IfElse
+from symdnn.ops.core.shape import DimShuffle, Reshape, ShapeI, SpecifyType
+from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.nn.channels_last import Reorder
+from symdnn.ops.vendor.fused import FusedElemwise, FusedReduce
+
+__all__ = ["KeptState", "kept_values"]
+
+#: Ops without an effect that find no fault with data: an error would be told once and not again.
+_PURE = (
+    Elemwise, FusedElemwise, FusedReduce, Reduce, Reorder, Join, Copy,
+    DimShuffle, Reshape, SpecifyType, ForgetShape,
+)  # fmt: skip
+
+_count = count(1)
+
+
+# -- which values ----------------------------------------------------------------------------------
+
+
+def kept_values(
+    fgraph: FunctionGraph, device_of: Callable[[Apply], str], kind: str
+) -> list[Variable]:
+    """Values that depend on parameters alone, and are read by what depends on more.
+
+    ``kind`` is the device where they are made and kept.
+    """
+    order = fgraph.toposort()
+    if any(isinstance(n.op, IfElse) for n in order):
+        return []
+    varying: set[Variable] = {*fgraph.inputs, *fgraph.updates.values()}
+    sizes: set[Apply] = set()
+    fixed: set[Apply] = set()
+    read: dict[Variable, None] = {}
+    for n in order:
+        if any(v in varying for v in n.inputs):
+            varying.update(n.outputs)
+            read.update((v, None) for v in n.inputs if v.owner in fixed)
+        elif _is_size(n, sizes):
+            sizes.add(n)
+        elif device_of(n) == kind and _may_be_kept(n, fixed, sizes):
+            fixed.add(n)
+    found = (_behind_views(v, fixed) for v in read)
+    return list(dict.fromkeys(v for v in found if v is not None))
+
+
+def _is_size(node: Apply, sizes: set[Apply]) -> bool:
+    """Whether it is a size of a parameter, or arithmetic on such."""
+    if isinstance(node.op, ShapeI):
+        return isinstance(node.inputs[0], Shared)
+    return isinstance(node.op, Elemwise) and all(
+        isinstance(v, Constant) or v.owner in sizes for v in node.inputs
+    )
+
+
+def _may_be_kept(node: Apply, fixed: set[Apply], sizes: set[Apply]) -> bool:
+    known = all(
+        isinstance(v, Constant)
+        or (isinstance(v, Shared) and not v.type.is_integer_scalar)
+        or v.owner in fixed
+        or (v.owner in sizes and i in node.op.host_inputs)
+        for i, v in enumerate(node.inputs)
+    )
+    tensors = all(isinstance(v.type, TensorType) for v in node.outputs)
+    return known and tensors and isinstance(node.op, _PURE) and not node.op.has_effect
+
+
+def _behind_views(v: Variable, fixed: set[Apply]) -> Variable | None:
+    """What to keep of a value: what it is a view of; None for a view of a parameter."""
+    while (node := v.owner) in fixed and node is not None:
+        source = node.op.views.get(0)
+        if source is None or (isinstance(node.op, Reshape) and _is_view(node.inputs[source])):
+            return v  # a reshape of what has gaps is a copy
+        v = node.inputs[source]
+    return None
+
+
+def _is_view(v: Variable) -> bool:
+    return v.owner is not None and bool(v.owner.op.views)
+
+
+# -- whether they are as they were -----------------------------------------------------------------
+
+
+class KeptState:
+    """What a kept segment gave, and of which values of the shared variables that was.
+
+    ``device_of`` names the device on which a shared variable is read.
+    """
+
+    def __init__(self, segment: Segment, device_of: Callable[[Variable], str]) -> None:
+        read = dict.fromkeys((*segment.inputs, *segment.sources))
+        self._storages: list[tuple[Storage, str]] = [
+            (v.storage, device_of(v)) for v in read if isinstance(v, Shared)
+        ]
+        self.outputs = segment.outputs
+        self.left: Sequence[Any] = ()
+        #: Changes whenever the values do.
+        self.version = 0
+        self._versions: list[int | None] | None = None
+        self._writes = -1
+
+    def _read(self) -> list[int | None]:
+        return [storage.version_on(device) for storage, device in self._storages]
+
+    @property
+    def is_current(self) -> bool:
+        """Whether all shared variables have the values of then."""
+        now = writes()
+        if now == self._writes:
+            return True
+        if self._versions is None or self._read() != self._versions:
+            return False
+        self._writes = now
+        return True
+
+    def renew(self, compute: Callable[[], Sequence[Any]]) -> None:
+        """Let ``compute`` make the values anew; if it fails, the next call does."""
+        now, versions = writes(), self._read()
+        self._versions, self._writes, self.version = None, -1, next(_count)
+        self.left = compute()  # reads the variables only now: what comes in between shows later
+        if None not in versions:
+            self._versions, self._writes = versions, now
+
+    def values(self) -> Iterator[tuple[Variable, Any]]:
+        """The values by variable."""
+        return zip(self.outputs, self.left, strict=True)
+
+    def versions(self) -> Mapping[Variable, Callable[[], int | None]]:
+        """What tells of each value whether it has changed, as ``Storage.version`` does."""
+        return dict.fromkeys(self.outputs, lambda: self.version)

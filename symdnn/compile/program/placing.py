@@ -1,0 +1,90 @@
+"""Where the nodes of a rewritten graph run, also inside of loops."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from symdnn.compile.program.late_updates import with_updates
+from symdnn.compile.program.mode import Mode
+from symdnn.compile.program.parameter_cache import kept_values
+from symdnn.compile.program.program import Program, Segment
+from symdnn.compile.program.schedule import schedule
+from symdnn.config import config
+from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.inner import InnerGraph
+from symdnn.graph.target import Target
+from symdnn.graph.variable import Apply
+from symdnn.opt.fuse.transfer import Places, places_of
+
+__all__ = ["Placing", "program_of"]
+
+
+class Placing:
+    """The device of each node of one graph; ``inside`` gives that of a loop's body."""
+
+    captures = True
+
+    def __init__(self, fgraph: FunctionGraph, target: Target) -> None:
+        self.target, self.places = target, places_of(fgraph, target)
+
+    def __call__(self, node: Apply) -> str:
+        """``"cpu"`` or the target's kind."""
+        return self.places(node)
+
+    def inside(self, body: InnerGraph) -> InnerPlacing:
+        """The placing of a loop's body."""
+        return InnerPlacing(body, self.target)
+
+
+class InnerPlacing(Placing):
+    """The placing of a body; its nodes are looked up by what they became in a graph of its own."""
+
+    captures = False
+
+    def __init__(self, body: InnerGraph, target: Target) -> None:
+        fgraph = FunctionGraph(body.inputs, body.outputs, merge=False)
+        self.target, self.copies = target, fgraph.original
+        self.places: Places = places_of(fgraph, target, inner=True)
+
+    def __call__(self, node: Apply) -> str:
+        twin = self.copies.get(node.outputs[0])
+        return self.places(twin.owner) if twin is not None and twin.owner is not None else "cpu"
+
+
+class _OnHost:
+    """Everything on the CPU."""
+
+    captures = False
+
+    def __call__(self, node: Apply) -> str:
+        return "cpu"
+
+    def inside(self, body: InnerGraph) -> _OnHost:
+        return self
+
+
+def program_of(fgraph: FunctionGraph, target: Target, mode: Mode) -> Program:
+    """The program of a rewritten graph for its target.
+
+    A mode that looks at calls from inside sees all nodes at each of them.
+    """
+    placing = _OnHost() if target.kind == "cpu" else Placing(fgraph, target)
+    watched = type(mode).watch is not Mode.watch
+    kept = None if watched or not config.keep_prepared else _kept(fgraph, target, placing)
+    program = schedule(fgraph.outputs, placing, () if kept is None else kept.outputs)
+    if kept is not None:
+        inputs = dict.fromkeys(v for v in program.inputs if v not in kept.outputs)
+        inputs.update(dict.fromkeys((*kept.inputs, *kept.sources)))
+        program = replace(program, regions=(kept, *program.regions), inputs=tuple(inputs))
+    return with_updates(program, fgraph.updates, target)
+
+
+def _kept(fgraph: FunctionGraph, target: Target, placing: Placing | _OnHost) -> Segment | None:
+    """The segment of what depends on parameters alone; None where there is nothing of the kind."""
+    values = kept_values(fgraph, placing, target.kind)
+    regions = schedule(values, placing).regions
+    if len(regions) != 1 or not isinstance(regions[0], Segment):
+        return None
+    segment = regions[0]
+    plain = segment.device == target.kind and not (segment.host or segment.dims)
+    return replace(segment, kept=True) if plain else None

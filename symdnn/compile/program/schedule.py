@@ -1,0 +1,382 @@
+"""From a rewritten graph to a program: what runs on the host, where segments end, in which order.
+
+A segment ends where a value must be read on the host (a shape that depends on data, the condition
+of an ``ifelse``) before what follows can be planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from symdnn.compile.program.program import If, Loop, Program, Region, Segment
+from symdnn.graph.inner import InnerGraph
+from symdnn.graph.traverse import toposort
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Apply, Constant, Shared, Variable
+from symdnn.ops.control.control import IfElse
+from symdnn.ops.control.scan import Scan
+from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.shape import DimShuffle, ShapeI
+from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.vendor.fused import FusedElemwise
+from symdnn.ops.vendor.transfer import GpuFromHost, HostFromGpu
+from symdnn.rewriting.shapes import ShapeResolver
+
+__all__ = ["schedule"]
+
+
+class DeviceOf(Protocol):
+    """Where a node runs."""
+
+    def __call__(self, node: Apply) -> str:
+        """``"cpu"`` or another kind of target."""
+
+    @property
+    def captures(self) -> bool:
+        """Whether segments may be captured: not in the body of a loop."""
+
+    def inside(self, body: InnerGraph) -> DeviceOf:
+        """The same for the body of a loop."""
+
+
+def schedule(
+    outputs: Sequence[Variable], device_of: DeviceOf, given: Collection[Variable] = ()
+) -> Program:
+    """The program that computes ``outputs``; what is ``given`` is not computed."""
+    return _Scheduler(outputs, ShapeResolver(given), given, device_of).program()
+
+
+class _Scheduler:
+    """Puts each node into the earliest stage in which all that it needs is known."""
+
+    def __init__(
+        self,
+        outputs: Sequence[Variable],
+        resolver: ShapeResolver,
+        available: Iterable[Variable],
+        device_of: DeviceOf,
+    ) -> None:
+        self.outputs, self.resolver = list(outputs), resolver
+        self.available, self.device_of = set(available), device_of
+        order = toposort(outputs, self.available)
+        self.branches = {n: _Branches(n, order, self.outputs) for n in order if _is_if(n)}
+        inside = {m for b in self.branches.values() for m in (*b.then, *b.orelse)}
+        self.dims_of = {n: self._dims(n) for n in order if n not in inside}
+        dims = list(dict.fromkeys(d for found in self.dims_of.values() for d in found))
+        order = toposort([*outputs, *dims], self.available)
+        self.order = [n for n in order if n not in inside]
+        self.host = _host_nodes(self.order, dims) | self._scalars_beside_a_device()
+        self.host |= {n for n in self.order if _is_copy_out(n) and n.inputs[0].owner in self.host}
+        self.device_stage: dict[Variable, int] = {}
+        self.host_stage: dict[Variable, int] = {}
+        self.stage_of: dict[Apply, int] = {}
+        for node in self.order:
+            self._place(node)
+        self.users = self._find_users()
+        self.sizes = _sizes(self.order, self.host)
+        self.on_call = self._needed_on_call()
+
+    def _dims(self, node: Apply) -> list[Variable]:
+        """Sizes that depend on values read on the host: they complete a plan's key."""
+        if _is_loop(node) or all(isinstance(node.inputs[i], Constant) for i in node.op.host_inputs):
+            return []
+        # A size that only this node's data decides is not known when its plan is looked for.
+        return [] if self.resolver.data_decides(node) else self.resolver.dims(node)
+
+    def _scalars_beside_a_device(self) -> set[Apply]:
+        """Arithmetic on scalars that is left to the host while a device does the rest."""
+        if all(self.device_of(n) == "cpu" for n in self.order):
+            return set()
+        return {
+            n
+            for n in self.order
+            if self.device_of(n) == "cpu" and not _is_loop(n) and _cheap_on_host(n)
+        }
+
+    def _place(self, node: Apply) -> None:
+        if node in self.host:
+            # A size needs its array to exist, a value needs it copied: both end its segment.
+            stage = max((self._host(v) for v in node.inputs), default=0)
+            self._set(node, stage, device=stage, host=stage)
+        elif node in self.branches:
+            stage = self._stage_of_if(node)
+            self._set(node, stage, device=stage + 1, host=stage + 1)
+        elif _is_loop(node):
+            stage = self._earliest(node)
+            self._set(node, stage, device=stage + 1, host=stage + 1)
+        else:
+            stage = self._earliest(node)
+            after = stage + 1 if self.resolver.data_decides(node) else stage
+            self._set(node, stage, device=after, host=stage + 1)
+
+    def _earliest(self, node: Apply) -> int:
+        """The first stage in which all inputs are there, read on the host where need be."""
+        read, device = set(node.op.host_inputs), self.device_of(node)
+        if device != "cpu":  # a library that reads arrays on the host: a seed, lengths
+            read.update(getattr(node.op, "host_values", ()))
+        stages = [
+            self._host(v) if i in read else self._device(v, device)
+            for i, v in enumerate(node.inputs)
+        ]
+        return max(stages, default=0)
+
+    def _stage_of_if(self, node: Apply) -> int:
+        branches = self.branches[node]
+        needed = [self._device(v) + 1 for v in branches.outer if v.owner is not None]
+        return max([self._host(node.inputs[0]), *needed])
+
+    def _set(self, node: Apply, stage: int, device: int, host: int) -> None:
+        self.stage_of[node] = stage
+        for v in node.outputs:
+            self.device_stage[v], self.host_stage[v] = device, host
+
+    def _device(self, v: Variable, device: str | None = None) -> int:
+        """The stage from which ``v`` can be read by a node on ``device``."""
+        stage = self.device_stage.get(v, 0)
+        maker = v.owner
+        if maker not in self.stage_of or maker in self.host or device is None:
+            return stage
+        same = self.device_of(maker) == device
+        return stage if same else max(stage, self.stage_of[maker] + 1)
+
+    def _host(self, v: Variable) -> int:
+        return self.host_stage.get(v, 0)
+
+    def program(self) -> Program:
+        """Regions by stage: in each the segment first, then its lazy choices and loops."""
+        last = max(self.stage_of.values(), default=0)
+        regions: list[Region] = []
+        for stage in range(last + 1):
+            nodes = [n for n in self.order if self.stage_of[n] == stage]
+            straight = [n for n in nodes if n not in self.branches and not _is_loop(n)]
+            regions += self._segments(straight)
+            regions += [self._if(n) for n in nodes if n in self.branches]
+            regions += [_loop(n, self.device_of) for n in nodes if _is_loop(n)]
+        inputs = _free(regions)
+        return Program(tuple(regions), inputs, tuple(self.outputs))
+
+    def _segments(self, nodes: list[Apply]) -> list[Segment]:
+        """One segment for each device that has nodes; host nodes go before the first."""
+        host = [n for n in nodes if n in self.on_call]
+        there: dict[str, list[Apply]] = {}
+        for n in nodes:
+            if n not in self.host:
+                there.setdefault(self.device_of(n), []).append(n)
+        if host and not there:
+            there["cpu"] = []
+        found = [self._segment(group, device) for device, group in sorted(there.items())]
+        return [replace(s, host=tuple(host) if i == 0 else ()) for i, s in enumerate(found)]
+
+    def _segment(self, nodes: list[Apply], where: str) -> Segment:
+        device = nodes if where == "cpu" else self._around_a_graph(nodes)
+        made = {v for n in device for v in n.outputs}
+        dims = dict.fromkeys(d for n in device for d in self.dims_of.get(n, ()))
+        read = dict.fromkeys((*(v for n in device for v in n.inputs), *dims))
+        sizes = toposort([v for v in read if v.owner in self.sizes], self._not_sizes())
+        of_shapes = {v for n in sizes for v in n.outputs}
+        sources = dict.fromkeys(
+            v for n in sizes for v in n.inputs if v not in of_shapes and not isinstance(v, Constant)
+        )
+        skip = made | of_shapes
+        entering = [
+            v
+            for v in dict.fromkeys(v for n in device for v in n.inputs)
+            if v not in skip and not isinstance(v, Constant)
+        ]
+        dims = dict.fromkeys(d for d in dims if d not in of_shapes)
+        inside, results = set(device), set(self.outputs)
+        leaving = [
+            v
+            for n in device
+            for v in n.outputs
+            if v in results or any(user not in inside for user in self.users.get(v, ()))
+        ]
+        return Segment(
+            (),
+            tuple(device),
+            tuple(entering),
+            tuple(leaving),
+            tuple(dims),
+            tuple(sizes),
+            tuple(sources),
+            where,
+            self.device_of.captures,
+        )
+
+    def _around_a_graph(self, nodes: list[Apply]) -> list[Apply]:
+        """Copies in, and what reads bounds at each call, go first, and copies out last.
+
+        What is between them can be captured into one CUDA graph. It begins with what rounds
+        parameters to 16 bits, of which many are launched together.
+        """
+        early: set[Apply] = set()
+        inside = set(nodes)
+        for n in nodes:
+            reads = any(
+                not isinstance(n.inputs[i], Constant) and n.inputs[i].owner not in self.sizes
+                for i in n.op.run_time_inputs
+            )
+            ready = all(v.owner not in inside or v.owner in early for v in n.inputs)
+            if ready and (isinstance(n.op, GpuFromHost) or reads):
+                early.add(n)
+        late = {n for n in nodes if _is_copy_out(n)} - early
+        rounded = _roundings(nodes) - early - late
+        # A captured graph's copies are made before anything else: memory is planned in this order.
+        copies = {n for n in early if isinstance(n.op, GpuFromHost)}
+        parts = copies, early - copies, rounded, inside - early - rounded - late, late
+        return [n for part in parts for n in nodes if n in part]
+
+    def _not_sizes(self) -> set[Variable]:
+        """Where the walk over sizes stops: at what is no function of shapes alone."""
+        read = (v for n in self.sizes for v in n.inputs)
+        return {v for v in read if v.owner not in self.sizes} | self.available
+
+    def _needed_on_call(self) -> set[Apply]:
+        """Host nodes evaluated at each call: those that read data, and what they need."""
+        wanted = {v for v in self.outputs}
+        wanted.update(n.inputs[0] for n in self.branches)
+        wanted.update(v for b in self.branches.values() for v in b.outer)
+        wanted.update(v for n in self.order if _is_loop(n) for v in n.inputs)
+        needed: set[Apply] = set()
+        for n in reversed(self.order):
+            if n in self.host and (n not in self.sizes or any(v in wanted for v in n.outputs)):
+                needed.add(n)
+                wanted.update(n.inputs)
+        return needed
+
+    def _find_users(self) -> dict[Variable, list[Apply]]:
+        users: dict[Variable, list[Apply]] = {}
+        for n in self.order:
+            extra = self.branches[n].outer if n in self.branches else ()
+            for v in (*n.inputs, *extra):
+                users.setdefault(v, []).append(n)
+        return users
+
+    def _if(self, node: Apply) -> If:
+        b = self.branches[node]
+        count = len(node.outputs)
+        yes, no = node.inputs[1 : 1 + count], node.inputs[1 + count :]
+        outside = set(b.outer)
+        # A branch sees what enters it and nothing above, so its sizes are traced up to there.
+        then = _Scheduler(yes, ShapeResolver(outside), outside, self.device_of).program()
+        orelse = _Scheduler(no, ShapeResolver(outside), outside, self.device_of).program()
+        return If(node, node.inputs[0], then, orelse, yes, no, node.outputs)
+
+
+class _Branches:
+    """The nodes that only one branch of an ``ifelse`` needs, and what both take from outside."""
+
+    def __init__(self, node: Apply, order: Sequence[Apply], outputs: Sequence[Variable]) -> None:
+        count = len(node.outputs)
+        yes, no = node.inputs[1 : 1 + count], node.inputs[1 + count :]
+        elsewhere = _needed_without(node, order, outputs)
+        in_yes, in_no = set(toposort(yes)), set(toposort(no))
+        self.then = [n for n in order if n in in_yes and n not in in_no and n not in elsewhere]
+        self.orelse = [n for n in order if n in in_no and n not in in_yes and n not in elsewhere]
+        inside = {*self.then, *self.orelse}
+        read = [v for n in (*self.then, *self.orelse) for v in n.inputs] + [*yes, *no]
+        self.outer = list(
+            dict.fromkeys(v for v in read if v.owner not in inside and not isinstance(v, Constant))
+        )
+
+
+def _needed_without(node: Apply, order: Sequence[Apply], outputs: Sequence[Variable]) -> set[Apply]:
+    """Nodes needed even if no branch of ``node`` ever ran."""
+    needed: set[Apply] = set()
+    wanted = {v.owner for v in outputs if v.owner is not None}
+    for n in reversed(order):
+        if n in wanted:
+            needed.add(n)
+            inputs = n.inputs[:1] if n is node else n.inputs
+            wanted.update(v.owner for v in inputs if v.owner is not None)
+    return needed
+
+
+def _is_if(node: Apply) -> bool:
+    return isinstance(node.op, IfElse)
+
+
+def _is_copy_out(node: Apply) -> bool:
+    return isinstance(node.op, HostFromGpu)
+
+
+def _roundings(nodes: Sequence[Apply]) -> set[Apply]:
+    """Nodes that round parameters, or views of parameters, to 16 bits, and those views."""
+    views: set[Apply] = set()
+    found: set[Apply] = set()
+    for n in nodes:
+        leaves = all(isinstance(v, Shared | Constant) or v.owner in views for v in n.inputs)
+        if leaves and isinstance(n.op, DimShuffle):
+            views.add(n)
+        elif leaves and isinstance(n.op, Elemwise | FusedElemwise) and not n.op.has_effect:
+            found |= {n} if all(is_narrow_float(v.type.dtype) for v in n.outputs) else set()
+    return found | views if found else found
+
+
+def _is_loop(node: Apply) -> bool:
+    return isinstance(node.op, Scan)
+
+
+def _loop(node: Apply, device_of: DeviceOf) -> Loop:
+    body: Any = node.op
+    inside = schedule(body.inner.outputs, device_of.inside(body.inner))
+    return Loop(node, inside, device_of.captures)
+
+
+def _host_nodes(order: Sequence[Apply], dims: Sequence[Variable]) -> set[Apply]:
+    """Nodes evaluated on the host: cheap integer work that feeds shapes, bounds, conditions."""
+    wanted: set[Variable] = set(dims)
+    for n in order:
+        wanted.update(n.inputs[i] for i in n.op.host_inputs)
+        if _is_if(n):
+            wanted.add(n.inputs[0])
+    host: set[Apply] = set()
+    for n in reversed(order):
+        if any(v in wanted for v in n.outputs) and _cheap_on_host(n):
+            host.add(n)
+            if not isinstance(n.op, ShapeI):
+                wanted.update(n.inputs)
+    return host
+
+
+def _sizes(order: Sequence[Apply], host: set[Apply]) -> set[Apply]:
+    """Host nodes that depend on shapes alone."""
+    found: set[Apply] = set()
+    for n in order:
+        if n in host and (
+            isinstance(n.op, ShapeI)
+            or all(isinstance(v, Constant) or v.owner in found for v in n.inputs)
+        ):
+            found.add(n)
+    return found
+
+
+def _cheap_on_host(node: Apply) -> bool:
+    if isinstance(node.op, ShapeI):
+        return True
+    values = (*node.inputs, *node.outputs)
+    return not (_is_if(node) or _is_loop(node)) and all(
+        isinstance(v.type, TensorType)
+        and (v.type.ndim == 0 or (v.type.ndim == 1 and v.type.is_discrete))
+        for v in values
+    )
+
+
+def _free(regions: Sequence[Region]) -> tuple[Variable, ...]:
+    made: set[Variable] = set()
+    free: dict[Variable, None] = {}
+    for region in regions:
+        if isinstance(region, Segment):
+            made.update(v for n in (*region.host, *region.sizes, *region.nodes) for v in n.outputs)
+            read = [v for n in (*region.host, *region.nodes) for v in n.inputs]
+            read += region.sources
+        elif isinstance(region, Loop):
+            made.update(region.node.outputs)
+            read = list(region.node.inputs)
+        else:
+            made.update(region.results)
+            read = [region.condition, *region.then.inputs, *region.orelse.inputs]
+        free.update(dict.fromkeys(v for v in read if not isinstance(v, Constant)))
+    return tuple(v for v in free if v not in made)

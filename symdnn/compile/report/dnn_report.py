@@ -1,0 +1,97 @@
+"""``f.dnn_report()``: which algorithm of the library each node got, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from symdnn.graph.library_use import LibraryUse
+from symdnn.graph.variable import Apply
+
+if TYPE_CHECKING:
+    from symdnn.compile.call.compiled_function import Function
+
+__all__ = ["DnnReport", "DnnRow", "dnn_report"]
+
+_HEAD = (
+    "plan", "op", "requested", "used", "api", "engine", "workspace", "ms", "fixed", "precision",
+    "line",
+)  # fmt: skip
+_WIDEST = 44
+
+
+@dataclass(frozen=True)
+class DnnRow:
+    """One node in one plan, at that plan's shapes; see
+    :class:`~symdnn.graph.library_use.LibraryUse`."""
+
+    node: Apply
+    plan: int
+    shapes: tuple[tuple[int, ...], ...]
+    use: LibraryUse
+
+    @property
+    def line(self) -> str:
+        """The user's line."""
+        return str(self.node.origin)
+
+    def cells(self) -> tuple[str, ...]:
+        """The row of the table."""
+        use = self.use
+        return (
+            str(self.plan), type(self.node.op).__name__, use.requested, _cut(use.used), use.api,
+            use.engine, str(use.workspace_bytes), "-" if use.ms is None else f"{use.ms:.4g}",
+            "yes" if use.deterministic else "no", use.precision, self.line,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DnnReport:
+    """A row for each node that a library chose an algorithm for, in each plan made so far.
+
+    Workspaces are in bytes, times in milliseconds; ``fixed``: it gives the same bits each time.
+    """
+
+    rows: tuple[DnnRow, ...]
+
+    def used(self) -> list[str]:
+        """Names of what runs, in the order of the rows."""
+        return [row.use.used for row in self.rows]
+
+    def __str__(self) -> str:
+        if not self.rows:
+            return (
+                "no plan has a node that a library chose an algorithm for (plans are made at the "
+                "first call)"
+            )
+        return "\n".join(_lines(self.rows))
+
+
+def dnn_report(function: Function) -> DnnReport:
+    """The choices in the plans that ``function`` has made so far."""
+    return DnnReport(tuple(_rows(function)))
+
+
+def _rows(function: Function) -> Iterator[DnnRow]:
+    for number, plan in enumerate(function.plans()):
+        spec = plan.specialised
+        for node, choice in spec.choices.items():
+            ask: Any = getattr(choice.kernel, "library_use", None)
+            use = None if ask is None else ask(spec.call(node))
+            if use is not None:
+                given = (spec.shapes[v] for v in (*node.inputs, *node.outputs) if v in spec.shapes)
+                yield DnnRow(node, number, tuple(s for s in given if s), use)
+
+
+def _lines(rows: Sequence[DnnRow]) -> Iterator[str]:
+    table = [_HEAD, *(row.cells() for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for i, cells in enumerate(table):
+        yield "  ".join(c.ljust(w) for c, w in zip(cells, widths, strict=True)).rstrip()
+        if i and rows[i - 1].use.why:
+            yield f"      {rows[i - 1].use.why}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."

@@ -1,0 +1,149 @@
+"""Times of a function's steps: ``function(..., profile=True)``, or the flag ``profile``."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from symdnn.compile.program.mode import Watch
+from symdnn.config import config
+from symdnn.graph.variable import Apply
+from symdnn.opt.engine import RewriteProfile
+
+__all__ = ["FunctionProfile", "NodeProfile"]
+
+
+@dataclass
+class NodeProfile:
+    """What one node cost: how often it ran, for how long, bytes read and written."""
+
+    node: Apply
+    calls: int = 0
+    seconds: float = 0.0
+    bytes_moved: int = 0
+
+
+@dataclass
+class FunctionProfile:
+    """Times of one function: of whole calls and of each node that ran as a step.
+
+    Views and integers of the host program are no steps; what a call takes besides its steps is
+    shown as overhead.
+    """
+
+    name: str
+    calls: int = 0
+    seconds: float = 0.0
+    nodes: dict[Apply, NodeProfile] = field(default_factory=dict)
+    rewrites: RewriteProfile | None = None
+    shown: bool = False
+
+    @classmethod
+    def of(cls, wanted: Any, name: str, rewrites: RewriteProfile) -> FunctionProfile | None:
+        """The profile that ``function(profile=wanted)`` asks for; None follows the flag.
+
+        ``rewrites`` says how long compiling took. It is printed when the process ends, unless
+        the program has called :meth:`summary` itself.
+        """
+        if isinstance(wanted, FunctionProfile):
+            wanted.rewrites = rewrites
+            return wanted
+        if not (config.profile if wanted is None else wanted):
+            return None
+        profile = cls(name, rewrites=rewrites)
+        _print_at_exit(profile)
+        return profile
+
+    def watch(self) -> Watch:
+        """What measures one call."""
+        return _Timer(self)
+
+    def summary(self, file: Any = None, limit: int = 20) -> str:
+        """The table, most expensive ops first; printed to ``file`` (default: standard error)."""
+        text = self.text(limit)
+        self.shown = True
+        print(text, file=sys.stderr if file is None else file)
+        return text
+
+    def text(self, limit: int = 20) -> str:
+        """The table as text: one part by op, one by node with the user's line."""
+        inside = sum(n.seconds for n in self.nodes.values())
+        lines = [
+            f"Profile of {self.name}: {self.calls} calls, {self.seconds * 1e3:.3f} ms, "
+            f"{inside * 1e3:.3f} ms of it in steps, overhead "
+            f"{max(self.seconds - inside, 0) / max(self.calls, 1) * 1e6:.1f} us a call",
+            f"{'% time':>7} {'ms':>10} {'us/call':>9} {'calls':>7} {'MB':>9}  op",
+        ]
+        lines += [_row(*row, inside) for row in self.by_op()[:limit]]
+        lines.append(f"{'% time':>7} {'ms':>10} {'us/call':>9} {'calls':>7} {'MB':>9}  node")
+        slowest = sorted(self.nodes.values(), key=lambda n: -n.seconds)[:limit]
+        for n in slowest:
+            where = f"{n.node.op}  {n.node.origin}"
+            lines.append(_row(where, n.calls, n.seconds, n.bytes_moved, inside))
+        if config.profile_memory:
+            lines += ["bytes read and written by each call of a node:"]
+            lines += [f"{n.bytes_moved // max(n.calls, 1):>12}  {n.node.op}" for n in slowest]
+        if config.profile_optimizer and self.rewrites is not None:
+            lines += ["compiling:", str(self.rewrites)]
+        return "\n".join(lines)
+
+    def by_op(self) -> list[tuple[str, int, float, int]]:
+        """(op type, calls, seconds, bytes moved), most expensive first."""
+        total: dict[str, list[float]] = {}
+        for n in self.nodes.values():
+            entry = total.setdefault(type(n.node.op).__name__, [0, 0.0, 0])
+            entry[0] += n.calls
+            entry[1] += n.seconds
+            entry[2] += n.bytes_moved
+        rows = [(name, int(e[0]), e[1], int(e[2])) for name, e in total.items()]
+        return sorted(rows, key=lambda r: -r[2])
+
+    def __str__(self) -> str:
+        return self.text()
+
+
+def _row(what: str, calls: int, seconds: float, moved: int, total: float) -> str:
+    share = 100 * seconds / total if total else 0.0
+    each = seconds / max(calls, 1) * 1e6
+    return f"{share:7.1f} {seconds * 1e3:10.3f} {each:9.1f} {calls:7d} {moved / 1e6:9.2f}  {what}"
+
+
+class _Timer(Watch):
+    def __init__(self, profile: FunctionProfile) -> None:
+        self.profile = profile
+        self.start = self.begin = time.perf_counter()
+
+    def __call__(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> None:
+        now = time.perf_counter()
+        if outputs is None:
+            self.begin = time.perf_counter()
+            return
+        entry = self.profile.nodes.get(node)
+        if entry is None:
+            entry = self.profile.nodes[node] = NodeProfile(node)
+        entry.calls += 1
+        entry.seconds += now - self.begin
+        entry.bytes_moved += sum(getattr(a, "nbytes", 0) for a in (*inputs, *outputs))
+
+    def finish(self, results: Sequence[Any]) -> None:
+        self.profile.calls += 1
+        self.profile.seconds += time.perf_counter() - self.start
+
+
+_at_exit: list[FunctionProfile] = []
+
+
+def _print_at_exit(profile: FunctionProfile) -> None:
+    if not _at_exit:
+        atexit.register(_print_all)
+    _at_exit.append(profile)
+
+
+def _print_all() -> None:
+    for profile in _at_exit:
+        if profile.calls and not profile.shown:
+            profile.summary()

@@ -1,0 +1,242 @@
+"""Reports of a compiled function: what each node became, and where its bytes are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from symdnn.compile.plan.plan import Plan
+from symdnn.compile.program.program import Program, Segment
+from symdnn.graph.variable import Apply, Constant
+from symdnn.opt.fuse.transfer import places_of
+from symdnn.opt.layout.layout import layout_text
+from symdnn.opt.lower.lower_cudnn import not_lowered
+from symdnn.opt.precision.amp import precision_text
+
+if TYPE_CHECKING:
+    from symdnn.compile.call.compiled_function import Function
+
+__all__ = ["LoweringReport", "LoweringRow", "MemoryReport", "lowering_report", "memory_report"]
+
+
+@dataclass(frozen=True)
+class LoweringRow:
+    """One node in one plan: ``how`` is a kernel's name, ``view``, ``host`` or ``not planned``.
+
+    ``why`` says why a library did not get it, why it is on the host, or that it is not computed at
+    each call.
+    """
+
+    node: Apply
+    plan: int | None
+    how: str
+    target: str
+    refused: tuple[tuple[str, str], ...] = ()
+    why: str = ""
+
+    @property
+    def op(self) -> str:
+        """The op as printed."""
+        return str(self.node.op)
+
+    @property
+    def line(self) -> str:
+        """The user's line."""
+        return str(self.node.origin)
+
+    def __str__(self) -> str:
+        plan = "-" if self.plan is None else str(self.plan)
+        text = f"{plan:>4}  {self.target:8} {self.how:20} {self.op}  {self.line}"
+        lines = [text, *(f"        not {name}: {why}" for name, why in self.refused)]
+        return "\n".join([*lines, f"        {self.why}"] if self.why else lines)
+
+
+@dataclass(frozen=True)
+class LoweringReport:
+    """A row for each node of each plan made so far; nodes without a plan are listed once.
+
+    ``captures`` says of each plan on a GPU whether it is a CUDA graph, or why it is none, ``notes``
+    in which precision products are computed, and how images lie.
+    """
+
+    rows: tuple[LoweringRow, ...]
+    captures: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def kernels(self) -> dict[str, int]:
+        """How many nodes each kernel runs."""
+        counts: dict[str, int] = {}
+        for row in self.rows:
+            counts[row.how] = counts.get(row.how, 0) + 1
+        return counts
+
+    def __str__(self) -> str:
+        return "\n".join(
+            [
+                "plan  target   by                   op, user's line",
+                *map(str, self.rows),
+                *self.captures,
+                *self.notes,
+            ]
+        )
+
+
+def lowering_report(function: Function) -> LoweringReport:
+    """What each node of ``function`` became, plan by plan."""
+    why = _reasons(function)
+    rows: list[LoweringRow] = []
+    planned: set[Apply] = set()
+    for number, plan in enumerate(function.plans()):
+        segment = plan.specialised.segment
+        target = _device(function, segment)
+        for node in segment.nodes:
+            planned.add(node)
+            said = [*([_KEPT] if segment.kept else []), *([why[node]] if node in why else [])]
+            rows.append(_row(plan, number, node, target, "; ".join(said)))
+    for node in _host_nodes(function.stages.program):
+        if node not in planned:
+            planned.add(node)
+            rows.append(LoweringRow(node, None, "host", "host"))
+    for segment in function.stages.program.segments():
+        missing = [n for n in segment.nodes if n not in planned]
+        target = _device(function, segment)
+        rows += [LoweringRow(n, None, "not planned", target, why=why.get(n, "")) for n in missing]
+    captures = tuple(
+        f"plan {i}: {state}" for i, p in enumerate(function.plans()) if (state := _capture_state(p))
+    )
+    return LoweringReport(tuple(rows), captures, _notes(function))
+
+
+#: What is said of nodes that depend on parameters alone.
+_KEPT = "computed when a parameter has changed"
+
+
+def _capture_state(plan: Plan) -> str:
+    """Whether a plan on a GPU is a CUDA graph, or why it is none."""
+    state = str(getattr(plan.bound, "capture_state", ""))
+    return f"{state} (runs when a parameter has changed)" if _is_kept(plan) and state else state
+
+
+def _is_kept(plan: Plan) -> bool:
+    segment: Segment = plan.specialised.segment
+    return segment.kept
+
+
+def _notes(function: Function) -> tuple[str, ...]:
+    """What the rewrites of precision and layout did, on a GPU; what a flag asked for in vain."""
+    vain = function.stages.rewrites.notes
+    if function.stages.target.kind == "cpu":
+        return vain
+    fgraph = function.stages.fgraph
+    return (*filter(None, (precision_text(fgraph), layout_text(fgraph))), *vain)
+
+
+def _device(function: Function, segment: Segment) -> str:
+    target = function.stages.target
+    return str(target) if segment.device == target.kind else segment.device
+
+
+def _reasons(function: Function) -> dict[Apply, str]:
+    """Why nodes were not lowered to a library, and why nodes are on the host."""
+    stages = function.stages
+    if stages.target.kind == "cpu":
+        return {}
+    found = not_lowered(stages.fgraph, stages.target, stages.mode.selection.takes)
+    why = {n: f"not by cuDNN: {reason}" for n, reason in found.items()}
+    for n, reason in places_of(stages.fgraph, stages.target).without_kernel().items():
+        why[n] = "; ".join([*([why[n]] if n in why else []), f"on the host: {reason}"])
+    return why
+
+
+def _row(plan: Plan, number: int, node: Apply, target: str, why: str) -> LoweringRow:
+    choice = plan.specialised.choices[node]
+    if node in plan.memory.aliases:
+        return LoweringRow(node, number, "view", target)
+    return LoweringRow(node, number, choice.kernel.name, target, choice.refused, why)
+
+
+def _host_nodes(program: Program) -> Iterator[Apply]:
+    for segment in program.segments():
+        yield from segment.host
+        yield from segment.sizes
+
+
+@dataclass(frozen=True)
+class MemoryReport:
+    """Bytes of a function. The arena is shared by all functions of a device; the largest plan's
+    need counts. ``largest_live`` is the least that any placement would need. ``peak`` is what a
+    call needs besides arguments, shared variables and constants: arena and results. ``kept`` are
+    values that depend on parameters alone and stay between calls (flag ``keep_prepared``).
+
+    ``device`` is what all functions together have taken of a GPU, with the peak so far
+    (:class:`symdnn.gpu.device.budget.MemoryUse`); None on a CPU and before the first call."""
+
+    plans: int
+    arena: int
+    largest_live: int
+    made_per_call: int
+    workspaces: int
+    shared: int
+    constants: int
+    peak: int = 0
+    device: Any = None
+    kept: int = 0
+
+    def __str__(self) -> str:
+        lines: list[str] = []
+        if self.device is not None:
+            lines = [
+                f"on the device now           {self.device}",
+                f"  most so far               {self.device.peak} bytes",
+            ]
+        return "\n".join(
+            [
+                f"plans                       {self.plans}",
+                f"arena of the largest plan   {self.arena} bytes",
+                f"  largest live set          {self.largest_live} bytes",
+                f"  workspaces                {self.workspaces} bytes",
+                f"results made at each call   {self.made_per_call} bytes",
+                f"peak of a call              {self.peak} bytes",
+                f"shared variables            {self.shared} bytes",
+                f"  kept of what they give    {self.kept} bytes",
+                f"constants                   {self.constants} bytes",
+                *lines,
+            ]
+        )
+
+
+def memory_report(function: Function) -> MemoryReport:
+    """Where the bytes of ``function`` are, over the plans made so far."""
+    plans = function.plans()
+    memories = [p.memory for p in plans]
+    storages = {id(v.storage): v.storage for v in function.get_shared()}
+    constants = {v for n in function.fgraph.nodes for v in n.inputs if isinstance(v, Constant)}
+    return MemoryReport(
+        plans=len(plans),
+        arena=max((m.arena_bytes for m in memories), default=0),
+        largest_live=max((m.live_bytes for m in memories), default=0),
+        made_per_call=max((_made(p) for p in plans if not _is_kept(p)), default=0),
+        workspaces=max((sum(b.nbytes for b in m.workspaces.values()) for m in memories), default=0),
+        shared=sum(_nbytes(s.shape, s.dtype) for s in storages.values()),
+        constants=sum(v.data.nbytes for v in constants),
+        peak=max(
+            (p.memory.arena_bytes + (0 if _is_kept(p) else _made(p)) for p in plans), default=0
+        ),
+        device=function.device_memory(),
+        kept=sum(_made(p) for p in plans if _is_kept(p)),
+    )
+
+
+def _made(plan: Plan) -> int:
+    """Bytes of results, without new values that go to shared variables from where they are."""
+    segment: Segment = plan.specialised.segment
+    buffers = (plan.memory.views[v].buffer for v in segment.outputs)
+    return sum(b.nbytes for b, v in zip(buffers, segment.outputs) if b.variable is v)
+
+
+def _nbytes(shape: Any, dtype: Any) -> int:
+    count = 1
+    for n in shape:
+        count *= n
+    return int(count * dtype.itemsize)

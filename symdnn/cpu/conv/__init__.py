@@ -1,0 +1,1 @@
+"""Compiled convolutions: Winograd, depthwise."""

@@ -1,0 +1,107 @@
+"""Convolutions that hand out the batch statistics of their results.
+
+Winograd's kernels sum up their results while they are in registers, in float64 as
+:mod:`symdnn.cpu.reduce.batch_norm` does; behind other kernels its pass over the result follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn.cpu.conv.winograd import Launcher, WinogradKernel
+from symdnn.cpu.launch.traits import LLVM, Traits
+from symdnn.cpu.reduce.batch_norm import MomentsKernel, finished
+from symdnn.graph.kernel import Call, Kernel, Launch, kernels_for, register_kernel
+from symdnn.graph.library_use import LibraryUse
+from symdnn.ops.vendor.conv_moments import OneDnnConvMoments
+from symdnn.ops.vendor.onednn import OneDnnConv
+
+__all__ = ["ConvMomentsKernel", "register"]
+
+
+class ConvMomentsKernel:
+    """The convolution's kernel, and the moments with it or after it."""
+
+    name = "llvm.conv_moments"
+    traits: ClassVar[Traits] = LLVM
+
+    def refuses(self, call: Call) -> str | None:
+        """Takes what both take; some kernel takes every convolution."""
+        return MomentsKernel().refuses(_moments_of(call))
+
+    def workspace_bytes(self, call: Call) -> int:
+        """That of the convolution."""
+        return _chosen(call).workspace_bytes(_conv_of(call))
+
+    def library_use(self, call: Call) -> LibraryUse | None:
+        """The row of ``f.dnn_report()``: the convolution's."""
+        use: Any = getattr(_chosen(call), "library_use", None)
+        return None if use is None else use(_conv_of(call))
+
+    def details(self, call: Call) -> str:
+        """Which kernel the convolution has."""
+        return _chosen(call).name
+
+    def bind(self, call: Call) -> Launch:
+        """Both."""
+        kernel, conv, moments = _chosen(call), _conv_of(call), _moments_of(call)
+        if isinstance(kernel, WinogradKernel):
+            return _together(call, Launcher(conv, sums=True))
+        return _one_by_one(call, kernel, kernel.bind(conv), MomentsKernel().bind(moments))
+
+
+def _together(call: Call, convolve: Launcher) -> Launch:
+    op: Any = call.op
+    given = len(op.operands(call.inputs)[0])
+    y: Any = call.outputs[0]
+    channels, finish = y.shape[-1], finished(op.moments, y.shape)
+    total, squares = np.empty((2, 1, 1, 1, channels))
+
+    def launch(inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None) -> None:
+        convolve(inputs[:given], outputs[:1], workspace)
+        sums = convolve.sums[..., :channels].sum(0)
+        total[:], squares[:] = sums[0], sums[1]
+        finish(inputs[given:], outputs[1:], total, squares)
+
+    return launch
+
+
+def _one_by_one(call: Call, kernel: Kernel, convolve: Any, moments: Launch) -> Launch:
+    op: Any = call.op
+    given = len(op.operands(call.inputs)[0])
+    scratch = kernel.workspace_bytes(_conv_of(call)) > 0
+
+    def launch(inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None) -> Any:
+        more = (workspace,) if scratch else ()
+        made = convolve(inputs[:given], outputs[:1], *more)
+        y = outputs[0] if made is None else made[0]
+        moments([y, *inputs[given:]], outputs[1:])
+        return [y, *outputs[1:]]
+
+    return launch
+
+
+def _chosen(call: Call) -> Kernel:
+    """The first kernel that takes the convolution."""
+    conv = _conv_of(call)
+    return next(k for k in kernels_for(OneDnnConv, "cpu") if k.refuses(conv) is None)
+
+
+def _conv_of(call: Call) -> Call:
+    op: Any = call.op
+    given, _ = op.operands(call.inputs)
+    return Call(op.conv, tuple(given), call.outputs[:1], call.hints, call.node, call.versions)
+
+
+def _moments_of(call: Call) -> Call:
+    op: Any = call.op
+    _, more = op.operands(call.inputs)
+    return Call(op.moments, (call.outputs[0], *more), call.outputs[1:], call.hints)
+
+
+def register() -> None:
+    """Enter the kernel into the table."""
+    register_kernel(OneDnnConvMoments, "cpu", ConvMomentsKernel())

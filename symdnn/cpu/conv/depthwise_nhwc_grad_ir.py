@@ -1,0 +1,116 @@
+"""The gradient of a depthwise convolution in its kernels, channels last, as LLVM IR.
+
+A task is some vectors of channels, of all images: neighbours, so that each task reads what lies
+together. Their sums are in fast memory, and in registers while a tile of dy is multiplied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from symdnn.cpu.conv.depthwise_ir import DepthwisePlan
+from symdnn.cpu.conv.depthwise_nhwc_ir import Columns, TileSource
+from symdnn.cpu.ir.loops_ir import next_task, word
+from symdnn.cpu.ir.vector_ir import MASK, VECTOR, WIDTH, VectorSource, first_lanes, vector_module
+
+__all__ = ["depthwise_last_sums_ir"]
+
+#: Sums that stay in registers.
+_MOST_SUMS = 25
+
+
+def depthwise_last_sums_ir(plan: DepthwisePlan, together: int) -> str:
+    """The module of ``kernel``, kind ``kernels`` with a multiplier of 1; its block: threads, tasks
+    of ``together`` vectors of channels, 1, the operands, the number of images."""
+    return vector_module(_Sums(plan, together).text())
+
+
+class _Sums(TileSource):
+    """The function ``rows``."""
+
+    def __init__(self, plan: DepthwisePlan, together: int) -> None:
+        super().__init__(plan)
+        self.together = together
+
+    def text(self) -> VectorSource:
+        """Its lines."""
+        s, plan = self.s, self.plan
+        floats = self.area * self.together * WIDTH
+        self.begin(*word("%images", 3 + len(plan.operands)),
+                   f"%sums = alloca [{floats} x float], align 64")  # fmt: skip
+        self.tasks()
+        s.lines.append(f"call void @llvm.memset.p0.i64(ptr %sums, i8 0, i64 {4 * floats}, i1 0)")
+        first = s.affine("%r", self.together)
+        left = s.new(f"sub i64 {self.padded // WIDTH}, {first}")
+        fewer = s.new(f"icmp slt i64 {left}, {self.together}")
+        self.count = s.new(f"select i1 {fewer}, i64 {left}, i64 {self.together}")
+        self.first = s.affine(first, WIDTH)
+
+        def image(n: str, _: list[str]) -> list[str]:
+            def block(b: str, _: list[str]) -> list[str]:
+                self.row_of_tiles(n, b)
+                return []
+
+            s.loop("blocks", str(-(-plan.made[0] // self.high)), block)
+            return []
+
+        s.loop("each_image", "%images", image)
+        self._vectors("written", self._write)
+        s.lines += next_task("task")
+        return s
+
+    def _vectors(self, name: str, body: Callable[[str, str, str], None]) -> None:
+        """``body(first channel, mask, its sums)`` for each vector of the task."""
+        s, plan = self.s, self.plan
+
+        def each(i: str, _: list[str]) -> list[str]:
+            first = s.new(f"add i64 {self.first}, {s.affine(i, WIDTH)}")
+            lanes = s.lanes_below(first, plan.channels) if plan.channels % WIDTH else ""
+            body(first, lanes, s.at("%sums", s.affine(i, WIDTH * self.area)))
+            return []
+
+        s.loop(f"vectors_{name}", self.count, each)
+
+    def tile(
+        self, name: str, c: Columns, count: int, rows: dict[int, tuple[str, str]], made: str,
+        read: str,
+    ) -> None:  # fmt: skip
+        s, plan, users = self.s, self.plan, self.users(c, count)
+        most = max(1, _MOST_SUMS // plan.kernel[1]) * plan.kernel[1]
+
+        def vector(first: str, lanes: str, sums: str) -> None:
+            masks = self.row_masks(rows, lanes)
+            given = {}
+            for i in range(count):
+                for q in range(c.wide):
+                    at = (i * plan.made[1] + c.first + q) * plan.channels
+                    given[i, q] = s.load(s.at("%dy", self.made, made, at, first), lanes)
+            for low in range(0, self.area, most):
+                part = range(low, min(low + most, self.area))
+                needed = {t for found in users.values() for *_, t in found if t in part}
+                total = {t: s.load(s.at(sums, t * WIDTH)) for t in sorted(needed)}
+                for row, column in sorted(users):
+                    products = [p for p in users[row, column] if p[2] in part]
+                    if not products:
+                        continue
+                    at = (self.source(c) + column) * plan.channels
+                    value = s.load(s.at(rows[row][0], read, at, first), masks[row])
+                    for i, q, t in products:
+                        total[t] = s.product(given[i, q], value, total[t])
+                for t, value in total.items():
+                    s.store(value, s.at(sums, t * WIDTH))
+
+        self._vectors(name, vector)
+
+    def _write(self, first: str, lanes: str, sums: str) -> None:
+        """The sums of a vector of channels as kernels, which lie one after the other."""
+        s = self.s
+        steps = ", ".join(f"i64 {i * self.area}" for i in range(WIDTH))
+        begin = s.affine(first, self.area)
+        for t in range(self.area):
+            value, base = s.load(s.at(sums, t * WIDTH)), s.at("%out", begin, t)
+            places = s.new(f"getelementptr float, ptr {base}, <{WIDTH} x i64> <{steps}>")
+            s.lines.append(
+                f"call void @llvm.masked.scatter.v16f32.v16p0({VECTOR} {value}, <{WIDTH} x ptr> "
+                f"{places}, i32 4, {MASK} {lanes or first_lanes(WIDTH)})"
+            )

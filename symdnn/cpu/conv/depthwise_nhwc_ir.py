@@ -1,0 +1,262 @@
+"""Depthwise convolution of images with channels last, and its gradient in the images, as LLVM IR.
+
+Vectors are of channels. A tile of some rows and columns of results has its sums in registers, each
+vector of the images is loaded once for all products of it that the tile needs, and which of them
+lie beyond the sides of an image is known when the source is written. Each thread first has the
+weights in another order, those of one place together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from symdnn.cpu.conv.depthwise_ir import DepthwisePlan, taps_of
+from symdnn.cpu.conv.winograd_tiles_ir import by_vectors
+from symdnn.cpu.ir.loops_ir import data_of, next_task
+from symdnn.cpu.ir.vector_ir import (
+    MASK,
+    ROWS,
+    VECTOR,
+    WIDTH,
+    VectorSource,
+    first_lanes,
+    vector_module,
+)
+
+__all__ = ["Columns", "TileSource", "depthwise_last_ir", "last_tasks", "tile_of"]
+
+#: Rows and columns of a tile, and of one of kernels with more weights than :data:`_FEW` or where
+#: registers are few.
+_TILE, _SMALL_TILE, _FEW = 4, 2, 25
+
+
+def depthwise_last_ir(plan: DepthwisePlan) -> str:
+    """The module of ``kernel``, ``forward`` or ``images`` with a multiplier of 1; its block:
+    threads, :func:`last_tasks`, 1, and the operands."""
+    return vector_module(_Images(plan).text())
+
+
+def last_tasks(plan: DepthwisePlan, images: int) -> int:
+    """How many tasks there are: rows of tiles of all images."""
+    return images * -(-plan.made[0] // tile_of(plan)[0])
+
+
+def tile_of(plan: DepthwisePlan) -> tuple[int, int]:
+    """Rows and columns of a tile: whole strides of a gradient."""
+    many = plan.narrow or plan.kernel[0] * plan.kernel[1] > _FEW
+    edge = _SMALL_TILE if many else _TILE
+    units = plan.stride if plan.kind == "images" else (1, 1)
+    rows, columns = (max(1, edge // u) * u for u in units)
+    return rows, columns
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Tiles of so many columns, side by side, which are alike."""
+
+    first: int
+    wide: int
+    count: int = 1
+
+
+class TileSource:
+    """Rows of tiles, of which some operands' rows and columns may not exist."""
+
+    def __init__(self, plan: DepthwisePlan) -> None:
+        self.plan, self.s = plan, VectorSource()
+        self.high, self.wide = tile_of(plan)
+        self.padded = -(-plan.channels // WIDTH) * WIDTH
+        self.area = plan.kernel[0] * plan.kernel[1]
+
+    def begin(self, *more: str) -> None:
+        """The head of the function ``rows``, operands and ``more`` lines."""
+        names = enumerate(self.plan.operands, 3)
+        self.s.lines += [ROWS, "entry:", *(line for i, n in names for line in data_of(f"%{n}", i))]
+        self.s.lines += more
+
+    def tasks(self) -> None:
+        """Begin the loop over tasks; :func:`~symdnn.cpu.ir.loops_ir.next_task` ends it."""
+        before = self.s.block
+        self.s.lines.append("br label %task")
+        self.s.label("task")
+        self.s.lines.append(f"%r = phi i64 [%r0, %{before}], [%r_next, %task_end]")
+
+    # -- rows -------------------------------------------------------------------------------------
+
+    def row_of_tiles(self, image: str, block: str) -> None:
+        """All tiles of rows ``block`` of an image."""
+        s, plan = self.s, self.plan
+        rows = plan.made[0]
+        blocks, left = -(-rows // self.high), rows % self.high
+        step, backward = plan.stride[0], plan.kind == "images"
+        self.place = s.affine(block, self.high // step if backward else self.high * step)
+        row = s.new(f"add i64 {s.affine(image, rows)}, {s.affine(block, self.high)}")
+        self.made = s.affine(row, plan.made[1] * plan.channels)
+        size = plan.read[0] * plan.read[1] * plan.channels
+        self.image = s.at("%dy" if backward else "%x", s.affine(image, size))
+        if blocks == 1:
+            self._rows("all", left or self.high, masked=True)
+        elif not left:
+            self._whole_rows()
+        else:
+            last = s.new(f"icmp eq i64 {block}, {blocks - 1}")
+            s.choose("last", last, lambda yes, n: self._last_rows(n, left) if yes else
+                     self._whole_rows())  # fmt: skip
+
+    def _last_rows(self, name: str, left: int) -> None:
+        self._rows(name, left, masked=True)
+
+    def _whole_rows(self) -> None:
+        """A whole tile's rows, without masks where all that they need exists."""
+        s, offsets = self.s, list(self._offsets(self.high))
+        low = s.new(f"icmp sge i64 {self.place}, {-min(offsets)}")
+        high = s.new(f"icmp slt i64 {self.place}, {self.plan.read[0] - max(offsets)}")
+        inside = s.new(f"and i1 {low}, {high}")
+        s.choose("whole", inside, lambda yes, n: self._rows(n, self.high, masked=not yes))
+
+    def _offsets(self, count: int) -> Iterator[int]:
+        return (t.offset for i in range(count) for t in taps_of(self.plan, 0, i))
+
+    def _rows(self, name: str, count: int, masked: bool) -> None:
+        """The results of ``count`` rows; ``masked``: some of what they need may not exist."""
+        s, plan = self.s, self.plan
+        rows = {}
+        for offset in sorted({*self._offsets(count)}):
+            row = s.affine(self.place, 1, offset)
+            exists = s.new(f"icmp ult i64 {row}, {plan.read[0]}") if masked else ""
+            rows[offset] = s.at(self.image, s.affine(row, plan.read[1] * plan.channels)), exists
+        backward, step = plan.kind == "images", plan.stride[1]
+        for n, c in enumerate(self._columns()):
+            if c.count == 1:
+                self.tile(f"{name}{n}", c, count, rows, "", "")
+                continue
+
+            def tile(i: str, _: list[str], c: Columns = c, n: int = n) -> list[str]:
+                made = s.affine(i, c.wide * plan.channels)
+                moved = c.wide // step if backward else c.wide * step
+                read = s.affine(i, moved * plan.channels)
+                self.tile(f"{name}{n}", c, count, rows, made, read)
+                return []
+
+            s.loop(f"{name}_tiles{n}", str(c.count), tile)
+
+    # -- columns ----------------------------------------------------------------------------------
+
+    def _columns(self) -> list[Columns]:
+        """All of a row; those whose columns all exist are one."""
+        found: list[Columns] = []
+        for first in range(0, self.plan.made[1], self.wide):
+            c = Columns(first, min(self.wide, self.plan.made[1] - first))
+            before = found[-1] if found else None
+            if before and before.wide == c.wide and self._whole(c) and self._whole(before):
+                found[-1] = Columns(before.first, c.wide, before.count + 1)
+            else:
+                found.append(c)
+        return found
+
+    def source(self, c: Columns) -> int:
+        """What column is read for the first of these without an offset."""
+        step = self.plan.stride[1]
+        return c.first // step if self.plan.kind == "images" else c.first * step
+
+    def _whole(self, c: Columns) -> bool:
+        begin, wide = self.source(c), self.plan.read[1]
+        offsets = [t.offset for q in range(c.wide) for t in taps_of(self.plan, 1, q)]
+        return all(0 <= begin + offset < wide for offset in offsets)
+
+    # -- tiles ------------------------------------------------------------------------------------
+
+    def tile(
+        self, name: str, c: Columns, count: int, rows: dict[int, tuple[str, str]], made: str,
+        read: str,
+    ) -> None:  # fmt: skip
+        """One tile, all channels. ``rows`` are where those begin that it needs, and whether they
+        exist ("": they do); ``made`` and ``read`` floats from the first of the tiles alike."""
+        raise NotImplementedError
+
+    def row_masks(self, rows: dict[int, tuple[str, str]], lanes: str) -> dict[int, str]:
+        """The lanes of each row that are read."""
+        there = f"{MASK} {lanes or first_lanes(WIDTH)}"
+        select = f"{there}, {MASK} zeroinitializer"
+        return {
+            offset: self.s.new(f"select i1 {exists}, {select}") if exists else lanes
+            for offset, (_, exists) in rows.items()
+        }
+
+    def users(self, c: Columns, count: int) -> dict[tuple[int, int], list[tuple[int, int, int]]]:
+        """For each place that is read, by offsets of its row and column: the row, column and weight
+        of all products that it is part of."""
+        plan = self.plan
+        found: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+        for i, q in product(range(count), range(c.wide)):
+            for a, b in product(taps_of(plan, 0, i), taps_of(plan, 1, q)):
+                if 0 <= self.source(c) + b.offset < plan.read[1]:
+                    weight = a.weight * plan.kernel[1] + b.weight
+                    found.setdefault((a.offset, b.offset), []).append((i, q, weight))
+        return found
+
+
+class _Images(TileSource):
+    """A task is a row of tiles of results."""
+
+    def text(self) -> VectorSource:
+        """The function ``rows``."""
+        s = self.s
+        self.begin(f"%turned = alloca [{self.area * self.padded} x float], align 64")
+        by_vectors(s, "weights", self.plan.channels, self._turn)
+        self.tasks()
+        blocks = -(-self.plan.made[0] // self.high)
+        self.row_of_tiles(s.new(f"udiv i64 %r, {blocks}"), s.new(f"urem i64 %r, {blocks}"))
+        s.lines += next_task("task")
+        return s
+
+    def _turn(self, first: str | int, lanes: str) -> None:
+        """The weights of a vector of channels, those of each place together."""
+        s = self.s
+        steps = ", ".join(f"i64 {i * self.area}" for i in range(WIDTH))
+        begin = s.affine(first, self.area) if isinstance(first, str) else first * self.area
+        for t in range(self.area):
+            base = s.at("%weights", begin, t)
+            places = s.new(f"getelementptr float, ptr {base}, <{WIDTH} x i64> <{steps}>")
+            value = s.new(
+                f"call {VECTOR} @llvm.masked.gather.v16f32.v16p0(<{WIDTH} x ptr> {places}, i32 4, "
+                f"{MASK} {lanes or first_lanes(WIDTH)}, {VECTOR} zeroinitializer)"
+            )
+            s.store(value, s.at("%turned", t * self.padded, first))
+
+    def tile(
+        self, name: str, c: Columns, count: int, rows: dict[int, tuple[str, str]], made: str,
+        read: str,
+    ) -> None:  # fmt: skip
+        s, plan, users = self.s, self.plan, self.users(c, count)
+
+        def vector(first: str | int, lanes: str) -> None:
+            masks = self.row_masks(rows, lanes)
+            start = s.load(s.at("%bias", first), lanes) if plan.bias else "zeroinitializer"
+            sums = {(i, q): start for i in range(count) for q in range(c.wide)}
+            weights = {
+                t: s.load(s.at("%turned", t * self.padded, first))
+                for t in sorted({t for found in users.values() for _, _, t in found})
+            }
+            for row, column in sorted(users):
+                at = (self.source(c) + column) * plan.channels
+                value = s.load(s.at(rows[row][0], read, at, first), masks[row])
+                for i, q, t in users[row, column]:
+                    sums[i, q] = s.product(weights[t], value, sums[i, q])
+            for (i, q), total in sums.items():
+                at = (i * plan.made[1] + c.first + q) * plan.channels
+                self._put(total, (self.made, made, at, first), lanes)
+
+        by_vectors(s, name, plan.channels, vector)
+
+    def _put(self, value: str, place: tuple[str | int, ...], lanes: str) -> None:
+        """Write a vector of results."""
+        s, plan = self.s, self.plan
+        if plan.residual:
+            value = s.add(value, s.load(s.at("%z", *place), lanes))
+        if plan.relu:  # what is not a number stays so
+            below = s.new(f"fcmp olt {VECTOR} {value}, zeroinitializer")
+            value = s.new(f"select {MASK} {below}, {VECTOR} zeroinitializer, {VECTOR} {value}")
+        s.store(value, s.at("%out", *place), lanes)

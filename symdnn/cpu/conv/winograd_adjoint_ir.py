@@ -1,0 +1,79 @@
+"""The gradient of a convolution in its images by Winograd's algorithm turned round, as LLVM IR.
+
+It can be had as a convolution of the result's gradient with padding all around, most of whose tiles
+hold zeros where kernels are large and images small. Here each tile of that gradient is taken once:
+transformed, multiplied, and its 6 x 6 results are added to the images, where those of neighbours
+overlap. A block is a number of whole images, so no two threads add to one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from symdnn.cpu.conv.winograd_plan import TAPS, TILE, WinogradPlan
+from symdnn.cpu.conv.winograd_tiles_ir import Tiles
+from symdnn.cpu.conv.winograd_transforms_ir import both_directions, to_pixels
+from symdnn.cpu.ir.loops_ir import next_task
+from symdnn.cpu.ir.vector_ir import VectorSource, vector_module
+
+__all__ = ["adjoint_ir"]
+
+
+def adjoint_ir(plan: WinogradPlan, kernel_step: int) -> str:
+    """The module of ``kernel``; ``plan`` is that of the convolution whose gradient it is.
+
+    Its block: threads, blocks of tiles, 1, tiles, the addresses of kernels (as they are transformed
+    for that convolution, channels and outputs exchanged; ``kernel_step`` floats apart) and of
+    scratch memory, the arrays of the result's gradient and of the images'.
+    """
+    return vector_module(_Adjoint(plan, kernel_step).source())
+
+
+class _Adjoint(Tiles):
+    """The function ``rows``: a block of images after the other."""
+
+    def __init__(self, plan: WinogradPlan, kernel_step: int) -> None:
+        super().__init__(plan)
+        self._kernel_step = kernel_step
+
+    def source(self) -> VectorSource:
+        """All lines."""
+        s, plan = self.s, self.plan
+        of_image = plan.tiles[0] * plan.tiles[1]
+        nbytes = 4 * plan.size[0] * plan.size[1] * plan.channels
+        self.begin("%kernels", {"%gradient": 6, "%images": 7})
+        s.lines += [
+            f"%begin = udiv i64 %first, {of_image}", f"%many = udiv i64 %count, {of_image}",
+            f"%begin_at = mul i64 %begin, {nbytes}", f"%many_bytes = mul i64 %many, {nbytes}",
+            "%own_images = getelementptr i8, ptr %images, i64 %begin_at",
+            "call void @llvm.memset.p0.i64(ptr %own_images, i8 0, i64 %many_bytes, i1 false)",
+        ]  # fmt: skip
+        s.loop("grad", "%count", self.read_gradient)
+        s.loop("multiply", str(TAPS), self._multiply)
+        s.loop("add", "%count", self._add)
+        s.lines += next_task("task")
+        return s
+
+    def _multiply(self, tap: str, _: list[str]) -> list[str]:
+        plan = self.plan
+        steps = plan.tile_steps
+        source, target = ("%after", steps[1], plan.outputs), ("%before", steps[0], plan.channels)
+        return self.multiply(tap, source, target, self._kernel_step)
+
+    def _add(self, t: str, _: list[str]) -> list[str]:
+        whole = self.never_outside()
+        return self.windowed(t, "added", self.images, "%before", whole, self._add_vector)
+
+    def _add_vector(
+        self, base: str, source: str, lanes: str, masks: Sequence[Sequence[str]]
+    ) -> None:
+        """What a tile gives to some channels of its 36 pixels."""
+        s, plan = self.s, self.plan
+
+        def product(i: int, j: int) -> str:
+            return s.load(s.at(source, (i * TILE + j) * plan.tile_steps[0]))
+
+        for i, j, value in both_directions(TILE, lambda t: to_pixels(s, t), product):
+            place = s.at(base, (i * plan.size[1] + j) * plan.channels)
+            mask = masks[i][j] if masks else lanes
+            s.store(s.add(value, s.load(place, mask)), place, mask)

@@ -1,0 +1,93 @@
+"""The gradient of a convolution in its kernels by Winograd's algorithm, as LLVM IR.
+
+It is the other one turned round (:mod:`symdnn.cpu.conv.winograd_ir`): tiles of the images are
+transformed as there, those of the result's gradient by the transposed transformation, and their
+products are summed over all tiles. The 36 matrices of sums, each thread's own, are added up and
+transformed back to kernels once, in the end (:mod:`symdnn.cpu.conv.winograd_weights_ir`).
+"""
+
+from __future__ import annotations
+
+from symdnn.cpu.conv.winograd_plan import TAPS, WinogradPlan, padded
+from symdnn.cpu.conv.winograd_tiles_ir import Tiles, parts
+from symdnn.cpu.ir.loops_ir import next_task
+from symdnn.cpu.ir.vector_ir import WIDTH, VectorSource, vector_module
+
+__all__ = ["FIRST_USED", "sums_ir"]
+
+#: The word of the block that thread 0 sets when it has summed up anything; others' follow.
+FIRST_USED = 8
+#: Channels that are summed up at once, by how many vectors of outputs.
+_CHANNELS = {1: 16, 2: 8, 3: 8, 4: 4}
+
+
+def sums_ir(plan: WinogradPlan) -> str:
+    """The module of ``kernel``, which sums up products of tiles.
+
+    Its block: threads, blocks of tiles, 1, tiles, the addresses of sums and of scratch memory, the
+    arrays of images and of the gradient, a word for each thread.
+    """
+    return vector_module(_Sums(plan).source())
+
+
+class _Sums(Tiles):
+    """The function ``rows``: a block of tiles after the other."""
+
+    def source(self) -> VectorSource:
+        """All lines."""
+        s, floats = self.s, TAPS * self.plan.sum_step
+        own = [
+            f"%own_sums = mul i64 %thread, {floats}",
+            "%sums = getelementptr float, ptr %all_sums, i64 %own_sums",
+            f"%used_at = add i64 %thread, {FIRST_USED}",
+            "%used = getelementptr i64, ptr %w, i64 %used_at",
+            "store i64 1, ptr %used",
+            f"call void @llvm.memset.p0.i64(ptr %sums, i8 0, i64 {4 * floats}, i1 false)",
+        ]
+        self.begin("%all_sums", {"%images": 6, "%gradient": 7}, own)
+        s.loop("read", "%count", self.read)
+        s.loop("grad", "%count", self.read_gradient)
+        s.loop("multiply", str(TAPS), self._multiply)
+        s.lines += next_task("task")
+        return s
+
+    def _multiply(self, tap: str, _: list[str]) -> list[str]:
+        """One of the 36 products of matrices, added to its sums."""
+        s, plan = self.s, self.plan
+        before = s.at("%before", s.affine(tap, plan.tile_steps[0]))
+        after = s.at("%after", s.affine(tap, plan.tile_steps[1]))
+        sums = s.at("%sums", s.affine(tap, plan.sum_step))
+        for first, width, height in parts(plan.outputs, _CHANNELS):
+
+            def rows(
+                b: str, _: list[str], first: int = first, width: int = width, height: int = height
+            ) -> list[str]:
+                a = s.at(before, s.affine(b, height))
+                y = s.at(sums, s.affine(b, height * padded(plan.outputs)), first * WIDTH)
+                self._sum_up(f"t{first}", a, s.at(after, first * WIDTH), y, width, height)
+                return []
+
+            s.loop(f"rows{first}", str(-(-plan.channels // height)), rows)
+        return []
+
+    def _sum_up(self, name: str, a: str, b: str, y: str, width: int, height: int) -> None:
+        """``height`` channels times ``width`` vectors of outputs, summed over tiles."""
+        s, plan = self.s, self.plan
+        places = [
+            s.at(y, row * padded(plan.outputs) + w * WIDTH)
+            for row in range(height) for w in range(width)
+        ]  # fmt: skip
+
+        def tile(t: str, sums: list[str]) -> list[str]:
+            row_b = s.at(b, s.affine(t, padded(plan.outputs)))
+            outputs = [s.load(s.at(row_b, w * WIDTH)) for w in range(width)]
+            row_a = s.at(a, s.affine(t, padded(plan.channels)))
+            made = []
+            for row in range(height):
+                every = s.spread(s.at(row_a, row))
+                for w in range(width):
+                    made.append(s.product(every, outputs[w], sums[row * width + w]))
+            return made
+
+        for value, place in zip(s.loop(name, "%count", tile, list(map(s.load, places))), places):
+            s.store(value, place)

@@ -1,0 +1,125 @@
+"""Convolutions by Winograd's algorithm as LLVM IR, on images with channels last.
+
+A tile of 6 x 6 pixels gives 7 - r results in each direction of a kernel of r x r, by 36 products
+for each pair of channels instead of r * r for each result (Lavin and Gray 2016). Tiles are read in
+blocks: transformed to 36 matrices (tiles x channels), multiplied by 36 of the transformed kernels,
+and transformed back, all within a thread's part of the second cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from symdnn.cpu.conv.winograd_batch_stats_ir import ResultSums
+from symdnn.cpu.conv.winograd_plan import TAPS, TILE, WinogradPlan, padded
+from symdnn.cpu.conv.winograd_tiles_ir import Tiles, by_vectors
+from symdnn.cpu.conv.winograd_transforms_ir import both_directions, of_products
+from symdnn.cpu.ir.loops_ir import next_task, word
+from symdnn.cpu.ir.vector_ir import MASK, VECTOR, VectorSource, vector_module
+
+__all__ = ["winograd_ir"]
+
+#: Where arrays are in the block, of which the last two may be left out.
+_ARRAYS = {"images": 6, "out": 7, "bias": 8, "more": 9}
+_SUMS = 10
+
+
+def winograd_ir(plan: WinogradPlan) -> str:
+    """The module of ``kernel``.
+
+    Its block: threads, blocks of tiles, 1, tiles, the addresses of transformed kernels and of
+    scratch memory, the arrays of images, results, bias and addend (the last two may be left out),
+    the address of the threads' sums where ``plan.sums``.
+    """
+    return vector_module(_Convolution(plan).source())
+
+
+class _Convolution(Tiles):
+    """The function ``rows``: a block of tiles after the other."""
+
+    def source(self) -> VectorSource:
+        """All lines."""
+        s, plan = self.s, self.plan
+        left_out = {"bias": not plan.bias, "more": not plan.residual}
+        arrays = {f"%{name}": at for name, at in _ARRAYS.items() if not left_out.get(name)}
+        self.begin("%kernels", arrays, self._own_sums())
+        s.loop("read", "%count", self.read)
+        s.loop("multiply", str(TAPS), self._multiply)
+        s.loop("write", "%count", self._write)
+        s.lines += next_task("task")
+        return s
+
+    def _own_sums(self) -> list[str]:
+        """Lines for ``%own_sums``, where this thread's are."""
+        if not self.plan.sums:
+            return []
+        return [
+            *word("%sums", _SUMS, "ptr"),
+            f"%sums_from = mul i64 %thread, {2 * padded(self.plan.outputs)}",
+            "%own_sums = getelementptr double, ptr %sums, i64 %sums_from",
+        ]
+
+    def _multiply(self, tap: str, _: list[str]) -> list[str]:
+        plan = self.plan
+        steps = plan.tile_steps
+        source, target = ("%before", steps[0], plan.channels), ("%after", steps[1], plan.outputs)
+        return self.multiply(tap, source, target, plan.kernel_step)
+
+    # -- results are written --------------------------------------------------------------------
+
+    def _write(self, t: str, _: list[str]) -> list[str]:
+        s, plan = self.s, self.plan
+        image, row, column = self.tile(t)
+        y, x = s.affine(row, plan.m), s.affine(column, plan.m)
+        all_rows, rows = self.inside(y, plan.m, plan.out[0])
+        all_columns, columns = self.inside(x, plan.m, plan.out[1])
+        at = self.pixel(image, y, x, plan.out, plan.outputs)
+        source = s.at("%after", s.affine(t, padded(plan.outputs)))
+
+        def write(whole: bool, name: str) -> None:
+            def vector(first: str | int, lanes: str) -> None:
+                masks = [] if whole else self.masks(rows, columns, lanes)
+                self._write_vector(s.at(source, first), at, first, lanes, masks)
+
+            by_vectors(s, name, plan.outputs, vector)
+
+        self.choose("within", self.all_whole(), (all_rows, all_columns), write)
+        return []
+
+    def _write_vector(
+        self, source: str, at: str, first: str | int, lanes: str, masks: Sequence[Sequence[str]]
+    ) -> None:
+        """The results of a tile in some channels."""
+        s, plan = self.s, self.plan
+
+        def product(i: int, j: int) -> str:
+            return s.load(s.at(source, (i * TILE + j) * plan.tile_steps[1]))
+
+        results = both_directions(TILE, lambda p: of_products(s, p, plan.m), product)
+        bias = s.load(s.at("%bias", first), lanes) if plan.bias else ""
+        sums = ResultSums(s, "%own_sums", plan.outputs) if plan.sums else None
+        if sums is not None:
+            sums.begin(first)
+        for i, j, value in results:
+            step = (i * plan.out[1] + j) * plan.outputs
+            mask = masks[i][j] if masks else lanes
+            value = self._store_result(value, (at, first, step), mask, bias)
+            if sums is not None:
+                sums.add(value, mask)
+        if sums is not None:
+            sums.end()
+
+    def _store_result(
+        self, value: str, place: tuple[str, str | int, int], mask: str, bias: str
+    ) -> str:
+        """One vector of results, with what follows the convolution."""
+        s, plan = self.s, self.plan
+        if plan.bias:
+            value = s.add(value, bias)
+        if plan.residual:
+            value = s.add(value, s.load(s.at("%more", *place), mask))
+        if plan.relu:  # NaN stays
+            low = s.new(f"fcmp olt {VECTOR} {value}, zeroinitializer")
+            value = s.new(f"select {MASK} {low}, {VECTOR} zeroinitializer, {VECTOR} {value}")
+        s.store(value, s.at("%out", *place), mask)
+        return value

@@ -1,0 +1,107 @@
+"""Kernels to Winograd's 36 matrices of transformed ones, and sums of such back, as LLVM IR."""
+
+from __future__ import annotations
+
+from symdnn.cpu.conv.winograd_plan import TAPS, TILE, KernelPlan, SumPlan, padded
+from symdnn.cpu.conv.winograd_tiles_ir import by_vectors
+from symdnn.cpu.conv.winograd_transforms_ir import both_directions, of_kernel, of_sums
+from symdnn.cpu.ir.loops_ir import data_of, next_task, word
+from symdnn.cpu.ir.vector_ir import MASK, VECTOR, WIDTH, VectorSource, first_lanes, vector_module
+
+__all__ = ["kernel_sums_ir", "kernels_ir"]
+
+
+def kernels_ir(plan: KernelPlan) -> str:
+    """The module of ``kernel``; its block: threads, channels, 1, kernels, address of the result."""
+    s = VectorSource()
+    area = plan.r * plan.r
+    step = (area, plan.outputs * area) if plan.swapped else (plan.channels * area, area)
+    s.tasks([*data_of("%kernels", 3), *word("%made", 4, "ptr")])
+    base = s.at("%kernels", s.affine("%r", step[1]))
+    row = s.at("%made", s.affine("%r", padded(plan.outputs)))
+    places = range(plan.r)
+
+    def gathered(begin: str, place: tuple[int, int], lanes: str) -> str:
+        given = f"{_pointers(s, plan, begin, step[0], place)}, i32 4, {_mask(lanes)}"
+        zeros = f"{VECTOR} zeroinitializer"
+        return s.new(f"call {VECTOR} @llvm.masked.gather.v16f32.v16p0({given}, {zeros})")
+
+    def vector(first: str | int, lanes: str) -> None:
+        begin = s.at(base, _times(s, first, step[0]))
+        weights = [[gathered(begin, (i, j), lanes) for j in places] for i in places]
+        made = both_directions(plan.r, lambda g: of_kernel(s, g), lambda i, j: weights[i][j])
+        for i, j, value in made:
+            s.store(value, s.at(row, (i * TILE + j) * plan.step, first))
+
+    by_vectors(s, "k", plan.outputs, vector)
+    s.lines += next_task("task")
+    return vector_module(s)
+
+
+def kernel_sums_ir(plan: SumPlan) -> str:
+    """The module of ``kernel``, which makes kernels of the sums of all threads.
+
+    Its block: threads, channels, 1, the address of the sums, the array of kernels, and where in the
+    block of :func:`~symdnn.cpu.conv.winograd_grad_ir.sums_ir` threads have said that there are
+    sums.
+    """
+    s = VectorSource()
+    area = plan.r * plan.r
+    entry = [*word("%sums", 3, "ptr"), *data_of("%kernels", 4), *word("%used", 5, "ptr")]
+    s.tasks([*entry, *(line for t in range(plan.threads) for line in _was_used(t))])
+    row = s.at("%sums", s.affine("%r", padded(plan.outputs)))
+    base = s.at("%kernels", s.affine("%r", area))
+    step = plan.channels * area
+
+    def vector(first: str | int, lanes: str) -> None:
+        def total(i: int, j: int) -> str:
+            return _total(s, plan, s.at(row, first), i * TILE + j)
+
+        weights = both_directions(TILE, lambda q: of_sums(s, q, plan.r), total)
+        begin = s.at(base, _times(s, first, step))
+        for i, j, value in weights:
+            given = f"{_pointers(s, plan, begin, step, (i, j))}, i32 4, {_mask(lanes)}"
+            s.lines.append(
+                f"call void @llvm.masked.scatter.v16f32.v16p0({VECTOR} {value}, {given})"
+            )
+
+    by_vectors(s, "k", plan.outputs, vector)
+    s.lines += next_task("task")
+    return vector_module(s)
+
+
+def _times(s: VectorSource, first: str | int, step: int) -> str | int:
+    return s.affine(first, step) if isinstance(first, str) else first * step
+
+
+def _mask(lanes: str) -> str:
+    return f"{MASK} {lanes or first_lanes(WIDTH)}"
+
+
+def _pointers(
+    s: VectorSource, plan: KernelPlan | SumPlan, base: str, step: int, place: tuple[int, int]
+) -> str:
+    """Where one weight of several outputs is, as an argument; outputs are ``step`` floats apart."""
+    i, j = (plan.r - 1 - n for n in place) if plan.mirrored else place
+    begin = s.at(base, i * plan.r + j)
+    steps = ", ".join(f"i64 {n * step}" for n in range(WIDTH))
+    pointers = s.new(f"getelementptr float, ptr {begin}, <{WIDTH} x i64> <{steps}>")
+    return f"<{WIDTH} x ptr> {pointers}"
+
+
+def _was_used(thread: int) -> list[str]:
+    return [
+        f"%at_used{thread} = getelementptr i64, ptr %used, i64 {thread}",
+        f"%word_used{thread} = load i64, ptr %at_used{thread}",
+        f"%used{thread} = icmp ne i64 %word_used{thread}, 0",
+    ]
+
+
+def _total(s: VectorSource, plan: SumPlan, base: str, tap: int) -> str:
+    """The sum over those threads that have one, in their order."""
+    total = "zeroinitializer"
+    for thread in range(plan.threads):
+        value = s.load(s.at(base, (thread * TAPS + tap) * plan.step))
+        value = s.new(f"select i1 %used{thread}, {VECTOR} {value}, {VECTOR} zeroinitializer")
+        total = s.add(total, value)
+    return total

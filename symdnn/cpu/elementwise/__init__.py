@@ -1,0 +1,1 @@
+"""Compiled elementwise loops, copies, gather and scatter, random draws."""

@@ -1,0 +1,1 @@
+"""Plans on a CPU and their runs."""

@@ -1,0 +1,199 @@
+"""The CPU as a runtime: its memory, one call at a time, an arena for calls within calls."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import ctypes
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from symdnn.config import config
+from symdnn.cpu import registry
+from symdnn.cpu.compiler import jit, object_cache
+from symdnn.cpu.execution.arena import Arena
+from symdnn.cpu.execution.plan import CpuPlan
+from symdnn.cpu.onednn import kernels as onednn
+from symdnn.cpu.reference import kernels
+from symdnn.cpu.threads import thread_pools
+from symdnn.graph.values.storage import HOST
+from symdnn.graph.variable import Constant
+from symdnn.ops.control.scan_loop import NUMPY, NumpyArrays
+
+__all__ = ["CpuRuntime", "runtime"]
+
+Array = Any
+
+
+class HostMemory:
+    """Storages on the CPU are their own host copies."""
+
+    device = "cpu"
+
+    def upload(self, array: Array, into: Any) -> Any:
+        """The array itself."""
+        return array
+
+    def download(self, buffer: Any) -> Array:
+        """The array itself."""
+        return buffer
+
+    def lend(self, buffer: Any) -> Array:
+        """The array itself."""
+        return buffer
+
+
+class _Turn:
+    """Holds the device for one call; a call inside of a call gets an arena of its own."""
+
+    __slots__ = ("runtime",)
+
+    def __init__(self, runtime: CpuRuntime) -> None:
+        self.runtime = runtime
+
+    def __enter__(self) -> None:
+        runtime = self.runtime
+        runtime.lock.acquire()
+        runtime.depth += 1
+        if runtime.depth == len(runtime.arenas):
+            runtime.arenas.append(Arena())
+
+    def __exit__(self, *_: object) -> None:
+        self.runtime.depth -= 1
+        self.runtime.lock.release()
+
+
+def _quiet_context() -> contextvars.Context | None:
+    """A context in which NumPy does not warn; None where NumPy keeps that for each thread."""
+    if int(np.__version__.partition(".")[0]) < 2:
+        return None
+    context = contextvars.Context()
+    context.run(np.seterr, all="ignore")
+    return context
+
+
+def _trim_heap() -> None:
+    """Let the C library give free memory back to the system (GNU's has a function for that)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(ctypes.c_size_t(0))
+
+
+class CpuRuntime:
+    """One lock, and an arena for each depth of calls within calls (a user's callback)."""
+
+    def __init__(self) -> None:
+        self.memory = HostMemory()
+        self.lock = threading.RLock()
+        self.arenas: list[Arena] = []
+        self.depth = -1
+        self._turn = _Turn(self)
+        self.quiet = _quiet_context()
+        os.register_at_fork(after_in_child=self._after_fork)
+
+    def _after_fork(self) -> None:
+        # The lock may have been held by a thread that the child does not have.
+        self.lock, self.depth = threading.RLock(), -1
+        self.quiet = _quiet_context()
+
+    def exclusive(self) -> contextlib.AbstractContextManager[None]:
+        """Hold the device for one call."""
+        return self._turn
+
+    def take(self) -> bool:
+        """Hold the device as :meth:`exclusive` does; False (and nothing held) inside of a call."""
+        self.lock.acquire()
+        if self.depth >= 0 or not self.arenas:
+            self.lock.release()
+            return False
+        self.depth = 0
+        return True
+
+    def leave(self) -> None:
+        """The end of what :meth:`take` began."""
+        self.depth = -1
+        self.lock.release()
+
+    def trim(self) -> None:
+        """Give back to the system what plans that are gone have used; not inside of a call."""
+        with self.lock:
+            if self.depth >= 0:
+                return
+            for arena in self.arenas:
+                arena.shrink()
+            object_cache.clear()
+            jit.forget_recent()
+            _trim_heap()
+
+    def quietly(self, run: Any, entering: Sequence[Any], closed: bool) -> Any:
+        """``run(entering)`` without NumPy's warnings, between :meth:`take` and :meth:`leave`.
+
+        ``closed``: nothing of the user's runs inside, so that it may be in a context of its own,
+        which takes less than a tenth of the time that ``np.errstate`` does. Flags that are changed
+        for a block would not be seen there.
+        """
+        if closed and self.quiet is not None and not config.is_changed_here:
+            return self.quiet.run(run, entering)
+        with np.errstate(all="ignore"):
+            return run(entering)
+
+    def bind(self, specialised: Any, memory_plan: Any) -> CpuPlan:
+        """Bind the launches; buffers are attached at the first run, and when the arena grew."""
+        with thread_pools.limited(0):
+            return CpuPlan(self, specialised, memory_plan)
+
+    def to_host(self, value: Any) -> Array:
+        """The array itself."""
+        return value
+
+    def lend(self, value: Any) -> Array:
+        """The array itself."""
+        return value
+
+    def fresh(self, value: Any) -> Array:
+        """A contiguous copy."""
+        return np.array(value, order="C", copy=True)
+
+    def loop_graphs(self) -> None:
+        """There are no graphs on a CPU."""
+
+    def placed(self, v: Constant) -> Array:
+        """A constant's value."""
+        return v.data
+
+    def loop_arrays(self) -> NumpyArrays:
+        """NumPy's arrays."""
+        return NUMPY
+
+    def update(self, pairs: Sequence[tuple[Any, Any]]) -> None:
+        """Into the same buffers; a value of another shape gives a new one.
+
+        What a plan has made in the buffer itself is only noted.
+        """
+        for storage, value in pairs:
+            if value.shape == storage.shape:
+                host = storage.host()
+                if value is not host:
+                    np.copyto(host, value)
+                storage.written(HOST)
+            else:
+                storage.set(value)
+
+    def facts(self) -> Mapping[str, Any]:
+        """Which libraries run the kernels."""
+        return {"device": "cpu", "kernels": f"NumPy {np.__version__}"}
+
+
+onednn.register()
+registry.register()
+kernels.register()
+_runtime = CpuRuntime()
+
+
+def runtime() -> CpuRuntime:
+    """The process's CPU runtime."""
+    return _runtime

@@ -1,0 +1,238 @@
+"""The steps of a plan as one Python function, a line for each launch.
+
+For small kernels the way from one to the next takes longer than they do. So what is the same in
+every run is bound beforehand: kernels, constants and places in the arena are names of an enclosing
+function; what enters, is made or leaves are local ones. Spans of steps that need no Python at all
+are a line together (:mod:`symdnn.cpu.execution.fastcall_groups`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any, Protocol
+
+import numpy as np
+
+from symdnn.graph.evaluate import describe_failure
+from symdnn.graph.variable import Apply
+
+__all__ = ["Driver", "Frame", "Span", "Spans", "Step"]
+
+Run = Callable[[Sequence[Any]], list[Any]]
+
+
+@dataclass(slots=True)
+class Step:
+    """One launch: where its operands stand among the plan's values.
+
+    ``workspace`` is where its scratch memory stands; None for a kernel that wants none. A launch
+    may offer ``direct``, which takes inputs and outputs one by one instead of in two lists.
+    """
+
+    node: Apply
+    launch: Any
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    by_view: bool
+    workspace: int | None = None
+
+
+class Results(Protocol):
+    """Memory for what a run gives: (place, shape, dtype) of each array."""
+
+    places: list[tuple[int, tuple[int, ...], Any]]
+
+    def large(self, k: int) -> bool:
+        """Whether ``make`` does more than to allocate."""
+
+    def make(self, k: int) -> Any:
+        """Memory for result ``k``."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Where the values of a plan come from, by their places.
+
+    ``entering`` pairs a place among what enters with one among the values, ``results`` makes those
+    that are new in each run, ``stored`` are pairs of a new value and the old one of a shared
+    variable, where it is made, ``fixed`` are bound before any run, ``leaving`` is what a run gives.
+    """
+
+    entering: Sequence[tuple[int, int]]
+    results: Results
+    stored: Sequence[tuple[int, int]]
+    fixed: Collection[int]
+    leaving: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Span:
+    """Steps ``first`` to ``last``, of which ``steps`` run as one function of the values at
+    ``arguments``, and ``views`` are made before; others of them nobody needs."""
+
+    first: int
+    last: int
+    steps: tuple[int, ...]
+    views: tuple[int, ...]
+    arguments: tuple[int, ...]
+
+
+class Spans(Protocol):
+    """The spans of a plan; ``checked`` are values that have to lie as they did."""
+
+    @property
+    def spans(self) -> Sequence[Span]:
+        """In the order of their steps."""
+
+    @property
+    def checked(self) -> Sequence[int]:
+        """Places of values."""
+
+    def check(self) -> Any:
+        """A function that tells whether those values do."""
+
+    def bind(self, span: Span, values: Sequence[Any]) -> tuple[Any, Any]:
+        """(a function, which gives None; what to call with its arguments if it does not)"""
+
+
+class Driver:
+    """The function of a plan's steps; :meth:`bind` gives it the arrays that stay.
+
+    With ``spans``, ``plainly`` is what a run is where some value lies otherwise.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        frame: Frame,
+        spans: Spans | None = None,
+        plainly: Run | None = None,
+    ) -> None:
+        self._steps, self._frame = steps, frame
+        self._spans, self._plainly = spans, plainly
+        self._functions: list[Any] = []
+        #: How many steps run in spans, views that nobody makes included.
+        self.native = sum(s.last + 1 - s.first - len(s.views) for s in spans.spans) if spans else 0
+        inside = {k for s in (spans.spans if spans else ()) for k in range(s.first, s.last + 1)}
+        #: Whether all do, but for views that are taken.
+        self.whole = all(k in inside or s.by_view for k, s in enumerate(steps))
+        #: Where the two functions of each span stand among those.
+        self._bound_later: list[tuple[int, Span]] = []
+        self._known = {i for _, i in frame.entering} | {i for i, _, _ in frame.results.places}
+        self._known |= {i for i, _ in frame.stored} | set(frame.fixed)
+        #: Line of the text -> the step that it runs.
+        self._step_at: dict[int, Step] = {}
+        text = self._text()
+        scope: dict[str, Any] = {"empty": np.empty}
+        # Numbers and the words below make the whole text; nothing of the user's is in it.
+        exec(compile(text, "<plan>", "exec"), scope)
+        self._make = scope["make"]
+        self._code: CodeType | None = None
+
+    def bind(self, values: Sequence[Any]) -> Run:
+        """A function of what enters that gives what leaves; ``values`` has what is fixed."""
+        for at, span in self._bound_later:
+            assert self._spans is not None
+            self._functions[at : at + 2] = self._spans.bind(span, values)
+        run: Run = self._make(self._functions, values)
+        self._code = run.__code__
+        return run
+
+    def explain(self, error: BaseException) -> None:
+        """Add to an error of a run which node it came from, and the user's line."""
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code is not self._code:
+            trace = trace.tb_next
+        step = None if trace is None else self._step_at.get(trace.tb_lineno)
+        if trace is not None and step is not None:
+            names = trace.tb_frame.f_locals
+            inputs = [names.get(f"v{i}") for i in step.inputs]
+            error.add_note(describe_failure(step.node, inputs))
+
+    # -- the text -----------------------------------------------------------------------------
+
+    def _text(self) -> str:
+        frame = self._frame
+        body = [f"  v{i} = e[{k}]" for k, i in frame.entering]
+        body += self._checked()
+        body += [f"  {self._made(k)}" for k in range(len(frame.results.places))]
+        body += [f"  v{new} = v{old}" for new, old in frame.stored]
+        lines = self._all_lines(len(body))
+        steps = [*body, *lines, f"  return [{', '.join(f'v{i}' for i in frame.leaving)}]"]
+        names = [f" f{k} = f[{k}]" for k in range(len(self._functions))]
+        names += [f" v{i} = c[{i}]" for i in sorted(frame.fixed)]
+        first = len(names) + 3  # lines of the text are counted from 1, and two are heads
+        self._step_at = {first + at: step for at, step in self._step_at.items()}
+        return "\n".join(["def make(f, c):", *names, " def run(e):", *steps, " return run", ""])
+
+    def _all_lines(self, before: int) -> list[str]:
+        """The lines of all steps; ``before`` counts those in front."""
+        dying = self._dying()
+        lines: list[str] = []
+        first = {s.first: s for s in self._spans.spans} if self._spans is not None else {}
+        k = 0
+        while k < len(self._steps):
+            span = first.get(k, Span(k, k, (), (k,), ()))
+            for v in span.views:
+                lines += self._lines(self._steps[v], before + len(lines))
+            if span.steps:
+                lines.append(self._call_of(span))
+            for at in range(k, span.last + 1):
+                lines += [f"  v{i} = None" for i in dying.get(at, ())]
+            k = span.last + 1
+        return lines
+
+    def _call_of(self, span: Span) -> str:
+        given = ", ".join(f"v{i}" for i in span.arguments)
+        self._bound_later.append((len(self._functions), span))
+        run, failed = self._name(None), self._name(None)
+        return f"  if {run}({given}) is not None: {failed}({given})"
+
+    def _checked(self) -> list[str]:
+        """The line that looks how what enters lies."""
+        if self._spans is None or not self._spans.checked:
+            return []
+        given = ", ".join(f"v{i}" for i in self._spans.checked)
+        check, plainly = self._name(self._spans.check()), self._name(self._plainly)
+        return [f"  if not {check}({given}): return {plainly}(e)"]
+
+    def _made(self, k: int) -> str:
+        i, shape, dtype = self._frame.results.places[k]
+        if self._frame.results.large(k):
+            return f"v{i} = {self._name(self._frame.results.make)}({k})"
+        return f"v{i} = empty({shape!r}, {self._name(dtype)})"
+
+    def _lines(self, step: Step, at: int) -> list[str]:
+        """The lines that run a step; ``at`` counts those before."""
+        self._step_at[at] = self._step_at[at + 1] = step
+        inputs = ", ".join(f"v{i}" for i in step.inputs)
+        if step.by_view:
+            return [f"  v{step.outputs[0]} = {self._name(step.launch)}({inputs})[0]"]
+        made = [(k, o) for k, o in enumerate(step.outputs) if o not in self._known]
+        direct = getattr(step.launch, "direct", None)
+        if direct is not None and not made and step.workspace is None:
+            operands = ", ".join(f"v{i}" for i in (*step.inputs, *step.outputs))
+            return [f"  {self._name(direct)}({operands})"]
+        outputs = ", ".join("None" if o not in self._known else f"v{o}" for o in step.outputs)
+        workspace = "" if step.workspace is None else f", v{step.workspace}"
+        call = f"{self._name(step.launch)}([{inputs}], [{outputs}]{workspace})"
+        if not made:
+            return [f"  {call}"]
+        return [f"  r = {call}", f"  {'; '.join(f'v{o} = r[{k}]' for k, o in made)}; r = None"]
+
+    def _name(self, thing: Any) -> str:
+        self._functions.append(thing)
+        return f"f{len(self._functions) - 1}"
+
+    def _dying(self) -> dict[int, list[int]]:
+        """Step -> values that are not needed after it and would keep memory."""
+        last: dict[int, int] = {}
+        for k, step in enumerate(self._steps):
+            last.update(dict.fromkeys((*step.inputs, *step.outputs), k))
+        found: dict[int, list[int]] = {}
+        for i, k in last.items():
+            if i not in self._known and i not in self._frame.leaving:
+                found.setdefault(k, []).append(i)
+        return found

@@ -1,0 +1,234 @@
+"""float32's inverses of sin, cos and tan as LLVM IR: float64 inside, no branches, no tables. These
+themselves too, for the large arguments that :mod:`symdnn.cpu.ir.math_trig_ir` has here.
+
+**Reduction** takes any float, also 3e38, by the method of Payne and Hanek (1983): of the bits of
+2/pi those that only add whole turns to x * 2/pi are left out, and the next 28, 28 and 53 are
+multiplied by x, the first two without rounding. Which bits depends on x's size: :data:`_STEP` bits
+of exponent share one choice. What is left is right to 2^-54 of a quarter turn; no float32 is nearer
+to a multiple than 2^-30.
+
+**Inverses** are arctan: of a quotient below 1 in absolute value, moved to abs(t) <= tan(pi/8).
+"""
+
+from __future__ import annotations
+
+from math import factorial, pi
+
+from symdnn.cpu.ir.math_double_ir import ROUND, horner, number, wrapped
+
+__all__ = ["CIRCLE", "CIRCLE_PIECES", "COS", "SIN", "TWO_OVER_PI"]
+
+#: 2/pi times 2^288, in full.
+TWO_OVER_PI = 0xA2F9836E4E441529FC2757D1F534DDC0DB6295993C439041FE5163ABDEBBC561B7246E3A
+_PLACES = 288
+#: Bits of exponent that use the same bits of 2/pi; as many as a float32 has.
+_STEP = 24
+
+
+def _bits(low: int, count: int) -> float:
+    """``count`` bits of 2/pi, of which the lowest is worth 2^low."""
+    return float((TWO_OVER_PI >> (_PLACES + low)) % (1 << count)) * 2.0**low
+
+
+def _parts(group: int) -> tuple[float, float, float]:
+    """What x of 2^(24 group) and more is multiplied by: its last bit is worth 2^(24 group - 23)."""
+    low = -3 - _STEP * group
+    return _bits(low, 28), _bits(low - 28, 28), _bits(low - 28 - 53, 53)
+
+
+def _choice() -> list[str]:
+    """Lines for ``%c0`` to ``%c2``, by the size ``%a`` of x."""
+    groups = [_parts(g) for g in range(6)]
+    lines = []
+    for g in range(1, 6):
+        lines.append(f"%from{g} = fcmp oge double %a, {number(2.0 ** (_STEP * g))}")
+    for part in range(3):
+        value = number(groups[0][part])
+        for g in range(1, 6):
+            name = f"%c{part}" if g == 5 else f"%c{part}_{g}"
+            lines.append(
+                f"{name} = select i1 %from{g}, double {number(groups[g][part])}, double {value}"
+            )
+            value = name
+    return lines
+
+
+def _nearest(out: str, x: str) -> list[str]:
+    """Lines for the nearest whole number; ``{out}_k`` has it in its lowest bits."""
+    return [
+        f"{out}_k = fadd double {x}, {number(ROUND)}",
+        f"{out} = fsub double {out}_k, {number(ROUND)}",
+        f"{out}_b = bitcast double {out}_k to i64",
+    ]
+
+
+#: sin(r) / r - 1 and cos(r) - 1, over r^2, in r^2; highest first.
+SIN = [(-1) ** k / factorial(2 * k + 1) for k in range(6, 0, -1)]
+COS = [(-1) ** k / factorial(2 * k) for k in range(6, 0, -1)]
+#: (arctan(t) / t - 1) / t^2 in t^2 for abs(t) <= tan(pi/8): a Chebyshev interpolant.
+_ATAN = [
+    float.fromhex(c)
+    for c in (
+        "0x1.0e4d689060889p-5", "-0x1.edf36f92e7014p-5", "0x1.37840359fe036p-4",
+        "-0x1.741668d04d54cp-4", "0x1.c7196e65ff7a5p-4", "-0x1.24924102d4124p-3",
+        "0x1.99999988ce687p-3", "-0x1.55555555527aep-2",
+    )
+]  # fmt: skip
+_TAN_EIGHTH = 2**0.5 - 1
+
+CIRCLE_PIECES = {
+    # (sin(r), cos(r), q), where x = q pi/2 + r; of q the lowest two bits count.
+    "d_turn": [
+        "define internal {double, double, i64} @d_turn(double %x) alwaysinline {",
+        "%a = call double @llvm.fabs.f64(double %x)",
+        *_choice(),
+        "%p0 = fmul double %x, %c0",
+        "%p1 = fmul double %x, %c1",
+        "%p2 = fmul double %x, %c2",
+        *_nearest("%n0", "%p0"),
+        "%f0 = fsub double %p0, %n0",
+        *_nearest("%n1", "%p1"),
+        "%f1 = fsub double %p1, %n1",
+        "%f2 = fadd double %f0, %f1",
+        *_nearest("%n2", "%f2"),
+        "%f3 = fsub double %f0, %n2",
+        "%f4 = fadd double %f3, %f1",
+        "%f = fadd double %f4, %p2",
+        "%q0 = add i64 %n0_b, %n1_b",
+        "%q = add i64 %q0, %n2_b",
+        f"%r = fmul double %f, {number(pi / 2)}",
+        "%z = fmul double %r, %r",
+        *horner(SIN, "%z", "s"),
+        *horner(COS, "%z", "c_"),
+        "%rz = fmul double %r, %z",
+        f"%sin = call double @llvm.fmuladd.f64(double %rz, double %s{len(SIN) - 2}, double %r)",
+        f"%cos = call double @llvm.fmuladd.f64(double %z, double %c_{len(COS) - 2}, "
+        f"double {number(1.0)})",
+        "%t0 = insertvalue {double, double, i64} undef, double %sin, 0",
+        "%t1 = insertvalue {double, double, i64} %t0, double %cos, 1",
+        "%t2 = insertvalue {double, double, i64} %t1, i64 %q, 2",
+        "ret {double, double, i64} %t2",
+        "}",
+    ],
+    # The sine of x and `more` quarter turns.
+    "d_wave": [
+        "define internal double @d_wave(double %x, i64 %more) alwaysinline {",
+        "%t = call {double, double, i64} @d_turn(double %x)",
+        "%sin = extractvalue {double, double, i64} %t, 0",
+        "%cos = extractvalue {double, double, i64} %t, 1",
+        "%q0 = extractvalue {double, double, i64} %t, 2",
+        "%q = add i64 %q0, %more",
+        "%odd0 = and i64 %q, 1",
+        "%odd = icmp ne i64 %odd0, 0",
+        "%size = select i1 %odd, double %cos, double %sin",
+        "%half0 = and i64 %q, 2",
+        "%half = icmp ne i64 %half0, 0",
+        "%minus = fneg double %size",
+        "%y = select i1 %half, double %minus, double %size",
+        "ret double %y",
+        "}",
+    ],
+    # arctan(u / v) for u, v >= 0; 0 / 0 is 0 and inf / inf pi/4.
+    "d_atan": [
+        "define internal double @d_atan(double %u0, double %v0) alwaysinline {",
+        f"%u_inf = fcmp oeq double %u0, {number(float('inf'))}",
+        f"%v_inf = fcmp oeq double %v0, {number(float('inf'))}",
+        "%both = and i1 %u_inf, %v_inf",
+        f"%u = select i1 %both, double {number(1.0)}, double %u0",
+        f"%v1 = select i1 %both, double {number(1.0)}, double %v0",
+        f"%none = fcmp oeq double %u, {number(0.0)}",
+        f"%v_zero = fcmp oeq double %v1, {number(0.0)}",
+        "%nothing = and i1 %none, %v_zero",
+        f"%v = select i1 %nothing, double {number(1.0)}, double %v1",
+        f"%v_low = fmul double %v, {number(_TAN_EIGHTH)}",
+        f"%v_high = fmul double %v, {number(1 / _TAN_EIGHTH)}",
+        "%middle = fcmp ogt double %u, %v_low",
+        "%high = fcmp ogt double %u, %v_high",
+        "%less = fsub double %u, %v",
+        "%sum = fadd double %u, %v",
+        "%minus = fneg double %v",
+        "%top0 = select i1 %middle, double %less, double %u",
+        "%top = select i1 %high, double %minus, double %top0",
+        "%under0 = select i1 %middle, double %sum, double %v",
+        "%under = select i1 %high, double %u, double %under0",
+        f"%base0 = select i1 %middle, double {number(pi / 4)}, double {number(0.0)}",
+        f"%base = select i1 %high, double {number(pi / 2)}, double %base0",
+        "%t = fdiv double %top, %under",
+        "%z = fmul double %t, %t",
+        *horner(_ATAN, "%z", "p"),
+        "%tz = fmul double %t, %z",
+        f"%near = call double @llvm.fmuladd.f64(double %tz, double %p{len(_ATAN) - 2}, double %t)",
+        "%y = fadd double %base, %near",
+        "ret double %y",
+        "}",
+    ],
+}
+_SIGNED = "%y = call double @llvm.copysign.f64(double %size, double %x)"
+_LEFT = [
+    f"%less = fsub double {number(1.0)}, %x",
+    f"%more = fadd double {number(1.0)}, %x",
+]
+
+CIRCLE = {
+    "sin_whole": wrapped(
+        "sin_whole",
+        "%s = call double @d_wave(double %x, i64 0)",
+        f"%none = fcmp oeq double %x, {number(0.0)}",  # keeps the sign of zero
+        "%y = select i1 %none, double %x, double %s",
+        inline=False,
+    ),
+    "cos_whole": wrapped("cos_whole", "%y = call double @d_wave(double %x, i64 1)", inline=False),
+    "tan_whole": wrapped(
+        "tan_whole",
+        "%t = call {double, double, i64} @d_turn(double %x)",
+        "%sin = extractvalue {double, double, i64} %t, 0",
+        "%cos = extractvalue {double, double, i64} %t, 1",
+        "%q = extractvalue {double, double, i64} %t, 2",
+        "%odd0 = and i64 %q, 1",
+        "%odd = icmp ne i64 %odd0, 0",
+        "%minus = fneg double %cos",
+        "%top = select i1 %odd, double %minus, double %sin",
+        "%under = select i1 %odd, double %sin, double %cos",
+        "%d = fdiv double %top, %under",
+        f"%none = fcmp oeq double %x, {number(0.0)}",
+        "%y = select i1 %none, double %x, double %d",
+        inline=False,
+    ),
+    "atan": wrapped(
+        "atan",
+        "%a = call double @llvm.fabs.f64(double %x)",
+        f"%size = call double @d_atan(double %a, double {number(1.0)})",
+        _SIGNED,
+    ),
+    # x / sqrt(1 - x^2) is the tangent; beyond 1 the root is NaN.
+    "asin": wrapped(
+        "asin",
+        "%a = call double @llvm.fabs.f64(double %x)",
+        *_LEFT,
+        "%product = fmul double %less, %more",
+        "%root = call double @llvm.sqrt.f64(double %product)",
+        "%size = call double @d_atan(double %a, double %root)",
+        _SIGNED,
+    ),
+    # Half the angle has the tangent sqrt((1 - x) / (1 + x)).
+    "acos": wrapped(
+        "acos",
+        *_LEFT,
+        "%s0 = call double @llvm.sqrt.f64(double %less)",
+        "%s1 = call double @llvm.sqrt.f64(double %more)",
+        "%half = call double @d_atan(double %s0, double %s1)",
+        "%y = fadd double %half, %half",
+    ),
+    "atan2": wrapped(
+        "atan2",
+        "%a = call double @llvm.fabs.f64(double %x)",
+        "%b = call double @llvm.fabs.f64(double %x2)",
+        "%right = call double @d_atan(double %a, double %b)",
+        f"%left = fsub double {number(pi)}, %right",
+        "%bits = bitcast double %x2 to i64",
+        "%negative = icmp slt i64 %bits, 0",
+        "%size = select i1 %negative, double %left, double %right",
+        _SIGNED,
+        arguments=2,
+    ),
+}

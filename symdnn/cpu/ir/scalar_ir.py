@@ -1,0 +1,321 @@
+"""LLVM's IR from scalar programs: the body of a loop, one element at a time, for LLVM to vectorise.
+
+float32's transcendental functions are short polynomials without branches, so their loops become
+vector code: the commonest in float32 (:mod:`symdnn.cpu.ir.math32_ir`, within 4 ulp), the others in
+float64 (:mod:`symdnn.cpu.ir.math_ir`, within 0.51 ulp); the gamma function and its logarithm are
+the C library's, in float64, as all of float64's are.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from math import pi, sqrt
+
+from symdnn.cpu.ir.math32_ir import IN_SINGLE, single_declarations
+from symdnn.cpu.ir.math_ir import IN_DOUBLE, declarations
+from symdnn.cpu.ir.narrow_ir import (
+    NARROW,
+    TO_ODD_DECLARED,
+    narrowed,
+    narrowing,
+    widened,
+    widening,
+)
+from symdnn.graph.type import TensorType
+from symdnn.ops.core.scalar import Instruction, ScalarProgram, number_of_text
+
+__all__ = ["STORED", "VALUES", "Printer", "load_as", "prints", "store_as"]
+
+#: IR types of values in registers, and in memory. Of numbers of 16 bits there are the bits alone:
+#: see :mod:`symdnn.cpu.ir.narrow_ir`.
+VALUES = {
+    "bool": "i1", "int8": "i8", "uint8": "i8", "int16": "i16", "uint16": "i16", "int32": "i32",
+    "uint32": "i32", "int64": "i64", "uint64": "i64", "float16": "i16", "bfloat16": "i16",
+    "float32": "float", "float64": "double",
+}  # fmt: skip
+STORED = {**VALUES, "bool": "i8"}
+
+#: Functions of the C library: their names for double; those of float end in f.
+_LIBM = {
+    "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2", "log10": "log10",
+    "log1p": "log1p", "sin": "sin", "cos": "cos", "tan": "tan", "asin": "asin", "acos": "acos",
+    "atan": "atan", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asinh": "asinh",
+    "acosh": "acosh", "atanh": "atanh", "erf": "erf", "erfc": "erfc", "lgamma": "lgamma",
+    "tgamma": "tgamma", "pow": "pow", "atan2": "atan2",
+}  # fmt: skip
+_ROUNDING = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "rint", "sqrt": "sqrt"}
+_ARITHMETIC = {"add": "add", "sub": "sub", "mul": "mul"}
+_BITS = {"and": "and", "or": "or", "xor": "xor"}
+_COMPARED = {"lt": "olt", "le": "ole", "eq": "oeq", "ne": "une"}
+_OTHERS = {
+    "const", "cast", "select", "div", "neg", "abs", "max", "min", "not", "isnan", "isinf",
+    "isfinite", "copysign",
+}  # fmt: skip
+#: What is made of other functions, but of float32.
+_OWN = {"gelu", "gelu_slope"}
+#: Of which dtypes a function has no code here; then NumPy computes.
+_NOT_OF_INTEGERS = {"pow"}
+
+
+def prints(program: ScalarProgram) -> str | None:
+    """Why a program cannot be compiled; None when it can."""
+    known = {*_LIBM, *_OWN, *_ROUNDING, *_ARITHMETIC, *_BITS, *_COMPARED, *_OTHERS}
+    if missing := program.names - known:
+        return f"no code for {', '.join(sorted(missing))}"
+    dtypes = {*program.inputs, *(s.dtype for s in program.body)}
+    if strange := dtypes - set(VALUES):
+        return f"no code for {', '.join(sorted(strange))}"
+    for step in program.body:
+        if step.name in _NOT_OF_INTEGERS and not _is_float(step.dtype):
+            return f"no code for {step.name} of {step.dtype}"
+    return None
+
+
+def _is_float(dtype: str) -> bool:
+    return TensorType(dtype).is_float
+
+
+def _signed(dtype: str) -> bool:
+    return dtype.startswith("int")
+
+
+class Printer:
+    """Lines of IR for one program, and what they need declared."""
+
+    def __init__(self, program: ScalarProgram, prefix: str = "v") -> None:
+        self.program, self.prefix = program, prefix
+        self.lines: list[str] = []
+        self.declared: set[str] = set()
+        self.helpers: set[str] = set()
+        self._count = 0
+
+    def emit(self, inputs: Sequence[str]) -> list[str]:
+        """Names of the results for inputs of these names; adds to ``lines``."""
+        values = list(inputs)
+        for step in self.program.body:
+            values.append(self._step(step, [values[a] for a in step.args]))
+        return [values[v] for v in self.program.outputs]
+
+    def _new(self, text: str) -> str:
+        name = f"%{self.prefix}{self._count}"
+        self._count += 1
+        self.lines.append(f"{name} = {text}")
+        return name
+
+    def _step(self, step: Instruction, args: Sequence[str]) -> str:
+        dtype = step.dtype
+        if step.name == "const":
+            return literal(step.value, dtype)
+        operand = self.program.dtype_of(step.args[0])
+        if step.name == "cast":
+            return self._cast(args[0], operand, dtype)
+        if step.name == "select":
+            t = VALUES[dtype]
+            return self._new(f"select i1 {args[0]}, {t} {args[1]}, {t} {args[2]}")
+        return self._function(step.name, operand, args)
+
+    # -- conversions --------------------------------------------------------------------------
+
+    def _cast(self, x: str, source: str, target: str) -> str:
+        if source == target:
+            return x
+        if source in NARROW:
+            x, source = self._widened(x, source), "float32"
+        if target in NARROW:
+            return self._narrowed(self._cast_for(x, source, target), target)
+        a, b = VALUES[source], VALUES[target]
+        if source == target:
+            return x
+        if target == "bool":
+            zero = "0.0" if _is_float(source) else "0"
+            return self._new(f"{'fcmp une' if _is_float(source) else 'icmp ne'} {a} {x}, {zero}")
+        if _is_float(source):
+            return self._from_float(x, source, target)
+        if _is_float(target):
+            return self._new(f"{'sitofp' if _signed(source) else 'uitofp'} {a} {x} to {b}")
+        if _bits(a) == _bits(b):
+            return x
+        if _bits(a) > _bits(b):
+            return self._new(f"trunc {a} {x} to {b}")
+        return self._new(f"{'sext' if _signed(source) else 'zext'} {a} {x} to {b}")
+
+    def _cast_for(self, x: str, source: str, target: str) -> str:
+        """The float32 that is rounded to ``target``, of 16 bits, next."""
+        if (source, target) == ("float64", "float16"):  # rounded once, as NumPy does
+            self.helpers.add("to_odd")
+            self.declared.add(TO_ODD_DECLARED)
+            return self._new(f"call float @to_odd(double {x})")
+        return self._cast(x, source, "float32")  # as ml_dtypes rounds
+
+    def _widened(self, x: str, dtype: str) -> str:
+        self.helpers.add(widening(dtype))
+        return self._new(widened(dtype, x))
+
+    def _narrowed(self, x: str, dtype: str) -> str:
+        self.helpers.add(narrowing(dtype))
+        return self._new(narrowed(dtype, x))
+
+    def _from_float(self, x: str, source: str, target: str) -> str:
+        a, b = VALUES[source], VALUES[target]
+        if _is_float(target):
+            return self._new(f"{'fpext' if b == 'double' else 'fptrunc'} {a} {x} to {b}")
+        # Out of range NumPy gives what the processor gives: freeze makes it some value.
+        wide = "i64" if _bits(b) < 64 else b
+        word = "fptoui" if target == "uint64" else "fptosi"
+        n = self._new(f"{word} {a} {x} to {wide}")
+        n = self._new(f"freeze {wide} {n}")
+        return n if wide == b else self._new(f"trunc {wide} {n} to {b}")
+
+    # -- functions ----------------------------------------------------------------------------
+
+    def _function(self, name: str, dtype: str, args: Sequence[str]) -> str:
+        t, real = VALUES[dtype], _is_float(dtype)
+        if name in _ARITHMETIC:
+            return self._arithmetic(name, dtype, args)
+        if name in _BITS:
+            return self._new(f"{_BITS[name]} {t} {args[0]}, {args[1]}")
+        if name in _COMPARED:
+            return self._compared(name, dtype, args)
+        special: dict[str, Callable[[str, Sequence[str]], str]] = {
+            "max": self._extreme, "min": self._extreme, "abs": self._abs,
+            "isnan": self._test, "isinf": self._test, "isfinite": self._test,
+        }  # fmt: skip
+        if name in special:
+            return special[name](f"{name} {dtype}", args)
+        if name == "div":
+            return self._new(f"fdiv {t} {args[0]}, {args[1]}")
+        if name == "neg":
+            return self._new(f"fneg {t} {args[0]}" if real else f"sub {t} 0, {args[0]}")
+        if name == "not":
+            return self._new(f"xor {t} {args[0]}, -1")
+        if name in _OWN and dtype == "float64":
+            return self._gelu(name, args)
+        if name == "copysign" or name in _ROUNDING:
+            return self._intrinsic(_ROUNDING.get(name, name), t, args)
+        return self._library(name, dtype, args)
+
+    def _arithmetic(self, name: str, dtype: str, args: Sequence[str]) -> str:
+        word = _ARITHMETIC[name]
+        if dtype == "bool":  # NumPy: + is or, * is and
+            word = {"add": "or", "mul": "and", "sub": "xor"}[name]
+        elif _is_float(dtype):
+            word = f"f{word}"
+        return self._new(f"{word} {VALUES[dtype]} {args[0]}, {args[1]}")
+
+    def _compared(self, name: str, dtype: str, args: Sequence[str]) -> str:
+        t = VALUES[dtype]
+        if _is_float(dtype):
+            return self._new(f"fcmp {_COMPARED[name]} {t} {args[0]}, {args[1]}")
+        sign = "s" if _signed(dtype) else "u"
+        word = {"lt": f"{sign}lt", "le": f"{sign}le", "eq": "eq", "ne": "ne"}[name]
+        return self._new(f"icmp {word} {t} {args[0]}, {args[1]}")
+
+    def _extreme(self, what: str, args: Sequence[str]) -> str:
+        """The larger or smaller; of floats NaN, if there is one."""
+        name, dtype = what.split()
+        (a, b), t = args, VALUES[dtype]
+        if _is_float(dtype):
+            best = self._new(f"fcmp {'oge' if name == 'max' else 'ole'} {t} {a}, {b}")
+            nan = self._new(f"fcmp uno {t} {a}, {a}")
+            best = self._new(f"or i1 {best}, {nan}")
+        else:
+            word = ("s" if _signed(dtype) else "u") + ("ge" if name == "max" else "le")
+            best = self._new(f"icmp {word} {t} {a}, {b}")
+        return self._new(f"select i1 {best}, {t} {a}, {t} {b}")
+
+    def _abs(self, what: str, args: Sequence[str]) -> str:
+        dtype = what.split()[1]
+        t = VALUES[dtype]
+        if _is_float(dtype):
+            return self._intrinsic("fabs", t, args)
+        if not _signed(dtype):
+            return args[0]
+        minus = self._new(f"sub {t} 0, {args[0]}")
+        below = self._new(f"icmp slt {t} {args[0]}, 0")
+        return self._new(f"select i1 {below}, {t} {minus}, {t} {args[0]}")
+
+    def _test(self, what: str, args: Sequence[str]) -> str:
+        name, dtype = what.split()
+        t = VALUES[dtype]
+        if not _is_float(dtype):
+            return "true" if name == "isfinite" else "false"
+        if name == "isnan":
+            return self._new(f"fcmp uno {t} {args[0]}, {args[0]}")
+        size = self._intrinsic("fabs", t, args)
+        word = "oeq" if name == "isinf" else "one"
+        return self._new(f"fcmp {word} {t} {size}, {literal('inf', dtype)}")
+
+    def _intrinsic(self, name: str, t: str, args: Sequence[str]) -> str:
+        suffix = {"float": "f32", "double": "f64"}[t]
+        given = ", ".join(f"{t} {a}" for a in args)
+        types = ", ".join([t] * len(args))
+        self.declared.add(f"declare {t} @llvm.{name}.{suffix}({types})")
+        return self._new(f"call {t} @llvm.{name}.{suffix}({given})")
+
+    def _gelu(self, name: str, args: Sequence[str]) -> str:
+        """float64's gelu, or its slope, by the C library's functions."""
+        (x,) = args
+
+        def function(word: str, *given: str) -> str:
+            return self._function(word, "float64", given)
+
+        def constant(value: float) -> str:
+            return literal(value.hex(), "float64")
+
+        low = constant(-50.0)
+        z = function("max", x, low)
+        share = function("erfc", function("mul", z, constant(-sqrt(0.5))))
+        share = function("mul", share, constant(0.5))
+        if name == "gelu":
+            return function("mul", z, share)
+        z = function("min", z, constant(50.0))
+        square = function("mul", function("mul", z, z), constant(-0.5))
+        density = function("mul", function("exp", square), constant(1 / sqrt(2 * pi)))
+        return function("add", function("mul", z, density), share)
+
+    def _library(self, name: str, dtype: str, args: Sequence[str]) -> str:
+        if dtype == "float32" and name in IN_DOUBLE | IN_SINGLE:
+            self.helpers.add(name)
+            self.declared |= single_declarations({name}) | declarations({name})
+            return self._new(f"call float @s_{name}({', '.join(f'float {a}' for a in args)})")
+        if dtype == "float32":  # the C library's lgammaf and tgammaf are off by up to 6 units
+            wide = [self._new(f"fpext float {a} to double") for a in args]
+            return self._new(f"fptrunc double {self._library(name, 'float64', wide)} to float")
+        self.declared.add(
+            f"declare double @{_LIBM[name]}({', '.join(['double'] * len(args))}) readnone"
+        )
+        given = ", ".join(f"double {a}" for a in args)
+        return self._new(f"call double @{_LIBM[name]}({given})")
+
+
+def _bits(t: str) -> int:
+    return int(t[1:])
+
+
+def literal(text: str, dtype: str) -> str:
+    """A constant as IR writes it: floats by their bits."""
+    if not _is_float(dtype):
+        number = int(text)
+        return ("true" if number else "false") if dtype == "bool" else str(number)
+    value = float(number_of_text(text, dtype)) if text != "inf" else float("inf")
+    bits = struct.unpack("<Q", struct.pack("<d", value))[0]
+    if dtype not in NARROW:
+        return f"0x{bits:016X}"
+    (narrow,) = number_of_text(text, dtype).reshape(1).view("uint16")
+    return str(int(narrow))
+
+
+def load_as(dtype: str, name: str, pointer: str, more: str = "") -> list[str]:
+    """Lines that read ``name`` from memory."""
+    if dtype == "bool":
+        return [f"{name}_b = load i8, ptr {pointer}{more}", f"{name} = trunc i8 {name}_b to i1"]
+    return [f"{name} = load {VALUES[dtype]}, ptr {pointer}{more}"]
+
+
+def store_as(dtype: str, value: str, pointer: str, more: str = "") -> list[str]:
+    """Lines that write a value to memory."""
+    if dtype == "bool":
+        name = f"{pointer}_b"
+        return [f"{name} = zext i1 {value} to i8", f"store i8 {name}, ptr {pointer}{more}"]
+    return [f"store {VALUES[dtype]} {value}, ptr {pointer}{more}"]

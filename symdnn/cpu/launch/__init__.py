@@ -1,0 +1,1 @@
+"""Launches of compiled code: blocks of words, native calls, scratch memory."""

@@ -1,0 +1,204 @@
+"""LLVM IR of the functions behind :mod:`symdnn.cpu.launch.fastcall`.
+
+Both have the signature of a builtin function (``_PyCFunctionFast``): the object they belong to,
+an array of words; the arguments; how many. Words: 0 and 1 how many moves and steps there are, 2
+whether Python's lock is released meanwhile, 3 None, 4 ``Py_IncRef``, 5 ``PyEval_SaveThread``, 6
+``PyEval_RestoreThread``, 7 True, 8 False, 9 the type of arrays, 10 which step failed. From word
+:data:`HEAD` on: moves (argument, offset, where its address goes), steps (the word of the status,
+function, block).
+"""
+
+from __future__ import annotations
+
+__all__ = ["DATA_OFFSET", "FLAGS_OFFSET", "HEAD", "execute_module", "module"]
+
+#: Words in front of moves and steps.
+HEAD = 16
+#: ``PyArrayObject_fields``: data, nd, dimensions, strides, base, descr, flags.
+DATA_OFFSET = object.__basicsize__
+FLAGS_OFFSET = DATA_OFFSET + 48
+_TYPE_OFFSET = DATA_OFFSET - 8
+
+_TABLE = f"""
+%table_at = getelementptr i8, ptr %self, i64 {DATA_OFFSET}
+%t = load ptr, ptr %table_at
+""".strip()
+
+
+def _word(name: str, index: int | str, kind: str = "i64", of: str = "t") -> str:
+    """Word ``index`` of table ``of`` as ``name``; where it lies as ``name_at``."""
+    at = f"%{name}_at"
+    return f"{at} = getelementptr i64, ptr %{of}, i64 {index}\n%{name} = load {kind}, ptr {at}"
+
+
+#: Where the data of array ``object`` is, from ``offset`` on, as ``place``.
+_PLACE = f"""
+%data_at = getelementptr i8, ptr %object, i64 {DATA_OFFSET}
+%data = load ptr, ptr %data_at
+%place = getelementptr i8, ptr %data, i64 %offset
+""".strip()
+
+
+_GROUP = f"""
+define ptr @group(ptr %self, ptr %args, i64 %given) {{
+entry:
+{_TABLE}
+{_word("moves", 0)}
+{_word("steps", 1)}
+{_word("release", 2)}
+{_word("none", 3, "ptr")}
+{_word("grab", 4, "ptr")}
+{_word("save", 5, "ptr")}
+{_word("restore", 6, "ptr")}
+%m = getelementptr i64, ptr %t, i64 {HEAD}
+%m_words = mul i64 %moves, 3
+%s = getelementptr i64, ptr %m, i64 %m_words
+%any_move = icmp sgt i64 %moves, 0
+br i1 %any_move, label %move, label %ready
+move:
+%i = phi i64 [0, %entry], [%i_next, %move]
+%i3 = mul i64 %i, 3
+%move_at = getelementptr i64, ptr %m, i64 %i3
+%argument = load i64, ptr %move_at
+{_word("offset", 1, "i64", "move_at")}
+{_word("to", 2, "ptr", "move_at")}
+{_word("object", "%argument", "ptr", "args")}
+{_PLACE}
+store ptr %place, ptr %to
+%i_next = add i64 %i, 1
+%i_more = icmp slt i64 %i_next, %moves
+br i1 %i_more, label %move, label %ready
+ready:
+%releases = icmp ne i64 %release, 0
+br i1 %releases, label %let_go, label %begin
+let_go:
+%saved = call ptr %save()
+br label %begin
+begin:
+%state = phi ptr [null, %ready], [%saved, %let_go]
+br label %step
+step:
+%k = phi i64 [0, %begin], [%k_next, %next]
+%k3 = mul i64 %k, 3
+%step_at = getelementptr i64, ptr %s, i64 %k3
+%status = load i64, ptr %step_at
+{_word("function", 1, "ptr", "step_at")}
+{_word("block", 2, "ptr", "step_at")}
+%returned = call i64 %function(ptr %block)
+%fallible = icmp sge i64 %status, 0
+br i1 %fallible, label %look, label %next
+look:
+%word_at = getelementptr i64, ptr %block, i64 %status
+%in_block = load i64, ptr %word_at
+%by_return = icmp eq i64 %status, 0
+%code = select i1 %by_return, i64 %returned, i64 %in_block
+%fine = icmp eq i64 %code, 0
+br i1 %fine, label %next, label %bad
+bad:
+%failed_at = getelementptr i64, ptr %t, i64 10
+store i64 %k, ptr %failed_at
+br label %done
+next:
+%k_next = add i64 %k, 1
+%k_more = icmp slt i64 %k_next, %steps
+br i1 %k_more, label %step, label %done
+done:
+%result = phi ptr [%none, %next], [%self, %bad]
+br i1 %releases, label %take, label %leave
+take:
+call void %restore(ptr %state)
+br label %leave
+leave:
+call void %grab(ptr %result)
+ret ptr %result
+}}
+"""
+
+_CHECK = f"""
+define ptr @check(ptr %self, ptr %args, i64 %given) {{
+entry:
+{_TABLE}
+{_word("count", 0)}
+{_word("grab", 4, "ptr")}
+{_word("yes", 7, "ptr")}
+{_word("no", 8, "ptr")}
+{_word("type", 9, "ptr")}
+br label %one
+one:
+%i = phi i64 [0, %entry], [%i_next, %next]
+{_word("object", "%i", "ptr", "args")}
+%is_at = getelementptr i8, ptr %object, i64 {_TYPE_OFFSET}
+%is = load ptr, ptr %is_at
+%array = icmp eq ptr %is, %type
+br i1 %array, label %look, label %done
+look:
+%flags_at = getelementptr i8, ptr %object, i64 {FLAGS_OFFSET}
+%flags = load i32, ptr %flags_at
+%order = and i32 %flags, 1
+%dense = icmp ne i32 %order, 0
+br i1 %dense, label %next, label %done
+next:
+%i_next = add i64 %i, 1
+%more = icmp slt i64 %i_next, %count
+br i1 %more, label %one, label %done
+done:
+%result = phi ptr [%no, %one], [%no, %look], [%yes, %next]
+call void %grab(ptr %result)
+ret ptr %result
+}}
+"""
+
+#: Words: ``dnnl_primitive_execute``, ``dnnl_memory_set_data_handle``, primitive, stream, number of
+#: arguments, they, number of operands; for each: memory, array object (0: none), offset, the
+#: address that was set last.
+_EXECUTE = f"""
+define i64 @execute(ptr %t) {{
+entry:
+{_word("run", 0, "ptr")}
+{_word("set", 1, "ptr")}
+{_word("primitive", 2, "ptr")}
+{_word("stream", 3, "ptr")}
+{_word("count", 4)}
+{_word("arguments", 5, "ptr")}
+{_word("operands", 6)}
+%first = getelementptr i64, ptr %t, i64 7
+br label %operand
+operand:
+%i = phi i64 [0, %entry], [%i_next, %next]
+%i4 = mul i64 %i, 4
+%at = getelementptr i64, ptr %first, i64 %i4
+{_word("object", 1, "ptr", "at")}
+%there = icmp ne ptr %object, null
+br i1 %there, label %look, label %next
+look:
+{_word("offset", 2, "i64", "at")}
+{_word("last", 3, "ptr", "at")}
+{_PLACE}
+%same = icmp eq ptr %place, %last
+br i1 %same, label %next, label %move
+move:
+%memory = load ptr, ptr %at
+%moved = call i32 %set(ptr %memory, ptr %place)
+store ptr %place, ptr %last_at
+br label %next
+next:
+%i_next = add i64 %i, 1
+%more = icmp slt i64 %i_next, %operands
+br i1 %more, label %operand, label %go
+go:
+%n = trunc i64 %count to i32
+%code = call i32 %run(ptr %primitive, ptr %stream, i32 %n, ptr %arguments)
+%wide = zext i32 %code to i64
+ret i64 %wide
+}}
+"""
+
+
+def module(name: str) -> str:
+    """The module of ``group`` or ``check``."""
+    return {"group": _GROUP, "check": _CHECK}[name]
+
+
+def execute_module() -> str:
+    """The module of ``execute``, which runs a primitive of oneDNN's."""
+    return _EXECUTE

@@ -1,0 +1,1 @@
+"""oneDNN: the library, its objects, and kernels that call it."""

@@ -1,0 +1,231 @@
+"""Batch and layer normalisation by oneDNN.
+
+oneDNN speaks of variances where our ops keep ``1 / sqrt(variance + epsilon)``: what is converted
+are the statistics, one number a channel (or a row, for layer normalisation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from symdnn.cpu.onednn.kernel import (
+    Launcher,
+    OnednnKernel,
+    Operand,
+    Planned,
+    contiguous,
+    image,
+)
+from symdnn.cpu.onednn.library import has_bfloat16
+from symdnn.cpu.onednn.objects import NORMALISATION, PROP, Layout, Primitive, primitive
+from symdnn.graph.kernel import Call, register_kernel
+from symdnn.ops.vendor.onednn import (
+    OneDnnBatchNorm,
+    OneDnnBatchNormGrad,
+    OneDnnBatchNormInference,
+    OneDnnLayerNorm,
+    OneDnnLayerNormGrad,
+)
+
+__all__ = ["BatchNormKernel", "LayerNormKernel", "register"]
+
+_SCALED = NORMALISATION["scale"] | NORMALISATION["shift"]
+
+# Forward: x, gamma, beta -> y, mean, variance. By given statistics: these are read too.
+_FORWARD = ("src", "scale", "shift", "dst", "mean", "variance")
+_GIVEN = ("src", "scale", "shift", "mean", "variance", "dst")
+# Backward: x, dy, gamma, mean, variance -> dx, dgamma, dbeta.
+_BACKWARD = (
+    "src", "diff_dst", "scale", "mean", "variance", "diff_src", "diff_scale", "diff_shift",
+)  # fmt: skip
+_WRITTEN = ("dst", "diff_src", "diff_scale", "diff_shift")
+
+
+def _variance(invstd: Any, epsilon: float) -> Any:
+    """The variance whose root, with epsilon, ``invstd`` is one over."""
+    r = invstd.astype(np.float64)
+    with np.errstate(divide="ignore"):
+        return (1 / (r * r) - epsilon).astype(np.float32)
+
+
+def _invstd(variance: Any, epsilon: float) -> Any:
+    return 1 / np.sqrt(variance + variance.dtype.type(epsilon))
+
+
+class _NormKernel(OnednnKernel):
+    """Forward in training, and the gradient, over whatever statistics a subclass has."""
+
+    #: Whether the gradient must be given a shift, which it does not read.
+    wants_shift = False
+
+    def layouts(self, call: Call) -> tuple[Layout, Layout, Layout]:
+        """Layouts of the image, a parameter, a statistic."""
+        raise NotImplementedError
+
+    def forward(self, prop: str, call: Call, x: Layout, stat: Layout, flags: int) -> Primitive:
+        """The forward primitive."""
+        raise NotImplementedError
+
+    def backward(self, call: Call, x: Layout, stat: Layout, forward: Primitive) -> Primitive:
+        """The backward primitive."""
+        raise NotImplementedError
+
+    def statistics(self, ndim: int) -> tuple[int, ...]:
+        """The axes that are normalised over."""
+        raise NotImplementedError
+
+    def features(self, call: Call) -> int | None:
+        """How many values each parameter has; None before the sizes are known."""
+        types: Any = call.inputs
+        return self.layouts(call)[1].shape[0] if all(t.is_static for t in types) else None
+
+    def refuses_types(self, call: Call) -> str | None:
+        """Other axes, and parameters that are no vector over the rest."""
+        op: Any = call.op.op  # type: ignore[attr-defined]
+        types: Any = call.inputs
+        ndim, own = types[0].ndim, 2 if self.names(call) is _BACKWARD else 1
+        if not 2 <= ndim <= 5 or tuple(op.axes) != self.statistics(ndim):
+            return f"oneDNN does not normalise {ndim} dimensions over {op.axes}"
+        features = self.features(call)
+        if features is not None and prod(types[own].shape) != features:
+            return "a parameter broadcasts"
+        return super().refuses_types(call)
+
+    def planned(self, call: Call) -> Planned:
+        """By the names of the operands, in the order in which launches give arrays."""
+        x, parameter, stat = self.layouts(call)
+        names = self.names(call)
+        if names is _GIVEN:
+            flags = _SCALED | NORMALISATION["global_stats"]
+            made = self.forward("inference", call, x, stat, flags)
+        else:
+            made = self.forward("training", call, x, stat, _SCALED)
+            if names is _BACKWARD:
+                made = self.backward(call, x, stat, made)
+        layouts = {"mean": stat, "variance": stat}
+        for name in ("src", "dst", "diff_dst", "diff_src"):
+            layouts[name] = x
+        operands = [
+            Operand(n, layouts.get(n, parameter), i, n in _WRITTEN or (names is _FORWARD and i > 2))
+            for i, n in enumerate(names)
+        ]
+        if names is _BACKWARD and self.wants_shift:
+            operands.append(Operand("shift", parameter, 2))
+        return Planned(made, operands)
+
+    def names(self, call: Call) -> tuple[str, ...]:
+        """The operands of this call's primitive."""
+        if isinstance(call.op, OneDnnBatchNormInference):
+            return _GIVEN
+        backward = isinstance(call.op, OneDnnBatchNormGrad | OneDnnLayerNormGrad)
+        return _BACKWARD if backward else _FORWARD
+
+    def bind(self, call: Call) -> Any:
+        """The launch converts statistics."""
+        launcher = self.cached(call).launcher()
+        names, op = self.names(call), call.op.op  # type: ignore[attr-defined]
+        if names is _GIVEN:
+            return _given(launcher)
+        return (_backward if names is _BACKWARD else _forward)(launcher, op)
+
+
+def _given(launcher: Launcher) -> Any:
+    def launch(inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None) -> None:
+        launcher.run([*inputs, outputs[0]], workspace)
+
+    return launch
+
+
+def _backward(launcher: Launcher, op: Any) -> Any:
+    def launch(inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None) -> None:
+        x, dy, gamma, mean, invstd = inputs
+        variance = _variance(invstd, op.epsilon)
+        arrays = [x, dy, gamma, mean, variance, *outputs, gamma]
+        launcher.run(arrays[: len(launcher.planned.operands)], workspace)
+
+    return launch
+
+
+def _forward(launcher: Launcher, op: Any) -> Any:
+    epsilon, running = op.epsilon, getattr(op, "running", False)
+
+    def launch(inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None) -> None:
+        x, gamma, beta, *old = inputs
+        y, mean, invstd, *new = outputs
+        launcher.run([x, gamma, beta, y, mean, invstd], workspace)
+        variance = invstd.copy() if running else invstd
+        np.copyto(invstd, _invstd(variance, epsilon))
+        if running:
+            factor, old_mean, old_variance = old
+            m = x.size // max(mean.size, 1)
+            unbiased = variance * np.float32(m / max(m - 1, 1))
+            np.copyto(new[0], old_mean * (1 - factor) + mean * factor)
+            np.copyto(new[1], old_variance * (1 - factor) + unbiased * factor)
+
+    return launch
+
+
+class BatchNormKernel(_NormKernel):
+    """Statistics over all but the channels. (``dnnl_batch_normalization_*``)"""
+
+    name = "onednn.batch_norm"
+
+    @property
+    def more_dtypes(self) -> frozenset[str]:  # type: ignore[override]
+        """bfloat16 images, where the CPU computes in it; parameters are float32."""
+        return frozenset({"bfloat16"} if has_bfloat16() else ())
+
+    def statistics(self, ndim: int) -> tuple[int, ...]:
+        return (0, *range(2, ndim))
+
+    def layouts(self, call: Call) -> tuple[Layout, Layout, Layout]:
+        x = image(call.inputs[0], call.op.layout)  # type: ignore[attr-defined]
+        channels = Layout((x.shape[1],), "float32")
+        return x, channels, channels
+
+    def forward(self, prop: str, call: Call, x: Layout, stat: Layout, flags: int) -> Primitive:
+        epsilon = float(call.op.op.epsilon)  # type: ignore[attr-defined]
+        return primitive("batch_normalization_forward", PROP[prop], x, x, epsilon, flags)
+
+    def backward(self, call: Call, x: Layout, stat: Layout, forward: Primitive) -> Primitive:
+        epsilon = float(call.op.op.epsilon)  # type: ignore[attr-defined]
+        return primitive(
+            "batch_normalization_backward", PROP["backward"], x, x, x, epsilon, _SCALED, forward
+        )
+
+
+class LayerNormKernel(_NormKernel):
+    """Statistics over the last dimension. (``dnnl_layer_normalization_*``)"""
+
+    name = "onednn.layer_norm"
+    wants_shift = True  # oneDNN 3.2: "invalid arguments" without
+
+    def statistics(self, ndim: int) -> tuple[int, ...]:
+        return (ndim - 1,)
+
+    def layouts(self, call: Call) -> tuple[Layout, Layout, Layout]:
+        x = contiguous(call.inputs[0])
+        return x, Layout((x.shape[-1],), x.dtype), Layout(x.shape[:-1], x.dtype)
+
+    def forward(self, prop: str, call: Call, x: Layout, stat: Layout, flags: int) -> Primitive:
+        epsilon = float(call.op.op.epsilon)  # type: ignore[attr-defined]
+        return primitive("layer_normalization_forward", PROP[prop], x, x, stat, epsilon, flags)
+
+    def backward(self, call: Call, x: Layout, stat: Layout, forward: Primitive) -> Primitive:
+        epsilon = float(call.op.op.epsilon)  # type: ignore[attr-defined]
+        return primitive(
+            "layer_normalization_backward", PROP["backward"], x, x, x, stat, epsilon, _SCALED,
+            forward,
+        )  # fmt: skip
+
+
+def register() -> None:
+    """Enter the kernels into the table."""
+    for op in (OneDnnBatchNorm, OneDnnBatchNormInference, OneDnnBatchNormGrad):
+        register_kernel(op, "cpu", BatchNormKernel())
+    for norm in (OneDnnLayerNorm, OneDnnLayerNormGrad):
+        register_kernel(norm, "cpu", LayerNormKernel())

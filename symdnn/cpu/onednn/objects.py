@@ -1,0 +1,346 @@
+"""oneDNN's objects: memory descriptors as values, primitives that are bound once and executed.
+
+A :class:`Layout` says how an array lies in memory; ``ANY`` leaves it to oneDNN. A primitive is made
+by :func:`primitive` from the name of its ``..._primitive_desc_create``, whose arguments are given
+in C's order. It names its operands by oneDNN's ``DNNL_ARG_*``, and scratch memory is the caller's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.compiler.object_cache import kept
+from symdnn.cpu.launch.fastcall import Native
+from symdnn.cpu.launch.fastcall_ir import execute_module
+from symdnn.cpu.onednn.library import OnednnError, call, library
+from symdnn.cpu.threads import thread_pools
+
+__all__ = [
+    "ALG", "ANY", "ARG", "DATA_TYPES", "DIRECTION", "NORMALISATION", "PROP", "Attributes", "Bound",
+    "Layout", "Primitive", "dims", "engine", "primitive", "reorder",
+]  # fmt: skip
+
+#: Names of ``TensorType`` -> ``dnnl_data_type_t``.
+DATA_TYPES = {"float16": 1, "bfloat16": 2, "float32": 3, "int32": 4, "int8": 5, "uint8": 6}
+
+#: ``dnnl_prop_kind_t``
+PROP = {"training": 64, "inference": 96, "backward": 128, "backward_data": 160}
+
+#: ``dnnl_alg_kind_t``
+ALG = {
+    "direct": 0x1, "relu": 0x20, "tanh": 0x21, "soft_relu": 0x27, "logistic": 0x29,
+    "gelu_tanh": 0x2B, "gelu_erf": 0x31, "max": 0x1FF, "average_inc_pad": 0x2FF,
+    "average_exc_pad": 0x3FF, "lrn": 0xAFF, "softmax": 0x30000, "log_softmax": 0x30001,
+}  # fmt: skip
+
+#: ``DNNL_ARG_*``
+ARG = {
+    "src": 1, "src_iter": 2, "src_iter_c": 3, "dst": 17, "dst_iter": 18, "dst_iter_c": 19,
+    "weights": 33, "weights_iter": 34, "bias": 41, "mean": 49, "variance": 50, "scale": 51,
+    "shift": 52, "workspace": 64, "scratchpad": 80, "diff_src": 129, "diff_src_iter": 130,
+    "diff_src_iter_c": 131, "diff_dst": 145, "diff_dst_iter": 146, "diff_dst_iter_c": 147,
+    "diff_weights": 161, "diff_weights_iter": 162, "diff_bias": 169, "diff_scale": 255,
+    "diff_shift": 256,
+}  # fmt: skip
+
+#: ``dnnl_query_t`` of the memory descriptor of an operand.
+_QUERY_IMPLEMENTATION, _QUERY_EXEC_ARG = 8, 255
+_MOST_DIMS = 12
+_USER_SCRATCHPAD = 1
+
+#: Strides of a layout that oneDNN chooses.
+ANY: tuple[int, ...] = (-1,)
+
+
+def dims(values: Sequence[int]) -> Any:
+    """``dnnl_dims_t``"""
+    return (ctypes.c_int64 * _MOST_DIMS)(*values)
+
+
+#: ``dnnl_rnn_direction_t``
+DIRECTION = {"left_to_right": 1, "right_to_left": 2, "both": 3}
+
+#: ``dnnl_normalization_flags_t``
+NORMALISATION = {"global_stats": 1, "scale": 2, "shift": 4, "relu": 8}
+
+
+#: How many primitives oneDNN itself keeps.
+_PRIMITIVES = 64
+
+
+@cache
+def engine() -> Any:
+    """The CPU engine (``dnnl_engine_create``)."""
+    handle = ctypes.c_void_p()
+    call("engine_create", ctypes.byref(handle), 1, ctypes.c_size_t(0))
+    # oneDNN keeps 1024 primitives of its own accord, whoever holds them; ours are in `kept`.
+    library().dll.dnnl_set_primitive_cache_capacity(ctypes.c_int(_PRIMITIVES))
+    return handle
+
+
+@cache
+def _stream() -> Any:
+    handle = ctypes.c_void_p()
+    call("stream_create", ctypes.byref(handle), engine(), 1)
+    return handle
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Shape, dtype and strides (in elements) of an array; ``ANY`` strides are oneDNN's choice."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    strides: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.strides:
+            object.__setattr__(self, "strides", packed(self.shape))
+
+    @property
+    def any(self) -> Layout:
+        """The same array in a layout of oneDNN's choice."""
+        return Layout(self.shape, self.dtype, ANY)
+
+    def channels_last(self) -> Layout:
+        """The same array (N, C, sizes) with channels last in memory."""
+        n, c, *sizes = self.shape
+        inner = packed((n, *sizes, c))
+        return Layout(self.shape, self.dtype, (inner[0], inner[-1], *inner[1:-1]))
+
+
+def packed(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides, in elements, of a C-contiguous array."""
+    strides, step = [], 1
+    for n in reversed(shape):
+        strides.append(step)
+        step *= max(n, 1)
+    return tuple(reversed(strides))
+
+
+class Descriptor:
+    """A ``dnnl_memory_desc_t`` that this process owns, or one inside of a primitive."""
+
+    def __init__(self, handle: Any, owner: Any = None) -> None:
+        self.handle, self._owner = handle, owner
+        if owner is None:
+            _finally(self, "memory_desc_destroy", handle)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that it describes."""
+        size = library().dll.dnnl_memory_desc_get_size
+        size.restype = ctypes.c_size_t
+        return int(size(self.handle))
+
+    def equals(self, other: Descriptor) -> bool:
+        """Whether both describe the same layout."""
+        return bool(library().dll.dnnl_memory_desc_equal(self.handle, other.handle))
+
+
+def _finally(thing: Any, function: str, handle: Any) -> None:
+    # Of the library that made it: another may be looked for by then.
+    end = weakref.finalize(thing, getattr(library().dll, f"dnnl_{function}"), handle)
+    end.atexit = False  # then the library may be gone, and the memory goes anyway
+
+
+@kept(2 << 10)
+def describe(layout: Layout) -> Descriptor:
+    """The descriptor of a layout."""
+    handle = ctypes.c_void_p()
+    shape, data_type = layout.shape, DATA_TYPES[layout.dtype]
+    if layout.strides == ANY:
+        arguments = (dims(shape), data_type, 1)  # dnnl_format_tag_any
+        call("memory_desc_create_with_tag", ctypes.byref(handle), len(shape), *arguments)
+    else:
+        arguments = (dims(shape), data_type, dims(layout.strides))
+        call("memory_desc_create_with_strides", ctypes.byref(handle), len(shape), *arguments)
+    return Descriptor(handle)
+
+
+class Attributes:
+    """A ``dnnl_primitive_attr_t``: what follows the primitive, and that scratch memory is given."""
+
+    def __init__(self, *post_ops: tuple[Any, ...]) -> None:
+        """``post_ops``: ``("eltwise", algorithm, alpha, beta)`` or ``("sum", scale)``."""
+        self.handle = ctypes.c_void_p()
+        call("primitive_attr_create", ctypes.byref(self.handle))
+        _finally(self, "primitive_attr_destroy", self.handle)
+        call("primitive_attr_set_scratchpad_mode", self.handle, _USER_SCRATCHPAD)
+        if post_ops:
+            self._append(post_ops)
+
+    def _append(self, post_ops: Sequence[tuple[Any, ...]]) -> None:
+        chain = ctypes.c_void_p()
+        call("post_ops_create", ctypes.byref(chain))
+        try:
+            for kind, *words in post_ops:
+                if kind == "sum":
+                    call("post_ops_append_sum", chain, ctypes.c_float(words[0]), 0, 0)
+                else:
+                    algorithm, alpha, beta = words
+                    a, b = ctypes.c_float(alpha), ctypes.c_float(beta)
+                    call("post_ops_append_eltwise", chain, ALG[algorithm], a, b)
+            call("primitive_attr_set_post_ops", self.handle, chain)
+        finally:
+            call("post_ops_destroy", chain)
+
+
+class Primitive:
+    """A primitive and the layouts of its operands. It may be executed from several plans."""
+
+    def __init__(self, description: Any, name: str) -> None:
+        self._description, self.name = description, name
+        _finally(self, "primitive_desc_destroy", description)
+        self._handle: Any = None
+
+    @property
+    def handle(self) -> Any:
+        """oneDNN's own; its code is made when it is first asked for: many are only looked at."""
+        if self._handle is None:
+            handle = ctypes.c_void_p()
+            call("primitive_create", ctypes.byref(handle), self._description)
+            _finally(self, "primitive_destroy", handle)
+            self._handle = handle
+        return self._handle
+
+    @property
+    def implementation(self) -> str:
+        """What runs it (``impl_info_str``), such as ``brgconv:avx512_core``."""
+        text = ctypes.c_char_p()
+        query = library().dll.dnnl_primitive_desc_query
+        query(self._description, _QUERY_IMPLEMENTATION, 0, ctypes.byref(text))
+        return (text.value or b"").decode()
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is oneDNN's slow implementation for whatever has no other."""
+        return self.implementation.startswith("ref")
+
+    def operand(self, name: str) -> Descriptor:
+        """The layout of an operand, as oneDNN wants it."""
+        query = library().dll.dnnl_primitive_desc_query_md
+        query.restype = ctypes.c_void_p
+        found = query(self._description, _QUERY_EXEC_ARG, ARG[name])
+        return Descriptor(ctypes.c_void_p(found), self)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Scratch memory of an execution."""
+        return self.operand("scratchpad").nbytes
+
+
+class _ExecArg(ctypes.Structure):
+    _fields_ = [("arg", ctypes.c_int), ("memory", ctypes.c_void_p)]
+
+
+class Bound:
+    """A primitive with memory objects for its operands: pointers are set, then it is executed."""
+
+    def __init__(self, primitive: Primitive, names: Sequence[str]) -> None:
+        self.primitive, self.names = primitive, tuple(names)
+        dll = library().dll
+        self._execute, self._set = dll.dnnl_primitive_execute, dll.dnnl_memory_set_data_handle
+        self._handle = primitive.handle
+        self._memories = [_memory(primitive.operand(n)) for n in self.names]
+        pairs = [_ExecArg(ARG[n], m.value) for n, m in zip(self.names, self._memories)]
+        self._arguments = (_ExecArg * len(pairs))(*pairs)
+        for m in self._memories:
+            _finally(self, "memory_destroy", m)
+        self._last = [0] * len(pairs)
+
+    def __call__(self, *pointers: int) -> None:
+        """Execute on operands at these addresses, in the order of ``names``."""
+        last = self._last
+        for i, pointer in enumerate(pointers):
+            if pointer != last[i]:
+                self._set(self._memories[i], ctypes.c_void_p(pointer))
+                last[i] = pointer
+        status = self._execute(self._handle, _stream(), len(last), self._arguments)
+        if status != 0:
+            raise OnednnError("dnnl_primitive_execute", status, self.primitive.name)
+
+    def native(self, places: Mapping[str, tuple[int, int]], at: Sequence[str], keep: Any) -> Native:
+        """An execution from compiled code; it takes this object for itself.
+
+        ``at`` says which operand each array of the launch is, ``""`` for none; ``places`` maps an
+        operand to (array object, offset in bytes), of which ``at`` may set the first; ``keep`` must
+        stay.
+        """
+        dll = library().dll
+        words: list[Any] = [0] * (_FIRST + _EACH * len(self.names))
+        pointers = (dll.dnnl_primitive_execute, dll.dnnl_memory_set_data_handle)
+        words[:2] = [ctypes.cast(p, ctypes.c_void_p).value or 0 for p in pointers]
+        words[2:4] = [self.primitive.handle.value, _stream().value]
+        words[4:7] = [len(self.names), ctypes.addressof(self._arguments), len(self.names)]
+        for k, (name, memory) in enumerate(zip(self.names, self._memories)):
+            found = (memory.value, *places.get(name, (0, 0)))
+            words[_FIRST + _EACH * k : _FIRST + _EACH * k + 3] = found
+        places_at = [_FIRST + _EACH * self.names.index(n) + 1 if n else -1 for n in at]
+        block = (ctypes.c_int64 * len(words))(*words)
+        return Native.of(_execute(), block, places_at, status=0, keep=(self, keep))
+
+
+#: Words of ``execute``'s block in front of the operands, and of each of them.
+_FIRST, _EACH = 7, 4
+
+
+@cache
+def _execute() -> Any:
+    return jit.compile_made(execute_module, (), "execute", ctypes.c_void_p)
+
+
+def _memory(descriptor: Descriptor) -> Any:
+    handle = ctypes.c_void_p()
+    call("memory_create", ctypes.byref(handle), descriptor.handle, engine(), None)
+    return handle
+
+
+def primitive(name: str, *arguments: Any, options: Mapping[str, Any] | None = None) -> Primitive:
+    """A primitive by ``dnnl_<name>_primitive_desc_create``.
+
+    ``arguments`` are those of C between the engine and the attributes: a :class:`Layout` (or None)
+    becomes its descriptor, a sequence of ints ``dnnl_dims_t``, a :class:`Primitive` its
+    description. Raises :class:`~symdnn.cpu.onednn.library.OnednnError` where oneDNN has none.
+    """
+    thread_pools.settle()  # a primitive is made for a number of threads
+    attributes = (options or {}).get("attributes") or _plain()
+    handle = ctypes.c_void_p()
+    given = [_as_c(a) for a in arguments]
+    create = f"{name}_primitive_desc_create"
+    call(create, ctypes.byref(handle), engine(), *given, attributes.handle)
+    return Primitive(handle, name)
+
+
+@cache
+def _plain() -> Attributes:
+    return Attributes()
+
+
+def _as_c(value: Any) -> Any:
+    if isinstance(value, Layout):
+        return describe(value).handle
+    if isinstance(value, Descriptor):
+        return value.handle
+    if isinstance(value, Primitive):
+        return value._description
+    if isinstance(value, tuple | list):
+        return dims(value)
+    return ctypes.c_float(value) if isinstance(value, float) else value
+
+
+def reorder(source: Descriptor, target: Descriptor) -> Primitive:
+    """A copy from one layout into another."""
+    handle = ctypes.c_void_p()
+    at = engine()
+    call(
+        "reorder_primitive_desc_create", ctypes.byref(handle), source.handle, at, target.handle,
+        at, _plain().handle,
+    )  # fmt: skip
+    return Primitive(handle, "reorder")

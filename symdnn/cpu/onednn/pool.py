@@ -1,0 +1,223 @@
+"""Pooling by oneDNN, and the gradient of its mean.
+
+The gradient of a maximum is ours: every tie gets the whole cotangent, where oneDNN gives it to the
+first. On images with channels last it is computed here, a window's element at a time over rows of
+channels; in the other order the neutral op's kernels do it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn.cpu.elementwise.elementwise import ElementwiseKernel
+from symdnn.cpu.launch.traits import LLVM, NUMPY, Traits
+from symdnn.cpu.onednn.kernel import OnednnKernel, Operand, Planned, image, lies_densely
+from symdnn.cpu.onednn.library import has_bfloat16
+from symdnn.cpu.onednn.objects import ALG, PROP, Layout, primitive
+from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.type import TensorType
+from symdnn.ops.core.scalar import Builder, ScalarProgram
+from symdnn.ops.nn.pool import MaxPoolGrad
+from symdnn.ops.vendor.fused import FusedElemwise
+from symdnn.ops.vendor.onednn import OneDnnPool, OneDnnPoolGrad
+
+__all__ = ["MaxPoolGradLast", "MaxPoolGradTiles", "PoolKernel", "register"]
+
+
+def _settings(op: Any, x: Layout, y: Layout) -> tuple[Any, ...]:
+    """Strides, windows, dilation (none), padding before and after, such that y has its sizes."""
+    after = [
+        max((m - 1) * s + w - n - p, 0) if not op.ignore_border else p
+        for n, m, w, s, p in zip(x.shape[2:], y.shape[2:], op.ws, op.stride, op.pad)
+    ]
+    return op.stride, op.ws, [0] * op.ndim, op.pad, after
+
+
+def _algorithm(op: Any) -> int:
+    # A window that is cut off at the border has fewer elements, not padding.
+    mode = op.mode if op.ignore_border or op.mode == "max" else "average_exc_pad"
+    return ALG[mode]
+
+
+class PoolKernel(OnednnKernel):
+    """``dnnl_pooling_forward``, and ``dnnl_pooling_backward`` of a mean."""
+
+    name = "onednn.pool"
+
+    @property
+    def more_dtypes(self) -> frozenset[str]:  # type: ignore[override]
+        """bfloat16, where the CPU computes in it."""
+        return frozenset({"bfloat16"} if has_bfloat16() else ())
+
+    def refuses_types(self, call: Call) -> str | None:
+        """The gradient of a maximum, and what no rewrite would have lowered."""
+        op: Any = call.op.op  # type: ignore[attr-defined]
+        if op.mode == "sum" or not op.ndim + 2 == call.inputs[0].ndim <= 5:  # type: ignore[attr-defined]
+            return "oneDNN pools (N, C) and 1 to 3 sizes, and has no sums"
+        if isinstance(call.op.op, MaxPoolGrad):  # type: ignore[attr-defined]
+            return "oneDNN gives the gradient of a maximum to one of several ties"
+        return super().refuses_types(call)
+
+    def planned(self, call: Call) -> Planned:
+        """Both directions."""
+        op: Any = call.op
+        small = image(call.outputs[0], op.layout)
+        large = image(call.inputs[0], op.layout)
+        if isinstance(op, OneDnnPoolGrad):
+            small, large = large, small
+        words = (_algorithm(op.op), large, small, *_settings(op.op, large, small))
+        forward = primitive("pooling_forward", PROP["inference"], *words)
+        if isinstance(op, OneDnnPool):
+            return Planned(forward, [Operand("src", large, 0), Operand("dst", small, 0, True)])
+        made = primitive(
+            "pooling_backward", *words, primitive("pooling_forward", PROP["training"], *words)
+        )
+        return Planned(made, [Operand("diff_dst", small, 0), Operand("diff_src", large, 0, True)])
+
+    def bind(self, call: Call) -> Any:
+        """A maximum over a NaN is NaN, which oneDNN's is not: the reference does those."""
+        launch = super().bind(call)
+        op: Any = call.op
+        return launch if op.op.mode != "max" else _minding_nan(launch, op)
+
+
+def _minding_nan(launch: Any, op: Any) -> Any:
+    """``launch`` where there is no NaN: then a sum is none, unless infinities meet in it."""
+
+    def run(inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None) -> None:
+        x = lies_densely(inputs[0])
+        launch([x], outputs, workspace)
+        with np.errstate(all="ignore"):
+            total = np.add.reduce(x.reshape(-1))
+        if np.isnan(total):
+            np.copyto(outputs[0], op.compute(x)[0])
+
+    return run
+
+
+class MaxPoolGradTiles:
+    """The gradient of a maximum where windows tile images with channels last: one compiled loop.
+
+    Each window is two dimensions of a view of x, along which y and dy broadcast.
+    """
+
+    name = "llvm.pool_grad"
+    traits: ClassVar[Traits] = LLVM
+
+    def refuses(self, call: Call) -> str | None:
+        """Windows that overlap, leave gaps or are cut off."""
+        op: Any = call.op
+        if op.layout == "NCHW" or not isinstance(op.op, MaxPoolGrad):
+            return "it is for maxima of images with channels last"
+        x, y, _ = call.inputs
+        if op.op.stride != op.op.ws or any(op.op.pad):
+            return "its windows do not tile the image"
+        if not x.is_static:  # type: ignore[attr-defined]
+            return None
+        sizes = zip(x.shape[1:-1], y.shape[1:-1], op.op.ws)  # type: ignore[attr-defined]
+        if any(n != m * w for n, m, w in sizes):
+            return "its windows do not tile the image"
+        return ElementwiseKernel().refuses(_as_elementwise(call))
+
+    def workspace_bytes(self, call: Call) -> int:
+        """None."""
+        return 0
+
+    def bind(self, call: Call) -> Any:
+        """The elementwise kernel's launch, on views."""
+        inner = _as_elementwise(call)
+        run = ElementwiseKernel().bind(inner)
+        shapes = [t.shape for t in (*inner.inputs, *inner.outputs)]  # type: ignore[attr-defined]
+
+        def launch(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            x, y, dy, dx = (lies_densely(a).reshape(s) for a, s in zip((*inputs, *outputs), shapes))
+            run([x, y, dy], [dx])
+
+        return launch
+
+
+def _as_elementwise(call: Call) -> Call:
+    """``where(x == y, dy, 0)`` on (N, count, window, ..., C), y and dy 1 along the windows."""
+    x, y, _ = call.inputs
+    dtype: str = x.dtype  # type: ignore[attr-defined]
+    ws = call.op.op.ws  # type: ignore[attr-defined]
+    n, *counts, c = y.shape  # type: ignore[attr-defined]
+    wide = (n, *itertools.chain(*zip(counts, ws)), c)
+    narrow = (n, *itertools.chain(*zip(counts, [1] * len(ws))), c)
+    large, small = TensorType(dtype, wide), TensorType(dtype, narrow)
+    op = FusedElemwise(_where_equal(dtype))
+    return Call(op, (large, small, small), (large,), call.hints)
+
+
+def _where_equal(dtype: str) -> ScalarProgram:
+    b = Builder((dtype,) * 3)
+    return b.program(
+        [b.select(b.call("eq", b.input(0), b.input(1)), b.input(2), b.const(0, dtype))]
+    )
+
+
+class MaxPoolGradLast:
+    """The gradient of a maximum on images with channels last."""
+
+    name = "numpy.pool_grad"
+    traits: ClassVar[Traits] = NUMPY
+
+    def refuses(self, call: Call) -> str | None:
+        """Images with channels first, means."""
+        op: Any = call.op
+        if op.layout == "NCHW" or not isinstance(op.op, MaxPoolGrad):
+            return "it is for maxima of images with channels last"
+        return None
+
+    def workspace_bytes(self, call: Call) -> int:
+        """NumPy allocates what it needs."""
+        return 0
+
+    def bind(self, call: Call) -> Any:
+        """One pass over the output for each element of a window."""
+        op: Any = call.op.op  # type: ignore[attr-defined]
+        sizes = [int(d) for d in call.inputs[0].shape[1:-1]]  # type: ignore[attr-defined]
+        counts = [int(d) for d in call.inputs[1].shape[1:-1]]  # type: ignore[attr-defined]
+        found = (_places(o, sizes, counts, op) for o in itertools.product(*map(range, op.ws)))
+        places = [place for place in found if place is not None]
+        alone = all(s >= w for s, w in zip(op.stride, op.ws))
+
+        def launch(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            x, y, dy = inputs
+            dx = outputs[0]
+            dx.fill(0)
+            for large, small in places:
+                hit = x[large] == y[small]
+                if alone:
+                    np.multiply(dy[small], hit, out=dx[large])
+                else:
+                    dx[large] += dy[small] * hit
+
+        return launch
+
+
+def _places(offset: Sequence[int], sizes: Any, counts: Any, op: Any) -> tuple[Any, Any] | None:
+    """Where the elements at this offset of all windows lie in x, and the windows in y."""
+    large: list[Any] = [slice(None)]
+    small: list[Any] = [slice(None)]
+    for o, n, m, s, p in zip(offset, sizes, counts, op.stride, op.pad):
+        first = max(0, -(-(p - o) // s))  # the first window whose element is not padding
+        last = min(m - 1, (n - 1 + p - o) // s)
+        if last < first:
+            return None
+        begin = first * s + o - p
+        large.append(slice(begin, (last - first) * s + begin + 1, s))
+        small.append(slice(first, last + 1))
+    return tuple(large), tuple(small)
+
+
+def register() -> None:
+    """Enter the kernels into the table."""
+    register_kernel(OneDnnPool, "cpu", PoolKernel())
+    register_kernel(OneDnnPoolGrad, "cpu", PoolKernel())
+    register_kernel(OneDnnPoolGrad, "cpu", MaxPoolGradTiles())
+    register_kernel(OneDnnPoolGrad, "cpu", MaxPoolGradLast())

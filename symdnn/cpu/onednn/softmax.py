@@ -1,0 +1,57 @@
+"""Softmax, its logarithm, and their gradients by oneDNN."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from symdnn.cpu.onednn.kernel import OnednnKernel, Operand, Planned, contiguous
+from symdnn.cpu.onednn.objects import ALG, PROP, primitive
+from symdnn.graph.kernel import Call, register_kernel
+from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad
+from symdnn.ops.vendor.onednn import OneDnnSoftmax, OneDnnSoftmaxGrad
+
+__all__ = ["SoftmaxGradKernel", "SoftmaxKernel", "register"]
+
+
+def _algorithm(op: Any) -> int:
+    return ALG["log_softmax" if isinstance(op, LogSoftmax | LogSoftmaxGrad) else "softmax"]
+
+
+class SoftmaxKernel(OnednnKernel):
+    """``dnnl_softmax_forward``"""
+
+    name = "onednn.softmax"
+
+    def planned(self, call: Call) -> Planned:
+        """In place or not: the operands have one layout."""
+        op: Any = call.op.op  # type: ignore[attr-defined]
+        x = contiguous(call.inputs[0])
+        axis = op.axis % len(x.shape)
+        made = primitive("softmax_forward", PROP["inference"], _algorithm(op), x, x, axis)
+        return Planned(made, [Operand("src", x, 0), Operand("dst", x, 0, True)])
+
+
+class SoftmaxGradKernel(OnednnKernel):
+    """``dnnl_softmax_backward``"""
+
+    name = "onednn.softmax"
+
+    def planned(self, call: Call) -> Planned:
+        """From the result of the softmax and its cotangent."""
+        op: Any = call.op.op  # type: ignore[attr-defined]
+        y = contiguous(call.inputs[0])
+        axis, algorithm = op.axis % len(y.shape), _algorithm(op)
+        forward = primitive("softmax_forward", PROP["training"], algorithm, y, y, axis)
+        made = primitive("softmax_backward", algorithm, y, y, y, axis, forward)
+        operands = [
+            Operand("dst", y, 0),
+            Operand("diff_dst", y, 1),
+            Operand("diff_src", y, 0, True),
+        ]
+        return Planned(made, operands)
+
+
+def register() -> None:
+    """Enter the kernels into the table."""
+    register_kernel(OneDnnSoftmax, "cpu", SoftmaxKernel())
+    register_kernel(OneDnnSoftmaxGrad, "cpu", SoftmaxGradKernel())

@@ -1,0 +1,1 @@
+"""Compiled pooling, and local response normalisation."""

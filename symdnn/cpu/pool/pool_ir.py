@@ -1,0 +1,338 @@
+"""Pooling of planes and its gradients as LLVM IR.
+
+Sizes are constants of the source, so rows as short as 12 become vector code. Forward, each output
+gathers its window. Backward, each element gathers from the windows that hold it, as many rows and
+columns of windows as overlap; no memory is written twice, and every tie gets the whole gradient.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from symdnn.cpu.ir.loops_ir import ACCESS, METADATA, THREADS, data_of, next_task
+from symdnn.cpu.ir.scalar_ir import VALUES, literal
+from symdnn.cpu.ir.source_ir import Source
+
+__all__ = ["PoolPlan", "pool_ir", "weight_tables"]
+
+
+@dataclass(frozen=True)
+class PoolPlan:
+    """One kernel. ``kind``:
+
+    * ``max``, ``sum``: (x) to y;
+    * ``gather``: (x, y, v), the sum of ``v`` where ``x`` is its window's maximum ``y``;
+    * ``max_grad``: (x, y, dy) to dx; ``sum_grad``: (dy) to dx.
+
+    Pairs are (rows, columns): ``size`` of x, ``out`` of y, windows ``ws``, ``stride``, ``pad``.
+    ``weights`` are factors for each row and column of windows, where sums are to be means.
+    """
+
+    kind: str
+    dtype: str
+    size: tuple[int, int]
+    out: tuple[int, int]
+    ws: tuple[int, int]
+    stride: tuple[int, int]
+    pad: tuple[int, int]
+    weights: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+
+    @property
+    def backward(self) -> bool:
+        """Whether the result has the size of x."""
+        return self.kind.endswith("grad")
+
+    @property
+    def reads(self) -> int:
+        """How many operands there are."""
+        return {"max": 1, "sum": 1, "gather": 3, "max_grad": 3, "sum_grad": 1}[self.kind]
+
+
+def pool_ir(plan: PoolPlan) -> str:
+    """The module of ``kernel``; its block: threads, rows in all, 1, the operands, the result."""
+    source = _Backward(plan) if plan.backward else _Forward(plan)
+    t = VALUES[plan.dtype]
+    suffix = "f32" if t == "float" else "f64"
+    lines = [f"declare {t} @llvm.maximum.{suffix}({t}, {t})", *THREADS, *weight_tables(plan)]
+    lines += [*source.text(), *METADATA, "!3 = distinct !{!3, !4, !2}", _SCALAR]
+    return "\n".join(lines) + "\n"
+
+
+def weight_tables(plan: PoolPlan) -> list[str]:
+    """The factors of rows (``@weights_y``) and columns (``@weights_x``), where there are any."""
+    t, lines = VALUES[plan.dtype], []
+    for name, weights in zip("yx", plan.weights or ()):
+        values = ", ".join(f"{t} {_number(w, plan.dtype)}" for w in weights)
+        lines.append(f"@weights_{name} = internal constant [{len(weights)} x {t}] [{values}]")
+    return lines
+
+
+_SCALAR = '!4 = !{!"llvm.loop.vectorize.enable", i1 false}'
+
+
+def _number(value: float, dtype: str) -> str:
+    if dtype == "float32":
+        (value,) = struct.unpack("<f", struct.pack("<f", value))
+    return literal(float(value).hex(), dtype)
+
+
+class _Rows(Source):
+    """A function over rows of the result; each is an inner loop over columns and its borders."""
+
+    def __init__(self, plan: PoolPlan) -> None:
+        super().__init__()
+        self.plan, self.t = plan, VALUES[plan.dtype]
+        self.bits = "i32" if self.t == "float" else "i64"
+        self.zero = literal("0x0p0", plan.dtype)
+
+    def text(self) -> list[str]:
+        """The function ``rows``."""
+        p = self.plan
+        (rows, columns) = p.size if p.backward else p.out
+        names = ["x", "y", "v"][: p.reads] + ["out"]
+        self.tasks(line for i, n in enumerate(names) for line in data_of(f"%{n}", 3 + i))
+        self.lines += [
+            f"%plane = udiv i64 %r, {rows}",
+            f"%row = urem i64 %r, {rows}",
+            f"%out_at = mul i64 %r, {columns}",
+            f"%out_row = getelementptr {self.t}, ptr %out, i64 %out_at",
+        ]
+        self.rows()
+        low, high = self.inside()
+        self._loop("left", "task", 0, low, self.border, scalar=True)
+        self._loop("middle", "left_done", low, high, self.interior, scalar=False)
+        self._loop("right", "middle_done", high, self.steps(), self.border, scalar=True)
+        self.lines += next_task("task")
+        return self.lines
+
+    def _loop(
+        self, name: str, before: str, start: int, end: int, body: Callable[[str], None],
+        scalar: bool,
+    ) -> None:  # fmt: skip
+        self.lines.append(f"br label %{name if start < end else f'{name}_done'}")
+        if start < end:
+            self.lines += [
+                f"{name}:",
+                f"%i_{name} = phi i64 [{start}, %{before}], [%next_{name}, %{name}]",
+            ]
+            body(f"%i_{name}")
+            self.lines += [
+                f"%next_{name} = add nuw nsw i64 %i_{name}, 1",
+                f"%more_{name} = icmp slt i64 %next_{name}, {end}",
+                f"br i1 %more_{name}, label %{name}, label %{name}_done, "
+                f"!llvm.loop !{3 if scalar else 1}",
+            ]
+        self.lines.append(f"{name}_done:")
+
+    # -- arithmetic on indices and values ------------------------------------------------------
+
+    def clamped(self, i: str, size: int) -> tuple[str, str]:
+        """(``i`` moved to 0 .. size - 1, whether it was there)"""
+        valid = self.new(f"icmp ult i64 {i}, {size}")
+        low = self.new(f"icmp sgt i64 {i}, 0")
+        above = self.new(f"select i1 {low}, i64 {i}, i64 0")
+        high = self.new(f"icmp slt i64 {above}, {size - 1}")
+        return self.new(f"select i1 {high}, i64 {above}, i64 {size - 1}"), valid
+
+    def at(self, base: str, i: str) -> str:
+        """The element ``i`` of a row."""
+        pointer = self.new(f"getelementptr {self.t}, ptr {base}, i64 {i}")
+        return self.new(f"load {self.t}, ptr {pointer}{ACCESS}")
+
+    def row_of(self, base: str, row: str, sizes: Sequence[int]) -> str:
+        """The address of a row of this plane of an operand."""
+        plane = self.new(f"mul i64 %plane, {sizes[0]}")
+        index = self.new(f"add i64 {plane}, {row}")
+        offset = self.new(f"mul i64 {index}, {sizes[1]}")
+        return self.new(f"getelementptr {self.t}, ptr {base}, i64 {offset}")
+
+    def weight(self, axis: str, i: str) -> str:
+        """The factor of a row (``y``) or column (``x``) of windows."""
+        pointer = self.new(f"getelementptr {self.t}, ptr @weights_{axis}, i64 {i}")
+        return self.new(f"load {self.t}, ptr {pointer}")
+
+    def put(self, i: str, value: str) -> None:
+        """Write one result."""
+        pointer = self.new(f"getelementptr {self.t}, ptr %out_row, i64 {i}")
+        self.lines.append(f"store {self.t} {value}, ptr {pointer}{ACCESS}")
+
+    def chosen(self, valid: Sequence[str], value: str) -> str:
+        """The value, or 0 where a condition does not hold."""
+        for v in valid:
+            value = self.new(f"select i1 {v}, {self.t} {value}, {self.t} {self.zero}")
+        return value
+
+    # -- what differs ----------------------------------------------------------------------------
+
+    def rows(self) -> None:
+        """Find the rows that the row of the result needs."""
+        raise NotImplementedError
+
+    def inside(self) -> tuple[int, int]:
+        """The steps of the inner loop that need no checks."""
+        raise NotImplementedError
+
+    def steps(self) -> int:
+        """The end of the right border."""
+        raise NotImplementedError
+
+    def interior(self, i: str) -> None:
+        """One step without checks."""
+        raise NotImplementedError
+
+    def border(self, i: str) -> None:
+        """One step with checks."""
+        raise NotImplementedError
+
+
+class _Forward(_Rows):
+    def rows(self) -> None:
+        p = self.plan
+        first = self.affine("%row", p.stride[0], -p.pad[0])
+        self.taps: list[tuple[str, str, str]] = []  # rows of x and of v, whether they exist
+        for k in range(p.ws[0]):
+            row, valid = self.clamped(self.affine(first, 1, k), p.size[0])
+            x = self.row_of("%x", row, p.size)
+            v = self.row_of("%v", row, p.size) if p.kind == "gather" else ""
+            self.taps.append((x, v, valid))
+        if p.kind == "gather":
+            self.y_row = self.row_of("%y", "%row", p.out)
+        if p.weights:
+            self.row_weight = self.weight("y", "%row")
+
+    def inside(self) -> tuple[int, int]:
+        p = self.plan
+        low = -(-p.pad[1] // p.stride[1])
+        high = (p.size[1] - p.ws[1] + p.pad[1]) // p.stride[1] + 1
+        low = min(low, p.out[1])
+        return low, max(low, min(high, p.out[1]))
+
+    def steps(self) -> int:
+        return self.plan.out[1]
+
+    def interior(self, i: str) -> None:
+        self._window(i, checked=False)
+
+    def border(self, i: str) -> None:
+        self._window(i, checked=True)
+
+    def _window(self, i: str, checked: bool) -> None:
+        p, total = self.plan, ""
+        y = self.at(self.y_row, i) if p.kind == "gather" else ""
+        first = self.affine(i, p.stride[1], -p.pad[1])
+        for k in range(p.ws[1]):
+            column, inside = self.affine(first, 1, k), []
+            if checked:
+                column, valid = self.clamped(column, p.size[1])
+                inside = [valid]
+            for x_row, v_row, row_valid in self.taps:
+                value = self.at(x_row, column)
+                if p.kind == "gather":
+                    same = self.new(f"fcmp oeq {self.t} {value}, {y}")
+                    value = self.chosen([same], self.at(v_row, column))
+                if p.kind != "max":  # a row or column met twice does not change a maximum
+                    value = self.chosen([*inside, *self._needed(row_valid)], value)
+                total = self._join(total, value)
+        if p.weights:
+            total = self.new(f"fmul {self.t} {total}, {self.row_weight}")
+            total = self.new(f"fmul {self.t} {total}, {self.weight('x', i)}")
+        self.put(i, total)
+
+    def _needed(self, valid: str) -> list[str]:
+        """The check of a row, where windows leave the plane at all."""
+        p = self.plan
+        beyond = (p.out[0] - 1) * p.stride[0] + p.ws[0] - p.pad[0] > p.size[0]
+        return [valid] if p.pad[0] or beyond else []
+
+    def _join(self, total: str, value: str) -> str:
+        if not total:
+            return value
+        if self.plan.kind != "max":
+            return self.new(f"fadd {self.t} {total}, {value}")
+        name = f"llvm.maximum.{'f32' if self.t == 'float' else 'f64'}"
+        return self.new(f"call nsz {self.t} @{name}({self.t} {total}, {self.t} {value})")
+
+
+class _Backward(_Rows):
+    """A step is a group of ``stride`` columns: those where a window may begin and the next ones."""
+
+    def rows(self) -> None:
+        p = self.plan
+        if p.kind == "max_grad":
+            self.x_row = self.row_of("%x", "%row", p.size)
+        moved = self.affine("%row", 1, p.pad[0])
+        last = self.new(f"udiv i64 {moved}, {p.stride[0]}")
+        phase = self.new(f"urem i64 {moved}, {p.stride[0]}")
+        self.windows: list[tuple[str, str, str, str]] = []  # rows of y and dy, exist, weight
+        for t in range(-(-p.ws[0] // p.stride[0])):
+            row, valid = self.clamped(self.affine(last, 1, -t), p.out[0])
+            tap = self.affine(phase, 1, t * p.stride[0])
+            held = self.new(f"icmp slt i64 {tap}, {p.ws[0]}")
+            both = self.new(f"and i1 {valid}, {held}")
+            y = self.row_of("%y", row, p.out) if p.kind == "max_grad" else ""
+            dy = self.row_of("%v" if p.kind == "max_grad" else "%x", row, p.out)
+            weight = self.weight("y", row) if p.weights else ""
+            self.windows.append((y, dy, both, weight))
+
+    @property
+    def overlap(self) -> int:
+        """How many columns of windows may hold an element."""
+        return -(-self.plan.ws[1] // self.plan.stride[1])
+
+    def inside(self) -> tuple[int, int]:
+        p = self.plan
+        s = p.stride[1]
+        low = max(-(-p.pad[1] // s), self.overlap - 1)
+        high = min((p.size[1] - s + p.pad[1]) // s + 1, p.out[1])
+        low = min(low, self.steps())
+        return low, max(low, high)
+
+    def steps(self) -> int:
+        p = self.plan
+        return (p.size[1] - 1 + p.pad[1]) // p.stride[1] + 1
+
+    def interior(self, i: str) -> None:
+        p = self.plan
+        first = self.affine(i, p.stride[1], -p.pad[1])
+        for phase in range(p.stride[1]):
+            column = self.affine(first, 1, phase)
+            self.put(column, self._gathered(i, phase, column, checked=False))
+
+    def border(self, i: str) -> None:
+        p = self.plan
+        first = self.affine(i, p.stride[1], -p.pad[1])
+        for phase in range(p.stride[1]):
+            column, exists = self.clamped(self.affine(first, 1, phase), p.size[1])
+            value = self._gathered(i, phase, column, checked=True)
+            # What does not exist is written where it does no harm: over itself.
+            pointer = self.new(f"getelementptr {self.t}, ptr %out_row, i64 {column}")
+            old = self.new(f"load {self.t}, ptr {pointer}")
+            kept = self.new(f"select i1 {exists}, {self.t} {value}, {self.t} {old}")
+            self.lines.append(f"store {self.t} {kept}, ptr {pointer}")
+
+    def _gathered(self, i: str, phase: int, column: str, checked: bool) -> str:
+        """The sum over the windows that hold a column."""
+        p, total = self.plan, ""
+        x = self.at(self.x_row, column) if p.kind == "max_grad" else ""
+        for t in range(self.overlap):
+            if phase + t * p.stride[1] >= p.ws[1]:
+                continue
+            window, inside = self.affine(i, 1, -t), []
+            if checked:
+                window, valid = self.clamped(window, p.out[1])
+                inside = [valid]
+            weight = self.weight("x", window) if p.weights else ""
+            for y_row, dy_row, row_valid, row_weight in self.windows:
+                value = self.at(dy_row, window)
+                if p.weights:
+                    value = self.new(f"fmul {self.t} {value}, {row_weight}")
+                    value = self.new(f"fmul {self.t} {value}, {weight}")
+                checks = [*inside, row_valid]
+                if p.kind == "max_grad":
+                    y = self.at(y_row, window)
+                    checks.append(self.new(f"fcmp oeq {self.t} {x}, {y}"))
+                value = self.chosen(checks, value)
+                total = self.new(f"fadd {self.t} {total}, {value}") if total else value
+        return total or self.zero

@@ -1,0 +1,1 @@
+"""Compiled reductions, softmax over any axis, statistics of batch normalisation."""

@@ -1,0 +1,185 @@
+"""Statistics and gradient sums of batch normalisation, by the compiled loops of reductions.
+
+Images are read once, in whatever order they lie. Moments are sums of x and of x * x in float64, in
+which the square of a float32 is exact, so that their difference loses nothing that matters. What is
+made of the sums, a number for each channel, is NumPy's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn.config import config
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.launch.traits import LLVM, Traits
+from symdnn.cpu.reduce.reduce import ReduceKernel
+from symdnn.cpu.threads import threads
+from symdnn.graph.kernel import Call, Launch, register_kernel
+from symdnn.graph.type import TensorType
+from symdnn.ops.array.reduce import Sum
+from symdnn.ops.core.scalar import Builder
+from symdnn.ops.vendor.fused import FusedReduce
+from symdnn.ops.vendor.norm_parts import BatchMoments, BatchSums
+
+__all__ = ["MomentsKernel", "SumsKernel", "finished", "register"]
+
+
+def _refuses(call: Call, inner: Call) -> str | None:
+    """What both refuse; sizes do not matter: one function serves images of every size."""
+    types: Any = call.inputs
+    if str(config.cpu.compile) == "never":
+        return "cpu.compile=never"
+    if all(t.is_static for t in types) and any(0 in t.shape for t in types):
+        return "there are no elements"
+    if not ReduceKernel().fuses(inner.op):  # type: ignore[arg-type]
+        return f"there is no code for {inner.op}"
+    return jit.problem() or threads.problem() or None
+
+
+def _count(shape: Sequence[int], axes: Sequence[int]) -> int:
+    """How many elements are summed up."""
+    return prod(shape[a] for a in axes)
+
+
+class _Prepared:
+    """A launch that has its code made when it is told how its operands lie."""
+
+    def __init__(self, launch: Launch, prepare: Callable[..., None]) -> None:
+        self._launch, self.prepare = launch, prepare
+
+    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Run it."""
+        self._launch(inputs, outputs)
+
+
+class MomentsKernel:
+    """Mean and 1 / deviation of each channel, and new running values."""
+
+    name = "llvm.moments"
+    traits: ClassVar[Traits] = LLVM
+
+    def refuses(self, call: Call) -> str | None:
+        """Takes float32 and bfloat16: squares of float64 would lose half of their digits."""
+        x: Any = call.inputs[0]
+        if x.dtype not in ("float32", "bfloat16"):
+            return f"it sums up squares of float32, not of {x.dtype}"
+        return _refuses(call, _moments(call))
+
+    def workspace_bytes(self, call: Call) -> int:
+        """What there is for each channel is the launch's own: it is small."""
+        return 0
+
+    def bind(self, call: Call) -> Launch:
+        """Both sums in one pass."""
+        op: Any = call.op
+        inner = _moments(call)
+        run: Any = ReduceKernel().bind(inner)
+        finish = finished(op, call.inputs[0].shape)  # type: ignore[attr-defined]
+        total, squares = (np.empty(t.shape, np.float64) for t in inner.outputs)  # type: ignore[attr-defined]
+
+        def launch(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            run([inputs[0]], [total, squares])
+            finish(inputs[1:], outputs, total, squares)
+
+        def prepare(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            run.prepare([inputs[0]], [total, squares])
+
+        return _Prepared(launch, prepare)
+
+
+def finished(op: BatchMoments, shape: Sequence[int]) -> Callable[..., None]:
+    """``finish(inputs after x, outputs, sums of x, of x * x)`` for x of a shape.
+
+    The sums, float64 in the outputs' shape, are written over.
+    """
+    m = _count(shape, op.axes)
+    spare = np.empty([1 if i in op.axes else n for i, n in enumerate(shape)])
+
+    def finish(inputs: Sequence[Any], outputs: Sequence[Any], total: Any, squares: Any) -> None:
+        np.divide(total, m, out=total)
+        np.divide(squares, m, out=squares)
+        np.multiply(total, total, out=spare)
+        variance = np.subtract(squares, spare, out=spare)
+        np.maximum(variance, 0, out=variance)
+        if op.running:
+            _running(inputs, outputs, total, variance, m)
+        np.copyto(outputs[0], total)
+        np.add(variance, op.epsilon, out=squares)
+        np.sqrt(squares, out=squares)
+        np.divide(1, squares, out=outputs[1], casting="same_kind")
+
+    return finish
+
+
+def _running(
+    inputs: Sequence[Any], outputs: Sequence[Any], mean: Any, variance: Any, m: int
+) -> None:
+    """The running values after this batch."""
+    factor, *old = inputs
+    keep, part = 1 - factor, float(factor)
+    new = mean * part, variance * (part * m / max(m - 1, 1))
+    for before, add, out in zip(old, new, outputs[2:]):
+        np.add(before * keep, add, out=out, casting="same_kind")
+
+
+def _moments(call: Call) -> Call:
+    """The sums of x and x * x."""
+    x: Any = call.inputs[0]
+    axes = call.op.axes  # type: ignore[attr-defined]
+    b = Builder([x.dtype])
+    wide = b.input(0).cast("float64")
+    program = b.program([wide, wide * wide])
+    total = Sum(axes, keepdims=True, dtype="float64", acc_dtype="float64")
+    op = FusedReduce(program, (total, total))
+    kept = TensorType("float64", call.outputs[0].shape)  # type: ignore[attr-defined]
+    return Call(op, (x,), (kept, kept), call.hints)
+
+
+class SumsKernel:
+    """Both sums of a gradient, and their means."""
+
+    name = "llvm.batch_sums"
+    traits: ClassVar[Traits] = LLVM
+
+    def refuses(self, call: Call) -> str | None:
+        """Takes what reductions take."""
+        return _refuses(call, _sums(call))
+
+    def workspace_bytes(self, call: Call) -> int:
+        """None."""
+        return 0
+
+    def bind(self, call: Call) -> Launch:
+        """One pass."""
+        op: Any = call.op
+        run: Any = ReduceKernel().bind(_sums(call))
+        shape = np.broadcast_shapes(*(t.shape for t in call.inputs))  # type: ignore[attr-defined]
+        m = call.outputs[0].numpy.type(_count(shape, op.axes))  # type: ignore[attr-defined]
+
+        def launch(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            run(inputs, outputs[:2])
+            np.divide(outputs[0], m, out=outputs[2])
+            np.divide(outputs[1], m, out=outputs[3])
+
+        def prepare(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            run.prepare(inputs, outputs[:2])
+
+        return _Prepared(launch, prepare)
+
+
+def _sums(call: Call) -> Call:
+    op: Any = call.op
+    dtype = op.program.output_dtypes[0]
+    total = Sum(op.axes, keepdims=True, dtype=dtype, acc_dtype=dtype)
+    inner = FusedReduce(op.program, (total, total))
+    return Call(inner, call.inputs, call.outputs[:2], call.hints)
+
+
+def register() -> None:
+    """Enter the kernels into the table."""
+    register_kernel(BatchMoments, "cpu", MomentsKernel())
+    register_kernel(BatchSums, "cpu", SumsKernel())

@@ -1,0 +1,257 @@
+"""Softmax, logsumexp and argmax along an axis that is not the last, as LLVM IR.
+
+An operand is (outer, n, inner). A task is a band: up to :data:`WIDTH` neighbouring columns of one
+outer index. Its maxima and sums lie on the stack, and each pass goes over its n pieces of rows, so
+that the innermost loop runs over neighbours and becomes vector code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from symdnn.cpu.ir.loops_ir import ACCESS, data_of, exponential_module, next_task, renamed, word
+from symdnn.cpu.ir.scalar_ir import VALUES, literal
+from symdnn.cpu.ir.source_ir import Source
+from symdnn.cpu.reduce.softmax_last_axis_ir import SOFTMAX
+
+__all__ = ["KINDS", "SIZES", "WIDTH", "BandPlan", "band_ir"]
+
+#: Columns of a band: with three rows of a net's channels it stays in the first cache.
+WIDTH = 256
+#: The word of the block with n; then come inner and the bands of an outer index, the operands.
+SIZES = 3
+#: Operands and results of each kind: ``m`` of n rows, ``v`` of one.
+KINDS = {**SOFTMAX, "argmax": ("m", "v"), "argmin": ("m", "v")}
+
+
+@dataclass(frozen=True)
+class BandPlan:
+    """One kernel; all but argmax and argmin are of float32."""
+
+    kind: str
+    dtype: str = "float32"
+
+
+def band_ir(plan: BandPlan) -> str:
+    """The module of ``kernel``; its block: threads, bands, 1, sizes, operands, results."""
+    return exponential_module(_Bands(plan).text())
+
+
+class _Bands(Source):
+    """The function ``rows``: one band after the other."""
+
+    def __init__(self, plan: BandPlan) -> None:
+        super().__init__()
+        self.plan, self.t = plan, VALUES[plan.dtype]
+
+    def text(self) -> list[str]:
+        """All lines."""
+        roles = [*KINDS[self.plan.kind][0], *KINDS[self.plan.kind][1]]
+        entry = [
+            *(x for i, n in enumerate(("%n", "%inner", "%bands")) for x in word(n, SIZES + i)),
+            *(x for i in range(len(roles)) for x in data_of(f"%a{i}", SIZES + 3 + i)),
+            f"%top = alloca [{WIDTH} x {self.t}], align 64",
+            f"%sum = alloca [{WIDTH} x {self.t}], align 64",
+            "%whole = mul i64 %n, %inner",
+        ]
+        self.tasks(entry, "band")
+        self.lines += [
+            "%outer = udiv i64 %r, %bands",
+            "%which = urem i64 %r, %bands",
+            f"%first = mul i64 %which, {WIDTH}",
+            "%left = sub i64 %inner, %first",
+            f"%wide = icmp sgt i64 %left, {WIDTH}",
+            f"%count = select i1 %wide, i64 {WIDTH}, i64 %left",
+        ]
+        for i, role in enumerate(roles):
+            self._place(i, role, result=i >= len(KINDS[self.plan.kind][0]))
+        kind = "arg" if self.plan.kind in ("argmax", "argmin") else self.plan.kind
+        getattr(self, f"_{kind}")()
+        self.lines += next_task("band")
+        return self.lines
+
+    def _place(self, i: int, role: str, result: bool) -> None:
+        """``%at{i}`` is where the band begins in an operand or result."""
+        kind = "i64" if result and self.plan.kind.startswith("arg") else self.t
+        self.lines += [
+            f"%o{i} = mul i64 %outer, {'%whole' if role == 'm' else '%inner'}",
+            f"%b{i} = add i64 %o{i}, %first",
+            f"%at{i} = getelementptr {kind}, ptr %a{i}, i64 %b{i}",
+        ]
+
+    # -- loops ------------------------------------------------------------------------------------
+
+    def across(self, name: str, body: Sequence[str]) -> None:
+        """A loop over the columns of the band, ``%j``, for one row: ``%k`` and ``%row``."""
+        lines = [
+            f"%j = phi i64 [0, %{self.block}], [%j_next, %{name}]",
+            *body,
+            "%j_next = add nuw nsw i64 %j, 1",
+            "%j_more = icmp slt i64 %j_next, %count",
+            f"br i1 %j_more, label %{name}, label %{name}_end, !llvm.loop !1",
+        ]
+        self.lines += [f"br label %{name}", f"{name}:", *renamed(lines, name), f"{name}_end:"]
+        self.block = f"{name}_end"
+
+    def down(self, name: str, body: Sequence[str]) -> None:
+        """``body`` for each column of each row of the band."""
+        self.lines += [f"br label %{name}_rows", f"{name}_rows:"]
+        begin, self.block = self.block, f"{name}_rows"
+        self.lines += [
+            f"%k.{name} = phi i64 [0, %{begin}], [%k_next.{name}, %{name}_end]",
+            f"%row.{name} = mul i64 %k.{name}, %inner",
+        ]
+        named = [b.replace("%row", f"%row.{name}").replace("%k,", f"%k.{name},") for b in body]
+        self.across(name, named)
+        self.lines += [
+            f"%k_next.{name} = add nuw nsw i64 %k.{name}, 1",
+            f"%k_more.{name} = icmp slt i64 %k_next.{name}, %n",
+            f"br i1 %k_more.{name}, label %{name}_rows, label %{name}_after",
+            f"{name}_after:",
+        ]
+        self.block = f"{name}_after"
+
+    def _element(self, operand: int, name: str) -> list[str]:
+        """Lines for the address of this row's and column's element."""
+        return [
+            f"{name}_i = add i64 %row, %j",
+            f"{name}_p = getelementptr {self.t}, ptr %at{operand}, i64 {name}_i",
+        ]
+
+    def load(self, operand: int, name: str) -> list[str]:
+        """Lines that read an element of an operand."""
+        return [
+            *self._element(operand, name),
+            f"{name} = load {self.t}, ptr {name}_p{ACCESS}",
+        ]
+
+    def store(self, operand: int, value: str) -> list[str]:
+        """Lines that write an element of a result."""
+        return [*self._element(operand, "%y"), f"store {self.t} {value}, ptr %y_p{ACCESS}"]
+
+    def kept(self, where: str, name: str) -> list[str]:
+        """Lines that read a column's number on the stack."""
+        return [
+            f"{name}_p = getelementptr {self.t}, ptr {where}, i64 %j",
+            f"{name} = load {self.t}, ptr {name}_p{ACCESS}",
+        ]
+
+    def keep(self, where: str, value: str) -> list[str]:
+        """Lines that write it."""
+        return [
+            f"%kept_p = getelementptr {self.t}, ptr {where}, i64 %j",
+            f"store {self.t} {value}, ptr %kept_p{ACCESS}",
+        ]
+
+    # -- kinds ------------------------------------------------------------------------------------
+
+    def _maxima(self) -> None:
+        least = literal("-inf", "float32")
+        self.across("clear", [*self.keep("%top", least)])
+        call = "call nsz float @llvm.maximum.f32(float %m, float %x)"
+        self.down(
+            "max", [*self.load(0, "%x"), *self.kept("%top", "%m"), f"%t = {call}",
+                    *self.keep("%top", "%t")],
+        )  # fmt: skip
+
+    def _exponentials(self, result: int | None) -> None:
+        """Their sums, and where there is a result they themselves."""
+        self.across("zero", [*self.keep("%sum", "0.0")])
+        self.down(
+            "exp",
+            [
+                *self.load(0, "%x"), *self.kept("%top", "%m"), "%d = fsub float %x, %m",
+                "%e = call float @s_exp(float %d)", *self.kept("%sum", "%s"),
+                "%t = fadd float %s, %e", *self.keep("%sum", "%t"),
+                *(self.store(result, "%e") if result is not None else []),
+            ],
+        )  # fmt: skip
+
+    def _softmax(self) -> None:
+        self._maxima()
+        self._exponentials(1)
+        one = ["%q = fdiv float 1.0, %s", *self.keep("%sum", "%q")]
+        self.across("invert", [*self.kept("%sum", "%s"), *one])
+        self.down(
+            "scale", [*self.load(1, "%e"), *self.kept("%sum", "%q"), "%v = fmul float %e, %q",
+                      *self.store(1, "%v")],
+        )  # fmt: skip
+
+    def _log_softmax(self) -> None:
+        self._maxima()
+        self._exponentials(None)
+        log = ["%l = call float @s_log(float %s)", *self.keep("%sum", "%l")]
+        self.across("log", [*self.kept("%sum", "%s"), *log])
+        self.down(
+            "shift", [*self.load(0, "%x"), *self.kept("%top", "%m"), *self.kept("%sum", "%l"),
+                      "%d = fsub float %x, %m", "%v = fsub float %d, %l", *self.store(1, "%v")],
+        )  # fmt: skip
+
+    def _logsumexp(self) -> None:
+        self._maxima()
+        # Of infinities alone: their differences would be NaN.
+        self.across(
+            "tame",
+            [
+                *self.kept("%top", "%m"), "%size = call float @llvm.fabs.f32(float %m)",
+                f"%fine = fcmp olt float %size, {literal('inf', 'float32')}",
+                "%t = select i1 %fine, float %m, float 0.0", *self.keep("%top", "%t"),
+            ],
+        )  # fmt: skip
+        self._exponentials(None)
+        self.across(
+            "out",
+            [
+                *self.kept("%sum", "%s"), *self.kept("%top", "%m"),
+                "%l = call float @s_log(float %s)", "%v = fadd float %l, %m",
+                "%out_p = getelementptr float, ptr %at1, i64 %j",
+                f"store float %v, ptr %out_p{ACCESS}",
+            ],
+        )  # fmt: skip
+
+    def _softmax_grad(self) -> None:
+        both = [*self.load(0, "%u"), *self.load(1, "%d"), *self.kept("%sum", "%s")]
+        self.across("zero", [*self.keep("%sum", "0.0")])
+        product = ["%p = fmul float %u, %d", "%t = fadd float %s, %p", *self.keep("%sum", "%t")]
+        self.down("dot", [*both, *product])
+        result = ["%c = fsub float %d, %s", "%v = fmul float %u, %c", *self.store(2, "%v")]
+        self.down("scale", [*both, *result])
+
+    def _log_softmax_grad(self) -> None:
+        self.across("zero", [*self.keep("%sum", "0.0")])
+        total = ["%t = fadd float %s, %d", *self.keep("%sum", "%t")]
+        self.down("total", [*self.load(1, "%d"), *self.kept("%sum", "%s"), *total])
+        self.down(
+            "scale",
+            [
+                *self.load(0, "%u"), *self.load(1, "%d"), *self.kept("%sum", "%s"),
+                "%e = call float @s_exp(float %u)", "%p = fmul float %e, %s",
+                "%v = fsub float %d, %p", *self.store(2, "%v"),
+            ],
+        )  # fmt: skip
+
+    def _arg(self) -> None:
+        """The first best: what is better than all before, or the first NaN."""
+        t = self.t
+        place = ["%out_p = getelementptr i64, ptr %at1, i64 %j"]
+        start = [
+            "%x_p = getelementptr " + f"{t}, ptr %at0, i64 %j", f"%x = load {t}, ptr %x_p{ACCESS}",
+            *self.keep("%top", "%x"), *place, f"store i64 0, ptr %out_p{ACCESS}",
+        ]  # fmt: skip
+        self.across("start", start)
+        better = "ogt" if self.plan.kind == "argmax" else "olt"
+        self.down(
+            "best",
+            [
+                *self.load(0, "%x"), *self.kept("%top", "%m"), *place,
+                f"%old = load i64, ptr %out_p{ACCESS}",
+                f"%better = fcmp {better} {t} %x, %m",
+                f"%x_nan = fcmp uno {t} %x, %x", f"%m_right = fcmp ord {t} %m, %m",
+                "%broken = and i1 %x_nan, %m_right", "%take = or i1 %better, %broken",
+                "%number = add i64 %k, 0",
+                f"%t = select i1 %take, {t} %x, {t} %m", *self.keep("%top", "%t"),
+                "%new = select i1 %take, i64 %number, i64 %old",
+                f"store i64 %new, ptr %out_p{ACCESS}",
+            ],
+        )  # fmt: skip

@@ -1,0 +1,1 @@
+"""NumPy kernels: what runs where nothing is compiled."""

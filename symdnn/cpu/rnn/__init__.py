@@ -1,0 +1,1 @@
+"""Compiled recurrent layers."""

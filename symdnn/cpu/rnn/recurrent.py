@@ -1,0 +1,437 @@
+"""Recurrent nets by compiled kernels, in front of oneDNN's: LSTM, GRU, tanh and ReLU nets.
+
+A layer is one region of threads for all its steps (:mod:`symdnn.cpu.rnn.recurrent_ir`,
+:mod:`symdnn.cpu.rnn.recurrent_grad_ir`); layers and directions are loops around it. Parameters are
+read from and gradients written to the one flat vector, in its own order.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.gemm.gemm_ir import shape_of
+from symdnn.cpu.ir.vector_ir import WIDTH
+from symdnn.cpu.launch.contiguous_launch import without_compiler
+from symdnn.cpu.launch.scratch import Scratch, address, aligned
+from symdnn.cpu.launch.traits import LLVM, Traits
+from symdnn.cpu.onednn.kernel import lies_densely
+from symdnn.cpu.rnn.recurrent_grad_ir import BACKWARD, SLOTS, backward_ir
+from symdnn.cpu.rnn.recurrent_ir import FORWARD, GATES, KEPT, forward_ir, panels
+from symdnn.cpu.threads import thread_pools, threads
+from symdnn.graph.kernel import Call, Launch, register_kernel
+from symdnn.graph.type import TensorType
+from symdnn.ops.nn.rnn_params import RNNShape
+from symdnn.ops.vendor.onednn import OneDnnRNN, OneDnnRNNGrad
+
+__all__ = ["RecurrentGradKernel", "RecurrentKernel", "register"]
+
+#: Terms that the matrices' gradients are summed over at a time, at least those of a step.
+_TERMS = 256
+#: Bytes of one direction's matrices: of larger ones, which no second cache holds, oneDNN's tiles
+#: read less. Its GRU is slower at all sizes.
+_MOST_MATRICES = 7 << 19
+#: Multiplications of a step that are worth another thread: it is waited for about 1 us.
+_LEAST_WORK = 1 << 16
+#: How often a thread looks whether it may go on before it lets others run: some 10 ms, since where
+#: another program wants the processor too that takes it a whole slice, at each step; or 5 us, where
+#: there are more threads than processors.
+_LOOKS, _LOOKS_CROWDED = 200_000, 100
+_Words = ctypes.c_int64
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One direction of a layer at known sizes: ``columns`` are its input features.
+
+    ``matrices`` and ``biases`` are where its parameters begin in the vector, ``direction`` is 1
+    where it runs from the last step to the first, ``directions`` how many share its result.
+    """
+
+    mode: str
+    steps: int
+    batch: int
+    columns: int
+    hidden: int
+    direction: int
+    directions: int
+    matrices: int
+    biases: int
+
+    @property
+    def gates(self) -> int:
+        """How many gates."""
+        return GATES[self.mode]
+
+    @property
+    def groups(self) -> int:
+        """Groups of units."""
+        return -(-self.hidden // WIDTH)
+
+    @property
+    def kept_shape(self) -> tuple[int, ...]:
+        """What is kept of the gates."""
+        return (self.steps, self.batch, self.groups, KEPT[self.mode], WIDTH)
+
+    @property
+    def order(self) -> range:
+        """Times in the order of the steps."""
+        steps = range(self.steps)
+        return steps[::-1] if self.direction else steps
+
+    @property
+    def units(self) -> slice:
+        """The part of the result's columns that is this direction's."""
+        return slice(self.direction * self.hidden, (self.direction + 1) * self.hidden)
+
+    def threads(self) -> int:
+        """How many threads are worth it."""
+        work = self.batch * self.gates * self.hidden * (self.columns + self.hidden)
+        return min(threads.threads(work, _LEAST_WORK), self.groups)
+
+    def parameters(self, at: int) -> dict[str, int]:
+        """The addresses of matrices and biases in a vector that begins there."""
+        rows = self.gates * self.hidden
+        return {
+            "w": at + 4 * self.matrices, "r": at + 4 * (self.matrices + rows * self.columns),
+            "bw": at + 4 * self.biases, "br": at + 4 * (self.biases + rows),
+        }  # fmt: skip
+
+    def sizes(self) -> dict[str, int]:
+        """The words that are sizes."""
+        return {
+            "steps": self.steps, "batch": self.batch, "columns": self.columns,
+            "hidden": self.hidden, "y_row": 4 * self.directions * self.hidden,
+            "cells_step": 4 * self.batch * self.hidden, "kept_step": 4 * prod(self.kept_shape[1:]),
+        }  # fmt: skip
+
+    def steps_of(self, name: str, array: Any, first: int = 0) -> dict[str, int]:
+        """Where (time, batch, features) begins at column ``first``, and bytes from step to step."""
+        step = 4 * prod(array.shape[1:])
+        begin = address(array) + 4 * first
+        if not self.direction:
+            return {name: begin, f"{name}_step": step}
+        return {name: begin + (self.steps - 1) * step, f"{name}_step": -step}
+
+    def results_of(self, name: str, array: Any) -> dict[str, int]:
+        """The same of this direction's part of all results."""
+        return self.steps_of(name, array, self.direction * self.hidden)
+
+
+def _layers(op: Any, shape: Sequence[int]) -> list[list[Layer]]:
+    """The directions of each layer for an input of (time, batch, features)."""
+    steps, batch, features = shape
+    layout: RNNShape = op.layout
+    offsets, d = layout.block_offsets(features), layout.directions
+    return [
+        [
+            Layer(
+                op.rnn_mode, steps, batch, int(layout.inputs_of(i, features)), op.hidden_size, k, d,
+                *offsets[i * d + k],
+            )
+            for k in range(d)
+        ]
+        for i in range(layout.num_layers)
+    ]  # fmt: skip
+
+
+# -- scratch memory -------------------------------------------------------------------------------
+
+
+def _forward_floats(layer: Layer, count: int, keeps: bool) -> dict[str, int]:
+    """Scratch memory by the words that say where it is."""
+    width, columns = jit.vector_width(), layer.gates * layer.groups * WIDTH
+    panel = panels(width, columns, count) * shape_of(width).columns
+    before = count * 4 * shape_of(width).rows * (columns + WIDTH)
+    gru = layer.mode == "gru"
+    return {
+        "packed_w": panel * layer.columns, "packed_r": panel * layer.hidden,
+        "bias": columns * (1 + gru), "before": before, "before_h": before * gru,
+        "cells": 0 if keeps else layer.batch * layer.hidden,
+    }  # fmt: skip
+
+
+def _backward_floats(layer: Layer, count: int) -> dict[str, int]:
+    width, slots = jit.vector_width(), SLOTS[layer.mode][0]
+    panel, terms = shape_of(width).columns, layer.gates * layer.hidden
+    block = _block(layer) * layer.batch * panel * count
+    whole = -(-layer.columns // WIDTH) * WIDTH
+    return {
+        "packed_w": panels(width, whole, count) * panel * terms,
+        "packed_r": panels(width, layer.groups * WIDTH, count) * panel * terms,
+        "deltas": 3 * layer.batch * (slots * layer.hidden + WIDTH),
+        "slots": layer.groups * layer.steps * layer.batch * slots * WIDTH,
+        "packed_x": -(-layer.columns // panel) * block,
+        "packed_h": -(-layer.hidden // panel) * block,
+    }  # fmt: skip
+
+
+def _block(layer: Layer) -> int:
+    """Steps that the matrices' gradients are summed over at a time."""
+    return min(layer.steps, max(1, _TERMS // layer.batch))
+
+
+def _places(floats: dict[str, int]) -> tuple[dict[str, int], int]:
+    """Where each begins, in bytes, and where all end; the counter is in front."""
+    places, at = {"counter": 0}, 64
+    for name, count in floats.items():
+        places[name] = at
+        at += aligned(4 * count)
+    return places, at
+
+
+def _empty(shape: Sequence[int]) -> Any:
+    """An array that begins with a cache line."""
+    nbytes = 4 * prod(shape)
+    raw = np.empty(nbytes + 64, np.uint8)
+    start = -address(raw) % 64
+    return raw[start : start + nbytes].view(np.float32).reshape(shape)
+
+
+class Reserve:
+    """What the gradient needs of all layers; memory goes back to a pool when it is let go."""
+
+    def __init__(self, pool: list[Any], layers: Sequence[Sequence[Layer]]) -> None:
+        self._pool = pool
+        self.memory = pool.pop() if pool else [_kept_of(directions) for directions in layers]
+
+    def __del__(self) -> None:
+        if len(self._pool) < 2:
+            self._pool.append(self.memory)
+
+
+def _kept_of(directions: Sequence[Layer]) -> tuple[Any, list[Any], list[Any]]:
+    """(the result, of each direction what is kept of its gates, its cells)"""
+    first = directions[0]
+    result = _empty((first.steps, first.batch, first.directions * first.hidden))
+    cells = (first.steps + 1, first.batch, first.hidden if first.mode == "lstm" else 0)
+    return result, [_empty(d.kept_shape) for d in directions], [_empty(cells) for _ in directions]
+
+
+# -- kernels --------------------------------------------------------------------------------------
+
+
+class RecurrentKernel:
+    """Forward: (y, hy, [cy], [reserve]) of (w, x, hx, [cx])."""
+
+    name = "llvm.recurrent"
+    traits: ClassVar[Traits] = LLVM
+
+    def refuses(self, call: Call) -> str | None:
+        """Takes float32 and matrices that the second caches hold; the gradient is asked alike."""
+        op: Any = call.op.op  # type: ignore[attr-defined]
+        if op.lengths or op.input_mode != "linear" or (op.dropout and op.num_layers > 1):
+            return "it has no lengths, no dropout between layers, no skipped input"
+        types = [t for t in (*call.inputs, *call.outputs) if isinstance(t, TensorType)]
+        if any(t.dtype != "float32" for t in types):
+            return "it computes in float32"
+        if why := without_compiler():
+            return why
+        if jit.vector_width() < 8:
+            return "it is for processors with AVX"
+        return _outside(op, types[1].shape) if all(t.is_static for t in types) else None
+
+    def workspace_bytes(self, call: Call) -> int:
+        """Copies of the matrices, products of a step, gradients of all gates."""
+        return self._net(call).workspace_bytes
+
+    def bind(self, call: Call) -> Launch:
+        """Layer by layer."""
+        return self._net(call)
+
+    def _net(self, call: Call) -> _Net:
+        return _ForwardNet(call)
+
+
+class RecurrentGradKernel(RecurrentKernel):
+    """(dw, dx, dhx, [dcx]) of (w, x, hx, [cx], y, dy, dhy, [dcy], reserve)."""
+
+    def _net(self, call: Call) -> _Net:
+        return _BackwardNet(call)
+
+
+def _outside(op: Any, shape: Sequence[Any]) -> str | None:
+    """Why oneDNN is to run a net at these sizes; the same for both passes."""
+    if 0 in shape:
+        return "it is empty"
+    for first, *_ in _layers(op, shape):
+        size = 4 * first.gates * first.hidden * (first.columns + first.hidden)
+        if size > _MOST_MATRICES and first.mode != "gru":
+            return "its matrices are too large to stay in the second caches"
+    return None
+
+
+class _Net:
+    """``launch(inputs, outputs, workspace)``"""
+
+    _order: tuple[str, ...] = ()
+
+    def __init__(self, call: Call) -> None:
+        self.op: Any = call.op.op  # type: ignore[attr-defined]
+        thread_pools.settle()
+        self.layers = _layers(self.op, call.inputs[1].shape)  # type: ignore[attr-defined]
+        self.lstm = self.op.has_cell
+        each = [d for layer in self.layers for d in layer]
+        #: Scratch memory is for so many threads; later calls may be allowed fewer.
+        self._threads = {d: d.threads() for d in each}
+        self._places = {d: _places(self._floats(d)) for d in each}
+        self.workspace_bytes = max(end for _, end in self._places.values())
+        self._scratch = Scratch([self.workspace_bytes])
+
+    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None) -> Any:
+        raise NotImplementedError
+
+    def _floats(self, layer: Layer) -> dict[str, int]:
+        raise NotImplementedError
+
+    def _run(self, layer: Layer, function: Any, workspace: Any, **words: int) -> None:
+        """A kernel on a block of words; what is not given is scratch memory."""
+        base = self._scratch.begin(workspace)
+        places = {n: base + at for n, at in self._places[layer][0].items()}
+        count = threads.fitting(min(self._threads[layer], threads.allowed()))
+        looks = _LOOKS if count <= _processors() else _LOOKS_CROWDED
+        given = {**places, "threads": count, "looks": looks, **layer.sizes(), **words}
+        ctypes.memset(base, 0, 8)
+        function((_Words * len(self._order))(*(given[n] for n in self._order)))
+
+
+@cache
+def _processors() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+class _ForwardNet(_Net):
+    _order = FORWARD
+
+    def __init__(self, call: Call) -> None:
+        self.keeps = bool(call.op.op.keeps_reserve)  # type: ignore[attr-defined]
+        super().__init__(call)
+        mode, width = self.op.rnn_mode, jit.vector_width()
+        self._function = threads.kernel(forward_ir, mode, width, self.keeps)
+        self._pool: list[Any] = []
+
+    def _floats(self, layer: Layer) -> dict[str, int]:
+        return _forward_floats(layer, self._threads[layer], self.keeps)
+
+    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None) -> Any:
+        """Run all layers; the reserve, if it is kept, is the last result."""
+        w, x, hx, *cx = map(lies_densely, inputs)
+        y, hy, *cy = outputs[: 2 + self.lstm]
+        reserve = Reserve(self._pool, self.layers) if self.keeps else None
+        for i, directions in enumerate(self.layers):
+            result = self._result(i, y, reserve)
+            for layer in directions:
+                k = i * layer.directions + layer.direction
+                kept, cells = self._memory(reserve, i, layer, workspace)
+                if cx:
+                    np.copyto(cells[0], cx[0][k])
+                self._layer(layer, (w, x, hx[k], result), (kept, cells), workspace)
+                np.copyto(hy[k], result[layer.order[-1], :, layer.units])
+                if cx:
+                    np.copyto(cy[0][k], cells[-1])
+            x = result
+        return None if reserve is None else [y, hy, *cy, reserve]
+
+    def _result(self, i: int, y: Any, reserve: Reserve | None) -> Any:
+        """Where a layer's result goes."""
+        if i == len(self.layers) - 1:
+            return y
+        return np.empty(y.shape, np.float32) if reserve is None else reserve.memory[i][0]
+
+    def _memory(
+        self, reserve: Reserve | None, i: int, layer: Layer, workspace: Any
+    ) -> tuple[Any, Any]:
+        """What is kept of the gates, and cells: those of all steps, or one that changes."""
+        if reserve is not None:
+            _, kept, cells = reserve.memory[i]
+            return kept[layer.direction], cells[layer.direction]
+        at = self._scratch.begin(workspace) + self._places[layer][0]["cells"]
+        count = layer.batch * layer.hidden
+        memory = np.ctypeslib.as_array((ctypes.c_float * count).from_address(at))
+        return None, memory.reshape(1, layer.batch, layer.hidden)
+
+    def _layer(
+        self, layer: Layer, given: tuple[Any, ...], kept: tuple[Any, Any], workspace: Any
+    ) -> None:
+        w, x, hx, result = given
+        if layer.hidden % WIDTH:
+            self._clear(layer, workspace)
+        more = {"cells_step": 0, "kept": 0} if kept[0] is None else {"kept": address(kept[0])}
+        self._run(
+            layer, self._function, workspace, **layer.parameters(address(w)), **more,
+            **layer.steps_of("x", x), **layer.results_of("y", result), hx=address(hx),
+            cells=address(kept[1]),
+        )  # fmt: skip
+
+    def _clear(self, layer: Layer, workspace: Any) -> None:
+        """Zeros where columns of units will be that do not exist."""
+        base, places = self._scratch.begin(workspace), self._places[layer][0]
+        ctypes.memset(base + places["packed_w"], 0, places["bias"] - places["packed_w"])
+
+
+class _BackwardNet(_Net):
+    _order = BACKWARD
+
+    def __init__(self, call: Call) -> None:
+        super().__init__(call)
+        self._function = threads.kernel(backward_ir, self.op.rnn_mode, jit.vector_width())
+
+    def _floats(self, layer: Layer) -> dict[str, int]:
+        return _backward_floats(layer, self._threads[layer])
+
+    def __call__(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None
+    ) -> None:
+        """Backpropagate through all layers, the last one first."""
+        reserve: Reserve = inputs[-1]
+        w, x, *rest = map(lies_densely, inputs[:-1])
+        states, (y, dy), dstates = (
+            rest[: 1 + self.lstm], rest[1 + self.lstm : 3 + self.lstm], rest[3 + self.lstm :],
+        )  # fmt: skip
+        dw, dx, *dfirst = outputs
+        for first, last in zip(dfirst, dstates, strict=True):
+            np.copyto(first, last)
+        for i in reversed(range(len(self.layers))):
+            source = reserve.memory[i - 1][0] if i else x
+            dsource = np.empty(source.shape, np.float32) if i else dx
+            for layer in self.layers[i]:
+                k = i * layer.directions + layer.direction
+                _, kept, cells = reserve.memory[i]
+                memory = kept[layer.direction], cells[layer.direction]
+                at = [address(a[k]) for a in (states[0], *dfirst)]
+                self._layer(layer, (w, source, y, dy), (dw, dsource), memory, at, workspace)
+            y, dy = source, dsource
+
+    def _layer(
+        self, layer: Layer, given: tuple[Any, ...], made: tuple[Any, Any], memory: tuple[Any, Any],
+        states: Sequence[int], workspace: Any,
+    ) -> None:  # fmt: skip
+        (w, x, y, dy), (dw, dx), (kept, cells) = given, made, memory
+        rows = layer.gates * layer.hidden
+        biases = dw[layer.biases : layer.biases + 2 * rows]
+        biases.fill(0)
+        gradients = {f"d{n}": at for n, at in layer.parameters(address(dw)).items()}
+        hx, dh, dc = (*states, 0)[:3]
+        inputs = layer.steps_of("x", x)
+        self._run(
+            layer, self._function, workspace, **layer.parameters(address(w)), **gradients, **inputs,
+            **layer.results_of("y", y), **layer.results_of("dy", dy), hx=hx, dh=dh, dc=dc,
+            dx=layer.steps_of("dx", dx)["dx"], dx_adds=int(layer.direction > 0),
+            kept=address(kept), cells=address(cells), block=_block(layer),
+        )  # fmt: skip
+        if layer.mode != "gru":
+            biases[rows:] = biases[:rows]
+
+
+def register() -> None:
+    """Enter the kernels into the table, in front of oneDNN's."""
+    register_kernel(OneDnnRNN, "cpu", RecurrentKernel(), first=True)
+    register_kernel(OneDnnRNNGrad, "cpu", RecurrentGradKernel(), first=True)

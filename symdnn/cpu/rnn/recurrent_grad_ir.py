@@ -1,0 +1,296 @@
+"""The gradient of a recurrent layer as LLVM IR, beside :mod:`symdnn.cpu.rnn.recurrent_ir`.
+
+From the last step to the first a thread makes the gradients of its units' gates, all threads wait
+for one another, and each multiplies those of all units by its columns of the recurrent matrix,
+which gives the gradient of the state before. The input's gradient of a step is multiplied while
+others still work on the next one. The gradients of the gates are kept, and in the end the matrices'
+gradients are products of them all with inputs and states, some steps at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from symdnn.cpu.ir.vector_activations_ir import one_less
+from symdnn.cpu.ir.vector_ir import VECTOR, WIDTH
+from symdnn.cpu.rnn.recurrent_ir import KEPT, Worker, module
+
+__all__ = ["BACKWARD", "SLOTS", "backward_ir"]
+
+#: Words of the block. ``dh`` and ``dc`` are the gradients of the last states at the beginning and
+#: those of the first ones in the end; ``dbw`` and ``dbr`` are 0 at the beginning, ``dbr`` is
+#: written for a GRU alone (elsewhere it equals ``dbw``). ``block`` is how many steps are summed up
+#: at a time in the end.
+BACKWARD = (
+    "threads", "counter", "looks", "steps", "batch", "columns", "hidden", "w", "r", "x", "x_step",
+    "hx",
+    "y", "y_step", "y_row", "cells", "cells_step", "kept", "kept_step", "dy", "dy_step", "dh", "dc",
+    "dx", "dx_adds", "dw", "dr", "dbw", "dbr", "packed_w", "packed_r", "deltas", "slots",
+    "packed_x", "packed_h", "block",
+)  # fmt: skip
+#: Vectors of gradients that a group of units has, and whose gate each is: in the products with the
+#: input, and in those with the state. A GRU's new memory is there twice, its gate of the input
+#: first, so that either matrix's are beside each other.
+SLOTS = {
+    "lstm": (4, (0, 1, 2, 3), (0, 1, 2, 3)),
+    "gru": (4, (2, 0, 1), (0, 1, 2)),
+    "rnn_tanh": (1, (0,), (0,)),
+    "rnn_relu": (1, (0,), (0,)),
+}
+#: Gradients of the gates of so many steps are there at once: a thread may still multiply one's.
+_STEPS = 3
+
+
+def backward_ir(mode: str, width: int) -> str:
+    """The module of ``kernel`` for vectors of so many numbers; its block is :data:`BACKWARD`."""
+    return module(width, _Backward(mode, width).source())
+
+
+class _Backward(Worker):
+    """One layer in one direction."""
+
+    def __init__(self, mode: str, width: int) -> None:
+        super().__init__(mode, width, BACKWARD)
+        self.slots, self.of_x, self.of_h = SLOTS[mode]
+        #: The first slot that meets the recurrent matrix.
+        self.first_h = self.slots - len(self.of_h)
+        self.x_row, self.h_row = self.times("%columns", 4), self.times("%hidden", 4)
+
+    def source(self) -> list[str]:
+        """All lines."""
+        self.own = own = self.share()
+        self.terms = self.times("%hidden", self.gates)
+        #: A row of all gates' gradients, a cache line longer; those of a step.
+        self.row = self.times(self.plus(self.times("%hidden", self.slots), WIDTH), 4)
+        self.step_bytes = self.times("%batch", self.row)
+        self.slot_row = 4 * WIDTH * self.slots
+        self.my_r, self.r_panel = self.begin_panels(own, "%packed_r", own.first, self.terms)
+        groups = self.new(f"udiv i64 {self.plus('%columns', WIDTH - 1)}, {WIDTH}")
+        begin = self.part(groups, own.thread, own.active)
+        end = self.times(self.part(groups, self.plus(own.thread, 1), own.active), WIDTH)
+        self.my_w, self.w_panel = self.begin_panels(own, "%packed_w", begin, self.terms)
+        self.column = self.times(begin, WIDTH)
+        self.my_columns = self.less(self.least(end, "%columns"), self.column)
+        self._pack()
+        self.loop("step", "%steps", self._step)
+        self._input(self.less("%steps", 1))
+        self._matrices()
+        return self.end()
+
+    def _pack(self) -> None:
+        """The columns of both matrices, their rows in the order of the slots."""
+        for slots, matrix, row, mine, size, first, count in (
+            (self.of_x, "%w", self.x_row, self.my_w, self.w_panel, self.column, self.my_columns),
+            (self.of_h, "%r", self.h_row, self.my_r, self.r_panel, self.own.unit, self.own.units),
+        ):
+            for at, gate in enumerate(slots):
+                rows = self.times("%hidden", gate)
+                source = self.place(matrix, (rows, row), (first, 4))
+                to = self.place(mine, (self.times("%hidden", at), self.term))
+                self.pack(source, row, 4, to, size, count, "%hidden")
+
+    # -- steps ----------------------------------------------------------------------------------
+
+    def _step(self, i: str, _: list[str]) -> list[str]:
+        self.s = self.less(self.less("%steps", 1), i)
+        self.deltas = self._deltas_of(i)
+        self.loop("sequence", "%batch", self._sequence)
+        self.call("arrive", "ptr %counter")
+        later = self.new(f"icmp sgt i64 {i}, 0")
+        self.lines.append(f"br i1 {later}, label %later, label %now")
+        self.label("later")
+        self._input(self.less(i, 1))
+        self.lines.append("br label %now")
+        self.label("now")
+        self.wait(self.times(self.plus(i, 1), self.own.active))
+        a = self.place(self.deltas, (self.times("%hidden", self.first_h), 4))
+        state = self.place("%dh", (self.own.unit, 4)), self.h_row
+        start = state if self.mode == "gru" else ("null", "0")
+        self.multiply((a, self.row), (self.my_r, self.r_panel), state, start,
+                      ("%batch", self.own.units, self.terms))  # fmt: skip
+        return []
+
+    def _deltas_of(self, i: str) -> str:
+        return self.place("%deltas", (self.new(f"urem i64 {i}, {_STEPS}"), self.step_bytes))
+
+    def _input(self, i: str) -> None:
+        """The gradient of a step's input, the ``i``-th from the end."""
+        s = self.less(self.less("%steps", 1), i)
+        dx = self.place("%dx", (s, "%x_step"), (self.column, 4))
+        adds = self.new("icmp ne i64 %dx_adds, 0")
+        start = self.new(f"select i1 {adds}, ptr {dx}, ptr null")
+        self.multiply((self._deltas_of(i), self.row), (self.my_w, self.w_panel), (dx, self.x_row),
+                      (start, self.x_row), ("%batch", self.my_columns, self.terms))  # fmt: skip
+
+    def _sequence(self, b: str, _: list[str]) -> list[str]:
+        """All units of a sequence, where it lies in each array settled."""
+        s, first = self.s, self.times(self.own.unit, 4)
+        row = self.times(b, self.h_row)
+        self.in_dy = self.place("%dy", (s, "%dy_step"), (b, "%y_row"), first)
+        self.in_dh, self.in_dc = (self.place(p, row, first) for p in ("%dh", "%dc"))
+        self.in_cells = self.place("%cells", (s, "%cells_step"), row, first)
+        self.in_y = self.place("%y", (s, "%y_step"), (b, "%y_row"), first)
+        last = self.place(self.in_y, self.less(0, "%y_step"))
+        self.in_h = self.choose_first(s, self.place("%hx", row, first), last)
+        group = self.plus(self.times(b, self.own.groups), self.own.first)
+        size = 4 * WIDTH * KEPT[self.mode]
+        self.in_kept = self.place("%kept", (s, "%kept_step"), (group, size))
+        self.in_deltas = self.place(self.deltas, (b, self.row), first)
+        count = self.times("%steps", "%batch")
+        at = self.plus(self.times(self.own.first, count), self.plus(self.times(s, "%batch"), b))
+        self.in_slots = self.place("%slots", (at, self.slot_row))
+        self.slots_step = self.times(count, self.slot_row)
+        self.loop("group", self.own.count, self._group)
+        return []
+
+    def _group(self, j: str, _: list[str]) -> list[str]:
+        self.units = self.times(j, 4 * WIDTH)
+        self.mask = self.lanes_below(self.times(j, WIDTH), self.own.units)
+        kept = self.place(self.in_kept, (j, 4 * WIDTH * KEPT[self.mode]))
+        gates = [self.load(self.place(kept, 4 * WIDTH * i)) for i in range(KEPT[self.mode])]
+        dh = self.add(self._of(self.in_dy), self._of(self.in_dh))
+        if self.mode == "lstm":
+            made = self._lstm(dh, gates)
+        elif self.mode == "gru":
+            made = self._gru(dh, gates)
+        else:
+            made = [self._plain(dh)]
+        self._store(j, made)
+        return []
+
+    def _store(self, j: str, made: Sequence[str]) -> None:
+        """Gradients of the gates: beside all units', and with those of all steps."""
+        to = self.place(self.in_deltas, self.units)
+        slots = self.place(self.in_slots, (j, self.slots_step))
+        for i, value in enumerate(made):
+            self.store(value, self.place(to, (self.h_row, i)), self.mask)
+            self.store(value, self.place(slots, 4 * WIDTH * i))
+
+    def _of(self, base: str) -> str:
+        """A vector of the units."""
+        return self.load(self.place(base, self.units), self.mask)
+
+    # -- gradients of the gates -----------------------------------------------------------------
+
+    def _times(self, *values: str) -> str:
+        """A product of vectors."""
+        found, *rest = values
+        for v in rest:
+            found = self.new(f"fmul {VECTOR} {found}, {v}")
+        return found
+
+    def _lstm(self, dh: str, gates: Sequence[str]) -> list[str]:
+        i, f, g, o = gates
+        cell = self.tanh(self._of(self.place(self.in_cells, "%cells_step")))
+        place = self.place(self.in_dc, self.units)
+        slope = one_less(self, self._times(cell, cell))
+        dc = self.product(self._times(dh, o), slope, self.load(place, self.mask))
+        self.store(self._times(dc, f), place, self.mask)
+        return [
+            self._times(dc, g, i, one_less(self, i)),
+            self._times(dc, self._of(self.in_cells), f, one_less(self, f)),
+            self._times(dc, i, one_less(self, self._times(g, g))),
+            self._times(dh, cell, o, one_less(self, o)),
+        ]
+
+    def _gru(self, dh: str, gates: Sequence[str]) -> list[str]:
+        r, z, n, recurrent = gates
+        self.store(self._times(dh, z), self.place(self.in_dh, self.units), self.mask)
+        new = self._times(dh, one_less(self, z), one_less(self, self._times(n, n)))
+        return [
+            new,
+            self._times(new, recurrent, r, one_less(self, r)),
+            self._times(dh, self.sub(self._of(self.in_h), n), z, one_less(self, z)),
+            self._times(new, r),
+        ]
+
+    def _plain(self, dh: str) -> str:
+        y = self._of(self.in_y)
+        if self.mode == "rnn_tanh":
+            return self._times(dh, one_less(self, self._times(y, y)))
+        on = self.new(f"fcmp ogt {VECTOR} {y}, zeroinitializer")
+        return self.new(f"select <{WIDTH} x i1> {on}, {VECTOR} {dh}, {VECTOR} zeroinitializer")
+
+    # -- matrices -------------------------------------------------------------------------------
+
+    def _matrices(self) -> None:
+        """Sums over all steps, a block of them after the other."""
+        more = self.plus("%steps", self.less("%block", 1))
+        blocks = self.new(f"sdiv i64 {more}, %block")
+        #: Panels are as long as those of a whole block.
+        self.panel_bytes = self.times(self.times("%block", "%batch"), self.term)
+        inputs = self._wide("%columns")
+        states = self._wide("%hidden")
+        self.my_x = self.place("%packed_x", (self.own.thread, self.times(inputs, self.panel_bytes)))
+        self.my_h = self.place("%packed_h", (self.own.thread, self.times(states, self.panel_bytes)))
+        self.loop("blocks", blocks, self._block)
+
+    def _wide(self, columns: str) -> str:
+        """How many panels so many columns have."""
+        each = WIDTH * self.panel
+        return self.new(f"udiv i64 {self.plus(columns, each - 1)}, {each}")
+
+    def _block(self, k: str, _: list[str]) -> list[str]:
+        self.first = self.times(k, "%block")
+        steps = self.least("%block", self.less("%steps", self.first))
+        self.block_terms = self.times(steps, "%batch")
+        #: What the products add to: nothing, then what is there.
+        self.adds = self.new(f"icmp ne i64 {k}, 0")
+        self.loop("copy", steps, self._copy)
+        self.loop("sum", self.own.count, self._sum)
+        return []
+
+    def _copy(self, i: str, _: list[str]) -> list[str]:
+        """Inputs and states of a step into panels."""
+        s, to = self.plus(self.first, i), self.times(self.times(i, "%batch"), self.term)
+        x = self.place("%x", (s, "%x_step"))
+        self.pack(x, self.x_row, 4, self.place(self.my_x, to), self.panel_bytes, "%columns",
+                  "%batch")  # fmt: skip
+        last = self.place("%y", (self.less(s, 1), "%y_step"))
+        row = self.choose_first(s, self.h_row, "%y_row", "i64")
+        self.pack(self.choose_first(s, "%hx", last), row, 4, self.place(self.my_h, to),
+                  self.panel_bytes, "%hidden", "%batch")  # fmt: skip
+        return []
+
+    def _sum(self, j: str, _: list[str]) -> list[str]:
+        """The rows of both matrices that belong to a group of units."""
+        group = self.plus(self.own.first, j)
+        unit = self.times(group, WIDTH)
+        units = self.least(self.less("%hidden", unit), WIDTH)
+        first = self.plus(self.times(group, "%steps"), self.first)
+        slots = self.place("%slots", (self.times(first, "%batch"), self.slot_row))
+        self._biases(slots, unit)
+        for gates, begin, panels, matrix, row, columns in (
+            (self.of_x, 0, self.my_x, "%dw", self.x_row, "%columns"),
+            (self.of_h, self.first_h, self.my_h, "%dr", self.h_row, "%hidden"),
+        ):
+            for i, gate in enumerate(gates):
+                a = self.place(slots, 4 * WIDTH * (begin + i))
+                to = self.place(matrix, (self.plus(self.times("%hidden", gate), unit), row))
+                start = self.new(f"select i1 {self.adds}, ptr {to}, ptr null")
+                self.call(
+                    "gemm_block", f"ptr {a}", "i64 4", f"i64 {self.slot_row}", f"ptr {panels}",
+                    f"i64 {self.panel_bytes}", f"i64 {self.term}", f"ptr {to}", f"i64 {row}",
+                    f"ptr {start}", f"i64 {row}", f"i64 {units}", f"i64 {columns}",
+                    f"i64 {self.block_terms}", "i64 0",
+                )  # fmt: skip
+        return []
+
+    def _biases(self, slots: str, unit: str) -> None:
+        """The biases' part of a block: what the products read next comes into the cache on it."""
+
+        def term(i: str, sums: list[str]) -> list[str]:
+            row = self.place(slots, (i, self.slot_row))
+            return [
+                self.add(x, self.load(self.place(row, 4 * WIDTH * k))) for k, x in enumerate(sums)
+            ]
+
+        sums = self.loop("term", self.block_terms, term, ["zeroinitializer"] * self.slots)
+        mask = self.lanes_below(unit, "%hidden")
+        biases = [("%dbw", 0, self.of_x)]
+        if self.mode == "gru":
+            biases.append(("%dbr", self.first_h, self.of_h))
+        for bias, begin, gates in biases:
+            for i, gate in enumerate(gates):
+                place = self.place(bias, (self.h_row, gate), (unit, 4))
+                self.store(self.add(self.load(place, mask), sums[begin + i]), place, mask)

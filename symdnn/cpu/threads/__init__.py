@@ -1,0 +1,1 @@
+"""The one OpenMP thread pool; BLAS held down; other processes noticed."""

@@ -1,0 +1,1 @@
+"""C libraries under their own names: libcuda, NVRTC, cuBLASLt, cuDNN's two APIs."""

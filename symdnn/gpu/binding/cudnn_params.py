@@ -1,0 +1,247 @@
+"""The kinds of parameters that cuDNN's functions have, and who fills them: caller or cuDNN.
+
+A parameter is either *given* by the caller or made here and returned. ``hold`` makes what C gets;
+``result`` reads what C left there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import ml_dtypes
+import numpy as np
+
+from symdnn.gpu.binding.cudnn_types import POINTER, CType, CudnnStructure
+
+__all__ = [
+    "Argument", "Element", "GivenArray", "Output", "OutputArray", "OutputText", "Parameter",
+    "Scale", "Values",
+]  # fmt: skip
+
+Values = Mapping[str, Any]
+DataTypeOf = Callable[[Any], int]
+
+# cudnnDataType_t to NumPy's; the vectorised and the 4-bit types have none.
+_DATA_TYPES: dict[int, Any] = {
+    0: np.float32, 1: np.float64, 2: np.float16, 3: np.int8, 4: np.int32, 6: np.uint8,
+    9: ml_dtypes.bfloat16, 10: np.int64, 11: np.bool_, 12: ml_dtypes.float8_e4m3fn,
+    13: ml_dtypes.float8_e5m2,
+}  # fmt: skip
+_DOUBLE = 1
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a C function."""
+
+    name: str
+    given: ClassVar[bool] = True
+    # Whether the caller's value goes to C unchanged, but for what ``argtype`` does.
+    plain: ClassVar[bool] = False
+
+    @property
+    def argtype(self) -> Any:
+        """What stands in ctypes' ``argtypes``."""
+        return POINTER
+
+    def hold(self, values: Values) -> Any:
+        """What C gets, from the caller's ``values`` by name."""
+        return values[self.name]
+
+    def result(self, held: Any, all_held: Values, values: Values) -> Any:
+        """The Python value of what C wrote."""
+        raise NotImplementedError(f"{self.name} is given by the caller")  # pragma: no cover
+
+    @property
+    def prototype(self) -> str:
+        """The parameter as C declares it."""
+        raise NotImplementedError  # pragma: no cover
+
+
+@dataclass(frozen=True)
+class Argument(Parameter):
+    """A value or an address that the caller gives."""
+
+    type: CType
+    declared: str = ""  # C's words, where the type's own name does not say them
+    plain: ClassVar[bool] = True
+
+    @property
+    def argtype(self) -> Any:
+        return self.type
+
+    @property
+    def prototype(self) -> str:
+        return _declaration(self.declared or self.type.c_name(), self.name)
+
+
+@dataclass(frozen=True)
+class Scale(Parameter):
+    """A scaling factor: a number, made a float or a double by the data type of a descriptor.
+
+    ``descriptor`` names the parameter that is asked for it, by ``data_type_of``.
+    """
+
+    descriptor: str
+    data_type_of: DataTypeOf
+
+    def hold(self, values: Values) -> Any:
+        value = values[self.name]
+        number = _number(value)
+        if number is None:
+            return value
+        double = self.data_type_of(values[self.descriptor]) == _DOUBLE
+        return ctypes.byref((ctypes.c_double if double else ctypes.c_float)(number))
+
+    @property
+    def prototype(self) -> str:
+        return f"const void *{self.name}"
+
+
+@dataclass(frozen=True)
+class Element(Scale):
+    """One element of a tensor: a number, made an element of the data type that is asked for.
+
+    ``descriptor`` names the argument that is asked, a ``cudnnDataType_t``.
+    """
+
+    declared: str = "const void *"
+
+    def hold(self, values: Values) -> Any:
+        value = values[self.name]
+        number = _number(value)
+        if number is None:
+            return value
+        asked = values[self.descriptor]
+        kind = self.data_type_of(asked)
+        if kind not in _DATA_TYPES:
+            raise TypeError(f"no number of Python's is a {kind}: give the address of an element")
+        raw = np.asarray(number).astype(_DATA_TYPES[kind]).tobytes()
+        return ctypes.create_string_buffer(raw, len(raw))
+
+    @property
+    def prototype(self) -> str:
+        return _declaration(self.declared, self.name)
+
+
+@dataclass(frozen=True)
+class GivenArray(Parameter):
+    """An array in host memory that C reads: a sequence, or its address.
+
+    ``count`` names the parameter that says how long it is, less ``less``; it may be unknown.
+    """
+
+    type: CType
+    count: str = ""
+    less: int = 0
+
+    def hold(self, values: Values) -> Any:
+        value = values[self.name]
+        if not isinstance(value, Sequence | np.ndarray) or isinstance(value, str | bytes):
+            return value
+        if self.count:
+            wanted = operator.index(values[self.count]) - self.less
+            if len(value) != wanted:
+                less = f" - {self.less}" if self.less else ""
+                raise ValueError(f"{self.count}{less} is {wanted}, but it has {len(value)} values")
+        ctype = type(self.type.holder())
+        return (ctype * len(value))(*(self.type.from_param(v) for v in value))
+
+    @property
+    def prototype(self) -> str:
+        return f"const {self.type.c_name()} {self.name}[]"
+
+
+@dataclass(frozen=True)
+class Output(Parameter):
+    """One value that C writes; the function returns it, unless it only says how long a list is."""
+
+    type: CType
+    returned: bool = True
+    given: ClassVar[bool] = False
+
+    def hold(self, values: Values) -> Any:
+        return self.type.holder()
+
+    def result(self, held: Any, all_held: Values, values: Values) -> Any:
+        return self.type.read(held)
+
+    @property
+    def prototype(self) -> str:
+        return _declaration(f"{self.type.c_name()} *", self.name)
+
+
+@dataclass(frozen=True)
+class OutputArray(Output):
+    """An array that C writes: a tuple of numbers, or a list of structures.
+
+    The caller's ``requested`` says how many to make room for, less ``less``; ``actual``, a given
+    value or one that C wrote, how many there are.
+    """
+
+    requested: str = ""
+    actual: str = ""
+    less: int = 0
+
+    def hold(self, values: Values) -> Any:
+        count = max(operator.index(values[self.requested]) - self.less, 0)
+        return (self._element * count)()
+
+    @cached_property
+    def _element(self) -> Any:
+        return type(self.type.holder())
+
+    def result(self, held: Any, all_held: Values, values: Values) -> Any:
+        count = len(held)
+        if self.actual:
+            actual = all_held[self.actual]
+            count = min(count, max(actual.value - self.less, 0))
+        if issubclass(self._element, CudnnStructure):
+            return list(held[:count])
+        return tuple(self.type.read(self._element(number)) for number in held[:count])
+
+    @property
+    def prototype(self) -> str:
+        return f"{self.type.c_name()} {self.name}[]"
+
+
+@dataclass(frozen=True)
+class OutputText(Parameter):
+    """Text that C writes into ``size`` bytes."""
+
+    size: str = ""
+    given: ClassVar[bool] = False
+    returned: ClassVar[bool] = True
+
+    def hold(self, values: Values) -> Any:
+        return ctypes.create_string_buffer(operator.index(values[self.size]))
+
+    def result(self, held: Any, all_held: Values, values: Values) -> str:
+        return str(held.value.decode("utf-8", "replace"))
+
+    @property
+    def prototype(self) -> str:
+        return f"char *{self.name}"
+
+
+def _declaration(kind: str, name: str) -> str:
+    return f"{kind}{name}" if kind.endswith("*") else f"{kind} {name}"
+
+
+def _number(value: Any) -> Any:
+    """The number that ``value`` is, or None where it is an address.
+
+    An integer is a number too: no host address is ever a small one, and 0 and 1 are common.
+    """
+    if isinstance(value, bool | float | np.floating | np.integer):
+        return value
+    if isinstance(value, int) and abs(value) < 4096:
+        return value
+    if isinstance(value, ctypes.c_float | ctypes.c_double):
+        return value.value
+    return None

@@ -1,0 +1,169 @@
+"""What cuDNN 8 removed and older programs call: an algorithm of a convolution, by preference."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from symdnn.gpu.binding import libcudnn_table as table
+from symdnn.gpu.binding.cudnn_call import CudnnStatusError, Function
+from symdnn.gpu.binding.cudnn_types import CudnnEnum
+
+__all__ = [
+    "cudnnConvolutionBwdDataPreference", "cudnnConvolutionBwdDataPreference_t",
+    "cudnnConvolutionBwdFilterPreference", "cudnnConvolutionBwdFilterPreference_t",
+    "cudnnConvolutionFwdPreference", "cudnnConvolutionFwdPreference_t",
+    "cudnnGetConvolutionBackwardDataAlgorithm", "cudnnGetConvolutionBackwardFilterAlgorithm",
+    "cudnnGetConvolutionForwardAlgorithm",
+]  # fmt: skip
+
+_NO_WORKSPACE, _FASTEST, _LIMIT = 0, 1, 2  # the same in all three enums
+
+
+class cudnnConvolutionFwdPreference_t(CudnnEnum):
+    """How ``cudnnGetConvolutionForwardAlgorithm`` chooses."""
+
+    CUDNN_CONVOLUTION_FWD_NO_WORKSPACE = _NO_WORKSPACE
+    CUDNN_CONVOLUTION_FWD_PREFER_FASTEST = _FASTEST
+    CUDNN_CONVOLUTION_FWD_SPECIFY_WORKSPACE_LIMIT = _LIMIT
+
+
+class cudnnConvolutionBwdDataPreference_t(CudnnEnum):
+    """How ``cudnnGetConvolutionBackwardDataAlgorithm`` chooses."""
+
+    CUDNN_CONVOLUTION_BWD_DATA_NO_WORKSPACE = _NO_WORKSPACE
+    CUDNN_CONVOLUTION_BWD_DATA_PREFER_FASTEST = _FASTEST
+    CUDNN_CONVOLUTION_BWD_DATA_SPECIFY_WORKSPACE_LIMIT = _LIMIT
+
+
+class cudnnConvolutionBwdFilterPreference_t(CudnnEnum):
+    """How ``cudnnGetConvolutionBackwardFilterAlgorithm`` chooses."""
+
+    CUDNN_CONVOLUTION_BWD_FILTER_NO_WORKSPACE = _NO_WORKSPACE
+    CUDNN_CONVOLUTION_BWD_FILTER_PREFER_FASTEST = _FASTEST
+    CUDNN_CONVOLUTION_BWD_FILTER_SPECIFY_WORKSPACE_LIMIT = _LIMIT
+
+
+cudnnConvolutionFwdPreference = cudnnConvolutionFwdPreference_t.as_dict()
+cudnnConvolutionBwdDataPreference = cudnnConvolutionBwdDataPreference_t.as_dict()
+cudnnConvolutionBwdFilterPreference = cudnnConvolutionBwdFilterPreference_t.as_dict()
+
+
+def cudnnGetConvolutionForwardAlgorithm(
+    handle: Any,
+    xDesc: Any,
+    wDesc: Any,
+    convDesc: Any,
+    yDesc: Any,
+    preference: Any,
+    memoryLimitInBytes: Any = 0,
+) -> table.cudnnConvolutionFwdAlgo_t:
+    """The algorithm that cuDNN expects to be the fastest, within the preference.
+
+    Built on ``cudnnGetConvolutionForwardAlgorithm_v7``.
+    """
+    algorithm: table.cudnnConvolutionFwdAlgo_t = _choose(
+        (
+            table.cudnnGetConvolutionForwardAlgorithm_v7,
+            table.cudnnGetConvolutionForwardAlgorithmMaxCount,
+            table.cudnnGetConvolutionForwardWorkspaceSize,
+        ),
+        (handle, xDesc, wDesc, convDesc, yDesc),
+        _limit(cudnnConvolutionFwdPreference_t, preference, memoryLimitInBytes),
+    )
+    return algorithm
+
+
+def cudnnGetConvolutionBackwardDataAlgorithm(
+    handle: Any,
+    wDesc: Any,
+    dyDesc: Any,
+    convDesc: Any,
+    dxDesc: Any,
+    preference: Any,
+    memoryLimitInBytes: Any = 0,
+) -> table.cudnnConvolutionBwdDataAlgo_t:
+    """The algorithm that cuDNN expects to be the fastest, within the preference.
+
+    Built on ``cudnnGetConvolutionBackwardDataAlgorithm_v7``.
+    """
+    algorithm: table.cudnnConvolutionBwdDataAlgo_t = _choose(
+        (
+            table.cudnnGetConvolutionBackwardDataAlgorithm_v7,
+            table.cudnnGetConvolutionBackwardDataAlgorithmMaxCount,
+            table.cudnnGetConvolutionBackwardDataWorkspaceSize,
+        ),
+        (handle, wDesc, dyDesc, convDesc, dxDesc),
+        _limit(cudnnConvolutionBwdDataPreference_t, preference, memoryLimitInBytes),
+    )
+    return algorithm
+
+
+def cudnnGetConvolutionBackwardFilterAlgorithm(
+    handle: Any,
+    xDesc: Any,
+    dyDesc: Any,
+    convDesc: Any,
+    dwDesc: Any,
+    preference: Any,
+    memoryLimitInBytes: Any = 0,
+) -> table.cudnnConvolutionBwdFilterAlgo_t:
+    """The algorithm that cuDNN expects to be the fastest, within the preference.
+
+    Built on ``cudnnGetConvolutionBackwardFilterAlgorithm_v7``.
+    """
+    algorithm: table.cudnnConvolutionBwdFilterAlgo_t = _choose(
+        (
+            table.cudnnGetConvolutionBackwardFilterAlgorithm_v7,
+            table.cudnnGetConvolutionBackwardFilterAlgorithmMaxCount,
+            table.cudnnGetConvolutionBackwardFilterWorkspaceSize,
+        ),
+        (handle, xDesc, dyDesc, convDesc, dwDesc),
+        _limit(cudnnConvolutionBwdFilterPreference_t, preference, memoryLimitInBytes),
+    )
+    return algorithm
+
+
+def _limit(kind: type[CudnnEnum], preference: Any, memory_bytes: Any) -> int | None:
+    """The most bytes of workspace that the preference allows; None is any."""
+    wanted = kind.from_param(preference).value
+    if wanted == _FASTEST:
+        return None
+    return (
+        0
+        if wanted == _NO_WORKSPACE
+        else operator.index(getattr(memory_bytes, "value", memory_bytes))
+    )
+
+
+def _choose(ask: tuple[Function, ...], operands: tuple[Any, ...], limit: int | None) -> Any:
+    """The first algorithm of cuDNN's list, fastest first, whose workspace is within the limit.
+
+    The list has a workspace for each math type that cuDNN may use; what counts is the one of the
+    convolution's own descriptor, which only the size function tells.
+    """
+    expected, count, workspace = ask
+    handle = operands[0]
+    refused = []
+    for found in expected(*operands, count(handle)):
+        if found.status:
+            continue
+        try:
+            size = workspace(*operands, found.algo).value
+        except CudnnStatusError as error:
+            refused.append(f"{_name(found.algo)}: {error.status_name}")
+            continue
+        if limit is None or size <= limit:
+            return found.algo
+        refused.append(f"{_name(found.algo)}: {size} bytes of workspace")
+    allowed = "any workspace" if limit is None else f"at most {limit} bytes of workspace"
+    raise table.CudnnNotSupported(
+        expected.__name__.removesuffix("_v7"),
+        table.cudnnStatus_t.CUDNN_STATUS_NOT_SUPPORTED,
+        "CUDNN_STATUS_NOT_SUPPORTED",
+        f"no algorithm with {allowed}; {'; '.join(refused) or 'cuDNN offers none'}",
+    )
+
+
+def _name(algorithm: Any) -> str:
+    return str(getattr(algorithm, "name", algorithm))

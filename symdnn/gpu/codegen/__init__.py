@@ -1,0 +1,1 @@
+"""CUDA C from scalar programs and templates (``src/``), and records of its launches."""

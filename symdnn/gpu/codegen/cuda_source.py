@@ -1,0 +1,346 @@
+"""CUDA C from scalar programs: the body of an inner loop, and the loops over arrays around it.
+
+Generated source depends on structure alone (the program, how many dimensions, which operands are
+dense), not on sizes, so that one compiled kernel serves all shapes of that structure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from symdnn.gpu.codegen.device_source import CTYPES as REAL_CTYPES
+from symdnn.gpu.codegen.device_source import text_of
+from symdnn.graph.type import TensorType
+from symdnn.ops.core.scalar import REFERENCE_ONLY, Instruction, ScalarProgram, number_of_text
+
+__all__ = ["CTYPES", "Access", "Loop", "elementwise_source", "prints", "scalar_function"]
+
+#: The C type of each dtype that elementwise kernels compute with.
+CTYPES = {**REAL_CTYPES, "complex64": "c64", "complex128": "c128"}
+
+#: Instructions whose device text is in special.cuh.
+_SPECIAL = frozenset({"digamma", "polygamma", "gammainc", "gammaincc"})
+
+
+def prints(program: ScalarProgram) -> str | None:
+    """Why a program cannot be printed; None when it can."""
+    if missing := program.names & REFERENCE_ONLY:
+        return f"CUDA has no {', '.join(sorted(missing))} of real order"
+    return None
+
+
+def library(*programs: ScalarProgram) -> str:
+    """The device text that these programs need in front."""
+    special = any(p.names & _SPECIAL for p in programs)
+    dtypes = {d for p in programs for d in (*p.inputs, *p.output_dtypes)}
+    files = ["common.cuh", "scalar.cuh"] + ["special.cuh"] * special
+    files += ["complex.cuh"] * bool(dtypes - REAL_CTYPES.keys())
+    return "".join(map(text_of, files))
+
+
+def scalar_function(program: ScalarProgram, name: str) -> str:
+    """A device function ``name(inputs..., results by reference...)``."""
+    given = [f"{CTYPES[d]} v{i}" for i, d in enumerate(program.inputs)]
+    results = [f"{CTYPES[d]}& r{i}" for i, d in enumerate(program.output_dtypes)]
+    lines = [f"INLINE void {name}({', '.join(given + results)}) {{"]
+    for i, step in enumerate(program.body, len(program.inputs)):
+        name_of = "share" if _is_share(program, step) else step.name
+        lines.append(f"  const {CTYPES[step.dtype]} v{i} = {_expression(step, name_of)};")
+    lines += [f"  r{i} = v{v};" for i, v in enumerate(program.outputs)]
+    return "\n".join([*lines, "}\n"])
+
+
+def _is_share(program: ScalarProgram, step: Instruction) -> bool:
+    """Whether this is a logistic function's division, with e = exp(-|x|): e or 1, by e + 1."""
+    if step.name != "div" or step.dtype not in ("float32", "float64"):
+        return False
+
+    def at(number: int) -> Instruction | None:
+        k = number - len(program.inputs)
+        return program.body[k] if k >= 0 else None
+
+    def is_one(number: int) -> bool:
+        s = at(number)
+        return s is not None and s.name == "const" and number_of_text(s.value, s.dtype) == 1
+
+    def is_small(number: int) -> bool:
+        """Whether it is ``exp(-abs(x))``."""
+        chain: list[str] = []
+        s = at(number)
+        while s is not None and len(chain) < 3:
+            chain.append(s.name)
+            s = at(s.args[0]) if s.args else None
+        return chain == ["exp", "neg", "abs"]
+
+    above, below = (at(a) for a in step.args)
+    if below is None or below.name != "add" or above is None:
+        return False
+    parts = [a for a in below.args if not is_one(a)]
+    if len(parts) != 1 or not is_small(parts[0]):
+        return False
+    choices = above.args[1:] if above.name == "select" else (step.args[0],)
+    return all(c == parts[0] or is_one(c) for c in choices)
+
+
+def _expression(step: Instruction, name: str) -> str:
+    if step.name == "const":
+        return constant_text(step.value, step.dtype)
+    args = ", ".join(f"v{a}" for a in step.args)
+    if step.name == "cast":
+        return f"convert<{CTYPES[step.dtype]}>({args})"
+    return f"s_{name}({args})"
+
+
+def constant_text(text: str, dtype: str) -> str:
+    """A constant as a C literal, exactly."""
+    if TensorType(dtype).is_discrete:
+        return _integer_text(int(text), dtype)
+    number = float(number_of_text(text, dtype))
+    wide = dtype == "float64"
+    if number != number:
+        literal = "NAN_d" if wide else "NAN_f"
+    elif number in (float("inf"), float("-inf")):
+        literal = ("-" if number < 0 else "") + ("INF_d" if wide else "INF_f")
+    else:
+        literal = number.hex() + ("" if wide else "f")
+    return f"convert<{CTYPES[dtype]}>({literal})" if dtype in ("float16", "bfloat16") else literal
+
+
+def _integer_text(number: int, dtype: str) -> str:
+    if dtype == "bool":
+        return "true" if number else "false"
+    if dtype == "uint64":
+        return f"{number}ull"
+    if number == -(2**63):
+        return "(-9223372036854775807ll - 1)"
+    return f"({CTYPES[dtype]}){number}ll"
+
+
+# -- loops over arrays ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Access:
+    """How an operand is met along the innermost dimension.
+
+    ``dense``: neighbours, read as one vector; ``one``: the same element; ``strided``: apart;
+    ``given``: no array but a number among the parameters. ``axes`` are the outer dimensions along
+    which it moves.
+    """
+
+    dtype: str
+    inner: str
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """The structure of an elementwise kernel.
+
+    ``ndim`` dimensions after merging; each thread takes ``width`` neighbours of the innermost one;
+    ``wide`` counts in 64 bits. ``inputs`` and ``outputs`` say how the operands are met. A
+    ``guarded`` kernel does nothing when the error word is set. With ``columns``, of two dimensions,
+    a thread stays in its columns: it reads once what does not move along the rows. The number of
+    threads must be a multiple of a row's vectors.
+    """
+
+    ndim: int
+    width: int
+    wide: bool
+    inputs: tuple[Access, ...]
+    outputs: tuple[Access, ...]
+    guarded: bool = False
+    columns: bool = False
+    batch: int = 1
+
+    def read_once(self, access: Access) -> bool:
+        """Whether an input is read before the loop over the rows."""
+        return self.columns and access.axes == () and access.inner != "given"
+
+    @property
+    def operands(self) -> list[tuple[str, Access]]:
+        """Names and accesses: x0, x1, ... and y0, ..."""
+        reads = [(f"x{i}", a) for i, a in enumerate(self.inputs)]
+        return reads + [(f"y{i}", a) for i, a in enumerate(self.outputs)]
+
+    def parameters(self) -> list[str]:
+        """Fields of the parameter struct in order: pointers, sizes, strides."""
+        fields = [f"{_field_type(name, a)} {name};" for name, a in self.operands]
+        fields += ["i64 vectors;", "i64 tail;"] + [f"i64 n{d};" for d in range(1, self.ndim)]
+        for name, a in self.operands:
+            fields += [f"i64 {name}_s{d};" for d in a.axes]
+            if a.inner == "strided":
+                fields.append(f"i64 {name}_si;")
+        return [*fields, "const i32* guard;"] if self.guarded else fields
+
+
+def _field_type(name: str, access: Access) -> str:
+    if access.inner == "given":
+        return "double"
+    return f"{'const ' if name[0] == 'x' else ''}{CTYPES[access.dtype]}*"
+
+
+def elementwise_source(program: ScalarProgram, loop: Loop) -> str:
+    """A kernel ``elementwise`` that applies ``program`` to every element."""
+    count, offset = ("u64", "i64") if loop.wide else ("u32", "i32")
+    lines = [
+        f"typedef {count} Count;",
+        f"typedef {offset} Offset;",
+        "struct Parameters {",
+        *(f"  {field}" for field in loop.parameters()),
+        "};",
+        'extern "C" __global__ void __launch_bounds__(256)',
+        "elementwise(const __grid_constant__ Parameters p) {",
+        *(["  if (*p.guard != 0) return;"] if loop.guarded else []),
+        "  const Count first = (Count)global_thread(), step = (Count)thread_count();",
+        "  const Count vectors = (Count)p.vectors;",
+        *(_by_columns(loop) if loop.columns else _by_vectors(loop)),
+        *(_tail(program, loop) if loop.ndim == 1 and loop.width > 1 else []),
+        "}",
+    ]
+    return library(program) + scalar_function(program, "scalar") + "\n".join(lines) + "\n"
+
+
+def _by_vectors(loop: Loop) -> list[str]:
+    """One vector after the other, wherever it lies."""
+    fetched = [*_indices(loop), *_offsets(loop), *_read(loop, loop.inputs)]
+    return _batches(loop, ("i", "first", "vectors", "step"), fetched, loop.inputs)
+
+
+def _by_columns(loop: Loop) -> list[str]:
+    """Down the rows, in the same columns."""
+    once = [a for a in loop.inputs if loop.read_once(a)]
+    rest = [a for a in loop.inputs if not loop.read_once(a)]
+    fetched = [*_offsets(loop, [*rest, *loop.outputs]), *_read(loop, rest)]
+    return [
+        "  const Count row = (Count)p.n1, rows = vectors / row, i1 = first % row;",
+        "  const Count begin = first / row, stride = step / row;",
+        *(f"  {line}" for line in _offsets(loop, once)),
+        *(f"  {line}" for line in _read(loop, once)),
+        *_batches(loop, ("i0", "begin", "rows", "stride"), fetched, rest),
+    ]
+
+
+def _batches(
+    loop: Loop, counting: tuple[str, str, str, str], fetched: list[str], reads: Sequence[Access]
+) -> list[str]:
+    """The loop over ``counting`` (its counter, from, to, by): ``batch`` are read, then written."""
+    i, begin, end, step = counting
+    if loop.batch == 1:
+        return [
+            f"  for (Count {i} = {begin}; {i} < {end}; {i} += {step}) {{",
+            *(f"    {line}" for line in (*fetched, *_write(loop))),
+            "  }",
+        ]
+    held = [
+        (n, _held_type(loop, a)) for n, a in loop.operands if any(a is b for b in reads)
+    ]  # fmt: skip
+    held += [(f"o_{n}", "Offset") for n, _ in loop.operands[len(loop.inputs) :]]
+    return [
+        f"  struct Held {{ {' '.join(f'{kind} {n};' for n, kind in held)} }};",
+        f"  const auto fetch = [&](Count {i}) {{",
+        *(f"    {line}" for line in fetched),
+        f"    return Held{{{', '.join(n for n, _ in held)}}};",
+        "  };",
+        "  const auto apply = [&](const Held& held) {",
+        *(f"    const auto& {n} = held.{n};" for n, _ in held),
+        *(f"    {line}" for line in _write(loop)),
+        "  };",
+        f"  for (Count {i} = {begin}; {i} < {end}; {i} += {step} * {loop.batch}) {{",
+        f"    Held held[{loop.batch}];",
+        "#pragma unroll",
+        f"    for (int b = 0; b < {loop.batch}; b++)",
+        f"      held[b] = fetch({i} + b * {step} < {end} ? {i} + b * {step} : {i});",
+        "#pragma unroll",
+        f"    for (int b = 0; b < {loop.batch}; b++)",
+        f"      if (b == 0 || {i} + b * {step} < {end}) apply(held[b]);",
+        "  }",
+    ]
+
+
+def _held_type(loop: Loop, access: Access) -> str:
+    ctype = CTYPES[access.dtype]
+    return ctype if access.inner in ("one", "given") else f"Vec<{ctype}, {loop.width}>"
+
+
+def _indices(loop: Loop) -> list[str]:
+    """The index in each dimension from the number of the vector, innermost first."""
+    lines = ["Count rest = i;"] if loop.ndim > 1 else []
+    for d in reversed(range(1, loop.ndim)):
+        lines += [f"const Count i{d} = rest % (Count)p.n{d};", f"rest /= (Count)p.n{d};"]
+    lines.append(f"const Count i0 = {'rest' if loop.ndim > 1 else 'i'};")
+    return lines
+
+
+def _offsets(loop: Loop, some: Sequence[Access] | None = None) -> list[str]:
+    """Where the elements of this vector begin in (some) operands, in elements."""
+    inner = loop.ndim - 1
+    lines = []
+    for name, a in loop.operands:
+        if a.inner == "given" or not (some is None or any(a is b for b in some)):
+            continue
+        terms = [f"(Offset)i{d} * (Offset)p.{name}_s{d}" for d in a.axes]
+        if a.inner == "dense":
+            terms.append(f"(Offset)(i{inner} * {loop.width})")
+        elif a.inner == "strided":
+            terms.append(f"(Offset)(i{inner} * {loop.width}) * (Offset)p.{name}_si")
+        lines.append(f"const Offset o_{name} = {' + '.join(terms) or '0'};")
+    return lines
+
+
+def _read(loop: Loop, some: Sequence[Access]) -> list[str]:
+    """Read one vector of some inputs."""
+    lines = []
+    width = loop.width
+    for name, a in loop.operands[: len(loop.inputs)]:
+        if not any(a is b for b in some):
+            continue
+        ctype = CTYPES[a.dtype]
+        if a.inner == "given":
+            lines.append(f"const {ctype} {name} = convert<{ctype}>(p.{name});")
+        elif a.inner == "one":
+            lines.append(f"const {ctype} {name} = p.{name}[o_{name}];")
+        elif a.inner == "dense":
+            lines.append(
+                f"const Vec<{ctype}, {width}> {name} = load<{width}>(p.{name} + o_{name});"
+            )
+        else:
+            lines.append(f"Vec<{ctype}, {width}> {name};")
+            at = f"p.{name}[o_{name} + k * (Offset)p.{name}_si]"
+            lines.append(f"for (int k = 0; k < {width}; k++) {name}.v[k] = {at};")
+    return lines
+
+
+def _write(loop: Loop) -> list[str]:
+    """Compute one vector, and write it."""
+    width = loop.width
+    outputs = loop.operands[len(loop.inputs) :]
+    lines = [f"Vec<{CTYPES[a.dtype]}, {width}> {name};" for name, a in outputs]
+    given = [name if a.inner in ("one", "given") else f"{name}.v[k]" for name, a in loop.operands]
+    lines.append("#pragma unroll")
+    lines.append(f"for (int k = 0; k < {width}; k++) scalar({', '.join(given)});")
+    for name, a in outputs:
+        if a.inner == "dense":
+            lines.append(f"store(p.{name} + o_{name}, {name});")
+        else:
+            at = f"p.{name}[o_{name} + k * (Offset)p.{name}_si]"
+            lines.append(f"for (int k = 0; k < {width}; k++) {at} = {name}.v[k];")
+    return lines
+
+
+def _tail(program: ScalarProgram, loop: Loop) -> list[str]:
+    """The last few elements of a flat array, one by one."""
+    given = []
+    for name, a in loop.operands:
+        if a.inner == "given":
+            given.append(f"convert<{CTYPES[a.dtype]}>(p.{name})")
+            continue
+        at = {"one": "0", "dense": "j", "strided": f"(Offset)j * (Offset)p.{name}_si"}[a.inner]
+        given.append(f"p.{name}[{at}]")
+    return [
+        "  if (first < (Count)p.tail) {",
+        f"    const Count j = vectors * {loop.width} + first;",
+        f"    scalar({', '.join(given)});",
+        "  }",
+    ]

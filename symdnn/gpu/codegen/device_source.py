@@ -1,0 +1,35 @@
+"""The device text: files of ``gpu/codegen/src``, with what a kernel is specialised by in front."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+__all__ = ["CTYPES", "specialised", "text_of"]
+
+_FOLDER = Path(__file__).parent / "src"
+
+#: The C type of each dtype of TensorType that kernels compute with.
+CTYPES = {
+    "bool": "bool", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8",
+    "uint16": "u16", "uint32": "u32", "uint64": "u64", "float16": "f16", "bfloat16": "bf16",
+    "float32": "float", "float64": "double",
+}  # fmt: skip
+
+
+@cache
+def text_of(name: str) -> str:
+    """A file of device text."""
+    return (_FOLDER / name).read_text(encoding="utf-8")
+
+
+def specialised(*files: str, **macros: object) -> str:
+    """Source made of ``files``: libraries (``.cuh``), these macros, kernels (``.cu``)."""
+    return _specialised(files, tuple(macros.items()))
+
+
+@cache
+def _specialised(files: tuple[str, ...], macros: tuple[tuple[str, object], ...]) -> str:
+    defined = "".join(f"#define {name} {value}\n" for name, value in macros)
+    libraries = "".join(text_of(f) for f in ("common.cuh", *files) if f.endswith(".cuh"))
+    return libraries + defined + "".join(text_of(f) for f in files if f.endswith(".cu"))

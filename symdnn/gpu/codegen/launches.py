@@ -1,0 +1,304 @@
+"""What a kernel enqueues, as plain data: source, grid, and parameters with places for addresses.
+
+A kernel (:class:`CudaKernel`) turns a call and the layout of its operands into a list of
+:class:`KernelLaunch`. That list depends on no address, so it is made once for each layout and kept;
+a launch of it only fills in addresses. It needs no device either: tests compile the sources, and
+run them on a CPU.
+
+Every kernel takes one struct of 8-byte fields by value: pointers, counts, doubles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from symdnn.gpu.device.array import DeviceArray, c_strides
+from symdnn.gpu.device.env import TICKETS_AT, LaunchEnv
+from symdnn.graph.kernel import Call
+from symdnn.graph.type import TensorType, numpy_dtype
+
+__all__ = [
+    "ERROR_WORD", "NODE", "TICKETS", "WORKSPACE", "CudaKernel", "KernelLaunch", "Pointer", "View",
+    "blocks_for",
+]  # fmt: skip
+
+#: Slots after the operands.
+NODE, ERROR_WORD, WORKSPACE = -3, -2, -1
+
+
+class Pointer(NamedTuple):
+    """A parameter: the address in ``slot`` plus ``offset`` bytes."""
+
+    slot: int
+    offset: int = 0
+
+
+#: Where blocks of a kernel count those that are done: uint32, zero between kernels.
+TICKETS = Pointer(ERROR_WORD, TICKETS_AT)
+
+
+@dataclass(frozen=True)
+class View:
+    """An operand as kernels see it: which slot, and how the elements lie behind its address.
+
+    ``alignment`` is what the address of the slot is a multiple of (at most 16), ``twin`` the first
+    slot that has the same address: an output's is an input's where it is written in place.
+    """
+
+    slot: int
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+    alignment: int = 16
+    twin: int = -1
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return int(numpy_dtype(self.dtype).itemsize)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def pointer(self) -> Pointer:
+        """The address of the first element."""
+        return Pointer(self.slot, self.offset)
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Strides in elements."""
+        return tuple(s // self.itemsize for s in self.strides)
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether the elements lie in C order without gaps."""
+        dense = c_strides(self.shape, self.itemsize)
+        return all(n == 1 or a == b for n, a, b in zip(self.shape, self.strides, dense))
+
+    def aligned_to(self, nbytes: int) -> bool:
+        """Whether the first element's address is a multiple of ``nbytes`` (1 to 16)."""
+        return self.alignment % nbytes == 0 and self.offset % nbytes == 0
+
+    def __getitem__(self, index: tuple[Any, ...]) -> View:
+        """Ints and slices of the leading dimensions, as of an array; no bounds are checked."""
+        offset, shape, strides = self.offset, [], []
+        rest = len(self.shape) - len(index)
+        for item, size, stride in zip((*index, *[slice(None)] * rest), self.shape, self.strides):
+            if isinstance(item, slice):
+                numbers = range(*item.indices(size))
+                offset += numbers.start * stride if len(numbers) else 0
+                shape.append(len(numbers))
+                strides.append(stride * numbers.step)
+            else:
+                offset += (int(item) + size if item < 0 else int(item)) * stride
+        return replace(self, offset=offset, shape=tuple(shape), strides=tuple(strides))
+
+    def transposed(self, order: Sequence[int]) -> View:
+        """The dimensions in another order."""
+        return replace(
+            self,
+            shape=tuple(self.shape[d] for d in order),
+            strides=tuple(self.strides[d] for d in order),
+        )
+
+    def broadcast_to(self, shape: Sequence[int]) -> View:
+        """Dimensions of size 1, and missing leading ones, repeated to ``shape``."""
+        lead = len(shape) - len(self.shape)
+        strides = [0] * lead + [
+            0 if n == 1 else stride for n, stride in zip(self.shape, self.strides)
+        ]
+        return replace(self, shape=tuple(shape), strides=tuple(strides))
+
+    def reshaped(self, shape: Sequence[int]) -> View:
+        """A contiguous view's elements in another shape."""
+        if not self.contiguous:
+            raise ValueError(f"reshape of a strided view {self}")
+        return replace(self, shape=tuple(shape), strides=c_strides(tuple(shape), self.itemsize))
+
+    def as_dtype(self, dtype: str) -> View:
+        """The same bytes, seen as another dtype of the same size."""
+        return replace(self, dtype=dtype)
+
+
+def scratch(offset: int, dtype: str, shape: Sequence[int]) -> View:
+    """A contiguous array in the workspace."""
+    strides = c_strides(tuple(shape), numpy_dtype(dtype).itemsize)
+    return View(WORKSPACE, dtype, tuple(shape), strides, offset)
+
+
+@dataclass(frozen=True, eq=False)
+class KernelLaunch:
+    """One kernel: source and name, grid and block, the fields of its parameter struct."""
+
+    source: str
+    name: str
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    parameters: tuple[Any, ...]
+    shared_bytes: int = 0
+
+    @cached_property
+    def _template(self) -> tuple[Any, Any, Any]:
+        """Parameters without addresses; where those go, and from which slots."""
+        fields = np.empty(len(self.parameters), np.int64)
+        places, slots = [], []
+        for i, p in enumerate(self.parameters):
+            fields[i : i + 1] = _bits(p.offset if isinstance(p, Pointer) else p)
+            if isinstance(p, Pointer):
+                places.append(i)
+                slots.append(p.slot)
+        return fields, np.array(places, np.intp), np.array(slots, np.intp)
+
+    def link(self, addresses: Any) -> Any:
+        """The parameter struct, as bytes, for the addresses of all slots (an int64 array)."""
+        fields, places, slots = self._template
+        linked = fields.copy()
+        linked[places] += addresses[slots]
+        return np.void(linked.tobytes())
+
+
+def _bits(value: Any) -> Any:
+    if isinstance(value, float):
+        return np.array([value]).view(np.int64)
+    return np.array([value & 0xFFFFFFFFFFFFFFFF], np.uint64).view(np.int64)
+
+
+def blocks_for(threads: int, block: int, most: int = 8192) -> int:
+    """Blocks for so many threads; kernels stride over the grid when there are more."""
+    return max(1, min(-(-threads // block), most))
+
+
+class CudaKernel:
+    """Base of the kernels of this folder; see :class:`symdnn.graph.kernel.Kernel`.
+
+    ``dtypes`` restricts the operands' dtypes; ``contiguous_inputs`` names inputs that must come
+    without gaps (True: all).
+    """
+
+    name = ""
+    dtypes: frozenset[str] | None = None
+    contiguous_inputs: bool | frozenset[int] = False
+
+    def refuses(self, call: Call) -> str | None:
+        """Why it cannot run this call: here, a dtype that it has no code for."""
+        for t in (*call.inputs, *call.outputs):
+            if self.dtypes is not None and isinstance(t, TensorType) and t.dtype not in self.dtypes:
+                return f"it has no code for {t.dtype}"
+        return None
+
+    def workspace_bytes(self, call: Call) -> int:
+        """None unless a subclass says otherwise."""
+        return 0
+
+    def launches(
+        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """What to enqueue. ``inputs`` are views, and ints where the op reads the host."""
+        raise NotImplementedError
+
+    def bind(self, call: Call) -> Any:
+        """A launch that keeps what it enqueues for each layout of its operands."""
+        return BoundKernel(self, call)
+
+    def sources(self, call: Call, host: Sequence[int] = ()) -> list[str]:
+        """The device text for operands that lie densely, ``host`` being the ints read there."""
+        values = iter(host)
+        read = set(call.op.host_inputs)
+        inputs = [
+            next(values) if i in read else dense_view(i, t) for i, t in enumerate(call.inputs)
+        ]
+        outputs = [dense_view(len(inputs) + i, t) for i, t in enumerate(call.outputs)]
+        found = self.launches(call, inputs, outputs)
+        return list(dict.fromkeys(launch.source for launch in found))
+
+
+def dense_view(slot: int, type_: Any) -> View:
+    """An operand of this type without gaps."""
+    strides = c_strides(type_.shape, numpy_dtype(type_.dtype).itemsize)
+    return View(slot, type_.dtype, tuple(type_.shape), strides)
+
+
+_MOST_LAYOUTS = 64
+
+
+class BoundKernel:
+    """A kernel at a call: launches it, having made what it enqueues once for each layout."""
+
+    def __init__(self, kernel: CudaKernel, call: Call) -> None:
+        self.kernel, self.call = kernel, call
+        self._layouts: dict[Any, list[tuple[Any, KernelLaunch]]] = {}
+        self._last: tuple[Any, ...] = ()
+        self._enqueue: list[tuple[Any, ...]] = []
+
+    def __call__(self, env: LaunchEnv, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Enqueue the kernels of this call."""
+        operands = (*inputs, *outputs)
+        if not self._is_last(operands, env):
+            self._link(operands, len(inputs), env)
+        for function, grid, block, shared_bytes, args in self._enqueue:
+            env.launch(function, grid, block, shared_bytes, args)
+
+    def _is_last(self, operands: tuple[Any, ...], env: LaunchEnv) -> bool:
+        """Whether everything is where it was at the last call."""
+        last = self._last
+        return (
+            len(last) == len(operands) + 1
+            and last[-1] is env
+            and all(a is b for a, b in zip(operands, last))
+        )
+
+    def _link(self, operands: tuple[Any, ...], count: int, env: LaunchEnv) -> None:
+        at = [a.ptr if isinstance(a, DeviceArray) else -1 for a in operands]
+        twins = [at.index(p) for p in at]
+        key = tuple(
+            (a.strides, a.ptr & 15, twin) if isinstance(a, DeviceArray) else _integer(a)
+            for a, twin in zip(operands, twins)
+        )
+        found = self._layouts.get(key)
+        if found is None:
+            if len(self._layouts) >= _MOST_LAYOUTS:  # an index that changes at each call
+                self._layouts.clear()
+            views = [view_of(i, a, twin) for i, (a, twin) in enumerate(zip(operands, twins))]
+            found = self._layouts[key] = self._lay_out(views, count, env)
+        addresses = np.array([*at, env.node, env.error_word, env.workspace], np.int64)
+        self._enqueue = [
+            (function, k.grid, k.block, k.shared_bytes, (k.link(addresses),))
+            for function, k in found
+        ]
+        # Only what lies in the arena is remembered: the rest must be free to go.
+        kept = all(getattr(a, "owner", None) is None for a in operands)
+        self._last = (*operands, env) if kept else ()
+
+    def _lay_out(
+        self, views: list[Any], count: int, env: LaunchEnv
+    ) -> list[tuple[Any, KernelLaunch]]:
+        launches = self.kernel.launches(self.call, views[:count], views[count:])
+        if any(isinstance(p, Pointer) and p.slot == NODE for k in launches for p in k.parameters):
+            env.reports = True  # it says which node found fault with data
+        return [(env.module(k.source, k.name), k) for k in launches]
+
+
+def _integer(value: Any) -> int:
+    """An integer that a kernel reads on the host; others have to be on the device."""
+    a = np.asarray(value)
+    if a.ndim or a.dtype.kind not in "biu":
+        raise AssertionError(f"{a.dtype} of shape {a.shape} is on the host, not on the device")
+    return int(a)
+
+
+def view_of(slot: int, value: Any, twin: int = -1) -> Any:
+    """A device array as a view; a host value as an int."""
+    if not isinstance(value, DeviceArray):
+        return _integer(value)
+    alignment = 16 if value.ptr % 16 == 0 else value.ptr & -value.ptr
+    return View(slot, value.dtype, value.shape, value.strides, 0, alignment, twin)

@@ -1,0 +1,276 @@
+"""CUDA C of reductions: a scalar program's results, reduced without being stored.
+
+A block works on several outputs at a time and gives each of them several threads, which meet in a
+tree in shared memory. Few outputs of many elements are cut into chunks, whose partial results the
+block merges that comes last. The order of all additions depends on shapes alone: results are
+reproducible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from symdnn.gpu.codegen.cuda_source import library, scalar_function
+from symdnn.gpu.codegen.device_source import CTYPES, text_of
+from symdnn.ops.core.scalar import ScalarProgram
+
+__all__ = ["THREADS", "Finish", "Reducer", "Source", "Sweep", "reduction_source"]
+
+
+#: Of a block.
+THREADS = 256
+#: Kinds that want the first of a thread's elements and their number, and settle after the last.
+_SETTLED = frozenset({"Moments"})
+
+
+@dataclass(frozen=True)
+class Reducer:
+    """A kind (a struct of ``reduce.cuh``), the dtype it works in, and that of the result."""
+
+    kind: str
+    work: str
+    out: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """How an input is met by a sweep in vectors.
+
+    ``dense``: neighbours along the vector are neighbours in memory, else they are one element.
+    ``fixed``: it does not move along reduced dimensions, so it is read once for an output.
+    """
+
+    dense: bool
+    fixed: bool
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The structure of a reduction.
+
+    ``kept`` and ``reduced`` count dimensions after merging. With ``rows`` neighbouring threads
+    take neighbouring elements of one output, else the same element of neighbouring outputs. With
+    ``sources`` a thread takes vectors of ``width`` elements: along the last reduced dimension, or
+    (``across``) along the last kept one; ``resident`` blocks are to fit on a multiprocessor.
+    """
+
+    inputs: tuple[str, ...]
+    kept: int
+    reduced: int
+    rows: bool
+    wide: bool
+    width: int = 1
+    across: bool = False
+    sources: tuple[Source, ...] = ()
+    resident: int = 1
+
+    @property
+    def batch(self) -> int:
+        """Vectors that a thread reads before it uses them: so many that memory stays busy."""
+        moving = sum(not s.fixed for s in self.sources)
+        return {0: 1, 1: 4, 2: 2, 3: 2}.get(moving, 1) * (2 if self.across and moving else 1)
+
+
+@dataclass(frozen=True)
+class Finish:
+    """What is made of a reduction's state for each output, when that is not just its result.
+
+    ``lines`` are statements that see the state ``s``, the place ``at``, pointers ``p.z0``, ... to
+    further inputs (of dtypes ``reads``; at ``at * p.z0_s``), numbers ``p.c0``, ... and pointers
+    ``p.y0``, ... to results of dtypes ``gives``.
+    """
+
+    lines: tuple[str, ...]
+    reads: tuple[str, ...]
+    numbers: int
+    gives: tuple[str, ...]
+
+
+def reduction_source(
+    program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep, finish: Finish | None = None
+) -> str:
+    """A kernel ``reduce``."""
+    finish = finish or _plain(reducers)
+    element = _vectors(program, reducers, sweep) if sweep.sources else (
+        _element(program, reducers, sweep)
+    )  # fmt: skip
+    return "\n".join(
+        [
+            library(program) + text_of("reduce.cuh") + scalar_function(program, "scalar"),
+            f"typedef {'u64' if sweep.wide else 'u32'} Count;",
+            f"typedef {'i64' if sweep.wide else 'i32'} Offset;",
+            f"#define ROWS {int(sweep.rows)}",
+            f"#define STATES {sweep.width if sweep.across else 1}",
+            f"#define BATCH {sweep.batch}",
+            f"#define BEGINS {int(any(r.kind in _SETTLED for r in reducers))}",
+            f"#define TAKEN {1 if sweep.across else sweep.width}",
+            f"#define RESIDENT {sweep.resident}",
+            f"#define THREADS {THREADS}",
+            *_state(reducers),
+            *_parameters(finish, sweep),
+            *_finish(finish),
+            *element,
+            text_of("reduction.cu"),
+        ]
+    )
+
+
+def _plain(reducers: Sequence[Reducer]) -> Finish:
+    """Each state's result as an output."""
+    lines = [
+        f"p.y{i}[at] = convert<{CTYPES[r.out]}>(s.s{i}.result());" for i, r in enumerate(reducers)
+    ]
+    return Finish(tuple(lines), (), 0, tuple(r.out for r in reducers))
+
+
+def _state(reducers: Sequence[Reducer]) -> list[str]:
+    """The struct of all reductions, its parts working one after the other."""
+    parts = range(len(reducers))
+    fields = [f"  {r.kind}<{CTYPES[r.work]}> s{i};" for i, r in enumerate(reducers)]
+    start = " ".join(f"s{i}.start();" for i in parts)
+    merge = " ".join(f"s{i}.merge(other.s{i});" for i in parts)
+    settle = " ".join(f"s{i}.settle();" for i in parts if reducers[i].kind in _SETTLED)
+    return [
+        "struct State {",
+        *fields,
+        f"  __device__ void start() {{ {start} }}",
+        f"  __device__ void merge(const State& other) {{ {merge} }}",
+        f"  __device__ void settle() {{ {settle} }}",
+        "};",
+    ]
+
+
+def _parameters(finish: Finish, sweep: Sweep) -> list[str]:
+    fields = [f"const {CTYPES[d]}* x{i};" for i, d in enumerate(sweep.inputs)]
+    fields += [f"{CTYPES[d]}* y{i};" for i, d in enumerate(finish.gives)]
+    fields += ["State* partial;", "u32* come;", "i64 outputs;", "i64 elements;", "i64 chunks;"]
+    fields += [f"i64 k{d};" for d in range(1, sweep.kept)]
+    fields += [f"i64 r{d};" for d in range(1, sweep.reduced)]
+    for i in range(len(sweep.inputs)):
+        fields += [f"i64 x{i}_k{d};" for d in range(sweep.kept)]
+        fields += [f"i64 x{i}_r{d};" for d in range(sweep.reduced)]
+    for i, d in enumerate(finish.reads):
+        fields += [f"const {CTYPES[d]}* z{i};", f"i64 z{i}_s;"]
+    fields += [f"double c{i};" for i in range(finish.numbers)]
+    return ["struct Parameters {", *(f"  {f}" for f in fields), "};"]
+
+
+def _finish(finish: Finish) -> list[str]:
+    lines = [f"  {line}" for line in finish.lines]
+    return ["INLINE void finish(const Parameters& p, const State& s, i64 at) {", *lines, "}"]
+
+
+def _index(name: str, count: int, prefix: str) -> list[str]:
+    """The indices ``<prefix>0``, ... of a linear number."""
+    lines = [f"  Count left_{prefix} = {name};"] if count > 1 else []
+    for d in reversed(range(1, count)):
+        lines.append(f"  const Count {prefix}{d} = left_{prefix} % (Count)p.{prefix}{d};")
+        lines.append(f"  left_{prefix} /= (Count)p.{prefix}{d};")
+    return [*lines, f"  const Count {prefix}0 = {f'left_{prefix}' if count > 1 else name};"]
+
+
+def _moved(i: int, prefix: str, count: int) -> str:
+    terms = [f"(Offset){prefix}{d} * (Offset)p.x{i}_{prefix}{d}" for d in range(count)]
+    return " + ".join(terms)
+
+
+def _element(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) -> list[str]:
+    """``struct Base``: where an output's elements begin; ``take``: one of them, seen."""
+    count = range(len(sweep.inputs))
+    given = [f"p.x{i}[b.x{i} + {_moved(i, 'r', sweep.reduced)}]" for i in count]
+    given += [f"v{i}" for i in range(len(program.outputs))]
+    return [
+        f"struct Base {{ {' '.join(f'Offset x{i};' for i in count)} }};",
+        "INLINE Base base_of(const Parameters& p, Count output) {",
+        *_index("output", sweep.kept, "k"),
+        f"  return {{{', '.join(_moved(i, 'k', sweep.kept) for i in count)}}};",
+        "}",
+        "INLINE void take(const Parameters& p, const Base& b, Count element, State* s) {",
+        *_index("element", sweep.reduced, "r"),
+        *_results(program),
+        f"  scalar({', '.join(given)});",
+        *(f"  s->s{i}.take(v{i}, (i64)element);" for i in range(len(reducers))),
+        "}",
+        "INLINE void begin(const Parameters& p, const Base& b, Count element, u32 n, State* s) {",
+        *_index("element", sweep.reduced, "r"),
+        *_results(program),
+        f"  scalar({', '.join(given)});",
+        *_begun(reducers, "s"),
+        "}",
+    ]
+
+
+def _begun(reducers: Sequence[Reducer], state: str) -> list[str]:
+    kinds = [r.kind for r in reducers]
+    return [f"  {state}->s{i}.begin(v{i}, n);" for i, k in enumerate(kinds) if k in _SETTLED]
+
+
+def _results(program: ScalarProgram) -> list[str]:
+    return [f"  {CTYPES[d]} v{i};" for i, d in enumerate(program.output_dtypes)]
+
+
+# -- in vectors -----------------------------------------------------------------------------------
+
+
+def _vectors(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) -> list[str]:
+    """The same for sweeps in vectors, which elements and outputs are counted in."""
+    inputs = list(enumerate(zip(sweep.inputs, sweep.sources)))
+    kinds = {i: _held(CTYPES[d], a, sweep.width) for i, (d, a) in inputs}
+    fields = [f"{kinds[i]} f{i};" if a.fixed else f"Offset x{i};" for i, (_, a) in inputs]
+    moving = [i for i, (_, a) in inputs if not a.fixed]
+    base = [f"  const Offset x{i} = {_moved(i, 'k', sweep.kept)};" for i, _ in inputs]
+    begun = [
+        _read(i, a, f"x{i}", sweep.width) if a.fixed else f"x{i}" for i, (_, a) in inputs
+    ]  # fmt: skip
+    reads = [_read(i, sweep.sources[i], f"b.x{i} + {_moved(i, 'r', sweep.reduced)}", sweep.width)
+             for i in moving]  # fmt: skip
+    values = [
+        f"{'b.f' if a.fixed else 'l.a'}{i}{'.v[k]' if a.dense else ''}" for i, (_, a) in inputs
+    ]
+    values += [f"v{i}" for i in range(len(program.outputs))]
+    at = "s[k]" if sweep.across else "s[0]"
+    number = "element" if sweep.across else f"element * {sweep.width} + k"
+    return [
+        f"struct Base {{ {' '.join(fields)} }};",
+        "INLINE Base base_of(const Parameters& p, Count output) {",
+        *_index("output", sweep.kept, "k"),
+        *base,
+        f"  return {{{', '.join(begun)}}};",
+        "}",
+        f"struct Loaded {{ {' '.join(f'{kinds[i]} a{i};' for i in moving)} }};",
+        "INLINE Loaded fetch(const Parameters& p, const Base& b, Count element) {",
+        *_index("element", sweep.reduced, "r"),
+        f"  return {{{', '.join(reads)}}};",
+        "}",
+        "INLINE void use(const Base& b, const Loaded& l, Count element, State* s) {",
+        "#pragma unroll",
+        f"  for (int k = 0; k < {sweep.width}; k++) {{",
+        *(f"  {line}" for line in _results(program)),
+        f"    scalar({', '.join(values)});",
+        *(f"    {at}.s{i}.take(v{i}, (i64)({number}));" for i in range(len(reducers))),
+        "  }",
+        "}",
+        "INLINE void take(const Parameters& p, const Base& b, Count element, State* s) {",
+        "  use(b, fetch(p, b, element), element, s);",
+        "}",
+        "INLINE void begin(const Base& b, const Loaded& l, u32 n, State* s) {",
+        "#pragma unroll",
+        f"  for (int k = 0; k < {sweep.width if sweep.across else 1}; k++) {{",
+        *(f"  {line}" for line in _results(program)),
+        f"    scalar({', '.join(values)});",
+        *(f"  {line}" for line in _begun(reducers, f"(&{at})")),
+        "  }",
+        "}",
+        "INLINE void begin(const Parameters& p, const Base& b, Count element, u32 n, State* s) {",
+        "  begin(b, fetch(p, b, element), n, s);",
+        "}",
+    ]
+
+
+def _held(ctype: str, source: Source, width: int) -> str:
+    return f"Vec<{ctype}, {width}>" if source.dense else ctype
+
+
+def _read(i: int, source: Source, at: str, width: int) -> str:
+    return f"load<{width}>(p.x{i} + {at})" if source.dense else f"p.x{i}[{at}]"

@@ -1,0 +1,1 @@
+"""Convolutions by cuDNN: candidates, search, measurement, choice, launches, epilogues."""

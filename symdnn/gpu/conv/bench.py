@@ -1,0 +1,271 @@
+"""The bench on which convolutions are tried: operands of their own, a truth, a clock.
+
+It allocates what it needs from the driver and frees it at the end, so that neither the arena nor a
+call in progress sees any of it. A candidate is run once into a result full of NaN and compared with
+a trusted algorithm of the legacy API; only then its time is taken, as replays of a captured graph.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf, isfinite, prod, sqrt
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import SymdnnError
+from symdnn.gpu.codegen.device_source import CTYPES, specialised
+from symdnn.gpu.conv.candidate import Candidate
+from symdnn.gpu.conv.search import Search
+from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature
+from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.clock import Clock
+from symdnn.gpu.device.context import Context
+
+__all__ = ["Bench", "NoRoom", "Overrun", "tolerance"]
+
+_GUARD = 1024  # bytes behind a workspace that nobody may write
+_BLOCK = 256
+_RACE_MS = 2.0
+_SLOW_MS = 200.0
+_LOAD_MS, _FAR = 30.0, 10.0  # what loading kernels may take; how many times too slow is hopeless
+#: A largest error of so many times the tolerance is one of a few elements that are wrong.
+_OUTLIER = 20
+
+
+class NoRoom(SymdnnError, MemoryError):
+    """The device has no memory left for a measurement."""
+
+
+class Overrun(SymdnnError):
+    """A kernel wrote behind the workspace that it asked for."""
+
+
+def tolerance(s: ConvSignature) -> float:
+    """Largest error of a result, relative in the 2-norm, for operands of random values.
+
+    Some times what rounding costs. For float32 a third of what is lost where it is multiplied as
+    TF32 (3e-4), so that this shows where it is not wanted.
+    """
+    if s.compute == "float16":
+        return 5e-2
+    if s.dtype == "float32":
+        return 5e-3 if s.allow_tf32 else 1e-4
+    return {"float16": 5e-3, "bfloat16": 2e-2, "float64": 1e-9}[s.dtype]
+
+
+@dataclass
+class _Env:
+    """A :class:`~symdnn.gpu.device.env.LaunchEnv` outside of any plan."""
+
+    context: Context
+    workspace: int = 0
+    node: int = -1
+
+    def __post_init__(self) -> None:
+        self.stream, self.error_word = self.context.stream, self.context.error_word
+        self.cudnn = self.context.cudnn
+        self.module, self.launch = self.context.function, self.context.launch
+        self.zero = self.context.zero
+
+
+class Bench:
+    """Operands for one signature on a device. A context manager: leaving it frees everything.
+
+    The truth is computed in float32 (float64 for float64), channels second, from the same values.
+    Raises :class:`NoRoom`.
+    """
+
+    def __init__(self, context: Context, signature: ConvSignature) -> None:
+        from cuda.bindings import driver
+
+        self._driver: Any = driver
+        self.context, self.signature = context, signature
+        self._owned: list[int] = []
+        self._room = (0, 0)  # address and size of the workspace
+        self.clock = Clock(context)
+        self.result = DIRECTIONS[signature.direction].roles[2]
+        self.error_limit = tolerance(signature)
+        wide = "float64" if signature.dtype == "float64" else "float32"
+        self._plain = replace(
+            signature, dtype=wide, compute=wide, allow_tf32=False, layout="NCHW",
+            workspace_limit=0, legacy_only=False, deterministic=False,
+        )  # fmt: skip
+
+    def __enter__(self) -> Bench:
+        try:
+            self.arrays = {r: self._array(self.signature, r) for r in ("x", "w", "y")}
+            self.truth = {r: self._array(self._plain, r) for r in ("x", "w", "y")}
+            self._sums = self._allocate(24)
+        except NoRoom:
+            self.__exit__()
+            raise
+        for seed, role in enumerate(("x", "w", "y")):
+            if role != self.result:
+                self._compare(role, "fill_random", np.int64(seed + 1), FILL=1)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.context.synchronize()
+        for ptr in self._owned:
+            self._driver.cuMemFree(ptr)
+        self._owned.clear()
+
+    # -- memory -----------------------------------------------------------------------------------
+
+    def _allocate(self, nbytes: int) -> int:
+        status, ptr = self._driver.cuMemAlloc(max(nbytes, 16))
+        if int(status) == 2:
+            raise NoRoom(f"no room for {nbytes} bytes")
+        if int(status) != 0:
+            raise SymdnnError(f"cuMemAlloc: {status!r}")
+        self._owned.append(int(ptr))
+        return int(ptr)
+
+    def _free(self, ptr: int) -> None:
+        self.context.synchronize()
+        self._owned.remove(ptr)
+        self._driver.cuMemFree(ptr)
+
+    def _array(self, s: ConvSignature, role: str) -> DeviceArray:
+        return DeviceArray(self._allocate(s.nbytes(role)), s.in_memory(role), s.dtype)
+
+    def _truth_done(self) -> None:
+        """Free the operands of the truth; the result stays."""
+        for role, array in self.truth.items():
+            if role != self.result:
+                self._free(array.ptr)
+
+    @contextmanager
+    def _workspace(self, nbytes: int) -> Iterator[_Env]:
+        """An env with a workspace; raises :class:`Overrun` if it was written behind."""
+        ptr = self._roomy(nbytes + _GUARD)
+        self._driver.cuMemsetD8Async(ptr + nbytes, 0xA5, _GUARD, self.context.stream)
+        yield _Env(self.context, ptr)
+        tail = np.empty(_GUARD, np.uint8)
+        self.context.synchronize()
+        self._driver.cuMemcpyDtoH(tail.ctypes.data, ptr + nbytes, _GUARD)
+        if not (tail == 0xA5).all():
+            raise Overrun(f"it writes behind the {nbytes} bytes of its workspace")
+
+    def _roomy(self, nbytes: int) -> int:
+        """One block serves all candidates, and is replaced by a larger one when it is too small."""
+        ptr, size = self._room
+        if size < nbytes:
+            if ptr:
+                self._room = (0, 0)
+                self._free(ptr)
+            ptr = self._allocate(nbytes)
+            self._room = (ptr, nbytes)
+        return ptr
+
+    # -- values -----------------------------------------------------------------------------------
+
+    def _compare(self, role: str, name: str, last_argument: Any, **macros: object) -> None:
+        """Run a kernel of ``measure.cu`` over an array and the truth of its role."""
+        array, wide = self.arrays[role], self.truth[role]
+        shape = wide.shape
+        source = specialised("measure.cu", T=CTYPES[array.dtype], WIDE=CTYPES[wide.dtype], **macros)
+        sizes = (wide.size, shape[1], prod(shape[2:]), int(self.signature.layout == "NHWC"))
+        args = (array.ptr, wide.ptr, *map(np.int64, sizes), last_argument)
+        function = self.context.function(source, name)
+        self.context.launch(function, (_blocks(wide.size),), (_BLOCK,), 0, args)
+
+    def _spoil(self, array: DeviceArray) -> None:
+        """All bits set: NaN in every float type, so that what is not written shows."""
+        self._driver.cuMemsetD8Async(array.ptr, 0xFF, array.nbytes, self.context.stream)
+
+    def trust(self) -> str:
+        """Compute the truth; the name of what was trusted. Raises ``SymdnnError`` where nothing
+        can be."""
+        search = Search(self._plain, self.context.cudnn)
+        numbers = search.direction.algorithms
+        for word in ("none", "deterministic", "small"):
+            candidate = search.named(numbers[word]) if word in numbers else None
+            if candidate is not None:
+                self._compute_truth(candidate)
+                return candidate.name
+        raise SymdnnError(f"there is no algorithm to compare with: {search.refused}")
+
+    def _compute_truth(self, candidate: Candidate) -> None:
+        run = candidate.prepared(self._plain, self.context.cudnn)
+        self._spoil(self.truth[self.result])
+        with self._workspace(candidate.total_bytes(self._plain)) as env:
+            run(env, self.truth)
+        self._truth_done()
+
+    def error(self) -> float:
+        """How far the result is from the truth, relative; infinite where single values are."""
+        self._driver.cuMemsetD8Async(self._sums, 0, 24, self.context.stream)
+        self._compare(self.result, "difference", self._sums)
+        self.context.synchronize()
+        sums = np.empty(3)
+        self._driver.cuMemcpyDtoH(sums.ctypes.data, self._sums, 24)
+        error, scale, largest = (float(v) for v in sums)
+        count = self.arrays[self.result].size
+        return relative_error(error, scale, largest, count, self.error_limit)
+
+    # -- trying -----------------------------------------------------------------------------------
+
+    def check(self, candidate: Candidate, good_ms: float = inf) -> tuple[float, float]:
+        """Run it: the error of its result, and how many milliseconds that took.
+
+        It is run twice, unless the first run alone is far above ``good_ms``. Raises what cuDNN
+        raises, :class:`NoRoom`, :class:`Overrun`.
+        """
+        run = candidate.prepared(self.signature, self.context.cudnn)
+        worst, ms = 0.0, inf
+        with self._workspace(candidate.total_bytes(self.signature)) as env:
+            for _ in range(2):  # the first run loads kernels; it has to be right all the same
+                self._spoil(self.arrays[self.result])
+                ms = self.clock.between(lambda: run(env, self.arrays), 1)
+                worst = max(worst, self.error())
+                if ms > min(_SLOW_MS, _LOAD_MS + _FAR * good_ms):
+                    break
+        return worst, ms
+
+    def time(self, candidate: Candidate, good_ms: float = inf) -> float:
+        """Milliseconds of one run; only an estimate where it is far above ``good_ms``."""
+        with self.repeating(candidate) as enqueue:
+            return self.clock.time(enqueue, good_ms)
+
+    def race(self, candidates: Sequence[Candidate], rounds: int) -> list[float]:
+        """Median milliseconds of each, windows of all alternated: they meet the same clocks."""
+        most = max(c.total_bytes(self.signature) for c in candidates)
+        env = _Env(self.context, self._roomy(most + _GUARD))
+        # A plan has to live as long as a graph that was captured of it.
+        runs = [c.prepared(self.signature, self.context.cudnn) for c in candidates]
+        replays = [self.clock.repeated(partial(run, env, self.arrays), 1) for run in runs]
+        times = [[self.clock.between(replay, 1)] for replay in replays]
+        launches = max(1, min(50, round(_RACE_MS / min(t[0] for t in times))))
+        for _ in range(rounds):
+            for replay, own in zip(replays, times, strict=True):
+                own.append(self.clock.between(replay, launches) / launches)
+        return [statistics.median(own[1:]) for own in times]
+
+    @contextmanager
+    def repeating(self, candidate: Candidate) -> Iterator[Callable[[], None]]:
+        """What enqueues one run, for as long as its workspace lives."""
+        run = candidate.prepared(self.signature, self.context.cudnn)
+        with self._workspace(candidate.total_bytes(self.signature)) as env:
+            yield lambda: run(env, self.arrays)
+
+
+def relative_error(error: float, scale: float, largest: float, count: int, limit: float) -> float:
+    """The 2-norm of an error relative to the truth's, from sums of squares.
+
+    Infinite where it is no number, or where a single value is off by far more than the rest: wrong
+    elements among many right ones hardly change a norm.
+    """
+    norm = sqrt(scale) or 1.0
+    found = sqrt(error) / norm if isfinite(error) else inf
+    typical = norm / sqrt(max(count, 1))
+    return found if isfinite(largest) and largest <= _OUTLIER * limit * typical else inf
+
+
+def _blocks(count: int) -> int:
+    return max(1, min(2048, -(-count // _BLOCK)))

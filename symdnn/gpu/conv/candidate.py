@@ -1,0 +1,134 @@
+"""One way to run a convolution: an algorithm of cuDNN's legacy API, or a plan of its graph API.
+
+Both are behind one value, :class:`Candidate`, and one launch, :class:`CandidateRun`. Where cuDNN
+takes a candidate for cross-correlation only, the kernels are mirrored by a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from symdnn.gpu.conv import graph_conv
+from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature
+from symdnn.gpu.cudnn.graph_plan import GraphPlan
+from symdnn.gpu.cudnn.kernel import aligned, factor
+from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.kernels.copy import strided_copy
+
+__all__ = ["Candidate", "CandidateRun", "Key", "mirrored"]
+
+#: What a candidate is called on disk and between shapes: API, which, kernels mirrored by a copy.
+Key = tuple[str, Any, bool]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An algorithm (``number`` of cuDNN's enum) or a ``plan``; ``name`` is the flags' word, or the
+    plan's own.
+
+    ``workspace_bytes`` is cuDNN's own; ``flip_by_copy``: the kernels are mirrored beforehand.
+    """
+
+    api: str
+    name: str
+    workspace_bytes: int
+    deterministic: bool
+    number: int = -1
+    plan: GraphPlan | None = None
+    flip_by_copy: bool = False
+
+    @property
+    def key(self) -> Key:
+        """The same for one candidate at different shapes."""
+        which = self.number if self.plan is None else (self.plan.engine, self.plan.knobs)
+        return self.api, which, self.flip_by_copy
+
+    def form(self, s: ConvSignature) -> ConvSignature:
+        """The signature as cuDNN is to see it."""
+        return replace(s, flip=False) if self.flip_by_copy else s
+
+    def total_bytes(self, s: ConvSignature) -> int:
+        """The workspace with room for mirrored kernels."""
+        if not self.flip_by_copy:
+            return self.workspace_bytes
+        return aligned(self.workspace_bytes) + s.nbytes("w")
+
+    def prepared(self, s: ConvSignature, handle: Any) -> CandidateRun:
+        """What launches it; everything that does not depend on addresses is settled here."""
+        form = self.form(s)
+        if self.plan is not None:
+            return CandidateRun(self, s, _graph_launch(form, self.plan, handle))
+        return CandidateRun(self, s, _LegacyLaunch(form, self.number, self.workspace_bytes))
+
+
+#: launch(handle, pointer of each role, workspace, alpha, beta)
+_Launch = Callable[[Any, Mapping[str, int], int, float, float], Any]
+
+
+class _LegacyLaunch:
+    """``cudnnConvolution...`` with its descriptors."""
+
+    def __init__(self, form: ConvSignature, number: int, workspace_bytes: int) -> None:
+        direction = DIRECTIONS[form.direction]
+        self.run, self.roles, self.dtype = direction.run, direction.roles, form.dtype
+        self.number, self.workspace_bytes = number, workspace_bytes
+        self.descriptors = form.descriptors()
+
+    def __call__(
+        self, handle: Any, at: Mapping[str, int], workspace: int, alpha: float, beta: float
+    ) -> None:
+        a, b, c = (at[r] for r in self.roles)
+        first, second, convolution, result = self.descriptors
+        self.run(
+            handle, factor(self.dtype, alpha), first.handle, a, second.handle, b,
+            convolution.handle, self.number, workspace, self.workspace_bytes,
+            factor(self.dtype, beta), result.handle, c,
+        )  # fmt: skip
+
+
+def _graph_launch(form: ConvSignature, plan: GraphPlan, handle: Any) -> _Launch:
+    run = graph_conv.launch(form, plan, handle)
+
+    def launch(
+        handle: Any, at: Mapping[str, int], workspace: int, alpha: float, beta: float
+    ) -> None:
+        assert (alpha, beta) == (1.0, 0.0), "plans of the graph API neither scale nor add"
+        run(handle, at, workspace)
+
+    return launch
+
+
+class CandidateRun:
+    """A candidate ready to be enqueued: ``run(env, arrays by role, alpha, beta)``."""
+
+    def __init__(self, candidate: Candidate, s: ConvSignature, launch: _Launch) -> None:
+        self.candidate, self.launch = candidate, launch
+        self.result = DIRECTIONS[s.direction].roles[2]
+        self.layout = s.layout
+        self.scratch_at = aligned(candidate.workspace_bytes)
+
+    def __call__(
+        self, env: Any, arrays: Mapping[str, DeviceArray], alpha: float = 1.0, beta: float = 0.0
+    ) -> None:
+        """Enqueue ``alpha * convolution + beta * result``; ``env`` has the workspace."""
+        at = {role: array.ptr for role, array in arrays.items()}
+        if not self.candidate.flip_by_copy:
+            self.launch(env.cudnn, at, env.workspace, alpha, beta)
+            return
+        w = arrays["w"]
+        scratch = DeviceArray(env.workspace + self.scratch_at, w.shape, w.dtype)
+        if self.result != "w" or beta:
+            strided_copy(env, mirrored(w, self.layout), scratch)
+        self.launch(env.cudnn, {**at, "w": scratch.ptr}, env.workspace, alpha, beta)
+        if self.result == "w":
+            strided_copy(env, mirrored(scratch, self.layout), w)
+
+
+def mirrored(w: DeviceArray, layout: str = "NCHW") -> DeviceArray:
+    """A view of contiguous kernels with their spatial dimensions reversed."""
+    inner = range(2, w.ndim) if layout == "NCHW" else range(1, w.ndim - 1)
+    last = sum((w.shape[i] - 1) * w.strides[i] for i in inner)
+    strides = tuple(-s if i in inner else s for i, s in enumerate(w.strides))
+    return replace(w, ptr=w.ptr + last, strides=strides)

@@ -1,0 +1,208 @@
+"""Launches of :class:`~symdnn.ops.vendor.gpudnn_epilogue.GpuDnnConvBiasActivation`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from symdnn.gpu.conv.epilogue import Fused, Trial, choose
+from symdnn.gpu.conv.graph_conv import ALIGNMENT, Epilogue
+from symdnn.gpu.conv.launch import ConvKernel, signature
+from symdnn.gpu.cudnn.fallback import enter
+from symdnn.gpu.cudnn.kernel import (
+    ANY_LAYOUT,
+    WITH_BFLOAT16,
+    CudnnKernel,
+    is_empty,
+    most_rows,
+)
+from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.cudnn_device import ask
+from symdnn.gpu.kernels.elementwise import ElementwiseKernel
+from symdnn.graph.kernel import Call
+from symdnn.graph.library_use import LibraryUse
+from symdnn.graph.type import TensorType
+from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.scalar import Builder, ScalarProgram
+from symdnn.ops.elementwise.scalar_meaning import meaning
+from symdnn.ops.vendor.fused import FusedElemwise
+from symdnn.ops.vendor.gpudnn_epilogue import CONV_ACTIVATIONS, GpuDnnConvBiasActivation
+
+__all__ = ["ConvEpilogueKernel", "epilogue", "epilogue_program", "register"]
+
+
+def epilogue(op: GpuDnnConvBiasActivation) -> Epilogue:
+    """What follows the convolution, as the graph API is told."""
+    beta = op.residual if op.residual != 0 else 1.0
+    return Epilogue(op.bias, op.residual != 0, op.activation, op.alpha, beta)
+
+
+@cache
+def epilogue_program(op: GpuDnnConvBiasActivation, dtype: str) -> ScalarProgram:
+    """``activation(alpha * y + residual * z + bias)`` of (y[, z][, bias])."""
+    p = Builder((dtype,) * (op.count - 1))
+    work = "float32" if is_narrow_float(dtype) else dtype
+    y, *more = (p.cast(p.input(i), work) for i in range(op.count - 1))
+    total = y if op.alpha == 1 else y * float(op.alpha)
+    if op.residual != 0:
+        z = more.pop(0)
+        total = total + (z if op.residual == 1 else z * float(op.residual))
+    if op.bias:
+        total = total + more.pop(0)
+    if op.activation:
+        program = meaning(CONV_ACTIVATIONS[op.activation], (work,))
+        assert program is not None, "activations have scalar programs"
+        (total,) = p.inline(program, [total])
+    return p.program([p.cast(total, dtype)])
+
+
+class _Apart:
+    """The call as a convolution and an elementwise kernel over its result."""
+
+    def __init__(self, call: Call) -> None:
+        op = call.op
+        assert isinstance(op, GpuDnnConvBiasActivation)
+        self.op = op
+        self.conv = replace(call, op=op.plain(), inputs=call.inputs[:2])
+        (y,) = call.outputs
+        assert isinstance(y, TensorType)
+        program = epilogue_program(op, y.dtype)
+        self.rest = replace(
+            call, op=FusedElemwise(program), inputs=(y, *call.inputs[2:]), outputs=(y,)
+        )
+
+    def launcher(self, kernel: ConvKernel) -> Any:
+        """``launch(env, inputs, outputs)`` of both."""
+        first, second = kernel.launcher(self.conv), ElementwiseKernel().bind(self.rest)
+
+        def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            first(env, inputs[:2], outputs)
+            if not is_empty(outputs[0]):
+                second(env, [outputs[0], *inputs[2:]], outputs)
+
+        return launch
+
+    def trial(self) -> Trial:
+        """Both, for a measurement on arrays by role."""
+        kernel = ConvKernel().settled(self.conv)
+        launch = self.launcher(kernel)
+        roles = ("x", "w", *epilogue(self.op).roles[::-1])
+        shapes = [t.shape for t in self.rest.inputs[1:]]  # type: ignore[attr-defined]
+
+        def run(env: Any, arrays: Any) -> None:
+            more = [_seen(arrays[r], s) for r, s in zip(roles[2:], shapes, strict=True)]
+            launch(env, [arrays["x"], arrays["w"], *more], [arrays["y"]])
+
+        return Trial(kernel.workspace_bytes(self.conv), run)
+
+
+def _seen(array: DeviceArray, shape: tuple[int, ...]) -> DeviceArray:
+    """The same dense elements in the shape that the op has."""
+    return DeviceArray(array.ptr, shape, array.dtype, owner=array.owner)
+
+
+@dataclass(frozen=True)
+class ConvEpilogueKernel(CudnnKernel):
+    """One kernel of cuDNN, or a convolution and an elementwise kernel.
+
+    ``fused`` and ``plain`` are there once the kernel was settled for a call.
+    """
+
+    name: str = "cudnn.conv_epilogue"
+    fused: Fused | None = None
+    plain: ConvKernel | None = None
+    dtypes = WITH_BFLOAT16
+    layouts = ANY_LAYOUT
+
+    def settled(self, call: Call) -> ConvEpilogueKernel:
+        """The kernel with its choice made."""
+        fused, conv = _choice(call), _Apart(call).conv
+        plain = None if fused is not None else ConvKernel().settled(conv)
+        return replace(self, fused=fused, plain=plain)
+
+    def _settled(self, call: Call) -> ConvEpilogueKernel:
+        known = self.fused is not None or self.plain is not None
+        return self if known else self.settled(call)
+
+    def refuses_types(self, call: Call) -> str | None:
+        """As the convolution alone."""
+        return ConvKernel().refuses_types(_Apart(call).conv)
+
+    def refuses_sizes(self, call: Call) -> str | None:
+        """As the convolution alone."""
+        return ConvKernel().refuses_sizes(_Apart(call).conv)
+
+    def accepts(self, index: int, array: DeviceArray) -> bool:
+        """Contiguous operands, at addresses that plans of the graph API take."""
+        return array.contiguous and array.ptr % ALIGNMENT == 0
+
+    def workspace_bytes(self, call: Call) -> int:
+        """Of what was chosen."""
+        own = self._settled(call)
+        if own.fused is not None:
+            return own.fused.total_bytes
+        assert own.plain is not None
+        return own.plain.workspace_bytes(_Apart(call).conv)
+
+    def details(self, call: Call) -> str:
+        """What cuDNN computes, and by which kernels."""
+        own = self._settled(call)
+        if own.fused is not None:
+            return f"{own.fused.signature}; {own.fused}"
+        assert own.plain is not None
+        return f"{own.plain.details(_Apart(call).conv)}; then {epilogue(_op(call))} elementwise"
+
+    def library_use(self, call: Call) -> LibraryUse | None:
+        """The row of ``f.dnn_report()``."""
+        own, apart = self._settled(call), _Apart(call)
+        if own.fused is None:
+            assert own.plain is not None
+            use = own.plain.library_use(apart.conv)
+            return use and replace(use, why=f"{use.why}, then {epilogue(_op(call))} elementwise")
+        use = ConvKernel().settled(apart.conv).library_use(apart.conv)
+        c = own.fused.candidate
+        assert use is not None
+        assert c.plan is not None
+        return replace(
+            use, used=c.name, api=c.api, engine=str(c.plan.engine), why=own.fused.why,
+            workspace_bytes=own.fused.total_bytes, deterministic=c.deterministic, ms=own.fused.ms,
+        )  # fmt: skip
+
+    def launcher(self, call: Call) -> Any:
+        """Plans are built here; a launch only passes pointers."""
+        own = self._settled(call)
+        if own.fused is None:
+            assert own.plain is not None
+            return _Apart(call).launcher(own.plain)
+        fused = own.fused
+        run = ask(fused.prepared, None)
+        assert run is not None, "a plan was chosen without a device"
+        roles = [r for r in ("residual", "bias") if r in fused.epilogue.roles]
+
+        def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            more = dict(zip(roles, inputs[2:], strict=True))
+            run(env, {"x": inputs[0], "w": inputs[1], "y": outputs[0], **more})
+
+        return launch
+
+
+def _op(call: Call) -> GpuDnnConvBiasActivation:
+    assert isinstance(call.op, GpuDnnConvBiasActivation)
+    return call.op
+
+
+def _choice(call: Call) -> Fused | None:
+    """The one kernel, where there is one and it is taken."""
+    apart = _Apart(call)
+    s = signature(apart.conv)
+    nothing = any(0 in shape for shape in (s.x, s.w, s.y))
+    if nothing or s.x[0] > most_rows(s.x, s.y):
+        return None
+    return choose(s, epilogue(apart.op), apart.trial)
+
+
+def register() -> None:
+    """Enter the kernel into the table."""
+    enter(GpuDnnConvBiasActivation, ConvEpilogueKernel())

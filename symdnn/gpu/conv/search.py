@@ -1,0 +1,190 @@
+"""What can run a convolution at the shapes at hand, and why the rest can't.
+
+A :class:`Search` asks both of cuDNN's APIs about one signature. :meth:`Search.guesses` is their
+heuristics as one list: cuDNN estimates no times that could be compared between its APIs, so their
+lists are taken in turn, the graph API's first where it owns the better kernels (16-bit types,
+channels last, TF32), the legacy API's first elsewhere.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+from typing import Any
+
+from symdnn.errors import CudnnError
+from symdnn.gpu.conv import graph_conv
+from symdnn.gpu.conv.candidate import Candidate, Key
+from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature
+from symdnn.gpu.cudnn.graph_plan import GraphPlan
+
+__all__ = ["Search", "graph_plans"]
+
+
+#: How many plans are built before more are asked for: a guess wants one, a measurement some.
+_STEPS = (1, *range(4, 128, 4), 1 << 20)
+
+
+def graph_plans(form: ConvSignature, handle: Any, most: int) -> tuple[list[GraphPlan], str]:
+    """Up to ``most`` plans of the graph API in the order of its heuristics; why there are none."""
+    return graph_conv.plans(form, handle, most=most)
+
+
+class Search:
+    """Asks a device about one signature, gathering why each candidate was not taken.
+
+    ``most_bytes`` is what a workspace may have besides the signature's own limit; 0: any.
+    """
+
+    def __init__(self, signature: ConvSignature, handle: Any, most_bytes: int = 0) -> None:
+        self.signature, self.handle, self.most_bytes = signature, handle, most_bytes
+        self.direction = DIRECTIONS[signature.direction]
+        #: Name of each candidate that was not taken -> reasons.
+        self.refused: dict[str, list[str]] = {}
+
+    def all(self) -> list[Candidate]:
+        """Every candidate within the limits, most promising first."""
+        return list(self.guesses())
+
+    # -- the legacy API ---------------------------------------------------------------------------
+
+    def named(self, number: int) -> Candidate | None:
+        """An algorithm of the legacy API, kernels mirrored by a copy if need be; None: refused."""
+        for form in self._forms():
+            found = self._legacy(form, number)
+            if found is not None:
+                return found
+        return None
+
+    def working(self) -> list[Candidate]:
+        """The legacy algorithms that cuDNN takes, in the flags' order."""
+        found = (self.named(n) for n in self.direction.algorithms.values())
+        return [c for c in found if c is not None]
+
+    def _forms(self) -> Iterator[ConvSignature]:
+        """The call as it is, and as a cross-correlation with mirrored kernels."""
+        yield self.signature
+        if self.signature.flip:
+            yield replace(self.signature, flip=False)
+
+    def _legacy(self, form: ConvSignature, number: int) -> Candidate | None:
+        word = self.direction.word(number)
+        fixed = word not in self.direction.random
+        if form.deterministic and not fixed:
+            self._refuse(word, "it is not deterministic")
+            return None
+        first, second, convolution, result = form.descriptors()
+        try:
+            nbytes = operator.index(
+                self.direction.workspace(
+                    self.handle, first.handle, second.handle, convolution.handle, result.handle,
+                    number,
+                )
+            )  # fmt: skip
+        except CudnnError as error:
+            self._refuse(word, str(error).splitlines()[0])
+            return None
+        by_copy = form.flip != self.signature.flip
+        return self._fitting(Candidate("legacy", word, nbytes, fixed, number, flip_by_copy=by_copy))
+
+    def _heuristics(self) -> Iterator[int]:
+        """Numbers of the legacy algorithms, cuDNN's favourite first, then those it leaves out."""
+        given: dict[int, None] = {}
+        for form in self._forms():
+            first, second, convolution, result = form.descriptors()
+            try:
+                perfs: Sequence[Any] = self.direction.heuristics(
+                    self.handle, first.handle, second.handle, convolution.handle, result.handle,
+                    len(self.direction.algorithms),
+                )  # fmt: skip
+            except CudnnError as error:
+                self._refuse("heuristics", str(error).splitlines()[0])
+                continue
+            given.update((int(p.algo), None) for p in perfs if int(p.status) == 0)
+        yield from given
+        yield from (n for n in self.direction.algorithms.values() if n not in given)
+
+    # -- the graph API ----------------------------------------------------------------------------
+
+    def planned(self) -> Iterator[Candidate]:
+        """Plans of the graph API, in the order of its heuristics."""
+        if self.signature.legacy_only:
+            self._refuse("graph API", "it neither scales a result nor adds to one")
+            return
+        for form in self._forms():
+            by_copy = form.flip != self.signature.flip
+            none = True
+            for plan in self._plans(form):
+                none = False
+                found = self.of_plan(plan, by_copy)
+                if found is not None:
+                    yield found
+            if not none:
+                return
+
+    def _plans(self, form: ConvSignature) -> Iterator[GraphPlan]:
+        """One by one: each has to be built."""
+        seen = 0
+        for most in _STEPS:
+            plans, why = graph_plans(form, self.handle, most)
+            yield from plans[seen:]
+            seen = len(plans)
+            if seen < most:
+                break
+        if not seen:
+            self._refuse("graph API", why)
+
+    def of_plan(self, plan: GraphPlan, flip_by_copy: bool) -> Candidate | None:
+        """A plan as a candidate, if it is within the limits."""
+        if self.signature.deterministic and not plan.deterministic:
+            self._refuse(plan.name, "it is not deterministic")
+            return None
+        return self._fitting(
+            Candidate(
+                "graph", plan.name, plan.workspace_bytes, plan.deterministic, plan=plan,
+                flip_by_copy=flip_by_copy,
+            )
+        )  # fmt: skip
+
+    # -- both -------------------------------------------------------------------------------------
+
+    def guesses(self) -> Iterator[Candidate]:
+        """Candidates within the limits, most promising first."""
+        graph = self.planned()
+        legacy = (c for c in map(self.named, self._heuristics()) if c is not None)
+        pair = (graph, legacy) if self.prefers_plans else (legacy, graph)
+        for both in zip_longest(*pair):
+            yield from (c for c in both if c is not None)
+
+    @property
+    def prefers_plans(self) -> bool:
+        """Whether the graph API has the better kernels for such data."""
+        s = self.signature
+        return s.is_narrow or s.layout == "NHWC" or (s.dtype == "float32" and s.allow_tf32)
+
+    def again(self, key: Key) -> Candidate | None:
+        """The candidate of an earlier choice, asked of cuDNN anew; None where it is refused."""
+        api, which, flip_by_copy = key
+        if api == "legacy":
+            form = replace(self.signature, flip=False) if flip_by_copy else self.signature
+            return self._legacy(form, int(which))
+        return next((c for c in self.planned() if c.key == key), None)
+
+    def _fitting(self, candidate: Candidate) -> Candidate | None:
+        """The candidate, if its workspace is within the limits."""
+        nbytes, limit = candidate.total_bytes(self.signature), self.signature.workspace_limit
+        if limit and candidate.workspace_bytes > limit:
+            size = candidate.workspace_bytes
+            self._refuse(candidate.name, f"{size} bytes of workspace, {limit} allowed")
+            return None
+        if self.most_bytes and nbytes > self.most_bytes:
+            self._refuse(candidate.name, f"{nbytes} bytes of workspace, more than is free")
+            return None
+        return candidate
+
+    def _refuse(self, name: str, why: str) -> None:
+        reasons = self.refused.setdefault(name, [])
+        if why not in reasons:
+            reasons.append(why)

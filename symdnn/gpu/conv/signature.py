@@ -1,0 +1,169 @@
+"""A convolution as a choice of an algorithm sees it: direction, shapes, layout, dtypes, wishes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from symdnn.gpu import libcudnn
+from symdnn.gpu.cudnn.descriptor import (
+    ConvolutionDescription,
+    Description,
+    Descriptor,
+    FilterDescription,
+    TensorDescription,
+    descriptor,
+    packed,
+)
+from symdnn.graph.type import numpy_dtype
+from symdnn.ops.vendor.gpudnn_conv import RANDOM
+
+__all__ = ["DIRECTIONS", "ConvSignature", "Direction"]
+
+
+@dataclass(frozen=True)
+class Direction:
+    """One of the three convolutions: cuDNN's functions, and its algorithms by the flags' words.
+
+    ``algorithms`` is in order of preference. The functions of all three take their operands in
+    one order: first, second, result; ``roles`` says which is which.
+    """
+
+    stem: str
+    roles: tuple[str, str, str]
+    algorithms: Mapping[str, int]
+    random: frozenset[str]
+    default: str
+    enum: str
+
+    @property
+    def run(self) -> Any:
+        """``cudnnConvolution...``"""
+        return getattr(libcudnn, f"cudnnConvolution{self.stem}")
+
+    @property
+    def workspace(self) -> Any:
+        """``cudnnGetConvolution...WorkspaceSize``"""
+        return getattr(libcudnn, f"cudnnGetConvolution{self.stem}WorkspaceSize")
+
+    @property
+    def heuristics(self) -> Any:
+        """``cudnnGetConvolution...Algorithm_v7``"""
+        return getattr(libcudnn, f"cudnnGetConvolution{self.stem}Algorithm_v7")
+
+    def word(self, number: int) -> str:
+        """The flags' word for an algorithm; the number where they have none."""
+        return next((w for w, n in self.algorithms.items() if n == number), str(number))
+
+
+#: By the flags' suffix. The numbers are those of ``cudnnConvolution*Algo_t``.
+DIRECTIONS = {
+    "fwd": Direction(
+        "Forward", ("x", "w", "y"),
+        {"small": 1, "none": 0, "large": 2, "fft": 4, "fft_tiling": 5, "winograd": 6,
+         "winograd_non_fused": 7, "direct": 3},
+        frozenset(RANDOM["fwd"]), "small", "cudnnConvolutionFwdAlgo_t",
+    ),
+    "bwd_data": Direction(
+        "BackwardData", ("w", "y", "x"),
+        {"deterministic": 1, "none": 0, "fft": 2, "fft_tiling": 3, "winograd": 4,
+         "winograd_non_fused": 5},
+        frozenset(RANDOM["bwd_data"]), "none", "cudnnConvolutionBwdDataAlgo_t",
+    ),
+    "bwd_filter": Direction(
+        "BackwardFilter", ("x", "y", "w"),
+        {"deterministic": 1, "none": 0, "small": 3, "fft": 2, "fft_tiling": 6,
+         "winograd_non_fused": 5},
+        frozenset(RANDOM["bwd_filter"]), "none", "cudnnConvolutionBwdFilterAlgo_t",
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ConvSignature:
+    """All that the choice depends on. Shapes have four or five dimensions.
+
+    ``x``, ``w`` and ``y`` are always in the order N, C, sizes (K, C, sizes for ``w``); ``layout``
+    says how they lie in memory: ``NCHW`` as written, ``NHWC`` with channels last (all three).
+    ``legacy_only``: the result is multiplied or added to what is there, or lies at an address that
+    plans of the graph API do not take. ``named``: the user asked for
+    the algorithm ``wanted``; else it is only the flag's default.
+    """
+
+    direction: str
+    dtype: str
+    x: tuple[int, ...]
+    w: tuple[int, ...]
+    y: tuple[int, ...]
+    padding: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+    flip: bool
+    compute: str
+    allow_tf32: bool
+    wanted: str | int
+    workspace_limit: int
+    deterministic: bool
+    on_unsupported: str
+    layout: str = "NCHW"
+    legacy_only: bool = False
+    named: bool = True
+
+    @property
+    def math(self) -> str:
+        """``cudnnMathType_t``: without TF32, float32 is multiplied as it is; tensor cores multiply
+        16-bit types only when told to."""
+        if self.is_narrow:
+            return "TENSOR_OP_MATH"
+        exact = self.dtype == "float32" and not self.allow_tf32
+        return "FMA_MATH" if exact else "DEFAULT_MATH"
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether the data are of 16 bits."""
+        return bool(numpy_dtype(self.dtype).itemsize == 2)
+
+    @property
+    def rounds_sums(self) -> bool:
+        """Whether algorithm ``none`` adds up partial sums that are rounded to 16 bits."""
+        return self.direction == "bwd_filter" and self.is_narrow
+
+    def in_memory(self, role: str) -> tuple[int, ...]:
+        """The shape of ``x``, ``w`` or ``y`` in the order in which it lies."""
+        shape: tuple[int, ...] = getattr(self, role)
+        return shape if self.layout == "NCHW" else (shape[0], *shape[2:], shape[1])
+
+    def nbytes(self, role: str) -> int:
+        """Bytes of ``x``, ``w`` or ``y``."""
+        return prod(getattr(self, role)) * int(numpy_dtype(self.dtype).itemsize)
+
+    def describe(self, role: str) -> Description:
+        """The description of ``x``, ``w``, ``y`` or the ``convolution``."""
+        if role == "w":
+            return FilterDescription(self.dtype, self.w, self.layout)
+        if role == "convolution":
+            return ConvolutionDescription(
+                self.padding, self.stride, self.dilation, self.groups, self.flip, self.compute,
+                self.math,
+            )  # fmt: skip
+        return TensorDescription(self.dtype, getattr(self, role), self._strides(role))
+
+    def _strides(self, role: str) -> tuple[int, ...]:
+        """In elements, in the order N, C, sizes."""
+        strides = packed(self.in_memory(role))
+        return strides if self.layout == "NCHW" else (strides[0], strides[-1], *strides[1:-1])
+
+    def descriptors(self) -> tuple[Descriptor, Descriptor, Descriptor, Descriptor]:
+        """First and second operand, convolution, result."""
+        first, second, result = DIRECTIONS[self.direction].roles
+        roles = (first, second, "convolution", result)
+        a, b, c, d = (descriptor(self.describe(r)) for r in roles)
+        return a, b, c, d
+
+    def __str__(self) -> str:
+        roles = ("x", "w", "y", "convolution")
+        shown = ", ".join(f"{r}: {self.describe(r)}" for r in roles)
+        return f"cudnnConvolution{DIRECTIONS[self.direction].stem} of {shown}"

@@ -1,0 +1,1 @@
+"""Kernels that call cuDNN: small families, their base class, plans of its graph API."""

@@ -1,0 +1,135 @@
+"""The CTC loss by cuDNN. Labels and lengths are read on the host.
+
+cuDNN is asked only where it is known to be right: all sequences use every frame, and each has a
+label that is not empty, has at most 255 elements and fits into the frames. Other batches are
+computed by the reference on the host, which gives infinite costs and padded sequences a meaning
+that cuDNN does not.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symdnn.gpu import libcudnn
+from symdnn.gpu.cudnn.descriptor import CTCLossDescription, Descriptor, descriptor
+from symdnn.gpu.cudnn.fallback import by_reference, enter
+from symdnn.gpu.cudnn.kernel import CudnnKernel, is_empty, on_host, tensor
+from symdnn.gpu.device.cudnn_device import ask
+from symdnn.graph.kernel import Call
+from symdnn.ops.vendor.gpudnn import GpuDnnCTCLoss
+
+__all__ = ["CTCLossKernel", "Labels", "packed_labels", "register"]
+
+_LONGEST = 255
+_ALGORITHM = "CUDNN_CTC_LOSS_ALGO_DETERMINISTIC"
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labels as cuDNN takes them: one after the other, and how many each sequence has."""
+
+    values: tuple[int, ...]
+    counts: tuple[int, ...]
+    frames: tuple[int, ...]
+
+
+def packed_labels(labels: Any, lengths: Any, steps: int) -> Labels | None:
+    """The labels without padding; None for a batch that cuDNN is not to be asked about."""
+    kept = labels >= 0
+    counts = kept.sum(1)
+    repeats = np.zeros(len(labels), np.int64)
+    for n, row in enumerate(labels):
+        own = row[kept[n]]
+        repeats[n] = int((own[1:] == own[:-1]).sum())
+    fits = (counts > 0) & (counts <= _LONGEST) & (counts + repeats <= steps)
+    if not fits.all() or (np.asarray(lengths) != steps).any():
+        return None
+    values = tuple(int(v) for v in labels[kept])
+    return Labels(values, tuple(map(int, counts)), tuple(map(int, lengths)))
+
+
+@dataclass(frozen=True)
+class CTCLossKernel(CudnnKernel):
+    """``cudnnCTCLoss`` of (activations, labels, input lengths)."""
+
+    name: str = "cudnn.ctc_loss"
+    dtypes = frozenset({"float32"})
+
+    def capturable(self, call: Call) -> bool:
+        """Labels and lengths are read on the host."""
+        return False
+
+    def workspace_bytes(self, call: Call) -> int:
+        """For the longest labels that the call may have."""
+        scores: Any = call.inputs[0]
+        if 0 in scores.shape:
+            return 0
+        steps, batch, classes = scores.shape
+        if classes < 2:
+            return 0
+        label, most_frames = ((1, 2), steps) if classes > 2 else ((1, 1), (steps + 1) // 2)
+        longest = min(call.inputs[1].shape[1], most_frames, _LONGEST)  # type: ignore[attr-defined]
+        estimate = 4 * batch * steps * (classes + 4 * (2 * longest + 1)) + (1 << 16)
+
+        def question(handle: Any) -> int:
+            d, how = self._descriptors(call)
+            row = (label * longest)[:longest]
+            most = Labels(row * batch, (longest,) * batch, (steps,) * batch)
+            return _workspace(handle, d, how, most)
+
+        return max(ask(question, estimate), estimate) if longest else estimate
+
+    def _descriptors(self, call: Call) -> tuple[Descriptor, Descriptor]:
+        scores: Any = call.inputs[0]
+        longest = min(int(call.inputs[1].shape[1]), _LONGEST)  # type: ignore[attr-defined]
+        how = descriptor(CTCLossDescription("float32", longest))
+        return tensor("float32", scores.shape), how
+
+    def details(self, call: Call) -> str:
+        """Shapes and the algorithm."""
+        return f"{_ALGORITHM} of {', '.join(map(str, call.inputs))}"
+
+    def launcher(self, call: Call) -> Any:
+        """cuDNN where it is right, else the reference."""
+        promised = self.workspace_bytes(call)
+        steps = call.inputs[0].shape[0]  # type: ignore[attr-defined]
+        made = None if is_empty(call.inputs[0]) else self._descriptors(call)
+
+        def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            labels, lengths = (on_host(env, v) for v in inputs[1:])
+            call.op.neutral()._check_values(inputs[0].shape, labels, lengths)  # type: ignore[attr-defined]
+            packed = None if made is None else packed_labels(labels, lengths, steps)
+            if packed is None or made is None:
+                by_reference(env, call.op, (inputs[0], labels, lengths), outputs)
+                return
+            d, how = made
+            nbytes = _workspace(env.cudnn, d, how, packed)
+            if nbytes > promised:
+                by_reference(env, call.op, (inputs[0], labels, lengths), outputs)
+                return
+            libcudnn.cudnnCTCLoss(
+                env.cudnn, d.handle, inputs[0].ptr, packed.values, packed.counts, packed.frames,
+                outputs[0].ptr, d.handle, outputs[1].ptr, _ALGORITHM, how.handle, env.workspace,
+                nbytes,
+            )  # fmt: skip
+
+        return launch
+
+
+def _workspace(handle: Any, d: Descriptor, how: Descriptor, labels: Labels) -> int:
+    return operator.index(
+        libcudnn.cudnnGetCTCLossWorkspaceSize(
+            handle, d.handle, d.handle, labels.values, labels.counts, labels.frames,
+            _ALGORITHM, how.handle,
+        )
+    )  # fmt: skip
+
+
+def register() -> None:
+    """Enter the kernel into the table."""
+    enter(GpuDnnCTCLoss, CTCLossKernel())

@@ -1,0 +1,129 @@
+"""What runs a ``GpuDnn*`` op at sizes that cuDNN does not take: known only when a plan is made.
+
+Where a node runs was settled before, from types. So behind cuDNN's kernels stand others: the
+neutral op's own on the device, and last the reference on the host. The lowering report shows which
+ran, and cuDNN's reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+
+from symdnn.gpu.cudnn.kernel import has_sizes
+from symdnn.gpu.cudnn.nchw_fallback import ReorderedKernel
+from symdnn.gpu.device.array import DeviceArray
+from symdnn.graph.kernel import Call, Kernel, kernels_for, register_kernel
+from symdnn.graph.op import Op
+
+__all__ = ["HostKernel", "NeutralKernel", "by_reference", "enter"]
+
+
+def enter(op_type: type[Op], *kernels: Any) -> None:
+    """Enter kernels of one op into the table; behind them, where the op has layouts, the same in
+    the other order of dimensions, and the reference on the host."""
+    every: tuple[Any, ...] = tuple(kernels)
+    if any(f.name == "layout" for f in fields(op_type)):  # type: ignore[arg-type]
+        every = (*every, ReorderedKernel(every))
+    for kernel in (*every, HostKernel(every)):
+        register_kernel(op_type, "cuda", kernel)
+
+
+@dataclass(frozen=True)
+class NeutralKernel:
+    """The kernel on the device of the neutral op, where ``same(call)`` says it takes and gives the
+    same operands."""
+
+    same: Callable[[Call], bool]
+    name: str = "cudnn.neutral"
+    contiguous_inputs: bool = field(default=True, init=False)
+
+    def _choice(self, call: Call) -> tuple[Call, Kernel] | str:
+        if not self.same(call):
+            return "the neutral op has other operands"
+        neutral = replace(call, op=call.op.neutral())  # type: ignore[attr-defined]
+        reasons = []
+        for kernel in kernels_for(type(neutral.op), "cuda"):
+            reason = kernel.refuses(neutral)
+            if reason is None:
+                return neutral, kernel
+            reasons.append(reason)
+        return "; ".join(reasons) or f"{neutral.op} has no kernel"
+
+    def refuses(self, call: Call) -> str | None:
+        """Why the neutral op's kernels do not take it."""
+        found = self._choice(call)
+        return found if isinstance(found, str) else None
+
+    def capturable(self, call: Call) -> bool:
+        """Generated kernels read nothing on the host."""
+        return True
+
+    def workspace_bytes(self, call: Call) -> int:
+        """What the neutral op's kernel needs."""
+        neutral, kernel = self._taken(call)
+        return kernel.workspace_bytes(neutral)
+
+    def bind(self, call: Call) -> Any:
+        """The neutral op's launch."""
+        neutral, kernel = self._taken(call)
+        return kernel.bind(neutral)
+
+    def _taken(self, call: Call) -> tuple[Call, Kernel]:
+        found = self._choice(call)
+        assert not isinstance(found, str), "a kernel that refuses was chosen"
+        return found
+
+
+@dataclass(frozen=True)
+class HostKernel:
+    """The reference on the host: its operands are copied there, its results back."""
+
+    others: tuple[Any, ...]
+    name: str = "cudnn.on_host"
+    contiguous_inputs: bool = field(default=True, init=False)
+
+    def refuses(self, call: Call) -> str | None:
+        """Nothing at sizes that are known; before that, what all others refuse.
+
+        So an op that cuDNN never takes is placed on the host from the start.
+        """
+        if has_sizes(call):
+            return None
+        reasons = dict.fromkeys(kernel.refuses(call) for kernel in self.others)
+        return None if None in reasons else "; ".join(map(str, reasons))
+
+    def capturable(self, call: Call) -> bool:
+        """It waits for the device."""
+        return False
+
+    def workspace_bytes(self, call: Call) -> int:
+        """None on the device."""
+        return 0
+
+    def bind(self, call: Call) -> Any:
+        """Waits for the operands."""
+
+        def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+            return by_reference(env, call.op, inputs, outputs)
+
+        return launch
+
+
+def by_reference(env: Any, op: Op, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+    """Compute an op by its reference: from device arrays, to where the plan wants the results."""
+    given = [env.download(v) if isinstance(v, DeviceArray) else v for v in inputs]
+    results = op.compute(*given)
+    return [_delivered(env, r, out) for r, out in zip(results, outputs, strict=True)]
+
+
+def _delivered(env: Any, result: Any, out: Any) -> Any:
+    """The result where the plan wants it; what has no place there (a reserve) stays as it is."""
+    if not isinstance(out, DeviceArray):
+        return result
+    if out.nbytes:
+        env.copy_in(np.asarray(result), out)
+    return out

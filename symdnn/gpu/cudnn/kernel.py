@@ -1,0 +1,204 @@
+"""What the kernels that call cuDNN share: checks, scaling factors, pieces of a batch, errors."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import CudnnError
+from symdnn.gpu.cudnn.descriptor import (
+    Descriptor,
+    TensorDescription,
+    compute_dtype,
+    descriptor,
+    packed,
+)
+from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.kernels.copy import strided_copy
+from symdnn.graph.kernel import Call
+from symdnn.graph.type import TensorType
+from symdnn.ops.nn.channels_last import LAYOUTS, first_shape
+
+__all__ = [
+    "ANY_LAYOUT", "FLOATS", "MOST_ELEMENTS", "NCHW_ONLY", "WITH_BFLOAT16", "CudnnKernel",
+    "aligned", "by_pieces", "copy", "explained", "factor", "is_empty", "layout_of", "most_rows",
+    "on_host", "pieces", "refuses_layout", "rows", "tensor", "zero",
+]  # fmt: skip
+
+FLOATS = frozenset({"float16", "float32", "float64"})
+WITH_BFLOAT16 = FLOATS | {"bfloat16"}
+NCHW_ONLY = frozenset({"NCHW"})
+ANY_LAYOUT = frozenset(LAYOUTS)
+#: cuDNN indexes with 32 bits, and a grid has at most 65535 blocks in the dimension of the batch.
+MOST_ELEMENTS = 2**31 - 1
+MOST_ROWS = 65535
+
+
+class CudnnKernel:
+    """Base of the kernels; see :class:`symdnn.graph.kernel.Kernel`.
+
+    ``dtypes`` are those of the float operands that the function takes, ``layouts`` those of images.
+    """
+
+    name = ""
+    contiguous_inputs = True
+    dtypes: frozenset[str] = FLOATS
+    layouts: frozenset[str] = NCHW_ONLY
+
+    def refuses(self, call: Call) -> str | None:
+        """Why cuDNN cannot run this call. Asked with types alone, what needs sizes is left out."""
+        reason = refuses_layout(call, self.layouts) or self.refuses_types(call)
+        return reason or (self.refuses_sizes(call) if has_sizes(call) else None)
+
+    def refuses_types(self, call: Call) -> str | None:
+        """Reasons that need no sizes: here, dtypes."""
+        for t in (*call.inputs, *call.outputs):
+            if isinstance(t, TensorType) and t.is_float and t.dtype not in self.dtypes:
+                return f"cuDNN has no such function for {t.dtype}"
+        return None
+
+    def refuses_sizes(self, call: Call) -> str | None:
+        """Reasons that need sizes: none here."""
+        return None
+
+    def workspace_bytes(self, call: Call) -> int:
+        """None unless a subclass says otherwise."""
+        return 0
+
+    def capturable(self, call: Call) -> bool:
+        """Whether a launch depends on nothing that the host reads at each call."""
+        return True
+
+    def bind(self, call: Call) -> Any:
+        """:meth:`launcher`, its errors saying what was asked of cuDNN."""
+        return explained(self.launcher(call), lambda: f"{self.name}: {self.details(call)}")
+
+    def launcher(self, call: Call) -> Callable[..., Any]:
+        """What enqueues the call: ``launch(env, inputs, outputs)``."""
+        raise NotImplementedError
+
+    def details(self, call: Call) -> str:
+        """Algorithm, settings and workspace in words, for reports and errors."""
+        return str(call)
+
+
+def refuses_layout(call: Call, layouts: frozenset[str] = NCHW_ONLY) -> str | None:
+    """Why not, where the op's images lie in a layout that is none of these."""
+    layout = layout_of(call.op)
+    return None if layout in layouts else f"it has no {layout}"
+
+
+def has_sizes(call: Call) -> bool:
+    """Whether every size is known, as it is in a plan."""
+    return all(t.is_static for t in (*call.inputs, *call.outputs) if isinstance(t, TensorType))
+
+
+def explained(launch: Callable[..., Any], describe: Callable[[], str]) -> Callable[..., Any]:
+    """``launch``, errors of cuDNN carrying what ``describe()`` says."""
+
+    def run(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        try:
+            return launch(env, inputs, outputs)
+        except CudnnError as error:
+            error.add_note(f"  {describe()}")
+            raise
+
+    return run
+
+
+# -- small things ---------------------------------------------------------------------------------
+
+
+def tensor(dtype: str, shape: Sequence[int], layout: str = "NCHW") -> Descriptor:
+    """The descriptor of a contiguous tensor; with channels last, cuDNN is told the order (N, C,
+    \\*sizes) and where the elements lie."""
+    if layout == "NCHW":
+        return descriptor(TensorDescription(dtype, tuple(shape)))
+    strides = first_shape(packed(shape))
+    return descriptor(TensorDescription(dtype, first_shape(shape), strides))
+
+
+def layout_of(op: Any) -> str:
+    """``NCHW`` or ``NHWC``: how the images of an op lie."""
+    return str(getattr(op, "layout", "NCHW"))
+
+
+@cache
+def factor(dtype: str, value: float) -> Any:
+    """alpha or beta for data of ``dtype``: a pointer, so that no descriptor need be asked."""
+    kind = ctypes.c_double if compute_dtype(dtype) == "float64" else ctypes.c_float
+    return ctypes.pointer(kind(value))
+
+
+def is_empty(*arrays: Any) -> bool:
+    """Whether one of the arrays (or types) has no elements."""
+    return any(0 in a.shape for a in arrays)
+
+
+def aligned(nbytes: int) -> int:
+    """The next multiple of 256."""
+    return -(-nbytes // 256) * 256
+
+
+def zero(env: Any, array: DeviceArray) -> None:
+    """Enqueue filling a contiguous array with zeros."""
+    if not is_empty(array):
+        env.zero(array.ptr, array.nbytes)
+
+
+def on_host(env: Any, value: Any) -> Any:
+    """A value that cuDNN reads on the host, as a NumPy array; waits where it lies on the device."""
+    return env.download(value) if isinstance(value, DeviceArray) else np.asarray(value)
+
+
+def copy(env: Any, source: DeviceArray, target: DeviceArray) -> None:
+    """Enqueue a copy, unless both are the same memory."""
+    if source.ptr != target.ptr and not is_empty(source):
+        strided_copy(env, source, target)
+
+
+# -- pieces of a batch ----------------------------------------------------------------------------
+
+
+def most_rows(*shapes: Sequence[int]) -> int:
+    """How many of the leading dimension one call may have, for tensors of these shapes; 0: none."""
+    largest = max((prod(s[1:]) for s in shapes), default=1)
+    return min(MOST_ROWS, MOST_ELEMENTS // max(largest, 1))
+
+
+def pieces(batch: int, most: int) -> Iterator[tuple[int, int]]:
+    """(start, count) of the calls that a batch is cut into."""
+    for start in range(0, batch, most):
+        yield start, min(most, batch - start)
+
+
+def rows(x: DeviceArray, start: int, count: int) -> DeviceArray:
+    """``x[start : start + count]`` of a contiguous array."""
+    step = x.itemsize * prod(x.shape[1:])
+    return replace(x, ptr=x.ptr + start * step, shape=(count, *x.shape[1:]), strides=())
+
+
+def by_pieces(
+    parts: Sequence[tuple[int, int, Any]], enqueue: Callable[..., None], reads: int = 1
+) -> Callable[..., None]:
+    """A launch of a call for each piece of a batch; where there is none, results are 0.
+
+    ``parts`` are (start, count, descriptors). ``enqueue(env, descriptors, *addresses)`` gets where
+    a piece begins in the first ``reads`` inputs and in the results.
+    """
+
+    def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        if not parts:
+            for out in outputs:
+                zero(env, out)
+        for start, count, d in parts:
+            arrays = (*inputs[:reads], *outputs)
+            enqueue(env, d, *(rows(v, start, count).ptr for v in arrays))
+
+    return launch

@@ -1,0 +1,268 @@
+"""Batch normalisation and local response normalisation by cuDNN.
+
+Inputs have four or five dimensions, parameters and statistics as many. The new running averages
+are results like others: the old ones are copied there, and cuDNN updates the copy; the program's
+update, which is guarded, writes them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from symdnn.gpu import libcudnn
+from symdnn.gpu.cudnn.descriptor import LRNDescription, descriptor
+from symdnn.gpu.cudnn.fallback import enter
+from symdnn.gpu.cudnn.kernel import (
+    ANY_LAYOUT,
+    MOST_ELEMENTS,
+    WITH_BFLOAT16,
+    CudnnKernel,
+    by_pieces,
+    copy,
+    factor,
+    most_rows,
+    pieces,
+    rows,
+    tensor,
+)
+from symdnn.gpu.cudnn.pool import too_large
+from symdnn.graph.kernel import Call
+from symdnn.ops.vendor.gpudnn import (
+    GpuDnnBatchNorm,
+    GpuDnnBatchNormGrad,
+    GpuDnnBatchNormInference,
+    GpuDnnLRN,
+    GpuDnnLRNGrad,
+)
+
+__all__ = [
+    "BatchNormGradKernel", "BatchNormInferenceKernel", "BatchNormKernel", "LRNGradKernel",
+    "LRNKernel", "register",
+]  # fmt: skip
+
+# Longest batches that cuDNN normalises in training, as other users of it have found them.
+_LONGEST = {"per-activation": 131070, "spatial": 880801}
+
+
+def _mode(op: Any) -> str:
+    word = "SPATIAL" if op.mode == "spatial" else "PER_ACTIVATION"
+    return f"CUDNN_BATCHNORM_{word}"
+
+
+@dataclass(frozen=True)
+class _Training(CudnnKernel):
+    """What the forward and backward functions of training share."""
+
+    dtypes = WITH_BFLOAT16
+    layouts = ANY_LAYOUT
+
+    def refuses_sizes(self, call: Call) -> str | None:
+        """No elements, more than cuDNN can index, batches that it is known to fail on."""
+        op: Any = call.op
+        shape: tuple[int, ...] = call.inputs[0].shape  # type: ignore[attr-defined]
+        if 0 in shape:
+            return "there is nothing to normalise"
+        if prod(shape) > MOST_ELEMENTS or shape[0] > _LONGEST[op.mode]:
+            return f"cuDNN does not normalise a batch of shape {shape}"
+        return None
+
+    def details(self, call: Call) -> str:
+        """Mode, epsilon, shapes."""
+        op: Any = call.op
+        return f"{_mode(op)}, epsilon {op.epsilon}, of {', '.join(map(str, call.inputs))}"
+
+
+@dataclass(frozen=True)
+class BatchNormKernel(_Training):
+    """``cudnnBatchNormalizationForwardTraining`` of (x, scale, bias[, running mean, var])."""
+
+    name: str = "cudnn.batch_norm"
+
+    def refuses_sizes(self, call: Call) -> str | None:
+        """A running variance of one element each: cuDNN would divide by zero."""
+        op: Any = call.op
+        reason = super().refuses_sizes(call)
+        x, mean = (prod(t.shape) for t in (call.inputs[0], call.outputs[1]))  # type: ignore[attr-defined]
+        if reason is None and op.running_averages and x < 2 * mean:
+            return "cuDNN's running variance needs two elements for each statistic"
+        return reason
+
+    def launcher(self, call: Call) -> Any:
+        """One call."""
+        op: Any = call.op
+        x, scale = call.inputs[:2]
+        xd = tensor(x.dtype, x.shape, op.layout)  # type: ignore[attr-defined]
+        sd = tensor(scale.dtype, scale.shape, op.layout)  # type: ignore[attr-defined]
+        dtype: str = x.dtype  # type: ignore[attr-defined]
+        mode, rate = _mode(op), op.running_average_factor if op.running_averages else 0.0
+
+        def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            running: Sequence[Any] = (None, None)
+            if op.running_averages:
+                for old, new in zip(inputs[3:5], outputs[3:5]):
+                    copy(env, old, new)
+                running = (outputs[3].ptr, outputs[4].ptr)
+            y, mean, invstd = (v.ptr for v in outputs[:3])
+            at, gamma, beta = (v.ptr for v in inputs[:3])
+            libcudnn.cudnnBatchNormalizationForwardTraining(
+                env.cudnn, mode, factor(dtype, 1.0), factor(dtype, 0.0), xd.handle, at, xd.handle,
+                y, sd.handle, gamma, beta, rate, *running, op.epsilon, mean, invstd,
+            )  # fmt: skip
+
+        return launch
+
+
+@dataclass(frozen=True)
+class BatchNormGradKernel(_Training):
+    """``cudnnBatchNormalizationBackward`` of (x, dy, scale, mean, invstd)."""
+
+    name: str = "cudnn.batch_norm_grad"
+
+    def launcher(self, call: Call) -> Any:
+        """One call."""
+        op: Any = call.op
+        x, scale = call.inputs[0], call.inputs[2]
+        xd = tensor(x.dtype, x.shape, op.layout)  # type: ignore[attr-defined]
+        sd = tensor(scale.dtype, scale.shape, op.layout)  # type: ignore[attr-defined]
+        dtype: str = x.dtype  # type: ignore[attr-defined]
+        mode = _mode(op)
+
+        def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            at, dy, gamma, mean, invstd = (v.ptr for v in inputs)
+            dx, dgamma, dbeta = (v.ptr for v in outputs)
+            one, none = factor(dtype, 1.0), factor(dtype, 0.0)
+            libcudnn.cudnnBatchNormalizationBackward(
+                env.cudnn, mode, one, none, one, none, xd.handle, at, xd.handle, dy, xd.handle, dx,
+                sd.handle, gamma, dgamma, dbeta, op.epsilon, mean, invstd,
+            )  # fmt: skip
+
+        return launch
+
+
+@dataclass(frozen=True)
+class BatchNormInferenceKernel(CudnnKernel):
+    """``cudnnBatchNormalizationForwardInference`` of (x, scale, bias, mean, variance)."""
+
+    name: str = "cudnn.batch_norm_inference"
+    dtypes = WITH_BFLOAT16
+    layouts = ANY_LAYOUT
+
+    def refuses_sizes(self, call: Call) -> str | None:
+        """Images that are too large."""
+        return too_large(call.inputs[0])
+
+    def details(self, call: Call) -> str:
+        """Mode, epsilon, shapes."""
+        op: Any = call.op
+        return f"{_mode(op)}, epsilon {op.epsilon}, of {', '.join(map(str, call.inputs))}"
+
+    def launcher(self, call: Call) -> Any:
+        """One call for each piece of the batch."""
+        op: Any = call.op
+        x, scale = call.inputs[:2]
+        shape: tuple[int, ...] = x.shape  # type: ignore[attr-defined]
+        dtype: str = x.dtype  # type: ignore[attr-defined]
+        cut = [] if 0 in shape else pieces(shape[0], most_rows(shape))
+        parts = [(start, n, tensor(dtype, (n, *shape[1:]), op.layout)) for start, n in cut]
+        sd = tensor(scale.dtype, scale.shape, op.layout)  # type: ignore[attr-defined]
+        mode = _mode(op)
+
+        def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            statistics = [v.ptr for v in inputs[1:]]
+            for start, count, d in parts:
+                at, y = (rows(v, start, count).ptr for v in (inputs[0], outputs[0]))
+                libcudnn.cudnnBatchNormalizationForwardInference(
+                    env.cudnn, mode, factor(dtype, 1.0), factor(dtype, 0.0), d.handle, at,
+                    d.handle, y, sd.handle, *statistics, op.epsilon,
+                )  # fmt: skip
+
+        return launch
+
+
+# -- local response normalisation -----------------------------------------------------------------
+
+_ACROSS = "CUDNN_LRN_CROSS_CHANNEL_DIM1"
+
+
+@dataclass(frozen=True)
+class _CrossChannel(CudnnKernel):
+    layouts = ANY_LAYOUT
+
+    def refuses_types(self, call: Call) -> str | None:
+        """Dtypes and ranks."""
+        x: Any = call.inputs[0]
+        if x.ndim not in (4, 5):
+            return f"cuDNN normalises across channels in 4 or 5 dimensions, not {x.ndim}"
+        return super().refuses_types(call)
+
+    def refuses_sizes(self, call: Call) -> str | None:
+        """Images that are too large."""
+        return too_large(call.inputs[0])
+
+    def details(self, call: Call) -> str:
+        """The formula's numbers."""
+        op: Any = call.op
+        return f"{LRNDescription(op.n, op.alpha, op.beta, op.k)} of {call.inputs[0]}"
+
+    def prepared(self, call: Call) -> tuple[Any, list[tuple[int, int, Any]]]:
+        """The descriptor, and (start, count, tensor) of each piece of the batch."""
+        op: Any = call.op
+        x: Any = call.inputs[0]
+        cut = [] if 0 in x.shape else pieces(x.shape[0], most_rows(x.shape))
+        parts = [(start, n, tensor(x.dtype, (n, *x.shape[1:]), op.layout)) for start, n in cut]
+        return descriptor(LRNDescription(op.n, op.alpha, op.beta, op.k)), parts
+
+
+@dataclass(frozen=True)
+class LRNKernel(_CrossChannel):
+    """``cudnnLRNCrossChannelForward``."""
+
+    name: str = "cudnn.lrn"
+
+    def launcher(self, call: Call) -> Any:
+        """One call for each piece of the batch."""
+        how, parts = self.prepared(call)
+        dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
+
+        one, none = factor(dtype, 1.0), factor(dtype, 0.0)
+
+        def enqueue(env: Any, d: Any, x: int, y: int) -> None:
+            libcudnn.cudnnLRNCrossChannelForward(
+                env.cudnn, how.handle, _ACROSS, one, d.handle, x, none, d.handle, y
+            )
+
+        return by_pieces(parts, enqueue)
+
+
+@dataclass(frozen=True)
+class LRNGradKernel(_CrossChannel):
+    """``cudnnLRNCrossChannelBackward`` of (x, y, dy)."""
+
+    name: str = "cudnn.lrn_grad"
+
+    def launcher(self, call: Call) -> Any:
+        """One call for each piece of the batch."""
+        how, parts = self.prepared(call)
+        dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
+
+        one, none = factor(dtype, 1.0), factor(dtype, 0.0)
+
+        def enqueue(env: Any, d: Any, x: int, y: int, dy: int, dx: int) -> None:
+            libcudnn.cudnnLRNCrossChannelBackward(
+                env.cudnn, how.handle, _ACROSS, one, d.handle, y, d.handle, dy, d.handle, x,
+                none, d.handle, dx,
+            )  # fmt: skip
+
+        return by_pieces(parts, enqueue, reads=3)
+
+
+def register() -> None:
+    """Enter the kernels into the table."""
+    enter(GpuDnnBatchNorm, BatchNormKernel())
+    enter(GpuDnnBatchNormGrad, BatchNormGradKernel())
+    enter(GpuDnnBatchNormInference, BatchNormInferenceKernel())
+    enter(GpuDnnLRN, LRNKernel())
+    enter(GpuDnnLRNGrad, LRNGradKernel())

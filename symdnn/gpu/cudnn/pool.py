@@ -1,0 +1,192 @@
+"""Pooling by cuDNN, and its gradient.
+
+cuDNN gives the gradient of a maximum to one element of a window, symdnn's :class:`MaxPoolGrad` (as
+Theano's on a CPU) to every tie. So the maximum's gradient has a kernel of ours, which means the
+same on every device; cuDNN's runs where the hint ``backend="cudnn"`` asks for it, as
+:func:`symdnn.gpu.dnn.dnn_pool` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from symdnn.gpu import libcudnn
+from symdnn.gpu.codegen.device_source import CTYPES, specialised
+from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, blocks_for
+from symdnn.gpu.cudnn.descriptor import Descriptor, PoolingDescription, descriptor
+from symdnn.gpu.cudnn.fallback import enter
+from symdnn.gpu.cudnn.kernel import (
+    ANY_LAYOUT,
+    WITH_BFLOAT16,
+    CudnnKernel,
+    by_pieces,
+    factor,
+    is_empty,
+    layout_of,
+    most_rows,
+    pieces,
+    refuses_layout,
+    rows,
+    tensor,
+    zero,
+)
+from symdnn.graph.kernel import Call
+from symdnn.ops.vendor.gpudnn import GpuDnnPool, GpuDnnPoolGrad
+
+__all__ = ["MaxPoolGradKernel", "PoolGradKernel", "PoolKernel", "register"]
+
+#: Theano's words -> ``cudnnPoolingMode_t`` without its prefix.
+_MODES = {
+    "max": "MAX",
+    "max_deterministic": "MAX_DETERMINISTIC",
+    "average_inc_pad": "AVERAGE_COUNT_INCLUDE_PADDING",
+    "average": "AVERAGE_COUNT_INCLUDE_PADDING",
+    "average_exc_pad": "AVERAGE_COUNT_EXCLUDE_PADDING",
+}
+
+
+def pooling(op: Any) -> Descriptor:
+    """The descriptor of a pooling op."""
+    return descriptor(PoolingDescription(_MODES[op.mode], op.ws, op.pad, op.stride))
+
+
+def too_large(*types: Any) -> str | None:
+    """Why not, where one image has too many elements for 32-bit indices."""
+    return None if most_rows(*(t.shape for t in types)) else "an image of 2**31 elements or more"
+
+
+@dataclass(frozen=True)
+class PoolKernel(CudnnKernel):
+    """``cudnnPoolingForward``."""
+
+    name: str = "cudnn.pool"
+    dtypes = WITH_BFLOAT16
+    layouts = ANY_LAYOUT
+
+    def refuses_sizes(self, call: Call) -> str | None:
+        """Images that are too large."""
+        return too_large(call.inputs[0])
+
+    def details(self, call: Call) -> str:
+        """The window in words."""
+        return f"{pooling(call.op)} of {call.inputs[0]}"
+
+    def launcher(self, call: Call) -> Any:
+        """One call for each piece of the batch."""
+        shapes = call.inputs[0].shape, call.outputs[0].shape  # type: ignore[attr-defined]
+        dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
+        how = pooling(call.op)
+        parts = _parts(dtype, shapes, layout_of(call.op))
+
+        one, none = factor(dtype, 1.0), factor(dtype, 0.0)
+
+        def enqueue(env: Any, d: Sequence[Descriptor], x: int, y: int) -> None:
+            libcudnn.cudnnPoolingForward(
+                env.cudnn, how.handle, one, d[0].handle, x, none, d[1].handle, y
+            )
+
+        return by_pieces(parts, enqueue)
+
+
+def _parts(
+    dtype: str, shapes: Sequence[tuple[int, ...]], layout: str
+) -> list[tuple[int, int, list[Descriptor]]]:
+    """(start, count, descriptors) of the calls for tensors of these shapes; none for empty ones."""
+    if any(0 in s for s in shapes):
+        return []
+    return [
+        (start, count, [tensor(dtype, (count, *s[1:]), layout) for s in shapes])
+        for start, count in pieces(shapes[0][0], most_rows(*shapes))
+    ]
+
+
+@dataclass(frozen=True)
+class PoolGradKernel(CudnnKernel):
+    """``cudnnPoolingBackward``: of a maximum, one element of a window gets the gradient."""
+
+    name: str = "cudnn.pool_grad"
+    dtypes = WITH_BFLOAT16
+    layouts = ANY_LAYOUT
+
+    def refuses_types(self, call: Call) -> str | None:
+        """A maximum with channels last, unless cuDNN is asked for: it would settle ties."""
+        own = call.hints.backend != "cudnn" and layout_of(call.op) == "NHWC"
+        if own and call.op.is_max:  # type: ignore[attr-defined]
+            return "cuDNN gives the gradient to one of several maxima"
+        return super().refuses_types(call)
+
+    def refuses_sizes(self, call: Call) -> str | None:
+        """Images that are too large."""
+        return too_large(call.outputs[0])
+
+    def details(self, call: Call) -> str:
+        """The window in words."""
+        return f"{pooling(call.op)}, gradient of {call.outputs[0]}"
+
+    def launcher(self, call: Call) -> Any:
+        """One call for each piece of the batch."""
+        op: Any = call.op
+        types: Any = call.inputs
+        dy = types[2] if op.is_max else types[0]
+        dtype, how = dy.dtype, pooling(op)
+        shapes = (call.outputs[0].shape, dy.shape)  # type: ignore[attr-defined]
+        parts = _parts(dtype, shapes, layout_of(op))
+
+        def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            dx = outputs[0]
+            if not parts:
+                zero(env, dx)
+            # An average needs no data: cuDNN gets addresses of the right sizes in their place.
+            x, y, dy = inputs[:3] if op.is_max else (dx, inputs[0], inputs[0])
+            one, none = factor(dtype, 1.0), factor(dtype, 0.0)
+            for start, count, (xd, yd) in parts:
+                at = [rows(v, start, count).ptr for v in (y, dy, x, dx)]
+                libcudnn.cudnnPoolingBackward(
+                    env.cudnn, how.handle, one, yd.handle, at[0], yd.handle, at[1], xd.handle,
+                    at[2], none, xd.handle, at[3],
+                )  # fmt: skip
+
+        return launch
+
+
+class MaxPoolGradKernel(CudaKernel):
+    """The gradient of a maximum, to every tie."""
+
+    name = "cuda.max_pool_grad"
+    dtypes = WITH_BFLOAT16
+    contiguous_inputs = True
+
+    def refuses(self, call: Call) -> str | None:
+        """Averages, and channels that come last."""
+        if not call.op.is_max:  # type: ignore[attr-defined]
+            return "it is for a maximum"
+        return refuses_layout(call) or super().refuses(call)
+
+    def launches(
+        self, call: Call, inputs: Sequence[Any], outputs: Sequence[Any]
+    ) -> Sequence[KernelLaunch]:
+        """One thread for each element of x."""
+        op: Any = call.op
+        (x, y, dy), (dx,) = inputs, outputs
+        if is_empty(dx):
+            return []
+        kind = CTYPES[dx.dtype]
+        source = specialised(
+            "max_pool_grad.cu", T=kind, A="double" if kind == "double" else "float", DIMS=len(op.ws)
+        )
+        sizes = zip(dx.shape[2:], dy.shape[2:], op.ws, op.stride, op.pad, strict=True)
+        axes = [n for axis in sizes for n in axis]
+        total = prod(dx.shape)
+        parameters = (x.pointer, y.pointer, dy.pointer, dx.pointer, total, *axes)
+        return [
+            KernelLaunch(source, "max_pool_grad", (blocks_for(total, 256),), (256,), parameters)
+        ]
+
+
+def register() -> None:
+    """Enter the kernels into the table; the first that does not refuse is taken."""
+    enter(GpuDnnPool, PoolKernel())
+    enter(GpuDnnPoolGrad, MaxPoolGradKernel(), PoolGradKernel())

@@ -1,0 +1,163 @@
+"""Softmax, log-softmax, their gradients, and activations by cuDNN."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from symdnn.gpu import libcudnn
+from symdnn.gpu.cudnn.descriptor import ActivationDescription, Descriptor, descriptor
+from symdnn.gpu.cudnn.fallback import enter
+from symdnn.gpu.cudnn.kernel import (
+    WITH_BFLOAT16,
+    CudnnKernel,
+    factor,
+    most_rows,
+    pieces,
+    rows,
+    tensor,
+)
+from symdnn.gpu.cudnn.pool import too_large
+from symdnn.graph.kernel import Call
+from symdnn.ops.vendor.gpudnn import GpuDnnActivation, GpuDnnSoftmax, GpuDnnSoftmaxGrad
+
+__all__ = ["ActivationKernel", "SoftmaxGradKernel", "SoftmaxKernel", "register"]
+
+_ACTIVATIONS = {
+    "relu": "RELU", "sigmoid": "SIGMOID", "tanh": "TANH", "elu": "ELU",
+    "clipped_relu": "CLIPPED_RELU",
+}  # fmt: skip
+_STRIP = 1 << 20  # elements of an activation in one row of its descriptor
+
+
+def folded(op: Any, shape: Sequence[int]) -> tuple[int, int, int, int]:
+    """The four dimensions that cuDNN sees: its channels are what is normalised over."""
+    if op.mode == "instance":
+        return shape[0], prod(shape[1:]), 1, 1
+    return prod(shape[: op.axis]), shape[op.axis], prod(shape[op.axis + 1 :]), 1
+
+
+def _words(op: Any) -> tuple[str, str]:
+    # With all of an instance among the channels, both modes are one.
+    return f"CUDNN_SOFTMAX_{op.algo.upper()}", "CUDNN_SOFTMAX_MODE_CHANNEL"
+
+
+def _parts(
+    call: Call, shape: tuple[int, int, int, int]
+) -> tuple[tuple[int, ...], list[tuple[int, int, Descriptor]]]:
+    dtype: str = call.outputs[0].dtype  # type: ignore[attr-defined]
+    if 0 in shape:
+        return shape, []
+    cut = pieces(shape[0], most_rows(shape))
+    return shape, [(start, n, tensor(dtype, (n, *shape[1:]))) for start, n in cut]
+
+
+def _seen(x: Any, shape: tuple[int, ...]) -> Any:
+    """A contiguous array in another shape."""
+    return type(x)(x.ptr, shape, x.dtype, owner=x.owner)
+
+
+@dataclass(frozen=True)
+class _Rows(CudnnKernel):
+    """What both directions share: one call for each piece of the leading dimension."""
+
+    dtypes = WITH_BFLOAT16
+
+    def refuses_sizes(self, call: Call) -> str | None:
+        """Rows that are too large."""
+        return too_large(call.inputs[0])
+
+    def details(self, call: Call) -> str:
+        """Algorithm and the dimensions that cuDNN sees."""
+        shape = call.inputs[0].shape  # type: ignore[attr-defined]
+        return f"{' '.join(_words(call.op))} of {call.inputs[0]} as {folded(call.op, shape)}"
+
+    def enqueue(self, how: tuple[Any, ...], one: Any, none: Any, d: Any, *at: int) -> None:
+        """The call: ``how`` is handle, algorithm and mode, ``at`` where operands and result are."""
+        raise NotImplementedError
+
+    def launcher(self, call: Call) -> Any:
+        """Everything but the addresses is settled here."""
+        shape, parts = _parts(call, folded(call.op, call.inputs[0].shape))  # type: ignore[attr-defined]
+        words = _words(call.op)
+        dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
+
+        def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            one, none = factor(dtype, 1.0), factor(dtype, 0.0)
+            for start, count, d in parts:
+                at = (rows(_seen(v, shape), start, count).ptr for v in (*inputs, outputs[0]))
+                self.enqueue((env.cudnn, *words), one, none, d.handle, *at)
+
+        return launch
+
+
+@dataclass(frozen=True)
+class SoftmaxKernel(_Rows):
+    """``cudnnSoftmaxForward``."""
+
+    name: str = "cudnn.softmax"
+
+    def enqueue(self, how: tuple[Any, ...], one: Any, none: Any, d: Any, *at: int) -> None:
+        """Of x, to y."""
+        x, y = at
+        libcudnn.cudnnSoftmaxForward(*how, one, d, x, none, d, y)
+
+
+@dataclass(frozen=True)
+class SoftmaxGradKernel(_Rows):
+    """``cudnnSoftmaxBackward`` of (dy, y)."""
+
+    name: str = "cudnn.softmax_grad"
+
+    def enqueue(self, how: tuple[Any, ...], one: Any, none: Any, d: Any, *at: int) -> None:
+        """Of dy and y, to dx."""
+        dy, y, dx = at
+        libcudnn.cudnnSoftmaxBackward(*how, one, d, y, d, dy, none, d, dx)
+
+
+@dataclass(frozen=True)
+class ActivationKernel(CudnnKernel):
+    """``cudnnActivationForward`` on the elements, whatever their dimensions."""
+
+    name: str = "cudnn.activation"
+
+    def details(self, call: Call) -> str:
+        """The function."""
+        op: Any = call.op
+        return f"{op.mode} ({op.coef}) of {call.inputs[0]}"
+
+    def launcher(self, call: Call) -> Any:
+        """Strips of equal length, and what is left."""
+        op: Any = call.op
+        how = descriptor(ActivationDescription(_ACTIVATIONS[op.mode], op.coef))
+        dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
+        total = prod(call.inputs[0].shape)  # type: ignore[attr-defined]
+        parts = list(_strips(dtype, total))
+
+        def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            one, none = factor(dtype, 1.0), factor(dtype, 0.0)
+            for start, d in parts:
+                x, y = (v.ptr + start * v.itemsize for v in (inputs[0], outputs[0]))
+                libcudnn.cudnnActivationForward(
+                    env.cudnn, how.handle, one, d.handle, x, none, d.handle, y
+                )
+
+        return launch
+
+
+def _strips(dtype: str, total: int) -> Any:
+    """(first element, descriptor) of the calls for so many elements."""
+    whole, rest = divmod(total, _STRIP)
+    for start, count in pieces(whole, most_rows((1, _STRIP))):
+        yield start * _STRIP, tensor(dtype, (count, _STRIP, 1, 1))
+    if rest:
+        yield whole * _STRIP, tensor(dtype, (1, rest, 1, 1))
+
+
+def register() -> None:
+    """Enter the kernels into the table."""
+    enter(GpuDnnSoftmax, SoftmaxKernel())
+    enter(GpuDnnSoftmaxGrad, SoftmaxGradKernel())
+    enter(GpuDnnActivation, ActivationKernel())

@@ -1,0 +1,1 @@
+"""One GPU: context, memory, arena, CUDA graphs, clock, error codes, foreign arrays."""

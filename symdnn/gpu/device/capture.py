@@ -1,0 +1,174 @@
+"""CUDA graphs: work enqueued once on the compute stream, then launched as one."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+from symdnn.errors import SymdnnError
+from symdnn.gpu.binding.libcuda import library
+from symdnn.gpu.device.context import Context
+
+__all__ = ["CaptureFailed", "Graph", "Queue"]
+
+
+#: Kernels that are launched one by one, if there are no more; CU_GRAPH_NODE_TYPE_KERNEL.
+_FEW, _KERNEL_NODE = 2, 0
+
+
+class CaptureFailed(SymdnnError, RuntimeError):
+    """Work could not be captured; it can still be enqueued piece by piece."""
+
+
+class Graph:
+    """What ``enqueue`` put on the context's stream, ready to be launched again and again.
+
+    Addresses are part of it: everything that it reads and writes must stay where it is.
+    (``cuStreamBeginCapture``, ``cuStreamEndCapture``, ``cuGraphInstantiate``.)
+    """
+
+    def __init__(self, context: Context, enqueue: Callable[[], None]) -> None:
+        from cuda.bindings import driver
+
+        self._driver: Any = driver
+        self._stream = driver.CUstream(context.stream)
+        launched = context.launched
+        mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        self._checked(driver.cuStreamBeginCapture(self._stream, mode))
+        try:
+            enqueue()
+        except Exception as error:
+            driver.cuStreamEndCapture(self._stream)
+            raise CaptureFailed(f"{type(error).__name__}: {error}") from error
+        graph = self._checked(driver.cuStreamEndCapture(self._stream))
+        #: How many kernels and copies it launches.
+        self.nodes = int(driver.cuGraphGetNodes(graph, 0)[-1])
+        #: Whether a kernel or two of ours are launched by themselves: they begin some 3 us earlier,
+        #: and the host takes 1 or 2 us longer, so it pays for long ones.
+        self.apart = False
+        own = context.launched - launched == self.nodes  # a library's may have attributes
+        self._kernels = kernels_of(graph, self._stream) if own and 0 < self.nodes <= _FEW else []
+        self._executable = self._checked(driver.cuGraphInstantiate(graph, 0))
+        self._graph = graph  # it owns what kernels are launched with
+        if not self._kernels:
+            self._graph = None
+            self._checked(driver.cuGraphDestroy(graph))
+        self._launch, self._launch_one = driver.cuGraphLaunch, library().cuLaunchKernel
+
+    def launch(self) -> None:
+        """Enqueue all of it."""
+        if self.apart and self._kernels:
+            for arguments in self._kernels:
+                if status := self._launch_one(*arguments):
+                    raise CaptureFailed(f"cuLaunchKernel: {status}")
+            return
+        (status,) = self._launch(self._executable, self._stream)
+        if status != 0:
+            raise CaptureFailed(f"cuGraphLaunch: {status!r}")
+
+    def __del__(self) -> None:
+        # At the end of the process the driver may be gone already, or what calls it.
+        for what, by in (("_executable", "cuGraphExecDestroy"), ("_graph", "cuGraphDestroy")):
+            destroy = getattr(getattr(self, "_driver", None), by, None)
+            if getattr(self, what, None) is not None and destroy is not None:
+                destroy(getattr(self, what))
+
+    @staticmethod
+    def _checked(result: Any) -> Any:
+        status, *values = result
+        if int(status) != 0:
+            raise CaptureFailed(f"CUDA driver: {status!r}")
+        return values[0] if values else None
+
+
+def kernels_of(graph: Any, stream: Any) -> list[tuple[Any, ...]]:
+    """The arguments of ``cuLaunchKernel`` for each node of a graph that is a chain of kernels.
+
+    Empty where it is something else. (``cuGraphKernelNodeGetParams``.)
+    """
+    from cuda.bindings import driver
+
+    checked = Graph._checked
+    count = int(driver.cuGraphGetNodes(graph, 0)[-1])
+    nodes = list(checked(driver.cuGraphGetNodes(graph, count)))[:count]
+    pairs = int(driver.cuGraphGetEdges(graph, 0)[-1])
+    _, before, after, *_ = driver.cuGraphGetEdges(graph, pairs) if pairs else ((), (), ())
+    edges = {(int(a), int(b)) for a, b in zip(before[:pairs], after[:pairs])}
+    if edges != {(int(a), int(b)) for a, b in pairwise(nodes)}:
+        return []
+    found: list[tuple[Any, ...]] = []
+    for node in nodes:
+        if checked(driver.cuGraphNodeGetType(node)) != _KERNEL_NODE:
+            return []
+        p = checked(driver.cuGraphKernelNodeGetParams(node))
+        sizes = (p.gridDimX, p.gridDimY, p.gridDimZ, p.blockDimX, p.blockDimY, p.blockDimZ)
+        given = (int(p.kernelParams or 0), int(p.extra or 0))
+        if not int(p.func) or not any(given):
+            return []
+        numbers = map(ctypes.c_uint, (*map(int, sizes), int(p.sharedMemBytes)))
+        pointers = map(ctypes.c_void_p, (int(stream), *given))
+        found.append((ctypes.c_void_p(int(p.func)), *numbers, *pointers))
+    return found
+
+
+class Queue:
+    """Copies on the compute stream between addresses that do not change, and waiting for them."""
+
+    def __init__(self, context: Context) -> None:
+        from cuda.bindings import driver
+
+        self._driver: Any = driver
+        self._stream = driver.CUstream(context.stream)
+        self._in, self._out = driver.cuMemcpyHtoDAsync, driver.cuMemcpyDtoHAsync
+        self._within, self._wait = driver.cuMemcpyDtoDAsync, driver.cuStreamSynchronize
+
+    def copy_in(self, target: int, source: int, nbytes: int) -> None:
+        """From pinned memory to the device (``cuMemcpyHtoDAsync``)."""
+        self._check(self._in(target, source, nbytes, self._stream))
+
+    def copy_out(self, target: int, source: int, nbytes: int) -> None:
+        """From the device to pinned memory (``cuMemcpyDtoHAsync``)."""
+        self._check(self._out(target, source, nbytes, self._stream))
+
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        """On the device (``cuMemcpyDtoDAsync``)."""
+        self._check(self._within(target, source, nbytes, self._stream))
+
+    def synchronize(self) -> None:
+        """Wait for everything enqueued so far."""
+        self._check(self._wait(self._stream))
+
+    def event(self) -> Event:
+        """A mark on the stream, not set yet."""
+        return Event(self._driver, self._stream)
+
+    @staticmethod
+    def _check(result: Any) -> None:
+        if result[0] != 0:
+            raise SymdnnError(f"CUDA driver: {result[0]!r}")
+
+
+class Event:
+    """A place in the stream that the host can wait for."""
+
+    def __init__(self, driver: Any, stream: Any) -> None:
+        self._driver, self._stream = driver, stream
+        status, self._event = driver.cuEventCreate(2)  # CU_EVENT_DISABLE_TIMING
+        Queue._check((status,))
+        self._set = False
+
+    def record(self) -> None:
+        """Set it behind all work enqueued so far."""
+        self._set = True
+        Queue._check(self._driver.cuEventRecord(self._event, self._stream))
+
+    def wait(self) -> None:
+        """Wait until that work is done."""
+        if self._set:
+            Queue._check(self._driver.cuEventSynchronize(self._event))
+
+    def __del__(self) -> None:
+        if getattr(self, "_event", None) is not None and self._driver is not None:
+            self._driver.cuEventDestroy(self._event)

@@ -1,0 +1,176 @@
+"""Device memory: a pool for what outlives a call, and staging for copies to and from the host."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.budget import Budget, OutOfDeviceMemory
+from symdnn.gpu.device.context import Context
+from symdnn.gpu.device.interop import as_gpuarray
+from symdnn.graph.type import TensorType
+
+__all__ = ["CudaMemory", "PendingCopy"]
+
+_MOST_IN_FLIGHT = 256
+_LEAST = 16  # bytes of an allocation; smaller blocks are the pool's own
+
+
+class CudaMemory:
+    """Buffers of storages, inputs and results; pinned staging for copies to and from the host."""
+
+    def __init__(self, context: Context) -> None:
+        from pycuda import driver, tools
+
+        self._driver: Any = driver
+        self.context = context
+        self.device = context.device
+        with context.current():
+            self._pool = tools.DeviceMemoryPool()
+            self._pinned = tools.PageLockedMemoryPool()
+            # PyCUDA 2026.1: a pool asks for the current context when a block comes back to an
+            # empty pool, and aborts where there is none: in another thread, or at exit. So one
+            # block of a size that is never asked for stays in it, and at exit it holds no more.
+            self._hold_one()
+            context.at_exit += [self._pool.stop_holding, self._pinned.stop_holding]
+        self.budget = Budget(self._pool, (driver.MemoryError, OutOfDeviceMemory))
+        self.budget.reliefs += [self._free_held, self._collect]
+        self._in_flight: list[Any] = []
+        self._keeping: list[Any] | None = None
+        #: Where staging goes that a captured graph copies from at each launch.
+        self._baked: list[Any] | None = None
+        #: Called before a value is read on the host: what an earlier call left is raised first.
+        self.before_reading: Callable[[], None] = lambda: None
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> DeviceArray:
+        """New memory from the pool; it returns there when the array is dropped."""
+        array = DeviceArray(0, shape, dtype)
+        if array.nbytes == 0:
+            return array
+        nbytes = max(array.nbytes, _LEAST)
+        owner = self.budget.allocate("an array", nbytes, lambda: self._pool.allocate(nbytes))
+        self.budget.took()
+        if self._keeping is not None:
+            self._keeping.append(owner)
+        return DeviceArray(int(owner), shape, dtype, array.strides, owner)
+
+    def _hold_one(self) -> None:
+        self._pool.allocate(1).free()
+
+    def _free_held(self) -> None:
+        """Give blocks back to the card that only wait to be used again."""
+        if self._keeping is None:  # a stream that is captured cannot be waited for
+            self.synchronize()
+        self._pool.free_held()
+        self._hold_one()
+
+    def _collect(self) -> None:
+        """Find arrays that only reference cycles keep alive."""
+        gc.collect()
+        self._free_held()
+
+    def upload(self, array: Any, into: Any) -> DeviceArray:
+        """Copy a host array to the device (:class:`~symdnn.graph.values.storage.DeviceMemory`)."""
+        with self.context.current():
+            dtype = TensorType(array.dtype, array.shape).dtype
+            target = into if into is not None else self.empty(tuple(array.shape), dtype)
+            self.copy_in(array, target)
+            return target
+
+    def copy_in(self, array: Any, target: DeviceArray) -> None:
+        """Enqueue a host array's copy into ``target``."""
+        if target.nbytes == 0:
+            return
+        staged = self._staged(target.nbytes)
+        np.copyto(staged, np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        self._driver.memcpy_htod_async(target.ptr, staged, self.context._stream)
+        (self._in_flight if self._baked is None else self._baked).append(staged)
+
+    def download(self, buffer: DeviceArray) -> Any:
+        """A fresh host array; waits for it."""
+        with self.context.current():
+            self.before_reading()
+            copied = self.copy_out(buffer)
+            self.synchronize()
+            return copied.finish()
+
+    def lend(self, buffer: DeviceArray) -> Any:
+        """The buffer itself, as the array that users know."""
+        with self.context.current():
+            self.before_reading()
+            return as_gpuarray(buffer)
+
+    @contextlib.contextmanager
+    def keeping(self, staging: bool = False) -> Iterator[list[Any]]:
+        """Collect what is allocated inside, so that a captured graph can keep it alive.
+
+        With ``staging`` also pinned memory that values of the host are copied from.
+        """
+        before = self._keeping, self._baked
+        self._keeping = []
+        self._baked = self._keeping if staging else None
+        try:
+            yield self._keeping
+        finally:
+            self._keeping, self._baked = before
+
+    @property
+    def is_baking(self) -> bool:
+        """Whether what is enqueued becomes a graph with the host's values of now."""
+        return self._baked is not None
+
+    def keep(self, array: DeviceArray) -> None:
+        """Let ``array`` live until the stream has been waited for."""
+        self._in_flight.append(array)
+
+    def copy_out(self, source: DeviceArray, staged: Any = None) -> PendingCopy:
+        """Enqueue a copy to the host; its array is complete after :meth:`synchronize`.
+
+        ``staged`` is pinned memory for it.
+        """
+        if source.nbytes == 0:
+            staged = None
+        else:
+            staged = self._staged(source.nbytes) if staged is None else staged
+            self._driver.memcpy_dtoh_async(staged, source.ptr, self.context._stream)
+            self._in_flight.append(staged)
+        return PendingCopy(staged, source.shape, TensorType(source.dtype).numpy)
+
+    def copy(self, source: DeviceArray, target: DeviceArray) -> None:
+        """Enqueue a copy between contiguous device arrays of one size."""
+        if source.nbytes:
+            self._driver.memcpy_dtod_async(
+                target.ptr, source.ptr, source.nbytes, self.context._stream
+            )
+
+    def synchronize(self) -> None:
+        """Wait for the stream; staging memory goes back to its pool."""
+        self.context.synchronize()
+        self._in_flight.clear()
+
+    def pinned(self, nbytes: int) -> Any:
+        """Bytes of the host that the device can copy from and to by itself."""
+        return self._pinned.allocate((nbytes,), np.uint8)
+
+    def _staged(self, nbytes: int) -> Any:
+        if len(self._in_flight) > _MOST_IN_FLIGHT and self._baked is None:
+            self.synchronize()  # calls that return nothing to the host never wait by themselves
+        return self.pinned(nbytes)
+
+
+class PendingCopy:
+    """A host array on its way from the device."""
+
+    def __init__(self, staged: Any, shape: tuple[int, ...], dtype: Any) -> None:
+        self._staged, self._shape, self._dtype = staged, shape, dtype
+
+    def finish(self) -> Any:
+        """The array, in ordinary memory; only after the stream was synchronised."""
+        if self._staged is None:
+            return np.empty(self._shape, self._dtype)
+        return self._staged.view(self._dtype).reshape(self._shape).copy()

@@ -1,0 +1,1 @@
+"""Plans on a GPU and their runs: capture, replay, loops, transfers."""

@@ -1,0 +1,80 @@
+"""An array of another library, on a device, as the value of a shared variable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from symdnn.errors import InputError
+from symdnn.gpu.device.array import ALIGNMENT, DeviceArray
+from symdnn.gpu.device.memory import CudaMemory
+from symdnn.gpu.execution.runtime import CudaRuntime, runtime
+from symdnn.gpu.kernels.copy import strided_copy
+
+__all__ = ["PlacedArray", "place"]
+
+
+class PlacedArray:
+    """See :class:`symdnn.graph.values.storage.Placed`."""
+
+    def __init__(self, rt: CudaRuntime, array: DeviceArray) -> None:
+        self._runtime, self._array = rt, array
+
+    @property
+    def memory(self) -> CudaMemory:
+        """The memory of the device."""
+        return self._runtime.memory
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The array's shape."""
+        return self._array.shape
+
+    @property
+    def dtype(self) -> str:
+        """The array's dtype."""
+        return self._array.dtype
+
+    def copied(self, into: DeviceArray | None) -> DeviceArray:
+        """Enqueue the copy; the array is kept until it has been made."""
+        rt = self._runtime
+        with rt.context.current():
+            target = into if into is not None else rt.memory.empty(self.shape, self.dtype)
+            strided_copy(rt.env(), self._array, target)
+            rt.memory.keep(self._array)
+        return target
+
+    def itself(self) -> DeviceArray | None:
+        """The array, if it is contiguous and aligned as our own memory is."""
+        array = self._array
+        return array if array.contiguous and array.ptr % ALIGNMENT == 0 else None
+
+
+def place(value: Any, what: str) -> PlacedArray:
+    """An array with ``__cuda_array_interface__`` or ``__dlpack__`` on the device that it is on.
+
+    Raises :class:`~symdnn.errors.InputError` for one of another context, and
+    :class:`~symdnn.gpu.device.context.CudaUnavailable` without PyCUDA.
+    """
+    rt = runtime(_device_of(value, what))
+    with rt.context.current():
+        return PlacedArray(rt, rt.adopt(value, what))
+
+
+def _device_of(value: Any, what: str) -> int:
+    """The index of the device."""
+    says = getattr(value, "__dlpack_device__", None)
+    if says is not None:
+        return int(says()[1])
+    ptr = int(value.__cuda_array_interface__["data"][0] or 0)
+    return _owner(ptr, what) if ptr else 0
+
+
+def _owner(ptr: int, what: str) -> int:
+    from cuda.bindings import driver
+
+    driver.cuInit(0)
+    ordinal = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    status, index = driver.cuPointerGetAttribute(ordinal, ptr)
+    if int(status) != 0:
+        raise InputError(f"{what}: {ptr:#x} is no memory of a CUDA device ({status!r})")
+    return int(index)

@@ -1,0 +1,332 @@
+"""The CUDA device as a runtime: plans bound to addresses, transfers, guarded updates."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from symdnn.config import config
+from symdnn.errors import SymdnnError
+from symdnn.gpu import registry
+from symdnn.gpu.device.arena import Arena
+from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.budget import MemoryUse
+from symdnn.gpu.device.capture import CaptureFailed, Graph, Queue
+from symdnn.gpu.device.context import Context, context
+from symdnn.gpu.device.env import Env
+from symdnn.gpu.device.error_codes import fault
+from symdnn.gpu.device.interop import as_gpuarray, device_array
+from symdnn.gpu.device.memory import CudaMemory
+from symdnn.gpu.execution.batched_updates import copy_all
+from symdnn.gpu.execution.loop_graph import LoopGraphs
+from symdnn.gpu.execution.plan import CudaPlan
+from symdnn.gpu.kernels.copy import strided_copy
+from symdnn.graph.evaluate import Uncomputed, describe_failure
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Apply, Constant
+
+__all__ = ["CudaRuntime", "runtime"]
+
+registry.load()
+
+_MOST_UPDATE_GRAPHS = 64
+_MOST_KNOWN = 256
+
+
+class CudaRuntime:
+    """One device: its context, arena, memory, and the nodes that may report errors on data."""
+
+    def __init__(self, ctx: Context) -> None:
+        self.context = ctx
+        self.memory = CudaMemory(ctx)
+        with ctx.current():
+            self.arena = Arena(ctx, self.memory.budget)
+            self.queue = Queue(ctx)
+            self._start(self.memory.pinned(16).view(np.int32))
+
+    def _start(self, word: Any) -> None:
+        """What a runtime knows at first; ``word`` is where the error word is copied to."""
+        #: The error word as the last finished call left it.
+        self.word: Any = word
+        self.word[:] = 0
+        self._word_address = int(self.word.ctypes.data)
+        self._nodes: dict[int, tuple[Apply, list[Any]]] = {}
+        self._next_number = 0
+        #: A call may have left an error: the next one waits for it, or only a read does.
+        self.pending_check = self.unread = False
+        self.memory.before_reading = self.settle
+        self._constants: dict[Any, DeviceArray] = {}
+        self._update_graphs: OrderedDict[Any, Graph | None] = OrderedDict()
+        self._known: dict[int, tuple[Any, int, DeviceArray]] = {}
+        self._turn = _Turn(self)
+        #: Bytes of the arena that a plan uses which a watcher looks at; 0 between its looks.
+        self.busy = 0
+
+    def exclusive(self) -> contextlib.AbstractContextManager[None]:
+        """Hold the device; errors that an earlier call left on it are raised here."""
+        return self._turn
+
+    def settle(self) -> None:
+        """Raise what calls so far found wrong; waits for them where they may have."""
+        if self.pending_check or self.unread:
+            self.check_errors()
+
+    def capture(self, enqueue: Callable[[], None]) -> Graph:
+        """What ``enqueue`` enqueues, as a graph; raises :class:`CaptureFailed`."""
+        return Graph(self.context, enqueue)
+
+    def copy_word(self) -> None:
+        """Enqueue a copy of the error word to where the host looks at it."""
+        self.queue.copy_out(*self.word_copy())
+
+    def word_copy(self) -> tuple[int, int, int]:
+        """That copy as target, source, bytes."""
+        return self._word_address, self.context.error_word, 16
+
+    def look(self) -> None:
+        """Raise what a finished call found wrong; waits for nothing unless there is something."""
+        if self.word[0]:
+            self.check_errors()
+
+    def bind(self, specialised: Any, memory_plan: Any) -> CudaPlan:
+        """Bind a plan to the arena."""
+        return CudaPlan(self, specialised, memory_plan)
+
+    @contextlib.contextmanager
+    def watched(self, nbytes: int) -> Iterator[None]:
+        """Around a watcher in the middle of a plan: the user's code, which may call functions."""
+        before, self.busy = self.busy, nbytes
+        try:
+            yield
+        finally:
+            self.busy = before
+
+    def aside(self, run: Callable[[], list[Any]]) -> list[Any]:
+        """A call inside of a watcher; what the arena has is put back behind it."""
+        nbytes, self.busy = self.busy, 0
+        before, self.arena.busy = self.arena.busy, nbytes
+        at, saved = DeviceArray(self.arena.base, (nbytes,), "uint8"), None
+        try:
+            saved = self.memory.empty((nbytes,), "uint8")
+            self.memory.copy(at, saved)
+            return run()
+        finally:
+            if saved is not None:
+                self.memory.copy(saved, at)
+            self.busy, self.arena.busy = nbytes, before
+
+    def to_host(self, value: Any) -> Any:
+        """A value as a NumPy array."""
+        if not isinstance(value, DeviceArray):
+            return value
+        with self.context.current():
+            return self.memory.download(value if value.contiguous else self.fresh(value))
+
+    def adopt(self, value: Any, what: str, on_host: bool = False) -> Any:
+        """An array that another library made on this device, without a copy unless ``on_host``."""
+        array = device_array(value, self.context, what)
+        self.memory.keep(array)
+        if type(value).__module__ == "pycuda.gpuarray":  # which no other stream writes meanwhile
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[id(value)] = weakref.ref(value), array.ptr, replace(array, owner=None)
+        return self.to_host(array) if on_host else array
+
+    def known(self, value: Any) -> DeviceArray | None:
+        """An array that was adopted before and lies where it lay; it does not keep it alive."""
+        found = self._known.get(id(value))
+        if found is None or found[0]() is not value or int(value.gpudata) != found[1]:
+            return None
+        return found[2]
+
+    def lend(self, value: Any) -> Any:
+        """A result where it is: a ``GPUArray``, or NumPy's where it was made on the host."""
+        if not isinstance(value, DeviceArray):
+            return value
+        shown = value.__dict__.get("_shown")  # a captured plan leaves the same array each time
+        if shown is None:
+            shown = as_gpuarray(value)
+            object.__setattr__(value, "_shown", shown)
+        return shown
+
+    def fresh(self, value: Any) -> Any:
+        """A copy that the user may keep."""
+        if not isinstance(value, DeviceArray):
+            return np.array(value, order="C", copy=True)
+        target = self.memory.empty(value.shape, value.dtype)
+        strided_copy(self.env(), value, target)
+        return target
+
+    def loop_graphs(self) -> LoopGraphs:
+        """What captures a loop as a whole; one for each loop."""
+        return LoopGraphs(self)
+
+    def loop_arrays(self) -> CudaLoopArrays:
+        """Device arrays for a loop's buffers."""
+        return CudaLoopArrays(self)
+
+    def update(self, pairs: Sequence[tuple[Any, Any]]) -> None:
+        """Write new values into storages, unless the error word is set; one graph when repeated."""
+        copies: list[tuple[Any, Any, Any]] = []
+        others: list[tuple[Any, Any, Any]] = []
+        for storage, value in pairs:
+            target = storage.on(self.memory)
+            same = isinstance(value, DeviceArray) and target.shape == value.shape
+            (copies if same else others).append((storage, value, target))
+        # What a plan wrote to its place itself is there already.
+        apart = [(value, target) for _, value, target in copies if value.ptr != target.ptr]
+        if apart:
+            self._copy_all(apart)
+        for storage, _, _ in copies:
+            storage.written(self.context.device)
+        if others:
+            self.check_errors()
+        for storage, value, _ in others:
+            storage.set(self.to_host(value))
+
+    def _copy_all(self, copies: Sequence[tuple[DeviceArray, DeviceArray]]) -> None:
+        """Guarded copies; what is asked for again at the same addresses is captured."""
+        key = tuple((s.ptr, s.strides, t.ptr, t.shape, t.dtype) for s, t in copies)
+        if key not in self._update_graphs:
+            self._update_graphs[key] = None
+            while len(self._update_graphs) > _MOST_UPDATE_GRAPHS:
+                self._update_graphs.popitem(last=False)
+            self._enqueue_copies(copies)
+            return
+        graph = self._update_graphs[key]
+        if graph is None and config.gpu.graph != "off":
+            try:
+                graph = self.capture(lambda: self._enqueue_copies(copies))
+            except CaptureFailed:
+                graph = None
+            self._update_graphs[key] = graph
+        if graph is None:
+            self._enqueue_copies(copies)
+        else:
+            graph.launch()
+
+    def _enqueue_copies(self, copies: Sequence[tuple[DeviceArray, DeviceArray]]) -> None:
+        copy_all(self.env(), copies)
+
+    def check_errors(self) -> None:
+        """Wait, and raise what a kernel wrote into the error word."""
+        self.pending_check = self.unread = False
+        word = self.memory.download(DeviceArray(self.context.error_word, (4,), "int32"))
+        self.word[:] = 0
+        if word[0] == 0:
+            return
+        self.memory.copy_in(
+            np.zeros(4, np.int32), DeviceArray(self.context.error_word, (4,), "int32")
+        )
+        raise self._error(*map(int, word))
+
+    def _error(self, code: int, number: int, value: int, limit: int) -> SymdnnError:
+        error = fault(code, value, limit)
+        if number in self._nodes:
+            error.add_note(describe_failure(*self._nodes[number]))
+        return error
+
+    def env(self, workspace: int = 0, node: int = -1) -> Env:
+        """What a launch is given besides its operands."""
+        return Env(self.context, workspace, node, self.memory)
+
+    def number_of(self, node: Apply, types: Sequence[Any]) -> int:
+        """The number under which a node's error is reported, with what its inputs were; see
+        :meth:`forget_nodes`."""
+        shown = [
+            Uncomputed(t.dtype, t.shape, "on the GPU") if isinstance(t, TensorType) else t
+            for t in types
+        ]
+        self._next_number += 1
+        self._nodes[self._next_number] = node, shown
+        return self._next_number
+
+    def forget_nodes(self, numbers: Sequence[int]) -> None:
+        """Let go of the nodes of a plan that is no more."""
+        for number in numbers:
+            self._nodes.pop(number, None)
+
+    def constant(self, v: Constant) -> DeviceArray:
+        """A constant's copy on the device, one for equal ones."""
+        key = v.key()
+        if key not in self._constants:
+            self._constants[key] = self.memory.upload(v.data, None)
+        return self._constants[key]
+
+    def placed(self, v: Constant) -> Any:
+        """A constant where values of its type are kept: integer scalars on the host."""
+        return v.data if v.type.is_integer_scalar else self.constant(v)
+
+    def memory_use(self) -> MemoryUse:
+        """What is taken of the card's memory."""
+        return self.memory.budget.use()
+
+    def facts(self) -> Mapping[str, Any]:
+        """What reports print of the device."""
+        major, minor = self.context.capability
+        return {"device": self.context.device, "card": self.context.name, "sm": f"{major}{minor}"}
+
+
+class _Turn:
+    """Holds the device for one call."""
+
+    __slots__ = ("hold", "rt")
+
+    def __init__(self, rt: CudaRuntime) -> None:
+        self.rt, self.hold = rt, rt.context.current()
+
+    def __enter__(self) -> None:
+        self.hold.__enter__()
+        try:
+            if self.rt.pending_check:
+                self.rt.check_errors()
+            else:
+                self.rt.look()
+        except BaseException:
+            self.hold.__exit__(None, None, None)
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.hold.__exit__(None, None, None)
+
+
+class CudaLoopArrays:
+    """Device arrays as :class:`symdnn.ops.control.scan_loop.LoopArrays`."""
+
+    ahead = True
+
+    def __init__(self, rt: CudaRuntime) -> None:
+        self.rt = rt
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
+        """A new array."""
+        name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
+        return self.rt.memory.empty(tuple(shape), name)
+
+    def put(self, target: DeviceArray, value: Any) -> None:
+        """Write into a view, from the device or the host, unless it is there already."""
+        if isinstance(value, DeviceArray):
+            if value.ptr != target.ptr or value.strides != target.strides:
+                strided_copy(self.rt.env(), value, target)
+        else:
+            self.rt.memory.copy_in(np.asarray(value), target)
+
+    def fresh(self, value: Any) -> Any:
+        """A contiguous copy where the value is."""
+        return self.rt.fresh(value)
+
+
+_runtimes: dict[int, CudaRuntime] = {}
+
+
+def runtime(index: int = 0) -> CudaRuntime:
+    """The process's runtime of device ``index``; raises ``CudaUnavailable``."""
+    if index not in _runtimes:
+        _runtimes[index] = CudaRuntime(context(index))
+    return _runtimes[index]

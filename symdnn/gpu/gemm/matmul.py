@@ -1,0 +1,206 @@
+"""Matrix products by cuBLASLt: transposed views cost nothing, anything else strided is copied.
+
+What a product does to its result besides (:class:`~symdnn.ops.vendor.gpublas.GpuGemm`) is an
+epilogue of the same call. Where cuBLASLt has no algorithm with it, the product runs without, and
+kernels of ours do the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from symdnn.config import config
+from symdnn.gpu.binding.libcublaslt import CUDA_TYPE, CublasError
+from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.gemm.choice import GemmChoice, choose, wanted_mode
+from symdnn.gpu.gemm.plan import (
+    GemmAlgorithm,
+    GemmPlan,
+    GemmSignature,
+    Matrix,
+    Pointers,
+    alignment_of,
+)
+from symdnn.gpu.gemm.unfused import Unfused
+from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.library_use import LibraryUse
+from symdnn.ops.linalg.dot import BatchedDot, Dot
+from symdnn.ops.vendor.gpublas import GpuGemm, GpuGemmBase, GpuGemmBiasGrad
+
+__all__ = ["MatmulKernel", "as_matrix", "operand", "register"]
+
+WORKSPACE_BYTES = 32 << 20  # what NVIDIA advises for Hopper
+#: cuBLASLt reads a bias and what is added in pieces of this size.
+_ALIGNED = 16
+
+
+@dataclass(frozen=True)
+class MatmulKernel:
+    """Products through ``cublasLtMatmul``.
+
+    float32 is computed in float32 unless the flag ``dnn.conv.allow_tf32`` allows TF32; the
+    16-bit floats accumulate in float32.
+    """
+
+    name: str = "cublaslt.matmul"
+    #: What was chosen when it ran, the last in the end; for one call, once it was settled for that.
+    ran: list[tuple[str, GemmChoice]] | None = field(default=None, compare=False, repr=False)
+
+    def settled(self, call: Call) -> MatmulKernel:
+        """The kernel for one call, with a memory of what it chooses."""
+        return replace(self, ran=[])
+
+    def library_use(self, call: Call) -> LibraryUse | None:
+        """The row of ``f.dnn_report()``; there is none before it ran."""
+        if not self.ran:
+            return None
+        wanted, choice = self.ran[-1]
+        s, algorithm = choice.signature, choice.algorithm
+        return LibraryUse(
+            requested=wanted, used=str(algorithm).partition(", workspace")[0], api="cublaslt",
+            engine=str(algorithm.number), workspace_bytes=algorithm.workspace_bytes,
+            deterministic=True, precision=f"{s.dtype} to {s.result}, in {s.compute}",
+            ms=choice.best_ms, why=f"{s}, {choice.why}",
+        )  # fmt: skip
+
+    def refuses(self, call: Call) -> str | None:
+        """Floats and complex numbers only."""
+        dtype = call.inputs[0].dtype  # type: ignore[attr-defined]
+        return None if dtype in CUDA_TYPE else f"cuBLASLt has no product of {dtype}"
+
+    def workspace_bytes(self, call: Call) -> int:
+        """Scratch that the heuristic may choose from, with room to align it, and that of kernels
+        that may follow."""
+        return max(WORKSPACE_BYTES + 256, Unfused(call).workspace_bytes)
+
+    def accepts(self, index: int, x: DeviceArray) -> bool:
+        """Whether the array's layout can be multiplied, or added, without a copy."""
+        if index < 2:
+            return operand(as_matrix(x, index)) is not None
+        return x.contiguous and x.ptr % _ALIGNED == 0
+
+    def bind(self, call: Call) -> Any:
+        """A launch that keeps one cuBLASLt plan for each layout of its operands."""
+        return _Bound(call, [] if self.ran is None else self.ran)
+
+
+class _Bound:
+    """A product at its shapes."""
+
+    def __init__(self, call: Call, ran: list[tuple[str, GemmChoice]]) -> None:
+        op, self.ran = call.op, ran
+        self.op: GpuGemmBase = op if isinstance(op, GpuGemmBase) else GpuGemm()
+        self.unfused = Unfused(call)
+        self.epilogue = epilogue_of(op)
+        self.allow_tf32 = bool(config.dnn.conv.allow_tf32)
+        self.mode = wanted_mode()
+        self.plans: dict[GemmSignature, tuple[GemmPlan, bool]] = {}
+
+    def __call__(self, env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Enqueue it."""
+        x, y, out = as_matrix(inputs[0], 0), as_matrix(inputs[1], 1), outputs[0]
+        if out.size == 0 or x.shape[2] == 0:
+            self.unfused.without_product(env, inputs, outputs)
+            return
+        s = self._signature(x, y, out)
+        at = self._pointers(inputs, outputs)
+        factors = (self.op.alpha, self.op.beta)
+        plan, fused = self._plan(env, s)
+        choice = choose(plan, self.mode, env, at, factors)
+        self.ran[:] = [(self.mode, choice)]
+        plan.run(choice.algorithm, at, factors, env.workspace, env.stream)
+        if not fused:
+            self.unfused.after_product(env, inputs, outputs)
+
+    def _plan(self, env: Any, s: GemmSignature) -> tuple[GemmPlan, bool]:
+        """The plan, and whether it has the epilogue in it."""
+        if s not in self.plans:
+            plan, fused = GemmPlan(env.cublaslt, s), True
+            if s.epilogue and not _has_algorithm(plan):
+                plan, fused = GemmPlan(env.cublaslt, replace(s, epilogue="")), False
+            self.plans[s] = plan, fused
+        return self.plans[s]
+
+    def _pointers(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Pointers:
+        bias = 0
+        if isinstance(self.op, GpuGemmBiasGrad):
+            bias = outputs[1].ptr
+        elif isinstance(self.op, GpuGemm) and self.op.bias:
+            bias = inputs[-1].ptr
+        c = 0 if self.op.addend is None else inputs[self.op.addend].ptr
+        return Pointers(inputs[1].ptr, inputs[0].ptr, outputs[0].ptr, c, bias)
+
+    def _signature(self, x: DeviceArray, y: DeviceArray, out: DeviceArray) -> GemmSignature:
+        """A row-major result ``x y`` is the column-major product ``y' x'``."""
+        a, b = operand(y), operand(x)
+        assert a is not None, "the plan copies operands that accepts() refuses"
+        assert b is not None, "the plan copies operands that accepts() refuses"
+        m, n = x.shape[1], y.shape[2]
+        d = Matrix(n, m, n, False, m * n)
+        at = alignment_of(out.ptr)
+        return GemmSignature(
+            x.dtype, out.dtype, self._compute(x.dtype), a, b, d,
+            None if self.op.addend is None else d, max(x.shape[0], y.shape[0]), self.epilogue,
+            alignment=(alignment_of(y.ptr), alignment_of(x.ptr), min(at, _ALIGNED), at),
+            workspace_limit=WORKSPACE_BYTES,
+        )  # fmt: skip
+
+    def _compute(self, dtype: str) -> str:
+        if dtype in ("float64", "complex128"):
+            return "float64"
+        return "tf32" if dtype == "float32" and self.allow_tf32 else "float32"
+
+
+def _has_algorithm(plan: GemmPlan) -> bool:
+    found: list[GemmAlgorithm] = []
+    try:
+        found = plan.algorithms(1)
+    except CublasError:
+        pass
+    return bool(found)
+
+
+def epilogue_of(op: Any) -> str:
+    """cuBLASLt's word for what an op does besides multiplying and adding."""
+    if isinstance(op, GpuGemmBiasGrad):
+        return "bgrada"
+    if not isinstance(op, GpuGemm):
+        return ""
+    return "_".join(w for w in (op.activation, "bias" if op.bias else "") if w)
+
+
+def as_matrix(x: DeviceArray, index: int) -> DeviceArray:
+    """A stack ``(b, rows, columns)``; a vector is a row on the left, a column on the right."""
+    if x.ndim == 3:
+        return x
+    if x.ndim == 2:
+        shape, strides = (1, *x.shape), (0, *x.strides)
+    elif index == 0:
+        shape, strides = (1, 1, *x.shape), (0, 0, *x.strides)
+    else:
+        shape, strides = (1, *x.shape, 1), (0, *x.strides, 0)
+    return DeviceArray(x.ptr, shape, x.dtype, strides, x.owner)
+
+
+def operand(x: DeviceArray) -> Matrix | None:
+    """How the transpose of each matrix of the stack lies for cuBLASLt (column-major), if it can."""
+    (b, rows, columns), item = x.shape, x.itemsize
+    sb, sr, sc = (s // item for s in x.strides)
+    offset = sb if b != 1 else 0
+    if columns <= 1 or sc == 1:
+        ld = sr if rows > 1 else columns
+        if ld >= columns and ld > 0:
+            return Matrix(columns, rows, ld, False, offset)
+    if rows <= 1 or sr == 1:
+        ld = sc if columns > 1 else rows
+        if ld >= rows and ld > 0:
+            return Matrix(rows, columns, ld, True, offset)
+    return None
+
+
+def register() -> None:
+    """Enter the kernels into the table."""
+    for op in (Dot, BatchedDot, GpuGemm, GpuGemmBiasGrad):
+        register_kernel(op, "cuda", MatmulKernel())

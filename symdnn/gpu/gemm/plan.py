@@ -1,0 +1,209 @@
+"""One matrix product as cuBLASLt sees it: column-major, with what it does to the result at once."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Sequence
+from ctypes import byref, c_float, c_int, c_int64, c_size_t, c_uint64, c_void_p
+from dataclasses import dataclass
+from typing import Any
+
+from symdnn.gpu.binding import libcublaslt as lt
+from symdnn.gpu.binding.libcublaslt import Algorithm, CublasError, Heuristic
+
+__all__ = ["GemmAlgorithm", "GemmPlan", "GemmSignature", "Matrix", "Pointers", "alignment_of"]
+
+#: The most that an alignment tells cuBLASLt.
+_ALIGNED = 256
+
+
+def alignment_of(pointer: int) -> int:
+    """The largest power of two up to 256 that divides an address."""
+    return _ALIGNED if pointer % _ALIGNED == 0 else pointer & -pointer
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A column-major matrix: ``rows`` by ``columns`` with leading dimension ``ld``, in a stack."""
+
+    rows: int
+    columns: int
+    ld: int
+    transposed: bool = False
+    batch_offset: int = 0
+
+
+@dataclass(frozen=True)
+class GemmSignature:
+    """``D = epilogue(alpha op(A) op(B) + beta C)``: all that the choice of an algorithm depends on.
+
+    ``dtype`` is that of A and B, ``result`` that of C, D and the bias; ``compute`` is
+    ``float32``, ``tf32`` or ``float64``. ``epilogue`` is a word of
+    :data:`~symdnn.gpu.binding.libcublaslt.EPILOGUE`. ``alignment`` is that of the addresses of A,
+    B, C and D.
+    """
+
+    dtype: str
+    result: str
+    compute: str
+    a: Matrix
+    b: Matrix
+    d: Matrix
+    c: Matrix | None = None
+    batch: int = 1
+    epilogue: str = ""
+    alignment: tuple[int, int, int, int] = (_ALIGNED,) * 4
+    workspace_limit: int = 32 << 20
+
+    def __str__(self) -> str:
+        k = self.a.rows if self.a.transposed else self.a.columns
+        sides = "NT"[self.a.transposed] + "NT"[self.b.transposed]
+        stack = f"{self.batch} x " * (self.batch != 1)
+        more = [self.epilogue] * bool(self.epilogue) + ["+ C"] * (self.c is not None)
+        return " ".join(
+            [f"{stack}{self.d.rows}x{self.d.columns}x{k} {sides} {self.dtype}->{self.result}",
+             f"in {self.compute}", *more]
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Pointers:
+    """Addresses of one run; 0 where there is none. ``bias`` is also that of a bias's gradient."""
+
+    a: int
+    b: int
+    d: int
+    c: int = 0
+    bias: int = 0
+
+
+@dataclass(frozen=True)
+class GemmAlgorithm:
+    """One of cuBLASLt's algorithms, set up for a product."""
+
+    data: Algorithm
+    workspace_bytes: int
+
+    @property
+    def number(self) -> int:
+        """cuBLASLt's number of it."""
+        return lt.get_attribute(self.data, lt.ALGORITHM["id"])
+
+    def __str__(self) -> str:
+        """The numbers of algorithm, tile and stages, and how often the sum is split."""
+        n = {word: lt.get_attribute(self.data, lt.ALGORITHM[word]) for word in lt.ALGORITHM}
+        split = f", sum split in {n['split_k']}" if n["split_k"] > 1 else ""
+        return (
+            f"cuBLASLt algorithm {n['id']}, tile {n['tile']}, stages {n['stages']}{split}, "
+            f"workspace {self.workspace_bytes} bytes"
+        )
+
+
+class GemmPlan:
+    """A product, its descriptors made; they go when it goes."""
+
+    def __init__(self, handle: int, signature: GemmSignature) -> None:
+        s = signature
+        self.signature, self.handle = s, c_void_p(handle)
+        self._owned: list[tuple[str, c_void_p]] = []
+        weakref.finalize(self, _destroy, self._owned)
+        scale = "float32" if s.dtype in ("float16", "bfloat16") else s.dtype
+        self._scalar = _scalar_type(scale)
+        self.description = self._own(
+            "MatmulDesc", c_int(lt.COMPUTE[s.compute]), c_int(lt.CUDA_TYPE[scale])
+        )
+        self._describe("transa", c_int(int(s.a.transposed)))
+        self._describe("transb", c_int(int(s.b.transposed)))
+        operands = [self._layout(s.dtype, m) for m in (s.a, s.b)]
+        self.layouts = [*operands, *(self._layout(s.result, m) for m in (s.c or s.d, s.d))]
+        self._bias = 0
+        if s.epilogue:
+            self._describe("epilogue", c_int(lt.EPILOGUE[s.epilogue]))
+            self._point(_ALIGNED)  # heuristics are asked before there is an array
+
+    def _own(self, kind: str, *args: Any) -> c_void_p:
+        made = lt.described(kind, *args)
+        self._owned.append((kind, made))
+        return made
+
+    def _describe(self, word: str, value: Any) -> None:
+        lt.set_attribute("MatmulDesc", self.description, lt.MATMUL[word], value)
+
+    def _layout(self, dtype: str, m: Matrix) -> c_void_p:
+        layout = self._own(
+            "MatrixLayout", c_int(lt.CUDA_TYPE[dtype]), c_uint64(m.rows), c_uint64(m.columns),
+            c_int64(m.ld),
+        )  # fmt: skip
+        if self.signature.batch != 1:
+            for word, value in (
+                ("batch_count", c_int(self.signature.batch)),
+                ("batch_offset", c_int64(m.batch_offset)),
+            ):
+                lt.set_attribute("MatrixLayout", layout, lt.LAYOUT[word], value)
+        return layout
+
+    def _point(self, bias: int) -> None:
+        """Tell the epilogue where its vector is; one without a vector refuses an address."""
+        if bias != self._bias and "b" in self.signature.epilogue:
+            self._describe("bias_pointer", c_void_p(bias))
+            self._bias = bias
+
+    def algorithms(self, count: int) -> list[GemmAlgorithm]:
+        """The ``count`` algorithms that the heuristics expect to be fastest, in that order."""
+        s = self.signature
+        wishes = {"workspace_bytes": c_size_t(s.workspace_limit)}
+        for word, alignment in zip("abcd", s.alignment, strict=True):
+            wishes[f"alignment_{word}"] = c_int(alignment)  # type: ignore[assignment]
+        if s.result in ("float16", "bfloat16"):
+            wishes["reduction_schemes"] = c_int(lt.SUMS_IN_COMPUTE_TYPE)  # type: ignore[assignment]
+        preference = lt.described("MatmulPreference")
+        results, found = (Heuristic * count)(), c_int()
+        try:
+            for word, value in wishes.items():
+                lt.set_attribute("MatmulPreference", preference, lt.PREFERENCE[word], value)
+            a, b, c, d = self.layouts
+            lt.call(
+                "cublasLtMatmulAlgoGetHeuristic", self.handle, self.description, a, b, c, d,
+                preference, c_int(count), results, byref(found),
+            )  # fmt: skip
+        finally:
+            lt.call("cublasLtMatmulPreferenceDestroy", preference)
+        good = [r for r in results[: found.value] if r.state == 0]
+        if not good:
+            raise CublasError(f"cuBLASLt has no algorithm for {s}")
+        return [GemmAlgorithm(r.algo, int(r.workspace_bytes)) for r in good]
+
+    def run(
+        self, algorithm: GemmAlgorithm, at: Pointers, factors: Sequence[float], workspace: int,
+        stream: int,
+    ) -> None:  # fmt: skip
+        """Enqueue it with the factors alpha and beta.
+
+        ``workspace`` starts where it lies; up to 255 bytes are left out in front, since cuBLASLt
+        refuses one (of no bytes, too) that is at no multiple of 256.
+        """
+        workspace = -(-workspace // _ALIGNED) * _ALIGNED
+        alpha, beta = (self._scalar(f) for f in factors)
+        if self.signature.epilogue:
+            self._point(at.bias)
+        a, b, c, d = self.layouts
+        lt.call(
+            "cublasLtMatmul", self.handle, self.description, byref(alpha),
+            c_void_p(at.a), a, c_void_p(at.b), b, byref(beta), c_void_p(at.c or at.d), c,
+            c_void_p(at.d), d, byref(algorithm.data), c_void_p(workspace),
+            c_size_t(algorithm.workspace_bytes), c_void_p(stream),
+        )  # fmt: skip
+
+
+def _destroy(owned: Sequence[tuple[str, c_void_p]]) -> None:
+    for kind, what in owned:
+        lt.call(f"cublasLt{kind}Destroy", what)
+
+
+def _scalar_type(dtype: str) -> Any:
+    if dtype == "complex64":
+        return lambda v: (c_float * 2)(v, 0)
+    if dtype == "complex128":
+        return lambda v: (ctypes.c_double * 2)(v, 0)
+    return ctypes.c_double if dtype == "float64" else c_float

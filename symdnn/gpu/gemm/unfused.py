@@ -1,0 +1,142 @@
+"""What follows a product, by kernels of ours: where cuBLASLt has no epilogue, or nothing to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from symdnn.gpu.device.array import DeviceArray
+from symdnn.graph.kernel import Call, kernels_for
+from symdnn.graph.origin import NO_HINTS
+from symdnn.graph.type import TensorType
+from symdnn.ops.array.reduce import Sum
+from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.scalar import Builder, ScalarProgram
+from symdnn.ops.elementwise.scalar_meaning import meaning
+from symdnn.ops.vendor.fused import FusedElemwise
+from symdnn.ops.vendor.gpublas import ACTIVATIONS, GpuGemm, GpuGemmBase, GpuGemmBiasGrad
+
+__all__ = ["Unfused", "addend_program", "epilogue_program"]
+
+
+def addend_program(beta: float, dtype: str) -> ScalarProgram:
+    """``beta c``, all that is left of a product over nothing."""
+    p = Builder((dtype,))
+    wide = p.cast(p.input(0), _work(dtype))
+    return p.program([p.cast(wide * float(beta), dtype)])
+
+
+def epilogue_program(bias: bool, activation: str, dtype: str) -> ScalarProgram:
+    """``activation(v + bias)`` of (v, bias), or of v alone."""
+    p = Builder((dtype,) * (1 + bias))
+    value = p.cast(p.input(0), _work(dtype))
+    if bias:
+        value = value + p.cast(p.input(1), _work(dtype))
+    if activation:
+        program = meaning(ACTIVATIONS[activation], (value.dtype,))
+        assert program is not None, "activations have scalar programs"
+        (value,) = p.inline(program, [value])
+    return p.program([p.cast(value, dtype)])
+
+
+def _work(dtype: str) -> str:
+    return "float32" if is_narrow_float(dtype) else dtype
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A kernel of the table, bound to types."""
+
+    op: Any
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
+
+    @property
+    def call(self) -> Call:
+        return Call(self.op, self.inputs, self.outputs, NO_HINTS)
+
+    @cached_property
+    def _kernel(self) -> Any:
+        return next(k for k in kernels_for(type(self.op), "cuda") if k.refuses(self.call) is None)
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Its scratch memory."""
+        return int(self._kernel.workspace_bytes(self.call))
+
+    @cached_property
+    def launch(self) -> Any:
+        """Runs it."""
+        return self._kernel.bind(self.call)
+
+
+class Unfused:
+    """The steps that a product's call leaves to others; made when they are first needed."""
+
+    def __init__(self, call: Call) -> None:
+        self.op, self.call = call.op, call
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Scratch memory of the sums."""
+        return self._sums.workspace_bytes if isinstance(self.op, GpuGemmBiasGrad) else 0
+
+    def without_product(self, env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """All of it where there is nothing to multiply."""
+        out = outputs[0]
+        addend = self.op.addend if isinstance(self.op, GpuGemmBase) else None
+        if addend is not None and out.size:
+            self._addend.launch(env, [inputs[addend]], [out])
+        elif out.size:
+            env.zero(out.ptr, out.nbytes)
+        self.after_product(env, inputs, outputs)
+
+    def after_product(self, env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """What comes after ``alpha x y + beta c``, in its place."""
+        out = outputs[0]
+        if isinstance(self.op, GpuGemmBiasGrad) and outputs[1].size:
+            self._sum(env, inputs[1], outputs[1])
+        if isinstance(self.op, GpuGemm) and (self.op.bias or self.op.activation) and out.size:
+            given = [out, *([_row(inputs[-1], out.ndim)] if self.op.bias else [])]
+            self._epilogue.launch(env, given, [out])
+
+    def _sum(self, env: Any, y: DeviceArray, out: DeviceArray) -> None:
+        if y.size:
+            self._sums.launch(env, [y], [out])
+        else:
+            env.zero(out.ptr, out.nbytes)
+
+    @cached_property
+    def _result(self) -> TensorType:
+        (found, *_) = self.call.outputs
+        assert isinstance(found, TensorType)
+        return found
+
+    @cached_property
+    def _addend(self) -> _Step:
+        assert isinstance(self.op, GpuGemmBase)
+        program = addend_program(self.op.beta, self._result.dtype)
+        return _Step(FusedElemwise(program), (self._result,), (self._result,))
+
+    @cached_property
+    def _epilogue(self) -> _Step:
+        assert isinstance(self.op, GpuGemm)
+        t = self._result
+        program = epilogue_program(self.op.bias, self.op.activation, t.dtype)
+        row = TensorType(t.dtype, (1,) * (t.ndim - 1) + t.shape[-1:])
+        return _Step(FusedElemwise(program), (t, row)[: 1 + self.op.bias], (t,))
+
+    @cached_property
+    def _sums(self) -> _Step:
+        y, out = self.call.inputs[1], self.call.outputs[1]
+        assert isinstance(y, TensorType), "products are of tensors"
+        assert isinstance(out, TensorType), "products are of tensors"
+        return _Step(Sum((0,), False, out.dtype, _work(out.dtype)), (y,), (out,))
+
+
+def _row(bias: DeviceArray, ndim: int) -> DeviceArray:
+    """A vector along the last of ``ndim`` dimensions."""
+    n = bias.shape[0]
+    return DeviceArray(bias.ptr, (1,) * (ndim - 1) + (n,), bias.dtype, owner=bias.owner)

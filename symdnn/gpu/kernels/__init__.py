@@ -1,0 +1,1 @@
+"""CUDA kernels of our own, one family a module."""

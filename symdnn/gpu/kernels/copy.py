@@ -1,0 +1,238 @@
+"""Copies: between layouts, of views that need memory of their own, filled arrays, and guarded ones.
+
+A copy moves bytes, so it serves every dtype, complex ones too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from symdnn.gpu.codegen.device_source import CTYPES, specialised
+from symdnn.gpu.codegen.launches import (
+    ERROR_WORD,
+    CudaKernel,
+    KernelLaunch,
+    Pointer,
+    View,
+    blocks_for,
+    view_of,
+)
+from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.env import LaunchEnv
+from symdnn.gpu.kernels.elementwise import elementwise
+from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.values.strides import merged
+from symdnn.ops.array.create import Diagonal
+from symdnn.ops.array.index import Subtensor
+from symdnn.ops.array.join import Split
+from symdnn.ops.array.slices import as_python, fill_in
+from symdnn.ops.array.view import Copy, ForgetShape, SpecifyShape
+from symdnn.ops.core.gradient_control import (
+    DisconnectedGrad,
+    GradClip,
+    GradScale,
+    UndefinedGrad,
+    ZeroGrad,
+)
+from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
+from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape, SpecifyType
+from symdnn.ops.linalg.dot import MatchSizes
+from symdnn.ops.nn.channels_last import Reorder
+
+__all__ = [
+    "CopyKernel", "along", "copies", "fill", "guarded_copy", "parts_of", "register", "strided_copy",
+]  # fmt: skip
+
+#: Smaller sides would leave most of a tile empty.
+_LEAST_SIDE = 16
+_BITS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
+
+
+def bits_of(v: View) -> View:
+    """The view as unsigned integers of the elements' size; complex128 as pairs of them."""
+    if v.itemsize == 16:
+        shape, strides = (*v.shape, 2), (*v.strides, 8)
+        return View(v.slot, "uint64", shape, strides, v.offset, v.alignment)
+    return v.as_dtype(_BITS[v.itemsize])
+
+
+def copies(source: View, target: View, guarded: bool = False) -> list[KernelLaunch]:
+    """Copy ``source``, which broadcasts, to ``target``; both of one dtype."""
+    source = bits_of(source.broadcast_to(target.shape))
+    target = bits_of(target)
+    exchanged = _transposed(source, target, guarded)
+    if exchanged is not None:
+        return [exchanged]
+    return elementwise(identity_program(source.dtype), [source], [target], guarded)
+
+
+def _transposed(source: View, target: View, guarded: bool) -> KernelLaunch | None:
+    """The tiled kernel, where source and target are dense along different long dimensions."""
+    if 0 in target.shape:
+        return None
+    sizes, (x_steps, y_steps) = merged(target.shape, [source.steps, target.steps])
+    last = len(sizes) - 1
+    row = next((d for d in range(last) if x_steps[d] == 1), None)
+    if row is None or y_steps[last] != 1 or x_steps[last] < 2:
+        return None
+    if min(sizes[row], sizes[last]) < _LEAST_SIDE:
+        return None
+    others = [d for d in range(last) if d != row]
+    batch = tuple(sizes[d] for d in others) or (1,)
+    x_batch, y_batch = (tuple(s[d] for d in others) or (0,) for s in (x_steps, y_steps))
+    rows, columns, batches = sizes[row], sizes[last], prod(batch)
+    down, across = _tile(rows, columns)
+    text = specialised(
+        "lines.cuh", "transpose.cu", T=CTYPES[source.dtype], D=len(batch), GUARDED=int(guarded),
+        A=down, B=across, READ=_by_fours(source, rows, (x_steps[last], *x_batch)),
+        WRITE=_by_fours(target, columns, (y_steps[row], *y_batch)),
+    )  # fmt: skip
+    parameters = (
+        source.pointer, target.pointer, Pointer(ERROR_WORD) if guarded else 0, rows, columns,
+        batches, x_steps[last], y_steps[row], *batch, *x_batch, *y_batch,
+    )  # fmt: skip
+    tiles = -(-rows // (4 * down)) * -(-columns // (4 * across)) * batches
+    return KernelLaunch(text, "transpose", (blocks_for(tiles, 1),), (256,), parameters)
+
+
+def _tile(rows: int, columns: int) -> tuple[int, int]:
+    """Rows and columns of a tile, in fours: 256 blocks of 4 by 4, narrow where a side is short."""
+    if min(rows, columns) > 32:
+        return 16, 16
+    short = 4 if min(rows, columns) <= 16 else 8
+    return (short, 256 // short) if rows < columns else (256 // short, short)
+
+
+def _by_fours(v: View, size: int, steps: Sequence[int]) -> int:
+    """Whether lines of ``size`` elements, these steps apart, can be met four elements at a time."""
+    whole = all(n % 4 == 0 for n in (size, *steps))
+    return int(whole and v.aligned_to(min(16, 4 * v.itemsize)))
+
+
+def fill(target: View, value: Any) -> list[KernelLaunch]:
+    """Set every element of ``target`` to a number."""
+    if value == 0:
+        target = bits_of(target)  # also of a complex dtype
+    return elementwise(_constant(value, target.dtype), [], [target])
+
+
+def _constant(value: Any, dtype: str) -> ScalarProgram:
+    builder = Builder(())
+    return builder.program([builder.const(value, dtype)])
+
+
+# -- for the runtime ------------------------------------------------------------------------------
+
+
+def strided_copy(env: LaunchEnv, source: DeviceArray, target: DeviceArray) -> None:
+    """Enqueue a copy between arrays of one shape and dtype, whatever their strides."""
+    _enqueue(env, source, target, False)
+
+
+def guarded_copy(env: LaunchEnv, source: DeviceArray, target: DeviceArray) -> None:
+    """:func:`strided_copy` that writes nothing when the error word is set."""
+    _enqueue(env, source, target, True)
+
+
+def _enqueue(env: LaunchEnv, source: DeviceArray, target: DeviceArray, guarded: bool) -> None:
+    if (source.shape, source.dtype) != (target.shape, target.dtype):
+        raise ValueError(f"copy of {source.dtype}{source.shape} to {target.dtype}{target.shape}")
+    addresses = np.array([source.ptr, target.ptr, env.node, env.error_word, 0], np.int64)
+    for k in _planned(view_of(0, source), view_of(1, target), guarded):
+        args = (k.link(addresses),)
+        env.launch(env.module(k.source, k.name), k.grid, k.block, k.shared_bytes, args)
+
+
+@lru_cache(maxsize=256)
+def _planned(source: View, target: View, guarded: bool) -> list[KernelLaunch]:
+    return copies(source, target, guarded)
+
+
+# -- ops ------------------------------------------------------------------------------------------
+
+
+def seen_by(op: Any, x: View, shape: tuple[int, ...], bounds: Sequence[int]) -> View | None:
+    """The part of ``x`` that a view op sees, its result having ``shape``; None if it can't be."""
+    if isinstance(op, Reorder):
+        return x.transposed(op.order)
+    if isinstance(op, DimShuffle):
+        kept = [d for d in op.pattern if d != "x"]
+        moved = x.transposed([int(d) for d in kept])
+        sizes = iter(zip(moved.shape, moved.strides))
+        pairs = [(1, 0) if d == "x" else next(sizes) for d in op.pattern]
+        return View(
+            x.slot, x.dtype, tuple(n for n, _ in pairs), tuple(s for _, s in pairs), x.offset,
+            x.alignment,
+        )  # fmt: skip
+    if isinstance(op, Subtensor):
+        return x[as_python(fill_in(op.index, bounds))]
+    if isinstance(op, Diagonal):
+        down, right = max(-op.offset, 0), max(op.offset, 0)
+        lead = (slice(None),) * (len(x.shape) - 2)
+        start = x[(*lead, slice(down, None), slice(right, None))]
+        strides = (*start.strides[:-2], start.strides[-2] + start.strides[-1])
+        return View(x.slot, x.dtype, shape, strides, start.offset, x.alignment)
+    if isinstance(op, Reshape):
+        return x.reshaped(shape) if x.contiguous else None
+    return x
+
+
+class CopyKernel(CudaKernel):
+    """The result of a view op, a copy or an alloc in memory of its own."""
+
+    name = "cuda.copy"
+
+    def launches(
+        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """One strided copy; none of no elements."""
+        (out,) = outputs
+        if 0 in out.shape:
+            return []
+        seen = seen_by(call.op, inputs[0], out.shape, inputs[1:])
+        if seen is None:  # a reshape of strided memory: the result is dense, so it can be reshaped
+            return copies(inputs[0], out.reshaped(inputs[0].shape))
+        return copies(seen, out)
+
+
+def along(axis: int, start: int | None, stop: int | None) -> tuple[slice, ...]:
+    """What picks a range of one dimension."""
+    return (*[slice(None)] * axis, slice(start, stop))
+
+
+def parts_of(whole: View, pieces: Sequence[View], axis: int) -> Iterator[View]:
+    """Where pieces of such sizes lie in a row along ``axis`` of the whole."""
+    start = 0
+    for piece in pieces:
+        stop = start + piece.shape[axis]
+        yield whole[along(axis, start, stop)]
+        start = stop
+
+
+class SplitKernel(CudaKernel):
+    """The pieces of a split in memory of their own."""
+
+    name = "cuda.copy"
+
+    def launches(
+        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """A strided copy for each piece."""
+        places = parts_of(inputs[0], outputs, call.op.axis)  # type: ignore[attr-defined]
+        return [k for part, out in zip(places, outputs) for k in copies(part, out)]
+
+
+def register() -> None:
+    """Enter the kernels into the table."""
+    kernel = CopyKernel()
+    for op in (
+        Alloc, Copy, DimShuffle, Diagonal, DisconnectedGrad, ForgetShape, GradClip, GradScale,
+        MatchSizes, Reorder, Reshape, SpecifyShape, SpecifyType, Subtensor, UndefinedGrad, ZeroGrad,
+    ):  # fmt: skip
+        register_kernel(op, "cuda", kernel)
+    register_kernel(Split, "cuda", SplitKernel())

@@ -1,0 +1,188 @@
+"""Elementwise kernels, generated: single ops, fused groups, and all copies between layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from math import gcd, prod
+from typing import Any
+
+from symdnn.gpu.codegen.cuda_source import Access, Loop, elementwise_source, prints
+from symdnn.gpu.codegen.device_source import CTYPES
+from symdnn.gpu.codegen.launches import (
+    ERROR_WORD,
+    BoundKernel,
+    CudaKernel,
+    KernelLaunch,
+    Pointer,
+    View,
+    blocks_for,
+)
+from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.values.strides import merged
+from symdnn.ops.core.scalar import ScalarProgram
+from symdnn.ops.elementwise.scalar_meaning import meaning
+from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.vendor.fused import FusedElemwise
+
+__all__ = ["ElementwiseKernel", "elementwise", "register"]
+
+_BLOCK = 256
+#: Most elements of a vector, most blocks, and most of a loop down the rows.
+_WIDEST, _BLOCKS, _COLUMN_BLOCKS = 8, 1 << 20, 1056
+#: From so many vectors on, this many are read before one is written: down the rows; of one input.
+_MANY, _COLUMN_BATCH, _VERY_MANY, _BATCH = 1 << 20, 4, 1 << 22, 2
+_source = cache(elementwise_source)
+
+
+def elementwise(
+    program: ScalarProgram,
+    inputs: Sequence[View | float],
+    outputs: Sequence[View],
+    guarded: bool = False,
+) -> list[KernelLaunch]:
+    """``program`` on every element: all outputs have one shape, to which the inputs broadcast.
+
+    An input may be a number, which is then a parameter of the kernel and no part of its source. A
+    ``guarded`` kernel writes nothing when the error word is set.
+    """
+    shape = outputs[0].shape
+    if 0 in shape:
+        return []
+    read = [v.broadcast_to(shape) if isinstance(v, View) else v for v in inputs]
+    views = [*read, *outputs]
+    fixed = (0,) * len(shape)
+    sizes, steps = merged(shape, [v.steps if isinstance(v, View) else fixed for v in views])
+    width = _width(sizes, steps, views)
+    dtypes = (*program.inputs, *(v.dtype for v in outputs))
+    accesses = [
+        _access(dtype, v, s, i >= len(read))
+        for i, (dtype, v, s) in enumerate(zip(dtypes, views, steps))
+    ]
+    wide = _reach(sizes, steps) >= 2**31 - 2**22
+    reads, writes = tuple(accesses[: len(read)]), tuple(accesses[len(read) :])
+    vectors, tail = divmod(prod(sizes), width)
+    blocks = _column_blocks(sizes[-1] // width, vectors) if len(sizes) == 2 else 0
+    columns = blocks > 0 and any(a.axes == () and a.inner != "given" for a in reads)
+    batch = _batch(sizes, vectors, reads, columns)
+    loop = Loop(len(sizes), width, wide, reads, writes, guarded, columns, batch)
+    parameters: list[Any] = [v.pointer if isinstance(v, View) else v for v in views]
+    parameters += [vectors, tail, *(n for n in sizes[1:-1])]
+    if len(sizes) > 1:
+        parameters.append(sizes[-1] // width)
+    for (_, access), step in zip(loop.operands, steps):
+        parameters += [step[d] for d in access.axes]
+        if access.inner == "strided":
+            parameters.append(step[-1])
+    if guarded:
+        parameters.append(Pointer(ERROR_WORD))
+    grid = (blocks if columns else blocks_for(max(-(-vectors // batch), tail), _BLOCK, _BLOCKS),)
+    source = _source(program, loop)
+    return [KernelLaunch(source, "elementwise", grid, (_BLOCK,), tuple(parameters))]
+
+
+def _inner(step: int, written: bool) -> str:
+    """How an operand with this innermost stride is met."""
+    return "dense" if step == 1 else "one" if step == 0 and not written else "strided"
+
+
+def _width(
+    sizes: Sequence[int], steps: Sequence[Sequence[int]], views: Sequence[View | float]
+) -> int:
+    """How many neighbours a thread takes: up to 16 bytes of the narrowest dense operand."""
+    dense = [(v, s) for v, s in zip(views, steps) if s[-1] == 1 and isinstance(v, View)]
+    if not dense:
+        return 1
+    width = min(_WIDEST, max(1, 16 // min(v.itemsize for v, _ in dense)))
+    while width > 1 and not (
+        (len(sizes) == 1 or sizes[-1] % width == 0)
+        and all(v.aligned_to(min(16, v.itemsize * width)) for v, _ in dense)
+        and all(step % width == 0 for _, s in dense for step in s[:-1])
+    ):
+        width //= 2
+    return width
+
+
+def _batch(sizes: Sequence[int], vectors: int, reads: Sequence[Access], columns: bool) -> int:
+    """Vectors that a thread reads before it writes one: several where memory needs it."""
+    if columns:
+        return _COLUMN_BATCH if vectors >= _MANY else 1
+    moving = sum(a.inner in ("dense", "strided") for a in reads)
+    return _BATCH if len(sizes) == 1 and moving == 1 and vectors >= _VERY_MANY else 1
+
+
+def _column_blocks(row: int, vectors: int) -> int:
+    """Blocks whose threads stay in their columns of rows of ``row`` vectors; 0: it can't be."""
+    step = row // gcd(row, _BLOCK)
+    most = _COLUMN_BLOCKS * (2 if vectors >= _MANY else 1)
+    wanted = min(most, max(step, -(-vectors // _BLOCK)))
+    return wanted // step * step
+
+
+def _access(dtype: str, v: View | float, steps: Sequence[int], written: bool) -> Access:
+    if not isinstance(v, View):
+        return Access(dtype, "given", ())
+    axes = tuple(d for d, s in enumerate(steps[:-1]) if s != 0)
+    return Access(dtype, _inner(steps[-1], written), axes)
+
+
+def _reach(sizes: Sequence[int], steps: Sequence[Sequence[int]]) -> int:
+    """The largest number that an index or an offset takes."""
+    reach = max(sum(abs(a) * (n - 1) for a, n in zip(s, sizes)) for s in steps)
+    return max(reach, prod(sizes))
+
+
+class ElementwiseKernel(CudaKernel):
+    """An elementwise op by its scalar program."""
+
+    name = "cuda.elementwise"
+    dtypes = frozenset(CTYPES)
+
+    def refuses(self, call: Call) -> str | None:
+        """Takes ops that have a scalar program which CUDA C can express."""
+        found = self.program(call)
+        if found is None:
+            return super().refuses(call) or f"{call.op} has no scalar program for these dtypes"
+        if found.output_dtypes != tuple(t.dtype for t in call.outputs):  # type: ignore[attr-defined]
+            return "flags that dtypes depend on have changed since the node was made"
+        return super().refuses(call) or prints(found)
+
+    def program(self, call: Call) -> ScalarProgram | None:
+        """The op's scalar program for the operands' dtypes."""
+        if isinstance(call.op, FusedElemwise):
+            return call.op.program
+        return meaning(call.op, tuple(t.dtype for t in call.inputs))  # type: ignore[arg-type, attr-defined]
+
+    def launches(
+        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """One kernel over all elements."""
+        program = self.program(call)
+        assert program is not None
+        return elementwise(program, inputs, outputs)
+
+    def writes_updates(self, call: Call) -> bool:
+        """It may write new values of shared variables: it finds no fault with data itself."""
+        return True
+
+    def bind_guarded(self, call: Call) -> BoundKernel:
+        """A launch that writes nothing when the error word is set."""
+        return BoundKernel(_Guarded(), call)
+
+
+class _Guarded(ElementwiseKernel):
+    """The same, for new values of shared variables."""
+
+    def launches(
+        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """One kernel over all elements that looks at the error word first."""
+        program = self.program(call)
+        assert program is not None
+        return elementwise(program, inputs, outputs, guarded=True)
+
+
+def register() -> None:
+    """Enter the kernels into the table."""
+    register_kernel(Elemwise, "cuda", ElementwiseKernel())
+    register_kernel(FusedElemwise, "cuda", ElementwiseKernel())

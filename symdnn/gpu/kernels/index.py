@@ -1,0 +1,377 @@
+"""Reading and writing by index: parts of arrays, index arrays, sums into repeated places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from symdnn.config import config
+from symdnn.gpu.codegen.device_source import CTYPES, specialised
+from symdnn.gpu.codegen.launches import (
+    ERROR_WORD,
+    NODE,
+    WORKSPACE,
+    CudaKernel,
+    KernelLaunch,
+    Pointer,
+    View,
+    blocks_for,
+    scratch,
+)
+from symdnn.gpu.kernels.copy import copies, fill, seen_by
+from symdnn.gpu.kernels.elementwise import elementwise
+from symdnn.gpu.kernels.sort import sort_bytes, sorted_lines
+from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.type import TensorType
+from symdnn.graph.values.strides import merged
+from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
+from symdnn.ops.array.index import IncSubtensor
+from symdnn.ops.array.slices import fill_in
+from symdnn.ops.core.scalar import Builder, ScalarProgram
+from symdnn.ops.elementwise.arithmetic import Add
+from symdnn.ops.elementwise.scalar_meaning import meaning
+
+__all__ = ["GatherKernel", "OrderedScatterKernel", "PartKernel", "ScatterKernel", "register"]
+
+_BLOCK = 256
+_INDEX_KINDS = {
+    "int8": 0, "int16": 1, "int32": 2, "int64": 3, "uint8": 4, "uint16": 5, "uint32": 6,
+    "uint64": 7,
+}  # fmt: skip
+_BITS = {1: "u8", 2: "u16", 4: "u32", 8: "u64", 16: "bytes16"}
+
+
+@dataclass(frozen=True)
+class _Space:
+    """What index arrays run over: its shape, and how ``x`` and each array move along it.
+
+    ``common`` are the dimensions of the arrays; each array adds ``jumps`` elements of ``x`` for an
+    index, which must be below ``limits``.
+    """
+
+    x: View
+    shape: tuple[int, ...]
+    common: tuple[int, ...]
+    x_steps: tuple[int, ...]
+    arrays: tuple[View, ...]
+    index_steps: tuple[tuple[int, ...], ...]
+    limits: tuple[int, ...]
+    jumps: tuple[int, ...]
+
+
+def _space(op: AdvancedSubtensor, x: View, rest: Sequence[Any]) -> _Space:
+    arrays, bounds = rest[: len(op.arrays)], rest[len(op.arrays) :]
+    entries = fill_in(op.index, bounds)
+    part = x[tuple(slice(None) if e == "a" else slice(*e) for e in entries if e != "x")]
+    common = np.broadcast_shapes(*(a.shape for a in arrays))
+    block = [(n, 0, j) for j, n in enumerate(common)]
+    dims: list[tuple[int, int, int | None]] = [] if op.side_by_side else list(block)
+    limits, jumps, axis = [], [], 0
+    for k, e in enumerate(entries):
+        if e == "x":
+            dims.append((1, 0, None))
+            continue
+        size, step = part.shape[axis], part.steps[axis]
+        axis += 1
+        if e != "a":
+            dims.append((size, step, None))
+            continue
+        if op.side_by_side and k == op.arrays[0]:
+            dims += block
+        limits.append(size)
+        jumps.append(step)
+    wide = [a.broadcast_to(common) for a in arrays]
+    return _Space(
+        part,
+        tuple(n for n, _, _ in dims),
+        tuple(d for d, (_, _, j) in enumerate(dims) if j is not None),
+        tuple(s for _, s, _ in dims),
+        tuple(arrays),
+        tuple(tuple(0 if j is None else a.steps[j] for _, _, j in dims) for a in wide),
+        tuple(limits),
+        tuple(jumps),
+    )
+
+
+def _indexed(
+    names: Sequence[str],
+    space: _Space,
+    y: View | None,
+    sums: View | None = None,
+    first: int = 0,
+) -> list[KernelLaunch]:
+    """Kernels of index.cu over the whole space; ``y`` has its shape, or broadcasts to it.
+
+    ``sums`` is where ``add`` adds. Claims lie at the start of the workspace, the one of the first
+    element of ``space.x`` at the place ``first``.
+    """
+    y_view = y.broadcast_to(space.shape) if y is not None else space.x
+    y_steps = y_view.steps if y is not None else (0,) * len(space.shape)
+    sizes, (x_step, y_step, *index) = merged(
+        space.shape, [space.x_steps, y_steps, *space.index_steps]
+    )
+    jumps, width = space.jumps, 1
+    if sums is None and y is not None:
+        width = _width(sizes, [x_step, y_step], index, jumps, [space.x, y_view])
+    sizes = (*sizes[:-1], sizes[-1] // width)
+    x_step, y_step = ((*(n // width for n in s[:-1]), s[-1]) for s in (x_step, y_step))
+    jumps = tuple(j // width for j in jumps)
+    count = prod(sizes)
+    itemsize = space.x.itemsize * width
+    owner = 8 if count >= 2**32 - 1 or "rank" in names else 4
+    source = specialised(
+        "scalar.cuh", "lines.cuh", "index.cu", D=len(sizes), ARRAYS=len(jumps),
+        T=_BITS[itemsize] if sums is None else CTYPES[space.x.dtype],
+        A=_BITS[4] if sums is None else _sum_type(sums.dtype),
+        ADDS=int(sums is not None or y is None),
+        COUNT="u32" if count < 2**31 else "u64", CLAIMED=int("claim" in names),
+        OWNER=_BITS[owner],
+    )  # fmt: skip
+    parameters = (
+        space.x.pointer, y_view.pointer, sums.pointer if sums is not None else 0,
+        Pointer(WORKSPACE, first // width * owner), count, Pointer(ERROR_WORD), Pointer(NODE),
+        *(a.pointer for a in space.arrays), *(_INDEX_KINDS[a.dtype] for a in space.arrays),
+        *space.limits, *jumps, *sizes, *x_step, *y_step, *(n for s in index for n in s),
+    )  # fmt: skip
+    grid = (blocks_for(count, _BLOCK),)
+    return [KernelLaunch(source, name, grid, (_BLOCK,), parameters) for name in names]
+
+
+def _width(
+    sizes: Sequence[int],
+    moved: Sequence[tuple[int, ...]],
+    index: Sequence[tuple[int, ...]],
+    jumps: Sequence[int],
+    views: Sequence[View],
+) -> int:
+    """How many neighbours move together, up to 16 bytes: those of one row of ``x`` and ``y``."""
+    if any(s[-1] != 1 for s in moved) or any(s[-1] != 0 for s in index):
+        return 1
+    itemsize = views[0].itemsize
+    numbers = [sizes[-1], *jumps, *(n for s in moved for n in s[:-1])]
+    width = max(1, 16 // itemsize)
+    while width > 1 and not (
+        all(n % width == 0 for n in numbers) and all(v.aligned_to(itemsize * width) for v in views)
+    ):
+        width //= 2
+    return width
+
+
+def _sum_type(dtype: str) -> str:
+    """The C type in which the device adds atomically."""
+    return "u64" if dtype == "int64" else CTYPES[dtype]
+
+
+def _sum_dtype(dtype: str) -> str:
+    """The dtype in which increments of ``dtype`` are summed."""
+    if TensorType(dtype).is_float:
+        return "float64" if dtype == "float64" else "float32"
+    if dtype in ("int64", "uint64", "uint32"):
+        return dtype
+    return "uint32" if dtype.startswith("u") else "int32"
+
+
+def _get_op(op: Any) -> AdvancedSubtensor:
+    return op if isinstance(op, AdvancedSubtensor) else op.getter()
+
+
+class GatherKernel(CudaKernel):
+    """A thread for each element, or for 16 bytes of a row."""
+
+    name = "cuda.gather"
+
+    def launches(
+        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """One kernel."""
+        (y,) = outputs
+        if y.size == 0:
+            return []
+        return _indexed(["gather"], _space(_get_op(call.op), inputs[0], inputs[1:]), y)
+
+
+class ScatterKernel(CudaKernel):
+    """Sets by the last claim; increments by atomic additions, whose order is the device's."""
+
+    name = "cuda.scatter"
+
+    def refuses(self, call: Call) -> str | None:
+        """Sums of floats are left to the ordered kernel under ``deterministic=more``."""
+        op: Any = call.op
+        dtype: str = call.outputs[0].dtype  # type: ignore[attr-defined]
+        if op.set_instead_of_inc:
+            return None
+        if dtype not in CTYPES:
+            return f"it has no code to add {dtype}"
+        if config.deterministic == "more" and TensorType(dtype).is_float:
+            return "deterministic=more: atomic additions of floats come in any order"
+        return None
+
+    def workspace_bytes(self, call: Call) -> int:
+        """Claims, or sums of dtypes that the device cannot add atomically."""
+        return 8 * prod(call.outputs[0].shape)  # type: ignore[attr-defined]
+
+    def launches(
+        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """A copy unless in place, then the writes."""
+        op: Any = call.op
+        (x, y, *rest), (out,) = inputs, outputs
+        before = [] if out.twin == x.slot else copies(x, out)
+        space = _space(op.getter(), out, rest)
+        if prod(space.shape) == 0 or out.size == 0:
+            return before + _check_alone(space)
+        if op.set_instead_of_inc:
+            return before + _set(space, y, out)
+        return _increments(space, x, y, out, before)
+
+
+def _check_alone(space: _Space) -> list[KernelLaunch]:
+    """Indices of an empty array are still out of range."""
+    return [] if prod(space.shape) == 0 else _indexed(["settle"], space, None)
+
+
+def _set(space: _Space, y: View, out: View) -> list[KernelLaunch]:
+    if prod(space.shape[d] for d in space.common) == 1:
+        return _indexed(["settle"], space, y)
+    owners = scratch(0, "uint64", (out.size,))
+    first = _elements_before(space, out)
+    return fill(owners, 0) + _indexed(["claim", "settle"], space, y, None, first)
+
+
+def _increments(
+    space: _Space, x: View, y: View, out: View, before: list[KernelLaunch]
+) -> list[KernelLaunch]:
+    work = _sum_dtype(out.dtype)
+    if work == out.dtype:
+        return before + _indexed(["add"], space, y, space.x)
+    sums = scratch(0, work, out.shape)
+    begun = replace(sums, offset=_elements_before(space, out) * sums.itemsize)
+    added = _indexed(["add"], space, y, begun)
+    return fill(sums, 0) + added + elementwise(_plus_sum(out.dtype, work), [x, sums], [out])
+
+
+def _elements_before(space: _Space, out: View) -> int:
+    """How many elements after the start of ``out`` the indexed part begins."""
+    return (space.x.offset - out.offset) // out.itemsize
+
+
+def _plus_sum(dtype: str, work: str) -> ScalarProgram:
+    builder = Builder((dtype, work))
+    x, total = builder.input(0), builder.input(1)
+    return builder.program([(x.cast(work) + total).cast(dtype)])
+
+
+class OrderedScatterKernel(CudaKernel):
+    """Increments in the order of the index arrays: sorted by place, summed by a thread each."""
+
+    name = "cuda.scatter.ordered"
+    dtypes = frozenset(CTYPES)
+
+    def refuses(self, call: Call) -> str | None:
+        """Increments alone; places and rows are numbered in 32 bits."""
+        if call.op.set_instead_of_inc:  # type: ignore[attr-defined]
+            return "it adds, it does not set"
+        if reason := super().refuses(call):
+            return reason
+        shapes = [t.shape for t in (*call.inputs, *call.outputs)]  # type: ignore[attr-defined]
+        if any(prod(s) >= 2**32 - 1 for s in shapes):
+            return "more elements than 32 bits number"
+        return None
+
+    def workspace_bytes(self, call: Call) -> int:
+        """The ranks of all rows, and what sorting them needs."""
+        rows = self._rows(call)
+        return 8 * 2 * (rows + 2) + sort_bytes(rows, "uint64")
+
+    def _rows(self, call: Call) -> int:
+        arrays = call.inputs[2 : 2 + len(_get_op(call.op).arrays)]
+        return prod(np.broadcast_shapes(*(t.shape for t in arrays)))  # type: ignore[attr-defined]
+
+    def launches(
+        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """A copy unless in place, the ranks, their sort, the sums."""
+        (x, y, *rest), (out,) = inputs, outputs
+        before = [] if out.twin == x.slot else copies(x, out)
+        space = _space(_get_op(call.op), out, rest)
+        if prod(space.shape) == 0 or out.size == 0:
+            return before + _check_alone(space)
+        return before + _ordered(space, y, self._rows(call))
+
+
+def _ordered(space: _Space, y: View, rows: int) -> list[KernelLaunch]:
+    common, others = (
+        list(space.common),
+        [d for d in range(len(space.shape)) if d not in space.common],
+    )
+    alone = replace(
+        space,
+        shape=tuple(space.shape[d] for d in common),
+        common=tuple(range(len(common))),
+        x_steps=(0,) * len(common),
+        index_steps=tuple(tuple(s[d] for d in common) for s in space.index_steps),
+    )
+    padded = 8 * (rows + rows % 2)
+    ranks, ordered = scratch(0, "uint64", (rows,)), scratch(padded, "uint64", (rows,))
+    found = _indexed(["rank"], alone, None)
+    found += sorted_lines(ranks, 0, ordered, None, at=2 * padded)
+    values = y.broadcast_to(space.shape)
+    row_size, (y_row,) = merged(alone.shape, [[values.steps[d] for d in common]])
+    column_size, (x_column, y_column) = merged(
+        [space.shape[d] for d in others],
+        [[space.x_steps[d] for d in others], [values.steps[d] for d in others]],
+    )
+    source = specialised(
+        "scalar.cuh", "lines.cuh", "ordered_add.cu", T=CTYPES[y.dtype],
+        A=CTYPES[_sum_dtype(y.dtype)], R=len(row_size), C=len(column_size),
+    )  # fmt: skip
+    columns = prod(column_size)
+    parameters = (
+        space.x.pointer, y.pointer, ordered.pointer, rows, columns,
+        *row_size, *y_row, *column_size, *x_column, *y_column,
+    )  # fmt: skip
+    grid = (blocks_for(rows * columns, _BLOCK),)
+    return [*found, KernelLaunch(source, "ordered_add", grid, (_BLOCK,), parameters)]
+
+
+class PartKernel(CudaKernel):
+    """A part given by ints and slices, set or added to."""
+
+    name = "cuda.part"
+
+    def refuses(self, call: Call) -> str | None:
+        """Every dtype can be set; real ones can be added."""
+        dtype: str = call.outputs[0].dtype  # type: ignore[attr-defined]
+        if call.op.set_instead_of_inc or dtype in CTYPES:  # type: ignore[attr-defined]
+            return None
+        return f"it has no code to add {dtype}"
+
+    def launches(
+        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """A copy unless in place, then the part."""
+        op: Any = call.op
+        (x, y, *bounds), (out,) = inputs, outputs
+        before = [] if out.twin == x.slot else copies(x, out)
+        if out.size == 0:
+            return before
+        part = seen_by(op.getter(), out, (), bounds)
+        assert part is not None
+        if op.set_instead_of_inc:
+            return before + copies(y, part)
+        program = meaning(Add(), (out.dtype, out.dtype))
+        assert program is not None
+        return before + elementwise(program, [part, y], [part])
+
+
+def register() -> None:
+    """Enter the kernels into the table."""
+    register_kernel(AdvancedSubtensor, "cuda", GatherKernel())
+    register_kernel(AdvancedIncSubtensor, "cuda", ScatterKernel())
+    register_kernel(AdvancedIncSubtensor, "cuda", OrderedScatterKernel())
+    register_kernel(IncSubtensor, "cuda", PartKernel())

@@ -1,0 +1,116 @@
+"""Kernels on integer labels: picking, placing, one-hot losses, one-hot vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from symdnn.gpu.codegen.device_source import CTYPES, specialised
+from symdnn.gpu.codegen.launches import (
+    ERROR_WORD,
+    NODE,
+    CudaKernel,
+    KernelLaunch,
+    Pointer,
+    View,
+    blocks_for,
+)
+from symdnn.gpu.kernels.rows import without_axis
+from symdnn.gpu.kernels.scan import count_type, lines_of
+from symdnn.graph.kernel import Call, register_kernel
+from symdnn.ops.array.take import OneHot
+from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.nn.crossentropy import (
+    CrossentropyCategorical1Hot,
+    CrossentropyCategorical1HotGrad,
+    PickLabel,
+    PlaceLabel,
+    SoftmaxCrossentropyGrad,
+)
+
+__all__ = ["LabelKernel", "OneHotKernel", "register"]
+
+_BLOCK = 256
+#: Op -> (kind in labels.cu, places of scores, of one value per row, and of labels among inputs).
+_KINDS: dict[type, tuple[int, int | None, int | None, int]] = {
+    PickLabel: (0, 0, None, 1),
+    CrossentropyCategorical1Hot: (1, 0, None, 1),
+    PlaceLabel: (2, None, 0, 1),
+    CrossentropyCategorical1HotGrad: (3, 1, 0, 2),
+    SoftmaxCrossentropyGrad: (4, 1, 0, 2),
+}
+_ONE_HOT = 5
+
+
+class LabelKernel(CudaKernel):
+    """A thread for each row that is read, or for each element that is written."""
+
+    name = "cuda.labels"
+    dtypes = frozenset(CTYPES)
+
+    def launches(
+        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """One kernel."""
+        op: Any = call.op
+        kind, *places = _KINDS[type(op)]
+        scores, values, labels = (None if i is None else inputs[i] for i in places)
+        (y,) = outputs
+        picks = kind < 2
+        if picks:
+            y = without_axis(y, op.axis)
+        per_row = [without_axis(v, op.axis) if v is not None else None for v in (values, labels)]
+        return labelled(kind, op.axis, scores, per_row[0], per_row[1], y)
+
+
+class OneHotKernel(CudaKernel):
+    """A 1 at the label, along a new last axis."""
+
+    name = "cuda.labels"
+    dtypes = frozenset(CTYPES)
+
+    def launches(
+        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """One kernel."""
+        (y,) = outputs
+        axis = len(y.shape) - 1
+        return labelled(_ONE_HOT, axis, None, None, without_axis(inputs[0], axis), y)
+
+
+def labelled(
+    kind: int, axis: int, scores: View | None, values: View | None, labels: Any, y: View
+) -> list[KernelLaunch]:
+    """The kernel of one kind; all views have the class axis, of size 1 in those of rows."""
+    wide = scores if scores is not None and kind != _ONE_HOT else y
+    classes = wide.shape[axis]
+    picks = kind < 2
+    if y.size == 0 and (picks or labels.size == 0 or classes > 0):
+        return []
+    if classes == 0:
+        raise ValueError("labels of no classes")
+    shown = [v if v is not None else labels for v in (scores, values)]
+    sizes, steps = lines_of([labels, *shown, y], axis)
+    label_row, score_row, value_row, y_row = steps
+    rows = prod(sizes)
+    source = specialised(
+        "scalar.cuh", "lines.cuh", "labels.cu", T=CTYPES[y.dtype], L=CTYPES[labels.dtype],
+        W=CTYPES["float32" if is_narrow_float(y.dtype) else y.dtype], KIND=kind, D=len(sizes),
+        COUNT=count_type([wide]),
+    )  # fmt: skip
+    parameters = (
+        shown[0].pointer, shown[1].pointer, labels.pointer, y.pointer, rows, classes,
+        shown[0].steps[axis], y.steps[axis], Pointer(ERROR_WORD), Pointer(NODE),
+        *sizes, *score_row, *value_row, *label_row, *y_row,
+    )  # fmt: skip
+    threads = rows if picks else rows * classes
+    name, grid = "pick" if picks else "spread", (blocks_for(threads, _BLOCK),)
+    return [KernelLaunch(source, name, grid, (_BLOCK,), parameters)]
+
+
+def register() -> None:
+    """Enter the kernels into the table."""
+    for op in _KINDS:
+        register_kernel(op, "cuda", LabelKernel())
+    register_kernel(OneHot, "cuda", OneHotKernel())

@@ -1,0 +1,132 @@
+"""Inference by batch norm, and gradients whose parameters several statistics share (layer norm's).
+
+The forward kernels are in :mod:`symdnn.gpu.kernels.batchnorm`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from symdnn.gpu.codegen.device_source import CTYPES
+from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, scratch
+from symdnn.gpu.kernels.elementwise import elementwise
+from symdnn.gpu.kernels.reduce import reduction, scratch_bytes
+from symdnn.graph.kernel import Call, register_kernel
+from symdnn.ops.array.reduce import Sum
+from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.scalar import Scalar
+from symdnn.ops.nn.batchnorm import (
+    BatchNormGrad,
+    BatchNormInference,
+    LayerNormGrad,
+)
+from symdnn.ops.vendor.norm_formulas import formula, normalised
+
+__all__ = ["NormGradKernel", "normalised", "of_each", "register", "work_dtype"]
+
+
+def work_dtype(dtype: str) -> str:
+    """The dtype of statistics and parameters, in which everything is computed."""
+    return "float32" if is_narrow_float(dtype) else dtype
+
+
+def _sums(
+    compute: Any, inputs: Sequence[View], outputs: Sequence[View], shape: tuple[int, ...]
+) -> list[KernelLaunch]:
+    """Sums of the results of ``compute`` over the dimensions that are 1 in ``outputs``."""
+    work = outputs[0].dtype
+    program = formula([v.dtype for v in inputs], compute)
+    axes = tuple(i for i, n in enumerate(outputs[0].shape) if n == 1 != shape[i])
+    ops = [Sum(axes, True, work, work)] * len(outputs)
+    return reduction(program, ops, inputs, outputs, shape)
+
+
+def of_each(compute: Any, inputs: Sequence[Any], outputs: Sequence[View]) -> list[KernelLaunch]:
+    """``compute`` on each element; numbers among the inputs are of the work dtype."""
+    work = work_dtype(outputs[0].dtype)
+    dtypes = [v.dtype if isinstance(v, View) else work for v in inputs]
+    return elementwise(formula(dtypes, compute, *(v.dtype for v in outputs)), inputs, outputs)
+
+
+# -- formulas -------------------------------------------------------------------------------------
+
+
+def _invstd(variance: Scalar, epsilon: Scalar) -> Scalar:
+    return 1 / (variance + epsilon).call("sqrt")
+
+
+def _inference(x: Scalar, gamma: Scalar, beta: Scalar, mean: Scalar, *rest: Scalar) -> Scalar:
+    return normalised(x, gamma, beta, mean, _invstd(*rest))
+
+
+def _row_sums(x: Scalar, dy: Scalar, gamma: Scalar, mean: Scalar, r: Scalar) -> tuple[Scalar, ...]:
+    g = dy * gamma
+    return g, g * ((x - mean) * r)
+
+
+def _dx(
+    x: Scalar, dy: Scalar, gamma: Scalar, mean: Scalar, r: Scalar, a: Scalar, b: Scalar, m: Scalar
+) -> Scalar:
+    return r * (dy * gamma - a / m - (x - mean) * r * (b / m))
+
+
+def _parameter_sums(x: Scalar, dy: Scalar, mean: Scalar, r: Scalar) -> tuple[Scalar, ...]:
+    return dy * ((x - mean) * r), dy
+
+
+# -- kernels --------------------------------------------------------------------------------------
+
+
+class NormGradKernel(CudaKernel):
+    """Sums over what was normalised together, sums over what shares a parameter, then dx."""
+
+    name = "cuda.norm"
+    dtypes = frozenset(CTYPES)
+
+    def workspace_bytes(self, call: Call) -> int:
+        """Partial sums, and two sums for each mean."""
+        shape: Any = call.inputs[0].shape  # type: ignore[attr-defined]
+        rows, own = (prod(call.inputs[i].shape) for i in (3, 2))  # type: ignore[attr-defined]
+        return max(_partial(shape, rows, 2), _partial(shape, own, 2)) + 2 * 8 * (rows + 2)
+
+    def launches(
+        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """Two reductions and an elementwise kernel."""
+        op: Any = call.op
+        (x, dy, gamma, mean, invstd), (dx, dgamma, dbeta) = inputs, outputs
+        count = float(prod(x.shape[a] for a in op.axes))
+        after = max(_partial(x.shape, n, 2) for n in (mean.size, gamma.size))
+        a = scratch(after, mean.dtype, mean.shape)
+        b = scratch(after + 8 * (mean.size + mean.size % 2), mean.dtype, mean.shape)
+        operands = [x, dy, gamma, mean, invstd]
+        found = _sums(_row_sums, operands, [a, b], x.shape)
+        found += _sums(_parameter_sums, [x, dy, mean, invstd], [dgamma, dbeta], x.shape)
+        return [*found, *of_each(_dx, [*operands, a, b, count], [dx])]
+
+
+class InferenceKernel(CudaKernel):
+    """One elementwise kernel."""
+
+    name = "cuda.norm"
+    dtypes = frozenset(CTYPES)
+
+    def launches(
+        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """The kernel."""
+        return of_each(_inference, [*inputs, float(call.op.epsilon)], outputs)  # type: ignore[attr-defined]
+
+
+def _partial(shape: Sequence[int], outputs: int, sums: int) -> int:
+    """Room for the partial sums of a reduction."""
+    return scratch_bytes(outputs, prod(shape) // max(outputs, 1), sums)
+
+
+def register() -> None:
+    """Enter the kernels into the table."""
+    for gradient in (LayerNormGrad, BatchNormGrad):
+        register_kernel(gradient, "cuda", NormGradKernel())
+    register_kernel(BatchNormInference, "cuda", InferenceKernel())

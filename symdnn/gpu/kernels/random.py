@@ -1,0 +1,249 @@
+"""Random draws and dropout: the numbers of ``symdnn.ops.random.rng_philox``, made on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from symdnn.gpu.codegen.device_source import CTYPES, specialised
+from symdnn.gpu.codegen.launches import (
+    ERROR_WORD,
+    NODE,
+    CudaKernel,
+    KernelLaunch,
+    Pointer,
+    View,
+    blocks_for,
+    scratch,
+)
+from symdnn.gpu.kernels.elementwise import elementwise
+from symdnn.gpu.kernels.sort import sort_bytes, sorted_lines
+from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.values.strides import merged
+from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.scalar import Builder, ScalarProgram
+from symdnn.ops.nn.dropout import Dropout, DropoutGrad
+from symdnn.ops.random.random import (
+    RandomBernoulli,
+    RandomCategorical,
+    RandomIntegers,
+    RandomMultinomial,
+    RandomNormal,
+    RandomPermutation,
+    RandomSubset,
+    RandomUniform,
+)
+
+__all__ = ["DrawKernel", "DropoutKernel", "dropped", "register"]
+
+_BLOCK = 256
+_UNIFORM, _NORMAL, _TRUNCATED, _BERNOULLI, _INTEGERS, _WORDS = range(6)
+_CATEGORICAL, _MULTINOMIAL, _RACE, _MASK, _WIDE_UNIFORM = range(6, 11)
+#: The state is read as two neighbouring words.
+_STATE = frozenset({0})
+_BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
+
+
+def _draw(
+    kind: int,
+    state: View,
+    following: View,
+    y: View,
+    parameters: Sequence[View] = (),
+    *,
+    count: int,
+    drawn: int,
+    bits: int = 23,
+    classes: int = 1,
+    class_step: int = 0,
+    draws: int = 0,
+) -> list[KernelLaunch]:
+    """``count`` values into ``y``; the state moves on by ``drawn`` elements.
+
+    ``parameters`` are broadcast to the shape that is drawn.
+    """
+    shape = parameters[0].shape if parameters else (count,)
+    shown = [*parameters, *[_nothing(shape)] * (2 - len(parameters))]
+    sizes, (a_step, b_step) = merged(shape, [v.steps for v in shown])
+    a_dtype = parameters[0].dtype if parameters else "float32"
+    source = specialised(
+        "scalar.cuh", "lines.cuh", "philox.cuh", "random.cu", KIND=kind, BITS=bits,
+        T=CTYPES[y.dtype], P=CTYPES[a_dtype], D=len(sizes),
+    )  # fmt: skip
+    pointers = [v.pointer if i < len(parameters) else 0 for i, v in enumerate(shown)]
+    values = (
+        state.pointer, following.pointer, y.pointer, *pointers, count, drawn, classes, class_step,
+        draws, Pointer(ERROR_WORD), Pointer(NODE), *sizes, *a_step, *b_step,
+    )  # fmt: skip
+    return [KernelLaunch(source, "draw", (blocks_for(max(count, 1), _BLOCK),), (_BLOCK,), values)]
+
+
+def _nothing(shape: Sequence[int]) -> View:
+    return View(0, "float32", tuple(shape), (0,) * len(shape))
+
+
+class DrawKernel(CudaKernel):
+    """A thread for each element, pair or block of four words; see random.cu."""
+
+    name = "cuda.philox"
+    dtypes = frozenset(CTYPES)
+    contiguous_inputs = _STATE
+
+    def launches(
+        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """One kernel."""
+        op: Any = call.op
+        state, parameters, _ = op.split(inputs)
+        y, following = outputs
+        given = [p.broadcast_to(y.shape) for p in parameters]
+        return _draw(
+            _kind(op), state, following, y, given, count=y.size, drawn=y.size,
+            bits=52 if isinstance(op, RandomNormal) and op.dtype == "float64"
+            else _BITS.get(op.dtype, 23),
+        )  # fmt: skip
+
+
+def _kind(op: Any) -> int:
+    if isinstance(op, RandomNormal):
+        return _TRUNCATED if op.truncated else _NORMAL
+    if isinstance(op, RandomUniform):
+        return _WIDE_UNIFORM if op.dtype == "float64" else _UNIFORM
+    return _BERNOULLI if isinstance(op, RandomBernoulli) else _INTEGERS
+
+
+class IntegersKernel(DrawKernel):
+    """Integers between bounds that are int64."""
+
+    def refuses(self, call: Call) -> str | None:
+        """The bounds come as the builder casts them."""
+        if any(t.dtype != "int64" for t in call.inputs[1:3]):  # type: ignore[attr-defined]
+            return "bounds that are not int64"
+        return super().refuses(call)
+
+
+class ClassKernel(CudaKernel):
+    """Classes by weight: a thread walks through the classes of a row."""
+
+    name = "cuda.philox"
+    dtypes = frozenset(CTYPES)
+    contiguous_inputs = _STATE
+
+    def launches(
+        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """One kernel."""
+        op: Any = call.op
+        state, parameters, dims = op.split(inputs)
+        y, following = outputs
+        shape, p = tuple(dims), parameters[-1]
+        classes, rows = p.shape[-1], prod(shape)
+        several = isinstance(op, RandomMultinomial)
+        draws = parameters[0] if several else 1
+        first = p[(*[slice(None)] * len(shape), 0)] if classes else p.broadcast_to((*shape, 1))
+        return _draw(
+            _MULTINOMIAL if several else _CATEGORICAL, state, following, y,
+            [first.broadcast_to(shape)], count=rows, drawn=rows * draws, classes=classes,
+            class_step=p.steps[-1], draws=draws,
+        )  # fmt: skip
+
+
+class OrderKernel(CudaKernel):
+    """Permutations and subsets: the order of random keys."""
+
+    name = "cuda.philox.sort"
+    dtypes = frozenset(CTYPES)
+    contiguous_inputs = _STATE
+
+    def workspace_bytes(self, call: Call) -> int:
+        """The keys, and what sorting them needs."""
+        keys = prod(self._keys(call))
+        return 8 * (keys + 2) + sort_bytes(keys, "uint64")
+
+    def _keys(self, call: Call) -> tuple[int, ...]:
+        """The shape of the keys: of a subset the last dimension counts the classes."""
+        shape: Any = call.outputs[0].shape  # type: ignore[attr-defined]
+        if isinstance(call.op, RandomSubset):
+            return (*shape[:-1], call.inputs[1].shape[-1])  # type: ignore[attr-defined]
+        return tuple(shape)
+
+    def launches(
+        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """The keys, then their order."""
+        y, following = outputs
+        shape = self._keys(call)
+        size = prod(shape)
+        after = 8 * (size + size % 2)
+        if isinstance(call.op, RandomSubset):
+            keys = scratch(0, "float64", shape)
+            drawn = _draw(
+                _RACE, inputs[0], following, keys, [inputs[1].broadcast_to(shape)], count=size,
+                drawn=size, classes=max(shape[-1], 1), draws=y.shape[-1],
+            )  # fmt: skip
+        else:
+            keys = scratch(0, "uint64", shape)
+            drawn = _draw(_WORDS, inputs[0], following, keys, count=size, drawn=size)
+        return drawn + sorted_lines(keys, len(shape) - 1, None, y, at=after)
+
+
+# -- dropout --------------------------------------------------------------------------------------
+
+
+def dropped(dtype: str, scale: bool) -> ScalarProgram:
+    """(x, mask, rate) -> x where the mask holds, times 1 / (1 - rate) with ``scale``, else 0."""
+    builder = Builder((dtype, "bool", "float32"))
+    x, mask, rate = (builder.input(i) for i in range(3))
+    v = x.cast("float32" if is_narrow_float(dtype) else dtype)
+    if scale:
+        keep = 1 - rate.cast(v.dtype)
+        v = keep.call("eq", 0).where(v, v / keep)
+    return builder.program([mask.where(v, 0).cast(dtype)])
+
+
+class DropoutKernel(CudaKernel):
+    """The mask, then what it lets through."""
+
+    name = "cuda.dropout"
+    dtypes = frozenset(CTYPES)
+    contiguous_inputs = _STATE
+
+    def launches(
+        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """Two kernels."""
+        op: Any = call.op
+        (state, x, rate), (y, mask, following) = inputs, outputs
+        size = mask.size
+        drawn = _draw(
+            _MASK, state, following, mask, [rate.broadcast_to(mask.shape)], count=size, drawn=size
+        )
+        return drawn + elementwise(dropped(x.dtype, op.scale), [x, mask, rate], [y])
+
+
+class DropoutGradKernel(CudaKernel):
+    """The mask's gradient."""
+
+    name = "cuda.dropout"
+    dtypes = frozenset(CTYPES)
+
+    def launches(
+        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """One kernel."""
+        op: Any = call.op
+        return elementwise(dropped(inputs[0].dtype, op.scale), inputs, outputs)
+
+
+def register() -> None:
+    """Enter the kernels into the table."""
+    for op in (RandomUniform, RandomNormal, RandomBernoulli):
+        register_kernel(op, "cuda", DrawKernel())
+    register_kernel(RandomIntegers, "cuda", IntegersKernel())
+    for chosen in (RandomCategorical, RandomMultinomial):
+        register_kernel(chosen, "cuda", ClassKernel())
+    for ordered in (RandomPermutation, RandomSubset):
+        register_kernel(ordered, "cuda", OrderKernel())
+    register_kernel(Dropout, "cuda", DropoutKernel())
+    register_kernel(DropoutGrad, "cuda", DropoutGradKernel())

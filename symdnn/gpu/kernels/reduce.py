@@ -1,0 +1,390 @@
+"""Reductions, generated: of an array, or of what a fused elementwise group gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from math import prod
+from typing import Any
+
+from symdnn.gpu.codegen.cuda_source import prints
+from symdnn.gpu.codegen.device_source import CTYPES
+from symdnn.gpu.codegen.launches import (
+    TICKETS,
+    WORKSPACE,
+    CudaKernel,
+    KernelLaunch,
+    Pointer,
+    View,
+    blocks_for,
+)
+from symdnn.gpu.codegen.reduce_source import (
+    THREADS,
+    Finish,
+    Reducer,
+    Source,
+    Sweep,
+    reduction_source,
+)
+from symdnn.gpu.kernels.softmax import prefers_cudnn
+from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.type import numpy_dtype
+from symdnn.graph.values.strides import merged
+from symdnn.ops.array.argreduce import ArgMax, ArgMin
+from symdnn.ops.array.reduce import (
+    Accumulate,
+    AllTrue,
+    AnyTrue,
+    LogSumExp,
+    Max,
+    Min,
+    Prod,
+    Reduce,
+    Sum,
+)
+from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
+from symdnn.ops.vendor.fused import FusedReduce
+from symdnn.ops.vendor.gpudnn import GpuDnnReduction
+
+__all__ = ["ReductionKernel", "reducer_of", "reduction", "register", "scratch_bytes", "swept"]
+
+#: Blocks that keep a large device busy, and the fewest elements worth a thread.
+_WANTED_BLOCKS, _PER_THREAD = 512, 16
+#: The same where threads take vectors, of at most so many elements: as many as run at a time.
+_VECTOR_BLOCKS, _VECTORS_EACH, _WIDEST = 528, 8, 8
+#: The same where threads have several outputs each, for each block that a multiprocessor holds. The
+#: last block merges what all others found: at most so many partial results a thread.
+_ACROSS_BLOCKS, _MERGED = 132, 16
+#: Registers of a state, where they are not 2.
+_WORDS = {"Sum": 1, "Prod": 1, "Moments": 4}
+#: No struct of reduce.cuh is larger.
+_STATE_BYTES = 16
+_source = cache(reduction_source)
+
+
+def reducer_of(op: Reduce, dtype: str) -> Reducer:
+    """How a reduction of values of ``dtype`` works on the device."""
+    out = op.out_dtype(dtype)
+    work = out if isinstance(op, LogSumExp) else dtype
+    if isinstance(op, Accumulate):
+        work = op.acc_dtype
+    return Reducer(type(op).__name__, "float32" if is_narrow_float(work) else work, out)
+
+
+def reduction(
+    program: ScalarProgram,
+    ops: Sequence[Reduce],
+    inputs: Sequence[View],
+    outputs: Sequence[View],
+    shape: tuple[int, ...],
+) -> list[KernelLaunch]:
+    """Reduce the results of ``program`` over ``shape``, to which the inputs broadcast.
+
+    Partial results lie at the start of the workspace.
+    """
+    dtypes = program.output_dtypes
+    reducers = tuple(reducer_of(op, d) for op, d in zip(ops, dtypes, strict=True))
+    return swept(program, reducers, ops[0].axes, inputs, outputs, shape)
+
+
+def swept(
+    program: ScalarProgram,
+    reducers: tuple[Reducer, ...],
+    axes: Sequence[int],
+    inputs: Sequence[View],
+    outputs: Sequence[View],
+    shape: tuple[int, ...],
+    finish: Finish | None = None,
+    reads: Sequence[View] = (),
+    numbers: Sequence[float] = (),
+) -> list[KernelLaunch]:
+    """:func:`reduction` by any reducers over ``axes``.
+
+    ``finish`` says what is made of their states, of ``reads`` (one value for each output, or one
+    for all) and of ``numbers``; the outputs are dense.
+    """
+    if outputs[0].size == 0:
+        return []
+    views = [v.broadcast_to(shape) for v in inputs]
+    lines = _lines(views, axes)
+    wide = _reach(views) >= 2**31 - 2**22
+    sweep = _vector_sweep(program.inputs, views, lines, wide)
+    if sweep is not None:
+        sweep = replace(sweep, resident=_resident(program, reducers, sweep))
+    else:
+        by_rows = _in_rows(views, lines.kept_steps, lines.reduced_steps)
+        sweep = Sweep(program.inputs, len(lines.kept), len(lines.reduced), by_rows, wide)
+    plan = _plan(prod(lines.kept), prod(lines.reduced), sweep)
+    parameters: list[Any] = [v.pointer for v in (*views, *outputs)]
+    parameters += [Pointer(WORKSPACE), TICKETS, plan.outputs, plan.elements, plan.chunks]
+    parameters += _counts(lines, sweep)
+    for v in reads:
+        parameters += [v.pointer, int(v.size > 1)]
+    parameters += map(float, numbers)
+    source = _source(program, reducers, sweep, finish)
+    tiles = -(-plan.groups // plan.groups_per_block)
+    grid = (blocks_for(tiles, 1), plan.chunks)
+    return [KernelLaunch(source, "reduce", grid, plan.block, tuple(parameters))]
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """Sizes of the kept and of the reduced dimensions after merging, and the inputs' steps."""
+
+    kept: tuple[int, ...]
+    kept_steps: list[tuple[int, ...]]
+    reduced: tuple[int, ...]
+    reduced_steps: list[tuple[int, ...]]
+
+
+def _lines(views: Sequence[View], axes: Sequence[int]) -> _Lines:
+    others = [d for d in range(len(views[0].shape)) if d not in axes]
+    return _Lines(*_merged_over(views, others), *_merged_over(views, axes))
+
+
+def _counts(lines: _Lines, sweep: Sweep) -> list[int]:
+    """The parameters that say sizes and steps; steps along a vector are of whole vectors."""
+    kept, reduced = list(lines.kept), list(lines.reduced)
+    by = 1 if sweep.across else sweep.width
+    reduced[-1] //= by
+    found = [*kept[1:], *reduced[1:]]
+    for k, r in zip(lines.kept_steps, lines.reduced_steps):
+        found += [*k, *r[:-1], r[-1] * by]
+    return found
+
+
+def _vector_sweep(
+    dtypes: tuple[str, ...], views: Sequence[View], lines: _Lines, wide: bool
+) -> Sweep | None:
+    """A sweep in vectors; None where memory does not lie so."""
+    for across in (False, True):
+        sizes = lines.kept if across else lines.reduced
+        along = lines.kept_steps if across else lines.reduced_steps
+        rest = [n > 1 for n in (*sizes[:-1], *(lines.reduced if across else lines.kept))]
+        other = lines.reduced_steps if across else lines.kept_steps
+        if any(s[-1] not in (0, 1) for s in along) or all(s[-1] == 0 for s in along):
+            continue
+        moving = [i for i, s in enumerate(along) if s[-1] == 1]
+        apart = [
+            [step for step, several in zip((*along[i][:-1], *other[i]), rest) if several]
+            for i in moving
+        ]
+        width = _width(sizes[-1], [views[i] for i in moving], apart)
+        if width > 1:
+            sources = tuple(
+                Source(bool(s[-1]), not any(r)) for s, r in zip(along, lines.reduced_steps)
+            )
+            counts = len(lines.kept), len(lines.reduced)
+            return Sweep(dtypes, *counts, not across, wide, width, across, sources)
+    return None
+
+
+def _resident(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) -> int:
+    """Blocks for a multiprocessor, whose registers they share: 64 a thread with 4 blocks."""
+    if any(numpy_dtype(r.work).itemsize > 4 for r in reducers) or len(program.inputs) > 10:
+        return 1
+    if sweep.across:
+        return 3 if sweep.width <= 4 and len(program.body) <= 24 else 2
+    words = sum(_WORDS.get(r.kind, 2) for r in reducers)
+    few = words <= 16 and len(program.body) <= 24 and len(program.inputs) <= 6
+    return 4 if few else 3 if words <= 32 else 2
+
+
+def _width(run: int, views: Sequence[View], steps: Sequence[Sequence[int]]) -> int:
+    """Elements of a vector: 16 bytes of the narrowest operand, where all operands allow it."""
+    width = 16 // min(v.itemsize for v in views)
+    while width > 1 and not (
+        width <= _WIDEST
+        and run % width == 0
+        and all(v.aligned_to(min(16, v.itemsize * width)) for v in views)
+        and all(step % width == 0 for own in steps for step in own)
+    ):
+        width //= 2
+    return width
+
+
+def _merged_over(
+    views: Sequence[View], axes: Sequence[int]
+) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """Sizes and strides of these dimensions, merged where possible."""
+    sizes = [views[0].shape[a] for a in axes]
+    return merged(sizes, [[v.steps[a] for a in axes] for v in views])
+
+
+def _reach(views: Sequence[View]) -> int:
+    """The largest number that an index or an offset takes."""
+    offsets = [sum(abs(s) * (n - 1) for s, n in zip(v.steps, v.shape)) for v in views]
+    return max(*offsets, prod(views[0].shape))
+
+
+def _in_rows(
+    views: Sequence[View],
+    kept: Sequence[tuple[int, ...]],
+    reduced: Sequence[tuple[int, ...]],
+) -> bool:
+    """Whether neighbours in memory are elements of one output, in the input that moves most."""
+    spread = [sum(s != 0 for s in (*k, *r)) for k, r in zip(kept, reduced)]
+    most = spread.index(max(spread))
+    across = [abs(s) for s in kept[most] if s]
+    along = [abs(s) for s in reduced[most] if s]
+    return not across or (bool(along) and min(along) <= min(across))
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How the work is cut: threads of a block, groups of outputs that it works on, chunks.
+
+    Elements, and the outputs of a group, are counted in vectors where a sweep takes these.
+    """
+
+    outputs: int
+    groups: int
+    elements: int
+    block: tuple[int, int]
+    groups_per_block: int
+    chunks: int
+
+
+def _plan(outputs: int, elements: int, sweep: Sweep) -> _Plan:
+    if sweep.across:
+        return _across_plan(outputs, elements, sweep)
+    vectors = bool(sweep.sources)
+    count = elements // sweep.width
+    if sweep.rows:
+        lanes = min(_power_of_two(count), THREADS)
+    else:
+        beside = min(_power_of_two(outputs), 32 if count >= 32 else THREADS)
+        lanes = THREADS // beside
+    per_block = THREADS // lanes
+    tiles = -(-outputs // per_block)
+    wanted, least = (_VECTOR_BLOCKS, _VECTORS_EACH) if vectors else (_WANTED_BLOCKS, _PER_THREAD)
+    chunks = max(1, min(wanted // tiles, count // (lanes * least)))
+    block = (lanes, per_block) if sweep.rows else (per_block, lanes)
+    return _Plan(outputs, outputs, count, block, per_block, chunks)
+
+
+def _across_plan(outputs: int, elements: int, sweep: Sweep) -> _Plan:
+    """Vectors of outputs side by side: 32 threads, or fewer where there is too much to merge."""
+    groups = outputs // sweep.width
+    beside = min(_power_of_two(groups), 32 if elements >= 32 else THREADS)
+    while True:
+        lanes = THREADS // beside
+        tiles = -(-groups // beside)
+        wanted = _ACROSS_BLOCKS * sweep.resident // tiles
+        chunks = max(1, min(wanted, elements // (lanes * _VECTORS_EACH)))
+        if beside <= 8 or chunks * beside * sweep.width <= _MERGED * THREADS:
+            return _Plan(outputs, groups, elements, (beside, lanes), beside, chunks)
+        beside //= 2
+
+
+def _power_of_two(n: int) -> int:
+    """The smallest power of two that is not below ``n``."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def scratch_bytes(outputs: int, elements: int, states: int) -> int:
+    """Room for partial results, however the operands lie; ``states`` of at most 16 bytes each."""
+    if elements < 2 * _VECTORS_EACH:
+        return 0
+    blocks = max(_WANTED_BLOCKS, _VECTOR_BLOCKS)
+    chunks = min(blocks, elements // _VECTORS_EACH)
+    most = blocks * THREADS * _WIDEST
+    return _STATE_BYTES * states * min(2 * outputs * chunks, most)
+
+
+class ReductionKernel(CudaKernel):
+    """A reduction, or several over the same axes of a scalar program's results."""
+
+    name = "cuda.reduce"
+    dtypes = frozenset(CTYPES)
+
+    def refuses(self, call: Call) -> str | None:
+        """Takes what a scalar program expresses."""
+        if reason := super().refuses(call):
+            return reason
+        for op in self.parts(call)[1]:
+            if isinstance(op, Accumulate) and op.acc_dtype not in CTYPES:
+                return f"it has no code for {op.acc_dtype}"
+        return prints(self.parts(call)[0])
+
+    def parts(self, call: Call) -> tuple[ScalarProgram, tuple[Reduce, ...]]:
+        """The program of the elements and the reductions of its results."""
+        op: Any = call.op
+        if isinstance(op, FusedReduce):
+            return op.program, op.reductions
+        return identity_program(call.inputs[0].dtype), (op,)  # type: ignore[attr-defined]
+
+    def whole(self, call: Call) -> tuple[int, ...]:
+        """The shape that is reduced."""
+        shapes = [t.shape for t in call.inputs]  # type: ignore[attr-defined]
+        return tuple(next((n for n in dims if n != 1), 1) for dims in zip(*shapes))
+
+    def workspace_bytes(self, call: Call) -> int:
+        """Partial results of the chunks."""
+        outputs = prod(call.outputs[0].shape)  # type: ignore[attr-defined]
+        elements = prod(self.whole(call)) // max(outputs, 1)
+        return scratch_bytes(outputs, elements, len(self.parts(call)[1]))
+
+    def launches(
+        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """One kernel."""
+        program, ops = self.parts(call)
+        return reduction(program, ops, inputs, outputs, self.whole(call))
+
+
+#: Theano's word for a reduction -> what elements become first, the reduction, and what is made of
+#: its result ``s.s0``.
+_CUDNN_WORDS: dict[str, tuple[str, type[Any], str]] = {
+    "add": ("", Sum, ""), "mul": ("", Prod, ""), "maximum": ("", Max, ""),
+    "minimum": ("", Min, ""), "absmax": ("abs", Max, ""), "norm1": ("abs", Sum, ""),
+    "norm2": ("sqr", Sum, "s_sqrt({})"), "avg": ("", Sum, "{} / ({})p.c0"),
+}  # fmt: skip
+
+
+class DnnReductionKernel(ReductionKernel):
+    """The reductions of cuDNN's that give no indices."""
+
+    def refuses(self, call: Call) -> str | None:
+        """Indices, and what is left to cuDNN."""
+        if call.op.return_indices:  # type: ignore[attr-defined]
+            return "it gives no indices"
+        return CudaKernel.refuses(self, call) or prefers_cudnn(call)
+
+    def parts(self, call: Call) -> tuple[ScalarProgram, tuple[Reduce, ...]]:
+        """The reduction of elements, their absolutes or squares."""
+        op: Any = call.op
+        before, kind, _ = _CUDNN_WORDS[op.red_op]
+        dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
+        extreme = kind in (Max, Min)
+        reduce = kind(op.axis) if extreme else kind(op.axis, False, op.dtype, op.acc_dtype)
+        if not before:
+            return identity_program(dtype), (reduce,)
+        builder = Builder((dtype,))
+        x = builder.input(0).cast(op.acc_dtype)
+        return builder.program([x.call("abs") if before == "abs" else x * x]), (reduce,)
+
+    def launches(
+        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """The sweep."""
+        op: Any = call.op
+        program, (reduce,) = self.parts(call)
+        reducer = reducer_of(reduce, program.output_dtypes[0])
+        kind, work = (CTYPES[d] for d in (op.dtype, reducer.work))
+        after = _CUDNN_WORDS[op.red_op][2] or "{}"
+        line = f"p.y0[at] = convert<{kind}>({after.format('s.s0.result()', work)});"
+        shape = inputs[0].shape
+        count = float(prod(shape[a] for a in op.axis))
+        finish = Finish((line,), (), 1, (op.dtype,))
+        return swept(program, (reducer,), op.axis, inputs, outputs, shape, finish, (), [count])
+
+
+def register() -> None:
+    """Enter the kernels into the table, in front of cuDNN's."""
+    register_kernel(GpuDnnReduction, "cuda", DnnReductionKernel())
+    kernel = ReductionKernel()
+    for op in (Sum, Prod, Max, Min, AllTrue, AnyTrue, LogSumExp, ArgMax, ArgMin, FusedReduce):
+        register_kernel(op, "cuda", kernel)

@@ -1,0 +1,193 @@
+"""Softmax, log-softmax and their gradients in one pass: what is normalised stays in registers.
+
+Three layouts have a kernel each: rows of neighbours, short rows that are no whole vectors, and
+planes (an axis before others). What is too long for registers is left to the kernels of
+:mod:`symdnn.gpu.kernels.rows`, and to cuDNN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import gcd, prod
+from typing import Any
+
+from symdnn.config import config
+from symdnn.gpu.codegen.device_source import CTYPES, specialised
+from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, blocks_for
+from symdnn.gpu.kernels.rows import two_passes
+from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.type import numpy_dtype
+from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
+from symdnn.ops.vendor.gpudnn import GpuDnnSoftmax, GpuDnnSoftmaxGrad
+
+__all__ = ["SoftmaxKernel", "alignment_of", "prefers_cudnn", "register"]
+
+_FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
+_NEUTRAL = {Softmax: 0, LogSoftmax: 1, SoftmaxGrad: 2, LogSoftmaxGrad: 3}
+#: 32-bit registers that a thread may hold data in.
+_REGISTERS = 96
+_LONGEST_LINE, _LINES = 40, 128
+_WIDEST_BLOCK = 512
+
+
+def prefers_cudnn(call: Call) -> str | None:
+    """Why a kernel of ours leaves a cuDNN op to cuDNN; None when it does not."""
+    if str(config.gpu.prefer) == "cudnn" and type(call.op).__name__.startswith("GpuDnn"):
+        return "gpu.prefer=cudnn"
+    return None
+
+
+@dataclass(frozen=True)
+class _Task:
+    """``lead`` times ``length`` times ``trail`` elements, normalised over the middle."""
+
+    kind: int
+    lead: int
+    length: int
+    trail: int
+    dtype: str
+    alignment: int = 16
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return int(numpy_dtype(self.dtype).itemsize)
+
+    @property
+    def operands(self) -> int:
+        """Arrays that are read."""
+        return 1 + (self.kind > 1)
+
+    @property
+    def work_registers(self) -> int:
+        """Registers of an element at work."""
+        return 2 if self.dtype == "float64" else 1
+
+    def width(self, run: int, most: int) -> int:
+        """Elements of a vector, in neighbouring runs of ``run`` elements."""
+        return gcd(run, max(1, min(most, self.alignment) // self.itemsize))
+
+
+def task_of(call: Call) -> _Task:
+    """What a call asks for. Sizes must be known."""
+    op: Any = call.op
+    x: Any = call.inputs[0]
+    if isinstance(op, GpuDnnSoftmax | GpuDnnSoftmaxGrad):
+        kind = 2 * isinstance(op, GpuDnnSoftmaxGrad) + (op.algo == "log")
+        if op.mode == "instance":
+            return _Task(kind, x.shape[0], prod(x.shape[1:]), 1, x.dtype)
+    else:
+        kind = _NEUTRAL[type(op)]
+    before, after = x.shape[: op.axis], x.shape[op.axis + 1 :]
+    return _Task(kind, prod(before), x.shape[op.axis], prod(after), x.dtype)
+
+
+@dataclass(frozen=True)
+class _Form:
+    """A kernel and its macros, the threads of a block, and what a thread or block takes."""
+
+    name: str
+    macros: tuple[tuple[str, object], ...]
+    block: int
+    parameters: tuple[int, ...]
+    work: int
+
+
+def form_of(task: _Task) -> _Form | None:
+    """The kernel for a task; None where there is none."""
+    if task.trail > 1:
+        return _pixels(task)
+    width = task.width(task.length, 16)
+    aligned = task.alignment == 16
+    if aligned and width * task.itemsize < 16 and task.length <= _LONGEST_LINE:
+        macros = (("N", task.length), ("LINES", _LINES))
+        return _Form("softmax_tile", macros, _LINES, (task.lead,), -(-task.lead // _LINES))
+    return _rows(task, width)
+
+
+def _pixels(task: _Task) -> _Form | None:
+    for nbytes in (16, 8, 4, 2):
+        width = task.width(task.trail, nbytes)
+        held = -(-task.length * width * task.itemsize // 4) * task.operands
+        if held <= _REGISTERS and task.length * task.work_registers <= _REGISTERS:
+            vectors = task.trail // width
+            total = task.lead * vectors
+            count = "u32" if total < 2**32 else "u64"
+            macros = (("N", task.length), ("V", width), ("COUNT", count))
+            return _Form("softmax_pixels", macros, 128, (total, vectors), -(-total // 128))
+    return None
+
+
+def _rows(task: _Task, width: int) -> _Form | None:
+    vectors = task.length // width
+    most = max(1, 64 // (width * task.operands * task.work_registers))
+    lanes = 1
+    while lanes < 32 and lanes < vectors:
+        lanes *= 2
+    # Few vectors a thread: while some rows are read, others are written.
+    while lanes * most < vectors or (lanes < 256 and lanes * 2 < vectors):
+        lanes *= 2
+    if lanes > _WIDEST_BLOCK:
+        return None
+    block = max(lanes, 128)
+    per, (tiles, rest) = -(-vectors // lanes), divmod(task.lead, block // lanes)
+    full = per * lanes == vectors and not rest
+    macros = (
+        ("V", width), ("LANES", lanes), ("PER", per), ("BLOCK", block), ("FULL", int(full)),
+    )  # fmt: skip
+    tiles += rest > 0
+    return _Form("softmax_rows", macros, block, (task.lead, vectors), tiles)
+
+
+def alignment_of(*views: View) -> int:
+    """What all addresses are multiples of."""
+    return min(gcd(v.alignment, v.offset or 16) for v in views)
+
+
+class SoftmaxKernel(CudaKernel):
+    """One pass over contiguous arrays."""
+
+    name = "cuda.softmax"
+    dtypes = _FLOATS
+    contiguous_inputs = True
+
+    def refuses(self, call: Call) -> str | None:
+        """What is too long for registers, and what is left to cuDNN."""
+        if reason := super().refuses(call) or prefers_cudnn(call):
+            return reason
+        sizes = [n for t in call.inputs for n in t.shape]  # type: ignore[attr-defined]
+        if None in sizes:
+            return None
+        return None if form_of(task_of(call)) else "it is too long to be held in registers"
+
+    def launches(
+        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """One kernel."""
+        (y,) = outputs
+        if y.size == 0:
+            return []
+        x, dy = (*inputs, inputs[0])[:2]
+        if isinstance(call.op, GpuDnnSoftmaxGrad):
+            x, dy = dy, x
+        task = replace(task_of(call), alignment=alignment_of(x, dy, y))
+        form = form_of(task)
+        if form is None:  # only where an address is odd: otherwise it has been refused
+            shape = (task.lead, task.length, task.trail)
+            return two_passes(task.kind, 1, *(v.reshaped(shape) for v in (x, dy, y)))
+        work = "float32" if is_narrow_float(task.dtype) else task.dtype
+        source = specialised(
+            "scalar.cuh", "lanes.cuh", "softmax.cu", f"{form.name}.cu",
+            T=CTYPES[task.dtype], W=CTYPES[work], KIND=task.kind, **dict(form.macros),
+        )  # fmt: skip
+        parameters = (x.pointer, dy.pointer, y.pointer, *form.parameters)
+        grid = (blocks_for(form.work, 1, 1 << 20),)
+        return [KernelLaunch(source, form.name, grid, (form.block,), parameters)]
+
+
+def register() -> None:
+    """Enter the kernel into the table, in front of all others."""
+    for op in (Softmax, LogSoftmax, SoftmaxGrad, LogSoftmaxGrad, GpuDnnSoftmax, GpuDnnSoftmaxGrad):
+        register_kernel(op, "cuda", SoftmaxKernel())

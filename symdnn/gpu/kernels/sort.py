@@ -1,0 +1,171 @@
+"""Sorting, ranking, top-k and binary search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from symdnn.gpu.codegen.device_source import CTYPES, specialised
+from symdnn.gpu.codegen.launches import (
+    WORKSPACE,
+    CudaKernel,
+    KernelLaunch,
+    Pointer,
+    View,
+    blocks_for,
+)
+from symdnn.gpu.kernels.scan import count_type, lines_of
+from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.type import numpy_dtype
+from symdnn.graph.values.strides import merged
+from symdnn.ops.array.sort import ArgSort, SearchSorted, Sort, TopK
+from symdnn.ops.core.dtype import is_narrow_float
+
+__all__ = ["SortKernel", "register", "sort_bytes", "sorted_lines"]
+
+_BLOCK, _TILE = 256, 1024
+
+
+def key_dtype(dtype: str) -> str:
+    """The dtype in which elements are compared."""
+    return "float32" if is_narrow_float(dtype) else dtype
+
+
+def _padded(nbytes: int) -> int:
+    return -(-nbytes // 16) * 16
+
+
+def sort_bytes(elements: int, dtype: str) -> int:
+    """Workspace of sorting: keys and their order, twice."""
+    size = numpy_dtype(key_dtype(dtype)).itemsize
+    return 2 * _padded(elements * size) + 2 * _padded(elements * 4)
+
+
+def sorted_lines(
+    x: View,
+    axis: int,
+    values: View | None,
+    indices: View | None,
+    *,
+    largest: bool = False,
+    at: int = 0,
+) -> list[KernelLaunch]:
+    """Sort along ``axis``; as many as ``values`` or ``indices`` hold leave, the first in order.
+
+    The workspace is used from byte ``at`` on (:func:`sort_bytes`).
+    """
+    outputs = [v for v in (values, indices) if v is not None]
+    if x.size == 0 or outputs[0].size == 0:
+        return []
+    length, kept = x.shape[axis], outputs[0].shape[axis]
+    sizes, steps = lines_of([x, *outputs], axis)
+    lines = prod(sizes)
+    along = {id(v): (v.steps[axis], s) for v, s in zip([x, *outputs], steps)}
+    nowhere = (0, (0,) * len(sizes))
+    x_step, x_line = along[id(x)]
+    values_step, values_line = along.get(id(values), nowhere)
+    indices_step, indices_line = along.get(id(indices), nowhere)
+    key = key_dtype(x.dtype)
+    tile = max(2, min(_TILE, 1 << max(length - 1, 0).bit_length()))
+    source = specialised(
+        "lines.cuh", "sort.cu", T=CTYPES[x.dtype], K=CTYPES[key], TILE=tile, D=len(sizes),
+        I=CTYPES[indices.dtype] if indices is not None else "i64", LARGEST=int(largest),
+        COUNT=count_type([x]),
+    )  # fmt: skip
+    buffers = _buffers(x.size, key, at)
+
+    def launch(name: str, grid: int, run: int, flipped: bool) -> KernelLaunch:
+        keys = buffers[2:4] + buffers[:2] if flipped else buffers
+        parameters = (
+            x.pointer,
+            values.pointer if values is not None else 0,
+            indices.pointer if indices is not None else 0,
+            keys[0], keys[2], keys[1], keys[3], lines, length, kept, run,
+            x_step, values_step, indices_step, *sizes, *x_line, *values_line, *indices_line,
+        )  # fmt: skip
+        return KernelLaunch(source, name, (grid,), (_BLOCK,), parameters)
+
+    pieces = lines * -(-length // tile)
+    found = [launch("sort_tiles", -(-pieces * tile // _TILE), 0, False)]
+    run, flipped = tile, False
+    while run < length:
+        found.append(launch("merge_runs", blocks_for(x.size, _BLOCK), run, flipped))
+        run, flipped = 2 * run, not flipped
+    return [*found, launch("leave", blocks_for(lines * kept, _BLOCK), 0, flipped)]
+
+
+def _buffers(elements: int, key: str, at: int) -> tuple[Pointer, ...]:
+    """Addresses of (keys, order, other keys, other order)."""
+    sizes = [_padded(elements * numpy_dtype(key).itemsize), _padded(elements * 4)]
+    places = [at, at + sizes[0], at + sum(sizes), at + 2 * sizes[0] + sizes[1]]
+    return tuple(Pointer(WORKSPACE, place) for place in places)
+
+
+class SortKernel(CudaKernel):
+    """A merge sort; top-k takes its first elements."""
+
+    name = "cuda.sort"
+    dtypes = frozenset(CTYPES)
+
+    def refuses(self, call: Call) -> str | None:
+        """Indices have 32 bits."""
+        if reason := super().refuses(call):
+            return reason
+        axis: int = call.op.axis  # type: ignore[attr-defined]
+        if call.inputs[0].shape[axis] >= 2**32 - 1:  # type: ignore[attr-defined]
+            return "more elements along the axis than 32 bits number"
+        return None
+
+    def workspace_bytes(self, call: Call) -> int:
+        """Keys and order, twice."""
+        x: Any = call.inputs[0]
+        return sort_bytes(prod(x.shape), x.dtype)
+
+    def launches(
+        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """Tiles, merges, and what leaves."""
+        op: Any = call.op
+        x = inputs[0]
+        if isinstance(op, TopK):
+            values, indices = outputs
+            return sorted_lines(x, op.axis, values, indices, largest=inputs[1] > 0)
+        if isinstance(op, Sort):
+            return sorted_lines(x, op.axis, outputs[0], None)
+        return sorted_lines(x, op.axis, None, outputs[0])
+
+
+class SearchKernel(CudaKernel):
+    """Binary search by a thread for each element."""
+
+    name = "cuda.search"
+    dtypes = frozenset(CTYPES)
+
+    def launches(
+        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """One kernel."""
+        table, x = inputs
+        (y,) = outputs
+        if y.size == 0:
+            return []
+        sizes, (steps,) = merged(x.shape, [x.steps])
+        source = specialised(
+            "lines.cuh", "search.cu", T=CTYPES[x.dtype], K=CTYPES[key_dtype(x.dtype)],
+            D=len(sizes), RIGHT=int(call.op.side == "right"), COUNT=count_type([x]),  # type: ignore[attr-defined]
+        )  # fmt: skip
+        parameters = (
+            table.pointer, x.pointer, y.pointer, table.shape[0], table.steps[0], y.size,
+            *sizes, *steps,
+        )  # fmt: skip
+        grid = (blocks_for(y.size, _BLOCK),)
+        return [KernelLaunch(source, "search", grid, (_BLOCK,), parameters)]
+
+
+def register() -> None:
+    """Enter the kernels into the table."""
+    kernel = SortKernel()
+    for op in (Sort, ArgSort, TopK):
+        register_kernel(op, "cuda", kernel)
+    register_kernel(SearchSorted, "cuda", SearchKernel())

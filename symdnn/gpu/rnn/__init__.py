@@ -1,0 +1,1 @@
+"""Recurrent networks by cuDNN."""

@@ -1,0 +1,223 @@
+"""cuDNN's recurrent nets, enqueued: forward, gradient of the data, gradient of the parameters.
+
+Sequences are (time, batch, vector) with padding; their lengths are read on the host. cuDNN makes
+the last states of a sequence without steps 0; they are its first states, so they are copied behind
+cuDNN's call.
+
+The reserve is memory from the pool, handed from op to op. The gradient of the data writes into it,
+so it works on a copy: another gradient may read the same forward pass.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from symdnn.config import config
+from symdnn.errors import SymdnnError
+from symdnn.gpu import libcudnn
+from symdnn.gpu.cudnn.descriptor import Descriptor, descriptor
+from symdnn.gpu.cudnn.dropout import Seeded, put, seed_of
+from symdnn.gpu.cudnn.kernel import aligned, copy, on_host, zero
+from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.cudnn_device import device_index
+from symdnn.gpu.rnn.net import Net, build, sizes
+from symdnn.ops.random.random import next_state
+
+__all__ = ["Forward", "GradInputs", "GradWeights"]
+
+
+class BoundNet:
+    """A net at its sizes with what does not change between calls."""
+
+    def __init__(self, op: Any, net: Net) -> None:
+        self.op, self.net = op, net
+        self.sizes = sizes(net, device_index())
+        self.weights_bytes = net.parameters * net.itemsize
+        self.random = bool(net.dropout)
+        self.fixed = str(config.deterministic) == "more"
+        if not net.empty:
+            self.state = net.state()
+            self.rnn = None if self.random else descriptor(net.description())
+
+    def handle(self, env: Any) -> int:
+        """The handle of cuDNN that runs it."""
+        return int(env.cudnn_fixed if self.fixed else env.cudnn)
+
+    def names(self, inputs: Sequence[Any], *more: str) -> dict[str, Any]:
+        """The inputs by name: w, x, hx, then those that the op has."""
+        names = ["w", "x", "hx", *more]
+        return dict(zip(names, inputs, strict=True))
+
+    def lengths(self, env: Any, given: dict[str, Any]) -> tuple[int, ...]:
+        """The lengths on the host, checked."""
+        if not self.op.lengths:
+            return self.net.full()
+        lengths = on_host(env, given["lengths"])
+        x = np.broadcast_to(np.zeros((), np.int8), (self.net.steps, self.net.batch))
+        self.op.neutral().checked_lengths({"lengths": lengths, "x": x})
+        return tuple(int(n) for n in lengths)
+
+    def data(self, lengths: tuple[int, ...]) -> tuple[Descriptor, Descriptor]:
+        """Descriptors of x and y."""
+        net = self.net
+        return net.data(net.features, lengths), net.data(net.shape.output_size, lengths)
+
+    def states_at(self, env: Any) -> int:
+        """Where the states of cuDNN's dropout lie."""
+        return int(env.workspace + aligned(self.sizes.workspace))
+
+    def seeded(self, env: Any, seed: int | None) -> tuple[Descriptor, Seeded | None]:
+        """The net's descriptor, and the dropout that it refers to; no seed: masks exist."""
+        if self.rnn is not None:
+            build(self.rnn, self.handle(env), self.net)
+            return self.rnn, None
+        drop = Seeded(self.net.dropout, self.sizes.states)
+        drop.prepare(self.handle(env), self.states_at(env), seed)
+        return Descriptor(self.net.description(int(drop.handle))), drop
+
+
+class Forward(BoundNet):
+    """``cudnnRNNForward``; the outputs are y, hy, (cy), (next state), (reserve)."""
+
+    def __call__(self, env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+        op, net = self.op, self.net
+        more = ["cx"] * op.has_cell + ["lengths"] * op.lengths + ["state"] * self.random
+        given = self.names(inputs, *more)
+        out = list(outputs[:-1]) if op.keeps_reserve else list(outputs)
+        if self.random:
+            out[-1] = self._advance(env, given["state"], out[-1])
+        lengths = self.lengths(env, given)
+        reserve = env.empty((self.sizes.reserve,), "uint8")
+        if net.empty or not any(lengths):
+            zero(env, outputs[0])
+        else:
+            self._run(env, given, outputs, lengths, reserve)
+        hand_through(env, lengths, given["hx"], outputs[1])
+        if op.has_cell:
+            hand_through(env, lengths, given["cx"], outputs[2])
+        return [*out, reserve] if op.keeps_reserve else out
+
+    def _run(
+        self, env: Any, given: dict[str, Any], outputs: Sequence[Any], lengths: tuple[int, ...],
+        reserve: DeviceArray,
+    ) -> None:  # fmt: skip
+        cell = self.op.has_cell
+        seed = seed_of(on_host(env, given["state"])) if self.random else None
+        rnn, _keep = self.seeded(env, seed)
+        x, y = self.data(lengths)
+        check_room(env, self, rnn, x)
+        libcudnn.cudnnRNNForward(
+            self.handle(env), rnn.handle, self.net.mode, None, x.handle, given["x"].ptr, y.handle,
+            outputs[0].ptr, self.state.handle, given["hx"].ptr, outputs[1].ptr,
+            self.state.handle if cell else None, given["cx"].ptr if cell else None,
+            outputs[2].ptr if cell else None, self.weights_bytes, given["w"].ptr,
+            self.sizes.workspace, env.workspace, reserve.nbytes, reserve.ptr,
+        )  # fmt: skip
+
+    def _advance(self, env: Any, state: Any, target: Any) -> Any:
+        """The next random state, as far on as the neutral op would be."""
+        net = self.net
+        drawn = (net.shape.num_layers - 1) * net.steps * net.batch * net.shape.output_size
+        return put(env, next_state(on_host(env, state), drawn), target)
+
+
+def check_room(env: Any, bound: BoundNet, rnn: Descriptor, x: Descriptor) -> None:
+    """Raise where cuDNN wants more memory for these lengths than the plan has."""
+    if not bound.op.lengths:
+        return
+    scratch, reserve = libcudnn.cudnnGetRNNTempSpaceSizes(
+        env.cudnn, rnn.handle, bound.net.mode, x.handle
+    )
+    wanted = operator.index(scratch), operator.index(reserve)
+    if wanted[0] > bound.sizes.workspace or wanted[1] > bound.sizes.reserve:
+        raise SymdnnError(
+            f"cuDNN wants {wanted} bytes of scratch and reserve for {x}, the plan has "
+            f"{(bound.sizes.workspace, bound.sizes.reserve)}"
+        )
+
+
+def hand_through(env: Any, lengths: Sequence[int], source: Any, target: Any) -> None:
+    """Copy the states (layers, batch, hidden) of sequences without steps."""
+    for start, count in runs_of_zero(lengths):
+        a, b = (
+            replace(v, ptr=v.ptr + start * v.strides[1], shape=(v.shape[0], count, v.shape[2]))
+            for v in (source, target)
+        )
+        copy(env, a, b)
+
+
+def runs_of_zero(lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """(start, count) of neighbours that are 0."""
+    at = 0
+    for is_zero, run in groupby(lengths, lambda n: n == 0):
+        count = len(list(run))
+        if is_zero:
+            yield at, count
+        at += count
+
+
+class GradInputs(BoundNet):
+    """``cudnnRNNBackwardData_v8``; the outputs are dx, dhx, (dcx), reserve.
+
+    The reserve is the one that comes in, unless something else reads that.
+    """
+
+    def __call__(self, env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+        op = self.op
+        cell = ["cx"] * op.has_cell
+        more = [*cell, *["lengths"] * op.lengths, "y", "dy", "dhy"]
+        given = self.names(inputs, *more, *["dcy"] * op.has_cell, "reserve")
+        lengths = self.lengths(env, given)
+        reserve = given["reserve"]
+        if op.lengths or self.net.empty:  # cuDNN leaves the gradient of padding as it is
+            zero(env, outputs[0])
+        if not self.net.empty and any(lengths):
+            if len(inputs) - 1 not in env.dying:  # cuDNN writes to it
+                reserve = env.empty(reserve.shape, "uint8")
+                copy(env, given["reserve"], reserve)
+            self._run(env, given, outputs, lengths, reserve)
+        hand_through(env, lengths, given["dhy"], outputs[1])
+        if op.has_cell:
+            hand_through(env, lengths, given["dcy"], outputs[2])
+        return [*outputs[:-1], reserve]
+
+    def _run(
+        self, env: Any, given: dict[str, Any], outputs: Sequence[Any], lengths: tuple[int, ...],
+        reserve: DeviceArray,
+    ) -> None:  # fmt: skip
+        cell = self.op.has_cell
+        rnn, _keep = self.seeded(env, None)
+        x, y = self.data(lengths)
+        cx, dcy, dcx = (given["cx"].ptr, given["dcy"].ptr, outputs[2].ptr) if cell else (None,) * 3
+        libcudnn.cudnnRNNBackwardData_v8(
+            self.handle(env), rnn.handle, None, y.handle, given["y"].ptr, given["dy"].ptr, x.handle,
+            outputs[0].ptr, self.state.handle, given["hx"].ptr, given["dhy"].ptr, outputs[1].ptr,
+            self.state.handle if cell else None, cx, dcy, dcx, self.weights_bytes, given["w"].ptr,
+            self.sizes.workspace, env.workspace, reserve.nbytes, reserve.ptr,
+        )  # fmt: skip
+
+
+class GradWeights(BoundNet):
+    """``cudnnRNNBackwardWeights_v8``, which adds: the output is filled with 0 first."""
+
+    def __call__(self, env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        given = self.names(inputs, *["lengths"] * self.op.lengths, "y", "reserve")
+        (dw,) = outputs
+        zero(env, dw)
+        lengths = self.lengths(env, given)
+        if self.net.empty or not any(lengths):
+            return
+        rnn, _keep = self.seeded(env, None)
+        x, y = self.data(lengths)
+        libcudnn.cudnnRNNBackwardWeights_v8(
+            self.handle(env), rnn.handle, "CUDNN_WGRAD_MODE_ADD", None, x.handle, given["x"].ptr,
+            self.state.handle, given["hx"].ptr, y.handle, given["y"].ptr, self.weights_bytes,
+            dw.ptr, self.sizes.workspace, env.workspace, given["reserve"].nbytes,
+            given["reserve"].ptr,
+        )  # fmt: skip

@@ -1,0 +1,146 @@
+"""A recurrent net with values of ours, run on the device by any of cuDNN's algorithms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import SymdnnError
+from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.clock import Clock
+from symdnn.gpu.rnn.choice import Tried, problem_of, with_algo
+from symdnn.gpu.rnn.launch import Forward, GradInputs, GradWeights
+from symdnn.gpu.rnn.net import Net, layout_problem, sizes
+from symdnn.graph.type import numpy_dtype
+from symdnn.ops.vendor.gpudnn import GpuDnnRNNGradInputs, GpuDnnRNNGradWeights, GpuDnnRNNOp
+
+__all__ = ["Trial"]
+
+#: Largest difference from the standard algorithm, as a part of the largest value.
+_LIMITS = {"float16": 2e-2, "bfloat16": 1e-1, "float32": 1e-3, "float64": 1e-9}
+_TF32 = 1e-2
+_LAUNCHES, _ROUNDS = 5, 3
+
+
+class Trial:
+    """The values of one net, drawn once, and what the standard algorithm makes of them.
+
+    With ``lengths`` the sequences end at different steps. Raises what the pool of memory raises.
+    """
+
+    def __init__(self, net: Net, lengths: bool, device: int) -> None:
+        from symdnn.gpu.execution.runtime import runtime
+
+        self.net, self.device, self._runtime = net, device, runtime(device)
+        self.ragged = lengths
+        self._limit = _TF32 if net.allow_tf32 and net.dtype == "float32" else _LIMITS[net.dtype]
+        self._rng = np.random.default_rng(0)
+        s = net.shape
+        self.cell = s.rnn_mode == "lstm"
+        states = (s.num_layers * s.directions, net.batch, s.hidden_size)
+        out = (net.steps, net.batch, s.output_size)
+        self.lengths = self._rng.permutation(np.linspace(1, net.steps, net.batch).astype(np.int64))
+        self.w = self._drawn((net.parameters,), s.hidden_size**-0.5)
+        self.x = self._drawn((net.steps, net.batch, net.features))
+        self.hx, self.cx, self.dhy, self.dcy = (self._drawn(states) for _ in range(4))
+        self.dy = self._drawn(out)
+        self.expected = cache(lambda: self._results("standard"))
+
+    def tried(self, word: str, timed: bool) -> Tried:
+        """Whether an algorithm is right, and with ``timed`` how long it takes."""
+        net = with_algo(self.net, word)
+        try:
+            if net.algo == "PERSIST_DYNAMIC" and net.dropout:
+                return Tried(word, problem="its kernels would be compiled again at each call")
+            elsewhere = layout_problem(net, self.device)
+            wrong = elsewhere or (self._difference(word) if word != "standard" else "")
+            if wrong:
+                return Tried(word, problem=wrong)
+            return Tried(word, self._milliseconds(word) if timed else None)
+        except (SymdnnError, RuntimeError, MemoryError) as error:
+            return Tried(word, problem=problem_of(error))
+
+    # -- values ------------------------------------------------------------------------------------
+
+    def _drawn(self, shape: tuple[int, ...], scale: float = 1.0) -> DeviceArray:
+        values = self._rng.uniform(-scale, scale, shape).astype(numpy_dtype(self.net.dtype))
+        return self._runtime.memory.upload(values, None)
+
+    def _empty(self, *like: DeviceArray) -> list[DeviceArray]:
+        return [self._runtime.memory.empty(a.shape, a.dtype) for a in like]
+
+    def _difference(self, word: str) -> str:
+        """What is wrong with an algorithm's results; ``""`` for nothing."""
+        for name, got, want in zip(self._names(), self._results(word), self.expected()):
+            error = float(np.abs(got - want).max(initial=0))
+            scale = float(np.abs(want).max(initial=0))
+            if not error <= self._limit * scale:
+                return f"{name} differs from standard's by {error:.2g} of {scale:.2g}"
+        return ""
+
+    def _names(self) -> list[str]:
+        cell = ["cy"] * self.cell
+        grads = ["dx", "dhx", *["dcx"] * self.cell, "dw"] if self.net.training else []
+        return ["y", "hy", *cell, *grads]
+
+    def _results(self, word: str) -> list[Any]:
+        made = [self._runtime.memory.download(a) for a in self._launches(word)()]
+        with np.errstate(invalid="ignore"):  # what was not written may be any NaN
+            return [a.astype(np.float64) for a in made]
+
+    # -- launches ----------------------------------------------------------------------------------
+
+    def _launches(self, word: str) -> Callable[[], list[DeviceArray]]:
+        """Forward, and for training backward; what it returns are the results on the device."""
+        from symdnn.gpu.execution.plan import Env
+
+        net, rt = with_algo(self.net, word), self._runtime
+        scratch = rt.memory.empty((sizes(net, self.device).all_scratch,), "uint8")
+        env = Env(rt.context, scratch.ptr, -1, rt.memory)
+        y, hy, cy = self._empty(self.dy, self.hx, self.cx)
+        dx, dhx, dcx, dw = self._empty(self.x, self.hx, self.cx, self.w)
+        one, two, three = self._ops()
+        forward, data, weights = Forward(one, net), GradInputs(two, net), GradWeights(three, net)
+        given, cell = [self.w, self.x, self.hx], self.cell
+        ends = [self.lengths] * self.ragged
+        state = [np.array([1, 0], np.uint64)] * forward.random
+
+        def enqueue() -> list[DeviceArray]:
+            assert scratch is not None  # held as long as this
+            out = [y, hy, *[cy] * cell, *[None] * len(state), *[None] * net.training]
+            made = forward(env, [*given, *[self.cx] * cell, *ends, *state], out)
+            if not net.training:
+                return [y, hy, *[cy] * cell]
+            back = [*[self.cx] * cell, *ends, y, self.dy, self.dhy, *[self.dcy] * cell, made[-1]]
+            reserve = data(env, [*given, *back], [dx, dhx, *[dcx] * cell, None])[-1]
+            weights(env, [*given, *ends, y, reserve], [dw])
+            return [y, hy, *[cy] * cell, dx, dhx, *[dcx] * cell, dw]
+
+        return enqueue
+
+    def _ops(self) -> tuple[GpuDnnRNNOp, GpuDnnRNNGradInputs, GpuDnnRNNGradWeights]:
+        s = self.net.shape
+        words: dict[str, Any] = {
+            "rnn_mode": s.rnn_mode, "direction_mode": s.direction_mode,
+            "hidden_size": s.hidden_size, "num_layers": s.num_layers, "input_mode": s.input_mode,
+            "dropout": self.net.rate, "lengths": self.ragged,
+        }  # fmt: skip
+        forward = GpuDnnRNNOp(**words, keeps_reserve=self.net.training)
+        return forward, GpuDnnRNNGradInputs(**words), GpuDnnRNNGradWeights(**words)
+
+    def _milliseconds(self, word: str) -> float:
+        """As plans launch it: from a CUDA graph, unless the host takes part in each call."""
+        rt, enqueue = self._runtime, self._launches(word)
+        clock = Clock(rt.context)
+        with rt.memory.keeping() as kept:
+            enqueue()
+            rt.memory.synchronize()
+            on_host = self.ragged or self.net.dropout
+            launch = enqueue if on_host else clock.repeated(enqueue, 1)
+            launch()
+            spans = [clock.between(launch, _LAUNCHES) for _ in range(_ROUNDS)]
+            kept.clear()
+        return min(spans) / _LAUNCHES

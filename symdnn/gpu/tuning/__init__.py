@@ -1,0 +1,1 @@
+"""Measured choices, kept on disk."""

@@ -1,0 +1,99 @@
+"""Test values: each node is evaluated as it is made (flag ``compute_test_value``).
+
+``x.tag.test_value = array`` gives an input one; what is built on it then fails at the user's own
+line, not when a function runs.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from symdnn.config import config
+from symdnn.errors import MissingInputError
+from symdnn.graph.evaluate import evaluate_node
+from symdnn.graph.traverse import toposort
+from symdnn.graph.type import TensorType
+from symdnn.graph.values.value import as_numpy
+from symdnn.graph.variable import Apply, Constant, Shared, Variable
+
+__all__ = ["attach_test_values", "entry_of", "only_outside"]
+
+
+def attach_test_values(node: Apply) -> None:
+    """Give the outputs of ``node`` test values, computed from those of its inputs.
+
+    An input without one: nothing is computed, and the flag says whether that is a warning or an
+    error. Raises whatever the op raises on these values.
+    """
+    missing = [v for v in node.inputs if not _has_value(v)]
+    if missing:
+        _report(missing[0], node, str(config.compute_test_value))
+        return
+    for v, value in zip(node.outputs, evaluate_node(node, [_value(v) for v in node.inputs])):
+        v.tag.test_value = value
+
+
+@contextmanager
+def only_outside(node: Apply) -> Iterator[list[Variable | None]]:
+    """While derivatives of ``node`` are built: nodes in a graph inside of its op need no values.
+
+    What is put into the list that this gives gets test values at the end.
+    """
+    found: list[Variable | None] = []
+    if str(config.compute_test_value) == "off" or not hasattr(node.op, "inner"):
+        yield found
+        return
+    with config.change_flags(compute_test_value="off"):
+        yield found
+    for made in toposort([v for v in found if v is not None]):
+        if any(v.test_value is None for v in made.outputs):
+            attach_test_values(made)
+
+
+def entry_of(inside: Variable, outside: Variable, place: int | None = None) -> None:
+    """Give a variable of a loop's step the test value of what it stands for.
+
+    ``place`` says which entry of ``outside`` that is (None: all of it); of no entries, zeros.
+    """
+    if str(config.compute_test_value) == "off" or not _has_value(outside):
+        return
+    value = _value(outside)
+    if place is None:
+        inside.tag.test_value = value
+    elif len(value):
+        inside.tag.test_value = value[place]
+    else:
+        inside.tag.test_value = np.zeros(value.shape[1:], value.dtype)
+
+
+def _has_value(v: Variable) -> bool:
+    return isinstance(v, Constant | Shared) or v.test_value is not None
+
+
+def _value(v: Variable) -> Any:
+    if isinstance(v, Constant):
+        return v.data
+    if isinstance(v, Shared) and v.test_value is None:
+        return v.get_value(borrow=True)
+    if not isinstance(v.type, TensorType):
+        return v.test_value
+    return as_numpy(v.test_value, v.type, f"test value of {v}")
+
+
+def _report(v: Variable, node: Apply, action: str) -> None:
+    message = (
+        f"compute_test_value: {v} of type {v.type}, an input of {node.op}, has no test value; "
+        "set variable.tag.test_value"
+    )
+    if action == "raise":
+        raise MissingInputError(message)
+    if action == "warn":
+        warnings.warn(message, UserWarning, stacklevel=5)
+    if action == "pdb":
+        print(message)
+        breakpoint()

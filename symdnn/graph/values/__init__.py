@@ -1,0 +1,1 @@
+"""What values live in: storages, strides, borrowed and foreign arrays."""

@@ -1,0 +1,85 @@
+"""Arrays that other libraries keep on a device, as values of shared variables.
+
+This layer knows of no target: one that does is put in by :func:`install`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from symdnn.errors import InputError
+from symdnn.graph.type import TensorType
+from symdnn.graph.values.storage import DeviceMemory, Placed
+from symdnn.graph.values.value import check_shape
+
+__all__ = ["Targets", "check_as", "home", "install", "is_on_device", "place", "place_as"]
+
+_DLPACK_CUDA = (2, 13)  # kDLCUDA, kDLCUDAManaged
+
+
+def is_on_device(value: Any) -> bool:
+    """Whether a value says of itself that its memory is on a GPU."""
+    if isinstance(value, np.ndarray | np.generic | float | int | list | tuple):
+        return False
+    if getattr(value, "__cuda_array_interface__", None) is not None:
+        return True
+    device = getattr(value, "__dlpack_device__", None)
+    try:
+        return device is not None and int(device()[0]) in _DLPACK_CUDA
+    except Exception:  # other people's code; making an array of the value will say what is wrong
+        return False
+
+
+class Targets(Protocol):
+    """What is asked of the layer that loads targets."""
+
+    def place(self, value: Any, what: str) -> Placed:
+        """An array on a device, with the memory that functions there use.
+
+        Raises :class:`~symdnn.errors.InputError` for memory that they can't use, naming ``what``.
+        """
+
+    def home(self, type_: Any) -> DeviceMemory | None:
+        """Where functions keep a shared variable of this type; None is the host."""
+
+
+_targets: list[Targets] = []
+
+
+def install(targets: Targets) -> None:
+    """Put in what knows the targets; once."""
+    assert not _targets
+    _targets.append(targets)
+
+
+def place(value: Any, what: str) -> Placed:
+    """See :meth:`Targets.place`."""
+    return _targets[0].place(value, what)
+
+
+def home(type_: Any) -> DeviceMemory | None:
+    """See :meth:`Targets.home`."""
+    return _targets[0].home(type_) if _targets else None
+
+
+def place_as(value: Any, type_: TensorType, what: str) -> Placed:
+    """The same for a variable of ``type_``.
+
+    Raises :class:`~symdnn.errors.InputError` for another dtype and
+    :class:`~symdnn.errors.DimensionMismatch` for another shape.
+    """
+    placed = place(value, what)
+    check_as(placed, type_, what)
+    return placed
+
+
+def check_as(array: Any, type_: TensorType, what: str) -> None:
+    """Raise where an array on a device is not of ``type_``."""
+    if array.dtype != type_.dtype:
+        raise InputError(
+            f"{what}: wanted {type_}, got {array.dtype}{array.shape} on a GPU, where "
+            "nothing is converted"
+        )
+    check_shape(array, type_, what)

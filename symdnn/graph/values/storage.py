@@ -1,0 +1,282 @@
+"""The value of a shared variable: one owner, copies on devices, moved on use."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any, Protocol
+
+import numpy as np
+
+from symdnn.graph.type import numpy_dtype
+from symdnn.graph.values.borrow import Given, Lent
+
+__all__ = ["DeviceMemory", "HOST", "Placed", "Storage", "changes", "note_writes", "writes"]
+
+HOST = "cpu"
+Array = np.ndarray[Any, Any]
+
+_count = count(1)
+_changes = [0]
+_writes = [0]
+
+
+def changes() -> int:
+    """A number that grows when any storage gets, or moves, a buffer, or a copy becomes stale.
+
+    While it stays, every copy that was up to date still is, and lies where it lay; values may have
+    been written in place where their only valid copy is.
+    """
+    return _changes[0]
+
+
+def _changed() -> None:
+    _changes[0] = next(_count)
+
+
+def writes() -> int:
+    """A number that grows when any storage gets a value, or lends memory that a user may write.
+
+    While it stays, no :attr:`Storage.version` has changed.
+    """
+    return _writes[0]
+
+
+def note_writes(counter: list[int]) -> None:
+    """Tell that all storages that ``counter`` stands for were written (:meth:`Storage.counts`)."""
+    counter[0] += 1
+    _writes[0] = next(_count)
+
+
+def _new_version() -> int:
+    _writes[0] = version = next(_count)
+    return version
+
+
+class DeviceMemory(Protocol):
+    """What a target gives so that storages can keep copies on its device."""
+
+    #: Names the device; storages key their copies by it.
+    device: str
+
+    def upload(self, array: Array, into: Any) -> Any:
+        """Copy to the device, into the buffer ``into`` (a new one when None); the buffer."""
+
+    def download(self, buffer: Any) -> Array:
+        """A fresh host array with the buffer's content."""
+
+    def lend(self, buffer: Any) -> Any:
+        """The buffer itself as an array that users know."""
+
+
+class Placed(Protocol):
+    """An array that another library keeps on a device."""
+
+    @property
+    def memory(self) -> DeviceMemory:
+        """The memory of its device."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+
+    @property
+    def dtype(self) -> str:
+        """Its dtype, a name of ``TensorType``."""
+
+    def copied(self, into: Any) -> Any:
+        """Its content in the buffer ``into`` (a new one when None); the buffer."""
+
+    def itself(self) -> Any:
+        """The array as a buffer, without a copy; None where it does not lie as buffers do."""
+
+
+class Storage:
+    """Holds one array. Addresses are stable: a value of the same shape goes to the same buffer.
+
+    ``generation`` grows whenever a buffer is replaced (another shape, or a borrowed array), so
+    plans that were bound to the old buffer can tell.
+    """
+
+    def __init__(self, array: Array, borrow: bool = False) -> None:
+        self.generation = 0
+        self._keep(array, borrow)
+        self._version = _new_version()
+        self._counters: list[list[int]] = []
+        self._devices: dict[str, tuple[DeviceMemory, Any]] = {}
+        self._valid = {HOST}
+        #: The device whose buffer a user has, and may write to at any time.
+        self._lent = ""
+
+    @classmethod
+    def placed(cls, placed: Placed, borrow: bool = False) -> Storage:
+        """One whose value is on a device; see :meth:`take`."""
+        storage = cls(np.empty(placed.shape, numpy_dtype(placed.dtype)), borrow=True)
+        storage.take(placed, borrow)
+        return storage
+
+    @property
+    def version(self) -> int | None:
+        """A number that changes whenever the value does; None where that can't be told.
+
+        It can't while a user has an array of it (``borrow=True``) and may write to that.
+        """
+        return self.version_on(HOST)
+
+    def version_on(self, device: str) -> int | None:
+        """:attr:`version` of what functions on ``device`` read.
+
+        They see what a user writes to the host's array only after ``set_value``.
+        """
+        if self._lent or (device == HOST and self._outside and not self._back()):
+            return None
+        return self._version + sum([c[0] for c in self._counters])
+
+    def is_lent_off(self, device: str) -> bool:
+        """Whether the value is in memory of another device that a user has: it may be written at
+        any time, and :func:`changes` does not tell."""
+        return bool(self._lent) and self._lent != device and self._lent in self._valid
+
+    def counts(self, counter: list[int]) -> None:
+        """Let ``counter[0]``, which may only grow, count changes of the value too.
+
+        A function that writes many storages in each call tells so with one number.
+        """
+        if all(c is not counter for c in self._counters):
+            self._counters.append(counter)
+
+    def _keep(self, array: Array, borrow: bool) -> None:
+        """Use ``array`` (with ``borrow``, where it lies as it should) or a copy."""
+        self._face: Given | Lent
+        if borrow and array.flags.writeable and array.flags.c_contiguous:
+            self._face = Given(array)
+            self._host: Array = self._face.inside
+        else:
+            self._host = np.array(array, order="C", copy=True)
+            self._face = Lent(self._host)
+        #: Whether a user had the host's array when that was last looked at.
+        self._outside = isinstance(self._face, Given)
+
+    def _hand_out(self) -> Array:
+        """The host's array for a user, who may write to it at any time."""
+        self.host()
+        if not self._outside:
+            self._outside, _writes[0] = True, next(_count)
+        return self._face.array()
+
+    def _back(self) -> bool:
+        """Whether nobody has the host's array any more; it may have been written."""
+        if not self._face.held:
+            self._outside, self._version = False, _new_version()
+        return not self._outside
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the value."""
+        return tuple(self._host.shape)
+
+    @property
+    def dtype(self) -> Any:
+        """NumPy dtype of the value."""
+        return self._host.dtype
+
+    def get(
+        self, borrow: bool = False, internal: bool = False, home: DeviceMemory | None = None
+    ) -> Any:
+        """The value: a copy unless ``borrow``; ``internal`` gives the memory on a device itself.
+
+        That may be written through the array that is given, so from then on the host's copy counts
+        as stale whenever the value is there. The device is one that has a copy, else ``home``;
+        without either it is the host.
+        """
+        if internal and (self._devices or home is not None):
+            memory = next(iter(self._devices.values()))[0] if self._devices else home
+            assert memory is not None
+            buffer = self.on(memory)
+            self.written(memory.device)
+            self._lent = memory.device
+            return memory.lend(buffer)
+        return self._hand_out() if borrow else self.host().copy()
+
+    def set(self, array: Array, borrow: bool = False) -> None:
+        """Replace the value; every other copy becomes stale."""
+        if borrow or array.shape != self._host.shape:
+            self._keep(array, borrow)
+            self._devices.clear()
+            self._lent = ""
+            self.generation += 1
+        else:
+            np.copyto(self._host, array)
+        self._valid = {HOST}
+        self._version = _new_version()
+        _changed()
+
+    def take(self, placed: Placed, borrow: bool = False) -> None:
+        """Replace the value by one that is on a device, and leave it there.
+
+        With ``borrow`` that array's memory becomes the variable's, where it can.
+        """
+        memory, same = placed.memory, placed.shape == self.shape
+        lent = placed.itself() if borrow else None
+        if lent is None:
+            buffer = placed.copied(self._devices[memory.device][1] if self._has(placed) else None)
+        else:
+            buffer = lent
+        if lent is not None or not same:
+            self._devices.clear()
+            self._lent = memory.device if lent is not None else ""
+            self.generation += 1
+        if not same:
+            self._keep(np.empty(placed.shape, self.dtype), False)
+        self._devices[memory.device] = memory, buffer
+        self._valid = {memory.device}
+        self._version = _new_version()
+        _changed()
+
+    def _has(self, placed: Placed) -> bool:
+        return placed.shape == self.shape and placed.memory.device in self._devices
+
+    def host(self) -> Array:
+        """The host copy, brought up to date."""
+        if HOST not in self._valid or self._lent in self._valid:
+            newest = self._lent if self._lent in self._valid else next(iter(self._valid))
+            memory, buffer = self._devices[newest]
+            np.copyto(self._host, memory.download(buffer))
+            self._valid.add(HOST)
+            _changed()
+        return self._host
+
+    def on(self, memory: DeviceMemory) -> Any:
+        """The buffer on ``memory``'s device, brought up to date."""
+        device = memory.device
+        if device == HOST:
+            return self.host()
+        elsewhere = self._lent in self._valid and device != self._lent
+        if device not in self._valid or elsewhere:
+            old = self._devices.get(device)
+            buffer = memory.upload(self.host(), old[1] if old else None)
+            self._devices[device] = (memory, buffer)
+            self._valid.add(device)
+            _changed()
+        return self._devices[device][1]
+
+    def written(self, device: str) -> None:
+        """Tell that a function wrote the copy on ``device``: the others are stale."""
+        self._version = _new_version()
+        if self._valid != {device}:
+            self._valid = {device}
+            _changed()
+
+    @property
+    def data(self) -> Array:
+        """The value itself (Theano's ``container.data``)."""
+        return self._hand_out()
+
+    @data.setter
+    def data(self, array: Array) -> None:
+        self.set(np.asarray(array, dtype=self.dtype))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Storage, (self.host().copy(),)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Storage:
+        return Storage(self.host())

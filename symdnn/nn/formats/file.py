@@ -1,0 +1,88 @@
+"""Weights of other programs in files: names and arrays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import FileFormatError, InputError
+from symdnn.graph.values.value import array_from
+from symdnn.io import npz, safetensors
+from symdnn.nn.formats.zip import ADVICE, read_torch_zip
+
+__all__ = ["read_weights"]
+
+Array = np.ndarray[Any, Any]
+TORCH = (".pt", ".pth", ".bin", ".ckpt")
+
+
+def read_weights(source: Any, key: str | None = None) -> dict[str, Array]:
+    """Arrays by name: of a file, or of a mapping as it is.
+
+    Files are .safetensors, .npz (as ``numpy.savez`` writes it) and .pt, .pth, .bin, .ckpt of
+    ``torch.save``; the last are read without PyTorch and without running their code. ``key`` names
+    the state dict inside of a checkpoint that holds more, such as ``"state_dict"``.
+
+    Raises :class:`~symdnn.errors.FileFormatError` for a file of another kind, one that is damaged,
+    that is no regular file, or that would unpack to more than the flag ``load_limit_bytes`` allows.
+    """
+    if isinstance(source, Mapping):
+        found: Any = source
+        path = Path("the mapping")
+    elif isinstance(source, str | os.PathLike):
+        path = Path(source)
+        found = _read(path)
+    else:
+        raise InputError(f"read_weights: wanted a path or a mapping, got {source!r:.80}")
+    if key is not None:
+        if not isinstance(found, Mapping) or key not in found:
+            raise InputError(f"read_weights: {path} has no {key!r}; it has {_listed(found)}")
+        found = found[key]
+    return _arrays(found, path)
+
+
+def _read(path: Path) -> Any:
+    suffix = path.suffix.lower()
+    if suffix == ".safetensors":
+        return safetensors.read(path)[0]
+    if suffix == ".npz":
+        return npz.read(path)[0]
+    if suffix in TORCH:
+        return read_torch_zip(path)
+    if suffix in (".h5", ".keras", ".t7"):
+        raise FileFormatError(
+            f"{path}: {suffix} is not read here; where its program runs, save the arrays by name "
+            "with numpy.savez"
+        )
+    raise FileFormatError(
+        f"{path}: the suffix must be one of .safetensors, .npz, {', '.join(TORCH)}, got {suffix!r}"
+    )
+
+
+def _arrays(found: Any, path: Path) -> dict[str, Array]:
+    """Every entry an array; anything else is named, with what may be meant."""
+    if not isinstance(found, Mapping):
+        raise FileFormatError(f"{path} holds {type(found).__name__}, wanted a state dict. {ADVICE}")
+    arrays, others = {}, []
+    for name, value in found.items():
+        if isinstance(value, Mapping | str | list | tuple) or value is None:
+            others.append(str(name))
+            continue
+        # A PyTorch tensor in a mapping gives its numbers by NumPy's protocol.
+        arrays[str(name)] = array_from(value, f"read_weights: {name!s:.80} of {path}")
+        if arrays[str(name)].dtype.kind == "O":
+            others.append(str(name))
+    if others:
+        raise InputError(
+            f"read_weights: {path} has entries that are no arrays: {', '.join(others)}. "
+            f"Name the state dict among them: key={others[0]!r}"
+        )
+    return arrays
+
+
+def _listed(found: Any) -> str:
+    return ", ".join(map(str, found)) if isinstance(found, Mapping) else type(found).__name__

@@ -1,0 +1,93 @@
+"""Where a network keeps each weight: names to (parts of) shared variables, and how they are set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import InputError
+from symdnn.graph.variable import Shared
+from symdnn.nn.modules.module import Module
+
+__all__ = ["Loaded", "Slot", "own_names", "set_slots"]
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A shared variable, or the part of it that begins at ``start`` and has ``shape``."""
+
+    variable: Shared
+    shape: tuple[int, ...]
+    start: int = 0
+
+    def start_value(self) -> Array:
+        """An array for the new value; the old numbers where the slot is a part of it."""
+        old = self.variable.get_value(borrow=True)
+        return np.empty(old.shape, old.dtype) if old.shape == self.shape else np.array(old)
+
+    def part(self, value: Array) -> Array:
+        """The part of the variable's value, as a view."""
+        size = int(np.prod(self.shape, dtype=np.int64))
+        return value.reshape(-1)[self.start : self.start + size].reshape(self.shape)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What became of every name when weights were loaded.
+
+    ``loaded``: names of the source that were taken. ``unmatched``: names of the source that the
+    network has no place for. ``missing``: names of the network that the source lacks. ``ignored``:
+    names that are left out on purpose.
+    """
+
+    loaded: tuple[str, ...]
+    unmatched: tuple[str, ...]
+    missing: tuple[str, ...]
+    ignored: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.loaded)} loaded"]
+        for what in ("unmatched", "missing", "ignored"):
+            names = getattr(self, what)
+            lines += [f"{len(names)} {what}: {', '.join(names)}"] if names else []
+        return "\n".join(lines)
+
+
+def own_names(net: Module) -> Iterator[tuple[str, Module, str, Shared]]:
+    """(prefix with its dot, module, name, variable) of all weights; a tied one at each place."""
+    for prefix, module in net.named_modules():
+        for name, variable in module.own_variables():
+            yield (f"{prefix}." if prefix else ""), module, name, variable
+
+
+def set_slots(
+    who: str, slots: Mapping[str, Slot], given: Mapping[str, Any], problems: Iterable[str] = ()
+) -> None:
+    """Write the arrays ``given`` by the names of ``slots``: all, or none where one does not fit.
+
+    A part of a variable that is not given keeps its value. Raises
+    :class:`~symdnn.errors.InputError` with ``problems`` and what was found beside them.
+    """
+    told = list(problems)
+    values: dict[Shared, Array] = {}
+    written: dict[tuple[Shared, int], str] = {}
+    for name, value in given.items():
+        slot, array = slots[name], np.asarray(value)
+        first = written.setdefault((slot.variable, slot.start), name)
+        if array.shape != slot.shape:
+            told.append(f"{name} has shape {array.shape}, wanted {slot.shape}")
+        elif first != name and not np.array_equal(array, np.asarray(given[first])):
+            told.append(f"{name} and {first} are one variable here, but their values differ")
+        else:
+            if slot.variable not in values:
+                values[slot.variable] = slot.start_value()
+            slot.part(values[slot.variable])[...] = array
+    if told:
+        raise InputError(f"{who}: {'; '.join(told)}. Nothing was changed")
+    for variable, value in values.items():
+        variable.set_value(value, borrow=True)

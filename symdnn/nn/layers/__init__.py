@@ -1,0 +1,1 @@
+"""Layers by the names of Torch7 and PyTorch."""

@@ -1,0 +1,391 @@
+"""Functions of each element, as modules.
+
+``inplace`` stands where Torch7 has it and changes nothing: whether a result overwrites its operand
+is decided by the memory plan, for every function, wherever the operand is not read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn.errors import InputError, TypeMismatch
+from symdnn.graph.variable import Shared, Variable
+from symdnn.nn import init
+from symdnn.nn.modules.arguments import positive, tensor_input
+from symdnn.nn.modules.module import Module
+from symdnn.ops.elementwise import activations, arithmetic
+from symdnn.ops.elementwise import math as functions
+from symdnn.ops.elementwise.comparison import gt, switch
+from symdnn.ops.elemwise import like
+
+__all__ = [
+    "Abs", "AddConstant", "Clamp", "ClippedReLU", "ELU", "Exp", "GELU", "HardShrink",
+    "HardSigmoid", "HardSwish", "HardTanh", "LeakyReLU", "Log", "LogSigmoid", "Mish",
+    "MulConstant", "PReLU", "Power", "ReLU", "ReLU6", "SELU", "SiLU", "Sigmoid", "SoftPlus",
+    "SoftShrink", "SoftSign", "Softplus", "Sqrt", "Square", "Swish", "Tanh", "TanhShrink",
+    "Threshold",
+]  # fmt: skip
+
+
+class _Pointwise(Module):
+    """``function`` of each element; ``inplace`` is accepted and without effect (see the module)."""
+
+    function: ClassVar[Callable[..., Any]]
+
+    def __init__(self, inplace: bool = False) -> None:
+        self.inplace = bool(inplace)
+
+    def forward(self, x: Any) -> Variable:
+        tensor_input(self, x, "a float tensor")
+        return self.value(x)
+
+    def value(self, x: Variable) -> Variable:
+        """The output for a float tensor."""
+        return type(self).function(x)  # type: ignore[no-any-return]
+
+
+class ReLU(_Pointwise):
+    """``max(x, 0)``; its gradient at 0 is 0.5. (cudnn.ReLU.)
+
+    >>> ReLU(True)
+    nn.ReLU
+    """
+
+    function = staticmethod(activations.relu)
+
+
+class Tanh(_Pointwise):
+    """``tanh(x)``. (cudnn.Tanh.)"""
+
+    function = staticmethod(functions.tanh)
+
+
+class Sigmoid(_Pointwise):
+    """``1 / (1 + exp(-x))``. (cudnn.Sigmoid.)"""
+
+    function = staticmethod(activations.sigmoid)
+
+
+class SiLU(_Pointwise):
+    """``x * sigmoid(x)``."""
+
+    function = staticmethod(activations.silu)
+
+
+class SELU(_Pointwise):
+    """The self-normalising ELU of Klambauer et al. 2017."""
+
+    function = staticmethod(activations.selu)
+
+
+class SoftSign(_Pointwise):
+    """``x / (1 + |x|)``."""
+
+    function = staticmethod(activations.softsign)
+
+
+class LogSigmoid(_Pointwise):
+    """``log(sigmoid(x))`` without underflow."""
+
+    function = staticmethod(activations.log_sigmoid)
+
+
+class Abs(_Pointwise):
+    """``|x|``."""
+
+    function = staticmethod(arithmetic.abs)
+
+
+class Exp(_Pointwise):
+    """``exp(x)``."""
+
+    function = staticmethod(functions.exp)
+
+
+class Log(_Pointwise):
+    """``log(x)``."""
+
+    function = staticmethod(functions.log)
+
+
+class Sqrt(_Pointwise):
+    """``sqrt(x)``."""
+
+    function = staticmethod(arithmetic.sqrt)
+
+
+class Square(_Pointwise):
+    """``x**2``."""
+
+    function = staticmethod(arithmetic.sqr)
+
+
+class Mish(_Pointwise):
+    """``x * tanh(softplus(x))`` (Misra 2019)."""
+
+    def value(self, x: Variable) -> Variable:
+        return x * functions.tanh(activations.softplus(x))
+
+
+class TanhShrink(_Pointwise):
+    """``x - tanh(x)``."""
+
+    def value(self, x: Variable) -> Variable:
+        return x - functions.tanh(x)
+
+
+class HardSigmoid(_Pointwise):
+    """``x / 6 + 1 / 2`` limited to 0 .. 1, as in PyTorch.
+
+    (``T.nnet.hard_sigmoid`` is Theano's, of slope 0.2.)
+    """
+
+    def value(self, x: Variable) -> Variable:
+        line = x * like(1 / 6, x) + like(0.5, x)
+        return arithmetic.clip(line, like(0, x), like(1, x))
+
+
+class HardSwish(_Pointwise):
+    """``x`` times :class:`HardSigmoid` (Howard et al. 2019)."""
+
+    def value(self, x: Variable) -> Variable:
+        line = x * like(1 / 6, x) + like(0.5, x)
+        return x * arithmetic.clip(line, like(0, x), like(1, x))
+
+
+class ClippedReLU(_Pointwise):
+    """``min(max(x, 0), ceiling)``. (cudnn.ClippedReLU.)
+
+    >>> ClippedReLU(6)
+    nn.ClippedReLU(6)
+    """
+
+    def __init__(self, ceiling: float, inplace: bool = False) -> None:
+        super().__init__(inplace)
+        if not ceiling > 0:
+            raise InputError(f"ClippedReLU: wanted a ceiling above 0, got {ceiling!r}")
+        self.ceiling = float(ceiling)
+
+    def value(self, x: Variable) -> Variable:
+        return activations.clipped_relu(x, like(self.ceiling, x))
+
+    def describe(self) -> str:
+        return f"({self.ceiling:g})"
+
+
+class ReLU6(ClippedReLU):
+    """:class:`ClippedReLU` of ceiling 6."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__(6, inplace)
+
+    def describe(self) -> str:
+        return ""
+
+
+class ELU(_Pointwise):
+    """``x`` above 0, ``alpha * (exp(x) - 1)`` below (Clevert et al. 2015)."""
+
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
+        super().__init__(inplace)
+        self.alpha = float(alpha)
+
+    def value(self, x: Variable) -> Variable:
+        return activations.elu(x, self.alpha)
+
+    def describe(self) -> str:
+        return f"({self.alpha:g})"
+
+
+class LeakyReLU(_Pointwise):
+    """``x`` above 0, ``negval * x`` below."""
+
+    def __init__(self, negval: float = 0.01, inplace: bool = False) -> None:
+        super().__init__(inplace)
+        self.negval = float(negval)
+
+    def value(self, x: Variable) -> Variable:
+        return activations.leaky_relu(x, self.negval)
+
+    def describe(self) -> str:
+        return f"({self.negval:g})"
+
+
+class PReLU(_Pointwise):
+    """A leaky ReLU of learnt slope: one, or one for each of ``nOutputPlane`` planes (axis 1).
+
+    ``weight`` (1,) or (nOutputPlane,) starts at 0.25 (He et al. 2015).
+    """
+
+    weight: Shared
+
+    def __init__(self, nOutputPlane: int = 0, *, dtype: str | None = None) -> None:
+        super().__init__()
+        positive("PReLU: nOutputPlane", nOutputPlane, least=0)
+        self.nOutputPlane = int(nOutputPlane)
+        self.parameter("weight", (max(1, self.nOutputPlane),), init.constant(0.25), dtype)
+
+    def value(self, x: Variable) -> Variable:
+        pattern: list[Any] = ["x"] * x.type.ndim
+        if self.nOutputPlane:
+            if x.type.ndim < 2:
+                raise TypeMismatch("PReLU", "a float tensor (batch, planes, ...)", x.type)
+            pattern[1] = 0
+            return activations.relu(x, self.weight.dimshuffle(*pattern))
+        return activations.relu(x, self.weight.dimshuffle(*pattern[1:], 0) if pattern else x)
+
+    def describe(self) -> str:
+        return f"({self.nOutputPlane})" if self.nOutputPlane else ""
+
+
+class GELU(_Pointwise):
+    """``x`` times the normal probability below ``x``; ``approximate="tanh"`` as GPT-2 has it."""
+
+    def __init__(self, approximate: str | bool = "none", inplace: bool = False) -> None:
+        super().__init__(inplace)
+        if approximate not in ("none", "tanh", True, False):
+            raise InputError(f"GELU: wanted approximate='none' or 'tanh', got {approximate!r}")
+        self.approximate = "tanh" if approximate in ("tanh", True) else "none"
+
+    def value(self, x: Variable) -> Variable:
+        return activations.gelu(x, self.approximate)
+
+
+class Swish(_Pointwise):
+    """``x * sigmoid(beta x)``."""
+
+    def __init__(self, beta: float = 1.0, inplace: bool = False) -> None:
+        super().__init__(inplace)
+        self.beta = float(beta)
+
+    def value(self, x: Variable) -> Variable:
+        return activations.swish(x, self.beta)
+
+
+class SoftPlus(_Pointwise):
+    """``log(1 + exp(beta x)) / beta`` without overflow (Torch7's name; also ``Softplus``)."""
+
+    def __init__(self, beta: float = 1.0) -> None:
+        super().__init__()
+        if not beta > 0:
+            raise InputError(f"SoftPlus: wanted beta above 0, got {beta!r}")
+        self.beta = float(beta)
+
+    def value(self, x: Variable) -> Variable:
+        if self.beta == 1:
+            return activations.softplus(x)
+        return activations.softplus(x * like(self.beta, x)) / like(self.beta, x)
+
+
+Softplus = SoftPlus
+
+
+class _Between(_Pointwise):
+    """Values limited to an interval."""
+
+    def __init__(self, min_value: float, max_value: float, inplace: bool = False) -> None:
+        super().__init__(inplace)
+        if not min_value < max_value:
+            raise InputError(
+                f"{type(self).__name__}: wanted min_value < max_value, got {min_value}, {max_value}"
+            )
+        self.min_value, self.max_value = float(min_value), float(max_value)
+
+    def value(self, x: Variable) -> Variable:
+        return arithmetic.clip(x, like(self.min_value, x), like(self.max_value, x))
+
+    def describe(self) -> str:
+        return f"({self.min_value:g}, {self.max_value:g})"
+
+
+class HardTanh(_Between):
+    """``x`` limited to -1 .. 1, or to ``min_value`` .. ``max_value``."""
+
+    def __init__(
+        self, min_value: float = -1.0, max_value: float = 1.0, inplace: bool = False
+    ) -> None:
+        super().__init__(min_value, max_value, inplace)
+
+
+class Clamp(_Between):
+    """``x`` limited to ``min_value`` .. ``max_value``."""
+
+
+class Threshold(_Pointwise):
+    """``x`` where it is above ``th``, else ``v``."""
+
+    def __init__(self, th: float = 1e-6, v: float = 0.0, inplace: bool = False) -> None:
+        super().__init__(inplace)
+        self.threshold, self.instead = float(th), float(v)
+
+    def value(self, x: Variable) -> Variable:
+        return switch(gt(x, like(self.threshold, x)), x, like(self.instead, x))
+
+    def describe(self) -> str:
+        return f"({self.threshold:g}, {self.instead:g})"
+
+
+class _Shrink(_Pointwise):
+    """Nothing within ``lambd`` of 0."""
+
+    def __init__(self, lambd: float = 0.5) -> None:
+        super().__init__()
+        positive_number = isinstance(lambd, int | float) and lambd >= 0
+        if not positive_number:
+            raise InputError(f"{type(self).__name__}: wanted lambd of 0 or more, got {lambd!r}")
+        self.lambd = float(lambd)
+
+    def describe(self) -> str:
+        return f"({self.lambd:g})"
+
+
+class HardShrink(_Shrink):
+    """``x`` beyond ``lambd``, 0 within."""
+
+    def value(self, x: Variable) -> Variable:
+        far = gt(arithmetic.abs(x), like(self.lambd, x))
+        return switch(far, x, like(0, x))
+
+
+class SoftShrink(_Shrink):
+    """``x`` moved towards 0 by ``lambd``, 0 within."""
+
+    def value(self, x: Variable) -> Variable:
+        limit = np.float64(self.lambd)
+        return x - arithmetic.clip(x, like(-limit, x), like(limit, x))
+
+
+class Power(_Pointwise):
+    """``x**p``."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.pow = float(p)
+
+    def value(self, x: Variable) -> Variable:
+        return x ** like(self.pow, x)
+
+
+class MulConstant(_Pointwise):
+    """``x`` times a number."""
+
+    def __init__(self, constant_scalar: float, inplace: bool = False) -> None:
+        super().__init__(inplace)
+        self.constant_scalar = float(constant_scalar)
+
+    def value(self, x: Variable) -> Variable:
+        return x * like(self.constant_scalar, x)
+
+
+class AddConstant(_Pointwise):
+    """``x`` plus a number."""
+
+    def __init__(self, constant_scalar: float, inplace: bool = False) -> None:
+        super().__init__(inplace)
+        self.constant_scalar = float(constant_scalar)
+
+    def value(self, x: Variable) -> Variable:
+        return x + like(self.constant_scalar, x)

@@ -1,0 +1,197 @@
+"""Networks of modules: one after the other, side by side, and how their outputs are joined.
+
+Tables are Python lists of variables. Dimensions and entries count from 0 (Torch7: from 1).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from symdnn.errors import InputError, TypeMismatch
+from symdnn.graph.variable import Variable
+from symdnn.nn.modules.module import Module
+from symdnn.nn.modules.naming import name_part, name_variables
+from symdnn.ops.array.join import concatenate
+
+__all__ = [
+    "Concat", "ConcatTable", "Container", "MapTable", "Parallel", "ParallelTable", "Sequential",
+]  # fmt: skip
+
+
+class Container(Module):
+    """A list of modules, in :attr:`modules`; they are saved under 0, 1, 2, ..."""
+
+    unnamed = "modules"
+
+    def __init__(self, *modules: Module) -> None:
+        self.modules: list[Module] = []
+        for module in modules:
+            self.add(module)
+
+    def add(self, module: Module) -> Container:
+        """Append a module; returns the container, so that calls can be chained."""
+        self.modules.append(_checked(self, module))
+        name_part(self, str(len(self.modules) - 1), module)
+        return self
+
+    def __len__(self) -> int:
+        return len(self.modules)
+
+    def append(self, module: Module) -> Container:
+        """PyTorch's name of :meth:`add`."""
+        return self.add(module)
+
+    def extend(self, modules: Iterable[Module]) -> Container:
+        """Append several modules; returns the container."""
+        for module in modules:
+            self.add(module)
+        return self
+
+    def insert(self, index: int, module: Module) -> Container:
+        """Put a module in front of number ``index``; returns the container."""
+        self.add(module)
+        self.modules.insert(index, self.modules.pop())
+        name_variables(self)
+        return self
+
+    def __getitem__(self, index: Any) -> Any:
+        if not isinstance(index, slice):
+            return self.modules[index]
+        made = copy.copy(self)
+        made.modules = self.modules[index]
+        return made
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        self.modules[index] = _checked(self, module)
+        name_variables(self)
+
+    def __delitem__(self, index: int | slice) -> None:
+        del self.modules[index]
+        name_variables(self)
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(self.modules)
+
+    #: Torch7's names.
+    def get(self, index: int) -> Module:
+        """The module of this index, from 0."""
+        return self.modules[index]
+
+    def size(self) -> int:
+        """How many modules there are."""
+        return len(self.modules)
+
+
+def _checked(container: Container, module: Any) -> Module:
+    if not isinstance(module, Module):
+        raise InputError(f"{type(container).__name__}.add: wanted a module, got {module!r:.60}")
+    return module
+
+
+class Sequential(Container):
+    """Each module's output is the next one's input (Torch7's ``nn.Sequential``)."""
+
+    def forward(self, *x: Any) -> Any:
+        value: Any = x[0] if len(x) == 1 else list(x)
+        for module in self.modules:
+            value = module(value)
+        return value
+
+    def chain(self) -> str:
+        """``[input -> (0) -> (1) -> output]``."""
+        steps = "".join(f"({i}) -> " for i in range(len(self.modules)))
+        return f"[input -> {steps}output]"
+
+
+class _Branches(Container):
+    """Modules side by side; printed as a fork."""
+
+    #: Read by the printed tree.
+    branches = True
+
+
+class ConcatTable(_Branches):
+    """Each module of the one input; the output is the table of their outputs.
+
+    >>> ConcatTable(Sequential(), Sequential())
+    nn.ConcatTable {
+      input
+        |`-> (0): nn.Sequential
+         `-> (1): nn.Sequential
+         ... -> output
+    }
+    """
+
+    def forward(self, *x: Any) -> Any:
+        given: Any = x[0] if len(x) == 1 else list(x)
+        return [module(given) for module in self.modules]
+
+
+class ParallelTable(_Branches):
+    """The i-th module of the i-th entry of a table; the output is the table of their outputs."""
+
+    def forward(self, *tables: Any) -> Any:
+        given = _table(self, tables, len(self.modules))
+        return [module(x) for module, x in zip(self.modules, given, strict=True)]
+
+
+class MapTable(Container):
+    """One module of each entry of a table; the output is the table of its outputs."""
+
+    def forward(self, *tables: Any) -> Any:
+        if len(self.modules) != 1:
+            raise InputError(f"MapTable: wanted one module, got {len(self.modules)}")
+        return [self.modules[0](x) for x in _table(self, tables)]
+
+
+class Concat(_Branches):
+    """Outputs of all modules, of the one input, joined along the axis ``dim`` (from 0).
+
+    ``dim`` 1 joins the planes of batches. (Torch7's ``nn.Concat``, which counts from 1.)
+    """
+
+    def __init__(self, dim: int, *modules: Module) -> None:
+        if isinstance(dim, bool) or not isinstance(dim, int):
+            raise InputError(f"Concat: wanted an axis, got {dim!r}")
+        super().__init__(*modules)
+        self.dim = dim
+
+    def forward(self, x: Any) -> Any:
+        if not self.modules:
+            raise InputError("Concat: there are no modules; add one")
+        return concatenate([module(x) for module in self.modules], axis=self.dim)
+
+
+class Parallel(_Branches):
+    """The i-th module of slice i along ``inputDim``; outputs joined along ``outputDim``."""
+
+    def __init__(self, inputDim: int, outputDim: int, *modules: Module) -> None:
+        super().__init__(*modules)
+        self.inputDim, self.outputDim = int(inputDim), int(outputDim)
+
+    def forward(self, x: Any) -> Any:
+        ndim = x.type.ndim
+        if not -ndim <= self.inputDim < ndim:
+            raise TypeMismatch("Parallel", f"a tensor with an axis {self.inputDim}", x.type)
+        size = x.type.shape[self.inputDim]
+        if size not in (None, len(self.modules)) or not self.modules:
+            wanted = f"{len(self.modules)} slices, one for each module, on axis {self.inputDim}"
+            raise TypeMismatch("Parallel", wanted, x.type)
+        lead = (slice(None),) * (self.inputDim % ndim)
+        parts = [module(x[(*lead, i)]) for i, module in enumerate(self.modules)]
+        return concatenate(parts, axis=self.outputDim)
+
+
+def _table(module: Module, inputs: tuple[Any, ...], length: int | None = None) -> list[Any]:
+    """The table that a module got, as one argument or as several."""
+    single = len(inputs) == 1 and isinstance(inputs[0], list | tuple)
+    given = list(inputs[0] if single else inputs)
+    if not given or (len(inputs) == 1 and not single and isinstance(inputs[0], Variable)):
+        raise TypeMismatch(type(module).__name__, "a table (a list) of variables", inputs)
+    if length is not None and len(given) != length:
+        raise TypeMismatch(
+            type(module).__name__, f"a table of {length}, one for each module", given
+        )
+    return given

@@ -1,0 +1,424 @@
+"""Convolutions: spatial, volumetric and temporal, and their transposes.
+
+Arguments by position are Torch7's: width before height, and time before both. Tuples, by keyword
+only, are in the order of the axes: ``kernel_size=(kH, kW)``. Kernels are not mirrored
+(cross-correlation), as in Torch7, PyTorch and cuDNN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import sqrt
+from typing import Any, ClassVar
+
+from symdnn.errors import InputError
+from symdnn.graph.variable import Shared, Variable
+from symdnn.nn import init
+from symdnn.nn.modules.arguments import as_batch, positive, sizes
+from symdnn.nn.modules.modes import ConvolutionModes
+from symdnn.nn.modules.module import Module
+from symdnn.ops.core.shape import dims_of
+from symdnn.ops.nn.conv_builders import (
+    conv1d,
+    conv1d_transpose,
+    conv2d,
+    conv2d_transpose,
+    conv3d,
+    conv3d_transpose,
+)
+
+__all__ = [
+    "SpatialConvolution", "SpatialDilatedConvolution", "SpatialFullConvolution",
+    "TemporalConvolution", "TemporalFullConvolution", "VolumetricConvolution",
+    "VolumetricFullConvolution",
+]  # fmt: skip
+
+_FORWARD: dict[int, Callable[..., Variable]] = {1: conv1d, 2: conv2d, 3: conv3d}
+_TRANSPOSED: dict[int, Callable[..., Variable]] = {
+    1: conv1d_transpose,
+    2: conv2d_transpose,
+    3: conv3d_transpose,
+}
+_INPUTS = {
+    1: "(batch, frames, features) or (frames, features)",
+    2: "(batch, planes, height, width) or (planes, height, width)",
+    3: "(batch, planes, time, height, width) or (planes, time, height, width)",
+}
+
+
+class _Convolution(ConvolutionModes, Module):
+    """What all of them share: sizes in the order of the axes, a weight and a bias."""
+
+    weight: Shared
+    #: None with ``bias=False``.
+    bias: Shared | None
+    ndim: ClassVar[int]
+
+    def _make(
+        self,
+        planes: tuple[Any, Any],
+        groups: Any,
+        bias: bool,
+        weight_init: Callable[..., Any] | None,
+        bias_init: Callable[..., Any] | None,
+        dtype: str | None,
+    ) -> None:
+        """Check the sizes and draw the parameters; sizes are set already."""
+        name = type(self).__name__
+        positive(f"{name}: nInputPlane, nOutputPlane, groups", *planes, groups)
+        positive(f"{name}: kernel, stride, dilation", *self.kernel, *self.stride, *self.dilation)
+        if not isinstance(self.padding, str):
+            positive(f"{name}: padding", *self.padding, least=0)
+        if any(p % groups for p in planes):
+            raise InputError(
+                f"{name}: groups={groups} must divide both {planes[0]} input and {planes[1]} "
+                "output planes"
+            )
+        self.nInputPlane, self.nOutputPlane = (int(p) for p in planes)
+        self.groups = int(groups)
+        shape = self._weight_shape()
+        self.parameter("weight", shape, weight_init or init.torch_uniform, dtype)
+        if not bias:
+            self.bias = None
+            return
+        initial = bias_init or init.uniform(1 / sqrt(max(1, init.fans(shape)[0])))
+        self.parameter("bias", (self.nOutputPlane,), initial, dtype)
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...] | str
+    dilation: tuple[int, ...]
+
+    def _weight_shape(self) -> tuple[int, ...]:
+        return (self.nOutputPlane, self.nInputPlane // self.groups, *self.kernel)
+
+    def _product(self, x: Variable) -> Variable:
+        """The convolution of a batch."""
+        return _FORWARD[self.ndim](
+            x, self.weight, border_mode=self._border(), subsample=self.stride, filter_flip=False,
+            filter_dilation=self.dilation, num_groups=self.groups,
+        )  # fmt: skip
+
+    def _border(self) -> Any:
+        """Padding as pairs; ``"same"`` keeps the size at stride 1, one more behind if odd."""
+        if self.padding != "same":
+            return tuple((p, p) for p in self.padding)
+        around = [d * (k - 1) for k, d in zip(self.kernel, self.dilation, strict=True)]
+        return tuple((n // 2, n - n // 2) for n in around)
+
+    def _with_bias(self, y: Variable) -> Variable:
+        if self.bias is None:
+            return y
+        return y + self.bias.dimshuffle("x", 0, *["x"] * self.ndim)
+
+    def forward(self, x: Any) -> Variable:
+        batch, restore = as_batch(self, x, self.ndim + 2, _INPUTS[self.ndim])
+        return restore(self._with_bias(self._product(batch)))
+
+    # -- printing ---------------------------------------------------------------------------------
+
+    def _numbers(self) -> list[str]:
+        """Strides, padding, ...: each group as it stands behind the kernel, width first."""
+        padding = self.padding
+        padded = isinstance(padding, str) or any(padding)
+        shown = []
+        if padded or any(s != 1 for s in self.stride):
+            shown.append(_torch_order(self.stride))
+        if padded:
+            shown.append(padding if isinstance(padding, str) else _torch_order(padding))
+        return shown
+
+    def describe(self) -> str:
+        window = _torch_order(self.kernel, "x")
+        parts = [f"{self.nInputPlane} -> {self.nOutputPlane}", window, *self._numbers()]
+        if self.groups != 1:
+            parts.append(f"groups={self.groups}")
+        return f"({', '.join(parts)})" + ("" if self.bias is not None else " without bias")
+
+
+def _torch_order(numbers: tuple[int, ...], between: str = ",") -> str:
+    """(T,) H, W as Torch7 prints it: (T,) W, H."""
+    lead, last = numbers[:-2], numbers[-2:]
+    return between.join(map(str, (*lead, *reversed(last))))
+
+
+def _padding(what: str, given: tuple[Any, ...], keyword: Any) -> tuple[int, ...] | str:
+    if isinstance(keyword, str) and keyword == "same":
+        if any(v is not None for v in given):
+            raise InputError(f"{what}: given by position and by keyword; give one of them")
+        return "same"
+    return sizes(what, len(given), given, keyword, 0)
+
+
+class SpatialConvolution(_Convolution):
+    """Convolution of images: (N, nInputPlane, H, W) to (N, nOutputPlane, H', W').
+
+    ``H' = (H + 2 padH - dilation (kH - 1) - 1) // dH + 1``. By position, as in Torch7: kW, kH,
+    strides dW, dH (1), padW (0), padH (padW), groups (1). By keyword instead: ``kernel_size``,
+    ``stride``, ``padding`` and ``dilation``, each an int or (height, width); ``padding="same"``
+    keeps the size (stride 1). ``bias=False`` leaves the bias out. An input without a batch gives an
+    output without one. ``weight`` is (nOutputPlane, nInputPlane / groups, kH, kW), ``bias``
+    (nOutputPlane,). (cudnn.SpatialConvolution; PyTorch's Conv2d.)
+
+    >>> SpatialConvolution(3, 96, 11, 11, 3, 3)
+    nn.SpatialConvolution(3 -> 96, 11x11, 3,3)
+    """
+
+    ndim = 2
+
+    def __init__(
+        self, nInputPlane: int, nOutputPlane: int, kW: int | None = None, kH: int | None = None,
+        dW: int | None = None, dH: int | None = None, padW: int | None = None,
+        padH: int | None = None, groups: int = 1, *, kernel_size: Any = None, stride: Any = None,
+        padding: Any = None, dilation: Any = 1, bias: bool = True,
+        weight_init: Callable[..., Any] | None = None,
+        bias_init: Callable[..., Any] | None = None, dtype: str | None = None,
+    ) -> None:  # fmt: skip
+        name = type(self).__name__
+        self.kernel = sizes(f"{name}: kW, kH or kernel_size=", 2, (kH, kW), kernel_size)
+        self.stride = sizes(f"{name}: dW, dH or stride=", 2, (dH, dW), stride, 1)
+        padH = padW if padH is None else padH
+        self.padding = _padding(f"{name}: padW, padH or padding=", (padH, padW), padding)
+        self.dilation = sizes(f"{name}: dilation", 2, (None, None), dilation)
+        if self.padding == "same" and any(s != 1 for s in self.stride):
+            raise InputError(f"{name}: padding='same' wants stride 1, got {self.stride}")
+        self._make((nInputPlane, nOutputPlane), groups, bias, weight_init, bias_init, dtype)
+
+    def _numbers(self) -> list[str]:
+        more = [] if self.dilation == (1, 1) else [f"dilation={_torch_order(self.dilation)}"]
+        return [*super()._numbers(), *more]
+
+
+class SpatialDilatedConvolution(SpatialConvolution):
+    """:class:`SpatialConvolution` with dilationW, dilationH (1) behind padH, as in Torch7."""
+
+    def __init__(
+        self, nInputPlane: int, nOutputPlane: int, kW: int | None = None, kH: int | None = None,
+        dW: int | None = None, dH: int | None = None, padW: int | None = None,
+        padH: int | None = None, dilationW: int = 1, dilationH: int | None = None,
+        **options: Any,
+    ) -> None:  # fmt: skip
+        if "dilation" not in options:
+            options["dilation"] = (dilationW if dilationH is None else dilationH, dilationW)
+        super().__init__(nInputPlane, nOutputPlane, kW, kH, dW, dH, padW, padH, **options)
+
+    def _numbers(self) -> list[str]:
+        return [*_Convolution._numbers(self), _torch_order(self.dilation)]
+
+
+class VolumetricConvolution(_Convolution):
+    """Convolution of volumes: (N, nInputPlane, T, H, W); time comes first among the arguments.
+
+    By position kT, kW, kH, strides dT, dW, dH (1), padT (0), padW (padT), padH (padW), groups (1);
+    by keyword tuples (time, height, width). ``weight`` is (nOutputPlane, nInputPlane / groups, kT,
+    kH, kW). Else as :class:`SpatialConvolution`. (cudnn.VolumetricConvolution; Conv3d.)
+
+    >>> VolumetricConvolution(3, 8, 3, 5, 5, padT=1)
+    nn.VolumetricConvolution(3 -> 8, 3x5x5, 1,1,1, 1,1,1)
+    """
+
+    ndim = 3
+
+    def __init__(
+        self, nInputPlane: int, nOutputPlane: int, kT: int | None = None, kW: int | None = None,
+        kH: int | None = None, dT: int | None = None, dW: int | None = None,
+        dH: int | None = None, padT: int | None = None, padW: int | None = None,
+        padH: int | None = None, groups: int = 1, *, kernel_size: Any = None, stride: Any = None,
+        padding: Any = None, dilation: Any = 1, bias: bool = True,
+        weight_init: Callable[..., Any] | None = None,
+        bias_init: Callable[..., Any] | None = None, dtype: str | None = None,
+    ) -> None:  # fmt: skip
+        name, none = type(self).__name__, (None, None, None)
+        self.kernel = sizes(f"{name}: kT, kW, kH or kernel_size=", 3, (kT, kH, kW), kernel_size)
+        self.stride = sizes(f"{name}: dT, dW, dH or stride=", 3, (dT, dH, dW), stride, 1)
+        padW = padT if padW is None else padW
+        padH = padW if padH is None else padH
+        what = f"{name}: padT, padW, padH or padding="
+        self.padding = _padding(what, (padT, padH, padW), padding)
+        self.dilation = sizes(f"{name}: dilation", 3, none, dilation)
+        if self.padding == "same" and any(s != 1 for s in self.stride):
+            raise InputError(f"{name}: padding='same' wants stride 1, got {self.stride}")
+        self._make((nInputPlane, nOutputPlane), groups, bias, weight_init, bias_init, dtype)
+
+    def _numbers(self) -> list[str]:
+        more = [] if self.dilation == (1, 1, 1) else [f"dilation={_torch_order(self.dilation)}"]
+        return [*super()._numbers(), *more]
+
+
+class _Temporal(_Convolution):
+    """What convolutions of sequences share: where the features stand."""
+
+    ndim = 1
+    channels_first: bool
+
+    def forward(self, x: Any) -> Variable:
+        wanted = _INPUTS[1]
+        if self.channels_first:
+            wanted = "(batch, features, frames) or (features, frames)"
+        batch, restore = as_batch(self, x, 3, wanted)
+        if self.channels_first:
+            return restore(self._with_bias(self._product(batch)))
+        y = self._with_bias(self._product(batch.dimshuffle(0, 2, 1)))
+        return restore(y.dimshuffle(0, 2, 1))
+
+
+class TemporalConvolution(_Temporal):
+    """Convolution of sequences: (N, frames, inputFrameSize) to (N, frames', outputFrameSize).
+
+    By position kW and the stride dW (1); by keyword ``padding``, ``dilation``, ``groups``.
+    ``channels_first=True`` takes and gives (N, features, frames), as PyTorch's Conv1d does.
+    ``weight`` is (outputFrameSize, inputFrameSize / groups, kW).
+
+    >>> TemporalConvolution(20, 40, 5)
+    nn.TemporalConvolution(20 -> 40, 5)
+    """
+
+    def __init__(
+        self, inputFrameSize: int, outputFrameSize: int, kW: int | None = None,
+        dW: int | None = None, *, kernel_size: Any = None, stride: Any = None, padding: Any = 0,
+        dilation: Any = 1, groups: int = 1, channels_first: bool = False, bias: bool = True,
+        weight_init: Callable[..., Any] | None = None,
+        bias_init: Callable[..., Any] | None = None, dtype: str | None = None,
+    ) -> None:  # fmt: skip
+        name = type(self).__name__
+        self.kernel = sizes(f"{name}: kW or kernel_size=", 1, (kW,), kernel_size)
+        self.stride = sizes(f"{name}: dW or stride=", 1, (dW,), stride, 1)
+        self.padding = _padding(f"{name}: padding", (None,), padding)
+        self.dilation = sizes(f"{name}: dilation", 1, (None,), dilation)
+        if self.padding == "same" and self.stride != (1,):
+            raise InputError(f"{name}: padding='same' wants stride 1, got {self.stride}")
+        self.channels_first = channels_first
+        planes = (inputFrameSize, outputFrameSize)
+        self._make(planes, groups, bias, weight_init, bias_init, dtype)
+
+
+class _FullConvolution(_Convolution):
+    """Transposed convolution: the gradient of a convolution in its input, as a layer."""
+
+    adjust: tuple[int, ...]
+
+    def _weight_shape(self) -> tuple[int, ...]:
+        return (self.nInputPlane, self.nOutputPlane // self.groups, *self.kernel)
+
+    def _check_adjust(self) -> None:
+        name = type(self).__name__
+        for a, s, d in zip(self.adjust, self.stride, self.dilation, strict=True):
+            if not 0 <= a < max(s, d):
+                raise InputError(
+                    f"{name}: output_padding (adj) must be smaller than the stride or the "
+                    f"dilation, got {self.adjust} with stride {self.stride}"
+                )
+
+    def _product(self, x: Variable) -> Variable:
+        return _TRANSPOSED[self.ndim](
+            x, self.weight, self._output_sizes(x), border_mode=tuple(self.padding),
+            input_dilation=self.stride, filter_flip=False, filter_dilation=self.dilation,
+            num_groups=self.groups,
+        )  # fmt: skip
+
+    def _output_sizes(self, x: Variable) -> list[Any]:
+        rows = zip(dims_of(x)[2:], self.kernel, self.stride, self.padding, self.dilation,
+                   self.adjust, strict=True)  # fmt: skip
+        return [(n - 1) * s - 2 * p + d * (k - 1) + 1 + a for n, k, s, p, d, a in rows]
+
+    def _numbers(self) -> list[str]:
+        more = [_torch_order(self.adjust)] if any(self.adjust) else []
+        shown = super()._numbers()
+        if more and len(shown) < 2:  # what stands behind the padding needs it in front
+            shown = [_torch_order(self.stride), _torch_order(tuple(self.padding))]  # type: ignore[arg-type]
+        return [*shown, *more]
+
+
+class SpatialFullConvolution(_FullConvolution):
+    """Transposed convolution: (N, nInputPlane, H, W) to (N, nOutputPlane, H', W').
+
+    ``H' = (H - 1) dH - 2 padH + dilation (kH - 1) + 1 + adjH``. By position kW, kH, dW, dH (1),
+    padW (0), padH (padW), adjW, adjH (0); by keyword ``kernel_size``, ``stride``, ``padding``,
+    ``output_padding``, ``dilation`` as (height, width), and ``groups``. ``weight`` is (nInputPlane,
+    nOutputPlane / groups, kH, kW). (cudnn.SpatialFullConvolution; PyTorch's ConvTranspose2d.)
+
+    >>> SpatialFullConvolution(8, 4, 4, 4, 2, 2, 1, 1)
+    nn.SpatialFullConvolution(8 -> 4, 4x4, 2,2, 1,1)
+    """
+
+    ndim = 2
+
+    def __init__(
+        self, nInputPlane: int, nOutputPlane: int, kW: int | None = None, kH: int | None = None,
+        dW: int | None = None, dH: int | None = None, padW: int | None = None,
+        padH: int | None = None, adjW: int | None = None, adjH: int | None = None, *,
+        groups: int = 1, kernel_size: Any = None, stride: Any = None, padding: Any = None,
+        output_padding: Any = None, dilation: Any = 1, bias: bool = True,
+        weight_init: Callable[..., Any] | None = None,
+        bias_init: Callable[..., Any] | None = None, dtype: str | None = None,
+    ) -> None:  # fmt: skip
+        name = type(self).__name__
+        self.kernel = sizes(f"{name}: kW, kH or kernel_size=", 2, (kH, kW), kernel_size)
+        self.stride = sizes(f"{name}: dW, dH or stride=", 2, (dH, dW), stride, 1)
+        padH = padW if padH is None else padH
+        self.padding = sizes(f"{name}: padW, padH or padding=", 2, (padH, padW), padding, 0)
+        self.adjust = sizes(f"{name}: adjW, adjH or output_padding=", 2, (adjH, adjW),
+                            output_padding, 0)  # fmt: skip
+        self.dilation = sizes(f"{name}: dilation", 2, (None, None), dilation)
+        self._check_adjust()
+        self._make((nInputPlane, nOutputPlane), groups, bias, weight_init, bias_init, dtype)
+
+
+class VolumetricFullConvolution(_FullConvolution):
+    """Transposed convolution of volumes, time first: kT, kW, kH, dT, dW, dH, padT, ..., adjT, ...
+
+    Else as :class:`SpatialFullConvolution`. (cudnn.VolumetricFullConvolution; ConvTranspose3d.)
+    """
+
+    ndim = 3
+
+    def __init__(
+        self, nInputPlane: int, nOutputPlane: int, kT: int | None = None, kW: int | None = None,
+        kH: int | None = None, dT: int | None = None, dW: int | None = None,
+        dH: int | None = None, padT: int | None = None, padW: int | None = None,
+        padH: int | None = None, adjT: int | None = None, adjW: int | None = None,
+        adjH: int | None = None, *, groups: int = 1, kernel_size: Any = None,
+        stride: Any = None, padding: Any = None, output_padding: Any = None, dilation: Any = 1,
+        bias: bool = True, weight_init: Callable[..., Any] | None = None,
+        bias_init: Callable[..., Any] | None = None, dtype: str | None = None,
+    ) -> None:  # fmt: skip
+        name = type(self).__name__
+        self.kernel = sizes(f"{name}: kT, kW, kH or kernel_size=", 3, (kT, kH, kW), kernel_size)
+        self.stride = sizes(f"{name}: dT, dW, dH or stride=", 3, (dT, dH, dW), stride, 1)
+        padW = padT if padW is None else padW
+        padH = padW if padH is None else padH
+        what = f"{name}: padT, padW, padH or padding="
+        self.padding = sizes(what, 3, (padT, padH, padW), padding, 0)
+        what = f"{name}: adjT, adjW, adjH or output_padding="
+        self.adjust = sizes(what, 3, (adjT, adjH, adjW), output_padding, 0)
+        self.dilation = sizes(f"{name}: dilation", 3, (None,) * 3, dilation)
+        self._check_adjust()
+        self._make((nInputPlane, nOutputPlane), groups, bias, weight_init, bias_init, dtype)
+
+
+class TemporalFullConvolution(_FullConvolution, _Temporal):
+    """Transposed convolution of sequences: (N, frames, inputFrameSize) to (N, frames', out).
+
+    ``frames' = (frames - 1) dW - 2 padding + dilation (kW - 1) + 1 + output_padding``. By position
+    kW and dW (1); else as :class:`TemporalConvolution`. ``weight`` is (inputFrameSize,
+    outputFrameSize / groups, kW). (PyTorch's ConvTranspose1d.)
+    """
+
+    def __init__(
+        self, inputFrameSize: int, outputFrameSize: int, kW: int | None = None,
+        dW: int | None = None, *, kernel_size: Any = None, stride: Any = None, padding: Any = 0,
+        output_padding: Any = 0, dilation: Any = 1, groups: int = 1,
+        channels_first: bool = False, bias: bool = True,
+        weight_init: Callable[..., Any] | None = None,
+        bias_init: Callable[..., Any] | None = None, dtype: str | None = None,
+    ) -> None:  # fmt: skip
+        name = type(self).__name__
+        self.kernel = sizes(f"{name}: kW or kernel_size=", 1, (kW,), kernel_size)
+        self.stride = sizes(f"{name}: dW or stride=", 1, (dW,), stride, 1)
+        self.padding = sizes(f"{name}: padding", 1, (None,), padding)
+        self.adjust = sizes(f"{name}: output_padding", 1, (None,), output_padding)
+        self.dilation = sizes(f"{name}: dilation", 1, (None,), dilation)
+        self.channels_first = channels_first
+        self._check_adjust()
+        planes = (inputFrameSize, outputFrameSize)
+        self._make(planes, groups, bias, weight_init, bias_init, dtype)

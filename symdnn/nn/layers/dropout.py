@@ -1,0 +1,79 @@
+"""Dropout of elements, and of whole feature maps."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from symdnn.errors import InputError, TypeMismatch
+from symdnn.graph.variable import Variable
+from symdnn.nn import init
+from symdnn.nn.modules.arguments import tensor_input
+from symdnn.nn.modules.module import Module
+from symdnn.ops.nn.dropout import dropout
+from symdnn.ops.random.random_stream import RandomStream
+
+__all__ = ["Dropout", "SpatialDropout", "VolumetricDropout"]
+
+
+class Dropout(Module):
+    """In training each element is 0 with probability ``p``, the others are divided by ``1 - p``.
+
+    In evaluation the input is the output. ``v1=True`` scales by ``1 - p`` in evaluation instead, as
+    Torch7's first version did. The numbers come from ``seed``, else from
+    :func:`symdnn.nn.init.generator`; each call of the module has a stream of its own, whose state a
+    compiled function advances. (Srivastava et al. 2014.)
+
+    >>> Dropout(0.5)
+    nn.Dropout(0.500000)
+    """
+
+    #: How many leading axes have decisions of their own; None: all.
+    own_axes: ClassVar[int | None] = None
+    wanted: ClassVar[str] = "a float tensor"
+    ndims: ClassVar[tuple[int, ...]] = ()
+
+    def __init__(
+        self, p: float = 0.5, v1: bool = False, inplace: bool = False, *, seed: int | None = None
+    ) -> None:
+        if not 0 <= p <= 1:
+            raise InputError(f"{type(self).__name__}: wanted a probability, 0 to 1, got {p!r}")
+        self.p, self.v1, self.inplace = float(p), bool(v1), bool(inplace)
+        self.seed = int(init.generator().integers(2**62)) if seed is None else int(seed)
+        self.calls = 0
+
+    def forward(self, x: Any) -> Variable:
+        tensor_input(self, x, self.wanted, *self.ndims)
+        if not self.training or not self.p:
+            scaled = self.v1 and not self.training
+            return x * x.type.numpy.type(1 - self.p) if scaled else x  # type: ignore[no-any-return]
+        stream = RandomStream((self.seed, self.calls))
+        self.calls += 1
+        scale = not self.v1
+        return dropout(x, self.p, stream, scale=scale, shared=self._shared_axes(x))  # type: ignore[no-any-return]
+
+    def _shared_axes(self, x: Variable) -> tuple[int, ...]:
+        return ()
+
+    def describe(self) -> str:
+        return f"({self.p:f})"
+
+
+class SpatialDropout(Dropout):
+    """:class:`Dropout` of whole planes of (N, planes, H, W), or of one image (planes, H, W)."""
+
+    positions: ClassVar[int] = 2
+    ndims = (3, 4)
+    wanted = "a float tensor (batch, planes, height, width) or (planes, height, width)"
+
+    def _shared_axes(self, x: Variable) -> tuple[int, ...]:
+        if x.type.ndim < self.positions:
+            raise TypeMismatch(type(self).__name__, self.wanted, x.type)
+        return tuple(range(x.type.ndim - self.positions, x.type.ndim))
+
+
+class VolumetricDropout(SpatialDropout):
+    """:class:`Dropout` of whole planes of (N, planes, T, H, W), or of one volume."""
+
+    positions = 3
+    ndims = (4, 5)
+    wanted = "a float tensor (batch, planes, time, height, width) or one dimension less"

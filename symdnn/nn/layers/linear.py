@@ -1,0 +1,148 @@
+"""Dense layers, and rows of a table chosen by integers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import InputError, TypeMismatch
+from symdnn.graph.variable import Shared, Variable
+from symdnn.nn import init
+from symdnn.nn.modules.arguments import positive, tensor_input
+from symdnn.nn.modules.module import Module
+from symdnn.ops.core.gradient_control import disconnected_grad
+from symdnn.ops.elementwise.comparison import eq, switch
+from symdnn.ops.linalg.dot import dot
+
+__all__ = ["Bilinear", "Linear", "LookupTable"]
+
+
+class Linear(Module):
+    """``y = x weight^T + bias``: (..., inputSize) to (..., outputSize).
+
+    ``weight`` is (outputSize, inputSize), ``bias`` (outputSize,), or None with ``bias=False``.
+    (Torch7's and PyTorch's Linear.)
+
+    >>> Linear(10, 5)
+    nn.Linear(10 -> 5)
+    """
+
+    weight: Shared
+    bias: Shared | None
+
+    def __init__(
+        self, inputSize: int, outputSize: int, bias: bool = True, *,
+        weight_init: Callable[..., Any] | None = None,
+        bias_init: Callable[..., Any] | None = None, dtype: str | None = None,
+    ) -> None:  # fmt: skip
+        positive("Linear: inputSize, outputSize", inputSize, outputSize)
+        self.inputSize, self.outputSize = int(inputSize), int(outputSize)
+        shape = (self.outputSize, self.inputSize)
+        self.parameter("weight", shape, weight_init or init.torch_uniform, dtype)
+        self.bias = None
+        if bias:
+            initial = bias_init or init.uniform(1 / sqrt(self.inputSize))
+            self.parameter("bias", (self.outputSize,), initial, dtype)
+
+    def forward(self, x: Any) -> Variable:
+        wanted = f"a float tensor (..., {self.inputSize})"
+        tensor_input(self, x, wanted)
+        if x.type.ndim == 0 or x.type.shape[-1] not in (None, self.inputSize):
+            raise TypeMismatch("Linear", wanted, x.type)
+        y = dot(x, self.weight.dimshuffle(1, 0))
+        return y if self.bias is None else y + self.bias
+
+    def describe(self) -> str:
+        without = "" if self.bias is not None else " without bias"
+        return f"({self.inputSize} -> {self.outputSize}){without}"
+
+
+class Bilinear(Module):
+    """``y[k] = x1 weight[k] x2 + bias[k]`` of a table of two: (N, in1) and (N, in2) to (N, out).
+
+    ``weight`` is (outputSize, inputSize1, inputSize2).
+    """
+
+    weight: Shared
+    bias: Shared | None
+
+    def __init__(
+        self, inputSize1: int, inputSize2: int, outputSize: int, bias: bool = True, *,
+        weight_init: Callable[..., Any] | None = None,
+        bias_init: Callable[..., Any] | None = None, dtype: str | None = None,
+    ) -> None:  # fmt: skip
+        positive("Bilinear: sizes", inputSize1, inputSize2, outputSize)
+        shape = (int(outputSize), int(inputSize1), int(inputSize2))
+        around = init.uniform(1 / sqrt(inputSize1))
+        self.parameter("weight", shape, weight_init or around, dtype)
+        self.bias = None
+        if bias:
+            self.parameter("bias", shape[:1], bias_init or around, dtype)
+
+    def forward(self, *tables: Any) -> Variable:
+        given = tables[0] if len(tables) == 1 else tables
+        if not isinstance(given, list | tuple) or len(given) != 2:
+            raise TypeMismatch("Bilinear", "a table of two matrices", given)
+        a, b = given
+        for v in (a, b):
+            tensor_input(self, v, "a table of two float matrices", 2)
+        out, first, second = self.weight.type.shape
+        left = dot(a, self.weight.dimshuffle(1, 0, 2).reshape((first, out * second)))
+        left = left.reshape((a.shape[0], out, second))
+        y = (left * b.dimshuffle(0, "x", 1)).sum(axis=2)
+        return y if self.bias is None else y + self.bias  # type: ignore[no-any-return]
+
+    def describe(self) -> str:
+        out, first, second = self.weight.type.shape
+        return f"({first}x{second} -> {out})"
+
+
+class LookupTable(Module):
+    """Rows of ``weight`` (nIndex, nOutput) for integers: (...) to (..., nOutput).
+
+    Indices count from 0 (Torch7: from 1) and must be smaller than nIndex, which a call checks. The
+    row ``paddingValue``, if any, starts as zeros and gets no gradient. (PyTorch's Embedding.)
+
+    >>> LookupTable(1000, 64)
+    nn.LookupTable(1000 -> 64)
+    """
+
+    weight: Shared
+
+    def __init__(
+        self, nIndex: int, nOutput: int, paddingValue: int | None = None, *,
+        weight_init: Callable[..., Any] | None = None, dtype: str | None = None,
+    ) -> None:  # fmt: skip
+        positive("LookupTable: nIndex, nOutput", nIndex, nOutput)
+        if paddingValue is not None and not -nIndex <= paddingValue < nIndex:
+            raise InputError(f"LookupTable: paddingValue={paddingValue} is no row of {nIndex}")
+        self.nIndex, self.nOutput = int(nIndex), int(nOutput)
+        self.paddingValue = None if paddingValue is None else int(paddingValue) % self.nIndex
+        shape = (self.nIndex, self.nOutput)
+        self.parameter("weight", shape, self._initial(weight_init or init.normal(1.0)), dtype)
+
+    def _initial(self, initial: Callable[..., Any]) -> Callable[..., Any]:
+        def draw(shape: Any, rng: Any) -> Any:
+            value = np.array(initial(shape, rng))
+            if self.paddingValue is not None:
+                value[self.paddingValue] = 0
+            return value
+
+        return draw
+
+    def forward(self, index: Any) -> Variable:
+        wanted = f"an integer tensor of indices smaller than {self.nIndex}"
+        tensor_input(self, index, wanted, any_dtype=True)
+        if not index.type.is_integer:
+            raise TypeMismatch("LookupTable", wanted, index.type, "Cast it: x.astype('int64')")
+        rows: Variable = self.weight[index]
+        if self.paddingValue is None:
+            return rows
+        padding = eq(index, self.paddingValue).dimshuffle(*range(index.type.ndim), "x")
+        return switch(padding, disconnected_grad(rows), rows)
+
+    def describe(self) -> str:
+        return f"({self.nIndex} -> {self.nOutput})"

@@ -1,0 +1,261 @@
+"""Normalisation: by the batch, by layer, group and instance, and across channels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn.config import config
+from symdnn.errors import InputError, TypeMismatch
+from symdnn.graph.variable import Shared, Variable
+from symdnn.nn import init
+from symdnn.nn.modules.arguments import Restore, as_batch, positive, tensor_input
+from symdnn.nn.modules.module import Module
+from symdnn.ops.nn.batchnorm import parameter_dtype
+from symdnn.ops.nn.lrn import local_response_normalization
+from symdnn.ops.nn.normalization import (
+    batch_normalization_test,
+    batch_normalization_train,
+    group_norm,
+    instance_norm,
+    layer_norm,
+)
+
+__all__ = [
+    "BatchNormalization", "GroupNorm", "InstanceNorm", "LRN", "LayerNorm",
+    "SpatialBatchNormalization", "SpatialCrossMapLRN", "VolumetricBatchNormalization",
+]  # fmt: skip
+
+
+class _Affine(Module):
+    """A learnt scale (``weight``, 1 at first) and shift (``bias``, 0), or neither.
+
+    Their dtype is float32 where that of the layer has 16 bits.
+    """
+
+    weight: Shared | None
+    bias: Shared | None
+
+    def _make(self, shape: Sequence[int], affine: bool, dtype: str | None) -> str:
+        name = parameter_dtype(dtype or str(config.floatX))
+        self.weight = self.bias = None
+        if affine:
+            self.parameter("weight", shape, init.ones, name)
+            self.parameter("bias", shape, init.zeros, name)
+        return name
+
+    def convert_dtype(self, dtype: str) -> str:
+        """Parameters and statistics never have 16 bits."""
+        return parameter_dtype(dtype)
+
+
+class BatchNormalization(_Affine):
+    """Normalisation of each feature by mean and variance of the batch (Ioffe and Szegedy 2015).
+
+    (N, nFeature) or (N, nFeature, L). In training the statistics are the batch's, and
+    ``running_mean`` and ``running_var`` move towards them: ``(1 - momentum) old + momentum new``,
+    the variance unbiased; the optimisers of :mod:`symdnn.nn.optim` carry that out, or
+    :func:`symdnn.nn.state_updates`. In evaluation the running ones normalise, and gradients are
+    those of that. ``momentum=None`` keeps no running statistics: the batch's always serve.
+    ``affine=False`` leaves ``weight`` and ``bias`` out. (cudnn.BatchNormalization; BatchNorm1d.)
+
+    >>> SpatialBatchNormalization(64)
+    nn.SpatialBatchNormalization (4D) (64)
+    """
+
+    #: Numbers of dimensions of a batch, the usual one first.
+    ndims: ClassVar[tuple[int, ...]] = (2, 3)
+    wanted: ClassVar[str] = "(batch, features) or (batch, features, positions)"
+    running_mean: Shared
+    running_var: Shared
+
+    def __init__(
+        self, nFeature: int, eps: float = 1e-5, momentum: float | None = 0.1,
+        affine: bool = True, *, dtype: str | None = None,
+    ) -> None:  # fmt: skip
+        name = type(self).__name__
+        positive(f"{name}: nFeature", nFeature)
+        if not eps > 0 or (momentum is not None and not 0 <= momentum <= 1):
+            raise InputError(
+                f"{name}: wanted eps above 0 and momentum of 0 to 1, got eps={eps!r}, "
+                f"momentum={momentum!r}"
+            )
+        self.nFeature, self.eps, self.momentum = int(nFeature), float(eps), momentum
+        chosen = self._make((self.nFeature,), affine, dtype)
+        if momentum is not None:
+            self.buffer("running_mean", np.zeros(self.nFeature, chosen))
+            self.buffer("running_var", np.ones(self.nFeature, chosen))
+
+    def forward(self, x: Any) -> Variable:
+        batch, restore = self._batch(x)
+        if batch.type.shape[1] not in (None, self.nFeature):
+            wanted = f"{self.nFeature} features in {self.wanted}"
+            raise TypeMismatch(type(self).__name__, wanted, x.type)
+        gamma, beta = self._scale()
+        if self.training or self.momentum is None:
+            return restore(self._by_batch(batch, gamma, beta))
+        mean, var = self.running_mean, self.running_var
+        out = batch_normalization_test(batch, gamma, beta, mean, var, "spatial", self.eps)
+        return restore(out)
+
+    def _batch(self, x: Any) -> tuple[Variable, Restore]:
+        tensor_input(self, x, f"a float tensor {self.wanted}", *self.ndims)
+        return x, lambda y: y
+
+    def _scale(self) -> tuple[Any, Any]:
+        if self.weight is not None:
+            return self.weight, self.bias
+        shape, dtype = (self.nFeature,), parameter_dtype(str(config.floatX))
+        if self.momentum is not None:
+            dtype = self.running_mean.type.dtype
+        return np.ones(shape, dtype), np.zeros(shape, dtype)
+
+    def _by_batch(self, x: Variable, gamma: Any, beta: Any) -> Variable:
+        if self.momentum is None:
+            return batch_normalization_train(x, gamma, beta, "spatial", self.eps)[0]
+        running = (self.running_mean, self.running_var)
+        out = batch_normalization_train(
+            x, gamma, beta, "spatial", self.eps, self.momentum, *running
+        )
+        if self.training:
+            share = 1 - self.momentum
+            out[0].tag.state_updates = [(v, new, share) for v, new in zip(running, out[3:])]
+        return out[0]
+
+    def describe(self) -> str:
+        return f" ({self.ndims[0]}D) ({self.nFeature})"
+
+
+class SpatialBatchNormalization(BatchNormalization):
+    """:class:`BatchNormalization` of the planes of (N, nFeature, H, W), or one image alone."""
+
+    ndims = (4,)
+    wanted = "(batch, planes, height, width) or (planes, height, width)"
+
+    def _batch(self, x: Any) -> tuple[Variable, Restore]:
+        return as_batch(self, x, self.ndims[0], self.wanted)
+
+
+class VolumetricBatchNormalization(SpatialBatchNormalization):
+    """:class:`BatchNormalization` of the planes of (N, nFeature, T, H, W), or one volume alone."""
+
+    ndims = (5,)
+    wanted = "(batch, planes, time, height, width) or (planes, time, height, width)"
+
+
+class LayerNorm(_Affine):
+    """Normalisation of each example over its last axes, those of ``normalized_shape``.
+
+    ``weight`` and ``bias`` have that shape. (Ba, Kiros and Hinton 2016; PyTorch's LayerNorm.)
+
+    >>> LayerNorm(64)
+    nn.LayerNorm(64)
+    """
+
+    def __init__(
+        self, normalized_shape: int | Sequence[int], eps: float = 1e-5, affine: bool = True, *,
+        dtype: str | None = None,
+    ) -> None:  # fmt: skip
+        given = [normalized_shape] if np.ndim(normalized_shape) == 0 else normalized_shape
+        shape: list[Any] = list(given)  # type: ignore[arg-type]
+        positive("LayerNorm: normalized_shape", *shape)
+        if not shape:
+            raise InputError("LayerNorm: normalized_shape is empty; wanted one axis or more")
+        self.normalized_shape, self.eps = tuple(int(n) for n in shape), float(eps)
+        self._make(self.normalized_shape, affine, dtype)
+
+    def forward(self, x: Any) -> Variable:
+        wanted = f"a float tensor (..., {', '.join(map(str, self.normalized_shape))})"
+        tensor_input(self, x, wanted)
+        n = len(self.normalized_shape)
+        last = x.type.shape[-n:]
+        pairs = zip(last, self.normalized_shape, strict=False)
+        if len(last) < n or any(a not in (None, b) for a, b in pairs):
+            raise TypeMismatch("LayerNorm", wanted, x.type)
+        return layer_norm(x, self.weight, self.bias, tuple(range(-n, 0)), self.eps)
+
+    def describe(self) -> str:
+        return f"({'x'.join(map(str, self.normalized_shape))})"
+
+
+class GroupNorm(_Affine):
+    """Normalisation of each of ``num_groups`` groups of the planes of (N, num_channels, ...).
+
+    (Wu and He 2018; PyTorch's GroupNorm.)
+    """
+
+    def __init__(
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, *,
+        dtype: str | None = None,
+    ) -> None:  # fmt: skip
+        positive("GroupNorm: num_groups, num_channels", num_groups, num_channels)
+        if num_channels % num_groups:
+            raise InputError(f"GroupNorm: {num_groups} groups do not divide {num_channels} planes")
+        self.num_groups, self.num_channels = int(num_groups), int(num_channels)
+        self.eps = float(eps)
+        self._make((self.num_channels,), affine, dtype)
+
+    def forward(self, x: Any) -> Variable:
+        wanted = f"a float tensor (batch, {self.num_channels}, ...)"
+        tensor_input(self, x, wanted, 2, 3, 4, 5)
+        if x.type.shape[1] not in (None, self.num_channels):
+            raise TypeMismatch("GroupNorm", wanted, x.type)
+        return group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+
+    def describe(self) -> str:
+        return f"({self.num_groups}, {self.num_channels})"
+
+
+class InstanceNorm(_Affine):
+    """Normalisation of each plane of each example of (N, nFeature, positions...).
+
+    (Ulyanov et al. 2016; PyTorch's InstanceNorm1d to 3d, which are ``affine=False`` unless told.)
+    """
+
+    def __init__(
+        self, nFeature: int, eps: float = 1e-5, affine: bool = False, *, dtype: str | None = None
+    ) -> None:
+        positive("InstanceNorm: nFeature", nFeature)
+        self.nFeature, self.eps = int(nFeature), float(eps)
+        self._make((self.nFeature,), affine, dtype)
+
+    def forward(self, x: Any) -> Variable:
+        wanted = f"a float tensor (batch, {self.nFeature}, positions...)"
+        tensor_input(self, x, wanted, 3, 4, 5)
+        if x.type.shape[1] not in (None, self.nFeature):
+            raise TypeMismatch("InstanceNorm", wanted, x.type)
+        return instance_norm(x, self.weight, self.bias, self.eps)
+
+    def describe(self) -> str:
+        return f"({self.nFeature})"
+
+
+class SpatialCrossMapLRN(Module):
+    """``x * (k + alpha / size * sum of squares) ** -beta`` over ``size`` neighbouring planes.
+
+    (N, planes, H, W) or one image. (cudnn.SpatialCrossMapLRN; PyTorch's LocalResponseNorm.)
+
+    >>> SpatialCrossMapLRN(5, 0.0001, 0.75)
+    nn.SpatialCrossMapLRN(5)
+    """
+
+    def __init__(
+        self, size: int = 5, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+    ) -> None:
+        positive(f"{type(self).__name__}: size", size)
+        self.size, self.alpha, self.beta, self.k = int(size), float(alpha), float(beta), float(k)
+
+    def forward(self, x: Any) -> Variable:
+        wanted = "(batch, planes, height, width) or (planes, height, width)"
+        batch, restore = as_batch(self, x, 4, wanted)
+        return restore(
+            local_response_normalization(batch, self.size, self.alpha, self.beta, self.k)
+        )
+
+    def describe(self) -> str:
+        return f"({self.size})"
+
+
+LRN = SpatialCrossMapLRN

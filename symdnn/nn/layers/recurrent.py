@@ -1,0 +1,363 @@
+"""Recurrent nets of several layers: cudnn.torch's modules, in one and in two directions.
+
+Sequences are (seqLength, batch, inputDim), or (batch, seqLength, inputDim) with ``batchFirst``; a
+single sequence is (seqLength, inputDim). All parameters are one vector, in cuDNN's own layout
+(:mod:`symdnn.ops.nn.rnn_params`); :meth:`Recurrent.named_weights` and :meth:`Recurrent.set_weights`
+know its parts by name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn.config import config
+from symdnn.errors import InputError, TypeMismatch
+from symdnn.graph.origin import hinted
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Shared, Variable, as_variable
+from symdnn.nn import init
+from symdnn.nn.modules.inside import Lent
+from symdnn.nn.modules.module import Module, symbolic
+from symdnn.ops.array.create import zeros
+from symdnn.ops.core.shape import dims_of
+from symdnn.ops.elementwise.arithmetic import cast
+from symdnn.ops.nn import rnn_params
+from symdnn.ops.nn.rnn import RNNBlock
+from symdnn.ops.nn.rnn_params import RNNPart, RNNShape
+
+__all__ = [
+    "BGRU", "BLSTM", "BRNNReLU", "BRNNTanh", "GRU", "LSTM", "RNNReLU", "RNNTanh", "Recurrent",
+]  # fmt: skip
+
+Initial = Callable[[Sequence[int], np.random.Generator], Any]
+
+#: cuDNN's names of the input modes beside ours.
+_INPUT_MODES = {
+    "linear": "linear", "CUDNN_LINEAR_INPUT": "linear", "skip": "skip", "CUDNN_SKIP_INPUT": "skip",
+}  # fmt: skip
+
+
+class Recurrent(Module):
+    """Base of the recurrent nets: ``numberOfLayers`` layers of ``outputDim`` units.
+
+    ``rnn(x)`` is the output of the last layer at every step, (seqLength, batch, outputDim), both
+    directions one behind the other (2 outputDim) in a bidirectional net. ``rnn(x, lengths)`` ends
+    sequences early: ``lengths`` is an integer vector, one for each sequence in any order; beyond
+    its end the output is 0. ``rnn(x, lengths, hx, cx)`` starts from given states, (numberOfLayers x
+    directions, batch, outputDim), in place of zeros; each may be None. :meth:`states` gives the
+    last states too; with ``returnStates`` a call gives ``[y, hy]``, for an LSTM ``[y, hy, cy]``.
+
+    ``dropout`` is the rate between the layers in training, ``seed`` that of its masks.
+    ``inputMode="skip"`` lets the input enter the first layer's gates as it is (inputDim must be
+    outputDim). ``weight_init``, ``recurrent_init`` and ``bias_init`` draw each gate's matrix or
+    vector of initial values; left out, all are uniform within 1 / sqrt(outputDim), as Torch7's and
+    PyTorch's are.
+    """
+
+    rnn_mode: ClassVar[str] = ""
+    bidirectional: ClassVar[bool] = False
+
+    weight: Shared
+
+    def __init__(
+        self,
+        inputDim: int,
+        outputDim: int,
+        numberOfLayers: int,
+        batchFirst: bool = False,
+        *,
+        dropout: float = 0.0,
+        inputMode: str = "linear",
+        returnStates: bool = False,
+        seed: int | Sequence[int] | None = None,
+        weight_init: Initial | None = None,
+        recurrent_init: Initial | None = None,
+        bias_init: Initial | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        name = type(self).__name__
+        for what, n in (
+            ("inputDim", inputDim), ("outputDim", outputDim), ("numberOfLayers", numberOfLayers),
+        ):  # fmt: skip
+            if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+                raise InputError(f"{name}: {what}={n!r}; wanted an int, 1 or more")
+        if inputMode not in _INPUT_MODES:
+            raise InputError(f"{name}: inputMode={inputMode!r}; wanted 'linear' or 'skip'")
+        if not 0 <= dropout <= 1:
+            raise InputError(f"{name}: dropout={dropout}; wanted a probability, 0 to 1")
+        self.inputDim, self.outputDim = int(inputDim), int(outputDim)
+        self.numberOfLayers, self.batchFirst = int(numberOfLayers), bool(batchFirst)
+        self.inputMode, self.dropout = _INPUT_MODES[inputMode], float(dropout)
+        if self.inputMode == "skip" and inputDim != outputDim:
+            raise InputError(
+                f"{name}: inputMode='skip' wants inputDim to be outputDim, got {inputDim} and "
+                f"{outputDim}"
+            )
+        if seed is not None and (np.size(seed) == 0 or np.any(np.asarray(seed) < 0)):
+            raise InputError(f"{name}: seed={seed!r}; wanted an int, 0 or more")
+        self.returnStates = bool(returnStates)
+        self._seed = int(init.generator().integers(2**31)) if seed is None else seed
+        # What a user sets may be shared, and is no parameter of this module.
+        self._lent = Lent({})
+        kind = str(config.floatX) if dtype is None else dtype
+        self._block = self._made_block(kind)
+        draws = {"W": weight_init, "R": recurrent_init, "b": bias_init}
+        size = int(self.layout.size(self.inputDim))
+        self.parameter("weight", (size,), lambda shape, rng: self._drawn(draws, rng), kind)
+
+    def _made_block(self, dtype: str) -> RNNBlock:
+        direction = "bidirectional" if self.bidirectional else "unidirectional"
+        return RNNBlock(
+            dtype, self.outputDim, self.numberOfLayers, self.rnn_mode, self.inputMode, direction,
+            dropout=self.dropout, stream=self._seed,
+        )  # fmt: skip
+
+    def _drawn(self, draws: Mapping[str, Initial | None], rng: np.random.Generator) -> Any:
+        """The vector of initial values, part by part."""
+        usual = init.uniform(1 / math.sqrt(self.outputDim))
+        value = np.empty(int(self.layout.size(self.inputDim)))
+        for p in self.parts():
+            draw = draws[p.kind[0]] or usual
+            value[p.offset : p.offset + p.size] = np.reshape(draw(p.shape, rng), -1)
+        return value
+
+    # -- parts of the vector ----------------------------------------------------------------------
+
+    @property
+    def layout(self) -> RNNShape:
+        """What decides where each part lies in the vector."""
+        return self._block.layout
+
+    @property
+    def directions(self) -> int:
+        """1, or 2 for a bidirectional net."""
+        return self.layout.directions
+
+    @property
+    def has_cell(self) -> bool:
+        """Whether there is a cell state (LSTM)."""
+        return self.layout.has_cell
+
+    def parts(self) -> tuple[RNNPart, ...]:
+        """Every matrix and bias with its name, offset and shape, in the order of the vector."""
+        return self.layout.parts(self.inputDim)
+
+    def named_weights(self) -> dict[str, Any]:
+        """Copies of the parts by name, such as ``layer0.W_i`` and ``layer1.reverse.bR_n``.
+
+        ``W`` are the matrices (outputDim, inputs) of a layer's input, ``R`` the recurrent ones,
+        ``bW`` and ``bR`` their biases; gates are i, f, g, o of an LSTM, r, z, n of a GRU, h else.
+        """
+        value = np.array(self.weight.get_value())
+        return rnn_params.views(value, self.layout, self.inputDim)
+
+    def set_weights(self, parts: Mapping[str, Any]) -> Recurrent:
+        """Take some or all parts by name; returns the module.
+
+        Raises :class:`~symdnn.errors.InputError` for a name or a shape that it has not, and changes
+        nothing then.
+        """
+        value = np.array(self.weight.get_value())
+        views = rnn_params.views(value, self.layout, self.inputDim)
+        problems = []
+        for name, part in parts.items():
+            array = np.asarray(part)
+            if name not in views:
+                problems.append(f"{name} is unknown")
+            elif array.shape != views[name].shape:
+                problems.append(f"{name} has shape {views[name].shape}, got {array.shape}")
+            else:
+                views[name][...] = array
+        if problems:
+            text = "; ".join(problems)
+            raise InputError(f"{type(self).__name__}.set_weights: {text}. Nothing was changed")
+        self.weight.set_value(value)
+        return self
+
+    # -- modes ------------------------------------------------------------------------------------
+
+    def setPersist(self, persist: bool | str = True) -> Recurrent:
+        """Let cuDNN run it by a persistent algorithm, faster for small batches; returns the module.
+
+        True is ``persist_static``, False what the flag ``dnn.rnn.algo`` says; a word of that flag
+        is taken too. The algorithm's results are checked against the standard one's before it is
+        used; where cuDNN refuses it for the sizes at hand, the call's error names those that work.
+        On a CPU it means nothing. Raises ValueError for another word.
+        """
+        word = persist if isinstance(persist, str) else ("persist_static" if persist else None)
+        self.hints = replace(self.hints, algo=word)
+        return self
+
+    def setLengths(self, lengths: Any) -> Recurrent:
+        """The lengths of calls that are given none (inside ``Sequential``); None: none."""
+        self._lent.value["lengths"] = lengths
+        return self
+
+    @property
+    def lengths(self) -> Any:
+        """What :meth:`setLengths` set; it can be assigned."""
+        return self._lent.value.get("lengths")
+
+    @lengths.setter
+    def lengths(self, value: Any) -> None:
+        self.setLengths(value)
+
+    @property
+    def hiddenInput(self) -> Any:
+        """The initial states of calls that are given none; None: zeros. It can be assigned."""
+        return self._lent.value.get("hx")
+
+    @hiddenInput.setter
+    def hiddenInput(self, value: Any) -> None:
+        self._lent.value["hx"] = value
+
+    @property
+    def cellInput(self) -> Any:
+        """The initial cell states of calls that are given none; None: zeros. LSTM only."""
+        return self._lent.value.get("cx")
+
+    @cellInput.setter
+    def cellInput(self, value: Any) -> None:
+        self._lent.value["cx"] = value
+
+    # -- the expression ---------------------------------------------------------------------------
+
+    def forward(self, x: Any, lengths: Any = None, hx: Any = None, cx: Any = None) -> Any:
+        found = self._applied(x, lengths, hx, cx)
+        return found if self.returnStates else found[0]
+
+    def states(self, x: Any, lengths: Any = None, hx: Any = None, cx: Any = None) -> list[Variable]:
+        """``[y, hy]``, for an LSTM ``[y, hy, cy]``: a call's output and the last states.
+
+        States are (numberOfLayers x directions, batch, outputDim), forward direction first; with
+        lengths those at each sequence's end (its beginning, for the backward direction).
+        """
+        given = [symbolic(self, v) for v in (x, lengths, hx, cx)]
+        with hinted(self._hints()):
+            return self._applied(*given)
+
+    def _applied(self, x: Any, lengths: Any, hx: Any, cx: Any) -> list[Variable]:
+        name = type(self).__name__
+        lengths = self._default("lengths", lengths)
+        if cx is not None and not self.has_cell:
+            raise TypeMismatch(name, "no cell state cx, which only an LSTM has", cx)
+        single = self._is_single(x)
+        steps = x.dimshuffle(0, "x", 1) if single else x
+        steps = steps.dimshuffle(1, 0, 2) if self.batchFirst and not single else steps
+        if lengths is not None and single:
+            lengths = lengths.dimshuffle("x") if lengths.type.ndim == 0 else lengths
+        names = ("hx", "cx") if self.has_cell else ("hx",)
+        given = {"hx": hx, "cx": cx}
+        first = [self._state(n, self._default(n, given[n]), steps, single) for n in names]
+        found = self._block.apply(
+            self.weight, cast(steps, self.weight.type.dtype), *first, lengths=lengths,
+            train=self.training,
+        )  # fmt: skip
+        return self._restored(found, single)
+
+    def _default(self, name: str, value: Any) -> Any:
+        """The call's value, else the one that was set."""
+        value = self._lent.value.get(name) if value is None else value
+        return value if value is None else as_variable(value)
+
+    def _is_single(self, x: Any) -> bool:
+        """Whether ``x`` is one sequence without a batch; raises TypeMismatch for what is none."""
+        name = type(self).__name__
+        order = "batch, seqLength" if self.batchFirst else "seqLength, batch"
+        wanted = f"a float tensor ({order}, {self.inputDim}) or (seqLength, {self.inputDim})"
+        t = x.type if isinstance(x, Variable) else None
+        if not isinstance(t, TensorType) or not t.is_float or t.ndim not in (2, 3):
+            raise TypeMismatch(name, wanted, x if t is None else t)
+        if t.shape[-1] not in (None, self.inputDim):
+            raise TypeMismatch(name, wanted, t)
+        return bool(t.ndim == 2)
+
+    def _state(self, name: str, state: Any, x: Variable, single: bool) -> Variable:
+        """An initial state (depth, batch, outputDim): given, or zeros."""
+        depth, batch = self.numberOfLayers * self.directions, dims_of(x)[1]
+        dtype = self.weight.type.dtype
+        if state is None:
+            return zeros((depth, batch, self.outputDim), dtype)
+        wanted = 2 if single else 3
+        if state.type.ndim != wanted:
+            shape = f"({depth}, {'' if single else 'batch, '}{self.outputDim})"
+            raise TypeMismatch(type(self).__name__, f"{name} of shape {shape}", state.type)
+        return cast(state.dimshuffle(0, "x", 1) if single else state, dtype)
+
+    def _restored(self, found: Sequence[Variable], single: bool) -> list[Variable]:
+        """Output and states in the form of the input."""
+        if single:
+            return [v.dimshuffle(0, 2) for v in found]
+        y, *states = found
+        return [y.dimshuffle(1, 0, 2) if self.batchFirst else y, *states]
+
+    def describe(self) -> str:
+        more = [] if self.inputMode == "linear" else [self.inputMode]
+        more += [f"dropout={self.dropout:g}"] if self.dropout else []
+        more += ["batchFirst"] if self.batchFirst else []
+        sizes = f"{self.inputDim} -> {self.outputDim} x {self.numberOfLayers}"
+        return f"({', '.join([sizes, *more])})"
+
+
+class RNNReLU(Recurrent):
+    """``h' = relu(W x + bW + R h + bR)`` (cudnn.RNNReLU)."""
+
+    rnn_mode = "rnn_relu"
+
+
+class RNNTanh(Recurrent):
+    """``h' = tanh(W x + bW + R h + bR)`` (cudnn.RNNTanh)."""
+
+    rnn_mode = "rnn_tanh"
+
+
+class LSTM(Recurrent):
+    """Long short-term memory: ``c' = f c + i g``, ``h' = o tanh(c')`` (cudnn.LSTM).
+
+    >>> LSTM(32, 16, 3)
+    nn.LSTM(32 -> 16 x 3)
+    """
+
+    rnn_mode = "lstm"
+
+
+class GRU(Recurrent):
+    """Gated recurrent units: ``h' = (1 - z) n + z h``, ``n = tanh(W x + bW + r (R h + bR))``.
+
+    The reset gate stands before the recurrent bias is added, as in cuDNN and PyTorch. (cudnn.GRU)
+    """
+
+    rnn_mode = "gru"
+
+
+class BRNNReLU(RNNReLU):
+    """:class:`RNNReLU` in both directions: (..., 2 outputDim), forward direction first."""
+
+    bidirectional = True
+
+
+class BRNNTanh(RNNTanh):
+    """:class:`RNNTanh` in both directions: (..., 2 outputDim), forward direction first."""
+
+    bidirectional = True
+
+
+class BLSTM(LSTM):
+    """:class:`LSTM` in both directions: (..., 2 outputDim), forward direction first (cudnn.BLSTM).
+
+    >>> BLSTM(32, 16, 3, True)
+    nn.BLSTM(32 -> 16 x 3, batchFirst)
+    """
+
+    bidirectional = True
+
+
+class BGRU(GRU):
+    """:class:`GRU` in both directions: (..., 2 outputDim), forward direction first."""
+
+    bidirectional = True

@@ -1,0 +1,190 @@
+"""Tables: lists of variables joined, chosen from, and combined element by element.
+
+Dimensions and entries count from 0 (Torch7: from 1).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from symdnn.errors import InputError, TypeMismatch
+from symdnn.graph.variable import Variable
+from symdnn.nn.layers.containers import _table
+from symdnn.nn.modules.arguments import tensor_input
+from symdnn.nn.modules.module import Module
+from symdnn.ops.array.join import concatenate
+from symdnn.ops.elementwise import arithmetic
+from symdnn.ops.linalg.dot import matmul
+
+__all__ = [
+    "CAddTable", "CDivTable", "CMaxTable", "CMinTable", "CMulTable", "CSubTable", "FlattenTable",
+    "JoinTable", "MM", "NarrowTable", "SelectTable", "SplitTable",
+]  # fmt: skip
+
+
+class _Combined(Module):
+    """One elementwise function over the entries of a table, from the first to the last."""
+
+    function: ClassVar[Any]
+    #: How many entries there may be; None: any number.
+    entries: ClassVar[int | None] = None
+
+    def __init__(self, inplace: bool = False) -> None:
+        self.inplace = bool(inplace)  # the memory plan decides
+
+    def forward(self, *tables: Any) -> Any:
+        given = _table(self, tables)
+        if self.entries not in (None, len(given)):
+            raise TypeMismatch(type(self).__name__, f"a table of {self.entries}", given)
+        total = given[0]
+        for v in given[1:]:
+            total = type(self).function(total, v)
+        return total
+
+
+class CAddTable(_Combined):
+    """The sum of all entries of a table."""
+
+    function = staticmethod(arithmetic.add)
+
+
+class CMulTable(_Combined):
+    """The product, element by element, of all entries of a table."""
+
+    function = staticmethod(arithmetic.mul)
+
+
+class CSubTable(_Combined):
+    """The first entry of a table minus the second."""
+
+    function = staticmethod(arithmetic.sub)
+    entries = 2
+
+
+class CDivTable(_Combined):
+    """The first entry of a table divided by the second."""
+
+    function = staticmethod(arithmetic.true_div)
+    entries = 2
+
+
+class CMaxTable(_Combined):
+    """The largest of the entries of a table, element by element."""
+
+    function = staticmethod(arithmetic.maximum)
+
+
+class CMinTable(_Combined):
+    """The smallest of the entries of a table, element by element."""
+
+    function = staticmethod(arithmetic.minimum)
+
+
+class MM(Module):
+    """The matrix product of a table of two, batches of matrices too; each may be transposed."""
+
+    def __init__(self, transA: bool = False, transB: bool = False) -> None:
+        self.transA, self.transB = bool(transA), bool(transB)
+
+    def forward(self, *tables: Any) -> Variable:
+        given = _table(self, tables, None)
+        if len(given) != 2:
+            raise TypeMismatch("MM", "a table of two", given)
+        for v in given:
+            tensor_input(self, v, "a table of two matrices, or of two batches of them", 2, 3)
+        turned = (self.transA, self.transB)
+        a, b = (v.swapaxes(-1, -2) if t else v for v, t in zip(given, turned, strict=True))
+        return matmul(a, b)
+
+
+class JoinTable(Module):
+    """All entries of a table, joined along the axis ``dimension`` (from 0).
+
+    ``nInputDims`` is the number of dimensions without a batch: an input with one more is joined
+    along ``dimension + 1``.
+    """
+
+    def __init__(self, dimension: int, nInputDims: int | None = None) -> None:
+        self.dimension, self.nInputDims = int(dimension), nInputDims
+
+    def forward(self, *tables: Any) -> Any:
+        given = _table(self, tables)
+        return concatenate(given, axis=_axis(self, given[0], self.dimension, self.nInputDims))
+
+    def describe(self) -> str:
+        return f"({self.dimension})"
+
+
+class SplitTable(Module):
+    """The slices along the axis ``dimension`` (from 0) as a table; its size must be known.
+
+    ``nInputDims`` as in :class:`JoinTable`.
+    """
+
+    def __init__(self, dimension: int, nInputDims: int | None = None) -> None:
+        self.dimension, self.nInputDims = int(dimension), nInputDims
+
+    def forward(self, x: Any) -> list[Variable]:
+        tensor_input(self, x, "a tensor", any_dtype=True)
+        axis = _axis(self, x, self.dimension, self.nInputDims)
+        size = x.type.shape[axis]
+        if size is None:
+            wanted = f"a tensor whose size on axis {axis} is known"
+            raise TypeMismatch("SplitTable", wanted, x.type, "Use T.specify_shape")
+        lead = (slice(None),) * axis
+        return [x[(*lead, i)] for i in range(size)]
+
+    def describe(self) -> str:
+        return f"({self.dimension})"
+
+
+def _axis(module: Module, x: Any, dimension: int, ndim: int | None) -> int:
+    """The axis of ``x``, one further where it has a batch in front."""
+    axis = dimension % (ndim or x.type.ndim) if dimension < 0 else dimension
+    if ndim is not None and x.type.ndim == ndim + 1:
+        axis += 1
+    if axis >= x.type.ndim:
+        raise TypeMismatch(type(module).__name__, f"tensors with an axis {axis}", x.type)
+    return axis
+
+
+class SelectTable(Module):
+    """The entry ``index`` (from 0; negative ones from the end) of a table."""
+
+    def __init__(self, index: int) -> None:
+        self.index = int(index)
+
+    def forward(self, *tables: Any) -> Any:
+        given = _table(self, tables)
+        if not -len(given) <= self.index < len(given):
+            raise InputError(f"SelectTable({self.index}): the table has {len(given)} entries")
+        return given[self.index]
+
+    def describe(self) -> str:
+        return f"({self.index})"
+
+
+class NarrowTable(Module):
+    """``length`` entries of a table, from ``offset`` (from 0) on."""
+
+    def __init__(self, offset: int, length: int = 1) -> None:
+        self.offset, self.length = int(offset), int(length)
+
+    def forward(self, *tables: Any) -> list[Any]:
+        given = _table(self, tables)
+        if not 0 <= self.offset <= self.offset + self.length <= len(given):
+            raise InputError(
+                f"NarrowTable({self.offset}, {self.length}): the table has {len(given)} entries"
+            )
+        return given[self.offset : self.offset + self.length]
+
+
+class FlattenTable(Module):
+    """A table of tables as one table."""
+
+    def forward(self, *tables: Any) -> list[Any]:
+        return _flat(_table(self, tables))
+
+
+def _flat(table: list[Any]) -> list[Any]:
+    return [v for entry in table for v in (_flat(entry) if isinstance(entry, list) else [entry])]

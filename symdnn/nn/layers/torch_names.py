@@ -1,0 +1,394 @@
+"""Today's names: functions that make the layers of this package from PyTorch's arguments.
+
+Names and order of the arguments are PyTorch's; what is made (and printed) is Torch7's class. Where
+PyTorch and Torch7 have one name (``ReLU``, ``Linear``, ``Dropout``, ``LayerNorm``, ...), it is
+Torch7's class with Torch7's order, and is not here. Sizes are ints or tuples (T, H, W).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import InputError
+from symdnn.nn.layers import adaptive_pooling as adaptive
+from symdnn.nn.layers import conv, norm, pooling, shaping
+from symdnn.nn.layers.activation import (
+    HardShrink,
+    HardSigmoid,
+    HardSwish,
+    HardTanh,
+    SoftShrink,
+    SoftSign,
+)
+from symdnn.nn.layers.activation import TanhShrink as Tanhshrink
+from symdnn.nn.layers.dropout import SpatialDropout, VolumetricDropout
+from symdnn.nn.layers.linear import LookupTable
+from symdnn.nn.layers.softmax import LogSoftMax, SoftMax, SoftMin
+from symdnn.nn.modules.arguments import sizes
+from symdnn.nn.modules.checked import checked
+from symdnn.nn.modules.module import Module
+
+__all__ = [
+    "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d",
+    "AdaptiveMaxPool2d", "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d",
+    "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d",
+    "ConvTranspose2d", "ConvTranspose3d", "Dropout2d", "Dropout3d", "Embedding", "Hardshrink",
+    "Hardsigmoid", "Hardswish", "Hardtanh", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d",
+    "LocalResponseNorm", "LogSoftmax", "MaxPool1d", "MaxPool2d", "MaxPool3d", "ReflectionPad2d",
+    "ReplicationPad2d", "Softmax", "Softmin", "Softshrink", "Softsign", "Tanhshrink", "Upsample",
+    "ZeroPad2d",
+]  # fmt: skip
+
+Hardshrink, Hardsigmoid, Hardswish = HardShrink, HardSigmoid, HardSwish
+Hardtanh, Softshrink, Softsign = HardTanh, SoftShrink, SoftSign
+Dropout2d, Dropout3d = SpatialDropout, VolumetricDropout
+
+
+# -- convolutions --------------------------------------------------------------------------------
+
+
+def _convolution(kind: type[Module], *arguments: Any, **options: Any) -> Any:
+    """A convolution; the first nine arguments are those that all of PyTorch's have."""
+    planes_in, planes_out, kernel, stride, padding, dilation, groups, bias, mode = arguments
+    if mode != "zeros":
+        raise InputError(f"{kind.__name__}: padding_mode={mode!r}; only 'zeros' is there")
+    make: Any = kind
+    return make(
+        planes_in, planes_out, kernel_size=kernel, stride=stride,
+        padding=0 if isinstance(padding, str) and padding == "valid" else padding,
+        dilation=dilation, groups=groups, bias=bias, **options,
+    )  # fmt: skip
+
+
+@checked
+def Conv1d(
+    in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
+    dilation: Any = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros",
+    **options: Any,
+) -> conv.TemporalConvolution:  # fmt: skip
+    """:class:`TemporalConvolution` of (N, features, frames)."""
+    return _convolution(  # type: ignore[no-any-return]
+        conv.TemporalConvolution, in_channels, out_channels, kernel_size, stride, padding,
+        dilation, groups, bias, padding_mode, channels_first=True, **options,
+    )  # fmt: skip
+
+
+@checked
+def Conv2d(
+    in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
+    dilation: Any = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros",
+    **options: Any,
+) -> conv.SpatialConvolution:  # fmt: skip
+    """:class:`SpatialConvolution`.
+
+    >>> Conv2d(3, 96, 11, 3)
+    nn.SpatialConvolution(3 -> 96, 11x11, 3,3)
+    """
+    return _convolution(  # type: ignore[no-any-return]
+        conv.SpatialConvolution, in_channels, out_channels, kernel_size, stride, padding,
+        dilation, groups, bias, padding_mode, **options,
+    )  # fmt: skip
+
+
+@checked
+def Conv3d(
+    in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
+    dilation: Any = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros",
+    **options: Any,
+) -> conv.VolumetricConvolution:  # fmt: skip
+    """:class:`VolumetricConvolution`."""
+    return _convolution(  # type: ignore[no-any-return]
+        conv.VolumetricConvolution, in_channels, out_channels, kernel_size, stride, padding,
+        dilation, groups, bias, padding_mode, **options,
+    )  # fmt: skip
+
+
+@checked
+def ConvTranspose1d(
+    in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
+    output_padding: Any = 0, groups: int = 1, bias: bool = True, dilation: Any = 1,
+    padding_mode: str = "zeros", **options: Any,
+) -> conv.TemporalFullConvolution:  # fmt: skip
+    """:class:`TemporalFullConvolution` of (N, features, frames)."""
+    return _convolution(  # type: ignore[no-any-return]
+        conv.TemporalFullConvolution, in_channels, out_channels, kernel_size, stride, padding,
+        dilation, groups, bias, padding_mode, output_padding=output_padding, channels_first=True,
+        **options,
+    )  # fmt: skip
+
+
+@checked
+def ConvTranspose2d(
+    in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
+    output_padding: Any = 0, groups: int = 1, bias: bool = True, dilation: Any = 1,
+    padding_mode: str = "zeros", **options: Any,
+) -> conv.SpatialFullConvolution:  # fmt: skip
+    """:class:`SpatialFullConvolution`."""
+    return _convolution(  # type: ignore[no-any-return]
+        conv.SpatialFullConvolution, in_channels, out_channels, kernel_size, stride, padding,
+        dilation, groups, bias, padding_mode, output_padding=output_padding, **options,
+    )  # fmt: skip
+
+
+@checked
+def ConvTranspose3d(
+    in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
+    output_padding: Any = 0, groups: int = 1, bias: bool = True, dilation: Any = 1,
+    padding_mode: str = "zeros", **options: Any,
+) -> conv.VolumetricFullConvolution:  # fmt: skip
+    """:class:`VolumetricFullConvolution`."""
+    return _convolution(  # type: ignore[no-any-return]
+        conv.VolumetricFullConvolution, in_channels, out_channels, kernel_size, stride, padding,
+        dilation, groups, bias, padding_mode, output_padding=output_padding, **options,
+    )  # fmt: skip
+
+
+# -- pooling -------------------------------------------------------------------------------------
+
+
+def _largest(kind: Any, window: tuple[Any, ...], dilation: Any, indices: bool, ceil: bool) -> Any:
+    if np.ravel(dilation).tolist() not in ([1] * n for n in range(1, 4)) or indices:
+        raise InputError(f"{kind.__name__}: dilation and return_indices are not there")
+    return _pooling(kind, window, ceil_mode=ceil)
+
+
+def _pooling(kind: Any, window: tuple[Any, ...], **options: Any) -> Any:
+    kernel, stride, padding = window
+    if kind.ndim == 1:
+        options["channels_first"] = True
+    return kind(kernel_size=kernel, stride=stride, padding=padding, **options)
+
+
+@checked
+def MaxPool1d(
+    kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    return_indices: bool = False, ceil_mode: bool = False,
+) -> pooling.TemporalMaxPooling:  # fmt: skip
+    """:class:`TemporalMaxPooling` of (N, features, frames)."""
+    window = (kernel_size, stride, padding)
+    return _largest(  # type: ignore[no-any-return]
+        pooling.TemporalMaxPooling, window, dilation, return_indices, ceil_mode
+    )
+
+
+@checked
+def MaxPool2d(
+    kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    return_indices: bool = False, ceil_mode: bool = False,
+) -> pooling.SpatialMaxPooling:  # fmt: skip
+    """:class:`SpatialMaxPooling`."""
+    window = (kernel_size, stride, padding)
+    return _largest(  # type: ignore[no-any-return]
+        pooling.SpatialMaxPooling, window, dilation, return_indices, ceil_mode
+    )
+
+
+@checked
+def MaxPool3d(
+    kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    return_indices: bool = False, ceil_mode: bool = False,
+) -> pooling.VolumetricMaxPooling:  # fmt: skip
+    """:class:`VolumetricMaxPooling`."""
+    window = (kernel_size, stride, padding)
+    return _largest(  # type: ignore[no-any-return]
+        pooling.VolumetricMaxPooling, window, dilation, return_indices, ceil_mode
+    )
+
+
+@checked
+def AvgPool1d(
+    kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> pooling.TemporalAveragePooling:  # fmt: skip
+    """:class:`TemporalAveragePooling` of (N, features, frames)."""
+    return _pooling(  # type: ignore[no-any-return]
+        pooling.TemporalAveragePooling, (kernel_size, stride, padding), ceil_mode=ceil_mode,
+        count_include_pad=count_include_pad,
+    )  # fmt: skip
+
+
+@checked
+def AvgPool2d(
+    kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> pooling.SpatialAveragePooling:  # fmt: skip
+    """:class:`SpatialAveragePooling`."""
+    return _pooling(  # type: ignore[no-any-return]
+        pooling.SpatialAveragePooling, (kernel_size, stride, padding), ceil_mode=ceil_mode,
+        count_include_pad=count_include_pad,
+    )  # fmt: skip
+
+
+@checked
+def AvgPool3d(
+    kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> pooling.VolumetricAveragePooling:  # fmt: skip
+    """:class:`VolumetricAveragePooling`."""
+    return _pooling(  # type: ignore[no-any-return]
+        pooling.VolumetricAveragePooling, (kernel_size, stride, padding), ceil_mode=ceil_mode,
+        count_include_pad=count_include_pad,
+    )  # fmt: skip
+
+
+@checked
+def AdaptiveAvgPool1d(output_size: int) -> adaptive.TemporalAdaptiveAveragePooling:
+    """:class:`TemporalAdaptiveAveragePooling` of (N, features, frames)."""
+    return adaptive.TemporalAdaptiveAveragePooling(output_size, channels_first=True)
+
+
+@checked
+def AdaptiveAvgPool2d(output_size: Any) -> adaptive.SpatialAdaptiveAveragePooling:
+    """:class:`SpatialAdaptiveAveragePooling`."""
+    return adaptive.SpatialAdaptiveAveragePooling(output_size=output_size)
+
+
+@checked
+def AdaptiveAvgPool3d(output_size: Any) -> adaptive.VolumetricAdaptiveAveragePooling:
+    """:class:`VolumetricAdaptiveAveragePooling`."""
+    return adaptive.VolumetricAdaptiveAveragePooling(output_size=output_size)
+
+
+@checked
+def AdaptiveMaxPool1d(output_size: int) -> adaptive.TemporalAdaptiveMaxPooling:
+    """:class:`TemporalAdaptiveMaxPooling` of (N, features, frames)."""
+    return adaptive.TemporalAdaptiveMaxPooling(output_size, channels_first=True)
+
+
+@checked
+def AdaptiveMaxPool2d(output_size: Any) -> adaptive.SpatialAdaptiveMaxPooling:
+    """:class:`SpatialAdaptiveMaxPooling`."""
+    return adaptive.SpatialAdaptiveMaxPooling(output_size=output_size)
+
+
+@checked
+def AdaptiveMaxPool3d(output_size: Any) -> adaptive.VolumetricAdaptiveMaxPooling:
+    """:class:`VolumetricAdaptiveMaxPooling`."""
+    return adaptive.VolumetricAdaptiveMaxPooling(output_size=output_size)
+
+
+# -- normalisation, softmax, the rest ------------------------------------------------------------
+
+
+def _batch_norm(
+    kind: Any, features: int, eps: float, momentum: Any, affine: bool, kept: bool
+) -> Any:
+    if kept and momentum is None:
+        raise InputError(f"{kind.__name__}: momentum=None, a cumulative average, is not there")
+    return kind(features, eps, momentum if kept else None, affine)
+
+
+@checked
+def BatchNorm1d(
+    num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
+    track_running_stats: bool = True,
+) -> norm.BatchNormalization:  # fmt: skip
+    """:class:`BatchNormalization`."""
+    return _batch_norm(  # type: ignore[no-any-return]
+        norm.BatchNormalization, num_features, eps, momentum, affine, track_running_stats
+    )
+
+
+@checked
+def BatchNorm2d(
+    num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
+    track_running_stats: bool = True,
+) -> norm.SpatialBatchNormalization:  # fmt: skip
+    """:class:`SpatialBatchNormalization`."""
+    return _batch_norm(  # type: ignore[no-any-return]
+        norm.SpatialBatchNormalization, num_features, eps, momentum, affine, track_running_stats
+    )
+
+
+@checked
+def BatchNorm3d(
+    num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
+    track_running_stats: bool = True,
+) -> norm.VolumetricBatchNormalization:  # fmt: skip
+    """:class:`VolumetricBatchNormalization`."""
+    return _batch_norm(  # type: ignore[no-any-return]
+        norm.VolumetricBatchNormalization, num_features, eps, momentum, affine,
+        track_running_stats,
+    )  # fmt: skip
+
+
+@checked
+def InstanceNorm2d(
+    num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
+    track_running_stats: bool = False,
+) -> norm.InstanceNorm:  # fmt: skip
+    """:class:`InstanceNorm`, without running statistics (``momentum`` serves those alone)."""
+    if track_running_stats:
+        raise InputError("InstanceNorm: track_running_stats is not there")
+    return norm.InstanceNorm(num_features, eps, affine)
+
+
+InstanceNorm1d = InstanceNorm3d = InstanceNorm2d
+
+
+@checked
+def LocalResponseNorm(
+    size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> norm.SpatialCrossMapLRN:
+    """:class:`SpatialCrossMapLRN`."""
+    return norm.SpatialCrossMapLRN(size, alpha, beta, k)
+
+
+@checked
+def Embedding(
+    num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, **options: Any
+) -> LookupTable:
+    """:class:`LookupTable`."""
+    return LookupTable(num_embeddings, embedding_dim, padding_idx, **options)
+
+
+@checked
+def Softmax(dim: int | None = None) -> SoftMax:
+    """:class:`SoftMax` along the axis ``dim``; None: over each example."""
+    return SoftMax(dim=dim)
+
+
+@checked
+def LogSoftmax(dim: int | None = None) -> LogSoftMax:
+    """:class:`LogSoftMax` along the axis ``dim``; None: over each example."""
+    return LogSoftMax(dim=dim)
+
+
+@checked
+def Softmin(dim: int | None = None) -> SoftMin:
+    """:class:`SoftMin` along the axis ``dim``; None: over each example."""
+    return SoftMin(dim=dim)
+
+
+@checked
+def Upsample(scale_factor: int, mode: str = "nearest") -> Module:
+    """:class:`SpatialUpSamplingNearest`; other modes are refused."""
+    if mode != "nearest":
+        raise InputError(
+            f"Upsample: mode={mode!r}; wanted 'nearest' (SpatialUpSamplingBilinear interpolates)"
+        )
+    return shaping.SpatialUpSamplingNearest(scale_factor)
+
+
+def _widths(what: str, padding: Any, sides: int) -> tuple[int, ...]:
+    return sizes(f"{what}: padding", sides, [None] * sides, padding)
+
+
+@checked
+def ZeroPad2d(padding: Any) -> shaping.SpatialZeroPadding:
+    """:class:`SpatialZeroPadding`; an int, or (left, right, top, bottom)."""
+    return shaping.SpatialZeroPadding(*_widths("ZeroPad2d", padding, 4))
+
+
+@checked
+def ReflectionPad2d(padding: Any) -> shaping.SpatialReflectionPadding:
+    """:class:`SpatialReflectionPadding`; an int, or (left, right, top, bottom)."""
+    return shaping.SpatialReflectionPadding(*_widths("ReflectionPad2d", padding, 4))
+
+
+@checked
+def ReplicationPad2d(padding: Any) -> shaping.SpatialReplicationPadding:
+    """:class:`SpatialReplicationPadding`; an int, or (left, right, top, bottom)."""
+    return shaping.SpatialReplicationPadding(*_widths("ReplicationPad2d", padding, 4))

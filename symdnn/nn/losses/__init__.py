@@ -1,0 +1,1 @@
+"""Criterions by the names of Torch7 and PyTorch."""

@@ -1,0 +1,1 @@
+"""What a module is: parameters, state, names, summaries."""

@@ -1,0 +1,316 @@
+"""The base of all layers: named parameters, children, modes, and what its ops lower to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from symdnn.compile.shared import shared
+from symdnn.config import config
+from symdnn.errors import InputError, TypeMismatch
+from symdnn.graph.origin import NO_HINTS, Hints, current_hints, hinted
+from symdnn.graph.traverse import ancestors
+from symdnn.graph.variable import Shared, Variable, as_variable
+from symdnn.nn import init
+from symdnn.nn.modules.checked import check_arguments, check_takes
+from symdnn.nn.modules.inside import found_in
+from symdnn.nn.modules.naming import name_part, name_variables
+from symdnn.nn.modules.state import State
+from symdnn.nn.modules.tree import tree
+from symdnn.ops.control.statistics import note_order, statistics_updates
+
+__all__ = [
+    "BACKENDS", "Module", "ModuleCall", "random_states", "state_updates", "symbolic", "watched",
+]  # fmt: skip
+
+#: What a module's ops may lower to. ``auto``: what symdnn finds best; ``nn``: no vendor's library.
+BACKENDS = ("auto", "nn", "cudnn", "onednn")
+
+
+class Module(State):
+    """A layer, or a network of layers: ``module(x)`` is the expression of its output.
+
+    A subclass makes its parameters with :meth:`parameter`, its statistics with :meth:`buffer`,
+    keeps other modules as attributes, alone or in lists, tuples and dicts of any nesting, and
+    defines :meth:`forward`. All of it is plain Python: parameters are shared variables, and calling
+    a module twice shares them. They are named by their path in the network, ``layer1.conv.weight``.
+
+    ``training`` says which expression the next call builds (dropout, batch statistics); it never
+    changes an expression that exists. ``backend`` is one of :data:`BACKENDS`.
+    """
+
+    #: The class's name in a printed tree, without the backend; None: the class's own.
+    kind: ClassVar[str | None] = None
+    #: The attribute whose entries are named by their keys alone, as the layers of a ``Sequential``.
+    unnamed: ClassVar[str | None] = None
+
+    training: bool = True
+    backend: str = "auto"
+    #: Choices for the nodes that this module builds, such as a convolution's algorithms.
+    hints: Hints = NO_HINTS
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Refuse arguments of wrong types, for the layers of this package."""
+        if cls.__module__.startswith("symdnn.nn.") and (args or kwargs):
+            check_arguments(cls.__name__, cls.__init__, (None, *args), kwargs)
+        return super().__new__(cls)
+
+    def forward(self, *inputs: Any) -> Any:
+        """The output for symbolic inputs. Subclasses define it; users call the module."""
+        raise NotImplementedError(f"{type(self).__name__} defines no forward")
+
+    def __call__(self, *inputs: Any) -> Any:
+        """The symbolic output; arrays and numbers among ``inputs`` become constants.
+
+        Raises :class:`~symdnn.errors.TypeMismatch` for inputs that the module does not take.
+        """
+        given = [symbolic(self, v) for v in inputs]
+        watch = _watch.get()
+        outermost = not _calling.get()
+        if outermost:
+            name_variables(self)
+            token = _calling.set(True)
+        try:
+            with hinted(self._hints()):
+                found = self.forward(*given) if watch is None else watch.forward(self, given)
+                note_order(found)
+                return found
+        except TypeError:
+            check_takes(
+                type(self).__name__, self.forward, [f"input {i}" for i, _ in enumerate(given)]
+            )
+            raise
+        finally:
+            if outermost:
+                _calling.reset(token)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        for path, part in found_in(self, {name: value}, self.unnamed, Module | Shared):
+            name_part(self, path, part)
+
+    def _hints(self) -> Hints:
+        """This module's hints over those of the modules around it."""
+        mine = {k: v for k, v in vars(self.hints).items() if v is not None}
+        if self.backend != "auto":
+            mine["backend"] = self.backend
+        return replace(current_hints(), **mine)
+
+    # -- parameters and children --------------------------------------------------------------
+
+    def parameter(
+        self,
+        name: str,
+        shape: Sequence[int],
+        initial: Callable[..., Any],
+        dtype: str | None = None,
+    ) -> Shared:
+        """A trained shared variable of this static shape, ``initial(shape, rng)`` at first.
+
+        It becomes the attribute ``name``. ``dtype`` is ``floatX`` unless given.
+        """
+        value = init.first_value(initial, shape, dtype or str(config.floatX))
+        if value.shape != tuple(shape):
+            raise InputError(
+                f"{type(self).__name__}: the initialiser of {name} made shape {value.shape}; "
+                f"wanted {tuple(shape)}"
+            )
+        made = shared(value, name=name, shape=value.shape, borrow=True)
+        setattr(self, name, made)
+        return made
+
+    def buffer(self, name: str, value: Any) -> Shared:
+        """A shared variable that is saved but not trained, as running statistics are."""
+        array = np.asarray(value)
+        made = shared(array, name=name, shape=array.shape)
+        setattr(self, name, made)
+        self.__dict__.setdefault("_buffers", []).append(name)
+        return made
+
+    def children(self) -> dict[str, Module]:
+        """The modules directly inside, by the name under which their parameters are saved.
+
+        They are the attributes that are modules, and what lists, tuples and dicts of any nesting
+        hold (``layers.0``, ``heads.a.1``). One that is there twice has both names.
+
+        Raises :class:`~symdnn.errors.InputError` where two would have one name.
+        """
+        return self._by_name(found_in(self, vars(self), self.unnamed, Module))
+
+    def own_variables(self) -> Iterator[tuple[str, Shared]]:
+        """The shared variables of this module itself, by attribute, as :meth:`children` finds."""
+        yield from self._by_name(found_in(self, vars(self), self.unnamed, Shared)).items()
+
+    def _by_name(self, found: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+        named: dict[str, Any] = {}
+        for name, value in found:
+            if named.setdefault(name, value) is not value:
+                what = "modules" if isinstance(value, Module) else "variables"
+                raise InputError(
+                    f"{type(self).__name__}: two {what} are named {name!r}; give one another key"
+                )
+        return named
+
+    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
+        """This module under ``prefix`` and all inside, depth first; one that occurs twice once."""
+        seen: set[int] = set()
+        stack: list[tuple[str, Module]] = [(prefix, self)]
+        while stack:
+            name, module = stack.pop()
+            if id(module) in seen:
+                continue
+            seen.add(id(module))
+            yield name, module
+            inner = [(f"{name}.{n}" if name else n, m) for n, m in module.children().items()]
+            stack += reversed(inner)
+
+    def _shared(self, buffers: bool) -> Iterator[tuple[str, Shared]]:
+        """Names and variables, each variable once."""
+        name_variables(self)
+        seen: set[Shared] = set()
+        for prefix, module in self.named_modules():
+            kept = module.__dict__.get("_buffers", ())
+            for name, v in module.own_variables():
+                if (name in kept) is buffers and v not in seen:
+                    seen.add(v)
+                    yield (f"{prefix}.{name}" if prefix else name), v
+
+    def named_parameters(self) -> dict[str, Shared]:
+        """The trained variables by name, such as ``"0.weight"``; the order is that of creation."""
+        return dict(self._shared(buffers=False))
+
+    def parameters(self) -> list[Shared]:
+        """The trained variables, for ``symdnn.grad`` and the optimisers."""
+        return list(self.named_parameters().values())
+
+    def named_buffers(self) -> dict[str, Shared]:
+        """What is saved beside the parameters: running statistics."""
+        return dict(self._shared(buffers=True))
+
+    # -- modes -------------------------------------------------------------------------------
+
+    def train(self, mode: bool = True) -> Module:
+        """Let the next calls build the expression for training; returns the module."""
+        for _, module in self.named_modules():
+            module.training = mode
+        return self
+
+    #: Torch7's name.
+    def evaluate(self) -> Module:
+        """Let the next calls build the expression for evaluation; returns the module."""
+        return self.train(False)
+
+    def eval(self) -> Module:
+        """PyTorch's name of :meth:`evaluate`."""
+        return self.evaluate()
+
+    def apply(self, function: Callable[[Module], Any]) -> Module:
+        """Call ``function`` with each module, inner ones first; returns the module."""
+        for _, module in reversed(list(self.named_modules())):
+            function(module)
+        return self
+
+    def summary(self, *inputs: Any, dtype: str | None = None) -> Any:
+        """Shapes, parameters and FLOPs of each module for inputs of these shapes.
+
+        Of the class :class:`symdnn.nn.Summary`, which prints as a table; see
+        :func:`symdnn.nn.modules.summary`.
+        """
+        from symdnn.nn.modules.summary import summary
+
+        return summary(self, *inputs, dtype=dtype)
+
+    # -- printing ----------------------------------------------------------------------------
+
+    @property
+    def title(self) -> str:
+        """``nn.ReLU``, ``cudnn.ReLU``: how the module is named in a tree."""
+        prefix = "nn" if self.backend == "auto" else self.backend
+        return f"{prefix}.{self.kind or type(self).__name__}"
+
+    def describe(self) -> str:
+        """The arguments behind the title in a printed tree, such as ``(3 -> 96, 11x11, 3,3)``."""
+        return ""
+
+    def __repr__(self) -> str:
+        return tree(self)
+
+
+def symbolic(module: Module, value: Any) -> Any:
+    """An input as a variable; tables (lists, tuples) of them entry by entry."""
+    if isinstance(value, Variable) or value is None:
+        return value
+    if isinstance(value, list | tuple):
+        return [symbolic(module, v) for v in value]
+    try:
+        return as_variable(value)
+    except (TypeError, ValueError) as error:
+        raise TypeMismatch(
+            type(module).__name__, "a symbolic variable or an array", value
+        ) from error
+
+
+@dataclass(frozen=True)
+class ModuleCall:
+    """A call of a module: the ``index``-th that began, with ``depth`` calls around it."""
+
+    module: Module
+    index: int
+    depth: int
+    inputs: Sequence[Any]
+    output: Any
+
+
+class _Watch:
+    """Tells a function of each call of a module, when it ends."""
+
+    def __init__(self, told: Callable[[ModuleCall], Any]) -> None:
+        self.told, self.depth, self.begun = told, 0, 0
+
+    def forward(self, module: Module, given: Sequence[Any]) -> Any:
+        """What the module's own ``forward`` gives."""
+        index, depth = self.begun, self.depth
+        self.begun, self.depth = index + 1, depth + 1
+        output = module.forward(*given)
+        self.depth = depth
+        self.told(ModuleCall(module, index, depth, given, output))
+        return output
+
+
+_watch: ContextVar[_Watch | None] = ContextVar("watch", default=None)
+#: Whether a module is being called: those that it calls are parts of it, and have their names.
+_calling: ContextVar[bool] = ContextVar("calling", default=False)
+
+
+@contextmanager
+def watched(told: Callable[[ModuleCall], Any]) -> Iterator[None]:
+    """Inside, ``told(call)`` hears of every call of a module as it ends."""
+    token = _watch.set(_Watch(told))
+    try:
+        yield
+    finally:
+        _watch.reset(token)
+
+
+def state_updates(*outputs: Any) -> list[tuple[Shared, Variable]]:
+    """The updates of statistics that these expressions computed: ``(running mean, new value)``.
+
+    Batch normalisation in training makes them; the optimisers add them to their own. A module that
+    is called several times updates its statistics by each call, in the order of the calls; in a
+    step of a ``scan`` by each step.
+    """
+    return list(statistics_updates([o for o in outputs if o is not None]).items())
+
+
+def random_states(*outputs: Any) -> list[Shared]:
+    """The states of random numbers (dropout's) that these expressions draw from, in their order.
+
+    Functions advance them by themselves; who saves and restores their values repeats the numbers.
+    """
+    found = ancestors([o for o in outputs if o is not None])
+    return [v for v in found if isinstance(v, Shared) and v.default_update is not None]

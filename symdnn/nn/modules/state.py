@@ -1,0 +1,178 @@
+"""The values of modules: copies by name, files, copies of whole modules, other dtypes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+
+from symdnn.compile.shared import shared
+from symdnn.errors import InputError
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Shared
+from symdnn.io.parameters import PathLike, load_parameters, save_parameters
+from symdnn.nn.modules.inside import replaced
+
+__all__ = ["State", "set_values"]
+
+
+class State:
+    """What a module can do with the values of its shared variables; :class:`Module` has it."""
+
+    def named_parameters(self) -> dict[str, Shared]:
+        """The trained variables by name."""
+        raise NotImplementedError
+
+    def named_buffers(self) -> dict[str, Shared]:
+        """What is saved beside the parameters."""
+        raise NotImplementedError
+
+    def named_modules(self, prefix: str = "") -> Any:
+        """This module and all inside, by name."""
+        raise NotImplementedError
+
+    # -- by name ---------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Copies of the values of parameters and buffers, as NumPy arrays by name."""
+        named = {**self.named_parameters(), **self.named_buffers()}
+        return {name: np.array(v.get_value()) for name, v in named.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Self:
+        """Take values by name: all of them or, where one does not fit, none.
+
+        ``strict`` refuses names that are missing or unknown. Raises
+        :class:`~symdnn.errors.InputError` naming what does not fit.
+        """
+        named = {**self.named_parameters(), **self.named_buffers()}
+        set_values(f"{type(self).__name__}.load_state_dict", named, state, strict)
+        return self
+
+    # -- files -----------------------------------------------------------------------------------
+
+    def save(self, path: PathLike, metadata: Mapping[str, Any] | None = None) -> Self:
+        """Write :meth:`state_dict` to a file, .safetensors or .npz; returns the module.
+
+        ``metadata`` is anything that JSON can hold. See :func:`symdnn.io.save_parameters`.
+        """
+        save_parameters(path, self.state_dict(), metadata)
+        return self
+
+    def load(self, path: PathLike, strict: bool = True) -> Self:
+        """Take the values of a file that :meth:`save` wrote; returns the module.
+
+        Raises :class:`~symdnn.errors.InputError` where names or shapes differ,
+        :class:`~symdnn.errors.FileFormatError` for a damaged file; then nothing is changed.
+        """
+        return self.load_state_dict(load_parameters(path), strict)
+
+    # -- copies and dtypes -----------------------------------------------------------------------
+
+    def clone(self, *names: str) -> Self:
+        """A copy with variables and values of its own.
+
+        Parameters and buffers of these ``names`` ("weight", "bias") remain those of the original,
+        as in Torch7: both are trained then.
+        """
+        made = copy.deepcopy(self)
+        for (_, old), (_, new) in zip(self.named_modules(), made.named_modules(), strict=True):
+            kept = dict(old.own_variables())
+            copies = {v: kept[n] for n, v in new.own_variables() if n.partition(".")[0] in names}
+            new._replace(copies)
+        return made
+
+    def own_variables(self) -> Any:
+        """The shared variables of this module itself, by attribute."""
+        raise NotImplementedError
+
+    def _replace(self, new: Mapping[Shared, Shared]) -> None:
+        """Put other variables into the places of some."""
+
+        def change(v: Any) -> Any:
+            return new.get(v, v) if isinstance(v, Shared) else v
+
+        for name, value in list(vars(self).items()):
+            if new and (changed := replaced(value, change)) is not value:
+                setattr(self, name, changed)
+
+    def convert_dtype(self, dtype: str) -> str:
+        """The dtype that this module's own variables get where ``dtype`` is asked for."""
+        return dtype
+
+    def astype(self, dtype: str) -> Self:
+        """Let all float parameters and buffers have this dtype; returns the module.
+
+        They become new variables: expressions that were built before keep the old ones. Scales
+        and statistics of normalisation stay float32 where ``dtype`` has 16 bits.
+        """
+        if not TensorType(dtype).is_float:
+            raise InputError(f"{type(self).__name__}.astype: wanted a float dtype, got {dtype!r}")
+        made: dict[Shared, Shared] = {}
+        for _, module in self.named_modules():
+            wanted = module.convert_dtype(TensorType(dtype).dtype)
+            own = [v for _, v in module.own_variables() if _is_float(v)]
+            module._replace({v: made.setdefault(v, _cast(v, wanted)) for v in own})
+        return self
+
+    def double(self) -> Self:
+        """:meth:`astype` float64."""
+        return self.astype("float64")
+
+    def float(self) -> Self:
+        """:meth:`astype` float32."""
+        return self.astype("float32")
+
+    def half(self) -> Self:
+        """:meth:`astype` float16."""
+        return self.astype("float16")
+
+
+def _is_float(v: Shared) -> bool:
+    return isinstance(v.type, TensorType) and v.type.is_float
+
+
+def _cast(v: Shared, dtype: str) -> Shared:
+    """``v``, or its value in another dtype as a new variable."""
+    if v.type.dtype == dtype:
+        return v
+    made = shared(v.get_value().astype(TensorType(dtype).numpy), v.name, shape=v.type.shape)
+    made._tag = copy.copy(v._tag)
+    return made
+
+
+def set_values(
+    what: str,
+    named: Mapping[str, Shared],
+    values: Mapping[str, Any],
+    strict: bool = True,
+    *,
+    exact: bool = False,
+) -> None:
+    """Give each variable the value of its name: all of them or, where one does not fit, none.
+
+    ``strict`` refuses names that are missing or unknown, which are passed over else. Values take
+    the variables' dtypes, or with ``exact`` must have them. Raises
+    :class:`~symdnn.errors.InputError` that begins with ``what`` and names the first eight of what
+    does not fit.
+    """
+    problems = [f"{n} is missing" for n in named if strict and n not in values]
+    problems += [f"{n} is unknown" for n in values if strict and n not in named]
+    taken: dict[str, Any] = {}
+    for name in [n for n in named if n in values]:
+        value, old = np.asarray(values[name]), named[name].get_value(borrow=True)
+        if exact and (value.shape, value.dtype) != (old.shape, old.dtype):
+            problems.append(f"{name} is {_form(value)}, wanted {_form(old)}")
+        elif value.shape != old.shape:
+            problems.append(f"{name} has shape {value.shape}, wanted {old.shape}")
+        taken[name] = value.astype(old.dtype)
+    if problems:
+        shown = "; ".join(problems[:8]) + ("; ..." if len(problems) > 8 else "")
+        raise InputError(f"{what}: {shown}. Nothing was changed")
+    for name, value in taken.items():
+        named[name].set_value(value)
+
+
+def _form(array: Any) -> str:
+    return f"{array.dtype}{array.shape}"

@@ -1,0 +1,1 @@
+"""The optimisers behind :mod:`symdnn.nn.optim`, and clipping."""

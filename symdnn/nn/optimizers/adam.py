@@ -1,0 +1,164 @@
+"""Adam and what came of it: averages of the gradients and of their squares."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+import numpy as np
+
+from symdnn.graph.variable import Variable
+from symdnn.nn.modules.checked import checked
+from symdnn.nn.optimizers.base import Common, Number, Step, Updates, build
+from symdnn.ops.array.reduce import sum as total
+from symdnn.ops.elementwise.arithmetic import abs as absolute
+from symdnn.ops.elementwise.arithmetic import cast, maximum, sqr, sqrt
+from symdnn.ops.elementwise.comparison import and_, gt, switch
+from symdnn.ops.elementwise.math import exp
+
+__all__ = ["adam", "adamax", "adamw", "lamb", "nadam"]
+
+Betas = tuple[float, float]
+
+
+@checked
+def adam(
+    loss: Variable | None, params: Any, lr: Number = 1e-3, *, betas: Betas = (0.9, 0.999),
+    eps: float = 1e-8, weight_decay: float = 0.0, amsgrad: bool = False, **common: Unpack[Common],
+) -> Updates:  # fmt: skip
+    """Kingma and Ba 2015: ``p - lr m / (sqrt(v) + eps)``, PyTorch's ``Adam``.
+
+    ``m`` and ``v`` are averages of the gradients and of their squares with the factors ``betas``,
+    divided by how far they have come from 0. ``amsgrad`` takes the largest v so far (Reddi et al.
+    2018). ``weight_decay`` is part of the gradient; see :func:`adamw`.
+    """
+    options = {
+        "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
+    }  # fmt: skip
+    return build("adam", _adam, loss, params, options, common)
+
+
+@checked
+def adamw(
+    loss: Variable | None, params: Any, lr: Number = 1e-3, *, betas: Betas = (0.9, 0.999),
+    eps: float = 1e-8, weight_decay: float = 1e-2, amsgrad: bool = False,
+    **common: Unpack[Common],
+) -> Updates:  # fmt: skip
+    """:func:`adam` after ``p (1 - lr weight_decay)`` (Loshchilov and Hutter 2019).
+
+    PyTorch's ``AdamW``.
+    """
+    options = {
+        "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
+    }  # fmt: skip
+    return build("adamw", _adamw, loss, params, options, common)
+
+
+def _adam(s: Step) -> Any:
+    return _adam_step(s, s.p, s.decayed())
+
+
+def _adamw(s: Step) -> Any:
+    return _adam_step(s, _decoupled(s), s.g)
+
+
+def _decoupled(s: Step) -> Any:
+    return s.p - s.lr * s.number(s.decay) * s.p if s.decay else s.p
+
+
+def _averages(s: Step, g: Variable) -> tuple[Variable, Variable]:
+    first, second = s["betas"]
+    return s.average("mean", g, first), s.average("square", sqr(g), second)
+
+
+def _adam_step(s: Step, p: Variable, g: Variable) -> Any:
+    (first, second), (mean, square) = s["betas"], _averages(s, g)
+    if s["amsgrad"]:
+        largest = s.state("largest_square")
+        square = s.set(largest, maximum(largest, square))
+    # Of scalars alone, so that it is computed once for all parameters.
+    root, rate = sqrt(s.correction(second)), s.lr / s.correction(first)
+    return p - rate * mean / (sqrt(square) / root + s.number(s["eps"]))
+
+
+@checked
+def adamax(
+    loss: Variable | None, params: Any, lr: Number = 2e-3, *, betas: Betas = (0.9, 0.999),
+    eps: float = 1e-8, weight_decay: float = 0.0, **common: Unpack[Common],
+) -> Updates:  # fmt: skip
+    """Adam by the largest gradient, which fades, in place of the squares (Kingma and Ba 2015).
+
+    PyTorch's ``Adamax``.
+    """
+    options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+    return build("adamax", _adamax, loss, params, options, common)
+
+
+def _adamax(s: Step) -> Any:
+    g, (first, second) = s.decayed(), s["betas"]
+    mean = s.average("mean", g, first)
+    old = s.state("largest")
+    fading = s.number(second) * old
+    largest = s.set(old, maximum(fading, absolute(g) + s.number(s["eps"])))
+    return s.p - s.lr / s.correction(first) * mean / largest
+
+
+@checked
+def nadam(
+    loss: Variable | None, params: Any, lr: Number = 2e-3, *, betas: Betas = (0.9, 0.999),
+    eps: float = 1e-8, weight_decay: float = 0.0, momentum_decay: float = 4e-3,
+    **common: Unpack[Common],
+) -> Updates:  # fmt: skip
+    """Adam with Nesterov's momentum (Dozat 2016), PyTorch's ``NAdam``.
+
+    In step t the factor of the mean is ``beta (1 - 0.96 ** (t momentum_decay) / 2)``.
+    """
+    options = {
+        "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
+        "momentum_decay": momentum_decay,
+    }  # fmt: skip
+    return build("nadam", _nadam, loss, params, options, common)
+
+
+def _nadam(s: Step) -> Any:
+    g, second = s.decayed(), s["betas"][1]
+    mean, square = _averages(s, g)
+    mu, following = _momentum_at(s, s.t), _momentum_at(s, s.t + s.number(1))
+    # In float64: the product of thousands of factors enters as 1 - product.
+    old = s.scalar("momentum_product", 1.0)
+    product = s.number(s.set(old, old * cast(mu, "float64")))
+    one = s.number(1)
+    of_gradient = s.lr * (one - mu) / (one - product)
+    of_mean = s.lr * following / (one - product * following)
+    below = sqrt(square) / sqrt(s.correction(second)) + s.number(s["eps"])
+    return s.p - of_gradient * g / below - of_mean * mean / below
+
+
+def _momentum_at(s: Step, t: Variable) -> Any:
+    fading = exp(t * s.number(s["momentum_decay"] * np.log(0.96)))
+    return s.number(s["betas"][0]) * (s.number(1) - s.number(0.5) * fading)
+
+
+@checked
+def lamb(
+    loss: Variable | None, params: Any, lr: Number = 1e-3, *, betas: Betas = (0.9, 0.999),
+    eps: float = 1e-6, weight_decay: float = 1e-2, **common: Unpack[Common],
+) -> Updates:  # fmt: skip
+    """You et al. 2020, for large batches: Adam's step, as long for each parameter as it is itself.
+
+    With ``u = m / (sqrt(v) + eps) + weight_decay p``, where m and v are corrected as in
+    :func:`adam`: ``p - lr |p| / |u| u``, and ``p - lr u`` where one of the norms is 0.
+    """
+    options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+    return build("lamb", _lamb, loss, params, options, common)
+
+
+def _lamb(s: Step) -> Any:
+    (first, second), (mean, square) = s["betas"], _averages(s, s.g)
+    root = sqrt(s.correction(second))
+    step = mean / s.correction(first) / (sqrt(square) / root + s.number(s["eps"]))
+    if s.decay:
+        step = step + s.number(s.decay) * s.p
+    size, length = sqrt(total(sqr(s.p))), sqrt(total(sqr(step)))
+    zero, one = s.number(0), s.number(1)
+    ratio = switch(and_(gt(size, zero), gt(length, zero)), size / length, one)
+    return s.p - s.lr * ratio * step

@@ -1,0 +1,312 @@
+"""What all optimisers share: parameter groups, gradients, state, and the list of updates.
+
+An optimiser is a rule for one parameter, a function of a :class:`Step`: it asks for the old value,
+the gradient and its own state, sets the state's next values, and returns the new parameter.
+:func:`build` applies it to all of them. Arithmetic is done in the parameter's dtype, of 16-bit
+parameters in float32, in which their state is kept too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+import numpy as np
+
+from symdnn.autodiff import grad
+from symdnn.compile.shared import shared
+from symdnn.errors import InputError, TypeMismatch
+from symdnn.graph.type import TensorType, numpy_dtype
+from symdnn.graph.variable import Shared, Variable
+from symdnn.loss_scale import LossScale
+from symdnn.nn.modules.checked import KINDS, check_takes
+from symdnn.nn.modules.module import state_updates
+from symdnn.nn.modules.state import set_values
+from symdnn.nn.optimizers.clip import clip_by_norm, clip_by_value
+from symdnn.nn.optimizers.groups import Parameter, check_options, connected, flat_parameters
+from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.elementwise.arithmetic import cast
+from symdnn.ops.elementwise.comparison import eq, switch
+from symdnn.ops.elementwise.math import expm1
+
+__all__ = ["Common", "Rule", "Step", "Updates", "build"]
+
+Array = np.ndarray[Any, Any]
+Number = float | Variable
+
+
+class Updates(list[tuple[Shared, Variable]]):
+    """Updates for ``symdnn.function``, and :attr:`state`: the optimiser's variables by name.
+
+    The names are stable: they follow from the parameters' names and the order in which these were
+    given. ``updates + others`` keeps the state of both.
+    """
+
+    def __init__(
+        self,
+        pairs: Iterable[tuple[Shared, Variable]] = (),
+        state: Mapping[str, Shared] | None = None,
+        unused: Iterable[Shared] = (),
+    ) -> None:
+        super().__init__(pairs)
+        self.state: dict[str, Shared] = dict(state or {})
+        #: The parameters that the loss does not depend on, which are not updated.
+        self.unused: frozenset[Shared] = frozenset(unused)
+
+    def __add__(self, other: Iterable[Any]) -> Updates:  # type: ignore[override]
+        more: Mapping[str, Shared] = getattr(other, "state", {})
+        if twice := sorted(set(self.state) & set(more)):
+            raise InputError(
+                f"Updates: {', '.join(twice)} in both; tell the optimisers apart by name="
+            )
+        unused = self.unused | getattr(other, "unused", frozenset())
+        return Updates([*self, *other], {**self.state, **more}, unused)
+
+    def state_dict(self) -> dict[str, Array]:
+        """Copies of the values of the state, by name."""
+        return {name: np.array(v.get_value()) for name, v in self.state.items()}
+
+    def load_state_dict(self, values: Mapping[str, Any]) -> Updates:
+        """Take the values that :meth:`state_dict` gave: all, or none where one does not fit.
+
+        Raises :class:`~symdnn.errors.InputError` naming what is missing, unknown or of another
+        shape.
+        """
+        set_values("Updates.load_state_dict", self.state, values)
+        return self
+
+
+class Common(TypedDict, total=False):
+    """Options that every optimiser takes; see :mod:`symdnn.nn.optim`."""
+
+    grads: Sequence[Variable]
+    lr_scale: Mapping[Any, float] | Callable[[str, Shared], float]
+    decays: Callable[[str, Shared], bool]
+    clip_norm: float | Variable
+    clip_value: float
+    loss_scale: LossScale
+    accumulate: int
+    name: str
+    disconnected_inputs: str
+
+
+#: The new value of a parameter.
+Rule = Callable[["Step"], Any]
+
+
+class Step:
+    """One parameter in one step of an optimiser."""
+
+    def __init__(self, run: _Run, parameter: Parameter, g: Variable) -> None:
+        self._run, self._parameter = run, parameter
+        stored = parameter.variable.type.dtype
+        #: The dtype of the arithmetic.
+        self.dtype: str = "float32" if is_narrow_float(stored) else stored
+        #: The old value.
+        self.p: Variable = cast(parameter.variable, self.dtype)
+        #: The gradient.
+        self.g: Variable = cast(g, self.dtype)
+
+    def __getitem__(self, option: str) -> Any:
+        """The value of an optimiser's option for this parameter."""
+        return self._parameter.options[option]
+
+    def number(self, value: Any) -> Any:
+        """A number, or a scalar of any float dtype, in the dtype of the arithmetic."""
+        if isinstance(value, Variable):
+            return cast(value, self.dtype)
+        return np.asarray(value, numpy_dtype(self.dtype))
+
+    @property
+    def lr(self) -> Any:
+        """The learning rate times this parameter's factor."""
+        rate, factor = self["lr"], self._parameter.lr_scale
+        if not isinstance(rate, Variable):
+            return self.number(rate * factor)
+        if not isinstance(rate.type, TensorType) or rate.type.ndim or not rate.type.is_float:
+            raise TypeMismatch(
+                f"{self._run.name}: lr", "a float, or a float scalar", rate.type,
+                "A shared rate is made by symdnn.shared(np.float32(0.1))",
+            )  # fmt: skip
+        return self.number(rate) if factor == 1 else self.number(rate) * self.number(factor)
+
+    @property
+    def decay(self) -> float:
+        """``weight_decay``, or 0 where ``decays`` excludes this parameter."""
+        return float(self["weight_decay"]) if self._parameter.decays else 0.0
+
+    def decayed(self) -> Variable:
+        """The gradient with that of half the squared parameter times :attr:`decay`."""
+        return self.g + self.number(self.decay) * self.p if self.decay else self.g
+
+    def state(self, name: str, initial: float = 0.0) -> Shared:
+        """A variable of the parameter's shape that lasts from step to step."""
+        value = self._parameter.variable.get_value(borrow=True)
+        array = np.full(value.shape, initial, numpy_dtype(self.dtype))
+        shape = self._parameter.variable.type.shape
+        return self._run.keep(f"{self._parameter.name}.{name}", array, shape)
+
+    def scalar(self, name: str, initial: float) -> Shared:
+        """A float64 scalar that lasts, one for the parameters of a group."""
+        group = f"group{self._parameter.group}."
+        return self._run.keep(f"{group}{name}", np.float64(initial), ())
+
+    def set(self, state: Shared, new: Variable) -> Variable:
+        """Let ``new`` be the next value of a state; returns ``new``."""
+        self._run.news[state] = new
+        return new
+
+    def average(self, name: str, of: Variable, rate: float) -> Variable:
+        """The new exponential average ``rate * old + (1 - rate) * of``, kept as state ``name``."""
+        old = self.state(name)
+        return self.set(old, self.number(rate) * old + self.number(1 - rate) * of)
+
+    @property
+    def t(self) -> Variable:
+        """The number of this step, from 1."""
+        old = self._run.keep("step", np.float32(0), ())
+        # A float, not an int: it lives where the parameters do, and no step waits for the host.
+        return cast(self.set(old, old + np.float32(1)), self.dtype)
+
+    def correction(self, rate: float) -> Any:
+        """``1 - rate ** t``: how far an average that began at 0 has come."""
+        if rate == 0:
+            return self.number(1.0)
+        return -expm1(self.t * self.number(np.log(rate)))
+
+
+@dataclass
+class _Run:
+    """One optimiser being built: its state, and the next values of it."""
+
+    name: str
+    kept: dict[str, Shared]
+    news: dict[Shared, Variable]
+
+    def keep(self, name: str, value: Any, shape: Sequence[int | None]) -> Shared:
+        full = f"{self.name}.{name}"
+        if full not in self.kept:
+            self.kept[full] = shared(np.asarray(value), name=full, shape=shape)
+        return self.kept[full]
+
+
+def build(
+    kind: str, rule: Rule, loss: Variable | None, params: Any, options: Mapping[str, Any],
+    common: Common,
+) -> Updates:  # fmt: skip
+    """The updates of optimiser ``kind``: ``rule`` for each parameter, and the statistics'.
+
+    Raises :class:`~symdnn.errors.InputError`, ``TypeMismatch`` or ``ValueError`` for arguments
+    that make no sense, each naming the optimiser.
+    """
+    run = _Run(str(common.get("name", kind)), {}, {})
+    _check(run.name, options, common)
+    check_options(run.name, options)
+    named = flat_parameters(run.name, params, options, common)
+    found, raw = connected(run.name, named, _gradients(run.name, loss, named, common), common)
+    micro = _MicroSteps(run, int(common.get("accumulate", 1)))
+    grads = _clipped(micro.totals(found, raw), common)
+    pairs: list[tuple[Shared, Variable]] = []
+    for parameter, g in zip(found, grads, strict=True):
+        v = parameter.variable
+        pairs.append((v, cast(rule(Step(run, parameter, g)), v.type.dtype)))
+    pairs = micro.guarded([*pairs, *run.news.items()])
+    pairs += state_updates(loss) if loss is not None else []
+    unused = {p.variable for p in named} - {p.variable for p in found}
+    scale = common.get("loss_scale")
+    if scale is None:
+        return Updates(pairs, run.kept, unused)
+    return Updates(scale.updates(pairs, raw), run.kept | scale.state, unused)
+
+
+def _check(name: str, options: Mapping[str, Any], common: Common) -> None:
+    """Refuse unknown options, and those that make no sense."""
+    if unknown := sorted(set(common) - set(Common.__annotations__)):
+        known = ", ".join((*options, *Common.__annotations__))
+        raise InputError(f"{name}: no option {', '.join(unknown)}; there are {known}")
+    count = common.get("accumulate", 1)
+    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+        raise ValueError(f"{name}: accumulate={count!r}; wanted an int, 1 or more")
+    kinds: dict[str, tuple[str, Any]] = {
+        "lr_scale": ("a dict of factors, or a function", lambda v: isinstance(v, Mapping)),
+        "decays": ("a function (name, parameter) -> bool", lambda v: False),
+        "clip_norm": KINDS["Number"], "clip_value": KINDS["float"], "name": KINDS["str"],
+        "loss_scale": ("a symdnn.LossScale", lambda v: isinstance(v, LossScale)),
+        "grads": ("a list of gradients", lambda v: isinstance(v, list | tuple)),
+    }  # fmt: skip
+    for option, (wanted, takes) in kinds.items():
+        value: Any = common.get(option)
+        called = option in ("lr_scale", "decays") and callable(value)
+        if called:
+            check_takes(f"{name}: {option}", value, ["name", "parameter"])
+        if value is not None and not called and not takes(value):
+            raise InputError(f"{name}: {option}={value!r:.60}; wanted {wanted}")
+
+
+def _gradients(
+    name: str, loss: Variable | None, wrt: Sequence[Parameter], common: Common
+) -> list[Variable | None]:
+    """The gradient of each parameter, None where the loss does not depend on it."""
+    given, scale = common.get("grads"), common.get("loss_scale")
+    variables = [p.variable for p in wrt]
+    if given is None:
+        if loss is None:
+            raise InputError(f"{name}: wanted a loss, or the gradients (grads=), got neither")
+        if not isinstance(loss.type, TensorType) or loss.type.ndim or not loss.type.is_float:
+            advice = "Take its mean" if getattr(loss.type, "ndim", 0) else ""
+            raise TypeMismatch(f"{name}: loss", "a float scalar", loss.type, advice)
+        take = grad if scale is None else scale.grad
+        return list(take(loss, variables, disconnected_inputs="ignore", return_disconnected="none"))
+    if len(given) != len(wrt):
+        raise InputError(f"{name}: {len(given)} gradients for {len(wrt)} parameters")
+    for p, g in zip(variables, given):
+        if g is not None and (not isinstance(g, Variable) or g.type.ndim != p.type.ndim):
+            got = g.type if isinstance(g, Variable) else repr(g)
+            raise TypeMismatch(f"{name}: grads", f"a gradient of {p}, {p.type}", got)
+    return list(given)
+
+
+def _clipped(grads: Sequence[Variable], common: Common) -> list[Variable]:
+    found, value, norm = list(grads), common.get("clip_value"), common.get("clip_norm")
+    if value is not None:
+        found = clip_by_value(found, value)
+    return found if norm is None else clip_by_norm(found, norm)
+
+
+class _MicroSteps:
+    """``count`` calls that make one step: their gradients are averaged, and nothing else changes
+    before the last of them."""
+
+    def __init__(self, run: _Run, count: int) -> None:
+        self.run, self.count = run, count
+        self.sums: list[tuple[Shared, Variable]] = []
+
+    def totals(self, parameters: Sequence[Parameter], grads: Sequence[Variable]) -> list[Variable]:
+        """The averages so far, this call's gradients included."""
+        if self.count == 1:
+            return list(grads)
+        for parameter, g in zip(parameters, grads, strict=True):
+            step = Step(self.run, parameter, g)
+            old = step.state("sum")
+            self.sums.append((old, old + step.g * step.number(1 / self.count)))
+        return [new for _, new in self.sums]
+
+    def guarded(self, pairs: list[tuple[Shared, Variable]]) -> list[tuple[Shared, Variable]]:
+        """``pairs`` that do nothing but in the last call, and those of sums and of their count."""
+        if self.count == 1:
+            return pairs
+        done = self.run.keep("micro_step", np.float32(0), ())
+        last = eq(done, np.float32(self.count - 1))
+        zero = np.float32(0)
+        return [
+            *((old, switch(_wide(last, old), new, old)) for old, new in pairs),
+            *((s, switch(_wide(last, s), cast(zero, s.type.dtype), new)) for s, new in self.sums),
+            (done, switch(last, zero, done + np.float32(1))),
+        ]
+
+
+def _wide(condition: Variable, like: Variable) -> Variable:
+    """A scalar with as many dimensions as ``like``."""
+    ndim = like.type.ndim
+    return condition.dimshuffle(["x"] * ndim) if ndim else condition

@@ -1,0 +1,1 @@
+"""Views, indexing, joins, sorting, reductions."""

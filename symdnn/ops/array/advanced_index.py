@@ -1,0 +1,223 @@
+"""Indexing by integer arrays: ``AdvancedSubtensor`` and ``AdvancedIncSubtensor``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import IndexOutOfRange, TypeMismatch
+from symdnn.graph.dims import Dim, Shape
+from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.operators import operator
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Variable
+from symdnn.ops.array.index import Increment, Subtensor
+from symdnn.ops.array.slices import (
+    FULL,
+    IndexPattern,
+    as_python,
+    fill_in,
+    is_slice,
+    pattern_text,
+    slice_length,
+    static_length,
+    symbolic_count,
+)
+from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.elemwise import broadcast_dims, broadcast_static
+
+__all__ = ["AdvancedIncSubtensor", "AdvancedSubtensor", "scatter_add"]
+
+
+@dataclass(frozen=True)
+class AdvancedSubtensor(Op):
+    """``x`` indexed by integer arrays, which broadcast together, mixed with slices and None.
+
+    ``index`` has an entry for each dimension of ``x`` (``"a"`` for an array) and each new one
+    (``"x"``). Inputs: ``x``, the index arrays (integers, all of one ndim), then the symbolic
+    bounds. The broadcast dimensions of the arrays take the place of the first of them, or come
+    first when the arrays are not side by side: NumPy's rule. Negative indices count from the
+    end; one out of range raises :class:`~symdnn.errors.IndexOutOfRange`.
+    """
+
+    index: IndexPattern
+
+    @property
+    def arrays(self) -> tuple[int, ...]:
+        """Places of the index arrays in ``index``."""
+        return tuple(k for k, e in enumerate(self.index) if e == "a")
+
+    @property
+    def side_by_side(self) -> bool:
+        """Whether the arrays index neighbouring dimensions."""
+        places = self.arrays
+        return places == tuple(range(places[0], places[-1] + 1))
+
+    @property
+    def host_inputs(self) -> tuple[int, ...]:
+        first = 1 + len(self.arrays)
+        return tuple(range(first, first + symbolic_count(self.index)))
+
+    def infer(self, x: TensorType, *rest: TensorType) -> Any:
+        arrays = rest[: len(self.arrays)]
+        if x.ndim != sum(e != "x" for e in self.index):
+            raise TypeMismatch(self, "as many dimensions as indices", x)
+        for t in arrays:
+            if not t.is_integer or t.ndim != arrays[0].ndim:
+                raise TypeMismatch(self, "integer index arrays of one ndim", list(arrays))
+        common = broadcast_static(self, arrays)
+        return x.with_shape(self._arrange(x.shape, self.index, common, static_length))
+
+    def _arrange(
+        self,
+        shape: Sequence[Any],
+        entries: Sequence[Any],
+        common: Sequence[Any],
+        length: Callable[[Any, Any], Any],
+    ) -> tuple[Any, ...]:
+        sizes = iter(shape)
+        out: list[Any] = [] if self.side_by_side else list(common)
+        for k, e in enumerate(entries):
+            size = 1 if e == "x" else next(sizes)
+            if is_slice(e):
+                out.append(length(size, e))
+            elif e == "x":
+                out.append(1)
+            elif self.side_by_side and k == self.arrays[0]:
+                out.extend(common)
+        return tuple(out)
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        n = 1 + len(self.arrays)
+        common = broadcast_dims(self, types[1:n], shapes[1:n])
+        entries = fill_in(self.index, [host[i] for i in self.host_inputs])
+
+        def length(size: Dim, entry: Any) -> Dim:
+            return slice_length(size, *entry)
+
+        return [self._arrange(shapes[0], entries, common, length)]
+
+    def reference(self, x: Any, *rest: Any) -> Any:
+        return x[self.numpy_index(x.shape, rest)]
+
+    def numpy_index(self, shape: Sequence[int], rest: Sequence[Any]) -> tuple[Any, ...]:
+        """NumPy's index, the arrays checked against ``shape`` and made signed."""
+        arrays = iter(rest[: len(self.arrays)])
+        entries = fill_in(self.index, [int(b) for b in rest[len(self.arrays) :]])
+        index, axis = [], 0
+        for e in entries:
+            if e == "a":
+                index.append(self._checked(next(arrays), shape[axis], axis))
+            else:
+                index.extend(as_python([e]))
+            axis += e != "x"
+        return tuple(index)
+
+    def _checked(self, array: Any, size: int, axis: int) -> Any:
+        if array.size:
+            for worst in (int(array.min()), int(array.max())):
+                if not -size <= worst < size:
+                    raise IndexOutOfRange(
+                        f"{self}: index {worst} is out of range for axis {axis} of size {size}"
+                    )
+        return array.astype(np.int64, copy=False)
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        x, *rest = inputs
+        zeros = operator("zeros_like")(x)
+        add = AdvancedIncSubtensor(self.index)
+        return [add(zeros, cotangents[0], *rest), *(None for _ in rest)]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
+
+    def __str__(self) -> str:
+        return f"AdvancedSubtensor{{{pattern_text(self.index)}}}"
+
+
+@dataclass(frozen=True)
+class AdvancedIncSubtensor(Increment):
+    """``x`` with ``y`` added to (or put in place of) the elements that index arrays pick.
+
+    Inputs: ``x``, ``y`` (of the part's ndim and the dtype of ``x``), then as for
+    :class:`AdvancedSubtensor`. Where an index comes twice, increments accumulate; of values set,
+    the last one stays.
+    """
+
+    def getter(self) -> AdvancedSubtensor:
+        return AdvancedSubtensor(self.index)
+
+    def reference(self, x: Any, y: Any, *rest: Any) -> Any:
+        out = np.array(x, copy=True)
+        get = self.getter()
+        index = get.numpy_index(x.shape, rest)
+        if self.set_instead_of_inc:
+            out[index] = y
+            return out
+        # All entries but the arrays first, as a view; then array k indexes dimension k of it.
+        view = out[tuple(slice(None) if e == "a" else i for e, i in zip(self.index, index))]
+        places = get.arrays
+        arrays = np.broadcast_arrays(*(index[k] for k in places))
+        rows = np.moveaxis(view, places, range(len(places)))
+        depth = arrays[0].ndim
+        values = np.broadcast_to(y, self._part_shape(arrays[0].shape, view.shape, get))
+        if get.side_by_side:
+            values = np.moveaxis(values, range(places[0], places[0] + depth), range(depth))
+        scatter_add(rows, arrays, values)
+        return out
+
+    @staticmethod
+    def _part_shape(
+        common: tuple[int, ...], view: tuple[int, ...], get: AdvancedSubtensor
+    ) -> tuple[int, ...]:
+        kept = [n for k, n in enumerate(view) if k not in get.arrays]
+        at = get.arrays[0] if get.side_by_side else 0
+        return (*kept[:at], *common, *kept[at:])
+
+    def __str__(self) -> str:
+        return super().__str__()
+
+
+def scatter_add(rows: Any, arrays: Sequence[Any], values: Any) -> None:
+    """Add ``values`` to ``rows[arrays]`` in place; what hits one row twice accumulates.
+
+    ``arrays`` are int64 arrays of one shape, within bounds; ``values`` has that shape followed by
+    the dimensions of ``rows`` after the indexed ones. Narrow floats are summed in float32.
+    """
+    sizes, rest = rows.shape[: len(arrays)], rows.shape[len(arrays) :]
+    flat = np.zeros(arrays[0].shape, np.int64)
+    for a, n in zip(arrays, sizes):
+        flat = flat * n + np.where(a < 0, a + n, a)
+    if flat.size == 0 or values.size == 0:
+        return
+    flat, values = flat.reshape(-1), values.reshape(flat.size, *rest)
+    # One index array is the case for which np.add.at is fast.
+    if rows.flags.c_contiguous and not is_narrow_float(rows.dtype.name):
+        np.add.at(rows.reshape(-1, *rest), flat, values)
+        return
+    work = np.dtype(np.float32) if is_narrow_float(rows.dtype.name) else rows.dtype
+    total = np.zeros((math.prod(sizes), *rest), work)
+    np.add.at(total, flat, values.astype(work, copy=False))
+    rows[...] = (rows.astype(work, copy=False) + total.reshape(rows.shape)).astype(rows.dtype)
+
+
+def without_slices(x: Variable, op: AdvancedSubtensor, rest: Sequence[Variable]) -> Variable:
+    """``op`` applied in steps: slices, then new dimensions, then an index of arrays alone.
+
+    For targets whose gather kernel knows index arrays only; the value is the same.
+    """
+    count = len(op.arrays)
+    arrays, bounds = rest[:count], rest[count:]
+    basic = tuple(FULL if e == "a" else e for e in op.index if e != "x")
+    part = Subtensor(basic)(x, *bounds) if any(e != FULL for e in basic) else x
+    if "x" in op.index:
+        places = iter(range(part.type.ndim))
+        part = part.dimshuffle([("x" if e == "x" else next(places)) for e in op.index])
+    plain = tuple("a" if e == "a" else FULL for e in op.index)
+    return AdvancedSubtensor(plain)(part, *arrays)  # type: ignore[no-any-return]

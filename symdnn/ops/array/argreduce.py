@@ -1,0 +1,87 @@
+"""Where the largest or smallest element is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn.graph.op import Grads, Vars
+from symdnn.graph.variable import Variable, as_variable
+from symdnn.ops.array.reduce import Reduce, max, normal_axes
+
+__all__ = ["ArgMax", "ArgMin", "argmax", "argmin", "max_and_argmax"]
+
+
+@dataclass(frozen=True)
+class ArgExtreme(Reduce):
+    """Base of argmax and argmin: an int64 index into the elements over ``axes`` in C order.
+
+    The first one counts where several are equal, and the first NaN where there is one.
+    """
+
+    abstract: ClassVar[bool] = True
+    keeps_one: ClassVar[bool] = True
+    needs_elements: ClassVar[bool] = True
+    kinds: ClassVar[str] = "bif"
+    function: ClassVar[Any] = None
+
+    def out_dtype(self, dtype: str) -> str:
+        return "int64"
+
+    def of_one(self, x: Variable) -> Variable:
+        return x.zeros_like(dtype="int64")
+
+    def reference(self, x: Any) -> Any:
+        self._check_elements(x.shape)
+        if x.dtype.name == "bfloat16":
+            x = x.astype(np.float32)
+        kept = [i for i in range(x.ndim) if i not in self.axes]
+        rows = x.transpose((*kept, *self.axes)).reshape(
+            (*(x.shape[i] for i in kept), int(np.prod([x.shape[i] for i in self.axes], dtype=int)))
+        )
+        found = np.asarray(type(self).function(rows, axis=-1), dtype=np.int64)
+        return found.reshape(self._reduced(x.shape))
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [None]
+
+
+@dataclass(frozen=True)
+class ArgMax(ArgExtreme):
+    """Index of the largest element."""
+
+    function: ClassVar[Any] = np.argmax
+
+
+@dataclass(frozen=True)
+class ArgMin(ArgExtreme):
+    """Index of the smallest element."""
+
+    function: ClassVar[Any] = np.argmin
+
+
+def argmax(x: Any, axis: Any = None, keepdims: bool = False) -> Variable:
+    """Index (int64) of the largest element over ``axis``: the first of several, or the first NaN.
+
+    With None or several axes it counts in C order over them all.
+    """
+    v = as_variable(x)
+    axes = normal_axes(axis, v.type.ndim, "argmax")
+    return ArgMax(axes, keepdims)(v)  # type: ignore[no-any-return]
+
+
+def argmin(x: Any, axis: Any = None, keepdims: bool = False) -> Variable:
+    """Index (int64) of the smallest element over ``axis``; otherwise as :func:`argmax`."""
+    v = as_variable(x)
+    axes = normal_axes(axis, v.type.ndim, "argmin")
+    return ArgMin(axes, keepdims)(v)  # type: ignore[no-any-return]
+
+
+def max_and_argmax(a: Any, axis: Any = None, keepdims: bool = False) -> tuple[Variable, Variable]:
+    """``(max(a, axis), argmax(a, axis))``."""
+    return max(a, axis, keepdims), argmax(a, axis, keepdims)
+
+
+OPERATORS = {"argmax": argmax, "argmin": argmin}

@@ -1,0 +1,195 @@
+"""Running sums and products along an axis, and what their gradients are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn.errors import AxisError, TypeMismatch
+from symdnn.graph.dims import Shape, product, same_dim
+from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Variable, as_variable
+from symdnn.ops.array.reduce import normal_axes
+from symdnn.ops.core.dtype import accumulator
+from symdnn.ops.core.shape import dims_of
+from symdnn.ops.elemwise import broadcast_static, conjugate
+
+__all__ = [
+    "CumProd", "CumSum", "LinearRecurrence", "Shift", "cumprod", "cumsum", "product_of_others",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class AlongAxis(Op):
+    """Base of ops that run along ``axis`` (backwards with ``reverse``) and keep the shape."""
+
+    abstract: ClassVar[bool] = True
+    axis: int
+    reverse: bool = False
+
+    def infer(self, *inputs: Any) -> Any:
+        if not all(isinstance(t, TensorType) and self.axis < t.ndim for t in inputs):
+            raise AxisError(self, f"a tensor with a dimension {self.axis}", list(inputs))
+        return inputs[0]
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [tuple(shapes[0])]
+
+    def _forwards(self, x: Any) -> Any:
+        """A view that runs forwards along its first dimension; its own inverse but for the move."""
+        moved = np.moveaxis(x, self.axis, 0)
+        return moved[::-1] if self.reverse else moved
+
+    def _back(self, x: Any) -> Any:
+        return np.ascontiguousarray(np.moveaxis(x[::-1] if self.reverse else x, 0, self.axis))
+
+
+def _work_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """As sums: float32 is added up in float64."""
+    work = accumulator(dtype.name)[1]
+    return np.dtype("float64" if work == "float32" else work)
+
+
+@dataclass(frozen=True)
+class CumSum(AlongAxis):
+    """``y[k] = x[0] + ... + x[k]``; with ``reverse`` from the end. Ints widen as in a sum."""
+
+    def infer(self, *inputs: Any) -> Any:
+        x = super().infer(*inputs)
+        return x.with_dtype(accumulator(x.dtype)[0])
+
+    def reference(self, *inputs: Any) -> Any:
+        (x,) = inputs
+        total = np.cumsum(self._forwards(x), axis=0, dtype=_work_dtype(x.dtype))
+        return self._back(total).astype(TensorType(accumulator(x.dtype.name)[0]).numpy, copy=False)
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [CumSum(self.axis, not self.reverse)(cotangents[0])]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        return [None if tangents[0] is None else self(tangents[0])]
+
+
+@dataclass(frozen=True)
+class CumProd(AlongAxis):
+    """``y[k] = x[0] * ... * x[k]``; without ``x[k]`` itself when ``exclusive``.
+
+    Its gradient divides by nothing, so it is right also where elements are 0.
+    """
+
+    exclusive: bool = False
+
+    def infer(self, *inputs: Any) -> Any:
+        x = super().infer(*inputs)
+        return x.with_dtype(accumulator(x.dtype)[0])
+
+    def reference(self, *inputs: Any) -> Any:
+        (x,) = inputs
+        y = np.cumprod(self._forwards(x), axis=0, dtype=_work_dtype(x.dtype))
+        if self.exclusive and len(y):
+            y = np.concatenate([np.ones_like(y[:1]), y[:-1]])
+        return self._back(y).astype(TensorType(accumulator(x.dtype.name)[0]).numpy, copy=False)
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        (x,), (y,), (dy,) = inputs, outputs, cotangents
+        before = y if self.exclusive else CumProd(self.axis, self.reverse, True)(x)
+        back = not self.reverse
+        if self.exclusive:
+            dy = Shift(self.axis, back)(dy)
+        factors = conjugate(Shift(self.axis, back)(x))
+        return [LinearRecurrence(self.axis, back)(factors, dy) * conjugate(before)]
+
+
+@dataclass(frozen=True)
+class Shift(AlongAxis):
+    """``y[k] = x[k - 1]`` and ``y[0] = 0``; with ``reverse`` ``y[k] = x[k + 1]``."""
+
+    def reference(self, *inputs: Any) -> Any:
+        x = self._forwards(inputs[0])
+        y = np.zeros_like(x)
+        y[1:] = x[:-1]
+        return self._back(y)
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [Shift(self.axis, not self.reverse)(cotangents[0])]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        return [None if tangents[0] is None else self(tangents[0])]
+
+
+@dataclass(frozen=True)
+class LinearRecurrence(AlongAxis):
+    """``s[k] = a[k] * s[k - 1] + b[k]`` from ``s[-1] = 0``; with ``reverse`` from the end.
+
+    ``a`` and ``b`` have one shape and one float dtype.
+    """
+
+    def infer(self, *inputs: Any) -> Any:
+        a = super().infer(*inputs)
+        if len({(t.dtype, t.ndim) for t in inputs}) != 1 or a.is_discrete:
+            raise TypeMismatch(self, "two float tensors of one dtype and ndim", list(inputs))
+        return a.with_shape(broadcast_static(self, inputs))
+
+    def reference(self, *inputs: Any) -> Any:
+        work = _work_dtype(inputs[0].dtype)
+        a, b = (self._forwards(x.astype(work, copy=False)) for x in inputs)
+        s = b.copy()
+        for k in range(1, len(s)):
+            s[k] += a[k] * s[k - 1]
+        return self._back(s).astype(inputs[0].dtype, copy=False)
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        pairs = zip(*shapes, strict=True)
+        return [tuple(same_dim(self, pair, "two equal shapes", shapes) for pair in pairs)]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        (a, _), (s,), (g,) = inputs, outputs, cotangents
+        back = not self.reverse
+        to_b = LinearRecurrence(self.axis, back)(conjugate(Shift(self.axis, back)(a)), g)
+        return [to_b * conjugate(Shift(self.axis, self.reverse)(s)), to_b]
+
+
+def cumsum(x: Any, axis: int | None = None) -> Variable:
+    """Running sum along ``axis`` (None: over the flattened tensor). Ints widen as in a sum."""
+    v, along = _line(x, axis, "cumsum")
+    return CumSum(along)(v)  # type: ignore[no-any-return]
+
+
+def cumprod(x: Any, axis: int | None = None) -> Variable:
+    """Running product along ``axis`` (None: over the flattened tensor). Ints widen as in a sum."""
+    v, along = _line(x, axis, "cumprod")
+    return CumProd(along)(v)  # type: ignore[no-any-return]
+
+
+def _line(x: Any, axis: Any, op: str) -> tuple[Variable, int]:
+    v = as_variable(x)
+    if axis is None:
+        return (v if v.type.ndim == 1 else v.reshape((-1,))), 0
+    axes = normal_axes(axis, v.type.ndim, op)
+    if len(axes) != 1:
+        raise AxisError(op, "one axis or None", str(axis))
+    return v, axes[0]
+
+
+def product_of_others(x: Variable, axes: Sequence[int]) -> Variable:
+    """For each element the product of all others over ``axes``: the gradient of a product."""
+    kept = [i for i in range(x.type.ndim) if i not in axes]
+    order = [*kept, *axes]
+    dims = dims_of(x)
+    along = product(dims[i] for i in axes)
+    rows = x.dimshuffle(order).reshape([*(dims[i] for i in kept), along])
+    axis = len(kept)
+    others = CumProd(axis, False, True)(rows) * CumProd(axis, True, True)(rows)
+    back = [order.index(i) for i in range(x.type.ndim)]
+    return others.reshape([dims[i] for i in order]).dimshuffle(back)  # type: ignore[no-any-return]
+
+
+OPERATORS = {"cumsum": cumsum, "cumprod": cumprod, "product_of_others": product_of_others}

@@ -1,0 +1,295 @@
+"""``x[...]`` by NumPy's rules, and ``set_subtensor`` / ``inc_subtensor`` of what it gave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import IndexOutOfRange, NdimMismatch, ShapeMismatch, TypeMismatch
+from symdnn.graph.op import Grads, Host, MultiOp, Vars
+from symdnn.graph.operators import operator
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Constant, Variable, as_variable, constant
+from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
+from symdnn.ops.array.index import IncSubtensor, Subtensor, encode, subtensor
+from symdnn.ops.array.view import specify_shape
+from symdnn.ops.core.python_numbers import settled
+from symdnn.ops.core.shape import (
+    DimShuffle,
+    Reshape,
+    ShapeVector,
+    alloc,
+    as_dim,
+    dims_of,
+    dimshuffle,
+    make_vector,
+    reshape,
+    shape_i,
+)
+from symdnn.ops.elemwise import kind_of, pad_left
+
+__all__ = ["Nonzero", "getitem", "inc_subtensor", "nonzero", "set_subtensor"]
+
+
+@dataclass(frozen=True)
+class Nonzero(MultiOp):
+    """Indices of the elements that are not zero: one int64 vector for each dimension.
+
+    Their length depends on the data.
+    """
+
+    def infer(self, x: TensorType) -> Any:
+        if x.ndim == 0:
+            raise NdimMismatch(self, "a tensor with dimensions", x)
+        return tuple(TensorType("int64", (None,)) for _ in range(x.ndim))
+
+    def reference(self, x: Any) -> Any:
+        return tuple(i.astype(np.int64, copy=False) for i in np.nonzero(x))
+
+    def shapes(self, types: Sequence[Any], shapes: Sequence[Any], host: Host) -> None:
+        return None
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [None]
+
+
+def nonzero(a: Any, return_matrix: bool = False) -> Any:
+    """Indices of the elements that are not zero: a tuple of int64 vectors, one per dimension.
+
+    With ``return_matrix`` they are the rows of one matrix.
+    """
+    found = Nonzero()(as_variable(a))
+    return operator("stack")(list(found)) if return_matrix else tuple(found)
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def getitem(x: Any, index: Any) -> Variable:
+    """``x[index]``: ints, slices, Ellipsis, None, integer arrays and boolean masks.
+
+    Ints and bounds may be integer scalars, arrays and masks symbolic. With ints, slices and None
+    alone the result is a view; arrays follow NumPy's rules for advanced indexing.
+    """
+    v = as_variable(x)
+    if isinstance(index, list) and any(isinstance(i, slice) for i in index):
+        index = tuple(index)  # as Theano does, and NumPy did
+    items, gap = _items(v, index if isinstance(index, tuple) else (index,))
+    if (size := _of_shape(v, items)) is not None:
+        return size
+    if any(_is_array(i) for i in items):
+        return _apart(_advanced(v, items), items, gap)
+    taken = subtensor(v, [i for i in items if i is not None])
+    if None not in items:
+        return taken
+    pattern: list[int | str] = []
+    axes = iter(range(taken.type.ndim))
+    for i in items:
+        if i is None:
+            pattern.append("x")
+        elif isinstance(i, slice):
+            pattern.append(next(axes))
+    return dimshuffle(taken, [*pattern, *axes])
+
+
+def _of_shape(v: Variable, items: Sequence[Any]) -> Variable | None:
+    """An entry (or a static part) of a shape, without building the vector."""
+    if v.owner is None or not isinstance(v.owner.op, ShapeVector) or len(items) != 1:
+        return None
+    (x,), (item,) = v.owner.inputs, items
+    if isinstance(item, int):
+        return shape_i(x, item)
+    bounds = (item.start, item.stop, item.step) if isinstance(item, slice) else ("?",)
+    if not all(b is None or isinstance(b, int) for b in bounds):
+        return None
+    chosen = [as_dim(d) for d in dims_of(x)[item]]
+    return make_vector(chosen) if chosen else constant(np.zeros(0, np.int64))
+
+
+def _is_array(item: Any) -> bool:
+    return isinstance(item, Variable) and item.type.ndim > 0
+
+
+def _advanced(v: Variable, items: Sequence[Any]) -> Variable:
+    left = v.type.ndim - sum(i is not None for i in items)
+    if left < 0:
+        raise _too_many(v, v.type.ndim - left)
+    entries: list[Any] = ["x" if i is None else i for i in items] + [slice(None)] * left
+    # Beside an array an integer counts as an array, too.
+    arrays = [as_variable(e) for e in entries if isinstance(e, int | Variable)]
+    ndim = max(a.type.ndim for a in arrays)
+    pattern, bounds = encode(["a" if isinstance(e, int | Variable) else e for e in entries])
+    aligned = [pad_left(a, ndim) for a in arrays]
+    return AdvancedSubtensor(pattern)(v, *aligned, *bounds)  # type: ignore[no-any-return]
+
+
+def _apart(taken: Variable, items: Sequence[Any], gap: int | None) -> Variable:
+    """Dimensions of index arrays go first where an Ellipsis for no dimension parts the arrays.
+
+    What ``taken`` has is right for the same index without that Ellipsis.
+    """
+    at = [k for k, i in enumerate(items) if isinstance(i, int | Variable)]
+    beside = at[-1] - at[0] == len(at) - 1
+    if gap is None or not beside or not at[0] < gap <= at[-1]:
+        return taken
+    depth = max(i.type.ndim for i in items if isinstance(i, Variable))
+    arrays = range(at[0], at[0] + depth)  # before them stand slices and None alone
+    rest = [d for d in range(taken.type.ndim) if d not in arrays]
+    return dimshuffle(taken, [*arrays, *rest])
+
+
+def _items(v: Variable, index: tuple[Any, ...]) -> tuple[list[Any], int | None]:
+    """The index with Ellipsis and masks expanded: None, ints, slices and integer variables.
+
+    Beside it the place before which an Ellipsis stood that stands for no dimension.
+    """
+    classified = [_classify(i) for i in index]
+    dots = [k for k, i in enumerate(classified) if i is Ellipsis]
+    if len(dots) > 1:
+        raise IndexOutOfRange("an index can have only one Ellipsis ('...')")
+    consumed = sum(_consumed(i) for i in classified)
+    if consumed > v.type.ndim:
+        raise _too_many(v, consumed)
+    items: list[Any] = []
+    axis, gap = 0, None
+    for i in classified:
+        if i is Ellipsis:
+            missing = v.type.ndim - consumed
+            gap = None if missing else len(items)
+            items += [slice(None)] * missing
+            axis += missing
+        else:
+            items += _mask(v, i, axis) if _is_mask(i) else [i]
+            axis += _consumed(i)
+    return items, gap
+
+
+def _too_many(v: Variable, count: int) -> IndexOutOfRange:
+    return IndexOutOfRange(f"{count} indices for {v}, which has {v.type.ndim} dimension(s)")
+
+
+def _classify(item: Any) -> Any:
+    if item is None or item is Ellipsis or isinstance(item, slice):
+        return item
+    if isinstance(item, bool | np.bool_):
+        raise TypeMismatch("an index", "integers, slices, arrays, None or ...", f"{item}")
+    if isinstance(item, int | np.integer):
+        return int(item)
+    if isinstance(item, list | tuple) and len(item) == 0:
+        return constant(np.zeros(0, np.int64))
+    i = as_variable(item)
+    if not isinstance(i.type, TensorType) or not i.type.is_discrete:
+        raise TypeMismatch("an index", "an integer or boolean tensor", i.type)
+    if i.type.ndim == 0 and i.type.dtype == "bool":
+        raise TypeMismatch("an index", "an integer scalar, or a mask with dimensions", i.type)
+    return int(i.data) if i.type.ndim == 0 and isinstance(i, Constant) else i
+
+
+def _is_mask(item: Any) -> bool:
+    return isinstance(item, Variable) and item.type.dtype == "bool"
+
+
+def _consumed(item: Any) -> int:
+    if item is None or item is Ellipsis:
+        return 0
+    return item.type.ndim if _is_mask(item) else 1
+
+
+def _mask(v: Variable, mask: Variable, axis: int) -> list[Variable]:
+    wanted = dims_of(v)[axis : axis + mask.type.ndim]
+    if isinstance(mask, Constant):
+        for d, n in zip(wanted, mask.data.shape, strict=True):
+            if isinstance(d, int) and d != n:
+                raise ShapeMismatch("a mask", f"the shape {wanted}", mask.data.shape)
+        return [constant(i.astype(np.int64)) for i in np.nonzero(mask.data)]
+    return list(nonzero(specify_shape(mask, wanted)))
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+def set_subtensor(
+    x: Any, y: Any, inplace: bool = False, tolerate_inplace_aliasing: bool = False
+) -> Variable:
+    """The tensor of which ``x`` is an indexed part, with ``y`` in place of that part.
+
+    ``set_subtensor(r[10:], 5)``; ``x`` may also be a dimshuffle or reshape of an indexed part.
+    ``y`` broadcasts by its static 1s; its dtype must fit that of ``x``. The last two arguments
+    are Theano's and change nothing: what is computed in place is decided when compiling.
+    """
+    return _written(as_variable(x), y, set_instead_of_inc=True)
+
+
+def inc_subtensor(
+    x: Any,
+    y: Any,
+    inplace: bool = False,
+    set_instead_of_inc: bool = False,
+    tolerate_inplace_aliasing: bool = False,
+    ignore_duplicates: bool = False,
+) -> Variable:
+    """The tensor of which ``x`` is an indexed part, with ``y`` added to that part.
+
+    An element that an index array names twice gets both increments (``ignore_duplicates`` only
+    permits to lose one, and changes nothing). Otherwise as :func:`set_subtensor`.
+    """
+    return _written(as_variable(x), y, set_instead_of_inc)
+
+
+def _written(x: Variable, y: Any, set_instead_of_inc: bool) -> Variable:
+    value = _value_for(x, y)
+    node = x.owner
+    op = node.op if node is not None else None
+    if node is not None and isinstance(op, Subtensor):
+        put = IncSubtensor(op.index, set_instead_of_inc)
+        return put(node.inputs[0], value, *node.inputs[1:])  # type: ignore[no-any-return]
+    if node is not None and isinstance(op, AdvancedSubtensor):
+        place = AdvancedIncSubtensor(op.index, set_instead_of_inc)
+        return place(node.inputs[0], value, *node.inputs[1:])  # type: ignore[no-any-return]
+    if node is not None and isinstance(op, DimShuffle):
+        inner = node.inputs[0]
+        at = {d: i for i, d in enumerate(op.pattern)}
+        back = [at.get(d, "x") for d in range(inner.type.ndim)]
+        return _written(inner, dimshuffle(value, back), set_instead_of_inc)
+    if node is not None and isinstance(op, Reshape):
+        inner = node.inputs[0]
+        full = reshape(alloc(value, *dims_of(x)), dims_of(inner))
+        return _written(inner, full, set_instead_of_inc)
+    raise TypeMismatch(
+        "set_subtensor / inc_subtensor",
+        "an indexed tensor such as x[1:3] or x[rows]",
+        f"{x} of type {x.type}",
+        "Index the tensor that is to change: T.set_subtensor(x[index], y)",
+    )
+
+
+def _value_for(x: Variable, y: Any) -> Variable:
+    """``y`` as a variable of the dtype and ndim of ``x``: digits may be lost, kinds may not."""
+    if isinstance(y, int | float) and not isinstance(y, bool) and not x.type.is_discrete:
+        y = constant(y, dtype=x.type.dtype)
+    _, value = settled([x, as_variable(y)])
+    if "bifc".index(kind_of(value.type.dtype)) > "bifc".index(kind_of(x.type.dtype)):
+        raise TypeMismatch(
+            "set_subtensor / inc_subtensor",
+            f"a value of the kind of {x.type.dtype}, or of a lower one (bool, int, float, complex)",
+            value.type,
+            f"Cast it: y.astype({x.type.dtype!r})",
+        )
+    if value.type.ndim > x.type.ndim:
+        raise NdimMismatch(
+            "set_subtensor / inc_subtensor", f"at most {x.type.ndim} dimension(s)", value.type
+        )
+    if value.type.dtype != x.type.dtype:
+        value = operator("cast")(value, x.type.dtype)
+    return pad_left(value, x.type.ndim)
+
+
+OPERATORS = {
+    "getitem": getitem,
+    "inc_subtensor": inc_subtensor,
+    "nonzero": nonzero,
+    "set_subtensor": set_subtensor,
+}

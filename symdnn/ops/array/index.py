@@ -1,0 +1,215 @@
+"""Basic indexing by integers and slices: ``Subtensor``, a view, and ``IncSubtensor``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn.errors import IndexOutOfRange, ShapeMismatch, TypeMismatch
+from symdnn.graph.dims import Shape, known
+from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.operators import operator
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Variable
+from symdnn.ops.array.slices import (
+    IndexPattern,
+    as_python,
+    check_index,
+    fill_in,
+    is_slice,
+    pattern_text,
+    slice_length,
+    static_length,
+    symbolic_count,
+)
+from symdnn.ops.core.shape import as_dim, static_dim
+from symdnn.ops.elemwise import unbroadcast
+
+__all__ = ["IncSubtensor", "Increment", "Subtensor", "subtensor"]
+
+
+@dataclass(frozen=True)
+class Subtensor(Op):
+    """``x`` indexed by integers and slices; a view.
+
+    ``index`` has one entry per dimension (see :mod:`symdnn.ops.array.slices`); symbolic ints and
+    bounds are int64 scalars after ``x``. Bounds are clamped as Python does; an integer out of range
+    raises :class:`~symdnn.errors.IndexOutOfRange`.
+    """
+
+    index: IndexPattern
+
+    @property
+    def host_inputs(self) -> tuple[int, ...]:
+        return tuple(range(1, 1 + symbolic_count(self.index)))
+
+    def infer(self, x: TensorType, *bounds: TensorType) -> Any:
+        if x.ndim != len(self.index):
+            raise TypeMismatch(self, f"a tensor of {len(self.index)} dimension(s)", x)
+        shape = []
+        for axis, (size, e) in enumerate(zip(x.shape, self.index, strict=True)):
+            if is_slice(e):
+                shape.append(static_length(size, e))
+            elif e != "?":
+                check_index(self, e, size, axis)
+        return x.with_shape(shape)
+
+    def reference(self, x: Any, *bounds: Any) -> Any:
+        entries = fill_in(self.index, [int(b) for b in bounds])
+        for axis, e in enumerate(entries):
+            if not is_slice(e):
+                check_index(self, e, x.shape[axis], axis)
+        return x[(*as_python(entries), Ellipsis)]
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        entries = fill_in(self.index, [host[i] for i in self.host_inputs])
+        out = []
+        for axis, (size, e) in enumerate(zip(shapes[0], entries, strict=True)):
+            if is_slice(e):
+                out.append(slice_length(size, *e))
+            else:
+                check_index(self, e, size, axis)
+        return [tuple(out)]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        x, *bounds = inputs
+        zeros = operator("zeros_like")(x)
+        return [IncSubtensor(self.index)(zeros, cotangents[0], *bounds), *(None for _ in bounds)]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
+
+    @property
+    def views(self) -> Mapping[int, int]:
+        return {0: 0}
+
+    def __str__(self) -> str:
+        return f"Subtensor{{{pattern_text(self.index)}}}"
+
+
+def subtensor(x: Variable, entries: Sequence[Any]) -> Variable:
+    """``x`` indexed by ``entries``: ints, integer scalars and slices; full slices are implied."""
+    ndim = x.type.ndim
+    if len(entries) > ndim:
+        raise IndexOutOfRange(f"{len(entries)} indices for {x}, which has {ndim} dimension(s)")
+    index, bounds = encode([*entries, *(slice(None) for _ in range(ndim - len(entries)))])
+    return Subtensor(index)(x, *bounds)  # type: ignore[no-any-return]
+
+
+def encode(entries: Sequence[Any]) -> tuple[IndexPattern, list[Variable]]:
+    """Ints, scalars, slices, ``"a"`` and ``"x"`` as a pattern and its symbolic values."""
+    bounds: list[Variable] = []
+
+    def bound(value: Any) -> Any:
+        v = as_dim(value)
+        number = static_dim(v)
+        if number is None:
+            bounds.append(v)
+        return "?" if number is None else number
+
+    def entry(e: Any) -> Any:
+        if isinstance(e, slice):
+            triple = tuple(None if b is None else bound(b) for b in (e.start, e.stop, e.step))
+            if triple[2] == 0:
+                raise IndexOutOfRange("an index: the step of a slice cannot be 0")
+            # A step of 1 and a start of 0 say nothing: one spelling, so that equal ops merge.
+            start, stop, step = triple[0], triple[1], None if triple[2] == 1 else triple[2]
+            ahead = step is None or (isinstance(step, int) and step > 0)
+            return (None if start == 0 and ahead else start, stop, step)
+        return e if isinstance(e, str) else bound(e)
+
+    return tuple(entry(e) for e in entries), bounds
+
+
+@dataclass(frozen=True)
+class Increment(Op):
+    """Base of the ops that add ``y`` to a part of ``x`` (or set it), leaving ``x`` as it is."""
+
+    abstract: ClassVar[bool] = True
+    index: IndexPattern
+    set_instead_of_inc: bool = False
+
+    def getter(self) -> Op:
+        """The op that reads the part which this one writes."""
+        raise NotImplementedError
+
+    @property
+    def host_inputs(self) -> tuple[int, ...]:
+        return tuple(i + 1 for i in self.getter().host_inputs)
+
+    def infer(self, x: TensorType, y: TensorType, *rest: TensorType) -> Any:
+        part: Any = self.getter().output_types([x, *rest])[0]
+        if x.dtype != y.dtype or y.ndim != part.ndim:
+            raise TypeMismatch(self, f"a value of type {part}", y)
+        self._check(y, y.shape, part.shape)
+        return x
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        found = self.getter().shapes(
+            [types[0], *types[2:]],
+            [shapes[0], *shapes[2:]],
+            {i - 1: host[i] for i in self.host_inputs},
+        )
+        if found is not None:
+            self._check(types[1], shapes[1], found[0])
+        return [shapes[0]]
+
+    def _check(self, y: TensorType, old: Sequence[Any], part: Sequence[Any]) -> None:
+        for static, a, b in zip(y.shape, old, part, strict=True):
+            m, n = (None if d is None else known(d) for d in (a, b))
+            if static != 1 and m is not None and n is not None and m != n:
+                raise ShapeMismatch(
+                    self,
+                    f"a value of shape {tuple(part)}, that of the indexed part",
+                    tuple(old),
+                    "Only a dimension that is statically 1 broadcasts" if m == 1 else "",
+                )
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        (_, y, *rest), (dz,) = inputs, cotangents
+        dy = unbroadcast(self.getter()(dz, *rest), y)
+        dx = self(dz, operator("zeros_like")(y), *rest) if self.set_instead_of_inc else dz
+        return [dx, dy, *(None for _ in rest)]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        x, y = (
+            operator("zeros_like")(v) if t is None else t
+            for v, t in zip(inputs[:2], tangents[:2], strict=True)
+        )
+        return [self(x, y, *inputs[2:])]
+
+    @property
+    def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
+        return {0: (0,)}
+
+    def __str__(self) -> str:
+        what = "set" if self.set_instead_of_inc else "inc"
+        return f"{type(self).__name__}{{{what} {pattern_text(self.index)}}}"
+
+
+@dataclass(frozen=True)
+class IncSubtensor(Increment):
+    """``x`` with ``y`` added to (or put in place of) ``x[index]``.
+
+    Inputs: ``x``, ``y`` (the dtype of ``x``, the ndim of the part; static 1s broadcast), then the
+    symbolic ints and bounds as for :class:`Subtensor`.
+    """
+
+    def getter(self) -> Op:
+        return Subtensor(self.index)
+
+    def reference(self, x: Any, y: Any, *bounds: Any) -> Any:
+        out = np.array(x, copy=True)
+        part = Subtensor(self.index).reference(out, *bounds)
+        part[...] = y if self.set_instead_of_inc else part + y
+        return out
+
+    def __str__(self) -> str:
+        return super().__str__()

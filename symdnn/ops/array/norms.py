@@ -1,0 +1,46 @@
+"""Norms of vectors over axes."""
+
+from __future__ import annotations
+
+from math import isinf
+from typing import Any
+
+from symdnn.graph.variable import Variable, as_variable
+from symdnn.ops.array.reduce import max, min, sum
+from symdnn.ops.core.dtype import float_of
+from symdnn.ops.elementwise.arithmetic import abs, cast, pow, sqr, sqrt
+from symdnn.ops.elementwise.comparison import eq, neq, switch
+from symdnn.ops.elemwise import like
+
+__all__ = ["norm"]
+
+
+def norm(x: Any, L: Any = 2, axis: Any = None, keepdims: bool = False) -> Variable:
+    """The L-norm over ``axis`` (None: of all elements), ``sum(|x|^L)^(1/L)``.
+
+    ``L`` is a number: 0 counts what is not zero, ``inf`` and ``-inf`` give the largest and
+    smallest modulus. The gradient of the 2-norm at 0 is 0.
+    """
+    v = as_variable(x)
+    if v.type.is_discrete:
+        v = cast(v, float_of(v.type.dtype))
+    if L == 2:
+        return _root(sum(sqr(v if not v.type.is_complex else abs(v)), axis, keepdims=keepdims))
+    modulus = abs(v)
+    if isinf(L):
+        return max(modulus, axis, keepdims) if L > 0 else min(modulus, axis, keepdims)
+    if L == 0:
+        return sum(neq(modulus, 0), axis, dtype=modulus.type.dtype, keepdims=keepdims)
+    if L == 1:
+        return sum(modulus, axis, keepdims=keepdims)
+    total = sum(pow(modulus, like(L, modulus)), axis, keepdims=keepdims)
+    return pow(total, like(1 / L, modulus))
+
+
+def _root(squares: Variable) -> Variable:
+    # The slope of sqrt at 0 is infinite: the root of 1 is taken there and thrown away.
+    zero = eq(squares, 0)
+    return switch(zero, like(0, squares), sqrt(switch(zero, like(1, squares), squares)))
+
+
+OPERATORS = {"norm": norm}

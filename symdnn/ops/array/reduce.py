@@ -1,0 +1,394 @@
+"""Reductions over axes: sum, product, extremes, any and all, logsumexp."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn.errors import AxisError, ShapeMismatch, TypeMismatch
+from symdnn.graph.dims import Shape, known
+from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.operators import operator
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Constant, Variable, as_variable
+from symdnn.ops.core.dtype import accumulator, float_of, is_narrow_float, upcast
+from symdnn.ops.elemwise import conjugate, kind_of, like
+
+__all__ = [
+    "AllTrue", "AnyTrue", "LogSumExp", "Max", "Min", "Prod", "Reduce", "Sum", "all", "any",
+    "logsumexp", "max", "min", "normal_axes", "prod", "ptp", "sum",
+]  # fmt: skip
+
+
+def normal_axes(axis: Any, ndim: int, op: Any = "a reduction") -> tuple[int, ...]:
+    """``axis`` (None, an int, a sequence, a constant) as sorted non-negative ints."""
+    if axis is None:
+        return tuple(range(ndim))
+    if isinstance(axis, Variable):
+        if not isinstance(axis, Constant):
+            raise AxisError(op, "an axis known when the graph is built", axis)
+        axis = axis.data
+    if np.asarray(axis).size and np.asarray(axis).dtype.kind not in "iu":
+        raise AxisError(op, "an axis that is None, an int or a sequence of ints", repr(axis))
+    axes = [int(a) for a in np.atleast_1d(np.asarray(axis, dtype=np.int64))]
+    if [a for a in axes if not -ndim <= a < ndim]:
+        raise AxisError(op, f"axes of a tensor of {ndim} dimension(s)", str(axis))
+    normal = sorted(a % ndim for a in axes)
+    if len(set(normal)) != len(normal):
+        raise AxisError(op, "each axis once", str(axis))
+    return tuple(normal)
+
+
+@dataclass(frozen=True)
+class Reduce(Op):
+    """Base of reductions: ``axes`` disappear, or stay as size 1 with ``keepdims``.
+
+    What rewrites may do with a reduction it says itself, by the facts below; a new one that says
+    nothing is left as it is where they would matter.
+    """
+
+    abstract: ClassVar[bool] = True
+    #: Whether no elements at all have no result (an extreme).
+    needs_elements: ClassVar[bool] = False
+    #: Whether elements may be visited in any order: not where the result is a place among them.
+    any_order: ClassVar[bool] = False
+    #: Whether a single element gives itself, as :meth:`of_one` says.
+    keeps_one: ClassVar[bool] = False
+    #: Whether reducing over some axes and then over others is reducing over all of them.
+    in_parts: ClassVar[bool] = False
+    #: Whether repeated elements change nothing.
+    idempotent: ClassVar[bool] = False
+    #: Which operands are taken: b(ool), i(nteger), f(loat), c(omplex).
+    kinds: ClassVar[str] = "bifc"
+
+    axes: tuple[int, ...]
+    keepdims: bool = False
+
+    def out_dtype(self, dtype: str) -> str:
+        """The result's dtype."""
+        return dtype
+
+    def of_one(self, x: Variable) -> Variable:
+        """The reduction of ``x`` over dimensions of one element, which ``x`` has no more."""
+        return x.astype(self.out_dtype(x.type.dtype))
+
+    def infer(self, x: TensorType) -> Any:
+        if not isinstance(x, TensorType) or [a for a in self.axes if a >= x.ndim]:
+            raise AxisError(self, f"a tensor with dimensions {self.axes}", x)
+        if kind_of(x.dtype) not in self.kinds:
+            raise TypeMismatch(self, "a tensor of real dtype", x, "Reduce its abs, real or imag")
+        return TensorType(self.out_dtype(x.dtype), self._reduced(x.shape))
+
+    def _reduced(self, shape: Sequence[Any]) -> tuple[Any, ...]:
+        if self.keepdims:
+            return tuple(1 if i in self.axes else d for i, d in enumerate(shape))
+        return tuple(d for i, d in enumerate(shape) if i not in self.axes)
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        self._check_elements(shapes[0])
+        return [self._reduced(shapes[0])]
+
+    def _check_elements(self, shape: Shape) -> None:
+        if self.needs_elements and [a for a in self.axes if known(shape[a]) == 0]:
+            raise ShapeMismatch(
+                self,
+                f"at least one element along the axes {self.axes}",
+                f"an input of shape {tuple(shape)}",
+                "Of no elements there is no extreme; test the size first",
+            )
+
+    def expand(self, reduced: Variable, ndim: int) -> Variable:
+        """A reduced variable with its axes back as size 1."""
+        if self.keepdims:
+            return reduced
+        kept = iter(range(ndim - len(self.axes)))
+        pattern: list[int | str] = ["x" if i in self.axes else next(kept) for i in range(ndim)]
+        return reduced.dimshuffle(pattern)
+
+
+@dataclass(frozen=True)
+class Accumulate(Reduce):
+    """Base of sum and product: accumulated in ``acc_dtype``, returned as ``dtype``.
+
+    With an ``acc_dtype`` of float32 or less the CPU adds up in float64, as Theano does; a GPU
+    adds in float32 by pairs.
+    """
+
+    abstract: ClassVar[bool] = True
+    any_order: ClassVar[bool] = True
+    keeps_one: ClassVar[bool] = True
+    in_parts: ClassVar[bool] = True
+    dtype: str = "float32"
+    acc_dtype: str = "float32"
+
+    def out_dtype(self, dtype: str) -> str:
+        return self.dtype
+
+    def of_one(self, x: Variable) -> Variable:
+        return x.astype(self.acc_dtype).astype(self.dtype)
+
+    @property
+    def added_in(self) -> Any:
+        """The dtype of the CPU's partial results: wider than a float32 ``acc_dtype``."""
+        acc = TensorType(self.acc_dtype)
+        wide = acc.dtype in ("float16", "bfloat16", "float32")
+        return np.dtype(np.float64) if wide else acc.numpy
+
+    def _accumulated(self, function: Any, x: Any) -> Any:
+        acc, out = self.added_in, TensorType(self.dtype).numpy
+        if is_narrow_float(x.dtype.name) and acc.kind in "biu":
+            x = x.astype(np.float32)
+        total = function(x, axis=self.axes, keepdims=self.keepdims, dtype=acc)
+        return np.asarray(total).astype(out, copy=False)
+
+
+@dataclass(frozen=True)
+class Sum(Accumulate):
+    """Sum over ``axes`` (cuDNN: ``CUDNN_REDUCE_TENSOR_ADD``)."""
+
+    def reference(self, x: Any) -> Any:
+        return self._accumulated(np.sum, x)
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        (x,), (dy,) = inputs, cotangents
+        return [operator("fill")(x, self.expand(dy, x.type.ndim))]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        return [None if tangents[0] is None else self(tangents[0])]
+
+
+@dataclass(frozen=True)
+class Prod(Accumulate):
+    """Product over ``axes`` (cuDNN: ``CUDNN_REDUCE_TENSOR_MUL``).
+
+    The gradient is right also where elements are 0; ``no_zeros_in_input`` promises that there are
+    none, and the gradient is then the cheaper ``y / x``.
+    """
+
+    no_zeros_in_input: bool = False
+
+    def reference(self, x: Any) -> Any:
+        return self._accumulated(np.prod, x)
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        (x,), (y,), (dy,) = inputs, outputs, cotangents
+        dy = self.expand(dy, x.type.ndim)
+        if self.no_zeros_in_input:
+            slope = self.expand(y, x.type.ndim) / x
+        else:
+            slope = operator("product_of_others")(x, self.axes)
+        return [dy * conjugate(slope)]
+
+
+@dataclass(frozen=True)
+class Extreme(Reduce):
+    """Base of the largest and the smallest; NaN where one is. Every tie gets the full gradient."""
+
+    abstract: ClassVar[bool] = True
+    needs_elements: ClassVar[bool] = True
+    any_order: ClassVar[bool] = True
+    keeps_one: ClassVar[bool] = True
+    in_parts: ClassVar[bool] = True
+    idempotent: ClassVar[bool] = True
+    kinds: ClassVar[str] = "bif"
+    function: ClassVar[Any] = None
+
+    def reference(self, x: Any) -> Any:
+        self._check_elements(x.shape)
+        wide = x.astype(np.float32) if x.dtype.name == "bfloat16" else x
+        result = type(self).function(wide, axis=self.axes, keepdims=self.keepdims)
+        return np.asarray(result).astype(x.dtype, copy=False)
+
+    def _chosen(self, x: Any, y: Any) -> Any:
+        return operator("eq")(x, self.expand(y, x.type.ndim))
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        (x,), (y,), (dy,) = inputs, outputs, cotangents
+        dy = self.expand(dy, x.type.ndim)
+        return [operator("switch")(self._chosen(x, y), dy, like(0, dy))]
+
+
+@dataclass(frozen=True)
+class Max(Extreme):
+    """The largest element over ``axes`` (cuDNN: ``CUDNN_REDUCE_TENSOR_MAX``)."""
+
+    function: ClassVar[Any] = np.max
+
+
+@dataclass(frozen=True)
+class Min(Extreme):
+    """The smallest element over ``axes`` (cuDNN: ``CUDNN_REDUCE_TENSOR_MIN``)."""
+
+    function: ClassVar[Any] = np.min
+
+
+@dataclass(frozen=True)
+class Truth(Reduce):
+    """Base of any and all; the result is bool."""
+
+    abstract: ClassVar[bool] = True
+    any_order: ClassVar[bool] = True
+    keeps_one: ClassVar[bool] = True
+    in_parts: ClassVar[bool] = True
+    idempotent: ClassVar[bool] = True
+    function: ClassVar[Any] = None
+
+    def out_dtype(self, dtype: str) -> str:
+        return "bool"
+
+    def of_one(self, x: Variable) -> Variable:
+        return x if x.type.dtype == "bool" else operator("neq")(x, like(0, x))
+
+    def reference(self, x: Any) -> Any:
+        x = x if x.dtype == np.bool_ else x != 0
+        return np.asarray(type(self).function(x, axis=self.axes, keepdims=self.keepdims))
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [None]
+
+
+@dataclass(frozen=True)
+class AllTrue(Truth):
+    """Whether every element over ``axes`` is true (not zero); true of none."""
+
+    function: ClassVar[Any] = np.all
+
+
+@dataclass(frozen=True)
+class AnyTrue(Truth):
+    """Whether some element over ``axes`` is true (not zero); false of none."""
+
+    function: ClassVar[Any] = np.any
+
+
+@dataclass(frozen=True)
+class LogSumExp(Reduce):
+    """``log(sum(exp(x)))`` over ``axes`` without overflow; ``-inf`` of none."""
+
+    any_order: ClassVar[bool] = True
+    keeps_one: ClassVar[bool] = True
+    in_parts: ClassVar[bool] = True
+    kinds: ClassVar[str] = "bif"
+
+    def out_dtype(self, dtype: str) -> str:
+        return float_of(dtype)
+
+    def reference(self, x: Any) -> Any:
+        out = TensorType(self.out_dtype(x.dtype.name))
+        x = x.astype(np.float32 if is_narrow_float(out.dtype) else out.numpy, copy=False)
+        top = np.max(x, axis=self.axes, keepdims=True, initial=-np.inf)
+        top = np.where(np.isfinite(top), top, np.zeros((), x.dtype))
+        total = np.log(np.sum(np.exp(x - top), axis=self.axes, keepdims=True)) + top
+        return total.reshape(self._reduced(x.shape)).astype(out.numpy, copy=False)
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        (x,), (y,), (dy,) = inputs, outputs, cotangents
+        y, dy = self.expand(y, x.type.ndim), self.expand(dy, x.type.ndim)
+        # Where every element is -inf, x - y would be NaN, and so is a softmax.
+        none = operator("eq")(y, -np.inf)
+        if len(self.axes) == 1 and x.type.is_float:
+            share = operator("softmax")(x, axis=self.axes[0])  # x - y is rounded for a large y
+            return [operator("switch")(none, like(0, dy), dy * share)]
+        safe = operator("switch")(none, like(0, y), y)
+        return [dy * operator("exp")(x - safe)]
+
+
+def _dtypes(x: Variable, dtype: Any, acc_dtype: Any, op: str) -> tuple[str, str]:
+    """(result, accumulator) of a sum or product, by Theano's rules."""
+    wanted = None if dtype is None else TensorType(dtype).dtype
+    out, acc = accumulator(x.type.dtype if wanted is None else upcast(x.type.dtype, wanted))
+    if acc_dtype is not None:
+        acc = TensorType(acc_dtype).dtype
+    if x.type.is_complex and not TensorType(acc).is_complex:
+        raise TypeMismatch(op, "a complex acc_dtype for a complex input", acc)
+    return wanted or out, acc
+
+
+def sum(
+    input: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, acc_dtype: Any = None
+) -> Variable:
+    """Sum over ``axis`` (an int, several, or None: all).
+
+    Ints are summed as int64 (unsigned: uint64), float16 and bfloat16 in float32; ``acc_dtype``
+    and ``dtype`` say otherwise for the accumulator and the result.
+    """
+    v = as_variable(input)
+    out, acc = _dtypes(v, dtype, acc_dtype, "sum")
+    axes = normal_axes(axis, v.type.ndim, "sum")
+    return Sum(axes, keepdims, out, acc)(v)  # type: ignore[no-any-return]
+
+
+def prod(
+    input: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    keepdims: bool = False,
+    acc_dtype: Any = None,
+    no_zeros_in_input: bool = False,
+) -> Variable:
+    """Product over ``axis``; dtypes as in :func:`sum`.
+
+    ``no_zeros_in_input`` makes the gradient cheaper and wrong where an element is 0.
+    """
+    v = as_variable(input)
+    out, acc = _dtypes(v, dtype, acc_dtype, "prod")
+    axes = normal_axes(axis, v.type.ndim, "prod")
+    return Prod(axes, keepdims, out, acc, no_zeros_in_input)(v)  # type: ignore[no-any-return]
+
+
+def max(x: Any, axis: Any = None, keepdims: bool = False) -> Variable:
+    """The largest element over ``axis``; NaN where there is one. Every tie gets the gradient.
+
+    Raises :class:`~symdnn.errors.ShapeMismatch` for an axis of size 0.
+    """
+    v = as_variable(x)
+    return Max(normal_axes(axis, v.type.ndim, "max"), keepdims)(v)  # type: ignore[no-any-return]
+
+
+def min(x: Any, axis: Any = None, keepdims: bool = False) -> Variable:
+    """The smallest element over ``axis``; otherwise as :func:`max`."""
+    v = as_variable(x)
+    return Min(normal_axes(axis, v.type.ndim, "min"), keepdims)(v)  # type: ignore[no-any-return]
+
+
+def ptp(a: Any, axis: Any = None) -> Variable:
+    """The largest minus the smallest element over ``axis``."""
+    return max(a, axis) - min(a, axis)
+
+
+def all(x: Any, axis: Any = None, keepdims: bool = False) -> Variable:
+    """Whether all elements over ``axis`` are true (not zero), as bool."""
+    v = as_variable(x)
+    return AllTrue(normal_axes(axis, v.type.ndim, "all"), keepdims)(v)  # type: ignore[no-any-return]
+
+
+def any(x: Any, axis: Any = None, keepdims: bool = False) -> Variable:
+    """Whether any element over ``axis`` is true (not zero), as bool."""
+    v = as_variable(x)
+    return AnyTrue(normal_axes(axis, v.type.ndim, "any"), keepdims)(v)  # type: ignore[no-any-return]
+
+
+def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Variable:
+    """``log(sum(exp(x)))`` over ``axis`` without overflow."""
+    v = as_variable(x)
+    axes = normal_axes(axis, v.type.ndim, "logsumexp")
+    if v.type.is_discrete:
+        v = operator("cast")(v, float_of(v.type.dtype))
+    return LogSumExp(axes, keepdims)(v)  # type: ignore[no-any-return]
+
+
+OPERATORS = {
+    "sum": sum,
+    "prod": prod,
+    "max": max,
+    "min": min,
+    "ptp": ptp,
+    "all": all,
+    "any": any,
+    "logsumexp": logsumexp,
+}

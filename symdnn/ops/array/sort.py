@@ -1,0 +1,296 @@
+"""Sorting, ranking and searching along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import AxisError, OptionError, ShapeMismatch, TypeMismatch
+from symdnn.graph.dims import Dim, Shape, dim_where, known, normal_axis
+from symdnn.graph.op import Grads, Host, MultiOp, Op, Vars
+from symdnn.graph.operators import operator
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Variable, as_variable
+from symdnn.ops.array.take import put_along_axis, take_along_axis
+from symdnn.ops.array.view import flatten
+from symdnn.ops.core.dtype import upcast
+from symdnn.ops.core.shape import as_dim, static_dim
+
+__all__ = ["ArgSort", "SearchSorted", "Sort", "TopK", "Unique"]
+
+_KINDS = ("quicksort", "mergesort", "heapsort", "stable")
+
+
+@dataclass(frozen=True)
+class Sort(Op):
+    """``x`` in ascending order along ``axis``; NaNs come last."""
+
+    axis: int
+
+    def infer(self, x: TensorType) -> Any:
+        return _with_axis(self, x, self.axis)
+
+    def reference(self, x: Any) -> Any:
+        return np.sort(x, axis=self.axis, kind="stable")
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [shapes[0]]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        # The inverse of a permutation is its argsort: a gather, no scatter.
+        rank = ArgSort(self.axis)(ArgSort(self.axis)(inputs[0]))
+        return [take_along_axis(cotangents[0], rank, self.axis)]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        return [take_along_axis(tangents[0], ArgSort(self.axis)(inputs[0]), self.axis)]
+
+
+@dataclass(frozen=True)
+class ArgSort(Op):
+    """The int64 indices that sort ``x`` along ``axis``; equal elements keep their order."""
+
+    axis: int
+
+    def infer(self, x: TensorType) -> Any:
+        return _with_axis(self, x, self.axis).with_dtype("int64")
+
+    def reference(self, x: Any) -> Any:
+        return np.argsort(x, axis=self.axis, kind="stable").astype(np.int64, copy=False)
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [shapes[0]]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [None]
+
+
+def _with_axis(op: Any, x: TensorType, axis: int) -> TensorType:
+    if not 0 <= axis < x.ndim:
+        raise AxisError(op, f"a tensor with a dimension {axis}", x)
+    return x
+
+
+def _prepared(what: str, a: Any, axis: int | None, kind: str, order: Any) -> tuple[Variable, int]:
+    if kind not in _KINDS:
+        raise OptionError(f"{what}: kind={kind!r}: wanted one of {', '.join(_KINDS)}")
+    if order is not None:
+        raise TypeMismatch(what, "order=None (it is for NumPy's structured arrays)", order)
+    v = as_variable(a)
+    if axis is None or v.type.ndim == 0:
+        v, axis = flatten(v, 1), 0
+    return v, normal_axis(what, axis, v.type.ndim)
+
+
+def sort(a: Any, axis: int | None = -1, kind: str = "quicksort", order: Any = None) -> Variable:
+    """``a`` in ascending order along ``axis`` (flattened when None).
+
+    The sort is always stable, which every ``kind`` permits.
+    """
+    v, where = _prepared("sort", a, axis, kind, order)
+    return Sort(where)(v)  # type: ignore[no-any-return]
+
+
+def argsort(a: Any, axis: int | None = -1, kind: str = "quicksort", order: Any = None) -> Variable:
+    """The int64 indices that put ``a`` in ascending order along ``axis`` (flattened when None)."""
+    v, where = _prepared("argsort", a, axis, kind, order)
+    return ArgSort(where)(v)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class TopK(MultiOp):
+    """The ``k`` largest elements along ``axis`` and their indices; the ``-k`` smallest if k < 0.
+
+    Inputs: ``x``, ``k`` (an integer scalar). The best come first; of equal elements the one with
+    the lower index. NaN counts as the largest.
+    """
+
+    axis: int
+    index_dtype: str = "int64"
+    static: int | None = None
+
+    @property
+    def host_inputs(self) -> tuple[int, ...]:
+        return (1,)
+
+    def infer(self, x: TensorType, k: TensorType) -> Any:
+        shape = list(_with_axis(self, x, self.axis).shape)
+        count = None if self.static is None else abs(self.static)
+        self._check(count, shape[self.axis])
+        shape[self.axis] = count
+        return x.with_shape(shape), TensorType(self.index_dtype, shape)
+
+    def _check(self, count: Dim | None, size: Dim | None) -> None:
+        m, n = (None if d is None else known(d) for d in (count, size))
+        if m == 0 or (m is not None and n is not None and m > n):
+            raise ShapeMismatch(self, f"1 to {n} elements of axis {self.axis}", f"k = {m}")
+
+    def reference(self, x: Any, k: Any) -> Any:
+        count, n = int(k), x.shape[self.axis]
+        self._check(abs(count), n)
+        if count < 0:
+            order = np.argsort(x, axis=self.axis, kind="stable")
+        else:
+            # Backwards twice, so that equal elements come in the order of their indices.
+            back = np.argsort(np.flip(x, self.axis), axis=self.axis, kind="stable")
+            order = n - 1 - np.flip(back, self.axis)
+        best = np.take(order, np.arange(abs(count)), axis=self.axis)
+        values = np.take_along_axis(x, best, axis=self.axis)
+        return values, best.astype(TensorType(self.index_dtype).numpy)
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        k = host[1] if self.static is None else self.static
+        count = abs(n) if (n := known(k)) is not None else dim_where(k < 0, -1 * k, k)
+        shape = list(shapes[0])
+        self._check(count, shape[self.axis])
+        shape[self.axis] = count
+        return [tuple(shape), tuple(shape)]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        if cotangents[0] is None:
+            return [None, None]
+        zeros = operator("zeros_like")(inputs[0])
+        return [put_along_axis(zeros, outputs[1], cotangents[0], self.axis, add=True), None]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        if tangents[0] is None:
+            return [None, None]
+        return [take_along_axis(tangents[0], outputs[1], self.axis), None]
+
+
+def topk_and_argtopk(
+    x: Any, kth: Any, axis: int | None = -1, sorted: bool = True, idx_dtype: str = "int64"
+) -> tuple[Variable, Variable]:
+    """The ``kth`` largest elements along ``axis`` (smallest if negative) and their indices.
+
+    They come sorted, the best first, whatever ``sorted`` says. ``kth`` is an int or an integer
+    scalar; 0, or more than there are, raises :class:`ShapeMismatch`.
+    """
+    v = as_variable(x)
+    if axis is None:
+        v, axis = flatten(v, 1), 0
+    k = as_dim(kth)
+    dtype = TensorType(idx_dtype).dtype
+    op = TopK(normal_axis("topk", axis, v.type.ndim), dtype, static_dim(k))
+    values, indices = op(v, k)
+    return values, indices
+
+
+def topk(
+    x: Any, kth: Any, axis: int | None = -1, sorted: bool = True, idx_dtype: str = "int64"
+) -> Variable:
+    """The values of :func:`topk_and_argtopk`."""
+    return topk_and_argtopk(x, kth, axis, sorted, idx_dtype)[0]
+
+
+def argtopk(
+    x: Any, kth: Any, axis: int | None = -1, sorted: bool = True, idx_dtype: str = "int64"
+) -> Variable:
+    """The indices of :func:`topk_and_argtopk`."""
+    return topk_and_argtopk(x, kth, axis, sorted, idx_dtype)[1]
+
+
+@dataclass(frozen=True)
+class SearchSorted(Op):
+    """Where each element of ``v`` would go in the sorted vector ``x``; int64.
+
+    ``side`` ``"left"`` is before equal elements, ``"right"`` after them.
+    """
+
+    side: str = "left"
+
+    def infer(self, x: TensorType, v: TensorType) -> Any:
+        if x.ndim != 1 or x.dtype != v.dtype:
+            raise TypeMismatch(self, "a vector and values of its dtype", [x, v])
+        return v.with_dtype("int64")
+
+    def reference(self, x: Any, v: Any) -> Any:
+        side: Any = self.side
+        return np.asarray(np.searchsorted(x, v, side=side)).astype(np.int64)
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [shapes[1]]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [None, None]
+
+
+def searchsorted(x: Any, v: Any, side: str = "left", sorter: Any = None) -> Variable:
+    """Where elements of ``v`` go in the sorted vector ``x`` (sorted by ``sorter`` if given)."""
+    if side not in ("left", "right"):
+        raise OptionError(f"searchsorted: side={side!r}: wanted 'left' or 'right'")
+    table, values = as_variable(x), as_variable(v)
+    if sorter is not None:
+        table = table[as_variable(sorter)]
+    dtype = upcast(table.type.dtype, values.type.dtype)
+    pair = [t if t.type.dtype == dtype else operator("cast")(t, dtype) for t in (table, values)]
+    return SearchSorted(side)(*pair)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Unique(MultiOp):
+    """The different elements of ``x``, flattened and sorted; their number depends on the data.
+
+    Then, as asked for: int64 indices of their first places, the indices that rebuild the
+    flattened ``x``, and how often each occurs. Called directly it returns what was asked for,
+    as Theano's op does.
+    """
+
+    return_index: bool = False
+    return_inverse: bool = False
+    return_counts: bool = False
+
+    def infer(self, x: TensorType) -> Any:
+        vector = TensorType("int64", (None,))
+        flat: int | None = 1
+        for d in x.shape:
+            flat = None if d is None or flat is None else flat * d
+        more = [(self.return_index, vector), (self.return_inverse, TensorType("int64", (flat,)))]
+        more.append((self.return_counts, vector))
+        return (TensorType(x.dtype, (None,)), *(t for wanted, t in more if wanted))
+
+    def reference(self, x: Any) -> Any:
+        ask: Any = (self.return_index, self.return_inverse, self.return_counts)
+        found = np.unique(x.reshape(-1), *ask)
+        first, *rest = found if isinstance(found, tuple) else (found,)
+        return (first, *(r.reshape(-1).astype(np.int64, copy=False) for r in rest))
+
+    def shapes(self, types: Sequence[Any], shapes: Sequence[Any], host: Host) -> None:
+        return None
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        x, dy = inputs[0], cotangents[0]
+        if dy is None:
+            return [None]
+        _, first = Unique(return_index=True)(x)
+        zeros = operator("zeros_like")(flatten(x, 1))
+        flat = operator("inc_subtensor")(zeros[first], dy)
+        return [operator("reshape")(flat, operator("shape")(x))]
+
+    def results(self, node: Any) -> Any:
+        return node.outputs if len(node.outputs) > 1 else node.outputs[0]
+
+
+def unique(
+    x: Any, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False
+) -> Any:
+    """The different elements of ``x`` in ascending order, and what else is asked for (a tuple)."""
+    return Unique(return_index, return_inverse, return_counts)(as_variable(x))
+
+
+OPERATORS = {
+    "argsort": argsort,
+    "searchsorted": searchsorted,
+    "sort": sort,
+    "unique": unique,
+}

@@ -1,0 +1,249 @@
+"""Picking elements by value or index: take, choose, compress, one-hot, counting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symdnn.config import config
+from symdnn.errors import IndexOutOfRange, NdimMismatch, OptionError, TypeMismatch
+from symdnn.graph.dims import Shape, normal_axis
+from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.operators import operator
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Variable, as_variable, constant
+from symdnn.ops.array.create import arange, zeros
+from symdnn.ops.array.getitem import getitem, inc_subtensor, nonzero, set_subtensor
+from symdnn.ops.array.join import join, stack
+from symdnn.ops.array.view import flatten, shape_padleft
+from symdnn.ops.core.shape import as_dim, dimshuffle, shape_i, static_dim
+
+__all__ = ["OneHot"]
+
+
+def take(a: Any, indices: Any, axis: int | None = None, mode: str = "raise") -> Variable:
+    """Elements of ``a`` by integer ``indices`` along ``axis`` (of the flattened ``a`` when None).
+
+    The dimensions of ``indices`` take the place of ``axis``. ``mode`` says what an index out of
+    range does: ``"raise"`` (negative ones count from the end), ``"wrap"`` or ``"clip"``.
+    """
+    v, i = as_variable(a), as_variable(indices)
+    if i.type.is_float and i.type.shape == (0,):
+        i = constant(np.zeros(0, np.int64))  # an empty list
+    if not i.type.is_integer:
+        raise TypeMismatch("take", "integer indices", i.type)
+    if axis is None:
+        v, axis = flatten(v, 1), 0
+    where = normal_axis("take", axis, v.type.ndim)
+    i = _in_range("take", i, shape_i(v, where), mode)
+    return getitem(v, (*(slice(None) for _ in range(where)), i))
+
+
+def _in_range(what: str, index: Variable, size: Variable, mode: str) -> Variable:
+    if mode == "raise":
+        return index
+    if mode == "wrap":
+        return operator("mod")(index, size)  # type: ignore[no-any-return]
+    if mode == "clip":
+        return operator("maximum")(operator("minimum")(index, size - 1), 0)  # type: ignore[no-any-return]
+    raise OptionError(f"{what}: mode={mode!r}: wanted 'raise', 'wrap' or 'clip'")
+
+
+def _grid(sizes: Sequence[Any], skip: int) -> list[Any]:
+    """For each axis its numbers, shaped to broadcast; None in the place ``skip``."""
+    ndim = len(sizes)
+    return [
+        None if d == skip else dimshuffle(arange(n), ["x"] * d + [0] + ["x"] * (ndim - 1 - d))
+        for d, n in enumerate(sizes)
+    ]
+
+
+def _along(arr: Variable, indices: Variable, axis: int) -> tuple[Any, ...]:
+    if not indices.type.is_integer or indices.type.ndim != arr.type.ndim:
+        raise TypeMismatch(
+            "take_along_axis", f"integer indices of {arr.type.ndim} dimension(s)", indices.type
+        )
+    index = _grid([shape_i(arr, d) for d in range(arr.type.ndim)], axis)
+    index[axis] = indices
+    return tuple(index)
+
+
+def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Variable:
+    """``arr`` at ``indices`` along ``axis``, matched position by position in the other axes.
+
+    ``indices`` has the ndim of ``arr``; static 1s broadcast. What argsort and argtopk return fits.
+    """
+    v, i = as_variable(arr), as_variable(indices)
+    if axis is None:
+        v, axis = flatten(v, 1), 0
+    where = normal_axis("take_along_axis", axis, v.type.ndim)
+    return getitem(v, _along(v, i, where))
+
+
+def put_along_axis(arr: Any, indices: Any, values: Any, axis: int, add: bool = False) -> Variable:
+    """``arr`` with ``values`` put (or added) where :func:`take_along_axis` would read."""
+    part = take_along_axis(arr, indices, axis)
+    return (inc_subtensor if add else set_subtensor)(part, values)
+
+
+def choose(a: Any, choices: Any, mode: str = "raise") -> Variable:
+    """At each position the element of ``choices[a]`` there; all broadcast together.
+
+    ``choices`` is a list of tensors or one tensor whose first dimension counts them; ``mode`` as
+    in :func:`take`.
+    """
+    i = as_variable(a)
+    if isinstance(choices, list | tuple):
+        vs = [as_variable(c) for c in choices]
+        ndim = max(v.type.ndim for v in vs)
+        table = stack(_same_shape([shape_padleft(v, ndim - v.type.ndim) for v in vs]))
+    else:
+        table = as_variable(choices)
+    if not i.type.is_integer and i.type.dtype != "bool":
+        raise TypeMismatch("choose", "integer positions", i.type)
+    if i.type.dtype == "bool":
+        i = operator("cast")(i, "int8")
+    i = _in_range("choose", i, shape_i(table, 0), mode)
+    sizes = [shape_i(table, d) for d in range(1, table.type.ndim)]
+    return getitem(table, (i, *_grid(sizes, -1)))
+
+
+def _same_shape(vs: Sequence[Variable]) -> list[Variable]:
+    """Tensors of one ndim, each broadcast to the common shape by its static 1s."""
+    if len({v.type.broadcastable for v in vs}) == 1:
+        return list(vs)
+    total = vs[0]
+    for v in vs[1:]:
+        total = operator("add")(total, v)
+    return [operator("fill")(total, v) for v in vs]
+
+
+def compress(condition: Any, x: Any, axis: int | None = None) -> Variable:
+    """Slices of ``x`` along ``axis`` for which the vector ``condition`` is not zero."""
+    return take(x, flatnonzero(condition), axis)
+
+
+def flatnonzero(a: Any) -> Variable:
+    """Indices in the flattened ``a`` of the elements that are not zero (data decides how many)."""
+    return nonzero(flatten(a, 1))[0]  # type: ignore[no-any-return]
+
+
+def nonzero_values(a: Any) -> Variable:
+    """The elements that are not zero, as a vector."""
+    v = flatten(as_variable(a), 1)
+    return getitem(v, flatnonzero(v))
+
+
+@dataclass(frozen=True)
+class OneHot(Op):
+    """Integer labels as vectors with a 1 at the label: a new last dimension of ``n`` classes.
+
+    Inputs: ``labels``, ``n`` (an integer scalar). A label outside of ``[0, n)`` raises
+    :class:`~symdnn.errors.IndexOutOfRange`.
+    """
+
+    dtype: str
+    static: int | None = None
+
+    @property
+    def host_inputs(self) -> tuple[int, ...]:
+        return (1,)
+
+    def infer(self, labels: TensorType, n: TensorType) -> Any:
+        if not labels.is_integer:
+            raise TypeMismatch(self, "integer labels", labels)
+        return TensorType(self.dtype, (*labels.shape, self.static))
+
+    def reference(self, labels: Any, n: Any) -> Any:
+        count = int(n)
+        wrong = (labels < 0) | (labels >= count)
+        if wrong.any():
+            place = tuple(int(p[0]) for p in np.nonzero(np.atleast_1d(wrong)))
+            label = int(np.atleast_1d(labels)[place])
+            raise IndexOutOfRange(
+                f"{self}: label {label} at position {place} is not in 0..{count - 1} "
+                f"(there are {count} classes)"
+            )
+        out = labels[..., np.newaxis] == np.arange(count)
+        return out.astype(TensorType(self.dtype).numpy)
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [(*shapes[0], host[1] if self.static is None else self.static)]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [None, None]
+
+
+def to_one_hot(y: Any, nb_class: Any, dtype: Any = None) -> Variable:
+    """Labels ``y`` as rows with a single 1: ``(n,)`` integers give ``(n, nb_class)``.
+
+    ``floatX`` by default; labels of any ndim are taken.
+    """
+    n = as_dim(nb_class)
+    op = OneHot(TensorType(dtype or config.floatX).dtype, static_dim(n))
+    return op(as_variable(y), n)  # type: ignore[no-any-return]
+
+
+def bincount(x: Any, weights: Any = None, minlength: Any = None) -> Variable:
+    """How often each of 0, 1, ... occurs in the vector ``x``, or the sum of its ``weights``.
+
+    The length, at least ``minlength``, depends on the largest value.
+    """
+    v = as_variable(x)
+    if v.type.ndim != 1 or not v.type.is_discrete:
+        raise TypeMismatch("bincount", "an integer vector", v.type)
+    least = as_dim(0 if minlength is None else minlength)
+    wide = operator("cast")(v, "int64")
+    length = join(0, wide, constant(np.array([-1]))).max() + 1
+    length = operator("maximum")(length, least)
+    values = constant(1, dtype="int64") if weights is None else as_variable(weights)
+    counts = zeros(length, values.type.dtype)
+    return inc_subtensor(getitem(counts, wide), values)
+
+
+def diff(x: Any, n: int = 1, axis: int = -1) -> Variable:
+    """Differences of neighbours along ``axis``, taken ``n`` times."""
+    v = as_variable(x)
+    where = normal_axis("diff", axis, v.type.ndim)
+    lead = (slice(None),) * where
+    for _ in range(n):
+        later, earlier = v[(*lead, slice(1, None))], v[(*lead, slice(None, -1))]
+        v = operator("neq")(later, earlier) if v.type.dtype == "bool" else later - earlier
+    return v
+
+
+def fill_diagonal(a: Any, val: Any, offset: int = 0) -> Variable:
+    """The matrix ``a`` with ``val`` on the diagonal ``offset``."""
+    v = as_variable(a)
+    if v.type.ndim != 2:
+        raise NdimMismatch("fill_diagonal", "a matrix", v.type)
+    length = shape_i(operator("diagonal")(v, offset), 0)
+    k = arange(length)
+    return set_subtensor(v[k + max(-offset, 0), k + max(offset, 0)], val)
+
+
+def fill_diagonal_offset(a: Any, val: Any, offset: Any) -> Variable:
+    """:func:`fill_diagonal` with an offset, which may be a symbolic integer."""
+    if not isinstance(offset, Variable):
+        return fill_diagonal(a, val, offset)
+    v, k = as_variable(a), as_dim(offset)
+    if v.type.ndim != 2:
+        raise NdimMismatch("fill_diagonal_offset", "a matrix", v.type)
+    rows, columns = (arange(shape_i(v, d)) for d in (0, 1))
+    on_it = operator("eq")(rows.dimshuffle(0, "x") + k, columns.dimshuffle("x", 0))
+    return operator("switch")(on_it, operator("cast")(val, v.type.dtype), v)  # type: ignore[no-any-return]
+
+
+OPERATORS = {
+    "choose": choose,
+    "compress": compress,
+    "nonzero_values": nonzero_values,
+    "put_along_axis": put_along_axis,
+    "take": take,
+    "take_along_axis": take_along_axis,
+}

@@ -1,0 +1,326 @@
+"""Moving, joining and declaring dimensions: builders over ``DimShuffle`` and ``Reshape``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import AxisError, NdimMismatch, ShapeMismatch, TypeMismatch
+from symdnn.graph.dims import Shape, known, normal_axis, product
+from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Variable, as_variable
+from symdnn.ops.core.shape import (
+    alloc,
+    as_dim,
+    dims_of,
+    dimshuffle,
+    reshape,
+    shape_entries,
+    specify_type,
+    static_dim,
+)
+
+__all__ = ["Copy", "ForgetShape", "SpecifyShape"]
+
+
+# -- the order of dimensions ----------------------------------------------------------------------
+
+
+def _axes(axes: Any) -> tuple[Any, ...]:
+    return tuple(axes) if isinstance(axes, list | tuple | np.ndarray) else (axes,)
+
+
+def transpose(x: Any, axes: Sequence[int] | None = None) -> Variable:
+    """``x`` with its dimensions in the order of ``axes`` (reversed when None)."""
+    v = as_variable(x)
+    order = tuple(reversed(range(v.type.ndim))) if axes is None else _axes(axes)
+    if len(order) != v.type.ndim:
+        raise AxisError("transpose", f"{v.type.ndim} axes", str(order))
+    return dimshuffle(v, [normal_axis("transpose", a, v.type.ndim) for a in order])
+
+
+def swapaxes(x: Any, axis1: int, axis2: int) -> Variable:
+    """``x`` with two dimensions exchanged."""
+    v = as_variable(x)
+    order = list(range(v.type.ndim))
+    a, b = (normal_axis("swapaxes", i, v.type.ndim) for i in (axis1, axis2))
+    order[a], order[b] = order[b], order[a]
+    return dimshuffle(v, order)
+
+
+def moveaxis(x: Any, source: Any, destination: Any) -> Variable:
+    """``x`` with dimensions ``source`` at the places ``destination`` (ints or sequences)."""
+    v = as_variable(x)
+    ndim = v.type.ndim
+    sources = [normal_axis("moveaxis", a, ndim) for a in np.atleast_1d(source)]
+    places = [normal_axis("moveaxis", a, ndim) for a in np.atleast_1d(destination)]
+    if len(sources) != len(places) or len(set(sources)) != len(sources):
+        raise AxisError("moveaxis", "as many different sources as places", f"{source}")
+    order = [d for d in range(ndim) if d not in sources]
+    for place, d in sorted(zip(places, sources, strict=True)):
+        order.insert(place, d)
+    return dimshuffle(v, order)
+
+
+def rollaxis(x: Any, axis: int, start: int = 0) -> Variable:
+    """``x`` with ``axis`` moved before the dimension ``start``."""
+    v = as_variable(x)
+    order = list(range(v.type.ndim))
+    a = normal_axis("rollaxis", axis, v.type.ndim)
+    before = start + v.type.ndim if start < 0 else start
+    order.remove(a)
+    order.insert(before - 1 if a < before else before, a)
+    return dimshuffle(v, order)
+
+
+# -- dimensions of size 1 -------------------------------------------------------------------------
+
+
+def squeeze(x: Any, axis: Any = None) -> Variable:
+    """``x`` without its static-1 dimensions, or without those of ``axis`` (an int or several).
+
+    A dimension named in ``axis`` whose size is unknown is declared to be 1, and checked when
+    the function runs.
+    """
+    v = as_variable(x)
+    if axis is None:
+        drop = {i for i, b in enumerate(v.type.broadcastable) if b}
+    else:
+        drop = {normal_axis("squeeze", a, v.type.ndim) for a in _axes(axis)}
+        v = addbroadcast(v, *drop)
+    return dimshuffle(v, [i for i in range(v.type.ndim) if i not in drop])
+
+
+def expand_dims(x: Any, axis: Any) -> Variable:
+    """``x`` with new dimensions of size 1 at the places ``axis`` (an int or several)."""
+    v = as_variable(x)
+    axes = _axes(axis)
+    ndim = v.type.ndim + len(axes)
+    new = {normal_axis("expand_dims", a, ndim) for a in axes}
+    if len(new) != len(axes):
+        raise AxisError("expand_dims", "different axes", str(axis))
+    old = iter(range(v.type.ndim))
+    return dimshuffle(v, ["x" if i in new else next(old) for i in range(ndim)])
+
+
+def shape_padleft(t: Any, n_ones: int = 1) -> Variable:
+    """``t`` with ``n_ones`` new dimensions of size 1 in front."""
+    v = as_variable(t)
+    return dimshuffle(v, [*("x" for _ in range(n_ones)), *range(v.type.ndim)])
+
+
+def shape_padright(t: Any, n_ones: int = 1) -> Variable:
+    """``t`` with ``n_ones`` new dimensions of size 1 at the end."""
+    v = as_variable(t)
+    return dimshuffle(v, [*range(v.type.ndim), *("x" for _ in range(n_ones))])
+
+
+def shape_padaxis(t: Any, axis: int) -> Variable:
+    """``t`` with a new dimension of size 1 at ``axis``."""
+    return expand_dims(t, axis)
+
+
+def atleast_nd(x: Any, n: int = 1, left: bool = True) -> Variable:
+    """``x`` with dimensions of size 1 added (in front, or at the end) up to ``n``."""
+    v = as_variable(x)
+    return (shape_padleft if left else shape_padright)(v, max(0, n - v.type.ndim))
+
+
+# -- what is known of the dimensions --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ForgetShape(Op):
+    """``x`` with the sizes of ``axes`` no longer static, so that they do not broadcast. A view."""
+
+    axes: tuple[int, ...]
+
+    def infer(self, x: TensorType) -> Any:
+        if any(not 0 <= a < x.ndim for a in self.axes):
+            raise AxisError(self, f"axes of a tensor of {x.ndim} dimension(s)", x)
+        return x.with_shape(None if i in self.axes else d for i, d in enumerate(x.shape))
+
+    def reference(self, x: Any) -> Any:
+        return x
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [shapes[0]]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [specify_type(cotangents[0], inputs[0].type)]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        return [self(tangents[0])]
+
+    @property
+    def views(self) -> Mapping[int, int]:
+        return {0: 0}
+
+
+def addbroadcast(x: Any, *axes: int) -> Variable:
+    """``x`` whose ``axes`` are declared to have size 1, so that they broadcast.
+
+    Checked when the function runs: another size raises :class:`ShapeMismatch`.
+    """
+    v = as_variable(x)
+    ones = {normal_axis("addbroadcast", a, v.type.ndim) for a in axes}
+    return specify_type(v, v.type.with_shape(1 if i in ones else None for i in range(v.type.ndim)))
+
+
+def unbroadcast(x: Any, *axes: int) -> Variable:
+    """``x`` whose ``axes`` are of unknown size, so that they do not broadcast."""
+    v = as_variable(x)
+    chosen = {normal_axis("unbroadcast", a, v.type.ndim) for a in axes}
+    forget = tuple(sorted(a for a in chosen if v.type.shape[a] == 1))
+    return ForgetShape(forget)(v) if forget else v
+
+
+def patternbroadcast(x: Any, broadcastable: Sequence[bool]) -> Variable:
+    """``x`` with exactly this broadcast pattern: :func:`addbroadcast` and :func:`unbroadcast`."""
+    v = as_variable(x)
+    flags = [bool(b) for b in broadcastable]
+    if len(flags) != v.type.ndim:
+        raise TypeMismatch("patternbroadcast", f"{v.type.ndim} flags", str(tuple(flags)))
+    v = addbroadcast(v, *(i for i, b in enumerate(flags) if b))
+    return unbroadcast(v, *(i for i, b in enumerate(flags) if not b))
+
+
+@dataclass(frozen=True)
+class SpecifyShape(Op):
+    """``x``, checked to have the shape given by the integer scalars after it. A view."""
+
+    static: tuple[int | None, ...]
+
+    @property
+    def host_inputs(self) -> tuple[int, ...]:
+        return tuple(range(1, 1 + len(self.static)))
+
+    def infer(self, x: TensorType, *dims: TensorType) -> Any:
+        if x.ndim != len(self.static):
+            raise NdimMismatch(self, f"a tensor of {len(self.static)} dimensions", x)
+        merged = []
+        for a, b in zip(x.shape, self.static, strict=True):
+            if a is not None and b is not None and a != b:
+                raise ShapeMismatch(self, f"the shape {self.static}", str(x))
+            merged.append(a if b is None else b)
+        return x.with_shape(merged)
+
+    def reference(self, x: Any, *dims: Any) -> Any:
+        wanted = tuple(int(d) for d in dims)
+        if x.shape != wanted:
+            raise ShapeMismatch(self, f"the shape {wanted}", x.shape)
+        return x
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        (x, *_), wanted = shapes, tuple(host[i] for i in self.host_inputs)
+        for a, b in zip(x, wanted, strict=True):
+            m, n = known(a), known(b)
+            if m is not None and n is not None and m != n:
+                raise ShapeMismatch(self, f"the shape {wanted}", tuple(x))
+        return [tuple(a if known(b) is None else b for a, b in zip(x, wanted, strict=True))]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [cotangents[0], *(None for _ in self.static)]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
+
+    @property
+    def views(self) -> Mapping[int, int]:
+        return {0: 0}
+
+
+def specify_shape(x: Any, shape: Any) -> Variable:
+    """``x`` whose shape is declared: ints, integer scalars, None for any size, or a vector.
+
+    Raises :class:`ShapeMismatch` where it is another, when the function runs at the latest.
+    """
+    v = as_variable(x)
+    entries = [d if d is None else as_dim(d) for d in shape_entries(shape, v.type.ndim)]
+    if len(entries) != v.type.ndim:
+        raise NdimMismatch("specify_shape", f"{v.type.ndim} sizes", f"{len(entries)}")
+    static = tuple(None if d is None else static_dim(d) for d in entries)
+    if all(d is None or s is not None for d, s in zip(entries, static, strict=True)):
+        return specify_type(v, v.type.with_shape(static))
+    dims = [own if d is None else d for d, own in zip(entries, dims_of(v), strict=True)]
+    return SpecifyShape(static)(v, *dims)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Copy(Op):
+    """The same value in memory of its own."""
+
+    def infer(self, x: TensorType) -> Any:
+        return x
+
+    def reference(self, x: Any) -> Any:
+        return np.array(x, copy=True)
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [shapes[0]]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [cotangents[0]]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        return [tangents[0]]
+
+    @property
+    def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
+        return {0: (0,)}
+
+
+def copy(x: Any, name: str | None = None) -> Variable:
+    """A new variable of the same value (Theano's ``tensor_copy``)."""
+    return Copy()(as_variable(x), name=name)  # type: ignore[no-any-return]
+
+
+# -- shapes ---------------------------------------------------------------------------------------
+
+
+def flatten(x: Any, ndim: int | None = None, outdim: int | None = None) -> Variable:
+    """``x`` with ``ndim`` dimensions: the first ``ndim - 1`` kept, the rest joined into one.
+
+    ``outdim`` is Theano's old name of ``ndim``; the default is 1.
+    """
+    v = as_variable(x)
+    if ndim is not None and outdim is not None:
+        raise NdimMismatch("flatten", "ndim alone", "ndim and outdim")
+    wanted = next((n for n in (ndim, outdim) if n is not None), 1)
+    if wanted < 1 or wanted > max(1, v.type.ndim):
+        raise NdimMismatch("flatten", f"ndim in 1..{v.type.ndim}", str(wanted))
+    if wanted == v.type.ndim:
+        return v
+    dims = dims_of(v)
+    # The product, not -1: what is left for -1 is undecided when another size is 0.
+    last = product(dims[wanted - 1 :]) if wanted > 1 or v.type.is_static else -1
+    return reshape(v, (*dims[: wanted - 1], last))
+
+
+def ravel(x: Any) -> Variable:
+    """All elements as a vector, in C order."""
+    return flatten(x, 1)
+
+
+def broadcast_to(x: Any, shape: Any) -> Variable:
+    """``x`` in ``shape``, repeated along its static-1 and new leading dimensions (a new array)."""
+    return alloc(x, *shape_entries(shape))
+
+
+OPERATORS = {
+    "copy": copy,
+    "flatten": flatten,
+    "squeeze": squeeze,
+    "swapaxes": swapaxes,
+    "transpose": transpose,
+}

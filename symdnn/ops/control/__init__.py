@@ -1,0 +1,1 @@
+"""Conditions, loops, graphs as ops."""

@@ -1,0 +1,247 @@
+"""``Scan``: a graph run once per step over sequences, with values carried from step to step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from symdnn.errors import AxisError, IndexOutOfRange, ShapeMismatch, TypeMismatch
+from symdnn.graph.dims import Shape, known
+from symdnn.graph.inner import InnerGraph
+from symdnn.graph.op import Grads, Host, MultiOp, Vars
+from symdnn.graph.type import TensorType, Type
+from symdnn.ops.control.scan_loop import run_loop
+from symdnn.ops.core.inner_shapes import inner_shapes, scalars_for_shapes
+
+__all__ = ["Carry", "Scan", "Split"]
+
+
+@dataclass(frozen=True)
+class Carry:
+    """A recurrent value. ``taps`` are the earlier values that a step reads (-1: the last one).
+
+    With ``history`` all its values are an output, the initial ones included; without, the last.
+    """
+
+    taps: tuple[int, ...]
+    history: bool = True
+
+    @property
+    def depth(self) -> int:
+        """How many initial values it needs."""
+        return -min(self.taps)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Anything that comes one per input of a scan (variables, types, arrays), by role."""
+
+    steps: Any
+    sequences: Sequence[Any]
+    initials: Sequence[Any]
+    others: Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Scan(MultiOp):
+    """Runs ``inner`` once per step.
+
+    Inputs: the number of steps (an integer scalar); sequences, of that length, of which step ``t``
+    reads entry ``t``; for each state its initial values ``(depth, ...)``, oldest first; and what
+    every step reads as it is. Inner inputs: an entry of each sequence, each state's taps, the rest.
+    Inner outputs: each state's next value, what is collected step by step, with ``until`` the
+    condition that ends the loop after its step.
+
+    Outputs: for each state, with ``history``, all values ``(depth + steps, ...)``, and always the
+    last one; then what was collected ``(steps, ...)``; with ``until`` the number of steps done.
+    ``steps`` is that number where it is static, ``truncate`` how many steps a gradient goes back
+    (-1: all). No step at all is legal and gives empty results, unless ``least`` asks for some.
+    (Theano's ``Scan``.)
+    """
+
+    inner: InnerGraph
+    sequences: int
+    states: tuple[Carry, ...]
+    steps: int | None = None
+    until: bool = False
+    truncate: int = -1
+    name: str | None = None
+    least: int = 0
+
+    # -- who is who ---------------------------------------------------------------------------
+
+    @property
+    def collected(self) -> int:
+        """How many outputs are collected step by step."""
+        return len(self.inner.outputs) - len(self.states) - self.until
+
+    @property
+    def taps(self) -> int:
+        """How many inner inputs are values of states."""
+        return sum(len(c.taps) for c in self.states)
+
+    def split(self, inputs: Sequence[Any]) -> Split:
+        """Inputs (or types, shapes, values of them) by role."""
+        a = 1 + self.sequences
+        b = a + len(self.states)
+        return Split(inputs[0], inputs[1:a], inputs[a:b], inputs[b:])
+
+    def split_inner(self, inputs: Sequence[Any]) -> Split:
+        """Inner inputs by role; ``initials`` has one list of taps per state."""
+        a = self.sequences
+        taps = []
+        for c in self.states:
+            taps.append(list(inputs[a : a + len(c.taps)]))
+            a += len(c.taps)
+        return Split(None, inputs[: self.sequences], taps, inputs[a:])
+
+    def places(self) -> list[tuple[int | None, int]]:
+        """For each state the numbers of its two outputs: (history or None, last)."""
+        found, i = [], 0
+        for c in self.states:
+            found.append((i if c.history else None, i + c.history))
+            i += 1 + c.history
+        return found
+
+    @property
+    def first_collected(self) -> int:
+        """The number of the first output that is collected step by step."""
+        return len(self.states) + sum(c.history for c in self.states)
+
+    @property
+    def host_inputs(self) -> tuple[int, ...]:
+        first_other = self.sequences + self.taps
+        scalars = scalars_for_shapes(self.inner, self._collected_inside())
+        shift = 1 + self.sequences + len(self.states) - first_other
+        return (0, *(i + shift for i in scalars if i >= first_other))
+
+    def _collected_inside(self) -> tuple[int, ...]:
+        first = len(self.states)
+        return tuple(range(first, first + self.collected))
+
+    # -- types and shapes ---------------------------------------------------------------------
+
+    def infer(self, *inputs: Any) -> Any:
+        given = self.split(inputs)
+        if (
+            not isinstance(given.steps, TensorType)
+            or given.steps.ndim
+            or not given.steps.is_discrete
+        ):
+            raise TypeMismatch(self, "an integer scalar as number of steps", given.steps)
+        inner = self.split_inner(self.inner.input_types)
+        for i, (entry, t) in enumerate(zip(inner.sequences, given.sequences, strict=True)):
+            self._check(entry, _entry(self, t, f"sequence {i}"), f"sequence {i}")
+        for i, (taps, t) in enumerate(zip(inner.initials, given.initials, strict=True)):
+            for tap in taps:
+                self._check(tap, _entry(self, t, f"initial state {i}"), f"initial state {i}")
+            self._check(taps[0], self.inner.output_types[i], f"the next value of state {i}")
+        for i, (entry, t) in enumerate(zip(inner.others, given.others, strict=True)):
+            self._check(entry, t, f"non-sequence {i}")
+        return self._results([t.shape[0] for t in given.sequences], inner)
+
+    def _check(self, wanted: Type, got: Type, what: str) -> None:
+        if not wanted.accepts(got):
+            raise TypeMismatch(self, f"{what} of type {wanted}", got)
+
+    def _results(self, lengths: Sequence[int | None], inner: Split) -> tuple[Type, ...]:
+        sizes = {n for n in (self.steps, *lengths) if n is not None}
+        if len(sizes) > 1:
+            raise ShapeMismatch(self, "sequences as long as the number of steps", sorted(sizes))
+        n = None if self.until or not sizes else sizes.pop()
+        out: list[Type] = []
+        for c, taps in zip(self.states, inner.initials, strict=True):
+            if c.history:
+                length = None if n is None else n + c.depth
+                out.append(taps[0].with_shape((length, *taps[0].shape)))
+            out.append(taps[0])
+        for i in self._collected_inside():
+            t = self.inner.output_types[i]
+            if not isinstance(t, TensorType):
+                raise TypeMismatch(self, "tensors to collect", t)
+            out.append(t.with_shape((n, *t.shape)))
+        return (*out, TensorType("int64", ())) if self.until else tuple(out)
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        given = self.split(shapes)
+        n = host[0] if self.steps is None else self.steps
+        self.check_lengths(n, given)
+        if self.until:
+            return None
+        entries = self._collected_shapes(given, host)
+        if any(s is None for s in entries):
+            return None
+        out: list[Shape] = []
+        for c, s in zip(self.states, given.initials, strict=True):
+            out += [(n + c.depth, *s[1:])] if c.history else []
+            out.append(tuple(s[1:]))
+        return [*out, *((n, *s) for s in entries if s is not None)]
+
+    def _collected_shapes(self, given: Split, host: Host) -> list[Shape | None]:
+        inside: list[Shape] = [tuple(s[1:]) for s in given.sequences]
+        for c, s in zip(self.states, given.initials, strict=True):
+            inside += [tuple(s[1:])] * len(c.taps)
+        first_other = len(inside)
+        shift = 1 + self.sequences + len(self.states) - first_other
+        values = {i - shift: v for i, v in host.items() if i > 0}
+        inside += given.others
+        return inner_shapes(self.inner, self._collected_inside(), inside, values)
+
+    def check_lengths(self, steps: Any, shapes: Split) -> None:
+        """Raise :class:`ShapeMismatch` unless known lengths fit the number of steps."""
+        n = known(steps)
+        if n is not None and n < 0:
+            raise ShapeMismatch(self, "a number of steps that is not negative", n)
+        if n is not None and n < self.least:
+            raise IndexOutOfRange(f"{self}: the last value is asked for, and there was no step")
+        for i, s in enumerate(shapes.sequences):
+            length = known(s[0])
+            if n is not None and length is not None and length != n:
+                raise ShapeMismatch(self, f"sequence {i} of {n} steps", f"{length} of them")
+        for i, (c, s) in enumerate(zip(self.states, shapes.initials, strict=True)):
+            depth = known(s[0])
+            if depth is not None and depth != c.depth:
+                raise ShapeMismatch(
+                    self,
+                    f"{c.depth} initial value(s) for state {i} (taps {list(c.taps)})",
+                    f"{depth} of them",
+                )
+
+    def with_inner(self, inner: InnerGraph) -> Scan:
+        """The same loop with another step of the same meaning."""
+        return replace(self, inner=inner)
+
+    # -- running and differentiating ----------------------------------------------------------
+
+    def reference(self, *inputs: Any) -> Any:
+        return tuple(run_loop(self, inputs, lambda given, _: self.inner.compute(given)))
+
+    def empty_shapes(self, inputs: Sequence[Any]) -> list[tuple[int, ...]]:
+        """Shapes of the entries collected when there was no step to learn them from."""
+        host = {i: int(inputs[i]) for i in self.host_inputs}
+        found = self._collected_shapes(self.split([a.shape for a in inputs]), host)
+        types = [self.inner.output_types[i] for i in self._collected_inside()]
+        return [
+            tuple(s) if s is not None else tuple(d or 0 for d in t.shape)  # type: ignore[attr-defined]
+            for s, t in zip(found, types, strict=True)
+        ]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        from symdnn.ops.control.scan_grad import (
+            scan_vjp,  # it builds a Scan, so it needs this module
+        )
+
+        return scan_vjp(self, inputs, outputs, cotangents)
+
+    def __str__(self) -> str:
+        label = f"{self.name}, " if self.name else ""
+        return f"Scan{{{label}{self.sequences} sequences, {len(self.states)} states}}"
+
+
+def _entry(op: Scan, t: Any, what: str) -> TensorType:
+    if not isinstance(t, TensorType) or t.ndim == 0:
+        raise AxisError(op, f"{what} with a dimension of steps", t)
+    return t.with_shape(t.shape[1:])

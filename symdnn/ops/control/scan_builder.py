@@ -1,0 +1,432 @@
+"""``scan``, ``map``, ``reduce``, ``foldl``, ``foldr``: loops from Python functions of one step."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce as fold
+from typing import Any
+
+from symdnn.errors import AxisError, NdimMismatch, SymdnnError, TypeMismatch
+from symdnn.graph.dims import dim_min
+from symdnn.graph.test_values_flag import entry_of
+from symdnn.graph.traverse import leaves, toposort
+from symdnn.graph.type import OpaqueType
+from symdnn.graph.variable import Constant, Shared, Variable, as_variable
+from symdnn.ops.control.scan_parts import Built, Parts, State
+from symdnn.ops.control.statistics import note_order, statistics_updates
+from symdnn.ops.core.shape import as_dim, shape_i
+
+__all__ = ["OrderedUpdates", "foldl", "foldr", "map", "reduce", "scan", "until"]
+
+
+class OrderedUpdates(OrderedDict[Any, Any]):
+    """Updates of shared variables, in order; what ``function(updates=...)`` takes.
+
+    Adding two of them that disagree about a variable raises ``KeyError``.
+    """
+
+    def __add__(self, other: Any) -> OrderedUpdates:
+        total = OrderedUpdates(self)
+        for key, value in dict(other or {}).items():
+            if key in total and total[key] is not value:
+                raise KeyError(f"two different updates of {key}")
+            total[key] = value
+        return total
+
+
+class until:
+    """Returned by a step function: the loop ends after the step whose ``condition`` is true."""
+
+    def __init__(self, condition: Any) -> None:
+        self.condition = as_variable(condition)
+        if self.condition.type.ndim != 0:
+            raise TypeMismatch("until", "a scalar condition", self.condition.type)
+
+
+def scan(
+    fn: Callable[..., Any],
+    sequences: Any = None,
+    outputs_info: Any = None,
+    non_sequences: Any = None,
+    n_steps: Any = None,
+    truncate_gradient: int = -1,
+    go_backwards: bool = False,
+    mode: Any = None,
+    name: str | None = None,
+    profile: Any = False,
+    allow_gc: bool | None = None,
+    strict: bool = False,
+    return_list: bool = False,
+) -> tuple[Any, OrderedUpdates]:
+    """Apply ``fn`` step by step (Theano's ``scan``): ``(outputs, updates)``.
+
+    ``fn`` is called once, with variables for: an entry of each of ``sequences`` (a variable, or
+    ``dict(input=, taps=[0])``), the earlier values of each recurrent output, and
+    ``non_sequences`` as they are. ``outputs_info`` says for each output: None (it is only
+    collected), the initial value, or ``dict(initial=, taps=[-1])`` with as many initial values
+    along the first dimension as the deepest tap reaches back. ``fn`` returns outputs, updates
+    of shared variables and :class:`until`, in any of ``outputs``, ``(outputs, updates)``,
+    ``(outputs, until)``, ``(outputs, updates, until)``.
+
+    The number of steps is ``n_steps``, else the length of the shortest sequence; with
+    ``n_steps`` a shorter sequence is an error. No step at all gives empty results.
+    ``go_backwards`` reads sequences from their end. A gradient goes back
+    ``truncate_gradient`` steps (-1: all). Outer and shared variables that ``fn`` uses
+    need not be declared, unless ``strict``. A variable that draws random numbers inside of ``fn``,
+    or of whose drawing ``fn`` uses the result without getting it by ``non_sequences``, draws anew
+    at every step.
+
+    One output comes as a variable, several (or with ``return_list``) as a list. ``updates`` must be
+    handed to ``function``. ``mode``, ``profile`` and ``allow_gc`` are accepted for Theano's sake.
+    Raises :class:`~symdnn.errors.TypeMismatch` naming the output whose next value does not fit.
+    """
+    tracer = _Tracer(str(name or getattr(fn, "__name__", "fn")))
+    tracer.add_sequences(_listed(sequences), go_backwards)
+    tracer.add_outputs(_listed(outputs_info))
+    outer = [as_variable(v) for v in _listed(non_sequences)]
+    arguments = tracer.arguments()
+    step = _Step.of(fn(*arguments, *outer))
+    parts = tracer.parts(step, arguments, outer, strict)
+    parts.steps = tracer.length(n_steps)
+    if n_steps is not None or len(parts.sequences) > 1:
+        parts.sequences = [(v, x[: parts.steps]) for v, x in parts.sequences]
+    parts.truncate, parts.name = truncate_gradient, name
+    outputs, updates = tracer.results(parts.build(), step)
+    if len(outputs) == 1 and not return_list:
+        return outputs[0], updates
+    return (outputs or None) if not return_list else outputs, updates
+
+
+def _listed(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+# -- what a step function returned ----------------------------------------------------------------
+
+
+@dataclass
+class _Step:
+    """Outputs, updates and condition of a step."""
+
+    outputs: list[Variable]
+    updates: OrderedUpdates
+    condition: Variable | None
+
+    @classmethod
+    def of(cls, returned: Any) -> _Step:
+        """Sort what the user's function returned."""
+        step = cls([], OrderedUpdates(), None)
+        parts = list(returned) if _is_mixed(returned) else [returned]
+        for part in parts:
+            step._add(part)
+        return step
+
+    def _add(self, part: Any) -> None:
+        if part is None:
+            return
+        if isinstance(part, until):
+            self.condition = part.condition
+        elif isinstance(part, Mapping) or _is_pairs(part):
+            for target, new in dict(part).items():
+                if not isinstance(target, Shared):
+                    raise TypeMismatch("scan: updates", "a shared variable as key", target)
+                self.updates[target] = as_variable(new)
+        elif isinstance(part, list | tuple):
+            self.outputs += [as_variable(v) for v in part]
+        else:
+            self.outputs.append(as_variable(part))
+
+
+def _is_mixed(returned: Any) -> bool:
+    """Whether it is a tuple of outputs, updates, conditions, and not the outputs alone."""
+    return isinstance(returned, list | tuple) and any(
+        v is None or isinstance(v, Mapping | until | list | tuple) for v in returned
+    )
+
+
+def _is_pairs(part: Any) -> bool:
+    return (
+        isinstance(part, list | tuple)
+        and len(part) > 0
+        and all(isinstance(p, list | tuple) and len(p) == 2 for p in part)
+        and all(isinstance(p[0], Shared) for p in part)
+    )
+
+
+# -- from arguments to the parts of a scan --------------------------------------------------------
+
+
+class _Tracer:
+    """Inner variables for the step function, and what stands for them outside."""
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self.sequences: list[tuple[Variable, Variable]] = []
+        self.infos: list[State | None] = []
+        self.statistics: set[Variable] = set()
+
+    # - before the function is called -
+
+    def add_sequences(self, items: Sequence[Any], backwards: bool) -> None:
+        """A variable for each tap of each sequence."""
+        for item in items:
+            given = dict(item) if isinstance(item, Mapping) else {"input": item}
+            x = as_variable(given["input"])
+            if x.type.ndim == 0:
+                raise AxisError("scan", "sequences with a dimension of steps", x.type)
+            taps = [int(t) for t in _listed(given.get("taps", [0]))]
+            first, last = min(0, *taps), max(0, *taps)
+            for tap in taps:
+                piece = x if first == last else x[tap - first : (tap - last) or None]
+                entry = piece.type.with_shape(piece.type.shape[1:])(_tap_name(x, tap))
+                self.sequences.append((entry, piece[::-1] if backwards else piece))
+                entry_of(entry, self.sequences[-1][1], 0)
+
+    def add_outputs(self, items: Sequence[Any]) -> None:
+        """A variable for each tap of each recurrent output."""
+        for i, item in enumerate(items):
+            given = dict(item) if isinstance(item, Mapping) else {"initial": item}
+            initial, taps = given.get("initial"), given.get("taps", [-1])
+            if initial is None:
+                if isinstance(item, Mapping) and item.get("taps") is not None:
+                    raise SymdnnError(f"scan: output {i} has taps and needs an initial value")
+                self.infos.append(None)
+            elif taps is None:
+                self.infos.append(None)
+            else:
+                self.infos.append(_state(i, initial, tuple(int(t) for t in _listed(taps))))
+
+    def arguments(self) -> list[Variable]:
+        """Inner variables in the order of the step function's arguments."""
+        taps = [v for s in self.infos if s is not None for v in s.inside]
+        return [*(v for v, _ in self.sequences), *taps]
+
+    def length(self, n_steps: Any) -> Any:
+        """The number of steps: given, or that of the shortest sequence."""
+        if n_steps is not None:
+            return as_dim(n_steps)
+        if not self.sequences:
+            raise SymdnnError(
+                "scan: neither n_steps nor a sequence says how many steps there are; give one"
+            )
+        lengths = [x.type.shape[0] or shape_i(x, 0) for _, x in self.sequences]
+        return fold(dim_min, lengths)
+
+    # - after it was called -
+
+    def parts(
+        self, step: _Step, arguments: Sequence[Variable], given: Sequence[Variable], strict: bool
+    ) -> Parts:
+        """The parts of the scan: the step's graph, cut where it is the same at every step."""
+        infos = self.infos or [None] * len(step.outputs)
+        if len(infos) != len(step.outputs):
+            raise SymdnnError(
+                f"scan: {self.label} returned {len(step.outputs)} output(s), outputs_info has "
+                f"{len(infos)}; give None for an output that does not feed back"
+            )
+        self.infos = infos
+        states = []
+        for s, out in zip(infos, step.outputs):
+            if s is not None:
+                s.next = out
+                states.append(s)
+        _add_default_updates(step, [*arguments, *given])
+        self.statistics = _add_statistics(step)
+        replace: dict[Variable, Variable] = {}
+        for target, new in step.updates.items():
+            inside = target.type(target.name)
+            entry_of(inside, target)
+            replace[target] = inside
+            initial = target.dimshuffle("x", *range(target.type.ndim))
+            states.append(State((-1,), [inside], initial, new, False, f"the update of {target}"))
+        condition = step.condition
+        collected = [v for s, v in zip(infos, step.outputs) if s is None]
+        parts = Parts(None, list(self.sequences), states, [], collected, condition)
+        others = _invariant(parts.inner_outputs(), {*arguments, *replace})
+        if strict:
+            _check_strict(others, given)
+        parts.others = [(v.type(v.name), v) for v in others]
+        for inner, outer in parts.others:
+            entry_of(inner, outer)
+        replace.update((outer, inner) for inner, outer in parts.others)
+        parts.substitute(replace)
+        return parts
+
+    def results(self, built: Built, step: _Step) -> tuple[list[Variable], OrderedUpdates]:
+        """The user's outputs in order, and the updates."""
+        histories, collected = iter(built.histories), iter(built.collected)
+        outputs = []
+        for s in self.infos:
+            if s is None:
+                outputs.append(next(collected))
+            else:
+                history = next(histories)
+                assert history is not None
+                outputs.append(history[-min(s.taps) :])
+        last = built.last[len(built.last) - len(step.updates) :]
+        updates = OrderedUpdates(zip(step.updates, last, strict=True))
+        noted = [(v, updates.pop(v)) for v in step.updates if v in self.statistics]
+        for out in outputs if noted else []:
+            out.tag.state_updates = noted
+            note_order(out)
+        return outputs, updates
+
+
+def _tap_name(x: Variable, tap: int) -> str | None:
+    return None if x.name is None else f"{x.name}[t{tap:+d}]" if tap else f"{x.name}[t]"
+
+
+def _state(number: int, given: Any, taps: tuple[int, ...]) -> State:
+    """A recurrent output; its ``next`` is put in once the step function was called."""
+    label = f"output {number}"
+    if not taps or any(t >= 0 for t in taps):
+        raise TypeMismatch(f"scan: {label}", "negative taps (-1: the value before)", taps)
+    initial = as_variable(given)
+    if taps == (-1,):
+        initial = initial.dimshuffle("x", *range(initial.type.ndim))
+    elif initial.type.ndim == 0:
+        raise NdimMismatch(
+            f"scan: {label}",
+            f"{-min(taps)} initial values along a first dimension, for taps {list(taps)}",
+            initial.type,
+        )
+    elif initial.type.shape[0] != -min(taps):
+        initial = initial[: -min(taps)]
+    entry = initial.type.with_shape(initial.type.shape[1:])
+    name = None if not isinstance(given, Variable) else given.name
+    inside = [entry(f"{name}[t{t}]" if name else None) for t in taps]
+    for v, t in zip(inside, taps, strict=True):
+        entry_of(v, initial, t - min(taps))
+    flexible = isinstance(given, int | float) and not isinstance(given, bool)
+    return State(taps, inside, initial, initial, True, label, flexible)
+
+
+def _add_default_updates(step: _Step, blockers: Sequence[Variable]) -> None:
+    """Shared variables that the step reads and that update themselves (random states)."""
+    pending = [*step.outputs, *step.updates.values()]
+    pending += [] if step.condition is None else [step.condition]
+    done = {*step.updates, *blockers}
+    while pending:
+        read = leaves(pending, blockers)
+        pending = []
+        for v in read:
+            if isinstance(v, Shared) and v.default_update is not None and v not in done:
+                done.add(v)
+                step.updates[v] = as_variable(v.default_update)
+                pending.append(step.updates[v])
+
+
+def _add_statistics(step: _Step) -> set[Variable]:
+    """The statistics that the step updates by the way, unless its function says how."""
+    found = statistics_updates([*step.outputs, *step.updates.values()])
+    added = {v: new for v, new in found.items() if v not in step.updates}
+    step.updates.update(added)
+    return set(added)
+
+
+def _invariant(outputs: Sequence[Variable], varying: set[Variable]) -> list[Variable]:
+    """What the step's graph takes from outside: variables that are the same at every step.
+
+    Bytes of a kernel (an RNN's reserve) are not handed in: the step makes them anew.
+    """
+    changing = set(varying)
+    taken: dict[Variable, None] = {}
+
+    def take(vs: Sequence[Variable]) -> None:
+        for v in vs:
+            if v in changing or isinstance(v, Constant):
+                continue
+            if isinstance(v.type, OpaqueType) and v.owner is not None:
+                take(v.owner.inputs)
+            else:
+                taken[v] = None
+
+    for node in toposort(outputs, blockers=varying):
+        if any(v in changing for v in node.inputs):
+            changing.update(node.outputs)
+            take(node.inputs)
+    take(outputs)
+    return list(taken)
+
+
+def _check_strict(others: Sequence[Variable], given: Sequence[Variable]) -> None:
+    for v in leaves(others, blockers=given):
+        if v not in set(given) and not isinstance(v, Constant):
+            raise SymdnnError(
+                f"scan: strict, and the function reads {v} of type {v.type}, which is not among "
+                "non_sequences"
+            )
+
+
+# -- special cases --------------------------------------------------------------------------------
+
+
+def map(
+    fn: Callable[..., Any],
+    sequences: Any,
+    non_sequences: Any = None,
+    truncate_gradient: int = -1,
+    go_backwards: bool = False,
+    mode: Any = None,
+    name: str | None = None,
+) -> tuple[Any, OrderedUpdates]:
+    """``fn`` of each entry of the sequences, collected: ``(outputs, updates)``."""
+    return scan(
+        fn,
+        sequences=sequences,
+        non_sequences=non_sequences,
+        truncate_gradient=truncate_gradient,
+        go_backwards=go_backwards,
+        name=name,
+    )
+
+
+def reduce(
+    fn: Callable[..., Any],
+    sequences: Any,
+    outputs_info: Any,
+    non_sequences: Any = None,
+    go_backwards: bool = False,
+    mode: Any = None,
+    name: str | None = None,
+) -> tuple[Any, OrderedUpdates]:
+    """The last values of a scan: ``fn(entry, ..., value so far, ...)`` over the sequences."""
+    outputs, updates = scan(
+        fn,
+        sequences=sequences,
+        outputs_info=outputs_info,
+        non_sequences=non_sequences,
+        go_backwards=go_backwards,
+        name=name,
+    )
+    if isinstance(outputs, list):
+        return [v[-1] for v in outputs], updates
+    return outputs[-1], updates
+
+
+def foldl(
+    fn: Callable[..., Any],
+    sequences: Any,
+    outputs_info: Any,
+    non_sequences: Any = None,
+    mode: Any = None,
+    name: str | None = None,
+) -> tuple[Any, OrderedUpdates]:
+    """:func:`reduce` from the first entry to the last."""
+    return reduce(fn, sequences, outputs_info, non_sequences, False, name=name)
+
+
+def foldr(
+    fn: Callable[..., Any],
+    sequences: Any,
+    outputs_info: Any,
+    non_sequences: Any = None,
+    mode: Any = None,
+    name: str | None = None,
+) -> tuple[Any, OrderedUpdates]:
+    """:func:`reduce` from the last entry to the first."""
+    return reduce(fn, sequences, outputs_info, non_sequences, True, name=name)

@@ -1,0 +1,205 @@
+"""The loop that a scan describes; what a step does, and what arrays are, are arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from symdnn.errors import ShapeMismatch
+from symdnn.graph.type import numpy_dtype
+
+if TYPE_CHECKING:
+    from symdnn.ops.control.scan import Carry, Scan
+
+__all__ = ["LoopArrays", "NumpyArrays", "run_loop"]
+
+#: Inner inputs and, for arrays written ahead, where states and what is collected may be put
+#: (None: anywhere) -> inner outputs, once per step.
+StepFunction = Callable[[list[Any], list[Any]], Sequence[Any]]
+#: Steps for which a loop of unknown length reserves room at first.
+_FIRST_ROOM = 64
+
+
+class LoopArrays(Protocol):
+    """Arrays of a device: ``x[i, ...]`` and ``x[:n]`` are views, and they have ``shape``.
+
+    ``ahead``: a step is told where its results will be kept, so that it can make them there.
+    """
+
+    ahead: bool
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """A new array; ``dtype`` is the ``dtype`` of another, or of a type."""
+
+    def put(self, target: Any, value: Any) -> None:
+        """Write ``value`` into the view ``target``, unless it was made there."""
+
+    def fresh(self, value: Any) -> Any:
+        """A contiguous copy."""
+
+
+class NumpyArrays:
+    """NumPy's arrays as :class:`LoopArrays`."""
+
+    ahead = False
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """A new array."""
+        return np.empty(shape, dtype if isinstance(dtype, np.dtype) else numpy_dtype(dtype))
+
+    def put(self, target: Any, value: Any) -> None:
+        """Write into a view."""
+        target[...] = value
+
+    def fresh(self, value: Any) -> Any:
+        """A contiguous copy."""
+        return np.array(value, order="C")
+
+
+NUMPY = NumpyArrays()
+
+
+def run_loop(
+    op: Scan, inputs: Sequence[Any], step: StepFunction, arrays: LoopArrays = NUMPY
+) -> list[Any]:
+    """Outputs of ``op`` on arrays. Entries of sequences and values of states are views."""
+    given = op.split(inputs)
+    n = int(given.steps)
+    op.check_lengths(n, op.split([getattr(a, "shape", ()) for a in inputs]))
+    room = min(n, _FIRST_ROOM) if op.until else n
+    states = [
+        (_History if c.history else _Recent)(op, i, c, initial, room, arrays)
+        for i, (c, initial) in enumerate(zip(op.states, given.initials, strict=True))
+    ]
+    collected = [_Collected(op, i, room, arrays) for i in range(op.collected)]
+    sinks = [s.put for s in states] + [c.put for c in collected]
+    kept = [s.target for s in (*states, *collected)] if arrays.ahead else []
+    readers = [read for s in states for read in s.readers()]
+    sequences, others = list(given.sequences), list(given.others)
+    done = n
+    for t in range(n):
+        arguments = [s[t, ...] for s in sequences]
+        arguments += [read(t) for read in readers]
+        results = step(arguments + others, [target(t) for target in kept])
+        for put, value in zip(sinks, results):
+            put(t, value)
+        if op.until and bool(results[-1]):
+            done = t + 1
+            break
+    shapes = op.empty_shapes(inputs) if n == 0 else [()] * len(collected)
+    out = [array for s in states for array in s.results(done)]
+    out += [c.result(done, shape) for c, shape in zip(collected, shapes)]
+    return [*out, np.asarray(done, np.int64)] if op.until else out
+
+
+class _Recent:
+    """A state of which only the last values are kept."""
+
+    def __init__(
+        self, op: Scan, number: int, carry: Carry, initial: Any, room: int, arrays: LoopArrays
+    ) -> None:
+        self.op, self.number, self.carry, self.arrays = op, number, carry, arrays
+        self.values = [initial[k, ...] for k in range(carry.depth)]
+
+    def readers(self) -> list[Callable[[int], Any]]:
+        """One function of the step per tap."""
+        return [self._reader(tap) for tap in self.carry.taps]
+
+    def _reader(self, tap: int) -> Callable[[int], Any]:
+        return lambda t: self.values[tap]
+
+    def target(self, t: int) -> None:
+        """The value may be anywhere."""
+
+    def put(self, t: int, value: Any) -> None:
+        """Take the value of step ``t``."""
+        if value.shape != self.values[-1].shape:
+            raise _changed(self.op, f"state {self.number}", self.values[-1].shape, value.shape, t)
+        self.values.append(value)
+        del self.values[0]
+
+    def results(self, done: int) -> list[Any]:
+        """The last value, in memory of its own."""
+        return [self.arrays.fresh(self.values[-1])]
+
+
+class _History:
+    """A state all of whose values are kept, after its initial ones."""
+
+    def __init__(
+        self, op: Scan, number: int, carry: Carry, initial: Any, room: int, arrays: LoopArrays
+    ) -> None:
+        self.op, self.number, self.carry, self.depth = op, number, carry, carry.depth
+        self.arrays, self.shape = arrays, tuple(initial.shape[1:])
+        self.buffer = arrays.empty((self.depth + room, *self.shape), initial.dtype)
+        arrays.put(self.buffer[: self.depth], initial)
+
+    def readers(self) -> list[Callable[[int], Any]]:
+        """One function of the step per tap."""
+        return [self._reader(self.depth + tap) for tap in self.carry.taps]
+
+    def _reader(self, offset: int) -> Callable[[int], Any]:
+        return lambda t: self.buffer[t + offset, ...]
+
+    def target(self, t: int) -> Any:
+        """Where the value of step ``t`` will be."""
+        if t + self.depth == self.buffer.shape[0]:
+            self.buffer = _grown(self.buffer, self.arrays)
+        return self.buffer[t + self.depth, ...]
+
+    def put(self, t: int, value: Any) -> None:
+        """Take the value of step ``t``."""
+        if value.shape != self.shape:
+            raise _changed(self.op, f"state {self.number}", self.shape, value.shape, t)
+        self.arrays.put(self.target(t), value)
+
+    def results(self, done: int) -> list[Any]:
+        """All values, and the last one in memory of its own."""
+        last = self.depth + done
+        return [self.buffer[:last], self.arrays.fresh(self.buffer[last - 1, ...])]
+
+
+class _Collected:
+    """What is collected step by step; the first step tells its shape."""
+
+    def __init__(self, op: Scan, number: int, room: int, arrays: LoopArrays) -> None:
+        self.op, self.number, self.room, self.arrays = op, number, room, arrays
+        self.buffer: Any = None
+        self.shape: tuple[int, ...] = ()
+
+    def target(self, t: int) -> Any:
+        """Where the value of step ``t`` will be; None before the first."""
+        if self.buffer is None:
+            return None
+        if t == self.buffer.shape[0]:
+            self.buffer = _grown(self.buffer, self.arrays)
+        return self.buffer[t, ...]
+
+    def put(self, t: int, value: Any) -> None:
+        """Take the value of step ``t``."""
+        if self.buffer is None:
+            self.shape = tuple(value.shape)
+            self.buffer = self.arrays.empty((self.room, *self.shape), value.dtype)
+        elif value.shape != self.shape:
+            raise _changed(self.op, f"output {self.number}", self.shape, value.shape, t)
+        self.arrays.put(self.target(t), value)
+
+    def result(self, done: int, empty: tuple[int, ...]) -> Any:
+        """The entries of all steps; without any, nothing of shape ``(0, *empty)``."""
+        if self.buffer is None:
+            type_: Any = self.op.inner.output_types[len(self.op.states) + self.number]
+            return self.arrays.empty((0, *empty), type_.dtype)
+        return self.buffer[:done]
+
+
+def _grown(buffer: Any, arrays: LoopArrays) -> Any:
+    length = buffer.shape[0]
+    larger = arrays.empty((2 * length, *buffer.shape[1:]), buffer.dtype)
+    arrays.put(larger[:length], buffer)
+    return larger
+
+
+def _changed(op: Scan, what: str, old: Any, new: Any, t: int) -> ShapeMismatch:
+    return ShapeMismatch(op, f"{what} of shape {tuple(old)} at every step", f"{new} at step {t}")

@@ -1,0 +1,186 @@
+"""A scan taken apart: inner variables beside what they stand for, to build or change a ``Scan``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from symdnn.errors import StateMismatch
+from symdnn.graph.inner import InnerGraph
+from symdnn.graph.operators import operator
+from symdnn.graph.origin import Hints
+from symdnn.graph.traverse import clone_graph, leaves
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Variable
+from symdnn.ops.control.scan import Carry, Scan
+from symdnn.ops.core.shape import as_dim, static_dim
+
+__all__ = ["Built", "Parts", "State"]
+
+Pair = tuple[Variable, Variable]
+
+
+@dataclass
+class State:
+    """A recurrent value: inner variables of its ``taps``, ``initial`` values, inner ``next`` value.
+
+    ``label`` is what errors call it; the dtype of a ``flexible`` one (a Python number) is that of
+    its next value.
+    """
+
+    taps: tuple[int, ...]
+    inside: list[Variable]
+    initial: Variable
+    next: Variable
+    history: bool = True
+    label: str = "a state"
+    flexible: bool = False
+
+
+@dataclass(frozen=True)
+class Built:
+    """Outputs of a scan by role. ``histories`` and ``last`` have one entry per state."""
+
+    histories: list[Variable | None]
+    last: list[Variable]
+    collected: list[Variable]
+    steps: Variable
+
+
+@dataclass
+class Parts:
+    """What a scan is made of. Pairs are (inner variable, what it stands for)."""
+
+    steps: Any
+    sequences: list[Pair] = field(default_factory=list)
+    states: list[State] = field(default_factory=list)
+    others: list[Pair] = field(default_factory=list)
+    collected: list[Variable] = field(default_factory=list)
+    condition: Variable | None = None
+    truncate: int = -1
+    name: str | None = None
+    least: int = 0
+
+    @classmethod
+    def of(cls, op: Scan, inputs: Sequence[Variable]) -> Parts:
+        """The parts of a scan on ``inputs``, with inner variables of their own."""
+        variables, outputs = op.inner.open()
+        inside, outside = op.split_inner(variables), op.split(inputs)
+        count = len(op.states)
+        states = [
+            State(c.taps, taps, initial, new, c.history, f"state {i}")
+            for i, (c, taps, initial, new) in enumerate(
+                zip(op.states, inside.initials, outside.initials, outputs)
+            )
+        ]
+        return cls(
+            outside.steps,
+            list(zip(inside.sequences, outside.sequences, strict=True)),
+            states,
+            list(zip(inside.others, outside.others, strict=True)),
+            outputs[count : count + op.collected],
+            outputs[-1] if op.until else None,
+            op.truncate,
+            op.name,
+            op.least,
+        )
+
+    def inner_outputs(self) -> list[Variable]:
+        """Inner outputs in the op's order."""
+        condition = [] if self.condition is None else [self.condition]
+        return [*(s.next for s in self.states), *self.collected, *condition]
+
+    def build(self, hints: Hints | None = None) -> Built:
+        """Apply the scan: what no step reads is left out, types of states are settled."""
+        self._settle_types()
+        self._drop_unread()
+        inputs = [
+            *(v for v, _ in self.sequences),
+            *(v for s in self.states for v in s.inside),
+            *(v for v, _ in self.others),
+        ]
+        steps = as_dim(self.steps)
+        op = Scan(
+            InnerGraph(inputs, self.inner_outputs()),
+            len(self.sequences),
+            tuple(Carry(s.taps, s.history) for s in self.states),
+            static_dim(steps),
+            self.condition is not None,
+            self.truncate,
+            self.name,
+            self.least,
+        )
+        outside = [v for _, v in self.sequences], [s.initial for s in self.states]
+        node = op.make_node(
+            steps, *outside[0], *outside[1], *(v for _, v in self.others), hints=hints
+        )
+        return by_role(op, node.outputs, steps)
+
+    def _drop_unread(self) -> None:
+        read = set(leaves(self.inner_outputs()))
+        self.sequences = [p for p in self.sequences if p[0] in read]
+        self.others = [p for p in self.others if p[0] in read]
+
+    # -- types of states: the initial value's and the next value's must be one ------------------
+
+    def _settle_types(self) -> None:
+        while wider := [(s, t) for s in self.states if (t := _wider(s)) is not None]:
+            replace: dict[Variable, Variable] = {}
+            for s, t in wider:
+                new = [t(v.name) for v in s.inside]
+                replace.update(zip(s.inside, new))
+                s.inside = new
+                if s.initial.type.dtype != t.dtype:
+                    s.initial = operator("cast")(s.initial, t.dtype)
+            self.substitute(replace)
+
+    def substitute(self, replace: Mapping[Variable, Variable]) -> None:
+        """Put other inner variables in the place of some."""
+        memo = clone_graph(self.inner_outputs(), replace)
+        for s in self.states:
+            s.next = memo[s.next]
+        self.collected = [memo[v] for v in self.collected]
+        self.condition = None if self.condition is None else memo[self.condition]
+
+
+def _wider(s: State) -> TensorType | None:
+    """The type with fewer static sizes that a state needs; None when its type is settled."""
+    old, new = s.inside[0].type, s.next.type
+    if s.flexible and old.dtype != new.dtype and old.ndim == new.ndim:
+        return old.with_dtype(new.dtype)  # type: ignore[no-any-return]
+    if old.dtype != new.dtype or old.ndim != new.ndim:
+        raise _mismatch(s)
+    kept = []
+    for axis, (a, b) in enumerate(zip(old.shape, new.shape)):
+        if a == 1 and b != 1:
+            raise _mismatch(
+                s,
+                f"Dimension {axis} broadcasts in the initial value only: declare its size unknown "
+                f"there, T.unbroadcast(initial, {axis}), or let the function keep it 1",
+            )
+        kept.append(a if a == b else None)
+    wider = old.with_shape(kept)
+    return None if wider == old else wider
+
+
+def _mismatch(s: State, do: str = "") -> StateMismatch:
+    old, new = s.inside[0].type, s.next.type
+    advice = do or (
+        f"Cast the result of the function, .astype({old.dtype!r}), or start from {new.dtype}"
+        if old.ndim == new.ndim
+        else "Each step must give what the initial value is, without the dimension of steps"
+    )
+    return StateMismatch(
+        f"scan: {s.label}", f"a next value of the type of the initial one, {old}", new, advice
+    )
+
+
+def by_role(op: Scan, outputs: Sequence[Variable], steps: Variable) -> Built:
+    places, first = op.places(), op.first_collected
+    return Built(
+        [None if h is None else outputs[h] for h, _ in places],
+        [outputs[last] for _, last in places],
+        list(outputs[first : first + op.collected]),
+        outputs[-1] if op.until else steps,
+    )

@@ -1,0 +1,1 @@
+"""What all ops need: dtypes, shapes, constants, scalar programs, barriers of gradients."""

@@ -1,0 +1,62 @@
+"""What a variable is for certain, before anything runs: a number, or the length of a vector."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import NdimMismatch, NotScalarConstantError, OptionError
+from symdnn.graph.evaluate import evaluate
+from symdnn.graph.traverse import leaves
+from symdnn.graph.variable import Constant, Variable, as_variable
+from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape, ShapeI, SpecifyType
+
+__all__ = ["get_scalar_constant_value", "get_vector_length"]
+
+_KEEP_THE_ELEMENTS = (Alloc, DimShuffle, Reshape, SpecifyType)
+
+
+def get_scalar_constant_value(v: Any) -> Any:
+    """The number that all elements of ``v`` are for certain, as a 0-d array.
+
+    Raises :class:`~symdnn.errors.NotScalarConstantError` where that is not known.
+
+    >>> get_scalar_constant_value(as_variable(2) + 3)
+    array(5)
+    """
+    found = as_variable(v)
+    while found.owner is not None and isinstance(found.owner.op, _KEEP_THE_ELEMENTS):
+        found = found.owner.inputs[0]
+    size = _static_size(found)
+    if size is not None:
+        return np.array(size, found.dtype)
+    if not all(isinstance(leaf, Constant) for leaf in leaves([found])):
+        raise NotScalarConstantError(f"{v} is not known before it runs")
+    (value,) = evaluate([found], {})
+    array = np.asarray(value)
+    if array.size == 0 or (array != array.flat[0]).any():
+        raise NotScalarConstantError(f"{v} is not a single number but {array}")
+    return array.reshape(-1)[0].reshape(())[...]
+
+
+def _static_size(v: Variable) -> int | None:
+    """The dimension that ``v`` reads, where a type says it."""
+    if v.owner is None or not isinstance(v.owner.op, ShapeI):
+        return None
+    size = v.owner.inputs[0].type.shape[v.owner.op.axis]
+    return None if size is None else int(size)
+
+
+def get_vector_length(v: Any) -> int:
+    """The number of elements of a vector whose length its type says, such as ``x.shape``."""
+    vector = as_variable(v)
+    if vector.type.ndim != 1:
+        raise NdimMismatch("get_vector_length", "a vector", vector.type)
+    (length,) = vector.type.shape
+    if length is None:
+        raise OptionError(f"get_vector_length: the type of {vector} does not say its length")
+    return int(length)
+
+
+OPERATORS = {"get_scalar_constant_value": get_scalar_constant_value}

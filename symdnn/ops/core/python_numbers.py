@@ -1,0 +1,124 @@
+"""What a Python number becomes beside arrays: NumPy 2's rule (flag ``cast_policy``).
+
+A Python number has no dtype of its own. Beside arrays it takes theirs, or where its kind does not
+fit in there (a float beside ints) that kind's dtype of the flag ``floatX``. Of arrays and NumPy
+scalars the dtype counts.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from symdnn.config import config
+from symdnn.errors import NumberOutOfRange
+from symdnn.graph.operators import operator
+from symdnn.graph.type import TensorType
+from symdnn.graph.values.value import number_array
+from symdnn.graph.variable import Constant, Variable
+from symdnn.ops.core.dtype import upcast
+
+__all__ = ["alike", "settled"]
+
+_cast_policy, _floatx = config.reader("cast_policy"), config.reader("floatX")
+
+
+def settled(variables: Sequence[Variable], first: int = 0, compared: bool = False) -> list[Any]:
+    """Operands with the Python numbers among them as constants of the dtype that they take.
+
+    Those from ``first`` on share their dtype. What is ``compared`` may be out of the arrays' range.
+    Raises :class:`~symdnn.errors.NumberOutOfRange` for another int that their dtype cannot hold.
+    """
+    rest = variables[first:]
+    numbers = [v for v in rest if isinstance(v, Constant) and v.number is not None]
+    if not numbers:
+        return list(variables)
+    dtypes = [v.type.dtype for v in rest if not (isinstance(v, Constant) and v.number is not None)]
+    if _cast_policy() != "numpy2":
+        _warn_of_lost_digits(numbers, dtypes)
+        return list(variables)
+    kinds = {type(v.number) for v in numbers}
+    wanted = target(dtypes, kinds)
+    if compared and float in kinds and dtypes and TensorType(upcast(*dtypes)).is_discrete:
+        wanted = "float64"  # as NumPy, exactly: the result is bool
+    made = [_as(v, wanted, kinds, compared) for v in rest]
+    return [*variables[:first], *made]
+
+
+def alike(variables: Sequence[Variable]) -> list[Variable]:
+    """Variables of their common dtype, Python numbers as above: what is joined or stacked."""
+    vs = settled(variables)
+    dtype = upcast(*(v.type.dtype for v in vs))
+    return [v if v.type.dtype == dtype else operator("cast")(v, dtype) for v in vs]
+
+
+def target(dtypes: Sequence[str], kinds: set[type]) -> str:
+    """The dtype that Python numbers of some kinds take beside arrays of these dtypes."""
+    floating = str(_floatx())
+    wide = "complex128" if floating == "float64" else "complex64"
+    if not dtypes:
+        return wide if complex in kinds else floating if float in kinds else "int64"
+    common = upcast(*dtypes)
+    t = TensorType(common)
+    if complex in kinds and not t.is_complex:
+        return wide if t.is_discrete else upcast(common, "complex64")
+    if float in kinds and t.is_discrete:
+        return floating
+    return "int64" if common == "bool" else common
+
+
+def _as(v: Variable, dtype: str, kinds: set[type], compared: bool) -> Variable:
+    """A number as a constant of a dtype; ints and bools beside floats as those."""
+    if not isinstance(v, Constant) or v.number is None:
+        ints = v.type.is_discrete and kinds != {int} and not compared
+        return operator("cast")(v, dtype) if ints and v.type.dtype != dtype else v
+    data = _data(v.number, dtype, compared).reshape(v.data.shape)
+    exact = float(v.number) if isinstance(v.number, int | float) else None
+    return Constant(data, v.name, exact)
+
+
+def _data(number: Any, dtype: str, compared: bool) -> Any:
+    t = TensorType(dtype)
+    if not isinstance(number, int) or not t.is_integer:
+        try:
+            with np.errstate(all="ignore"):
+                return np.asarray(number).astype(t.numpy)
+        except TypeError:  # an int that no dtype of NumPy's holds
+            return np.asarray(float(number)).astype(t.numpy)
+    info = np.iinfo(t.numpy)
+    if info.min <= number <= info.max:
+        return np.asarray(number, t.numpy)
+    if compared:
+        return number_array(number) if -(2**63) <= number < 2**64 else _beyond(number)
+    raise NumberOutOfRange(
+        f"the Python int {number} is out of the range of {dtype}; "
+        f"cast the array, or give a NumPy scalar such as np.int64({number})"
+    )
+
+
+def _beyond(number: int) -> Any:
+    """An int that no integer dtype holds, for comparisons with those."""
+    return np.asarray(np.inf if number > 0 else -np.inf)
+
+
+_warned: list[str] = []
+
+
+def _warn_of_lost_digits(numbers: Sequence[Constant], dtypes: Sequence[str]) -> None:
+    """Say once where float64 meets a Python float of which ``floatX`` has kept a part."""
+    if _warned or config.cast_policy != "custom" or not {"float64", "complex128"} & set(dtypes):
+        return
+    for v in numbers:
+        if isinstance(v.number, float) and float(v.data.reshape(-1)[0]) != v.number == v.number:
+            _warned.append(str(v.number))
+            warnings.warn(
+                f"the Python float {v.number} beside float64 is rounded to {v.type.dtype}, which "
+                "cast_policy=custom takes for Python floats (the flag floatX): set floatX=float64, "
+                "cast_policy=numpy2, or write np.float64(...). This is said once",
+                UserWarning,
+                stacklevel=2,
+            )
+            return

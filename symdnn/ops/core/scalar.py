@@ -1,0 +1,447 @@
+"""Scalar programs: what an elementwise op computes from one element of each operand.
+
+A program is plain data in single-assignment form: values 0 .. n-1 are the inputs, each instruction
+adds one. It has one meaning, :meth:`ScalarProgram.evaluate` by NumPy, and is printed as source for
+a device elsewhere (CUDA C in ``gpu``). Every instruction works in one dtype: conversions are
+instructions of their own, and float16 and bfloat16 are only ever stored and converted.
+
+A chain of ops of 16 bits is computed in float32 and rounded where it is stored: what an op rounds
+its result by (:data:`RESULT`) is left out where the next one widens it again. Only what decides or
+jumps, such as a comparison, sees the number as it is stored (:data:`STORED`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symdnn.graph.type import TensorType, numpy_dtype
+from symdnn.ops.core.dtype import is_narrow_float
+
+__all__ = [
+    "RESULT", "STORED", "Builder", "Instruction", "Scalar", "ScalarProgram", "gelu_of",
+    "gelu_slope_of", "identity_program",
+]  # fmt: skip
+
+
+#: Kinds of casts: one that rounds an op's result to 16 bits, one that must see it so rounded.
+RESULT, STORED = "result", "stored"
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One step: ``name`` of :data:`FUNCTIONS`, or ``const``, ``cast``, ``select``.
+
+    ``value`` is the exact text of a constant: 0.0 and -0.0 differ in it, and NaN equals itself. Of
+    a cast it is its kind: empty for the user's own, :data:`RESULT` or :data:`STORED`.
+    """
+
+    name: str
+    args: tuple[int, ...]
+    dtype: str
+    value: str = ""
+
+
+@dataclass(frozen=True)
+class ScalarProgram:
+    """``inputs`` are dtypes, ``outputs`` numbers of values."""
+
+    inputs: tuple[str, ...]
+    body: tuple[Instruction, ...]
+    outputs: tuple[int, ...]
+
+    def dtype_of(self, value: int) -> str:
+        """The dtype of a value by its number."""
+        count = len(self.inputs)
+        return self.inputs[value] if value < count else self.body[value - count].dtype
+
+    @property
+    def output_dtypes(self) -> tuple[str, ...]:
+        """The dtypes of the results."""
+        return tuple(self.dtype_of(v) for v in self.outputs)
+
+    def evaluate(self, *inputs: Any) -> list[Any]:
+        """The results for arrays that broadcast, by NumPy; an instruction at a time."""
+        values: list[Any] = list(inputs)
+        with np.errstate(all="ignore"):
+            for step in self.body:
+                values.append(_evaluate(step, [values[a] for a in step.args]))
+        return [values[v] for v in self.outputs]
+
+    @property
+    def cost(self) -> int:
+        """About how many additions it takes."""
+        return sum(FUNCTIONS[s.name].cost if s.name in FUNCTIONS else 1 for s in self.body)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of the instructions."""
+        return frozenset(step.name for step in self.body)
+
+    def __str__(self) -> str:
+        """As formulas of the inputs ``a``, ``b``, ...; a value used twice gets a name."""
+        return _Text(self).text()
+
+
+def _evaluate(step: Instruction, args: Sequence[Any]) -> Any:
+    dtype = numpy_dtype(step.dtype)
+    if step.name == "const":
+        return number_of_text(step.value, step.dtype)
+    if step.name == "cast":
+        (x,) = args
+        return x.astype(dtype) if dtype != np.bool_ or x.dtype.kind in "biuf" else x != 0
+    if step.name == "select":
+        return np.where(*args)
+    return np.asarray(FUNCTIONS[step.name].function(*args)).astype(dtype, copy=False)
+
+
+def text_of_number(value: Any, dtype: str) -> str:
+    """The exact text of a constant: hexadecimal floats, decimal integers."""
+    if TensorType(dtype).is_discrete:
+        return str(int(value))
+    return float(value).hex()
+
+
+def number_of_text(text: str, dtype: str) -> Any:
+    """The NumPy scalar of a constant's text."""
+    number = int(text) if TensorType(dtype).is_discrete else float.fromhex(text)
+    return np.asarray(number).astype(numpy_dtype(dtype))
+
+
+# -- instructions ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Function:
+    """What an instruction computes; ``floats`` alone, or also ints; ``cost`` in additions."""
+
+    function: Callable[..., Any]
+    arity: int = 1
+    floats: bool = False
+    truth: bool = False
+    cost: int = 1
+
+
+def _scipy(name: str) -> Callable[..., Any]:
+    def function(*arrays: Any) -> Any:
+        import scipy.special
+
+        return getattr(scipy.special, name)(*arrays)
+
+    return function
+
+
+def gelu_of(x: Any) -> Any:
+    """x times the normal distribution's probability below x; -0 of -inf, as it tends to."""
+    return np.maximum(x, x.dtype.type(-50)) * _scipy("ndtr")(x)
+
+
+def gelu_slope_of(x: Any) -> Any:
+    """The derivative of :func:`gelu_of`; beyond 50 and -50 the density is 0."""
+    z = np.clip(x, x.dtype.type(-50), x.dtype.type(50)).astype(np.float64)
+    slope = _scipy("ndtr")(z) + z * np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
+    return np.copysign(slope, z + 0.7517915246935645).astype(x.dtype)  # also where it is 0
+
+
+def _float_functions(cost: int, **functions: Any) -> dict[str, Function]:
+    return {name: Function(f, 1, True, False, cost) for name, f in functions.items()}
+
+
+#: Every instruction by name. Comparisons and tests give bool, the others the dtype of operands.
+FUNCTIONS: dict[str, Function] = {
+    "add": Function(np.add, 2),
+    "sub": Function(np.subtract, 2),
+    "mul": Function(np.multiply, 2),
+    "div": Function(np.true_divide, 2, floats=True, cost=4),
+    "floor_div": Function(np.floor_divide, 2, cost=8),
+    "mod": Function(np.mod, 2, cost=8),
+    "pow": Function(np.power, 2, cost=40),
+    "neg": Function(np.negative),
+    "abs": Function(np.abs),
+    "max": Function(np.maximum, 2),
+    "min": Function(np.minimum, 2),
+    "lt": Function(np.less, 2, truth=True),
+    "le": Function(np.less_equal, 2, truth=True),
+    "eq": Function(np.equal, 2, truth=True),
+    "ne": Function(np.not_equal, 2, truth=True),
+    "and": Function(np.bitwise_and, 2),
+    "or": Function(np.bitwise_or, 2),
+    "xor": Function(np.bitwise_xor, 2),
+    "not": Function(np.invert),
+    "shl": Function(np.left_shift, 2),
+    "shr": Function(np.right_shift, 2),
+    "isnan": Function(np.isnan, truth=True),
+    "isinf": Function(np.isinf, truth=True),
+    "isfinite": Function(np.isfinite, truth=True),
+    **_float_functions(1, floor=np.floor, ceil=np.ceil, trunc=np.trunc, rint=np.rint),
+    **_float_functions(6, sqrt=np.sqrt),
+    **_float_functions(
+        20, exp=np.exp, exp2=np.exp2, expm1=np.expm1, log=np.log, log2=np.log2, log10=np.log10,
+        log1p=np.log1p, sin=np.sin, cos=np.cos, tan=np.tan, asin=np.arcsin, acos=np.arccos,
+        atan=np.arctan, sinh=np.sinh, cosh=np.cosh, tanh=np.tanh, asinh=np.arcsinh,
+        acosh=np.arccosh, atanh=np.arctanh, erf=_scipy("erf"), erfc=_scipy("erfc"),
+        erfcx=_scipy("erfcx"), erfinv=_scipy("erfinv"), erfcinv=_scipy("erfcinv"),
+        lgamma=_scipy("gammaln"), tgamma=_scipy("gamma"), digamma=_scipy("psi"),
+        gelu=gelu_of, gelu_slope=gelu_slope_of,
+    ),
+    "atan2": Function(np.arctan2, 2, floats=True, cost=30),
+    "copysign": Function(np.copysign, 2, floats=True),
+    "polygamma": Function(_scipy("polygamma"), 2, floats=True, cost=200),
+    "gammainc": Function(_scipy("gammainc"), 2, floats=True, cost=200),
+    "gammaincc": Function(_scipy("gammaincc"), 2, floats=True, cost=200),
+    "jv": Function(_scipy("jv"), 2, floats=True, cost=200),
+    "iv": Function(_scipy("iv"), 2, floats=True, cost=200),
+}  # fmt: skip
+
+#: Instructions that NumPy and SciPy alone have: no program with one of them is printed.
+REFERENCE_ONLY = frozenset({"jv", "iv"})
+
+
+# -- building -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A value of a program that is being built; arithmetic on it adds instructions."""
+
+    builder: Builder
+    number: int
+    dtype: str
+
+    def __add__(self, other: Any) -> Scalar:
+        return self.builder.call("add", self, other)
+
+    def __radd__(self, other: Any) -> Scalar:
+        return self.builder.call("add", self, other)
+
+    def __sub__(self, other: Any) -> Scalar:
+        return self.builder.call("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Scalar:
+        return self.builder.call("sub", self.like(other), self)
+
+    def __mul__(self, other: Any) -> Scalar:
+        return self.builder.call("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Scalar:
+        return self.builder.call("mul", self, other)
+
+    def __truediv__(self, other: Any) -> Scalar:
+        return self.builder.call("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Scalar:
+        return self.builder.call("div", self.like(other), self)
+
+    def __neg__(self) -> Scalar:
+        return self.builder.call("neg", self)
+
+    def __lt__(self, other: Any) -> Scalar:
+        return self.builder.call("lt", self, other)
+
+    def __gt__(self, other: Any) -> Scalar:
+        return self.builder.call("lt", self.like(other), self)
+
+    def call(self, name: str, *others: Any) -> Scalar:
+        """An instruction with this value as its first operand."""
+        return self.builder.call(name, self, *others)
+
+    def cast(self, dtype: str, kind: str = "") -> Scalar:
+        """The same number in another dtype."""
+        return self.builder.cast(self, dtype, kind)
+
+    def where(self, yes: Any, no: Any) -> Scalar:
+        """``yes`` if this (a bool) is true, else ``no``."""
+        return self.builder.select(self, yes, no)
+
+    def like(self, value: Any) -> Scalar:
+        """A number as a constant of this value's dtype."""
+        return value if isinstance(value, Scalar) else self.builder.const(value, self.dtype)
+
+
+class Builder:
+    """Makes a program; equal instructions become one value."""
+
+    def __init__(self, inputs: Sequence[str]) -> None:
+        self.inputs = tuple(inputs)
+        self.body: list[Instruction] = []
+        self._known: dict[Instruction, int] = {}
+
+    def input(self, i: int) -> Scalar:
+        """The ``i``-th input."""
+        return Scalar(self, i, self.inputs[i])
+
+    def const(self, value: Any, dtype: str) -> Scalar:
+        """A constant, rounded to its dtype."""
+        with np.errstate(all="ignore"):
+            rounded = np.asarray(value).astype(numpy_dtype(dtype))
+        return self._emit("const", (), dtype, text_of_number(rounded, dtype))
+
+    def call(self, name: str, first: Scalar, *others: Any) -> Scalar:
+        """An instruction of :data:`FUNCTIONS`; numbers among its operands become constants."""
+        args = [first, *(first.like(o) for o in others)]
+        known = FUNCTIONS[name]
+        _check(name, known, args)
+        return self._emit(name, args, "bool" if known.truth else first.dtype)
+
+    def cast(self, x: Scalar, dtype: str, kind: str = "") -> Scalar:
+        """A conversion; going to a wider dtype and back is nothing.
+
+        Neither is going to 16 bits and back for a :data:`RESULT`, if this cast is not
+        :data:`STORED`.
+        """
+        if x.dtype == dtype:
+            return x
+        made_by = self._instruction(x)
+        name = "" if made_by is None else made_by.name
+        if made_by is not None and name == "const" and not (kind == RESULT and narrows(x, dtype)):
+            return self.const(number_of_text(made_by.value, x.dtype), dtype)
+        if made_by is not None and name == "cast":
+            source = Scalar(self, made_by.args[0], self._dtype(made_by.args[0]))
+            if source.dtype == dtype and holds(x.dtype, dtype):
+                return source
+            if made_by.value == RESULT:
+                x = self.cast(source, x.dtype) if kind == STORED else source
+                if kind != STORED:
+                    return self.cast(x, dtype, kind)
+        plain = not (narrows(x, dtype) if kind == RESULT else is_narrow_float(x.dtype))
+        return self._emit("cast", [x], dtype, "" if plain else kind)
+
+    def select(self, condition: Scalar, yes: Any, no: Any) -> Scalar:
+        """``yes`` where the bool holds, else ``no``; one of them is a value, not a number."""
+        typed = yes if isinstance(yes, Scalar) else no
+        a, b = typed.like(yes), typed.like(no)
+        if condition.dtype != "bool" or a.dtype != b.dtype:
+            raise TypeError(f"select: wanted bool, T, T, got {[condition, a, b]}")
+        return self._emit("select", [condition, a, b], a.dtype)
+
+    def inline(self, program: ScalarProgram, args: Sequence[Scalar]) -> list[Scalar]:
+        """The results of ``program`` on these values."""
+        values = list(args)
+        for step in program.body:
+            operands = [values[a] for a in step.args]
+            if step.name == "cast":
+                values.append(self.cast(operands[0], step.dtype, step.value))
+            else:
+                values.append(self._emit(step.name, operands, step.dtype, step.value))
+        return [values[v] for v in program.outputs]
+
+    def program(self, outputs: Sequence[Scalar]) -> ScalarProgram:
+        """The finished program, without instructions that no output needs. All inputs stay."""
+        count = len(self.inputs)
+        needed = {v.number for v in outputs}
+        for i in reversed(range(len(self.body))):
+            if count + i in needed:
+                needed.update(self.body[i].args)
+        new = {i: i for i in range(count)}
+        body: list[Instruction] = []
+        for i, step in enumerate(self.body):
+            if count + i in needed:
+                new[count + i] = count + len(body)
+                args = tuple(new[a] for a in step.args)
+                body.append(Instruction(step.name, args, step.dtype, step.value))
+        return ScalarProgram(self.inputs, tuple(body), tuple(new[v.number] for v in outputs))
+
+    def _emit(self, name: str, args: Sequence[Scalar], dtype: str, value: str = "") -> Scalar:
+        step = Instruction(name, tuple(a.number for a in args), dtype, value)
+        number = self._known.get(step)
+        if number is None:
+            number = self._known[step] = len(self.inputs) + len(self.body)
+            self.body.append(step)
+        return Scalar(self, number, dtype)
+
+    def _instruction(self, x: Scalar) -> Instruction | None:
+        at = x.number - len(self.inputs)
+        return self.body[at] if at >= 0 else None
+
+    def _dtype(self, number: int) -> str:
+        at = number - len(self.inputs)
+        return self.body[at].dtype if at >= 0 else self.inputs[number]
+
+
+def _check(name: str, function: Function, args: Sequence[Scalar]) -> None:
+    dtypes = {a.dtype for a in args}
+    (dtype,) = dtypes if len(dtypes) == 1 else ("",)
+    if not dtype or len(args) != function.arity or is_narrow_float(dtype):
+        raise TypeError(f"{name}: wanted {function.arity} values of one wide dtype, got {dtypes}")
+    if function.floats and not TensorType(dtype).is_float:
+        raise TypeError(f"{name}: wanted floats, got {dtype}")
+
+
+def narrows(x: Scalar, dtype: str) -> bool:
+    """Whether a cast of ``x`` rounds it to 16 bits."""
+    return is_narrow_float(dtype) and x.dtype in ("float32", "float64")
+
+
+def holds(wide: str, narrow: str) -> bool:
+    """Whether ``wide`` represents every number of ``narrow``."""
+    if narrow == "bfloat16":
+        return wide in ("bfloat16", "float32", "float64")
+    if wide == "bfloat16":
+        return narrow in ("bool", "int8", "uint8")
+    digits = {"float16": 11, "float32": 24, "float64": 53}.get(wide)
+    if digits is not None and TensorType(narrow).is_discrete:
+        return numpy_dtype(narrow).itemsize * 8 <= digits
+    return bool(np.can_cast(numpy_dtype(narrow), numpy_dtype(wide), "safe"))
+
+
+def identity_program(dtype: str) -> ScalarProgram:
+    """What a copy computes."""
+    return ScalarProgram((dtype,), (), (0,))
+
+
+# -- printing -------------------------------------------------------------------------------------
+
+_INFIX = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "floor_div": "//", "mod": "%", "pow": "**",
+    "lt": "<", "le": "<=", "eq": "==", "ne": "!=", "and": "&", "or": "|", "xor": "^",
+    "shl": "<<", "shr": ">>",
+}  # fmt: skip
+
+
+class _Text:
+    """A program as text: values used once are written where they are used."""
+
+    def __init__(self, program: ScalarProgram) -> None:
+        self.program = program
+        self.uses: dict[int, int] = {}
+        for number in (*(a for s in program.body for a in s.args), *program.outputs):
+            self.uses[number] = self.uses.get(number, 0) + 1
+
+    def text(self) -> str:
+        names = {i: _letter(i) for i in range(len(self.program.inputs))}
+        lines = []
+        for i, step in enumerate(self.program.body, len(self.program.inputs)):
+            names[i] = self.formula(step, [names[a] for a in step.args])
+            if step.name != "const" and self.uses.get(i, 0) > 1:
+                lines.append(f"t{i} = {_bare(names[i])}")
+                names[i] = f"t{i}"
+        results = ", ".join(_bare(names[v]) for v in self.program.outputs)
+        return "; ".join([*lines, results])
+
+    def formula(self, step: Instruction, args: list[str]) -> str:
+        if step.name == "const":
+            return f"{number_of_text(step.value, step.dtype).item():.9g}"
+        if step.name == "cast":
+            return f"{step.dtype}({_bare(args[0])})"
+        if step.name == "select":
+            return f"({args[0]} ? {args[1]} : {args[2]})"
+        if step.name in _INFIX:
+            return f"({args[0]} {_INFIX[step.name]} {args[1]})"
+        return f"{step.name}({', '.join(map(_bare, args))})"
+
+
+def _letter(i: int) -> str:
+    return chr(ord("a") + i) if i < 19 else f"in{i}"
+
+
+def _bare(text: str) -> str:
+    """Without parentheses around the whole."""
+    depth = 0
+    for i, c in enumerate(text):
+        depth += (c == "(") - (c == ")")
+        if depth == 0 and (i < len(text) - 1 or c != ")"):
+            return text
+    return text[1:-1] if text.startswith("(") else text

@@ -1,0 +1,497 @@
+"""Ops that move dimensions about or make arrays of a given shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import AxisError, NdimMismatch, ShapeMismatch, TypeMismatch
+from symdnn.graph.dims import Dim, Shape, dim_max, dim_where, known, normal_axis, product
+from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.operators import operator
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Constant, Variable, as_variable, constant
+from symdnn.ops.core.python_numbers import alike
+
+__all__ = [
+    "Alloc",
+    "DimShuffle",
+    "MakeVector",
+    "Reshape",
+    "ShapeI",
+    "ShapeVector",
+    "SpecifyType",
+]
+
+
+@dataclass(frozen=True)
+class DimShuffle(Op):
+    """Reorder dimensions, drop static ones of size 1, insert new ones (``"x"``). A view."""
+
+    pattern: tuple[int | str, ...]
+
+    def infer(self, x: TensorType) -> Any:
+        kept = [d for d in self.pattern if d != "x"]
+        if len(set(kept)) != len(kept) or any(not 0 <= int(d) < x.ndim for d in kept):
+            raise NdimMismatch(self, f"each of {x.ndim} dimensions at most once", x)
+        for d in set(range(x.ndim)) - {int(d) for d in kept}:
+            if x.shape[d] != 1:
+                raise NdimMismatch(
+                    self,
+                    f"a dropped dimension {d} that is statically 1",
+                    x,
+                    "Sum over it, take an index of it, or declare it with T.addbroadcast",
+                )
+        return x.with_shape(1 if d == "x" else x.shape[int(d)] for d in self.pattern)
+
+    def reference(self, x: Any) -> Any:
+        kept = [int(d) for d in self.pattern if d != "x"]
+        dropped = tuple(d for d in range(x.ndim) if d not in kept)
+        moved = x.transpose((*kept, *dropped))
+        index = tuple(None if d == "x" else slice(None) for d in self.pattern)
+        return moved[(*index, *(0 for _ in dropped))]
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        (x,) = shapes
+        return [tuple(1 if d == "x" else x[int(d)] for d in self.pattern)]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        (x,), (dy,) = inputs, cotangents
+        back: list[int | str] = ["x"] * x.type.ndim
+        for i, d in enumerate(self.pattern):
+            if d != "x":
+                back[int(d)] = i
+        return [dimshuffle(dy, back)]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        return [DimShuffle(self.pattern)(tangents[0])]
+
+    @property
+    def views(self) -> Mapping[int, int]:
+        return {0: 0}
+
+
+def dimshuffle(x: Any, pattern: Sequence[int | str]) -> Variable:
+    """``x`` with its dimensions in the order of ``pattern``; ``"x"`` inserts one of size 1."""
+    v = as_variable(x)
+    ndim = v.type.ndim
+    for d in pattern:
+        if d != "x" and not -ndim <= int(d) < ndim:
+            raise NdimMismatch("dimshuffle", f"'x' or dimensions below {ndim}", str(d))
+    order = tuple(d if d == "x" else int(d) % ndim for d in pattern)
+    if order == tuple(range(ndim)):
+        return v
+    return DimShuffle(order)(v)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class ShapeI(Op):
+    """The size of one dimension, an int64 scalar. Reads no data."""
+
+    axis: int
+
+    def infer(self, x: TensorType) -> Any:
+        if not 0 <= self.axis < x.ndim:
+            raise AxisError(self, f"a tensor with a dimension {self.axis}", x)
+        return TensorType("int64", ())
+
+    def reference(self, x: Any) -> Any:
+        return np.int64(x.shape[self.axis])
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [()]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [None]
+
+
+def shape_i(x: Any, axis: int) -> Variable:
+    """The size of dimension ``axis``: a constant where it is static."""
+    v = as_variable(x)
+    where = normal_axis("shape_i", axis, v.type.ndim)
+    size = v.type.shape[where]
+    if size is not None:
+        return constant(size, dtype="int64").reading(v)
+    return ShapeI(where)(v)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class ShapeVector(Op):
+    """The shape as an int64 vector (Theano's ``Shape``). Reads no data."""
+
+    def infer(self, x: TensorType) -> Any:
+        return TensorType("int64", (x.ndim,))
+
+    def reference(self, x: Any) -> Any:
+        return np.asarray(x.shape, dtype=np.int64)
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [(len(shapes[0]),)]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [None]
+
+
+def shape(x: Any) -> Variable:
+    """The shape of ``x`` as an int64 vector; ``shape(x)[i]`` is the size alone."""
+    return ShapeVector()(as_variable(x))  # type: ignore[no-any-return]
+
+
+def size(x: Any) -> Variable:
+    """The number of elements, an int64 scalar."""
+    v = as_variable(x)
+    number = as_dim(product(dims_of(v)))
+    return number.reading(v) if isinstance(number, Constant) else number
+
+
+@dataclass(frozen=True)
+class MakeVector(Op):
+    """Scalars of one dtype as a vector (what ``stack`` of scalars gives)."""
+
+    dtype: str
+
+    def infer(self, *scalars: TensorType) -> Any:
+        if any(t.ndim != 0 or t.dtype != self.dtype for t in scalars):
+            raise TypeMismatch(self, f"scalars of dtype {self.dtype}", list(scalars))
+        return TensorType(self.dtype, (len(scalars),))
+
+    def reference(self, *scalars: Any) -> Any:
+        return np.array([a[()] for a in scalars], dtype=TensorType(self.dtype).numpy)
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [(len(types),)]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [cotangents[0][i] for i in range(len(inputs))]
+
+
+def make_vector(scalars: Sequence[Any]) -> Variable:
+    """Scalars (variables or numbers) as a vector of their common dtype."""
+    if not isinstance(scalars, Iterable):
+        raise NdimMismatch("make_vector", "a sequence of scalars", repr(scalars))
+    vs = [as_variable(s) for s in scalars]
+    if not vs:
+        raise NdimMismatch("make_vector", "at least one scalar", "none")
+    made = alike(vs)
+    return MakeVector(made[0].type.dtype)(*made)  # type: ignore[no-any-return]
+
+
+def dims_of(x: Variable) -> tuple[Any, ...]:
+    """The shape as ints where static, else integer scalars."""
+    return tuple(d if d is not None else shape_i(x, i) for i, d in enumerate(x.type.shape))
+
+
+def as_dim(value: Any) -> Variable:
+    """A dimension, bound or count as an int64 scalar variable; refuses other types."""
+    v = as_variable(value)
+    if not v.type.is_integer_scalar:
+        raise TypeMismatch("a dimension", "an integer scalar", v.type)
+    if isinstance(v, Constant):
+        return v if v.type.dtype == "int64" else constant(int(v.data), dtype="int64")
+    return v if v.type.dtype == "int64" else operator("cast")(v, "int64")
+
+
+def is_size(d: Dim) -> bool:
+    """Whether a dimension is a size, so not negative, without its value."""
+    if (number := known(d)) is not None:
+        return number >= 0
+    return d.owner is not None and isinstance(d.owner.op, ShapeI)
+
+
+def at_least_zero(d: Dim) -> Dim:
+    """``max(d, 0)``, which is ``d`` when it is a size."""
+    return d if is_size(d) else dim_max(d, 0)
+
+
+def static_dim(v: Variable) -> int | None:
+    """The value of a dimension that is a constant."""
+    return int(v.data) if isinstance(v, Constant) else None
+
+
+@dataclass(frozen=True)
+class Reshape(Op):
+    """The same elements, in C order, in the shape given by the integer scalars after ``x``.
+
+    One of them may be -1 (as a constant or at run time): what is left for that dimension.
+    """
+
+    static: tuple[int | None, ...]
+
+    @property
+    def host_inputs(self) -> tuple[int, ...]:
+        return tuple(range(1, 1 + len(self.static)))
+
+    @property
+    def run_time_inputs(self) -> tuple[int, ...]:
+        return ()
+
+    def infer(self, x: TensorType, *dims: TensorType) -> Any:
+        sizes = [d for d in self.static if d is not None and d != -1]
+        shape = [None if d == -1 else d for d in self.static]
+        if x.is_static and len(sizes) >= len(self.static) - 1:
+            if None not in self.static:
+                return x.with_shape(self._resolve(x.shape, self.static))
+            total, rest = product(x.shape), product(sizes)
+            # Only one entry is open: it is what is left, whether it comes as -1 or as the size.
+            if rest and total % rest == 0:
+                shape = [total // rest if d is None else d for d in self.static]
+        return x.with_shape(shape)
+
+    def reference(self, x: Any, *dims: Any) -> Any:
+        return x.reshape(self._resolve(tuple(x.shape), [int(d) for d in dims]))
+
+    def _resolve(self, old: Shape, new: Sequence[Any]) -> tuple[int, ...]:
+        total, rest = product(old), product(d for d in new if d != -1)
+        fits = (rest and total % rest == 0) if -1 in new else total == rest
+        if list(new).count(-1) > 1 or not fits or any(d < -1 for d in new):
+            got = f"the shape {tuple(new)} for a tensor of shape {old}"
+            raise ShapeMismatch(self, f"a shape of {total} elements", got)
+        return tuple(total // rest if d == -1 else d for d in new)
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        new = [host[i] if s is None else s for i, s in zip(self.host_inputs, self.static)]
+        if all(isinstance(d, int | np.integer) for d in (*new, *shapes[0])):
+            return [self._resolve(shapes[0], [int(d) for d in new])]
+        total = product(shapes[0])
+        if -1 in self.static:
+            rest = product(d for d, s in zip(new, self.static) if s != -1)
+            return [tuple(total // rest if s == -1 else d for s, d in zip(self.static, new))]
+        # An entry that is no size for certain may turn out to be -1, and the product negative.
+        left = total // (product(new) * -1)
+        return [tuple(d if is_size(d) else dim_where(d < 0, left, d) for d in new)]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [reshape(cotangents[0], dims_of(inputs[0])), *(None for _ in self.static)]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
+
+    @property
+    def views(self) -> Mapping[int, int]:
+        return {0: 0}
+
+
+def reshape(x: Any, newshape: Any, ndim: int | None = None) -> Variable:
+    """``x`` in another shape: ints, integer scalars, one -1, or a symbolic vector with ``ndim``."""
+    v = as_variable(x)
+    dims = [as_dim(d) for d in shape_entries(newshape, ndim)]
+    if ndim is not None and len(dims) != ndim:
+        raise NdimMismatch("reshape", f"a shape of ndim={ndim} entries", f"{len(dims)} of them")
+    if [static_dim(d) for d in dims].count(-1) > 1:
+        raise ShapeMismatch("reshape", "at most one -1", str(newshape))
+    return Reshape(tuple(static_dim(d) for d in dims))(v, *dims)  # type: ignore[no-any-return]
+
+
+def shape_entries(newshape: Any, ndim: int | None = None) -> list[Any]:
+    """A shape as a list of ints and integer scalars.
+
+    Takes an int, an integer scalar, a sequence of them, an array, or a symbolic vector whose
+    length is static or given by ``ndim``.
+    """
+    if isinstance(newshape, list | tuple):
+        return list(newshape)
+    if not isinstance(newshape, Variable):
+        return _sizes(newshape)
+    if newshape.type.ndim == 0:
+        return [newshape]
+    if isinstance(newshape, Constant):
+        return [int(d) for d in newshape.data]
+    return _vector_entries(newshape, ndim)
+
+
+def _sizes(shape: Any) -> list[int]:
+    try:
+        return [index(d) for d in np.atleast_1d(np.asarray(shape)).tolist()]
+    except TypeError:
+        raise TypeMismatch("a shape", "an int, or a sequence of ints", repr(shape)) from None
+
+
+def _vector_entries(vector: Variable, ndim: int | None) -> list[Any]:
+    node = vector.owner
+    if node is not None and isinstance(node.op, MakeVector):
+        return list(node.inputs)
+    if node is not None and isinstance(node.op, ShapeVector):
+        return list(dims_of(node.inputs[0]))
+    length = vector.type.shape[0] if vector.type.ndim == 1 and ndim is None else ndim
+    if length is None or vector.type.ndim != 1:
+        raise NdimMismatch("a shape", "a vector of known length (or pass ndim=)", vector.type)
+    return [vector[i] for i in range(length)]
+
+
+@dataclass(frozen=True)
+class Alloc(Op):
+    """``value`` (a tensor that broadcasts) in the shape given by integer scalars."""
+
+    static: tuple[int | None, ...]
+
+    @property
+    def host_inputs(self) -> tuple[int, ...]:
+        return tuple(range(1, 1 + len(self.static)))
+
+    @property
+    def run_time_inputs(self) -> tuple[int, ...]:
+        return ()
+
+    def infer(self, value: TensorType, *dims: TensorType) -> Any:
+        if value.ndim > len(self.static):
+            raise NdimMismatch(self, f"a value of at most {len(self.static)} dimensions", value)
+        if any(d is not None and d < 0 for d in self.static):
+            raise ShapeMismatch(self, "dimensions that are not negative", self.static)
+        self._check(value, value.shape, self.static)
+        return value.with_shape(self.static)
+
+    def _check(self, value: TensorType, old: Shape, new: Shape) -> None:
+        lead = len(new) - len(old)
+        for axis, (static, a, b) in enumerate(zip(value.shape, old, new[lead:])):
+            m, n = known(a), known(b)
+            if static != 1 and m is not None and n is not None and m != n:
+                advice = "Declare it with T.addbroadcast if it is meant to broadcast"
+                raise ShapeMismatch(
+                    self,
+                    f"a value of size {n} (or statically 1) in dimension {axis}",
+                    f"shape {tuple(old)} for {tuple(new)}",
+                    advice if m == 1 else "",
+                )
+
+    def reference(self, value: Any, *dims: Any) -> Any:
+        shape = tuple(int(d) for d in dims)
+        if any(d < 0 for d in shape):
+            raise ShapeMismatch(self, "dimensions that are not negative", shape)
+        return np.broadcast_to(value, shape).copy()
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        new = tuple(host[i] if s is None else s for i, s in zip(self.host_inputs, self.static))
+        if any((n := known(d)) is not None and n < 0 for d in new):
+            raise ShapeMismatch(self, "dimensions that are not negative", new)
+        self._check(types[0], shapes[0], new)
+        return [new]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        value, dy = inputs[0], cotangents[0]
+        lead = dy.type.ndim - value.type.ndim
+        kept = [lead + i for i, b in enumerate(value.type.broadcastable) if b]
+        kept = [i for i in kept if dy.type.shape[i] != 1]
+        total = dy.sum(axis=kept, keepdims=True) if kept else dy
+        total = total.sum(axis=list(range(lead))) if lead else total
+        return [total, *(None for _ in self.static)]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
+
+
+def alloc(value: Any, *shape: Any) -> Variable:
+    """``value`` broadcast to ``shape`` (ints or integer scalars), as a new array.
+
+    As everywhere only a dimension that is statically 1 broadcasts.
+    """
+    v = as_variable(value)
+    if len(shape) == 1:
+        shape = tuple(shape_entries(shape[0]))
+    dims = [as_dim(d) for d in shape]
+    return Alloc(tuple(static_dim(d) for d in dims))(v, *dims)  # type: ignore[no-any-return]
+
+
+def fill(like: Any, value: Any) -> Variable:
+    """``value`` in the shape of ``like`` (Theano's ``fill(a, b)``: the dtype is that of ``b``).
+
+    Where ``value`` has more dimensions, or is wider in one that is statically 1 in ``like``, the
+    result is as wide: the shape to which both broadcast.
+    """
+    model, v = as_variable(like), as_variable(value)
+    lead = v.type.ndim - model.type.ndim
+    model = dimshuffle(model, ["x"] * lead + list(range(model.type.ndim)))
+    dims = list(dims_of(model))
+    for axis, (size, static) in enumerate(zip(dims_of(v), v.type.shape), max(-lead, 0)):
+        if static != 1 and model.type.shape[axis] == 1:
+            dims[axis] = size
+    return alloc(v, dims)
+
+
+def zeros_like(x: Any, dtype: Any = None, opt: bool = False) -> Variable:
+    """Zeros in the shape of ``x``, in its dtype or ``dtype`` (``opt`` is for Theano's sake)."""
+    v = as_variable(x)
+    return fill(v, constant(0, dtype=dtype or v.type.dtype).reading(v))
+
+
+def ones_like(x: Any, dtype: Any = None, opt: bool = False) -> Variable:
+    """Ones in the shape of ``x``, in its dtype or ``dtype`` (``opt`` is for Theano's sake)."""
+    v = as_variable(x)
+    return fill(v, constant(1, dtype=dtype or v.type.dtype).reading(v))
+
+
+@dataclass(frozen=True)
+class SpecifyType(Op):
+    """``x``, known to have these static dimensions; checked when a plan is made. A view."""
+
+    static: tuple[int | None, ...]
+
+    def infer(self, x: TensorType) -> Any:
+        if x.ndim != len(self.static):
+            raise NdimMismatch(self, f"a tensor of {len(self.static)} dimensions", x)
+        merged = []
+        for a, b in zip(x.shape, self.static):
+            if a is not None and b is not None and a != b:
+                raise ShapeMismatch(self, f"{self.static}", str(x))
+            merged.append(a if b is None else b)
+        return x.with_shape(merged)
+
+    def reference(self, x: Any) -> Any:
+        self.shapes([TensorType(x.dtype.name, x.shape)], [x.shape], {})
+        return x
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        (x,) = shapes
+        for d, want in zip(x, self.static):
+            if want is not None and isinstance(d, int | np.integer) and d != want:
+                raise ShapeMismatch(self, f"the static dimensions {self.static}", tuple(x))
+        return [tuple(d if want is None else want for d, want in zip(x, self.static))]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [cotangents[0]]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        return [self(tangents[0])]
+
+    @property
+    def views(self) -> Mapping[int, int]:
+        return {0: 0}
+
+
+def specify_type(x: Variable, type_: TensorType) -> Variable:
+    """``x`` with the static dimensions of ``type_`` (a no-op where they are known already)."""
+    if all(b is None or a == b for a, b in zip(x.type.shape, type_.shape)):
+        return x
+    return SpecifyType(type_.shape)(x)  # type: ignore[no-any-return]
+
+
+OPERATORS = {
+    "alloc": alloc,
+    "dimshuffle": dimshuffle,
+    "fill": fill,
+    "make_vector": make_vector,
+    "ones_like": ones_like,
+    "reshape": reshape,
+    "shape": shape,
+    "shape_i": shape_i,
+    "size": size,
+    "specify_type": specify_type,
+    "zeros_like": zeros_like,
+}

@@ -1,0 +1,477 @@
+"""Elementwise arithmetic: sums, products, quotients, powers, extremes, signs, casts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn.config import config
+from symdnn.errors import ArgumentError
+from symdnn.graph.op import Grads, Vars
+from symdnn.graph.operators import operator
+from symdnn.graph.type import TensorType
+from symdnn.graph.values.value import constant_array
+from symdnn.graph.variable import Constant, Variable, as_variable, constant
+from symdnn.ops.core.dtype import number_of, promote
+from symdnn.ops.elementwise.comparison import eq, gt, lt, switch
+from symdnn.ops.elemwise import (
+    Elemwise,
+    FloatElemwise,
+    apply_elemwise,
+    as_computed,
+    conjugate,
+    like,
+)
+
+__all__ = [
+    "Abs", "Add", "Cast", "Clip", "IntDiv", "Inv", "Maximum", "Minimum", "Mod", "Mul",
+    "Neg", "Pow", "Sgn", "Sqr", "Sqrt", "Sub", "TrueDiv", "abs", "add", "cast", "ceil_intdiv",
+    "clip", "divmod", "int_div", "inv", "largest", "maximum", "minimum", "mod", "mul",
+    "neg", "pow", "sgn", "smallest", "sqr", "sqrt", "sub", "true_div",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Add(Elemwise):
+    """``x + y``; of bools their or."""
+
+    function: ClassVar[Any] = np.add
+    commutative: ClassVar[bool] = True
+    arity: ClassVar[int] = 2
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        return [cotangent, cotangent]
+
+
+@dataclass(frozen=True)
+class Sub(Elemwise):
+    """``x - y``."""
+
+    function: ClassVar[Any] = np.subtract
+    arity: ClassVar[int] = 2
+
+    def out_dtype(self, *dtypes: str) -> str:
+        return number_of(*dtypes)
+
+    def reference(self, *inputs: Any) -> Any:
+        # NumPy refuses the difference of two bools; here it is the int8 one.
+        if all(a.dtype == np.bool_ for a in inputs):
+            inputs = tuple(a.astype(np.int8) for a in inputs)
+        return super().reference(*inputs)
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        return [cotangent, -cotangent]
+
+
+@dataclass(frozen=True)
+class Mul(Elemwise):
+    """``x * y``; of bools their and."""
+
+    function: ClassVar[Any] = np.multiply
+    commutative: ClassVar[bool] = True
+    arity: ClassVar[int] = 2
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        x, y = inputs
+        return [cotangent * conjugate(y), cotangent * conjugate(x)]
+
+
+@dataclass(frozen=True)
+class TrueDiv(FloatElemwise):
+    """``x / y``; ints are divided as ``floatX``."""
+
+    function: ClassVar[Any] = np.true_divide
+    arity: ClassVar[int] = 2
+
+    def operand_dtype(self, *dtypes: str) -> str | None:
+        discrete = TensorType(promote(*dtypes)).is_discrete
+        return str(config.floatX) if discrete else super().operand_dtype(*dtypes)
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        _, y = inputs
+        dx = cotangent / conjugate(y)
+        return [dx, -dx * conjugate(output)]
+
+
+@dataclass(frozen=True)
+class IntDiv(Elemwise):
+    """``x // y``: the quotient rounded down. Its gradient is 0."""
+
+    function: ClassVar[Any] = np.floor_divide
+    arity: ClassVar[int] = 2
+    kinds: ClassVar[str] = "bif"
+
+    def out_dtype(self, *dtypes: str) -> str:
+        return number_of(*dtypes)
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        zero = cotangent.zeros_like()
+        return [zero, zero]
+
+
+@dataclass(frozen=True)
+class Mod(Elemwise):
+    """``x % y`` with the sign of ``y``, as in Python."""
+
+    function: ClassVar[Any] = np.mod
+    arity: ClassVar[int] = 2
+    kinds: ClassVar[str] = "bif"
+
+    def out_dtype(self, *dtypes: str) -> str:
+        return number_of(*dtypes)
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        x, y = inputs
+        return [cotangent, -cotangent * (x // y)]
+
+
+@dataclass(frozen=True)
+class Pow(Elemwise):
+    """``x ** y``. The gradient with respect to ``y`` is 0 where ``x`` is 0."""
+
+    function: ClassVar[Any] = np.power
+    arity: ClassVar[int] = 2
+
+    def out_dtype(self, *dtypes: str) -> str:
+        return number_of(*dtypes)
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        x, y = inputs
+        dx = None
+        if x.type.is_differentiable:
+            dx = cotangent * conjugate(_power_slope(x, y, output))
+        if not y.type.is_differentiable:
+            return [dx, None]
+        x, _ = as_computed(inputs, output)
+        zero = eq(x, 0)
+        base = switch(zero, like(1, x), x)
+        slope = switch(zero, like(0, output), output * operator("log")(base))
+        return [dx, cotangent * conjugate(slope)]
+
+
+def _power_slope(x: Variable, y: Variable, output: Variable) -> Any:
+    """``y * x ** (y - 1)``, which must be 0 where ``y`` is 0, also at ``x`` = 0."""
+    if isinstance(y, Constant) and y.data.size == 1:
+        exponent = y.data.item()
+        if exponent == 2:
+            return 2 * x
+        if exponent not in (0, 1):
+            exact = None if y.type.is_discrete else output.type.dtype
+            return y * pow(x, constant_array(exponent - 1, exact).reshape(y.data.shape))
+    x, y = as_computed((x, y), output)
+    less = y - 1
+    safe = switch(eq(y, 0), like(0, less), less)
+    return y * pow(x, safe)
+
+
+@dataclass(frozen=True)
+class Neg(Elemwise):
+    """``-x``."""
+
+    function: ClassVar[Any] = np.negative
+    kinds: ClassVar[str] = "ifc"
+    advice: ClassVar[str] = "Of a bool, take invert (~x), or cast it to an integer dtype"
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        return [-cotangent]
+
+
+@dataclass(frozen=True)
+class Abs(Elemwise):
+    """``|x|``, real also for complex ``x``. The gradient at 0 is 0."""
+
+    nonnegative: ClassVar[bool] = True
+    function: ClassVar[Any] = np.abs
+
+    def out_dtype(self, *dtypes: str) -> str:
+        (dtype,) = dtypes
+        return {"complex64": "float32", "complex128": "float64"}.get(dtype, dtype)
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        (x,) = inputs
+        if x.type.is_complex:
+            return [cotangent * (x / switch(eq(output, 0), like(1, output), output))]
+        return [cotangent * sgn(x)]
+
+
+@dataclass(frozen=True)
+class Sgn(Elemwise):
+    """The sign: -1, 0 or 1 (NaN of NaN). Its gradient is 0."""
+
+    function: ClassVar[Any] = np.sign
+    kinds: ClassVar[str] = "if"
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        return [cotangent.zeros_like()]
+
+
+@dataclass(frozen=True)
+class Sqr(Elemwise):
+    """``x * x``."""
+
+    nonnegative: ClassVar[bool] = True
+    function: ClassVar[Any] = np.square
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return 2 * x
+
+
+@dataclass(frozen=True)
+class Sqrt(FloatElemwise):
+    """The square root; NaN below 0 where ``x`` is real."""
+
+    nonnegative: ClassVar[bool] = True
+    function: ClassVar[Any] = np.sqrt
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return like(0.5, y) / y
+
+
+@dataclass(frozen=True)
+class Inv(FloatElemwise):
+    """``1 / x``."""
+
+    function: ClassVar[Any] = np.reciprocal
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return -sqr(y)
+
+
+@dataclass(frozen=True)
+class Extreme(Elemwise):
+    """Base of the larger and the smaller of two operands."""
+
+    abstract: ClassVar[bool] = True
+    commutative: ClassVar[bool] = True
+    arity: ClassVar[int] = 2
+    kinds: ClassVar[str] = "bif"
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        first = eq(output, inputs[0])
+        zero = like(0, cotangent)
+        return [switch(first, cotangent, zero), switch(first, zero, cotangent)]
+
+
+@dataclass(frozen=True)
+class Maximum(Extreme):
+    """The larger of two; NaN where either is. At a tie the gradient goes to the first."""
+
+    function: ClassVar[Any] = np.maximum
+
+
+@dataclass(frozen=True)
+class Minimum(Extreme):
+    """The smaller of two; NaN where either is. At a tie the gradient goes to the first."""
+
+    function: ClassVar[Any] = np.minimum
+
+
+def _clip(x: Any, low: Any, high: Any) -> Any:
+    return np.where(x < low, low, np.where(x > high, high, x))
+
+
+@dataclass(frozen=True)
+class Clip(Elemwise):
+    """``x`` limited to ``[low, high]``; gradients pass at the edges.
+
+    The lower bound is tested first, as in Theano, so where the bounds cross the result is ``low``
+    below ``low`` and ``high`` elsewhere.
+    """
+
+    function: ClassVar[Any] = _clip
+    arity: ClassVar[int] = 3
+    kinds: ClassVar[str] = "bif"
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        x, low, high = inputs
+        zero = like(0, cotangent)
+        below = lt(x, low)
+        above = gt(x, high)
+        to_high = switch(below, zero, switch(above, cotangent, zero))
+        return [switch(below | above, zero, cotangent), switch(below, cotangent, zero), to_high]
+
+
+@dataclass(frozen=True)
+class Cast(Elemwise):
+    """The same values in another dtype; of a complex ``x`` the real part where that is real."""
+
+    dtype: str
+
+    def out_dtype(self, *dtypes: str) -> str:
+        return self.dtype
+
+    def reference(self, *inputs: Any) -> Any:
+        (x,) = inputs
+        if np.iscomplexobj(x) and not TensorType(self.dtype).is_complex:
+            x = x.real
+        return x.astype(TensorType(self.dtype).numpy)
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        (x,) = inputs
+        if not output.type.is_differentiable:
+            return [None]
+        return [cast(cotangent.real, x.type.dtype) if not x.type.is_complex else cotangent]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        if not outputs[0].type.is_differentiable or tangents[0] is None:
+            return [None]
+        return [cast(tangents[0], self.dtype)]
+
+
+def add(x: Any, *more: Any) -> Variable:
+    """Sum of one or more operands, each in the dtype of the whole."""
+    return _together(Add(), x, more)
+
+
+def sub(x: Any, y: Any) -> Variable:
+    """``x - y``; of two bools as int8."""
+    return apply_elemwise(Sub(), x, y)  # type: ignore[no-any-return]
+
+
+def mul(x: Any, *more: Any) -> Variable:
+    """Product of one or more operands, element by element, each in the dtype of the whole."""
+    return _together(Mul(), x, more)
+
+
+def _together(op: Elemwise, x: Any, more: Sequence[Any]) -> Variable:
+    parts = list(accumulate(more, partial(apply_elemwise, op), initial=x))
+    narrower = len(more) > 1 and any(p.type.dtype != parts[-1].type.dtype for p in parts[1:-1])
+    if narrower:  # it would round, or wrap around, on the way
+        dtype = parts[-1].type.dtype
+        return _together(op, cast(x, dtype), [cast(v, dtype) for v in more])
+    return parts[-1] if more else as_variable(x)
+
+
+def true_div(x: Any, y: Any) -> Variable:
+    """``x / y``; ints give ``floatX``."""
+    return apply_elemwise(TrueDiv(), x, y)  # type: ignore[no-any-return]
+
+
+def int_div(x: Any, y: Any) -> Variable:
+    """``x // y``: the quotient rounded down, in the upcast dtype. Also ``floor_div``."""
+    return apply_elemwise(IntDiv(), x, y)  # type: ignore[no-any-return]
+
+
+def ceil_intdiv(a: Any, b: Any) -> Variable:
+    """The quotient of two ints, rounded up."""
+    x, y = as_variable(a), as_variable(b)
+    return int_div(x, y) + cast(operator("neq")(mod(x, y), 0), "int8")
+
+
+def mod(x: Any, y: Any) -> Variable:
+    """``x % y`` with the sign of ``y``, as in Python."""
+    return apply_elemwise(Mod(), x, y)  # type: ignore[no-any-return]
+
+
+def divmod(x: Any, y: Any) -> tuple[Variable, Variable]:
+    """``(x // y, x % y)``."""
+    return int_div(x, y), mod(x, y)
+
+
+def pow(x: Any, y: Any) -> Variable:
+    """``x ** y`` in the upcast dtype; an int to a negative int power is an error."""
+    return apply_elemwise(Pow(), x, y)  # type: ignore[no-any-return]
+
+
+def neg(x: Any) -> Variable:
+    """``-x``; refuses bools."""
+    return apply_elemwise(Neg(), x)  # type: ignore[no-any-return]
+
+
+def abs(x: Any) -> Variable:
+    """``|x|``, real also for complex ``x``; gradient 0 at 0. Also ``abs_``."""
+    return apply_elemwise(Abs(), x)  # type: ignore[no-any-return]
+
+
+def sgn(x: Any) -> Variable:
+    """The sign: -1, 0 or 1, in the dtype of ``x``."""
+    return apply_elemwise(Sgn(), x)  # type: ignore[no-any-return]
+
+
+def sqr(x: Any) -> Variable:
+    """``x * x``. Also ``square``."""
+    return apply_elemwise(Sqr(), x)  # type: ignore[no-any-return]
+
+
+def sqrt(x: Any) -> Variable:
+    """The square root; ints give ``floatX``."""
+    return apply_elemwise(Sqrt(), x)  # type: ignore[no-any-return]
+
+
+def inv(x: Any) -> Variable:
+    """``1 / x``; ints give ``floatX``. Also ``reciprocal``."""
+    return apply_elemwise(Inv(), x)  # type: ignore[no-any-return]
+
+
+def maximum(x: Any, y: Any) -> Variable:
+    """The larger of two, element by element; NaN where either is."""
+    return apply_elemwise(Maximum(), x, y)  # type: ignore[no-any-return]
+
+
+def minimum(x: Any, y: Any) -> Variable:
+    """The smaller of two, element by element; NaN where either is."""
+    return apply_elemwise(Minimum(), x, y)  # type: ignore[no-any-return]
+
+
+def largest(*args: Any) -> Variable:
+    """The largest of any number of operands, element by element."""
+    return _folded(maximum, args)
+
+
+def smallest(*args: Any) -> Variable:
+    """The smallest of any number of operands, element by element."""
+    return _folded(minimum, args)
+
+
+def _folded(pick: Any, args: tuple[Any, ...]) -> Variable:
+    if not args:
+        raise ArgumentError("largest, smallest: give at least one operand")
+    result = as_variable(args[0])
+    for other in args[1:]:
+        result = pick(result, other)
+    return result
+
+
+def clip(x: Any, min: Any, max: Any) -> Variable:
+    """``x`` limited to ``[min, max]``; the gradient passes at both edges.
+
+    Where ``min > max`` the result is ``min`` below ``min`` and ``max`` elsewhere (Theano's order of
+    tests; NumPy gives ``max`` everywhere).
+
+    >>> clip([-2, 0, 2], 1, -1).eval().tolist()
+    [1, 1, -1]
+    """
+    return apply_elemwise(Clip(), x, min, max)  # type: ignore[no-any-return]
+
+
+def cast(x: Any, dtype: Any) -> Variable:
+    """``x`` in another dtype; ``"floatX"`` is the flag's. ``x`` itself when it has it already."""
+    v = as_variable(x)
+    name = TensorType(dtype).dtype
+    if isinstance(v, Constant) and isinstance(v.number, int | float) and TensorType(name).is_float:
+        return constant(v.number, v.name, v.type.ndim, name)  # of the number itself
+    return v if v.type.dtype == name else Cast(name)(v)
+
+
+OPERATORS = {
+    "add": add,
+    "sub": sub,
+    "mul": mul,
+    "true_div": true_div,
+    "int_div": int_div,
+    "mod": mod,
+    "pow": pow,
+    "neg": neg,
+    "abs": abs,
+    "sqr": sqr,
+    "sqrt": sqrt,
+    "maximum": maximum,
+    "minimum": minimum,
+    "clip": clip,
+    "cast": cast,
+}

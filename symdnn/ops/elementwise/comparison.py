@@ -1,0 +1,352 @@
+"""Comparison, logic and bitwise ops, and the choice between two operands. None has a gradient but
+the choice (:class:`Switch`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn.errors import TypeMismatch
+from symdnn.graph.op import Grads, Vars
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Constant, Variable, as_variable, constant
+from symdnn.ops.core.python_numbers import settled
+from symdnn.ops.elemwise import Elemwise, apply_elemwise
+
+__all__ = [
+    "And", "Compare", "Eq", "Ge", "Gt", "Invert", "IsFinite", "IsInf", "IsNan", "Le", "LeftShift",
+    "Lt", "Neq", "Or", "RightShift", "Switch", "Xor", "allclose", "and_", "eq", "ge", "gt",
+    "invert", "isclose", "isfinite", "isinf", "isnan", "le", "left_shift", "lt", "neq", "or_",
+    "right_shift", "switch", "where", "xor",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Compare(Elemwise):
+    """Base of comparisons; the result is bool and has no gradient."""
+
+    abstract: ClassVar[bool] = True
+    is_comparison: ClassVar[bool] = True
+    arity: ClassVar[int] = 2
+    kinds: ClassVar[str] = "bif"
+
+    def out_dtype(self, *dtypes: str) -> str:
+        return "bool"
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        return [None] * self.arity
+
+
+@dataclass(frozen=True)
+class Lt(Compare):
+    """``x < y``."""
+
+    function: ClassVar[Any] = np.less
+
+
+@dataclass(frozen=True)
+class Le(Compare):
+    """``x <= y``."""
+
+    function: ClassVar[Any] = np.less_equal
+
+
+@dataclass(frozen=True)
+class Gt(Compare):
+    """``x > y``."""
+
+    function: ClassVar[Any] = np.greater
+
+
+@dataclass(frozen=True)
+class Ge(Compare):
+    """``x >= y``."""
+
+    function: ClassVar[Any] = np.greater_equal
+
+
+@dataclass(frozen=True)
+class Eq(Compare):
+    """``x == y`` of each element."""
+
+    function: ClassVar[Any] = np.equal
+    commutative: ClassVar[bool] = True
+    kinds: ClassVar[str] = "bifc"
+
+
+@dataclass(frozen=True)
+class Neq(Compare):
+    """``x != y`` of each element."""
+
+    function: ClassVar[Any] = np.not_equal
+    commutative: ClassVar[bool] = True
+    kinds: ClassVar[str] = "bifc"
+
+
+@dataclass(frozen=True)
+class FloatTest(Compare):
+    """Base of the tests of one float operand (true or false of every int)."""
+
+    abstract: ClassVar[bool] = True
+    arity: ClassVar[int] = 1
+    kinds: ClassVar[str] = "bifc"
+
+
+@dataclass(frozen=True)
+class IsNan(FloatTest):
+    """Whether an element is NaN."""
+
+    function: ClassVar[Any] = np.isnan
+
+
+@dataclass(frozen=True)
+class IsInf(FloatTest):
+    """Whether an element is plus or minus infinity."""
+
+    function: ClassVar[Any] = np.isinf
+
+
+@dataclass(frozen=True)
+class IsFinite(FloatTest):
+    """Whether an element is neither NaN nor infinite."""
+
+    function: ClassVar[Any] = np.isfinite
+
+
+@dataclass(frozen=True)
+class Bitwise(Elemwise):
+    """Base of bitwise ops on ints; on bools they are the logical ones."""
+
+    abstract: ClassVar[bool] = True
+    arity: ClassVar[int] = 2
+    kinds: ClassVar[str] = "bi"
+    advice: ClassVar[str] = "Compare (x > 0) or cast to an integer dtype first"
+
+    def infer(self, *inputs: Any) -> Any:
+        out = super().infer(*inputs)
+        if not out.is_discrete:  # int64 with uint64
+            raise TypeMismatch(
+                self, "dtypes with a common integer dtype", list(inputs), "Cast one of them"
+            )
+        return out
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        return [None] * self.arity
+
+
+@dataclass(frozen=True)
+class And(Bitwise):
+    """``x & y``."""
+
+    function: ClassVar[Any] = np.bitwise_and
+    commutative: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Or(Bitwise):
+    """``x | y``."""
+
+    function: ClassVar[Any] = np.bitwise_or
+    commutative: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Xor(Bitwise):
+    """``x ^ y``."""
+
+    function: ClassVar[Any] = np.bitwise_xor
+    commutative: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Invert(Bitwise):
+    """``~x``: every bit turned, or the logical not of a bool."""
+
+    function: ClassVar[Any] = np.invert
+    arity: ClassVar[int] = 1
+
+
+@dataclass(frozen=True)
+class LeftShift(Bitwise):
+    """``x << y``."""
+
+    function: ClassVar[Any] = np.left_shift
+    kinds: ClassVar[str] = "i"
+
+
+@dataclass(frozen=True)
+class RightShift(Bitwise):
+    """``x >> y``; the sign is kept."""
+
+    function: ClassVar[Any] = np.right_shift
+    kinds: ClassVar[str] = "i"
+
+
+def _choose(condition: Any, x: Any, y: Any) -> Any:
+    return np.where(condition if condition.dtype == np.bool_ else condition != 0, x, y)
+
+
+@dataclass(frozen=True)
+class Switch(Elemwise):
+    """``x`` where ``condition`` is not zero, else ``y``. Both are computed."""
+
+    function: ClassVar[Any] = _choose
+    arity: ClassVar[int] = 3
+    first: ClassVar[int] = 1
+
+    def out_dtype(self, *dtypes: str) -> str:
+        return super().out_dtype(*dtypes[1:])
+
+    @property
+    def may_overwrite(self) -> dict[int, tuple[int, ...]]:
+        return {0: (1, 2)}
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        c, _, _ = inputs
+        zero = constant(0, dtype=cotangent.type.dtype)
+        return [None, switch(c, cotangent, zero), switch(c, zero, cotangent)]
+
+
+def lt(x: Any, y: Any) -> Variable:
+    """``x < y``, as bool."""
+    return apply_elemwise(Lt(), x, y)  # type: ignore[no-any-return]
+
+
+def le(x: Any, y: Any) -> Variable:
+    """``x <= y``, as bool."""
+    return apply_elemwise(Le(), x, y)  # type: ignore[no-any-return]
+
+
+def gt(x: Any, y: Any) -> Variable:
+    """``x > y``, as bool."""
+    return apply_elemwise(Gt(), x, y)  # type: ignore[no-any-return]
+
+
+def ge(x: Any, y: Any) -> Variable:
+    """``x >= y``, as bool."""
+    return apply_elemwise(Ge(), x, y)  # type: ignore[no-any-return]
+
+
+def eq(x: Any, y: Any) -> Variable:
+    """Where the elements are equal, as bool (``==`` itself compares the variables)."""
+    return apply_elemwise(Eq(), x, y)  # type: ignore[no-any-return]
+
+
+def neq(x: Any, y: Any) -> Variable:
+    """Where the elements differ, as bool."""
+    return apply_elemwise(Neq(), x, y)  # type: ignore[no-any-return]
+
+
+def isnan(x: Any) -> Variable:
+    """Where ``x`` is NaN (nowhere for ints), as bool."""
+    return apply_elemwise(IsNan(), x)  # type: ignore[no-any-return]
+
+
+def isinf(x: Any) -> Variable:
+    """Where ``x`` is infinite (nowhere for ints), as bool."""
+    return apply_elemwise(IsInf(), x)  # type: ignore[no-any-return]
+
+
+def isfinite(x: Any) -> Variable:
+    """Where ``x`` is neither NaN nor infinite, as bool."""
+    return apply_elemwise(IsFinite(), x)  # type: ignore[no-any-return]
+
+
+def isclose(
+    a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> Variable:
+    """Where ``|a - b| <= atol + rtol * |b|``; equal infinities are close, as in NumPy.
+
+    With ``equal_nan`` two NaNs are close too.
+    """
+    x, y = _inexact(a), _inexact(b)
+    bound = constant(atol, dtype="float64") + constant(rtol, dtype="float64") * abs(y)
+    near = and_(le(abs(x - y), bound), isfinite(y))
+    close = or_(near, eq(x, y))
+    return or_(close, and_(isnan(x), isnan(y))) if equal_nan else close
+
+
+def _inexact(x: Any) -> Variable:
+    # The difference of two unsigned ints would wrap around.
+    v = as_variable(x)
+    return v.astype("float64") if v.type.is_discrete else v
+
+
+def allclose(
+    a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> Variable:
+    """Whether all elements are close (:func:`isclose`): a bool scalar."""
+    return isclose(a, b, rtol, atol, equal_nan).all()
+
+
+def and_(x: Any, y: Any) -> Variable:
+    """``x & y``: bits of ints, logic of bools. Also ``bitwise_and``."""
+    return _bitwise(And(), x, y)
+
+
+def or_(x: Any, y: Any) -> Variable:
+    """``x | y``: bits of ints, logic of bools. Also ``bitwise_or``."""
+    return _bitwise(Or(), x, y)
+
+
+def xor(x: Any, y: Any) -> Variable:
+    """``x ^ y``: bits of ints, logic of bools. Also ``bitwise_xor``."""
+    return _bitwise(Xor(), x, y)
+
+
+def invert(x: Any) -> Variable:
+    """``~x``: bits of ints, logical not of bools. Also ``bitwise_not``."""
+    return apply_elemwise(Invert(), x)  # type: ignore[no-any-return]
+
+
+def left_shift(x: Any, y: Any) -> Variable:
+    """``x << y`` of ints."""
+    return _bitwise(LeftShift(), x, y)
+
+
+def right_shift(x: Any, y: Any) -> Variable:
+    """``x >> y`` of ints."""
+    return _bitwise(RightShift(), x, y)
+
+
+def _bitwise(op: Bitwise, x: Any, y: Any) -> Variable:
+    a, b = settled([as_variable(x), as_variable(y)])
+    return apply_elemwise(op, _unsigned(a, b), _unsigned(b, a))  # type: ignore[no-any-return]
+
+
+def _unsigned(v: Variable, other: Variable) -> Variable:
+    # The 2 of `x << 2` is an int8, which has no common integer dtype with a uint64.
+    if (
+        isinstance(v, Constant)
+        and TensorType(v.type.dtype).is_integer
+        and other.type.dtype == "uint64"
+        and bool(np.all(v.data >= 0))
+    ):
+        return Constant(v.data.astype(np.uint64), v.name)
+    return v
+
+
+def switch(condition: Any, x: Any, y: Any) -> Variable:
+    """``x`` where ``condition`` is not zero, else ``y``; the three broadcast. Also ``where``."""
+    return apply_elemwise(Switch(), condition, x, y)  # type: ignore[no-any-return]
+
+
+where = switch
+
+OPERATORS = {
+    "lt": lt,
+    "le": le,
+    "gt": gt,
+    "ge": ge,
+    "eq": eq,
+    "neq": neq,
+    "and_": and_,
+    "or_": or_,
+    "xor": xor,
+    "invert": invert,
+    "left_shift": left_shift,
+    "right_shift": right_shift,
+    "switch": switch,
+}

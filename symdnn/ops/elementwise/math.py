@@ -1,0 +1,411 @@
+"""Exponentials, logarithms, trigonometric and hyperbolic functions. Ints give ``floatX``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log as ln
+from math import pi
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn.graph.op import Grads, Vars
+from symdnn.graph.operators import operator
+from symdnn.graph.variable import Variable
+from symdnn.ops.core.gradient_control import disconnected_grad
+from symdnn.ops.elementwise.arithmetic import inv, maximum, sqr, sqrt
+from symdnn.ops.elementwise.comparison import eq, isinf, switch
+from symdnn.ops.elemwise import FloatElemwise, apply_elemwise, as_computed, like
+
+__all__ = [
+    "Exp", "Exp2", "Expm1", "Log", "Log2", "Log10", "Log1p", "Sin", "Cos", "Tan", "ArcSin",
+    "ArcCos", "ArcTan", "Sinh", "Cosh", "Tanh", "ArcSinh", "ArcCosh", "ArcTanh", "Deg2Rad",
+    "Rad2Deg", "ArcTan2", "LogAddExp", "arccos", "arccosh", "arcsin", "arcsinh", "arctan",
+    "arctan2", "arctanh", "cos", "cosh", "deg2rad", "exp", "exp2", "expm1", "log", "log10",
+    "log1p", "log2", "logaddexp", "rad2deg", "sin", "sinh", "tan", "tanh",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Exp(FloatElemwise):
+    """``e ** x``."""
+
+    nonnegative: ClassVar[bool] = True
+    function: ClassVar[Any] = np.exp
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return y
+
+
+@dataclass(frozen=True)
+class Exp2(FloatElemwise):
+    """``2 ** x``."""
+
+    function: ClassVar[Any] = np.exp2
+    kinds: ClassVar[str] = "bif"
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return y * like(ln(2), y)
+
+
+@dataclass(frozen=True)
+class Expm1(FloatElemwise):
+    """``e ** x - 1``, exact near 0."""
+
+    function: ClassVar[Any] = np.expm1
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return y + 1
+
+
+@dataclass(frozen=True)
+class Log(FloatElemwise):
+    """Natural logarithm."""
+
+    function: ClassVar[Any] = np.log
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return inv(x)
+
+
+@dataclass(frozen=True)
+class Log2(FloatElemwise):
+    """Logarithm to base 2."""
+
+    function: ClassVar[Any] = np.log2
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return inv(x * like(ln(2), y))
+
+
+@dataclass(frozen=True)
+class Log10(FloatElemwise):
+    """Logarithm to base 10."""
+
+    function: ClassVar[Any] = np.log10
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return inv(x * like(ln(10), y))
+
+
+def _log1p(z: Any) -> Any:
+    """Of complex numbers; near 0 without NumPy's cancellation."""
+    x, y = np.real(z).astype(np.float64), np.imag(z).astype(np.float64)
+    near = np.hypot(x, y) < 0.5
+    size = np.log1p(np.where(near, x * (2 + x) + y * y, 0)) / 2
+    found = np.where(near, size + 1j * np.arctan2(y, 1 + x), np.log1p(z.astype(np.complex128)))
+    return found.astype(np.asarray(z).dtype)
+
+
+@dataclass(frozen=True)
+class Log1p(FloatElemwise):
+    """``log(1 + x)``, exact near 0."""
+
+    function: ClassVar[Any] = np.log1p
+
+    def reference(self, *inputs: Any) -> Any:
+        (x,) = inputs
+        return _log1p(x) if np.iscomplexobj(x) else super().reference(x)
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return inv(x + 1)
+
+
+@dataclass(frozen=True)
+class Sin(FloatElemwise):
+    """Sine."""
+
+    function: ClassVar[Any] = np.sin
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return cos(x)
+
+
+@dataclass(frozen=True)
+class Cos(FloatElemwise):
+    """Cosine."""
+
+    function: ClassVar[Any] = np.cos
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return -sin(x)
+
+
+@dataclass(frozen=True)
+class Tan(FloatElemwise):
+    """Tangent."""
+
+    function: ClassVar[Any] = np.tan
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return 1 + sqr(y)
+
+
+@dataclass(frozen=True)
+class ArcSin(FloatElemwise):
+    """Inverse sine, in ``[-pi/2, pi/2]``."""
+
+    function: ClassVar[Any] = np.arcsin
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return inv(sqrt(1 - sqr(x)))
+
+
+@dataclass(frozen=True)
+class ArcCos(FloatElemwise):
+    """Inverse cosine, in ``[0, pi]``."""
+
+    function: ClassVar[Any] = np.arccos
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return -inv(sqrt(1 - sqr(x)))
+
+
+@dataclass(frozen=True)
+class ArcTan(FloatElemwise):
+    """Inverse tangent, in ``[-pi/2, pi/2]``."""
+
+    function: ClassVar[Any] = np.arctan
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return inv(1 + sqr(x))
+
+
+@dataclass(frozen=True)
+class Sinh(FloatElemwise):
+    """Hyperbolic sine."""
+
+    function: ClassVar[Any] = np.sinh
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return cosh(x)
+
+
+@dataclass(frozen=True)
+class Cosh(FloatElemwise):
+    """Hyperbolic cosine."""
+
+    function: ClassVar[Any] = np.cosh
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return sinh(x)
+
+
+@dataclass(frozen=True)
+class Tanh(FloatElemwise):
+    """Hyperbolic tangent."""
+
+    function: ClassVar[Any] = np.tanh
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return 1 - sqr(y)
+
+
+@dataclass(frozen=True)
+class ArcSinh(FloatElemwise):
+    """Inverse hyperbolic sine."""
+
+    function: ClassVar[Any] = np.arcsinh
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return inv(sqrt(1 + sqr(x)))
+
+
+@dataclass(frozen=True)
+class ArcCosh(FloatElemwise):
+    """Inverse hyperbolic cosine, of ``x >= 1``."""
+
+    function: ClassVar[Any] = np.arccosh
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return inv(sqrt(x - 1) * sqrt(x + 1))
+
+
+@dataclass(frozen=True)
+class ArcTanh(FloatElemwise):
+    """Inverse hyperbolic tangent, of ``-1 < x < 1``."""
+
+    function: ClassVar[Any] = np.arctanh
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return inv(1 - sqr(x))
+
+
+@dataclass(frozen=True)
+class Deg2Rad(FloatElemwise):
+    """Degrees as radians."""
+
+    function: ClassVar[Any] = np.deg2rad
+    kinds: ClassVar[str] = "bif"
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return like(pi / 180, y)
+
+
+@dataclass(frozen=True)
+class Rad2Deg(FloatElemwise):
+    """Radians as degrees."""
+
+    function: ClassVar[Any] = np.rad2deg
+    kinds: ClassVar[str] = "bif"
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return like(180 / pi, y)
+
+
+@dataclass(frozen=True)
+class ArcTan2(FloatElemwise):
+    """The angle of the point ``(y, x)``: the operands are ``y, x``, the result in ``[-pi, pi]``."""
+
+    function: ClassVar[Any] = np.arctan2
+    arity: ClassVar[int] = 2
+    kinds: ClassVar[str] = "bif"
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        y, x = as_computed(inputs, output)
+        # Squares may be 0 or infinite; which scale is taken has no influence.
+        larger = disconnected_grad(maximum(abs(x), abs(y)))
+        x, y = x / larger, y / larger
+        scaled = cotangent / larger / (sqr(x) + sqr(y))
+        return [scaled * x, -scaled * y]
+
+
+@dataclass(frozen=True)
+class LogAddExp(FloatElemwise):
+    """``log(exp(x) + exp(y))`` without overflow: a sum of probabilities given as logarithms."""
+
+    function: ClassVar[Any] = np.logaddexp
+    arity: ClassVar[int] = 2
+    commutative: ClassVar[bool] = True
+    kinds: ClassVar[str] = "bif"
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        x, y = as_computed(inputs, output)
+        # Two probabilities of 0 share the gradient, though -inf - -inf is no number.
+        no_number = eq(x, y) & isinf(x)
+        share = operator("sigmoid")(switch(no_number, like(0, output), x - y))
+        return [cotangent * share, cotangent * (1 - share)]
+
+
+def exp(x: Any) -> Variable:
+    """``e ** x``."""
+    return apply_elemwise(Exp(), x)  # type: ignore[no-any-return]
+
+
+def exp2(x: Any) -> Variable:
+    """``2 ** x``."""
+    return apply_elemwise(Exp2(), x)  # type: ignore[no-any-return]
+
+
+def expm1(x: Any) -> Variable:
+    """``e ** x - 1``, exact near 0."""
+    return apply_elemwise(Expm1(), x)  # type: ignore[no-any-return]
+
+
+def log(x: Any) -> Variable:
+    """Natural logarithm."""
+    return apply_elemwise(Log(), x)  # type: ignore[no-any-return]
+
+
+def log2(x: Any) -> Variable:
+    """Logarithm to base 2."""
+    return apply_elemwise(Log2(), x)  # type: ignore[no-any-return]
+
+
+def log10(x: Any) -> Variable:
+    """Logarithm to base 10."""
+    return apply_elemwise(Log10(), x)  # type: ignore[no-any-return]
+
+
+def log1p(x: Any) -> Variable:
+    """``log(1 + x)``, exact near 0."""
+    return apply_elemwise(Log1p(), x)  # type: ignore[no-any-return]
+
+
+def sin(x: Any) -> Variable:
+    """Sine."""
+    return apply_elemwise(Sin(), x)  # type: ignore[no-any-return]
+
+
+def cos(x: Any) -> Variable:
+    """Cosine."""
+    return apply_elemwise(Cos(), x)  # type: ignore[no-any-return]
+
+
+def tan(x: Any) -> Variable:
+    """Tangent."""
+    return apply_elemwise(Tan(), x)  # type: ignore[no-any-return]
+
+
+def arcsin(x: Any) -> Variable:
+    """Inverse sine, in ``[-pi/2, pi/2]``."""
+    return apply_elemwise(ArcSin(), x)  # type: ignore[no-any-return]
+
+
+def arccos(x: Any) -> Variable:
+    """Inverse cosine, in ``[0, pi]``."""
+    return apply_elemwise(ArcCos(), x)  # type: ignore[no-any-return]
+
+
+def arctan(x: Any) -> Variable:
+    """Inverse tangent, in ``[-pi/2, pi/2]``."""
+    return apply_elemwise(ArcTan(), x)  # type: ignore[no-any-return]
+
+
+def sinh(x: Any) -> Variable:
+    """Hyperbolic sine."""
+    return apply_elemwise(Sinh(), x)  # type: ignore[no-any-return]
+
+
+def cosh(x: Any) -> Variable:
+    """Hyperbolic cosine."""
+    return apply_elemwise(Cosh(), x)  # type: ignore[no-any-return]
+
+
+def tanh(x: Any) -> Variable:
+    """Hyperbolic tangent."""
+    return apply_elemwise(Tanh(), x)  # type: ignore[no-any-return]
+
+
+def arcsinh(x: Any) -> Variable:
+    """Inverse hyperbolic sine."""
+    return apply_elemwise(ArcSinh(), x)  # type: ignore[no-any-return]
+
+
+def arccosh(x: Any) -> Variable:
+    """Inverse hyperbolic cosine, of ``x >= 1``."""
+    return apply_elemwise(ArcCosh(), x)  # type: ignore[no-any-return]
+
+
+def arctanh(x: Any) -> Variable:
+    """Inverse hyperbolic tangent, of ``-1 < x < 1``."""
+    return apply_elemwise(ArcTanh(), x)  # type: ignore[no-any-return]
+
+
+def deg2rad(x: Any) -> Variable:
+    """Degrees as radians."""
+    return apply_elemwise(Deg2Rad(), x)  # type: ignore[no-any-return]
+
+
+def rad2deg(x: Any) -> Variable:
+    """Radians as degrees."""
+    return apply_elemwise(Rad2Deg(), x)  # type: ignore[no-any-return]
+
+
+def arctan2(y: Any, x: Any) -> Variable:
+    """The angle of the point ``(y, x)``, in ``[-pi, pi]``."""
+    return apply_elemwise(ArcTan2(), y, x)  # type: ignore[no-any-return]
+
+
+def logaddexp(x: Any, y: Any) -> Variable:
+    """``log(exp(x) + exp(y))`` without overflow; of infinities too."""
+    return apply_elemwise(LogAddExp(), x, y)  # type: ignore[no-any-return]
+
+
+OPERATORS = {
+    f.__name__: f
+    for f in (
+        arccos, arccosh, arcsin, arcsinh, arctan, arctanh, cos, cosh, deg2rad, exp, exp2, expm1,
+        log, log10, log1p, log2, rad2deg, sin, sinh, tan, tanh,
+    )
+}  # fmt: skip

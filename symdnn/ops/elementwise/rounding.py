@@ -1,0 +1,125 @@
+"""Rounding. Ints and bools are returned as they are; the gradient is 0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn.errors import TypeMismatch
+from symdnn.graph.op import Grads, Vars
+from symdnn.graph.variable import Variable, as_variable
+from symdnn.ops.elementwise.arithmetic import cast
+from symdnn.ops.elemwise import Elemwise
+
+__all__ = [
+    "Ceil", "Floor", "RoundHalfAwayFromZero", "RoundHalfToEven", "Trunc", "ceil", "floor", "iround",
+    "round", "round_half_away_from_zero", "round_half_to_even", "trunc",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Rounding(Elemwise):
+    """Base of the ways to round a real number to a whole one, in the same dtype."""
+
+    abstract: ClassVar[bool] = True
+    kinds: ClassVar[str] = "f"
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        return [cotangent.zeros_like()]
+
+
+@dataclass(frozen=True)
+class Floor(Rounding):
+    """Down, to the next smaller whole number."""
+
+    function: ClassVar[Any] = np.floor
+
+
+@dataclass(frozen=True)
+class Ceil(Rounding):
+    """Up, to the next larger whole number."""
+
+    function: ClassVar[Any] = np.ceil
+
+
+@dataclass(frozen=True)
+class Trunc(Rounding):
+    """Towards 0."""
+
+    function: ClassVar[Any] = np.trunc
+
+
+@dataclass(frozen=True)
+class RoundHalfToEven(Rounding):
+    """To the nearest; halves to the even one (2.5 to 2)."""
+
+    function: ClassVar[Any] = np.rint
+
+
+def _half_away(x: Any) -> Any:
+    # x + 0.5 would round 0.49999999999999994 up.
+    whole = np.trunc(x)
+    return whole + np.copysign(np.abs(x - whole) >= 0.5, x)
+
+
+@dataclass(frozen=True)
+class RoundHalfAwayFromZero(Rounding):
+    """To the nearest; halves away from 0 (2.5 to 3)."""
+
+    function: ClassVar[Any] = _half_away
+
+
+def _rounded(op: Rounding, x: Any) -> Variable:
+    v = as_variable(x)
+    return v if v.type.is_discrete else op(v)
+
+
+def floor(x: Any) -> Variable:
+    """Rounded down, in the dtype of ``x``."""
+    return _rounded(Floor(), x)
+
+
+def ceil(x: Any) -> Variable:
+    """Rounded up, in the dtype of ``x``."""
+    return _rounded(Ceil(), x)
+
+
+def trunc(x: Any) -> Variable:
+    """Rounded towards 0, in the dtype of ``x``."""
+    return _rounded(Trunc(), x)
+
+
+def round_half_to_even(x: Any) -> Variable:
+    """Rounded to the nearest, halves to the even one, in the dtype of ``x``."""
+    return _rounded(RoundHalfToEven(), x)
+
+
+def round_half_away_from_zero(x: Any) -> Variable:
+    """Rounded to the nearest, halves away from 0, in the dtype of ``x``."""
+    return _rounded(RoundHalfAwayFromZero(), x)
+
+
+_MODES = {
+    "half_to_even": round_half_to_even,
+    "half_away_from_zero": round_half_away_from_zero,
+}
+
+
+def round(a: Any, mode: str | None = None) -> Variable:
+    """Rounded to the nearest whole number, in the dtype of ``a``.
+
+    ``mode`` is ``"half_to_even"`` (the default) or ``"half_away_from_zero"``.
+    """
+    if mode is not None and mode not in _MODES:
+        raise TypeMismatch("round", f"mode one of {', '.join(_MODES)}", repr(mode))
+    return _MODES[mode or "half_to_even"](a)
+
+
+def iround(a: Any, mode: str | None = None) -> Variable:
+    """:func:`round`, as int64."""
+    return cast(round(a, mode), "int64")
+
+
+OPERATORS = {"floor": floor, "ceil": ceil, "trunc": trunc, "round": round}

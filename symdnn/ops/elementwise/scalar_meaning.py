@@ -1,0 +1,281 @@
+"""What each elementwise op computes of one element: the one table from op class to scalar program.
+
+An op whose operands or result are complex has none, nor has an integer power that may fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import pi, sqrt
+from typing import Any
+
+import numpy as np
+
+from symdnn.config import config
+from symdnn.graph.type import TensorType, numpy_dtype
+from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.scalar import RESULT, STORED, Builder, Scalar, ScalarProgram
+from symdnn.ops.elementwise import activations as act
+from symdnn.ops.elementwise import arithmetic as ar
+from symdnn.ops.elementwise import comparison as cmp
+from symdnn.ops.elementwise import math as mt
+from symdnn.ops.elementwise import rounding as rnd
+from symdnn.ops.elementwise import special as sp
+from symdnn.ops.elementwise.special_values import FAR, TERMS
+from symdnn.ops.elemwise import Elemwise, FloatElemwise
+
+__all__ = ["DECIDES", "MEANINGS", "meaning"]
+
+Formula = Callable[..., Scalar]
+_floatx, _cast_policy = config.reader("floatX"), config.reader("cast_policy")
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """A formula of scalars; ``raw`` ones see the operands in their own dtypes."""
+
+    formula: Formula
+    raw: bool = False
+
+
+def meaning(op: Elemwise, dtypes: tuple[str, ...]) -> ScalarProgram | None:
+    """The program of ``op`` on operands of these dtypes; None where it has none.
+
+    Operands are brought to the dtype that the reference computes in (float16 and bfloat16 as
+    float32), the result to the op's. In a chain of 16 bits only what :data:`DECIDES`, or is the
+    user's own cast, rounds in between.
+    """
+    # The dtype of a result may depend on flags, so they are part of what is remembered.
+    return _meaning(op, dtypes, str(_floatx()), str(_cast_policy()))
+
+
+@cache
+def _meaning(op: Elemwise, dtypes: tuple[str, ...], *flags: str) -> ScalarProgram | None:
+    entry = MEANINGS.get(type(op))
+    out = op.out_dtype(*dtypes)
+    if entry is None or any(TensorType(d).is_complex for d in (*dtypes, out)):
+        return None
+    if isinstance(op, ar.Pow) and _may_fail(dtypes):
+        return None
+    builder = Builder(dtypes)
+    args = [builder.input(i) for i in range(len(dtypes))]
+    if entry.raw:
+        return builder.program([entry.formula(op, *args).cast(out, RESULT)])
+    work, kind = _work_dtype(op, dtypes, out), STORED if isinstance(op, DECIDES) else ""
+    result = entry.formula(*(a.cast(work, kind) for a in args))
+    return builder.program([result.cast(out, RESULT)])
+
+
+def _may_fail(dtypes: Sequence[str]) -> bool:
+    """An integer to a signed integer power: NumPy refuses negative ones when it meets them."""
+    signed = dtypes[1] != "bool" and not dtypes[1].startswith("u")
+    return signed and all(TensorType(d).is_discrete for d in dtypes)
+
+
+def _work_dtype(op: Elemwise, dtypes: Sequence[str], out: str) -> str:
+    if isinstance(op, FloatElemwise):
+        return "float32" if is_narrow_float(out) else out
+    wide = ["float32" if is_narrow_float(d) else d for d in dtypes]
+    common = str(np.result_type(*(numpy_dtype(d) for d in wide)).name)
+    return "int8" if common == "bool" and out == "int8" else common
+
+
+# -- formulas -------------------------------------------------------------------------------------
+
+
+def _instruction(name: str) -> Formula:
+    def formula(x: Scalar, *others: Scalar) -> Scalar:
+        return x.call(name, *others)
+
+    return formula
+
+
+def _comparison(name: str, swap: bool = False) -> Formula:
+    """A comparison that is exact also between int64 and uint64."""
+
+    def formula(op: Any, x: Scalar, y: Scalar) -> Scalar:
+        if swap:
+            x, y = y, x
+        signed = [s for s in (x, y) if s.dtype.startswith("int")]
+        if len(signed) == 1 and "uint64" in (x.dtype, y.dtype):
+            a, b = x.cast("uint64"), y.cast("uint64")
+            below = {"lt": signed[0] is x, "le": signed[0] is x, "eq": False, "ne": True}[name]
+            exact = a.call(name, b)
+            return (signed[0] < 0).where(below, exact)
+        work = _work_dtype(op, [x.dtype, y.dtype], "bool")
+        return x.cast(work, STORED).call(name, y.cast(work, STORED))
+
+    return formula
+
+
+def _sgn(x: Scalar) -> Scalar:
+    if TensorType(x.dtype).is_float:
+        tested = (x < 0).where(-1, x)
+        return (x > 0).where(1, x.call("eq", 0).where(0, tested))
+    positive = (x > 0).where(1, x.like(0))
+    return positive if x.dtype.startswith("u") else (x < 0).where(-1, positive)
+
+
+def _sqr(x: Scalar) -> Scalar:
+    return x * x
+
+
+def _inv(x: Scalar) -> Scalar:
+    return 1 / x
+
+
+def _clip(x: Scalar, low: Scalar, high: Scalar) -> Scalar:
+    return (x < low).where(low, (x > high).where(high, x))
+
+
+def _cast(op: Any, x: Scalar) -> Scalar:
+    return x.cast(op.dtype, "" if TensorType(op.dtype).is_float else STORED)
+
+
+def _switch(op: Any, condition: Scalar, yes: Scalar, no: Scalar) -> Scalar:
+    dtype = op.out_dtype(condition.dtype, yes.dtype, no.dtype)
+    work = "float32" if is_narrow_float(dtype) else dtype
+    return condition.cast("bool", STORED).where(yes.cast(work), no.cast(work))
+
+
+def _half_away(x: Scalar) -> Scalar:
+    whole = x.call("trunc")
+    up = (x - whole).call("abs") < 0.5
+    return whole + up.where(0, x.like(1)).call("copysign", x)
+
+
+def _invert(x: Scalar) -> Scalar:
+    return x.call("not")
+
+
+def _sigmoid(x: Scalar) -> Scalar:
+    e = (-x.call("abs")).call("exp")
+    return (x < 0).where(e, x.like(1)) / (1 + e)
+
+
+def _softplus(x: Scalar) -> Scalar:
+    return x.call("max", 0) + (-x.call("abs")).call("exp").call("log1p")
+
+
+def _logaddexp(x: Scalar, y: Scalar) -> Scalar:
+    top = x.call("max", y) + (-(x - y).call("abs")).call("exp").call("log1p")
+    # Of two equal infinities the difference is NaN.
+    return x.call("eq", y).where(x + np.log(2), top)
+
+
+def _step(x: Scalar) -> Scalar:
+    rest = x.call("isnan").where(x, x.like(0.5))
+    return (x > 0).where(1, (x < 0).where(0, rest))
+
+
+def _relu(x: Scalar) -> Scalar:
+    return x.call("max", 0)
+
+
+def _leaky_relu(x: Scalar, alpha: Scalar) -> Scalar:
+    return (x > 0).where(x, alpha * x)
+
+
+def _elu(x: Scalar, alpha: Scalar) -> Scalar:
+    return (x > 0).where(x, alpha * x.call("min", 0).call("expm1"))
+
+
+def _gelu_tanh(x: Scalar) -> Scalar:
+    inner = sqrt(2 / pi) * (x + 0.044715 * x * x * x)
+    return 0.5 * x * (1 + inner.call("tanh"))
+
+
+def _log_erfc(x: Scalar) -> Scalar:
+    near = (-x.call("min", 0.5).call("erf")).call("log1p")
+    high = x.call("max", 0.5)
+    return (x < 0.5).where(near, high.call("erfcx").call("log") - high * high)
+
+
+def _log_half_erfc(x: Scalar) -> Scalar:
+    near = (-0.5 * (-x.call("min", 0)).call("erfc")).call("log1p")
+    high = x.call("max", 0)
+    return (x < 0).where(near, (0.5 * high.call("erfcx")).call("log") - high * high)
+
+
+def _erfcx_slope(x: Scalar) -> Scalar:
+    """In float64, since its terms cancel."""
+    wide = x.cast("float64")
+    far = wide.call("max", FAR)
+    total = far.like(0.0)
+    inverse = 0.5 / (far * far)
+    for n in range(TERMS, 0, -1):
+        total = -(2.0 * n + 1.0) * inverse * (1 + total)
+    near = 2 * wide * wide.call("erfcx") - 2 / sqrt(pi)
+    found = (wide < FAR).where(near, -(1 + total) / (sqrt(pi) * far * far))
+    return found.cast(x.dtype)
+
+
+def _xlogx(x: Scalar) -> Scalar:
+    return _xlogy(x, x)
+
+
+def _xlogy(x: Scalar, y: Scalar) -> Scalar:
+    zero = x.call("eq", 0)
+    return zero.where(0, x * zero.where(1, y).call("log"))
+
+
+def _simple(**names: type[Elemwise]) -> dict[type[Elemwise], Meaning]:
+    return {op: Meaning(_instruction(name.rstrip("_"))) for name, op in names.items()}
+
+
+#: Ops with tests, and those that jump: of 16 bits they see the numbers that are stored.
+DECIDES = (
+    cmp.IsNan, cmp.IsInf, cmp.IsFinite, ar.Sgn, ar.IntDiv, ar.Mod, act.Step,
+    rnd.Floor, rnd.Ceil, rnd.Trunc, rnd.RoundHalfToEven, rnd.RoundHalfAwayFromZero,
+)  # fmt: skip
+
+#: Every op that has a scalar program.
+MEANINGS: dict[type[Elemwise], Meaning] = {
+    **_simple(
+        add=ar.Add, sub=ar.Sub, mul=ar.Mul, div=ar.TrueDiv, floor_div=ar.IntDiv, mod=ar.Mod,
+        pow=ar.Pow, neg=ar.Neg, abs=ar.Abs, sqrt=ar.Sqrt, max=ar.Maximum, min=ar.Minimum,
+        isnan=cmp.IsNan, isinf=cmp.IsInf, isfinite=cmp.IsFinite, and_=cmp.And, or_=cmp.Or,
+        xor=cmp.Xor, shl=cmp.LeftShift, shr=cmp.RightShift,
+        exp=mt.Exp, exp2=mt.Exp2, expm1=mt.Expm1, log=mt.Log, log2=mt.Log2, log10=mt.Log10,
+        log1p=mt.Log1p, sin=mt.Sin, cos=mt.Cos, tan=mt.Tan, asin=mt.ArcSin, acos=mt.ArcCos,
+        atan=mt.ArcTan, sinh=mt.Sinh, cosh=mt.Cosh, tanh=mt.Tanh, asinh=mt.ArcSinh,
+        acosh=mt.ArcCosh, atanh=mt.ArcTanh, atan2=mt.ArcTan2,
+        floor=rnd.Floor, ceil=rnd.Ceil, trunc=rnd.Trunc, rint=rnd.RoundHalfToEven,
+        erf=sp.Erf, erfc=sp.Erfc, erfcx=sp.Erfcx, erfinv=sp.ErfInv, erfcinv=sp.ErfcInv,
+        tgamma=sp.Gamma, lgamma=sp.GammaLn, digamma=sp.Psi, polygamma=sp.PolyGamma,
+        gammainc=sp.GammaInc, gammaincc=sp.GammaIncC, jv=sp.Jv, iv=sp.Iv,
+    ),
+    ar.Sgn: Meaning(_sgn),
+    ar.Sqr: Meaning(_sqr),
+    ar.Inv: Meaning(_inv),
+    ar.Clip: Meaning(_clip),
+    ar.Cast: Meaning(_cast, raw=True),
+    cmp.Switch: Meaning(_switch, raw=True),
+    cmp.Lt: Meaning(_comparison("lt"), raw=True),
+    cmp.Le: Meaning(_comparison("le"), raw=True),
+    cmp.Gt: Meaning(_comparison("lt", swap=True), raw=True),
+    cmp.Ge: Meaning(_comparison("le", swap=True), raw=True),
+    cmp.Eq: Meaning(_comparison("eq"), raw=True),
+    cmp.Neq: Meaning(_comparison("ne"), raw=True),
+    cmp.Invert: Meaning(_invert),
+    mt.Deg2Rad: Meaning(lambda x: x * (pi / 180)),
+    mt.Rad2Deg: Meaning(lambda x: x * (180 / pi)),
+    mt.LogAddExp: Meaning(_logaddexp),
+    rnd.RoundHalfAwayFromZero: Meaning(_half_away),
+    act.Sigmoid: Meaning(_sigmoid),
+    act.Softplus: Meaning(_softplus),
+    act.Step: Meaning(_step),
+    act.Relu: Meaning(_relu),
+    act.LeakyRelu: Meaning(_leaky_relu),
+    act.Elu: Meaning(_elu),
+    act.Gelu: Meaning(_instruction("gelu")),
+    act.GeluSlope: Meaning(_instruction("gelu_slope")),
+    act.GeluTanh: Meaning(_gelu_tanh),
+    sp.ErfcxSlope: Meaning(_erfcx_slope),
+    sp.LogErfc: Meaning(_log_erfc),
+    sp.LogHalfErfc: Meaning(_log_half_erfc),
+    sp.XLogX: Meaning(_xlogx),
+    sp.XLogY: Meaning(_xlogy),
+}  # fmt: skip

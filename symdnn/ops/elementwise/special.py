@@ -1,0 +1,467 @@
+"""Special functions: error functions, gamma and its kin, Bessel functions, ``x log y``.
+
+The references are SciPy's (``scipy.special``). Ints give ``floatX``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from math import pi, sqrt
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn.errors import NonDifferentiable
+from symdnn.graph.op import Grads, Vars
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Constant, Variable, as_variable
+from symdnn.ops.core.dtype import float_of
+from symdnn.ops.core.python_numbers import settled
+from symdnn.ops.elementwise.arithmetic import cast, maximum, sqr
+from symdnn.ops.elementwise.comparison import eq, lt, switch
+from symdnn.ops.elementwise.math import exp, log
+from symdnn.ops.elementwise.special_values import (
+    erfcx_slope_of,
+    log_erfc_of,
+    log_half_erfc_of,
+    scipy_function,
+)
+from symdnn.ops.elemwise import FloatElemwise, apply_elemwise, as_computed, like
+
+__all__ = [
+    "Erf", "ErfInv", "Erfc", "ErfcInv", "Erfcx", "ErfcxSlope", "Gamma", "GammaInc", "GammaIncC",
+    "GammaLn", "Iv", "Jv", "LogErfc", "LogHalfErfc", "OrderSlope", "PolyGamma", "Psi", "XLogX",
+    "XLogY", "chi2sf", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "gamma", "gammainc",
+    "gammaincc", "gammaln", "i0", "i1", "iv", "j0", "j1", "jv", "log_erfc", "log_half_erfc",
+    "log_ndtr", "ndtr", "polygamma", "psi", "tri_gamma", "xlogx", "xlogy0",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SpecialFunction(FloatElemwise):
+    """Base of the functions of real operands that SciPy computes."""
+
+    abstract: ClassVar[bool] = True
+    kinds: ClassVar[str] = "bif"
+
+
+@dataclass(frozen=True)
+class Erf(SpecialFunction):
+    """The error function, ``2 / sqrt(pi)`` times the integral of ``exp(-t^2)`` from 0 to x."""
+
+    function: ClassVar[Any] = scipy_function("erf")
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return like(2 / sqrt(pi), y) * exp(-sqr(x))
+
+
+@dataclass(frozen=True)
+class Erfc(SpecialFunction):
+    """``1 - erf(x)``, exact where that is small."""
+
+    function: ClassVar[Any] = scipy_function("erfc")
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return like(-2 / sqrt(pi), y) * exp(-sqr(x))
+
+
+@dataclass(frozen=True)
+class Erfcx(SpecialFunction):
+    """``exp(x^2) erfc(x)``, which neither under- nor overflows for large x."""
+
+    function: ClassVar[Any] = scipy_function("erfcx")
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return apply_elemwise(ErfcxSlope(), x)
+
+
+@dataclass(frozen=True)
+class ErfcxSlope(SpecialFunction):
+    """The derivative of :class:`Erfcx`, to full precision also for large x."""
+
+    function: ClassVar[Any] = erfcx_slope_of
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return 2 * (erfcx(x) + x * y)
+
+
+@dataclass(frozen=True)
+class LogErfc(SpecialFunction):
+    """``log(erfc(x))``, which goes on where ``erfc(x)`` is 0."""
+
+    function: ClassVar[Any] = log_erfc_of
+
+    def slope(self, x: Any, y: Any) -> Any:
+        # Below the cut erfc is 2, and erfcx and its derivatives would overflow.
+        cut = like(-2.6 if y.type.dtype == "float16" else -6, y)
+        far = like(-1 / sqrt(pi), y) * exp(-sqr(x))
+        return switch(lt(x, cut), far, like(-2 / sqrt(pi), y) / erfcx(maximum(x, cut)))
+
+
+@dataclass(frozen=True)
+class ErfInv(SpecialFunction):
+    """The inverse of ``erf``, on (-1, 1)."""
+
+    function: ClassVar[Any] = scipy_function("erfinv")
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return like(sqrt(pi) / 2, y) * exp(sqr(y))
+
+
+@dataclass(frozen=True)
+class ErfcInv(SpecialFunction):
+    """The inverse of ``erfc``, on (0, 2)."""
+
+    function: ClassVar[Any] = scipy_function("erfcinv")
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return like(-sqrt(pi) / 2, y) * exp(sqr(y))
+
+
+@dataclass(frozen=True)
+class Gamma(SpecialFunction):
+    """The gamma function."""
+
+    function: ClassVar[Any] = scipy_function("gamma")
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return y * psi(x)
+
+
+@dataclass(frozen=True)
+class GammaLn(SpecialFunction):
+    """``log |gamma(x)|``."""
+
+    function: ClassVar[Any] = scipy_function("gammaln")
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return psi(x)
+
+
+@dataclass(frozen=True)
+class Psi(SpecialFunction):
+    """The digamma function: the slope of ``gammaln``."""
+
+    function: ClassVar[Any] = scipy_function("psi")
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return tri_gamma(x)
+
+
+@dataclass(frozen=True)
+class OfOrder(SpecialFunction):
+    """Base of functions of an order ``n`` and a point ``x``."""
+
+    abstract: ClassVar[bool] = True
+    arity: ClassVar[int] = 2
+
+    def point_slope(self, n: Any, x: Any, y: Any) -> Any:
+        """The derivative with respect to ``x``."""
+        raise NotImplementedError
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        order = inputs[0]
+        n, x = as_computed(inputs, output)
+        to_point = cotangent * self.point_slope(n, x, output)
+        if not order.type.is_differentiable or isinstance(order, Constant):
+            return [None, to_point]
+        return [cotangent * OrderSlope(self)(n, x), to_point]
+
+    def step(self, n: Any) -> Any:
+        """A step in the order by which the function varies little."""
+        return np.full(n.shape, 0.1)
+
+
+@dataclass(frozen=True)
+class OrderSlope(SpecialFunction):
+    """The derivative of ``of`` with respect to its order, for which no formula is known.
+
+    Central differences at five steps, each half of the one before, extrapolated to 0 (Richardson
+    1911) in float64: ten digits where the function itself has full precision.
+    """
+
+    arity: ClassVar[int] = 2
+    of: OfOrder
+
+    def reference(self, *inputs: Any) -> Any:
+        out = TensorType(self.out_dtype(*(a.dtype.name for a in inputs))).numpy
+        n, x = np.broadcast_arrays(*(np.asarray(a, np.float64) for a in inputs))
+        step, table = self.of.step(n), []
+        for _ in range(5):
+            sides = (type(self.of).function(n + s, x) for s in (step, -step))
+            table.append((next(sides) - next(sides)) / (2 * step))
+            step = step / 2
+        for power in range(1, 5):
+            table = [(4**power * b - a) / (4**power - 1) for a, b in itertools.pairwise(table)]
+        return np.asarray(table[0]).astype(out)
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        raise NonDifferentiable(f"{self.of}: its second derivative in the order is not known")
+
+
+def _polygamma(n: Any, x: Any) -> Any:
+    """SciPy's, which steps from ``x`` up to 9: far below 0 by reflection, as NIST's DLMF 5.15.6."""
+    n, x = np.broadcast_arrays(np.asarray(n, np.float64), np.asarray(x, np.float64))
+    far = (x < _FAR) & (n > 0)
+    y = np.asarray(_stepped(n, np.where(far, 1.0, x)))
+    with np.errstate(all="ignore"):
+        for order in np.unique(n[far]):
+            at = far & (n == order)
+            y[at] = _reflected(int(order), x[at])
+    return y
+
+
+_FAR, _LAST = -1000.0, 170
+_stepped = scipy_function("polygamma")
+
+
+def _reflected(n: int, x: Any) -> Any:
+    to_pole = x - np.round(x)
+    if n > _LAST:  # the factorial of the order alone overflows
+        return np.where((to_pole > 0) & (n % 2 == 0), -np.inf, np.inf)
+    angle = np.pi * to_pole
+    slope = np.polynomial.Polynomial([0, 1])  # of the cotangent, as a polynomial in it
+    for _ in range(n):
+        slope = slope.deriv() * np.polynomial.Polynomial([-1, 0, -1])
+    pole = slope(1 / np.tan(angle)) * np.pi ** (n + 1)
+    found = (-1.0) ** n * _stepped(n, 1 - x) - pole
+    return np.where(angle == 0, np.inf, found)
+
+
+@dataclass(frozen=True)
+class PolyGamma(OfOrder):
+    """The ``n``-th derivative of ``psi`` at ``x``; ``n`` is a whole number, and has no gradient."""
+
+    function: ClassVar[Any] = _polygamma
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        return [None, super().scalar_vjp(inputs, output, cotangent)[1]]
+
+    def point_slope(self, n: Any, x: Any, y: Any) -> Any:
+        return polygamma(n + 1, x)
+
+
+@dataclass(frozen=True)
+class GammaInc(OfOrder):
+    """The regularised lower incomplete gamma function of ``k`` and ``x``."""
+
+    function: ClassVar[Any] = scipy_function("gammainc")
+
+    def step(self, n: Any) -> Any:
+        return np.minimum(n / 4, np.sqrt(n) / 5)
+
+    def point_slope(self, n: Any, x: Any, y: Any) -> Any:
+        return exp((n - 1) * log(x) - x - gammaln(n))
+
+
+@dataclass(frozen=True)
+class GammaIncC(OfOrder):
+    """The regularised upper incomplete gamma function of ``k`` and ``x``."""
+
+    function: ClassVar[Any] = scipy_function("gammaincc")
+
+    step = GammaInc.step
+
+    def point_slope(self, n: Any, x: Any, y: Any) -> Any:
+        return -exp((n - 1) * log(x) - x - gammaln(n))
+
+
+@dataclass(frozen=True)
+class Jv(OfOrder):
+    """The Bessel function of the first kind, of order ``n``."""
+
+    function: ClassVar[Any] = scipy_function("jv")
+
+    def point_slope(self, n: Any, x: Any, y: Any) -> Any:
+        return (jv(n - 1, x) - jv(n + 1, x)) * like(0.5, y)
+
+
+@dataclass(frozen=True)
+class Iv(OfOrder):
+    """The modified Bessel function of the first kind, of order ``n``."""
+
+    function: ClassVar[Any] = scipy_function("iv")
+
+    def point_slope(self, n: Any, x: Any, y: Any) -> Any:
+        return (iv(n - 1, x) + iv(n + 1, x)) * like(0.5, y)
+
+
+def _xlogx(x: Any) -> Any:
+    return np.where(x == 0, 0, x * np.log(np.where(x == 0, 1, x)))
+
+
+@dataclass(frozen=True)
+class XLogX(FloatElemwise):
+    """``x log(x)``, 0 at 0."""
+
+    function: ClassVar[Any] = _xlogx
+    kinds: ClassVar[str] = "bif"
+
+    def slope(self, x: Any, y: Any) -> Any:
+        return 1 + log(x)
+
+
+def _xlogy(x: Any, y: Any) -> Any:
+    return np.where(x == 0, 0, x * np.log(np.where(x == 0, 1, y)))
+
+
+@dataclass(frozen=True)
+class XLogY(FloatElemwise):
+    """``x log(y)``, 0 where ``x`` is 0."""
+
+    function: ClassVar[Any] = _xlogy
+    arity: ClassVar[int] = 2
+    kinds: ClassVar[str] = "bif"
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        x, y = as_computed(inputs, output)
+        zero = eq(x, 0)
+        to_y = switch(zero, like(0, cotangent), cotangent * x / switch(zero, like(1, y), y))
+        return [cotangent * log(y), to_y]
+
+
+@dataclass(frozen=True)
+class LogHalfErfc(SpecialFunction):
+    """``log(erfc(x) / 2)``, to full precision also where that is near to 0."""
+
+    function: ClassVar[Any] = log_half_erfc_of
+
+    slope = LogErfc.slope
+
+
+def erf(x: Any) -> Variable:
+    """The error function."""
+    return apply_elemwise(Erf(), x)  # type: ignore[no-any-return]
+
+
+def erfc(x: Any) -> Variable:
+    """``1 - erf(x)``, exact where that is small."""
+    return apply_elemwise(Erfc(), x)  # type: ignore[no-any-return]
+
+
+def erfcx(x: Any) -> Variable:
+    """``exp(x^2) erfc(x)``."""
+    return apply_elemwise(Erfcx(), x)  # type: ignore[no-any-return]
+
+
+def log_erfc(x: Any) -> Variable:
+    """``log(erfc(x))``, right where ``erfc(x)`` itself is rounded to 0, and so is its gradient."""
+    return apply_elemwise(LogErfc(), x)  # type: ignore[no-any-return]
+
+
+def log_half_erfc(x: Any) -> Variable:
+    """``log(erfc(x) / 2)``."""
+    return apply_elemwise(LogHalfErfc(), x)  # type: ignore[no-any-return]
+
+
+def ndtr(x: Any) -> Variable:
+    """The normal distribution's probability below ``x`` (SciPy's name)."""
+    v = _floating(x)
+    return like(0.5, v) * erfc(like(-sqrt(0.5), v) * v)
+
+
+def log_ndtr(x: Any) -> Variable:
+    """The logarithm of :func:`ndtr`, also far below 0 (SciPy's name)."""
+    v = _floating(x)
+    return log_half_erfc(like(-sqrt(0.5), v) * v)
+
+
+def _floating(x: Any) -> Variable:
+    v = as_variable(x)
+    return v if v.type.is_float else cast(v, float_of(v.type.dtype))
+
+
+def erfinv(x: Any) -> Variable:
+    """The inverse of ``erf``."""
+    return apply_elemwise(ErfInv(), x)  # type: ignore[no-any-return]
+
+
+def erfcinv(x: Any) -> Variable:
+    """The inverse of ``erfc``."""
+    return apply_elemwise(ErfcInv(), x)  # type: ignore[no-any-return]
+
+
+def gamma(x: Any) -> Variable:
+    """The gamma function."""
+    return apply_elemwise(Gamma(), x)  # type: ignore[no-any-return]
+
+
+def gammaln(x: Any) -> Variable:
+    """``log |gamma(x)|``."""
+    return apply_elemwise(GammaLn(), x)  # type: ignore[no-any-return]
+
+
+def psi(x: Any) -> Variable:
+    """The digamma function. Also ``digamma``."""
+    return apply_elemwise(Psi(), x)  # type: ignore[no-any-return]
+
+
+def polygamma(n: Any, x: Any) -> Variable:
+    """The ``n``-th derivative of ``psi``."""
+    return apply_elemwise(PolyGamma(), n, x)  # type: ignore[no-any-return]
+
+
+def tri_gamma(x: Any) -> Variable:
+    """The trigamma function: the slope of ``psi``."""
+    return polygamma(1, x)
+
+
+def gammainc(k: Any, x: Any) -> Variable:
+    """The regularised lower incomplete gamma function."""
+    return apply_elemwise(GammaInc(), k, x)  # type: ignore[no-any-return]
+
+
+def gammaincc(k: Any, x: Any) -> Variable:
+    """The regularised upper incomplete gamma function."""
+    return apply_elemwise(GammaIncC(), k, x)  # type: ignore[no-any-return]
+
+
+def chi2sf(x: Any, k: Any) -> Variable:
+    """The survival function of chi squared with ``k`` degrees of freedom."""
+    half = np.float32(0.5)
+    dof, v = settled([as_variable(k), as_variable(x)])
+    return gammaincc(dof * half, v * half)
+
+
+def jv(n: Any, x: Any) -> Variable:
+    """The Bessel function of the first kind, of order ``n``."""
+    return apply_elemwise(Jv(), n, x)  # type: ignore[no-any-return]
+
+
+def j0(x: Any) -> Variable:
+    """The Bessel function of the first kind, of order 0."""
+    return jv(0, x)
+
+
+def j1(x: Any) -> Variable:
+    """The Bessel function of the first kind, of order 1."""
+    return jv(1, x)
+
+
+def iv(n: Any, x: Any) -> Variable:
+    """The modified Bessel function of the first kind, of order ``n``."""
+    return apply_elemwise(Iv(), n, x)  # type: ignore[no-any-return]
+
+
+def i0(x: Any) -> Variable:
+    """The modified Bessel function of the first kind, of order 0."""
+    return iv(0, x)
+
+
+def i1(x: Any) -> Variable:
+    """The modified Bessel function of the first kind, of order 1."""
+    return iv(1, x)
+
+
+def xlogx(x: Any) -> Variable:
+    """``x log(x)``, 0 at 0."""
+    return apply_elemwise(XLogX(), x)  # type: ignore[no-any-return]
+
+
+def xlogy0(x: Any, y: Any) -> Variable:
+    """``x log(y)``, 0 where ``x`` is 0, also where ``y`` is 0."""
+    return apply_elemwise(XLogY(), x, y)  # type: ignore[no-any-return]
+
+
+OPERATORS = {"erf": erf, "gammaln": gammaln}

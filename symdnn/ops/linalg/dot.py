@@ -1,0 +1,492 @@
+"""Products of matrices and vectors, and everything that is a product after a reshape.
+
+Two ops do the work, so that a target needs two kernels: :class:`Dot` (vectors and matrices) and
+:class:`BatchedDot` (stacks of matrices). ``dot`` of more dimensions, ``tensordot``, ``matmul`` and
+``einsum`` move dimensions (views) and reshape around them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import AxisError, NdimMismatch, ShapeMismatch, TypeMismatch
+from symdnn.graph.dims import Dim, Shape, known, normal_axis, product, same_dim
+from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.operators import operator
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Variable, as_variable
+from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.python_numbers import alike
+from symdnn.ops.core.shape import dims_of
+from symdnn.ops.elemwise import conjugate, unbroadcast
+
+__all__ = [
+    "BatchedDot", "Dot", "MatchSizes", "batched_dot", "batched_tensordot", "dot", "matmul",
+    "outer", "tensordot",
+]  # fmt: skip
+
+
+# -- the ops ----------------------------------------------------------------------------------
+
+
+def _check_factors(op: Any, types: Sequence[Any], ranks: tuple[int, ...], wanted: str) -> None:
+    if len(types) != 2 or any(not isinstance(t, TensorType) for t in types):
+        raise TypeMismatch(op, wanted, list(types))
+    if any(t.ndim not in ranks for t in types):
+        raise TypeMismatch(op, wanted, list(types))
+    if types[0].dtype != types[1].dtype:
+        raise TypeMismatch(op, "factors of one dtype", list(types), "Cast one of them")
+
+
+def _same_inner(op: Any, a: Dim, b: Dim, shapes: Sequence[Shape]) -> Dim:
+    x, y = known(a), known(b)
+    if x is None or y is None or x == y:
+        return (a if y is None else y) if x is None else x
+    raise ShapeMismatch(
+        op,
+        "a last dimension of x that equals the contracted dimension of y",
+        f"shapes {_text(shapes[0])} and {_text(shapes[1])}",
+    )
+
+
+def _text(shape: Shape) -> str:
+    inner = ", ".join("?" if d is None else str(d) for d in shape)
+    return f"({inner},)" if len(shape) == 1 else f"({inner})"
+
+
+def _static_product(op: Any, types: Sequence[TensorType]) -> TensorType:
+    """The output's type by the op's own shape rule; unknown sizes stay unknown."""
+    for i, j in op.contracted(types):
+        sizes = {types[0].shape[i], types[1].shape[j]} - {None}
+        if len(sizes) > 1:
+            _same_inner(op, types[0].shape[i], types[1].shape[j], [t.shape for t in types])
+    return TensorType(types[0].dtype, op.out_shape(types, [t.shape for t in types]))
+
+
+def _product(x: Any, y: Any) -> Any:
+    """NumPy's matmul; the 16-bit floats are multiplied and summed in float32."""
+    if is_narrow_float(x.dtype.name):
+        wide = np.matmul(x.astype(np.float32), y.astype(np.float32))
+        return np.asarray(wide).astype(x.dtype)
+    return np.asarray(np.matmul(x, y)).astype(x.dtype, copy=False)
+
+
+def _bilinear_jvp(op: Op, inputs: Vars, tangents: Vars) -> Grads:
+    (x, y), (dx, dy) = inputs, tangents
+    terms = [op(dx, y)] if dx is not None else []
+    terms += [op(x, dy)] if dy is not None else []
+    return [terms[0] if len(terms) == 1 else terms[0] + terms[1]]
+
+
+@dataclass(frozen=True)
+class Dot(Op):
+    """Product of matrices and vectors ``(m, k) (k, n)``; a vector lacks ``m`` or ``n``.
+
+    float16 and bfloat16 are accumulated in float32. (cuBLASLt matmul, oneDNN matmul; Theano's
+    ``Dot``.)
+    """
+
+    def contracted(self, types: Sequence[TensorType]) -> list[tuple[int, int]]:
+        """The pair of dimensions that are summed over."""
+        return [(-1, 0)]
+
+    def out_shape(self, types: Sequence[TensorType], shapes: Sequence[Shape]) -> Shape:
+        """``(m, n)``, without those that a vector lacks."""
+        x, y = shapes
+        return (*x[:-1], *y[1:])
+
+    def infer(self, *types: Any) -> Any:
+        _check_factors(self, types, (1, 2), "two vectors or matrices")
+        return _static_product(self, types)
+
+    def reference(self, x: Any, y: Any) -> Any:
+        _same_inner(self, x.shape[-1], y.shape[0], [x.shape, y.shape])
+        return _product(x, y)
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        _same_inner(self, shapes[0][-1], shapes[1][0], shapes)
+        return [self.out_shape(types, shapes)]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        (x, y), (g,) = inputs, cotangents
+        if not g.type.is_differentiable:
+            return [None, None]
+        x, y = conjugate(x), conjugate(y)
+        ranks = x.type.ndim, y.type.ndim
+        if ranks == (2, 2):
+            return [Dot()(g, y.dimshuffle(1, 0)), Dot()(x.dimshuffle(1, 0), g)]
+        if ranks == (2, 1):
+            return [_outer(g, y), Dot()(g, x)]
+        if ranks == (1, 2):
+            return [Dot()(y, g), _outer(x, g)]
+        return [g * y, g * x]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        return _bilinear_jvp(self, inputs, tangents)
+
+
+@dataclass(frozen=True)
+class BatchedDot(Op):
+    """Products of two stacks of matrices ``(b, m, k) (b, k, n) -> (b, m, n)``.
+
+    A ``b`` that is statically 1 broadcasts: one matrix serves the whole stack. float16 and
+    bfloat16 are accumulated in float32. (Strided-batched cuBLASLt matmul, oneDNN matmul; Theano's
+    ``BatchedDot``.)
+    """
+
+    def contracted(self, types: Sequence[TensorType]) -> list[tuple[int, int]]:
+        """Pairs of dimensions that must be of equal size."""
+        stacked = types[0].shape[0] != 1 and types[1].shape[0] != 1
+        return [(2, 1), (0, 0)] if stacked else [(2, 1)]
+
+    def out_shape(self, types: Sequence[TensorType], shapes: Sequence[Shape]) -> Shape:
+        """``(b, m, n)``."""
+        (x, y), (tx, ty) = shapes, types
+        b = y[0] if tx.shape[0] == 1 or (x[0] is None and ty.shape[0] != 1) else x[0]
+        return (b, x[1], y[2])
+
+    def infer(self, *types: Any) -> Any:
+        _check_factors(self, types, (3,), "two stacks of matrices (3 dimensions)")
+        return _static_product(self, types)
+
+    def reference(self, x: Any, y: Any) -> Any:
+        _same_inner(self, x.shape[2], y.shape[1], [x.shape, y.shape])
+        return _product(x, y)
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        x, y = shapes
+        _same_inner(self, x[2], y[1], shapes)
+        b, m, n = self.out_shape(types, shapes)
+        if (0, 0) in self.contracted(types):
+            b = same_dim(
+                self, (x[0], y[0]), "stacks of equal length (only a static 1 broadcasts)",
+                f"shapes {_text(x)} and {_text(y)}",
+            )  # fmt: skip
+        return [(b, m, n)]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        (x, y), (g,) = inputs, cotangents
+        if not g.type.is_differentiable:
+            return [None, None]
+        dx = BatchedDot()(g, conjugate(y).dimshuffle(0, 2, 1))
+        dy = BatchedDot()(conjugate(x).dimshuffle(0, 2, 1), g)
+        return [_unstack(dx, x), _unstack(dy, y)]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        return _bilinear_jvp(self, inputs, tangents)
+
+
+def _unstack(g: Variable, like: Variable) -> Variable:
+    """``g`` summed over the stack when ``like`` is the one matrix that served it."""
+    if like.type.shape[0] == 1 and g.type.shape[0] != 1:
+        return g.sum(axis=0, keepdims=True)
+    return unbroadcast(g, like)
+
+
+@dataclass(frozen=True)
+class MatchSizes(Op):
+    """``x``, checked to agree with ``y`` in the sizes of pairs of dimensions. A view of ``x``.
+
+    Only the shape of ``y`` is read. Contractions over several dimensions need it: after their
+    reshape (2, 3) would match (3, 2).
+    """
+
+    pairs: tuple[tuple[int, int], ...]
+
+    def infer(self, x: TensorType, y: TensorType) -> Any:
+        sizes = list(x.shape)
+        for i, j in self.pairs:
+            if sizes[i] is None:
+                sizes[i] = y.shape[j]
+        self.shapes([x, y], [x.shape, y.shape], {})
+        return x.with_shape(sizes)
+
+    def reference(self, x: Any, y: Any) -> Any:
+        self.shapes([], [x.shape, y.shape], {})
+        return x
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        x, y = shapes
+        for i, j in self.pairs:
+            if x[i] is not None and y[j] is not None:
+                same_dim(
+                    self, (x[i], y[j]), f"dimension {i} of x equal to dimension {j} of y",
+                    f"shapes {_text(x)} and {_text(y)}",
+                )  # fmt: skip
+        return [x]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [cotangents[0], None]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        return [None if tangents[0] is None else self(tangents[0], inputs[1])]
+
+    @property
+    def views(self) -> dict[int, int]:
+        return {0: 0}
+
+
+# -- builders ---------------------------------------------------------------------------------
+
+
+def factors(name: str, *values: Any) -> list[Variable]:
+    """The operands as tensor variables of their common dtype."""
+    variables = [as_variable(v) for v in values]
+    if any(not isinstance(v.type, TensorType) for v in variables):
+        raise TypeMismatch(name, "tensors", [v.type for v in variables])
+    return alike(variables)
+
+
+def dot(a: Any, b: Any) -> Variable:
+    """Product of ``a`` and ``b`` by Theano's rules for any number of dimensions.
+
+    A scalar multiplies; vectors and matrices give the matrix product; beyond that the last
+    dimension of ``a`` is summed with the last but one of ``b`` (its only one when it is a
+    vector). The dtype is the upcast of both, also for ints.
+
+    Raises :class:`~symdnn.errors.ShapeMismatch` naming both shapes.
+    """
+    x, y = factors("dot", a, b)
+    if x.type.ndim == 0 or y.type.ndim == 0:
+        return x * y
+    if x.type.ndim <= 2 and y.type.ndim <= 2:
+        return Dot()(x, y)  # type: ignore[no-any-return]
+    return tensordot(x, y, [[x.type.ndim - 1], [max(0, y.type.ndim - 2)]])
+
+
+def matmul(a: Any, b: Any) -> Variable:
+    """``a @ b`` by NumPy's rules: stacks of matrices whose leading dimensions broadcast.
+
+    Only static 1s broadcast. A vector is a row on the left and a column on the right. Scalars are
+    refused.
+    """
+    x, y = factors("matmul", a, b)
+    if x.type.ndim == 0 or y.type.ndim == 0:
+        raise NdimMismatch("matmul", "no scalars", [x.type, y.type], "Use * to scale")
+    if x.type.ndim <= 2 and y.type.ndim <= 2:
+        return Dot()(x, y)  # type: ignore[no-any-return]
+    if y.type.ndim <= 2:
+        return tensordot(x, y, [[x.type.ndim - 1], [0]])
+    if x.type.ndim == 1:
+        return tensordot(y, x, [[y.type.ndim - 2], [0]])
+    return _stacked_matmul(x, y)
+
+
+def _stacked_matmul(x: Variable, y: Variable) -> Variable:
+    """Matrix product where ``y``, perhaps ``x`` too, has leading dimensions."""
+    lead = max(x.type.ndim, y.type.ndim) - 2
+    if all(d == 1 for d in y.type.shape[:-2]) and y.type.ndim <= x.type.ndim:
+        plain = y.dimshuffle(y.type.ndim - 2, y.type.ndim - 1)
+        return tensordot(x, plain, [[x.type.ndim - 1], [0]])
+    x, y = _pad(x, lead + 2), _pad(y, lead + 2)
+    batch = _broadcast_lead(x, y, lead)
+    x3, y3 = _as_stack(x, batch, lead), _as_stack(y, batch, lead)
+    return split_dims(BatchedDot()(x3, y3), (*batch, dims_of(x)[-2], dims_of(y)[-1]), [lead, 1, 1])
+
+
+def _pad(v: Variable, ndim: int) -> Variable:
+    missing = ndim - v.type.ndim
+    return v.dimshuffle(("x",) * missing + tuple(range(v.type.ndim))) if missing else v
+
+
+def _broadcast_lead(x: Variable, y: Variable, lead: int) -> tuple[Dim, ...]:
+    """Sizes of the leading dimensions of the result."""
+    out: list[Dim] = []
+    for i, (dx, dy) in enumerate(zip(dims_of(x)[:lead], dims_of(y)[:lead], strict=True)):
+        sx, sy = x.type.shape[i], y.type.shape[i]
+        if sx is not None and sy is not None and sx != sy and 1 not in (sx, sy):
+            raise ShapeMismatch(
+                "matmul", "leading dimensions that agree or are 1", f"{x.type} and {y.type}"
+            )
+        out.append(dy if sx == 1 or (sx is None and sy not in (None, 1)) else dx)
+    return tuple(out)
+
+
+def _as_stack(v: Variable, batch: tuple[Dim, ...], lead: int) -> Variable:
+    """``v`` as a stack of matrices: leading dimensions broadcast and joined into one."""
+    sizes = v.type.shape[:lead]
+    if all(d == 1 for d in sizes):
+        return v if lead == 1 else v.dimshuffle("x", lead, lead + 1)
+    partly = any(
+        s == 1 and not (isinstance(b, int) and b == 1) for s, b in zip(sizes, batch, strict=True)
+    )
+    if partly:
+        v = operator("alloc")(v, *batch, *dims_of(v)[lead:])
+    return join_dims(v, [list(range(lead)), [lead], [lead + 1]])
+
+
+def join_dims(v: Variable, groups: Sequence[Sequence[int]]) -> Variable:
+    """``v`` with dimensions reordered and each group joined into one; empty groups are left out."""
+    kept = [list(g) for g in groups if g]
+    order = [d for g in kept for d in g]
+    v = v.dimshuffle(order)
+    if all(len(g) == 1 for g in kept):
+        return v
+    dims, sizes, at = dims_of(v), [], 0
+    for g in kept:
+        sizes.append(product(dims[at : at + len(g)]))
+        at += len(g)
+    return v.reshape(sizes)
+
+
+def split_dims(v: Variable, dims: Sequence[Dim], counts: Sequence[int]) -> Variable:
+    """``v`` reshaped to ``dims``; dimension ``i`` of it is split into ``counts[i]`` of them."""
+    if all(c == 1 for c in counts if c) and v.type.ndim == len(dims):
+        return v
+    return v.reshape(list(dims))
+
+
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Variable:
+    """Sum of products of ``a`` and ``b`` over pairs of dimensions.
+
+    ``axes`` is a number (the last ones of ``a`` with the first ones of ``b``; 0 gives the outer
+    product) or a pair of ints or sequences. The result has the rest of ``a``'s dimensions, then
+    the rest of ``b``'s. Raises :class:`~symdnn.errors.TypeMismatch` for axes that do not exist
+    and :class:`~symdnn.errors.ShapeMismatch` for sizes that differ.
+    """
+    x, y = factors("tensordot", a, b)
+    left, right = _contracted_axes("tensordot", x, y, axes, batch=0)
+    if not left:
+        pattern = tuple(range(x.type.ndim)) + ("x",) * y.type.ndim
+        return x.dimshuffle(pattern) * y
+    y = _matched("tensordot", x, y, left, right)
+    rest_x = [i for i in range(x.type.ndim) if i not in left]
+    rest_y = [i for i in range(y.type.ndim) if i not in right]
+    out = Dot()(join_dims(x, [rest_x, left]), join_dims(y, [right, rest_y]))
+    dims = [dims_of(x)[i] for i in rest_x] + [dims_of(y)[i] for i in rest_y]
+    return split_dims(out, dims, [len(rest_x), len(rest_y)])
+
+
+def batched_tensordot(x: Any, y: Any, axes: Any = 2) -> Variable:
+    """:func:`tensordot` for each index of the first dimension, which both share.
+
+    Axes count that first dimension, so a list of them holds no 0; a number takes the last ones
+    of ``x`` with the first ones of ``y`` after the shared one.
+    """
+    a, b = factors("batched_tensordot", x, y)
+    left, right = _contracted_axes("batched_tensordot", a, b, axes, batch=1)
+    b = _matched("batched_tensordot", a, b, left, right)
+    rest_a = [i for i in range(1, a.type.ndim) if i not in left]
+    rest_b = [i for i in range(1, b.type.ndim) if i not in right]
+    return _batched_contract(a, b, [0], [0], (left, right), (rest_a, rest_b))
+
+
+def _batched_contract(
+    a: Variable,
+    b: Variable,
+    batch_a: list[int],
+    batch_b: list[int],
+    summed: tuple[list[int], list[int]],
+    rest: tuple[list[int], list[int]],
+) -> Variable:
+    """Contract ``summed``; the result is the shared dimensions, the rest of a, the rest of b."""
+    dims_a, dims_b = dims_of(a), dims_of(b)
+    a3 = _three(join_dims(a, [batch_a, rest[0], summed[0]]), bool(rest[0]), bool(summed[0]))
+    b3 = _three(join_dims(b, [batch_b, summed[1], rest[1]]), bool(summed[1]), bool(rest[1]))
+    out: Variable = BatchedDot()(a3, b3)
+    shared = [
+        dims_a[i] if a.type.shape[i] is not None else dims_b[j]
+        for i, j in zip(batch_a, batch_b, strict=True)
+    ]
+    dims = [*shared, *(dims_a[i] for i in rest[0]), *(dims_b[i] for i in rest[1])]
+    if len(batch_a) == 1 and len(rest[0]) <= 1 and len(rest[1]) <= 1:
+        return out.dimshuffle(0, *([1] if rest[0] else []), *([2] if rest[1] else []))
+    return out.reshape(dims)
+
+
+def _three(v: Variable, second: bool, third: bool) -> Variable:
+    """``v`` with a dimension of size 1 where its second or third group was empty."""
+    rest = iter(range(1, v.type.ndim))
+    return v.dimshuffle(0, next(rest) if second else "x", next(rest) if third else "x")
+
+
+def _matched(
+    name: str, x: Variable, y: Variable, left: Sequence[int], right: Sequence[int]
+) -> Variable:
+    """``y`` with its contracted sizes checked against those of ``x``."""
+    for i, j in zip(left, right, strict=True):
+        m, n = x.type.shape[i], y.type.shape[j]
+        if m is not None and n is not None and m != n:
+            raise ShapeMismatch(
+                name, f"equal sizes in dimension {i} of a and {j} of b", f"{x.type} and {y.type}"
+            )
+    pairs = tuple((j, i) for i, j in zip(left, right, strict=True))
+    known = all(
+        x.type.shape[i] is not None and y.type.shape[j] is not None
+        for i, j in zip(left, right, strict=True)
+    )
+    return y if len(pairs) < 2 or known else MatchSizes(pairs)(y, x)
+
+
+def _contracted_axes(
+    name: str, x: Variable, y: Variable, axes: Any, batch: int
+) -> tuple[list[int], list[int]]:
+    """The dimensions of ``x`` and ``y`` that ``axes`` pairs, as non-negative ints."""
+    nx, ny = x.type.ndim, y.type.ndim
+    if isinstance(axes, int | np.integer):
+        count = int(axes)
+        if not 0 <= count <= min(nx, ny) - batch:
+            raise AxisError(
+                name, f"axes between 0 and {min(nx, ny) - batch} for {x.type} and {y.type}", count
+            )
+        return list(range(nx - count, nx)), list(range(batch, batch + count))
+    left, right = _axes_pair(name, axes)
+    if len(left) != len(right):
+        raise AxisError(name, "as many axes of a as of b", f"{left} and {right}")
+    return _normal(name, left, x, batch), _normal(name, right, y, batch)
+
+
+def _axes_pair(name: str, axes: Any) -> tuple[list[int], list[int]]:
+    if not isinstance(axes, list | tuple | np.ndarray) or len(axes) != 2:
+        raise AxisError(name, "axes as a number or a pair", repr(axes))
+    left, right = (list(a) if isinstance(a, list | tuple | np.ndarray) else [a] for a in axes)
+    return left, right
+
+
+def _normal(name: str, axes: Sequence[int], v: Variable, batch: int) -> list[int]:
+    ndim = v.type.ndim
+    out = [normal_axis(name, a, ndim) for a in axes]
+    if len(set(out)) != len(out):
+        raise AxisError(name, "each axis once", str(list(axes)))
+    if any(a < batch for a in out):
+        raise AxisError(name, "axes other than the shared dimension 0", str(list(axes)))
+    return out
+
+
+def batched_dot(a: Any, b: Any) -> Variable:
+    """Product of ``a[i]`` and ``b[i]`` for each ``i``: stacks of matrices, vectors or scalars.
+
+    As in Theano: with a vector operand its elements scale the other's items; with more than
+    three dimensions the last of ``a`` is summed with the last but one of ``b``.
+    """
+    x, y = factors("batched_dot", a, b)
+    if x.type.ndim == 0 or y.type.ndim == 0:
+        raise NdimMismatch("batched_dot", "at least one dimension each", [x.type, y.type])
+    if x.type.ndim == 1:
+        return x.dimshuffle(0, *("x",) * (y.type.ndim - 1)) * y
+    if y.type.ndim == 1:
+        return x * y.dimshuffle(0, *("x",) * (x.type.ndim - 1))
+    return batched_tensordot(x, y, [[x.type.ndim - 1], [max(1, y.type.ndim - 2)]])
+
+
+def outer(x: Any, y: Any) -> Variable:
+    """The product of each element of ``x`` with each of ``y``; more dimensions are flattened."""
+    a, b = factors("outer", x, y)
+    return _outer(*(v if v.type.ndim == 1 else v.reshape([-1]) for v in (a, b)))
+
+
+def _outer(x: Variable, y: Variable) -> Variable:
+    return x.dimshuffle(0, "x") * y.dimshuffle("x", 0)
+
+
+OPERATORS = {"dot": dot, "matmul": matmul, "tensordot": tensordot}

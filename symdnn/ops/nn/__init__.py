@@ -1,0 +1,1 @@
+"""Convolution, pooling, normalisation, softmax, losses, dropout, recurrent networks."""

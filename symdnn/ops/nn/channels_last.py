@@ -1,0 +1,174 @@
+"""Images whose channels are the last dimension: what an op means on them, said once.
+
+A convolution, a pooling or a normalisation is written for (N, C, \\*sizes). Which order lies in
+memory is a choice of the target; :class:`ChannelsLast` gives the same op on (N, \\*sizes, C).
+Everything of four dimensions or more changes its order, kernels too: (K, \\*sizes, C).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn.errors import OptionError, TypeMismatch
+from symdnn.graph.dims import Shape
+from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.type import TensorType, Type
+from symdnn.graph.variable import Variable
+from symdnn.ops.core.shape import dimshuffle
+
+__all__ = [
+    "LAYOUTS", "ChannelsLast", "Reorder", "first_order", "first_shape", "in_layout", "is_image",
+    "last_order", "last_shape", "moved_axis",
+]  # fmt: skip
+
+#: What the field ``layout`` of an op may be; the words stand for volumes (NCDHW, NDHWC) too.
+LAYOUTS = ("NCHW", "NHWC")
+
+
+def last_order(ndim: int) -> tuple[int, ...]:
+    """The dimensions of (N, C, \\*sizes) in the order (N, \\*sizes, C)."""
+    return (0, *range(2, ndim), 1)
+
+
+def first_order(ndim: int) -> tuple[int, ...]:
+    """The dimensions of (N, \\*sizes, C) in the order (N, C, \\*sizes)."""
+    return (0, ndim - 1, *range(1, ndim - 1))
+
+
+def moved_axis(axis: int, ndim: int) -> int:
+    """Where dimension ``axis`` of (N, C, \\*sizes) is in (N, \\*sizes, C)."""
+    return last_order(ndim).index(axis)
+
+
+def last_shape(shape: Sequence[Any]) -> tuple[Any, ...]:
+    """(N, C, \\*sizes) as (N, \\*sizes, C)."""
+    return tuple(shape[i] for i in last_order(len(shape)))
+
+
+def first_shape(shape: Sequence[Any]) -> tuple[Any, ...]:
+    """(N, \\*sizes, C) as (N, C, \\*sizes)."""
+    return tuple(shape[i] for i in first_order(len(shape)))
+
+
+def is_image(type_: Any) -> bool:
+    """Whether values of this type have an order of dimensions that a layout changes."""
+    return isinstance(type_, TensorType) and type_.ndim >= 4
+
+
+def in_layout(op: Op, layout: str) -> Op:
+    """``op`` on arrays of this layout; raises ``ValueError`` for an unknown one."""
+    if layout not in LAYOUTS:
+        raise OptionError(f"layout={layout!r}: wanted one of {', '.join(LAYOUTS)}")
+    return op if layout == "NCHW" else ChannelsLast(op)
+
+
+@dataclass(frozen=True)
+class ChannelsLast(Op):
+    """The meaning of ``op`` where images have their channels last. It is never a node itself:
+    applied to variables it gives ``op`` between two changes of the order."""
+
+    abstract: ClassVar[bool] = True
+    op: Op
+
+    def output_types(self, inputs: Sequence[Type]) -> tuple[Type, ...]:
+        return tuple(map(_last_type, self.op.output_types([_first_type(t) for t in inputs])))
+
+    def infer(self, *inputs: Any) -> Any:
+        return self.output_types(inputs)
+
+    def compute(self, *inputs: Any) -> tuple[Any, ...]:
+        found = self.op.compute(*(_moved(a, first_order) for a in inputs))
+        return tuple(np.ascontiguousarray(_moved(a, last_order)) for a in found)
+
+    def reference(self, *inputs: Any) -> Any:
+        return self.compute(*inputs)
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        plain = [first_shape(s) if len(s) >= 4 else s for s in shapes]
+        found = self.op.shapes([_first_type(t) for t in types], plain, host)
+        return found and [last_shape(s) if len(s) >= 4 else s for s in found]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        grads = self.op.vjp(*(_all_first(vs) for vs in (inputs, outputs, cotangents)))
+        return _all_last(grads)
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        found = self.op.jvp(*(_all_first(vs) for vs in (inputs, outputs, tangents)))
+        return None if found is None else _all_last(found)
+
+    @property
+    def host_inputs(self) -> tuple[int, ...]:
+        return self.op.host_inputs
+
+    @property
+    def run_time_inputs(self) -> tuple[int, ...]:
+        return self.op.run_time_inputs
+
+    def __call__(self, *inputs: Any, **words: Any) -> Any:
+        """``op`` on the inputs in its own order, the results in this one."""
+        out = self.op(*_all_first(inputs), **words)
+        return _all_last([out])[0] if isinstance(out, Variable) else tuple(_all_last(out))
+
+    def results(self, node: Any) -> Any:
+        return self.op.results(node)
+
+
+def _moved(array: Any, order: Any) -> Any:
+    value = np.asarray(array)
+    return value.transpose(order(value.ndim)) if value.ndim >= 4 else value
+
+
+def _first_type(t: Any) -> Any:
+    return t.with_shape(first_shape(t.shape)) if is_image(t) else t
+
+
+def _last_type(t: Any) -> Any:
+    return t.with_shape(last_shape(t.shape)) if is_image(t) else t
+
+
+def _all_first(variables: Sequence[Any]) -> list[Any]:
+    return [_ordered(v, first_order) for v in variables]
+
+
+def _all_last(variables: Sequence[Any]) -> list[Any]:
+    return [_ordered(v, last_order) for v in variables]
+
+
+def _ordered(v: Any, order: Any) -> Any:
+    if not isinstance(v, Variable) or not is_image(v.type):
+        return v
+    return dimshuffle(v, order(v.type.ndim))
+
+
+@dataclass(frozen=True)
+class Reorder(Op):
+    """The dimensions of ``x`` in another order, in memory of their own: what a change of the layout
+    costs. (A :class:`~symdnn.ops.core.shape.DimShuffle` is a view of the same memory.)"""
+
+    order: tuple[int, ...]
+
+    def infer(self, x: TensorType) -> Any:
+        if not isinstance(x, TensorType) or sorted(self.order) != list(range(x.ndim)):
+            raise TypeMismatch(self, f"a tensor of {len(self.order)} dimensions", x)
+        return x.with_shape(x.shape[d] for d in self.order)
+
+    def reference(self, x: Any) -> Any:
+        return np.ascontiguousarray(x.transpose(self.order))
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [tuple(shapes[0][d] for d in self.order)]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        back = tuple(self.order.index(d) for d in range(len(self.order)))
+        return [Reorder(back)(cotangents[0])]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        return [self(tangents[0])]

@@ -1,0 +1,344 @@
+"""Convolution in one, two or three dimensions, and its two gradients.
+
+One family: :class:`Conv`, :class:`ConvGradInput`, :class:`ConvGradWeight`. Each is bilinear, and
+the derivatives of each are the other two, so gradients of any order stay in the family.
+
+Layouts are ``x`` (batch, channels, \\*spatial), ``w`` (out channels, channels / groups, \\*kernel),
+``y`` (batch, out channels, \\*out). cuDNN calls the three forward, backward data and backward
+filter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn.errors import OptionError, ShapeMismatch, TypeMismatch
+from symdnn.graph.dims import Dim, Shape, known, same_dim
+from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.origin import Hints
+from symdnn.graph.pattern import holds_pattern
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Variable
+from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.shape import as_dim, dims_of, static_dim
+from symdnn.ops.nn import conv_reference
+from symdnn.ops.nn.conv_reference import Geometry
+
+__all__ = ["Conv", "ConvGradInput", "ConvGradWeight", "conv_size", "resolved_padding"]
+
+Pad = tuple[int, int] | str
+
+
+# -- the geometry of one dimension --------------------------------------------------------------
+
+
+def resolved_padding(mode: Pad, k: Dim, dilation: int) -> tuple[Dim, Dim]:
+    """Padding before and after, in numbers: ``'half'`` and ``'full'`` ask the kernel's size."""
+    if not isinstance(mode, str):
+        return mode
+    reach = (k - 1) * dilation if dilation != 1 else k - 1
+    side = (reach + 1) // 2 if mode == "half" else reach
+    return side, side
+
+
+def conv_size(n: Dim, k: Dim, mode: Pad, stride: int, dilation: int) -> Dim:
+    """Size of the output: ``(n + before + after - span) // stride + 1``."""
+    before, after = resolved_padding(mode, k, dilation)
+    reach = (k - 1) * dilation if dilation != 1 else k - 1
+    growth = before + after - reach
+    if stride != 1:
+        return (n + (growth - 1)) // stride + 1
+    return n if known(growth) == 0 else n + growth
+
+
+def _text(shape: Sequence[Any]) -> str:
+    return f"({', '.join('?' if d is None else str(d) for d in shape)})"
+
+
+# -- what the three have in common --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _ConvFamily(Op):
+    """Fields of the three ops; the number of spatial dimensions is the length of ``stride``.
+
+    ``padding`` has per dimension a pair ``(before, after)``, or ``'half'`` / ``'full'`` where the
+    kernel's size is not known when the graph is built. With ``flip`` the kernel is mirrored
+    (Theano's ``filter_flip=True``, a convolution proper), without it this is cross-correlation.
+    """
+
+    abstract: ClassVar[bool] = True
+    padding: tuple[Pad, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int = 1
+    flip: bool = False
+
+    def __post_init__(self) -> None:
+        if holds_pattern(self):
+            return
+        if not len(self.padding) == len(self.stride) == len(self.dilation) > 0:
+            raise OptionError(f"{self}: padding, stride and dilation must have the same length")
+        if min(*self.stride, *self.dilation, self.groups) < 1:
+            raise OptionError(f"{self}: stride, dilation and groups must be at least 1")
+        for mode in self.padding:
+            if mode not in ("half", "full") and (isinstance(mode, str) or min(mode) < 0):
+                raise OptionError(
+                    f"{self}: padding {mode!r} is not 'half', 'full' or two ints >= 0"
+                )
+
+    @property
+    def ndim(self) -> int:
+        """Number of spatial dimensions."""
+        return len(self.stride)
+
+    @property
+    def settings(self) -> tuple[tuple[Pad, ...], tuple[int, ...], tuple[int, ...], int, bool]:
+        """The fields that all three share, in order."""
+        return self.padding, self.stride, self.dilation, self.groups, self.flip
+
+    def _check_types(self, names: str, types: Sequence[Any]) -> None:
+        pair = list(types[:2])
+        rank = self.ndim + 2
+        wanted = f"{names}: two float tensors of {rank} dimensions and one dtype"
+        if len(pair) != 2 or any(not isinstance(t, TensorType) or t.ndim != rank for t in pair):
+            raise TypeMismatch(self, wanted, pair)
+        if pair[0].dtype != pair[1].dtype or not pair[0].is_float:
+            raise TypeMismatch(self, wanted, pair, "Cast them to one float dtype")
+
+    def _shown(self, x: Sequence[Any], w: Sequence[Any]) -> str:
+        pads = ", ".join(str(p) for p in self.padding)
+        return f"x {_text(x)}, w {_text(w)}, padding ({pads}), dilation {self.dilation}"
+
+    def _check_channels(self, x: Sequence[Any], w: Sequence[Any]) -> None:
+        outs, per_group, channels = known_or_none(w[0]), known_or_none(w[1]), known_or_none(x[1])
+        for count, what in ((outs, "output"), (channels, "input")):
+            if count is not None and count % self.groups:
+                raise ShapeMismatch(
+                    self, f"{what} channels divisible by groups={self.groups}", self._shown(x, w)
+                )  # fmt: skip
+        if channels is None or per_group is None or channels == per_group * self.groups:
+            return
+        raise ShapeMismatch(
+            self, f"w with {channels // self.groups} input channels ({channels} in {self.groups} "
+            "group(s))", self._shown(x, w),
+        )  # fmt: skip
+
+    def out_sizes(self, x: Sequence[Any], w: Sequence[Any]) -> list[Any]:
+        """Spatial sizes of ``y`` from the shapes of ``x`` and ``w``; None where one is None."""
+        sizes: list[Any] = []
+        for i in range(self.ndim):
+            n, k = x[2 + i], w[2 + i]
+            if n is None or k is None:
+                sizes.append(None)
+                continue
+            m, span = known(n), known(k)
+            if m is not None and span is not None:
+                self._check_fits(i, m, span, x, w)
+            sizes.append(conv_size(n, k, self.padding[i], self.stride[i], self.dilation[i]))
+        return sizes
+
+    def _check_fits(self, i: int, n: int, k: int, x: Sequence[Any], w: Sequence[Any]) -> None:
+        before, after = resolved_padding(self.padding[i], k, self.dilation[i])
+        span = (k - 1) * self.dilation[i] + 1
+        if k < 1 or n + before + after < span:
+            raise ShapeMismatch(
+                self, f"a kernel of at least 1 and, dilated, at most the padded input in spatial "
+                f"dimension {i} (span {span}, input {n} + {before} + {after})",
+                self._shown(x, w), "Pad more (border_mode) or use a smaller kernel",
+            )  # fmt: skip
+
+    def _check_output(self, x: Sequence[Any], w: Sequence[Any], dy: Sequence[Any]) -> None:
+        """The gradient's shape must be that of the output of ``x`` and ``w``."""
+        self._check_channels(x, w)
+        # Only numbers can be compared: sizes that are none would be worked out for nothing.
+        numbers = [[known_or_none(d) for d in shape] for shape in (x, w)]
+        wanted = [numbers[0][0], numbers[1][0], *self.out_sizes(*numbers)]
+        for a, b in zip(wanted, map(known_or_none, dy), strict=True):
+            if a != b and a is not None and b is not None:
+                same_dim(
+                    self, (a, b), f"an output gradient of shape {_text(wanted)}",
+                    f"dy {_text(dy)} for {self._shown(x, w)}",
+                )  # fmt: skip
+
+    def _geometry(self, kernel: Sequence[int]) -> Geometry:
+        pads = (
+            resolved_padding(p, k, d)
+            for p, k, d in zip(self.padding, kernel, self.dilation, strict=True)
+        )
+        return Geometry(
+            tuple((int(a), int(b)) for a, b in pads), self.stride, self.dilation, self.groups
+        )
+
+    def _mirrored(self, w: Any) -> Any:
+        """``w`` as cross-correlation wants it."""
+        return (
+            w[(slice(None), slice(None), *[slice(None, None, -1)] * self.ndim)]
+            if (self.flip)
+            else w
+        )
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        (a, b, *dims), (da, db) = inputs, tangents[:2]
+        terms = [self(da, b, *dims)] if da is not None else []
+        terms += [self(a, db, *dims)] if db is not None else []
+        if not terms:
+            return [None]
+        return [terms[0] if len(terms) == 1 else terms[0] + terms[1]]
+
+
+def known_or_none(d: Any) -> int | None:
+    """The size where it is a number (None stays None)."""
+    return None if d is None else known(d)
+
+
+def _widen(*arrays: Any) -> list[Any]:
+    return [a.astype(np.float32) if is_narrow_float(a.dtype.name) else a for a in arrays]
+
+
+# -- the ops --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Conv(_ConvFamily):
+    """Convolution of ``x`` with the kernels ``w``. (cudnnConvolutionForward; AbstractConv.)"""
+
+    def infer(self, *types: Any) -> Any:
+        self._check_types("x, w", types)
+        x, w = types
+        self._check_channels(x.shape, w.shape)
+        return x.with_shape((x.shape[0], w.shape[0], *self.out_sizes(x.shape, w.shape)))
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        x, w = shapes
+        self._check_channels(x, w)
+        return [(x[0], w[0], *self.out_sizes(x, w))]
+
+    def reference(self, x: Any, w: Any) -> Any:
+        self.shapes([], [x.shape, w.shape], {})
+        wide, kernels = _widen(x, self._mirrored(w))
+        y = conv_reference.conv(wide, kernels, self._geometry(w.shape[2:]))
+        return y.astype(x.dtype, copy=False)
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        (x, w), (dy,) = inputs, cotangents
+        return [
+            grad_input(self, w, dy, dims_of(x)[2:]),
+            grad_weight(self, x, dy, dims_of(w)[2:]),
+        ]
+
+
+@dataclass(frozen=True)
+class ConvGradInput(_ConvFamily):
+    """Gradient of :class:`Conv` in ``x`` from ``w``, ``dy`` and the spatial sizes of ``x``.
+
+    Also transposed convolution. ``static`` holds the sizes that are known when the graph is built.
+    Raises :class:`~symdnn.errors.ShapeMismatch` where ``x`` of those sizes would not give ``dy``.
+    (cudnnConvolutionBackwardData; AbstractConv_gradInputs.)
+    """
+
+    static: tuple[int | None, ...] = ()
+
+    @property
+    def host_inputs(self) -> tuple[int, ...]:
+        return tuple(range(2, 2 + self.ndim))
+
+    def infer(self, *types: Any) -> Any:
+        self._check_types("w, dy", types)
+        w, dy = types[0].shape, types[1].shape
+        channels = None if w[1] is None else w[1] * self.groups
+        x = (dy[0], channels, *self.static)
+        self._check_output(x, w, dy)
+        return types[1].with_shape(x)
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        w, dy = shapes[:2]
+        x = (dy[0], w[1] * self.groups, *(host[i] for i in self.host_inputs))
+        self._check_output(x, w, dy)
+        return [x]
+
+    def reference(self, w: Any, dy: Any, *dims: Any) -> Any:
+        spatial = [int(d) for d in dims]
+        self.shapes([], [w.shape, dy.shape], dict(zip(self.host_inputs, spatial, strict=True)))
+        kernels, wide = _widen(self._mirrored(w), dy)
+        g = self._geometry(w.shape[2:])
+        return conv_reference.conv_grad_input(kernels, wide, spatial, g).astype(
+            dy.dtype, copy=False
+        )
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        (w, dy, *_), (c,) = inputs, cotangents
+        dw = grad_weight(self, c, dy, dims_of(w)[2:])
+        return [dw, Conv(*self.settings)(c, w), *[None] * self.ndim]
+
+
+@dataclass(frozen=True)
+class ConvGradWeight(_ConvFamily):
+    """Gradient of :class:`Conv` in ``w`` from ``x``, ``dy`` and the kernel's spatial sizes.
+
+    ``static`` holds the sizes that are known when the graph is built.
+    (cudnnConvolutionBackwardFilter; AbstractConv_gradWeights.)
+    """
+
+    static: tuple[int | None, ...] = ()
+
+    @property
+    def host_inputs(self) -> tuple[int, ...]:
+        return tuple(range(2, 2 + self.ndim))
+
+    def infer(self, *types: Any) -> Any:
+        self._check_types("x, dy", types)
+        x, dy = types[0].shape, types[1].shape
+        per_group = None if x[1] is None else x[1] // self.groups
+        w = (dy[1], per_group, *self.static)
+        self._check_output(x, w, dy)
+        return types[1].with_shape(w)
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        x, dy = shapes[:2]
+        per_group = x[1] if self.groups == 1 else x[1] // self.groups
+        w = (dy[1], per_group, *(host[i] for i in self.host_inputs))
+        self._check_output(x, w, dy)
+        return [w]
+
+    def reference(self, x: Any, dy: Any, *dims: Any) -> Any:
+        kernel = [int(d) for d in dims]
+        self.shapes([], [x.shape, dy.shape], dict(zip(self.host_inputs, kernel, strict=True)))
+        wide, dy_wide = _widen(x, dy)
+        dw = conv_reference.conv_grad_weight(wide, dy_wide, kernel, self._geometry(kernel))
+        return np.ascontiguousarray(self._mirrored(dw)).astype(x.dtype, copy=False)
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        (x, dy, *_), (c,) = inputs, cotangents
+        dx = grad_input(self, c, dy, dims_of(x)[2:])
+        return [dx, Conv(*self.settings)(x, c), *[None] * self.ndim]
+
+
+def grad_input(
+    op: _ConvFamily, w: Variable, dy: Variable, spatial: Sequence[Dim], hints: Hints | None = None
+) -> Variable:
+    """:class:`ConvGradInput` with the settings of ``op`` for an input of these spatial sizes."""
+    dims = [as_dim(d) for d in spatial]
+    static = tuple(static_dim(d) for d in dims)
+    out: Variable = ConvGradInput(*op.settings, static)(w, dy, *dims, hints=hints)
+    return out
+
+
+def grad_weight(
+    op: _ConvFamily, x: Variable, dy: Variable, kernel: Sequence[Dim], hints: Hints | None = None
+) -> Variable:
+    """:class:`ConvGradWeight` with the settings of ``op`` for a kernel of these sizes."""
+    dims = [as_dim(d) for d in kernel]
+    static = tuple(static_dim(d) for d in dims)
+    out: Variable = ConvGradWeight(*op.settings, static)(x, dy, *dims, hints=hints)
+    return out

@@ -1,0 +1,137 @@
+"""Unshared convolution: each position of the output has filters of its own (locally connected).
+
+Theano's layout of the filters: (out channels, output positions..., channels / groups, kernel...).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from symdnn.errors import NdimMismatch, TypeMismatch
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Variable, as_variable
+from symdnn.ops.array.create import arange, zeros
+from symdnn.ops.array.getitem import getitem
+from symdnn.ops.array.pad import pad
+from symdnn.ops.array.take import take
+from symdnn.ops.core.composed import vjp_of_expression
+from symdnn.ops.core.dtype import upcast
+from symdnn.ops.core.shape import dims_of
+from symdnn.ops.elementwise.arithmetic import cast
+from symdnn.ops.linalg.einsum import einsum
+from symdnn.ops.nn.conv import resolved_padding
+from symdnn.ops.nn.conv_words import border_padding, static_ints, with_sizes
+
+__all__ = ["unshared_conv", "unshared_grad_inputs", "unshared_grad_weights"]
+
+
+class Options:
+    """The options of a convolution over ``ndim`` dimensions, in numbers."""
+
+    def __init__(
+        self, name: str, ndim: int, border_mode: Any, subsample: Any, filter_flip: bool,
+        filter_dilation: Any, num_groups: int,
+    ) -> None:  # fmt: skip
+        self.name, self.ndim, self.flip, self.groups = name, ndim, filter_flip, int(num_groups)
+        self.padding = border_padding(border_mode, ndim)
+        self.stride = static_ints(f"{name}: subsample", subsample, ndim)
+        self.dilation = static_ints(f"{name}: filter_dilation", filter_dilation, ndim)
+
+    def operand(self, value: Any, ndim: int, what: str) -> Variable:
+        """A float variable of so many dimensions."""
+        v = as_variable(value)
+        if not isinstance(v.type, TensorType) or v.type.ndim != ndim:
+            raise NdimMismatch(self.name, f"{what}, of {ndim} dimensions", v.type)
+        if not v.type.is_float:
+            raise TypeMismatch(self.name, "float tensors", v.type, "Cast: x.astype('float32')")
+        return v
+
+    def images(self, value: Any) -> Variable:
+        """(batch, channels, positions...)."""
+        return self.operand(value, self.ndim + 2, "images (batch, channels, spatial)")
+
+    def filters(self, value: Any) -> Variable:
+        """(out, output positions..., channels / groups, kernel...)."""
+        what = "unshared filters (out, output positions, channels / groups, kernel)"
+        return self.operand(value, 2 * self.ndim + 2, what)
+
+    def build(self, x: Variable, w: Variable) -> Variable:
+        """The convolution of images with filters of one dtype."""
+        kernel = dims_of(w)[-self.ndim :]
+        sides = zip(self.padding, kernel, self.dilation)
+        windows = pad(x, [(0, 0), (0, 0), *(resolved_padding(m, k, d) for m, k, d in sides)])
+        for i, k in enumerate(kernel):
+            windows = self._cut(windows, i, k)
+        return self._product(windows, w)
+
+    def _cut(self, x: Variable, i: int, kernel: Any) -> Variable:
+        """Windows of spatial dimension ``i``: it becomes two, place and offset."""
+        axis = 2 + 2 * i
+        step, apart = self.stride[i], self.dilation[i]
+        count = (dims_of(x)[axis] - (kernel - 1) * apart - 1) // step + 1
+        offsets = arange(kernel)[::-1] if self.flip else arange(kernel)
+        where = (arange(count) * step).dimshuffle(0, "x") + (offsets * apart).dimshuffle("x", 0)
+        return take(x, where, axis=axis)
+
+    def _product(self, windows: Variable, w: Variable) -> Variable:
+        """Sum over channels and offsets, group by group."""
+        n, channels, *spatial = dims_of(windows)
+        out, *rest = dims_of(w)
+        g = self.groups
+        apart = windows.reshape((n, g, channels // g, *spatial), ndim=windows.type.ndim + 1)
+        wide = w.reshape((g, out // g, *rest), ndim=w.type.ndim + 1)
+        places, offsets = "pqr"[: self.ndim], "klm"[: self.ndim]
+        pairs = "".join(p + k for p, k in zip(places, offsets))
+        y = einsum(f"ngc{pairs},go{places}c{offsets}->ngo{places}", apart, wide)
+        return y.reshape((n, out, *dims_of(y)[3:]), ndim=self.ndim + 2)
+
+
+def _one_dtype(*values: Variable) -> list[Variable]:
+    common = upcast(*(v.type.dtype for v in values))
+    return [cast(v, common) for v in values]
+
+
+def unshared_conv(
+    options: Options, input: Any, filters: Any, input_shape: Any = None, filter_shape: Any = None
+) -> Variable:
+    """The convolution of ``input`` (batch, channels, ...) with unshared ``filters``."""
+    x, w = _one_dtype(options.images(input), options.filters(filters))
+    x = with_sizes(f"{options.name}: input_shape", x, input_shape)
+    return options.build(x, with_sizes(f"{options.name}: filter_shape", w, filter_shape))
+
+
+def unshared_grad_inputs(
+    options: Options, output_grad: Any, filters: Any, input_shape: Any, filter_shape: Any = None
+) -> Variable:
+    """The gradient in the input, whose spatial sizes ``input_shape`` ends with."""
+    dy, w = _one_dtype(options.images(output_grad), options.filters(filters))
+    w = with_sizes(f"{options.name}: filter_shape", w, filter_shape)
+    sizes = _last(options, "input_shape", input_shape)
+    shape = [dims_of(dy)[0], dims_of(w)[1 + options.ndim] * options.groups, *sizes]
+    (dx,) = vjp_of_expression(lambda x: options.build(x, w), [zeros(shape, w.type.dtype)], dy)
+    assert dx is not None
+    return dx
+
+
+def unshared_grad_weights(
+    options: Options, input: Any, output_grad: Any, filter_shape: Any, input_shape: Any = None
+) -> Variable:
+    """The gradient in the filters, whose kernel sizes ``filter_shape`` ends with."""
+    x, dy = _one_dtype(options.images(input), options.images(output_grad))
+    x = with_sizes(f"{options.name}: input_shape", x, input_shape)
+    kernel = _last(options, "filter_shape", filter_shape)
+    _, out, *places = dims_of(dy)
+    shape = [out, *places, dims_of(x)[1] // options.groups, *kernel]
+    (dw,) = vjp_of_expression(lambda w: options.build(x, w), [zeros(shape, x.type.dtype)], dy)
+    assert dw is not None
+    return dw
+
+
+def _last(options: Options, what: str, shape: Any) -> Sequence[Any]:
+    if isinstance(shape, Variable):
+        return [getitem(shape, i - options.ndim) for i in range(options.ndim)]
+    entries = [] if shape is None else list(shape)[-options.ndim :]
+    if len(entries) != options.ndim or any(d is None for d in entries):
+        raise NdimMismatch(options.name, f"the {options.ndim} spatial sizes in {what}", repr(shape))
+    return entries

@@ -1,0 +1,202 @@
+"""Connectionist temporal classification: the loss of unsegmented sequences.
+
+Graves, Fernández, Gomez and Schmidhuber 2006; sums over alignments are done in log space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import IndexOutOfRange, NonDifferentiable, TypeMismatch
+from symdnn.graph.dims import Shape, same_dim
+from symdnn.graph.op import Grads, Host, MultiOp, Vars
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Variable
+from symdnn.ops.core.dtype import is_narrow_float
+
+__all__ = ["CTCLoss", "ctc"]
+
+BLANK = 0
+_NEVER = -np.inf
+
+
+@dataclass(frozen=True)
+class CTCLoss(MultiOp):
+    """(costs, gradients) of (activations, labels, input lengths).
+
+    ``activations`` (T, N, C) are unnormalised scores, ``labels`` (N, L) integers of 1 .. C-1
+    (negative ones are padding), ``input_lengths`` (N) the frames of each sequence. Class 0 is the
+    blank. ``costs`` (N) are ``-log p(labels)``, ``gradients`` (T, N, C) those of the costs with
+    respect to the activations, 0 beyond each sequence. Labels that cannot fit into the frames
+    cost infinity and have a gradient of 0.
+    """
+
+    def infer(self, activations: Any, labels: Any, input_lengths: Any) -> Any:
+        a = activations
+        if not isinstance(a, TensorType) or not a.is_float or a.ndim != 3:
+            raise TypeMismatch(self, "activations (T, N, C), a float tensor", a)
+        if labels.ndim != 2 or not labels.is_integer:
+            raise TypeMismatch(self, "labels (N, L), an integer matrix padded with -1", labels)
+        if input_lengths.ndim != 1 or not input_lengths.is_integer:
+            raise TypeMismatch(self, "input_lengths (N), an integer vector", input_lengths)
+        return a.with_shape((a.shape[1],)), a
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        a, labels, lengths = shapes
+        want = "one row of labels and one length for each sequence"
+        n = same_dim(self, (a[1], labels[0], lengths[0]), want, [tuple(s) for s in shapes])
+        return [(n,), tuple(a)]
+
+    def reference(self, activations: Any, labels: Any, input_lengths: Any) -> Any:
+        shapes = [activations.shape, labels.shape, input_lengths.shape]
+        self.shapes([], shapes, {})
+        self._check_values(activations.shape, labels, input_lengths)
+        narrow = is_narrow_float(activations.dtype.name)
+        costs, grads = ctc_loss(
+            activations.astype(np.float32) if narrow else activations, labels, input_lengths
+        )
+        return costs.astype(activations.dtype), grads.astype(activations.dtype)
+
+    def _check_values(self, shape: Shape, labels: Any, lengths: Any) -> None:
+        steps, _, classes = shape
+        bad = (labels >= classes) | (labels == BLANK)
+        if bad.any():
+            n, i = np.argwhere(bad)[0]
+            raise IndexOutOfRange(
+                f"{self}: label {labels[n, i]} in row {n}, position {i} is none of 1 to "
+                f"{classes - 1} ({classes} classes, 0 is the blank; pad with -1)"
+            )
+        if ((lengths < 0) | (lengths > steps)).any():
+            n = int(np.argmax((lengths < 0) | (lengths > steps)))
+            raise IndexOutOfRange(
+                f"{self}: input_lengths[{n}] = {lengths[n]} is not within the {steps} frames"
+            )
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        dcosts, dgradients = cotangents
+        if dgradients is not None:
+            raise NonDifferentiable(f"{self}: second derivatives of the CTC loss do not exist here")
+        return [outputs[1] * dcosts.dimshuffle("x", 0, "x"), None, None]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        if tangents[0] is None:
+            return [None, None]
+        return [(outputs[1] * tangents[0]).sum(axis=(0, 2)), None]
+
+
+def ctc_loss(activations: Any, labels: Any, lengths: Any) -> tuple[Any, Any]:
+    """Costs and gradients, vectorised over the batch; one step per frame each way."""
+    a = activations.astype(np.float64)
+    shifted = a - a.max(2, keepdims=True)
+    logp = shifted - np.log(np.exp(shifted).sum(2, keepdims=True))
+    states, skip, count = extended_labels(labels)
+    frames = np.arange(a.shape[0])[:, None] < lengths  # (T, N)
+    emit = np.take_along_axis(logp, np.broadcast_to(states, (a.shape[0], *states.shape)), 2)
+    with np.errstate(all="ignore"):  # log(0) and inf - inf are meant
+        alpha = forward_variables(emit, skip, frames)
+        beta = backward_variables(emit, skip, frames, count, lengths)
+        final = alpha_at_end(alpha, count)
+        total = np.where(lengths == 0, np.where(count == 1, 0.0, _NEVER), final)
+        occupied = np.exp(alpha + beta - total[:, None])  # (T, N, S)
+    possible = frames & np.isfinite(total)
+    used = np.where(possible[..., None], occupied, 0)
+    grads = np.where(possible[..., None], np.exp(logp), 0)
+    where = (np.arange(a.shape[0])[:, None, None], np.arange(a.shape[1])[:, None], states)
+    np.subtract.at(grads, where, used)
+    return -total, grads
+
+
+def extended_labels(labels: Any) -> tuple[Any, Any, Any]:
+    """(classes of the states (N, 2 L + 1), may a state be reached from two before, states used).
+
+    Padding is dropped wherever it stands; unused states at the end are blanks.
+    """
+    n, width = labels.shape
+    order = np.argsort(labels < 0, axis=1, kind="stable")
+    compact = np.take_along_axis(labels, order, 1)
+    number = (labels >= 0).sum(1)
+    states = np.full((n, 2 * width + 1), BLANK, np.int64)
+    states[:, 1::2] = np.where(compact < 0, BLANK, compact)
+    skip = np.zeros(states.shape, bool)
+    skip[:, 3::2] = states[:, 3::2] != states[:, 1:-2:2]
+    return states, skip, 2 * number + 1
+
+
+def _log_add(*terms: Any) -> Any:
+    total = terms[0]
+    for t in terms[1:]:
+        total = np.logaddexp(total, t)
+    return total
+
+
+def _moved(v: Any, by: int) -> Any:
+    """States shifted by ``by`` (towards the end where positive), -inf coming in."""
+    out = np.full_like(v, _NEVER)
+    if by > 0:
+        out[:, by:] = v[:, :-by]
+    else:
+        out[:, :by] = v[:, -by:]
+    return out
+
+
+def forward_variables(emit: Any, skip: Any, frames: Any) -> Any:
+    """Log probability of all beginnings that end in each state; kept beyond the last frame."""
+    alpha = np.full(emit.shape, _NEVER)
+    if not len(emit):
+        return alpha
+    alpha[0, :, :2] = emit[0, :, :2]
+    for t in range(1, len(emit)):
+        last = alpha[t - 1]
+        jump = np.where(skip, _moved(last, 2), _NEVER) if emit.shape[2] > 2 else last + _NEVER
+        step = _log_add(last, _moved(last, 1), jump) + emit[t]
+        alpha[t] = np.where(frames[t][:, None], step, last)
+    return alpha
+
+
+def backward_variables(emit: Any, skip: Any, frames: Any, count: Any, lengths: Any) -> Any:
+    """Log probability of all ends after each state (its own frame not counted)."""
+    beta = np.full(emit.shape, _NEVER)
+    index = np.arange(emit.shape[2])
+    last = (index == count[:, None] - 1) | (index == count[:, None] - 2)
+    start = np.where(last, 0.0, _NEVER)
+    can_jump = np.zeros_like(skip)
+    can_jump[:, :-2] = skip[:, 2:]
+    current = start
+    for t in reversed(range(len(emit))):
+        if t + 1 < len(emit):
+            following = current + emit[t + 1]
+            jump = following + _NEVER
+            if emit.shape[2] > 2:
+                jump = np.where(can_jump, _moved(following, -2), _NEVER)
+            step = _log_add(following, _moved(following, -1), jump)
+            current = np.where((t + 1 < lengths)[:, None], step, start)
+        beta[t] = current
+    return beta
+
+
+def alpha_at_end(alpha: Any, count: Any) -> Any:
+    """Log probability of the whole labelling: the last blank or the last label."""
+    if not len(alpha):
+        return np.full(count.shape, _NEVER)
+    rows = np.arange(len(count))
+    blank = alpha[-1][rows, count - 1]
+    label = np.where(count > 1, alpha[-1][rows, np.maximum(count - 2, 0)], _NEVER)
+    return np.logaddexp(blank, label)
+
+
+def ctc(activations: Any, labels: Any, input_lengths: Any) -> Variable:
+    """The CTC loss of each sequence, a vector (N).
+
+    ``activations`` (T, N, C) are scores before the softmax, ``labels`` (N, L) integers padded with
+    -1, ``input_lengths`` (N) the number of frames of each sequence. Class 0 is the blank.
+    """
+    return CTCLoss()(activations, labels, input_lengths)[0]  # type: ignore[no-any-return]
+
+
+OPERATORS: dict[str, Any] = {}

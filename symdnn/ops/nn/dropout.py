@@ -1,0 +1,147 @@
+"""Dropout: elements (or whole feature maps) set to 0 at random, the rest scaled up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn.errors import AxisError, OptionError, TypeMismatch
+from symdnn.graph.dims import Shape
+from symdnn.graph.op import Grads, Host, MultiOp, Op, Vars
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Constant, Variable, as_variable
+from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.elementwise.arithmetic import cast
+from symdnn.ops.elementwise.comparison import switch
+from symdnn.ops.random import rng_philox as philox
+from symdnn.ops.random.random import STATE_TYPE, check_state, next_state
+from symdnn.ops.random.random_stream import RandomStream
+
+__all__ = ["Dropout", "DropoutGrad", "dropout", "spatial_dropout"]
+
+
+def scaled_where(mask: Any, x: Any, rate: Any, scale: bool) -> Any:
+    """``x / (1 - rate)`` (or ``x``) where the mask holds, else 0, in the dtype of ``x``."""
+    v = x.astype(np.float32) if is_narrow_float(x.dtype.name) else x
+    keep = v.dtype.type(1) - v.dtype.type(rate)
+    kept = v / keep if scale and keep else v
+    return np.where(mask, kept, v.dtype.type(0)).astype(x.dtype, copy=False)
+
+
+@dataclass(frozen=True)
+class Dropout(MultiOp):
+    """(y, mask, next state) of (state, x, rate).
+
+    ``mask`` is bool and has size 1 on the axes in ``shared``, where it broadcasts over ``x``; its
+    element ``e`` is whether word ``counter + e`` of the stream is less than
+    ``(1 - rate) * 2**32``, as in :class:`~symdnn.ops.random.random.RandomBernoulli`. ``y`` is x
+    where the mask holds, times ``1 / (1 - rate)`` with ``scale``, and 0 elsewhere. A rate of 0
+    keeps everything, a rate of 1 nothing. Srivastava et al. 2014.
+    """
+
+    folds: ClassVar[bool] = False
+
+    shared: tuple[int, ...] = ()
+    scale: bool = True
+
+    def infer(self, state: Any, x: Any, rate: Any) -> Any:
+        check_state(self, state)
+        if not x.is_float or any(a >= x.ndim for a in self.shared):
+            raise AxisError(self, f"a float tensor with the axes {self.shared}", x)
+        if rate.ndim != 0 or rate.dtype != "float32":
+            raise TypeMismatch(self, "a float32 scalar as rate", rate)
+        return x, TensorType("bool", self.mask_shape(x.shape)), STATE_TYPE
+
+    def mask_shape(self, shape: Sequence[Any]) -> tuple[Any, ...]:
+        """The shape of the mask for this shape of ``x``."""
+        return tuple(1 if i in self.shared else d for i, d in enumerate(shape))
+
+    def reference(self, state: Any, x: Any, rate: Any) -> Any:
+        shape = self.mask_shape(x.shape)
+        size = int(np.prod(shape, dtype=np.int64))
+        threshold = (1.0 - float(rate)) * 2.0**32
+        mask = (philox.words(state, size, 1)[:, 0] < threshold).reshape(shape)
+        return scaled_where(mask, x, rate, self.scale), mask, next_state(state, size)
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [tuple(shapes[1]), self.mask_shape(shapes[1]), (2,)]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        (_, _, rate), (_, mask, _), dy = inputs, outputs, cotangents[0]
+        return [None, None if dy is None else DropoutGrad(self.scale)(dy, mask, rate), None]
+
+
+@dataclass(frozen=True)
+class DropoutGrad(Op):
+    """``dy`` where the mask holds, times ``1 / (1 - rate)`` with ``scale``, else 0."""
+
+    scale: bool = True
+
+    def infer(self, dy: Any, mask: Any, rate: Any) -> Any:
+        if mask.dtype != "bool" or mask.ndim != dy.ndim or rate.dtype != "float32":
+            raise TypeMismatch(self, "a cotangent, its mask and rate", [dy, mask, rate])
+        return dy
+
+    def reference(self, dy: Any, mask: Any, rate: Any) -> Any:
+        return scaled_where(mask, dy, rate, self.scale)
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [tuple(shapes[0])]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [self(cotangents[0], *inputs[1:]), None, None]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
+
+
+def dropout(
+    x: Any,
+    p: Any = 0.5,
+    stream: Any = None,
+    *,
+    train: Any = True,
+    scale: bool = True,
+    shared: Sequence[int] = (),
+    return_mask: bool = False,
+) -> Any:
+    """``x`` with elements set to 0 with probability ``p``, the others divided by ``1 - p``.
+
+    ``stream`` is a :class:`RandomStream`, or a seed for a new one. ``p`` and ``train`` may be
+    symbolic scalars; where ``train`` is false, ``x`` is returned as it is. ``scale=False`` leaves
+    the scaling out. ``shared`` names axes along which one decision holds for all elements.
+    ``return_mask`` gives ``(y, mask)``, the mask bool and of size 1 on ``shared``.
+    """
+    v = as_variable(x)
+    source = stream if isinstance(stream, RandomStream) else RandomStream(stream)
+    rate = as_variable(np.float32(p)) if isinstance(p, int | float) else cast(p, "float32")
+    number = float(rate.data) if isinstance(rate, Constant) else 0.5
+    if not 0 <= number <= 1:
+        raise OptionError(f"dropout: p={p}; wanted a probability, 0 to 1")
+    if isinstance(train, Variable):
+        rate = switch(train, rate, np.float32(0))
+    elif not train:
+        rate = as_variable(np.float32(0))
+        if not return_mask:
+            return v
+    axes = tuple(sorted(a % v.type.ndim for a in shared))
+    state = source.new_state()
+    y, mask, new = Dropout(axes, scale)(state, v, rate)
+    source.register(state, new)
+    return (y, mask) if return_mask else y
+
+
+def spatial_dropout(x: Any, p: Any = 0.5, stream: Any = None, *, train: Any = True) -> Variable:
+    """:func:`dropout` of whole feature maps of (N, C, ...)."""
+    v = as_variable(x)
+    return dropout(v, p, stream, train=train, shared=range(2, v.type.ndim))  # type: ignore[no-any-return]
+
+
+OPERATORS: dict[str, Any] = {}

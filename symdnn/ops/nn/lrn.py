@@ -1,0 +1,172 @@
+"""Local response normalisation across channels (Krizhevsky et al. 2012), as cuDNN defines it.
+
+    y[c] = x[c] * (k + alpha / n * sum of x[j]**2 over the window of c) ** -beta
+
+The window of channel c are the n channels c - (n - 1) // 2 .. c + n // 2, as far as they exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn.errors import OptionError, TypeMismatch
+from symdnn.graph.dims import Shape
+from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.origin import Hints
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Variable
+from symdnn.ops.core.composed import vjp_of_expression
+from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.shape import dimshuffle
+from symdnn.ops.nn.softmax import agreed_shape
+
+__all__ = ["LRN", "ChannelSum", "LRNGrad", "local_response_normalization"]
+
+
+def window_sum(v: Any, before: int, after: int, axis: int = 1) -> Any:
+    """Sums over channels c - before .. c + after, by differences of a running sum."""
+    v = np.moveaxis(v, axis, 1)
+    channels = v.shape[1]
+    total = np.zeros((v.shape[0], channels + 1, *v.shape[2:]), v.dtype)
+    np.cumsum(v, axis=1, out=total[:, 1:])
+    c = np.arange(channels)
+    found = total[:, np.minimum(c + after + 1, channels)] - total[:, np.maximum(c - before, 0)]
+    return np.moveaxis(found, 1, axis)
+
+
+@dataclass(frozen=True)
+class LRNOp(Op):
+    """Base of both: ``n`` channels in a window, ``alpha``, ``beta`` and ``k`` of the formula.
+
+    ``axis`` is the dimension that channels are: another than 1 where images have them last.
+    """
+
+    abstract: ClassVar[bool] = True
+    n: int = 5
+    alpha: float = 1e-4
+    beta: float = 0.75
+    k: float = 2.0
+    axis: int = field(default=1, kw_only=True)
+
+    def infer(self, *inputs: Any) -> Any:
+        x = inputs[0]
+        for t in inputs:
+            if not isinstance(t, TensorType) or not t.is_float or t.ndim < 2:
+                raise TypeMismatch(self, "a float tensor (N, C, ...)", t)
+            if t.dtype != x.dtype or t.ndim != x.ndim:
+                raise TypeMismatch(self, "operands of one dtype and ndim", list(inputs))
+        return x
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [agreed_shape(self, "operands", shapes)]
+
+    def base(self, x: Any) -> Any:
+        """``k + alpha / n * window sum of squares`` in float64, where differences are safe."""
+        before, after = (self.n - 1) // 2, self.n // 2
+        squares = window_sum(x.astype(np.float64) ** 2, before, after, self.axis)
+        return self.k + self.alpha / self.n * squares
+
+
+@dataclass(frozen=True)
+class LRN(LRNOp):
+    """The normalised input (``cudnnLRNCrossChannelForward``)."""
+
+    def reference(self, x: Any) -> Any:
+        return (x * self.base(x) ** -self.beta).astype(x.dtype)
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        op = LRNGrad(self.n, self.alpha, self.beta, self.k, axis=self.axis)
+        return [op(inputs[0], outputs[0], cotangents[0])]
+
+
+@dataclass(frozen=True)
+class LRNGrad(LRNOp):
+    """The gradient of x from x, y and dy (``cudnnLRNCrossChannelBackward``).
+
+    ``dy s**-beta - 2 alpha beta / n * x * (sum of dy y / s over the windows that hold c)``.
+    """
+
+    def reference(self, x: Any, y: Any, dy: Any) -> Any:
+        wide = np.float32 if is_narrow_float(x.dtype.name) else x.dtype
+        s = self.base(x)
+        v, out, d = (a.astype(wide) for a in (x, y, dy))
+        inner = window_sum(d * out / s, self.n // 2, (self.n - 1) // 2, self.axis)
+        dx = d * s**-self.beta - 2 * self.alpha * self.beta / self.n * v * inner
+        return dx.astype(x.dtype)
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return vjp_of_expression(self.written_out, inputs, cotangents[0])
+
+    def written_out(self, x: Variable, y: Variable, dy: Variable) -> Variable:
+        """This op in simpler ones."""
+        if self.axis != 1:
+            order = list(range(x.type.ndim))
+            order[1], order[self.axis] = self.axis, 1  # two dimensions change places, here and back
+            moved = [dimshuffle(v, order) for v in (x, y, dy)]
+            return dimshuffle(replace(self, axis=1).written_out(*moved), order)
+        before, after = (self.n - 1) // 2, self.n // 2
+        dtype = x.type.dtype
+
+        def number(value: float) -> Any:
+            return np.asarray(value, dtype)
+
+        s = ChannelSum(before, after)(x * x) * number(self.alpha / self.n) + number(self.k)
+        inner = ChannelSum(after, before)(dy * y / s)
+        factor = number(2 * self.alpha * self.beta / self.n)
+        return dy * s ** number(-self.beta) - x * inner * factor  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class ChannelSum(Op):
+    """Sums over the channels c - ``before`` .. c + ``after`` (axis 1) that exist."""
+
+    before: int
+    after: int
+
+    def infer(self, x: Any) -> Any:
+        if not isinstance(x, TensorType) or not x.is_float or x.ndim < 2:
+            raise TypeMismatch(self, "a float tensor (N, C, ...)", x)
+        return x
+
+    def reference(self, x: Any) -> Any:
+        return window_sum(x.astype(np.float64), self.before, self.after).astype(x.dtype)
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [tuple(shapes[0])]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [ChannelSum(self.after, self.before)(cotangents[0])]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        return [self(tangents[0])]
+
+
+def local_response_normalization(
+    x: Any,
+    n: int = 5,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    k: float = 2.0,
+    *,
+    hints: Hints | None = None,
+) -> Variable:
+    """Normalise (N, C, ...) across ``n`` neighbouring channels; the formula is this module's.
+
+    ``alpha`` is divided by ``n`` as in cuDNN (and PyTorch); Caffe's WITHIN_CHANNEL does not exist.
+    """
+    if n < 1:
+        raise OptionError(f"local_response_normalization: n={n}; wanted 1 or more")
+    return LRN(int(n), float(alpha), float(beta), float(k))(x, hints=hints)  # type: ignore[no-any-return]
+
+
+lrn = local_response_normalization
+
+OPERATORS: dict[str, Any] = {}

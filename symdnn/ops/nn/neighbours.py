@@ -1,0 +1,115 @@
+"""Patches of images as rows of a matrix, and back: ``images2neibs``, ``neibs2images``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import NdimMismatch, OptionError, ShapeMismatch
+from symdnn.graph.dims import Dim, ceil_div, known
+from symdnn.graph.operators import operator
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Variable, as_variable
+from symdnn.ops.core.shape import dims_of
+from symdnn.ops.nn.conv_words import static_ints
+
+__all__ = ["images2neibs", "neibs2images"]
+
+MODES = ("valid", "ignore_borders", "wrap_centered", "half", "full")
+
+
+def images2neibs(
+    ten4: Any, neib_shape: Any, neib_step: Any = None, mode: str = "valid"
+) -> Variable:
+    """Every patch of every image as a row, channels one after the other.
+
+    ``ten4`` is (batch, channels, rows, columns), ``neib_shape`` the size of a patch, ``neib_step``
+    their distance (default: the size). ``mode`` is ``'valid'`` (patches must fit exactly),
+    ``'ignore_borders'`` (what fills no patch is dropped), ``'wrap_centered'`` (a patch around every
+    step, images continued periodically), ``'half'`` or ``'full'`` (zeros around the image first).
+    The result has ``neib_shape[0] * neib_shape[1]`` columns.
+
+    Raises :class:`~symdnn.errors.ShapeMismatch` where patches do not fit a known size.
+    """
+    x = as_variable(ten4)
+    if not isinstance(x.type, TensorType) or x.type.ndim != 4:
+        raise NdimMismatch("images2neibs", "a tensor of 4 dimensions", x.type)
+    if mode not in MODES:
+        raise OptionError(f"images2neibs: mode {mode!r} is not one of {', '.join(MODES)}")
+    size = static_ints("images2neibs: neib_shape", neib_shape, 2)
+    step = size if neib_step is None else static_ints("images2neibs: neib_step", neib_step, 2)
+    if mode in ("half", "full"):
+        margins = [k // 2 if mode == "half" else k - 1 for k in size]
+        x = operator("pad")(x, [(0, 0), (0, 0), *((m, m) for m in margins)])
+        mode = "valid"
+    counts = [_count(n, k, s, mode, x) for n, k, s in zip(dims_of(x)[2:], size, step, strict=True)]
+    if mode == "valid" and size == step:
+        blocks = _tiles(x, counts, size)
+    else:
+        blocks = _gathered(x, counts, size, step, mode)
+    rows = dims_of(x)[0] * dims_of(x)[1] * counts[0] * counts[1]
+    return blocks.dimshuffle(0, 1, 2, 4, 3, 5).reshape([rows, size[0] * size[1]])
+
+
+def _count(n: Dim, k: int, s: int, mode: str, x: Variable) -> Dim:
+    """How many patches fit along one dimension."""
+    size = known(n)
+    if size is not None:
+        exact = mode != "valid" or (size - k) % s == 0
+        centred = mode != "wrap_centered" or (k % 2 == 1 and size >= k)
+        if not exact or not centred or (mode != "wrap_centered" and size < k):
+            raise ShapeMismatch(
+                "images2neibs", f"a size that patches of {k}, {s} apart, fit in mode {mode!r}",
+                str(x.type), "Use mode='ignore_borders', or pad",
+            )  # fmt: skip
+    return ceil_div(n, s) if mode == "wrap_centered" else (n - k) // s + 1
+
+
+def _tiles(x: Variable, counts: Sequence[Dim], size: Sequence[int]) -> Variable:
+    """Patches side by side: a view."""
+    n, c = dims_of(x)[:2]
+    return x.reshape([n, c, counts[0], size[0], counts[1], size[1]])
+
+
+def _gathered(
+    x: Variable, counts: Sequence[Dim], size: Sequence[int], step: Sequence[int], mode: str
+) -> Variable:
+    """Patches that overlap or leave gaps, by index along rows, then along columns."""
+    n, c, rows, cols = dims_of(x)
+    shape = [n, c, counts[0], size[0], counts[1], size[1]]
+    lines: Variable = x.take(_index(rows, counts[0], size[0], step[0], mode), 2)
+    lines = lines.reshape([n, c, counts[0] * size[0], cols])
+    return lines.take(_index(cols, counts[1], size[1], step[1], mode), 3).reshape(shape)
+
+
+def _index(n: Dim, count: Dim, k: int, s: int, mode: str) -> Variable:
+    """Positions of the elements of all patches along one dimension, as a vector."""
+    centre = k // 2 if mode == "wrap_centered" else 0
+    starts: Variable = operator("arange")(count) * s
+    offsets = as_variable(np.arange(k, dtype=np.int64) - centre)
+    index = starts.dimshuffle(0, "x") + offsets.dimshuffle("x", 0)
+    return (index % n if mode == "wrap_centered" else index).reshape([-1])
+
+
+def neibs2images(neibs: Any, neib_shape: Any, original_shape: Any, mode: str = "valid") -> Variable:
+    """The images that :func:`images2neibs` cut into patches side by side.
+
+    ``original_shape`` is (batch, channels, rows, columns), ints or integer scalars. With
+    ``mode='ignore_borders'`` what was dropped comes back as zeros.
+    """
+    v = as_variable(neibs)
+    if v.type.ndim != 2:
+        raise NdimMismatch("neibs2images", "a matrix with a patch in each row", v.type)
+    if mode not in ("valid", "ignore_borders"):
+        raise OptionError(f"neibs2images: mode {mode!r} is not 'valid' or 'ignore_borders'")
+    size = static_ints("neibs2images: neib_shape", neib_shape, 2)
+    whole = [original_shape[i] for i in range(4)]
+    counts = [d // k for d, k in zip(whole[2:], size, strict=True)]
+    blocks = v.reshape([*whole[:2], counts[0], counts[1], *size]).dimshuffle(0, 1, 2, 4, 3, 5)
+    images = blocks.reshape([*whole[:2], *(m * k for m, k in zip(counts, size, strict=True))])
+    if mode == "valid":
+        return images
+    missing = [d - m * k for d, m, k in zip(whole[2:], counts, size, strict=True)]
+    return operator("pad")(images, [(0, 0), (0, 0), *((0, m) for m in missing)])  # type: ignore[no-any-return]

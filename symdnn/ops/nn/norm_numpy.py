@@ -1,0 +1,56 @@
+"""Normalisation in NumPy: what the references of batch and layer norm have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from symdnn.ops.core.dtype import is_narrow_float
+
+__all__ = ["moments", "normalise", "normalise_grad", "sum_to", "work"]
+
+Axes = tuple[int, ...]
+
+
+def work(*arrays: Any) -> list[Any]:
+    """Arrays to compute with: float16 and bfloat16 as float32, the rest as they are."""
+    return [a.astype(np.float32) if is_narrow_float(a.dtype.name) else a for a in arrays]
+
+
+def count(shape: tuple[int, ...], axes: Axes) -> int:
+    """How many elements are normalised together."""
+    return int(np.prod([shape[a] for a in axes], dtype=np.int64))
+
+
+def moments(x: Any, axes: Axes, epsilon: float) -> tuple[Any, Any, Any]:
+    """Mean, variance (biased, by two passes) and ``1 / sqrt(variance + epsilon)``, axes kept."""
+    m = count(x.shape, axes)
+    mean = x.sum(axes, keepdims=True) / x.dtype.type(m)
+    centred = x - mean
+    var = (centred * centred).sum(axes, keepdims=True) / x.dtype.type(m)
+    return mean, var, 1 / np.sqrt(var + x.dtype.type(epsilon))
+
+
+def normalise(x: Any, gamma: Any, beta: Any, mean: Any, invstd: Any) -> Any:
+    """``(x - mean) * invstd * gamma + beta``."""
+    return (x - mean) * (invstd * gamma) + beta
+
+
+def sum_to(x: Any, shape: tuple[int, ...]) -> Any:
+    """``x`` summed over the axes that are 1 in ``shape``."""
+    axes = tuple(i for i, (n, d) in enumerate(zip(x.shape, shape, strict=True)) if d == 1 != n)
+    return x.sum(axes, keepdims=True) if axes else x
+
+
+def normalise_grad(
+    x: Any, dy: Any, gamma: Any, mean: Any, invstd: Any, axes: Axes
+) -> tuple[Any, Any, Any]:
+    """Gradients of the normalisation, statistics included, with respect to x, gamma and beta."""
+    m = x.dtype.type(count(x.shape, axes))
+    xhat = (x - mean) * invstd
+    g = dy * gamma
+    a = g.sum(axes, keepdims=True) / m
+    b = (g * xhat).sum(axes, keepdims=True) / m
+    dx = invstd * (g - a - xhat * b)
+    return dx, sum_to(dy * xhat, gamma.shape), sum_to(dy, gamma.shape)

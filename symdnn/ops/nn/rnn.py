@@ -1,0 +1,390 @@
+"""Recurrent nets of several layers in one op, and :class:`RNNBlock`, their user's face.
+
+The cells are ::
+
+    rnn_relu, rnn_tanh   h' = f(W x + b_W + R h + b_R)
+    lstm                 i, f, o = sigmoid(..), g = tanh(..); c' = f c + i g; h' = o tanh(c')
+    gru                  r, z = sigmoid(..); n = tanh(W x + b_W + r (R h + b_R));
+                         h' = (1 - z) n + z h
+
+as in ``cudnnRNNForward``; :mod:`symdnn.ops.nn.rnn_params` has the layout of the parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn.errors import (
+    ArgumentError,
+    IndexOutOfRange,
+    NonDifferentiable,
+    OptionError,
+    TypeMismatch,
+)
+from symdnn.graph.backprop import zeros_for
+from symdnn.graph.dims import Shape, same_dim
+from symdnn.graph.op import Grads, Host, MultiOp, Vars
+from symdnn.graph.origin import Hints
+from symdnn.graph.type import OpaqueType, TensorType
+from symdnn.graph.variable import Shared, Variable, as_variable
+from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.nn import rnn_params
+from symdnn.ops.nn.rnn_params import RNNPart, RNNShape
+from symdnn.ops.nn.rnn_reference import rnn_backward, rnn_forward
+from symdnn.ops.random import rng_philox as philox
+from symdnn.ops.random.random import STATE_TYPE, check_state, next_state
+from symdnn.ops.random.random_stream import RandomStream
+
+__all__ = ["RESERVE", "RNNBlock", "RNNForward", "RNNGrad", "rnn_with_reserve"]
+
+RESERVE = OpaqueType("rnn_reserve")
+
+
+@dataclass(frozen=True)
+class RNNOp(MultiOp):
+    """Base of the forward and the gradient op.
+
+    ``lengths`` says whether an int vector of sequence lengths is among the inputs, ``dropout`` is
+    the rate between layers (above 0, a random state is an input of the forward op).
+    """
+
+    abstract: ClassVar[bool] = True
+    rnn_mode: str
+    hidden_size: int
+    num_layers: int
+    input_mode: str = "linear"
+    direction_mode: str = "unidirectional"
+    dropout: float = 0.0
+    lengths: bool = False
+
+    @property
+    def layout(self) -> RNNShape:
+        """The layout of the parameters."""
+        return RNNShape(
+            self.rnn_mode, self.hidden_size, self.num_layers, self.input_mode, self.direction_mode
+        )
+
+    @property
+    def has_cell(self) -> bool:
+        """Whether there is a cell state."""
+        return self.rnn_mode == "lstm"
+
+    def take(self, inputs: Sequence[Any], *more: str) -> dict[str, Any]:
+        """The inputs by name: w, x, hx, (cx), (lengths), then ``more``."""
+        names = ["w", "x", "hx", *self.optional(), *more]
+        if len(names) != len(inputs):
+            raise TypeMismatch(self, f"the inputs {', '.join(names)}", list(inputs))
+        return dict(zip(names, inputs, strict=True))
+
+    def optional(self) -> list[str]:
+        """Names of the inputs after hx that this op has."""
+        return ["cx"] * self.has_cell + ["lengths"] * self.lengths
+
+    def check_types(self, given: dict[str, Any]) -> None:
+        """Float w (a vector), x (time, batch, input), hx and cx (layers, batch, hidden)."""
+        w = given["w"]
+        for name, ndim in (("w", 1), ("x", 3), ("hx", 3), ("cx", 3)):
+            t = given.get(name, given["x"])
+            ok = isinstance(t, TensorType) and t.is_float and t.dtype == w.dtype
+            if name in given and not (ok and t.ndim == ndim):
+                what = f"{name} a {ndim}-dimensional float tensor of the dtype of w ({w.dtype})"
+                raise TypeMismatch(self, what, t)
+        if self.lengths and (given["lengths"].ndim != 1 or not given["lengths"].is_integer):
+            raise TypeMismatch(self, "lengths an integer vector", given["lengths"])
+
+    def check_shapes(self, shapes: dict[str, Shape]) -> None:
+        """Raise :class:`ShapeMismatch` where sizes do not fit each other."""
+        layout, (_, batch, features) = self.layout, shapes["x"]
+        if self.input_mode == "skip":
+            want = f"{self.hidden_size} input features, the hidden size (input_mode='skip')"
+            same_dim(self, (self.hidden_size, features), want, tuple(shapes["x"]))
+        size = layout.size(features)
+        want = f"a parameter vector of {size} for {features} inputs"
+        same_dim(self, (size, shapes["w"][0]), want, tuple(shapes["w"]))
+        state = (self.num_layers * layout.directions, batch, self.hidden_size)
+        for name in ("hx", "cx"):
+            for d, n in zip(state, shapes.get(name, state), strict=True):
+                same_dim(self, (d, n), f"{name} of shape {state}", tuple(shapes.get(name, ())))
+        if self.lengths:
+            pair = (batch, shapes["lengths"][0])
+            same_dim(self, pair, "one length for each sequence", tuple(shapes["lengths"]))
+
+    def wide(self, *arrays: Any) -> list[Any]:
+        """Arrays to compute with: float16 and bfloat16 as float32."""
+        narrow = [a is not None and is_narrow_float(a.dtype.name) for a in arrays]
+        return [a.astype(np.float32) if n else a for a, n in zip(arrays, narrow, strict=True)]
+
+    def checked_lengths(self, given: dict[str, Any]) -> Any:
+        """The lengths, each within the number of steps; None without them."""
+        lengths = given.get("lengths")
+        steps = given["x"].shape[0]
+        if lengths is not None and ((lengths < 0) | (lengths > steps)).any():
+            i = int(np.argmax((lengths < 0) | (lengths > steps)))
+            raise IndexOutOfRange(
+                f"{self}: lengths[{i}] = {lengths[i]} is not within the {steps} time steps of x"
+            )
+        return lengths
+
+
+@dataclass(frozen=True)
+class RNNForward(RNNOp):
+    """(y, hy, [cy], [next state], reserve) of (w, x, hx, [cx], [lengths], [state]).
+
+    x is (time, batch, input), hx and cx (layers * directions, batch, hidden), y (time, batch,
+    directions * hidden), forward direction first. With lengths, y is 0 beyond each sequence's
+    end, hy and cy are its last states, and the backward direction starts at its last element.
+    ``reserve`` is what :class:`RNNGrad` needs; without ``keeps_reserve`` (the inference form, which
+    rewriting chooses where no gradient reads it) there is none.
+    """
+
+    keeps_reserve: bool = True
+
+    @property
+    def random(self) -> bool:
+        """Whether a random state is read and advanced."""
+        return self.dropout > 0 and self.num_layers > 1
+
+    def infer(self, *inputs: Any) -> Any:
+        given = self.take(inputs, *["state"] * self.random)
+        self.check_types(given)
+        if self.random:
+            check_state(self, given["state"])
+        x = given["x"]
+        batch = next((t.shape[1] for t in (x, given["hx"]) if t.shape[1] is not None), None)
+        y = x.with_shape((x.shape[0], batch, self.layout.output_size))
+        depth = self.num_layers * self.layout.directions
+        hy = x.with_shape((depth, batch, self.hidden_size))
+        states = (hy, *[hy] * self.has_cell, *[STATE_TYPE] * self.random)
+        return (y, *states, *[RESERVE] * self.keeps_reserve)
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        given = self.take(shapes, *["state"] * self.random)
+        self.check_shapes(given)
+        steps, batch, _ = given["x"]
+        y = (steps, batch, self.layout.output_size)
+        hy = (self.num_layers * self.layout.directions, batch, self.hidden_size)
+        return [y, hy, *[hy] * self.has_cell, *[(2,)] * self.random, *[()] * self.keeps_reserve]
+
+    def reference(self, *inputs: Any) -> Any:
+        given = self.take(inputs, *["state"] * self.random)
+        self.check_shapes({k: a.shape for k, a in given.items()})
+        w, x, hx, cx = self.wide(given["w"], given["x"], given["hx"], given.get("cx"))
+        masks, more = self._masks(given, x)
+        lengths = self.checked_lengths(given)
+        y, hy, cy, reserve = rnn_forward(self.layout, w, x, hx, cx, lengths, masks)
+        out = [a.astype(given["x"].dtype, copy=False) for a in (y, hy, cy) if a is not None]
+        return (*out, *more, *[reserve] * self.keeps_reserve)
+
+    def _masks(self, given: dict[str, Any], x: Any) -> tuple[list[Any], list[Any]]:
+        """Dropout masks of the layers after the first, and the next state.
+
+        Element ``i`` of the mask before layer ``l`` is element ``(l - 1) * size + i`` of the draw.
+        """
+        if not self.random:
+            return [], []
+        shape = (self.num_layers - 1, *x.shape[:2], self.layout.output_size)
+        size = int(np.prod(shape))
+        keep = 1.0 - self.dropout
+        words = philox.words(given["state"], size, 1)[:, 0].reshape(shape)
+        scale = x.dtype.type(1 / keep if keep else 0)
+        return list((words < keep * 2.0**32) * scale), [next_state(given["state"], size)]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        if not self.keeps_reserve:
+            outputs = replace(self, keeps_reserve=True)(*inputs)
+        states = 2 + self.has_cell
+        given = self.take(inputs, *["state"] * self.random)
+        dy, *rest = zeros_for(outputs[:states], cotangents[:states])
+        fields = (self.rnn_mode, self.hidden_size, self.num_layers, self.input_mode)
+        op = RNNGrad(*fields, self.direction_mode, self.dropout, self.lengths)
+        first = [given[n] for n in ("w", "x", "hx", *self.optional())]
+        dw, dx, *dstates = op(*first, outputs[0], dy, *rest, outputs[-1])
+        return [dw, dx, *dstates, *[None] * (self.lengths + self.random)]
+
+
+@dataclass(frozen=True)
+class RNNGrad(RNNOp):
+    """(dw, dx, dhx, [dcx]) of (w, x, hx, [cx], [lengths], y, dy, dhy, [dcy], reserve).
+
+    ``cudnnRNNBackwardData_v8`` and ``cudnnRNNBackwardWeights_v8`` together.
+    """
+
+    def _more(self) -> list[str]:
+        return ["y", "dy", "dhy", *["dcy"] * self.has_cell, "reserve"]
+
+    def infer(self, *inputs: Any) -> Any:
+        given = self.take(inputs, *self._more())
+        self.check_types(given)
+        if given["reserve"] != RESERVE:
+            raise TypeMismatch(self, "the reserve of RNNForward", given["reserve"])
+        return tuple(given[n] for n in ("w", "x", "hx", *["cx"] * self.has_cell))
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        given = self.take(shapes, *self._more())
+        self.check_shapes(given)
+        return [tuple(given[n]) for n in ("w", "x", "hx", *["cx"] * self.has_cell)]
+
+    def reference(self, *inputs: Any) -> Any:
+        given = self.take(inputs, *self._more())
+        w, x, dy, dhy, dcy = self.wide(
+            given["w"], given["x"], given["dy"], given["dhy"], given.get("dcy")
+        )
+        lengths = self.checked_lengths(given)
+        found = rnn_backward(self.layout, w, x, lengths, dy, dhy, dcy, given["reserve"])
+        return tuple(a.astype(given["x"].dtype, copy=False) for a in found if a is not None)
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        raise NonDifferentiable(
+            f"{self}: second derivatives of an RNN block do not exist (nor does its Rop). "
+            "Write the net with scan where they are needed"
+        )
+
+
+def rnn_with_reserve(
+    op: RNNForward,
+    applied: Any,
+    w: Any,
+    x: Any,
+    hx: Any,
+    cx: Any = None,
+    lengths: Any = None,
+    stream: RandomStream | None = None,
+    *,
+    hints: Hints | None = None,
+) -> list[Variable]:
+    """[y, hy, [cy], reserve] of the op; ``applied`` is the op itself or what it lowers to.
+
+    Where dropout needs one, it draws from a new state of ``stream``. Raises ``TypeMismatch`` for
+    ``cx`` without an LSTM, and for an LSTM without ``cx``.
+    """
+    if (cx is not None) != op.has_cell:
+        raise TypeMismatch(op, "cx for an LSTM, and only for it", "cx" if op.has_cell else cx)
+    given = [w, x, hx, *([cx] if op.has_cell else []), *([lengths] if op.lengths else [])]
+    variables = [as_variable(v) for v in given]
+    state = None
+    if op.random:
+        stream = stream or RandomStream()
+        state = stream.new_state()
+        variables.append(state)
+    outputs: Sequence[Variable] = applied(*variables, hints=hints)
+    if state is not None and stream is not None:
+        stream.register(state, outputs[-2])
+    return [*outputs[: 2 + op.has_cell], outputs[-1]]
+
+
+class RNNBlock:
+    """A recurrent net of several layers whose parameters are one flat vector.
+
+    ``rnn_mode``: ``"rnn_relu"``, ``"rnn_tanh"``, ``"lstm"``, ``"gru"``; ``input_mode``:
+    ``"linear"``, or ``"skip"`` (the input has the hidden size and enters the gates as it is);
+    ``direction_mode``: ``"unidirectional"``, ``"bidirectional"``. ``dropout`` is the rate between
+    layers, drawn from ``stream`` (a :class:`RandomStream` or a seed). ``context_name`` is taken
+    for Theano's sake. The layout of the vector is cuDNN's (:mod:`symdnn.ops.nn.rnn_params`).
+    """
+
+    def __init__(
+        self,
+        dtype: Any,
+        hidden_size: int,
+        num_layers: int,
+        rnn_mode: str,
+        input_mode: str = "linear",
+        direction_mode: str = "unidirectional",
+        context_name: Any = None,
+        *,
+        dropout: float = 0.0,
+        stream: Any = None,
+    ) -> None:
+        self.layout = RNNShape(
+            rnn_mode, int(hidden_size), int(num_layers), input_mode, direction_mode
+        )
+        self.layout.check()
+        if not 0 <= dropout <= 1:
+            raise OptionError(f"dropout={dropout}; wanted a probability, 0 to 1")
+        self.dtype = TensorType(dtype).dtype
+        if not TensorType(self.dtype).is_float:
+            raise TypeMismatch("RNNBlock", "a float dtype", dtype)
+        self.dropout = float(dropout)
+        self.stream = stream if isinstance(stream, RandomStream) else RandomStream(stream)
+
+    def get_param_size(self, input_size: Any) -> int:
+        """Number of parameters; ``input_size`` is [batch, features], or the features alone."""
+        return int(self.layout.size(self._features(input_size)))
+
+    def param_parts(self, input_size: Any) -> tuple[RNNPart, ...]:
+        """Every matrix and bias with its name, offset and shape, in the order of the vector."""
+        return self.layout.parts(self._features(input_size))
+
+    def _features(self, input_size: Any) -> int:
+        if isinstance(input_size, int | np.integer):
+            return int(input_size)
+        return int(input_size[-1])
+
+    def _host(self, w: Any) -> Any:
+        if not isinstance(w, Shared):
+            raise ArgumentError(f"split_params: wanted a shared variable, got {w!r}")
+        if w.type.ndim != 1:
+            raise ArgumentError(f"split_params: wanted a shared vector, got {w.type}")
+        value = w.storage.host()
+        # The views may be written to, so copies on devices are stale from here on.
+        w.storage.written("cpu")
+        return value
+
+    def split_params(self, w: Any, layer: int, input_size: Any) -> list[Any]:
+        """[W, b, W, b, ...] of a layer as views into the value of the shared variable ``w``.
+
+        Input parts by gate, then recurrent ones: reset, update, new memory for a GRU; input,
+        forget, new memory, output for an LSTM. Matrices are (inputs, hidden). In a bidirectional
+        net layers 2 i and 2 i + 1 are the two directions of layer i. Writing (``p[:] = ...``)
+        changes ``w``; take fresh views after a function on a GPU has updated it.
+        """
+        value = self._host(w)
+        return rnn_params.pairs(value, self.layout, layer, self._features(input_size))
+
+    def named_params(self, w: Any, input_size: Any) -> dict[str, Any]:
+        """The same views by name (``layer0.W_i``); matrices are (hidden, inputs)."""
+        return rnn_params.views(self._host(w), self.layout, self._features(input_size))
+
+    def pack_params(self, parts: Any, input_size: Any) -> Any:
+        """The vector (an array) made of parts: the inverse of both.
+
+        ``parts`` is a list with the list of :meth:`split_params` for each layer, or a mapping as
+        :meth:`named_params` gives it.
+        """
+        dtype = TensorType(self.dtype).numpy
+        return rnn_params.pack(parts, self.layout, self._features(input_size), dtype)
+
+    def apply(
+        self,
+        w: Any,
+        x: Any,
+        hx: Any,
+        cx: Any = None,
+        *,
+        lengths: Any = None,
+        train: bool = True,
+        hints: Hints | None = None,
+    ) -> list[Variable]:
+        """[y, hy], or [y, hy, cy] for an LSTM.
+
+        ``x`` is (time, batch, input); ``hx`` and ``cx`` are (layers * directions, batch, hidden).
+        ``lengths`` (an integer vector, one for each sequence, in any order) ends sequences early.
+        ``train=False`` switches dropout off. Differentiable with respect to w, x, hx and cx.
+        """
+        s = self.layout
+        rate = self.dropout if train else 0.0
+        fields = (s.rnn_mode, s.hidden_size, s.num_layers, s.input_mode, s.direction_mode)
+        op = RNNForward(*fields, rate, lengths is not None)
+        made = rnn_with_reserve(op, op, w, x, hx, cx, lengths, self.stream, hints=hints)
+        return made[:-1]
+
+
+OPERATORS: dict[str, Any] = {}

@@ -1,0 +1,105 @@
+"""Bilinear upsampling, as a transposed convolution with a triangular kernel."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import OptionError
+from symdnn.graph.dims import Dim
+from symdnn.graph.operators import operator
+from symdnn.graph.variable import Variable, as_variable
+from symdnn.ops.core.shape import dims_of
+from symdnn.ops.nn.conv_builders import conv2d_grad_wrt_inputs
+from symdnn.ops.nn.conv_words import float_operands, with_sizes
+
+__all__ = ["bilinear_kernel_1D", "bilinear_kernel_2D", "bilinear_upsampling"]
+
+
+_PARTS = ("numerator", "denominator")
+
+
+def _triangle(ratio: int, normalize: bool) -> Any:
+    rising = np.arange(1, ratio + 1, dtype=np.float64)
+    kernel = np.concatenate([rising, rising[-2::-1]])
+    return kernel / ratio if normalize else kernel
+
+
+def bilinear_kernel_1D(ratio: int, normalize: bool = True) -> Variable:
+    """The triangle 1, 2, ..., ratio, ..., 2, 1 (divided by ``ratio``), as a ``floatX`` vector."""
+    return operator("cast")(as_variable(_triangle(ratio, normalize)), "floatX")  # type: ignore[no-any-return]
+
+
+def bilinear_kernel_2D(ratio: int, normalize: bool = True) -> Variable:
+    """The outer product of two of :func:`bilinear_kernel_1D`, as a ``floatX`` matrix."""
+    side = _triangle(ratio, normalize)
+    return operator("cast")(as_variable(np.outer(side, side)), "floatX")  # type: ignore[no-any-return]
+
+
+def bilinear_upsampling(
+    input: Any, ratio: int | None = None, frac_ratio: Any = None, batch_size: int | None = None,
+    num_input_channels: int | None = None, use_1D_kernel: bool = True,
+) -> Variable:  # fmt: skip
+    """Images (batch, channels, rows, columns) made ``ratio`` times larger by linear interpolation.
+
+    The pixel ``i`` of the result is at ``(i - (ratio - 1) // 2) / ratio`` of the input's, whose
+    edges are continued. ``use_1D_kernel`` interpolates rows and columns one after the other (the
+    same values, less work). ``frac_ratio=(p, q)``, or a pair of these for rows and columns, makes
+    them ``p / q`` times larger: every ``q``-th pixel of what is ``p`` times larger.
+    """
+    up, down = _ratios(ratio, frac_ratio)
+    (x,) = float_operands("bilinear_upsampling", 2, input)
+    x = with_sizes("bilinear_upsampling", x, (batch_size, num_input_channels, None, None))
+    n, c, rows, cols = dims_of(x)
+    if up == (1, 1):
+        return x[:, :, :: down[0], :: down[1]]
+    out = rows * up[0], cols * up[1]
+    planes = x.reshape([n * c, 1, rows, cols])
+    a, b = (_triangle(r, True).astype(x.type.numpy) for r in up)
+    if use_1D_kernel or 1 in up:
+        if up[0] > 1:
+            planes = _stretch(_continued(planes, 2), a[:, None], (out[0], cols), (up[0], 1))
+        if up[1] > 1:
+            planes = _stretch(_continued(planes, 3), b[None, :], out, (1, up[1]))
+    else:
+        planes = _stretch(_continued(_continued(planes, 2), 3), np.outer(a, b), out, up)
+    larger: Variable = planes.reshape([n, c, *out])
+    return larger if down == (1, 1) else larger[:, :, :: down[0], :: down[1]]
+
+
+def _ratios(ratio: Any, frac_ratio: Any) -> tuple[tuple[int, int], tuple[int, int]]:
+    """How often rows and columns are stretched, and which of the results are kept."""
+    pairs = (ratio, 1) if frac_ratio is None else frac_ratio
+    if (
+        isinstance(pairs, list | tuple)
+        and len(pairs) == 2
+        and (ratio is None) != (frac_ratio is None)
+    ):
+        both = [tuple(p) if isinstance(p, list | tuple) else tuple(pairs) for p in pairs]
+        whole = all(isinstance(n, int | np.integer) and n >= 1 for p in both for n in p)
+        if whole and all(len(p) == 2 for p in both):
+            least = [Fraction(int(p[0]), int(p[1])) for p in both]
+            up, down = ([getattr(f, part) for f in least] for part in _PARTS)
+            return (up[0], up[1]), (down[0], down[1])
+    raise OptionError(
+        "bilinear_upsampling: wanted a whole ratio >= 1, or frac_ratio=(p, q) of two of them, or a "
+        f"pair of such pairs; got ratio={ratio!r}, frac_ratio={frac_ratio!r}"
+    )
+
+
+def _continued(planes: Variable, axis: int) -> Variable:
+    """Planes with their outermost rows (``axis`` 2) or columns (3) doubled."""
+    first, last = ((slice(None),) * axis + (s,) for s in (slice(0, 1), slice(-1, None)))
+    return operator("join")(axis, planes[first], planes, planes[last])  # type: ignore[no-any-return]
+
+
+def _stretch(
+    planes: Variable, kernel: Any, out: tuple[Dim, Dim], ratio: tuple[int, int]
+) -> Variable:
+    """Transposed convolution that drops what lies before the first and after the last pixel."""
+    pads = [0 if r == 1 else 2 * r - (r - 1) // 2 - 1 for r in ratio]
+    return conv2d_grad_wrt_inputs(
+        planes, kernel[None, None], (None, 1, *out), border_mode=pads, subsample=ratio
+    )

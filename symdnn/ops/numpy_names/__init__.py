@@ -1,0 +1,1 @@
+"""NumPy's functions, composed of ops."""

@@ -1,0 +1,253 @@
+"""NumPy's and PyTorch's ways to cut, stack and index arrays, written in those that there are."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import AxisError, InputError, NdimMismatch, OptionError
+from symdnn.graph.dims import normal_axis
+from symdnn.graph.operators import operator
+from symdnn.graph.variable import Variable, as_variable, constant
+from symdnn.ops.array.create import arange, tri
+from symdnn.ops.array.getitem import nonzero
+from symdnn.ops.array.join import concatenate, flip, stack
+from symdnn.ops.array.reduce import any as any_true
+from symdnn.ops.array.view import expand_dims, flatten, swapaxes, transpose
+from symdnn.ops.core.gradient_control import assert_
+from symdnn.ops.core.python_numbers import settled
+from symdnn.ops.core.shape import shape_entries, shape_i
+from symdnn.ops.elementwise.arithmetic import cast, maximum, minimum
+from symdnn.ops.elementwise.comparison import eq
+from symdnn.ops.elementwise.comparison import invert as negation
+
+__all__ = [
+    "append", "argwhere", "array_split", "chunk", "column_stack", "diag_indices", "dsplit",
+    "dstack", "fliplr", "flipud", "hsplit", "in1d", "isin", "matrix_transpose",
+    "permute_dims", "ravel_multi_index", "rot90", "row_stack", "tril_indices", "triu_indices",
+    "unravel_index", "unstack", "vsplit",
+]  # fmt: skip
+
+
+# -- stacking --------------------------------------------------------------------------------------
+
+
+def dstack(tensors: Sequence[Any]) -> Variable:
+    """Tensors one behind the other: along axis 2, which vectors and matrices get."""
+    return concatenate([_deep(v) for v in _all(tensors)], axis=2)
+
+
+def _all(tensors: Any) -> list[Variable]:
+    if not isinstance(tensors, list | tuple):
+        raise InputError(f"wanted a list or tuple of tensors to stack, got {tensors!r:.80}")
+    return [as_variable(t) for t in tensors]
+
+
+def _deep(v: Variable) -> Variable:
+    """``v`` with three dimensions, those that it has the first of a stack."""
+    patterns: dict[int, list[Any]] = {0: ["x", "x", "x"], 1: ["x", 0, "x"], 2: [0, 1, "x"]}
+    return v.dimshuffle(patterns[v.type.ndim]) if v.type.ndim in patterns else v
+
+
+def column_stack(tensors: Sequence[Any]) -> Variable:
+    """Vectors as the columns of a matrix, beside matrices."""
+    vs = _all(tensors)
+    return concatenate([v.dimshuffle(0, "x") if v.type.ndim == 1 else v for v in vs], axis=1)
+
+
+def row_stack(tensors: Sequence[Any]) -> Variable:
+    """NumPy's other name of ``vstack``."""
+    vs = _all(tensors)
+    return concatenate([v.dimshuffle("x", 0) if v.type.ndim == 1 else v for v in vs], axis=0)
+
+
+def append(arr: Any, values: Any, axis: int | None = None) -> Variable:
+    """``values`` after ``arr`` along ``axis``, or both flattened."""
+    parts = settled([as_variable(arr), as_variable(values)])
+    if axis is None:
+        return concatenate([flatten(v, 1) for v in parts])
+    return concatenate(parts, axis)
+
+
+# -- cutting ---------------------------------------------------------------------------------------
+
+
+def _cut(v: Variable, bounds: Sequence[Any], axis: int) -> list[Variable]:
+    before = (slice(None),) * axis
+    return [v[(*before, slice(a, b))] for a, b in itertools.pairwise(bounds)]
+
+
+def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Variable]:
+    """``x`` cut along ``axis`` into a number of nearly equal parts, or before these indices.
+
+    >>> [p.eval().tolist() for p in array_split(np.arange(5), 2)]
+    [[0, 1, 2], [3, 4]]
+    """
+    v = as_variable(x)
+    where = normal_axis("array_split", axis, v.type.ndim)
+    if not isinstance(indices_or_sections, int | np.integer):
+        return _cut(v, [0, *shape_entries(indices_or_sections), None], where)
+    count = int(indices_or_sections)
+    if count < 1:
+        raise OptionError(f"array_split: wanted at least 1 part, got {count}")
+    size = shape_i(v, where)
+    whole, more = size // count, size % count
+    return _cut(v, [i * whole + minimum(more, i) for i in range(count + 1)], where)
+
+
+def hsplit(x: Any, indices_or_sections: Any) -> list[Variable]:
+    """:func:`array_split` along axis 1, of vectors along axis 0."""
+    v = as_variable(x)
+    return array_split(v, indices_or_sections, 0 if v.type.ndim == 1 else 1)
+
+
+def vsplit(x: Any, indices_or_sections: Any) -> list[Variable]:
+    """:func:`array_split` along axis 0."""
+    return array_split(x, indices_or_sections, 0)
+
+
+def dsplit(x: Any, indices_or_sections: Any) -> list[Variable]:
+    """:func:`array_split` along axis 2."""
+    return array_split(x, indices_or_sections, 2)
+
+
+def chunk(x: Any, chunks: int, axis: int = 0) -> list[Variable]:
+    """``x`` cut along ``axis`` into ``chunks`` parts, all but the last of one size (PyTorch's).
+
+    PyTorch gives fewer parts where the size does not suffice; here the last ones are empty then.
+    """
+    v = as_variable(x)
+    where = normal_axis("chunk", axis, v.type.ndim)
+    if int(chunks) < 1:
+        raise OptionError(f"chunk: wanted at least 1 part, got {chunks}")
+    size = shape_i(v, where)
+    each = (size + (int(chunks) - 1)) // int(chunks)
+    return _cut(v, [minimum(i * each, size) for i in range(int(chunks) + 1)], where)
+
+
+def unstack(x: Any, axis: int = 0) -> list[Variable]:
+    """The parts of ``x`` along ``axis``, whose size must be known when the graph is built."""
+    v = as_variable(x)
+    where = normal_axis("unstack", axis, v.type.ndim)
+    size = v.type.shape[where]
+    if size is None:
+        raise NdimMismatch("unstack", "an axis of known size", v.type, "See T.specify_shape")
+    return [v[(slice(None),) * where + (i,)] for i in range(size)]
+
+
+# -- order of axes and elements --------------------------------------------------------------------
+
+
+def permute_dims(x: Any, axes: Sequence[int] | None = None) -> Variable:
+    """``transpose`` under the array API's name."""
+    return transpose(x, axes)
+
+
+def matrix_transpose(x: Any) -> Variable:
+    """The last two dimensions exchanged."""
+    return swapaxes(x, -1, -2)
+
+
+def fliplr(m: Any) -> Variable:
+    """``m`` in reverse order along axis 1."""
+    return flip(m, 1)
+
+
+def flipud(m: Any) -> Variable:
+    """``m`` in reverse order along axis 0."""
+    return flip(m, 0)
+
+
+def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Variable:
+    """``m`` turned ``k`` times by 90 degrees, from the first of ``axes`` towards the second."""
+    v = as_variable(m)
+    both = list(axes) if isinstance(axes, list | tuple) else [axes]
+    chosen = [normal_axis("rot90", x, v.type.ndim) for x in both]
+    if len(set(chosen)) != 2 or len(chosen) != 2:
+        raise AxisError("rot90", "two different axes", str(axes))
+    a, b = chosen
+    turns = int(k) % 4
+    if turns == 0:
+        return v
+    if turns == 2:
+        return flip(v, (a, b))
+    return flip(swapaxes(v, a, b), a) if turns == 1 else swapaxes(flip(v, a), a, b)
+
+
+# -- indices ---------------------------------------------------------------------------------------
+
+
+def tril_indices(n: Any, k: Any = 0, m: Any = None) -> tuple[Variable, Variable]:
+    """(rows, columns) of the lower triangle of an ``(n, m)`` matrix up to the diagonal ``k``."""
+    rows, columns = nonzero(tri(n, n if m is None else m, k, dtype="bool"))
+    return rows, columns
+
+
+def triu_indices(n: Any, k: Any = 0, m: Any = None) -> tuple[Variable, Variable]:
+    """(rows, columns) of the upper triangle of an ``(n, m)`` matrix from the diagonal ``k``."""
+    below = tri(n, n if m is None else m, as_variable(k) - 1, dtype="bool")
+    rows, columns = nonzero(negation(below))
+    return rows, columns
+
+
+def diag_indices(n: Any, ndim: int = 2) -> tuple[Variable, ...]:
+    """``ndim`` times the indices of the main diagonal of an array with sides ``n``."""
+    return (arange(n),) * ndim
+
+
+def argwhere(a: Any) -> Variable:
+    """The indices of the elements that are not 0, one row for each."""
+    v = as_variable(a)
+    if v.type.ndim == 0:
+        raise NdimMismatch("argwhere", "a tensor with dimensions", v.type)
+    return stack(list(nonzero(v)), axis=1)
+
+
+def unravel_index(indices: Any, shape: Any) -> tuple[Variable, ...]:
+    """The index along each dimension of ``shape`` of the elements with these flat ``indices``.
+
+    A flat index that is out of range raises ``AssertionFailed`` in a call.
+    """
+    flat = cast(indices, "int64")
+    sizes = [as_variable(d) for d in shape_entries(shape)]
+    total: Variable = constant(np.int64(1))
+    for size in sizes:
+        total = total * size
+    words = "unravel_index: an index is out of range"
+    rest = assert_(flat, operator("all")((flat >= 0) & (flat < total)), message=words)
+    found = []
+    for size in reversed(sizes):
+        found.append(cast(rest % size, "int64"))
+        rest = rest // maximum(size, 1)
+    return tuple(reversed(found))
+
+
+def ravel_multi_index(multi_index: Sequence[Any], dims: Any) -> Variable:
+    """The flat index of the elements of an array of shape ``dims`` with an index along each."""
+    sizes, parts = shape_entries(dims), [cast(i, "int64") for i in multi_index]
+    if len(sizes) != len(parts):
+        raise NdimMismatch("ravel_multi_index", f"{len(sizes)} arrays of indices", len(parts))
+    flat: Variable | None = None
+    for part, size in zip(parts, sizes):
+        words = "ravel_multi_index: an index is out of range"
+        inside = operator("all")((part >= 0) & (part < size))
+        part = assert_(part, inside, message=words)
+        flat = part if flat is None else flat * size + part
+    assert flat is not None
+    return cast(flat, "int64")
+
+
+def isin(element: Any, test_elements: Any, invert: bool = False) -> Variable:
+    """Whether each element is one of ``test_elements``."""
+    v, tests = as_variable(element), flatten(as_variable(test_elements), 1)
+    row = tests.dimshuffle(["x"] * v.type.ndim + [0])
+    found = any_true(eq(expand_dims(v, -1), row), axis=-1)
+    return negation(found) if invert else found
+
+
+def in1d(ar1: Any, ar2: Any, invert: bool = False) -> Variable:
+    """:func:`isin` of the flattened first argument."""
+    return isin(flatten(as_variable(ar1), 1), ar2, invert)

@@ -1,0 +1,316 @@
+"""NumPy's and PyTorch's functions on elements and vectors, written in those that there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import NdimMismatch, OptionError, ShapeMismatch
+from symdnn.graph.dims import normal_axis
+from symdnn.graph.operators import operator
+from symdnn.graph.variable import Variable, as_variable, constant
+from symdnn.ops.array.create import arange
+from symdnn.ops.array.join import flip, join, stack
+from symdnn.ops.array.reduce import sum as sum_of
+from symdnn.ops.array.sort import searchsorted
+from symdnn.ops.array.take import take
+from symdnn.ops.array.view import flatten, moveaxis
+from symdnn.ops.core.dtype import float_of, upcast
+from symdnn.ops.core.python_numbers import settled
+from symdnn.ops.core.shape import alloc, shape_i
+from symdnn.ops.elementwise.arithmetic import abs as absolute
+from symdnn.ops.elementwise.arithmetic import cast, clip, inv, maximum, minimum, sqr, sqrt
+from symdnn.ops.elementwise.comparison import and_, eq, invert, isinf, isnan, neq, or_, switch, xor
+from symdnn.ops.elementwise.math import log, log1p, sin
+from symdnn.ops.elemwise import like
+from symdnn.ops.linalg.dot import dot, tensordot
+from symdnn.ops.nn import softmax as along
+from symdnn.ops.nn.conv_builders import conv1d
+
+__all__ = [
+    "convolve", "copysign", "correlate", "cross", "fabs", "float_power", "fmax", "fmin", "fmod",
+    "heaviside", "hypot", "inner", "interp", "isneginf", "isposinf", "lerp", "log_softmax",
+    "logical_and", "logical_not", "logical_or", "logical_xor", "logit", "nan_to_num", "rsqrt",
+    "signbit", "sinc", "softmax", "trapezoid", "vdot",
+]  # fmt: skip
+
+
+def _floating(x: Any) -> Variable:
+    v = as_variable(x)
+    return cast(v, "floatX") if v.type.is_discrete else v
+
+
+def _two_floating(x: Any, y: Any) -> tuple[Variable, Variable]:
+    """Both in the dtype that they have in common: an int64 beside a float64 keeps its digits."""
+    a, b = as_variable(x), as_variable(y)
+    dtype = float_of(a.type.dtype, b.type.dtype)
+    return cast(a, dtype), cast(b, dtype)
+
+
+# -- elements --------------------------------------------------------------------------------------
+
+
+def softmax(x: Any, axis: int = -1) -> Variable:
+    """The softmax along ``axis``, in the shape of ``x`` (``T.nnet.softmax`` of a vector is a row).
+
+    >>> softmax([0.0, 0.0]).eval().tolist()
+    [0.5, 0.5]
+    """
+    v = _floating(x)
+    return along.softmax(v, normal_axis("softmax", axis, v.type.ndim))
+
+
+def log_softmax(x: Any, axis: int = -1) -> Variable:
+    """The logarithm of :func:`softmax`, exact where that underflows."""
+    v = _floating(x)
+    return along.logsoftmax(v, normal_axis("log_softmax", axis, v.type.ndim))
+
+
+def rsqrt(x: Any) -> Variable:
+    """``1 / sqrt(x)``."""
+    return inv(sqrt(x))
+
+
+def logit(p: Any) -> Variable:
+    """``log(p / (1 - p))``, the inverse of ``sigmoid``."""
+    v = _floating(p)
+    return log(v) - log1p(-v)
+
+
+def lerp(start: Any, end: Any, weight: Any) -> Variable:
+    """``start + weight * (end - start)``, in the result's dtype throughout."""
+    a, b, w = map(as_variable, (start, end, weight))
+    dtype = (a + w * b).type.dtype
+    a, b = cast(a, dtype), cast(b, dtype)
+    return a + w * (b - a)
+
+
+def hypot(x: Any, y: Any) -> Variable:
+    """``sqrt(x^2 + y^2)``, without overflow on the way."""
+    a, b = map(absolute, _two_floating(x, y))
+    big, small = maximum(a, b), minimum(a, b)
+    plain = eq(big, 0) | isinf(big)
+    ratio = small / switch(plain, like(1, big), big)
+    return switch(plain, big, big * sqrt(1 + sqr(ratio)))
+
+
+def sinc(x: Any) -> Variable:
+    """``sin(pi x) / (pi x)``, 1 at 0."""
+    v = _floating(x)
+    at = v * like(np.pi, v)
+    zero = eq(at, 0)
+    return switch(zero, like(1, at), sin(at) / switch(zero, like(1, at), at))
+
+
+def heaviside(x: Any, at_zero: Any) -> Variable:
+    """0 below 0, 1 above, ``at_zero`` at 0."""
+    v = _floating(x)
+    step = switch(v > 0, like(1, v), switch(isnan(v), v, like(0, v)))
+    return switch(eq(v, 0), at_zero, step)
+
+
+def fmax(x: Any, y: Any) -> Variable:
+    """The larger of two; where one is NaN, the other."""
+    a, b = as_variable(x), as_variable(y)
+    return switch(_nan(a), b, switch(_nan(b), a, maximum(a, b)))
+
+
+def fmin(x: Any, y: Any) -> Variable:
+    """The smaller of two; where one is NaN, the other."""
+    a, b = as_variable(x), as_variable(y)
+    return switch(_nan(a), b, switch(_nan(b), a, minimum(a, b)))
+
+
+def _nan(v: Variable) -> Variable:
+    return neq(v, v)
+
+
+def fmod(x: Any, y: Any) -> Variable:
+    """The remainder of the division rounded towards 0, with the sign of ``x``."""
+    a, b = settled([as_variable(x), as_variable(y)])
+    dtype = upcast(a.type.dtype, b.type.dtype)
+    if dtype in ("float16", "bfloat16", "float32", "float64"):
+        a, b = cast(a, dtype), cast(b, dtype)
+        return copysign(absolute(a) % absolute(b), a)
+    rest = a % b  # with the sign of b
+    return switch(and_(neq(rest, 0), neq(a < 0, b < 0)), rest - b, rest)
+
+
+def float_power(x: Any, y: Any) -> Variable:
+    """``x ** y`` in float64."""
+    return operator("pow")(cast(x, "float64"), cast(y, "float64"))  # type: ignore[no-any-return]
+
+
+def signbit(x: Any) -> Variable:
+    """Whether an element is negative, -0.0 among them."""
+    v = as_variable(x)
+    if v.type.is_discrete:
+        return v < 0
+    return (v < 0) | (eq(v, 0) & (inv(v) < 0))
+
+
+def copysign(x: Any, y: Any) -> Variable:
+    """``|x|`` with the sign of ``y``."""
+    a = absolute(_two_floating(x, y)[0])
+    return switch(signbit(y), -a, a)
+
+
+def fabs(x: Any) -> Variable:
+    """``|x|`` as a float."""
+    return absolute(_floating(x))
+
+
+def isposinf(x: Any) -> Variable:
+    """Whether an element is positive infinity."""
+    return eq(as_variable(x), np.inf)
+
+
+def isneginf(x: Any) -> Variable:
+    """Whether an element is negative infinity."""
+    return eq(as_variable(x), -np.inf)
+
+
+def _truth(x: Any) -> Variable:
+    v = as_variable(x)
+    return v if v.type.dtype == "bool" else neq(v, 0)
+
+
+def logical_and(x: Any, y: Any) -> Variable:
+    """Whether both are not 0."""
+    return and_(_truth(x), _truth(y))
+
+
+def logical_or(x: Any, y: Any) -> Variable:
+    """Whether one is not 0."""
+    return or_(_truth(x), _truth(y))
+
+
+def logical_xor(x: Any, y: Any) -> Variable:
+    """Whether one of two is not 0 and the other is."""
+    return xor(_truth(x), _truth(y))
+
+
+def logical_not(x: Any) -> Variable:
+    """Whether an element is 0."""
+    return invert(_truth(x))
+
+
+def nan_to_num(x: Any, nan: float = 0.0, posinf: Any = None, neginf: Any = None) -> Variable:
+    """``x`` with numbers for NaN and the infinities: the largest of the dtype where not given."""
+    v = as_variable(x)
+    if v.type.is_discrete:
+        return v
+    import ml_dtypes
+
+    most = float(ml_dtypes.finfo(v.type.numpy).max)  # type: ignore[no-untyped-call]
+    above = like(most if posinf is None else posinf, v)
+    below = like(-most if neginf is None else neginf, v)
+    finite = switch(eq(v, np.inf), above, switch(eq(v, -np.inf), below, v))
+    return switch(isnan(v), like(nan, v), finite)
+
+
+# -- vectors ---------------------------------------------------------------------------------------
+
+
+def inner(a: Any, b: Any) -> Variable:
+    """The sum of products over the last dimensions of both; a plain product with a scalar."""
+    x, y = as_variable(a), as_variable(b)
+    if 0 in (x.type.ndim, y.type.ndim):
+        return x * y
+    return tensordot(x, y, axes=[[x.type.ndim - 1], [y.type.ndim - 1]])
+
+
+def vdot(a: Any, b: Any) -> Variable:
+    """The sum of products of all elements, of the first's complex conjugates."""
+    x, y = flatten(as_variable(a), 1), flatten(as_variable(b), 1)
+    return dot(operator("conj")(x), y)
+
+
+def cross(a: Any, b: Any, axis: int = -1) -> Variable:
+    """The cross product of vectors of three elements along ``axis``."""
+    x, y = as_variable(a), as_variable(b)
+    x, y = (moveaxis(v, normal_axis("cross", axis, v.type.ndim), -1) for v in (x, y))
+    for v in (x, y):
+        if v.type.shape[-1] not in (3, None):
+            raise ShapeMismatch("cross", "3 elements along the axis", v.type)
+    x, y = (operator("specify_type")(v, v.type.with_shape((*v.type.shape[:-1], 3))) for v in (x, y))
+    parts = [x[..., i] * y[..., j] - x[..., j] * y[..., i] for i, j in ((1, 2), (2, 0), (0, 1))]
+    return moveaxis(stack(parts, axis=parts[0].type.ndim), -1, axis)
+
+
+def convolve(a: Any, v: Any, mode: str = "full") -> Variable:
+    """The convolution of two vectors, ``mode`` ``"full"``, ``"same"`` or ``"valid"``."""
+    return _full_convolution("convolve", as_variable(a), as_variable(v), mode)
+
+
+def correlate(a: Any, v: Any, mode: str = "valid") -> Variable:
+    """The correlation of the vector ``a`` with the conjugate of ``v``, as ``numpy.correlate``."""
+    return _full_convolution("correlate", as_variable(a), flip(operator("conj")(v)), mode)
+
+
+def _full_convolution(what: str, x: Variable, w: Variable, mode: str) -> Variable:
+    if (x.type.ndim, w.type.ndim) != (1, 1):
+        raise NdimMismatch(what, "two vectors", [x.type, w.type])
+    if mode not in ("full", "same", "valid"):
+        raise OptionError(f"{what}: mode={mode!r}: wanted 'full', 'same' or 'valid'")
+    n, m = shape_i(x, 0), shape_i(w, 0)
+    dtype = upcast(x.type.dtype, w.type.dtype)
+    if dtype in ("float16", "bfloat16", "float32", "float64"):
+        planes = [cast(t, dtype).dimshuffle("x", "x", 0) for t in (x, w)]
+        found = conv1d(planes[0], planes[1], border_mode="full")[0, 0]
+    else:
+        found = _exact_convolution(x, w, n, m, dtype)
+    short, long = minimum(n, m), maximum(n, m)
+    if mode == "valid":
+        found = found[short - 1 : long]
+    elif mode == "same":
+        start = (short - 1) // 2
+        if what == "correlate":  # NumPy swaps them where v is longer, and turns the result around
+            start = switch(m > n, short // 2, start)
+        found = found[start : start + long]
+    return cast(found, dtype)
+
+
+def _exact_convolution(x: Variable, w: Variable, n: Variable, m: Variable, dtype: str) -> Variable:
+    """Sums of products in ``dtype``: ints wrap as NumPy's do, complex numbers stay whole."""
+    work = "int64" if dtype == "bool" else dtype
+    edge = alloc(constant(0, dtype=work), maximum(m - 1, 0))
+    spread = join(0, edge, cast(x, work), edge)
+    place = arange(n + m - 1).dimshuffle(0, "x") + arange(m).dimshuffle("x", 0)
+    return dot(take(spread, place), flip(cast(w, work)))
+
+
+def _in(value: Any, dtype: str) -> Variable:
+    return cast(value, dtype) if isinstance(value, Variable) else constant(value, dtype=dtype)
+
+
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Variable:
+    """Values at ``x`` of the line through the points ``(xp, fp)``, vectors with ``xp`` increasing.
+
+    Outside it is ``left`` and ``right``, by default the first and the last of ``fp``.
+    """
+    at, table, values = map(as_variable, (x, xp, fp))
+    dtype = float_of(at.type.dtype, table.type.dtype, values.type.dtype)
+    at, table, values = (cast(v, dtype) for v in (at, table, values))
+    last = shape_i(table, 0) - 1
+    low = clip(searchsorted(table, at, side="right") - 1, 0, maximum(last - 1, 0))
+    high = minimum(low + 1, last)
+    x0, x1, y0, y1 = (take(t, i) for t in (table, values) for i in (low, high))
+    width = x1 - x0
+    flat = eq(width, 0)
+    inside = y0 + (y1 - y0) * ((at - x0) / switch(flat, like(1, width), width))
+    first = values[0] if left is None else _in(left, dtype)
+    end = values[-1] if right is None else _in(right, dtype)
+    outside = switch(at < table[0], first, switch(at > table[-1], end, inside))
+    return switch(eq(at, table[-1]), values[-1], outside)
+
+
+def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Variable:
+    """The integral along ``axis`` by trapezoids between the places ``x`` (or steps ``dx``)."""
+    places = None if x is None else as_variable(x)
+    v = _floating(y) if places is None else _two_floating(y, places)[0]
+    where = normal_axis("trapezoid", axis, v.type.ndim)
+    v = moveaxis(v, where, -1)
+    steps = as_variable(dx) if places is None else places[1:] - places[:-1]
+    return sum_of((v[..., 1:] + v[..., :-1]) * steps * like(0.5, v), axis=-1)

@@ -1,0 +1,253 @@
+"""NumPy's statistics: reductions that skip NaN, counts, averages, quantiles and histograms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import NdimMismatch, OptionError
+from symdnn.graph.dims import product
+from symdnn.graph.operators import operator
+from symdnn.graph.variable import Variable, as_variable, constant
+from symdnn.ops.array.argreduce import argmax, argmin
+from symdnn.ops.array.create import linspace, zeros
+from symdnn.ops.array.getitem import inc_subtensor
+from symdnn.ops.array.join import concatenate
+from symdnn.ops.array.moments import mean
+from symdnn.ops.array.reduce import all as all_true
+from symdnn.ops.array.reduce import max as largest_of
+from symdnn.ops.array.reduce import min as smallest_of
+from symdnn.ops.array.reduce import normal_axes, prod
+from symdnn.ops.array.reduce import sum as sum_of
+from symdnn.ops.array.sort import searchsorted, sort
+from symdnn.ops.array.take import take
+from symdnn.ops.array.view import flatten, moveaxis
+from symdnn.ops.core.shape import alloc, dims_of
+from symdnn.ops.elementwise.arithmetic import cast, clip, maximum, minimum, sqrt
+from symdnn.ops.elementwise.comparison import eq, invert, isnan, neq, switch
+from symdnn.ops.elementwise.rounding import floor
+from symdnn.ops.elemwise import like
+
+__all__ = [
+    "average", "count_nonzero", "digitize", "histogram", "median", "nanargmax", "nanargmin",
+    "nanmax", "nanmean", "nanmin", "nanprod", "nanstd", "nansum", "nanvar", "percentile",
+    "quantile",
+]  # fmt: skip
+
+
+def _real(x: Any) -> Variable:
+    """A float variable: ints and bools become float64, as in a mean."""
+    v = as_variable(x)
+    return cast(v, "float64") if v.type.is_discrete else v
+
+
+def _double(x: Any) -> Variable:
+    """``x`` in float64; a Python number does not pass through ``floatX``."""
+    return cast(x if isinstance(x, Variable) else np.asarray(x, np.float64), "float64")
+
+
+def _filled(v: Variable, value: Any) -> Variable:
+    """``v`` with ``value`` where it is NaN."""
+    return v if v.type.is_discrete else switch(isnan(v), like(value, v), v)
+
+
+def _missing(v: Variable) -> Variable:
+    return operator("zeros_like")(v, "bool") if v.type.is_discrete else isnan(v)
+
+
+def nansum(a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Variable:
+    """The sum over ``axis`` of what is not NaN (0 of nothing)."""
+    return sum_of(_filled(as_variable(a), 0), axis, dtype, keepdims)
+
+
+def nanprod(a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Variable:
+    """The product over ``axis`` of what is not NaN (1 of nothing)."""
+    return prod(_filled(as_variable(a), 1), axis, dtype, keepdims)
+
+
+def _valid(v: Variable, axis: Any, keepdims: bool) -> Variable:
+    return cast(sum_of(invert(_missing(v)), axis, keepdims=keepdims), v.type.dtype)
+
+
+def nanmean(a: Any, axis: Any = None, keepdims: bool = False) -> Variable:
+    """The mean over ``axis`` of what is not NaN (NaN of nothing)."""
+    v = _real(a)
+    return nansum(v, axis, keepdims=keepdims) / _valid(v, axis, keepdims)
+
+
+def nanvar(a: Any, axis: Any = None, ddof: int = 0, keepdims: bool = False) -> Variable:
+    """The variance over ``axis`` of what is not NaN; NaN of no more than ``ddof`` values."""
+    v = _real(a)
+    apart = _filled(v - nanmean(v, axis, keepdims=True), 0)
+    count = _valid(v, axis, keepdims) - like(ddof, v)
+    total = nansum(apart * operator("conj")(apart), axis, keepdims=keepdims)
+    return switch(count > 0, total / count, like(np.nan, total))
+
+
+def nanstd(a: Any, axis: Any = None, ddof: int = 0, keepdims: bool = False) -> Variable:
+    """The standard deviation over ``axis`` of what is not NaN."""
+    return sqrt(nanvar(a, axis, ddof, keepdims))
+
+
+def _nan_extreme(a: Any, axis: Any, keepdims: bool, of: Any, fill: float) -> Variable:
+    v = as_variable(a)
+    if v.type.is_discrete:
+        return of(v, axis, keepdims)  # type: ignore[no-any-return]
+    found = of(_filled(v, fill), axis, keepdims)
+    return switch(all_true(isnan(v), axis, keepdims), like(np.nan, v), found)
+
+
+def nanmax(a: Any, axis: Any = None, keepdims: bool = False) -> Variable:
+    """The largest element over ``axis`` that is not NaN (NaN where all are)."""
+    return _nan_extreme(a, axis, keepdims, largest_of, -np.inf)
+
+
+def nanmin(a: Any, axis: Any = None, keepdims: bool = False) -> Variable:
+    """The smallest element over ``axis`` that is not NaN (NaN where all are)."""
+    return _nan_extreme(a, axis, keepdims, smallest_of, np.inf)
+
+
+def nanargmax(a: Any, axis: Any = None) -> Variable:
+    """The index of the largest element over ``axis`` that is not NaN."""
+    return argmax(_filled(as_variable(a), -np.inf), axis)
+
+
+def nanargmin(a: Any, axis: Any = None) -> Variable:
+    """The index of the smallest element over ``axis`` that is not NaN."""
+    return argmin(_filled(as_variable(a), np.inf), axis)
+
+
+def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Variable:
+    """How many elements over ``axis`` are not 0, an int64."""
+    return sum_of(neq(a, 0), axis, keepdims=keepdims)
+
+
+def average(a: Any, axis: Any = None, weights: Any = None, keepdims: bool = False) -> Variable:
+    """The mean over ``axis``, weighted if ``weights`` are given: of the shape of ``a``, or a vector
+    along one ``axis``.
+    """
+    v = as_variable(a)
+    if weights is None:
+        return mean(v, axis, keepdims=keepdims)
+    w = as_variable(weights)
+    if w.type.ndim == 1 and v.type.ndim > 1:
+        axes = normal_axes(axis, v.type.ndim, "average")
+        if len(axes) != 1:
+            raise NdimMismatch("average", "weights of the shape of a, or one axis", w.type)
+        w = w.dimshuffle([0 if d == axes[0] else "x" for d in range(v.type.ndim)])
+        w = operator("fill")(v, w)
+    total = sum_of(v * w, axis, keepdims=keepdims)
+    return operator("true_div")(total, sum_of(w, axis, keepdims=keepdims))  # type: ignore[no-any-return]
+
+
+# -- order statistics ------------------------------------------------------------------------------
+
+
+def _last(v: Variable, axes: tuple[int, ...]) -> Variable:
+    """``v`` with ``axes`` joined into one, the last."""
+    kept = [d for d in range(v.type.ndim) if d not in axes]
+    moved = v.dimshuffle([*kept, *axes])
+    dims = dims_of(moved)
+    joined = product(dims[len(kept) :])
+    return moved.reshape((*dims[: len(kept)], joined), ndim=len(kept) + 1)
+
+
+def _never_empty(ordered: Variable) -> Variable:
+    """With a NaN behind the last elements, unless there are some for sure."""
+    if ordered.type.shape[-1]:
+        return ordered
+    edge = alloc(like(np.nan, ordered), *dims_of(ordered)[:-1], 1)
+    return concatenate([ordered, edge], axis=-1)
+
+
+def quantile(a: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Variable:
+    """Quantiles over ``axis``, in proportion between the two nearest elements (NumPy's "linear").
+
+    ``q``, a number or an array of them in [0, 1], symbolic or not, gives the leading dimensions of
+    the result. NaN where an element is NaN, and of no elements. Differentiable in ``a``.
+
+    >>> quantile(np.array([1.0, 2, 4, 8]), [0, 0.5, 0.75]).eval().tolist()
+    [1.0, 3.0, 5.0]
+    """
+    v, at = _real(a), _double(q)
+    axes = normal_axes(axis, v.type.ndim, "quantile")
+    ordered = sort(_last(v, axes), axis=-1)
+    last = ordered.type.ndim - 1
+    size = cast(ordered.shape[last], "int64")
+    ordered, final = _never_empty(ordered), maximum(size - 1, 0)
+    position = at * final
+    lower = minimum(cast(floor(position), "int64"), final)
+    upper = minimum(lower + 1, final)
+    share = cast(position - lower, v.type.dtype)
+    low, high = take(ordered, lower, axis=last), take(ordered, upper, axis=last)
+    share = share.dimshuffle(["x"] * last + list(range(at.type.ndim)))
+    found = switch(eq(low, high), low, low + (high - low) * share)
+    bad = isnan(take(ordered, final, axis=last)).dimshuffle(
+        [*range(last), *("x" for _ in range(at.type.ndim))]
+    )
+    found = switch(bad, like(np.nan, v), found)
+    if at.type.ndim:
+        ends = list(range(last, last + at.type.ndim))
+        found = moveaxis(found, ends, list(range(at.type.ndim)))
+    if not keepdims:
+        return found
+    rest = iter(range(at.type.ndim, found.type.ndim))
+    pattern = ["x" if d in axes else next(rest) for d in range(v.type.ndim)]
+    return found.dimshuffle([*range(at.type.ndim), *pattern])
+
+
+def percentile(a: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Variable:
+    """:func:`quantile` of ``q / 100``."""
+    return quantile(a, _double(q) / 100, axis, keepdims)
+
+
+def median(a: Any, axis: Any = None, keepdims: bool = False) -> Variable:
+    """The middle element over ``axis``, or the mean of the two middle ones."""
+    return quantile(a, 0.5, axis, keepdims)
+
+
+# -- bins ------------------------------------------------------------------------------------------
+
+
+def digitize(x: Any, bins: Any, right: bool = False) -> Variable:
+    """In which of the intervals between the increasing ``bins`` each element lies, from 0."""
+    return searchsorted(bins, x, side="left" if right else "right")
+
+
+def histogram(
+    a: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool = False
+) -> tuple[Variable, Variable]:
+    """(how many elements each bin has, the edges of the bins), as ``numpy.histogram``.
+
+    ``bins`` is a number or increasing edges; ``range=(low, high)`` is that of the data by default.
+    A bin has its left edge, the last one both. ``weights`` are summed instead of ones; ``density``
+    divides by the total and the widths.
+    """
+    v = cast(flatten(as_variable(a), 1), "float64")
+    edges = cast(_edges(v, bins, range), "float64")
+    count = edges.shape[0] - 1
+    inside = (v >= edges[0]) & (v <= edges[-1])
+    where = clip(searchsorted(edges, v, side="right") - 1, 0, count - 1)
+    w = constant(np.int64(1)) if weights is None else flatten(as_variable(weights), 1)
+    w = operator("fill")(v, w) if w.type.ndim == 0 else w
+    kept = switch(inside, w, like(0, w))
+    found = inc_subtensor(zeros((count,), w.type.dtype)[where], kept)
+    if density:
+        found = found / (cast(found.sum(), "float64") * (edges[1:] - edges[:-1]))
+    return found, edges
+
+
+def _edges(v: Variable, bins: Any, limits: Any) -> Variable:
+    b = as_variable(bins)
+    if b.type.ndim == 1:
+        return b
+    if not isinstance(bins, int | np.integer) or bins < 1:
+        raise OptionError(f"histogram: wanted bins as a number above 0, or as edges, got {bins!r}")
+    low, high = limits if limits is not None else (smallest_of(v), largest_of(v))
+    low, high = _double(low), _double(high)
+    flat = eq(low, high)
+    half = switch(flat, constant(np.float64(0.5)), constant(np.float64(0)))
+    low, high = low - half, high + half
+    inner = linspace(low, high, int(bins) + 1, dtype="float64")[:-1]
+    return concatenate([inner, high.dimshuffle("x")])  # the last edge exactly

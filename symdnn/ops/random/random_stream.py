@@ -1,0 +1,436 @@
+"""Streams of random variables: a seed, and a state of its own for every variable drawn.
+
+Each call makes a shared uint64 vector (key, counter) with a ``default_update``, so that a function
+which uses the variable draws new numbers at every call, and one variable used twice in a function
+has the same numbers in both places. Stream ``i`` of a seed has the key
+``rng_philox.stream_key(seed, i)``; the counter starts at 0.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from symdnn.config import config
+from symdnn.errors import NdimMismatch, OptionError, TypeMismatch
+from symdnn.graph.dims import Dim
+from symdnn.graph.operators import operator
+from symdnn.graph.type import TensorType
+from symdnn.graph.values.storage import Storage
+from symdnn.graph.variable import Constant, Shared, Variable, as_variable, constant
+from symdnn.ops.core.dtype import upcast
+from symdnn.ops.core.shape import dims_of
+from symdnn.ops.elementwise.arithmetic import cast
+from symdnn.ops.random import random as draws
+from symdnn.ops.random.rng_philox import fold_seed, stream_key
+
+#: Standard deviation of a standard normal distribution cut off at -2 and 2.
+_STD_OF_TRUNCATED = 0.8796256610342398
+
+__all__ = ["MRG_RandomStreams", "RandomStream", "RandomStreams", "size_dims"]
+
+
+def size_dims(size: Any, ndim: int | None = None, like: Sequence[Variable] = ()) -> list[Dim]:
+    """``size`` as a list of dimensions.
+
+    An int, a sequence of ints and integer scalars, an integer vector (with ``ndim`` where its
+    length is not static), or None for the shape to which ``like`` broadcast.
+    """
+    if size is None:
+        return _broadcast_dims(like)
+    if isinstance(size, Variable):
+        return _symbolic_dims(size, ndim)
+    if isinstance(size, np.ndarray | list | tuple):
+        dims = [d if isinstance(d, Variable) else int(d) for d in size]
+    else:
+        dims = [int(size)]
+    if any(isinstance(d, int) and d < 0 for d in dims):
+        raise OptionError(f"size={size}: a dimension cannot be negative")
+    if ndim is not None and ndim != len(dims):
+        raise OptionError(f"size={size} has {len(dims)} dimension(s), ndim={ndim}")
+    return dims
+
+
+def _symbolic_dims(size: Variable, ndim: int | None) -> list[Dim]:
+    if not size.type.is_discrete or size.type.ndim > 1:
+        raise TypeMismatch("size", "an integer scalar or vector", size.type)
+    if size.type.ndim == 0:
+        return [size]
+    length = size.type.shape[0] if ndim is None else ndim
+    if length is None:
+        raise NdimMismatch("size", "a vector of known length; pass ndim=", size.type)
+    return [size[i] for i in range(length)]
+
+
+def _broadcast_dims(like: Sequence[Variable]) -> list[Dim]:
+    dims: list[Dim] = [1] * max((v.type.ndim for v in like), default=0)
+    for v in like:
+        lead = len(dims) - v.type.ndim
+        for axis, (known, d) in enumerate(zip(v.type.shape, dims_of(v), strict=True)):
+            if known != 1 and (known is not None or dims[lead + axis] == 1):
+                dims[lead + axis] = d
+    return dims
+
+
+class RandomStream:
+    """Random variables from one seed, under the names of Theano's ``RandomStreams``.
+
+    ``seed`` is a non-negative int (or several), or None for one from the operating system.
+    ``nstreams`` and ``target`` of the methods are accepted and have no meaning here.
+
+    >>> from symdnn.graph.evaluate import evaluate
+    >>> u = RandomStream(seed=1).uniform((2,))
+    >>> evaluate([u], {})[0].shape
+    (2,)
+    """
+
+    def __init__(self, seed: Any = None) -> None:
+        self._seed = self._checked_seed(seed)
+        #: Pairs (state, its next value) of the variables made so far.
+        self.state_updates: list[tuple[Shared, Variable]] = []
+
+    def _checked_seed(self, seed: Any) -> int:
+        if seed is None:
+            return int.from_bytes(os.urandom(8), "little")
+        parts = list(seed) if isinstance(seed, list | tuple | np.ndarray) else [seed]
+        whole = [int(p) for p in parts]
+        if not whole or any(p != q for p, q in zip(whole, parts, strict=True)) or min(whole) < 0:
+            raise OptionError(f"seed={seed!r}: wanted a non-negative integer, or several")
+        return fold_seed(whole)
+
+    def seed(self, seed: Any = None) -> None:
+        """Start all streams over from another seed (None: the one given at the start)."""
+        if seed is not None:
+            self._seed = self._checked_seed(seed)
+        for i, (state, _) in enumerate(self.state_updates):
+            state.set_value(self._initial(i))
+
+    def updates(self) -> list[tuple[Shared, Variable]]:
+        """The default updates of all variables made so far, for ``no_default_updates``."""
+        return list(self.state_updates)
+
+    def _initial(self, index: int) -> Any:
+        return np.array([stream_key(self._seed, index), 0], np.uint64)
+
+    def new_state(self) -> Shared:
+        """The state of the next stream; :meth:`register` gives it its update."""
+        index = len(self.state_updates)
+        return Shared(draws.STATE_TYPE, Storage(self._initial(index)), f"random_state_{index}")
+
+    def register(self, state: Shared, new: Variable) -> None:
+        """Let functions that read ``state`` write ``new`` back."""
+        state.default_update = new
+        self.state_updates.append((state, new))
+
+    def draw(self, build: Callable[[Shared], tuple[Variable, Variable]]) -> Variable:
+        """The values of ``build(state) -> (values, next state)`` on a state of its own.
+
+        ``values.tag.rng`` is the state, ``values.tag.update`` the pair (state, next state).
+        """
+        state = self.new_state()
+        values, new = build(state)
+        self.register(state, new)
+        values.tag.rng, values.tag.update = state, (state, new)
+        return values
+
+    # -- distributions ------------------------------------------------------------------------
+
+    def uniform(
+        self,
+        size: Any = None,
+        low: Any = 0.0,
+        high: Any = 1.0,
+        ndim: int | None = None,
+        dtype: Any = None,
+        nstreams: Any = None,
+        target: Any = None,
+    ) -> Variable:
+        """Uniform values of (low, high), both ends excluded up to rounding.
+
+        ``dtype=None`` is the upcast of ``floatX``, ``low`` and ``high``; these may be tensors
+        that broadcast to ``size``, and gradients flow to them.
+        """
+        lo, hi = as_variable(low), as_variable(high)
+        kind = _float_dtype(dtype, lo, hi)
+        dims = size_dims(size, ndim, [lo, hi])
+        u = self.draw(lambda state: draws.random_uniform(state, dims, kind))
+        if _is(lo, 0) and _is(hi, 1):
+            return u
+        lo, hi = cast(lo, kind), cast(hi, kind)
+        return u * (hi - lo) + lo
+
+    def normal(
+        self,
+        size: Any = None,
+        avg: Any = 0.0,
+        std: Any = 1.0,
+        ndim: int | None = None,
+        dtype: Any = None,
+        nstreams: Any = None,
+        truncate: bool = False,
+        target: Any = None,
+    ) -> Variable:
+        """Normal values of mean ``avg`` and standard deviation ``std``.
+
+        ``truncate`` keeps them within two standard deviations, which makes the deviation of the
+        result 0.88 ``std``. ``avg`` and ``std`` may be tensors, and gradients flow to them.
+        """
+        mean, deviation = as_variable(avg), as_variable(std)
+        kind = _float_dtype(dtype, mean, deviation)
+        dims = size_dims(size, ndim, [mean, deviation])
+        z = self.draw(lambda state: draws.random_normal(state, dims, kind, truncate))
+        if _is(mean, 0) and _is(deviation, 1):
+            return z
+        return z * cast(deviation, kind) + cast(mean, kind)
+
+    def truncated_normal(
+        self,
+        size: Any,
+        avg: Any = 0.0,
+        std: Any = 1.0,
+        ndim: int | None = None,
+        dtype: Any = None,
+        nstreams: Any = None,
+        target: Any = None,
+    ) -> Variable:
+        """Normal values cut off on both sides, of standard deviation ``std`` after the cut.
+
+        It is made at two standard deviations of the normal distribution that is cut, and that one
+        is wider: ``normal(truncate=True)`` takes the deviation before the cut, as in Theano.
+        """
+        mean, deviation = as_variable(avg), as_variable(std)
+        kind = _float_dtype(dtype, mean, deviation)
+        wide = cast(deviation, kind) / constant(_STD_OF_TRUNCATED, dtype=kind)
+        return self.normal(size, mean, wide, ndim, kind, truncate=True)
+
+    def binomial(
+        self,
+        size: Any = None,
+        n: Any = 1,
+        p: Any = 0.5,
+        ndim: int | None = None,
+        dtype: Any = "int64",
+        nstreams: Any = None,
+        target: Any = None,
+    ) -> Variable:
+        """How many of ``n`` trials succeed, each with probability ``p``.
+
+        ``n`` is a non-negative integer or a symbolic one, or a tensor of them; ``n`` and ``p``
+        broadcast to ``size``. Each trial takes one number of the stream.
+        """
+        if isinstance(n, Constant) and n.type.ndim == 0:
+            n = n.data.item()
+        kind, prob = TensorType(dtype).dtype, as_variable(p)
+        if isinstance(n, int | np.integer) and n == 1:
+            dims = size_dims(size, ndim, [prob])
+            return self.draw(lambda state: draws.random_bernoulli(state, prob, dims, kind))
+        number = _count("binomial", n)
+        dims = size_dims(size, ndim, [number, prob])
+        most = number if number.type.ndim == 0 else operator("maximum")(number.max(), 0)
+        wide = prob.dimshuffle([*range(prob.type.ndim), "x"])
+        trials = self.draw(lambda s: draws.random_bernoulli(s, wide, [*dims, most], "int64"))
+        if number.type.ndim:
+            each = number.dimshuffle([*range(number.type.ndim), "x"])
+            trials = trials * operator("lt")(operator("arange")(most), each)
+        return cast(trials.sum(axis=len(dims)), kind)
+
+    def poisson(
+        self,
+        size: Any = None,
+        lam: Any = 1.0,
+        ndim: int | None = None,
+        dtype: Any = "int64",
+        nstreams: Any = None,
+        target: Any = None,
+    ) -> Variable:
+        """Numbers of events at a mean of ``lam``, a number or a tensor that fits ``size``.
+
+        Raises :class:`~symdnn.errors.DataError` in a call for a negative mean.
+        """
+        kind, rate = TensorType(dtype).dtype, as_variable(lam)
+        dims = size_dims(size, ndim, [rate])
+        return self.draw(lambda state: draws.random_poisson(state, rate, dims, kind))
+
+    def random_integers(
+        self,
+        size: Any = None,
+        low: Any = 0,
+        high: Any = 1,
+        ndim: int | None = None,
+        dtype: Any = "int64",
+        nstreams: Any = None,
+        target: Any = None,
+    ) -> Variable:
+        """Integers from ``low`` to ``high``, both included."""
+        lo, hi = as_variable(low), as_variable(high)
+        dims, top = size_dims(size, ndim, [lo, hi]), cast(hi, "int64") + 1
+        return self.draw(lambda state: draws.random_integers(state, lo, top, dims, dtype))
+
+    def permutation(
+        self, size: Any = None, n: Any = 1, ndim: int | None = None, dtype: Any = "int64"
+    ) -> Variable:
+        """Permutations of ``0 .. n-1``, of shape ``(*size, n)``."""
+        dims = size_dims(size, ndim)
+        return self.draw(lambda state: draws.random_permutation(state, n, dims, dtype))
+
+    def multinomial(
+        self,
+        size: Any = None,
+        n: Any = 1,
+        pvals: Any = None,
+        ndim: int | None = None,
+        dtype: Any = "int64",
+        nstreams: Any = None,
+        target: Any = None,
+    ) -> Variable:
+        """How often each class came in ``n`` draws with probabilities ``pvals[..., class]``.
+
+        Of shape ``(*size, classes)``; ``size=None`` takes one experiment for each row of ``pvals``.
+        """
+        p = _probabilities("multinomial", pvals)
+        dims = list(dims_of(p))[:-1] if size is None else size_dims(size, ndim)
+        kind = TensorType(dtype).dtype
+        return self.draw(lambda state: draws.random_multinomial(state, n, p, dims, kind))
+
+    def choice(
+        self,
+        size: Any = None,
+        a: Any = 2,
+        replace: bool = True,
+        p: Any = None,
+        ndim: int | None = None,
+        dtype: Any = "int64",
+        nstreams: Any = None,
+        target: Any = None,
+    ) -> Variable:
+        """Elements of ``a`` (a vector, or a number for ``0 .. a-1``), as ``numpy.random.choice``.
+
+        ``p`` are the probabilities of the elements; without ``replace`` none comes twice.
+        """
+        pool = as_variable(a)
+        count = dims_of(pool)[0] if pool.type.ndim == 1 else a
+        dims = size_dims(size, ndim)
+        index = self._indices(dims, count, replace, p, dtype)
+        return operator("take")(pool, index) if pool.type.ndim == 1 else index
+
+    def _indices(self, dims: list[Dim], n: Any, replace: bool, p: Any, dtype: Any) -> Variable:
+        if p is None and replace:
+            return self.draw(lambda s: draws.random_integers(s, 0, n, dims, dtype))
+        total = math.prod(dims) if all(isinstance(d, int) for d in dims) else _product(dims)
+        if p is None:
+            order = self.draw(lambda s: draws.random_permutation(s, n, (), dtype))
+            return order[:total].reshape(dims, ndim=len(dims))
+        weights = _probabilities("choice", p)
+        if replace:
+            return self.draw(lambda s: draws.random_categorical(s, weights, dims, dtype))
+        found = self.draw(lambda s: draws.random_subset(s, weights, total, (), dtype))
+        return found.reshape(dims, ndim=len(dims))
+
+    def shuffle_row_elements(self, input: Any) -> Variable:
+        """``input`` with the elements of each row (last dimension) in a random order of its own."""
+        x = as_variable(input)
+        *lead, n = dims_of(x)
+        order = self.permutation(lead or None, n=n)
+        rows = _product(lead) if lead else 1
+        start = operator("arange")(rows).reshape((*lead, 1), ndim=x.type.ndim) * n
+        flat = x.flatten(1)
+        return operator("take")(flat, order + cast(start, "int64"))  # type: ignore[no-any-return]
+
+
+def _product(dims: Sequence[Dim]) -> Any:
+    total: Any = 1
+    for d in dims:
+        total = d * total
+    return total
+
+
+def _count(what: str, n: Any) -> Variable:
+    v = as_variable(n)
+    if not v.type.is_discrete or (isinstance(v, Constant) and (v.data < 0).any()):
+        raise TypeMismatch(what, "non-negative ints as n", n)
+    return cast(v, "int64")
+
+
+def _is(v: Variable, number: float) -> bool:
+    return isinstance(v, Constant) and v.data.ndim == 0 and float(v.data) == number
+
+
+def _float_dtype(dtype: Any, *parameters: Variable) -> str:
+    if dtype is not None:
+        return TensorType(dtype).dtype
+    return upcast(str(config.floatX), *(v.type.dtype for v in parameters))
+
+
+def _probabilities(what: str, p: Any) -> Variable:
+    if p is None:
+        raise TypeMismatch(what, "probabilities (pvals, p)", None)
+    v = as_variable(p)
+    if v.type.ndim == 0 or v.type.is_complex:
+        raise TypeMismatch(what, "probabilities with the classes last", v.type)
+    return v if v.type.is_float else cast(v, "float64")
+
+
+class RandomStreams(RandomStream):
+    """Theano's ``shared_randomstreams.RandomStreams`` (the numbers are symdnn's own)."""
+
+
+class MRG_RandomStreams(RandomStream):
+    """Theano's ``rng_mrg.MRG_RandomStreams`` by name and use; the numbers are symdnn's own.
+
+    A seed of 0 is refused, as there.
+    """
+
+    def __init__(self, seed: Any = 12345) -> None:
+        super().__init__(seed)
+
+    def _checked_seed(self, seed: Any) -> int:
+        given = np.atleast_1d(np.asarray(12345 if seed is None else seed, dtype=object))
+        if not any(given):
+            raise OptionError("seed=0: MRG_RandomStreams takes no seed of 0; use another number")
+        return super()._checked_seed(list(given))
+
+    def choice(
+        self,
+        size: Any = 1,
+        a: Any = None,
+        replace: bool = True,
+        p: Any = None,
+        ndim: int | None = None,
+        dtype: Any = "int64",
+        nstreams: Any = None,
+        target: Any = None,
+    ) -> Variable:
+        """``size`` class indices for each row of a matrix ``p``: shape (rows, size).
+
+        With ``a``, or a vector ``p``, what :meth:`RandomStream.choice` does.
+        """
+        weights = None if p is None else as_variable(p)
+        if weights is None or weights.type.ndim == 1:
+            count = a if weights is None or a is not None else dims_of(weights)[0]
+            return super().choice(size, count, replace, p, ndim, dtype)
+        rows, (number,) = dims_of(weights)[0], size_dims(1 if size is None else size)
+        if not replace:
+            return self.draw(lambda s: draws.random_subset(s, weights, number, [rows], dtype))
+        wide = weights.dimshuffle(0, "x", 1)
+        return self.draw(lambda s: draws.random_categorical(s, wide, [rows, number], dtype))
+
+    def multinomial_wo_replacement(
+        self,
+        size: Any = None,
+        n: Any = 1,
+        pvals: Any = None,
+        replace: bool = False,
+        ndim: int | None = None,
+        dtype: Any = "int64",
+        nstreams: Any = None,
+        target: Any = None,
+    ) -> Variable:
+        """``n`` distinct classes for each row of ``pvals`` (:meth:`choice` without replacing)."""
+        return self.choice(n, None, replace, pvals, ndim, dtype)
+
+
+OPERATORS: dict[str, Any] = {}

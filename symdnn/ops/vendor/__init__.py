@@ -1,0 +1,1 @@
+"""What rewrites make, never users' gradients: fused groups, ops of vendors' libraries."""

@@ -1,0 +1,61 @@
+"""A convolution that hands out the statistics of its result too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from symdnn.graph.dims import Shape
+from symdnn.graph.op import Host, MultiOp
+from symdnn.ops.vendor.norm_parts import BatchMoments
+from symdnn.ops.vendor.onednn import OneDnnConv
+
+__all__ = ["OneDnnConvMoments"]
+
+
+@dataclass(frozen=True)
+class OneDnnConvMoments(MultiOp):
+    """(y, mean, invstd) or (y, mean, invstd, running mean, running variance).
+
+    The inputs are those of ``conv``, then (factor, running mean, running variance) where
+    ``moments.running``; y is the convolution's result, and the rest are the moments of y. A kernel
+    that sums up results while they are in registers does not read them again.
+    ``opt/fuse/norm_rules.py`` makes it, after gradients are taken.
+    """
+
+    conv: OneDnnConv
+    moments: BatchMoments
+
+    def operands(self, inputs: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+        """(the inputs of the convolution, those of the moments after y)"""
+        count = len(inputs) - 3 * self.moments.running
+        return inputs[:count], inputs[count:]
+
+    def infer(self, *inputs: Any) -> Any:
+        given, more = self.operands(inputs)
+        (y,) = self.conv.output_types(given)
+        return (y, *self.moments.output_types((y, *more)))
+
+    def reference(self, *inputs: Any) -> Any:
+        given, more = self.operands(inputs)
+        (y,) = self.conv.compute(*given)
+        return (y, *self.moments.compute(y, *more))
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        given, more = self.operands(shapes)
+        found = self.conv.shapes(types[: len(given)], given, host)
+        if found is None:
+            return None
+        (y,) = found
+        rest = self.moments.shapes((types[0], *types[len(given) :]), (y, *more), host)
+        return rest and [y, *rest]
+
+    @property
+    def host_inputs(self) -> tuple[int, ...]:
+        return self.conv.host_inputs
+
+    def __str__(self) -> str:
+        return f"OneDnnConvMoments{{{self.conv}, epsilon={self.moments.epsilon}}}"

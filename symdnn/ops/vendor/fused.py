@@ -1,0 +1,99 @@
+"""Groups of elementwise ops as one op, alone or in front of reductions.
+
+They are made late, by ``opt/fuse/fuse.py``, where a target has a kernel for them; gradients exist
+only before that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import TypeMismatch
+from symdnn.graph.dims import Shape
+from symdnn.graph.op import Host, MultiOp
+from symdnn.graph.type import TensorType
+from symdnn.ops.array.reduce import Reduce
+from symdnn.ops.core.scalar import ScalarProgram
+from symdnn.ops.elemwise import broadcast_dims, broadcast_static
+
+__all__ = ["FusedElemwise", "FusedReduce"]
+
+
+def check_inputs(op: Any, program: ScalarProgram, inputs: Sequence[Any]) -> None:
+    """Raise :class:`TypeMismatch` unless these are tensors of one ndim with the right dtypes."""
+    tensors = all(isinstance(t, TensorType) for t in inputs)
+    if not tensors or tuple(t.dtype for t in inputs) != program.inputs or not inputs:
+        raise TypeMismatch(op, f"tensors of dtypes {', '.join(program.inputs)}", list(inputs))
+    if len({t.ndim for t in inputs}) != 1:
+        raise TypeMismatch(op, "tensors of equal ndim", list(inputs))
+
+
+@dataclass(frozen=True)
+class FusedElemwise(MultiOp):
+    """A scalar program on every element of tensors that broadcast by their static 1s."""
+
+    program: ScalarProgram
+
+    def infer(self, *inputs: Any) -> Any:
+        check_inputs(self, self.program, inputs)
+        shape = broadcast_static(self, inputs)
+        return tuple(TensorType(d, shape) for d in self.program.output_dtypes)
+
+    def reference(self, *inputs: Any) -> Any:
+        shape = np.broadcast_shapes(*(a.shape for a in inputs))
+        results = self.program.evaluate(*inputs)
+        return tuple(np.asarray(np.broadcast_to(r, shape), order="C") for r in results)
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [broadcast_dims(self, types, shapes)] * len(self.program.outputs)
+
+    @property
+    def may_overwrite(self) -> dict[int, tuple[int, ...]]:
+        every = tuple(range(len(self.program.inputs)))
+        return {i: every for i in range(len(self.program.outputs))}
+
+    def __str__(self) -> str:
+        return f"FusedElemwise{{{self.program}}}"
+
+
+@dataclass(frozen=True)
+class FusedReduce(MultiOp):
+    """Reductions over the same axes, each of a result of a scalar program that is never stored."""
+
+    program: ScalarProgram
+    reductions: tuple[Reduce, ...]
+
+    def infer(self, *inputs: Any) -> Any:
+        check_inputs(self, self.program, inputs)
+        if len({(r.axes, r.keepdims) for r in self.reductions}) != 1:
+            raise TypeMismatch(self, "reductions over the same axes", list(self.reductions))
+        shape = broadcast_static(self, inputs)
+        values = [TensorType(d, shape) for d in self.program.output_dtypes]
+        return tuple(r.infer(v) for r, v in zip(self.reductions, values, strict=True))
+
+    def reference(self, *inputs: Any) -> Any:
+        shape = np.broadcast_shapes(*(a.shape for a in inputs))
+        results = self.program.evaluate(*inputs)
+        return tuple(
+            np.asarray(r.reference(np.broadcast_to(v, shape)))
+            for r, v in zip(self.reductions, results, strict=True)
+        )
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        whole = broadcast_dims(self, types, shapes)
+        found: list[Shape] = []
+        for r in self.reductions:
+            found += r.shapes(types, [whole], host) or []
+        return found
+
+    def __str__(self) -> str:
+        kinds = ", ".join(type(r).__name__ for r in self.reductions)
+        return f"FusedReduce{{{kinds} over {self.reductions[0].axes} of {self.program}}}"

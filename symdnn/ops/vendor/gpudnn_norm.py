@@ -1,0 +1,224 @@
+"""cuDNN's batch normalisation and local response normalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn.errors import OptionError, TypeMismatch
+from symdnn.graph.dims import Shape
+from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.origin import Hints
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Variable, as_variable, constant
+from symdnn.ops.core.lowered import DnnBase, constant_number
+from symdnn.ops.nn.batchnorm import (
+    BatchNormGrad,
+    BatchNormInference,
+    BatchNormTrain,
+    parameter_dtype,
+)
+from symdnn.ops.nn.channels_last import in_layout
+from symdnn.ops.nn.lrn import LRN, LRNGrad
+from symdnn.ops.nn.normalization import norm_axes
+
+__all__ = [
+    "MIN_EPSILON", "GpuDnnBatchNorm", "GpuDnnBatchNormBase", "GpuDnnBatchNormGrad",
+    "GpuDnnBatchNormInference", "GpuDnnLRN", "GpuDnnLRNGrad",
+]  # fmt: skip
+
+#: Theano's least epsilon of batch normalisation (cuDNN's, when the rule was made).
+MIN_EPSILON = 1e-5
+
+
+@dataclass(frozen=True)
+class GpuDnnBatchNormBase(DnnBase):
+    """Base of batch normalisation: inputs of 4 or 5 dimensions, parameters of as many.
+
+    ``mode`` is ``'per-activation'`` (statistics over the batch) or ``'spatial'`` (over all but the
+    channels). With ``layout="NHWC"`` images and parameters have their channels last.
+    """
+
+    abstract: ClassVar[bool] = True
+    mode: str = "per-activation"
+    epsilon: float = field(default=1e-4, kw_only=True)
+    ndim: int = field(default=4, kw_only=True)
+    layout: str = field(default="NCHW", kw_only=True)
+
+    def __post_init__(self) -> None:
+        norm_axes(self.mode, self.ndim, type(self).__name__)
+        if self.epsilon < MIN_EPSILON:
+            raise OptionError(f"epsilon={self.epsilon}: wanted at least {MIN_EPSILON}")
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The axes that are normalised over, counted in (N, C, \\*sizes)."""
+        return norm_axes(self.mode, self.ndim, type(self).__name__)
+
+    def infer(self, *inputs: Any) -> Any:
+        x = inputs[0]
+        if not isinstance(x, TensorType) or x.ndim != self.ndim or x.ndim not in (4, 5):
+            raise TypeMismatch(self, "a tensor of 4 or 5 dimensions", x)
+        return super().infer(*inputs)
+
+    def described(self, x: Variable, epsilon: Any) -> Any:
+        """This op for such an input, with an epsilon known when the graph is built."""
+        name = f"{type(self).__name__}: epsilon"
+        return replace(self, ndim=x.type.ndim, epsilon=constant_number(name, epsilon))
+
+
+@dataclass(frozen=True)
+class GpuDnnBatchNorm(GpuDnnBatchNormBase):
+    """(out, mean, invstd[, new running mean, new running var]) of (x, scale, bias[, two running]).
+
+    By hand: ``GpuDnnBatchNorm(mode, running_averages)(x, scale, bias, epsilon,
+    running_average_factor, running_mean, running_var)``. The ``inplace_*`` fields say what is
+    written over an input. (``cudnnBatchNormalizationForwardTraining``)
+    """
+
+    running_averages: bool = False
+    inplace_running_mean: bool = False
+    inplace_running_var: bool = False
+    inplace_output: bool = False
+    running_average_factor: float = field(default=0.1, kw_only=True)
+
+    def neutral(self) -> Op:
+        return in_layout(
+            BatchNormTrain(self.axes, self.epsilon, self.running_averages), self.layout
+        )
+
+    def _full(self, inputs: Sequence[Any], factor: Any) -> list[Any]:
+        """The neutral op's inputs, among which is the factor."""
+        return [*inputs[:3], *([factor] if self.running_averages else []), *inputs[3:]]
+
+    def infer(self, *inputs: Any) -> Any:
+        x = inputs[0]
+        if not isinstance(x, TensorType) or x.ndim != self.ndim or x.ndim not in (4, 5):
+            raise TypeMismatch(self, "a tensor of 4 or 5 dimensions", x)
+        full = self._full(inputs, TensorType(parameter_dtype(x.dtype), ()))
+        return self.neutral().output_types(full)
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        scalar = TensorType(parameter_dtype(types[0].dtype), ())
+        return self.neutral().shapes(self._full(types, scalar), self._full(shapes, ()), host)
+
+    def reference(self, *inputs: Any) -> Any:
+        factor = np.asarray(self.running_average_factor, inputs[1].dtype)
+        return self.neutral().compute(*self._full(inputs, factor))
+
+    def _variables(self, inputs: Sequence[Variable]) -> list[Variable]:
+        dtype = inputs[1].type.dtype
+        return self._full(inputs, constant(self.running_average_factor, dtype=dtype))
+
+    def expanded(self, *inputs: Variable) -> list[Variable] | None:
+        return list(self.neutral()(*self._variables(inputs)))
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        grads = list(self.neutral().vjp(self._variables(inputs), outputs, cotangents))
+        return [*grads[:3], *grads[4:]] if self.running_averages else grads
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        return None
+
+    def __call__(
+        self, *inputs: Any, hints: Hints | None = None, name: str | None = None, **words: Any
+    ) -> Any:
+        """Apply to (x, scale, bias[, running_mean, running_var]), or by hand as in Theano."""
+        names = ("epsilon", "running_average_factor", "running_mean", "running_var")
+        if not words and len(inputs) in (3, 5) and all(_is_tensor(v) for v in inputs):
+            return super().__call__(*inputs, hints=hints, name=name)
+        words = dict(zip(names, inputs[3:]), **words)
+        own = [as_variable(v) for v in inputs[:3]]
+        op = self.described(own[0], words.get("epsilon", 1e-4))
+        factor = words.get("running_average_factor", 0.1)
+        op = replace(op, running_average_factor=constant_number(f"{type(self).__name__}: "
+                     "running_average_factor", factor))  # fmt: skip
+        if self.running_averages:
+            own += [as_variable(words["running_mean"]), as_variable(words["running_var"])]
+        return DnnBase.__call__(op, *own, hints=hints, name=name)
+
+
+def _is_tensor(v: Any) -> bool:
+    return isinstance(v, Variable) and isinstance(v.type, TensorType) and v.type.ndim > 0
+
+
+@dataclass(frozen=True)
+class GpuDnnBatchNormInference(GpuDnnBatchNormBase):
+    """Normalisation of (x, scale, bias, mean, variance) by these. By hand: epsilon is the sixth.
+
+    (``cudnnBatchNormalizationForwardInference``)
+    """
+
+    inplace: bool = False
+
+    def neutral(self) -> Op:
+        return in_layout(BatchNormInference(self.axes, self.epsilon), self.layout)
+
+    @property
+    def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
+        return {0: (0,)}
+
+    def __call__(
+        self, *inputs: Any, hints: Hints | None = None, name: str | None = None, **words: Any
+    ) -> Any:
+        """Apply to (x, scale, bias, mean, var), or by hand with an epsilon."""
+        return _with_epsilon(self, 5, inputs, hints, name, words)
+
+
+@dataclass(frozen=True)
+class GpuDnnBatchNormGrad(GpuDnnBatchNormBase):
+    """(dx, dscale, dbias) of (x, dy, scale, mean, invstd). By hand: epsilon is the sixth.
+
+    (``cudnnBatchNormalizationBackward``)
+    """
+
+    def neutral(self) -> Op:
+        return in_layout(BatchNormGrad(self.axes, self.epsilon), self.layout)
+
+    def __call__(
+        self, *inputs: Any, hints: Hints | None = None, name: str | None = None, **words: Any
+    ) -> Any:
+        """Apply to (x, dy, scale, mean, invstd), or by hand with an epsilon."""
+        return _with_epsilon(self, 5, inputs, hints, name, words)
+
+
+def _with_epsilon(
+    op: GpuDnnBatchNormBase, count: int, inputs: Sequence[Any], hints: Hints | None,
+    name: str | None, words: Mapping[str, Any],
+) -> Any:  # fmt: skip
+    own = [as_variable(v) for v in inputs[:count]]
+    if len(inputs) > count or words:
+        epsilon = inputs[count] if len(inputs) > count else words["epsilon"]
+        op = op.described(own[0], epsilon)
+    return DnnBase.__call__(op, *own, hints=hints, name=name)
+
+
+@dataclass(frozen=True)
+class _LRNFields(DnnBase):
+    abstract: ClassVar[bool] = True
+    n: int = 5
+    alpha: float = 1e-4
+    beta: float = 0.75
+    k: float = 2.0
+    layout: str = field(default="NCHW", kw_only=True)
+
+
+@dataclass(frozen=True)
+class GpuDnnLRN(_LRNFields):
+    """Normalisation across channels of x (N, C, ...). (``cudnnLRNCrossChannelForward``)"""
+
+    def neutral(self) -> Op:
+        return in_layout(LRN(self.n, self.alpha, self.beta, self.k), self.layout)
+
+
+@dataclass(frozen=True)
+class GpuDnnLRNGrad(_LRNFields):
+    """The gradient of x, of (x, y, dy). (``cudnnLRNCrossChannelBackward``)"""
+
+    def neutral(self) -> Op:
+        return in_layout(LRNGrad(self.n, self.alpha, self.beta, self.k), self.layout)

@@ -1,0 +1,140 @@
+"""cuDNN's pooling over the last two or three dimensions of tensors of four or five."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from symdnn.errors import OptionError, TypeMismatch
+from symdnn.graph.op import Op
+from symdnn.graph.origin import Hints
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import as_variable
+from symdnn.ops.core.lowered import DnnBase
+from symdnn.ops.core.shape import as_dim, dims_of, static_dim
+from symdnn.ops.nn.channels_last import in_layout
+from symdnn.ops.nn.conv_words import static_ints
+from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad, Pool
+
+__all__ = ["POOL_MODES", "GpuDnnPool", "GpuDnnPoolBase", "GpuDnnPoolDesc", "GpuDnnPoolGrad"]
+
+#: cuDNN's modes by Theano's names -> the neutral op's mode.
+POOL_MODES = {
+    "max": "max",
+    "max_deterministic": "max",
+    "average_inc_pad": "average_inc_pad",
+    "average_exc_pad": "average_exc_pad",
+    "average": "average_inc_pad",
+}
+
+
+@dataclass(frozen=True)
+class GpuDnnPoolDesc:
+    """How to pool; ``op(img, desc)`` uses it. Calling it gives it back."""
+
+    ws: tuple[int, ...] = (1, 1)
+    stride: tuple[int, ...] = (1, 1)
+    mode: str = "max"
+    pad: tuple[int, ...] = (0, 0)
+
+    def __call__(self) -> GpuDnnPoolDesc:
+        return self
+
+
+@dataclass(frozen=True)
+class GpuDnnPoolBase(DnnBase):
+    """Base of pooling and its gradient. Borders that fill no window are ignored; a NaN stays.
+
+    With ``layout="NHWC"`` the images are (N, \\*sizes, C).
+    """
+
+    abstract: ClassVar[bool] = True
+    mode: str = "max"
+    ws: tuple[int, ...] = field(default=(), kw_only=True)
+    stride: tuple[int, ...] = field(default=(), kw_only=True)
+    pad: tuple[int, ...] = field(default=(), kw_only=True)
+    layout: str = field(default="NCHW", kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.mode not in POOL_MODES:
+            raise OptionError(f"mode={self.mode!r}: wanted one of {', '.join(POOL_MODES)}")
+
+    @property
+    def settings(self) -> tuple[Any, ...]:
+        """The fields of the neutral op, in its order."""
+        return self.ws, self.stride, self.pad, POOL_MODES[self.mode], True
+
+    def infer(self, *inputs: Any) -> Any:
+        x = inputs[0]
+        if not isinstance(x, TensorType) or not x.is_float or x.ndim not in (4, 5):
+            raise TypeMismatch(self, "a float tensor of 4 or 5 dimensions", x)
+        if len(self.ws) != x.ndim - 2:
+            raise TypeMismatch(self, f"a window over {x.ndim - 2} dimensions", str(self.ws))
+        return super().infer(*inputs)
+
+    def described(self, ndim: int, ws: Any, stride: Any, pad: Any) -> Any:
+        """This op with these windows, which are ints known when the graph is built."""
+        name = type(self).__name__
+        return replace(
+            self, ws=static_ints(f"{name}: ws", ws, ndim),
+            stride=static_ints(f"{name}: stride", stride, ndim),
+            pad=static_ints(f"{name}: pad", pad, ndim),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class GpuDnnPool(GpuDnnPoolBase):
+    """Pooling of ``img``. By hand: ``GpuDnnPool(mode)(img, ws, stride, pad)``.
+
+    (``cudnnPoolingForward``)
+    """
+
+    def neutral(self) -> Op:
+        return in_layout(Pool(*self.settings), self.layout)
+
+    def __call__(self, *inputs: Any, hints: Hints | None = None, name: str | None = None) -> Any:
+        """Apply to ``img``; with (ws, stride, pad), or a descriptor, as in Theano."""
+        img, *words = inputs
+        if len(words) == 1 and isinstance(words[0], GpuDnnPoolDesc):
+            d = words[0]
+            return replace(self, mode=d.mode)(img, d.ws, d.stride, d.pad, hints=hints, name=name)
+        if not words:
+            return super().__call__(img, hints=hints, name=name)
+        x = as_variable(img)
+        op = self.described(x.type.ndim - 2, *words)
+        return DnnBase.__call__(op, x, hints=hints, name=name)
+
+
+@dataclass(frozen=True)
+class GpuDnnPoolGrad(GpuDnnPoolBase):
+    """The gradient of pooling, of (x, y, dy) for a maximum, of (dy, \\*sizes of x) for a mean.
+
+    By hand: ``GpuDnnPoolGrad(mode)(inp, out, out_grad, ws, stride, pad)``.
+    (``cudnnPoolingBackward``)
+    """
+
+    static: tuple[int | None, ...] = field(default=(), kw_only=True)
+
+    @property
+    def is_max(self) -> bool:
+        """Whether it is the gradient of a maximum."""
+        return POOL_MODES[self.mode] == "max"
+
+    def neutral(self) -> Op:
+        if self.is_max:
+            return in_layout(MaxPoolGrad(*self.settings), self.layout)
+        return in_layout(AveragePoolGrad(*(*self.settings, self.static)), self.layout)
+
+    def __call__(self, *inputs: Any, hints: Hints | None = None, name: str | None = None) -> Any:
+        """Apply to the neutral op's inputs, or to Theano's six."""
+        if len(inputs) != 6 or self.ws:
+            return super().__call__(*inputs, hints=hints, name=name)
+        x, y, dy = map(as_variable, inputs[:3])
+        op = self.described(x.type.ndim - 2, *inputs[3:])
+        own: Sequence[Any] = (x, y, dy)
+        if not self.is_max:
+            sizes = [as_dim(d) for d in dims_of(x)[2:]]
+            op = replace(op, static=tuple(static_dim(d) for d in sizes))
+            own = (dy, *sizes)
+        return DnnBase.__call__(op, *own, hints=hints, name=name)

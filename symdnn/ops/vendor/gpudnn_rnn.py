@@ -1,0 +1,320 @@
+"""cuDNN's recurrent nets, dropout and CTC loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn.errors import NonDifferentiable, OptionError, TypeMismatch
+from symdnn.graph.dims import Shape
+from symdnn.graph.op import Grads, Host, MultiOp, Op, Vars
+from symdnn.graph.origin import Hints
+from symdnn.graph.type import OpaqueType, TensorType
+from symdnn.graph.variable import Variable
+from symdnn.ops.core.lowered import DnnBase
+from symdnn.ops.nn.ctc import CTCLoss
+from symdnn.ops.nn.dropout import Dropout, scaled_where
+from symdnn.ops.nn.rnn import RNNForward, RNNGrad, rnn_with_reserve
+from symdnn.ops.nn.rnn_params import RNNShape
+from symdnn.ops.random.random import STATE_TYPE, check_state
+
+__all__ = [
+    "DROPOUT_RESERVE", "GRADIENT_RESERVE", "GpuDnnCTCLoss", "GpuDnnDropoutGrad", "GpuDnnDropoutOp",
+    "GpuDnnRNNGradInputs", "GpuDnnRNNGradWeights", "GpuDnnRNNOp",
+]  # fmt: skip
+
+#: The RNN's reserve after the gradient of the data has been written into it.
+GRADIENT_RESERVE = OpaqueType("rnn_gradient_reserve")
+DROPOUT_RESERVE = OpaqueType("dropout_reserve")
+
+
+# -- recurrent nets -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GpuDnnRNNBase(DnnBase):
+    """Base of the three; the fields are those of :class:`~symdnn.ops.nn.rnn.RNNForward`."""
+
+    abstract: ClassVar[bool] = True
+    rnn_mode: str
+    direction_mode: str = "unidirectional"
+    hidden_size: int = field(default=1, kw_only=True)
+    num_layers: int = field(default=1, kw_only=True)
+    input_mode: str = field(default="linear", kw_only=True)
+    dropout: float = field(default=0.0, kw_only=True)
+    lengths: bool = field(default=False, kw_only=True)
+
+    @property
+    def settings(self) -> tuple[Any, ...]:
+        """The fields in the neutral ops' order."""
+        return (
+            self.rnn_mode, self.hidden_size, self.num_layers, self.input_mode, self.direction_mode,
+            self.dropout, self.lengths,
+        )  # fmt: skip
+
+    @property
+    def has_cell(self) -> bool:
+        """Whether there is a cell state (LSTM)."""
+        return self.rnn_mode == "lstm"
+
+    @property
+    def lengths_index(self) -> int | None:
+        """Which input are the lengths; None without them."""
+        return 3 + self.has_cell if self.lengths else None
+
+    @property
+    def host_values(self) -> tuple[int, ...]:
+        """cuDNN reads the sequence lengths on the host."""
+        return () if self.lengths_index is None else (self.lengths_index,)
+
+    @classmethod
+    def of(cls, op: RNNForward | RNNGrad) -> Any:
+        """The op with the settings of a neutral one."""
+        return cls(
+            op.rnn_mode, op.direction_mode, hidden_size=op.hidden_size, num_layers=op.num_layers,
+            input_mode=op.input_mode, dropout=op.dropout, lengths=op.lengths,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class GpuDnnRNNOp(GpuDnnRNNBase):
+    """(y, hy, [cy], [next state], reserve) of (w, x, hx, [cx], [lengths], [state]).
+
+    With dropout between layers the masks are cuDNN's, drawn from the state's key and counter.
+    Without ``keeps_reserve`` it is cuDNN's inference mode. (``cudnnRNNForward``)
+
+    By hand: ``GpuDnnRNNOp(rnn_mode, direction_mode)(desc, w, x, hx, cx)`` with a descriptor of
+    ``_RNNDescriptor``; the result is (reserve, y, hy, [cy]), as in Theano.
+    """
+
+    keeps_reserve: bool = field(default=True, kw_only=True)
+
+    def __call__(self, *inputs: Any, hints: Hints | None = None, name: str | None = None) -> Any:
+        """Apply to the inputs, or by hand to (desc, w, x, hx, [cx])."""
+        if inputs and isinstance(getattr(inputs[0], "shape", None), RNNShape):
+            return self._by_hand(*inputs, hints=hints)
+        return super().__call__(*inputs, hints=hints, name=name)
+
+    def _by_hand(
+        self, desc: Any, w: Any, x: Any, hx: Any, cx: Any = None, *, hints: Hints | None
+    ) -> list[Variable]:
+        s: RNNShape = desc.shape
+        for what, mine, its in (
+            ("rnn_mode", self.rnn_mode, s.rnn_mode),
+            ("direction_mode", self.direction_mode, s.direction_mode),
+        ):
+            if mine != its:
+                raise OptionError(f"GpuDnnRNNOp: {what}={mine!r}, but the descriptor's is {its!r}")
+        op = replace(
+            self, hidden_size=s.hidden_size, num_layers=s.num_layers, input_mode=s.input_mode,
+            dropout=desc.dropout.dropout,
+        )  # fmt: skip
+        forward, stream = op.neutral(), desc.block.stream
+        assert isinstance(forward, RNNForward)
+        *outputs, reserve = rnn_with_reserve(forward, op, w, x, hx, cx, None, stream, hints=hints)
+        return [reserve, *outputs]
+
+    def neutral(self) -> Op:
+        return RNNForward(*(*self.settings, self.keeps_reserve))
+
+    @classmethod
+    def of(cls, op: RNNForward | RNNGrad) -> Any:
+        assert isinstance(op, RNNForward)
+        return replace(super().of(op), keeps_reserve=op.keeps_reserve)
+
+    @property
+    def host_values(self) -> tuple[int, ...]:
+        forward = self.neutral()
+        assert isinstance(forward, RNNForward)
+        state = (3 + self.has_cell + self.lengths,) if forward.random else ()
+        return (*super().host_values, *state)
+
+
+@dataclass(frozen=True)
+class GpuDnnRNNGradInputs(GpuDnnRNNBase):
+    """(dx, dhx, [dcx], reserve) of (w, x, hx, [cx], [lengths], y, dy, dhy, [dcy], reserve).
+
+    What :class:`GpuDnnRNNGradWeights` needs is added to the reserve. (``cudnnRNNBackwardData_v8``)
+    """
+
+    def neutral(self) -> Op:
+        return RNNGrad(*self.settings)
+
+    def infer(self, *inputs: Any) -> Any:
+        return (*self.neutral().output_types(inputs)[1:], GRADIENT_RESERVE)
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        found = self.neutral().shapes(types, shapes, host)
+        return None if found is None else [*found[1:], ()]
+
+    def reference(self, *inputs: Any) -> Any:
+        """The reserve of the reference is the gradient of the weights itself."""
+        dw, *rest = self.neutral().compute(*inputs)
+        return (*rest, dw)
+
+    def expanded(self, *inputs: Variable) -> list[Variable] | None:
+        return None
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        raise NonDifferentiable(f"{self}: second derivatives of an RNN block do not exist")
+
+    @property
+    def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
+        reserve_in = len(self._names()) - 1
+        return {2 + self.has_cell: (reserve_in,)}
+
+    def _names(self) -> list[str]:
+        cell = ["c"] * self.has_cell
+        return ["w", "x", "hx", *cell, *["lengths"] * self.lengths, "y", "dy", "dhy", *cell, "r"]
+
+
+@dataclass(frozen=True)
+class GpuDnnRNNGradWeights(GpuDnnRNNBase):
+    """dw of (w, x, hx, [lengths], y, reserve of GradInputs). (``cudnnRNNBackwardWeights_v8``)"""
+
+    @property
+    def lengths_index(self) -> int | None:
+        return 3 if self.lengths else None
+
+    def neutral(self) -> Op:
+        """The neutral op of which this is the first output."""
+        return RNNGrad(*self.settings)
+
+    def infer(self, *inputs: Any) -> Any:
+        if len(inputs) != 5 + self.lengths or inputs[-1] != GRADIENT_RESERVE:
+            wanted = "w, x, hx, [lengths], y and the reserve of GpuDnnRNNGradInputs"
+            raise TypeMismatch(self, wanted, list(inputs))
+        return inputs[0]
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [tuple(shapes[0])]
+
+    def reference(self, *inputs: Any) -> Any:
+        return inputs[-1]
+
+    def expanded(self, *inputs: Variable) -> list[Variable] | None:
+        return None
+
+    def results(self, node: Any) -> Any:
+        return node.outputs[0]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        raise NonDifferentiable(f"{self}: second derivatives of an RNN block do not exist")
+
+
+# -- dropout --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GpuDnnDropoutOp(DnnBase):
+    """(y, next state, reserve) of (state, x): neutral dropout whose mask is cuDNN's own bytes.
+
+    (``cudnnDropoutForward``)
+    """
+
+    inplace: bool = False
+    dropout: float = field(default=0.0, kw_only=True)
+
+    def neutral(self) -> Op:
+        return Dropout()
+
+    def _rate(self) -> Any:
+        return np.asarray(self.dropout, np.float32)
+
+    def infer(self, *inputs: Any) -> Any:
+        state, x = inputs
+        check_state(self, state)
+        if not isinstance(x, TensorType) or not x.is_float:
+            raise TypeMismatch(self, "a float tensor", x)
+        return x, STATE_TYPE, DROPOUT_RESERVE
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [tuple(shapes[1]), (2,), ()]
+
+    def reference(self, *inputs: Any) -> Any:
+        y, mask, state = self.neutral().compute(*inputs, self._rate())
+        return y, state, mask
+
+    def expanded(self, *inputs: Variable) -> list[Variable] | None:
+        return None  # the mask is no opaque value there; see opt/lower_cudnn_random.py
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        dy = cotangents[0]
+        grad = GpuDnnDropoutGrad(dropout=self.dropout)
+        return [None, None if dy is None else grad(dy, outputs[2])]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        return None
+
+    @property
+    def host_values(self) -> tuple[int, ...]:
+        """cuDNN is seeded on the host."""
+        return (0,)
+
+
+@dataclass(frozen=True)
+class GpuDnnDropoutGrad(DnnBase):
+    """The gradient of x, of (dy, reserve). (``cudnnDropoutBackward``)"""
+
+    inplace: bool = False
+    dropout: float = field(default=0.0, kw_only=True)
+
+    def infer(self, *inputs: Any) -> Any:
+        dy, reserve = inputs
+        if reserve != DROPOUT_RESERVE:
+            raise TypeMismatch(self, "the reserve of GpuDnnDropoutOp", reserve)
+        return dy
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [tuple(shapes[0])]
+
+    def reference(self, *inputs: Any) -> Any:
+        dy, mask = inputs
+        return scaled_where(mask, dy, self.dropout, True)
+
+    def expanded(self, *inputs: Variable) -> list[Variable] | None:
+        return None
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [self(cotangents[0], inputs[1]), None]
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
+        return [None if tangents[0] is None else self(tangents[0], inputs[1])]
+
+    @property
+    def host_inputs(self) -> tuple[int, ...]:
+        return ()
+
+    @property
+    def run_time_inputs(self) -> tuple[int, ...]:
+        return ()
+
+    def results(self, node: Any) -> Any:
+        return node.outputs[0]
+
+
+# -- CTC ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GpuDnnCTCLoss(DnnBase, MultiOp):
+    """(costs, gradients) of (activations, labels, input lengths). (``cudnnCTCLoss``)"""
+
+    def neutral(self) -> Op:
+        return CTCLoss()
+
+    @property
+    def host_values(self) -> tuple[int, ...]:
+        """cuDNN reads labels and lengths on the host."""
+        return (1, 2)

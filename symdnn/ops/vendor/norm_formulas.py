@@ -1,0 +1,44 @@
+"""Batch normalisation element by element, as scalar programs that kernels and fusion share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.scalar import RESULT, Builder, Scalar, ScalarProgram
+
+__all__ = ["formula", "grad_program", "grad_terms", "normalised"]
+
+
+def formula(
+    dtypes: Sequence[str], compute: Callable[..., Any], *out: str
+) -> ScalarProgram:  # fmt: skip
+    """The results of ``compute`` of values in the work dtype, rounded to ``out``.
+
+    The work dtype is that of the first input, float32 where that is a 16-bit one.
+    """
+    builder = Builder(dtypes)
+    work = "float32" if is_narrow_float(dtypes[0]) else dtypes[0]
+    results = compute(*(builder.input(i).cast(work) for i in range(len(dtypes))))
+    results = results if isinstance(results, tuple) else (results,)
+    return builder.program(
+        [r.cast(d, RESULT) for r, d in zip(results, out or (work,) * len(results))]
+    )
+
+
+def normalised(x: Scalar, gamma: Scalar, beta: Scalar, mean: Scalar, r: Scalar) -> Scalar:
+    """The forward result; ``r`` is 1 / standard deviation."""
+    return (x - mean) * (r * gamma) + beta
+
+
+def grad_terms(dtypes: Sequence[str]) -> ScalarProgram:
+    """(dy, dy * xhat) of (x, dy, mean, invstd): their sums are the parameters' gradients."""
+    return formula(dtypes, lambda x, dy, mean, r: (dy, dy * ((x - mean) * r)))
+
+
+def grad_program(
+    x: Scalar, dy: Scalar, gamma: Scalar, mean: Scalar, r: Scalar, a: Scalar, b: Scalar
+) -> Scalar:
+    """The gradient of x, where a and b are the means of dy and of dy * xhat."""
+    return (dy - a - ((x - mean) * r) * b) * (r * gamma)

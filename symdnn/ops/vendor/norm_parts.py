@@ -1,0 +1,110 @@
+"""Batch normalisation in parts: what is summed over the batch, apart from what is done to elements.
+
+``opt/fuse/norm_rules.py`` makes these where the elementwise half is fused with what surrounds it.
+They come late, so they have no gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import TypeMismatch
+from symdnn.graph.dims import Shape
+from symdnn.graph.op import Host, MultiOp
+from symdnn.graph.type import TensorType
+from symdnn.ops.core.scalar import ScalarProgram
+from symdnn.ops.elemwise import broadcast_dims, broadcast_static
+from symdnn.ops.nn import norm_numpy
+from symdnn.ops.nn.batchnorm import parameter_dtype
+from symdnn.ops.nn.channels_last import last_order
+from symdnn.ops.vendor.fused import check_inputs
+
+__all__ = ["BatchMoments", "BatchSums", "axes_of"]
+
+
+def axes_of(op: Any) -> tuple[int, ...]:
+    """The axes that a batch normalisation works over, counted as its operands lie."""
+    axes: tuple[int, ...] = op.axes
+    if getattr(op, "layout", "NCHW") == "NCHW":
+        return axes
+    order = last_order(op.ndim)
+    return tuple(sorted(order.index(a) for a in axes))
+
+
+def kept(shape: Sequence[Any], axes: Sequence[int]) -> tuple[Any, ...]:
+    """The shape of a statistic over ``axes``, which stay as 1."""
+    return tuple(1 if i in axes else d for i, d in enumerate(shape))
+
+
+@dataclass(frozen=True)
+class BatchMoments(MultiOp):
+    """(mean, invstd) of x over ``axes``, which stay as 1; see :class:`BatchNormTrain`.
+
+    With ``running`` of (x, factor, running mean, running variance), and the new running values
+    follow.
+    """
+
+    axes: tuple[int, ...]
+    epsilon: float
+    running: bool = False
+
+    def infer(self, *inputs: Any) -> Any:
+        x = inputs[0]
+        if len(inputs) != 1 + 3 * self.running or not isinstance(x, TensorType) or not x.is_float:
+            raise TypeMismatch(self, "a float input and what the running values need", list(inputs))
+        statistic = TensorType(parameter_dtype(x.dtype), kept(x.shape, self.axes))
+        return (statistic,) * (4 if self.running else 2)
+
+    def reference(self, *inputs: Any) -> Any:
+        (v,) = norm_numpy.work(inputs[0])
+        mean, var, invstd = norm_numpy.moments(v, self.axes, self.epsilon)
+        if not self.running:
+            return mean, invstd
+        factor, old_mean, old_var = inputs[1:]
+        m = norm_numpy.count(v.shape, self.axes)
+        unbiased = var * v.dtype.type(m / max(m - 1, 1))
+        keep = 1 - factor
+        return mean, invstd, old_mean * keep + mean * factor, old_var * keep + unbiased * factor
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [kept(shapes[0], self.axes)] * (4 if self.running else 2)
+
+
+@dataclass(frozen=True)
+class BatchSums(MultiOp):
+    """Sums and means over ``axes``, which stay as 1, of the two results of a scalar program.
+
+    With the results g and g * xhat these are what the gradient of batch normalisation needs: the
+    sums are the gradients of shift and scale, the means what is taken off the input's.
+    """
+
+    program: ScalarProgram
+    axes: tuple[int, ...]
+
+    def infer(self, *inputs: Any) -> Any:
+        check_inputs(self, self.program, inputs)
+        if len(self.program.outputs) != 2 or len(set(self.program.output_dtypes)) != 1:
+            raise TypeMismatch(self, "a program with two results of one dtype", str(self.program))
+        shape = kept(broadcast_static(self, inputs), self.axes)
+        return (TensorType(self.program.output_dtypes[0], shape),) * 4
+
+    def reference(self, *inputs: Any) -> Any:
+        shape = np.broadcast_shapes(*(a.shape for a in inputs))
+        results = self.program.evaluate(*inputs)
+        sums = [np.broadcast_to(r, shape).sum(self.axes, keepdims=True) for r in results]
+        m = sums[0].dtype.type(norm_numpy.count(shape, self.axes))
+        return (*sums, *(s / m for s in sums))
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [kept(broadcast_dims(self, types, shapes), self.axes)] * 4
+
+    def __str__(self) -> str:
+        return f"BatchSums{{over {self.axes} of {self.program}}}"

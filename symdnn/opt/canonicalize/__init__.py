@@ -1,0 +1,1 @@
+"""One form for equal expressions: algebra, shapes, indexing, constants, dead code."""

@@ -1,0 +1,152 @@
+"""Joins and splits that undo each other, of one piece, of nothing; parts of joins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from symdnn.graph.variable import Apply, Variable
+from symdnn.ops.array.index import Subtensor, subtensor
+from symdnn.ops.array.join import Join, Split, join
+from symdnn.ops.array.slices import is_slice
+from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
+from symdnn.opt.canonicalize.indexing_rules import entries_of
+from symdnn.rewriting.facts import made_by, node_of
+from symdnn.rewriting.rewrite import Context, node_rewrite
+
+__all__ = ["RULES"]
+
+PHASE = "canonicalize"
+TAGS = ("fast_compile", "joining")
+
+
+@node_rewrite(Join, phase=PHASE, tags=(*TAGS, "local_join_1"))
+def join_of_one(node: Apply, context: Context) -> Variable | None:
+    """One tensor alone needs no joining."""
+    return node.inputs[0] if len(node.inputs) == 1 else None
+
+
+@node_rewrite(Join, phase=PHASE, tags=(*TAGS, "local_join_empty"))
+def join_without_empty(node: Apply, context: Context) -> Variable | None:
+    """What has no elements along the axis adds nothing, where its other sizes surely fit."""
+    op: Any = node.op
+    full = [v for v in node.inputs if v.type.shape[op.axis] != 0]
+    empty = [v for v in node.inputs if v.type.shape[op.axis] == 0]
+    if not empty or not full:
+        return None
+    others = [d for d in range(node.outputs[0].type.ndim) if d != op.axis]
+    dims = context.shapes.dims
+    if not all(context.shapes.same(dims(v)[d], dims(full[0])[d]) for v in empty for d in others):
+        return None
+    return join(op.axis, *full)
+
+
+@node_rewrite(Join, phase=PHASE, tags=(*TAGS, "local_join_of_join"))
+def join_of_join(node: Apply, context: Context) -> Variable | None:
+    """A join inside of a join along the same axis is one join."""
+    if not any(_same_join(v, node) for v in node.inputs):
+        return None
+    flat = [
+        w for v in node.inputs
+        for w in (node_of(v).inputs if _same_join(v, node) else [v])
+    ]  # fmt: skip
+    return node.op(*flat)  # type: ignore[no-any-return]
+
+
+def _same_join(v: Variable, node: Apply) -> bool:
+    return v.owner is not None and node_of(v).op == node.op
+
+
+@node_rewrite(Join, phase=PHASE, tags=(*TAGS, "local_join_split"))
+def join_of_split(node: Apply, context: Context) -> Variable | None:
+    """All pieces of a split, joined again in order."""
+    first = node.inputs[0].owner
+    if first is None or not isinstance(first.op, Split) or first.op.axis != fields_of(node).axis:
+        return None
+    whole = first.inputs[0]
+    same = node.inputs == first.outputs and _fits(first, context)
+    return whole if same else None
+
+
+def _fits(split: Apply, context: Context) -> bool:
+    """Whether the sizes of a split surely add up."""
+    axis, size = fields_of(split).axis, context.shapes.dims(split.inputs[0])
+    pieces = split.inputs[1:]
+    static = fields_of(split).static
+    if split.inputs[0].type.shape[axis] is not None and None not in static:
+        return True
+    return len(pieces) == 1 and context.shapes.same(pieces[0], size[axis])
+
+
+@node_rewrite(Split, phase=PHASE, tags=(*TAGS, "local_useless_split"))
+def split_into_one(node: Apply, context: Context) -> Variable | None:
+    """One piece of the whole size."""
+    return node.inputs[0] if len(node.outputs) == 1 and _fits(node, context) else None
+
+
+@node_rewrite(Split, phase=PHASE, tags=(*TAGS, "local_split_join"))
+def split_of_join(node: Apply, context: Context) -> Sequence[Variable] | None:
+    """What was joined, taken apart at the same places."""
+    v, *sizes = node.inputs
+    if not made_by(v, Join) or node_of(v).op.axis != fields_of(node).axis:
+        return None
+    parts = node_of(v).inputs
+    axis = fields_of(node).axis
+    if len(parts) != len(sizes):
+        return None
+    own = [context.shapes.dims(p)[axis] for p in parts]
+    if not all(context.shapes.same(a, b) for a, b in zip(own, sizes, strict=True)):
+        return None
+    others = [d for d in range(v.type.ndim) if d != axis]
+    dims = context.shapes.dims
+    agree = all(context.shapes.same(dims(p)[d], dims(parts[0])[d]) for p in parts for d in others)
+    return list(parts) if agree else None
+
+
+@node_rewrite(Subtensor, phase=PHASE, tags=(*TAGS, "local_subtensor_of_join"))
+def index_of_join(node: Apply, context: Context) -> Variable | None:
+    """A part that lies in one of the joined tensors, whose sizes are known."""
+    v = node.inputs[0]
+    if not made_by(v, Join):
+        return None
+    axis, parts = node_of(v).op.axis, node_of(v).inputs
+    entries = entries_of(node)
+    others = [d for d in range(v.type.ndim) if d != axis]
+    dims = context.shapes.dims
+    if not all(context.shapes.same(dims(p)[d], dims(parts[0])[d]) for p in parts for d in others):
+        return None
+    start = 0
+    for part in parts:
+        size = part.type.shape[axis]
+        if size is None:
+            return None
+        moved = _inside(entries[axis], start, size)
+        if moved is not None:
+            new = [*entries[:axis], moved, *entries[axis + 1 :]]
+            return subtensor(part, [slice(*e) if isinstance(e, tuple) else e for e in new])
+        start += size
+    return None
+
+
+def _inside(e: Any, start: int, size: int) -> Any:
+    """The entry counted within the part at ``start``; None unless it lies in there."""
+    if not is_slice(e):
+        inside = isinstance(e, int) and start <= e < start + size
+        return e - start if inside else None
+    low, high, step = e
+    low = 0 if low is None else low
+    known = isinstance(low, int) and isinstance(high, int) and step in (None, 1)
+    if not known or not start <= low < high <= start + size:
+        return None
+    return (low - start, high - start, None)
+
+
+RULES = [
+    join_of_one,
+    join_without_empty,
+    join_of_join,
+    join_of_split,
+    split_into_one,
+    split_of_join,
+    index_of_join,
+]

@@ -1,0 +1,146 @@
+"""What nobody reads: branches that are never taken, outputs of ops that could do with less.
+
+A node without readers disappears by itself (so a convolution whose value only its gradients would
+have shown is gone once sizes are computed from sizes); these rules find the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.control.control import IfElse
+from symdnn.ops.core.gradient_control import Assert
+from symdnn.ops.nn.batchnorm import BatchNormTrain
+from symdnn.ops.nn.crossentropy import SoftmaxCrossentropy
+from symdnn.ops.nn.rnn import RNNForward
+from symdnn.ops.nn.softmax import LogSoftmax
+from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
+from symdnn.rewriting.facts import number
+from symdnn.rewriting.rewrite import Context, node_rewrite
+
+__all__ = ["RULES"]
+
+PHASE = "canonicalize"
+TAGS = ("fast_compile", "dead")
+
+Several = Sequence[Variable | None] | None
+
+
+def _unread(node: Apply, context: Context) -> list[bool]:
+    return [not context.fgraph.clients.get(v) for v in node.outputs]
+
+
+# -- lazy choices ---------------------------------------------------------------------------------
+
+
+def _branches(node: Apply) -> tuple[Any, tuple[Variable, ...], tuple[Variable, ...]]:
+    count = len(node.outputs)
+    return node.inputs[0], node.inputs[1 : 1 + count], node.inputs[1 + count :]
+
+
+@node_rewrite(IfElse, phase=PHASE, tags=(*TAGS, "ifelse", "cond_make_inplace"))
+def ifelse_of_constant(node: Apply, context: Context) -> Several:
+    """A condition that is constant: only one branch is left."""
+    condition, yes, no = _branches(node)
+    if not isinstance(condition, Constant):
+        return None
+    return yes if condition.data else no
+
+
+@node_rewrite(IfElse, phase=PHASE, tags=(*TAGS, "ifelse"))
+def ifelse_of_equals(node: Apply, context: Context) -> Several:
+    """Both branches give the same."""
+    _, yes, no = _branches(node)
+    found = [a if a is b else None for a, b in zip(yes, no, strict=True)]
+    return found if any(v is not None for v in found) else None
+
+
+@node_rewrite(IfElse, phase=PHASE, tags=(*TAGS, "ifelse"))
+def ifelse_in_branch(node: Apply, context: Context) -> Several:
+    """Within a branch the same condition is decided already."""
+    condition, yes, no = _branches(node)
+    new_yes = [_decided(v, condition, True) for v in yes]
+    new_no = [_decided(v, condition, False) for v in no]
+    if all(a is b for a, b in zip((*new_yes, *new_no), (*yes, *no), strict=True)):
+        return None
+    return node.op(condition, *new_yes, *new_no)  # type: ignore[no-any-return]
+
+
+def _decided(v: Variable, condition: Variable, truth: bool) -> Variable:
+    node = v.owner
+    if node is None or not isinstance(node.op, IfElse) or node.inputs[0] is not condition:
+        return v
+    _, yes, no = _branches(node)
+    chosen = (yes if truth else no)[v.index or 0]
+    return chosen if chosen.type == v.type else v
+
+
+@node_rewrite(IfElse, phase=PHASE, tags=(*TAGS, "ifelse", "cond_remove_unused"))
+def ifelse_without_unread(node: Apply, context: Context) -> Several:
+    """Values that nobody reads are not computed in either branch."""
+    unread = _unread(node, context)
+    if not any(unread) or all(unread):
+        return None
+    condition, yes, no = _branches(node)
+    kept = [i for i, u in enumerate(unread) if not u]
+    out = iter(IfElse(len(kept))(condition, *(yes[i] for i in kept), *(no[i] for i in kept)))
+    return [None if u else next(out) for u in unread]
+
+
+@node_rewrite(Assert, phase=PHASE, tags=(*TAGS, "local_remove_useless_assert"))
+def assert_without_known(node: Apply, context: Context) -> Variable | None:
+    """Conditions that are constant and true need no check."""
+    value, *conditions = node.inputs
+    left = [c for c in conditions if not (number(c) is not None and bool(number(c)))]
+    if len(left) == len(conditions):
+        return None
+    return node.op(value, *left) if left else value
+
+
+# -- cheaper forms --------------------------------------------------------------------------------
+
+
+@node_rewrite(BatchNormTrain, phase=PHASE, tags=TAGS)
+def batch_norm_without_running(node: Apply, context: Context) -> Several:
+    """Running averages that nobody reads are not kept."""
+    op: Any = node.op
+    if not op.running or not all(_unread(node, context)[3:]):
+        return None
+    plain = replace(op, running=False)(*node.inputs[:3])
+    return [*plain, None, None]
+
+
+@node_rewrite(SoftmaxCrossentropy, phase="lower", tags=TAGS)
+def crossentropy_without_loss(node: Apply, context: Context) -> Several:
+    """Only the log-softmax is read (by a gradient, which checks the labels itself).
+
+    Only after the phase that makes such a node of a loss as the user wrote it.
+    """
+    loss, logp = node.outputs
+    if context.fgraph.clients.get(loss) or not context.fgraph.clients.get(logp):
+        return None
+    return [None, LogSoftmax(fields_of(node).axis)(node.inputs[0])]
+
+
+@node_rewrite(RNNForward, phase=PHASE, tags=TAGS)
+def rnn_without_reserve(node: Apply, context: Context) -> Several:
+    """Without a gradient nobody reads the reserve: the inference form makes none."""
+    op: Any = node.op
+    if not op.keeps_reserve or not _unread(node, context)[-1]:
+        return None
+    return [*replace(op, keeps_reserve=False)(*node.inputs), None]
+
+
+RULES = [
+    ifelse_of_constant,
+    ifelse_of_equals,
+    ifelse_in_branch,
+    ifelse_without_unread,
+    assert_without_known,
+    batch_norm_without_running,
+    crossentropy_without_loss,
+    rnn_without_reserve,
+]

@@ -1,0 +1,172 @@
+"""Dimshuffles and reshapes that undo each other, do nothing, or can wait until after an op."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.array.reduce import Reduce
+from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape, alloc, dimshuffle, reshape
+from symdnn.ops.elemwise import Elemwise
+from symdnn.rewriting.facts import ShapeFacts, all_ones, made_by, node_of
+from symdnn.rewriting.rewrite import Context, node_rewrite
+
+__all__ = ["RULES", "fields_of", "made_by", "node_of"]
+
+PHASE = "canonicalize"
+TAGS = ("fast_compile", "cleanup")
+
+
+def fields_of(node: Apply) -> Any:
+    """The op of a node, with fields that only the caller knows of."""
+    return node.op
+
+
+@node_rewrite(DimShuffle, phase=PHASE, tags=(*TAGS, "local_dimshuffle_lift"))
+def dimshuffle_of_dimshuffle(node: Apply, context: Context) -> Variable | None:
+    """Two in a row are one; one that changes nothing is none."""
+    (v,) = node.inputs
+    pattern: tuple[Any, ...] = fields_of(node).pattern
+    if pattern == tuple(range(v.type.ndim)):
+        return v
+    if not made_by(v, DimShuffle):
+        return None
+    inner: Any = v.owner
+    return dimshuffle(
+        inner.inputs[0], [d if d == "x" else inner.op.pattern[int(d)] for d in pattern]
+    )
+
+
+@node_rewrite(Elemwise, phase=PHASE, tags=("local_dimshuffle_lift", "local_lift_transpose"))
+def elemwise_of_dimshuffles(node: Apply, context: Context) -> Variable | None:
+    """``f(x.T, y.T) -> f(x, y).T``: after the op it may meet another, or a smaller tensor."""
+    if not any([made_by(v, DimShuffle) for v in node.inputs]):
+        return None
+    wide = [v for v in node.inputs if not all_ones(v)]
+    if not wide:
+        return _as_scalars(node)
+    patterns = {_pattern(v) for v in wide}
+    pattern = patterns.pop()
+    if patterns or pattern is None:
+        return None
+    ndim = _inner(wide[0]).type.ndim
+    if any(_inner(v).type.ndim != ndim for v in wide):  # one drops a dimension, one does not
+        return None
+    inner = [_single(v, ndim) if all_ones(v) else _inner(v) for v in node.inputs]
+    return dimshuffle(node.op(*inner), pattern)
+
+
+def _as_scalars(node: Apply) -> Variable | None:
+    """Of single elements: without dimensions, where all of them were given some."""
+    symbolic = [v for v in node.inputs if not isinstance(v, Constant)]
+    if not symbolic or not all(made_by(v, DimShuffle) for v in symbolic):
+        return None
+    if node.outputs[0].type.ndim == 0:
+        return None
+    scalars = [_single(v, 0) for v in node.inputs]
+    return dimshuffle(node.op(*scalars), ("x",) * node.outputs[0].type.ndim)
+
+
+def _pattern(v: Variable) -> tuple[Any, ...] | None:
+    return node_of(v).op.pattern if made_by(v, DimShuffle) else None
+
+
+def _inner(v: Variable) -> Variable:
+    return node_of(v).inputs[0]  # type: ignore[no-any-return]
+
+
+def _single(v: Variable, ndim: int) -> Variable:
+    """One element with ``ndim`` dimensions."""
+    if isinstance(v, Constant):
+        return v.reshaped((1,) * ndim)
+    return dimshuffle(v, ("x",) * ndim)
+
+
+@node_rewrite(Reduce, phase=PHASE, tags=("local_reduce_keepdims",))
+def keepdims_after(node: Apply, context: Context) -> Variable | None:
+    """Dimensions of size 1 are put back by a dimshuffle: one form of each reduction."""
+    op: Any = node.op
+    if not op.keepdims:
+        return None
+    reduced = replace(op, keepdims=False)(node.inputs[0])
+    return op_expand(op, reduced, node.inputs[0].type.ndim)
+
+
+def op_expand(op: Any, reduced: Variable, ndim: int) -> Variable:
+    """A reduced variable with the axes of ``op`` back as size 1."""
+    kept = iter(range(ndim))
+    return dimshuffle(reduced, ["x" if i in op.axes else next(kept) for i in range(ndim)])
+
+
+# -- reshape --------------------------------------------------------------------------------------
+
+
+@node_rewrite(Reshape, phase=PHASE, tags=(*TAGS, "local_useless_reshape"))
+def reshape_to_own_shape(node: Apply, context: Context) -> Variable | None:
+    """A reshape to the shape that is there already."""
+    x, out = node.inputs[0], node.outputs[0]
+    if x.type.ndim == 1 and fields_of(node).static == (-1,):
+        return x
+    return x if context.shapes.same_shape(x, out) else None
+
+
+@node_rewrite(Reshape, phase=PHASE, tags=(*TAGS, "local_reshape_chain"))
+def reshape_of_reshape(node: Apply, context: Context) -> Variable | None:
+    """The first of two goes where it could not have failed."""
+    inner = node.inputs[0]
+    if not made_by(inner, Reshape) or not _cannot_fail(inner.owner, context.shapes):
+        return None
+    return reshape(node_of(inner).inputs[0], node.inputs[1:])
+
+
+def _cannot_fail(node: Any, shapes: ShapeFacts) -> bool:
+    """Whether a reshape keeps the number of elements, whatever the sizes are."""
+    x, *dims = node.inputs
+    if x.type.is_static and node.outputs[0].type.is_static:
+        return True
+    count, factors = shapes.product_key(shapes.dims(x))
+    if -1 not in node.op.static:
+        return shapes.product_key(dims) == (count, factors)
+    fixed, symbols = shapes.product_key(
+        d for d, s in zip(dims, node.op.static, strict=True) if s != -1
+    )
+    return not symbols and fixed > 0 and count % fixed == 0
+
+
+@node_rewrite(Reshape, phase=PHASE, tags=(*TAGS, "local_reshape_to_dimshuffle"))
+def reshape_to_dimshuffle(node: Apply, context: Context) -> Variable | None:
+    """A reshape that only adds or drops dimensions of size 1."""
+    x, out = node.inputs[0], node.outputs[0]
+    old = [i for i, d in enumerate(x.type.shape) if d != 1]
+    new = [i for i, d in enumerate(out.type.shape) if d != 1]
+    if len(old) != len(new) or len(old) == x.type.ndim == out.type.ndim:
+        return None
+    before, after = context.shapes.dims(x), context.shapes.dims(out)
+    if not all(context.shapes.same(before[i], after[j]) for i, j in zip(old, new)):
+        return None
+    source = dict(zip(new, old))
+    return dimshuffle(x, [source.get(j, "x") for j in range(out.type.ndim)])
+
+
+@node_rewrite(Reshape, phase=PHASE, tags=("local_reshape_lift",))
+def reshape_of_alloc(node: Apply, context: Context) -> Variable | None:
+    """One element in one shape, seen in another: one element in that shape."""
+    inner = node.inputs[0]
+    if not made_by(inner, Alloc) or not all_ones(node_of(inner).inputs[0]):
+        return None
+    if not _cannot_fail(node, context.shapes):
+        return None
+    value = dimshuffle(node_of(inner).inputs[0], ())
+    return alloc(value, *context.shapes.dims(node.outputs[0]))
+
+
+RULES = [
+    dimshuffle_of_dimshuffle,
+    elemwise_of_dimshuffles,
+    keepdims_after,
+    reshape_to_own_shape,
+    reshape_of_reshape,
+    reshape_to_dimshuffle,
+    reshape_of_alloc,
+]

@@ -1,0 +1,33 @@
+"""Transposed products: the factors are transposed instead, which costs nothing.
+
+The gradient of a dense layer's weights (out, in) is one, and what an optimiser does with it is
+elementwise: with the transposition behind the product it would read it column by column, and could
+not be one launch for all parameters. BLAS, oneDNN and cuBLASLt take factors either way.
+"""
+
+from __future__ import annotations
+
+from symdnn.graph.variable import Apply, Variable
+from symdnn.ops.core.shape import DimShuffle
+from symdnn.ops.linalg.dot import Dot
+from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
+from symdnn.rewriting.facts import made_by, node_of
+from symdnn.rewriting.rewrite import Context, node_rewrite
+
+__all__ = ["RULES"]
+
+
+@node_rewrite(DimShuffle, phase="canonicalize", tags=("local_lift_transpose_through_dot",))
+def transposed_product(node: Apply, context: Context) -> Variable | None:
+    """``dot(x, y).T -> dot(y.T, x.T)`` of matrices, where nothing else reads the product."""
+    (product,) = node.inputs
+    if fields_of(node).pattern != (1, 0) or not made_by(product, Dot):
+        return None
+    x, y = node_of(product).inputs
+    if (x.type.ndim, y.type.ndim) != (2, 2) or not context.only_user(product):
+        return None
+    transposed: Variable = Dot()(y.dimshuffle(1, 0), x.dimshuffle(1, 0))
+    return transposed
+
+
+RULES = [transposed_product]

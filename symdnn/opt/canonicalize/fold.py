@@ -1,0 +1,102 @@
+"""Constant folding: a node whose inputs are all constants becomes a constant."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from symdnn.graph.evaluate import evaluate_node
+from symdnn.graph.op import Op
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape, static_dim
+from symdnn.ops.elementwise.arithmetic import Cast
+from symdnn.ops.elementwise.scalar_meaning import DECIDES
+from symdnn.ops.elemwise import Elemwise
+from symdnn.rewriting.rewrite import Context, node_rewrite
+
+__all__ = ["RULES", "SIZE_LIMIT"]
+
+#: A result of more elements is folded only if it is no larger than its inputs together.
+SIZE_LIMIT = 4096
+
+
+@node_rewrite(
+    Op, phase="canonicalize", tags=("fast_compile", "cleanup", "constant_folding"),
+    name="constant_folding", admits=lambda op, made: set(made) == {Constant},
+)  # fmt: skip
+def constant_folding(node: Apply, context: Context) -> Sequence[Variable] | None:
+    """A node of constants is evaluated by its reference, unless that would make a big constant."""
+    if node.op.has_effect or not node.op.folds or _too_big(node):
+        return None
+    if not all(isinstance(v.type, TensorType) for v in node.outputs):
+        return None
+    try:
+        values = evaluate_node(node, [v.data for v in node.inputs])  # type: ignore[attr-defined]
+    except Exception:
+        return None  # it fails when the function runs, with the user's line
+    exact = _exact(node)
+    return [Constant(value, exact=exact) for value in values]
+
+
+def _exact(node: Apply) -> float | None:
+    """The number before it is rounded to 16 bits, where a chain of such ops gives one."""
+    op, out = node.op, node.outputs[0].type
+    given = [v for v in node.inputs if isinstance(v, Constant)]
+    if len(node.outputs) != 1 or not is_narrow_float(out.dtype):
+        return None
+    if isinstance(op, DimShuffle | Reshape):
+        return given[0].exact
+    if not isinstance(op, Elemwise) or isinstance(op, (Cast, *DECIDES)):
+        return None
+    if any(v.type.is_complex or v.data.size != 1 for v in given):
+        return None
+    wide = [np.asarray(v.data if v.exact is None else v.exact, np.float64) for v in given]
+    with np.errstate(all="ignore"):
+        return float(op.reference(*wide).reshape(()))
+
+
+def _too_big(node: Apply) -> bool:
+    given = sum(v.data.size for v in node.inputs)  # type: ignore[attr-defined]
+    types = [v.type for v in node.outputs]
+    if isinstance(node.op, Alloc):
+        return any(t.ndim > 0 and t.shape != (1,) * t.ndim for t in types)
+    made = [_elements(t.shape) for t in types if isinstance(t, TensorType)]
+    return any(n is None and given > SIZE_LIMIT for n in made) or any(
+        n is not None and n > max(SIZE_LIMIT, given) for n in made
+    )
+
+
+def _elements(shape: tuple[int | None, ...]) -> int | None:
+    count = 1
+    for d in shape:
+        if d is None:
+            return None
+        count *= d
+    return count
+
+
+@node_rewrite(
+    Op, phase="canonicalize", tags=("fast_compile", "cleanup", "shape"),
+    admits=lambda op, made: "static" in getattr(op, "__dataclass_fields__", ()),
+)  # fmt: skip
+def sizes_known_by_now(node: Apply, context: Context) -> Any:
+    """A dimension that has become a constant enters the op's static shape."""
+    op: Any = node.op
+    old = getattr(op, "static", None)
+    if not isinstance(old, tuple) or len(old) != len(where := op.host_inputs):
+        return None
+    new = tuple(
+        static_dim(node.inputs[i]) if s is None else s for s, i in zip(old, where, strict=True)
+    )
+    if new == old or any(d is not None and d < -1 for d in new):
+        return None
+    out = replace(op, static=new)(*node.inputs, hints=node.hints)
+    return list(out) if isinstance(out, tuple) else out
+
+
+RULES = [constant_folding, sizes_known_by_now]

@@ -1,0 +1,31 @@
+"""``OpFromGraph`` gives way to its graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from symdnn.graph.variable import Apply, Variable
+from symdnn.ops.control.from_graph import OpFromGraph
+from symdnn.rewriting.rewrite import Context, node_rewrite
+
+__all__ = ["RULES"]
+
+
+def _graph(node: Apply) -> Sequence[Variable]:
+    assert isinstance(node.op, OpFromGraph)
+    return node.op.inner.apply(node.inputs)
+
+
+@node_rewrite(OpFromGraph, phase="canonicalize", tags=("fast_compile", "inline"))
+def inline_graph(node: Apply, context: Context) -> Sequence[Variable] | None:
+    """With ``inline``: before anything else is rewritten."""
+    return _graph(node) if node.op.inline else None  # type: ignore[attr-defined]
+
+
+@node_rewrite(OpFromGraph, phase="lower", tags=("fast_compile", "inline"))
+def expand_graph(node: Apply, context: Context) -> Sequence[Variable] | None:
+    """Without: once both sides are simplified, so that its nodes run by kernels like the rest."""
+    return _graph(node)
+
+
+RULES = [inline_graph, expand_graph]

@@ -1,0 +1,297 @@
+"""Indexing of what was indexed, made, joined or computed: only the part that is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.array.index import IncSubtensor, Subtensor, encode, subtensor
+from symdnn.ops.array.slices import FULL, fill_in, is_slice
+from symdnn.ops.core.shape import (
+    Alloc,
+    DimShuffle,
+    MakeVector,
+    Reshape,
+    alloc,
+    dimshuffle,
+    make_vector,
+    static_dim,
+)
+from symdnn.ops.elementwise.arithmetic import Add
+from symdnn.ops.elemwise import Elemwise, pad_left
+from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
+from symdnn.rewriting.facts import all_ones, made_by, node_of, number
+from symdnn.rewriting.rewrite import Context, node_rewrite
+
+__all__ = ["RULES", "entries_of"]
+
+PHASE = "canonicalize"
+TAGS = ("fast_compile", "indexing")
+
+
+def entries_of(node: Apply) -> list[Any]:
+    """The index of a node as ints, scalars and ``(start, stop, step)`` triples."""
+    op: Any = node.op
+    first = 1 if isinstance(op, Subtensor) else 2
+    return list(fill_in(op.index, node.inputs[first:]))
+
+
+def _python(entries: Sequence[Any]) -> list[Any]:
+    return [slice(*e) if isinstance(e, tuple) else e for e in entries]
+
+
+def _plain(e: Any) -> Any:
+    if isinstance(e, tuple):
+        return tuple(_plain(b) for b in e)
+    return static_dim(e) if isinstance(e, Constant) else e
+
+
+@node_rewrite(Subtensor, IncSubtensor, phase=PHASE, tags=(*TAGS, "local_useless_slice"))
+def index_in_plain_form(node: Apply, context: Context) -> Variable | None:
+    """Constant bounds become part of the index, and ``0:n`` of ``n`` elements is ``:``."""
+    x, entries = node.inputs[0], entries_of(node)
+    sizes = context.shapes.dims(x)
+    new = [_plainest(_plain(e), size, context) for e, size in zip(entries, sizes, strict=True)]
+    index, bounds = encode(_python(new))
+    if index == fields_of(node).index:
+        return None
+    if isinstance(node.op, Subtensor):
+        return Subtensor(index)(x, *bounds)  # type: ignore[no-any-return]
+    assert isinstance(node.op, IncSubtensor)
+    put = IncSubtensor(index, node.op.set_instead_of_inc)
+    return put(x, node.inputs[1], *bounds)  # type: ignore[no-any-return]
+
+
+def _plainest(e: Any, size: Any, context: Context) -> Any:
+    if not isinstance(e, tuple) or e[2] not in (None, 1):
+        return e
+    start, stop = (None if isinstance(e[0], int) and e[0] == 0 else e[0]), e[1]
+    whole = stop is not None and context.shapes.same(stop, size)
+    if isinstance(stop, int) and isinstance(size, int) and stop >= size:
+        whole = True
+    return (start, None if whole else stop, None)
+
+
+@node_rewrite(Subtensor, phase=PHASE, tags=(*TAGS, "local_useless_subtensor"))
+def index_of_everything(node: Apply, context: Context) -> Variable | None:
+    """``x[:, :]`` is ``x``."""
+    return node.inputs[0] if all(e == FULL for e in fields_of(node).index) else None
+
+
+# -- of indexed parts -----------------------------------------------------------------------------
+
+
+@node_rewrite(Subtensor, phase=PHASE, tags=(*TAGS, "local_subtensor_merge"))
+def index_of_index(node: Apply, context: Context) -> Variable | None:
+    """``x[2:][3] -> x[5]``, for bounds that are known and count from the front."""
+    v = node.inputs[0]
+    if not made_by(v, Subtensor):
+        return None
+    outer = iter(entries_of(node))
+    merged = []
+    for e in entries_of(node_of(v)):
+        merged.append(_merge(e, next(outer)) if is_slice(e) else e)
+        if merged[-1] is None:
+            return None
+    return subtensor(node_of(v).inputs[0], _python(merged))
+
+
+def _merge(inner: Any, outer: Any) -> Any:
+    """The entry that does what two do; None where that is not known."""
+    if outer == FULL or inner == FULL:
+        return inner if outer == FULL else outer
+    if not _from_front(inner):
+        return None
+    start, stop, step = inner[0] or 0, inner[1], inner[2] or 1
+    if isinstance(outer, int) and outer >= 0:
+        at = start + outer * step
+        return at if stop is None or at < stop else None
+    if not _from_front(outer):
+        return None
+    low, high, stride = outer[0] or 0, outer[1], outer[2] or 1
+    ends = [e for e in (stop, None if high is None else start + high * step) if e is not None]
+    return (start + low * step, min(ends, default=None), step * stride)
+
+
+def _from_front(e: Any) -> bool:
+    return isinstance(e, tuple) and all(
+        b is None or (isinstance(b, int) and b >= low) for b, low in zip(e, (0, 0, 1))
+    )
+
+
+# -- of arrays that were made ---------------------------------------------------------------------
+
+
+@node_rewrite(Subtensor, phase=PHASE, tags=(*TAGS, "cleanup", "local_subtensor_make_vector"))
+def index_of_make_vector(node: Apply, context: Context) -> Variable | None:
+    """An element of a vector of scalars is the scalar."""
+    v = node.inputs[0]
+    (entry,) = fields_of(node).index if v.type.ndim == 1 else (None,)
+    if entry is None or not made_by(v, MakeVector):
+        return None
+    scalars = node_of(v).inputs
+    if isinstance(entry, int):
+        return scalars[entry] if -len(scalars) <= entry < len(scalars) else None
+    if entry == "?" or "?" in entry:
+        return None
+    chosen = scalars[slice(*entry)]
+    return make_vector(chosen) if chosen else None
+
+
+@node_rewrite(Subtensor, phase=PHASE, tags=(*TAGS, "local_subtensor_of_alloc"))
+def index_of_alloc(node: Apply, context: Context) -> Variable | None:
+    """A part of repeated values: their part, repeated. An integer index must be known to fit."""
+    v = node.inputs[0]
+    if not made_by(v, Alloc):
+        return None
+    value = pad_left(node_of(v).inputs[0], v.type.ndim)
+    entries = entries_of(node)
+    inner = []
+    for axis, e in enumerate(entries):
+        repeated = value.type.shape[axis] == 1 and v.type.shape[axis] != 1
+        if repeated and not is_slice(e) and not _fits(e, v.type.shape[axis]):
+            return None
+        inner.append((FULL if is_slice(e) else 0) if repeated else e)
+    sizes = context.shapes.dims(node.outputs[0])
+    return alloc(subtensor(value, _python(inner)), *sizes)
+
+
+def _fits(index: Any, size: int | None) -> bool:
+    return isinstance(index, int) and size is not None and -size <= index < size
+
+
+@node_rewrite(Subtensor, phase=PHASE, tags=(*TAGS, "local_subtensor_dimshuffle"))
+def index_of_dimshuffle(node: Apply, context: Context) -> Variable | None:
+    """``x.T[i] -> x[:, i]``: indexed first, moved about after."""
+    v = node.inputs[0]
+    if not made_by(v, DimShuffle):
+        return None
+    pattern, x = node_of(v).op.pattern, node_of(v).inputs[0]
+    inner: list[Any] = [0] * x.type.ndim
+    left: list[Any] = []
+    for d, e in zip(pattern, entries_of(node), strict=True):
+        if d == "x" and e != FULL and e not in (0, -1):
+            return None
+        if d != "x":
+            inner[int(d)] = e
+        if is_slice(e):
+            left.append(d)
+    kept = [d for d in range(x.type.ndim) if is_slice(inner[d])]
+    moved = ["x" if d == "x" else kept.index(int(d)) for d in left]
+    return dimshuffle(subtensor(x, _python(inner)), moved)
+
+
+@node_rewrite(Subtensor, phase=PHASE, tags=(*TAGS, "local_subtensor_lift"))
+def index_of_elemwise(node: Apply, context: Context) -> Variable | None:
+    """``f(x, y)[i] -> f(x[i], y[i])`` when nothing else reads the rest, and shapes surely agree."""
+    v = node.inputs[0]
+    if not made_by(v, Elemwise) or not context.only_user(v):
+        return None
+    entries = entries_of(node)
+    if all(e == FULL for e in entries) or not _smaller(node.outputs[0], v, context):
+        return None
+    operands = node_of(v).inputs
+    for axis, e in enumerate(entries):
+        if e != FULL and not _agree(operands, axis, context):
+            return None
+    parts = [subtensor(w, _python(_entries_for(w, entries))) for w in operands]
+    return node_of(v).op(*parts)  # type: ignore[no-any-return]
+
+
+def _smaller(part: Variable, whole: Variable, context: Context) -> bool:
+    # A slice with negative step or clamped bounds may be as large; it is never larger.
+    return part.type.ndim < whole.type.ndim or not context.shapes.same_shape(part, whole)
+
+
+def _agree(operands: Sequence[Variable], axis: int, context: Context) -> bool:
+    wide = [context.shapes.dims(w)[axis] for w in operands if w.type.shape[axis] != 1]
+    return all(context.shapes.same(wide[0], d) for d in wide[1:]) and bool(wide)
+
+
+def _entries_for(v: Variable, entries: Sequence[Any]) -> list[Any]:
+    shape = v.type.shape
+    return [(FULL if is_slice(e) else 0) if shape[a] == 1 else e for a, e in enumerate(entries)]
+
+
+# -- increments -----------------------------------------------------------------------------------
+
+
+def is_zero(v: Variable) -> bool:
+    """Whether ``v`` is known to be 0 everywhere."""
+    while made_by(v, Alloc, DimShuffle, Reshape):
+        v = node_of(v).inputs[0]
+    n = number(v)
+    return n is not None and bool(n == 0)
+
+
+@node_rewrite(IncSubtensor, phase=PHASE, tags=(*TAGS, "local_useless_inc_subtensor"))
+def increment_by_zero(node: Apply, context: Context) -> Variable | None:
+    """Adding nothing to a part, whose shape is known to fit."""
+    op, (x, y, *bounds) = node.op, node.inputs
+    assert isinstance(op, IncSubtensor)
+    if op.set_instead_of_inc or not is_zero(y) or not all(is_slice(e) for e in op.index):
+        return None
+    part = op.getter()(x, *bounds)
+    return x if all_ones(y) or context.shapes.covers(part, y) else None
+
+
+@node_rewrite(IncSubtensor, phase=PHASE, tags=(*TAGS, "local_useless_inc_subtensor"))
+def increment_of_everything(node: Apply, context: Context) -> Variable | None:
+    """``inc_subtensor(x[:], y) -> x + y`` and ``set_subtensor(x[:], y) -> y``."""
+    op, (x, y, *_) = node.op, node.inputs
+    assert isinstance(op, IncSubtensor)
+    if any(e != FULL for e in op.index):
+        return None
+    if not op.set_instead_of_inc:
+        return Add()(x, y)  # type: ignore[no-any-return]
+    if context.shapes.same_shape(x, y):
+        return y
+    return alloc(y, *context.shapes.dims(x))
+
+
+@node_rewrite(Subtensor, phase=PHASE, tags=(*TAGS, "local_subtensor_inc_subtensor"))
+def read_what_was_set(node: Apply, context: Context) -> Variable | None:
+    """``set_subtensor(x[i], y)[i] -> y``; of zeros also ``inc_subtensor``."""
+    v = node.inputs[0]
+    if not made_by(v, IncSubtensor):
+        return None
+    put, (x, y, *bounds) = node_of(v).op, node_of(v).inputs
+    assert isinstance(put, IncSubtensor)
+    if put.index != fields_of(node).index or list(node.inputs[1:]) != bounds:
+        return None
+    if not put.set_instead_of_inc and not is_zero(x):
+        return None
+    # An integer index that does not fit must go on failing.
+    if not all(is_slice(e) or _fits(e, n) for e, n in zip(put.index, x.type.shape)):
+        return None
+    part = node.outputs[0]
+    return y if context.shapes.same_shape(part, y) else None
+
+
+@node_rewrite(Add, phase=PHASE, tags=(*TAGS, "local_add_inc_subtensor"))
+def add_to_increment_of_zeros(node: Apply, context: Context) -> Variable | None:
+    """``x + inc_subtensor(zeros[i], y) -> inc_subtensor(x[i], y)``: gradients add up in place."""
+    for x, v in (node.inputs, node.inputs[::-1]):
+        if not made_by(v, IncSubtensor):
+            continue
+        op, (zeros, y, *bounds) = node_of(v).op, node_of(v).inputs
+        assert isinstance(op, IncSubtensor)
+        if is_zero(zeros) and context.shapes.same_shape(x, zeros) and x.type.dtype == y.type.dtype:
+            return IncSubtensor(op.index)(x, y, *bounds)  # type: ignore[no-any-return]
+    return None
+
+
+RULES = [
+    index_in_plain_form,
+    index_of_everything,
+    index_of_index,
+    index_of_make_vector,
+    index_of_alloc,
+    index_of_dimshuffle,
+    index_of_elemwise,
+    increment_by_zero,
+    increment_of_everything,
+    read_what_was_set,
+    add_to_increment_of_zeros,
+]

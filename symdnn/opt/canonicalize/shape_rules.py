@@ -1,0 +1,91 @@
+"""No computation only to know a shape: sizes are computed from the sizes of inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from symdnn.graph.variable import Apply, Variable, constant
+from symdnn.ops.array.view import Copy, SpecifyShape
+from symdnn.ops.core.gradient_control import Assert, Identity, Print
+from symdnn.ops.core.shape import (
+    MakeVector,
+    ShapeI,
+    ShapeVector,
+    SpecifyType,
+    as_dim,
+    make_vector,
+    specify_type,
+)
+from symdnn.rewriting.rewrite import Context, node_rewrite
+
+__all__ = ["RULES"]
+
+PHASE = "canonicalize"
+TAGS = ("fast_compile", "cleanup", "shape")
+
+
+@node_rewrite(ShapeI, phase=PHASE, tags=(*TAGS, "local_shape_to_shape_i", "ShapeOpt"))
+def size_of_result(node: Apply, context: Context) -> Variable | None:
+    """The size of an op's result, from the sizes of what enters the graph."""
+    (x,) = node.inputs
+    assert isinstance(node.op, ShapeI)
+    found = context.shapes.dims(x)[node.op.axis]
+    if not isinstance(found, Variable):
+        return constant(int(found), dtype="int64")
+    owner = found.owner
+    if owner is not None and owner.op == node.op and owner.inputs[0] is x:
+        return None
+    return as_dim(found)
+
+
+@node_rewrite(ShapeVector, phase=PHASE, tags=(*TAGS, "local_shape_to_shape_i"))
+def shape_to_sizes(node: Apply, context: Context) -> Variable:
+    """A shape is the vector of its sizes."""
+    (x,) = node.inputs
+    sizes = context.shapes.dims(x)
+    if not sizes:
+        return MakeVector("int64")()  # type: ignore[no-any-return]
+    return make_vector([as_dim(d) for d in sizes])
+
+
+@node_rewrite(SpecifyType, phase=PHASE, tags=(*TAGS, "local_useless_SpecifyShape"))
+def type_known_already(node: Apply, context: Context) -> Variable | None:
+    """Static sizes that the type has already need no check."""
+    (x,) = node.inputs
+    return x if x.type == node.outputs[0].type else None
+
+
+@node_rewrite(SpecifyShape, phase=PHASE, tags=(*TAGS, "local_useless_SpecifyShape"))
+def shape_known_already(node: Apply, context: Context) -> Variable | None:
+    """A declared shape that is known to be right needs no check."""
+    x, *wanted = node.inputs
+    known = node.op.static  # type: ignore[attr-defined]
+    for a, b, s in zip(context.shapes.dims(x), wanted, known, strict=True):
+        if s is None and not context.shapes.same(a, b):
+            return None
+    static: Any = node.outputs[0].type
+    return specify_type(x, static)
+
+
+@node_rewrite(Copy, phase=PHASE, tags=("fast_compile", "cleanup", "local_copy"))
+def copy_removed(node: Apply, context: Context) -> Variable:
+    """Who owns which memory is the schedule's decision; a copy is the value itself."""
+    return node.inputs[0]
+
+
+@node_rewrite(Identity, phase=PHASE, tags=("fast_compile", "local_view_op"))
+def gradient_control_removed(node: Apply, context: Context) -> Variable | None:
+    """What only gradients see (``disconnected_grad``, ``grad_clip``) is the value itself."""
+    if isinstance(node.op, Assert | Print) or node.op.has_effect:
+        return None
+    return node.inputs[0]
+
+
+RULES = [
+    size_of_result,
+    shape_to_sizes,
+    type_known_already,
+    shape_known_already,
+    copy_removed,
+    gradient_control_removed,
+]

@@ -1,0 +1,1 @@
+"""What follows a convolution or product is done by its kernel."""

@@ -1,0 +1,1 @@
+"""Groups of nodes that become one kernel, and where each node runs."""

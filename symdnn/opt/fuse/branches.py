@@ -1,0 +1,46 @@
+"""Which nodes only one branch of a lazy choice needs, so that fusion keeps the choice lazy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from symdnn.graph.fgraph import Client, FunctionGraph
+from symdnn.graph.variable import Apply
+from symdnn.ops.control.control import IfElse
+
+__all__ = ["Path", "branch_paths"]
+
+#: The choices that stand between a node and the outputs, outermost first: (choice, branch).
+Path = tuple[tuple[Apply, bool], ...]
+
+
+def branch_paths(fgraph: FunctionGraph, order: Sequence[Apply]) -> dict[Apply, Path]:
+    """For each node of ``order`` (a topological one) the choices that all its readers share.
+
+    Nodes of one path are needed together: joining them never computes what would not have been.
+    """
+    paths: dict[Apply, Path] = {}
+    for node in reversed(order):
+        found: Path | None = None
+        for client in (c for v in node.outputs for c in fgraph.users(v)):
+            path = _path_of(client, paths)
+            found = path if found is None else _common(found, path)
+        paths[node] = found or ()
+    return paths
+
+
+def _path_of(client: Client, paths: dict[Apply, Path]) -> Path:
+    node, index = client
+    if node is None:
+        return ()
+    path = paths.get(node, ())
+    if isinstance(node.op, IfElse) and index > 0:
+        return (*path, (node, index <= node.op.count))
+    return path
+
+
+def _common(a: Path, b: Path) -> Path:
+    n = 0
+    while n < min(len(a), len(b)) and a[n] == b[n]:
+        n += 1
+    return a[:n]

@@ -1,0 +1,482 @@
+"""Fusion: groups of elementwise nodes as one node, and reductions with what feeds them.
+
+A group is a set of nodes of one shape that are computed together, element by element; what only
+they use is never stored. That a group must not depend on itself through a node outside is settled
+by levels: an edge inside a group keeps the level, every other edge raises it, so a path that leaves
+a group can never come back to its level. That takes one walk, and no search for cycles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from symdnn.graph.kernel import kernels_for
+from symdnn.graph.origin import Hints, Origin, inherit
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.array.reduce import Accumulate, Reduce
+from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.scalar import REFERENCE_ONLY, RESULT, Builder, Scalar, ScalarProgram
+from symdnn.ops.core.shape import DimShuffle, dimshuffle
+from symdnn.ops.elementwise.arithmetic import Cast
+from symdnn.ops.elementwise.scalar_meaning import meaning
+from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.vendor.fused import FusedElemwise, FusedReduce
+from symdnn.ops.vendor.gpudnn import GpuDnnReduction
+from symdnn.opt.fuse.branches import branch_paths
+from symdnn.opt.fuse.transfer import Places
+from symdnn.rewriting.facts import all_ones
+from symdnn.rewriting.rewrite import Context, graph_rewrite
+
+__all__ = [
+    "RULES",
+    "Groups",
+    "fusable_program",
+    "fuse_elementwise",
+    "fuse_reductions",
+    "fuses",
+    "reduction_in",
+]
+
+#: Operands are pointers among a kernel's parameters, values are registers.
+MOST_INPUTS, MOST_OUTPUTS, MOST_INSTRUCTIONS = 24, 8, 400
+#: Work on a scalar that may be done again for each element, in additions.
+CHEAP = 8
+#: Such scalars of one group.
+MOST_SCALARS = 64
+#: Reductions that meet in one kernel.
+MOST_REDUCTIONS = 4
+#: Backends whose elementwise ops are ours to fuse. A vendor's have none: what a convolution of
+#: theirs can do behind it, it takes in from what would be fused.
+FUSED_BACKENDS = (None, "cuda", "nn", "cudnn", "onednn")
+
+
+def _meant(hints: Hints) -> tuple[str | None, str | None]:
+    """The hints that mean something for an elementwise op; others come with a module's."""
+    return hints.name, hints.precision
+
+
+def _is_view_of_leaf(v: Variable) -> bool:
+    """Whether ``v`` only shows a leaf in other dimensions: no group can come before it."""
+    while v.owner is not None and isinstance(v.owner.op, DimShuffle):
+        v = v.owner.inputs[0]
+    return v.owner is None
+
+
+def fusable_program(node: Apply) -> ScalarProgram | None:
+    """What an elementwise node computes of each element; None where it cannot be fused."""
+    op = node.op
+    if isinstance(op, FusedElemwise):
+        return op.program
+    if not isinstance(op, Elemwise) or op.has_effect:
+        return None
+    if node.hints.backend not in FUSED_BACKENDS:
+        return None
+    if not all(isinstance(v.type, TensorType) for v in node.inputs):
+        return None
+    program = meaning(op, tuple(v.type.dtype for v in node.inputs))
+    if program is None or program.names & REFERENCE_ONLY:
+        return None
+    # The node was made under flags that may have changed since.
+    return program if program.output_dtypes == (node.outputs[0].type.dtype,) else None
+
+
+def fuses(op: FusedElemwise | FusedReduce, kind: str) -> bool:
+    """Whether a kernel of this kind of target wants such an op: CUDA's take all that are made,
+    the CPU's say so (``fuses(op)``), since without LLVM there is nothing to gain."""
+    if kind == "cuda":
+        return True
+    kernels: list[Any] = list(kernels_for(type(op), kind))
+    return any(k.fuses(op) for k in kernels if hasattr(k, "fuses"))
+
+
+@dataclass
+class _Member:
+    """A node that may be fused: its program, and its kind: broadcast pattern, hints, lazy branch.
+
+    An elementwise node and an operand of its pattern have one shape: unknown sizes must agree.
+    """
+
+    node: Apply
+    program: ScalarProgram
+    kind: Any
+
+
+class Groups:
+    """All groups of a graph; ``group`` has for each member the one that stands for its group."""
+
+    def __init__(self, context: Context) -> None:
+        self.context, self.fgraph = context, context.fgraph
+        self.order = self.fgraph.toposort()
+        self.places = Places(
+            self.fgraph, context.target, takes=lambda node: True, inner=context.inner
+        )
+        self.paths = branch_paths(self.fgraph, self.order)
+        self.members: dict[Apply, _Member] = {}
+        self.levels: dict[Apply, int] = {}
+        self._wanted: dict[ScalarProgram, bool] = {}
+        for node in self.order:
+            self._consider(node)
+        self.group = self._neighbours()
+        self._sink()
+
+    def _consider(self, node: Apply) -> None:
+        """Level and membership of a node whose inputs are known."""
+        member = self._member(node)
+        if member is not None:
+            self.members[node] = member
+        level = 0
+        for v in node.inputs:
+            if v.owner is not None and not _is_view_of_leaf(v):
+                inside = member is not None and self._kind(v.owner) == member.kind
+                level = max(level, self.levels[v.owner] + (not inside))
+        self.levels[node] = level
+
+    def _member(self, node: Apply) -> _Member | None:
+        if self.places(node) != self.context.target.kind or node in self.places.read_on_host:
+            return None
+        program = fusable_program(node)
+        if program is None or not self._fuses(program):
+            return None
+        pattern = node.outputs[0].type.broadcastable
+        return _Member(node, program, (pattern, _meant(node.hints), self.paths[node]))
+
+    def _fuses(self, program: ScalarProgram) -> bool:
+        """Whether kernels of the target want such a program; nodes alike are asked about once."""
+        if program not in self._wanted:
+            kind = self.context.target.kind
+            self._wanted[program] = fuses(FusedElemwise(program), kind)
+        return self._wanted[program]
+
+    def _kind(self, node: Apply) -> Any:
+        member = self.members.get(node)
+        return None if member is None else member.kind
+
+    # -- who is together ----------------------------------------------------------------------
+
+    def _neighbours(self) -> dict[Apply, Apply]:
+        """For each member the one that stands for its group: joined are the ends of edges within
+        a level, and what reads the same array of their shape there."""
+        parent = {node: node for node in self.members}
+
+        def root(node: Apply) -> Apply:
+            while parent[node] is not node:
+                parent[node] = parent[parent[node]]
+                node = parent[node]
+            return node
+
+        readers: dict[Any, Apply] = {}
+        for node, member in self.members.items():
+            here = (self.levels[node], member.kind)
+            for v in node.inputs:
+                maker = v.owner
+                if maker in self.members and (self.levels[maker], self._kind(maker)) == here:
+                    parent[root(maker)] = root(node)
+                elif not isinstance(v, Constant) and v.type.broadcastable == member.kind[0]:
+                    parent[root(readers.setdefault((v, here), node))] = root(node)
+        return {node: root(node) for node in self.members}
+
+    def _sink(self) -> None:
+        """What one later group alone reads joins it, so that it need not be stored.
+
+        Everything that such a node reads lies below its own level, so below the later group's.
+        """
+        for node in reversed(self.order):
+            member = self.members.get(node)
+            if member is None or any(self.fgraph.is_output(v) for v in node.outputs):
+                continue
+            users = {u for v in node.outputs for u in self.fgraph.user_nodes(v)}
+            found = {self.group.get(u) for u in users}
+            (target,) = found if len(found) == 1 else (None,)
+            if target is not None and self._kind(target) == member.kind:
+                self.group[node] = target
+
+    def reads_widened(self, node: Apply) -> bool:
+        """Whether a node alone reads what it can widen itself."""
+        return any(widened(v) is not None and v.owner in self.members for v in node.inputs)
+
+    def groups(self) -> list[list[_Member]]:
+        """Members of each group in the order of the graph, cut to a size that a kernel takes."""
+        found: dict[Apply, list[_Member]] = {}
+        for node in self.order:
+            if node in self.members:
+                found.setdefault(self.group[node], []).append(self.members[node])
+        return [piece for group in found.values() for piece in self._cut(group)]
+
+    def _cut(self, group: list[_Member]) -> list[list[_Member]]:
+        pieces: list[list[_Member]] = []
+        piece: list[_Member] = []
+        inputs: set[Variable] = set()
+        size = 0
+        for member in group:
+            wanted = inputs | {v for v in member.node.inputs if not isinstance(v, Constant)}
+            steps = size + len(member.program.body)
+            if piece and (len(wanted) > 2 * MOST_INPUTS or steps > MOST_INSTRUCTIONS):
+                pieces.append(piece)
+                piece, wanted, steps = [], set(member.node.inputs), len(member.program.body)
+            piece.append(member)
+            inputs, size = wanted, steps
+        pieces.append(piece)
+        return [small for p in pieces for small in self._halves(p)]
+
+    def _halves(self, piece: list[_Member]) -> list[list[_Member]]:
+        """The piece, halved until its operands are few enough."""
+        own = {m.node for m in piece}
+        reads = {v for m in piece for v in m.node.inputs if v.owner not in own}
+        few = len(self.leaving(piece)) <= MOST_OUTPUTS and len(reads) <= MOST_INPUTS
+        if few or len(piece) == 1:
+            return [piece]
+        middle = len(piece) // 2
+        return self._halves(piece[:middle]) + self._halves(piece[middle:])
+
+    def leaving(self, group: Sequence[_Member]) -> list[Variable]:
+        """Values of a group that others read. What others can widen themselves does not count."""
+        own = {m.node for m in group}
+        return [v for m in group for v in m.node.outputs if self._is_read(v, own)]
+
+    def _is_read(self, v: Variable, own: set[Apply]) -> bool:
+        others = {user for user, _ in self.fgraph.users(v) if user not in own}
+        if widened(v) is None:
+            return bool(others)
+        outside = [u for u in others if u not in self.members]
+        return bool(outside) and not self._widened_by(outside, v)
+
+    def _widened_by(self, readers: Sequence[Apply | None], v: Variable) -> bool:
+        """Whether readers are reductions that will widen the narrow value themselves."""
+        found = [None if r is None else reduction_in(r) for r in readers]
+        ops = [op for op in found if op is not None]
+        one = len({(op.axes, op.keepdims) for op in ops}) == 1
+        if len(ops) < len(found) or not one or len(ops) > MOST_REDUCTIONS:
+            return False
+        chosen = Builder([v.owner.inputs[0].type.dtype])  # type: ignore[union-attr]
+        wide = chosen.cast(chosen.input(0), v.type.dtype)
+        fused = FusedReduce(chosen.program([wide] * len(ops)), tuple(ops))
+        return fuses(fused, self.context.target.kind)
+
+
+class _Body:
+    """The program of a group as it grows: inputs of one ndim, values of variables."""
+
+    def __init__(self, groups: Groups, group: Sequence[_Member]) -> None:
+        self.fgraph, self.members = groups.fgraph, groups.members
+        self.own = {m.node for m in group}
+        self.ndim = group[0].node.outputs[0].type.ndim
+        self.pulled = self._cheap_scalars(group)
+        self.inputs: dict[Variable, Variable] = {}
+        self._find_inputs(group)
+        self.builder = Builder([v.type.dtype for v in self.inputs.values()])
+        self.values: dict[Variable, Scalar] = {
+            v: self.builder.input(i) for i, v in enumerate(self.inputs)
+        }
+        for member in group:
+            self._emit(member.node, member.program)
+
+    # -- scalars that are computed again for each element -----------------------------------------
+
+    def _cheap_scalars(self, group: Sequence[_Member]) -> dict[Variable, ScalarProgram]:
+        """Scalars that only this group reads, and whose work is small."""
+        found: dict[Variable, ScalarProgram] = {}
+        pending = [v for m in group for v in m.node.inputs]
+        while pending and len(found) < MOST_SCALARS:
+            v = scalar_behind(pending.pop())
+            if v is None or v in found or v.owner is None or v.owner in self.own:
+                continue
+            member = self.members.get(v.owner)
+            cheap = member is not None and member.program.cost <= CHEAP
+            if cheap and len(v.owner.outputs) == 1 and self._only_here(v, found):
+                found[v] = self.members[v.owner].program
+                pending += v.owner.inputs
+        return found
+
+    def _only_here(self, v: Variable, pulled: Iterable[Variable]) -> bool:
+        allowed = self.own | {p.owner for p in pulled}
+        stack = [v]
+        while stack:
+            for user, _ in self.fgraph.users(stack.pop()):
+                if user is None:
+                    return False
+                if isinstance(user.op, DimShuffle):
+                    stack.append(user.outputs[0])
+                elif user not in allowed:
+                    return False
+        return True
+
+    # -- inputs -----------------------------------------------------------------------------------
+
+    def _find_inputs(self, group: Sequence[_Member]) -> None:
+        for member in group:
+            for v in member.node.inputs:
+                self._need(v)
+
+    def _need(self, v: Variable) -> None:
+        if v.owner in self.own or number_in(v) is not None or v in self.inputs:
+            return
+        narrow = widened(v)
+        if narrow is not None:
+            self._need(narrow)
+            return
+        behind = scalar_behind(v)
+        if behind is not None and behind in self.pulled:
+            for w in behind.owner.inputs:  # type: ignore[union-attr]
+                self._need(w)
+            return
+        self.inputs[v] = v
+
+    def operands(self) -> list[Variable]:
+        """The inputs with the ndim of the group; those of pulled scalars get dimensions."""
+        return [
+            v if v.type.ndim == self.ndim else dimshuffle(dimshuffle(v, ()), ("x",) * self.ndim)
+            for v in self.inputs
+        ]
+
+    # -- instructions -----------------------------------------------------------------------------
+
+    def _emit(self, node: Apply, program: ScalarProgram) -> None:
+        results = self.builder.inline(program, [self._value(v) for v in node.inputs])
+        self.values.update(zip(node.outputs, results, strict=True))
+
+    def _value(self, v: Variable) -> Scalar:
+        if v in self.values:
+            return self.values[v]
+        number = number_in(v)
+        if number is not None:
+            if v.exact is None:  # type: ignore[attr-defined]
+                return self.builder.const(number, v.type.dtype)
+            wide = self.builder.const(v.exact, "float32")  # type: ignore[attr-defined]
+            return wide.cast(v.type.dtype, RESULT)
+        narrow = widened(v)
+        if narrow is not None:
+            self.values[v] = self.builder.cast(self._value(narrow), v.type.dtype)
+            return self.values[v]
+        behind: Any = scalar_behind(v)
+        if behind not in self.values:
+            self._emit(behind.owner, self.pulled[behind])
+        return self.values[behind]
+
+
+def widened(v: Variable) -> Variable | None:
+    """What ``v`` widens without loss (16 bits to float32): every kernel does that as it reads, so
+    the wide value need not be stored. None for any other value."""
+    if v.owner is None or not isinstance(v.owner.op, Cast) or v.owner.hints:
+        return None
+    x = v.owner.inputs[0]
+    return x if is_narrow_float(x.type.dtype) and v.type.dtype == "float32" else None
+
+
+def number_in(v: Variable) -> Any:
+    """The number of a constant of one element; None for anything else."""
+    if isinstance(v, Constant) and v.data.size == 1 and not v.type.is_complex:
+        return v.data.reshape(())
+    return None
+
+
+def scalar_behind(v: Variable) -> Variable | None:
+    """What ``v``, all of whose dimensions are statically 1, is a view of."""
+    if not isinstance(v.type, TensorType) or not all_ones(v):
+        return None
+    while v.owner is not None and isinstance(v.owner.op, DimShuffle):
+        v = v.owner.inputs[0]
+    return v
+
+
+# -- rewrites -------------------------------------------------------------------------------------
+
+
+@graph_rewrite("fuse", tags=("fusion",), name="fuse_elementwise")
+def fuse_elementwise(context: Context) -> None:
+    """Elementwise nodes of one shape become one node for each group."""
+    groups = Groups(context)
+    for group in groups.groups():
+        alone = group[0].node
+        if len(group) > 1 or groups.reads_widened(alone) or _reads_rounded(alone):
+            _replace(groups, group, groups.leaving(group))
+
+
+def _reads_rounded(node: Apply) -> bool:
+    """Whether a node reads a constant that 16 bits have rounded: a program has the exact one."""
+    return any(
+        isinstance(v, Constant) and v.exact is not None and v.exact != float(v.data.reshape(()))
+        for v in node.inputs
+    )
+
+
+def _replace(groups: Groups, group: Sequence[_Member], leaving: list[Variable]) -> None:
+    last = group[-1].node
+    with inherit(joined_origin([m.node for m in group]), last.hints):
+        body = _Body(groups, group)
+        if not body.inputs or not leaving:
+            return
+        program = body.builder.program([body.values[v] for v in leaving])
+        made = FusedElemwise(program)(*body.operands())
+    pairs = [(old, new) for old, new in zip(leaving, made, strict=True)]
+    if all(old.type.ndim == new.type.ndim and _as_wide(old, new) for old, new in pairs):
+        groups.fgraph.replace_all(pairs, "fuse_elementwise")
+
+
+def joined_origin(nodes: Sequence[Apply]) -> Origin:
+    """The origin of the last node, which knows those of all."""
+    return Origin.of_several([(type(n.op).__name__, n.origin) for n in nodes])
+
+
+def _as_wide(old: Variable, new: Variable) -> bool:
+    """Whether the fused node's type knows the dimensions that broadcast."""
+    return all(not a or b for a, b in zip(old.type.broadcastable, new.type.broadcastable))
+
+
+@graph_rewrite("fuse", tags=("fusion",), name="fuse_reductions")
+def fuse_reductions(context: Context) -> None:
+    """Reductions take in the elementwise node that they alone read."""
+    places = Places(context.fgraph, context.target, takes=lambda node: True, inner=context.inner)
+    for node in context.fgraph.toposort():
+        if node in context.fgraph.nodes and places(node) == context.target.kind:
+            program = fusable_program(node)
+            if program is not None:
+                _reduce(context, node, program)
+
+
+def _reduce(context: Context, node: Apply, program: ScalarProgram) -> None:
+    """Replace all readers of ``node``, if they are reductions over the same axes."""
+    found: list[tuple[Apply, Reduce, int]] = []
+    for i, v in enumerate(node.outputs):
+        for user, _ in context.fgraph.users(v):
+            op = None if user is None else reduction_in(user)
+            if op is None or user is None:
+                return
+            found.append((user, op, i))
+    same = len({(op.axes, op.keepdims) for _, op, _ in found}) == 1
+    if not same or len(found) > MOST_REDUCTIONS or not node.inputs:
+        return
+    chosen = Builder(program.inputs)
+    results = chosen.inline(program, [chosen.input(i) for i in range(len(program.inputs))])
+    reduced = chosen.program([_unrounded(results[i], op) for _, op, i in found])
+    first = found[0][0]
+    fused = FusedReduce(reduced, tuple(op for _, op, _ in found))
+    if not fuses(fused, context.target.kind):
+        return
+    with inherit(joined_origin([node, first]), first.hints):
+        made = fused(*node.inputs)
+        pairs = [(user.outputs[0], new) for (user, _, _), new in zip(found, made, strict=True)]
+        context.replace(pairs, "fuse_reductions")
+
+
+def _unrounded(x: Scalar, op: Reduce) -> Scalar:
+    """What is summed up: a chain of 16 bits before it is rounded."""
+    wide = isinstance(op, Accumulate) and is_narrow_float(x.dtype)
+    return x.cast("float32") if wide and TensorType(op.acc_dtype).is_float else x  # type: ignore[attr-defined]
+
+
+def reduction_in(node: Apply) -> Reduce | None:
+    """The reduction that a node is, if a generated kernel has it."""
+    op: Any = node.op
+    if isinstance(op, GpuDnnReduction):
+        plain = op.red_op in ("add", "mul", "maximum", "minimum") and not op.return_indices
+        op = op.neutral() if plain else None
+    if not isinstance(op, Reduce) or not op.any_order:
+        return None
+    out = node.outputs[0].type
+    return None if len(node.outputs) != 1 or out.is_complex else op
+
+
+RULES = (fuse_elementwise, fuse_reductions)

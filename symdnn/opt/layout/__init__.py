@@ -1,0 +1,1 @@
+"""Channels first or last, for the whole graph at once."""

@@ -1,0 +1,1 @@
+"""From neutral ops to those of a vendor's library."""

@@ -1,0 +1,99 @@
+"""The ``inplace*`` fields of cuDNN's ops: what is written over an operand, readable as in Theano.
+
+They change nothing: an op declares what it may overwrite, the memory plan decides, and does so
+exactly where nobody else reads the operand, which is what these rewrites find out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from symdnn.graph.variable import Apply, Shared, Variable
+from symdnn.ops.core.shape import SpecifyType
+from symdnn.ops.vendor.gpudnn_conv import DnnConvolution
+from symdnn.ops.vendor.gpudnn_norm import GpuDnnBatchNorm, GpuDnnBatchNormInference
+from symdnn.rewriting.rewrite import Context, node_rewrite
+
+__all__ = ["RULES"]
+
+
+def _dies(v: Variable, context: Context) -> bool:
+    """Whether this reader is the only one of ``v`` and of what ``v`` is a view of."""
+    while v.owner is not None:
+        if not context.only_user(v):
+            return False
+        viewed = v.owner.op.views.get(v.index or 0)
+        if viewed is None:
+            return True
+        v = v.owner.inputs[viewed]
+    return False
+
+
+def _marked(node: Apply, context: Context, **fields: bool) -> Sequence[Variable] | None:
+    """The node with these fields set; None where they are already."""
+    op: Any = node.op
+    if all(getattr(op, name) == value for name, value in fields.items()):
+        return None
+    out = replace(op, **fields)(*node.inputs, hints=node.hints)
+    return [out] if isinstance(out, Variable) else list(out)
+
+
+@node_rewrite(
+    DnnConvolution, phase="transfer", tags=("cudnn", "conv_dnn", "inplace"),
+    name="local_dnna_conv_inplace",
+)  # fmt: skip
+def conv_inplace(node: Apply, context: Context) -> Sequence[Variable] | None:
+    """A convolution without an output operand, or whose operand nobody else reads."""
+    assert isinstance(node.op, DnnConvolution)
+    if not node.op.stride:
+        return None
+    i = node.op.output_index
+    if i is not None and not _dies(node.inputs[i], context):
+        return None
+    return _marked(node, context, inplace=True)
+
+
+def _updates(v: Variable, old: Variable, context: Context) -> bool:
+    """Whether ``v`` is what the shared variable ``old`` becomes, but for static sizes."""
+    while old.owner is not None and isinstance(old.owner.op, SpecifyType):
+        old = old.owner.inputs[0]
+    if not isinstance(old, Shared):
+        return False
+    pending = [v]
+    while pending:
+        for user, i in context.fgraph.users(pending.pop()):
+            if user is None and context.fgraph.updates.get(i) is old:
+                return True
+            if user is not None and isinstance(user.op, SpecifyType):
+                pending.append(user.outputs[0])
+    return False
+
+
+@node_rewrite(
+    GpuDnnBatchNorm, phase="transfer", tags=("cudnn", "inplace"),
+    name="local_batch_norm_inplace_running",
+)  # fmt: skip
+def running_inplace(node: Apply, context: Context) -> Sequence[Variable] | None:
+    """Running values that are written back into the variables they are read from."""
+    assert isinstance(node.op, GpuDnnBatchNorm)
+    if not node.op.running_averages:
+        return None
+    pairs = zip(node.outputs[3:], node.inputs[3:], strict=True)
+    mean, var = (_updates(new, old, context) for new, old in pairs)
+    return _marked(node, context, inplace_running_mean=mean, inplace_running_var=var)
+
+
+@node_rewrite(
+    GpuDnnBatchNormInference, phase="transfer", tags=("cudnn", "inplace"),
+    name="local_batch_norm_inference_inplace",
+)  # fmt: skip
+def inference_inplace(node: Apply, context: Context) -> Sequence[Variable] | None:
+    """Normalisation by given statistics over an input that nobody else reads."""
+    if not _dies(node.inputs[0], context):
+        return None
+    return _marked(node, context, inplace=True)
+
+
+RULES = (conv_inplace, running_inplace, inference_inplace)

@@ -1,0 +1,144 @@
+"""Scaling and adding around cuDNN's convolutions, done by the convolution itself.
+
+``c * conv`` becomes its alpha, ``conv + v`` its beta and its output operand, where nobody else
+reads the convolution. Only numbers known at compile time: cuDNN reads them on the host.
+
+A sum with a shared variable is the update of one, which a fused elementwise kernel computes in
+place: merged, it would take a copy of the old value, a convolution that reads it, and another copy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from symdnn.config import config
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Apply, Constant, Shared, Variable
+from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.elementwise.arithmetic import Add, Mul, Neg, Sub, TrueDiv
+from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.vendor.gpudnn_conv import (
+    DnnConvolution,
+    GpuDnnConv,
+    GpuDnnConvGradI,
+    GpuDnnConvGradW,
+)
+from symdnn.rewriting.facts import number, real_float
+from symdnn.rewriting.rewrite import Context, Rewrite, reads
+
+__all__ = ["RULES", "is_old_value"]
+
+_TAGS = frozenset({"cudnn", "conv_dnn", "fast_compile"})
+_NAMES: dict[str, type[DnnConvolution]] = {
+    "conv": GpuDnnConv, "convw": GpuDnnConvGradW, "convi": GpuDnnConvGradI,
+}  # fmt: skip
+
+
+def _alone(v: Variable, kind: type[DnnConvolution], context: Context) -> Apply | None:
+    """The convolution of this kind that makes ``v``, read by nobody else."""
+    node = v.owner
+    if node is None or type(node.op) is not kind or not context.only_user(v):
+        return None
+    return node
+
+
+def _rebuilt(node: Apply, op: Any, *more: Variable) -> Variable:
+    return op(*node.inputs, *more, hints=node.hints)  # type: ignore[no-any-return]
+
+
+def _same_type(a: Variable, b: Variable) -> bool:
+    """Equal dtype and broadcast pattern: neither stretches the other."""
+    s, t = a.type, b.type
+    return (
+        isinstance(s, TensorType)
+        and isinstance(t, TensorType)
+        and (s.dtype == t.dtype and s.broadcastable == t.broadcastable)
+    )
+
+
+def is_old_value(v: Variable) -> bool:
+    """Whether ``v`` is a shared variable, or computed of one (and numbers) element by element."""
+    while v.owner is not None and isinstance(v.owner.op, Elemwise):
+        operands = [w for w in v.owner.inputs if number(w) is None]
+        if len(operands) != 1:
+            return False
+        (v,) = operands
+    return isinstance(v, Shared)
+
+
+def _in_update(v: Variable, context: Context) -> bool:
+    """Whether ``v`` is added to the old value of a shared variable."""
+    users = [u for u in context.fgraph.user_nodes(v) if isinstance(u.op, Add | Sub)]
+    return any(is_old_value(w) for u in users for w in u.inputs if w is not v)
+
+
+def _factor(node: Apply) -> list[tuple[Variable, float]]:
+    """(operand, factor) for each way in which the node scales an operand by a number."""
+    if isinstance(node.op, Neg):
+        return [(node.inputs[0], -1.0)]
+    a, b = node.inputs
+    x, y = number(a), number(b)
+    if isinstance(node.op, TrueDiv):
+        return [(a, 1 / float(y))] if y is not None and y != 0 else []
+    return [(v, float(n)) for v, n in ((a, y), (b, x)) if n is not None]
+
+
+def _alpha_merge(name: str, kind: type[DnnConvolution]) -> Rewrite:
+    def apply(node: Apply, context: Context) -> Variable | None:
+        if not real_float(node.outputs[0]) or _in_update(node.outputs[0], context):
+            return None
+        for v, factor in _factor(node):
+            conv = _alone(v, kind, context)
+            if conv is None or not _same_type(v, node.outputs[0]) or isinstance(v, Constant):
+                continue
+            op: Any = conv.op
+            alpha, beta = op.alpha * factor, op.beta * factor
+            if alpha != 0 and (beta != 0 or op.beta == 0):
+                return _rebuilt(conv, replace(op, alpha=alpha, beta=beta))
+        return None
+
+    text = f"c * {kind.__name__} -> {kind.__name__} with an alpha"
+    return Rewrite(
+        f"local_dnn_{name}_alpha_merge", "lower", (Mul, Neg, TrueDiv), apply, _TAGS, text,
+        admits=reads(kind), target="cuda",
+    )  # fmt: skip
+
+
+def _signs(node: Apply) -> list[tuple[Variable, float, Variable, float]]:
+    """(convolution, its sign, what is added, its sign), either way round."""
+    a, b = node.inputs
+    sign = -1.0 if isinstance(node.op, Sub) else 1.0
+    return [(a, 1.0, b, sign), (b, sign, a, 1.0)]
+
+
+def _plans_are_better(dtype: str) -> bool:
+    """Whether cuDNN's graph API has the kernels for this dtype: those neither scale a
+    result nor add to one. Elementwise kernels do, and epilogues of the forward convolution."""
+    tf32 = dtype == "float32" and bool(config.dnn.conv.allow_tf32)
+    return tf32 or is_narrow_float(dtype)
+
+
+def _output_merge(name: str, kind: type[DnnConvolution]) -> Rewrite:
+    def apply(node: Apply, context: Context) -> Variable | None:
+        for v, sign, out, beta in _signs(node):
+            conv = _alone(v, kind, context)
+            if conv is None or isinstance(out, Constant) or is_old_value(out):
+                continue
+            op: Any = conv.op
+            same = _same_type(v, out) and _same_type(v, node.outputs[0])
+            if op.beta == 0 and same and v is not out and not _plans_are_better(v.type.dtype):
+                return _rebuilt(conv, replace(op, alpha=op.alpha * sign, beta=beta), out)
+        return None
+
+    text = f"{kind.__name__} + v -> {kind.__name__} that adds to v"
+    return Rewrite(
+        f"local_dnn_{name}_output_merge", "lower", (Add, Sub), apply, _TAGS, text,
+        admits=reads(kind), target="cuda",
+    )  # fmt: skip
+
+
+RULES = (
+    *(_alpha_merge(name, kind) for name, kind in _NAMES.items()),
+    *(_output_merge(name, kind) for name, kind in _NAMES.items()),
+)

@@ -1,0 +1,263 @@
+"""Everything about oneDNN among the rewrites: what is lowered to it, and why something is not.
+
+The tag ``onednn`` switches all of it off (``optimizer_excluding=onednn``).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.op import Op
+from symdnn.graph.target import Target
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Apply, Variable
+from symdnn.ops.linalg.dot import BatchedDot, Dot
+from symdnn.ops.nn.batchnorm import (
+    BatchNormGrad,
+    BatchNormInference,
+    BatchNormTrain,
+    LayerNorm,
+    LayerNormGrad,
+)
+from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
+from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad, Pool
+from symdnn.ops.nn.rnn import RNNForward, RNNGrad
+from symdnn.ops.nn.softmax import LogSoftmaxGrad, Softmax, SoftmaxGrad
+from symdnn.ops.vendor import onednn
+from symdnn.opt.lower.lowering import Lowering, Reasons, why_not
+from symdnn.rewriting.rewrite import Context, GraphRewrite, Rewrite, graph_rewrite
+
+__all__ = ["LOWERINGS", "RULES", "not_lowered", "onednn_reason"]
+
+_BF16 = ("BF16", "FP16", "AMX")
+
+
+def onednn_reason(target: Target) -> str | None:
+    """Why oneDNN is not used at all; None when it is there."""
+    if target.kind != "cpu":
+        return f"the target is {target}"
+    if not target.has("onednn"):
+        return "\n".join(["oneDNN can't be used", *target.notes])
+    return None
+
+
+@dataclass(frozen=True)
+class OneDnnLowering(Lowering):
+    """A :class:`Lowering` for the CPU, to ``low``."""
+
+    low: type[Any] = onednn.OneDnnBase
+
+    def reason(self, node: Apply, context: Context) -> str | None:
+        """Why ``node`` stays as it is; None when it is lowered."""
+        backend = node.hints.backend
+        if (reason := onednn_reason(context.target)) is not None:
+            return reason
+        if backend not in (None, "onednn", "cudnn"):  # cuDNN's hint means little on a CPU
+            return f"the hint asks for backend {backend}"
+        return self.refuses(node, context)
+
+    def rewrite(self) -> Rewrite:
+        """As a rewrite of the phase ``lower``."""
+
+        def apply(node: Apply, context: Context) -> Any:
+            if self.reason(node, context) is not None:
+                return None
+            return self.build(node, context)
+
+        return Rewrite(self.name, "lower", self.ops, apply, self.tags, self.text, target="cpu")
+
+
+def _lower(name: str, low: type[Any], ops: Iterable[type[Op]], refuses: Reasons) -> OneDnnLowering:
+    def build(node: Apply, context: Context) -> Variable | Sequence[Variable | None]:
+        return low(node.op)(*node.inputs, hints=node.hints)  # type: ignore[no-any-return]
+
+    tags = frozenset({"onednn", "fast_compile"})
+    text = f"{', '.join(op.__name__ for op in ops)} to {low.__name__}"
+    return OneDnnLowering(name, tuple(ops), refuses, build, tags, text, low)
+
+
+# -- what speaks against it ------------------------------------------------------------------------
+
+
+def _dtype_reason(
+    node: Apply, context: Context, narrow: bool = False, images: int | None = None
+) -> str | None:
+    """float32; bfloat16 where the op and the CPU have it. The first ``images`` inputs count."""
+    host = node.op.host_inputs
+    read = [v.type for i, v in enumerate(node.inputs[:images]) if i not in host]
+    dtypes = {t.dtype for t in read if isinstance(t, TensorType)}
+    if dtypes == {"float32"}:
+        return None
+    if dtypes == {"bfloat16"} and narrow:
+        isa = context.target.isa or ""
+        return None if isa.endswith(_BF16) else f"the CPU ({isa}) does not compute in bfloat16"
+    return f"oneDNN computes in float32 here, not in {', '.join(sorted(dtypes))}"
+
+
+def _plain(node: Apply, context: Context) -> str | None:
+    return _dtype_reason(node, context)
+
+
+def conv_refuses(node: Apply, context: Context) -> str | None:
+    """One to three dimensions."""
+    op: Any = node.op
+    if op.ndim > 3:
+        return f"oneDNN convolves over at most 3 dimensions, not {op.ndim}"
+    return _dtype_reason(node, context, narrow=True)
+
+
+def pool_refuses(node: Apply, context: Context) -> str | None:
+    """(N, C) and one to three pooled dimensions, no sums."""
+    op: Any = node.op
+    ndim = node.inputs[0].type.ndim
+    if op.ndim > 3 or ndim != op.ndim + 2:
+        return f"oneDNN pools (N, C) and 1 to 3 sizes, not {op.ndim} of {ndim} dimensions"
+    if op.mode == "sum":
+        return "oneDNN has no sum pooling"
+    return _dtype_reason(node, context, narrow=True)
+
+
+def softmax_refuses(node: Apply, context: Context) -> str | None:
+    """The last dimension: along others oneDNN has its reference alone."""
+    op: Any = node.op
+    if op.axis % node.inputs[0].type.ndim != node.inputs[0].type.ndim - 1:
+        return "oneDNN has a real kernel along the last axis only"
+    return _dtype_reason(node, context)
+
+
+def product_refuses(node: Apply, context: Context) -> str | None:
+    """Matrices: a product with a vector is bound by memory."""
+    if any(v.type.ndim < 2 for v in node.inputs):
+        return "a product with a vector is bound by memory"
+    return _dtype_reason(node, context, narrow=True)
+
+
+def _short(p: Variable, x: Variable, axes: Sequence[int]) -> int | None:
+    """An axis over which a parameter broadcasts though statistics have it."""
+    for i, (d, n) in enumerate(zip(p.type.shape, x.type.shape, strict=True)):
+        if i not in axes and d == 1 and n != 1:
+            return i
+    return None
+
+
+def batch_norm_refuses(node: Apply, context: Context) -> str | None:
+    """Statistics over all but axis 1, and parameters that have it."""
+    op: Any = node.op
+    x = node.inputs[0]
+    ndim = x.type.ndim
+    if not 2 <= ndim <= 5 or tuple(op.axes) != (0, *range(2, ndim)):
+        return f"oneDNN normalises 2 to 5 dimensions over all but axis 1, not over {op.axes}"
+    skip = {0, 1, 3} if isinstance(op, BatchNormTrain) else {0, 1}
+    if not isinstance(op, BatchNormGrad):
+        skip -= {1}
+    for i, p in enumerate(node.inputs):
+        if i not in skip and (axis := _short(p, x, op.axes)) is not None:
+            return f"a parameter of type {p.type} broadcasts over axis {axis}"
+    images = 2 if isinstance(op, BatchNormGrad) else 1  # parameters are float32 beside bfloat16
+    return _dtype_reason(node, context, narrow=True, images=images)
+
+
+def layer_norm_refuses(node: Apply, context: Context) -> str | None:
+    """Statistics over the last axis, which alone the parameters have."""
+    op: Any = node.op
+    x = node.inputs[0]
+    ndim = x.type.ndim
+    if not 2 <= ndim <= 5 or tuple(op.axes) != (ndim - 1,):
+        return f"oneDNN normalises 2 to 5 dimensions over the last, not over {op.axes}"
+    first = 2 if isinstance(op, LayerNormGrad) else 1
+    for p in node.inputs[first : first + (1 if first == 2 else 2)]:
+        if not all(p.type.broadcastable[:-1]) or _short(p, x, range(ndim - 1)) is not None:
+            return f"a parameter of type {p.type} is not one value for each feature"
+    return _dtype_reason(node, context)
+
+
+def rnn_refuses(node: Apply, context: Context) -> str | None:
+    """No lengths, no dropout, no skipped input; and all that share its reserve must agree."""
+    for each in _sharing(node, context):
+        if not isinstance(each.op, RNNForward | RNNGrad | onednn.OneDnnRNN | onednn.OneDnnRNNGrad):
+            return f"its reserve is shared with {each.op}"
+        if (reason := _rnn_alone(each, context)) is not None:
+            return reason
+    return None
+
+
+def _sharing(node: Apply, context: Context) -> list[Apply]:
+    """The forward pass that a net's reserve comes from, and all that read the reserve."""
+    op: Any = node.op
+    forward = node if isinstance(op, RNNForward) else node.inputs[-1].owner
+    if forward is None or not getattr(forward.op, "keeps_reserve", True):
+        return [node]
+    return [forward, *context.fgraph.user_nodes(forward.outputs[-1])]
+
+
+def _rnn_alone(node: Apply, context: Context) -> str | None:
+    op: Any = node.op
+    op = getattr(op, "op", op)
+    if op.lengths:
+        return "oneDNN has no sequence lengths"
+    if op.dropout and op.num_layers > 1:
+        return "oneDNN has no dropout between layers"
+    if op.input_mode != "linear":
+        return f"oneDNN has no input_mode={op.input_mode!r}"
+    return _dtype_reason(node, context)
+
+
+LOWERINGS: tuple[OneDnnLowering, ...] = (
+    _lower("conv_to_onednn", onednn.OneDnnConv, [Conv], conv_refuses),
+    _lower("conv_grad_input_to_onednn", onednn.OneDnnConvGradI, [ConvGradInput], conv_refuses),
+    _lower("conv_grad_weight_to_onednn", onednn.OneDnnConvGradW, [ConvGradWeight], conv_refuses),
+    _lower("pool_to_onednn", onednn.OneDnnPool, [Pool], pool_refuses),
+    _lower("pool_grad_to_onednn", onednn.OneDnnPoolGrad, [AveragePoolGrad, MaxPoolGrad],
+           pool_refuses),
+    # not LogSoftmax: the logarithm of oneDNN 3.2 errs by up to 85 units in the last place of x
+    _lower("softmax_to_onednn", onednn.OneDnnSoftmax, [Softmax], softmax_refuses),
+    _lower("softmax_grad_to_onednn", onednn.OneDnnSoftmaxGrad, [SoftmaxGrad, LogSoftmaxGrad],
+           softmax_refuses),
+    _lower("dot_to_onednn", onednn.OneDnnMatmul, [Dot, BatchedDot], product_refuses),
+    _lower("batch_norm_to_onednn", onednn.OneDnnBatchNorm, [BatchNormTrain], batch_norm_refuses),
+    _lower("batch_norm_inference_to_onednn", onednn.OneDnnBatchNormInference,
+           [BatchNormInference], batch_norm_refuses),
+    _lower("batch_norm_grad_to_onednn", onednn.OneDnnBatchNormGrad, [BatchNormGrad],
+           batch_norm_refuses),
+    _lower("layer_norm_to_onednn", onednn.OneDnnLayerNorm, [LayerNorm], layer_norm_refuses),
+    _lower("layer_norm_grad_to_onednn", onednn.OneDnnLayerNormGrad, [LayerNormGrad],
+           layer_norm_refuses),
+    _lower("rnn_to_onednn", onednn.OneDnnRNN, [RNNForward], rnn_refuses),
+    _lower("rnn_grad_to_onednn", onednn.OneDnnRNNGrad, [RNNGrad], rnn_refuses),
+)  # fmt: skip
+
+_said: set[str] = set()
+
+
+@graph_rewrite("lower", tags=("onednn", "fast_compile"), name="tell_without_onednn")
+def tell_without_onednn(context: Context) -> None:
+    """Say once, on the standard error, that NumPy's kernels run what oneDNN would have run."""
+    target = context.target
+    note = next((n for n in target.notes if n.startswith("oneDNN")), "").partition("\n")[0]
+    if target.kind != "cpu" or not note or note in _said:
+        return
+    there = replace(context, target=replace(target, onednn=(3, 0, 0)))
+    table = {op: low for low in LOWERINGS for op in low.ops}
+    for node in context.fgraph.nodes:
+        low = table.get(type(node.op))
+        if low is not None and low.reason(node, there) is None:
+            _said.add(note)
+            print(f"symdnn: {note}. NumPy's kernels are used, which are slower", file=sys.stderr)
+            return
+
+
+RULES: tuple[Rewrite | GraphRewrite, ...] = (
+    tell_without_onednn,
+    *(low.rewrite() for low in LOWERINGS),
+)
+
+
+def not_lowered(
+    fgraph: FunctionGraph, target: Target, takes: Callable[[Rewrite], bool] = lambda rewrite: True
+) -> dict[Apply, str]:
+    """The nodes of a rewritten graph that oneDNN could have had, each with the reason."""
+    return why_not(LOWERINGS, fgraph, target, takes)

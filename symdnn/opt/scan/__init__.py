@@ -1,0 +1,1 @@
+"""Rules of loops: what is pushed out of them, batched, merged."""

@@ -1,0 +1,404 @@
+"""Work moved out of loops: what needs no earlier step is done for all steps at once.
+
+Before the loop: what depends on sequences and constants alone (``dot(x_t, W)``: one product).
+After it: collected outputs made of what is known by then, and sums of products over the steps (the
+gradient of a weight), again as one product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from symdnn.graph.operators import operator
+from symdnn.graph.traverse import clone_graph, leaves, toposort
+from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.array.reduce import Sum
+from symdnn.ops.array.view import specify_shape
+from symdnn.ops.control.scan import Scan
+from symdnn.ops.control.scan_parts import Built, Parts, State
+from symdnn.ops.core.shape import DimShuffle, ShapeI, dims_of, reshape
+from symdnn.ops.elementwise.arithmetic import Add, Mul
+from symdnn.ops.linalg.dot import Dot
+from symdnn.opt.scan.batching import Operand, batched
+from symdnn.opt.scan.scan_rules import in_order
+from symdnn.rewriting.rewrite import Context, node_rewrite
+
+__all__ = ["RULES"]
+
+PHASE = "canonicalize"
+TAGS = ("scan", "scan_push_out")
+
+Outputs = Sequence[Variable | None] | None
+
+
+class _Known:
+    """Values of inner variables outside of the loop, as far as they are known before it."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.operands = {v: Operand(x, True) for v, x in parts.sequences}
+        self.operands |= {v: Operand(x, False) for v, x in parts.others}
+        self.computed: dict[Variable, None] = {}
+
+    def of(self, v: Variable) -> Operand | None:
+        """What ``v`` is outside; None where it is not known."""
+        return Operand(v, False) if isinstance(v, Constant) else self.operands.get(v)
+
+    def extend(self, nodes: Iterable[Apply]) -> None:
+        """Compute outside whatever follows from what is known."""
+        for node in nodes:
+            operands = [self.of(v) for v in node.inputs]
+            if node.op.has_effect or len(node.outputs) != 1 or any(o is None for o in operands):
+                continue
+            found = _outside(node, [o for o in operands if o is not None])
+            if found is not None:
+                self.operands[node.outputs[0]] = found
+                self.computed[node.outputs[0]] = None
+
+
+def _outside(node: Apply, operands: Sequence[Operand]) -> Operand | None:
+    if not any(o.stacked for o in operands):
+        return Operand(node.op.make_node(*(o.value for o in operands)).outputs[0], False)
+    found = batched(node.op, operands)
+    wanted = node.outputs[0].type
+    if found is None or found.type.dtype != wanted.dtype:
+        return None
+    return Operand(found, True)
+
+
+# -- before the loop ------------------------------------------------------------------------------
+
+
+@node_rewrite(
+    Scan, phase=PHASE, tags=(*TAGS, "scanOp_pushout_seqs_ops", "scanOp_pushout_nonseqs_ops")
+)
+def scan_push_before(node: Apply, context: Context) -> Outputs:
+    """What a step computes from sequences and constants alone is computed before."""
+    op = node.op
+    assert isinstance(op, Scan)
+    parts = Parts.of(op, node.inputs)
+    known = _Known(parts)
+    nodes = toposort(parts.inner_outputs())
+    known.extend(nodes)
+    border = _border(known, nodes, parts)
+    if not border:
+        return None
+    kept = [i for i, v in enumerate(parts.collected) if op.until or v not in known.computed]
+    direct = {
+        op.first_collected + i: _all_steps(known.operands[v], op, node)
+        for i, v in enumerate(parts.collected)
+        if i not in kept
+    }
+    parts.collected = [parts.collected[i] for i in kept]
+    inside = {v: v.type(v.name) for v in border}
+    parts.substitute(inside)
+    for v, new in inside.items():
+        operand = known.operands[v]
+        (parts.sequences if operand.stacked else parts.others).append((new, operand.value))
+    if not parts.inner_outputs():
+        return [direct.get(i) for i in range(len(node.outputs))]
+    out = in_order(op, parts.build(), range(len(op.states)), kept)
+    return [direct.get(i, v) for i, v in enumerate(out)]
+
+
+def _border(known: _Known, nodes: Sequence[Apply], parts: Parts) -> list[Variable]:
+    """Computed variables that the rest of the step reads, or that are results."""
+    read = {v for n in nodes if n.outputs[0] not in known.computed for v in n.inputs}
+    read |= set(parts.inner_outputs())
+    return [v for v in known.computed if v in read]
+
+
+def _all_steps(operand: Operand, op: Scan, node: Apply) -> Variable:
+    """The entries of all steps, as an output of the scan would have them."""
+    steps = node.inputs[0]
+    if not operand.stacked:
+        full = [steps, *dims_of(operand.value)]
+        from_one = operand.value.dimshuffle("x", *range(operand.ndim))
+        return _alloc(from_one, full)
+    x = operand.value
+    length = x.type.shape[0]
+    if length is not None and length == op.steps:
+        return x
+    exact = isinstance(getattr(steps.owner, "op", None), ShapeI) and _lengths_agree(node)
+    return x if exact else specify_shape(x, [steps, *([None] * (x.type.ndim - 1))])
+
+
+def _alloc(x: Variable, dims: Sequence[Any]) -> Variable:
+    return operator("alloc")(x, *dims)  # type: ignore[no-any-return]
+
+
+def _lengths_agree(node: Apply) -> bool:
+    """Whether the number of steps is read off the only sequence, so that it needs no check."""
+    op, steps = node.op, node.inputs[0]
+    assert isinstance(op, Scan)
+    sequences = op.split(node.inputs).sequences
+    return len(sequences) == 1 and steps.owner is not None and steps.owner.inputs[0] is sequences[0]
+
+
+# -- after the loop -------------------------------------------------------------------------------
+
+
+class _After(_Known):
+    """What is known once the loop ran: also states, and what was collected.
+
+    ``want`` lets the loop keep or collect a variable that would not be known otherwise.
+    """
+
+    def __init__(self, op: Scan, parts: Parts) -> None:
+        super().__init__(parts)
+        self.op, self.parts = op, parts
+        #: Values of states -> the state, and how many steps back.
+        self.states: dict[Variable, tuple[State, int]] = {
+            s.next: (s, 0)
+            for s in parts.states
+            if s.next.type.broadcastable == s.inside[0].type.broadcastable
+        }
+        self.states |= {v: (s, tap) for s in parts.states for tap, v in zip(s.taps, s.inside)}
+
+    def has(self, v: Variable) -> bool:
+        """Whether ``v`` is known without collecting it."""
+        if v in self.states and self.states[v][0].history:
+            return True
+        return isinstance(v, Constant) or v in self.operands or v in self.parts.collected
+
+    def want(self, v: Variable) -> None:
+        """See to it that ``v`` is known."""
+        if self.has(v):
+            return
+        if v in self.states:
+            self.states[v][0].history = True
+        else:
+            self.parts.collected.append(v)
+
+    def read(self, built: Built) -> None:
+        """Take the results of the loop."""
+        histories = dict(zip(map(id, self.parts.states), built.histories, strict=True))
+        for v, (state, tap) in self.states.items():
+            history, depth = histories.get(id(state)), -min(state.taps)
+            if history is not None:
+                self.operands.setdefault(v, Operand(history[depth + tap : tap or None], True))
+        for v, x in zip(self.parts.collected, built.collected, strict=True):
+            self.operands.setdefault(v, Operand(x, True))
+
+
+@node_rewrite(Scan, phase=PHASE, tags=(*TAGS, "scan_pushout_dot1"))
+def scan_push_after(node: Apply, context: Context) -> Outputs:
+    """Collected outputs that follow from states, sequences and constants are computed after."""
+    op = node.op
+    assert isinstance(op, Scan)
+    if op.until:
+        return None
+    parts = Parts.of(op, node.inputs)
+    after = _After(op, parts)
+    now, later = _following(after, True), _following(after, False)
+    pushed = {
+        i: v
+        for i, v in enumerate(parts.collected)
+        if v not in after.states and (v in now or _is_product(v, after) or _has_product(v, later))
+    }
+    if not pushed:
+        return None
+    kept = [i for i in range(op.collected) if i not in pushed]
+    parts.collected = [parts.collected[i] for i in kept]
+    last = [v.owner for v in pushed.values() if v.owner is not None and _is_product(v, after)]
+    for v in pushed.values():
+        for u in _to_keep(v, now, after):
+            after.want(u)
+    built = parts.build()
+    after.read(built)
+    after.extend([*later.values(), *last])
+    found = {i: after.of(v) for i, v in pushed.items()}
+    if any(o is None or not o.stacked for o in found.values()):
+        return None
+    out = in_order(op, built, range(len(op.states)), kept)
+    for i, operand in found.items():
+        assert operand is not None
+        out[op.first_collected + i] = operand.value
+    return out
+
+
+def _to_keep(v: Variable, now: Mapping[Variable, Apply], after: _After) -> Sequence[Variable]:
+    """What has to be known of each step to compute ``v`` after the loop."""
+    if v in now:
+        return ()
+    if _is_product(v, after):
+        return v.owner.inputs if v.owner is not None else ()
+    return [u for u in leaves([v], after.states) if u in after.states]
+
+
+def _following(after: _After, kept: bool) -> dict[Variable, Apply]:
+    """What follows from states and what is known before, with the nodes, in order.
+
+    With ``kept`` only states with a history count.
+    """
+    states = {v: s for v, (s, _) in after.states.items() if s.history or not kept}
+    trial = _Known(after.parts)
+    for v in states:
+        trial.operands[v] = Operand(v.type.with_shape((None, *v.type.shape))(), True)
+    found: dict[Variable, Apply] = {}
+    for node in toposort(after.parts.collected, blockers=states):
+        before = len(trial.computed)
+        trial.extend([node])
+        if len(trial.computed) > before:
+            found[node.outputs[0]] = node
+    return found
+
+
+def _has_product(v: Variable, later: Mapping[Variable, Apply]) -> bool:
+    """Whether ``v`` follows, by a product: worth keeping the states that it follows from."""
+    above = toposort([v], blockers={u for n in later.values() for u in n.inputs if u not in later})
+    return v in later and any(isinstance(n.op, Dot) for n in above)
+
+
+def _is_product(v: Variable, after: _After) -> bool:
+    """A product of what changes by what does not: worth collecting its operand instead."""
+    node = v.owner
+    if node is None or not isinstance(node.op, Dot):
+        return False
+    operands = [after.of(u) for u in node.inputs]
+    same = [o is not None and not o.stacked for o in operands]
+    return sum(same) == 1
+
+
+# -- sums over the steps --------------------------------------------------------------------------
+
+
+@node_rewrite(Scan, phase=PHASE, tags=(*TAGS, "scan_pushout_sum", "scanOp_pushout_output"))
+def scan_push_sums(node: Apply, context: Context) -> Outputs:
+    """A state that only adds up products or sums: their operands are collected, and added after."""
+    op = node.op
+    assert isinstance(op, Scan)
+    if op.until:
+        return None
+    parts = Parts.of(op, node.inputs)
+    after = _After(op, parts)
+    found = {i: terms for i in range(len(op.states)) if (terms := _terms(i, parts, after))}
+    if not found:
+        return None
+    collected = range(op.collected)
+    dropped: dict[int, Variable] = {}
+    for i, (moved, rest) in found.items():
+        for term in moved:
+            for v in _operands(term):
+                after.want(v)
+        state = parts.states[i]
+        if rest:
+            state.next = sum(rest, state.inside[0])
+        else:
+            dropped[i] = state.initial[-1]
+    states = [i for i in range(len(op.states)) if i not in dropped]
+    parts.states = [parts.states[i] for i in states]
+    built = parts.build()
+    after.read(built)
+    out = in_order(op, built, states, collected)
+    for i, (moved, _) in found.items():
+        place = op.places()[i][1]
+        start = dropped.get(i, out[place])
+        assert start is not None
+        out[place] = sum((_total(t, after) for t in moved), start)
+    return out
+
+
+def _terms(i: int, parts: Parts, after: _After) -> tuple[list[Variable], list[Variable]] | None:
+    """Terms of a state's next value that may be added after the loop, and the others."""
+    state = parts.states[i]
+    if state.taps != (-1,) or state.history:
+        return None
+    terms = _added(state.next)
+    (own,) = state.inside
+    if terms.count(own) != 1:
+        return None
+    others = [t for t in terms if t is not own]
+    # The next value may be collected, too: that it is this state's own is what does not count.
+    readers = [*others, *(v for k, v in enumerate(parts.inner_outputs()) if k != i)]
+    if own in leaves(readers):
+        return None
+    pattern = own.type.broadcastable
+    moved = [t for t in others if t.type.broadcastable == pattern and _may_move(t, after)]
+    return (moved, [t for t in others if t not in moved]) if moved else None
+
+
+def _added(v: Variable) -> list[Variable]:
+    """The terms of nested sums."""
+    found, stack = [], [v]
+    while stack:
+        u = stack.pop()
+        if u.owner is not None and isinstance(u.owner.op, Add):
+            stack += u.owner.inputs
+        else:
+            found.append(u)
+    return found
+
+
+def _may_move(term: Variable, after: _After) -> bool:
+    """Whether its operands need little room, and some change from step to step."""
+    inner = _unmoved(term)
+    cheap = after.has(term) or _factors(inner) is not None or _is_sum(inner)
+    operands = [after.of(v) for v in _operands(term)]
+    return cheap and any(o is None or o.stacked for o in operands)
+
+
+def _unmoved(term: Variable) -> Variable:
+    """``term`` before its dimensions were moved."""
+    while term.owner is not None and isinstance(term.owner.op, DimShuffle):
+        term = term.owner.inputs[0]
+    return term
+
+
+def _is_sum(term: Variable) -> bool:
+    return term.owner is not None and isinstance(term.owner.op, Sum)
+
+
+def _factors(term: Variable) -> tuple[Variable, Variable] | None:
+    """``(a, b)`` where ``term`` is the product of two matrices, a column by a row included."""
+    node = term.owner
+    if node is None or len(node.inputs) != 2:
+        return None
+    a, b = node.inputs
+    if isinstance(node.op, Dot) and (a.type.ndim, b.type.ndim) == (2, 2):
+        return a, b
+    if isinstance(node.op, Mul):
+        patterns = a.type.broadcastable, b.type.broadcastable
+        if patterns == ((False, True), (True, False)):
+            return a, b
+        if patterns == ((True, False), (False, True)):
+            return b, a
+    return None
+
+
+def _operands(term: Variable) -> list[Variable]:
+    """What has to be known of each step to add ``term`` up after the loop."""
+    inner = _unmoved(term)
+    if (pair := _factors(inner)) is not None:
+        return list(pair)
+    return [inner.owner.inputs[0]] if inner.owner is not None and _is_sum(inner) else [term]
+
+
+def _total(term: Variable, after: _After) -> Variable:
+    """The sum of ``term`` over all steps."""
+    values = [o for v in _operands(term) if (o := after.of(v)) is not None]
+    inner = _unmoved(term)
+    if _factors(inner) is not None:
+        total = _sum_of_products(*values)
+    elif inner.owner is not None and _is_sum(inner):
+        op: Any = inner.owner.op
+        total = values[0].value.sum(axis=(0, *(a + 1 for a in op.axes)), keepdims=op.keepdims)
+        total = total.dimshuffle(*range(1, total.type.ndim)) if op.keepdims else total
+    else:
+        return values[0].value.sum(axis=0)
+    return clone_graph([term], {inner: total})[term]
+
+
+def _sum_of_products(a: Operand, b: Operand) -> Variable:
+    """One product, with the steps among what is summed over."""
+    x, y = a.value, b.value
+    if not (a.stacked and b.stacked):
+        # One factor is the same at each step: add up the other one first.
+        return Dot()(x.sum(axis=0) if a.stacked else x, y.sum(axis=0) if b.stacked else y)  # type: ignore[no-any-return]
+    steps, rows, inner = dims_of(x)
+    left = reshape(x.dimshuffle(0, 2, 1), (steps * inner, rows))
+    right = reshape(y, (steps * inner, dims_of(y)[2]))
+    return Dot()(left.dimshuffle(1, 0), right)  # type: ignore[no-any-return]
+
+
+RULES = [scan_push_before, scan_push_after, scan_push_sums]
