@@ -1,8 +1,10 @@
-"""Writes the pages that follow from the code: the list of flags, and a page for each part."""
+"""Writes the pages that follow from the code: flags, a map of the modules, a page for each part."""
 
+import ast
 import importlib
 import inspect
 import pkgutil
+import re
 from pathlib import Path
 
 from reference import topic_pages
@@ -23,7 +25,7 @@ FACES = {
 
 def write_pages(folder: Path) -> None:
     """Write all generated pages under ``folder``, and remove those of modules that are gone."""
-    pages = {"flags.rst": flags_page()}
+    pages = {"flags.rst": flags_page(), "modules.rst": map_page()}
     pages |= {f"reference/{name}.rst": text for name, text in topic_pages()}
     for name, modules in sorted(parts().items()):
         pages[f"api/{name}.rst"] = api_page(name, modules)
@@ -77,6 +79,34 @@ def flag_entry(flag: Flag) -> str:
 
 
 # --- modules --------------------------------------------------------------------------------------
+
+
+def map_page() -> str:
+    """One line for each module: the first sentence of its docstring."""
+    root = Path(symdnn.__path__[0])
+    files = [p for p in root.rglob("*.py") if not p.name.startswith("__main__")]
+    rooms = sorted({p.parent for p in files})
+    text = "One line for each module, by folder and room. Where new code goes: :doc:`/design`.\n\n"
+    return title("Map of the modules") + text + "\n".join(room_entry(r, root) for r in rooms)
+
+
+def room_entry(room: Path, root: Path) -> str:
+    """A folder: what it holds, and its modules as a table."""
+    name = ".".join(["symdnn", *room.relative_to(root).parts])
+    lines = [f"{title(name, '-')}{first_sentence(room / '__init__.py')}\n", ".. list-table::"]
+    lines += ["   :widths: 25 75\n"]
+    for file in sorted(room.glob("*.py")):
+        if not file.name.startswith("__"):
+            lines += [f"   * - ``{file.stem}``", f"     - {first_sentence(file)}"]
+    return "\n".join(lines if len(lines) > 3 else lines[:1]) + "\n"
+
+
+def first_sentence(file: Path) -> str:
+    """The first sentence of a module's docstring, with roles as plain literals."""
+    text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    text = " ".join(text.partition("\n\n")[0].split())
+    text = re.sub(r":\w+:`~?([^`]+)`", r"``\1``", text)
+    return re.split(r"(?<=[.:]) (?=[A-Z])", text)[0].rstrip(":")
 
 
 def parts() -> dict[str, list[str]]:

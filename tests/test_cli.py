@@ -333,7 +333,7 @@ def test_cache_that_stands_in_is_the_one_that_is_used(tmp_path):
         "try:\n    f(np.ones(9, 'f'))\n"
         "except RuntimeWarning as said:\n    print(said)\n"
         "f(np.ones(9, 'f'))\n"
-        "from symdnn.cpu import jit; print('problem', repr(jit.problem()))\n"
+        "from symdnn.cpu.compiler import jit; print('problem', repr(jit.problem()))\n"
     )
     done = subprocess.run([sys.executable, "-W", "error", "-c", program], env={**QUIET, **env},
                           capture_output=True, text=True, check=True)  # fmt: skip

@@ -283,7 +283,7 @@ def test_texts_of_kernels_are_made_of_sources_that_their_keys_cover():
 
 
 # Written by a script from the vendor's headers and never read from top to bottom: one entry for
-# each C function, so that a search finds it. tests/gpu/test_libcudnn_table.py checks it.
+# each C function, so that a search finds it. tests/gpu/binding/test_libcudnn_table.py checks it.
 GENERATED = {ROOT / "gpu" / "binding" / "libcudnn_table.py"}
 MOST_LINES = 500
 

@@ -1,7 +1,7 @@
 """A plugin of pytest: what compiled kernels read and write ends where a page does, and the next one
 belongs to nobody. A kernel that goes a byte too far ends the process, at the test that ran it, ::
 
-    python -m pytest -p tests.cpu.guarded_pages tests/cpu/test_gemm.py
+    python -m pytest -p tests.cpu.guarded_pages tests/cpu/gemm/test_gemm.py
 
 With ``GUARDED_PAGES=start`` in the environment it begins where a page does, and the one before is
 nobody's. Inputs cannot be written. Bytes of results and of scratch memory are 0xFF before a launch,

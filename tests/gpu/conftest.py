@@ -12,10 +12,10 @@ import time
 
 import pytest
 
-from .fake_cudnn import fake
-from .fake_device import fake_device
-from .record import record
-from .reference_device import by_reference
+from tests.gpu.fake_cudnn import fake
+from tests.gpu.fake_device import fake_device
+from tests.gpu.record import record
+from tests.gpu.reference_device import by_reference
 
 __all__ = ["card", "cuda", "fake", "fake_device"]
 

@@ -20,8 +20,7 @@ from symdnn.gpu.device.env import TICKET_COUNT, TICKETS_AT
 from symdnn.gpu.device.memory import CudaMemory, PendingCopy
 from symdnn.gpu.execution.runtime import CudaRuntime
 from symdnn.graph.type import TensorType
-
-from .emulator import AVAILABLE, aligned, library
+from tests.gpu.emulator import AVAILABLE, aligned, library
 
 __all__ = ["FakeRuntime", "fake_device"]
 

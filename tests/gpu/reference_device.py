@@ -19,8 +19,7 @@ from symdnn.gpu.execution.plan import CudaPlan
 from symdnn.graph.kernel import Call
 from symdnn.graph.target import Target
 from symdnn.graph.type import numpy_dtype
-
-from .fake_device import FakeArena, FakeRuntime, at
+from tests.gpu.fake_device import FakeArena, FakeRuntime, at
 
 __all__ = ["TARGET", "ReferenceRuntime", "by_reference"]
 

@@ -14,9 +14,8 @@ from symdnn.gpu import conv_table
 from symdnn.gpu.conv.measure import Measured
 from symdnn.gpu.conv_table import algorithms, conv
 from symdnn.gpu.cudnn.graph_plan import GraphPlan
-
-from .fake_cudnn import HANDLE
-from .test_cudnn_algorithm import FORWARD_SIZE, refuse_algorithms
+from tests.gpu.conv.test_cudnn_algorithm import FORWARD_SIZE, refuse_algorithms
+from tests.gpu.fake_cudnn import HANDLE
 
 SHAPES = ["--input", "2,4,7,6", "--filter", "6,4,3,3"]
 

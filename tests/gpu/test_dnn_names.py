@@ -11,8 +11,7 @@ from symdnn import Mode
 from symdnn.errors import TypeMismatch
 from symdnn.gpu import dnn, libcudnn
 from symdnn.ops.nn.pool import Pool
-
-from .with_cudnn import real_cudnn  # noqa: F401
+from tests.gpu.with_cudnn import real_cudnn  # noqa: F401
 
 CPU = Mode(target="cpu")
 

@@ -3,7 +3,7 @@
 import re
 from types import SimpleNamespace
 
-from . import record as r
+from tests.gpu import record as r
 
 
 def report(nodeid):

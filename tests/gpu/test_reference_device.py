@@ -18,9 +18,8 @@ from symdnn.compile.function import function
 from symdnn.compile.program.mode import Mode
 from symdnn.graph.type import TensorType
 from symdnn.ops.nn.conv import Conv
-
-from .emulator import AVAILABLE
-from .reference_device import ReferenceRuntime
+from tests.gpu.emulator import AVAILABLE
+from tests.gpu.reference_device import ReferenceRuntime
 
 ROOT = Path(__file__).parents[2]
 FILES = (
@@ -53,7 +52,7 @@ def test_device_tests_expect_what_is_compiled(file):
 @pytest.mark.parametrize(
     "which",
     [
-        ["tests/compile/test_checking_modes.py", "-k", "sgd or loops"],
+        ["tests/compile/modes/test_checking_modes.py", "-k", "sgd or loops"],
         *(
             pytest.param([f"tests/{folder}"], marks=pytest.mark.slow, id=folder)
             for folder in ("compile", "tensor", "ops", "stability")

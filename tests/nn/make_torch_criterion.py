@@ -1,6 +1,6 @@
 """Losses and gradients of PyTorch's criterions, kept in torch_criterion.npz.
 
-    python tests/nn/make_torch_criterion.py
+    python -m tests.nn.make_torch_criterion
 
 It needs PyTorch (CPU), the tests do not. Each case ``name`` has the arrays ``name/x`` (the output;
 ``name/x0``, ``name/x1`` of a table), ``name/t`` (the target), ``name/loss`` and ``name/dx`` (the

@@ -1,13 +1,14 @@
 """Writes torch_layers.npz: outputs and gradients of PyTorch's layers in float64.
 
-python tests/nn/make_torch_layers.py        (needs PyTorch, which the tests do not)
+python -m tests.nn.make_torch_layers        (needs PyTorch, which the tests do not)
 """
 
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch_cases import CASES, inputs, loss_weights, parameter
+
+from tests.nn.torch_cases import CASES, inputs, loss_weights, parameter
 
 
 class Turned(torch.nn.Module):

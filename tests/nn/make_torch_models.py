@@ -1,6 +1,6 @@
 """Outputs and gradients of PyTorch's networks, kept in torch_models.npz.
 
-    python tests/nn/make_torch_models.py
+    python -m tests.nn.make_torch_models
 
 It needs PyTorch and torchvision (CPU), the tests do not. Weights and images are those of
 drawn_weights.py. For each of torchvision's networks at full size ``name/state`` is a hash of the
@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 import torch
 import torchvision.models as tv
-from drawn_weights import direction, drawn, images, names_hash
 from torch import nn
+
+from tests.nn.drawn_weights import direction, drawn, images, names_hash
 
 OUT = Path(__file__).parent / "torch_models.npz"
 CLASSES, HIDDEN, WORDS = 10, 24, 30

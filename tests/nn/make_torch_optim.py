@@ -1,6 +1,6 @@
 """Parameters after 1 and 5 steps of PyTorch's optimisers, kept in torch_optim.npz.
 
-    python tests/nn/make_torch_optim.py
+    python -m tests.nn.make_torch_optim
 
 It needs PyTorch (CPU), the tests do not. ``x``, ``y``, ``w``, ``b`` are the data of the steps and
 the parameters at first, in float64; ``name/dtype/w1``, ``.../b5`` the parameters of case ``name``

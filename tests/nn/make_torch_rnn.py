@@ -1,6 +1,6 @@
 """Outputs and gradients of PyTorch's recurrent nets, kept in torch_rnn.npz.
 
-    python tests/nn/make_torch_rnn.py
+    python -m tests.nn.make_torch_rnn
 
 It needs PyTorch (CPU), the tests do not. Each case ``name`` has the inputs ``name/x``, ``name/hx``
 (``name/cx``, ``name/lengths``), PyTorch's parameters ``name/w/weight_ih_l0``, ..., the outputs

@@ -1,6 +1,6 @@
 """A checkpoint as torch.save writes it, kept in torch_net.pt, and the network's output in it.
 
-    python tests/nn/make_torch_weights.py
+    python -m tests.nn.make_torch_weights
 
 It needs PyTorch (CPU), the tests do not. ``state_dict`` is that of a small network of a
 convolution, normalisation and a dense layer, ``x`` and ``y`` an input and its output in evaluation,

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drawn_weights import direction, drawn, images, names_hash
 
 import symdnn
 import symdnn.tensor as T
 from symdnn import nn
 from symdnn.errors import InputError
 from symdnn.nn import models
+from tests.nn.drawn_weights import direction, drawn, images, names_hash
 
 STORED = np.load(Path(__file__).parent / "torch_models.npz")
 CLASSES, HIDDEN, WORDS = 10, 24, 30

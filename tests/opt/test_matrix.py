@@ -31,10 +31,10 @@ from symdnn.opt.phases import Selection
 from symdnn.rewriting.rewrite import Rewrite
 from tests import op_table
 from tests.opt import instances, surroundings
+from tests.opt.canonicalize.test_rules import CASES as RECORDS
 from tests.opt.harness import SIZES, outputs_of
 from tests.opt.instances import Graph
 from tests.opt.matrix import CPU, NODE_RULES, Checker
-from tests.opt.test_rules import CASES as RECORDS
 from tests.seeded import new_rng
 from tests.test_op_table import concrete_ops
 
@@ -66,8 +66,8 @@ ELSEWHERE: dict[str, str] = {
 PAIRS: dict[tuple[str, str], str] = {
     ("grad_at_rows_and_labels", "SoftmaxGrad"): "its record, beside other rules",
     ("grad_at_rows_and_labels", "LogSoftmaxGrad"): "its record",
-    ("pool_grad_to_onednn", "AveragePoolGrad"): "tests/cpu/test_onednn.py: windows that it takes",
-    ("pool_grad_to_onednn", "MaxPoolGrad"): "tests/cpu/test_onednn.py: windows that it takes",
+    ("pool_grad_to_onednn", "AveragePoolGrad"): "tests/cpu/onednn/test_onednn.py: windows",
+    ("pool_grad_to_onednn", "MaxPoolGrad"): "tests/cpu/onednn/test_onednn.py: windows",
 }
 
 

@@ -1,0 +1,78 @@
+"""Compiled loops for processors without AVX-512, and without instructions for bfloat16."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.threads import threads
+
+pytestmark = pytest.mark.skipif(
+    bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
+)
+#: The folder of the package and its tests.
+ROOT = str(Path(__file__).parents[3])
+
+PROGRAM = """
+import tests.cpu.older_processor as older
+older.pretend()
+import ml_dtypes
+import numpy as np, symdnn, symdnn.tensor as T
+from symdnn.config import config
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.onednn import library as libdnnl
+
+assert jit.vector_width() == 8, jit.vector_width()
+assert libdnnl.problem() or libdnnl.library().isa == "AVX2"
+rng = np.random.default_rng(1)
+values = rng.integers(0, 2**32, 100_000, dtype="uint32").view("f")
+with config.change_flags({"cpu.compile": "always"}), np.errstate(all="ignore"):
+    x = T.fvector("x")
+    y = T.cast(x, "bfloat16")
+    f = symdnn.function([x], [y, T.exp(y), T.nnet.softmax(y.reshape((-1, 100)))],
+                        mode=symdnn.Mode(target="cpu"))
+    found = f(values)
+    assert "llvm.elementwise" in f.lowering_report().kernels()
+    narrow = values.astype(ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(found[0].astype("f"), narrow.astype("f"))
+    wanted = np.exp(narrow.astype("f8")).astype(ml_dtypes.bfloat16)
+    ok = np.isfinite(wanted.astype("f"))
+    np.testing.assert_array_equal(np.isfinite(found[1].astype("f")), ok)
+    np.testing.assert_allclose(found[1].astype("f")[ok], wanted.astype("f")[ok], rtol=1 / 128)
+"""
+
+
+def test_bfloat16_without_an_instruction_for_it():
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], cwd=ROOT, env={**os.environ, "PYTHONPATH": ROOT},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "files",
+    [
+        ("reduce", "rows", "bands", "scatter", "draw"), ("elementwise", "accuracy", "moves"),
+        ("pool", "pool_last", "batch_norm", "lrn"), ("depthwise", "bfloat16"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_kernels_are_right(files):
+    paths = [os.path.join(ROOT, "tests", "cpu", f"test_{name}.py") for name in files]
+    words = ["-q", "-p", "no:cacheprovider", "-p", "tests.cpu.older_processor", *paths]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words], cwd=ROOT, env={**os.environ, "PYTHONPATH": ROOT},
+        capture_output=True, text=True, timeout=900, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_looking_for_doctests_changes_nothing():
+    import tests.cpu.older_processor  # noqa: F401
+
+    assert os.environ.get("ONEDNN_MAX_CPU_ISA") is None

@@ -1,0 +1,86 @@
+"""Compiled kernels read and write nothing but their operands: pages beside these are nobody's."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.threads import threads
+
+pytestmark = pytest.mark.skipif(
+    bool(jit.problem() or threads.problem()) or not sys.platform.startswith("linux"),
+    reason="llvmlite or libgomp is missing, or mprotect",
+)
+#: The folder of the package and its tests.
+ROOT = str(Path(__file__).parents[3])
+
+#: A launch that goes as far as it is told, in bytes from its operands' ends.
+PROGRAM = """
+import ctypes, sys
+import numpy as np
+from numpy.lib.array_utils import byte_bounds
+from tests.cpu.guarded_pages import AT_START, Guarded
+
+to_input, from_input, to_output = map(int, sys.argv[1:])
+
+def launch(inputs, outputs, workspace):
+    (x,), (y,) = inputs, outputs
+    assert np.isnan(y).all() and (workspace == 0xFF).all()
+
+    def at(a, far):
+        low, high = byte_bounds(a)
+        return ctypes.c_ubyte.from_address(low - far if AT_START else high - 1 + far)
+
+    at(x, from_input).value
+    if to_input >= 0:
+        at(x, to_input).value = 0
+    y[...] = 2 * x
+    at(y, to_output).value = at(y, to_output).value
+
+x = np.arange(1001, dtype="f4")[::-1]
+y = np.empty(1001, "f4")
+for _ in range(2):
+    Guarded(launch)([x], [y], np.empty(100, "u1"))
+    assert (y == 2 * x).all()
+"""
+
+
+def child(place, *words):
+    environment = {**os.environ, "PYTHONPATH": ROOT, "GUARDED_PAGES": place}
+    return subprocess.run(
+        [sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True,
+        timeout=900, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("place", ["end", "start"])
+def test_a_byte_too_far_ends_the_process(place):
+    for far, code in [
+        (("-1", "0", "0"), 0), (("-1", "1", "0"), -signal.SIGSEGV),
+        (("0", "0", "0"), -signal.SIGSEGV), (("-1", "0", "1"), -signal.SIGSEGV),
+    ]:  # fmt: skip
+        done = child(place, "-c", PROGRAM, *far)
+        assert done.returncode == code, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["end", "start"])
+@pytest.mark.parametrize(
+    "files",
+    [
+        ("gemm", "recurrent", "lrn"), ("depthwise", "winograd", "conv_moments"),
+        ("elementwise", "reduce", "rows", "bands", "moves", "scatter"),
+        ("pool", "pool_last", "batch_norm", "bfloat16", "draw", "plain", "small"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_kernels_stay_within_their_operands(files, place):
+    paths = [os.path.join(ROOT, "tests", "cpu", f"test_{name}.py") for name in files]
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.cpu.guarded_pages"]
+    # Guarded steps run one by one.
+    done = child(place, *words, "-k", "not is_one_call", *paths)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]

@@ -1,0 +1,134 @@
+"""Kernels of complex numbers: their text compiles, and agrees with NumPy on a CPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn import Mode
+from symdnn.gpu import registry
+from symdnn.gpu.binding.nvrtc import compile_cubin
+from symdnn.gpu.kernels.complex import ComplexKernel, complex_program
+from symdnn.graph.kernel import kernels_for
+from symdnn.graph.type import TensorType
+from symdnn.ops.elementwise import arithmetic as ar
+from symdnn.ops.elementwise import comparison as cmp
+from symdnn.ops.elementwise import complexes as cx
+from symdnn.ops.elementwise import math as mt
+from tests.gpu import emulator
+from tests.gpu.recorder import CAPABILITIES
+from tests.gpu.table import concrete
+
+registry.load()
+
+UNARY = (
+    ar.Neg, ar.Sqr, ar.Inv, ar.Sqrt, ar.Abs, cx.Conj, cx.Real, cx.Imag, cx.Angle, mt.Exp, mt.Log,
+    mt.Sin, mt.Cos, mt.Sinh, mt.Cosh, cmp.IsNan, cmp.IsInf, cmp.IsFinite,
+)  # fmt: skip
+BINARY = (ar.Add, ar.Sub, ar.Mul, ar.TrueDiv, ar.Pow, cmp.Eq, cmp.Neq)
+LIMIT = {"complex64": 2e-5, "complex128": 1e-12}
+COMPLEX = tuple(LIMIT)
+
+
+def draw(dtype, *shape, seed=0):
+    """Numbers on and off the axes, zeros among them."""
+    rng = np.random.default_rng((seed, *shape))
+    if dtype == "bool":
+        return rng.standard_normal(shape) > 0
+    if not dtype.startswith("complex"):
+        return (rng.standard_normal(shape) * 3).astype(dtype)
+    z = rng.standard_normal(shape) + 1j * rng.standard_normal(shape)
+    flat = z.reshape(-1)
+    flat[:4] = [0, 1.5, -2.0, 2.5j][: flat.size]
+    return z.astype(dtype)
+
+
+def check(op, *arrays, rtol=None):
+    call = concrete(op, list(arrays))
+    (kernel,) = (k for k in kernels_for(type(op), "cuda") if k.refuses(call) is None)
+    assert isinstance(kernel, ComplexKernel)
+    (got,), _ = emulator.run(kernel, call, list(arrays))
+    with np.errstate(all="ignore"):
+        want = np.asarray(op.compute(*arrays)[0])
+    assert (got.dtype, got.shape) == (want.dtype, want.shape)
+    limit = rtol or max(LIMIT[a.dtype.name] for a in (*arrays, want) if a.dtype.name in LIMIT)
+    np.testing.assert_allclose(got, want, rtol=limit, atol=limit)
+
+
+emulates = pytest.mark.skipif(not emulator.AVAILABLE, reason="g++ is not there")
+
+
+@emulates
+@pytest.mark.parametrize("dtype", COMPLEX)
+@pytest.mark.parametrize("op", UNARY)
+def test_functions_of_one_operand(op, dtype):
+    values = draw(dtype, 5, 7)
+    if op in (mt.Log, ar.Inv):
+        values[values == 0] = 1
+    check(op(), values)
+
+
+@emulates
+@pytest.mark.parametrize("dtype", COMPLEX)
+@pytest.mark.parametrize("other", ["complex128", "float32", "int8"])
+@pytest.mark.parametrize("op", BINARY)
+def test_functions_of_two_operands(op, dtype, other):
+    a, b = draw(dtype, 4, 6), draw(other, 1, 6, seed=1)
+    if op is ar.TrueDiv:
+        b[b == 0] = 1
+    if op is ar.Pow:
+        a[a == 0] = 2
+    check(op(), a, b)
+
+
+@emulates
+@pytest.mark.parametrize("dtype", COMPLEX)
+def test_building_choosing_converting(dtype):
+    part = "float32" if dtype == "complex64" else "float64"
+    check(cx.Complex(), draw(part, 3, 5), draw(part, 1, 5, seed=1))
+    check(cmp.Switch(), draw("bool", 3, 5), draw(dtype, 3, 5), draw(part, 3, 1, seed=1))
+    other = "complex128" if dtype == "complex64" else "complex64"
+    for source in (other, "float16", "int32", "bool"):
+        check(ar.Cast(dtype), draw(source, 3, 5), rtol=1e-3)
+
+
+@emulates
+def test_quotients_of_large_and_small_numbers():
+    big = np.array([1e300 + 1e300j, 1e-300 - 1e-300j, 3 + 4j], "complex128")
+    check(ar.TrueDiv(), big, big)
+    check(ar.Abs(), big)
+    check(cmp.IsNan(), np.array([complex(np.nan, 0), complex(0, np.nan), 1], "complex128"))
+
+
+@emulates
+def test_strided_operands():
+    whole = emulator.device_copy(draw("complex64", 8, 9))[1]
+    check(ar.Mul(), whole[::2, ::-1], whole[:4, :1])
+
+
+def test_what_has_no_text_is_refused():
+    call = concrete(mt.ArcTan(), [draw("complex64", 3)])
+    reasons = [k.refuses(call) for k in kernels_for(mt.ArcTan, "cuda")]
+    assert any("no device text for complex" in str(r) for r in reasons)
+    assert None not in reasons
+    assert complex_program(ar.Add(), ["float32", "complex64"]) is not None
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES)
+def test_the_text_compiles(capability, tmp_path):
+    calls = [concrete(op(), [draw("complex64", 4, 6) + 2]) for op in UNARY[::4]]
+    calls += [
+        concrete(op(), [draw(d, 4, 6) + 2] * 2) for op in (ar.TrueDiv, ar.Pow) for d in COMPLEX
+    ]
+    for call in calls:
+        for source in ComplexKernel().sources(call):
+            assert compile_cubin(source, capability, folder=tmp_path)
+
+
+def test_complex_arithmetic_is_on_the_gpu():
+    z, x = TensorType("complex64", (None, None))("z"), T.matrix("x")
+    made = cx.conj(z * x + 1j) / (z - 2)
+    with symdnn.config.change_flags(assert_lowered="raise"):
+        symdnn.function([z, x], [ar.abs(made), cx.real(made)], mode=Mode(target="cuda:sm_90"))

@@ -1,0 +1,183 @@
+"""Convolutions with what follows them: one kernel or two, and what each is given. No device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from symdnn.config import config
+from symdnn.gpu import registry
+from symdnn.gpu.conv import epilogue as conv_epilogue
+from symdnn.gpu.conv.epilogue import Trial
+from symdnn.gpu.conv.graph_conv import Epilogue
+from symdnn.gpu.conv.launch_epilogue import ConvEpilogueKernel, epilogue, epilogue_program
+from symdnn.graph.kernel import kernels_for
+from symdnn.ops.vendor.gpudnn import GpuDnnConv
+from symdnn.ops.vendor.gpudnn_epilogue import GpuDnnConvBiasActivation
+from tests.gpu.fake_cudnn import F32, WORKSPACE, call_of, run
+from tests.gpu.fake_frontend import Engine, fake_frontend
+
+__all__ = ["fake_frontend"]
+registry.load()
+X, W, Y, B = (2, 4, 7, 6), (6, 4, 3, 3), (2, 6, 5, 4), (1, 6, 1, 1)
+
+
+@pytest.fixture(autouse=True)
+def nothing_chosen():
+    conv_epilogue.forget()
+    yield
+    conv_epilogue.forget()
+
+
+def op(**fields):
+    given = {"bias": True, "activation": "relu", "precision": "float32", **fields}
+    return GpuDnnConvBiasActivation(
+        padding=((0, 0), (0, 0)), stride=(1, 1), dilation=(1, 1), conv_mode="cross", **given
+    )
+
+
+def call(dtype=F32, z=False, layout="NCHW", **fields):
+    shapes = [X, W, *([Y] if z else []), B]
+    if layout == "NHWC":
+        shapes = [(s[0], *s[2:], s[1]) for s in shapes]
+    made = op(**fields, residual=1.0 if z else 0.0, layout=layout)
+    return call_of(made, *((dtype, s) for s in shapes))
+
+
+def last(z=False, **fields):
+    """16 bits, channels last."""
+    return call("float16", z, "NHWC", **fields)
+
+
+def test_two_kernels_for_float32(fake):
+    env, (x, w, b), (y,), _ = run(fake, call())
+    args = fake.only("cudnnConvolutionForward")
+    assert (args[3], args[5], args[-1]) == (x.ptr, w.ptr, y.ptr)
+    ((_, name, fields),) = env.did
+    assert name == "elementwise"
+    assert fields[:3] == [y.ptr, b.ptr, y.ptr]
+
+
+def test_an_addend_is_read_by_the_second(fake):
+    env, (_, _, z, b), (y,), _ = run(fake, call(z=True))
+    ((_, _, fields),) = env.did
+    assert fields[:4] == [y.ptr, z.ptr, b.ptr, y.ptr]
+    assert fake.only("cudnnConvolutionForward")[-1] == y.ptr
+
+
+def test_one_kernel_with_channels_last(fake, fake_frontend):
+    fake_frontend.engines = (Engine(7, workspace=640),)
+    env, (x, w, z, b), (y,), _ = run(fake, last(z=True), kernel="cudnn.conv_epilogue")
+    assert fake.named("cudnnConvolutionForward") == []
+    assert env.did == []
+    (ran,) = [r for g in fake_frontend.made for r in g.ran]
+    pack, workspace, name, _ = ran
+    assert [pack[i] for i in (1, 2, 3, 4, 5)] == [x.ptr, w.ptr, y.ptr, b.ptr, z.ptr]
+    assert (workspace, name) == (WORKSPACE, "eng7_TILE_SIZE=2")
+    assert ConvEpilogueKernel().workspace_bytes(last(z=True)) == 640
+    assert "one kernel" in ConvEpilogueKernel().details(last(z=True))
+
+
+@pytest.mark.parametrize("dtype", ["float16", F32])
+def test_channels_second_are_not_taken_unmeasured(fake, fake_frontend, dtype):
+    fake_frontend.engines = (Engine(7),)
+    env, *_ = run(fake, call(dtype))
+    assert [name for _, name, _ in env.did] == ["elementwise"]
+
+
+def test_an_algorithm_that_was_named_runs(fake, fake_frontend):
+    fake_frontend.engines = (Engine(7),)
+    run(fake, last(algo="none"), kernel="cudnn.conv_epilogue")
+    assert fake.only("cudnnConvolutionForward")[7] == 0
+
+
+def test_other_activations_are_not_taken_unmeasured(fake, fake_frontend):
+    fake_frontend.engines = (Engine(7),)
+    env, *_ = run(fake, last(activation="tanh"), kernel="cudnn.conv_epilogue")
+    assert [name for _, name, _ in env.did] == ["elementwise"]
+
+
+def test_without_a_plan_there_are_two_kernels(fake, fake_frontend):
+    fake_frontend.engines = (Engine(7, works=False),)
+    env, *_ = run(fake, last(), kernel="cudnn.conv_epilogue")
+    assert [name for _, name, _ in env.did] == ["elementwise"]
+
+
+@pytest.mark.parametrize("faster", [True, False])
+def test_what_is_measured_decides(fake, fake_frontend, monkeypatch, faster):
+    fake_frontend.engines = (Engine(7), Engine(8))
+    seen = []
+
+    class Bench:
+        def __init__(self, context, s, e):
+            seen.append((s.dtype, e))
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def time(self, candidate):
+            assert isinstance(candidate, Trial)
+            return 2.0
+
+        def fastest(self, fused, two, limit_ms):
+            assert limit_ms == 2.0
+            assert [f.candidate.plan.engine for f in fused] == [7, 8]
+            return conv_epilogue.replace(fused[1], ms=1.5) if faster else None
+
+    monkeypatch.setattr(conv_epilogue, "_EpilogueBench", Bench)
+    monkeypatch.setattr(conv_epilogue, "free_bytes", lambda: 1 << 40)
+    monkeypatch.setattr(conv_epilogue, "asked", lambda: None)
+    with config.change_flags(**{"dnn.conv.tuning_cache": "off"}):
+        s = conv_epilogue_signature(call(algo="guess_once"))
+        timed = conv_epilogue.replace(s, wanted="time_once")
+        e = Epilogue(bias=True, activation="relu")
+        for _ in range(2):
+            found = conv_epilogue.choose(timed, e, lambda: Trial(0, lambda env, arrays: None))
+    assert seen == [("float32", e)]  # remembered
+    assert (found is not None) == faster
+    if found is not None:
+        assert found.candidate.plan.engine == 8
+        assert "1.5 ms, 2 ms in two" in str(found)
+
+
+def conv_epilogue_signature(of):
+    from symdnn.gpu.conv.launch import signature
+
+    return signature(of.__class__(of.op.plain(), of.inputs[:2], of.outputs, of.hints))
+
+
+def test_nothing_to_convolve(fake):
+    empty = call_of(op(), (F32, (0, 4, 7, 6)), (F32, W), (F32, B))
+    env, *_ = run(fake, empty)
+    assert env.did == []
+    assert fake.named("cudnnConvolutionForward") == []
+
+
+def test_it_is_a_convolution_for_those_who_look():
+    assert isinstance(op(), GpuDnnConv)
+    names = [k.name for k in kernels_for(GpuDnnConvBiasActivation, "cuda")]
+    # Behind the reference on the host, which refuses nothing: never the convolution alone.
+    assert names.index("cudnn.conv_epilogue") < names.index("cudnn.on_host")
+    assert names.index("cudnn.on_host") < names.index("cudnn.conv")
+
+
+def test_what_cudnn_is_told():
+    made = epilogue(op(residual=0.5, alpha=2.0, activation="gelu_tanh"))
+    assert made == Epilogue(True, True, "gelu_tanh", 2.0, 0.5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_the_second_kernel_computes_in_float32(dtype):
+    from symdnn.graph.type import numpy_dtype
+
+    kind = numpy_dtype(dtype)
+    made = op(residual=-1.0, alpha=0.5, activation="tanh")
+    rng = np.random.default_rng(0)
+    y, z, b = (rng.standard_normal(64).astype(kind) for _ in range(3))
+    (got,) = epilogue_program(made, dtype).evaluate(y, z, b)
+    wide = [v.astype("float32") for v in (y, z, b)]
+    want = np.tanh(0.5 * wide[0] - wide[1] + wide[2]).astype(kind)
+    np.testing.assert_array_equal(got, want)

@@ -1,0 +1,58 @@
+"""Calls of captured plans: each with other values, which come in at the same places."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import symdnn
+from symdnn.errors import NotEvaluable
+from symdnn.graph.evaluate import evaluate
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Variable
+from tests.gpu.reference_device import ReferenceRuntime
+from tests.op_table import load
+from tests.op_table.record import OpCase
+from tests.test_op_table import draw, outputs, variables
+
+CASES = [c for c in load() if not c.id.startswith(("gpu", "onednn", "from_", "transfer"))]
+CALLS = 4  # as it is, captured, and replayed twice
+
+
+@pytest.fixture(autouse=True)
+def _device(monkeypatch: pytest.MonkeyPatch) -> None:
+    import symdnn.gpu.execution.runtime as runtimes
+
+    monkeypatch.setattr(runtimes, "_runtimes", {0: ReferenceRuntime()})
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
+def test_an_op_between_arguments(case: OpCase) -> None:
+    """What is read before the op, and behind it, is this call's: memory is used again only later.
+
+    Bounds and counts may be numbers of the host that each call has of its own.
+    """
+    arrays = draw(case)
+    before = variables(case, arrays)
+    found = [v for v in outputs(case, before) if _is_tensor(v)]
+    behind = [TensorType(v.type.dtype, (None,) * v.type.ndim)() for v in found]
+    results = [symdnn.tensor.switch(symdnn.tensor.eq(v, b), b, v) for v, b in zip(found, behind)]
+    try:
+        f = symdnn.function(
+            [*before, *behind], results, mode=symdnn.Mode(target="cuda:sm_90"),
+            on_unused_input="ignore",
+        )  # fmt: skip
+    except NotEvaluable as error:
+        pytest.skip(str(error))
+    for call in range(CALLS):
+        given = draw(case, call)
+        known = dict(zip(before, given))
+        values = evaluate(found, known)
+        more = [np.asarray(np.roll(v, 1), v.dtype) for v in values]
+        wanted = evaluate(results, known | dict(zip(behind, more)))
+        for got, want in zip(f(*given, *more), wanted, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
+
+
+def _is_tensor(v: Variable) -> bool:
+    return isinstance(v.type, TensorType)

@@ -1,0 +1,103 @@
+"""Pooling by kernels of our own: their text on a CPU, against the reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from symdnn.config import config
+from symdnn.gpu.binding.nvrtc import compile_cubin
+from symdnn.gpu.kernels.pool import PoolGradKernel, PoolKernel
+from symdnn.graph.kernel import Call
+from symdnn.graph.origin import NO_HINTS
+from symdnn.graph.type import TensorType, numpy_dtype
+from symdnn.ops.vendor import gpudnn as G
+from tests.gpu import emulator
+from tests.gpu.fake_cudnn import call_of
+from tests.gpu.recorder import CAPABILITIES
+
+POOL, GRAD = PoolKernel(), PoolGradKernel()
+MODES = ["max", "average_inc_pad", "average_exc_pad"]
+WINDOWS = [
+    ((12, 8), (3, 3), (2, 2), (1, 1)),
+    ((8, 16), (2, 2), (2, 2), (0, 0)),
+    ((7, 6), (3, 2), (2, 1), (1, 0)),
+    ((5, 5), (2, 2), (3, 2), (0, 1)),  # elements that are in no window
+    ((4, 5, 6), (2, 3, 2), (1, 2, 2), (1, 1, 0)),
+    ((9, 24), (3, 3), (1, 1), (1, 1)),
+    ((8, 32), (5, 3), (1, 4), (2, 1)),
+]
+needs_gpp = pytest.mark.skipif(not emulator.AVAILABLE, reason="there is no g++")
+
+
+def dense(array):
+    return emulator.device_copy(array)[1]
+
+
+def grad_call(op, dtype, shape, pooled):
+    """The gradient's call: of (x, y, dy) for a maximum, of (dy, sizes) for a mean."""
+    if op.is_max:
+        return call_of(op, (dtype, shape), (dtype, pooled), (dtype, pooled))
+    sizes = [TensorType("int64", ())] * len(op.ws)
+    return Call(op, (TensorType(dtype, pooled), *sizes), (TensorType(dtype, shape),), NO_HINTS)
+
+
+def pair(mode, layout, window, channels=8):
+    sizes, ws, stride, pad = window
+    words = {"ws": ws, "stride": stride, "pad": pad, "layout": layout}
+    shape = (2, 3, *sizes) if layout == "NCHW" else (2, *sizes, channels)
+    static = () if mode == "max" else tuple(sizes)
+    return G.GpuDnnPool(mode, **words), G.GpuDnnPoolGrad(mode, **words, static=static), shape
+
+
+@needs_gpp
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+def test_pooling_and_its_gradient(dtype, window, layout, mode):
+    rng = np.random.default_rng(7)
+    op, gradient, shape = pair(mode, layout, window)
+    x = rng.integers(-2, 3, shape).astype(numpy_dtype(dtype))  # with many ties
+    if mode == "max":
+        x.reshape(-1)[::29] = np.nan
+    tol = 1e-2 if dtype == "bfloat16" else 1e-6
+    (y,) = op.compute(x)
+    (got,), _ = emulator.run(POOL, call_of(op, (dtype, shape)), [dense(x)])
+    np.testing.assert_allclose(np.float64(got), np.float64(y), rtol=tol, atol=tol)
+    dy = rng.integers(-3, 4, y.shape).astype(y.dtype)
+    arrays = [x, y, dy] if mode == "max" else [dy, *map(np.asarray, window[0])]
+    given = [dense(a) if a.ndim else a for a in arrays]
+    (got,), _ = emulator.run(GRAD, grad_call(gradient, dtype, shape, y.shape), given)
+    (want,) = gradient.compute(*arrays)
+    np.testing.assert_allclose(np.float64(got), np.float64(want), rtol=tol, atol=2 * tol)
+
+
+def test_the_flag_and_large_windows():
+    op, _, shape = pair("max", "NCHW", WINDOWS[0])
+    call = call_of(op, ("float32", shape))
+    assert POOL.refuses(call) is None
+    with config.change_flags(**{"gpu.prefer": "cudnn"}):
+        assert POOL.refuses(call) == "gpu.prefer=cudnn"
+    op, _, shape = pair("max", "NCHW", ((20, 20), (9, 9), (1, 1), (0, 0)))
+    assert "window" in (POOL.refuses(call_of(op, ("float32", shape))) or "")
+
+
+def test_nothing_to_pool():
+    op, _, _ = pair("max", "NCHW", WINDOWS[0])
+    call = call_of(op, ("float32", (0, 3, 12, 8)))
+    assert POOL.sources(call) == []
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES)
+def test_the_text_compiles(capability, tmp_path):
+    for dtype in ("float32", "bfloat16"):
+        for layout in ("NCHW", "NHWC"):
+            for mode in MODES[::2]:
+                op, gradient, shape = pair(mode, layout, WINDOWS[0])
+                pooled = tuple(op.compute(np.zeros(shape, numpy_dtype(dtype)))[0].shape)
+                texts = POOL.sources(call_of(op, (dtype, shape)))
+                host = () if mode == "max" else WINDOWS[0][0]
+                texts += GRAD.sources(grad_call(gradient, dtype, shape, pooled), host)
+                for text in texts:
+                    assert compile_cubin(text, capability, (), tmp_path)

@@ -1,0 +1,59 @@
+"""Functions that CUDA has not, in the emulator, against SciPy and by their own identities."""
+
+from __future__ import annotations
+
+import mpmath
+import numpy as np
+import pytest
+import scipy.special
+
+from symdnn.ops.elementwise.special import GammaInc, GammaIncC, PolyGamma, Psi
+from tests.gpu import emulator
+from tests.gpu.recorder import generated_kernels
+from tests.gpu.table import concrete
+
+pytestmark = pytest.mark.skipif(not emulator.AVAILABLE, reason="there is no g++")
+
+
+def computed(op, *arrays):
+    call = concrete(op, list(arrays))
+    (kernel,) = generated_kernels(call)
+    (result,), _ = emulator.run(kernel, call, list(arrays))
+    return result
+
+
+@pytest.mark.parametrize("op", [GammaInc(), GammaIncC()])
+@pytest.mark.parametrize("low", [1e-2, 1.0, 1e2, 1e4, 1e6, 1e9, 1e14])
+def test_incomplete_gamma_functions_of_any_size(rng, op, low):
+    """Near their middle, where a large order takes many terms, and in both tails."""
+    a = low * 100 ** rng.random(300)
+    # SciPy's own are wrong in the seventh digit beyond 4.5 deviations of large orders.
+    spread = rng.uniform(-4, 4, 300) if low >= 1e4 else rng.normal(size=300) * 6
+    x = np.maximum(a + spread * np.sqrt(a), 1e-3)
+    upper = isinstance(op, GammaIncC)
+    wanted = (scipy.special.gammaincc if upper else scipy.special.gammainc)(a, x)
+    found = computed(op, a, x)
+    # One unit in the last place of x moves the result by so much.
+    slope = np.exp(scipy.special.xlogy(a, x) - x - scipy.special.gammaln(a)) if low < 1e3 else 1
+    noise = np.finfo(float).eps * (slope + np.sqrt(a))
+    np.testing.assert_array_less(np.abs(found - wanted), 1e-13 + 64 * noise + 1e-11 * wanted)
+
+
+def test_the_two_incomplete_gamma_functions_sum_to_one(rng):
+    a = 10 ** rng.uniform(-2, 16, 500)
+    x = a * (1 + rng.normal(size=500) / np.sqrt(a + 1)).clip(1e-3)
+    both = computed(GammaInc(), a, x) + computed(GammaIncC(), a, x)
+    np.testing.assert_allclose(both, 1, atol=1e-12)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_polygamma_functions_near_their_poles(rng, order):
+    """As near as float64 has numbers: at 0 these are the smallest that there are."""
+    pole = -rng.integers(0, 9, 300).astype(float)
+    near = pole + 10 ** rng.uniform(-15, -0.4, 300) * rng.choice([-1, 1], 300)
+    tiny = 10 ** rng.uniform(-90, -1, 40) * rng.choice([-1, 1], 40)
+    x = np.concatenate([near[near != np.rint(near)], tiny])
+    with mpmath.workdps(50):
+        wanted = np.array([float(mpmath.psi(order, mpmath.mpf(v))) for v in x])
+    found = computed(Psi(), x) if order == 0 else computed(PolyGamma(), np.full_like(x, order), x)
+    np.testing.assert_allclose(found, wanted, rtol=2e-13, atol=1e-13)

@@ -1,0 +1,62 @@
+"""Layers that PyTorch alone has against its values, stored by make_torch_layers_alone.py."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn import nn
+from symdnn.errors import SymdnnError
+from tests.nn.torch_layer_cases import CASES
+
+STORED = np.load(Path(__file__).parents[1] / "torch_layers_alone.npz")
+
+
+def stored(name, begin):
+    return {
+        k[len(f"{name}/{begin}") :]: STORED[k] for k in STORED if k.startswith(f"{name}/{begin}")
+    }
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_and_gradients_are_those_of_pytorch(name):
+    kind, args, options, shapes = CASES[name]
+    layer = getattr(nn, kind)(*args, **options)
+    layer.load_state_dict(stored(name, "weights/"))
+    values = list(stored(name, "x").values())
+    xs = [T.TensorType("float32", (None,) * len(s))() for s in shapes]
+    found = layer(*xs)
+    outs = found if isinstance(found, list) else [found]
+    loss = sum(T.sqr(o).sum() for o in outs)
+    f = symdnn.function(xs, [*outs, *T.grad(loss, xs)])
+    got = f(*values)
+    wanted = [*stored(name, "y").values(), *stored(name, "dx").values()]
+    for a, b in zip(got, wanted, strict=True):
+        np.testing.assert_allclose(a, b, 2e-4, 1e-5)
+
+
+def test_a_cell_over_the_steps_of_a_sequence_is_the_layer(rng):
+    cell, x = nn.LSTMCell(4, 5), T.ftensor3("x")
+    zero = T.zeros((x.shape[1], 5), "float32")
+    (h, _), _ = symdnn.scan(lambda v, h, c: cell(v, (h, c)), x, outputs_info=[zero, zero])
+    layer = nn.LSTM(4, 5, 1)
+    nn.load_torch(layer, {f"{n}_l0": p.get_value() for n, p in cell.named_parameters().items()})
+    f = symdnn.function([x], [h, layer(x)])
+    a, b = f(rng.normal(size=(6, 3, 4)).astype("float32"))
+    np.testing.assert_allclose(a, b, 1e-5, 1e-6)
+    assert nn.LSTMCell(4, 5).weight_ih.name == "weight_ih"
+
+
+def test_what_does_not_fit():
+    x = T.fmatrix()
+    for call in (
+        lambda: nn.PixelShuffle(2)(x), lambda: nn.ZeroPad3d(1)(x), lambda: nn.ZeroPad1d(-1),
+        lambda: nn.GLU(5)(x), lambda: nn.Unflatten(5, (2,))(x), lambda: nn.Unflatten(0, ()),
+        lambda: nn.RMSNorm(3)(T.fvector()[:2].reshape((2,))), lambda: nn.CELU(0),
+        lambda: nn.RNNCell(3, 4, nonlinearity="x"), lambda: nn.LSTMCell(3, 4)(x, x),
+        lambda: nn.PairwiseDistance(0),
+    ):  # fmt: skip
+        with pytest.raises(SymdnnError):
+            call()

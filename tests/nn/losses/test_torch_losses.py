@@ -1,0 +1,119 @@
+"""Losses under PyTorch's names against PyTorch's values, stored by make_torch_losses.py."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn import nn
+from symdnn.errors import IndexOutOfRange, InputError, TypeMismatch
+from tests.nn.torch_loss_cases import CASES, WEIGHTS, differentiated, options_of
+
+STORED = np.load(Path(__file__).parents[1] / "torch_losses.npz")
+NAMES = sorted({case[0] for case in CASES.values()})
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_values_and_gradients_are_those_of_pytorch(kind):
+    tested = [name for name, case in CASES.items() if case[0] == kind]
+    assert tested
+    for name in tested:
+        case = CASES[name]
+        inputs = [T.TensorType(a.dtype.name, (None,) * a.ndim)() for a in case[2]]
+        loss = getattr(nn, kind)(**options_of(case, lambda a: a))(*inputs)
+        wrt = differentiated(case)
+        f = symdnn.function(inputs, [loss, *T.grad(loss.sum(), [inputs[i] for i in wrt])])
+        value, *gradients = f(*case[2])
+        np.testing.assert_allclose(value, STORED[f"{name}/loss"], 2e-5, 2e-6, err_msg=name)
+        for i, g in zip(wrt, gradients, strict=True):
+            np.testing.assert_allclose(g, STORED[f"{name}/{i}"], 1e-4, 2e-6, err_msg=name)
+
+
+def test_every_stored_case_is_tested():
+    assert {n.rsplit("/", 1)[0] for n in STORED.files} == set(CASES)
+
+
+def test_pytorchs_names_are_there():
+    left_out = {"AdaptiveLogSoftmaxWithLoss", "NLLLoss2d", "LinearCrossEntropyLoss"}
+    known = {
+        "L1Loss", "NLLLoss", "PoissonNLLLoss", "GaussianNLLLoss", "KLDivLoss", "MSELoss", "BCELoss",
+        "BCEWithLogitsLoss", "HingeEmbeddingLoss", "MultiLabelMarginLoss", "SmoothL1Loss",
+        "HuberLoss", "SoftMarginLoss", "CrossEntropyLoss", "MultiLabelSoftMarginLoss",
+        "CosineEmbeddingLoss", "MarginRankingLoss", "MultiMarginLoss", "TripletMarginLoss",
+        "CTCLoss",
+    }  # fmt: skip
+    assert known == set(NAMES)
+    assert not left_out & set(dir(nn))
+    for name in NAMES:
+        assert repr(getattr(nn, name)()).startswith(f"nn.{name}")
+
+
+def test_lists_of_outputs_as_fit_gives_them(rng):
+    a, b, c, t = (T.fmatrix() for _ in range(4))
+    values = [rng.normal(size=(4, 5)).astype("float32") for _ in range(3)]
+    signs = np.array([1, -1, 1, -1], "float32")
+    for loss, x in ((nn.CosineEmbeddingLoss(), T.fvector()), (nn.MarginRankingLoss(), None)):
+        target, value = (x, signs) if x is not None else (t, np.sign(values[2]))
+        f = symdnn.function([a, b, target], [loss(a, b, target), loss([a, b], target)])
+        np.testing.assert_array_equal(*f(*values[:2], value))
+    triplet = nn.TripletMarginLoss()
+    f = symdnn.function([a, b, c], [triplet(a, b, c), triplet([a, b, c], T.zeros((4,)))])
+    np.testing.assert_array_equal(*f(*values))
+    gauss = nn.GaussianNLLLoss()
+    f = symdnn.function([a, b, c], [gauss(a, b, c), gauss([a, c], b)])
+    np.testing.assert_array_equal(*f(values[0], values[1], np.abs(values[2]) + 0.1))
+
+
+def test_extreme_values_have_finite_losses_and_gradients():
+    p, t = T.fvector(), T.fvector()
+    loss = nn.BCELoss(reduction="none")(p, t)
+    f = symdnn.function([p, t], [loss, T.grad(loss.sum(), p)])
+    value, g = f([0, 0, 1, 1], [0, 1, 0, 1])
+    np.testing.assert_array_equal(value, [0, 100, 100, 0])
+    assert np.isfinite(g).all()
+    x = T.fmatrix()
+    loss = nn.CrossEntropyLoss()(x, np.array([0, 1]))
+    value, g = symdnn.function([x], [loss, T.grad(loss, x)])([[1e4, -1e4], [1e4, -1e4]])
+    assert value == 1e4
+    assert np.isfinite(g).all()
+
+
+def test_the_printed_form():
+    loss = nn.CrossEntropyLoss(WEIGHTS, ignore_index=0, label_smoothing=0.1, reduction="sum")
+    shown = "(weight, ignore_index=0, reduction='sum', label_smoothing=0.1)"
+    assert repr(loss) == f"nn.CrossEntropyLoss{shown}"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: nn.MSELoss(reduction="avg"), "MSELoss: reduction='avg'; wanted one of mean, sum"),
+        (lambda: nn.KLDivLoss(reduction="batch"), "KLDivLoss: reduction='batch'"),
+        (lambda: nn.HuberLoss(delta=0), "HuberLoss: delta=0; wanted more than 0"),
+        (lambda: nn.SmoothL1Loss(beta=-1), "SmoothL1Loss: beta=-1; wanted 0 or more"),
+        (lambda: nn.MultiMarginLoss(p=3), "MultiMarginLoss: p=3; wanted 1 or 2"),
+        (lambda: nn.TripletMarginLoss(p=0), "TripletMarginLoss: .*p=0; wanted more than 0"),
+        (lambda: nn.CrossEntropyLoss(label_smoothing=2), "CrossEntropyLoss: label_smoothing=2"),
+    ],
+)
+def test_options_that_make_no_sense(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+def test_inputs_that_make_no_sense():
+    x, v, i = T.fmatrix(), T.fvector(), T.ivector()
+    for call in (
+        lambda: nn.CosineEmbeddingLoss()(x, v), lambda: nn.MarginRankingLoss()([x], v),
+        lambda: nn.TripletMarginLoss()(x, x), lambda: nn.GaussianNLLLoss()(x, x),
+        lambda: nn.CrossEntropyLoss()(x, v), lambda: nn.MultiMarginLoss()(x, v),
+        lambda: nn.MultiLabelMarginLoss()(x, i), lambda: nn.CTCLoss()(x, i, i, i),
+        lambda: nn.MSELoss()(x, v), lambda: nn.NLLLoss()(x, v),
+    ):  # fmt: skip
+        with pytest.raises(TypeMismatch, match="wanted"):
+            call()
+    f = symdnn.function([x, i], nn.CrossEntropyLoss()(x, i))
+    with pytest.raises(IndexOutOfRange, match="7"):
+        f(np.ones((1, 3), "float32"), np.array([7], "int32"))
