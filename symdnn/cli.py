@@ -51,6 +51,11 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument("--json", action="store_true", help="print it as JSON")
     doctor.set_defaults(run=_doctor)
 
+    kernels = commands.add_parser("kernels", help="which kernels run an op, the preferred first")
+    kernels.add_argument("op", nargs="?", help="one op, or a part of its name such as softmax")
+    kernels.add_argument("--target", choices=["cpu", "cuda"], default="cpu")
+    kernels.set_defaults(run=_kernels)
+
     algos_cli.add_to(commands)
     cache_cli.add_to(commands)
 
@@ -119,6 +124,21 @@ def _print_rows(rows: Sequence[FlagRow]) -> None:
 
 
 # --- symdnn doctor --------------------------------------------------------------------------------
+
+
+def _kernels(args: argparse.Namespace) -> None:
+    from symdnn.compile.execute.targets import load_kernels
+    from symdnn.graph.kernel import table
+    from symdnn.graph.target import Target
+
+    load_kernels(Target(args.target))
+    wanted = (args.op or "").lower()
+    rows = [(op, names) for op, names in table(args.target) if wanted in op.lower()]
+    if not rows:
+        raise SymdnnError(f"no op whose name has {args.op!r} in it has kernels on {args.target}")
+    width = max(len(op) for op, _ in rows)
+    for op, names in rows:
+        print(f"{op:{width}}  {', '.join(names)}")
 
 
 def _doctor(args: argparse.Namespace) -> int:

@@ -217,8 +217,8 @@ def test_debug_mode_finds_nothing(case: OpCase) -> None:
 
 def concrete_ops() -> set[type]:
     found = set()
-    for module in pkgutil.iter_modules(symdnn.ops.__path__):
-        for _, cls in inspect.getmembers(importlib.import_module(f"symdnn.ops.{module.name}")):
+    for module in pkgutil.walk_packages(symdnn.ops.__path__, "symdnn.ops."):
+        for _, cls in inspect.getmembers(importlib.import_module(module.name)):
             ours = inspect.isclass(cls) and issubclass(cls, Op) and "symdnn." in cls.__module__
             is_data = ours and "__dataclass_params__" in vars(cls)
             if is_data and not vars(cls).get("abstract", False):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.kernel import Call, kernels_for
 from symdnn.graph.target import Target
@@ -17,12 +15,11 @@ def begin_kernels(fgraph: FunctionGraph, target: Target, phase: str) -> None:
     if phase != "lower" or target.kind != "cpu":
         return
     for node in fgraph.nodes:
-        kernels = [k for k in kernels_for(type(node.op), "cpu") if hasattr(k, "begin")]
+        kernels = [k for k in kernels_for(type(node.op), "cpu") if k.begins]
         if not kernels:
             continue
         types = (tuple(v.type for v in node.inputs), tuple(v.type for v in node.outputs))
         call = Call(node.op, *types, node.hints, node)
-        with contextlib.suppress(TypeError):  # a size that is not known yet
-            for kernel in kernels:
-                if kernel.refuses(call) is None:
-                    kernel.begin(call)
+        for kernel in kernels:
+            if kernel.refuses(call) is None:
+                kernel.begin(call)

@@ -12,14 +12,12 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from symdnn.cpu.gemm import gemm
-from symdnn.cpu.launch.traits import traits_of
 from symdnn.cpu.pool.pool import PoolKernel
 from symdnn.cpu.reduce.softmax_last_axis import RowKernel
-from symdnn.graph.kernel import Call, Kernel, Launch, register_kernel
+from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.ops.vendor.onednn import OneDnnPool, OneDnnPoolGrad, OneDnnSoftmax, OneDnnSoftmaxGrad
 
-__all__ = ["PlainKernel", "register"]
+__all__ = ["PlainKernel", "KERNELS"]
 
 #: Softmaxes of more elements are oneDNN's where rows have these lengths. Two cores of AVX-512 take
 #: 0.47 ms for 8192 rows of 100 (oneDNN 0.25); but for 100000 of 16 0.69 (0.90), for 4096 of 1024
@@ -27,12 +25,12 @@ __all__ = ["PlainKernel", "register"]
 _MOST_OF_ROWS, _MIDDLING = 1 << 16, range(33, 1000)
 
 
-class PlainKernel:
+class PlainKernel(Kernel):
     """A kernel of a neutral op for the oneDNN op in the layout NCHW."""
 
     def __init__(self, kernel: Kernel, reason: Callable[[Call], str | None]) -> None:
         self._kernel, self._reason = kernel, reason
-        self.name, self.traits = kernel.name, traits_of(kernel)
+        self.name, self.traits = kernel.name, kernel.traits
 
     def refuses(self, call: Call) -> str | None:
         """What the kernel refuses, other layouts, and where oneDNN is as fast."""
@@ -66,11 +64,7 @@ def _long(call: Call) -> str | None:
     return "oneDNN is as fast for so many elements in rows of that length"
 
 
-def register() -> None:
-    """Enter the kernels into the table, in front of oneDNN's."""
-    pools, rows = PlainKernel(PoolKernel(), _never), PlainKernel(RowKernel(), _long)
-    register_kernel(OneDnnPool, "cpu", pools, first=True)
-    register_kernel(OneDnnPoolGrad, "cpu", pools, first=True)
-    register_kernel(OneDnnSoftmax, "cpu", rows, first=True)
-    gemm.register()
-    register_kernel(OneDnnSoftmaxGrad, "cpu", rows, first=True)
+KERNELS: tuple[Row, ...] = (
+    ((OneDnnPool, OneDnnPoolGrad), (PlainKernel(PoolKernel(), _never),)),
+    ((OneDnnSoftmax, OneDnnSoftmaxGrad), (PlainKernel(RowKernel(), _long),)),
+)

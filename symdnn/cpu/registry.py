@@ -1,33 +1,51 @@
-"""All kernels that are generated and compiled, entered into the table."""
+"""All kernels of the CPU, in the order in which they are preferred, entered into the table."""
 
 from __future__ import annotations
+
+from functools import cache
 
 from symdnn.cpu import prefer_generated
 from symdnn.cpu.conv import conv_moments, depthwise, winograd, winograd_grad
 from symdnn.cpu.elementwise import copies, elementwise, random_draws, scatter
+from symdnn.cpu.gemm import gemm
+from symdnn.cpu.onednn import kernels as onednn
 from symdnn.cpu.pool import lrn, pool, pool_nhwc
 from symdnn.cpu.reduce import batch_norm, reduce, softmax_inner_axis, softmax_last_axis
+from symdnn.cpu.reference import kernels as reference
 from symdnn.cpu.rnn import recurrent
+from symdnn.graph.kernel import Row, enter, register_default_kernel
 
-__all__ = ["register"]
+__all__ = ["KERNELS", "load"]
+
+KERNELS: tuple[Row, ...] = (
+    # Compiled kernels for ops of oneDNN, where they are faster.
+    *depthwise.KERNELS,
+    *winograd.KERNELS,
+    *winograd_grad.KERNELS,
+    *recurrent.KERNELS,
+    *pool_nhwc.KERNELS,
+    *prefer_generated.KERNELS,
+    *gemm.KERNELS,
+    *onednn.KERNELS,
+    # Compiled kernels for neutral ops.
+    *elementwise.KERNELS,
+    *pool.KERNELS,
+    *reduce.KERNELS,
+    *batch_norm.KERNELS,
+    *softmax_last_axis.KERNELS,
+    *softmax_inner_axis.KERNELS,
+    *scatter.KERNELS,
+    *random_draws.KERNELS,
+    *copies.KERNELS,
+    *lrn.KERNELS,
+    *conv_moments.KERNELS,
+    # NumPy's, for what is too little to compile.
+    *reference.KERNELS,
+)
 
 
-def register() -> None:
-    """Enter the kernels, after oneDNN's and before NumPy's: order is preference."""
-    elementwise.register()
-    pool.register()
-    reduce.register()
-    batch_norm.register()
-    softmax_last_axis.register()
-    softmax_inner_axis.register()
-    scatter.register()
-    random_draws.register()
-    copies.register()
-    prefer_generated.register()
-    pool_nhwc.register()
-    winograd.register()
-    winograd_grad.register()
-    recurrent.register()
-    depthwise.register()
-    lrn.register()
-    conv_moments.register()
+@cache
+def load() -> None:
+    """Enter the kernels into the table, once."""
+    enter("cpu", KERNELS)
+    register_default_kernel("cpu", reference.ReferenceKernel())

@@ -1,16 +1,18 @@
-"""Every kernel of the CUDA target, entered into the table once."""
+"""All kernels of the CUDA target, in the order in which they are preferred."""
 
 from __future__ import annotations
 
 import importlib
 import threading
 
+from symdnn.graph.kernel import enter
+
 __all__ = ["FAMILIES", "load"]
 
 _lock = threading.Lock()
 _loaded = False
 
-#: Modules with a ``register()``: the first kernel of an op that does not refuse runs it.
+#: Modules with rows ``KERNELS``, imported when the target is loaded.
 FAMILIES = (
     "gemm.matmul",
     # Kernels of ours that are preferred to cuDNN's.
@@ -24,11 +26,11 @@ FAMILIES = (
 
 
 def load() -> None:
-    """Register the kernels of all families; later calls do nothing. Touches no device."""
+    """Enter the kernels of all families; later calls do nothing. Touches no device."""
     global _loaded
     with _lock:
         if _loaded:
             return
         for name in FAMILIES:
-            importlib.import_module(f"symdnn.gpu.{name}").register()
+            enter("cuda", importlib.import_module(f"symdnn.gpu.{name}").KERNELS)
         _loaded = True

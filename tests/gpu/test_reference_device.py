@@ -23,11 +23,12 @@ from tests.gpu.reference_device import ReferenceRuntime
 
 ROOT = Path(__file__).parents[2]
 FILES = (
-    "test_cudnn_on_device.py", "test_cudnn_sequences_on_device.py", "test_epilogue_on_device.py",
+    "cudnn/test_cudnn_on_device.py", "cudnn/test_sequences_on_device.py",
+    "conv/test_epilogue_on_device.py",
 )  # fmt: skip
 SLOW = (
-    "test_capture_on_device.py", "test_kernels_on_device.py", "test_same_as_cpu.py",
-    "test_rnn_on_device.py", "test_layout_on_device.py",
+    "execution/test_capture_on_device.py", "kernels/test_kernels_on_device.py",
+    "execution/test_same_as_cpu.py", "rnn/test_rnn_on_device.py", "cudnn/test_layout_on_device.py",
 )  # fmt: skip
 
 needs_compiler = pytest.mark.skipif(not AVAILABLE, reason="there is no g++ to compile kernels")

@@ -18,6 +18,7 @@ from symdnn import nn
 from symdnn.config import config
 from symdnn.errors import FileFormatError, InputError
 from symdnn.io import load_parameters, save_parameters
+from symdnn.nn.formats import file as weights_file
 
 from .damage import damaged, damaged_inside
 
@@ -81,7 +82,7 @@ def check(kind, path, data):
     path.write_bytes(data)
     found = outcome(READERS[kind], path)
     if found is InputError:  # names or shapes that do not fit: then the file itself can be read
-        raw = nn.read_weights if kind != "pt" else lambda p: nn.weights_file._read(p)
+        raw = nn.read_weights if kind != "pt" else lambda p: weights_file._read(p)
         assert outcome(raw, path) in ("read", InputError)
     return found
 

@@ -10,6 +10,7 @@ import symdnn.tensor as T
 from symdnn import nn
 from symdnn.errors import InputError
 from symdnn.nn import models
+from symdnn.nn.formats.torch import torch_slots
 from tests.nn.drawn_weights import direction, drawn, images, names_hash
 
 STORED = np.load(Path(__file__).parent / "torch_models.npz")
@@ -85,7 +86,7 @@ def small(name):
     }  # fmt: skip
     with nn.init.skipped():
         net, given = makers[name]()
-    state = {n: drawn(n, s.shape) for n, s in nn.weights_torch.torch_slots(net).items()}
+    state = {n: drawn(n, s.shape) for n, s in torch_slots(net).items()}
     nn.load_torch(net, state)
     return net, given
 
@@ -124,7 +125,7 @@ def test_gradients_in_training_are_pytorchs(name):
         x = variable(given)
         y = net.train()(x)
         loss = loss_of(y if isinstance(y, list) else [y], [x], given)
-        trained, slots = net.parameters(), nn.weights_torch.torch_slots(net)
+        trained, slots = net.parameters(), torch_slots(net)
         gradients = T.grad(loss, trained)
         step = symdnn.function([x], [loss, *gradients], updates=nn.state_updates(loss))
         value, *gradients = step(given.astype(x.dtype))

@@ -320,19 +320,18 @@ class UpdateTargets:
 
     def _cannot_fail(self, node: Apply) -> bool:
         """Whether the kernel never finds fault, and on a GPU writes nothing where one was found."""
-        return self._says(node, "writes_updates") or self._says(node, "never_fails")
+        return self.spec.choices[node].kernel.never_fails(self.spec.call(node))
 
-    def _says(self, node: Apply, what: str) -> bool:
-        """What the node's kernel says of the call; False where it does not know the question."""
-        asked = getattr(self.spec.choices[node].kernel, what, None)
-        return asked is not None and bool(asked(self.spec.call(node)))
+    def _writes(self, node: Apply) -> bool:
+        """Whether the node's kernel may write a shared variable."""
+        return self.spec.choices[node].kernel.writes_updates(self.spec.call(node))
 
     def made_in(self, v: Variable, node: Apply, step: int, plan: MemoryPlan) -> Variable | None:
         """The variable in whose storage the node may make ``v``, if any."""
         old = self.old_of.get(v)
         if old is None or step < self.safe_from or not self._fits(v, old):
             return None
-        if self.last_read.get(old, -1) > step or not self._says(node, "writes_updates"):
+        if self.last_read.get(old, -1) > step or not self._writes(node):
             return None
         buffer, shape = plan.views[old].buffer, self.spec.shapes[v]
         # An operand in the same memory must be met element by element where the result lies.

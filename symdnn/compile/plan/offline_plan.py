@@ -14,25 +14,17 @@ from symdnn.compile.plan.specialise import Choice, Oracle, Specialised, TableOra
 from symdnn.compile.program.program import If, Loop, Program, Segment
 from symdnn.errors import DataDependentShape, InputError, NotEvaluable
 from symdnn.graph.evaluate import evaluate_node
-from symdnn.graph.kernel import Call, Launch, kernels_for
+from symdnn.graph.kernel import Call, Kernel, Launch, kernels_for
 from symdnn.graph.variable import Constant, Shared, Variable
 
 __all__ = ["DescribedKernel", "DescribedOracle", "SegmentPlan", "specialise_program"]
 
 
 @dataclass(frozen=True)
-class DescribedKernel:
+class DescribedKernel(Kernel):
     """A kernel by name only: it can be chosen and planned for, not run."""
 
     name: str
-
-    def refuses(self, call: Call) -> str | None:
-        """Takes every call; an oracle decides."""
-        return None
-
-    def workspace_bytes(self, call: Call) -> int:
-        """None of its own; an oracle says."""
-        return 0
 
     def bind(self, call: Call) -> Launch:
         """Raises :class:`~symdnn.errors.NotEvaluable`."""

@@ -23,9 +23,6 @@ __all__ = ["Choice", "Oracle", "Specialised", "TableOracle", "specialise"]
 
 Shape = tuple[int, ...]
 
-#: Backends that are a vendor's library of layers; products of matrices are BLAS's for everybody.
-VENDORS = ("cudnn", "onednn")
-
 
 class Oracle(Protocol):
     """What is known of a device's kernels."""
@@ -62,7 +59,7 @@ class TableOracle:
         tried: list[tuple[str, str]] = []
         for kernel in sorted(kernels, key=lambda k: k.name in names) if names else kernels:
             if (reason := kernel.refuses(call)) is None:
-                settled = _settled(kernel, call)
+                settled = kernel.settled(call)
                 said = tuple((name, why) for name, why in refused if name != kernel.name)
                 return Choice(settled, settled.workspace_bytes(call), (*said, *tried))
             tried.append((kernel.name, reason))
@@ -70,15 +67,9 @@ class TableOracle:
         raise NotEvaluable(f"no kernel on {self.target_kind} for {call} ({text})")
 
 
-def _settled(kernel: Kernel, call: Call) -> Kernel:
-    """The kernel, its own choices made for this call if it makes any (``settled(call)``)."""
-    settle: Any = getattr(kernel, "settled", None)
-    return kernel if settle is None else settle(call)
-
-
 def _against_hints(call: Call, kernels: Sequence[Kernel]) -> list[tuple[str, str]]:
     """Kernels that the hints speak against, and why."""
-    known = {_backend(k) for k in kernels}
+    known = {k.traits.backend for k in kernels}
     return [(k.name, why) for k in kernels if (why := _backend_reason(call, k, known)) is not None]
 
 
@@ -86,15 +77,10 @@ def _backend_reason(call: Call, kernel: Kernel, known: Container[str]) -> str | 
     """Why the hint speaks against a kernel; ``known`` are the backends that have one."""
     wanted = call.hints.backend
     if wanted == "nn":
-        vendors = _backend(kernel) in VENDORS
-        return "the hint asks for no vendor's kernels" if vendors else None
-    if wanted not in known or _backend(kernel) == wanted:
+        return "the hint asks for no vendor's kernels" if kernel.traits.vendor else None
+    if wanted not in known or kernel.traits.backend == wanted:
         return None
     return f"the hint asks for backend {wanted}"
-
-
-def _backend(kernel: Kernel) -> str:
-    return kernel.name.split(".")[0]
 
 
 @dataclass(frozen=True)
@@ -119,7 +105,8 @@ class Specialised:
 
     def launch(self, node: Apply) -> Launch:
         """The chosen kernel, bound to this call of it."""
-        return self.choices[node].kernel.bind(self.call(node))
+        found: Launch = self.choices[node].kernel.bind(self.call(node))
+        return found
 
     def call(self, node: Apply) -> Call:
         """The node at these shapes, as its kernel sees it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from symdnn.graph.library_use import LibraryUse
 from symdnn.graph.variable import Apply
@@ -77,8 +77,7 @@ def _rows(function: Function) -> Iterator[DnnRow]:
     for number, plan in enumerate(function.plans()):
         spec = plan.specialised
         for node, choice in spec.choices.items():
-            ask: Any = getattr(choice.kernel, "library_use", None)
-            use = None if ask is None else ask(spec.call(node))
+            use = choice.kernel.library_use(spec.call(node))
             if use is not None:
                 given = (spec.shapes[v] for v in (*node.inputs, *node.outputs) if v in spec.shapes)
                 yield DnnRow(node, number, tuple(s for s in given if s), use)

@@ -7,26 +7,26 @@ Winograd's kernels sum up their results while they are in registers, in float64 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from symdnn.cpu.conv.winograd import Launcher, WinogradKernel
-from symdnn.cpu.launch.traits import LLVM, Traits
+from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.reduce.batch_norm import MomentsKernel, finished
-from symdnn.graph.kernel import Call, Kernel, Launch, kernels_for, register_kernel
+from symdnn.graph.kernel import Call, Kernel, Launch, Row, kernels_for
 from symdnn.graph.library_use import LibraryUse
 from symdnn.ops.vendor.conv_moments import OneDnnConvMoments
 from symdnn.ops.vendor.onednn import OneDnnConv
 
-__all__ = ["ConvMomentsKernel", "register"]
+__all__ = ["ConvMomentsKernel", "KERNELS"]
 
 
-class ConvMomentsKernel:
+class ConvMomentsKernel(Kernel):
     """The convolution's kernel, and the moments with it or after it."""
 
     name = "llvm.conv_moments"
-    traits: ClassVar[Traits] = LLVM
+    traits = LLVM
 
     def refuses(self, call: Call) -> str | None:
         """Takes what both take; some kernel takes every convolution."""
@@ -38,8 +38,7 @@ class ConvMomentsKernel:
 
     def library_use(self, call: Call) -> LibraryUse | None:
         """The row of ``f.dnn_report()``: the convolution's."""
-        use: Any = getattr(_chosen(call), "library_use", None)
-        return None if use is None else use(_conv_of(call))
+        return _chosen(call).library_use(_conv_of(call))
 
     def details(self, call: Call) -> str:
         """Which kernel the convolution has."""
@@ -102,6 +101,4 @@ def _moments_of(call: Call) -> Call:
     return Call(op.moments, (call.outputs[0], *more), call.outputs[1:], call.hints)
 
 
-def register() -> None:
-    """Enter the kernel into the table."""
-    register_kernel(OneDnnConvMoments, "cpu", ConvMomentsKernel())
+KERNELS: tuple[Row, ...] = (((OneDnnConvMoments,), (ConvMomentsKernel(),)),)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
@@ -21,16 +21,16 @@ from symdnn.cpu.conv.depthwise_nhwc_grad_ir import depthwise_last_sums_ir
 from symdnn.cpu.conv.depthwise_nhwc_ir import depthwise_last_ir, last_tasks
 from symdnn.cpu.ir.vector_ir import WIDTH
 from symdnn.cpu.launch.contiguous_launch import InOrder
-from symdnn.cpu.launch.traits import LLVM, Traits
+from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.threads import threads
-from symdnn.graph.kernel import Call, Launch, register_kernel
+from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.library_use import LibraryUse
 from symdnn.graph.type import TensorType
 from symdnn.ops.nn.channels_last import first_shape
 from symdnn.ops.nn.conv import resolved_padding
 from symdnn.ops.vendor.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW
 
-__all__ = ["DepthwiseKernel", "register"]
+__all__ = ["DepthwiseKernel", "KERNELS"]
 
 #: Kernels of more weights, and gradients of more results for a channel, are oneDNN's: their code
 #: would be long. (oneDNN has products of matrices alone for the gradient in such kernels.)
@@ -47,11 +47,11 @@ _KINDS = {OneDnnConv: "forward", OneDnnConvGradI: "images", OneDnnConvGradW: "ke
 _OPERANDS = {"forward": (0, 1, -1), "images": (-1, 0, 1), "kernels": (0, -1, 1)}
 
 
-class DepthwiseKernel:
+class DepthwiseKernel(Kernel):
     """Forward, with bias, addend and relu, and both gradients, over one or two dimensions."""
 
     name = "llvm.depthwise"
-    traits: ClassVar[Traits] = LLVM
+    traits = LLVM
 
     def refuses(self, call: Call) -> str | None:
         """Takes float32 with as many groups as channels."""
@@ -70,10 +70,6 @@ class DepthwiseKernel:
         if all(t.is_static for t in types) and (reason := _unfit(call, wish)):
             return reason
         return jit.problem() or threads.problem() or None
-
-    def workspace_bytes(self, call: Call) -> int:
-        """None."""
-        return 0
 
     def library_use(self, call: Call) -> LibraryUse:
         """The row of ``f.dnn_report()``."""
@@ -166,7 +162,4 @@ def _plan(call: Call) -> DepthwisePlan:
     )  # fmt: skip
 
 
-def register() -> None:
-    """Enter the kernel into the table, in front of oneDNN's."""
-    for op in (OneDnnConv, OneDnnConvGradI, OneDnnConvGradW):
-        register_kernel(op, "cpu", DepthwiseKernel(), first=True)
+KERNELS: tuple[Row, ...] = (((OneDnnConv, OneDnnConvGradI, OneDnnConvGradW), (DepthwiseKernel(),)),)

@@ -12,7 +12,7 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -24,12 +24,12 @@ from symdnn.cpu.conv.winograd_plan import TAPS, KernelPlan, WinogradPlan, padded
 from symdnn.cpu.conv.winograd_weights_ir import kernels_ir
 from symdnn.cpu.ir.vector_ir import WIDTH
 from symdnn.cpu.launch.scratch import Scratch, address
-from symdnn.cpu.launch.traits import LLVM, Traits
+from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.onednn import library
 from symdnn.cpu.onednn.kernel import Kept, lies_densely, version_of
 from symdnn.cpu.onednn.objects import Bound, Layout, describe, reorder
 from symdnn.cpu.threads import thread_pools, threads
-from symdnn.graph.kernel import Call, Launch, register_kernel
+from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.library_use import LibraryUse
 from symdnn.graph.type import TensorType
 from symdnn.ops.nn.channels_last import first_shape
@@ -37,7 +37,7 @@ from symdnn.ops.nn.conv import resolved_padding
 from symdnn.ops.vendor.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW
 
 __all__ = [
-    "Launcher", "Sizes", "WinogradKernel", "images_moved", "moved_to", "register", "scratch_of",
+    "Launcher", "Sizes", "WinogradKernel", "images_moved", "moved_to", "KERNELS", "scratch_of",
 ]  # fmt: skip
 
 #: Kernels of these sizes, of at least so many channels on both sides; products of so few
@@ -56,11 +56,11 @@ _OPERANDS = {OneDnnConv: (0, 1, -1), OneDnnConvGradI: (1, 0, -1), OneDnnConvGrad
 _Words = ctypes.c_int64
 
 
-class WinogradKernel:
+class WinogradKernel(Kernel):
     """Forward, with bias, addend and relu, and the gradient in the images."""
 
     name = "llvm.winograd"
-    traits: ClassVar[Traits] = LLVM
+    traits = LLVM
 
     def refuses(self, call: Call) -> str | None:
         """Takes float32, steps of one, no groups, and enough of it."""
@@ -278,7 +278,4 @@ def images_moved(shape: tuple[int, ...]) -> tuple[Bound, Bound]:
     return Bound(reorder(*pair), names), Bound(reorder(*pair[::-1]), names)
 
 
-def register() -> None:
-    """Enter the kernel into the table, in front of oneDNN's."""
-    for op in (OneDnnConv, OneDnnConvGradI):
-        register_kernel(op, "cpu", WinogradKernel(), first=True)
+KERNELS: tuple[Row, ...] = (((OneDnnConv, OneDnnConvGradI), (WinogradKernel(),)),)

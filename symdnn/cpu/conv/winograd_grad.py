@@ -23,10 +23,10 @@ from symdnn.cpu.conv.winograd_weights_ir import kernel_sums_ir
 from symdnn.cpu.launch.scratch import Scratch
 from symdnn.cpu.onednn.kernel import lies_densely
 from symdnn.cpu.threads import thread_pools, threads
-from symdnn.graph.kernel import Call, Launch, register_kernel
+from symdnn.graph.kernel import Call, Launch, Row
 from symdnn.ops.vendor.onednn import OneDnnConvGradW
 
-__all__ = ["WinogradSumKernel", "register"]
+__all__ = ["WinogradSumKernel", "KERNELS"]
 
 #: Each thread has sums of its own, which are added in the end.
 _MOST_THREADS = 8
@@ -104,6 +104,4 @@ class _Launcher:
             np.copyto(out, made)
 
 
-def register() -> None:
-    """Enter the kernel into the table, in front of oneDNN's."""
-    register_kernel(OneDnnConvGradW, "cpu", WinogradSumKernel(), first=True)
+KERNELS: tuple[Row, ...] = (((OneDnnConvGradW,), (WinogradSumKernel(),)),)

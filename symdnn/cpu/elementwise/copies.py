@@ -19,16 +19,17 @@ from symdnn.cpu.elementwise.gather_ir import FLAG, gather_ir
 from symdnn.cpu.ir.scalar_ir import VALUES
 from symdnn.cpu.launch.contiguous_launch import uncompiled
 from symdnn.cpu.launch.fastcall import Native
+from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.cpu.launch.traits import LLVM, LLVM_ASKING, NUMPY
 from symdnn.cpu.threads import threads
-from symdnn.graph.kernel import Call, Launch, register_kernel
+from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.ops.array.advanced_index import AdvancedSubtensor
 from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.array.join import Join, Split
 from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
 from symdnn.ops.core.shape import Alloc
 
-__all__ = ["FillKernel", "GatherKernel", "MoveKernel", "register"]
+__all__ = ["FillKernel", "GatherKernel", "MoveKernel", "KERNELS"]
 
 #: Below so many elements NumPy's copies are as fast, and need no compiling.
 _LEAST_WORK = 1 << 14
@@ -45,7 +46,7 @@ def _uncompiled(types: Sequence[Any], least: int = _LEAST_WORK) -> str | None:
     return uncompiled(types[:1], lambda: prod(types[0].shape), least)
 
 
-class FillKernel:
+class FillKernel(Kernel):
     """``Alloc``: one pass over the result, by NumPy or, where there is much to do, compiled."""
 
     def __init__(self, compiled: bool) -> None:
@@ -55,10 +56,6 @@ class FillKernel:
     def refuses(self, call: Call) -> str | None:
         """Takes every call, compiled those of some size."""
         return _uncompiled(call.outputs) if self._compiled else None
-
-    def workspace_bytes(self, call: Call) -> int:
-        """None."""
-        return 0
 
     def bind(self, call: Call) -> Launch:
         """A copy of what is broadcast."""
@@ -75,7 +72,7 @@ def _fill(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
 # -- parts ----------------------------------------------------------------------------------------
 
 
-class MoveKernel:
+class MoveKernel(Kernel):
     """``Join``, ``Split`` and ``IncSubtensor``: pieces of arrays, each copied once."""
 
     def __init__(self, compiled: bool) -> None:
@@ -88,10 +85,6 @@ class MoveKernel:
             return None
         whole = call.inputs if isinstance(call.op, Split) else call.outputs
         return _uncompiled(whole[:1])
-
-    def workspace_bytes(self, call: Call) -> int:
-        """None."""
-        return 0
 
     def bind(self, call: Call) -> Launch:
         """What moves the pieces."""
@@ -192,7 +185,7 @@ def _same(a: Any, b: Any) -> bool:
 # -- rows -----------------------------------------------------------------------------------------
 
 
-class GatherKernel:
+class GatherKernel(Kernel):
     """``x[index]`` for one index array of the first dimension: an embedding."""
 
     name = "llvm.gather"
@@ -207,16 +200,12 @@ class GatherKernel:
             return "it takes rows by int32 and int64"
         return _uncompiled(call.outputs, 1 << 10)
 
-    def workspace_bytes(self, call: Call) -> int:
-        """None."""
-        return 0
-
     def bind(self, call: Call) -> Launch:
         """Compiled for any sizes."""
         return _Gather(call)
 
 
-class _Gather:
+class _Gather(CpuLaunch):
     """``launch(inputs, outputs)``; a number out of range is an error."""
 
     def __init__(self, call: Call) -> None:
@@ -251,10 +240,8 @@ class _Gather:
         return Native.of(self._run, self._words, range(FLAG + 1, FLAG + 4), status=FLAG)
 
 
-def register() -> None:
-    """Enter the kernels into the table."""
-    for compiled in (True, False):
-        register_kernel(Alloc, "cpu", FillKernel(compiled))
-        for op in (Join, Split, IncSubtensor):
-            register_kernel(op, "cpu", MoveKernel(compiled))
-    register_kernel(AdvancedSubtensor, "cpu", GatherKernel())
+KERNELS: tuple[Row, ...] = (
+    ((Alloc,), (FillKernel(True), FillKernel(False))),
+    ((Join, Split, IncSubtensor), (MoveKernel(True), MoveKernel(False))),
+    ((AdvancedSubtensor,), (GatherKernel(),)),
+)

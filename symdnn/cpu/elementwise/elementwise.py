@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +15,12 @@ from symdnn.cpu.compiler import jit
 from symdnn.cpu.ir.loops_ir import Operand, elementwise_ir, inner
 from symdnn.cpu.ir.scalar_ir import VALUES, prints
 from symdnn.cpu.launch.fastcall import Native
-from symdnn.cpu.launch.traits import LLVM_ASKING, Traits
+from symdnn.cpu.launch.launch import CpuLaunch
+from symdnn.cpu.launch.traits import LLVM_ASKING
 from symdnn.cpu.reference.programs import ProgramKernel
 from symdnn.cpu.threads import threads
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call, Kernel, Row
+from symdnn.graph.op import Op
 from symdnn.graph.type import TensorType
 from symdnn.graph.values.strides import merged
 from symdnn.ops.core.scalar import ScalarProgram
@@ -26,7 +28,7 @@ from symdnn.ops.elementwise.scalar_meaning import meaning
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.vendor.fused import FusedElemwise
 
-__all__ = ["ElementwiseKernel", "Reordered", "launcher", "register"]
+__all__ = ["ElementwiseKernel", "Reordered", "launcher", "KERNELS"]
 
 #: Below so many additions in all, compiling costs more than NumPy ever would.
 _LEAST_WORK = 1 << 14
@@ -36,11 +38,11 @@ _WORK_OF_A_THREAD = 1 << 16
 _Words = ctypes.c_int64
 
 
-class ElementwiseKernel:
+class ElementwiseKernel(Kernel):
     """An elementwise op by its scalar program, compiled by LLVM."""
 
     name = "llvm.elementwise"
-    traits: ClassVar[Traits] = LLVM_ASKING
+    traits = LLVM_ASKING
 
     def refuses(self, call: Call) -> str | None:
         """Needs a scalar program that can be compiled, and enough to do."""
@@ -61,20 +63,16 @@ class ElementwiseKernel:
                 return "it is too little to compile for"
         return prints(program) or jit.problem() or threads.problem() or None
 
-    def fuses(self, op: FusedElemwise) -> bool:
+    def fuses(self, op: Op) -> bool:
         """Whether ``opt`` may make this op of several."""
-        wanted = str(config.cpu.compile) != "never"
-        return wanted and jit.installed() and prints(op.program) is None
+        wanted = str(config.cpu.compile) != "never" and jit.installed()
+        return wanted and isinstance(op, FusedElemwise) and prints(op.program) is None
 
     def program(self, call: Call) -> ScalarProgram | None:
         """The op's scalar program for the operands' dtypes."""
         if isinstance(call.op, FusedElemwise):
             return call.op.program
         return meaning(call.op, tuple(t.dtype for t in call.inputs))  # type: ignore[arg-type, attr-defined]
-
-    def workspace_bytes(self, call: Call) -> int:
-        """None."""
-        return 0
 
     def writes_updates(self, call: Call) -> bool:
         """It can write a shared variable: once compiled it never fails."""
@@ -87,7 +85,7 @@ class ElementwiseKernel:
         return _Launcher(program, tuple(call.outputs[0].shape))  # type: ignore[attr-defined]
 
 
-class _Launcher:
+class _Launcher(CpuLaunch):
     """``launch(inputs, outputs)``: blocks of parameters are kept by the operands' strides."""
 
     def __init__(self, program: ScalarProgram, shape: tuple[int, ...]) -> None:
@@ -119,7 +117,7 @@ def launcher(program: ScalarProgram, shape: tuple[int, ...]) -> Any:
     return _Launcher(program, shape)
 
 
-class Reordered:
+class Reordered(CpuLaunch):
     """A launch of :func:`launcher`, whose input ``k`` is input ``order[k]`` of the call."""
 
     def __init__(self, launch: Any, order: Sequence[int]) -> None:
@@ -182,9 +180,7 @@ class _Block:
         return Native.of(self._run, self._words, self._at)
 
 
-def register() -> None:
-    """Enter the kernel into the table."""
-    compiled = ElementwiseKernel()
-    register_kernel(Elemwise, "cpu", compiled)
-    register_kernel(FusedElemwise, "cpu", compiled)
-    register_kernel(FusedElemwise, "cpu", ProgramKernel())
+KERNELS: tuple[Row, ...] = (
+    ((Elemwise,), (ElementwiseKernel(),)),
+    ((FusedElemwise,), (ElementwiseKernel(), ProgramKernel())),
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -14,14 +14,15 @@ from symdnn.cpu.elementwise.random_draws_ir import draw_ir
 from symdnn.cpu.ir.scalar_ir import VALUES
 from symdnn.cpu.launch.contiguous_launch import uncompiled
 from symdnn.cpu.launch.fastcall import Native
-from symdnn.cpu.launch.traits import LLVM, Traits
+from symdnn.cpu.launch.launch import CpuLaunch
+from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.threads import threads
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call, Kernel, Row
 from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.nn.dropout import Dropout, DropoutGrad
 from symdnn.ops.random.random import RandomBernoulli, RandomNormal, RandomUniform
 
-__all__ = ["DrawKernel", "DropoutGradKernel", "DropoutKernel", "register"]
+__all__ = ["DrawKernel", "DropoutGradKernel", "DropoutKernel", "KERNELS"]
 
 #: Below so many elements compiling costs more than NumPy ever would.
 _LEAST_WORK = 1 << 9
@@ -40,11 +41,11 @@ def _too_little(t: Any) -> str | None:
     return uncompiled((t,), lambda: prod(t.shape), _LEAST_WORK) if t.is_static else None
 
 
-class DrawKernel:
+class DrawKernel(Kernel):
     """Uniform and normal values of float32; 0 and 1 of one probability."""
 
     name = "llvm.philox"
-    traits: ClassVar[Traits] = LLVM
+    traits = LLVM
 
     def refuses(self, call: Call) -> str | None:
         """Needs float32, or one probability."""
@@ -60,10 +61,6 @@ class DrawKernel:
             return "it makes float32, not truncated"
         return _too_little(y)
 
-    def workspace_bytes(self, call: Call) -> int:
-        """None."""
-        return 0
-
     def writes_updates(self, call: Call) -> bool:
         """It can write a shared variable, the state: it never fails."""
         return True
@@ -75,7 +72,7 @@ class DrawKernel:
         return _Draw(_KINDS[type(call.op)], y.dtype, p, prod(y.shape))
 
 
-class _Draw:
+class _Draw(CpuLaunch):
     """``launch(inputs, outputs)``: (state, and a parameter if there is one) to (values, state)."""
 
     def __init__(self, kind: str, dtype: str, parameter: str, count: int) -> None:
@@ -126,11 +123,11 @@ def scaled_program(dtype: str, scale: bool) -> ScalarProgram:
     return b.program([b.cast(mask.where(kept, 0), dtype)])
 
 
-class DropoutKernel:
+class DropoutKernel(Kernel):
     """A mask by :mod:`symdnn.cpu.elementwise.random_draws_ir`, then a pass over the elements."""
 
     name = "llvm.dropout"
-    traits: ClassVar[Traits] = LLVM
+    traits = LLVM
 
     def refuses(self, call: Call) -> str | None:
         """Needs enough to do."""
@@ -138,10 +135,6 @@ class DropoutKernel:
         if x.dtype not in VALUES:  # type: ignore[attr-defined]
             return "there is no code for the dtype"
         return _too_little(mask)
-
-    def workspace_bytes(self, call: Call) -> int:
-        """None."""
-        return 0
 
     def bind(self, call: Call) -> Any:
         """The two launches."""
@@ -159,11 +152,11 @@ class DropoutKernel:
         return launch
 
 
-class DropoutGradKernel:
+class DropoutGradKernel(Kernel):
     """One pass over the elements."""
 
     name = "llvm.dropout"
-    traits: ClassVar[Traits] = LLVM
+    traits = LLVM
 
     def refuses(self, call: Call) -> str | None:
         """Needs enough to do."""
@@ -171,10 +164,6 @@ class DropoutGradKernel:
         if dy.dtype not in VALUES:
             return "there is no code for the dtype"
         return _too_little(dy)
-
-    def workspace_bytes(self, call: Call) -> int:
-        """None."""
-        return 0
 
     def bind(self, call: Call) -> Any:
         """An elementwise launch, with its operands in the other order."""
@@ -184,10 +173,8 @@ class DropoutGradKernel:
         return elementwise.Reordered(run, (1, 0, 2))
 
 
-def register() -> None:
-    """Enter the kernels into the table."""
-    draw = DrawKernel()
-    for op in _KINDS:
-        register_kernel(op, "cpu", draw)
-    register_kernel(Dropout, "cpu", DropoutKernel())
-    register_kernel(DropoutGrad, "cpu", DropoutGradKernel())
+KERNELS: tuple[Row, ...] = (
+    (tuple(_KINDS), (DrawKernel(),)),
+    ((Dropout,), (DropoutKernel(),)),
+    ((DropoutGrad,), (DropoutGradKernel(),)),
+)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -18,12 +18,12 @@ from symdnn.cpu.ir.loops_ir import ACCESS, METADATA, THREADS, data_of, word
 from symdnn.cpu.ir.scalar_ir import VALUES
 from symdnn.cpu.ir.source_ir import ROWS
 from symdnn.cpu.launch.contiguous_launch import uncompiled
-from symdnn.cpu.launch.traits import LLVM, Traits
+from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.threads import threads
-from symdnn.graph.kernel import Call, Launch, register_kernel
+from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor
 
-__all__ = ["ScatterKernel", "register", "scatter_ir"]
+__all__ = ["ScatterKernel", "KERNELS", "scatter_ir"]
 
 #: Below so many elements compiling costs more than NumPy ever would.
 _LEAST_WORK = 1 << 12
@@ -33,11 +33,11 @@ _ALL = (None, None, None)
 _Words = ctypes.c_int64
 
 
-class ScatterKernel:
+class ScatterKernel(Kernel):
     """``x[index] += y`` for one index array of the first dimension, in place or not."""
 
     name = "llvm.scatter"
-    traits: ClassVar[Traits] = LLVM
+    traits = LLVM
 
     def refuses(self, call: Call) -> str | None:
         """Takes additions to whole rows of float32 and float64."""
@@ -49,10 +49,6 @@ class ScatterKernel:
             return "it adds to whole rows"
         # Nothing to add is work too: x is copied.
         return uncompiled((y,), lambda: max(1, prod(y.shape)), _LEAST_WORK)  # type: ignore[attr-defined]
-
-    def workspace_bytes(self, call: Call) -> int:
-        """None."""
-        return 0
 
     def bind(self, call: Call) -> Launch:
         """Compiled for any sizes."""
@@ -133,6 +129,4 @@ def scatter_ir(dtype: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def register() -> None:
-    """Enter the kernel into the table."""
-    register_kernel(AdvancedIncSubtensor, "cpu", ScatterKernel())
+KERNELS: tuple[Row, ...] = (((AdvancedIncSubtensor,), (ScatterKernel(),)),)

@@ -75,7 +75,7 @@ class Grouping:
         entering: Sequence[Any],
     ) -> Grouping | None:  # fmt: skip
         """None where nothing runs natively."""
-        if not any(hasattr(s.launch, "native") for s in steps) or not available():
+        if not any(not s.by_view and s.launch.native is not None for s in steps) or not available():
             return None
         found = cls(steps, frame, views, values, entering)
         return found if found.spans else None
@@ -110,8 +110,7 @@ class Grouping:
 
     def _offer(self, step: Step, values: Sequence[Any]) -> Native | None:
         """The launch as a compiled function, where it and its operands are fit for that."""
-        make = getattr(step.launch, "native", None)
-        if make is None or step.by_view:
+        if step.by_view or step.launch.native is None:
             return None
         if any(self._alias.get(o, o) not in self._examples and values[o] is None
                for o in step.outputs):  # fmt: skip
@@ -121,7 +120,7 @@ class Grouping:
         if any(a is None and i >= 0 for a, i in zip(arrays, places)):
             return None
         n, m = len(step.inputs), len(step.inputs) + len(step.outputs)
-        found: Native | None = make(arrays[:n], arrays[n:m], *arrays[m:])
+        found: Native | None = step.launch.native(arrays[:n], arrays[n:m], *arrays[m:])
         return found
 
     def _spans(self, frame: Frame) -> list[Span]:

@@ -17,12 +17,13 @@ from symdnn.cpu.execution.output_buffers import KeptResults, Results
 from symdnn.cpu.execution.step_codegen import Driver, Frame, Step
 from symdnn.cpu.execution.tier_up import HOT_CALLS
 from symdnn.cpu.execution.view_ops import look_of
-from symdnn.cpu.launch.traits import Traits, traits_of
+from symdnn.cpu.launch.launch import CpuLaunch, as_launch
 from symdnn.cpu.reference.kernels import uncompiled_launch
 from symdnn.cpu.threads import thread_pools, threads
 from symdnn.cpu.threads.crowd import CROWD
 from symdnn.errors import KernelCompileError
 from symdnn.graph.evaluate import describe_failure
+from symdnn.graph.kernel import Traits
 from symdnn.graph.runtime import Watcher
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
@@ -130,14 +131,14 @@ class CpuPlan:
         at = self._workspace(node)
         return Step(node, self._launch(node), call_inputs, outputs, False, at)
 
-    def _launch(self, node: Apply) -> Any:
+    def _launch(self, node: Apply) -> CpuLaunch:
         try:
             if node not in self.warm:
-                return self.spec.launch(node)
+                return as_launch(self.spec.launch(node))
             with config.change_flags(**{"cpu.compile": "always"}):
-                return self.warm[node].bind(self.spec.call(node))
+                return as_launch(self.warm[node].bind(self.spec.call(node)))
         except KernelCompileError as error:
-            return uncompiled_launch(self.spec.call(node), error)
+            return as_launch(uncompiled_launch(self.spec.call(node), error))
 
     def _warm(self) -> None:
         """Compile what was too little to be worth it, and make one function of more steps."""
@@ -282,14 +283,14 @@ class CpuPlan:
         self.simple = not self.stored and not self.calls_blas
         if self.silent and self.asked == threads.asked():
             # No step has work for two threads, so another number of them changes nothing.
-            self.threaded = self.threaded and not all(t.asks for t in self._traits())
+            self.threaded = self.threaded and not all(t.asks_threads for t in self._traits())
             self.parallel = self.threaded or not self.closed
         return self.run_all
 
     def _traits(self) -> set[Traits]:
         """The traits of the kernels that run; of views none does."""
         kernels = {n: choice.kernel for n, choice in self.spec.choices.items()} | self.warm
-        return {traits_of(k) for n, k in kernels.items() if n not in self.memory.aliases}
+        return {k.traits for n, k in kernels.items() if n not in self.memory.aliases}
 
     def _frame(self) -> Frame:
         fixed = [i for i, value in enumerate(self.template) if value is not None]
@@ -334,8 +335,8 @@ class CpuPlan:
             with contextlib.suppress(Exception):  # what is wrong is said when the step runs
                 if step.by_view and len(inputs) == 1 and not step.node.op.has_effect:
                     known[step.outputs[0]] = step.launch(*inputs)[0]
-                elif (prepare := getattr(step.launch, "prepare", None)) is not None:
-                    prepare(inputs, outputs)
+                elif not step.by_view and step.launch.prepare is not None:
+                    step.launch.prepare(inputs, outputs)
 
     def _launched(self, step: Step, inputs: Any, outputs: Any, values: Sequence[Any]) -> Any:
         """What a step gives; by NumPy where LLVM does not compile its kernel."""
@@ -343,7 +344,8 @@ class CpuPlan:
         try:
             return step.launch(inputs, outputs, *more)
         except KernelCompileError as error:
-            step.launch, step.workspace = uncompiled_launch(self.spec.call(step.node), error), None
+            step.launch = as_launch(uncompiled_launch(self.spec.call(step.node), error))
+            step.workspace = None
             return step.launch(inputs, outputs)
 
     def _launch_all(self, values: list[Any], watcher: Watcher | None) -> None:

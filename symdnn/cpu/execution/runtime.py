@@ -17,8 +17,6 @@ from symdnn.cpu import registry
 from symdnn.cpu.compiler import jit, object_cache
 from symdnn.cpu.execution.arena import Arena
 from symdnn.cpu.execution.plan import CpuPlan
-from symdnn.cpu.onednn import kernels as onednn
-from symdnn.cpu.reference import kernels
 from symdnn.cpu.threads import thread_pools
 from symdnn.graph.values.storage import HOST
 from symdnn.graph.variable import Constant
@@ -188,9 +186,7 @@ class CpuRuntime:
         return {"device": "cpu", "kernels": f"NumPy {np.__version__}"}
 
 
-onednn.register()
-registry.register()
-kernels.register()
+registry.load()
 _runtime = CpuRuntime()
 
 

@@ -211,13 +211,13 @@ class Driver:
         if step.by_view:
             return [f"  v{step.outputs[0]} = {self._name(step.launch)}({inputs})[0]"]
         made = [(k, o) for k, o in enumerate(step.outputs) if o not in self._known]
-        direct = getattr(step.launch, "direct", None)
+        direct = step.launch.direct
         if direct is not None and not made and step.workspace is None:
             operands = ", ".join(f"v{i}" for i in (*step.inputs, *step.outputs))
             return [f"  {self._name(direct)}({operands})"]
         outputs = ", ".join("None" if o not in self._known else f"v{o}" for o in step.outputs)
         workspace = "" if step.workspace is None else f", v{step.workspace}"
-        call = f"{self._name(step.launch)}([{inputs}], [{outputs}]{workspace})"
+        call = f"{self._name(step.launch.function)}([{inputs}], [{outputs}]{workspace})"
         if not made:
             return [f"  {call}"]
         return [f"  r = {call}", f"  {'; '.join(f'v{o} = r[{k}]' for k, o in made)}; r = None"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from symdnn.config import config
-from symdnn.cpu.launch.traits import traits_of
 from symdnn.errors import SymdnnError
 from symdnn.graph.kernel import Call, Kernel, kernels_for
 from symdnn.graph.variable import Apply
@@ -31,7 +30,7 @@ def compiled_instead(spec: Any) -> dict[Apply, Kernel]:
     found = {}
     with config.change_flags(**{"cpu.compile": "always"}):
         for node, choice in spec.choices.items():
-            if traits_of(choice.kernel).replaceable and not node.op.views:
+            if choice.kernel.traits.replaceable and not node.op.views:
                 kernel = _compiled(spec.call(node), choice.kernel)
                 if kernel is not None:
                     found[node] = kernel
@@ -43,7 +42,7 @@ def _compiled(call: Call, before: Kernel) -> Kernel | None:
     for kernel in kernels_for(type(call.op), "cpu"):
         if kernel is before:
             return None
-        if not traits_of(kernel).compiled or kernel.workspace_bytes(call):
+        if not kernel.traits.compiled or kernel.workspace_bytes(call):
             continue
         try:
             if kernel.refuses(call) is None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from math import prod
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -25,13 +25,14 @@ from symdnn.cpu.gemm.gemm_ir import BEST_TERMS, Shape, shape_of
 from symdnn.cpu.gemm.gemm_loops_ir import WORDS, gemm_ir
 from symdnn.cpu.launch.contiguous_launch import without_compiler
 from symdnn.cpu.launch.fastcall import Native
-from symdnn.cpu.launch.traits import LLVM_ASKING, Traits
+from symdnn.cpu.launch.launch import CpuLaunch
+from symdnn.cpu.launch.traits import LLVM_ASKING
 from symdnn.cpu.onednn.kernel import address, lies_densely
 from symdnn.cpu.threads import threads
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call, Kernel, Row
 from symdnn.ops.vendor.onednn import OneDnnMatmul
 
-__all__ = ["Cut", "GemmKernel", "cut_of", "register"]
+__all__ = ["Cut", "GemmKernel", "cut_of", "KERNELS"]
 
 #: Multiplications of whole vectors that a thread does at least.
 _LEAST_WORK = 1 << 17
@@ -71,11 +72,11 @@ def _panels() -> int:
         return 1 << 19
 
 
-class GemmKernel:
+class GemmKernel(Kernel):
     """Products of float32 matrices, and of stacks of them."""
 
     name = "llvm.gemm"
-    traits: ClassVar[Traits] = LLVM_ASKING
+    traits = LLVM_ASKING
 
     def refuses(self, call: Call) -> str | None:
         """Takes float32; a bias or an addend can follow, and what cuts negative numbers off."""
@@ -201,7 +202,7 @@ def _cuts(count: int, most: int) -> list[int]:
 # -- launches -------------------------------------------------------------------------------------
 
 
-class _Launcher:
+class _Launcher(CpuLaunch):
     """``launch(inputs, outputs, workspace)``: blocks of words are kept by the operands' strides."""
 
     def __init__(self, call: Call) -> None:
@@ -278,6 +279,4 @@ class _Launcher:
 _SCRATCH, _OWN = WORDS.index("scratch"), WORDS.index("own")
 
 
-def register() -> None:
-    """Enter the kernel into the table, in front of oneDNN's."""
-    register_kernel(OneDnnMatmul, "cpu", GemmKernel(), first=True)
+KERNELS: tuple[Row, ...] = (((OneDnnMatmul,), (GemmKernel(),)),)

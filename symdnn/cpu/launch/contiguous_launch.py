@@ -11,6 +11,7 @@ import numpy as np
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.launch.fastcall import Native
+from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.cpu.threads import threads
 
 __all__ = ["InOrder", "uncompiled", "without_compiler"]
@@ -41,7 +42,7 @@ def uncompiled(types: Iterable[Any], work: Callable[[], int], least: int) -> str
     return jit.problem() or threads.problem() or None
 
 
-class InOrder:
+class InOrder(CpuLaunch):
     """``launch(inputs, outputs)``; operands that do not lie in C order are copied.
 
     ``head`` and ``tail`` are the words of the block around the operands: the first ``reads``

@@ -18,12 +18,12 @@ from symdnn.config import config
 from symdnn.cpu.onednn.kernel import OnednnKernel, Operand, Planned, contiguous, image
 from symdnn.cpu.onednn.library import OnednnError, has_bfloat16
 from symdnn.cpu.onednn.objects import ALG, PROP, Attributes, Layout, Primitive, primitive
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call, Row
 from symdnn.graph.library_use import LibraryUse
 from symdnn.ops.nn.conv import resolved_padding
 from symdnn.ops.vendor.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW
 
-__all__ = ["ConvKernel", "post_ops", "register"]
+__all__ = ["ConvKernel", "post_ops", "KERNELS"]
 
 #: For each op: the operands x, w, y by the primitive's names, and where they are in the call.
 _ROLES: dict[type, dict[str, tuple[str, int, bool]]] = {
@@ -257,8 +257,8 @@ def _filled(t: Any) -> Any:
     return np.full([d or 0 for d in t.shape], 1, t.numpy)
 
 
-def register() -> None:
-    """Enter the kernels into the table."""
-    register_kernel(OneDnnConv, "cpu", ConvKernel(1))
-    register_kernel(OneDnnConvGradI, "cpu", ConvKernel(0))
-    register_kernel(OneDnnConvGradW, "cpu", ConvKernel())
+KERNELS: tuple[Row, ...] = (
+    ((OneDnnConv,), (ConvKernel(1),)),
+    ((OneDnnConvGradI,), (ConvKernel(0),)),
+    ((OneDnnConvGradW,), (ConvKernel(),)),
+)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from symdnn.cpu.compiler.object_cache import kept
 from symdnn.cpu.launch.fastcall import Native
+from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.cpu.launch.scratch import Scratch, address, aligned
-from symdnn.cpu.launch.traits import ONEDNN, Traits
+from symdnn.cpu.launch.traits import ONEDNN
 from symdnn.cpu.onednn import library
 from symdnn.cpu.onednn.objects import Bound, Descriptor, Layout, Primitive, describe, reorder
 from symdnn.cpu.threads import thread_pools
-from symdnn.graph.kernel import Call
+from symdnn.graph.kernel import Call, Kernel
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Shared
 from symdnn.ops.nn.channels_last import first_shape
@@ -111,7 +112,7 @@ class Kept:
         return address(self._memory), False
 
 
-class Launcher:
+class Launcher(CpuLaunch):
     """A planned primitive, bound: ``launch(inputs, outputs, workspace)``."""
 
     def __init__(self, planned: Planned, versions: Mapping[int, Version]) -> None:
@@ -235,7 +236,7 @@ def version_of(call: Call, index: int) -> Version | None:
     return None if v is None else call.versions.get(v)
 
 
-class OnednnKernel:
+class OnednnKernel(Kernel):
     """Base of the kernels; see :class:`symdnn.graph.kernel.Kernel`.
 
     A subclass gives :meth:`planned`, which raises
@@ -243,7 +244,7 @@ class OnednnKernel:
     """
 
     name = ""
-    traits: ClassVar[Traits] = ONEDNN
+    traits = ONEDNN
     #: Dtypes besides float32.
     more_dtypes: frozenset[str] = frozenset()
     #: Whether oneDNN's implementation is called ``ref`` though it is the real one (RNNs).

@@ -5,9 +5,9 @@ Where they refuse, the kernels of the neutral op take its place.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
-from symdnn.cpu.launch.traits import PYTHON, Traits, traits_of
+from symdnn.cpu.launch.traits import PYTHON
 from symdnn.cpu.onednn import conv as onednn_conv
 from symdnn.cpu.onednn import matmul as onednn_matmul
 from symdnn.cpu.onednn import norm as onednn_norm
@@ -15,17 +15,17 @@ from symdnn.cpu.onednn import pool as onednn_pool
 from symdnn.cpu.onednn import reorder as onednn_reorder
 from symdnn.cpu.onednn import rnn as onednn_rnn
 from symdnn.cpu.onednn import softmax as onednn_softmax
-from symdnn.graph.kernel import Call, Kernel, kernels_for, register_kernel
+from symdnn.graph.kernel import Call, Kernel, Row, kernels_for
 from symdnn.ops.vendor.onednn import OneDnnBase
 
-__all__ = ["register"]
+__all__ = ["KERNELS"]
 
 
-class InNeutralForm:
+class InNeutralForm(Kernel):
     """The first kernel of the neutral op that takes the call."""
 
     name = "neutral"
-    traits: ClassVar[Traits] = PYTHON
+    traits = PYTHON
 
     def refuses(self, call: Call) -> str | None:
         """What the neutral op does not say: another layout, an epilogue."""
@@ -56,11 +56,11 @@ class InNeutralForm:
         return self.settled(call).bind(call)
 
 
-class _Adapted:
+class _Adapted(Kernel):
     """A kernel of the neutral op."""
 
     def __init__(self, kernel: Kernel) -> None:
-        self._kernel, self.name, self.traits = kernel, kernel.name, traits_of(kernel)
+        self._kernel, self.name, self.traits = kernel, kernel.name, kernel.traits
 
     def refuses(self, call: Call) -> str | None:
         """The kernel's reason."""
@@ -79,11 +79,13 @@ def _neutral(call: Call) -> Call:
     return Call(call.op.op, call.inputs, call.outputs, call.hints, call.node)  # type: ignore[attr-defined]
 
 
-def register() -> None:
-    """Enter the kernels; order is preference."""
-    for module in (
-        onednn_conv, onednn_matmul, onednn_softmax, onednn_norm, onednn_pool, onednn_reorder,
-        onednn_rnn,
-    ):  # fmt: skip
-        module.register()
-    register_kernel(OneDnnBase, "cpu", InNeutralForm())
+KERNELS: tuple[Row, ...] = (
+    *onednn_conv.KERNELS,
+    *onednn_matmul.KERNELS,
+    *onednn_softmax.KERNELS,
+    *onednn_norm.KERNELS,
+    *onednn_pool.KERNELS,
+    *onednn_reorder.KERNELS,
+    *onednn_rnn.KERNELS,
+    ((OneDnnBase,), (InNeutralForm(),)),
+)

@@ -9,15 +9,16 @@ import numpy as np
 
 from symdnn.cpu.compiler.object_cache import kept
 from symdnn.cpu.launch.fastcall import Native
+from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.cpu.onednn import library
 from symdnn.cpu.onednn.conv import post_ops
 from symdnn.cpu.onednn.kernel import OnednnKernel, address, aligned, lies_densely
 from symdnn.cpu.onednn.objects import Attributes, Bound, Layout, Primitive, packed, primitive
 from symdnn.cpu.threads import thread_pools
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call, Row
 from symdnn.ops.vendor.onednn import OneDnnMatmul
 
-__all__ = ["MatmulKernel", "register"]
+__all__ = ["MatmulKernel", "KERNELS"]
 
 
 class MatmulKernel(OnednnKernel):
@@ -92,7 +93,7 @@ def _product(
     return primitive("matmul", a, b, bias, out, options={"attributes": Attributes(*after)})
 
 
-class _Launcher:
+class _Launcher(CpuLaunch):
     """Products of one shape: ``launch(inputs, outputs, workspace)``."""
 
     def __init__(self, product: _Product) -> None:
@@ -169,6 +170,4 @@ def _turn(x: Any) -> bool | None:
     return True if x.swapaxes(-1, -2).flags.c_contiguous else None
 
 
-def register() -> None:
-    """Enter the kernel into the table."""
-    register_kernel(OneDnnMatmul, "cpu", MatmulKernel())
+KERNELS: tuple[Row, ...] = (((OneDnnMatmul,), (MatmulKernel(),)),)

@@ -22,7 +22,7 @@ from symdnn.cpu.onednn.kernel import (
 )
 from symdnn.cpu.onednn.library import has_bfloat16
 from symdnn.cpu.onednn.objects import NORMALISATION, PROP, Layout, Primitive, primitive
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call, Row
 from symdnn.ops.vendor.onednn import (
     OneDnnBatchNorm,
     OneDnnBatchNormGrad,
@@ -31,7 +31,7 @@ from symdnn.ops.vendor.onednn import (
     OneDnnLayerNormGrad,
 )
 
-__all__ = ["BatchNormKernel", "LayerNormKernel", "register"]
+__all__ = ["BatchNormKernel", "LayerNormKernel", "KERNELS"]
 
 _SCALED = NORMALISATION["scale"] | NORMALISATION["shift"]
 
@@ -223,9 +223,7 @@ class LayerNormKernel(_NormKernel):
         )  # fmt: skip
 
 
-def register() -> None:
-    """Enter the kernels into the table."""
-    for op in (OneDnnBatchNorm, OneDnnBatchNormInference, OneDnnBatchNormGrad):
-        register_kernel(op, "cpu", BatchNormKernel())
-    for norm in (OneDnnLayerNorm, OneDnnLayerNormGrad):
-        register_kernel(norm, "cpu", LayerNormKernel())
+KERNELS: tuple[Row, ...] = (
+    ((OneDnnBatchNorm, OneDnnBatchNormInference, OneDnnBatchNormGrad), (BatchNormKernel(),)),
+    ((OneDnnLayerNorm, OneDnnLayerNormGrad), (LayerNormKernel(),)),
+)

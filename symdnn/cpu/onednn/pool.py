@@ -9,23 +9,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from symdnn.cpu.elementwise.elementwise import ElementwiseKernel
-from symdnn.cpu.launch.traits import LLVM, NUMPY, Traits
+from symdnn.cpu.launch.traits import LLVM, NUMPY
 from symdnn.cpu.onednn.kernel import OnednnKernel, Operand, Planned, image, lies_densely
 from symdnn.cpu.onednn.library import has_bfloat16
 from symdnn.cpu.onednn.objects import ALG, PROP, Layout, primitive
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call, Kernel, Row
 from symdnn.graph.type import TensorType
 from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.nn.pool import MaxPoolGrad
 from symdnn.ops.vendor.fused import FusedElemwise
 from symdnn.ops.vendor.onednn import OneDnnPool, OneDnnPoolGrad
 
-__all__ = ["MaxPoolGradLast", "MaxPoolGradTiles", "PoolKernel", "register"]
+__all__ = ["MaxPoolGradLast", "MaxPoolGradTiles", "PoolKernel", "KERNELS"]
 
 
 def _settings(op: Any, x: Layout, y: Layout) -> tuple[Any, ...]:
@@ -99,14 +99,14 @@ def _minding_nan(launch: Any, op: Any) -> Any:
     return run
 
 
-class MaxPoolGradTiles:
+class MaxPoolGradTiles(Kernel):
     """The gradient of a maximum where windows tile images with channels last: one compiled loop.
 
     Each window is two dimensions of a view of x, along which y and dy broadcast.
     """
 
     name = "llvm.pool_grad"
-    traits: ClassVar[Traits] = LLVM
+    traits = LLVM
 
     def refuses(self, call: Call) -> str | None:
         """Windows that overlap, leave gaps or are cut off."""
@@ -122,10 +122,6 @@ class MaxPoolGradTiles:
         if any(n != m * w for n, m, w in sizes):
             return "its windows do not tile the image"
         return ElementwiseKernel().refuses(_as_elementwise(call))
-
-    def workspace_bytes(self, call: Call) -> int:
-        """None."""
-        return 0
 
     def bind(self, call: Call) -> Any:
         """The elementwise kernel's launch, on views."""
@@ -160,11 +156,11 @@ def _where_equal(dtype: str) -> ScalarProgram:
     )
 
 
-class MaxPoolGradLast:
+class MaxPoolGradLast(Kernel):
     """The gradient of a maximum on images with channels last."""
 
     name = "numpy.pool_grad"
-    traits: ClassVar[Traits] = NUMPY
+    traits = NUMPY
 
     def refuses(self, call: Call) -> str | None:
         """Images with channels first, means."""
@@ -172,10 +168,6 @@ class MaxPoolGradLast:
         if op.layout == "NCHW" or not isinstance(op.op, MaxPoolGrad):
             return "it is for maxima of images with channels last"
         return None
-
-    def workspace_bytes(self, call: Call) -> int:
-        """NumPy allocates what it needs."""
-        return 0
 
     def bind(self, call: Call) -> Any:
         """One pass over the output for each element of a window."""
@@ -215,9 +207,7 @@ def _places(offset: Sequence[int], sizes: Any, counts: Any, op: Any) -> tuple[An
     return tuple(large), tuple(small)
 
 
-def register() -> None:
-    """Enter the kernels into the table."""
-    register_kernel(OneDnnPool, "cpu", PoolKernel())
-    register_kernel(OneDnnPoolGrad, "cpu", PoolKernel())
-    register_kernel(OneDnnPoolGrad, "cpu", MaxPoolGradTiles())
-    register_kernel(OneDnnPoolGrad, "cpu", MaxPoolGradLast())
+KERNELS: tuple[Row, ...] = (
+    ((OneDnnPool,), (PoolKernel(),)),
+    ((OneDnnPoolGrad,), (PoolKernel(), MaxPoolGradTiles(), MaxPoolGradLast())),
+)

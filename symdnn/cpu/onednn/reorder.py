@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.compiler.object_cache import kept
 from symdnn.cpu.elementwise.elementwise import launcher
 from symdnn.cpu.launch.fastcall import Native
-from symdnn.cpu.launch.traits import ONEDNN, Traits
+from symdnn.cpu.launch.launch import CpuLaunch
+from symdnn.cpu.launch.traits import ONEDNN
 from symdnn.cpu.onednn import library
 from symdnn.cpu.onednn.kernel import address, lies_densely
 from symdnn.cpu.onednn.objects import Bound, Layout, Primitive, describe, packed, reorder
 from symdnn.cpu.threads import thread_pools
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call, Kernel, Row
 from symdnn.ops.core.scalar import identity_program
 from symdnn.ops.nn.channels_last import Reorder
 
-__all__ = ["ReorderKernel", "register"]
+__all__ = ["ReorderKernel", "KERNELS"]
 
 _MOST_DIMS = 6
 _OPERANDS = ("src", "dst")
 
 
-class ReorderKernel:
+class ReorderKernel(Kernel):
     """``dnnl_reorder``"""
 
     name = "onednn.reorder"
-    traits: ClassVar[Traits] = ONEDNN
+    traits = ONEDNN
 
     def refuses(self, call: Call) -> str | None:
         """float32 and bfloat16 of a few dimensions, not empty."""
@@ -39,10 +40,6 @@ class ReorderKernel:
         if x.is_static and 0 in x.shape:
             return "it is empty"
         return library.problem().partition("\n")[0] or None
-
-    def workspace_bytes(self, call: Call) -> int:
-        """None."""
-        return 0
 
     def bind(self, call: Call) -> Any:
         """A launch passes two pointers; where memory stays as it is, it copies."""
@@ -54,7 +51,7 @@ class ReorderKernel:
         return _Turned(_reorder(tuple(x.shape), x.dtype, op.order, thread_pools.settle()))
 
 
-class _Turned:
+class _Turned(CpuLaunch):
     """``launch(inputs, outputs)`` of a primitive."""
 
     def __init__(self, primitive: Primitive) -> None:
@@ -72,7 +69,7 @@ class _Turned:
         return Bound(self._primitive, _OPERANDS).native({}, _OPERANDS, None)
 
 
-class _Straight:
+class _Straight(CpuLaunch):
     """``launch(inputs, outputs)`` where only dimensions of size 1 change their places: a copy."""
 
     def __init__(self, x: Any, order: tuple[int, ...]) -> None:
@@ -99,6 +96,4 @@ def _reorder(shape: tuple[int, ...], dtype: str, order: tuple[int, ...], threads
     return reorder(describe(Layout(shape, dtype)), describe(target))
 
 
-def register() -> None:
-    """Enter the kernel into the table."""
-    register_kernel(Reorder, "cpu", ReorderKernel())
+KERNELS: tuple[Row, ...] = (((Reorder,), (ReorderKernel(),)),)

@@ -26,11 +26,11 @@ from symdnn.cpu.onednn.kernel import (
 )
 from symdnn.cpu.onednn.objects import ALG, DIRECTION, PROP, Layout, Primitive, primitive
 from symdnn.cpu.threads import thread_pools
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call, Row
 from symdnn.ops.nn.rnn_params import RNNShape
 from symdnn.ops.vendor.onednn import OneDnnRNN, OneDnnRNNGrad
 
-__all__ = ["RNNGradKernel", "RNNKernel", "register"]
+__all__ = ["RNNGradKernel", "RNNKernel", "KERNELS"]
 
 _OVERWRITE = 1  # dnnl_rnn_flags_diff_weights_overwrite
 _GRU_ORDER = [1, 0, 2]
@@ -412,7 +412,7 @@ class _BackwardNet:
             result, gradient = source, dsource
 
 
-def register() -> None:
-    """Enter the kernels into the table."""
-    register_kernel(OneDnnRNN, "cpu", RNNKernel())
-    register_kernel(OneDnnRNNGrad, "cpu", RNNGradKernel())
+KERNELS: tuple[Row, ...] = (
+    ((OneDnnRNN,), (RNNKernel(),)),
+    ((OneDnnRNNGrad,), (RNNGradKernel(),)),
+)

@@ -6,11 +6,11 @@ from typing import Any
 
 from symdnn.cpu.onednn.kernel import OnednnKernel, Operand, Planned, contiguous
 from symdnn.cpu.onednn.objects import ALG, PROP, primitive
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call, Row
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad
 from symdnn.ops.vendor.onednn import OneDnnSoftmax, OneDnnSoftmaxGrad
 
-__all__ = ["SoftmaxGradKernel", "SoftmaxKernel", "register"]
+__all__ = ["SoftmaxGradKernel", "SoftmaxKernel", "KERNELS"]
 
 
 def _algorithm(op: Any) -> int:
@@ -51,7 +51,7 @@ class SoftmaxGradKernel(OnednnKernel):
         return Planned(made, operands)
 
 
-def register() -> None:
-    """Enter the kernels into the table."""
-    register_kernel(OneDnnSoftmax, "cpu", SoftmaxKernel())
-    register_kernel(OneDnnSoftmaxGrad, "cpu", SoftmaxGradKernel())
+KERNELS: tuple[Row, ...] = (
+    ((OneDnnSoftmax,), (SoftmaxKernel(),)),
+    ((OneDnnSoftmaxGrad,), (SoftmaxGradKernel(),)),
+)

@@ -8,17 +8,17 @@ images take 2.5 and 1.6.
 from __future__ import annotations
 
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 from symdnn.cpu.launch.contiguous_launch import InOrder, uncompiled
-from symdnn.cpu.launch.traits import LLVM, Traits
+from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.pool.lrn_ir import LrnPlan, lrn_ir
 from symdnn.cpu.threads import threads
-from symdnn.graph.kernel import Call, Launch, register_kernel
+from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.type import TensorType
 from symdnn.ops.nn.lrn import LRN, LRNGrad
 
-__all__ = ["LrnKernel", "register"]
+__all__ = ["LrnKernel", "KERNELS"]
 
 #: The most channels of a window (as cuDNN's), and of an image: all of them are in fast memory.
 _MOST_OF_A_WINDOW, _MOST_CHANNELS = 16, 1 << 12
@@ -26,11 +26,11 @@ _MOST_OF_A_WINDOW, _MOST_CHANNELS = 16, 1 << 12
 _LEAST_WORK, _WORK_OF_A_THREAD = 1 << 12, 1 << 14
 
 
-class LrnKernel:
+class LrnKernel(Kernel):
     """Both directions, of float32, along any axis."""
 
     name = "llvm.lrn"
-    traits: ClassVar[Traits] = LLVM
+    traits = LLVM
 
     def refuses(self, call: Call) -> str | None:
         """Takes float32, and windows that are small."""
@@ -45,10 +45,6 @@ class LrnKernel:
             return f"it is for at most {_MOST_CHANNELS} channels"
         return uncompiled(types, lambda: prod(d or 0 for d in x.shape), _LEAST_WORK)
 
-    def workspace_bytes(self, call: Call) -> int:
-        """None."""
-        return 0
-
     def bind(self, call: Call) -> Launch:
         """Compiled for these channels."""
         op: Any = call.op
@@ -60,7 +56,4 @@ class LrnKernel:
         return InOrder(threads.kernel(lrn_ir, plan), head, len(plan.operands) - 1)
 
 
-def register() -> None:
-    """Enter the kernel into the table."""
-    for op in (LRN, LRNGrad):
-        register_kernel(op, "cpu", LrnKernel())
+KERNELS: tuple[Row, ...] = (((LRN, LRNGrad), (LrnKernel(),)),)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 from symdnn.cpu.launch.contiguous_launch import InOrder, uncompiled
-from symdnn.cpu.launch.traits import LLVM, Traits
+from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.pool.pool_ir import PoolPlan, pool_ir
 from symdnn.cpu.threads import threads
-from symdnn.graph.kernel import Call, Launch, register_kernel
+from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.type import TensorType
 from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad, MaxPoolGradGrad, Pool
 
-__all__ = ["PoolKernel", "is_backward", "launcher", "plan_of", "register"]
+__all__ = ["PoolKernel", "is_backward", "launcher", "plan_of", "KERNELS"]
 
 #: Below so many elements that windows hold, compiling costs more than NumPy ever would.
 _LEAST_WORK = 1 << 12
@@ -29,11 +29,11 @@ _KINDS: dict[type, str] = {
 }  # fmt: skip
 
 
-class PoolKernel:
+class PoolKernel(Kernel):
     """Maximum, sum and mean of windows and their gradients, of planes that lie in C order."""
 
     name = "llvm.pool"
-    traits: ClassVar[Traits] = LLVM
+    traits = LLVM
 
     def refuses(self, call: Call, of: Any = None) -> str | None:
         """Takes one or two pooled dimensions of float32 and float64, in windows that are small.
@@ -56,10 +56,6 @@ class PoolKernel:
         if isinstance(op, AveragePoolGrad):
             small = call.inputs[0]
         return max(prod(large.shape), prod(small.shape) * prod(op.ws)) if prod(small.shape) else 0
-
-    def workspace_bytes(self, call: Call) -> int:
-        """None."""
-        return 0
 
     def bind(self, call: Call) -> Launch:
         """Compiled for these sizes."""
@@ -107,8 +103,6 @@ def launcher(run: Any, plan: PoolPlan, rows: int, work: int) -> Launch:
     return InOrder(run, [threads.threads(work, _WORK_OF_A_THREAD), rows, 1], plan.reads)
 
 
-def register() -> None:
-    """Enter the kernels into the table."""
-    kernel = PoolKernel()
-    for op in (Pool, MaxPoolGrad, MaxPoolGradGrad, AveragePoolGrad):
-        register_kernel(op, "cpu", kernel)
+KERNELS: tuple[Row, ...] = (
+    ((Pool, MaxPoolGrad, MaxPoolGradGrad, AveragePoolGrad), (PoolKernel(),)),
+)

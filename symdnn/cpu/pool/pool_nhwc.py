@@ -9,23 +9,23 @@ take 0.14 ms backward (NumPy's loop over the elements of a window 1.1), of 16x56
 from __future__ import annotations
 
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
-from symdnn.cpu.launch.traits import LLVM, Traits
+from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.pool.pool import PoolKernel, is_backward, launcher, plan_of
 from symdnn.cpu.pool.pool_nhwc_ir import groups, pool_last_ir
 from symdnn.cpu.threads import threads
-from symdnn.graph.kernel import Call, Launch, register_kernel
+from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.ops.vendor.onednn import OneDnnPool, OneDnnPoolGrad
 
-__all__ = ["PoolLastKernel", "register"]
+__all__ = ["PoolLastKernel", "KERNELS"]
 
 
-class PoolLastKernel:
+class PoolLastKernel(Kernel):
     """Maximum, sum and mean of windows of (N, rows, columns, C) and their gradients."""
 
     name = "llvm.pool_last"
-    traits: ClassVar[Traits] = LLVM
+    traits = LLVM
 
     def refuses(self, call: Call) -> str | None:
         """What :class:`~symdnn.cpu.pool.pool.PoolKernel` refuses, and other layouts."""
@@ -34,10 +34,6 @@ class PoolLastKernel:
         if op.layout == "NCHW" or op.op.ndim != 2 or types[0].ndim != 4:
             return "it is for two sizes of images with channels last"
         return PoolKernel().refuses(call, op.op)
-
-    def workspace_bytes(self, call: Call) -> int:
-        """None."""
-        return 0
 
     def bind(self, call: Call) -> Launch:
         """Compiled for these sizes."""
@@ -51,8 +47,4 @@ class PoolLastKernel:
         return launcher(run, plan, n * rows, work)
 
 
-def register() -> None:
-    """Enter the kernels into the table, in front of oneDNN's."""
-    kernel = PoolLastKernel()
-    register_kernel(OneDnnPool, "cpu", kernel, first=True)
-    register_kernel(OneDnnPoolGrad, "cpu", kernel, first=True)
+KERNELS: tuple[Row, ...] = (((OneDnnPool, OneDnnPoolGrad), (PoolLastKernel(),)),)

@@ -9,23 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
-from symdnn.cpu.launch.traits import LLVM, Traits
+from symdnn.cpu.launch.launch import CpuLaunch
+from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.reduce.reduce import ReduceKernel
 from symdnn.cpu.threads import threads
-from symdnn.graph.kernel import Call, Launch, register_kernel
+from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.type import TensorType
 from symdnn.ops.array.reduce import Sum
 from symdnn.ops.core.scalar import Builder
 from symdnn.ops.vendor.fused import FusedReduce
 from symdnn.ops.vendor.norm_parts import BatchMoments, BatchSums
 
-__all__ = ["MomentsKernel", "SumsKernel", "finished", "register"]
+__all__ = ["MomentsKernel", "SumsKernel", "finished", "KERNELS"]
 
 
 def _refuses(call: Call, inner: Call) -> str | None:
@@ -35,7 +36,7 @@ def _refuses(call: Call, inner: Call) -> str | None:
         return "cpu.compile=never"
     if all(t.is_static for t in types) and any(0 in t.shape for t in types):
         return "there are no elements"
-    if not ReduceKernel().fuses(inner.op):  # type: ignore[arg-type]
+    if not ReduceKernel().fuses(inner.op):
         return f"there is no code for {inner.op}"
     return jit.problem() or threads.problem() or None
 
@@ -45,7 +46,7 @@ def _count(shape: Sequence[int], axes: Sequence[int]) -> int:
     return prod(shape[a] for a in axes)
 
 
-class _Prepared:
+class _Prepared(CpuLaunch):
     """A launch that has its code made when it is told how its operands lie."""
 
     def __init__(self, launch: Launch, prepare: Callable[..., None]) -> None:
@@ -56,11 +57,11 @@ class _Prepared:
         self._launch(inputs, outputs)
 
 
-class MomentsKernel:
+class MomentsKernel(Kernel):
     """Mean and 1 / deviation of each channel, and new running values."""
 
     name = "llvm.moments"
-    traits: ClassVar[Traits] = LLVM
+    traits = LLVM
 
     def refuses(self, call: Call) -> str | None:
         """Takes float32 and bfloat16: squares of float64 would lose half of their digits."""
@@ -68,10 +69,6 @@ class MomentsKernel:
         if x.dtype not in ("float32", "bfloat16"):
             return f"it sums up squares of float32, not of {x.dtype}"
         return _refuses(call, _moments(call))
-
-    def workspace_bytes(self, call: Call) -> int:
-        """What there is for each channel is the launch's own: it is small."""
-        return 0
 
     def bind(self, call: Call) -> Launch:
         """Both sums in one pass."""
@@ -139,19 +136,15 @@ def _moments(call: Call) -> Call:
     return Call(op, (x,), (kept, kept), call.hints)
 
 
-class SumsKernel:
+class SumsKernel(Kernel):
     """Both sums of a gradient, and their means."""
 
     name = "llvm.batch_sums"
-    traits: ClassVar[Traits] = LLVM
+    traits = LLVM
 
     def refuses(self, call: Call) -> str | None:
         """Takes what reductions take."""
         return _refuses(call, _sums(call))
-
-    def workspace_bytes(self, call: Call) -> int:
-        """None."""
-        return 0
 
     def bind(self, call: Call) -> Launch:
         """One pass."""
@@ -179,7 +172,7 @@ def _sums(call: Call) -> Call:
     return Call(inner, call.inputs, call.outputs[:2], call.hints)
 
 
-def register() -> None:
-    """Enter the kernels into the table."""
-    register_kernel(BatchMoments, "cpu", MomentsKernel())
-    register_kernel(BatchSums, "cpu", SumsKernel())
+KERNELS: tuple[Row, ...] = (
+    ((BatchMoments,), (MomentsKernel(),)),
+    ((BatchSums,), (SumsKernel(),)),
+)

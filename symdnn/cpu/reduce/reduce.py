@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -16,11 +16,13 @@ from symdnn.cpu.compiler import jit
 from symdnn.cpu.ir.loops_ir import Operand, inner
 from symdnn.cpu.ir.scalar_ir import VALUES, prints
 from symdnn.cpu.launch.fastcall import Native
-from symdnn.cpu.launch.traits import LLVM_ASKING, NUMPY, Traits
+from symdnn.cpu.launch.launch import CpuLaunch
+from symdnn.cpu.launch.traits import LLVM_ASKING, NUMPY
 from symdnn.cpu.reduce.reduce_ir import COLUMNS, Combined, ReduceShape, reduce_ir, word_names
 from symdnn.cpu.reference.kernels import ReferenceKernel
 from symdnn.cpu.threads import threads
-from symdnn.graph.kernel import Call, Launch, register_kernel
+from symdnn.graph.kernel import Call, Kernel, Launch, Row
+from symdnn.graph.op import Op
 from symdnn.graph.type import TensorType
 from symdnn.graph.values.strides import merged
 from symdnn.ops.array.reduce import Accumulate, AllTrue, AnyTrue, Extreme, Max, Prod, Reduce, Sum
@@ -28,7 +30,7 @@ from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
 from symdnn.ops.vendor.fused import FusedReduce
 
-__all__ = ["ReduceKernel", "register"]
+__all__ = ["ReduceKernel", "KERNELS"]
 
 #: Below so many additions in all, compiling costs more than NumPy ever would.
 _LEAST_WORK = 1 << 14
@@ -94,11 +96,11 @@ def _planned(op: Any, dtypes: tuple[str, ...]) -> _Plan | None:
     return _Plan(b.program(results), tuple(how))
 
 
-class ReduceKernel:
+class ReduceKernel(Kernel):
     """Sums, products, extremes, any and all over any axes, up to four at once."""
 
     name = "llvm.reduce"
-    traits: ClassVar[Traits] = LLVM_ASKING
+    traits = LLVM_ASKING
 
     def refuses(self, call: Call) -> str | None:
         """Needs code for the dtypes, elements, and enough to do."""
@@ -123,15 +125,11 @@ class ReduceKernel:
         missing = next(filter(None, map(prints, programs)), None)
         return missing or jit.problem() or threads.problem() or None
 
-    def fuses(self, op: FusedReduce) -> bool:
+    def fuses(self, op: Op) -> bool:
         """Whether ``opt`` may make this op."""
-        plan = _planned(op, op.program.inputs)
+        plan = _planned(op, op.program.inputs) if isinstance(op, FusedReduce) else None
         wanted = str(config.cpu.compile) != "never" and jit.installed()
         return wanted and plan is not None and prints(plan.program) is None
-
-    def workspace_bytes(self, call: Call) -> int:
-        """What chunks need is the launch's own: it is small."""
-        return 0
 
     def never_fails(self, call: Call) -> bool:
         """Whether shared variables may be written before it: once compiled it finds no fault."""
@@ -146,19 +144,11 @@ class ReduceKernel:
         return _Launcher(plan, tuple(_whole_shape(call.inputs)), axes)
 
 
-class ColdReduceKernel:
+class ColdReduceKernel(Kernel):
     """``FusedReduce`` by NumPy: what is too little to be worth compiling."""
 
     name = "numpy.program"
-    traits: ClassVar[Traits] = NUMPY
-
-    def refuses(self, call: Call) -> str | None:
-        """Takes every call."""
-        return None
-
-    def workspace_bytes(self, call: Call) -> int:
-        """NumPy allocates what it needs."""
-        return 0
+    traits = NUMPY
 
     def bind(self, call: Call) -> Launch:
         """The reference."""
@@ -169,7 +159,7 @@ def _whole_shape(inputs: Sequence[Any]) -> tuple[int, ...]:
     return np.broadcast_shapes(*(t.shape for t in inputs))
 
 
-class _Launcher:
+class _Launcher(CpuLaunch):
     """``launch(inputs, outputs)``: blocks of parameters are kept by the operands' strides."""
 
     def __init__(self, plan: _Plan, shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
@@ -309,10 +299,7 @@ def _spread(out: Any, ndim: int, axes: Sequence[int]) -> tuple[int, ...]:
     return tuple(0 if d in axes else next(left) for d in range(ndim))
 
 
-def register() -> None:
-    """Enter the kernels into the table."""
-    compiled = ReduceKernel()
-    for op in (Sum, Prod, Extreme, AnyTrue, AllTrue):
-        register_kernel(op, "cpu", compiled)
-    register_kernel(FusedReduce, "cpu", compiled)
-    register_kernel(FusedReduce, "cpu", ColdReduceKernel())
+KERNELS: tuple[Row, ...] = (
+    ((Sum, Prod, Extreme, AnyTrue, AllTrue), (ReduceKernel(),)),
+    ((FusedReduce,), (ReduceKernel(), ColdReduceKernel())),
+)

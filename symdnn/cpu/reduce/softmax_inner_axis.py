@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 from symdnn.cpu.launch.contiguous_launch import InOrder, uncompiled
-from symdnn.cpu.launch.traits import LLVM, Traits
+from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.reduce.softmax_inner_axis_ir import KINDS, WIDTH, BandPlan, band_ir
 from symdnn.cpu.reduce.softmax_last_axis import SOFTMAX_OPS
 from symdnn.cpu.threads import threads
-from symdnn.graph.kernel import Call, Launch, register_kernel
+from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.ops.array.argreduce import ArgMax, ArgMin
 
-__all__ = ["BandKernel", "register"]
+__all__ = ["BandKernel", "KERNELS"]
 
 #: Below so many elements compiling costs more than NumPy ever would.
 _LEAST_WORK = 1 << 12
@@ -27,11 +27,11 @@ _LEAST_COLUMNS = 4
 _KIND = {**SOFTMAX_OPS, ArgMax: "argmax", ArgMin: "argmin"}
 
 
-class BandKernel:
+class BandKernel(Kernel):
     """Ops along one inner axis, bands of neighbouring columns at a time."""
 
     name = "llvm.bands"
-    traits: ClassVar[Traits] = LLVM
+    traits = LLVM
 
     def refuses(self, call: Call) -> str | None:
         """Takes one axis before the last; float32, argmax and argmin float64 too."""
@@ -45,10 +45,6 @@ class BandKernel:
         if whole.is_static and 0 < prod(whole.shape[axes[0] + 1 :]) < _LEAST_COLUMNS:
             return f"there are fewer than {_LEAST_COLUMNS} columns"
         return uncompiled((whole,), lambda: prod(whole.shape), _LEAST_WORK)
-
-    def workspace_bytes(self, call: Call) -> int:
-        """None."""
-        return 0
 
     def bind(self, call: Call) -> Launch:
         """Compiled for any sizes."""
@@ -66,8 +62,4 @@ def _axes(op: Any) -> tuple[int, ...]:
     return op.axes if hasattr(op, "axes") else (op.axis,)
 
 
-def register() -> None:
-    """Enter the kernels into the table."""
-    kernel = BandKernel()
-    for op in _KIND:
-        register_kernel(op, "cpu", kernel)
+KERNELS: tuple[Row, ...] = ((tuple(_KIND), (BandKernel(),)),)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 from symdnn.cpu.launch.contiguous_launch import InOrder, uncompiled
-from symdnn.cpu.launch.traits import LLVM_ASKING, Traits
+from symdnn.cpu.launch.traits import LLVM_ASKING
 from symdnn.cpu.reduce.softmax_last_axis_ir import FLAG, KINDS, RowPlan, row_ir
 from symdnn.cpu.threads import threads
-from symdnn.graph.kernel import Call, Launch, register_kernel
+from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.ops.array.reduce import LogSumExp
 from symdnn.ops.nn.crossentropy import SoftmaxCrossentropy, SoftmaxCrossentropyGrad, check_labels
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 
-__all__ = ["SOFTMAX_OPS", "RowKernel", "register"]
+__all__ = ["SOFTMAX_OPS", "RowKernel", "KERNELS"]
 
 #: Below so many elements compiling costs more than NumPy ever would.
 _LEAST_WORK = 1 << 9
@@ -37,11 +37,11 @@ _KIND = {
 }  # fmt: skip
 
 
-class RowKernel:
+class RowKernel(Kernel):
     """Ops along the last axis, a row at a time."""
 
     name = "llvm.rows"
-    traits: ClassVar[Traits] = LLVM_ASKING
+    traits = LLVM_ASKING
 
     def refuses(self, call: Call) -> str | None:
         """Takes float32, or floats of 16 bits, along the last axis."""
@@ -54,10 +54,6 @@ class RowKernel:
         if axes != (whole.ndim - 1,):
             return "it works along the last axis"
         return uncompiled(types, lambda: prod(whole.shape), _LEAST_WORK)
-
-    def workspace_bytes(self, call: Call) -> int:
-        """None."""
-        return 0
 
     def bind(self, call: Call) -> Launch:
         """Compiled for short rows of this length, or for any long ones."""
@@ -93,8 +89,4 @@ class _Launcher(InOrder):
         check_labels(self._op, inputs[self._label], self._classes)
 
 
-def register() -> None:
-    """Enter the kernels into the table."""
-    kernel = RowKernel()
-    for op in _KIND:
-        register_kernel(op, "cpu", kernel, first=True)
+KERNELS: tuple[Row, ...] = ((tuple(_KIND), (RowKernel(),)),)

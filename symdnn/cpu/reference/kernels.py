@@ -6,18 +6,19 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from symdnn.cpu.launch.traits import NUMPY, PYTHON, Traits
+from symdnn.cpu.launch.launch import CpuLaunch
+from symdnn.cpu.launch.traits import NUMPY, PYTHON
 from symdnn.errors import KernelCompileError
 from symdnn.graph.kernel import (
     Call,
+    Kernel,
     Launch,
+    Row,
     kernels_for,
-    register_default_kernel,
-    register_kernel,
 )
 from symdnn.graph.type import TensorType
 from symdnn.ops.array.create import Diagonal
@@ -29,24 +30,16 @@ from symdnn.ops.core.shape import DimShuffle, Reshape, SpecifyType
 from symdnn.ops.elemwise import Elemwise, FloatElemwise
 
 __all__ = [
-    "ReferenceKernel", "UfuncKernel", "UfuncReduceKernel", "register", "uncompiled_launch",
+    "ReferenceKernel", "UfuncKernel", "UfuncReduceKernel", "KERNELS", "uncompiled_launch",
 ]  # fmt: skip
 
 
 @dataclass(frozen=True)
-class ReferenceKernel:
+class ReferenceKernel(Kernel):
     """Runs an op by its NumPy reference and copies the result into its buffer."""
 
     name: str = "numpy.reference"
-    traits: ClassVar[Traits] = PYTHON
-
-    def refuses(self, call: Call) -> str | None:
-        """Takes every op."""
-        return None
-
-    def workspace_bytes(self, call: Call) -> int:
-        """NumPy allocates what it needs."""
-        return 0
+    traits = PYTHON
 
     def bind(self, call: Call) -> Launch:
         """Compute, then copy; a result without a buffer is handed over as it is."""
@@ -63,7 +56,7 @@ class ReferenceKernel:
 
 def uncompiled_launch(call: Call, error: KernelCompileError) -> Launch:
     """The launch of NumPy's kernel where LLVM does not compile the chosen one; it is warned of."""
-    numpys = [k for k in kernels_for(type(call.op), "cpu") if k.name.startswith("numpy.")]
+    numpys = [k for k in kernels_for(type(call.op), "cpu") if k.traits.replaceable]
     kernel = next(k for k in numpys if k.refuses(call) is None and not k.workspace_bytes(call))
     words = f"LLVM refused a kernel: {error.log.partition(chr(10))[0]}"
     warnings.warn(
@@ -96,15 +89,15 @@ def _own(result: Any, inputs: Sequence[Any]) -> Any:
 class ViewKernel(ReferenceKernel):
     """Copies what an op of NumPy's own views shows: where a view may not leave as one."""
 
-    traits: ClassVar[Traits] = NUMPY
+    traits = NUMPY
 
 
 @dataclass(frozen=True)
-class UfuncKernel:
+class UfuncKernel(Kernel):
     """Runs an elementwise op by its ufunc, straight into the buffer."""
 
     name: str = "numpy.ufunc"
-    traits: ClassVar[Traits] = NUMPY
+    traits = NUMPY
 
     def refuses(self, call: Call) -> str | None:
         """Needs a real ufunc and dtypes that it computes in as they are."""
@@ -120,10 +113,6 @@ class UfuncKernel:
         if not _has_loop(function, dtypes[: len(call.inputs)], dtypes[-1]):
             return "the ufunc has no loop of the result's dtype"
         return None
-
-    def workspace_bytes(self, call: Call) -> int:
-        """None."""
-        return 0
 
     def writes_updates(self, call: Call) -> bool:
         """Whether it can write a shared variable: it never fails (powers of integers do)."""
@@ -153,13 +142,13 @@ def _minimum(a: Any, b: Any, out: Any) -> None:
 _BY_KEYWORD: dict[Any, Any] = {np.maximum: _maximum, np.minimum: _minimum}
 
 
-class _UfuncLaunch:
+class _UfuncLaunch(CpuLaunch):
     """``launch(inputs, outputs)``; ``direct`` takes the operands one by one."""
 
     __slots__ = ("direct",)
 
     def __init__(self, function: Any) -> None:
-        self.direct = function
+        self.direct: Any = function
 
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         self.direct(*inputs, outputs[0])
@@ -187,14 +176,14 @@ _REDUCTIONS: dict[type, Any] = {
 
 
 @dataclass(frozen=True)
-class UfuncReduceKernel:
+class UfuncReduceKernel(Kernel):
     """Runs a reduction by its ufunc, straight into the buffer: for what is too little to compile.
 
     It gives the reference's bits, in a fifth of its time for ten numbers.
     """
 
     name: str = "numpy.reduce"
-    traits: ClassVar[Traits] = NUMPY
+    traits = NUMPY
 
     def refuses(self, call: Call) -> str | None:
         """Needs elements, and dtypes that are computed in as they are."""
@@ -211,17 +200,13 @@ class UfuncReduceKernel:
             return "there are no elements"
         return None
 
-    def workspace_bytes(self, call: Call) -> int:
-        """None."""
-        return 0
-
     def bind(self, call: Call) -> Launch:
         """The ufunc's ``reduce`` with ``out=``."""
         op: Any = call.op
         return _ReduceLaunch(_REDUCTIONS[type(op)].reduce, op, call.outputs[0])
 
 
-class _ReduceLaunch:
+class _ReduceLaunch(CpuLaunch):
     """``launch(inputs, outputs)``; ``direct`` takes the operands one by one."""
 
     __slots__ = ("direct",)
@@ -238,16 +223,17 @@ class _ReduceLaunch:
             # Given a narrower ``out`` NumPy rounds to it every 8192 elements.
             out[...] = reduce(x, axes, dtype, None, keepdims)
 
-        self.direct = direct if dtype == y.numpy else widely
+        self.direct: Any = direct if dtype == y.numpy else widely
 
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         self.direct(inputs[0], outputs[0])
 
 
-def register() -> None:
-    """Enter the kernels into the table."""
-    register_kernel(Elemwise, "cpu", UfuncKernel())
-    register_kernel(Reduce, "cpu", UfuncReduceKernel())
-    for view in (DimShuffle, Reshape, SpecifyType, ForgetShape, SpecifyShape, Subtensor, Diagonal):
-        register_kernel(view, "cpu", ViewKernel())
-    register_default_kernel("cpu", ReferenceKernel())
+KERNELS: tuple[Row, ...] = (
+    ((Elemwise,), (UfuncKernel(),)),
+    ((Reduce,), (UfuncReduceKernel(),)),
+    (
+        (DimShuffle, Reshape, SpecifyType, ForgetShape, SpecifyShape, Subtensor, Diagonal),
+        (ViewKernel(),),
+    ),
+)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from symdnn.cpu.launch.traits import NUMPY, Traits
-from symdnn.graph.kernel import Call, Launch
+from symdnn.cpu.launch.traits import NUMPY
+from symdnn.graph.kernel import Call, Kernel, Launch
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.scalar import FUNCTIONS, Instruction, ScalarProgram, number_of_text
 
@@ -24,19 +24,11 @@ _SMALL_BYTES = 1 << 17
 Step = tuple[Callable[..., Any], tuple[int, ...], bool]
 
 
-class ProgramKernel:
+class ProgramKernel(Kernel):
     """``FusedElemwise`` by NumPy's functions, results into the plan's buffers where they may go."""
 
     name = "numpy.program"
-    traits: ClassVar[Traits] = NUMPY
-
-    def refuses(self, call: Call) -> str | None:
-        """Takes every program."""
-        return None
-
-    def workspace_bytes(self, call: Call) -> int:
-        """NumPy allocates what it needs."""
-        return 0
+    traits = NUMPY
 
     def writes_updates(self, call: Call) -> bool:
         """Whether it can write a shared variable: its temporaries are small and floats, or bools

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -22,17 +22,17 @@ from symdnn.cpu.gemm.gemm_ir import shape_of
 from symdnn.cpu.ir.vector_ir import WIDTH
 from symdnn.cpu.launch.contiguous_launch import without_compiler
 from symdnn.cpu.launch.scratch import Scratch, address, aligned
-from symdnn.cpu.launch.traits import LLVM, Traits
+from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.onednn.kernel import lies_densely
 from symdnn.cpu.rnn.recurrent_grad_ir import BACKWARD, SLOTS, backward_ir
 from symdnn.cpu.rnn.recurrent_ir import FORWARD, GATES, KEPT, forward_ir, panels
 from symdnn.cpu.threads import thread_pools, threads
-from symdnn.graph.kernel import Call, Launch, register_kernel
+from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.type import TensorType
 from symdnn.ops.nn.rnn_params import RNNShape
 from symdnn.ops.vendor.onednn import OneDnnRNN, OneDnnRNNGrad
 
-__all__ = ["RecurrentGradKernel", "RecurrentKernel", "register"]
+__all__ = ["RecurrentGradKernel", "RecurrentKernel", "KERNELS"]
 
 #: Terms that the matrices' gradients are summed over at a time, at least those of a step.
 _TERMS = 256
@@ -219,11 +219,11 @@ def _kept_of(directions: Sequence[Layer]) -> tuple[Any, list[Any], list[Any]]:
 # -- kernels --------------------------------------------------------------------------------------
 
 
-class RecurrentKernel:
+class RecurrentKernel(Kernel):
     """Forward: (y, hy, [cy], [reserve]) of (w, x, hx, [cx])."""
 
     name = "llvm.recurrent"
-    traits: ClassVar[Traits] = LLVM
+    traits = LLVM
 
     def refuses(self, call: Call) -> str | None:
         """Takes float32 and matrices that the second caches hold; the gradient is asked alike."""
@@ -431,7 +431,7 @@ class _BackwardNet(_Net):
             biases[rows:] = biases[:rows]
 
 
-def register() -> None:
-    """Enter the kernels into the table, in front of oneDNN's."""
-    register_kernel(OneDnnRNN, "cpu", RecurrentKernel(), first=True)
-    register_kernel(OneDnnRNNGrad, "cpu", RecurrentGradKernel(), first=True)
+KERNELS: tuple[Row, ...] = (
+    ((OneDnnRNN,), (RecurrentKernel(),)),
+    ((OneDnnRNNGrad,), (RecurrentGradKernel(),)),
+)

@@ -20,7 +20,7 @@ import numpy as np
 
 from symdnn.gpu.device.array import DeviceArray, c_strides
 from symdnn.gpu.device.env import TICKETS_AT, LaunchEnv
-from symdnn.graph.kernel import Call
+from symdnn.graph.kernel import Call, Kernel, Traits
 from symdnn.graph.type import TensorType, numpy_dtype
 
 __all__ = [
@@ -178,16 +178,15 @@ def blocks_for(threads: int, block: int, most: int = 8192) -> int:
     return max(1, min(-(-threads // block), most))
 
 
-class CudaKernel:
-    """Base of the kernels of this folder; see :class:`symdnn.graph.kernel.Kernel`.
+class CudaKernel(Kernel):
+    """Base of the kernels in CUDA C; see :class:`symdnn.graph.kernel.Kernel`.
 
     ``dtypes`` restricts the operands' dtypes; ``contiguous_inputs`` names inputs that must come
     without gaps (True: all).
     """
 
-    name = ""
+    traits = Traits("cuda")
     dtypes: frozenset[str] | None = None
-    contiguous_inputs: bool | frozenset[int] = False
 
     def refuses(self, call: Call) -> str | None:
         """Why it cannot run this call: here, a dtype that it has no code for."""
@@ -195,10 +194,6 @@ class CudaKernel:
             if self.dtypes is not None and isinstance(t, TensorType) and t.dtype not in self.dtypes:
                 return f"it has no code for {t.dtype}"
         return None
-
-    def workspace_bytes(self, call: Call) -> int:
-        """None unless a subclass says otherwise."""
-        return 0
 
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]

@@ -25,7 +25,7 @@ from symdnn.gpu.conv.algorithm import (
 )
 from symdnn.gpu.conv.candidate import CandidateRun
 from symdnn.gpu.conv.graph_conv import ALIGNMENT
-from symdnn.gpu.cudnn.fallback import enter
+from symdnn.gpu.cudnn.fallback import with_fallbacks
 from symdnn.gpu.cudnn.kernel import (
     ANY_LAYOUT,
     WITH_BFLOAT16,
@@ -41,12 +41,12 @@ from symdnn.gpu.cudnn.kernel import (
 )
 from symdnn.gpu.device.array import DeviceArray
 from symdnn.gpu.device.cudnn_device import ask, device_index
-from symdnn.graph.kernel import Call
+from symdnn.graph.kernel import Call, Row
 from symdnn.graph.library_use import LibraryUse
 from symdnn.ops.nn.conv import resolved_padding
 from symdnn.ops.vendor.gpudnn import GpuDnnConv, GpuDnnConvGradI, GpuDnnConvGradW, compute_precision
 
-__all__ = ["ConvKernel", "register", "signature"]
+__all__ = ["ConvKernel", "KERNELS", "signature"]
 
 #: (data, accumulation) that cuDNN convolves in.
 _CONFIGURATIONS = {
@@ -318,7 +318,6 @@ def _prepared(p: _Piece) -> CandidateRun:
     return found
 
 
-def register() -> None:
-    """Enter the kernel into the table."""
-    for op in (GpuDnnConv, GpuDnnConvGradI, GpuDnnConvGradW):
-        enter(op, ConvKernel())
+KERNELS: tuple[Row, ...] = (
+    *(with_fallbacks(op, ConvKernel()) for op in (GpuDnnConv, GpuDnnConvGradI, GpuDnnConvGradW)),
+)

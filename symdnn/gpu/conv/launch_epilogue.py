@@ -10,7 +10,7 @@ from typing import Any
 from symdnn.gpu.conv.epilogue import Fused, Trial, choose
 from symdnn.gpu.conv.graph_conv import ALIGNMENT, Epilogue
 from symdnn.gpu.conv.launch import ConvKernel, signature
-from symdnn.gpu.cudnn.fallback import enter
+from symdnn.gpu.cudnn.fallback import with_fallbacks
 from symdnn.gpu.cudnn.kernel import (
     ANY_LAYOUT,
     WITH_BFLOAT16,
@@ -21,7 +21,7 @@ from symdnn.gpu.cudnn.kernel import (
 from symdnn.gpu.device.array import DeviceArray
 from symdnn.gpu.device.cudnn_device import ask
 from symdnn.gpu.kernels.elementwise import ElementwiseKernel
-from symdnn.graph.kernel import Call
+from symdnn.graph.kernel import Call, Row
 from symdnn.graph.library_use import LibraryUse
 from symdnn.graph.type import TensorType
 from symdnn.ops.core.dtype import is_narrow_float
@@ -30,7 +30,7 @@ from symdnn.ops.elementwise.scalar_meaning import meaning
 from symdnn.ops.vendor.fused import FusedElemwise
 from symdnn.ops.vendor.gpudnn_epilogue import CONV_ACTIVATIONS, GpuDnnConvBiasActivation
 
-__all__ = ["ConvEpilogueKernel", "epilogue", "epilogue_program", "register"]
+__all__ = ["ConvEpilogueKernel", "epilogue", "epilogue_program", "KERNELS"]
 
 
 def epilogue(op: GpuDnnConvBiasActivation) -> Epilogue:
@@ -203,6 +203,4 @@ def _choice(call: Call) -> Fused | None:
     return choose(s, epilogue(apart.op), apart.trial)
 
 
-def register() -> None:
-    """Enter the kernel into the table."""
-    enter(GpuDnnConvBiasActivation, ConvEpilogueKernel())
+KERNELS: tuple[Row, ...] = (with_fallbacks(GpuDnnConvBiasActivation, ConvEpilogueKernel()),)

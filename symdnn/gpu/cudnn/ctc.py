@@ -17,13 +17,13 @@ import numpy as np
 
 from symdnn.gpu import libcudnn
 from symdnn.gpu.cudnn.descriptor import CTCLossDescription, Descriptor, descriptor
-from symdnn.gpu.cudnn.fallback import by_reference, enter
+from symdnn.gpu.cudnn.fallback import by_reference, with_fallbacks
 from symdnn.gpu.cudnn.kernel import CudnnKernel, is_empty, on_host, tensor
 from symdnn.gpu.device.cudnn_device import ask
-from symdnn.graph.kernel import Call
+from symdnn.graph.kernel import Call, Row
 from symdnn.ops.vendor.gpudnn import GpuDnnCTCLoss
 
-__all__ = ["CTCLossKernel", "Labels", "packed_labels", "register"]
+__all__ = ["CTCLossKernel", "Labels", "packed_labels", "KERNELS"]
 
 _LONGEST = 255
 _ALGORITHM = "CUDNN_CTC_LOSS_ALGO_DETERMINISTIC"
@@ -130,6 +130,4 @@ def _workspace(handle: Any, d: Descriptor, how: Descriptor, labels: Labels) -> i
     )  # fmt: skip
 
 
-def register() -> None:
-    """Enter the kernel into the table."""
-    enter(GpuDnnCTCLoss, CTCLossKernel())
+KERNELS: tuple[Row, ...] = (with_fallbacks(GpuDnnCTCLoss, CTCLossKernel()),)

@@ -14,15 +14,15 @@ from typing import Any
 
 from symdnn.gpu import libcudnn
 from symdnn.gpu.cudnn.descriptor import Descriptor, dropout_descriptor
-from symdnn.gpu.cudnn.fallback import enter
+from symdnn.gpu.cudnn.fallback import with_fallbacks
 from symdnn.gpu.cudnn.kernel import MOST_ELEMENTS, CudnnKernel, on_host, tensor
 from symdnn.gpu.device.array import DeviceArray
 from symdnn.gpu.device.cudnn_device import ask
-from symdnn.graph.kernel import Call
+from symdnn.graph.kernel import Call, Row
 from symdnn.ops.random.random import next_state
 from symdnn.ops.vendor.gpudnn import GpuDnnDropoutGrad, GpuDnnDropoutOp
 
-__all__ = ["DropoutGradKernel", "DropoutKernel", "Seeded", "register", "seed_of", "states_bytes"]
+__all__ = ["DropoutGradKernel", "DropoutKernel", "Seeded", "KERNELS", "seed_of", "states_bytes"]
 
 _ESTIMATED_STATES = 4 << 20
 _MASK = 0xFFFFFFFFFFFFFFFF
@@ -149,7 +149,7 @@ class DropoutGradKernel(_Dropout):
         return launch
 
 
-def register() -> None:
-    """Enter the kernels into the table."""
-    enter(GpuDnnDropoutOp, DropoutKernel())
-    enter(GpuDnnDropoutGrad, DropoutGradKernel())
+KERNELS: tuple[Row, ...] = (
+    with_fallbacks(GpuDnnDropoutOp, DropoutKernel()),
+    with_fallbacks(GpuDnnDropoutGrad, DropoutGradKernel()),
+)

@@ -8,38 +8,38 @@ ran, and cuDNN's reason.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
-from symdnn.gpu.cudnn.kernel import has_sizes
+from symdnn.gpu.cudnn.kernel import CUDNN
 from symdnn.gpu.cudnn.nchw_fallback import ReorderedKernel
 from symdnn.gpu.device.array import DeviceArray
-from symdnn.graph.kernel import Call, Kernel, kernels_for, register_kernel
+from symdnn.graph.kernel import Call, Kernel, Row, Traits, kernels_for
 from symdnn.graph.op import Op
 
-__all__ = ["HostKernel", "NeutralKernel", "by_reference", "enter"]
+__all__ = ["HostKernel", "NeutralKernel", "by_reference", "with_fallbacks"]
 
 
-def enter(op_type: type[Op], *kernels: Any) -> None:
-    """Enter kernels of one op into the table; behind them, where the op has layouts, the same in
-    the other order of dimensions, and the reference on the host."""
-    every: tuple[Any, ...] = tuple(kernels)
+def with_fallbacks(op_type: type[Op], *kernels: Kernel) -> Row:
+    """The row of one op: its kernels; behind them, where the op has layouts, the same in the other
+    order of dimensions; and last the reference on the host."""
+    every = kernels
     if any(f.name == "layout" for f in fields(op_type)):  # type: ignore[arg-type]
         every = (*every, ReorderedKernel(every))
-    for kernel in (*every, HostKernel(every)):
-        register_kernel(op_type, "cuda", kernel)
+    return (op_type,), (*every, HostKernel(every))
 
 
 @dataclass(frozen=True)
-class NeutralKernel:
+class NeutralKernel(Kernel):
     """The kernel on the device of the neutral op, where ``same(call)`` says it takes and gives the
     same operands."""
 
     same: Callable[[Call], bool]
     name: str = "cudnn.neutral"
-    contiguous_inputs: bool = field(default=True, init=False)
+    traits = CUDNN
+    contiguous_inputs = True
 
     def _choice(self, call: Call) -> tuple[Call, Kernel] | str:
         if not self.same(call):
@@ -58,10 +58,6 @@ class NeutralKernel:
         found = self._choice(call)
         return found if isinstance(found, str) else None
 
-    def capturable(self, call: Call) -> bool:
-        """Generated kernels read nothing on the host."""
-        return True
-
     def workspace_bytes(self, call: Call) -> int:
         """What the neutral op's kernel needs."""
         neutral, kernel = self._taken(call)
@@ -79,19 +75,20 @@ class NeutralKernel:
 
 
 @dataclass(frozen=True)
-class HostKernel:
+class HostKernel(Kernel):
     """The reference on the host: its operands are copied there, its results back."""
 
-    others: tuple[Any, ...]
+    others: tuple[Kernel, ...]
     name: str = "cudnn.on_host"
-    contiguous_inputs: bool = field(default=True, init=False)
+    traits = Traits("cudnn", runs_user_code=True)
+    contiguous_inputs = True
 
     def refuses(self, call: Call) -> str | None:
         """Nothing at sizes that are known; before that, what all others refuse.
 
         So an op that cuDNN never takes is placed on the host from the start.
         """
-        if has_sizes(call):
+        if call.has_sizes:
             return None
         reasons = dict.fromkeys(kernel.refuses(call) for kernel in self.others)
         return None if None in reasons else "; ".join(map(str, reasons))
@@ -99,10 +96,6 @@ class HostKernel:
     def capturable(self, call: Call) -> bool:
         """It waits for the device."""
         return False
-
-    def workspace_bytes(self, call: Call) -> int:
-        """None on the device."""
-        return 0
 
     def bind(self, call: Call) -> Any:
         """Waits for the operands."""

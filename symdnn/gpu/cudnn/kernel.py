@@ -21,15 +21,17 @@ from symdnn.gpu.cudnn.descriptor import (
 )
 from symdnn.gpu.device.array import DeviceArray
 from symdnn.gpu.kernels.copy import strided_copy
-from symdnn.graph.kernel import Call
+from symdnn.graph.kernel import Call, Kernel, Traits
 from symdnn.graph.type import TensorType
 from symdnn.ops.nn.channels_last import LAYOUTS, first_shape
 
 __all__ = [
-    "ANY_LAYOUT", "FLOATS", "MOST_ELEMENTS", "NCHW_ONLY", "WITH_BFLOAT16", "CudnnKernel",
+    "ANY_LAYOUT", "CUDNN", "FLOATS", "MOST_ELEMENTS", "NCHW_ONLY", "WITH_BFLOAT16", "CudnnKernel",
     "aligned", "by_pieces", "copy", "explained", "factor", "is_empty", "layout_of", "most_rows",
     "on_host", "pieces", "refuses_layout", "rows", "tensor", "zero",
 ]  # fmt: skip
+
+CUDNN = Traits("cudnn")
 
 FLOATS = frozenset({"float16", "float32", "float64"})
 WITH_BFLOAT16 = FLOATS | {"bfloat16"}
@@ -40,13 +42,13 @@ MOST_ELEMENTS = 2**31 - 1
 MOST_ROWS = 65535
 
 
-class CudnnKernel:
+class CudnnKernel(Kernel):
     """Base of the kernels; see :class:`symdnn.graph.kernel.Kernel`.
 
     ``dtypes`` are those of the float operands that the function takes, ``layouts`` those of images.
     """
 
-    name = ""
+    traits = CUDNN
     contiguous_inputs = True
     dtypes: frozenset[str] = FLOATS
     layouts: frozenset[str] = NCHW_ONLY
@@ -54,7 +56,7 @@ class CudnnKernel:
     def refuses(self, call: Call) -> str | None:
         """Why cuDNN cannot run this call. Asked with types alone, what needs sizes is left out."""
         reason = refuses_layout(call, self.layouts) or self.refuses_types(call)
-        return reason or (self.refuses_sizes(call) if has_sizes(call) else None)
+        return reason or (self.refuses_sizes(call) if call.has_sizes else None)
 
     def refuses_types(self, call: Call) -> str | None:
         """Reasons that need no sizes: here, dtypes."""
@@ -67,14 +69,6 @@ class CudnnKernel:
         """Reasons that need sizes: none here."""
         return None
 
-    def workspace_bytes(self, call: Call) -> int:
-        """None unless a subclass says otherwise."""
-        return 0
-
-    def capturable(self, call: Call) -> bool:
-        """Whether a launch depends on nothing that the host reads at each call."""
-        return True
-
     def bind(self, call: Call) -> Any:
         """:meth:`launcher`, its errors saying what was asked of cuDNN."""
         return explained(self.launcher(call), lambda: f"{self.name}: {self.details(call)}")
@@ -83,20 +77,11 @@ class CudnnKernel:
         """What enqueues the call: ``launch(env, inputs, outputs)``."""
         raise NotImplementedError
 
-    def details(self, call: Call) -> str:
-        """Algorithm, settings and workspace in words, for reports and errors."""
-        return str(call)
-
 
 def refuses_layout(call: Call, layouts: frozenset[str] = NCHW_ONLY) -> str | None:
     """Why not, where the op's images lie in a layout that is none of these."""
     layout = layout_of(call.op)
     return None if layout in layouts else f"it has no {layout}"
-
-
-def has_sizes(call: Call) -> bool:
-    """Whether every size is known, as it is in a plan."""
-    return all(t.is_static for t in (*call.inputs, *call.outputs) if isinstance(t, TensorType))
 
 
 def explained(launch: Callable[..., Any], describe: Callable[[], str]) -> Callable[..., Any]:

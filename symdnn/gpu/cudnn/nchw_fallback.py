@@ -8,13 +8,13 @@ types, and what a kernel does not take is seen only when a plan is made.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from symdnn.gpu.cudnn.kernel import aligned, copy
+from symdnn.gpu.cudnn.kernel import CUDNN, aligned, copy
 from symdnn.gpu.device.array import DeviceArray
-from symdnn.graph.kernel import Call
+from symdnn.graph.kernel import Call, Kernel
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.nn.channels_last import first_order, first_shape, is_image
 
@@ -22,12 +22,13 @@ __all__ = ["ReorderedKernel"]
 
 
 @dataclass(frozen=True)
-class ReorderedKernel:
+class ReorderedKernel(Kernel):
     """The first of ``kernels`` that takes the call in the order (N, C, \\*sizes)."""
 
-    kernels: tuple[Any, ...]
+    kernels: tuple[Kernel, ...]
     name: str = "cudnn.reordered"
-    contiguous_inputs: bool = field(default=True, init=False)
+    traits = CUDNN
+    contiguous_inputs = True
 
     def refuses(self, call: Call) -> str | None:
         """What all kernels refuse in that order; and the order itself, which needs no change."""
@@ -40,14 +41,12 @@ class ReorderedKernel:
     def settled(self, call: Call) -> ReorderedKernel:
         """With the one kernel that runs, its own choices made."""
         plain, kernel = self._taken(call)
-        settle: Any = getattr(kernel, "settled", None)
-        return self if settle is None else replace(self, kernels=(settle(plain),))
+        return replace(self, kernels=(kernel.settled(plain),))
 
     def capturable(self, call: Call) -> bool:
         """As the kernel that runs."""
         plain, kernel = self._taken(call)
-        says = getattr(kernel, "capturable", None)
-        return says is None or bool(says(plain))
+        return kernel.capturable(plain)
 
     def workspace_bytes(self, call: Call) -> int:
         """What the kernel needs, and room for the operands in the other order."""
@@ -75,7 +74,7 @@ class ReorderedKernel:
 
         return launch
 
-    def _taken(self, call: Call) -> tuple[Call, Any]:
+    def _taken(self, call: Call) -> tuple[Call, Kernel]:
         plain = in_first_order(call)
         return plain, next(k for k in self.kernels if k.refuses(plain) is None)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from symdnn.gpu import libcudnn
 from symdnn.gpu.cudnn.descriptor import LRNDescription, descriptor
-from symdnn.gpu.cudnn.fallback import enter
+from symdnn.gpu.cudnn.fallback import with_fallbacks
 from symdnn.gpu.cudnn.kernel import (
     ANY_LAYOUT,
     MOST_ELEMENTS,
@@ -29,7 +29,7 @@ from symdnn.gpu.cudnn.kernel import (
     tensor,
 )
 from symdnn.gpu.cudnn.pool import too_large
-from symdnn.graph.kernel import Call
+from symdnn.graph.kernel import Call, Row
 from symdnn.ops.vendor.gpudnn import (
     GpuDnnBatchNorm,
     GpuDnnBatchNormGrad,
@@ -40,7 +40,7 @@ from symdnn.ops.vendor.gpudnn import (
 
 __all__ = [
     "BatchNormGradKernel", "BatchNormInferenceKernel", "BatchNormKernel", "LRNGradKernel",
-    "LRNKernel", "register",
+    "LRNKernel", "KERNELS",
 ]  # fmt: skip
 
 # Longest batches that cuDNN normalises in training, as other users of it have found them.
@@ -259,10 +259,10 @@ class LRNGradKernel(_CrossChannel):
         return by_pieces(parts, enqueue, reads=3)
 
 
-def register() -> None:
-    """Enter the kernels into the table."""
-    enter(GpuDnnBatchNorm, BatchNormKernel())
-    enter(GpuDnnBatchNormGrad, BatchNormGradKernel())
-    enter(GpuDnnBatchNormInference, BatchNormInferenceKernel())
-    enter(GpuDnnLRN, LRNKernel())
-    enter(GpuDnnLRNGrad, LRNGradKernel())
+KERNELS: tuple[Row, ...] = (
+    with_fallbacks(GpuDnnBatchNorm, BatchNormKernel()),
+    with_fallbacks(GpuDnnBatchNormGrad, BatchNormGradKernel()),
+    with_fallbacks(GpuDnnBatchNormInference, BatchNormInferenceKernel()),
+    with_fallbacks(GpuDnnLRN, LRNKernel()),
+    with_fallbacks(GpuDnnLRNGrad, LRNGradKernel()),
+)

@@ -17,7 +17,7 @@ from symdnn.gpu import libcudnn
 from symdnn.gpu.codegen.device_source import CTYPES, specialised
 from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, blocks_for
 from symdnn.gpu.cudnn.descriptor import Descriptor, PoolingDescription, descriptor
-from symdnn.gpu.cudnn.fallback import enter
+from symdnn.gpu.cudnn.fallback import with_fallbacks
 from symdnn.gpu.cudnn.kernel import (
     ANY_LAYOUT,
     WITH_BFLOAT16,
@@ -33,10 +33,10 @@ from symdnn.gpu.cudnn.kernel import (
     tensor,
     zero,
 )
-from symdnn.graph.kernel import Call
+from symdnn.graph.kernel import Call, Row
 from symdnn.ops.vendor.gpudnn import GpuDnnPool, GpuDnnPoolGrad
 
-__all__ = ["MaxPoolGradKernel", "PoolGradKernel", "PoolKernel", "register"]
+__all__ = ["MaxPoolGradKernel", "PoolGradKernel", "PoolKernel", "KERNELS"]
 
 #: Theano's words -> ``cudnnPoolingMode_t`` without its prefix.
 _MODES = {
@@ -186,7 +186,7 @@ class MaxPoolGradKernel(CudaKernel):
         ]
 
 
-def register() -> None:
-    """Enter the kernels into the table; the first that does not refuse is taken."""
-    enter(GpuDnnPool, PoolKernel())
-    enter(GpuDnnPoolGrad, MaxPoolGradKernel(), PoolGradKernel())
+KERNELS: tuple[Row, ...] = (
+    with_fallbacks(GpuDnnPool, PoolKernel()),
+    with_fallbacks(GpuDnnPoolGrad, MaxPoolGradKernel(), PoolGradKernel()),
+)

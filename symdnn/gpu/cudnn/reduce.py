@@ -16,15 +16,15 @@ from symdnn.gpu.cudnn.descriptor import (
     compute_dtype,
     descriptor,
 )
-from symdnn.gpu.cudnn.fallback import NeutralKernel, enter
+from symdnn.gpu.cudnn.fallback import NeutralKernel, with_fallbacks
 from symdnn.gpu.cudnn.kernel import MOST_ELEMENTS, CudnnKernel, aligned, copy, factor, tensor
 from symdnn.gpu.device.array import DeviceArray
 from symdnn.gpu.device.cudnn_device import ask, device_index
-from symdnn.graph.kernel import Call
+from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.vendor.gpudnn import GpuDnnReduction
 
-__all__ = ["ReductionKernel", "register"]
+__all__ = ["ReductionKernel", "KERNELS"]
 
 #: Theano's words -> ``cudnnReduceTensorOp_t`` without its prefix.
 _OPS = {
@@ -139,11 +139,11 @@ class ReductionKernel(CudnnKernel):
         return launch
 
 
-def register() -> None:
-    """Enter the kernels into the table: cuDNN's, then those of sums, products and extremes."""
-    enter(GpuDnnReduction, ReductionKernel(), NeutralKernel(_means_the_neutral_op))
-
-
 def _means_the_neutral_op(call: Call) -> bool:
     op: Any = call.op
     return op.red_op in ("add", "mul", "maximum", "minimum") and not op.return_indices
+
+
+KERNELS: tuple[Row, ...] = (
+    with_fallbacks(GpuDnnReduction, ReductionKernel(), NeutralKernel(_means_the_neutral_op)),
+)

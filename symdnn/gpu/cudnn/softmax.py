@@ -9,7 +9,7 @@ from typing import Any
 
 from symdnn.gpu import libcudnn
 from symdnn.gpu.cudnn.descriptor import ActivationDescription, Descriptor, descriptor
-from symdnn.gpu.cudnn.fallback import enter
+from symdnn.gpu.cudnn.fallback import with_fallbacks
 from symdnn.gpu.cudnn.kernel import (
     WITH_BFLOAT16,
     CudnnKernel,
@@ -20,10 +20,10 @@ from symdnn.gpu.cudnn.kernel import (
     tensor,
 )
 from symdnn.gpu.cudnn.pool import too_large
-from symdnn.graph.kernel import Call
+from symdnn.graph.kernel import Call, Row
 from symdnn.ops.vendor.gpudnn import GpuDnnActivation, GpuDnnSoftmax, GpuDnnSoftmaxGrad
 
-__all__ = ["ActivationKernel", "SoftmaxGradKernel", "SoftmaxKernel", "register"]
+__all__ = ["ActivationKernel", "SoftmaxGradKernel", "SoftmaxKernel", "KERNELS"]
 
 _ACTIVATIONS = {
     "relu": "RELU", "sigmoid": "SIGMOID", "tanh": "TANH", "elu": "ELU",
@@ -156,8 +156,8 @@ def _strips(dtype: str, total: int) -> Any:
         yield whole * _STRIP, tensor(dtype, (1, rest, 1, 1))
 
 
-def register() -> None:
-    """Enter the kernels into the table."""
-    enter(GpuDnnSoftmax, SoftmaxKernel())
-    enter(GpuDnnSoftmaxGrad, SoftmaxGradKernel())
-    enter(GpuDnnActivation, ActivationKernel())
+KERNELS: tuple[Row, ...] = (
+    with_fallbacks(GpuDnnSoftmax, SoftmaxKernel()),
+    with_fallbacks(GpuDnnSoftmaxGrad, SoftmaxGradKernel()),
+    with_fallbacks(GpuDnnActivation, ActivationKernel()),
+)

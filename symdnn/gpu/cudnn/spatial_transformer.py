@@ -9,7 +9,7 @@ from typing import Any
 from symdnn.config import config
 from symdnn.gpu import libcudnn
 from symdnn.gpu.cudnn.descriptor import Descriptor, SpatialTransformerDescription, descriptor
-from symdnn.gpu.cudnn.fallback import NeutralKernel, enter
+from symdnn.gpu.cudnn.fallback import NeutralKernel, with_fallbacks
 from symdnn.gpu.cudnn.kernel import (
     CudnnKernel,
     by_pieces,
@@ -19,7 +19,7 @@ from symdnn.gpu.cudnn.kernel import (
     tensor,
 )
 from symdnn.gpu.cudnn.pool import too_large
-from symdnn.graph.kernel import Call
+from symdnn.graph.kernel import Call, Row
 from symdnn.ops.vendor.gpudnn import (
     GpuDnnTransformerGradI,
     GpuDnnTransformerGradT,
@@ -27,7 +27,7 @@ from symdnn.ops.vendor.gpudnn import (
     GpuDnnTransformerSampler,
 )
 
-__all__ = ["GridGradKernel", "GridKernel", "SamplerGradKernel", "SamplerKernel", "register"]
+__all__ = ["GridGradKernel", "GridKernel", "SamplerGradKernel", "SamplerKernel", "KERNELS"]
 
 _MOST_CHANNELS = 1024  # of cuDNN's sampler
 
@@ -197,10 +197,11 @@ class SamplerGradKernel(_Sampling):
         return by_pieces(self.parts(call), enqueue, reads=3)
 
 
-def register() -> None:
-    """Enter the kernels into the table."""
-    own = NeutralKernel(lambda call: True)  # the neutral ops' operands are the same
-    enter(GpuDnnTransformerGrid, GridKernel(), own)
-    enter(GpuDnnTransformerGradT, GridGradKernel(), own)
-    enter(GpuDnnTransformerSampler, SamplerKernel(), own)
-    enter(GpuDnnTransformerGradI, SamplerGradKernel(), own)
+_OWN = NeutralKernel(lambda call: True)  # the neutral ops' operands are the same
+
+KERNELS: tuple[Row, ...] = (
+    with_fallbacks(GpuDnnTransformerGrid, GridKernel(), _OWN),
+    with_fallbacks(GpuDnnTransformerGradT, GridGradKernel(), _OWN),
+    with_fallbacks(GpuDnnTransformerSampler, SamplerKernel(), _OWN),
+    with_fallbacks(GpuDnnTransformerGradI, SamplerGradKernel(), _OWN),
+)

@@ -22,6 +22,7 @@ from symdnn.gpu.execution.replay import Replay
 from symdnn.gpu.execution.watched import run_watched
 from symdnn.gpu.kernels.copy import seen_by, strided_copy
 from symdnn.graph.evaluate import describe_failure
+from symdnn.graph.kernel import Kernel
 from symdnn.graph.runtime import Watcher
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.ops.array.index import Subtensor
@@ -41,16 +42,11 @@ def reads_at_call(node: Apply, sizes: Mapping[Variable, Any]) -> bool:
     )
 
 
-def _acceptor(kernel: Any) -> Any:
-    """Which layouts a kernel takes: its ``accepts(index, array)``, or ``contiguous_inputs``."""
-    if hasattr(kernel, "accepts"):
-        return lambda i, x: not isinstance(x, DeviceArray) or kernel.accepts(i, x)
-    which = getattr(kernel, "contiguous_inputs", False)
-    if which is False:
+def _acceptor(kernel: Kernel) -> Any:
+    """Which operands a kernel reads where they are; None where it reads all of them."""
+    if kernel.reads_any_layout:
         return None
-    return lambda i, x: (
-        not isinstance(x, DeviceArray) or x.contiguous or not (which is True or i in which)
-    )
+    return lambda i, x: not isinstance(x, DeviceArray) or kernel.accepts(i, x)
 
 
 class Step(NamedTuple):
@@ -115,7 +111,7 @@ class CudaPlan:
             return self._alias
         if isinstance(node.op, Subtensor) and reads_at_call(node, self.spec.sizes):
             return self._part
-        kernel: Any = self.spec.choices[node].kernel
+        kernel: Kernel = self.spec.choices[node].kernel
         if any(v in self.memory.stored for v in node.outputs):
             launch = kernel.bind_guarded(self.spec.call(node))
         else:
@@ -285,10 +281,9 @@ class CudaPlan:
         return ""
 
     def _capturable(self, node: Apply) -> bool:
-        """What the chosen kernel says of this call, where it says something."""
-        kernel: Any = self.spec.choices[node].kernel
-        says = getattr(kernel, "capturable", None)
-        return says is None or bool(says(self.spec.call(node)))
+        """What the chosen kernel says of this call."""
+        kernel: Kernel = self.spec.choices[node].kernel
+        return kernel.capturable(self.spec.call(node))
 
     # -- running ------------------------------------------------------------------------------
 

@@ -24,12 +24,12 @@ from symdnn.gpu.gemm.plan import (
     alignment_of,
 )
 from symdnn.gpu.gemm.unfused import Unfused
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call, Kernel, Row, Traits
 from symdnn.graph.library_use import LibraryUse
 from symdnn.ops.linalg.dot import BatchedDot, Dot
 from symdnn.ops.vendor.gpublas import GpuGemm, GpuGemmBase, GpuGemmBiasGrad
 
-__all__ = ["MatmulKernel", "as_matrix", "operand", "register"]
+__all__ = ["MatmulKernel", "as_matrix", "operand", "KERNELS"]
 
 WORKSPACE_BYTES = 32 << 20  # what NVIDIA advises for Hopper
 #: cuBLASLt reads a bias and what is added in pieces of this size.
@@ -37,7 +37,7 @@ _ALIGNED = 16
 
 
 @dataclass(frozen=True)
-class MatmulKernel:
+class MatmulKernel(Kernel):
     """Products through ``cublasLtMatmul``.
 
     float32 is computed in float32 unless the flag ``dnn.conv.allow_tf32`` allows TF32; the
@@ -45,6 +45,7 @@ class MatmulKernel:
     """
 
     name: str = "cublaslt.matmul"
+    traits = Traits("cublaslt")
     #: What was chosen when it ran, the last in the end; for one call, once it was settled for that.
     ran: list[tuple[str, GemmChoice]] | None = field(default=None, compare=False, repr=False)
 
@@ -75,11 +76,11 @@ class MatmulKernel:
         that may follow."""
         return max(WORKSPACE_BYTES + 256, Unfused(call).workspace_bytes)
 
-    def accepts(self, index: int, x: DeviceArray) -> bool:
+    def accepts(self, index: int, array: DeviceArray) -> bool:
         """Whether the array's layout can be multiplied, or added, without a copy."""
         if index < 2:
-            return operand(as_matrix(x, index)) is not None
-        return x.contiguous and x.ptr % _ALIGNED == 0
+            return operand(as_matrix(array, index)) is not None
+        return array.contiguous and array.ptr % _ALIGNED == 0
 
     def bind(self, call: Call) -> Any:
         """A launch that keeps one cuBLASLt plan for each layout of its operands."""
@@ -200,7 +201,4 @@ def operand(x: DeviceArray) -> Matrix | None:
     return None
 
 
-def register() -> None:
-    """Enter the kernels into the table."""
-    for op in (Dot, BatchedDot, GpuGemm, GpuGemmBiasGrad):
-        register_kernel(op, "cuda", MatmulKernel())
+KERNELS: tuple[Row, ...] = (((Dot, BatchedDot, GpuGemm, GpuGemmBiasGrad), (MatmulKernel(),)),)

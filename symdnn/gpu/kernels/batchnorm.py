@@ -21,14 +21,14 @@ from symdnn.gpu.kernels.norm import normalised, of_each, work_dtype
 from symdnn.gpu.kernels.norm_planes import planes_gradient, planes_norm
 from symdnn.gpu.kernels.reduce import scratch_bytes, swept
 from symdnn.gpu.kernels.softmax import prefers_cudnn
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call, Row
 from symdnn.ops.core.scalar import ScalarProgram, identity_program
 from symdnn.ops.nn.batchnorm import BatchNormGrad, BatchNormTrain, LayerNorm
 from symdnn.ops.vendor.gpudnn import GpuDnnBatchNorm, GpuDnnBatchNormGrad
 from symdnn.ops.vendor.norm_formulas import grad_program, grad_terms
 from symdnn.ops.vendor.norm_parts import BatchMoments, BatchSums, axes_of
 
-__all__ = ["batch_moments", "batch_sums", "register"]
+__all__ = ["batch_moments", "batch_sums", "KERNELS"]
 
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 #: A state of moments is no larger than two others.
@@ -218,11 +218,9 @@ class BatchNormGradKernel(CudaKernel):
         return [*found, *of_each(grad_program, [x, dy, gamma, mean, invstd, a, b], [dx])]
 
 
-def register() -> None:
-    """Enter the kernels into the table, in front of cuDNN's."""
-    register_kernel(BatchMoments, "cuda", MomentsKernel())
-    register_kernel(BatchSums, "cuda", SumsKernel())
-    for op in (LayerNorm, BatchNormTrain, GpuDnnBatchNorm):
-        register_kernel(op, "cuda", BatchNormKernel())
-    for gradient in (BatchNormGrad, GpuDnnBatchNormGrad):
-        register_kernel(gradient, "cuda", BatchNormGradKernel())
+KERNELS: tuple[Row, ...] = (
+    ((BatchMoments,), (MomentsKernel(),)),
+    ((BatchSums,), (SumsKernel(),)),
+    ((LayerNorm, BatchNormTrain, GpuDnnBatchNorm), (BatchNormKernel(),)),
+    ((BatchNormGrad, GpuDnnBatchNormGrad), (BatchNormGradKernel(),)),
+)

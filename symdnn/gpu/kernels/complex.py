@@ -12,7 +12,7 @@ import numpy as np
 
 from symdnn.gpu.codegen.cuda_source import CTYPES
 from symdnn.gpu.kernels.elementwise import ElementwiseKernel
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.ops.core.scalar import Instruction, ScalarProgram
 from symdnn.ops.elementwise import arithmetic as ar
@@ -21,7 +21,7 @@ from symdnn.ops.elementwise import complexes as cx
 from symdnn.ops.elementwise import math as mt
 from symdnn.ops.elemwise import Elemwise
 
-__all__ = ["ComplexKernel", "complex_program", "register"]
+__all__ = ["ComplexKernel", "complex_program", "KERNELS"]
 
 #: The instruction of each op whose operands are brought to one complex dtype.
 _NAMES: dict[type[Elemwise], str] = {
@@ -101,6 +101,4 @@ class ComplexKernel(ElementwiseKernel):
         return False
 
 
-def register() -> None:
-    """Enter the kernel into the table, beside that of real numbers."""
-    register_kernel(Elemwise, "cuda", ComplexKernel())
+KERNELS: tuple[Row, ...] = (((Elemwise,), (ComplexKernel(),)),)

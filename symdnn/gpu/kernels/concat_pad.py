@@ -17,7 +17,7 @@ from symdnn.gpu.codegen.launches import (
 )
 from symdnn.gpu.kernels.copy import along, bits_of, copies, fill, parts_of, seen_by
 from symdnn.gpu.kernels.scan import count_type
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call, Row
 from symdnn.graph.values.strides import merged
 from symdnn.ops.array.create import AllocDiag, ARange, Diagonal
 from symdnn.ops.array.join import Join, Roll
@@ -25,7 +25,7 @@ from symdnn.ops.array.pad import Pad
 from symdnn.ops.core.gradient_control import Assert
 from symdnn.ops.core.shape import MakeVector
 
-__all__ = ["register"]
+__all__ = ["KERNELS"]
 
 _BLOCK = 256
 #: Pointers that fit among a kernel's parameters.
@@ -170,12 +170,12 @@ class AssertKernel(CudaKernel):
         return found if there else found + copies(inputs[0], outputs[0])
 
 
-def register() -> None:
-    """Enter the kernels into the table."""
-    register_kernel(Join, "cuda", JoinKernel())
-    register_kernel(Roll, "cuda", RollKernel())
-    register_kernel(Pad, "cuda", PadKernel())
-    register_kernel(AllocDiag, "cuda", AllocDiagKernel())
-    register_kernel(ARange, "cuda", RangeKernel())
-    register_kernel(MakeVector, "cuda", VectorKernel())
-    register_kernel(Assert, "cuda", AssertKernel())
+KERNELS: tuple[Row, ...] = (
+    ((Join,), (JoinKernel(),)),
+    ((Roll,), (RollKernel(),)),
+    ((Pad,), (PadKernel(),)),
+    ((AllocDiag,), (AllocDiagKernel(),)),
+    ((ARange,), (RangeKernel(),)),
+    ((MakeVector,), (VectorKernel(),)),
+    ((Assert,), (AssertKernel(),)),
+)

@@ -25,7 +25,7 @@ from symdnn.gpu.codegen.launches import (
 from symdnn.gpu.device.array import DeviceArray
 from symdnn.gpu.device.env import LaunchEnv
 from symdnn.gpu.kernels.elementwise import elementwise
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call, Row
 from symdnn.graph.values.strides import merged
 from symdnn.ops.array.create import Diagonal
 from symdnn.ops.array.index import Subtensor
@@ -45,7 +45,7 @@ from symdnn.ops.linalg.dot import MatchSizes
 from symdnn.ops.nn.channels_last import Reorder
 
 __all__ = [
-    "CopyKernel", "along", "copies", "fill", "guarded_copy", "parts_of", "register", "strided_copy",
+    "CopyKernel", "along", "copies", "fill", "guarded_copy", "parts_of", "KERNELS", "strided_copy",
 ]  # fmt: skip
 
 #: Smaller sides would leave most of a tile empty.
@@ -227,12 +227,14 @@ class SplitKernel(CudaKernel):
         return [k for part, out in zip(places, outputs) for k in copies(part, out)]
 
 
-def register() -> None:
-    """Enter the kernels into the table."""
-    kernel = CopyKernel()
-    for op in (
-        Alloc, Copy, DimShuffle, Diagonal, DisconnectedGrad, ForgetShape, GradClip, GradScale,
-        MatchSizes, Reorder, Reshape, SpecifyShape, SpecifyType, Subtensor, UndefinedGrad, ZeroGrad,
-    ):  # fmt: skip
-        register_kernel(op, "cuda", kernel)
-    register_kernel(Split, "cuda", SplitKernel())
+KERNELS: tuple[Row, ...] = (
+    (
+        (
+            Alloc, Copy, DimShuffle, Diagonal, DisconnectedGrad, ForgetShape, GradClip, GradScale,
+            MatchSizes, Reorder, Reshape, SpecifyShape, SpecifyType, Subtensor, UndefinedGrad,
+            ZeroGrad,
+        ),
+        (CopyKernel(),),
+    ),
+    ((Split,), (SplitKernel(),)),
+)  # fmt: skip

@@ -18,14 +18,14 @@ from symdnn.gpu.codegen.launches import (
     View,
     blocks_for,
 )
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call, Row
 from symdnn.graph.values.strides import merged
 from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.elementwise.scalar_meaning import meaning
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.vendor.fused import FusedElemwise
 
-__all__ = ["ElementwiseKernel", "elementwise", "register"]
+__all__ = ["ElementwiseKernel", "elementwise", "KERNELS"]
 
 _BLOCK = 256
 #: Most elements of a vector, most blocks, and most of a loop down the rows.
@@ -182,7 +182,4 @@ class _Guarded(ElementwiseKernel):
         return elementwise(program, inputs, outputs, guarded=True)
 
 
-def register() -> None:
-    """Enter the kernels into the table."""
-    register_kernel(Elemwise, "cuda", ElementwiseKernel())
-    register_kernel(FusedElemwise, "cuda", ElementwiseKernel())
+KERNELS: tuple[Row, ...] = (((Elemwise, FusedElemwise), (ElementwiseKernel(),)),)

@@ -25,7 +25,7 @@ from symdnn.gpu.codegen.launches import (
 from symdnn.gpu.kernels.copy import copies, fill, seen_by
 from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.gpu.kernels.sort import sort_bytes, sorted_lines
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import TensorType
 from symdnn.graph.values.strides import merged
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
@@ -35,7 +35,7 @@ from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.elementwise.arithmetic import Add
 from symdnn.ops.elementwise.scalar_meaning import meaning
 
-__all__ = ["GatherKernel", "OrderedScatterKernel", "PartKernel", "ScatterKernel", "register"]
+__all__ = ["GatherKernel", "OrderedScatterKernel", "PartKernel", "ScatterKernel", "KERNELS"]
 
 _BLOCK = 256
 _INDEX_KINDS = {
@@ -279,7 +279,7 @@ class OrderedScatterKernel(CudaKernel):
         if reason := super().refuses(call):
             return reason
         shapes = [t.shape for t in (*call.inputs, *call.outputs)]  # type: ignore[attr-defined]
-        if any(prod(s) >= 2**32 - 1 for s in shapes):
+        if call.has_sizes and any(prod(s) >= 2**32 - 1 for s in shapes):
             return "more elements than 32 bits number"
         return None
 
@@ -369,9 +369,8 @@ class PartKernel(CudaKernel):
         return before + elementwise(program, [part, y], [part])
 
 
-def register() -> None:
-    """Enter the kernels into the table."""
-    register_kernel(AdvancedSubtensor, "cuda", GatherKernel())
-    register_kernel(AdvancedIncSubtensor, "cuda", ScatterKernel())
-    register_kernel(AdvancedIncSubtensor, "cuda", OrderedScatterKernel())
-    register_kernel(IncSubtensor, "cuda", PartKernel())
+KERNELS: tuple[Row, ...] = (
+    ((AdvancedSubtensor,), (GatherKernel(),)),
+    ((AdvancedIncSubtensor,), (ScatterKernel(), OrderedScatterKernel())),
+    ((IncSubtensor,), (PartKernel(),)),
+)

@@ -18,7 +18,7 @@ from symdnn.gpu.codegen.launches import (
 )
 from symdnn.gpu.kernels.rows import without_axis
 from symdnn.gpu.kernels.scan import count_type, lines_of
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call, Row
 from symdnn.ops.array.take import OneHot
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.nn.crossentropy import (
@@ -29,7 +29,7 @@ from symdnn.ops.nn.crossentropy import (
     SoftmaxCrossentropyGrad,
 )
 
-__all__ = ["LabelKernel", "OneHotKernel", "register"]
+__all__ = ["LabelKernel", "OneHotKernel", "KERNELS"]
 
 _BLOCK = 256
 #: Op -> (kind in labels.cu, places of scores, of one value per row, and of labels among inputs).
@@ -109,8 +109,7 @@ def labelled(
     return [KernelLaunch(source, name, grid, (_BLOCK,), parameters)]
 
 
-def register() -> None:
-    """Enter the kernels into the table."""
-    for op in _KINDS:
-        register_kernel(op, "cuda", LabelKernel())
-    register_kernel(OneHot, "cuda", OneHotKernel())
+KERNELS: tuple[Row, ...] = (
+    (tuple(_KINDS), (LabelKernel(),)),
+    ((OneHot,), (OneHotKernel(),)),
+)

@@ -13,7 +13,7 @@ from symdnn.gpu.codegen.device_source import CTYPES
 from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, scratch
 from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.gpu.kernels.reduce import reduction, scratch_bytes
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call, Row
 from symdnn.ops.array.reduce import Sum
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import Scalar
@@ -24,7 +24,7 @@ from symdnn.ops.nn.batchnorm import (
 )
 from symdnn.ops.vendor.norm_formulas import formula, normalised
 
-__all__ = ["NormGradKernel", "normalised", "of_each", "register", "work_dtype"]
+__all__ = ["NormGradKernel", "normalised", "of_each", "KERNELS", "work_dtype"]
 
 
 def work_dtype(dtype: str) -> str:
@@ -125,8 +125,7 @@ def _partial(shape: Sequence[int], outputs: int, sums: int) -> int:
     return scratch_bytes(outputs, prod(shape) // max(outputs, 1), sums)
 
 
-def register() -> None:
-    """Enter the kernels into the table."""
-    for gradient in (LayerNormGrad, BatchNormGrad):
-        register_kernel(gradient, "cuda", NormGradKernel())
-    register_kernel(BatchNormInference, "cuda", InferenceKernel())
+KERNELS: tuple[Row, ...] = (
+    ((LayerNormGrad, BatchNormGrad), (NormGradKernel(),)),
+    ((BatchNormInference,), (InferenceKernel(),)),
+)

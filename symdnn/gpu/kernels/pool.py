@@ -14,11 +14,11 @@ from typing import Any
 from symdnn.gpu.codegen.device_source import CTYPES, specialised
 from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, blocks_for
 from symdnn.gpu.kernels.softmax import alignment_of, prefers_cudnn
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.vendor.gpudnn import GpuDnnPool, GpuDnnPoolGrad
 
-__all__ = ["PoolGradKernel", "PoolKernel", "register"]
+__all__ = ["PoolGradKernel", "PoolKernel", "KERNELS"]
 
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 _MODES = {"max": 0, "max_deterministic": 0, "average_inc_pad": 1, "average": 1,
@@ -190,7 +190,7 @@ def _launch(
     return [KernelLaunch(source, name, grid, (_BLOCK,), parameters)]
 
 
-def register() -> None:
-    """Enter the kernels into the table, in front of cuDNN's."""
-    register_kernel(GpuDnnPool, "cuda", PoolKernel())
-    register_kernel(GpuDnnPoolGrad, "cuda", PoolGradKernel())
+KERNELS: tuple[Row, ...] = (
+    ((GpuDnnPool,), (PoolKernel(),)),
+    ((GpuDnnPoolGrad,), (PoolGradKernel(),)),
+)

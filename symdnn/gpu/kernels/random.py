@@ -19,7 +19,7 @@ from symdnn.gpu.codegen.launches import (
 )
 from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.gpu.kernels.sort import sort_bytes, sorted_lines
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call, Row
 from symdnn.graph.values.strides import merged
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import Builder, ScalarProgram
@@ -35,7 +35,7 @@ from symdnn.ops.random.random import (
     RandomUniform,
 )
 
-__all__ = ["DrawKernel", "DropoutKernel", "dropped", "register"]
+__all__ = ["DrawKernel", "DropoutKernel", "dropped", "KERNELS"]
 
 _BLOCK = 256
 _UNIFORM, _NORMAL, _TRUNCATED, _BERNOULLI, _INTEGERS, _WORDS = range(6)
@@ -236,14 +236,11 @@ class DropoutGradKernel(CudaKernel):
         return elementwise(dropped(inputs[0].dtype, op.scale), inputs, outputs)
 
 
-def register() -> None:
-    """Enter the kernels into the table."""
-    for op in (RandomUniform, RandomNormal, RandomBernoulli):
-        register_kernel(op, "cuda", DrawKernel())
-    register_kernel(RandomIntegers, "cuda", IntegersKernel())
-    for chosen in (RandomCategorical, RandomMultinomial):
-        register_kernel(chosen, "cuda", ClassKernel())
-    for ordered in (RandomPermutation, RandomSubset):
-        register_kernel(ordered, "cuda", OrderKernel())
-    register_kernel(Dropout, "cuda", DropoutKernel())
-    register_kernel(DropoutGrad, "cuda", DropoutGradKernel())
+KERNELS: tuple[Row, ...] = (
+    ((RandomUniform, RandomNormal, RandomBernoulli), (DrawKernel(),)),
+    ((RandomIntegers,), (IntegersKernel(),)),
+    ((RandomCategorical, RandomMultinomial), (ClassKernel(),)),
+    ((RandomPermutation, RandomSubset), (OrderKernel(),)),
+    ((Dropout,), (DropoutKernel(),)),
+    ((DropoutGrad,), (DropoutGradKernel(),)),
+)

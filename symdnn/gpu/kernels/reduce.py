@@ -28,7 +28,7 @@ from symdnn.gpu.codegen.reduce_source import (
     reduction_source,
 )
 from symdnn.gpu.kernels.softmax import prefers_cudnn
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.values.strides import merged
 from symdnn.ops.array.argreduce import ArgMax, ArgMin
@@ -48,7 +48,7 @@ from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
 from symdnn.ops.vendor.fused import FusedReduce
 from symdnn.ops.vendor.gpudnn import GpuDnnReduction
 
-__all__ = ["ReductionKernel", "reducer_of", "reduction", "register", "scratch_bytes", "swept"]
+__all__ = ["ReductionKernel", "reducer_of", "reduction", "KERNELS", "scratch_bytes", "swept"]
 
 #: Blocks that keep a large device busy, and the fewest elements worth a thread.
 _WANTED_BLOCKS, _PER_THREAD = 512, 16
@@ -382,9 +382,10 @@ class DnnReductionKernel(ReductionKernel):
         return swept(program, (reducer,), op.axis, inputs, outputs, shape, finish, (), [count])
 
 
-def register() -> None:
-    """Enter the kernels into the table, in front of cuDNN's."""
-    register_kernel(GpuDnnReduction, "cuda", DnnReductionKernel())
-    kernel = ReductionKernel()
-    for op in (Sum, Prod, Max, Min, AllTrue, AnyTrue, LogSumExp, ArgMax, ArgMin, FusedReduce):
-        register_kernel(op, "cuda", kernel)
+KERNELS: tuple[Row, ...] = (
+    ((GpuDnnReduction,), (DnnReductionKernel(),)),
+    (
+        (Sum, Prod, Max, Min, AllTrue, AnyTrue, LogSumExp, ArgMax, ArgMin, FusedReduce),
+        (ReductionKernel(),),
+    ),
+)

@@ -18,12 +18,12 @@ from symdnn.gpu.codegen.launches import (
     blocks_for,
 )
 from symdnn.gpu.kernels.scan import count_type, lines_of
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call, Row
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.nn.crossentropy import SoftmaxCrossentropy
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 
-__all__ = ["RowKernel", "register", "two_passes", "without_axis"]
+__all__ = ["RowKernel", "KERNELS", "two_passes", "without_axis"]
 
 _BLOCK = 256
 _KINDS = {Softmax: 0, LogSoftmax: 1, SoftmaxGrad: 2, LogSoftmaxGrad: 3, SoftmaxCrossentropy: 4}
@@ -92,8 +92,4 @@ def _lanes(length: int, by_rows: bool) -> int:
     return max(1, min(wanted // 2 or 1, _BLOCK))
 
 
-def register() -> None:
-    """Enter the kernels into the table."""
-    kernel = RowKernel()
-    for op in _KINDS:
-        register_kernel(op, "cuda", kernel)
+KERNELS: tuple[Row, ...] = ((tuple(_KINDS), (RowKernel(),)),)

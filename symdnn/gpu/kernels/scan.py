@@ -16,12 +16,12 @@ from symdnn.gpu.codegen.launches import (
     blocks_for,
 )
 from symdnn.gpu.kernels.copy import copies, fill
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call, Row
 from symdnn.graph.values.strides import merged
 from symdnn.ops.array.cumulative import CumProd, CumSum, LinearRecurrence, Shift
 from symdnn.ops.core.dtype import accumulator
 
-__all__ = ["ScanKernel", "lines_of", "register"]
+__all__ = ["ScanKernel", "lines_of", "KERNELS"]
 
 _BLOCK = 256
 _TILE = 1024  # elements that a block takes at a time
@@ -121,9 +121,7 @@ class ShiftKernel(CudaKernel):
         return copies(inputs[0][source], outputs[0][target]) + fill(outputs[0][empty], 0)
 
 
-def register() -> None:
-    """Enter the kernels into the table."""
-    kernel = ScanKernel()
-    for op in (CumSum, CumProd, LinearRecurrence):
-        register_kernel(op, "cuda", kernel)
-    register_kernel(Shift, "cuda", ShiftKernel())
+KERNELS: tuple[Row, ...] = (
+    ((CumSum, CumProd, LinearRecurrence), (ScanKernel(),)),
+    ((Shift,), (ShiftKernel(),)),
+)

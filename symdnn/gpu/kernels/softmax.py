@@ -16,13 +16,13 @@ from symdnn.config import config
 from symdnn.gpu.codegen.device_source import CTYPES, specialised
 from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, blocks_for
 from symdnn.gpu.kernels.rows import two_passes
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
-from symdnn.ops.vendor.gpudnn import GpuDnnSoftmax, GpuDnnSoftmaxGrad
+from symdnn.ops.vendor.gpudnn import DnnBase, GpuDnnSoftmax, GpuDnnSoftmaxGrad
 
-__all__ = ["SoftmaxKernel", "alignment_of", "prefers_cudnn", "register"]
+__all__ = ["SoftmaxKernel", "alignment_of", "prefers_cudnn", "KERNELS"]
 
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 _NEUTRAL = {Softmax: 0, LogSoftmax: 1, SoftmaxGrad: 2, LogSoftmaxGrad: 3}
@@ -34,7 +34,7 @@ _WIDEST_BLOCK = 512
 
 def prefers_cudnn(call: Call) -> str | None:
     """Why a kernel of ours leaves a cuDNN op to cuDNN; None when it does not."""
-    if str(config.gpu.prefer) == "cudnn" and type(call.op).__name__.startswith("GpuDnn"):
+    if str(config.gpu.prefer) == "cudnn" and isinstance(call.op, DnnBase):
         return "gpu.prefer=cudnn"
     return None
 
@@ -187,7 +187,9 @@ class SoftmaxKernel(CudaKernel):
         return [KernelLaunch(source, form.name, grid, (form.block,), parameters)]
 
 
-def register() -> None:
-    """Enter the kernel into the table, in front of all others."""
-    for op in (Softmax, LogSoftmax, SoftmaxGrad, LogSoftmaxGrad, GpuDnnSoftmax, GpuDnnSoftmaxGrad):
-        register_kernel(op, "cuda", SoftmaxKernel())
+KERNELS: tuple[Row, ...] = (
+    (
+        (Softmax, LogSoftmax, SoftmaxGrad, LogSoftmaxGrad, GpuDnnSoftmax, GpuDnnSoftmaxGrad),
+        (SoftmaxKernel(),),
+    ),
+)

@@ -16,13 +16,13 @@ from symdnn.gpu.codegen.launches import (
     blocks_for,
 )
 from symdnn.gpu.kernels.scan import count_type, lines_of
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.values.strides import merged
 from symdnn.ops.array.sort import ArgSort, SearchSorted, Sort, TopK
 from symdnn.ops.core.dtype import is_narrow_float
 
-__all__ = ["SortKernel", "register", "sort_bytes", "sorted_lines"]
+__all__ = ["SortKernel", "KERNELS", "sort_bytes", "sorted_lines"]
 
 _BLOCK, _TILE = 256, 1024
 
@@ -113,7 +113,7 @@ class SortKernel(CudaKernel):
         if reason := super().refuses(call):
             return reason
         axis: int = call.op.axis  # type: ignore[attr-defined]
-        if call.inputs[0].shape[axis] >= 2**32 - 1:  # type: ignore[attr-defined]
+        if (call.inputs[0].shape[axis] or 0) >= 2**32 - 1:  # type: ignore[attr-defined]
             return "more elements along the axis than 32 bits number"
         return None
 
@@ -163,9 +163,7 @@ class SearchKernel(CudaKernel):
         return [KernelLaunch(source, "search", grid, (_BLOCK,), parameters)]
 
 
-def register() -> None:
-    """Enter the kernels into the table."""
-    kernel = SortKernel()
-    for op in (Sort, ArgSort, TopK):
-        register_kernel(op, "cuda", kernel)
-    register_kernel(SearchSorted, "cuda", SearchKernel())
+KERNELS: tuple[Row, ...] = (
+    ((Sort, ArgSort, TopK), (SortKernel(),)),
+    ((SearchSorted,), (SearchKernel(),)),
+)

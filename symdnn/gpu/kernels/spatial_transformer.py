@@ -21,7 +21,7 @@ from symdnn.gpu.codegen.launches import (
     scratch,
 )
 from symdnn.gpu.kernels.copy import fill
-from symdnn.graph.kernel import Call, register_kernel
+from symdnn.graph.kernel import Call, Row
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.nn.spatial_transformer import (
     TransformerGrid,
@@ -30,7 +30,7 @@ from symdnn.ops.nn.spatial_transformer import (
     TransformerSamplerGrad,
 )
 
-__all__ = ["TransformerKernel", "register"]
+__all__ = ["TransformerKernel", "KERNELS"]
 
 _BLOCK = 256
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
@@ -142,9 +142,9 @@ class SamplerGradKernel(TransformerKernel):
         ]
 
 
-def register() -> None:
-    """Enter the kernels into the table."""
-    register_kernel(TransformerGrid, "cuda", GridKernel())
-    register_kernel(TransformerGridGrad, "cuda", GridGradKernel())
-    register_kernel(TransformerSampler, "cuda", SamplerKernel())
-    register_kernel(TransformerSamplerGrad, "cuda", SamplerGradKernel())
+KERNELS: tuple[Row, ...] = (
+    ((TransformerGrid,), (GridKernel(),)),
+    ((TransformerGridGrad,), (GridGradKernel(),)),
+    ((TransformerSampler,), (SamplerKernel(),)),
+    ((TransformerSamplerGrad,), (SamplerGradKernel(),)),
+)

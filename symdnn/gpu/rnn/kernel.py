@@ -9,18 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from symdnn.gpu.cudnn.fallback import enter
+from symdnn.gpu.cudnn.fallback import with_fallbacks
 from symdnn.gpu.cudnn.kernel import CudnnKernel
 from symdnn.gpu.device.cudnn_device import device_index
 from symdnn.gpu.rnn.choice import Choice, choose
 from symdnn.gpu.rnn.launch import Forward, GradInputs, GradWeights
 from symdnn.gpu.rnn.net import Net, layout_problem, net_of, sizes
-from symdnn.graph.kernel import Call
+from symdnn.graph.kernel import Call, Row
 from symdnn.graph.library_use import LibraryUse
 from symdnn.ops.vendor.gpudnn import GpuDnnRNNGradInputs, GpuDnnRNNGradWeights, GpuDnnRNNOp
 
 __all__ = [
-    "RNNGradInputsKernel", "RNNGradWeightsKernel", "RNNKernel", "layout_problem", "register",
+    "RNNGradInputsKernel", "RNNGradWeightsKernel", "RNNKernel", "layout_problem", "KERNELS",
     "sizes",
 ]  # fmt: skip
 
@@ -120,8 +120,8 @@ class RNNGradWeightsKernel(_Recurrent):
         return GradWeights(op, net)
 
 
-def register() -> None:
-    """Enter the kernels into the table."""
-    enter(GpuDnnRNNOp, RNNKernel())
-    enter(GpuDnnRNNGradInputs, RNNGradInputsKernel())
-    enter(GpuDnnRNNGradWeights, RNNGradWeightsKernel())
+KERNELS: tuple[Row, ...] = (
+    with_fallbacks(GpuDnnRNNOp, RNNKernel()),
+    with_fallbacks(GpuDnnRNNGradInputs, RNNGradInputsKernel()),
+    with_fallbacks(GpuDnnRNNGradWeights, RNNGradWeightsKernel()),
+)

@@ -88,8 +88,7 @@ def fuses(op: FusedElemwise | FusedReduce, kind: str) -> bool:
     the CPU's say so (``fuses(op)``), since without LLVM there is nothing to gain."""
     if kind == "cuda":
         return True
-    kernels: list[Any] = list(kernels_for(type(op), kind))
-    return any(k.fuses(op) for k in kernels if hasattr(k, "fuses"))
+    return any(k.fuses(op) for k in kernels_for(type(op), kind))
 
 
 @dataclass

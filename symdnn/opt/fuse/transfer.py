@@ -38,10 +38,7 @@ def kernel_reason(node: Apply, kind: str) -> str | None:
     )
     reasons = []
     for kernel in kernels_for(type(node.op), kind):
-        try:
-            reason = kernel.refuses(call)
-        except TypeError:  # it needs sizes that no type knows: it is asked again for a plan
-            reason = None
+        reason = kernel.refuses(call)
         if reason is None:
             return None
         reasons.append(f"{kernel.name}: {reason}")

@@ -97,7 +97,7 @@ def test_machine_code_stays_while_its_address_is_used(rng):
 
 
 def test_pages_go_with_the_function():
-    run = threads.placed_code.run_bytes(threads._WAIT, threads.ctypes.c_void_p)
+    run = threads.elf_loader.run_bytes(threads._WAIT, threads.ctypes.c_void_p)
     pages = weakref.ref(run.placed.pages)
     assert pages() is not None
     del run

@@ -179,7 +179,7 @@ def test_threads_that_wait_sleep_soon_unless_the_user_says_otherwise():
     """What libgomp is told when it is loaded, seen in a fresh process."""
     program = (
         "import ctypes, os\n"
-        "from symdnn.cpu import threads\n"
+        "from symdnn.cpu.threads import threads\n"
         "seen = []\n"
         "load = ctypes.CDLL\n"
         "def watched(name, *rest):\n"
