@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from symdnn.graph.kernel import Call, Kernel, Row
+from symdnn.graph.kernel import Call, Kernel, Row, Traits
 from symdnn.ops.vendor.transfer import GpuFromHost, HostFromGpu
 
 __all__ = ["TransferKernel", "KERNELS"]
@@ -16,6 +16,7 @@ class TransferKernel(Kernel):
     """A copy through pinned memory; see :class:`symdnn.gpu.execution.runtime.CudaPlan`."""
 
     name: str
+    traits = Traits("cuda")
 
     def bind(self, call: Call) -> Any:
         """Never called: the plan knows where host values are, a launch does not."""
