@@ -284,7 +284,7 @@ def test_cache_is_shown_checked_and_cleared(tmp_path):
     flags = f"base_compiledir={tmp_path},cpu.compile=always"
     program = (
         "import numpy as np, symdnn, symdnn.tensor as T\n"
-        "from symdnn.gpu.tuning import store\n"
+        "from symdnn.tuning import store\n"
         "x = T.fvector()\n"
         "symdnn.function([x], T.exp(x) * 2, mode=symdnn.Mode(target='cpu'))(np.ones(9, 'f'))\n"
         "store.remember({'card': 'none'}, {'ms': 1.0})\n"

@@ -26,6 +26,7 @@ LAYERS = [
     {"stable"},
     {"autodiff", "autodiff_flat", "autodiff_scan"},
     {"opt"},
+    {"tuning"},
     {"cpu", "gpu"},
     {"compile"},
     {"tensor", "nn", "io", "printing", "gradient", "loss_scale"},
@@ -53,7 +54,7 @@ ROOMS = {
     ],
     "gpu": [
         {"binding", "dnn_rnn", "registry", "shared"}, {"detect", "device", "libcudnn"},
-        {"codegen", "dnn_names", "tuning"}, {"dnn", "gemm", "kernels"}, {"cudnn", "execution"},
+        {"codegen", "dnn_names"}, {"dnn", "gemm", "kernels"}, {"cudnn", "execution"},
         {"conv"}, {"conv_table", "rnn"},
     ],
     "compile": [

@@ -13,11 +13,12 @@ from math import inf
 from symdnn.config import config
 from symdnn.errors import ShapeMismatch
 from symdnn.gpu.conv.candidate import Candidate
-from symdnn.gpu.conv.measure import Measured, measure
+from symdnn.gpu.conv.measure import measure
 from symdnn.gpu.conv.search import Search
 from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature
 from symdnn.gpu.device.context import context
 from symdnn.ops.vendor.gpudnn_conv import compute_precision
+from symdnn.tuning.attempts import Attempt
 
 __all__ = ["AlgorithmTable", "TableRow", "algorithms", "conv"]
 
@@ -144,15 +145,15 @@ def algorithms(signature: ConvSignature, time: bool = True, device: int = 0) -> 
     with ctx.current():
         search = Search(signature, ctx.cudnn)
         found = search.all()
-        table, problem = [Measured(c) for c in found], ""
+        table, problem = [Attempt(c) for c in found], ""
         if time:
             table, problem = measure(ctx, signature, found, inf)
-            table = table or [Measured(c) for c in found]
+            table = table or [Attempt(c) for c in found]
     rows = sorted(map(_row, table), key=lambda r: inf if r.ms is None else r.ms)
     return AlgorithmTable(signature, (*rows, *_refused(search, found)), problem)
 
 
-def _row(m: Measured) -> TableRow:
+def _row(m: Attempt[Candidate]) -> TableRow:
     c = m.candidate
     number = c.number if c.plan is None else c.plan.engine
     by_copy = "kernels mirrored by a copy" * c.flip_by_copy

@@ -13,7 +13,7 @@ import pytest
 from symdnn.config import config
 from symdnn.disk import trust
 from symdnn.disk.store import Store
-from symdnn.gpu.tuning import store
+from symdnn.tuning import store
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no users")
 

@@ -11,9 +11,9 @@ import pytest
 from symdnn.cli import main
 from symdnn.errors import ShapeMismatch
 from symdnn.gpu import conv_table
-from symdnn.gpu.conv.measure import Measured
 from symdnn.gpu.conv_table import algorithms, conv
 from symdnn.gpu.cudnn.graph_plan import GraphPlan
+from symdnn.tuning.attempts import Attempt
 from tests.gpu.conv.test_cudnn_algorithm import FORWARD_SIZE, refuse_algorithms
 from tests.gpu.fake_cudnn import HANDLE
 
@@ -37,9 +37,9 @@ def clock(monkeypatch):
     times = {"none": 3.0, "small": 2.0, "eng12_k2=1": 1.0}
 
     def measure(context, signature, candidates, budget_ms):
-        found = [Measured(c, times.get(c.name), 1e-7) for c in candidates]
+        found = [Attempt(c, times.get(c.name), 1e-7) for c in candidates]
         return [
-            m if m.ms else Measured(m.candidate, problem="its result is off by inf") for m in found
+            m if m.ms else Attempt(m.candidate, problem="its result is off by inf") for m in found
         ], ""
 
     monkeypatch.setattr(conv_table, "measure", measure)

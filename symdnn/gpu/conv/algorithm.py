@@ -26,8 +26,7 @@ it was 3 percent off on an H200 (cuDNN 9.19), ``deterministic`` 0.02 percent.
 from __future__ import annotations
 
 import operator
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -37,12 +36,13 @@ from symdnn.config import config
 from symdnn.errors import NoAlgorithm, UnsupportedAlgorithm
 from symdnn.gpu.conv import tuning as conv_tuning
 from symdnn.gpu.conv.candidate import Candidate
-from symdnn.gpu.conv.measure import Measured
 from symdnn.gpu.conv.search import Search
 from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature, Direction
 from symdnn.gpu.device.cudnn_device import ask, free_bytes
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.variable import Apply
+from symdnn.tuning.attempts import Attempt
+from symdnn.tuning.question import Remembered
 
 __all__ = [
     "DIRECTIONS", "SEARCH", "ConvAlgorithm", "ConvSignature", "Direction", "NoAlgorithm",
@@ -51,8 +51,6 @@ __all__ = [
 
 #: Words that ask for a search.
 SEARCH = ("guess_once", "guess_on_shape_change", "time_once", "time_on_shape_change")
-
-_MOST_REMEMBERED = 4096
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ class ConvAlgorithm:
     source: str
     instead_of: str = ""
     ms: float | None = None
-    measured: tuple[Measured, ...] = field(default=(), compare=False, repr=False)
+    measured: tuple[Attempt[Candidate], ...] = field(default=(), compare=False, repr=False)
 
     @property
     def workspace_bytes(self) -> int:
@@ -112,7 +110,7 @@ class _Remembered:
     """Choices by shape, and the first choice of each node."""
 
     def __init__(self) -> None:
-        self._choices: OrderedDict[Any, ConvAlgorithm] = OrderedDict()
+        self._choices: Remembered[ConvAlgorithm] = Remembered()
         self._first: WeakKeyDictionary[Apply, tuple[Any, Candidate]] = WeakKeyDictionary()
 
     def clear(self) -> None:
@@ -126,23 +124,15 @@ class _Remembered:
         key = (_general(s), device, str(config.dnn.conv.choose_by))
         first_key, first = self._first.get(node, (key, None)) if once else (key, None)
         if first is None or key == first_key:
-            found = self._found(key, lambda: _Choosing(s, handle).run())
+            found = self._choices.get(key, lambda: _Choosing(s, handle).run())
         else:
             candidate = first
-            found = self._found(
+            found = self._choices.get(
                 (*key, first.key), lambda: _Choosing(s, handle).keep(candidate)
             )  # fmt: skip
         if once and first is None:
             self._first[node] = key, found.candidate
         return found
-
-    def _found(self, key: Any, make: Callable[[], ConvAlgorithm]) -> ConvAlgorithm:
-        if key not in self._choices:
-            self._choices[key] = make()
-            while len(self._choices) > _MOST_REMEMBERED:
-                self._choices.popitem(last=False)
-        self._choices.move_to_end(key)
-        return self._choices[key]
 
 
 def _general(s: ConvSignature) -> ConvSignature:
@@ -210,8 +200,8 @@ class _Choosing:
         found = conv_tuning.measured(self.search)
         if found is None:
             return None
-        one, source, table = found
-        return ConvAlgorithm(one.candidate, source, ms=one.ms, measured=table)
+        one = found.attempt
+        return ConvAlgorithm(one.candidate, found.source, ms=one.ms, measured=found.table)
 
     def _unsupported(self, word: str) -> UnsupportedAlgorithm:
         direction = self.signature.direction

@@ -25,12 +25,13 @@ from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature
 from symdnn.gpu.device.array import DeviceArray
 from symdnn.gpu.device.clock import Clock
 from symdnn.gpu.device.context import Context
+from symdnn.tuning import attempts
 
 __all__ = ["Bench", "NoRoom", "Overrun", "tolerance"]
 
 _GUARD = 1024  # bytes behind a workspace that nobody may write
 _BLOCK = 256
-_RACE_MS = 2.0
+_RACE_MS, _RACE_ROUNDS = 2.0, 5
 _SLOW_MS = 200.0
 _LOAD_MS, _FAR = 30.0, 10.0  # what loading kernels may take; how many times too slow is hopeless
 #: A largest error of so many times the tolerance is one of a few elements that are wrong.
@@ -73,7 +74,7 @@ class _Env:
         self.zero = self.context.zero
 
 
-class Bench:
+class Bench(attempts.Bench[Candidate]):
     """Operands for one signature on a device. A context manager: leaving it frees everything.
 
     The truth is computed in float32 (float64 for float64), channels second, from the same values.
@@ -211,15 +212,23 @@ class Bench:
 
     # -- trying -----------------------------------------------------------------------------------
 
+    def _run(self, candidate: Any) -> Any:
+        """What runs it: ``run(env, arrays by role)``."""
+        return candidate.prepared(self.signature, self.context.cudnn)
+
+    def _nbytes(self, candidate: Any) -> int:
+        """Its workspace."""
+        return int(candidate.total_bytes(self.signature))
+
     def check(self, candidate: Candidate, good_ms: float = inf) -> tuple[float, float]:
         """Run it: the error of its result, and how many milliseconds that took.
 
         It is run twice, unless the first run alone is far above ``good_ms``. Raises what cuDNN
         raises, :class:`NoRoom`, :class:`Overrun`.
         """
-        run = candidate.prepared(self.signature, self.context.cudnn)
+        run = self._run(candidate)
         worst, ms = 0.0, inf
-        with self._workspace(candidate.total_bytes(self.signature)) as env:
+        with self._workspace(self._nbytes(candidate)) as env:
             for _ in range(2):  # the first run loads kernels; it has to be right all the same
                 self._spoil(self.arrays[self.result])
                 ms = self.clock.between(lambda: run(env, self.arrays), 1)
@@ -233,12 +242,12 @@ class Bench:
         with self.repeating(candidate) as enqueue:
             return self.clock.time(enqueue, good_ms)
 
-    def race(self, candidates: Sequence[Candidate], rounds: int) -> list[float]:
+    def race(self, candidates: Sequence[Candidate], rounds: int = _RACE_ROUNDS) -> list[float]:
         """Median milliseconds of each, windows of all alternated: they meet the same clocks."""
-        most = max(c.total_bytes(self.signature) for c in candidates)
+        most = max(self._nbytes(c) for c in candidates)
         env = _Env(self.context, self._roomy(most + _GUARD))
         # A plan has to live as long as a graph that was captured of it.
-        runs = [c.prepared(self.signature, self.context.cudnn) for c in candidates]
+        runs = [self._run(c) for c in candidates]
         replays = [self.clock.repeated(partial(run, env, self.arrays), 1) for run in runs]
         times = [[self.clock.between(replay, 1)] for replay in replays]
         launches = max(1, min(50, round(_RACE_MS / min(t[0] for t in times))))
@@ -250,8 +259,8 @@ class Bench:
     @contextmanager
     def repeating(self, candidate: Candidate) -> Iterator[Callable[[], None]]:
         """What enqueues one run, for as long as its workspace lives."""
-        run = candidate.prepared(self.signature, self.context.cudnn)
-        with self._workspace(candidate.total_bytes(self.signature)) as env:
+        run = self._run(candidate)
+        with self._workspace(self._nbytes(candidate)) as env:
             yield lambda: run(env, self.arrays)
 
 

@@ -15,22 +15,26 @@ kernel. One is taken
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from math import inf
 from typing import Any
 
 import numpy as np
 
-from symdnn.errors import CudnnError, SymdnnError
+from symdnn.errors import SymdnnError
 from symdnn.gpu.conv import graph_conv
 from symdnn.gpu.conv.bench import Bench
 from symdnn.gpu.conv.candidate import Candidate, CandidateRun
 from symdnn.gpu.conv.graph_conv import Epilogue
 from symdnn.gpu.conv.signature import ConvSignature
+from symdnn.gpu.conv.tuning import key_of, plan_of, plan_record
 from symdnn.gpu.device.array import DeviceArray
 from symdnn.gpu.device.cudnn_device import ask, asked, device_index, free_bytes
 from symdnn.graph.type import numpy_dtype
+from symdnn.tuning import attempts
+from symdnn.tuning.attempts import Attempt, short
+from symdnn.tuning.question import Question, Remembered, answer
 
 __all__ = ["Fused", "Trial", "choose", "forget"]
 
@@ -39,7 +43,6 @@ _MEASURED = 6
 #: Activations for which cuDNN has kernels ready made.
 _READY = ("", "relu")
 _COMPARED = 1 << 20
-_MOST_REMEMBERED = 4096
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,11 @@ class Fused:
     def total_bytes(self) -> int:
         """Workspace, with room for mirrored kernels."""
         return self.candidate.total_bytes(self.signature)
+
+    @property
+    def name(self) -> str:
+        """That of cuDNN's plan."""
+        return self.candidate.name
 
     def prepared(self, handle: Any) -> CandidateRun:
         """What launches it: ``run(env, arrays)`` with ``bias`` and ``residual`` among them."""
@@ -79,24 +87,25 @@ class Fused:
         return f"{self.candidate.name} ({self.why})"
 
 
-#: The two kernels, for a measurement: workspace bytes, and a launch of (env, arrays by role).
 @dataclass(frozen=True)
 class Trial:
-    """What one kernel is measured against."""
+    """The two kernels, to be measured: workspace bytes, a launch of (env, arrays by role)."""
 
     nbytes: int
     launch: Callable[[Any, Any], Any]
+    name: str = "two kernels"
 
-    def total_bytes(self, s: ConvSignature) -> int:
-        """As a candidate has it."""
+    @property
+    def total_bytes(self) -> int:
+        """Their workspace."""
         return self.nbytes
 
-    def prepared(self, s: ConvSignature, handle: Any) -> Callable[[Any, Any], Any]:
-        """As a candidate has it."""
+    def prepared(self, handle: Any) -> Callable[[Any, Any], Any]:
+        """What launches them."""
         return self.launch
 
 
-_choices: OrderedDict[Any, Fused | None] = OrderedDict()
+_choices: Remembered[Fused | None] = Remembered()
 
 
 def forget() -> None:
@@ -114,18 +123,17 @@ def choose(s: ConvSignature, epilogue: Epilogue, apart: Callable[[], Trial]) -> 
     if device is None or not (timed or _guessed(s, epilogue)):
         return None
     key = (replace(s, on_unsupported=""), epilogue, device)
-    if key not in _choices:
-        _choices[key] = ask(
+    return _choices.get(
+        key,
+        lambda: ask(
             lambda handle: (
                 _timed(s, epilogue, handle, apart)
                 if timed
                 else next(iter(_fused(s, epilogue, handle, 1)), None)
             ),
             None,
-        )
-        while len(_choices) > _MOST_REMEMBERED:
-            _choices.popitem(last=False)
-    return _choices[key]
+        ),
+    )
 
 
 def _guessed(s: ConvSignature, epilogue: Epilogue) -> bool:
@@ -154,46 +162,85 @@ def _timed(
     s: ConvSignature, epilogue: Epilogue, handle: Any, apart: Callable[[], Trial]
 ) -> Fused | None:
     """The fastest of one kernel and of two; None for two."""
-    most, two = free_bytes(), apart()
-    fused = [f for f in _fused(s, epilogue, handle, _MEASURED) if f.total_bytes <= most]
-    if not fused:
-        return None
-    try:
-        with _EpilogueBench(asked(), s, epilogue) as bench:
-            apart_ms = bench.time(_as_candidate(two))
-            best = bench.fastest(fused, _as_candidate(two), apart_ms)
-            return None if best is None else replace(best, apart_ms=apart_ms)
-    except (SymdnnError, RuntimeError):
-        return None
+    found = answer(_EpilogueQuestion(s, epilogue, handle, apart))
+    chosen = None if found is None else found.attempt.candidate
+    return chosen if isinstance(chosen, Fused) else None
 
 
-def _as_candidate(what: Any) -> Candidate:
-    """What a bench asks of a candidate, a trial has."""
-    found: Candidate = what
-    return found
+class _EpilogueQuestion(Question[Any]):
+    """One kernel or two, and which one."""
 
+    family = "convolution with an epilogue"
 
-class _Whole:
-    """One kernel as a bench asks it."""
+    def __init__(
+        self, s: ConvSignature, epilogue: Epilogue, handle: Any, apart: Callable[[], Trial]
+    ) -> None:
+        self.signature, self.epilogue, self.handle, self.apart = s, epilogue, handle, apart
+        self._two_ms: float | None = None
 
-    def __init__(self, fused: Fused) -> None:
-        self.fused = fused
+    def key(self) -> dict[str, Any]:
+        """The convolution's, and the epilogue."""
+        more = {"epilogue": asdict(self.epilogue), "plans": _MEASURED}
+        return {**key_of(self.signature, "time"), **more}
 
-    def total_bytes(self, s: ConvSignature) -> int:
-        """Its workspace."""
-        return self.fused.total_bytes
+    def measured(self) -> tuple[list[Attempt[Any]], str]:
+        """The two kernels first: what they compute is right."""
+        most, two = free_bytes(), self.apart()
+        fused = _fused(self.signature, self.epilogue, self.handle, _MEASURED)
+        fused = [f for f in fused if f.total_bytes <= most]
+        if not fused:
+            return [Attempt(two, 0.0)], ""  # there is no other
+        try:
+            with _EpilogueBench(asked(), self.signature, self.epilogue, two) as bench:
+                trials: list[Any] = [two, *fused]
+                table = attempts.measure(bench, trials)
+        except (SymdnnError, RuntimeError) as error:
+            return [], short(error)
+        self._two_ms = table[0].ms
+        return [replace(a, candidate=self._timed(a.candidate, a.ms)) for a in table], ""
 
-    def prepared(self, s: ConvSignature, handle: Any) -> CandidateRun:
-        """What launches it."""
-        return self.fused.prepared(handle)
+    def _timed(self, candidate: Any, ms: float | None) -> Any:
+        """One kernel with both times, for reports; two as they are."""
+        fused = isinstance(candidate, Fused)
+        return replace(candidate, ms=ms, apart_ms=self._two_ms) if fused else candidate
+
+    def record(self, best: Attempt[Any]) -> dict[str, Any]:
+        """The plan, or that there is none."""
+        found: dict[str, Any] = {"name": best.candidate.name, "ms": best.ms, "plan": None}
+        if isinstance(best.candidate, Fused):
+            c = best.candidate.candidate
+            assert c.plan is not None
+            found |= {"plan": plan_record(c.plan), "flip_by_copy": c.flip_by_copy}
+        return {**found, "two_ms": self._two_ms}
+
+    def revived(self, record: dict[str, Any]) -> Attempt[Any] | None:
+        """The plan, if cuDNN still builds it."""
+        try:
+            self._two_ms, ms = record["two_ms"], record["ms"]
+            if record["plan"] is None:
+                return Attempt(Trial(0, lambda env, arrays: None), ms)
+            plan, flip = plan_of(record["plan"]), bool(record["flip_by_copy"])
+            c = Candidate("graph", plan.name, plan.workspace_bytes, plan.deterministic, plan=plan,
+                          flip_by_copy=flip)  # fmt: skip
+            fused = Fused(self.signature, self.epilogue, c, ms, self._two_ms)
+            if fused.total_bytes > free_bytes():
+                return None
+            fused.prepared(self.handle)  # builds it
+        except (KeyError, TypeError, ValueError, SymdnnError, RuntimeError):
+            return None
+        return Attempt(fused, ms)
+
+    def refused(self, reasons: Sequence[str]) -> None:
+        """Two kernels run then, which is no news."""
 
 
 class _EpilogueBench(Bench):
-    """A bench with the operands of an epilogue besides."""
+    """A bench with the operands of an epilogue besides; right is what the two kernels give."""
 
-    def __init__(self, context: Any, s: ConvSignature, epilogue: Epilogue) -> None:
+    def __init__(self, context: Any, s: ConvSignature, epilogue: Epilogue, two: Trial) -> None:
         super().__init__(context, s)
-        self.epilogue = epilogue
+        self.epilogue, self._two = epilogue, two
+        self._wanted: Any = None
 
     def __enter__(self) -> _EpilogueBench:
         super().__enter__()
@@ -218,25 +265,26 @@ class _EpilogueBench(Bench):
             )
         return array
 
-    def fastest(self, fused: Sequence[Fused], two: Candidate, limit_ms: float) -> Fused | None:
-        """The fastest that takes less time than ``limit_ms`` and computes what ``two`` do."""
-        want, found = self._result(two), []
-        for f in fused:
-            whole = _as_candidate(_Whole(f))
-            try:
-                if self._agrees(self._result(whole), want):
-                    found.append(replace(f, ms=self.time(whole, limit_ms)))
-            except (CudnnError, SymdnnError, RuntimeError):
-                continue
-        best = min(found, key=lambda f: f.ms or 0.0, default=None)
-        return best if best is not None and (best.ms or 0.0) < limit_ms else None
+    def _run(self, candidate: Any) -> Any:
+        return candidate.prepared(self.context.cudnn)
 
-    def _result(self, candidate: Candidate) -> Any:
+    def _nbytes(self, candidate: Any) -> int:
+        return int(candidate.total_bytes)
+
+    def check(self, candidate: Any, good_ms: float = inf) -> tuple[float, float]:
+        """How far the result is from that of the two kernels."""
+        if self._wanted is None:
+            self._wanted = self._result(self._two)
+        got = self._result(candidate)
+        scale = float(np.linalg.norm(self._wanted)) or 1.0
+        return float(np.linalg.norm(got - self._wanted)) / scale, 0.0
+
+    def _result(self, candidate: Any) -> Any:
         """The head and the tail of what a run gives."""
-        run = candidate.prepared(self.signature, self.context.cudnn)
+        run = self._run(candidate)
         y = self.arrays["y"]
         self._spoil(y)
-        with self._workspace(candidate.total_bytes(self.signature)) as env:
+        with self._workspace(self._nbytes(candidate)) as env:
             run(env, self.arrays)
         n = min(y.size, _COMPARED)
         parts = []
@@ -245,7 +293,3 @@ class _EpilogueBench(Bench):
             self._driver.cuMemcpyDtoH(part.ctypes.data, y.ptr + start * y.itemsize, part.nbytes)
             parts.append(part.astype(np.float64))
         return np.concatenate(parts)
-
-    def _agrees(self, got: Any, want: Any) -> bool:
-        scale = float(np.linalg.norm(want)) or 1.0
-        return float(np.linalg.norm(got - want)) <= self.error_limit * scale

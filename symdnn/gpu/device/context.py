@@ -18,9 +18,10 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.errors import CudaUnavailable, SymdnnError
+from symdnn.gpu.binding.libcuda import driver
 from symdnn.gpu.device.env import TICKET_COUNT, TICKETS_AT
 
-__all__ = ["Context", "CudaUnavailable", "context", "existing"]
+__all__ = ["Context", "CudaUnavailable", "card", "context", "existing"]
 
 _INSTALL = (
     "PyCUDA is missing. tools/install_cuda.sh builds it, with g++ and NVIDIA's wheels; or have it "
@@ -301,6 +302,12 @@ def existing() -> Context | None:
     Makes none: kernels ask it whether a plan is for a device or for a described one.
     """
     return _thread.held[-1][0] if _thread.held else next(iter(_contexts.values()), None)
+
+
+def card() -> dict[str, Any] | None:
+    """The device and its driver, as keys of measured choices name them; None without a device."""
+    found = existing()
+    return None if found is None else {"gpu": found.name, "driver": list(driver().version or ())}
 
 
 def context(index: int = 0) -> Context:

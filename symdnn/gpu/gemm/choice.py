@@ -12,27 +12,27 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import inf
 from typing import Any
 
 import numpy as np
 
 from symdnn.config import config
-from symdnn.gpu.binding.libcublaslt import CublasError
+from symdnn.gpu.binding import libcublaslt
 from symdnn.gpu.device.array import DeviceArray
 from symdnn.gpu.device.clock import being_captured, race_ms, replay_ms
+from symdnn.gpu.device.context import card
 from symdnn.gpu.gemm.plan import GemmAlgorithm, GemmPlan, GemmSignature, Pointers
-from symdnn.gpu.tuning.records import gemm_record, recall_gemm, remember_gemm
+from symdnn.tuning.attempts import Attempt, Bench, measure
+from symdnn.tuning.question import Question, answer, plain
 
 __all__ = ["GemmChoice", "choose", "chosen", "forget", "wanted_mode"]
 
 #: How many of the heuristics' algorithms are measured.
 CANDIDATES = 24
-#: How many of them are measured again, and how much slower than the fastest they may be.
-_FINALISTS, _NEAR = 4, 1.15
 #: Elements of the result's two ends that are compared.
-_COMPARED = 1 << 20
+_COMPARED = 1 << 17
 _TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2, "tf32": 3e-3, "float32": 1e-4, "float64": 1e-10}
 
 
@@ -101,7 +101,7 @@ def choose(
     if found is not None:
         return found
     if mode == "time" and not being_captured(env):
-        made = _recalled(plan) or _kept(_timed(plan, env, at, factors))
+        made = _timed(plan, env, at, factors)
     else:
         made = GemmChoice(plan.signature, "guess", plan.algorithms(1)[0])
     if made.mode == mode:
@@ -110,66 +110,94 @@ def choose(
     return made
 
 
-def _recalled(plan: GemmPlan) -> GemmChoice | None:
-    """The choice of an earlier process, if the heuristics still know it."""
-    record = recall_gemm(plan.signature, CANDIDATES)
-    if record is None:
-        return None
-    for algorithm in plan.algorithms(CANDIDATES):
-        ms = record.get("ms", [])
-        if gemm_record(algorithm, tuple(ms)) == record:
-            return GemmChoice(plan.signature, "time", algorithm, tuple(ms))
-    return None
-
-
-def _kept(made: GemmChoice) -> GemmChoice:
-    remember_gemm(made.signature, CANDIDATES, gemm_record(made.algorithm, made.ms))
-    return made
-
-
 def _timed(plan: GemmPlan, env: Any, at: Pointers, factors: Sequence[float]) -> GemmChoice:
-    """Measure on the operands as they are, into memory of its own."""
-    candidates = plan.algorithms(CANDIDATES)
-    results = _Results(plan.signature, env, at)
-    runs = [_enqueuing(plan, a, results.at, factors, env) for a in candidates]
-    ms: list[float | None] = []
-    for run in runs:
-        ms.append(_ms(env, run, min([t for t in ms if t is not None], default=inf)))
-    _race(env, runs, ms)
-    want: Any = None
-    for i in sorted((i for i, t in enumerate(ms) if t is not None), key=lambda i: ms[i] or 0):
-        if i == 0:
-            break
-        if want is None:
-            want = results.of(_enqueuing(plan, candidates[0], results.at, factors, env))
-        got = results.of(_enqueuing(plan, candidates[i], results.at, factors, env))
-        if ms[0] is None or _agree(want, got, plan.signature):
-            return GemmChoice(plan.signature, "time", candidates[i], tuple(ms))
-        ms[i] = None
-    return GemmChoice(plan.signature, "time", candidates[0], tuple(ms))
+    """The fastest on the operands as they are; the heuristics' first where none could be timed."""
+    question = _GemmQuestion(plan, env, at, factors)
+    found = answer(question)
+    if found is None:
+        return GemmChoice(plan.signature, "time", plan.algorithms(1)[0], (None,))
+    algorithm: GemmAlgorithm = found.attempt.candidate
+    return GemmChoice(plan.signature, "time", algorithm, question.ms)
 
 
-def _enqueuing(
-    plan: GemmPlan, algorithm: GemmAlgorithm, at: Pointers, factors: Sequence[float], env: Any
-) -> Callable[[], None]:
-    return lambda: plan.run(algorithm, at, factors, env.workspace, env.stream)
+class _GemmQuestion(Question[GemmAlgorithm]):
+    """Which of the heuristics' first algorithms is the fastest."""
 
+    family = "matrix product"
 
-def _ms(env: Any, enqueue: Callable[[], None], good_ms: float) -> float | None:
-    """Its time, roughly where it is far from good; None where it fails."""
-    try:
-        return replay_ms(env, enqueue, good_ms)
-    except CublasError:
+    def __init__(self, plan: GemmPlan, env: Any, at: Pointers, factors: Sequence[float]) -> None:
+        self.plan, self.bench = plan, _GemmBench(plan, env, at, factors)
+        #: Milliseconds of all that were tried, in the heuristics' order.
+        self.ms: tuple[float | None, ...] = ()
+
+    def key(self) -> dict[str, Any] | None:
+        """The signature, the card, cuBLASLt's version."""
+        here = card()
+        if here is None:
+            return None
+        version = {"cublaslt": libcublaslt.version(), "candidates": CANDIDATES}
+        return {**here, **version, "product": plain(asdict(self.plan.signature))}
+
+    def measured(self) -> tuple[list[Attempt[GemmAlgorithm]], str]:
+        """All of them: the first one's result is right."""
+        table = measure(self.bench, self.plan.algorithms(CANDIDATES))
+        self.ms = tuple(a.ms if a.usable else None for a in table)
+        return table, ""
+
+    def record(self, best: Attempt[GemmAlgorithm]) -> dict[str, Any]:
+        """The algorithm's words, and the times of all that were measured."""
+        return {**_words(best.candidate), "ms": best.ms, "all_ms": list(self.ms)}
+
+    def revived(self, record: dict[str, Any]) -> Attempt[GemmAlgorithm] | None:
+        """The algorithm, if the heuristics still know it."""
+        for algorithm in self.plan.algorithms(CANDIDATES):
+            if _words(algorithm).items() <= record.items():
+                self.ms = tuple(record.get("all_ms", ()))
+                return Attempt(algorithm, record.get("ms"))
         return None
 
+    def refused(self, reasons: Sequence[str]) -> None:
+        """The heuristics' first one runs, which says itself what is wrong."""
 
-def _race(env: Any, runs: Sequence[Callable[[], None]], ms: list[float | None]) -> None:
-    """Measure the fastest few again, in turn; ``ms`` gets the new times."""
-    order = sorted((i for i, t in enumerate(ms) if t is not None), key=lambda i: ms[i] or 0)
-    finalists = [i for i in order[:_FINALISTS] if (ms[i] or 0) <= _NEAR * (ms[order[0]] or 0)]
-    if len(finalists) > 1:
-        for i, again in zip(finalists, race_ms(env, [runs[i] for i in finalists]), strict=True):
-            ms[i] = again
+
+def _words(algorithm: GemmAlgorithm) -> dict[str, Any]:
+    words = [int(w) for w in algorithm.data.data]
+    return {"name": str(algorithm.number), "algorithm": words,
+            "workspace_bytes": algorithm.workspace_bytes}  # fmt: skip
+
+
+class _GemmBench(Bench[GemmAlgorithm]):
+    """The operands as they are; results go to memory of its own."""
+
+    def __init__(self, plan: GemmPlan, env: Any, at: Pointers, factors: Sequence[float]) -> None:
+        s = plan.signature
+        self.plan, self.env, self.factors = plan, env, factors
+        self.results = _Results(s, env, at)
+        self._wanted: list[Any] | None = None
+        narrow = s.result in ("float16", "bfloat16")
+        self.error_limit = _TOLERANCE[s.result if narrow else s.compute]
+
+    def _enqueuing(self, algorithm: GemmAlgorithm) -> Callable[[], None]:
+        plan, at, env = self.plan, self.results.at, self.env
+        return lambda: plan.run(algorithm, at, self.factors, env.workspace, env.stream)
+
+    def check(self, candidate: GemmAlgorithm, good_ms: float) -> tuple[float, float]:
+        """How far the result is from that of the first one that runs."""
+        got = self.results.of(self._enqueuing(candidate))
+        if self._wanted is None:
+            self._wanted = got
+            return 0.0, 0.0
+        return max(
+            _difference(np.asarray(a), np.asarray(b)) for a, b in zip(self._wanted, got)
+        ), 0.0
+
+    def time(self, candidate: GemmAlgorithm, good_ms: float) -> float:
+        """Replays of a graph."""
+        return replay_ms(self.env, self._enqueuing(candidate), good_ms)
+
+    def race(self, candidates: Sequence[GemmAlgorithm]) -> list[float]:
+        """Replays in turn."""
+        return race_ms(self.env, [self._enqueuing(c) for c in candidates])
 
 
 class _Results:
@@ -196,18 +224,13 @@ class _Results:
         return DeviceArray(at, (_COMPARED,), self.d.dtype, owner=self.d)
 
 
-def _agree(want: Sequence[Any], got: Sequence[Any], s: GemmSignature) -> bool:
-    """Whether two results are the same but for rounding; what is not finite must be so in both."""
-    narrow = s.result in ("float16", "bfloat16")
-    tolerance = _TOLERANCE[s.result if narrow else s.compute]
-    return all(_close(np.asarray(a), np.asarray(b), tolerance) for a, b in zip(want, got))
-
-
-def _close(a: Any, b: Any, tolerance: float) -> bool:
-    kind = np.complex128 if a.dtype.kind == "c" else np.float64
-    a, b = a.astype(kind), b.astype(kind)
+def _difference(want: Any, got: Any) -> float:
+    """The largest difference, relative to the largest value; infinite where one alone is finite."""
+    kind = np.complex128 if want.dtype.kind == "c" else np.float64
+    a, b = want.astype(kind), got.astype(kind)
     finite = np.isfinite(a)
     if not np.array_equal(finite, np.isfinite(b)):
-        return False
-    size = np.abs(a[finite]).max(initial=0.0)
-    return bool(np.abs(a[finite] - b[finite]).max(initial=0.0) <= tolerance * size)
+        return inf
+    size = float(np.abs(a[finite]).max(initial=0.0))
+    largest = float(np.abs(a[finite] - b[finite]).max(initial=0.0))
+    return largest / size if size else (0.0 if largest == 0 else inf)

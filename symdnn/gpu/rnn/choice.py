@@ -11,14 +11,18 @@ the same net and get the same answer.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from math import inf
+from typing import Any
 
 from symdnn.errors import SymdnnError
+from symdnn.gpu import libcudnn
 from symdnn.gpu.conv.algorithm import UnsupportedAlgorithm
+from symdnn.gpu.device.context import card
 from symdnn.gpu.rnn.net import Net
-from symdnn.gpu.tuning.records import recall_rnn, remember_rnn
+from symdnn.tuning.attempts import Attempt, Bench, measure
+from symdnn.tuning.question import Question, Remembered, answer, plain
 
 __all__ = ["ALGORITHMS", "Choice", "Tried", "choose", "forget"]
 
@@ -71,8 +75,7 @@ class Choice:
 
 #: What a question is: the net, whether sequences have lengths, the wish, the device.
 _Key = tuple[Net, bool, str, int]
-_choices: dict[_Key, Choice] = {}
-_lock = threading.RLock()
+_choices: Remembered[Choice] = Remembered()
 
 
 def choose(net: Net, lengths: bool, wish: str, device: int | None) -> Choice:
@@ -83,17 +86,13 @@ def choose(net: Net, lengths: bool, wish: str, device: int | None) -> Choice:
     """
     if wish == "standard" or device is None:
         return Choice(ALGORITHMS.get(wish, "STANDARD"), "as asked for")
-    key = (net, lengths, wish, device)
-    with _lock:
-        if key not in _choices:
-            _choices[key] = _chosen(net, lengths, wish, device)
-        return _choices[key]
+    key: _Key = (net, lengths, wish, device)
+    return _choices.get(key, lambda: _chosen(net, lengths, wish, device))
 
 
 def forget() -> None:
     """Drop what was chosen; plans that exist keep theirs."""
-    with _lock:
-        _choices.clear()
+    _choices.clear()
 
 
 def _chosen(net: Net, lengths: bool, wish: str, device: int) -> Choice:
@@ -101,7 +100,7 @@ def _chosen(net: Net, lengths: bool, wish: str, device: int) -> Choice:
 
     trial = Trial(net, lengths, device)
     if wish == "time_once":
-        return _recalled(net, lengths, trial.tried) or _kept(net, lengths, _fastest(trial.tried))
+        return _fastest(net, lengths, trial.tried)
     if wish == "guess":
         return _first(trial.tried, guesses(net, lengths))
     found = trial.tried(wish, False)
@@ -117,27 +116,70 @@ def _chosen(net: Net, lengths: bool, wish: str, device: int) -> Choice:
 _Try = Callable[[str, bool], Tried]
 
 
-def _recalled(net: Net, lengths: bool, tried: _Try) -> Choice | None:
-    """What an earlier process measured as the fastest, if its result is right."""
-    record = recall_rnn(net, lengths)
-    word = "" if record is None else str(record.get("algorithm"))
-    if record is None or word not in ALGORITHMS or tried(word, False).problem:
-        return None
-    return Choice(ALGORITHMS[word], "time_once, measured before", float(record["ms"]))
+def _fastest(net: Net, lengths: bool, tried: _Try) -> Choice:
+    """The fastest of those whose result is right; ``standard`` where nothing could be timed."""
+    found = answer(_NetQuestion(net, lengths, tried))
+    if found is None:
+        return Choice(ALGORITHMS["standard"], "time_once, nothing could be timed")
+    source = "time_once" if found.table else "time_once, measured before"
+    table = tuple(Tried(a.candidate, a.ms, a.problem) for a in found.table)
+    return Choice(ALGORITHMS[found.attempt.candidate], source, found.attempt.ms, table)
 
 
-def _kept(net: Net, lengths: bool, made: Choice) -> Choice:
-    if made.ms is not None:
-        remember_rnn(net, lengths, made.name, made.ms)
-    return made
+class _NetQuestion(Question[str]):
+    """Which algorithm of cuDNN's is the fastest for a net."""
+
+    family = "recurrent net"
+
+    def __init__(self, net: Net, lengths: bool, tried: _Try) -> None:
+        self.net, self.lengths, self.tried = net, lengths, tried
+
+    def key(self) -> dict[str, Any] | None:
+        """The net, the card, cuDNN's version."""
+        here = card()
+        if here is None:
+            return None
+        net = plain(asdict(self.net))
+        version = int(libcudnn.cudnnGetVersion())
+        return {**here, "cudnn": version, "net": net, "lengths": self.lengths}
+
+    def measured(self) -> tuple[list[Attempt[str]], str]:
+        """All four."""
+        return measure(_NetBench(self.tried), ALGORITHMS), ""
+
+    def record(self, best: Attempt[str]) -> dict[str, Any]:
+        """The flag's word."""
+        return {"name": best.candidate, "ms": best.ms}
+
+    def revived(self, record: dict[str, Any]) -> Attempt[str] | None:
+        """The algorithm, if its result is right."""
+        word = str(record.get("name"))
+        if word not in ALGORITHMS or self.tried(word, False).problem:
+            return None
+        return Attempt(word, float(record["ms"]))
+
+    def refused(self, reasons: Any) -> None:
+        """The standard algorithm runs."""
 
 
-def _fastest(tried: _Try) -> Choice:
-    """All timed, those whose result is wrong left out."""
-    found = [tried(word, True) for word in ALGORITHMS]
-    good = [t for t in found if not t.problem and t.ms is not None]
-    best = min(good, key=lambda t: t.ms or 0.0, default=Tried("standard"))
-    return Choice(ALGORITHMS[best.name], "time_once", best.ms, tuple(found))
+class _NetBench(Bench[str]):
+    """A net with values of ours; right is what the standard algorithm gives."""
+
+    def __init__(self, tried: _Try) -> None:
+        self.tried = tried
+        self._ms: dict[str, float] = {}
+
+    def check(self, candidate: str, good_ms: float = inf) -> tuple[float, float]:
+        """Raises what is wrong; what is right is timed at once."""
+        found = self.tried(candidate, True)
+        if found.problem or found.ms is None:
+            raise SymdnnError(found.problem or "it could not be timed")
+        self._ms[candidate] = found.ms
+        return 0.0, 0.0
+
+    def time(self, candidate: str, good_ms: float = inf) -> float:
+        """As plans launch it."""
+        return self._ms[candidate]
 
 
 def _first(tried: _Try, order: Iterator[str]) -> Choice:

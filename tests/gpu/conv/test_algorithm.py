@@ -21,15 +21,15 @@ from symdnn.gpu.conv import tuning as conv_tuning
 from symdnn.gpu.conv.algorithm import choose
 from symdnn.gpu.conv.bench import relative_error, tolerance
 from symdnn.gpu.conv.launch import signature
-from symdnn.gpu.conv.measure import Measured, best_of
 from symdnn.gpu.conv.search import Search
 from symdnn.gpu.cudnn.graph_plan import GraphPlan
 from symdnn.gpu.device import cudnn_device
-from symdnn.gpu.tuning import store
 from symdnn.graph.kernel import kernels_for
 from symdnn.graph.origin import Hints
 from symdnn.graph.variable import Apply
 from symdnn.ops.vendor import gpudnn as G
+from symdnn.tuning import question, store
+from symdnn.tuning.attempts import Attempt, best_of
 from tests.gpu.conv.test_cudnn_algorithm import FORWARD_GUESS, FORWARD_SIZE, perf, refuse_algorithms
 from tests.gpu.fake_cudnn import HANDLE, conv, run
 
@@ -67,10 +67,10 @@ def folder(monkeypatch, tmp_path, fake):
     monkeypatch.setattr(cudnn_device, "existing", lambda: device)
     monkeypatch.setattr(frontend, "unavailable", lambda: "none in this test")
     fake.answers["cudnnGetVersion"] = 91900
-    conv_tuning._machine.cache_clear()
+    conv_tuning.machine.cache_clear()
     with config.change_flags({"dnn.conv.tuning_cache": str(tmp_path)}):
         yield tmp_path
-    conv_tuning._machine.cache_clear()
+    conv_tuning.machine.cache_clear()
 
 
 class Timer:
@@ -86,7 +86,7 @@ class Timer:
         for c in candidates:
             ms = self.times.get(c.name)
             problem = "" if ms is not None else "wrong"
-            table.append(Measured(c, ms, 0.0, problem=problem))
+            table.append(Attempt(c, ms, 0.0, problem=problem))
         return table, ""
 
 
@@ -274,7 +274,7 @@ def test_the_first_that_stored_wins(both, folder, monkeypatch):
     search = Search(signature(call), HANDLE)
     monkeypatch.setattr(store, "recall", lambda key, _real=store.recall: None if not timer.calls
                         else _real(key))  # fmt: skip
-    store.remember(key, conv_tuning._record(Measured(search.named(1), 3.0, 0.0)))
+    store.remember(key, conv_tuning.ConvQuestion(search).record(Attempt(search.named(1), 3.0, 0.0)))
     found = choose(signature(call), 0)
     assert (found.candidate.name, timer.calls) == ("small", 1)
     assert "another process" in found.source
@@ -297,7 +297,7 @@ def test_a_damaged_record_is_dropped(both, folder, monkeypatch):
 
 def test_nothing_right_means_a_guess(both, folder, monkeypatch):
     Timer(monkeypatch)
-    conv_tuning._say_once.cache_clear()
+    question._say_once.cache_clear()
     with pytest.warns(RuntimeWarning, match="nothing could be measured"):
         found = choose(signature(conv(algo="time_once")), 0)
     assert (found.candidate.name, found.source) == ("large", "cuDNN's heuristics")
@@ -328,11 +328,11 @@ def test_a_folder_that_cannot_be_written_to_is_said_once(both, folder, monkeypat
 def test_the_best_by_memory_or_energy(both):
     search = Search(signature(conv()), HANDLE)
     small, none = search.named(1), search.named(0)
-    table = [Measured(none, 3.0, 0.0, 10.0), Measured(small, 1.0, 0.0, 20.0)]
+    table = [Attempt(none, 3.0, 0.0, 10.0), Attempt(small, 1.0, 0.0, 20.0)]
     assert best_of(table, "time").candidate is small
     assert best_of(table, "memory").candidate is none
     assert best_of(table, "energy").candidate is none
-    assert best_of([Measured(small, 1.0, problem="wrong")], "time") is None
+    assert best_of([Attempt(small, 1.0, problem="wrong")], "time") is None
 
 
 # -- the check of results -------------------------------------------------------------------------

@@ -10,11 +10,11 @@ import pytest
 
 from symdnn.config import config
 from symdnn.gpu import registry
+from symdnn.gpu.device import context as contexts
 from symdnn.gpu.device.array import DeviceArray
 from symdnn.gpu.gemm import choice as gemm_choice
 from symdnn.gpu.gemm.matmul import MatmulKernel, as_matrix, operand
 from symdnn.gpu.gemm.plan import alignment_of
-from symdnn.gpu.tuning import records
 from symdnn.graph.kernel import Call, kernels_for
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
@@ -272,9 +272,10 @@ def test_a_wrong_result_is_not_taken(lt, clock, monkeypatch):
 
 def test_what_is_not_finite_in_both_agrees():
     a = np.array([1.0, np.nan, np.inf])
-    assert gemm_choice._close(a, a * (1 + 1e-6), 1e-4)
-    assert not gemm_choice._close(a, np.array([1.0, 1.0, np.inf]), 1e-4)
-    assert not gemm_choice._close(a, a * 1.1, 1e-4)
+    assert gemm_choice._difference(a, a * (1 + 1e-6)) < 1e-5
+    assert gemm_choice._difference(a, np.array([1.0, 1.0, np.inf])) == np.inf
+    assert gemm_choice._difference(a, a * 1.1) == pytest.approx(0.1)
+    assert gemm_choice._difference(a * 0, a * 0) == 0
 
 
 def test_nothing_is_timed_for_the_same_bits_or_in_a_capture(lt, clock, monkeypatch):
@@ -294,7 +295,7 @@ def test_nothing_is_timed_for_the_same_bits_or_in_a_capture(lt, clock, monkeypat
 def disk(monkeypatch, tmp_path):
     """A card of which choices are kept in a folder."""
     card = SimpleNamespace(index=0, name="a card")
-    monkeypatch.setattr(records, "existing", lambda: card)
+    monkeypatch.setattr(contexts, "existing", lambda: card)
     with timing(), config.change_flags(**{"dnn.conv.tuning_cache": str(tmp_path)}):
         yield tmp_path
 

@@ -11,14 +11,14 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import Mode
-from symdnn.gpu import dnn, registry
+from symdnn.gpu import dnn, libcudnn, registry
 from symdnn.gpu.conv.algorithm import UnsupportedAlgorithm
+from symdnn.gpu.device import context as contexts
 from symdnn.gpu.device.array import DeviceArray
 from symdnn.gpu.rnn import choice as cudnn_rnn_choice
 from symdnn.gpu.rnn import trial as cudnn_rnn_trial
 from symdnn.gpu.rnn.choice import ALGORITHMS, Tried, choose
 from symdnn.gpu.rnn.net import Net
-from symdnn.gpu.tuning import records
 from symdnn.graph.kernel import kernels_for
 from symdnn.graph.origin import Hints
 from symdnn.ops.nn.rnn import RESERVE
@@ -260,8 +260,8 @@ def test_other_algorithms_do_not_change_the_cpu():
 def disk(monkeypatch, tmp_path):
     """A card of which choices are kept in a folder."""
     card = SimpleNamespace(index=0, name="a card")
-    monkeypatch.setattr(records, "existing", lambda: card)
-    monkeypatch.setattr(records.libcudnn, "cudnnGetVersion", lambda: 91900)
+    monkeypatch.setattr(contexts, "existing", lambda: card)
+    monkeypatch.setattr(libcudnn, "cudnnGetVersion", lambda: 91900)
     with symdnn.config.change_flags(**{"dnn.conv.tuning_cache": str(tmp_path)}):
         yield tmp_path
 

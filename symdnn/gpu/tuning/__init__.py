@@ -1,1 +1,0 @@
-"""Measured choices, kept on disk."""
