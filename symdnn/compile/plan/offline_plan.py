@@ -14,7 +14,7 @@ from symdnn.compile.plan.specialise import Choice, Oracle, Specialised, TableOra
 from symdnn.compile.program.program import If, Loop, Program, Segment
 from symdnn.errors import DataDependentShape, InputError, NotEvaluable
 from symdnn.graph.evaluate import evaluate_node
-from symdnn.graph.kernel import Call, Kernel, Launch, kernels_for
+from symdnn.graph.kernel import FOREIGN, Call, Kernel, Launch, Traits, kernels_for
 from symdnn.graph.variable import Constant, Shared, Variable
 
 __all__ = ["DescribedKernel", "DescribedOracle", "SegmentPlan", "specialise_program"]
@@ -25,6 +25,7 @@ class DescribedKernel(Kernel):
     """A kernel by name only: it can be chosen and planned for, not run."""
 
     name: str
+    traits: Traits = FOREIGN
 
     def bind(self, call: Call) -> Launch:
         """Raises :class:`~symdnn.errors.NotEvaluable`."""

@@ -9,7 +9,7 @@ from symdnn.compile.plan.memory import plan_memory
 from symdnn.compile.plan.offline_plan import DescribedKernel, DescribedOracle
 from symdnn.compile.plan.specialise import TableOracle, specialise
 from symdnn.errors import DataDependentShape, InputError, NotEvaluable, ShapeMismatch
-from symdnn.graph.kernel import Call
+from symdnn.graph.kernel import Call, Traits
 from symdnn.graph.origin import Hints
 
 # Only sizes are rewritten, so that the ops are those that the test names.
@@ -155,12 +155,16 @@ def test_a_segment_by_hand_with_and_without_writing_in_place():
     ("backend", "chosen"), [(None, "numpy.a"), ("onednn", "onednn.b"), ("cudnn", "numpy.a")]
 )
 def test_a_hint_names_the_backend_where_the_target_has_it(monkeypatch, backend, chosen):
-    kernels = [DescribedKernel("numpy.a"), DescribedKernel("onednn.b")]
+    kernels = [by_name("numpy.a"), by_name("onednn.b")]
     monkeypatch.setattr("symdnn.compile.plan.specialise.kernels_for", lambda op_type, kind: kernels)
     x = T.dvector("x")
     node = T.exp(x).owner
     call = Call(node.op, (x.type,), (node.out.type,), Hints(backend=backend))
     assert TableOracle("cpu").choose(call).kernel.name == chosen
+
+
+def by_name(name):
+    return DescribedKernel(name, Traits(name.partition(".")[0]))
 
 
 class Unwilling(DescribedKernel):
@@ -179,7 +183,7 @@ class Unwilling(DescribedKernel):
 def test_other_kernels_are_taken_where_the_one_that_a_hint_names_refuses(
     monkeypatch, backend, chosen, refused
 ):
-    kernels = [Unwilling("cudnn.c"), DescribedKernel("onednn.b"), DescribedKernel("numpy.a")]
+    kernels = [Unwilling("cudnn.c", Traits("cudnn")), by_name("onednn.b"), by_name("numpy.a")]
     monkeypatch.setattr("symdnn.compile.plan.specialise.kernels_for", lambda op_type, kind: kernels)
     x = T.dvector("x")
     node = T.exp(x).owner

@@ -270,7 +270,7 @@ def test_a_stored_choice_is_asked_for_again(both, folder, monkeypatch):
 def test_the_first_that_stored_wins(both, folder, monkeypatch):
     timer = Timer(monkeypatch, none=1.0, small=3.0)
     call = conv(algo="time_once")
-    key = conv_tuning.key_of(signature(call), "time")
+    key = {"family": "convolution", **conv_tuning.key_of(signature(call), "time")}
     search = Search(signature(call), HANDLE)
     monkeypatch.setattr(store, "recall", lambda key, _real=store.recall: None if not timer.calls
                         else _real(key))  # fmt: skip

@@ -109,7 +109,9 @@ def test_what_is_measured_decides(fake, fake_frontend, monkeypatch, faster):
     seen = []
 
     class Bench:
-        def __init__(self, context, s, e):
+        error_limit = 1e-3
+
+        def __init__(self, context, s, e, two):
             seen.append((s.dtype, e))
 
         def __enter__(self):
@@ -118,18 +120,21 @@ def test_what_is_measured_decides(fake, fake_frontend, monkeypatch, faster):
         def __exit__(self, *_):
             pass
 
-        def time(self, candidate):
-            assert isinstance(candidate, Trial)
-            return 2.0
+        def check(self, candidate, good_ms):
+            return 0.0, 0.0
 
-        def fastest(self, fused, two, limit_ms):
-            assert limit_ms == 2.0
-            assert [f.candidate.plan.engine for f in fused] == [7, 8]
-            return conv_epilogue.replace(fused[1], ms=1.5) if faster else None
+        def time(self, candidate, good_ms):
+            if isinstance(candidate, Trial):
+                return 2.0
+            return 1.5 if faster and candidate.candidate.plan.engine == 8 else 2.5
+
+        def race(self, candidates):
+            raise AssertionError("nothing is near")
 
     monkeypatch.setattr(conv_epilogue, "_EpilogueBench", Bench)
     monkeypatch.setattr(conv_epilogue, "free_bytes", lambda: 1 << 40)
     monkeypatch.setattr(conv_epilogue, "asked", lambda: None)
+    monkeypatch.setattr(conv_epilogue, "key_of", lambda s, by: {})
     with config.change_flags(**{"dnn.conv.tuning_cache": "off"}):
         s = conv_epilogue_signature(call(algo="guess_once"))
         timed = conv_epilogue.replace(s, wanted="time_once")

@@ -42,7 +42,7 @@ class Bench:
     def time(self, candidate, good_ms=inf):
         return self.times[candidate.name]
 
-    def race(self, candidates, rounds):
+    def race(self, candidates):
         return [self.times[c.name] for c in candidates]
 
 
