@@ -35,7 +35,7 @@ from symdnn.errors import KernelCompileError
 
 __all__ = [
     "AS_WRITTEN", "FACTS", "OBJECTS", "Code", "compile_function", "compile_made", "has",
-    "installed", "problem", "vector_width",
+    "installed", "problem", "processor_digest", "vector_width",
 ]  # fmt: skip
 
 #: Object code, and what LLVM says of a processor.
@@ -145,6 +145,12 @@ def _processor() -> str:
         return ""
     found = [line for line in first if line.partition("\t")[0].strip() in _LINES]
     return "\n".join(found) if len(found) == len(_LINES) else ""
+
+
+def processor_digest() -> str:
+    """What changes with the processor; empty where nothing is known of it."""
+    text = _processor()
+    return hashlib.sha256(text.encode()).hexdigest()[:16] if text else ""
 
 
 @cache

@@ -8,20 +8,26 @@ leads to oneDNN's slow reference implementation.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from symdnn.config import config
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.onednn import library
 from symdnn.cpu.onednn.kernel import OnednnKernel, Operand, Planned, contiguous, image
 from symdnn.cpu.onednn.library import OnednnError, has_bfloat16
 from symdnn.cpu.onednn.objects import ALG, PROP, Attributes, Layout, Primitive, primitive
+from symdnn.cpu.threads import thread_pools
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.library_use import LibraryUse
 from symdnn.ops.nn.conv import resolved_padding
 from symdnn.ops.vendor.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW
+from symdnn.tuning.attempts import Attempt, Bench, measure
+from symdnn.tuning.question import Question, answer
 
 __all__ = ["ConvKernel", "post_ops", "KERNELS"]
 
@@ -235,26 +241,115 @@ def _primitive(call: Call, x: Layout, w: Layout, y: Layout) -> Primitive:
 # -- measured --------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Way:
+    """A layout to work in, and its primitive."""
+
+    name: str
+    planned: Planned
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Scratch memory, and room for reordered operands."""
+        return self.planned.workspace_bytes
+
+
 def _fastest(call: Call, found: list[tuple[str, Planned]]) -> tuple[str, Planned]:
-    """The fastest on data of its own, reorders included; each in turn, three rounds."""
-    arrays = [_filled(t) for t in call.inputs]
-    outputs = [_filled(t) for t in call.outputs]
-    best: list[float] = [float("inf")] * len(found)
-    launchers = [p.launcher() for _, p in found]
-    scratch = np.empty(max(p.workspace_bytes for _, p in found) + 64, np.uint8)
-    for round_ in range(4):
-        for i, launch in enumerate(launchers):
-            start = time.perf_counter()
-            launch(arrays, outputs, scratch)
-            if round_:  # the first one also fetches code and memory
-                best[i] = min(best[i], time.perf_counter() - start)
-    i = best.index(min(best))
-    times = ", ".join(f"{n} {t * 1e3:.3g} ms" for (n, _), t in zip(found, best))
-    return f"{found[i][0]} (timed: {times})", found[i][1]
+    """The fastest, reorders included: measured now, or by an earlier process."""
+    question = _LayoutQuestion(call, [_Way(*one) for one in found])
+    best = answer(question)
+    if best is None:
+        return found[0]
+    way: _Way = best.attempt.candidate
+    times = ", ".join(
+        f"{a.candidate.name} {a.ms:.3g} ms" if a.ms is not None else f"{a.candidate.name} failed"
+        for a in best.table or [best.attempt]
+    )
+    when = "timed" if best.table else "timed before"
+    return f"{way.name} ({when}: {times})", way.planned
 
 
-def _filled(t: Any) -> Any:
-    return np.full([d or 0 for d in t.shape], 1, t.numpy)
+class _LayoutQuestion(Question[_Way]):
+    """In which layout a convolution is the fastest."""
+
+    family = "oneDNN convolution"
+
+    def __init__(self, call: Call, ways: list[_Way]) -> None:
+        self.call, self.ways = call, ways
+
+    def key(self) -> dict[str, Any] | None:
+        """The call, the processor, oneDNN's version, and the number of threads."""
+        known = library.facts()
+        return {
+            "cpu": jit.processor_digest(), "onednn": known.get("onednn"), "isa": known.get("isa"),
+            "threads": thread_pools.settle(), "op": str(self.call.op),
+            "types": [str(t) for t in (*self.call.inputs, *self.call.outputs)],
+            "among": [w.name for w in self.ways],
+        }  # fmt: skip
+
+    def measured(self) -> tuple[list[Attempt[_Way]], str]:
+        """The guess first: its result is right."""
+        return measure(_LayoutBench(self.call, self.ways), self.ways), ""
+
+    def record(self, best: Attempt[_Way]) -> dict[str, Any]:
+        """The layout's name."""
+        return {"name": best.candidate.name, "ms": best.ms}
+
+    def revived(self, record: dict[str, Any]) -> Attempt[_Way] | None:
+        """The layout, if oneDNN still has a primitive for it."""
+        named = (w for w in self.ways if w.name == record.get("name"))
+        return next((Attempt(w, float(record["ms"])) for w in named), None)
+
+    def refused(self, reasons: Sequence[str]) -> None:
+        """The guess runs."""
+
+
+class _LayoutBench(Bench[_Way]):
+    """Operands of its own; launches include reorders of all operands."""
+
+    def __init__(self, call: Call, ways: list[_Way]) -> None:
+        self.error_limit = 3e-2 if call.inputs[0].dtype == "bfloat16" else 1e-3  # type: ignore[attr-defined]
+        rng = np.random.default_rng(0)
+        self.arrays = [_drawn(rng, t) for t in call.inputs]
+        self.outputs = [np.zeros(t.shape, t.numpy) for t in call.outputs]  # type: ignore[attr-defined]
+        self.scratch = np.empty(max(w.workspace_bytes for w in ways) + 64, np.uint8)
+        self.launchers = {w.name: w.planned.launcher() for w in ways}
+        self._wanted: list[Any] | None = None
+
+    def check(self, candidate: _Way, good_ms: float) -> tuple[float, float]:
+        """How far the results are from those of the guess; the run also fetches code and memory."""
+        self._ms(candidate)
+        got = [y.astype(np.float64) for y in self.outputs]
+        if self._wanted is None:
+            self._wanted = got
+        pairs = zip(self._wanted, got, strict=True)
+        errors = (np.linalg.norm(a - b) / (np.linalg.norm(a) or 1.0) for a, b in pairs)
+        return float(max(errors)), 0.0
+
+    def time(self, candidate: _Way, good_ms: float) -> float:
+        """The shortest of three runs."""
+        return min(self._ms(candidate) for _ in range(_RUNS))
+
+    def race(self, candidates: Sequence[_Way]) -> list[float]:
+        """The shortest of as many runs of each, in turn."""
+        rounds = [[self._ms(c) for c in candidates] for _ in range(_RUNS)]
+        return [min(own) for own in zip(*rounds, strict=True)]
+
+    def _ms(self, way: _Way) -> float:
+        for y in self.outputs:
+            y[...] = 0  # what follows a convolution may add to it
+        start = time.perf_counter()
+        self.launchers[way.name](self.arrays, self.outputs, self.scratch)
+        return (time.perf_counter() - start) * 1e3
+
+
+_RUNS = 3
+
+
+def _drawn(rng: np.random.Generator, t: Any) -> Any:
+    if not t.is_float:  # sizes, which are not read
+        return np.full([d or 0 for d in t.shape], 1, t.numpy)
+    return rng.uniform(-1, 1, t.shape).astype(t.numpy)
 
 
 KERNELS: tuple[Row, ...] = (

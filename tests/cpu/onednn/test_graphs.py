@@ -147,7 +147,7 @@ def test_nets_that_onednn_has_not_stay():
 def test_choices_of_layouts_are_reported():
     x = T.ftensor4("x")
     y = T.nnet.conv2d(x, np.ones((16, 3, 3, 3), "float32"))
-    for algo, why in (("guess", "guessed"), ("time", "timed: ")):
+    for algo, why in (("guess", "guessed"), ("time", "timed")):
         with config.change_flags(**{"onednn.conv.algo": algo}):
             object_cache.clear()
             f = compiled([x], y, "cpu")
