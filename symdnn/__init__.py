@@ -9,7 +9,7 @@ Write an expression, differentiate it, compile it, call it::
     f = symdnn.function([x], symdnn.grad((x**2).sum(), x))
 """
 
-from symdnn import gradient, printing, tensor
+from symdnn import gradient, printing, tensor, tuning
 from symdnn.autodiff import Lop, Rop, grad, subgraph_grad, verify_grad
 from symdnn.compile.call.arguments import In, Out
 from symdnn.compile.evaluation import evaluate
@@ -38,5 +38,5 @@ __all__ = [
     "MonitorMode", "NanGuardMode", "OpFromGraph", "Out", "Rop", "Shared", "Target", "Variable",
     "clone", "config", "dprint", "evaluate", "foldl", "foldr", "function", "grad", "gradient",
     "hessian", "ifelse", "jacobian", "map", "pp", "printing", "reduce", "scan", "shared",
-    "subgraph_grad", "tensor", "until", "verify_grad",
+    "subgraph_grad", "tensor", "tuning", "until", "verify_grad",
 ]  # fmt: skip

@@ -340,6 +340,9 @@ _CUDA = [
             "apart.", affects=CODE),
     _choice("dnn.conv.on_unsupported", "raise fallback", "What an algorithm does that cuDNN "
             "refuses for the shapes at hand.", affects=CODE),
+    _str("dnn.conv.overrides", "Algorithms by the name of a layer, such as conv3*=fft_tiling; "
+         "head:bwd_data=deterministic. A name is the hint's, the filter's, or the path of its "
+         "module.", affects=CODE),
     _choice("dnn.conv.choose_by", "time memory energy", "What time_once and time_on_shape_change "
             "look for: the shortest time, the least workspace, or the least energy (by the "
             "card's own counter).", affects=CODE),

@@ -31,7 +31,7 @@ LAYERS = [
     {"compile"},
     {"tensor", "nn", "io", "printing", "gradient", "loss_scale"},
     {"__init__"},
-    {"compat", "cli", "algos_cli", "cache_cli", "doctor", "demo", "__main__"},
+    {"compat", "cli", "algos_cli", "cache_cli", "tune_cli", "doctor", "demo", "__main__"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 STRANGERS = {("cpu", "gpu"), ("gpu", "cpu")}

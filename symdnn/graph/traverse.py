@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 
-__all__ = ["ancestors", "clone_graph", "graph_inputs", "leaves", "toposort"]
+__all__ = ["ancestors", "clone_graph", "graph_inputs", "leaves", "toposort", "parameter_name"]
 
 
 def toposort(outputs: Iterable[Variable], blockers: Iterable[Variable] = ()) -> list[Apply]:
@@ -149,3 +149,19 @@ def substituted(
         if any(a is not b for a, b in zip(inputs, node.inputs)):
             memo.update(zip(node.outputs, copy_node(node, inputs).outputs, strict=True))
     return [memo.get(v, v) for v in outputs]
+
+
+#: How many views and casts may lie between a parameter and what reads it.
+_MOST_STEPS = 16
+
+
+def parameter_name(v: Variable) -> str:
+    """The name of the shared variable that ``v`` is, shows or is cast from; empty where it is
+    none, or has no name."""
+    for _ in range(_MOST_STEPS):
+        if isinstance(v, Shared):
+            return str(v.name or "")
+        if v.owner is None or len(v.owner.inputs) != 1:
+            break
+        v = v.owner.inputs[0]
+    return ""

@@ -13,7 +13,7 @@ import contextlib
 import hashlib
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,9 @@ from symdnn.config import config
 from symdnn.disk import space, store, trust
 from symdnn.disk.atomic import write_atomically
 
-__all__ = ["folder", "forget", "recall", "remember", "wrong"]
+__all__ = [
+    "exported", "folder", "forget", "imported", "recall", "records", "remember", "wrong",
+]  # fmt: skip
 
 _FORMAT = 1
 
@@ -92,13 +94,50 @@ def forget(key: Mapping[str, Any]) -> None:
             path.unlink()
 
 
+def records() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """(key, record) of all that is kept; what is damaged or not believed is left out."""
+    base = folder()
+    found = None if base is None else trust.usable(base, ours=_depth(base))
+    for path in () if found is None else sorted(found.glob("[0-9a-f][0-9a-f]/*.json")):
+        try:
+            content, _ = trust.read(path)
+        except (OSError, trust.Untrusted):
+            continue
+        if not wrong(path.stem, content):
+            whole = _content(content)
+            assert whole is not None
+            yield whole["key"], whole["record"]
+
+
+def exported() -> Iterator[str]:
+    """All records as lines of text, for :func:`imported` on another machine of one card."""
+    for key, record in records():
+        yield json.dumps(json.loads(_text(key, record)), sort_keys=True)
+
+
+def imported(line: str) -> str:
+    """Keep a line of :func:`exported`: ``"new"``, ``"known"`` where the key has a record already,
+    ``"wrong"`` where it is damaged, ``"lost"`` where nothing can be kept."""
+    found = _content(line.encode())
+    if found is None:
+        return "wrong"
+    if recall(found["key"]) is not None:
+        return "known"
+    return "lost" if remember(found["key"], found["record"]) is None else "new"
+
+
+def _depth(base: Path) -> int:
+    """How many of the folders are symdnn's own."""
+    return 2 if base == store.base() / "tuning" else 1
+
+
 def _path(key: Mapping[str, Any]) -> Path | None:
     """Where a record is; None where nothing is kept, or no folder can be used."""
     base = folder()
     if base is None:
         return None
     name = _name(key)
-    found = trust.usable(base, ours=2 if base == store.base() / "tuning" else 1)
+    found = trust.usable(base, ours=_depth(base))
     inner = None if found is None else trust.usable(found / name[:2])
     return None if inner is None else inner / f"{name}.json"
 
@@ -131,7 +170,7 @@ def _content(content: bytes) -> dict[str, Any] | None:
     try:
         found = json.loads(content)
         checksum = found.pop("sha256")
-        right = isinstance(found["record"], dict) and "key" in found
+        right = isinstance(found["record"], dict) and isinstance(found["key"], dict)
     except (ValueError, AttributeError, TypeError, KeyError, RecursionError):
         return None
     whole = hashlib.sha256(_canonical(found).encode()).hexdigest() == checksum

@@ -45,6 +45,7 @@ from symdnn.graph.kernel import Call, Row
 from symdnn.graph.library_use import LibraryUse
 from symdnn.ops.nn.conv import resolved_padding
 from symdnn.ops.vendor.gpudnn import GpuDnnConv, GpuDnnConvGradI, GpuDnnConvGradW, compute_precision
+from symdnn.tuning.overrides import algorithm_for
 
 __all__ = ["ConvKernel", "KERNELS", "signature"]
 
@@ -86,7 +87,7 @@ def signature(call: Call) -> ConvSignature:
         padding=(0,) * len(lead) + before, stride=lead + tuple(op.stride),
         dilation=lead + tuple(op.dilation), groups=op.groups, flip=op.flip,
         compute=accumulation(call), allow_tf32=bool(config.dnn.conv.allow_tf32),
-        wanted=wanted_algorithm(op.direction, op.algo, _hint(call)),
+        wanted=_wanted(call),
         workspace_limit=int(config.dnn.conv.workspace_limit) if limit is None else limit,
         deterministic=config.deterministic == "more",
         on_unsupported=str(config.dnn.conv.on_unsupported), layout=layout(call),
@@ -99,9 +100,18 @@ def _hint(call: Call) -> str | int | None:
     return found
 
 
+def _wanted(call: Call) -> str | int:
+    """The algorithm of the layer's name, else the op's, the hint's, the flag's."""
+    op: Any = call.op
+    own = algorithm_for(call.node, op.direction)
+    return wanted_algorithm(op.direction, op.algo, _hint(call)) if own is None else own
+
+
 def _is_named(call: Call) -> bool:
     """Whether someone wrote the algorithm down; lowering puts a flag's default into the op."""
     op: Any = call.op
+    if algorithm_for(call.node, op.direction) is not None:
+        return True
     if _hint(call) is not None or op.algo not in (None, DIRECTIONS[op.direction].default):
         return True
     return config.origin(f"dnn.conv.algo_{op.direction}") != "default"

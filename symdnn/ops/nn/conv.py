@@ -21,6 +21,7 @@ from symdnn.graph.dims import Dim, Shape, known, same_dim
 from symdnn.graph.op import Grads, Host, Op, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.pattern import holds_pattern
+from symdnn.graph.traverse import parameter_name
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.dtype import is_narrow_float
@@ -228,10 +229,10 @@ class Conv(_ConvFamily):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         (x, w), (dy,) = inputs, cotangents
-        return [
-            grad_input(self, w, dy, dims_of(x)[2:]),
-            grad_weight(self, x, dy, dims_of(w)[2:]),
-        ]
+        dw = grad_weight(self, x, dy, dims_of(w)[2:])
+        if (name := parameter_name(w)) and dw.name is None:
+            dw.name = f"{name}.grad"  # by which reports and overrides know the layer
+        return [grad_input(self, w, dy, dims_of(x)[2:]), dw]
 
 
 @dataclass(frozen=True)

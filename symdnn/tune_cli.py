@@ -1,0 +1,85 @@
+"""``symdnn tune``: measured choices that are kept on disk.
+
+symdnn tune                    what was chosen for which question, and its time
+symdnn tune --export FILE      writes all of it as text, a line for each
+symdnn tune --import FILE      keeps what FILE has, from a machine with the same card and libraries
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from symdnn.disk.atomic import write_atomically
+from symdnn.tuning import store
+
+__all__ = ["add_to", "run"]
+
+#: What a key has of the machine, and not of the question.
+_MACHINE = ("gpu", "driver", "cudnn", "frontend", "cublaslt", "cpu", "onednn", "isa", "threads")
+_MOST_LETTERS = 100
+
+
+def add_to(commands: Any) -> None:
+    """Add the subcommand to the parser's ``commands``."""
+    parser = commands.add_parser(
+        "tune", help="measured choices: show, export, import", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--export", metavar="FILE", help="write all records to FILE")
+    which.add_argument("--import", metavar="FILE", dest="source", help="keep the records of FILE")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do it; 1 where lines of an imported file are damaged, or can't be kept."""
+    if args.export:
+        lines = list(store.exported())
+        text = "".join(line + "\n" for line in lines)
+        write_atomically(args.export, text.encode())
+        print(f"exported {len(lines)} choices to {args.export}")
+        return 0
+    if args.source:
+        return _import(args.source)
+    found = list(store.records())
+    print("\n".join(_rows(found)) or f"nothing was measured as yet (folder {store.folder()})")
+    return 0
+
+
+def _import(source: str) -> int:
+    with open(source, encoding="utf-8") as file:
+        done = Counter(store.imported(line) for line in file if line.strip())
+    words = {"new": "new", "known": "known already", "wrong": "damaged", "lost": "not kept"}
+    counts = [f"{done[word]} {text}" for word, text in words.items() if done[word]]
+    print(f"imported from {source}: {', '.join(counts) or 'nothing'}")
+    return 1 if done["wrong"] or done["lost"] else 0
+
+
+def _rows(found: list[tuple[dict[str, Any], dict[str, Any]]]) -> Iterator[str]:
+    machine = ""
+    for key, record in sorted(found, key=lambda pair: str(_machine(pair[0]))):
+        if _machine(key) != machine:
+            machine = _machine(key)
+            yield machine
+        ms = record.get("ms")
+        time = "-" if ms is None else f"{ms:.4g} ms"
+        yield f"  {key.get('family', '?')}: {record.get('name', '?')}, {time}; {_question(key)}"
+
+
+def _machine(key: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {_short(key[name])}" for name in _MACHINE if name in key)
+
+
+def _question(key: dict[str, Any]) -> str:
+    own = {k: v for k, v in key.items() if k not in (*_MACHINE, "family")}
+    text = " ".join(f"{k}={_short(v)}" for k, v in own.items())
+    return text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS - 3]}..."
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list):
+        return "x".join(map(_short, value))
+    return str(value)

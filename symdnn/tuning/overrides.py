@@ -1,0 +1,161 @@
+"""Algorithms by the name of a layer: the flag ``dnn.conv.overrides``, and :func:`override`.
+
+A layer's names are the hint's ``name``, the names of its result and of its filter, and the path of
+the module that the filter is a parameter of: ``conv3`` for ``conv3.weight``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from symdnn.config import config
+from symdnn.errors import ConfigError, InputError, OptionError
+from symdnn.flags import FLAGS
+from symdnn.graph.traverse import parameter_name
+from symdnn.graph.variable import Apply
+from symdnn.ops.vendor.gpudnn_conv import DnnConvolution
+
+__all__ = ["Override", "algorithm_for", "names_of", "override", "parse"]
+
+DIRECTIONS = ("fwd", "bwd_data", "bwd_filter")
+#: What :func:`symdnn.ops.nn.conv.Conv.vjp` calls the gradient of a filter.
+_GRADIENT = ".grad"
+
+
+@dataclass(frozen=True)
+class Override:
+    """The algorithm of layers with a name that fits ``pattern`` (``*`` and ``?`` as in a shell)."""
+
+    pattern: str
+    algo: str | int
+    direction: str = ""
+
+    def fits(self, names: tuple[str, ...], direction: str) -> bool:
+        """Whether it is about a layer with these names."""
+        about = self.direction in ("", direction)
+        return about and any(fnmatchcase(name, self.pattern) for name in names)
+
+
+@lru_cache(maxsize=64)
+def parse(text: str) -> tuple[Override, ...]:
+    """The overrides of a flag's value: ``"conv3*=fft_tiling; head:bwd_data=deterministic"``.
+
+    Raises :class:`~symdnn.errors.ConfigError` for anything else.
+
+    >>> parse("conv3*=small; head:bwd_data=deterministic")[1].direction
+    'bwd_data'
+    """
+    found = []
+    for part in filter(None, (p.strip() for p in text.replace("\n", ";").split(";"))):
+        name, equals, algo = (p.strip() for p in part.partition("="))
+        pattern, colon, direction = (p.strip() for p in name.rpartition(":"))
+        if not colon:
+            pattern, direction = name, ""
+        if not equals or not pattern or not algo or (colon and direction not in DIRECTIONS):
+            raise ConfigError(
+                f"flag dnn.conv.overrides: {part!r}; wanted PATTERN=ALGORITHM, or "
+                f"PATTERN:DIRECTION=ALGORITHM with one of {', '.join(DIRECTIONS)}"
+            )
+        found.append(_checked(Override(pattern, int(algo) if algo.isdigit() else algo, direction)))
+    return tuple(found)
+
+
+def _checked(one: Override) -> Override:
+    """An override whose algorithm one of its directions has; raises ``OptionError``."""
+    directions = (one.direction,) if one.direction else DIRECTIONS
+    problems = [_problem(direction, one.algo) for direction in directions]
+    found = [p for p in problems if p is not None]
+    if len(found) == len(problems):
+        raise found[-1]
+    return one
+
+
+def _problem(direction: str, algo: str | int) -> OptionError | None:
+    """What is wrong with an algorithm of a direction; any number may be one of cuDNN's."""
+    known = FLAGS[f"dnn.conv.algo_{direction}"].choices
+    if isinstance(algo, int) or algo in known:
+        return None
+    return OptionError(f"algorithm {algo!r} of {direction}: wanted one of {', '.join(known)}")
+
+
+#: What :func:`override` was told of nodes, which are those of one function.
+_of_nodes: WeakKeyDictionary[Apply, str | int] = WeakKeyDictionary()
+
+
+def algorithm_for(node: Apply | None, direction: str) -> str | int | None:
+    """The algorithm that somebody gave a convolution by its name; None where nobody did.
+
+    :func:`override` goes before the flag, in which the last one that fits counts.
+    """
+    if node is None:
+        return None
+    if node in _of_nodes:
+        return _of_nodes[node]
+    text = str(config.dnn.conv.overrides)
+    if not text:
+        return None
+    names = names_of(node)
+    fitting = [o.algo for o in parse(text) if o.fits(names, direction)]
+    return fitting[-1] if fitting else None
+
+
+def override(f: Any, pattern: str, *, algo: str | int, direction: str | None = None) -> list[str]:
+    """Have the convolutions of a function whose name fits ``pattern`` run by ``algo``.
+
+    ``direction`` is ``"fwd"``, ``"bwd_data"`` or ``"bwd_filter"``; None: all that know the
+    algorithm. The function's plans are made anew at its next call. Gives the names of the layers,
+    with their directions. Raises :class:`~symdnn.errors.InputError` where there is none of that
+    name, ``OptionError`` for an algorithm that no direction has.
+    """
+    if direction not in (None, *DIRECTIONS):
+        raise InputError(f"override: direction={direction!r}; wanted one of {DIRECTIONS}")
+    one = _checked(Override(pattern, algo, direction or ""))
+    nodes = [n for n in f.fgraph.nodes if isinstance(n.op, DnnConvolution)]
+    found = [n for n in nodes if one.fits(names_of(n), n.op.direction) and _knows(n, algo)]
+    if not found:
+        known = sorted({name for n in nodes for name in names_of(n)})
+        raise InputError(
+            f"override: no convolution of cuDNN's in this function fits {pattern!r} and has an "
+            f"algorithm {algo!r}; their names are {', '.join(known) or 'none'}"
+        )
+    _of_nodes.update(dict.fromkeys(found, algo))
+    f.free()
+    return [f"{names_of(n)[-1]} {n.op.direction}" for n in found]
+
+
+def _knows(node: Apply, algo: str | int) -> bool:
+    """Whether the node's direction has such an algorithm."""
+    op: Any = node.op
+    return _problem(op.direction, algo) is None
+
+
+def names_of(node: Apply) -> tuple[str, ...]:
+    """The names of a convolution, the most particular last."""
+    return tuple(dict.fromkeys(_names(node)))
+
+
+def _names(node: Apply) -> Iterator[str]:
+    for result in node.outputs:
+        if result.name:
+            name = str(result.name)
+            yield from _paths(name.removesuffix(_GRADIENT)) if name.endswith(_GRADIENT) else [name]
+    if getattr(node.op, "direction", "") != "bwd_filter":
+        for v in node.inputs[:2]:
+            name = parameter_name(v)
+            if name:
+                yield from _paths(name)
+    if node.hints.name:
+        yield node.hints.name
+
+
+def _paths(parameter: str) -> Iterator[str]:
+    """A parameter's name, and the path of the module that has it."""
+    yield parameter
+    path, _, last = parameter.rpartition(".")
+    if path and last:
+        yield path

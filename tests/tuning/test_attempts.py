@@ -1,0 +1,74 @@
+"""Candidates are checked before they are timed, in any family."""
+
+from math import inf
+
+import pytest
+
+from symdnn.errors import SymdnnError
+from symdnn.tuning.attempts import Attempt, Bench, Limits, best_of, measure
+
+
+class Scripted(Bench):
+    """Errors and milliseconds by name; the second list is what a race finds."""
+
+    error_limit = 1e-3
+
+    def __init__(self, errors=(), ms=(), raced=()):
+        self.errors, self.ms, self.raced, self.timed = dict(errors), dict(ms), dict(raced), []
+
+    def check(self, candidate, good_ms):
+        error = self.errors.get(candidate, 0.0)
+        if isinstance(error, Exception):
+            raise error
+        return error, 0.0
+
+    def time(self, candidate, good_ms):
+        self.timed.append(candidate)
+        return self.ms[candidate]
+
+    def race(self, candidates):
+        return [self.raced.get(c, self.ms[c]) for c in candidates]
+
+
+def test_what_is_wrong_is_never_timed():
+    bench = Scripted({"b": 0.5, "c": float("nan")}, {"a": 2.0, "d": 3.0})
+    table = measure(bench, "abcd")
+    assert bench.timed == ["a", "d"]
+    assert [a.usable for a in table] == [True, False, False, True]
+    assert table[1].problem == "its result is off by 0.5, 0.001 allowed"
+    assert best_of(table).candidate == "a"
+
+
+@pytest.mark.parametrize("error", [SymdnnError("no\nmore"), RuntimeError("no"), MemoryError("no")])
+def test_what_fails_is_left_out_with_the_reason(error):
+    table = measure(Scripted({"a": error}, {"b": 1.0}), "ab")
+    assert (table[0].problem, best_of(table).candidate) == ("no", "b")
+
+
+def test_near_times_are_decided_by_a_race():
+    bench = Scripted(ms={"a": 1.0, "b": 1.1, "c": 2.0}, raced={"a": 1.2, "b": 0.9})
+    table = measure(bench, "abc")
+    assert best_of(table).candidate == "b"
+    assert [a.ms for a in table] == [1.2, 0.9, 2.0]
+
+
+def test_limits():
+    ms = {c: 1.0 for c in "abcdef"}
+    assert len(measure(Scripted(ms=ms), "abcdef", Limits(patience=2))) == 3
+    late = measure(Scripted(ms=ms), "abc", Limits(budget_ms=0))
+    assert [a.problem != "" for a in late] == [False, True, True]  # one there has to be
+    assert best_of([]) is None
+
+
+class Kernel:
+    def __init__(self, workspace_bytes):
+        self.workspace_bytes = workspace_bytes
+
+
+def test_the_best_by_time_memory_energy():
+    small, large = Kernel(1), Kernel(9)
+    table = [Attempt(small, 3.0, 0.0, 10.0), Attempt(large, 1.0, 0.0, 20.0)]
+    assert best_of(table, "time").candidate is large
+    assert best_of(table, "memory").candidate is small
+    assert best_of(table, "energy").candidate is small
+    assert best_of([Attempt(small, inf, problem="wrong")]) is None

@@ -1,0 +1,160 @@
+"""Questions are answered once for all processes, and only by what is right."""
+
+import pytest
+
+from symdnn.config import config
+from symdnn.tuning import store
+from symdnn.tuning.attempts import Attempt
+from symdnn.tuning.question import Question, Remembered, answer, plain
+
+
+class Letters(Question):
+    family = "letters"
+
+    def __init__(self, ms, key=None, known=None, deterministic=False):
+        self.ms, self.asked, self.said = ms, 0, []
+        self.known = ms if known is None else known
+        self._key = {"question": "which"} if key is None else key
+        self.deterministic = deterministic
+
+    def key(self):
+        return self._key or None
+
+    def measured(self):
+        self.asked += 1
+        table = [Attempt(c, ms, problem="" if ms else "it is wrong") for c, ms in self.ms.items()]
+        return table, ""
+
+    def record(self, best):
+        return {"name": best.candidate, "ms": best.ms}
+
+    def revived(self, record):
+        return Attempt(record["name"], record["ms"]) if record["name"] in self.known else None
+
+    def refused(self, reasons):
+        self.said += reasons
+
+    def not_allowed(self, reason):
+        self.said.append(reason)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path):
+    with config.change_flags({"dnn.conv.tuning_cache": str(tmp_path)}):
+        yield tmp_path
+
+
+def test_another_process_measures_nothing():
+    first, second = Letters({"a": 2.0, "b": 1.0}), Letters({"a": 2.0, "b": 1.0})
+    made, found = answer(first), answer(second)
+    assert (made.attempt.candidate, found.attempt.candidate) == ("b", "b")
+    assert (first.asked, second.asked) == (1, 0)
+    assert (made.source, found.source) == (
+        "fastest of 2 measured", "fastest when it was measured before",
+    )  # fmt: skip
+
+
+def test_what_the_library_does_not_take_any_more_is_measured_anew():
+    answer(Letters({"b": 1.0}))
+    again = Letters({"a": 2.0}, known={"a"})
+    assert answer(again).attempt.candidate == "a"
+    assert again.asked == 1
+    assert answer(Letters({"a": 5.0})).attempt.ms == 2.0  # it was kept
+
+
+def test_the_first_that_is_kept_wins(monkeypatch):
+    slow = Letters({"a": 2.0, "b": 1.0})
+    monkeypatch.setattr(store, "recall", lambda key, real=store.recall: None)
+    store.remember({"family": "letters", "question": "which"}, {"name": "a", "ms": 2.0})
+    monkeypatch.undo()
+    real = slow.measured
+
+    def meanwhile():
+        store.remember({"family": "letters", "question": "which"}, {"name": "a", "ms": 2.0})
+        return real()
+
+    slow.measured = meanwhile
+    found = answer(slow)
+    assert found.attempt.candidate == "a"
+
+
+def test_other_families_and_keys_are_other_questions():
+    class Others(Letters):
+        family = "others"
+
+    for question in (Letters({"a": 1.0}), Others({"a": 1.0}), Letters({"a": 1.0}, {"of": 2})):
+        answer(question)
+        assert question.asked == 1
+
+
+def test_what_cannot_be_kept_is_measured_each_time_unless_all_must_agree():
+    unkept = Letters({"a": 1.0}, key={})
+    for _ in range(2):
+        assert answer(unkept).attempt.candidate == "a"
+    assert unkept.asked == 2
+    strict = Letters({"a": 1.0}, key={}, deterministic=True)
+    assert answer(strict) is None
+    assert (strict.asked, "tuning_cache is off" in strict.said[0]) == (0, True)
+    with config.change_flags({"dnn.conv.tuning_cache": "off"}):
+        assert answer(Letters({"a": 1.0}, deterministic=True)) is None
+        assert answer(Letters({"a": 1.0})).attempt.candidate == "a"
+
+
+def test_where_nothing_is_right_there_is_no_answer_and_no_record(folder):
+    wrong = Letters({"a": None, "b": None})
+    assert answer(wrong) is None
+    assert wrong.said == ["a: it is wrong", "b: it is wrong"]
+    assert list(folder.rglob("*.json")) == []
+
+
+def test_choices_of_a_process_are_bounded():
+    made = []
+    kept = Remembered(most=2)
+    for key in "ababcac":
+        kept.get(key, lambda key=key: made.append(key) or key)
+    assert made == ["a", "b", "c", "a"]
+    assert kept.values() == ["a", "c"]
+    kept.clear()
+    assert kept.values() == []
+
+
+def test_plain_is_what_json_gives_back():
+    assert plain({"a": (1, (2, [3]))}) == {"a": [1, [2, [3]]]}
+
+
+# --- export and import ----------------------------------------------------------------------------
+
+
+def test_records_go_to_another_machine(folder, tmp_path_factory, capsys):
+    from symdnn.cli import main
+
+    answer(Letters({"a": 2.0, "b": 1.0}, {"gpu": "card", "question": [1, 2]}))
+    answer(Letters({"c": 4.0}, {"gpu": "card", "question": "x"}))
+    there = tmp_path_factory.mktemp("there")
+    assert main(["tune", "--export", str(there / "records.txt")]) == 0
+    assert main(["tune"]) == 0
+    told = capsys.readouterr().out
+    assert "exported 2 choices" in told
+    assert "gpu card\n" in told
+    assert "  letters: b, 1 ms; question=1x2" in told
+    with config.change_flags({"dnn.conv.tuning_cache": str(there / "store")}):
+        assert main(["tune", "--import", str(there / "records.txt")]) == 0
+        assert main(["tune", "--import", str(there / "records.txt")]) == 0
+        told = capsys.readouterr().out
+        assert "2 new" in told
+        assert "2 known already" in told
+        moved = Letters({"a": 2.0, "b": 1.0}, {"gpu": "card", "question": [1, 2]})
+        assert answer(moved).attempt.candidate == "b"
+        assert moved.asked == 0
+
+
+def test_damaged_lines_are_not_taken(folder, tmp_path, capsys):
+    from symdnn.cli import main
+
+    answer(Letters({"a": 2.0}))
+    file = tmp_path / "records.txt"
+    (line,) = store.exported()
+    file.write_text(line.replace("2.0", "1.0") + "\n[]\n{}\nnothing\n" + line + "\n")
+    assert main(["tune", "--import", str(file)]) == 1
+    assert "1 known already, 4 damaged" in capsys.readouterr().out
+    assert main(["tune", "--import", str(tmp_path / "none")]) == 2
