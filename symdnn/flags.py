@@ -346,8 +346,8 @@ _CUDA = [
     _choice("dnn.conv.choose_by", "time memory energy", "What time_once and time_on_shape_change "
             "look for: the shortest time, the least workspace, or the least energy (by the "
             "card's own counter).", affects=CODE),
-    _int("dnn.conv.time_budget", 2000, "Milliseconds after which a measurement of one convolution "
-         "takes up no further algorithm."),
+    _int("dnn.conv.time_budget", 2000, "Milliseconds after which one measurement, of a convolution "
+         "or anything else, takes up no further algorithm."),
     _int("dnn.conv.time_patience", 16, "A measurement of one convolution takes up no further "
          "algorithm when so many in a row, in cuDNN's order, were not faster; 0: all."),
     Flag("dnn.conv.tuning_cache", "str", "auto", "Folder in which measured choices are kept. auto: "

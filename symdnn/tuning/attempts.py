@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Generic, TypeVar
 
+from symdnn.config import config
 from symdnn.errors import SymdnnError
 
 __all__ = ["Attempt", "Bench", "Limits", "best_of", "measure", "short"]
@@ -80,8 +81,12 @@ class Bench(ABC, Generic[C]):
 def measure(
     bench: Bench[C], candidates: Iterable[C], limits: Limits | None = None
 ) -> list[Attempt[C]]:
-    """Each candidate checked, and timed where it is right; the fastest few timed again."""
-    return _final(bench, _first_round(bench, candidates, limits or Limits()))
+    """Each candidate checked, and timed where it is right; the fastest few timed again.
+
+    Without ``limits`` all are tried within the flag ``dnn.conv.time_budget``.
+    """
+    within = limits or Limits(float(config.dnn.conv.time_budget))
+    return _final(bench, _first_round(bench, candidates, within))
 
 
 def _first_round(bench: Bench[C], candidates: Iterable[C], limits: Limits) -> list[Attempt[C]]:
