@@ -80,8 +80,7 @@ INSIDE_FUNCTIONS = {
     "sklearn", "matplotlib", "pydot", "tensorboard",
 }  # fmt: skip
 # Named here: only there. Others: in no more than one folder.
-ONE_FOLDER = {"pycuda": "gpu", "cuda": "gpu", "cudnn": "gpu", "numba": "cpu", "llvmlite": "cpu"}
-ONE_FOLDER |= {"onnx": "io", "mpi4py": ""}
+ONE_FOLDER = {"pycuda": "gpu", "cuda": "gpu", "cudnn": "gpu", "llvmlite": "cpu"}
 NOT_BY_IMPORT_SYMDNN = INSIDE_FUNCTIONS | set(ONE_FOLDER)
 
 
@@ -359,7 +358,7 @@ def faults_in(code: str, importer: str) -> list[str]:
         ("import symdnn.cpu.other.winograd", "cpu.gemm.gemm", "no place in ROOMS"),
         ("import scipy.special", "ops.math", "heavy"),
         ("import rich", "cli", "heavy"),
-        ("def f():\n    import numba", "gpu.conv", "belongs in cpu/"),
+        ("def f():\n    import llvmlite", "gpu.conv", "belongs in cpu/"),
         ("import pycuda.driver", "compile.plan", "belongs in gpu/"),
         ("def f():\n    import torch", "ops.conv", "not among the dependencies"),
     ],
@@ -375,7 +374,7 @@ def test_wrong_imports_are_noticed(code, importer, fault):
         ("from symdnn.errors import SymdnnError", "graph.op"),
         ("from .type import TensorType", "graph.op"),
         ("def f():\n    import scipy.special", "ops.math"),
-        ("import numba", "cpu.kernels"),
+        ("import llvmlite", "cpu.kernels"),
         ("import symdnn.cpu.gemm.gemm_ir", "cpu.gemm.gemm"),
         ("import symdnn.cpu.gemm.gemm", "cpu.rnn.recurrent"),
         ("def f():\n    import symdnn.cpu.rnn.recurrent", "cpu.gemm.gemm"),
