@@ -166,6 +166,8 @@ def test_files_named_exist(page):
     for path in re.findall(r"`((?:symdnn|tests|examples|docs|benchmarks)/[\w./-]+)`", text):
         built = path.startswith(("docs/_build", "docs/_generated"))
         assert built or (ROOT / path).exists(), f"{page.name} names {path}"
+    for path in re.findall(r"`((?:cpu|gpu|opt|ops|compile|graph|rewriting)/[\w/]+\.py)`", text):
+        assert (ROOT / "symdnn" / path).exists(), f"{page.name} names {path}"
 
 
 def test_design_names_the_phases():
