@@ -53,6 +53,7 @@ _OTHER_NAMES = {
     "absolute": "abs", "amax": "max", "amin": "min", "around": "round", "add.reduce": "sum",
     "multiply.reduce": "prod", "maximum.reduce": "max", "minimum.reduce": "min",
     "add.accumulate": "cumsum", "multiply.accumulate": "cumprod", "multiply.outer": "outer",
+    "maximum.accumulate": "cummax", "minimum.accumulate": "cummin",
     "logical_and.reduce": "all", "logical_or.reduce": "any",
 }  # fmt: skip
 

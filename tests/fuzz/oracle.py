@@ -148,6 +148,10 @@ def _cumulate(f: Function) -> Function:
     return found
 
 
+def _cumulate_extreme(f: Any) -> Function:
+    return lambda x, axis=None: f.accumulate(np.ravel(x) if axis is None else x, axis or 0)
+
+
 def _dimshuffle(x: Any, pattern: Any) -> Any:
     order = [p for p in pattern if p != "x"]
     dropped = tuple(a for a in range(np.ndim(x)) if a not in order)
@@ -339,6 +343,7 @@ OWN: dict[str, Function] = {
         np.shape(np.any(x, axis, keepdims=keepdims))),
     "ptp": lambda x, axis=None: np.max(x, axis) - np.min(x, axis), "norm": _norm,
     "cumsum": _cumulate(np.cumsum), "cumprod": _cumulate(np.cumprod),
+    "cummax": _cumulate_extreme(np.maximum), "cummin": _cumulate_extreme(np.minimum),
     # -- shapes
     "dimshuffle": _dimshuffle, "transpose": lambda x, axes=None: np.transpose(x, axes),
     "flatten": _flatten, "ravel": lambda x: np.reshape(x, (-1,)),

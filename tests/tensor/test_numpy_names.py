@@ -326,7 +326,8 @@ CALLS = {
     "concatenate": lambda: np.concatenate([X, X]),
     "abs": lambda: np.abs(X), "max": lambda: np.max(X), "maximum": lambda: np.maximum(X, 1),
     "dot": lambda: np.dot(np.ones((2, 2)), X), "where": lambda: np.where(X, 1, 2),
-    "cumsum": lambda: np.add.accumulate(X), "stack": lambda: np.stack([X]),
+    "cumsum": lambda: np.add.accumulate(X), "cummax": lambda: np.maximum.accumulate(X),
+    "stack": lambda: np.stack([X]),
     "tanh": lambda: np.tanh(X), "mean": lambda: np.mean(X), "reshape": lambda: np.reshape(X, -1),
 }  # fmt: skip
 

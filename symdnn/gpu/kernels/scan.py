@@ -1,4 +1,4 @@
-"""Running sums and products, shifts and linear recurrences along an axis."""
+"""Running sums, products and extremes, shifts and linear recurrences along an axis."""
 
 from __future__ import annotations
 
@@ -18,7 +18,14 @@ from symdnn.gpu.codegen.launches import (
 from symdnn.gpu.kernels.copy import copies, fill
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.values.strides import merged
-from symdnn.ops.array.cumulative import CumProd, CumSum, LinearRecurrence, Shift
+from symdnn.ops.array.cumulative import (
+    CumMax,
+    CumMin,
+    CumProd,
+    CumSum,
+    LinearRecurrence,
+    Shift,
+)
 from symdnn.ops.core.dtype import accumulator
 
 __all__ = ["ScanKernel", "lines_of", "KERNELS"]
@@ -27,7 +34,7 @@ _BLOCK = 256
 _TILE = 1024  # elements that a block takes at a time
 #: Enough lines for a thread each, and blocks that keep a large device busy.
 _MANY_LINES, _WANTED_BLOCKS = 2048, 512
-_KINDS = {CumSum: 0, CumProd: 1, LinearRecurrence: 2}
+_KINDS = {CumSum: 0, CumProd: 1, LinearRecurrence: 2, CumMax: 3, CumMin: 4}
 
 
 def lines_of(views: Sequence[View], axis: int) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
@@ -122,6 +129,6 @@ class ShiftKernel(CudaKernel):
 
 
 KERNELS: tuple[Row, ...] = (
-    ((CumSum, CumProd, LinearRecurrence), (ScanKernel(),)),
+    (tuple(_KINDS), (ScanKernel(),)),
     ((Shift,), (ShiftKernel(),)),
 )

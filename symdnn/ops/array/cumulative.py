@@ -1,4 +1,4 @@
-"""Running sums and products along an axis, and what their gradients are made of."""
+"""Running sums, products and extremes along an axis, and what their gradients are made of."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ import numpy as np
 from symdnn.errors import AxisError, TypeMismatch
 from symdnn.graph.dims import Shape, product, same_dim
 from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.reduce import normal_axes
 from symdnn.ops.core.dtype import accumulator
 from symdnn.ops.core.shape import dims_of
-from symdnn.ops.elemwise import broadcast_static, conjugate
+from symdnn.ops.elemwise import broadcast_static, conjugate, like
 
 __all__ = [
-    "CumProd", "CumSum", "LinearRecurrence", "Shift", "cumprod", "cumsum", "product_of_others",
+    "CumExtreme", "CumMax", "CumMin", "CumProd", "CumSum", "LinearRecurrence", "Shift",
+    "cummax", "cummin", "cumprod", "cumsum", "product_of_others",
 ]  # fmt: skip
 
 
@@ -107,6 +109,51 @@ class CumProd(AlongAxis):
 
 
 @dataclass(frozen=True)
+class CumExtreme(AlongAxis):
+    """Base of the largest and the smallest so far; NaN from the first NaN on.
+
+    Every tie gets the full gradient, as of :class:`~symdnn.ops.array.reduce.Max`.
+    """
+
+    abstract: ClassVar[bool] = True
+    function: ClassVar[Any] = None
+
+    def infer(self, *inputs: Any) -> Any:
+        x = super().infer(*inputs)
+        if x.is_complex:
+            raise TypeMismatch(self, "numbers that have an order", list(inputs))
+        return x
+
+    def reference(self, *inputs: Any) -> Any:
+        x = self._forwards(inputs[0])
+        wide = x.astype(np.float32) if x.dtype.name == "bfloat16" else x
+        y = type(self).function.accumulate(wide, axis=0)
+        return self._back(y).astype(x.dtype, copy=False)
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        (x,), (y,), (dy,) = inputs, outputs, cotangents
+        eq, back = operator("eq"), not self.reverse
+        # An element has the sum of the cotangents for as long as it is the extreme.
+        stays = eq(Shift(self.axis, back)(y), y).astype(dy.type.dtype)
+        sums = LinearRecurrence(self.axis, back)(stays, dy)
+        return [operator("switch")(eq(x, y), sums, like(0, dy))]
+
+
+@dataclass(frozen=True)
+class CumMax(CumExtreme):
+    """``y[k] = max(x[0], ..., x[k])``; with ``reverse`` from the end."""
+
+    function: ClassVar[Any] = np.maximum
+
+
+@dataclass(frozen=True)
+class CumMin(CumExtreme):
+    """``y[k] = min(x[0], ..., x[k])``; with ``reverse`` from the end."""
+
+    function: ClassVar[Any] = np.minimum
+
+
+@dataclass(frozen=True)
 class Shift(AlongAxis):
     """``y[k] = x[k - 1]`` and ``y[0] = 0``; with ``reverse`` ``y[k] = x[k + 1]``."""
 
@@ -167,6 +214,18 @@ def cumprod(x: Any, axis: int | None = None) -> Variable:
     """Running product along ``axis`` (None: over the flattened tensor). Ints widen as in a sum."""
     v, along = _line(x, axis, "cumprod")
     return CumProd(along)(v)  # type: ignore[no-any-return]
+
+
+def cummax(x: Any, axis: int | None = None) -> Variable:
+    """Largest element so far along ``axis`` (None: over the flattened tensor); NaN after a NaN."""
+    v, along = _line(x, axis, "cummax")
+    return CumMax(along)(v)  # type: ignore[no-any-return]
+
+
+def cummin(x: Any, axis: int | None = None) -> Variable:
+    """Smallest element so far along ``axis`` (None: over the flattened tensor); NaN after a NaN."""
+    v, along = _line(x, axis, "cummin")
+    return CumMin(along)(v)  # type: ignore[no-any-return]
 
 
 def _line(x: Any, axis: Any, op: str) -> tuple[Variable, int]:

@@ -29,8 +29,8 @@ def families() -> list[Try]:
     wanted = {
         "Add", "Sigmoid", "Cast", "Sum", "ArgMax", "LogSumExp", "FusedElemwise", "FusedReduce",
         "Alloc", "Join", "AdvancedSubtensor", "AdvancedIncSubtensor", "OneHot", "TopK", "CumSum",
-        "LinearRecurrence", "SoftmaxCrossentropy", "PickLabel", "RandomNormal", "RandomIntegers",
-        "Dropout", "PolyGamma", "ARange", "SearchSorted",
+        "CumMax", "LinearRecurrence", "SoftmaxCrossentropy", "PickLabel", "RandomNormal",
+        "RandomIntegers", "Dropout", "PolyGamma", "ARange", "SearchSorted",
     }  # fmt: skip
     found: dict[str, Try] = {}
     for one in tries():

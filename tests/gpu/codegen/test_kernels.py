@@ -24,7 +24,7 @@ from symdnn.graph.type import numpy_dtype
 from symdnn.ops.array import reduce as red
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.argreduce import ArgMax, ArgMin
-from symdnn.ops.array.cumulative import CumProd, CumSum, LinearRecurrence
+from symdnn.ops.array.cumulative import CumMax, CumMin, CumProd, CumSum, LinearRecurrence
 from symdnn.ops.array.index import IncSubtensor
 from symdnn.ops.array.slices import FULL
 from symdnn.ops.array.sort import ArgSort, Sort, TopK
@@ -284,6 +284,20 @@ def test_long_lines_are_cut_into_chunks():
 def test_running_sums_and_products(op, shape):
     x = dense(1 + draws(*shape, dtype="float64") / 5000)
     compare(SCAN, op, x)
+
+
+@pytest.mark.parametrize("op", [CumMax(0), CumMin(0, True)], ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint8", "bool"])
+def test_running_extremes(op, dtype):
+    compare(SCAN, op, draws(9000, dtype=dtype))
+    compare(SCAN, op, draws(70, 2500, dtype=dtype)[::2])
+
+
+def test_running_extremes_keep_nan_and_begin_with_infinities():
+    x = dense(np.full((3, 1100), -np.inf))
+    x[1, 500], x[2, 1000] = np.nan, 1
+    compare(SCAN, CumMax(1), x)
+    compare(SCAN, CumMin(1, True), x)
 
 
 def test_linear_recurrence_over_chunks():

@@ -1,6 +1,7 @@
-// Running sums, products and linear recurrences along one axis, in either direction (a reversed
-// line comes with a negative step). X is the input's type, Y the result's, W that of the work.
-// KIND 0: sum, 1: product, 2: s = a s + b. EXCLUSIVE leaves each element out of its own result.
+// Running sums, products, extremes and linear recurrences along one axis, in either direction (a
+// reversed line comes with a negative step). X is the input's type, Y the result's, W that of the
+// work. KIND 0: sum, 1: product, 2: s = a s + b, 3: largest, 4: smallest. EXCLUSIVE leaves each
+// element out of its own result.
 
 struct Parameters {
   const X* x;   // b of a recurrence
@@ -18,6 +19,15 @@ struct Run {
   __device__ void start() { a = (W)1, b = (W)0; }
   __device__ void then(const Run& next) { b = s_add(s_mul(next.a, b), next.b), a = s_mul(a, next.a); }
   __device__ W value() const { return b; }
+#elif KIND >= 3
+  W best;
+  bool some;  // not every type has a number that is smaller than all others
+  __device__ void start() { best = (W)0, some = false; }
+  __device__ void then(const Run& next) {
+    if (next.some) best = !some ? next.best : KIND == 3 ? s_max(best, next.best) : s_min(best, next.best);
+    some = some || next.some;
+  }
+  __device__ W value() const { return best; }
 #elif KIND == 1
   W total;
   __device__ void start() { total = (W)1; }
@@ -43,6 +53,8 @@ INLINE Line line_at(const Parameters& p, i64 line) {
 INLINE Run element(const Parameters& p, const Line& line, i64 k) {
 #if KIND == 2
   return {convert<W>(line.a[k * p.a_step]), convert<W>(line.x[k * p.x_step])};
+#elif KIND >= 3
+  return {convert<W>(line.x[k * p.x_step]), true};
 #else
   return {convert<W>(line.x[k * p.x_step])};
 #endif

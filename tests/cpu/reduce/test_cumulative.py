@@ -1,0 +1,98 @@
+"""Running sums, products, extremes and recurrences by compiled loops, against the references."""
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.config import config
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.reduce.cumulative import CumulativeKernel
+from symdnn.cpu.threads import threads
+from symdnn.graph.kernel import Call
+from symdnn.graph.origin import NO_HINTS
+from symdnn.graph.type import TensorType
+from symdnn.ops.array.cumulative import CumMax, CumMin, CumProd, CumSum, LinearRecurrence
+
+pytestmark = pytest.mark.skipif(
+    bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
+)
+
+#: Whole vectors of columns and rows, some over, and fewer than a vector.
+SHAPES = [((5,), 0), ((9, 32), 0), ((2, 7, 19), 1), ((4, 3, 5), 1), ((11, 30), 1), ((2, 30), 1)]
+OPS = [CumSum, CumProd, CumMax, CumMin, LinearRecurrence]
+KERNEL = CumulativeKernel()
+
+
+@pytest.fixture(autouse=True)
+def always():
+    """Compile however small it is."""
+    with config.change_flags(**{"cpu.compile": "always"}):
+        yield
+
+
+def call_of(op, *arrays):
+    types = tuple(TensorType(a.dtype.name, a.shape) for a in arrays)
+    return Call(op, types, (types[0],), NO_HINTS)
+
+
+def apply(op, *arrays):
+    """The kernel's result, in memory that held something else."""
+    call = call_of(op, *arrays)
+    assert KERNEL.refuses(call) is None
+    out = np.full(arrays[0].shape, 7, arrays[0].dtype)
+    KERNEL.bind(call)(arrays, [out])
+    return out
+
+
+@pytest.mark.parametrize("reverse", [False, True], ids=["forwards", "backwards"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("shape", "axis"), SHAPES, ids=str)
+@pytest.mark.parametrize("kind", OPS, ids=lambda k: k.__name__)
+def test_it_agrees_with_the_reference(rng, kind, shape, axis, dtype, reverse):
+    arrays = rng.normal(size=(2 if kind is LinearRecurrence else 1, *shape)).astype(dtype)
+    op = kind(axis, reverse)
+    rtol = 1e-6 if dtype == "float32" else 1e-13
+    np.testing.assert_allclose(apply(op, *arrays), op.reference(*arrays), rtol=rtol)
+
+
+def test_a_product_without_the_element_itself(rng):
+    x = rng.normal(size=(6, 21)).astype("float32")
+    for op in (CumProd(0, False, True), CumProd(1, True, True)):
+        np.testing.assert_allclose(apply(op, x), op.reference(x), rtol=1e-6)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_extremes_keep_nan_and_begin_with_infinities(axis):
+    x = np.full((20, 20), -np.inf, "float32")
+    x[3, 4], x[9, 9] = np.nan, 2
+    for op in (CumMax(axis), CumMin(axis, True)):
+        np.testing.assert_array_equal(apply(op, x), op.reference(x))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_bits_do_not_depend_on_the_number_of_threads(rng, axis):
+    x = rng.normal(size=(257, 301)).astype("float32")
+    found = set()
+    for count in (1, 2, 3):
+        with config.change_flags(**{"openmp.threads": count}):
+            found.add(apply(CumSum(axis), x).tobytes())
+    assert len(found) == 1
+
+
+def test_float32_is_added_up_in_float64():
+    x = np.array([1e8, 1, -1e8, 1], "float32")
+    np.testing.assert_array_equal(apply(CumSum(0), x), np.float32([1e8, 1e8 + 1, 1, 2]))
+
+
+def test_other_dtypes_are_refused(rng):
+    x = rng.integers(0, 9, (3, 4))
+    assert "float32" in KERNEL.refuses(call_of(CumSum(0), x))
+
+
+def test_a_function_runs_it(rng):
+    x = T.fmatrix("x")
+    f = symdnn.function([x], T.cummax(x, axis=0), mode=symdnn.Mode(target="cpu"))
+    data = rng.normal(size=(40, 40)).astype("float32")
+    np.testing.assert_array_equal(f(data), np.maximum.accumulate(data))
+    assert "llvm.cumulative" in str(f.lowering_report())
