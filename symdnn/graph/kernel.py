@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FOREIGN", "Call", "Kernel", "Launch", "Row", "Traits", "Versions", "enter", "kernels_for",
-    "register_default_kernel", "register_kernel", "table",
+    "load_by", "register_default_kernel", "register_kernel", "table",
 ]  # fmt: skip
 
 #: Runs a bound kernel on (input buffers, output buffers). A buffer is None where size or content is
@@ -222,6 +222,12 @@ Row = tuple[tuple[type[Op], ...], tuple[Kernel, ...]]
 
 _table: dict[tuple[type[Op], str], list[Kernel]] = {}
 _default: dict[str, Kernel] = {}
+_loaders: list[Callable[[str], None]] = []
+
+
+def load_by(load: Callable[[str], None]) -> None:
+    """How the kernels of a kind of target are entered: ``compile`` says it, which loads targets."""
+    _loaders[:] = [load]
 
 
 def enter(target_kind: str, rows: Iterable[Row]) -> None:
@@ -229,7 +235,7 @@ def enter(target_kind: str, rows: Iterable[Row]) -> None:
     for ops, kernels in rows:
         for op in ops:
             for kernel in kernels:
-                register_kernel(op, target_kind, kernel)
+                _insert(op, target_kind, kernel)
 
 
 def register_kernel(
@@ -243,10 +249,22 @@ def register_kernel(
     """Add a kernel of an op to a target: a :class:`Kernel`, or any object with ``name``,
     ``refuses(call)`` and ``bind(call)``.
 
-    Order is preference: it comes last, or ``before`` or ``after`` the kernel of that name. Raises
-    :class:`~symdnn.errors.SymdnnError` for a second kernel of one name, and where there is no
-    kernel of the name that is given.
+    Order is preference: it comes last, or ``before`` or ``after`` the kernel of that name. The
+    target's own kernels are loaded first. Raises :class:`~symdnn.errors.SymdnnError` for a second
+    kernel of one name, and where there is no kernel of the name that is given.
     """
+    for load in _loaders:
+        load(target_kind)
+    _insert(op_type, target_kind, kernel, before, after)
+
+
+def _insert(
+    op_type: type[Op],
+    target_kind: str,
+    kernel: Any,
+    before: str | None = None,
+    after: str | None = None,
+) -> None:
     entries = _table.setdefault((op_type, target_kind), [])
     names = [k.name for k in entries]
     if kernel.name in names:

@@ -2,6 +2,8 @@
 
 import ast
 import inspect
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -119,6 +121,20 @@ def test_a_wrong_place_is_refused(rows):
     with pytest.raises(SymdnnError, match=r"kernel a for Mine is registered already"):
         register_kernel(Mine, "cpu", Plain("a"))
     assert rows() == ["a"]
+
+
+def test_a_targets_own_kernels_are_there_before_any_function_is_made():
+    script = """
+from symdnn.graph.kernel import Kernel, kernels_for, register_kernel
+from symdnn.ops.nn.softmax import Softmax
+first, last = Kernel(), Kernel()
+first.name, last.name = "first", "last"
+register_kernel(Softmax, "cpu", last)
+register_kernel(Softmax, "cpu", first, before="llvm.rows")
+print(*(k.name for k in kernels_for(Softmax, "cpu")))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.split() == ["first", "llvm.rows", "llvm.bands", "last", "numpy.reference"]
 
 
 class Outside:

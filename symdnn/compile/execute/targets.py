@@ -10,6 +10,7 @@ from typing import Any
 from symdnn.compile.plan.specialise import Oracle, TableOracle
 from symdnn.config import config
 from symdnn.detect import gpu_seems_there
+from symdnn.graph.kernel import load_by
 from symdnn.graph.runtime import Runtime
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Variable
@@ -79,6 +80,9 @@ def load_kernels(target: Target) -> None:
     importlib.import_module("symdnn.cpu.execution.runtime")
     if target.kind == "cuda":
         importlib.import_module("symdnn.gpu.registry").load()
+
+
+load_by(lambda kind: load_kernels(Target(kind)))
 
 
 class Devices:
