@@ -89,10 +89,19 @@ def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
         if not re.match(r"https?:", target):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]*)\)", text):
+        there = page.parent / target if target else page
+        assert anchor in anchors(there), f"{page.name}: {target}#{anchor}"
     for target in re.findall(r"\{doc\}`(?:[^`<]*<)?/?([^`<>]+)>?`", text):
         assert target.startswith("_generated/") or ROOT / "docs" / target in [
             p.with_suffix("") for p in DOCS
         ], f"{page.name}: {target}"
+
+
+def anchors(page):
+    """The names of a page's headings in links."""
+    headings = re.findall(r"^#{1,3} (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", h.lower()).strip().replace(" ", "-") for h in headings}
 
 
 def test_pages_are_markdown():
