@@ -127,6 +127,23 @@ def test_cumsum_takes_one_axis():
         R.cumsum(var("float64", 2, 3), axis=(0, 1))
 
 
+def test_running_extremes_take_numbers_that_have_an_order():
+    with pytest.raises(TypeMismatch, match="order"):
+        R.cummax(var("complex64", 3))
+    with pytest.raises(TypeMismatch, match="one axis"):
+        R.cummin(var("float64", 2, 3), axis=(0, 1))
+
+
+def test_every_tie_of_a_running_extreme_takes_the_whole_gradient():
+    np.testing.assert_array_equal(slope_at(R.cummax, [1, 3, 3, 2]), [1, 3, 2, 0])
+    np.testing.assert_array_equal(slope_at(R.cummin, [1, 3, 1, 2]), [4, 0, 2, 0])
+
+
+def test_a_running_extreme_is_nan_from_the_first_nan_on():
+    x = np.array([1, np.nan, 2])
+    np.testing.assert_array_equal(value(R.cummax(constant(x))), [1, np.nan, np.nan])
+
+
 @pytest.mark.parametrize("f", [R.max, R.min, R.argmax, R.argmin])
 def test_extremes_of_nothing_are_an_error_that_says_so(f):
     x = var("float64", None, None)
