@@ -71,7 +71,8 @@ class _Targets:
         target = resolve_target()
         if target.kind == "cpu" or not target.keeps(type_):
             return None
-        return Devices(target).main.memory
+        found: DeviceMemory = Devices(target).main.memory
+        return found
 
 
 interop.install(_Targets())

@@ -70,7 +70,7 @@ def unsized(v):
 
 def test_nobody_guesses_what_a_kernel_has():
     """No getattr or hasattr on a kernel, no reading of its name."""
-    names = ("kernel", "k", "choice.kernel", "self.kernel")
+    names = ("kernel", "k", "found", "choice.kernel", "self.kernel")
     guesses = tuple(f"{ask}({k}," for ask in ("getattr", "hasattr") for k in names)
     wrong = []
     for path in ROOT.rglob("*.py"):

@@ -153,8 +153,7 @@ class Function:
         executor = self._executor or self.executor
         runtime, fast = executor.runtime, self._fast
         with runtime.exclusive(), np.errstate(all="ignore"):
-            adopt = getattr(runtime, "adopt", None)
-            values = self.arguments.bind(args, kwargs, self.trust_input, adopt)
+            values = self.arguments.bind(args, kwargs, self.trust_input, runtime.adopt)
             for v in self._shared:
                 values[v] = v.storage.on(executor.devices.home(v).memory)
             if self._watched or self.profile is not None:
@@ -194,9 +193,8 @@ class Function:
         pairs: dict[Any, list[tuple[Any, Any]]] = {}
         for variable, new in zip(self.updated, new_values):
             pairs.setdefault(devices.home(variable), []).append((variable.storage, new))
-        settle = getattr(devices.main, "settle", None)
-        if settle is not None and any(home is not devices.main for home in pairs):
-            settle()  # what is kept on the host is not guarded by the device's error word
+        if any(home is not devices.main for home in pairs):
+            devices.main.settle()  # the error word does not guard what is kept on the host
         for home, updates in pairs.items():
             home.update(updates)
 
@@ -295,13 +293,12 @@ class Function:
 
         The next call makes new ones.
         """
-        runtime = self._executor and self._executor.runtime
+        runtime = None if self._executor is None else self._executor.runtime
         self._executor = None
         if self._fast is not None:
             self._fast.entries.clear()
-        trim = getattr(runtime, "trim", None)
-        if trim is not None:
-            trim()
+        if runtime is not None:
+            runtime.trim()
 
     def lowering_report(self) -> LoweringReport:
         """What each node became: kernel or view, why others were refused, the user's line."""
@@ -317,8 +314,7 @@ class Function:
 
     def device_memory(self) -> Any:
         """What symdnn has taken of the GPU; None on a CPU, and before the first call."""
-        use = getattr(self._executor and self._executor.runtime, "memory_use", None)
-        return None if use is None else use()
+        return None if self._executor is None else self._executor.runtime.memory_use()
 
     @property
     def maker(self) -> Function:

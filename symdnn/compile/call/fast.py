@@ -186,7 +186,7 @@ class FastCalls(Calls):
         cache = executor.only_cache
         self._room(cache)
         plan: Any = cache.latest
-        replay = getattr(plan.bound, "replay", None) if plan is not None else None
+        replay = plan.bound.replay if plan is not None else None
         if replay is None or any(v not in values for v in self.arguments):
             return
         if self._may_change(function):

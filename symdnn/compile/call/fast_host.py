@@ -137,7 +137,7 @@ class HostCalls(Calls):
         if self.by_value:
             key = (key, *self._dims(plan))
         entering = self._staying(executor, values)
-        closed = getattr(plan.bound, "closed", False) and not self.segment.host
+        closed = plan.bound.closed and not self.segment.host
         self.entries[key] = _Entry(plan, plan.bound.run, cache, entering, changes(), closed)
 
 

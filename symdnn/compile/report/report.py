@@ -114,7 +114,7 @@ _KEPT = "computed when a parameter has changed"
 
 def _capture_state(plan: Plan) -> str:
     """Whether a plan on a GPU is a CUDA graph, or why it is none."""
-    state = str(getattr(plan.bound, "capture_state", ""))
+    state = plan.bound.capture_state
     return f"{state} (runs when a parameter has changed)" if _is_kept(plan) and state else state
 
 

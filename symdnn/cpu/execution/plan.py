@@ -24,7 +24,7 @@ from symdnn.cpu.threads.crowd import CROWD
 from symdnn.errors import KernelCompileError
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.kernel import Traits
-from symdnn.graph.runtime import Watcher
+from symdnn.graph.runtime import BoundPlan, Watcher
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
 
@@ -33,7 +33,7 @@ __all__ = ["CpuPlan"]
 Array = Any
 
 
-class CpuPlan:
+class CpuPlan(BoundPlan):
     """Steps over one list of values.
 
     Constants and views of the arena are in a template that each run copies, so a run inside of a

@@ -18,6 +18,7 @@ from symdnn.cpu.compiler import jit, object_cache
 from symdnn.cpu.execution.arena import Arena
 from symdnn.cpu.execution.plan import CpuPlan
 from symdnn.cpu.threads import thread_pools
+from symdnn.graph.runtime import Runtime
 from symdnn.graph.values.storage import HOST
 from symdnn.graph.variable import Constant
 from symdnn.ops.control.scan_loop import NUMPY, NumpyArrays
@@ -81,7 +82,7 @@ def _trim_heap() -> None:
         trim(ctypes.c_size_t(0))
 
 
-class CpuRuntime:
+class CpuRuntime(Runtime):
     """One lock, and an arena for each depth of calls within calls (a user's callback)."""
 
     def __init__(self) -> None:

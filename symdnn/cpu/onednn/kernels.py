@@ -44,8 +44,7 @@ class InNeutralForm(Kernel):
         """That kernel, for this call."""
         found = self._found(call)
         assert found is not None, "it was asked before"
-        settle: Any = getattr(found, "settled", None)
-        return _Adapted(found if settle is None else settle(_neutral(call)))
+        return _Adapted(found.settled(_neutral(call)))
 
     def workspace_bytes(self, call: Call) -> int:
         """The kernel's."""

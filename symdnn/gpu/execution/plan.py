@@ -23,7 +23,7 @@ from symdnn.gpu.execution.watched import run_watched
 from symdnn.gpu.kernels.copy import seen_by, strided_copy
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.kernel import Kernel
-from symdnn.graph.runtime import Watcher
+from symdnn.graph.runtime import BoundPlan, Watcher
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.ops.array.index import Subtensor
 from symdnn.ops.vendor.transfer import GpuFromHost, HostFromGpu
@@ -59,7 +59,7 @@ class Step(NamedTuple):
 Values = dict[Variable, Any]
 
 
-class CudaPlan:
+class CudaPlan(BoundPlan):
     """Steps with their operands: arena addresses bound once, what enters and leaves per call.
 
     ``head`` copies in and reads what only this call knows, ``middle`` can be captured, ``tail``

@@ -28,6 +28,7 @@ from symdnn.gpu.execution.loop_graph import LoopGraphs
 from symdnn.gpu.execution.plan import CudaPlan
 from symdnn.gpu.kernels.copy import strided_copy
 from symdnn.graph.evaluate import Uncomputed, describe_failure
+from symdnn.graph.runtime import Runtime
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant
 
@@ -39,7 +40,7 @@ _MOST_UPDATE_GRAPHS = 64
 _MOST_KNOWN = 256
 
 
-class CudaRuntime:
+class CudaRuntime(Runtime):
     """One device: its context, arena, memory, and the nodes that may report errors on data."""
 
     def __init__(self, ctx: Context) -> None:
