@@ -126,7 +126,7 @@ class _GemmQuestion(Question[GemmAlgorithm]):
     family = "matrix product"
 
     def __init__(self, plan: GemmPlan, env: Any, at: Pointers, factors: Sequence[float]) -> None:
-        self.plan, self.bench = plan, _GemmBench(plan, env, at, factors)
+        self.plan, self._operands = plan, (env, at, factors)
         #: Milliseconds of all that were tried, in the heuristics' order.
         self.ms: tuple[float | None, ...] = ()
 
@@ -140,7 +140,8 @@ class _GemmQuestion(Question[GemmAlgorithm]):
 
     def measured(self) -> tuple[list[Attempt[GemmAlgorithm]], str]:
         """All of them: the first one's result is right."""
-        table = measure(self.bench, self.plan.algorithms(CANDIDATES))
+        bench = _GemmBench(self.plan, *self._operands)
+        table = measure(bench, self.plan.algorithms(CANDIDATES))
         self.ms = tuple(a.ms if a.usable else None for a in table)
         return table, ""
 
