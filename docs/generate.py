@@ -22,6 +22,9 @@ FACES = {
     "symdnn.nn.weights",
 }  # fmt: skip
 
+# What they have is shown on the pages of the reference, by topic.
+IN_TOPICS = {"symdnn"}
+
 
 def write_pages(folder: Path) -> None:
     """Write all generated pages under ``folder``, and remove those of modules that are gone."""
@@ -124,7 +127,8 @@ def api_page(name: str, modules: list[str]) -> str:
     """One page: the part's own docstring and members, then each of its modules."""
     head, *rest = modules
     sections = [f"{title(m, '-')}.. automodule:: {m}\n{members(m)}" for m in rest]
-    own = f"{title(head)}.. automodule:: {head}\n   :members:\n{without(head)}"
+    shown = "" if name in IN_TOPICS else f"   :members:\n{without(head)}"
+    own = f"{title(head)}.. automodule:: {head}\n{shown}"
     return "\n".join([own, *sections])
 
 

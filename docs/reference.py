@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -68,7 +69,7 @@ def _entries(prefix: str, module: str, shown: set[str]) -> Iterator[str]:
     types = []
     for name in face.__all__:
         full, found = prefix + name, getattr(face, name)
-        if full in shown or inspect.ismodule(found):
+        if full in shown or inspect.ismodule(found) or full in sys.modules:  # it has its own page
             continue
         shown.add(full)
         if isinstance(found, TensorType):

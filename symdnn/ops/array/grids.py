@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from symdnn.errors import TypeMismatch
@@ -20,9 +18,20 @@ __all__ = [
     "permute_row_elements",
 ]  # fmt: skip
 
-atleast_1d: Callable[[Any], Variable] = partial(atleast_nd, n=1)
-atleast_2d: Callable[[Any], Variable] = partial(atleast_nd, n=2)
-atleast_3d: Callable[[Any], Variable] = partial(atleast_nd, n=3)
+
+def atleast_1d(x: Any, left: bool = True) -> Variable:
+    """``x`` with at least one dimension: new ones come first, or last without ``left``."""
+    return atleast_nd(x, n=1, left=left)
+
+
+def atleast_2d(x: Any, left: bool = True) -> Variable:
+    """``x`` with at least two dimensions: new ones come first, or last without ``left``."""
+    return atleast_nd(x, n=2, left=left)
+
+
+def atleast_3d(x: Any, left: bool = True) -> Variable:
+    """``x`` with at least three dimensions: new ones come first, or last without ``left``."""
+    return atleast_nd(x, n=3, left=left)
 
 
 class _Grid:
