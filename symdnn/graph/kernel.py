@@ -142,12 +142,16 @@ class Kernel:
         that does not depend on data."""
         raise NotImplementedError(f"kernel {self.name} has no bind(call)")
 
+    def _defines(self, method: str) -> bool:
+        """Whether it has a method of its own for a default here."""
+        return getattr(type(self), method) is not getattr(Kernel, method)
+
     # -- what plans ask besides ---------------------------------------------------------------
 
     @property
     def begins(self) -> bool:
         """Whether :meth:`begin` does anything."""
-        return type(self).begin is not Kernel.begin
+        return self._defines("begin")
 
     def begin(self, call: Call) -> None:
         """Have code compiled that serves all shapes: a function with this node is being made."""
@@ -164,7 +168,7 @@ class Kernel:
     @property
     def reads_any_layout(self) -> bool:
         """Whether :meth:`accepts` never says no."""
-        return type(self).accepts is Kernel.accepts and self.contiguous_inputs is False
+        return not self._defines("accepts") and self.contiguous_inputs is False
 
     def capturable(self, call: Call) -> bool:
         """Whether a launch on a GPU depends on nothing that the host reads at each call."""
@@ -199,11 +203,13 @@ class _OutsideKernel(Kernel):
 
     def __init__(self, kernel: Any) -> None:
         self._kernel, self.name = kernel, str(kernel.name)
-        names = set(vars(Kernel)) - {"refuses", "accepts"}
-        for name in (n for n in names if not n.startswith("_") and hasattr(kernel, n)):
-            setattr(self, name, getattr(kernel, name))
-        if hasattr(kernel, "accepts"):
-            self.accepts = kernel.accepts  # type: ignore[method-assign]
+        for name, default in vars(Kernel).items():
+            own = name.startswith("_") or name == "refuses" or isinstance(default, property)
+            if not own and hasattr(kernel, name):
+                setattr(self, name, getattr(kernel, name))
+
+    def _defines(self, method: str) -> bool:
+        return hasattr(self._kernel, method)
 
     def refuses(self, call: Call) -> str | None:
         """The kernel's own reason. Without sizes it may compare with None: that says nothing."""

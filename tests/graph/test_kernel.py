@@ -173,6 +173,26 @@ def test_a_kernel_from_outside_is_wrapped(rows):
     )
 
 
+def test_what_a_kernel_from_outside_offers_is_asked_for(rows):
+    class Offering(Outside):
+        begun = []
+
+        def accepts(self, index, array):
+            return index == 0
+
+        def begin(self, call):
+            self.begun.append(call)
+
+    for kernel in (Offering(), Outside()):
+        wrapped = module._OutsideKernel(kernel)
+        offers = isinstance(kernel, Offering)
+        assert (wrapped.reads_any_layout, wrapped.begins) == (not offers, offers)
+    k = module._OutsideKernel(Offering())
+    assert (k.accepts(0, None), k.accepts(1, None)) == (True, False)
+    k.begin("call")
+    assert Offering.begun == ["call"]
+
+
 def test_a_mistake_of_a_kernel_from_outside_is_no_answer(rows):
     class Broken(Outside):
         def refuses(self, call):
