@@ -62,7 +62,7 @@ DRAWERS: dict[str, Drawer] = {
     "largest": V.several, "add": V.several, "mul": V.several, "smallest": V.several,
     "softmax": V.softmax, "logsoftmax": V.softmax,
     "softmax_with_bias": V.with_row, "norm": V.norm, "binary_crossentropy": V.probabilities,
-    "sigmoid_binary_crossentropy": V.probabilities, "confusion_matrix": V.two_labels,
+    "sigmoid_binary_crossentropy": V.with_targets, "confusion_matrix": V.two_labels,
     "prepend_scalar_to_each_row": lambda g: call(g.term(0, "f"), g.term(2, "f")),
     "crossentropy_softmax_argmax_1hot_with_bias": V.classes, "h_softmax": V.hierarchy,
     "allclose": lambda g: (lambda t: call(t, g.partner(t, "f")))(g.term(kinds="f")),

@@ -207,6 +207,13 @@ def probabilities(g: Growth) -> Call:
     return call(g.fresh(t.shape, t.dtype, p.astype(t.v.type.numpy)), t)
 
 
+def with_targets(g: Growth) -> Call:
+    """Any numbers, and targets between 0 and 1: beyond, terms cancel."""
+    x = g.term(kinds="f")
+    t = g.rng.uniform(0, 1, x.shape)
+    return call(x, g.fresh(x.shape, x.dtype, t.astype(x.v.type.numpy)))
+
+
 def vector(g: Growth) -> Call:
     return call([g.term(0) for _ in range(g.integer(1, 4))])
 
