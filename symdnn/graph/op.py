@@ -46,6 +46,8 @@ class Op:
     has_effect: ClassVar[bool] = False
     #: Whether of constants it gives a constant, computed once and for all: no draw, no lazy choice.
     folds: ClassVar[bool] = True
+    #: Whether its kernels draw random numbers of their own: the reference has others.
+    private_draws: ClassVar[bool] = False
     #: Whether no element of a real floating result is below 0 (NaN is possible).
     nonnegative: ClassVar[bool] = False
 

@@ -92,6 +92,11 @@ class GpuDnnRNNOp(GpuDnnRNNBase):
 
     keeps_reserve: bool = field(default=True, kw_only=True)
 
+    @property
+    def private_draws(self) -> bool:  # type: ignore[override]
+        """Dropout acts between layers, while training."""
+        return bool(self.dropout) and self.num_layers > 1 and self.keeps_reserve
+
     def __call__(self, *inputs: Any, hints: Hints | None = None, name: str | None = None) -> Any:
         """Apply to the inputs, or by hand to (desc, w, x, hx, [cx])."""
         if inputs and isinstance(getattr(inputs[0], "shape", None), RNNShape):
@@ -219,6 +224,7 @@ class GpuDnnDropoutOp(DnnBase):
     (``cudnnDropoutForward``)
     """
 
+    private_draws: ClassVar[bool] = True
     inplace: bool = False
     dropout: float = field(default=0.0, kw_only=True)
 

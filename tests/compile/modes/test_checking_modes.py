@@ -19,7 +19,9 @@ from symdnn.compile.modes.tolerance import difference
 from symdnn.compile.nanguard import NanGuardMode
 from symdnn.config import config
 from symdnn.errors import DebugModeError
+from symdnn.gpu import dnn
 from symdnn.graph.type import TensorType
+from symdnn.ops.random.random_stream import RandomStream
 from tests import op_table
 from tests.op_table.record import OpCase
 from tests.seeded import new_rng
@@ -138,6 +140,23 @@ def test_loops_choices_graphs_and_random_numbers(
         for got, want in zip(f(a), plain(a), strict=True):
             if build is not drawn:
                 np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.gpu
+def test_draws_of_cudnn_are_its_own(rng: np.random.Generator) -> None:
+    """Masks of cuDNN's dropout are no error, and what follows from them is not compared."""
+    block = dnn.RNNBlock("float32", 4, 2, "lstm", dropout=0.5)
+    x, h = T.ftensor3("x"), T.ftensor3("h")
+    w = symdnn.shared(rng.standard_normal(block.get_param_size([2, 5])).astype("float32"), "w")
+    y = block.apply(w, x, h, h)[0]
+    x2 = T.fmatrix("x2")
+    with config.change_flags(device="cuda"):
+        dropped = dnn.GpuDnnDropoutOp(dropout=0.5)
+        z = dropped(RandomStream(3).new_state(), x2)[0]
+        f = symdnn.function([x, h], [y, T.grad(y.sum(), x)], mode=DebugMode(stability_patience=2))
+        g = symdnn.function([x2], [z, T.grad(z.sum(), x2)], mode=DebugMode(stability_patience=2))
+    f(*(rng.standard_normal(s).astype("float32") for s in ((3, 2, 5), (2, 2, 4))))
+    g(rng.standard_normal((6, 7)).astype("float32"))
 
 
 CASES = op_table.load()
