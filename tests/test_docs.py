@@ -43,6 +43,7 @@ def run(page, line, text, names):
         exec(code, names)
 
 
+@pytest.mark.cpu
 @by_page
 def test_python_of_a_page_runs(page, tmp_path, monkeypatch):
     """The blocks of one page run in order in one namespace, in an empty folder."""

@@ -240,7 +240,8 @@ def test_views_of_views(cuda, source, optimizer, rng):
     for _ in range(12):
         v = root
         for name in rng.choice(list(VIEWS), int(rng.integers(2, 5))):
-            v = VIEWS[str(name)](v)
+            if name != "a row" or evaluate([v.shape[0]], {root: data})[0]:
+                v = VIEWS[str(name)](v)
         outs += [v, v * 2]
     inputs, at = ([x], [data]) if source in ("input", "made") else ([], [])
     with config.change_flags(device="cuda"):
