@@ -42,7 +42,7 @@ class Device:
             return array
         from pycuda import gpuarray
 
-        if array.dtype.kind != "V":
+        if array.dtype.kind != "V" or not array.size:
             return gpuarray.to_gpu(array)
         bits = gpuarray.to_gpu(array.view(np.uint16))  # PyCUDA does not copy bfloat16 itself
         return gpuarray.GPUArray(array.shape, array.dtype, base=bits, gpudata=bits.gpudata)

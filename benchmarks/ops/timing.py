@@ -102,7 +102,7 @@ class Timer:
     def _host(self, value: Any) -> Any:
         if isinstance(value, np.ndarray | np.generic):
             return np.array(value)
-        if value.dtype.kind == "V":
+        if value.dtype.kind == "V" and value.size:
             bits = type(value)(value.shape, np.uint16, base=value, gpudata=value.gpudata)
             return bits.get().view(value.dtype)
         return value.get()

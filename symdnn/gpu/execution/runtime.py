@@ -142,7 +142,9 @@ class CudaRuntime(Runtime):
     def known(self, value: Any) -> DeviceArray | None:
         """An array that was adopted before and lies where it lay; it does not keep it alive."""
         found = self._known.get(id(value))
-        if found is None or found[0]() is not value or int(value.gpudata) != found[1]:
+        if found is None or found[0]() is not value:
+            return None
+        if int(value.gpudata or 0) != found[1]:  # PyCUDA's arrays without elements have None
             return None
         return found[2]
 
