@@ -20,9 +20,8 @@ from symdnn.opt.canonicalize import (
     shape_rules,
 )
 from symdnn.opt.epilogue import (
-    epilogue_conv,
-    epilogue_gemm,
-    epilogue_onednn,
+    bias_gradient,
+    epilogue,
     fold_batch_norm,
     pool_rules,
 )
@@ -75,9 +74,8 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *layout.RULES,
     *absorb_nhwc_views.RULES,
     *fold_batch_norm.RULES,
-    *epilogue_conv.RULES,
-    *epilogue_gemm.RULES,
-    *epilogue_onednn.RULES,
+    *epilogue.RULES,
+    *bias_gradient.RULES,
     *pool_rules.RULES,
     *norm_rules.RULES,
     *conv_moments.RULES,

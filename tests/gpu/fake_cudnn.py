@@ -237,17 +237,20 @@ def conv(
     words = {"padding": ((1, 1),) * ndim, "stride": (2,) * ndim, "dilation": (1,) * ndim}
     words.update(more)
     words.setdefault("conv_mode", "cross")
-    forward = G.GpuDnnConv(**{k: v for k, v in words.items() if k not in ("alpha", "beta")})
+    ends = {k: words.pop(k) for k in ("alpha", "residual") if k in words}
+    forward = G.GpuDnnConv(**words)
     y = forward.shapes([], [x, w], {})[0]
     add = [(dtype, {G.GpuDnnConv: y, G.GpuDnnConvGradI: x, G.GpuDnnConvGradW: w}[kind])]
-    add = add if words.get("beta") else []
+    add = add if ends.get("residual") else []
     if kind is G.GpuDnnConv:
-        return call_of(kind(**words), (dtype, x), (dtype, w), *add, hints=hints)
+        return call_of(
+            kind(**words).ending(dtype, **ends), (dtype, x), (dtype, w), *add, hints=hints
+        )
     result = x if kind is G.GpuDnnConvGradI else w
     given = (w, y) if kind is G.GpuDnnConvGradI else (x, y)
     sizes = [("int64", ())] * ndim
     host = dict(zip(range(2, 2 + ndim), result[2:]))
-    op = kind(**words, static=result[2:])
+    op = kind(**words, static=result[2:]).ending(dtype, **ends)
     return call_of(op, *((dtype, s) for s in given), *sizes, *add, hints=hints, host=host)
 
 

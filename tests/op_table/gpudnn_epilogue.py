@@ -4,17 +4,18 @@ import numpy as np
 
 from symdnn.ops.vendor.gpudnn_epilogue import GpuDnnConvBiasActivation
 from tests.op_table.conv import loop_conv
-from tests.op_table.record import OpCase, normal
+from tests.op_table.record import OpCase, ending, normal
 
 PAD = ((1, 1), (0, 0))
 LOOP = {"pad": PAD, "stride": (2, 1), "dilation": (1, 1), "groups": 1, "flip": False}
 X, W, Y = (2, 4, 6, 5), (3, 4, 3, 2), (2, 3, 3, 4)
 
 
-def op(**fields):
-    return GpuDnnConvBiasActivation(
-        "none", padding=PAD, stride=(2, 1), dilation=(1, 1), conv_mode="cross", **fields
+def op(layout="NCHW", **terms):
+    conv = GpuDnnConvBiasActivation(
+        "none", padding=PAD, stride=(2, 1), dilation=(1, 1), conv_mode="cross", layout=layout
     )
+    return ending(conv, **terms)
 
 
 def last(draw):

@@ -35,10 +35,10 @@ def slow_sums(axes):
     return found
 
 
-def conv_moments(running):
+def conv_moments(running, dtype):
     """The op for images with channels last and kernels of 2x3."""
     conv = Conv(padding=((1, 0), (1, 1)), stride=(1, 1), dilation=(1, 1), groups=1, flip=False)
-    low = OneDnnConv(conv, layout="NHWC", bias=True)
+    low = OneDnnConv(conv, layout="NHWC").ending(dtype, bias=True)
     return OneDnnConvMoments(low, BatchMoments((0, 1, 2), EPS, running))
 
 
@@ -63,10 +63,10 @@ def slow_conv_moments(x, w, b, *more):
 
 
 CASES = [
-    OpCase("conv_moments", (OneDnnConvMoments,), lambda *v: conv_moments(False)(*v),
+    OpCase("conv_moments", (OneDnnConvMoments,), lambda *v: conv_moments(False, v[0].type.dtype)(*v),
            (normal(3, 5, 4, 6), normal(7, 6, 2, 3), normal(1, 1, 1, 7)), slow_conv_moments,
            grad=False),
-    OpCase("conv_moments_running", (OneDnnConvMoments,), lambda *v: conv_moments(True)(*v),
+    OpCase("conv_moments_running", (OneDnnConvMoments,), lambda *v: conv_moments(True, v[0].type.dtype)(*v),
            (normal(3, 5, 4, 6), normal(7, 6, 2, 3), normal(1, 1, 1, 7), uniform(0.1, 0.9),
             normal(1, 1, 1, 7), normal(1, 1, 1, 7)), slow_conv_moments, grad=False),
     OpCase("batch_moments", (BatchMoments,), lambda x: BatchMoments((0, 2), EPS)(x),

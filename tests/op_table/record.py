@@ -38,6 +38,11 @@ class OpCase:
     options: dict[str, Any] = field(default_factory=dict)
 
 
+def ending(op: Any, **terms: Any) -> Callable[..., Any]:
+    """``op`` with an epilogue in the dtype of its first input."""
+    return lambda *vs: op.ending(vs[0].type.dtype, **terms)(*vs)
+
+
 def normal(*shape: int, dtype: str = "float64", scale: float = 1.0) -> Draw:
     """Standard normal values."""
     return lambda rng: np.asarray(rng.standard_normal(shape) * scale).astype(dtype)

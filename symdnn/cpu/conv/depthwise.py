@@ -157,7 +157,7 @@ def _plan(call: Call) -> DepthwisePlan:
     return DepthwisePlan(
         _KINDS[type(op)], pair(x[2:], 1), pair(y[2:], 1), pair(w[2:], 1), pair(conv.stride, 1),
         pair(conv.dilation, 1), pair(pad, 0), x[1], y[1] // x[1], bool(conv.flip),
-        getattr(op, "bias", False), getattr(op, "residual", False),
+        getattr(op, "bias", False), bool(getattr(op, "residual", 0)),
         getattr(op, "activation", "") == "relu", jit.vector_width() < WIDTH,
     )  # fmt: skip
 

@@ -167,7 +167,7 @@ class Sizes:
         block = _alike(self.x[0] * self.tiles(self.y[2:]), threads_, most)
         return WinogradPlan(
             self.x[2:], self.y[2:], c, k, self.kernel[0], self.pad, block,
-            getattr(op, "bias", False), getattr(op, "residual", False),
+            getattr(op, "bias", False), bool(getattr(op, "residual", 0)),
             getattr(op, "activation", "") == "relu",
         )  # fmt: skip
 

@@ -66,7 +66,8 @@ class _Product:
     def __init__(self, call: Call) -> None:
         types: Any = (*call.inputs[:2], *call.outputs)
         op: Any = call.op
-        self.op = op
+        self.residual, self.has_bias = bool(op.residual), op.bias
+        self.after = post_ops(op)
         self.a, self.b, self.out = (Layout(tuple(t.shape), t.dtype) for t in types)
         self.bias: Layout | None = None
         if op.bias:
@@ -77,7 +78,7 @@ class _Product:
         """The one for operands that lie so."""
         a = _turned(self.a) if turn_a else self.a
         b = _turned(self.b) if turn_b else self.b
-        return _product(a, b, self.bias, self.out, post_ops(self.op), thread_pools.settle())
+        return _product(a, b, self.bias, self.out, self.after, thread_pools.settle())
 
 
 def _turned(x: Layout) -> Layout:
@@ -105,14 +106,14 @@ class _Launcher(CpuLaunch):
         self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None
     ) -> None:
         """Multiply, then add and activate."""
-        op = self._product.op
+        product = self._product
         (a, turn_a), (b, turn_b) = _as_it_lies(inputs[0]), _as_it_lies(inputs[1])
         bound = self._bound.get((turn_a, turn_b)) or self._make(turn_a, turn_b)
         out = outputs[0]
-        if op.residual and address(inputs[2]) != address(out):
+        if product.residual and address(inputs[2]) != address(out):
             np.copyto(out, inputs[2])
         more = []
-        if op.bias:
+        if product.has_bias:
             bias = lies_densely(inputs[-1])
             more.append(address(bias))
         bound(address(a), address(b), address(out), self._scratch(bound, workspace), *more)
@@ -121,14 +122,14 @@ class _Launcher(CpuLaunch):
         self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None
     ) -> Native | None:
         """For operands that lie so that none has to be copied."""
-        op = self._product.op
+        product = self._product
         turns = [_turn(a) for a in inputs[:2]]
         dense = all(a.flags.c_contiguous for a in (*inputs[2:], *outputs))
-        if None in turns or not dense or op.residual:
+        if None in turns or not dense or product.residual:
             return None
         bound = self._make(*turns)  # type: ignore[arg-type]
         self._bound.clear()  # it is the compiled code's now
-        names = ["src", "weights", *(["bias"] if op.bias else []), "dst"]
+        names = ["src", "weights", *(["bias"] if product.has_bias else []), "dst"]
         places = {}
         if wanted := bound.primitive.scratch_bytes:
             if workspace is not None and workspace.nbytes >= wanted:

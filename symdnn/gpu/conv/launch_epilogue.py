@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 from symdnn.gpu.conv.epilogue import Fused, Trial, choose
@@ -24,38 +23,16 @@ from symdnn.gpu.kernels.elementwise import ElementwiseKernel
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.library_use import LibraryUse
 from symdnn.graph.type import TensorType
-from symdnn.ops.core.dtype import is_narrow_float
-from symdnn.ops.core.scalar import Builder, ScalarProgram
-from symdnn.ops.elementwise.scalar_meaning import meaning
 from symdnn.ops.vendor.fused import FusedElemwise
-from symdnn.ops.vendor.gpudnn_epilogue import CONV_ACTIVATIONS, GpuDnnConvBiasActivation
+from symdnn.ops.vendor.gpudnn_epilogue import GpuDnnConvBiasActivation
 
-__all__ = ["ConvEpilogueKernel", "epilogue", "epilogue_program", "KERNELS"]
+__all__ = ["ConvEpilogueKernel", "epilogue", "KERNELS"]
 
 
 def epilogue(op: GpuDnnConvBiasActivation) -> Epilogue:
     """What follows the convolution, as the graph API is told."""
-    beta = op.residual if op.residual != 0 else 1.0
-    return Epilogue(op.bias, op.residual != 0, op.activation, op.alpha, beta)
-
-
-@cache
-def epilogue_program(op: GpuDnnConvBiasActivation, dtype: str) -> ScalarProgram:
-    """``activation(alpha * y + residual * z + bias)`` of (y[, z][, bias])."""
-    p = Builder((dtype,) * (op.count - 1))
-    work = "float32" if is_narrow_float(dtype) else dtype
-    y, *more = (p.cast(p.input(i), work) for i in range(op.count - 1))
-    total = y if op.alpha == 1 else y * float(op.alpha)
-    if op.residual != 0:
-        z = more.pop(0)
-        total = total + (z if op.residual == 1 else z * float(op.residual))
-    if op.bias:
-        total = total + more.pop(0)
-    if op.activation:
-        program = meaning(CONV_ACTIVATIONS[op.activation], (work,))
-        assert program is not None, "activations have scalar programs"
-        (total,) = p.inline(program, [total])
-    return p.program([p.cast(total, dtype)])
+    e = op.terms
+    return Epilogue(e.bias, e.residual != 0, e.activation, e.alpha, e.residual or 1.0)
 
 
 class _Apart:
@@ -68,7 +45,8 @@ class _Apart:
         self.conv = replace(call, op=op.plain(), inputs=call.inputs[:2])
         (y,) = call.outputs
         assert isinstance(y, TensorType)
-        program = epilogue_program(op, y.dtype)
+        assert op.epilogue is not None
+        program = op.epilogue.after(y.dtype)
         self.rest = replace(
             call, op=FusedElemwise(program), inputs=(y, *call.inputs[2:]), outputs=(y,)
         )

@@ -95,6 +95,8 @@ class _Bound:
         self.op: GpuGemmBase = op if isinstance(op, GpuGemmBase) else GpuGemm()
         self.unfused = Unfused(call)
         self.epilogue = epilogue_of(op)
+        self.factors = self.op.alpha, self.op.residual
+        self.addend, self.has_bias = self.op.addend, self.op.bias
         self.allow_tf32 = bool(config.dnn.conv.allow_tf32)
         self.mode = wanted_mode()
         self.plans: dict[GemmSignature, tuple[GemmPlan, bool]] = {}
@@ -107,11 +109,10 @@ class _Bound:
             return
         s = self._signature(x, y, out)
         at = self._pointers(inputs, outputs)
-        factors = (self.op.alpha, self.op.beta)
         plan, fused = self._plan(env, s)
-        choice = choose(plan, self.mode, env, at, factors)
+        choice = choose(plan, self.mode, env, at, self.factors)
         self.ran[:] = [(self.mode, choice)]
-        plan.run(choice.algorithm, at, factors, env.workspace, env.stream)
+        plan.run(choice.algorithm, at, self.factors, env.workspace, env.stream)
         if not fused:
             self.unfused.after_product(env, inputs, outputs)
 
@@ -128,9 +129,9 @@ class _Bound:
         bias = 0
         if isinstance(self.op, GpuGemmBiasGrad):
             bias = outputs[1].ptr
-        elif isinstance(self.op, GpuGemm) and self.op.bias:
+        elif self.has_bias:
             bias = inputs[-1].ptr
-        c = 0 if self.op.addend is None else inputs[self.op.addend].ptr
+        c = 0 if self.addend is None else inputs[self.addend].ptr
         return Pointers(inputs[1].ptr, inputs[0].ptr, outputs[0].ptr, c, bias)
 
     def _signature(self, x: DeviceArray, y: DeviceArray, out: DeviceArray) -> GemmSignature:
@@ -143,7 +144,7 @@ class _Bound:
         at = alignment_of(out.ptr)
         return GemmSignature(
             x.dtype, out.dtype, self._compute(x.dtype), a, b, d,
-            None if self.op.addend is None else d, max(x.shape[0], y.shape[0]), self.epilogue,
+            None if self.addend is None else d, max(x.shape[0], y.shape[0]), self.epilogue,
             alignment=(alignment_of(y.ptr), alignment_of(x.ptr), min(at, _ALIGNED), at),
             workspace_limit=WORKSPACE_BYTES,
         )  # fmt: skip

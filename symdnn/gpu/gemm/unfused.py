@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,37 +12,12 @@ from symdnn.graph.kernel import Call, kernels_for
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
 from symdnn.ops.array.reduce import Sum
-from symdnn.ops.core.dtype import is_narrow_float
-from symdnn.ops.core.scalar import Builder, ScalarProgram
-from symdnn.ops.elementwise.scalar_meaning import meaning
+from symdnn.ops.core.scalar import Builder
+from symdnn.ops.vendor.epilogue import accumulator
 from symdnn.ops.vendor.fused import FusedElemwise
-from symdnn.ops.vendor.gpublas import ACTIVATIONS, GpuGemm, GpuGemmBase, GpuGemmBiasGrad
+from symdnn.ops.vendor.gpublas import GpuGemm, GpuGemmBase, GpuGemmBiasGrad
 
-__all__ = ["Unfused", "addend_program", "epilogue_program"]
-
-
-def addend_program(beta: float, dtype: str) -> ScalarProgram:
-    """``beta c``, all that is left of a product over nothing."""
-    p = Builder((dtype,))
-    wide = p.cast(p.input(0), _work(dtype))
-    return p.program([p.cast(wide * float(beta), dtype)])
-
-
-def epilogue_program(bias: bool, activation: str, dtype: str) -> ScalarProgram:
-    """``activation(v + bias)`` of (v, bias), or of v alone."""
-    p = Builder((dtype,) * (1 + bias))
-    value = p.cast(p.input(0), _work(dtype))
-    if bias:
-        value = value + p.cast(p.input(1), _work(dtype))
-    if activation:
-        program = meaning(ACTIVATIONS[activation], (value.dtype,))
-        assert program is not None, "activations have scalar programs"
-        (value,) = p.inline(program, [value])
-    return p.program([p.cast(value, dtype)])
-
-
-def _work(dtype: str) -> str:
-    return "float32" if is_narrow_float(dtype) else dtype
+__all__ = ["Unfused"]
 
 
 @dataclass(frozen=True)
@@ -99,8 +74,7 @@ class Unfused:
         if isinstance(self.op, GpuGemmBiasGrad) and outputs[1].size:
             self._sum(env, inputs[1], outputs[1])
         if isinstance(self.op, GpuGemm) and (self.op.bias or self.op.activation) and out.size:
-            given = [out, *([_row(inputs[-1], out.ndim)] if self.op.bias else [])]
-            self._epilogue.launch(env, given, [out])
+            self._epilogue.launch(env, [out, *inputs[len(inputs) - self.op.bias :]], [out])
 
     def _sum(self, env: Any, y: DeviceArray, out: DeviceArray) -> None:
         if y.size:
@@ -117,26 +91,24 @@ class Unfused:
     @cached_property
     def _addend(self) -> _Step:
         assert isinstance(self.op, GpuGemmBase)
-        program = addend_program(self.op.beta, self._result.dtype)
+        dtype = self._result.dtype
+        p = Builder((dtype,))
+        scaled = p.input(0).cast(accumulator(dtype)) * float(self.op.residual)
+        program = p.program([scaled.cast(dtype)])
         return _Step(FusedElemwise(program), (self._result,), (self._result,))
 
     @cached_property
     def _epilogue(self) -> _Step:
         assert isinstance(self.op, GpuGemm)
         t = self._result
-        program = epilogue_program(self.op.bias, self.op.activation, t.dtype)
+        rest = replace(self.op.terms, alpha=1.0, residual=0.0)
+        program = rest.epilogue(t.dtype, self.op.rules.op_of(rest.activation)).after(t.dtype)
         row = TensorType(t.dtype, (1,) * (t.ndim - 1) + t.shape[-1:])
-        return _Step(FusedElemwise(program), (t, row)[: 1 + self.op.bias], (t,))
+        return _Step(FusedElemwise(program), (t, row)[: 1 + rest.bias], (t,))
 
     @cached_property
     def _sums(self) -> _Step:
         y, out = self.call.inputs[1], self.call.outputs[1]
         assert isinstance(y, TensorType), "products are of tensors"
         assert isinstance(out, TensorType), "products are of tensors"
-        return _Step(Sum((0,), False, out.dtype, _work(out.dtype)), (y,), (out,))
-
-
-def _row(bias: DeviceArray, ndim: int) -> DeviceArray:
-    """A vector along the last of ``ndim`` dimensions."""
-    n = bias.shape[0]
-    return DeviceArray(bias.ptr, (1,) * (ndim - 1) + (n,), bias.dtype, owner=bias.owner)
+        return _Step(Sum((0,), False, out.dtype, accumulator(out.dtype)), (y,), (out,))

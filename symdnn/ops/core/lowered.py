@@ -71,14 +71,17 @@ class Lowered(Op):
     def results(self, node: Any) -> Any:
         return node.outputs if isinstance(self, MultiOp) else self.neutral().results(node)
 
-    def __str__(self) -> str:
-        """The class and the fields that are not at their default."""
-        given = [
+    def _words(self) -> list[str]:
+        """For printing: the fields that are not at their default."""
+        return [
             f"{f.name}={value}"
             for f in fields(cast(Any, self))
             if (value := getattr(self, f.name)) != f.default or f.default is MISSING
         ]
-        return f"{type(self).__name__}{{{', '.join(given)}}}" if given else type(self).__name__
+
+    def __str__(self) -> str:
+        words = self._words()
+        return f"{type(self).__name__}{{{', '.join(words)}}}" if words else type(self).__name__
 
 
 class DnnBase(Lowered):

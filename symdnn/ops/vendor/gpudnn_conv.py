@@ -1,7 +1,8 @@
 """cuDNN's convolution in its three directions, with Theano's constructors and descriptor.
 
-The result is ``alpha * convolution + beta * out``; ``out`` is the last input and is there only
-where ``beta`` is not 0. What cuDNN calls the directions, and which flag names their algorithm:
+The result is ``alpha * convolution + beta * out``, an epilogue
+(:mod:`symdnn.ops.vendor.epilogue`); ``out`` is the last input and is there only where ``beta`` is
+not 0. What cuDNN calls the directions, and which flag names their algorithm:
 
     GpuDnnConv       forward           dnn.conv.algo_fwd         Conv
     GpuDnnConvGradI  backward data     dnn.conv.algo_bwd_data    ConvGradInput
@@ -18,8 +19,7 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.errors import OptionError, TypeMismatch
-from symdnn.graph.dims import Shape, same_dim
-from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.op import Grads, Op, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable, as_variable
@@ -29,6 +29,7 @@ from symdnn.ops.core.shape import as_dim, dims_of, static_dim
 from symdnn.ops.nn.channels_last import in_layout
 from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight, Pad
 from symdnn.ops.nn.conv_words import border_padding
+from symdnn.ops.vendor.epilogue import EpilogueOp, EpilogueRules
 
 __all__ = [
     "ONLY_2D", "RANDOM", "DnnConvolution", "GpuDnnConv", "GpuDnnConvDesc", "GpuDnnConvGradI",
@@ -93,7 +94,7 @@ class GpuDnnConvDesc:
 
 
 @dataclass(frozen=True)
-class DnnConvolution(DnnBase):
+class DnnConvolution(EpilogueOp, DnnBase):
     """Base of the three directions; the fields without a place of their own are keywords.
 
     Until it is described (by hand: with a :class:`GpuDnnConvDesc`) ``stride`` is empty.
@@ -102,6 +103,10 @@ class DnnConvolution(DnnBase):
     """
 
     abstract: ClassVar[bool] = True
+    rules: ClassVar[EpilogueRules] = EpilogueRules(
+        linear_dtypes=("float16", "bfloat16", "float32", "float64"), scales=True,
+        scales_residual=True,
+    )  # fmt: skip
     #: cuDNN's direction, as the flags ``dnn.conv.algo_*`` spell it.
     direction: ClassVar[str] = ""
 
@@ -110,8 +115,6 @@ class DnnConvolution(DnnBase):
     dilation: tuple[int, ...] = field(default=(), kw_only=True)
     conv_mode: str = field(default="conv", kw_only=True)
     precision: str | None = field(default=None, kw_only=True)
-    alpha: float = field(default=1.0, kw_only=True)
-    beta: float = field(default=0.0, kw_only=True)
     layout: str = field(default="NCHW", kw_only=True)
 
     # Fields of the subclasses, in each in Theano's order.
@@ -151,68 +154,47 @@ class DnnConvolution(DnnBase):
         return self.padding, self.stride, self.dilation, self.num_groups, self.flip
 
     @property
+    def beta(self) -> float:
+        """The factor of ``out``; 0 without one."""
+        return self.residual
+
+    @property
     def output_index(self) -> int | None:
         """Which input is ``out``; None without one."""
-        return None if self.beta == 0 else 2 + len(self.neutral().host_inputs)
+        return 2 + len(self.neutral().host_inputs) if self.residual else None
 
     @property
     def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
         return {} if self.output_index is None else {0: (self.output_index,)}
 
-    def _own(self, inputs: Sequence[Any]) -> tuple[Sequence[Any], Any]:
-        """The neutral op's inputs, and ``out`` (or None)."""
+    def infer(self, *inputs: Any) -> Any:
         if not self.stride:
             do = "Give it: op(x, w, out, GpuDnnConvDesc(border_mode='valid')(w.shape))"
             raise TypeMismatch(self, "a descriptor", list(inputs), do)
-        i = self.output_index
-        return (inputs, None) if i is None else (inputs[:i], inputs[i])
-
-    def infer(self, *inputs: Any) -> Any:
-        own, out = self._own(inputs)
-        (y,) = self.neutral().output_types(own)
-        if out is None or y.accepts(out):
-            return y
-        raise TypeMismatch(self, f"an output to add to of type {y}", out)
-
-    def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
-        own, out = self._own(shapes)
-        found = self.neutral().shapes(types, own, host)
-        if found is None or out is None:
-            return found
-        for a, b in zip(found[0], out, strict=True):
-            wanted = f"an output to add to of shape {tuple(found[0])}"
-            same_dim(self, (a, b), wanted, tuple(out))
-        return found
-
-    def reference(self, *inputs: Any) -> Any:
-        own, out = self._own(inputs)
-        (y,) = self.neutral().compute(*own)
-        if self.alpha == 1 and out is None:
-            return y
-        dtype = np.float32 if is_narrow_float(y.dtype.name) else y.dtype
-        total = y.astype(dtype) * np.asarray(self.alpha, dtype)
-        if out is not None:
-            total = total + out.astype(dtype) * np.asarray(self.beta, dtype)
-        return total.astype(y.dtype, copy=False)
+        return super().infer(*inputs)
 
     def expanded(self, *inputs: Variable) -> list[Variable] | None:
-        own, out = self._own(inputs)
+        if not self.terms.is_linear:
+            return super().expanded(*inputs)
+        own, out = self.split(inputs)
         y: Any = scaled(self.neutral()(*own), self.alpha)
-        return [y if out is None else y + scaled(out, self.beta)]
+        return [y + scaled(out[0], self.beta) if out else y]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        if not self.terms.is_linear:
+            return super().vjp(inputs, outputs, cotangents)
         (dy,) = cotangents
-        own, out = self._own(inputs)
+        own, out = self.split(inputs)
         grads = list(self.neutral().vjp(own, outputs, [scaled(dy, self.alpha)]))
-        return grads if out is None else [*grads, scaled(dy, self.beta)]
+        return [*grads, scaled(dy, self.beta)] if out else grads
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
-        own, out = self._own(inputs)
+        if not self.terms.is_linear:
+            return super().jvp(inputs, outputs, tangents)
+        own, out = self.split(inputs)
         found = self.neutral().jvp(own, outputs, tangents[: len(own)])
         terms = [scaled(t, self.alpha) for t in found or () if t is not None]
-        if out is not None and tangents[-1] is not None:
+        if out and tangents[-1] is not None:
             terms.append(scaled(tangents[-1], self.beta))
         return [sum(terms[1:], terms[0]) if terms else None]
 
@@ -239,7 +221,8 @@ class DnnConvolution(DnnBase):
         own = [a, b, *op._sizes(output)]
         op = op._with_static(own[2:])
         if isinstance(alpha, float) and isinstance(beta, float):
-            op = replace(op, alpha=alpha, beta=beta)
+            if (alpha, beta) != (1, 0):
+                op = op.ending(a.type.dtype, alpha=alpha, residual=beta)
             return DnnBase.__call__(op, *own, *([output] if beta else []), hints=hints)  # type: ignore[no-any-return]
         # Factors that are computed: cuDNN reads them on the host, so they stay outside.
         y = DnnBase.__call__(op, *own, hints=hints) * alpha

@@ -8,22 +8,20 @@ kernels of a convolution are (K, C, \\*sizes) in both layouts, since oneDNN reor
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import NonDifferentiable, TypeMismatch
-from symdnn.graph.dims import Shape, same_dim
+from symdnn.errors import NonDifferentiable
+from symdnn.graph.dims import Shape
 from symdnn.graph.op import Grads, Host, Op, Vars
-from symdnn.graph.type import TensorType
-from symdnn.graph.variable import Variable
-from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.lowered import Lowered
 from symdnn.ops.core.shape import dimshuffle
 from symdnn.ops.elementwise.activations import Gelu, GeluTanh, Relu, Sigmoid, Softplus
 from symdnn.ops.elementwise.math import Tanh
+from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.nn.channels_last import (
     ChannelsLast,
     first_order,
@@ -32,17 +30,18 @@ from symdnn.ops.nn.channels_last import (
     last_order,
     last_shape,
 )
+from symdnn.ops.vendor.epilogue import EpilogueOp, EpilogueRules
 
 __all__ = [
     "ACTIVATIONS", "OneDnnBase", "OneDnnBatchNorm", "OneDnnBatchNormGrad",
     "OneDnnBatchNormInference", "OneDnnConv", "OneDnnConvGradI", "OneDnnConvGradW",
-    "OneDnnConvolution", "OneDnnEpilogue", "OneDnnLayerNorm", "OneDnnLayerNormGrad",
+    "OneDnnConvolution", "OneDnnLayerNorm", "OneDnnLayerNormGrad",
     "OneDnnMatmul", "OneDnnPool", "OneDnnPoolGrad", "OneDnnRNN",
     "OneDnnRNNGrad", "OneDnnSoftmax", "OneDnnSoftmaxGrad",
 ]  # fmt: skip
 
 #: What a convolution or product may end with, by oneDNN's names of its element-wise algorithms.
-ACTIVATIONS: dict[str, Op] = {
+ACTIVATIONS: dict[str, Elemwise] = {
     "relu": Relu(), "tanh": Tanh(), "logistic": Sigmoid(), "soft_relu": Softplus(),
     "gelu_erf": Gelu(), "gelu_tanh": GeluTanh(),
 }  # fmt: skip
@@ -59,17 +58,10 @@ class OneDnnBase(Lowered):
     def neutral(self) -> Op:
         return in_layout(self.op, self.layout)
 
-    def __str__(self) -> str:
-        """The settings of the neutral op under this name."""
-        text = str(self.op).removeprefix(type(self.op).__name__).strip("{}")
-        words = [text] if text else []
-        words += self._words()
-        if self.layout != "NCHW":
-            words.append(f"layout={self.layout}")
-        return f"{type(self).__name__}{{{', '.join(words)}}}" if words else type(self).__name__
-
     def _words(self) -> list[str]:
-        return []
+        """The settings of the neutral op, and the layout."""
+        text = str(self.op).removeprefix(type(self.op).__name__).strip("{}")
+        return [text] * bool(text) + [f"layout={self.layout}"] * (self.layout != "NCHW")
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         raise NonDifferentiable(f"{self} has no gradient: it is made after gradients are taken")
@@ -78,103 +70,17 @@ class OneDnnBase(Lowered):
         raise NonDifferentiable(f"{self} has no gradient: it is made after gradients are taken")
 
 
-# -- what may follow a product or a convolution ----------------------------------------------------
+# -- products --------------------------------------------------------------------------------------
+
+_EPILOGUES = EpilogueRules(tuple(ACTIVATIONS.items()), ("float32",))
 
 
 @dataclass(frozen=True)
-class OneDnnEpilogue(OneDnnBase):
-    """Base of those that may end with ``activation(product + z + bias)``.
+class OneDnnMatmul(EpilogueOp, OneDnnBase):
+    """A product of matrices or of stacks of them. (``dnnl_matmul``; its bias, sum and eltwise
+    post-ops.)"""
 
-    ``residual`` says that ``z`` is an input after the operands, of the result's shape; ``bias``
-    that the last input has a value for each channel (1 in the other dimensions);
-    ``activation`` is a key of :data:`ACTIVATIONS`, or empty. (oneDNN's bias, sum and eltwise
-    post-ops.)
-    """
-
-    abstract: ClassVar[bool] = True
-    residual: bool = field(default=False, kw_only=True)
-    bias: bool = field(default=False, kw_only=True)
-    activation: str = field(default="", kw_only=True)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether nothing follows."""
-        return not (self.residual or self.bias or self.activation)
-
-    @property
-    def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
-        """``z``, where it is the third input: of a product and a convolution it always is."""
-        return {0: (2,)} if self.residual else {}
-
-    def channel_axis(self, ndim: int) -> int:
-        """Which dimension of a result of ``ndim`` dimensions the bias has."""
-        raise NotImplementedError
-
-    def split(self, inputs: Sequence[Any]) -> tuple[Sequence[Any], Any, Any]:
-        """(operands, z, bias); None for what is not there."""
-        count = len(inputs) - self.residual - self.bias
-        z = inputs[count] if self.residual else None
-        return inputs[:count], z, inputs[-1] if self.bias else None
-
-    def _bias_shape(self, shape: Shape) -> tuple[Any, ...]:
-        axis = self.channel_axis(len(shape))
-        return tuple(d if i == axis else 1 for i, d in enumerate(shape))
-
-    def infer(self, *inputs: Any) -> Any:
-        operands, z, bias = self.split(inputs)
-        (y,) = self.neutral().output_types(operands)
-        assert isinstance(y, TensorType)
-        if z is not None and not y.accepts(z):
-            raise TypeMismatch(self, f"an operand to add of type {y}", z)
-        if bias is not None:
-            wanted = y.with_shape(self._bias_shape(y.shape))
-            spread = any(w == 1 and b != 1 for w, b in zip(wanted.shape, bias.shape))
-            if spread or not wanted.accepts(bias):
-                raise TypeMismatch(self, f"a bias of type {wanted}", bias)
-        if self.activation and self.activation not in ACTIVATIONS:
-            raise TypeMismatch(self, f"one of {sorted(ACTIVATIONS)}", self.activation)
-        return y
-
-    def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
-        operands, z, bias = self.split(shapes)
-        found = self.neutral().shapes(types[: len(operands)], operands, host)
-        if found is None:
-            return None
-        for other, wanted in ((z, found[0]), (bias, self._bias_shape(found[0]))):
-            for a, b in zip(wanted, other or ()):
-                same_dim(self, (a, b), f"an operand of shape {tuple(wanted)}", tuple(other))
-        return found
-
-    def reference(self, *inputs: Any) -> Any:
-        operands, z, bias = self.split(inputs)
-        (y,) = self.neutral().compute(*operands)
-        work = np.float32 if is_narrow_float(y.dtype.name) else y.dtype.type
-        total = y.astype(work, copy=False)
-        for more in (z, bias):
-            if more is not None:
-                total = total + more.astype(work, copy=False)
-        if self.activation:
-            (total,) = ACTIVATIONS[self.activation].compute(total)
-        return np.asarray(total).astype(y.dtype, copy=False)
-
-    def expanded(self, *inputs: Variable) -> list[Variable] | None:
-        operands, z, bias = self.split(inputs)
-        total: Any = self.neutral()(*operands)
-        for more in (z, bias):
-            total = total if more is None else total + more
-        return [ACTIVATIONS[self.activation](total) if self.activation else total]
-
-    def _words(self) -> list[str]:
-        return [w for w, on in (("residual", self.residual), ("bias", self.bias)) if on] + (
-            [self.activation] if self.activation else []
-        )
-
-
-@dataclass(frozen=True)
-class OneDnnMatmul(OneDnnEpilogue):
-    """A product of matrices or of stacks of them. (``dnnl_matmul``)"""
+    rules: ClassVar[EpilogueRules] = _EPILOGUES
 
     def channel_axis(self, ndim: int) -> int:
         return ndim - 1
@@ -243,8 +149,11 @@ class OneDnnConvolution(OneDnnBase):
 
 
 @dataclass(frozen=True)
-class OneDnnConv(OneDnnConvolution, OneDnnEpilogue):
-    """Convolution of (x, w[, z][, bias]). (``dnnl_convolution_forward``)"""
+class OneDnnConv(EpilogueOp, OneDnnConvolution):
+    """Convolution of (x, w[, z][, bias]). (``dnnl_convolution_forward``; its bias, sum and eltwise
+    post-ops.)"""
+
+    rules: ClassVar[EpilogueRules] = _EPILOGUES
 
     def channel_axis(self, ndim: int) -> int:
         return 1 if self.layout == "NCHW" else ndim - 1

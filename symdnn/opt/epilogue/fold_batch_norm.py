@@ -2,10 +2,9 @@
 
 ``scale * (conv(x, w) - mean) + beta`` is ``conv(x, scale * w) + (beta - scale * mean)``, where
 ``scale = gamma / sqrt(var + epsilon)`` has a value for each channel of the result. What is left is
-a bias, which a convolution takes in (:mod:`symdnn.opt.epilogue.epilogue_conv`,
-``epilogue_onednn``), and two small kernels on the parameters, which run at each call: statistics
-may have changed. Parameters are scaled in their own dtype, float32 beside 16-bit images, and
-rounded once.
+a bias, which a convolution takes in (:mod:`symdnn.opt.epilogue.epilogue`), and two small kernels on
+the parameters, which run at each call: statistics may have changed. Parameters are scaled in their
+own dtype, float32 beside 16-bit images, and rounded once.
 
 The tag ``fold_batch_norm`` switches it off, on a GPU also the flag ``gpu.fold_batch_norm``.
 """
@@ -34,11 +33,7 @@ def _convolution(v: Variable, context: Context) -> Apply | None:
     if node is None or not context.only_user(v):
         return None
     op: Any = node.op
-    if type(op) is GpuDnnConv:
-        plain = op.alpha == 1 and op.beta == 0 and bool(op.stride)
-    else:
-        plain = type(op) is OneDnnConv and op.is_plain
-    return node if plain else None
+    return node if type(op) in (GpuDnnConv, OneDnnConv) and op.is_plain else None
 
 
 def _by_channel(v: Variable) -> bool:

@@ -9,7 +9,6 @@ place: merged, it would take a copy of the old value, a convolution that reads i
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from symdnn.config import config
@@ -95,7 +94,7 @@ def _alpha_merge(name: str, kind: type[DnnConvolution]) -> Rewrite:
             op: Any = conv.op
             alpha, beta = op.alpha * factor, op.beta * factor
             if alpha != 0 and (beta != 0 or op.beta == 0):
-                return _rebuilt(conv, replace(op, alpha=alpha, beta=beta))
+                return _rebuilt(conv, op.ending(v.type.dtype, alpha=alpha, residual=beta))
         return None
 
     text = f"c * {kind.__name__} -> {kind.__name__} with an alpha"
@@ -128,7 +127,8 @@ def _output_merge(name: str, kind: type[DnnConvolution]) -> Rewrite:
             op: Any = conv.op
             same = _same_type(v, out) and _same_type(v, node.outputs[0])
             if op.beta == 0 and same and v is not out and not _plans_are_better(v.type.dtype):
-                return _rebuilt(conv, replace(op, alpha=op.alpha * sign, beta=beta), out)
+                scaled = op.ending(v.type.dtype, alpha=op.alpha * sign, residual=beta)
+                return _rebuilt(conv, scaled, out)
         return None
 
     text = f"{kind.__name__} + v -> {kind.__name__} that adds to v"

@@ -178,7 +178,7 @@ class _Rebuild:
 
     def _multiply(self, node: Apply) -> None:
         op = node.op
-        if isinstance(op, DnnConvolution) and (op.alpha, op.beta) != (1, 0):
+        if isinstance(op, DnnConvolution) and not op.is_plain:
             self._scaled(node)
         else:
             self._in_16_bits(node, [i for i, v in enumerate(node.inputs) if is_float32(v)])
@@ -189,10 +189,11 @@ class _Rebuild:
         op: Any = node.op
         i = op.output_index
         if i is not None and node.inputs[i] in self.narrow:
-            self._in_16_bits(node, [k for k, v in enumerate(node.inputs) if is_float32(v)])
+            low = op.ending(self.dtype, alpha=op.alpha, residual=op.beta)
+            self._in_16_bits(node, [k for k, v in enumerate(node.inputs) if is_float32(v)], low)
             return
         own = node.inputs[:i] if i is not None else node.inputs
-        plain = replace(op, alpha=1.0, beta=0.0)
+        plain = replace(op, epilogue=None)
         made = plain.make_node(
             *(self.half(v) if is_float32(v) else self.wide(v) for v in own), hints=node.hints
         )

@@ -44,7 +44,7 @@ def given(shape, kernels, pad, bias=False, running=False, flip=True, offset=0.0)
     rng = new_rng()
     conv = Conv(padding=((pad, pad),) * 2, stride=(1, 1), dilation=(1, 1), groups=1, flip=flip)
     op = OneDnnConvMoments(
-        OneDnnConv(conv, layout="NHWC", bias=bias), BatchMoments(AXES, 1e-3, running)
+        OneDnnConv(conv, layout="NHWC").ending(bias=bias), BatchMoments(AXES, 1e-3, running)
     )
     k = kernels[0]
     arrays = [rng.normal(size=shape) + offset, rng.normal(size=kernels) / 9]

@@ -118,10 +118,10 @@ def test_what_follows(rng, residual, bias, activation, multiplier):
     conv = Conv(((1, 1), (1, 1)), (1, 1), (1, 1), 21, False)
     words = {"residual": residual, "bias": bias, "activation": activation}
     more = [a for a, on in ((z, residual), (b, bias)) if on]
-    made, wanted = launched(OneDnnConv(conv, **words), x, w, *more)
+    made, wanted = launched(OneDnnConv(conv).ending(**words), x, w, *more)
     np.testing.assert_allclose(made, wanted, rtol=2e-5, atol=2e-5)
     if multiplier == 1:
-        op = OneDnnConv(conv, layout="NHWC", **words)
+        op = OneDnnConv(conv, layout="NHWC").ending(**words)
         made, wanted = launched(op, last(x), w, *map(last, more))
         np.testing.assert_allclose(made, wanted, rtol=2e-5, atol=2e-5)
 
@@ -134,7 +134,7 @@ def test_the_addend_may_be_overwritten(rng, layout):
     if layout == "NHWC":
         x, z = last(x), last(z)
     conv = Conv(((1, 1), (1, 1)), (1, 1), (1, 1), 3, False)
-    op = OneDnnConv(conv, residual=True, layout=layout)
+    op = OneDnnConv(conv, layout=layout).ending(residual=1.0)
     (wanted,) = op.compute(*(a.astype("float64") for a in (x, w, z)))
     types = tuple(TensorType("float32", a.shape) for a in (x, w, z))
     DepthwiseKernel().bind(Call(op, types, types[2:], NO_HINTS))([x, w, z], [z])
@@ -159,7 +159,7 @@ def test_what_is_not_a_number_stays_where_it_is():
     sizes = [np.asarray(3)] * 2
     for layout, lay in (("NCHW", lambda a: a), ("NHWC", last)):
         made, wanted = launched(
-            OneDnnConv(Conv(*same), activation="relu", layout=layout), lay(x), w
+            OneDnnConv(Conv(*same), layout=layout).ending(activation="relu"), lay(x), w
         )
         np.testing.assert_array_equal(made, wanted)
         grad = OneDnnConvGradW(ConvGradWeight(*valid, static=(3, 3)), layout=layout)
@@ -176,7 +176,9 @@ def test_threads(count):
 
 
 def refusal(x, w, groups, layout="NCHW", dtype="float32", **words):
-    op = OneDnnConv(Conv(((0, 0), (0, 0)), (1, 1), (1, 1), groups, False), layout=layout, **words)
+    op = OneDnnConv(Conv(((0, 0), (0, 0)), (1, 1), (1, 1), groups, False), layout=layout).ending(
+        **words
+    )
     types = TensorType(dtype, x), TensorType(dtype, w)
     (out,) = op.output_types(types)
     return DepthwiseKernel().refuses(Call(op, types, (out,), NO_HINTS))

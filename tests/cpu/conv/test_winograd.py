@@ -120,8 +120,9 @@ def test_what_follows(rng, layout, residual, bias, activation):
     kernels = rng.normal(size=(40, 18, 3, 3)).astype("f")
     b = rng.normal(size=(1, 40, 1, 1)).astype("f")
     op = OneDnnConv(
-        Conv(((1, 1), (1, 1)), (1, 1), (1, 1), 1, False), layout=layout, residual=residual,
-        bias=bias, activation=activation,
+        Conv(((1, 1), (1, 1)), (1, 1), (1, 1), 1, False), layout=layout,
+    ).ending(
+        residual=residual, bias=bias, activation=activation,
     )  # fmt: skip
     more = [in_layout(a, layout) for a, on in ((z, residual), (b, bias)) if on]
     close(*launched(op, in_layout(x, layout), kernels, *more))
@@ -131,7 +132,10 @@ def test_what_is_not_a_number_stays_so():
     x = np.zeros((1, 8, 8, 16), "f")
     x[0, 3, 4, 5] = np.nan
     op = OneDnnConv(
-        Conv(((1, 1), (1, 1)), (1, 1), (1, 1), 1, False), layout="NHWC", activation="relu"
+        Conv(((1, 1), (1, 1)), (1, 1), (1, 1), 1, False),
+        layout="NHWC",
+    ).ending(
+        activation="relu",
     )
     made, _ = launched(op, x, np.ones((16, 16, 3, 3), "f"))
     assert np.isnan(made[0, 2:5, 3:6]).all()

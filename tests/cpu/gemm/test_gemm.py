@@ -20,7 +20,7 @@ KERNEL = gemm.GemmKernel()
 
 def call_of(*arrays, **words):
     types = [TensorType("float32", a.shape) for a in arrays]
-    op = OneDnnMatmul(BatchedDot() if arrays[0].ndim == 3 else Dot(), **words)
+    op = OneDnnMatmul(BatchedDot() if arrays[0].ndim == 3 else Dot()).ending(**words)
     return Call(op, tuple(types[:-1]), tuple(types[-1:]), Hints())
 
 

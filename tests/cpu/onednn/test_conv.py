@@ -68,9 +68,9 @@ def test_kernels_of_one_pixel_with_something_behind_do_not(rng):
     )
     b = rng.normal(size=(1, 16, 1, 1)).astype("f")
     conv = Conv(((0, 0),) * 2, (1, 1), (1, 1), 1, True)
-    assert check(OneDnnConv(conv, bias=True), x, w, b) == "plain"
-    assert check(OneDnnConv(conv, bias=True, activation="relu"), x, w, b) != "plain"
-    assert check(OneDnnConv(conv, residual=True), x, w, z) != "plain"
+    assert check(OneDnnConv(conv).ending(bias=True), x, w, b) == "plain"
+    assert check(OneDnnConv(conv).ending(bias=True, activation="relu"), x, w, b) != "plain"
+    assert check(OneDnnConv(conv).ending(residual=1.0), x, w, z) != "plain"
 
 
 @pytest.mark.skipif(

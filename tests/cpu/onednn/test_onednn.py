@@ -179,7 +179,7 @@ def test_a_convolution_adds_and_activates(rng, activation, layout, residual, bia
         x, w = rng.normal(size=(3, 3, 7, 6)), rng.normal(size=(c, 3, 3, 3)) * 0.3
         z, b = rng.normal(size=(3, c, 5, 4)), rng.normal(size=(1, c, 1, 1))
         op = Conv(((0, 0),) * 2, (1, 1), (1, 1))
-        low = OneDnnConv(op, residual=residual, bias=bias, activation=activation)
+        low = OneDnnConv(op).ending(residual=residual, bias=bias, activation=activation)
         given = [x, w, *[z] * residual, *[b] * bias]
         wanted = low.reference(*given)
         if layout == "NHWC":
@@ -207,7 +207,7 @@ def test_products_of_matrices_as_they_lie(rng, turned, stack):
 def test_a_product_adds_and_activates(rng, activation, residual, bias):
     a, b = rng.normal(size=(7, 33)), rng.normal(size=(33, 12))
     z, c = rng.normal(size=(7, 12)), rng.normal(size=(1, 12))
-    low = OneDnnMatmul(Dot(), residual=residual, bias=bias, activation=activation)
+    low = OneDnnMatmul(Dot()).ending(residual=residual, bias=bias, activation=activation)
     given = [a, b, *[z] * residual, *[c] * bias]
     close(run(low, *given)[0], low.reference(*given), 1e-5)
 

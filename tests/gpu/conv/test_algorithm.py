@@ -123,7 +123,7 @@ def test_free_memory_is_a_limit(both, monkeypatch):
 
 
 def test_a_scaled_or_added_result_is_the_legacy_apis(both):
-    for more in ({"alpha": 2.0}, {"beta": 1.0}):
+    for more in ({"alpha": 2.0}, {"residual": 1.0}):
         search = Search(signature(conv(algo="guess_once", **more)), HANDLE)
         assert {c.api for c in search.guesses()} == {"legacy"}
         assert "neither scales" in search.refused["graph API"][0]

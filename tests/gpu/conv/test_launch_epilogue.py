@@ -10,7 +10,7 @@ from symdnn.gpu import registry
 from symdnn.gpu.conv import epilogue as conv_epilogue
 from symdnn.gpu.conv.epilogue import Trial
 from symdnn.gpu.conv.graph_conv import Epilogue
-from symdnn.gpu.conv.launch_epilogue import ConvEpilogueKernel, epilogue, epilogue_program
+from symdnn.gpu.conv.launch_epilogue import ConvEpilogueKernel, epilogue
 from symdnn.graph.kernel import kernels_for
 from symdnn.ops.vendor.gpudnn import GpuDnnConv
 from symdnn.ops.vendor.gpudnn_epilogue import GpuDnnConvBiasActivation
@@ -29,18 +29,18 @@ def nothing_chosen():
     conv_epilogue.forget()
 
 
-def op(**fields):
-    given = {"bias": True, "activation": "relu", "precision": "float32", **fields}
+def op(dtype=F32, algo=None, layout="NCHW", **terms):
     return GpuDnnConvBiasActivation(
-        padding=((0, 0), (0, 0)), stride=(1, 1), dilation=(1, 1), conv_mode="cross", **given
-    )
+        algo, padding=((0, 0), (0, 0)), stride=(1, 1), dilation=(1, 1), conv_mode="cross",
+        precision="float32", layout=layout,
+    ).ending(dtype, **{"bias": True, "activation": "relu", **terms})  # fmt: skip
 
 
 def call(dtype=F32, z=False, layout="NCHW", **fields):
     shapes = [X, W, *([Y] if z else []), B]
     if layout == "NHWC":
         shapes = [(s[0], *s[2:], s[1]) for s in shapes]
-    made = op(**fields, residual=1.0 if z else 0.0, layout=layout)
+    made = op(dtype, **fields, residual=1.0 if z else 0.0, layout=layout)
     return call_of(made, *((dtype, s) for s in shapes))
 
 
@@ -179,10 +179,10 @@ def test_the_second_kernel_computes_in_float32(dtype):
     from symdnn.graph.type import numpy_dtype
 
     kind = numpy_dtype(dtype)
-    made = op(residual=-1.0, alpha=0.5, activation="tanh")
+    made = op(dtype, residual=-1.0, alpha=0.5, activation="tanh").epilogue
     rng = np.random.default_rng(0)
     y, z, b = (rng.standard_normal(64).astype(kind) for _ in range(3))
-    (got,) = epilogue_program(made, dtype).evaluate(y, z, b)
+    (got,) = made.after(dtype).evaluate(y, z, b)
     wide = [v.astype("float32") for v in (y, z, b)]
     want = np.tanh(0.5 * wide[0] - wide[1] + wide[2]).astype(kind)
     np.testing.assert_array_equal(got, want)

@@ -148,7 +148,7 @@ def test_the_gradient_of_an_empty_batch_is_zero(fake):
 
 
 def test_adding_to_an_output_copies_it_first(fake):
-    env, (_, _, add), (y,), _ = run(fake, conv(alpha=0.5, beta=-2.0))
+    env, (_, _, add), (y,), _ = run(fake, conv(alpha=0.5, residual=-2.0))
     args = fake.only("cudnnConvolutionForward")
     assert (args[1], args[10], args[12]) == (0.5, -2.0, y.ptr)
     ((_, _, values),) = env.did
@@ -157,7 +157,7 @@ def test_adding_to_an_output_copies_it_first(fake):
 
 
 def test_adding_in_place_copies_nothing(fake):
-    call = conv(alpha=0.5, beta=-2.0)
+    call = conv(alpha=0.5, residual=-2.0)
     kernel = kernels_for(type(call.op), "cuda")[0]
     given = inputs_of(call)
     env = SimpleNamespace(cudnn=HANDLE, workspace=WORKSPACE)  # no launch: it would fail

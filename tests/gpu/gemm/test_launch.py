@@ -24,14 +24,20 @@ from tests.gpu.fake_cublaslt import FakeGemmEnv, lt
 
 __all__ = ["lt"]
 registry.load()
+
+
+def gemm(*args, **terms):
+    return GpuGemm().ending(*args, **terms)
+
+
 M, K, N = 6, 4, 5
 
 
 def launched(op, *shapes, dtype="float32", env=None, at=0x100000, arrays=None):
     """Run the op on addresses ``at``, ``2 at``, ...; the environment."""
     types = [TensorType(dtype, s) for s in shapes]
-    if op.__class__ is GpuGemm and op.dtype:
-        types[2:] = [t.with_dtype(op.dtype) for t in types[2:]]
+    if op.__class__ is GpuGemm and op.epilogue is not None:
+        types[2:] = [t.with_dtype(op.epilogue.dtype) for t in types[2:]]
     outs = op.output_types(types)
     call = Call(op, tuple(types), tuple(outs), NO_HINTS)
     (kernel,) = kernels_for(type(op), "cuda")
@@ -91,7 +97,13 @@ def test_results_of_16_bits_are_summed_in_32(lt):
 
 
 def test_a_wide_result_of_narrow_factors(lt):
-    launched(GpuGemm(dtype="float32", bias=True), (M, K), (K, N), (N,), dtype="bfloat16")
+    launched(
+        gemm("float32", factors="float16", bias=True),
+        (M, K),
+        (K, N),
+        (1, N),
+        dtype="bfloat16",
+    )
     kinds = [v["made"][0] for v in lt.runs[0]["layouts"]]
     assert kinds == [14, 14, 0, 0]
 
@@ -113,10 +125,10 @@ def test_other_strides_are_copied():
 
 
 def test_what_is_added_must_lie_densely_and_aligned():
-    bias = DeviceArray(0x100000, (N,), "float32")
+    bias = DeviceArray(0x100000, (1, N), "float32")
     assert MatmulKernel().accepts(2, bias)
-    assert not MatmulKernel().accepts(2, DeviceArray(0x100004, (N,), "float32"))
-    assert not MatmulKernel().accepts(2, DeviceArray(0x100000, (N,), "float32", (8,)))
+    assert not MatmulKernel().accepts(2, DeviceArray(0x100004, (1, N), "float32"))
+    assert not MatmulKernel().accepts(2, DeviceArray(0x100000, (1, N), "float32", (8 * N, 8)))
 
 
 def test_alignment_is_told(lt):
@@ -135,8 +147,8 @@ def test_stacks(lt):
 
 
 def test_everything_at_once(lt):
-    op = GpuGemm(0.5, -2.0, bias=True, activation="relu")
-    launched(op, (M, K), (K, N), (M, N), (N,))
+    op = gemm(alpha=0.5, residual=-2.0, bias=True, activation="relu")
+    launched(op, (M, K), (K, N), (M, N), (1, N))
     (run,) = lt.runs
     assert run["factors"] == (0.5, -2.0)
     assert run["epilogue"] == "relu_bias"
@@ -147,17 +159,17 @@ def test_everything_at_once(lt):
 @pytest.mark.parametrize(
     ("op", "epilogue"),
     [
-        (GpuGemm(bias=True), "bias"), (GpuGemm(bias=True, activation="gelu"), "gelu_bias"),
+        (gemm(bias=True), "bias"), (gemm(bias=True, activation="gelu"), "gelu_bias"),
     ],
 )  # fmt: skip
 def test_epilogues_with_a_bias(lt, op, epilogue):
-    launched(op, (M, K), (K, N), (N,))
+    launched(op, (M, K), (K, N), (1, N))
     assert lt.runs[0]["epilogue"] == epilogue
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_epilogues_without_a_bias_have_no_pointer(lt, activation):
-    launched(GpuGemm(activation=activation), (M, K), (K, N))
+    launched(gemm(activation=activation), (M, K), (K, N))
     assert lt.runs[0]["epilogue"] == activation
     assert "bias_pointer" not in lt.runs[0]
 
@@ -171,7 +183,7 @@ def test_the_sum_of_the_right_factor(lt):
 
 def test_without_an_algorithm_a_kernel_follows(lt):
     lt.without = frozenset({"relu_bias"})
-    env = launched(GpuGemm(bias=True, activation="relu"), (M, K), (K, N), (N,))
+    env = launched(gemm(bias=True, activation="relu"), (M, K), (K, N), (1, N))
     assert [r["epilogue"] for r in lt.runs] == [""]
     ((_, name, fields),) = env.did
     assert name == "elementwise"
@@ -186,11 +198,11 @@ def test_without_an_algorithm_a_sum_follows(lt):
 
 
 def test_nothing_to_multiply(lt):
-    env = launched(GpuGemm(bias=True), (M, 0), (0, N), (N,))
+    env = launched(gemm(bias=True), (M, 0), (0, N), (1, N))
     assert lt.runs == []
     assert env.did[0] == ("zero", 0x400000, 4 * M * N)
     assert env.did[1][1] == "elementwise"
-    assert launched(GpuGemm(beta=2.0), (M, 0), (0, N), (M, N)).did[0][1] == "elementwise"
+    assert launched(gemm(residual=2.0), (M, 0), (0, N), (M, N)).did[0][1] == "elementwise"
     assert launched(Dot(), (0, K), (K, N)).did == []
     sums = launched(GpuGemmBiasGrad(), (M, 0), (0, N))
     assert [d[0] for d in sums.did] == ["zero", "zero"]

@@ -369,7 +369,8 @@ ROW = (1, 3, 1, 1)
 WINDOW = {"ws": (2, 2), "stride": (2, 2), "pad": (0, 0)}
 OPS: dict[str, tuple[Any, list[Any]]] = {
     "conv": (G.GpuDnnConv(**SETTINGS), [IMAGE, KERNEL]),
-    "conv added": (G.GpuDnnConv(**SETTINGS, alpha=2.0, beta=0.5), [IMAGE, KERNEL, RESULT]),
+    "conv added": (G.GpuDnnConv(**SETTINGS).ending("float64", alpha=2.0, residual=0.5),
+                   [IMAGE, KERNEL, RESULT]),
     "conv weights": (G.GpuDnnConvGradW(**SETTINGS, static=(3, 2)), [IMAGE, RESULT, 3, 2]),
     "conv images": (G.GpuDnnConvGradI(**SETTINGS, static=(5, 6)), [KERNEL, RESULT, 5, 6]),
     "pool": (G.GpuDnnPool("max", **WINDOW), [IMAGE]),
