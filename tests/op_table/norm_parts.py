@@ -35,11 +35,15 @@ def slow_sums(axes):
     return found
 
 
-def conv_moments(running, dtype):
-    """The op for images with channels last and kernels of 2x3."""
+def conv_moments(running):
+    """The op for images with channels last and kernels of 2x3, in the dtype of the images."""
     conv = Conv(padding=((1, 0), (1, 1)), stride=(1, 1), dilation=(1, 1), groups=1, flip=False)
-    low = OneDnnConv(conv, layout="NHWC").ending(dtype, bias=True)
-    return OneDnnConvMoments(low, BatchMoments((0, 1, 2), EPS, running))
+
+    def build(x, *more):
+        low = OneDnnConv(conv, layout="NHWC").ending(x.type.dtype, bias=True)
+        return OneDnnConvMoments(low, BatchMoments((0, 1, 2), EPS, running))(x, *more)
+
+    return build
 
 
 def slow_conv(x, w, b):
@@ -63,10 +67,10 @@ def slow_conv_moments(x, w, b, *more):
 
 
 CASES = [
-    OpCase("conv_moments", (OneDnnConvMoments,), lambda *v: conv_moments(False, v[0].type.dtype)(*v),
+    OpCase("conv_moments", (OneDnnConvMoments,), conv_moments(False),
            (normal(3, 5, 4, 6), normal(7, 6, 2, 3), normal(1, 1, 1, 7)), slow_conv_moments,
            grad=False),
-    OpCase("conv_moments_running", (OneDnnConvMoments,), lambda *v: conv_moments(True, v[0].type.dtype)(*v),
+    OpCase("conv_moments_running", (OneDnnConvMoments,), conv_moments(True),
            (normal(3, 5, 4, 6), normal(7, 6, 2, 3), normal(1, 1, 1, 7), uniform(0.1, 0.9),
             normal(1, 1, 1, 7), normal(1, 1, 1, 7)), slow_conv_moments, grad=False),
     OpCase("batch_moments", (BatchMoments,), lambda x: BatchMoments((0, 2), EPS)(x),
