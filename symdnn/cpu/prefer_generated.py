@@ -14,10 +14,11 @@ from typing import Any
 
 from symdnn.cpu.pool.pool import PoolKernel
 from symdnn.cpu.reduce.softmax_last_axis import RowKernel
-from symdnn.graph.kernel import Call, Kernel, Launch, Row
+from symdnn.graph.kernel import Call, Kernel, Row
+from symdnn.graph.substitute import Substitute
 from symdnn.ops.vendor.onednn import OneDnnPool, OneDnnPoolGrad, OneDnnSoftmax, OneDnnSoftmaxGrad
 
-__all__ = ["PlainKernel", "KERNELS"]
+__all__ = ["KERNELS"]
 
 #: Softmaxes of more elements are oneDNN's where rows have these lengths. Two cores of AVX-512 take
 #: 0.47 ms for 8192 rows of 100 (oneDNN 0.25); but for 100000 of 16 0.69 (0.90), for 4096 of 1024
@@ -25,32 +26,16 @@ __all__ = ["PlainKernel", "KERNELS"]
 _MOST_OF_ROWS, _MIDDLING = 1 << 16, range(33, 1000)
 
 
-class PlainKernel(Kernel):
-    """A kernel of a neutral op for the oneDNN op in the layout NCHW."""
+def _generated(kernel: Kernel, reason: Callable[[Call], str | None]) -> Substitute:
+    """A kernel of a neutral op for the oneDNN op in the layout NCHW, unless there is a reason."""
 
-    def __init__(self, kernel: Kernel, reason: Callable[[Call], str | None]) -> None:
-        self._kernel, self._reason = kernel, reason
-        self.name, self.traits = kernel.name, kernel.traits
-
-    def refuses(self, call: Call) -> str | None:
-        """What the kernel refuses, other layouts, and where oneDNN is as fast."""
+    def rewritten(call: Call) -> Call | str:
         op: Any = call.op
         if op.layout != "NCHW":
             return f"it is for the layout NCHW, not {op.layout}"
-        return self._reason(call) or self._kernel.refuses(_neutral(call))
+        return reason(call) or replace(call, op=op.op)
 
-    def workspace_bytes(self, call: Call) -> int:
-        """That of the kernel."""
-        return self._kernel.workspace_bytes(_neutral(call))
-
-    def bind(self, call: Call) -> Launch:
-        """The kernel's own launch."""
-        return self._kernel.bind(_neutral(call))
-
-
-def _neutral(call: Call) -> Call:
-    op: Any = call.op
-    return replace(call, op=op.op)
+    return Substitute(rewritten, "cpu", (kernel,), kernel.name, kernel.traits)
 
 
 def _never(call: Call) -> str | None:
@@ -65,6 +50,6 @@ def _long(call: Call) -> str | None:
 
 
 KERNELS: tuple[Row, ...] = (
-    ((OneDnnPool, OneDnnPoolGrad), (PlainKernel(PoolKernel(), _never),)),
-    ((OneDnnSoftmax, OneDnnSoftmaxGrad), (PlainKernel(RowKernel(), _long),)),
+    ((OneDnnPool, OneDnnPoolGrad), (_generated(PoolKernel(), _never),)),
+    ((OneDnnSoftmax, OneDnnSoftmaxGrad), (_generated(RowKernel(), _long),)),
 )

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from symdnn.gpu.cudnn.kernel import CUDNN
-from symdnn.gpu.cudnn.nchw_fallback import ReorderedKernel
+from symdnn.gpu.cudnn.nchw_fallback import reordered
 from symdnn.gpu.device.array import DeviceArray
-from symdnn.graph.kernel import Call, Kernel, Row, Traits, kernels_for
+from symdnn.graph.kernel import Call, Kernel, Row, Traits
 from symdnn.graph.op import Op
+from symdnn.graph.substitute import Substitute
 
-__all__ = ["HostKernel", "NeutralKernel", "by_reference", "with_fallbacks"]
+__all__ = ["HostKernel", "by_neutral_op", "by_reference", "with_fallbacks"]
 
 
 def with_fallbacks(op_type: type[Op], *kernels: Kernel) -> Row:
@@ -27,51 +28,20 @@ def with_fallbacks(op_type: type[Op], *kernels: Kernel) -> Row:
     order of dimensions; and last the reference on the host."""
     every = kernels
     if any(f.name == "layout" for f in fields(op_type)):  # type: ignore[arg-type]
-        every = (*every, ReorderedKernel(every))
+        every = (*every, reordered(*every))
     return (op_type,), (*every, HostKernel(every))
 
 
-@dataclass(frozen=True)
-class NeutralKernel(Kernel):
+def by_neutral_op(same: Callable[[Call], bool]) -> Substitute:
     """The kernel on the device of the neutral op, where ``same(call)`` says it takes and gives the
     same operands."""
 
-    same: Callable[[Call], bool]
-    name: str = "cudnn.neutral"
-    traits = CUDNN
-    contiguous_inputs = True
-
-    def _choice(self, call: Call) -> tuple[Call, Kernel] | str:
-        if not self.same(call):
+    def rewritten(call: Call) -> Call | str:
+        if not same(call):
             return "the neutral op has other operands"
-        neutral = replace(call, op=call.op.neutral())  # type: ignore[attr-defined]
-        reasons = []
-        for kernel in kernels_for(type(neutral.op), "cuda"):
-            reason = kernel.refuses(neutral)
-            if reason is None:
-                return neutral, kernel
-            reasons.append(reason)
-        return "; ".join(reasons) or f"{neutral.op} has no kernel"
+        return replace(call, op=call.op.neutral())  # type: ignore[attr-defined]
 
-    def refuses(self, call: Call) -> str | None:
-        """Why the neutral op's kernels do not take it."""
-        found = self._choice(call)
-        return found if isinstance(found, str) else None
-
-    def workspace_bytes(self, call: Call) -> int:
-        """What the neutral op's kernel needs."""
-        neutral, kernel = self._taken(call)
-        return kernel.workspace_bytes(neutral)
-
-    def bind(self, call: Call) -> Any:
-        """The neutral op's launch."""
-        neutral, kernel = self._taken(call)
-        return kernel.bind(neutral)
-
-    def _taken(self, call: Call) -> tuple[Call, Kernel]:
-        found = self._choice(call)
-        assert not isinstance(found, str), "a kernel that refuses was chosen"
-        return found
+    return Substitute(rewritten, "cuda", name="cudnn.neutral", traits=CUDNN, contiguous_inputs=True)
 
 
 @dataclass(frozen=True)

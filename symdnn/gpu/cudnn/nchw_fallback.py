@@ -15,50 +15,32 @@ from typing import Any
 from symdnn.gpu.cudnn.kernel import CUDNN, aligned, copy
 from symdnn.gpu.device.array import DeviceArray
 from symdnn.graph.kernel import Call, Kernel
+from symdnn.graph.substitute import Substitute
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.nn.channels_last import first_order, first_shape, is_image
 
-__all__ = ["ReorderedKernel"]
+__all__ = ["reordered"]
 
 
 @dataclass(frozen=True)
-class ReorderedKernel(Kernel):
-    """The first of ``kernels`` that takes the call in the order (N, C, \\*sizes)."""
-
-    kernels: tuple[Kernel, ...]
-    name: str = "cudnn.reordered"
-    traits = CUDNN
-    contiguous_inputs = True
+class _Reordered(Substitute):
+    """A :class:`Substitute` whose operands are copied into the order (N, C, \\*sizes) and back."""
 
     def refuses(self, call: Call) -> str | None:
         """What all kernels refuse in that order; and the order itself, which needs no change."""
-        plain = in_first_order(call)
-        reasons = dict.fromkeys(kernel.refuses(plain) for kernel in self.kernels)
-        if None not in reasons:
-            return "; ".join(map(str, reasons))
-        return "the channels are not last" if plain.op == call.op else None
-
-    def settled(self, call: Call) -> ReorderedKernel:
-        """With the one kernel that runs, its own choices made."""
-        plain, kernel = self._taken(call)
-        return replace(self, kernels=(kernel.settled(plain),))
-
-    def capturable(self, call: Call) -> bool:
-        """As the kernel that runs."""
-        plain, kernel = self._taken(call)
-        return kernel.capturable(plain)
+        op: Any = call.op
+        last = None if op.layout != "NCHW" else "the channels are not last"
+        return super().refuses(call) or last
 
     def workspace_bytes(self, call: Call) -> int:
         """What the kernel needs, and room for the operands in the other order."""
-        plain, kernel = self._taken(call)
-        _, total = _places(call, aligned(kernel.workspace_bytes(plain)))
+        _, total = _places(call, aligned(super().workspace_bytes(call)))
         return total
 
     def bind(self, call: Call) -> Any:
         """Copies, the kernel's launch, copies back."""
-        plain, kernel = self._taken(call)
-        inner = kernel.bind(plain)
-        places, _ = _places(call, aligned(kernel.workspace_bytes(plain)))
+        inner = super().bind(call)
+        places, _ = _places(call, aligned(super().workspace_bytes(call)))
         count = len(call.inputs)
 
         def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
@@ -74,9 +56,12 @@ class ReorderedKernel(Kernel):
 
         return launch
 
-    def _taken(self, call: Call) -> tuple[Call, Kernel]:
-        plain = in_first_order(call)
-        return plain, next(k for k in self.kernels if k.refuses(plain) is None)
+
+def reordered(*kernels: Kernel) -> Substitute:
+    """The first of ``kernels`` that takes the call in the order (N, C, \\*sizes)."""
+    return _Reordered(
+        in_first_order, "cuda", kernels, "cudnn.reordered", CUDNN, contiguous_inputs=True
+    )
 
 
 def in_first_order(call: Call) -> Call:

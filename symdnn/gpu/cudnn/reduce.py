@@ -16,7 +16,7 @@ from symdnn.gpu.cudnn.descriptor import (
     compute_dtype,
     descriptor,
 )
-from symdnn.gpu.cudnn.fallback import NeutralKernel, with_fallbacks
+from symdnn.gpu.cudnn.fallback import by_neutral_op, with_fallbacks
 from symdnn.gpu.cudnn.kernel import MOST_ELEMENTS, CudnnKernel, aligned, copy, factor, tensor
 from symdnn.gpu.device.array import DeviceArray
 from symdnn.gpu.device.cudnn_device import ask, device_index
@@ -145,5 +145,5 @@ def _means_the_neutral_op(call: Call) -> bool:
 
 
 KERNELS: tuple[Row, ...] = (
-    with_fallbacks(GpuDnnReduction, ReductionKernel(), NeutralKernel(_means_the_neutral_op)),
+    with_fallbacks(GpuDnnReduction, ReductionKernel(), by_neutral_op(_means_the_neutral_op)),
 )

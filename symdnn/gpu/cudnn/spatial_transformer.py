@@ -9,7 +9,7 @@ from typing import Any
 from symdnn.config import config
 from symdnn.gpu import libcudnn
 from symdnn.gpu.cudnn.descriptor import Descriptor, SpatialTransformerDescription, descriptor
-from symdnn.gpu.cudnn.fallback import NeutralKernel, with_fallbacks
+from symdnn.gpu.cudnn.fallback import by_neutral_op, with_fallbacks
 from symdnn.gpu.cudnn.kernel import (
     CudnnKernel,
     by_pieces,
@@ -197,7 +197,7 @@ class SamplerGradKernel(_Sampling):
         return by_pieces(self.parts(call), enqueue, reads=3)
 
 
-_OWN = NeutralKernel(lambda call: True)  # the neutral ops' operands are the same
+_OWN = by_neutral_op(lambda call: True)  # the neutral ops' operands are the same
 
 KERNELS: tuple[Row, ...] = (
     with_fallbacks(GpuDnnTransformerGrid, GridKernel(), _OWN),

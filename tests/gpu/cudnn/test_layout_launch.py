@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from symdnn.gpu import registry
-from symdnn.gpu.cudnn.nchw_fallback import ReorderedKernel
+from symdnn.gpu.cudnn.nchw_fallback import reordered
 from symdnn.gpu.cudnn.pool import MaxPoolGradKernel
 from symdnn.graph.kernel import Call, kernels_for
 from symdnn.graph.origin import Hints
@@ -61,7 +61,7 @@ def test_ties_are_settled_by_cudnn_only_where_it_is_asked_for(fake):
     assert "cudnn.pool_grad" in names
 
 
-KERNEL = ReorderedKernel((MaxPoolGradKernel(),))
+KERNEL = reordered(MaxPoolGradKernel())
 
 
 def test_the_order_of_programs_needs_no_change():
