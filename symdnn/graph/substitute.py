@@ -50,9 +50,10 @@ class Substitute(Kernel):
         return inner, next(k for k in self._candidates(inner) if k.refuses(inner) is None)
 
     def settled(self, call: Call) -> Substitute:
-        """With the one kernel that runs, its own choices made; it goes by that one's traits."""
+        """With the one kernel that runs, its own choices made; it goes by that one's name."""
         inner, kernel = self.taken(call)
-        return replace(self, kernels=(kernel.settled(inner),), traits=kernel.traits)
+        own = kernel.settled(inner)
+        return replace(self, kernels=(own,), name=own.name, traits=own.traits)
 
     def capturable(self, call: Call) -> bool:
         """As the kernel that runs."""
@@ -70,6 +71,6 @@ class Substitute(Kernel):
         return kernel.bind(inner)
 
     def details(self, call: Call) -> str:
-        """Which kernel runs, and its own details."""
+        """Those of the kernel that runs."""
         inner, kernel = self.taken(call)
-        return f"{kernel.name}: {kernel.details(inner)}"
+        return kernel.details(inner)
