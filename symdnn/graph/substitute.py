@@ -20,7 +20,8 @@ class Substitute(Kernel):
     """Runs ``rewritten(call)`` by the first of ``kernels`` that takes it.
 
     ``rewritten`` gives the call that runs, on the same operands, or in words why there is none.
-    Without ``kernels`` they are those of the other op on ``target_kind``.
+    Without ``kernels`` they are those of the other op on ``target_kind``. With ``lends_name`` a
+    report calls it by the name of the kernel that runs.
     """
 
     rewritten: Callable[[Call], Call | str]
@@ -29,6 +30,7 @@ class Substitute(Kernel):
     name: str = "neutral"
     traits: Traits = FOREIGN
     contiguous_inputs: bool = False
+    lends_name: bool = False
 
     def _candidates(self, inner: Call) -> tuple[Kernel, ...]:
         return self.kernels or tuple(kernels_for(type(inner.op), self.target_kind))
@@ -50,10 +52,11 @@ class Substitute(Kernel):
         return inner, next(k for k in self._candidates(inner) if k.refuses(inner) is None)
 
     def settled(self, call: Call) -> Substitute:
-        """With the one kernel that runs, its own choices made; it goes by that one's name."""
+        """With the one kernel that runs, its own choices made."""
         inner, kernel = self.taken(call)
         own = kernel.settled(inner)
-        return replace(self, kernels=(own,), name=own.name, traits=own.traits)
+        name = own.name if self.lends_name else self.name
+        return replace(self, kernels=(own,), name=name, traits=own.traits)
 
     def capturable(self, call: Call) -> bool:
         """As the kernel that runs."""

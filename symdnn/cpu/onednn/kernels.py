@@ -39,5 +39,5 @@ KERNELS: tuple[Row, ...] = (
     *onednn_pool.KERNELS,
     *onednn_reorder.KERNELS,
     *onednn_rnn.KERNELS,
-    ((OneDnnBase,), (Substitute(in_neutral_form, "cpu", traits=PYTHON),)),
+    ((OneDnnBase,), (Substitute(in_neutral_form, "cpu", traits=PYTHON, lends_name=True),)),
 )

@@ -32,10 +32,6 @@ class _Reordered(Substitute):
         last = None if op.layout != "NCHW" else "the channels are not last"
         return super().refuses(call) or last
 
-    def settled(self, call: Call) -> Substitute:
-        """It keeps its name: copies are made around the kernel."""
-        return replace(super().settled(call), name=self.name)
-
     def workspace_bytes(self, call: Call) -> int:
         """What the kernel needs, and room for the operands in the other order."""
         _, total = _places(call, aligned(super().workspace_bytes(call)))

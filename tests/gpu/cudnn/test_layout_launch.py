@@ -62,6 +62,7 @@ def test_ties_are_settled_by_cudnn_only_where_it_is_asked_for(fake):
 
 
 KERNEL = reordered(MaxPoolGradKernel())
+SETTLED = MaxPoolGradKernel()
 
 
 def test_the_order_of_programs_needs_no_change():
@@ -94,7 +95,8 @@ def test_the_kernel_that_runs_makes_its_own_choices(fake):
     class Choosing(MaxPoolGradKernel):
         def settled(self, call):
             assert call.op.layout == "NCHW"
-            return "settled"
+            return SETTLED
 
     found = replace(KERNEL, kernels=(Choosing(),)).settled(max_grad("NHWC"))
-    assert found.kernels == ("settled",)
+    assert found.kernels == (SETTLED,)
+    assert found.name == "cudnn.reordered"
