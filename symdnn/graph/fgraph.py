@@ -219,7 +219,7 @@ class FunctionGraph:
         return (node.op, inputs, None if node.hints is NO_HINTS else node.hints)
 
     def _remember(self, node: Apply) -> Apply:
-        if not self.merge or node.op.has_effect:
+        if not self.merge or node.op.unmergeable:
             return node
         return self._known.setdefault(self._key(node), node)
 

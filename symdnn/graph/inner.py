@@ -6,16 +6,18 @@ It compares, hashes and pickles by its structure, so that it can be a field of a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from symdnn.errors import GraphError
 from symdnn.graph.evaluate import evaluate_node
 from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.op import MultiOp
+from symdnn.graph.origin import Written
 from symdnn.graph.traverse import clone_graph
 from symdnn.graph.type import Type
 from symdnn.graph.variable import Apply, Constant, Variable
 
-__all__ = ["InnerGraph"]
+__all__ = ["InnerGraph", "InnerGraphOp"]
 
 
 class InnerGraph:
@@ -28,7 +30,9 @@ class InnerGraph:
     :class:`~symdnn.errors.MissingInputError` for other free variables.
     """
 
-    __slots__ = ("_hash", "_key", "inputs", "nodes", "outputs")
+    __slots__ = (
+        "_hash", "_key", "host_callback", "inputs", "nodes", "ordered", "outputs", "unmergeable",
+    )  # fmt: skip
 
     def __init__(self, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> None:
         fgraph = FunctionGraph(inputs, outputs)
@@ -42,6 +46,10 @@ class InnerGraph:
         self.inputs, self.outputs, self.nodes = tuple(inputs), tuple(outputs), tuple(nodes)
         self._key = _structure(self.inputs, self.nodes, self.outputs)
         self._hash = hash(self._key)
+        #: Whether an op inside is so.
+        self.host_callback = any(n.op.host_callback for n in nodes)
+        self.unmergeable = any(n.op.unmergeable for n in nodes)
+        self.ordered = any(n.op.ordered for n in nodes)
 
     @property
     def input_types(self) -> list[Type]:
@@ -53,9 +61,13 @@ class InnerGraph:
         """Types of the outputs."""
         return [v.type for v in self.outputs]
 
-    def apply(self, inputs: Sequence[Variable]) -> list[Variable]:
-        """The outputs as an expression of ``inputs``, node by node."""
-        memo = clone_graph(self.outputs, dict(zip(self.inputs, inputs, strict=True)))
+    def apply(self, inputs: Sequence[Variable], within: Written = ()) -> list[Variable]:
+        """The outputs as an expression of ``inputs``, node by node.
+
+        ``within`` says when the node was written that they stand for.
+        """
+        given = dict(zip(self.inputs, inputs, strict=True))
+        memo = clone_graph(self.outputs, given, within=within)
         return [memo[v] for v in self.outputs]
 
     def open(self) -> tuple[list[Variable], list[Variable]]:
@@ -90,6 +102,26 @@ class InnerGraph:
 
     def __repr__(self) -> str:
         return f"InnerGraph({self})"
+
+
+class InnerGraphOp(MultiOp):
+    """Base of ops that hold a graph: they have the effects that are in it."""
+
+    abstract: ClassVar[bool] = True
+
+    inner: InnerGraph
+
+    @property
+    def host_callback(self) -> bool:
+        return self.inner.host_callback
+
+    @property
+    def unmergeable(self) -> bool:
+        return self.inner.unmergeable
+
+    @property
+    def ordered(self) -> bool:
+        return self.inner.ordered
 
 
 def _value(v: Variable, known: dict[Variable, Any]) -> Any:

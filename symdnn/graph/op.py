@@ -42,14 +42,35 @@ class Op:
     abstract: ClassVar[bool] = False
     #: Whether the result has no truth value in Python (``x < y``).
     is_comparison: ClassVar[bool] = False
-    #: Whether running it has an effect besides its value (Print): never removed or merged.
-    has_effect: ClassVar[bool] = False
     #: Whether of constants it gives a constant, computed once and for all: no draw, no lazy choice.
     folds: ClassVar[bool] = True
     #: Whether its kernels draw random numbers of their own: the reference has others.
     private_draws: ClassVar[bool] = False
     #: Whether no element of a real floating result is below 0 (NaN is possible).
     nonnegative: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        own: Any = cls
+        if own.ordered is True and own.unmergeable is not True:
+            raise TypeError(f"{cls.__name__}: an op that is `ordered` must be `unmergeable` too")
+
+    # -- its effects besides its value --------------------------------------------------------
+
+    @property
+    def host_callback(self) -> bool:
+        """Whether running it calls a user's Python on the host, so that no graph can record it."""
+        return False
+
+    @property
+    def unmergeable(self) -> bool:
+        """Whether it runs once for each time it was written: not merged, folded or kept."""
+        return False
+
+    @property
+    def ordered(self) -> bool:
+        """Whether it runs before all ordered ops written after it; it is unmergeable as well."""
+        return False
 
     # -- what it computes ---------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
+from itertools import count
 from types import CodeType
 from typing import Any, SupportsIndex
 
@@ -17,8 +18,8 @@ from symdnn.errors import OptionError
 from symdnn.flags import FLAGS
 
 __all__ = [
-    "NO_HINTS", "Hints", "Origin", "current_hints", "hinted", "inherit",
-    "inheriting", "make_origin",
+    "NO_HINTS", "Hints", "Origin", "Written", "current_hints", "hinted", "inherit",
+    "inheriting", "make_origin", "make_written",
 ]  # fmt: skip
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -132,16 +133,26 @@ class Origin:
 
 _NOWHERE = Origin(())
 _limit = config.reader("traceback.limit")
-_inherited: ContextVar[tuple[Origin | None, Hints] | None] = ContextVar("inherited", default=None)
+
+#: When a node was written, compared with other nodes of its graph: a number that grows; of a node
+#: of an inner graph that was put in place of one, that node's and then its own.
+Written = tuple[int, ...]
+
+_Inherited = tuple[Origin | None, Hints, Written | None]
+_inherited: ContextVar[_Inherited | None] = ContextVar("inherited", default=None)
+_numbers = count()
 
 
 class inherit:
-    """Nodes made inside take this origin and these hints (rewrites, gradients)."""
+    """Nodes made inside take this origin and these hints (rewrites, gradients).
+
+    What stands for another node is also ``written`` when that was; other nodes are new.
+    """
 
     __slots__ = ("_given", "_token")
 
-    def __init__(self, origin: Origin, hints: Hints) -> None:
-        self._given = (origin, hints)
+    def __init__(self, origin: Origin, hints: Hints, written: Written | None = None) -> None:
+        self._given = (origin, hints, written)
 
     def __enter__(self) -> None:
         self._token = _inherited.set(self._given)
@@ -151,12 +162,12 @@ class inherit:
 
 
 @contextlib.contextmanager
-def inheriting() -> Iterator[Callable[[Origin, Hints], None]]:
+def inheriting() -> Iterator[Callable[[Origin, Hints, Written], None]]:
     """:class:`inherit` for one node after the other: a function says what is inherited next."""
     token = _inherited.set(_inherited.get())
 
-    def take_after(origin: Origin, hints: Hints) -> None:
-        _inherited.set((origin, hints))
+    def take_after(origin: Origin, hints: Hints, written: Written) -> None:
+        _inherited.set((origin, hints, written))
 
     try:
         yield take_after
@@ -172,7 +183,8 @@ def hinted(hints: Hints) -> Iterator[None]:
     are these alone.
     """
     inherited = _inherited.get()
-    token = _inherited.set((inherited[0] if inherited else None, hints))
+    origin, written = (inherited[0], inherited[2]) if inherited else (None, None)
+    token = _inherited.set((origin, hints, written))
     try:
         yield
     finally:
@@ -183,6 +195,14 @@ def current_hints() -> Hints:
     """The hints that a node made now gets when none are given."""
     inherited = _inherited.get()
     return inherited[1] if inherited else NO_HINTS
+
+
+def make_written() -> Written:
+    """When a node made now was written: what is inherited, else now."""
+    inherited = _inherited.get()
+    if inherited is not None and inherited[2] is not None:
+        return inherited[2]
+    return (next(_numbers),)
 
 
 def make_origin() -> Origin:

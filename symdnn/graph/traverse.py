@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from heapq import heapify, heappop, heappush
 
+from symdnn.graph.origin import Written
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 
-__all__ = ["ancestors", "clone_graph", "graph_inputs", "leaves", "toposort", "parameter_name"]
+__all__ = [
+    "ancestors", "clone_graph", "graph_inputs", "in_written_order", "leaves",
+    "needs_more_effects", "parameter_name", "toposort", "written_order",
+]  # fmt: skip
 
 
 def toposort(outputs: Iterable[Variable], blockers: Iterable[Variable] = ()) -> list[Apply]:
-    """Nodes that ``outputs`` need, inputs first; the walk stops at ``blockers``."""
+    """Nodes that ``outputs`` need, inputs first; the walk stops at ``blockers``.
+
+    Ordered effects (:attr:`Op.ordered`) come as they were written.
+    """
     # A set or a dict is looked up as it is: copying it at each call would make walks quadratic.
     blocked = blockers if isinstance(blockers, Mapping | AbstractSet) else set(blockers)
     done: set[Apply] = set()
@@ -29,7 +37,80 @@ def toposort(outputs: Iterable[Variable], blockers: Iterable[Variable] = ()) -> 
         for v in reversed(node.inputs):
             if v.owner is not None and v not in blocked and v.owner not in done:
                 stack.append((v.owner, False))
-    return order
+    return in_written_order(order, {n for n in order if n.op.ordered})
+
+
+def _makers(node: Apply) -> list[Apply]:
+    return [v.owner for v in node.inputs if v.owner is not None]
+
+
+def written_order(
+    order: Sequence[Apply],
+    ordered: Collection[Apply],
+    needs: Callable[[Apply], Iterable[Apply]] = _makers,
+) -> list[Apply]:
+    """``ordered`` nodes as they were written, as far as nodes that need each other allow it.
+
+    ``order`` is a topological order of all nodes. Data goes first: by ``givens`` a node may need
+    what was written after it.
+    """
+    inside = {n: i for i, n in enumerate(order)}
+    users: dict[Apply, list[Apply]] = {}
+    missing = dict.fromkeys(order, 0)
+    for node in order:
+        for maker in {m: None for m in needs(node) if m in inside}:
+            users.setdefault(maker, []).append(node)
+            missing[node] += 1
+    # What has no effect sorts first, so that the next effect is chosen among all that can be next.
+    keys = {n: (n.written if n in ordered else (), inside[n]) for n in order}
+    ready = [keys[n] for n in order if not missing[n]]
+    heapify(ready)
+    found: list[Apply] = []
+    while ready:
+        node = order[heappop(ready)[1]]
+        if node in ordered:
+            found.append(node)
+        for user in users.get(node, ()):
+            missing[user] -= 1
+            if not missing[user]:
+                heappush(ready, keys[user])
+    return found
+
+
+def in_written_order(
+    order: list[Apply],
+    ordered: Collection[Apply],
+    needs: Callable[[Apply], Iterable[Apply]] = _makers,
+) -> list[Apply]:
+    """``order``, a topological one, with its ``ordered`` nodes as :func:`written_order` has them;
+    other nodes are moved only before those that need them."""
+    if len(ordered) < 2:
+        return order
+    chain = written_order(order, ordered, needs)
+    if chain == [n for n in order if n in ordered]:
+        return order
+    before = dict(zip(chain[1:], chain))
+    inside, done = set(order), dict[Apply, None]()
+    for start in order:
+        stack = [start]
+        while stack:
+            node = stack[-1]
+            wanted = [*needs(node), *([before[node]] if node in before else ())]
+            missing = [n for n in wanted if n in inside and n not in done]
+            if missing:
+                stack += missing[::-1]
+            else:
+                done.setdefault(stack.pop())
+    return list(done)
+
+
+def needs_more_effects(values: Iterable[Variable], node: Apply) -> bool:
+    """Whether ``values`` need an ordered effect that ``node`` does not.
+
+    A rewrite that lets ``node`` wait for them could turn the order of effects round.
+    """
+    own = {v for n in toposort(node.inputs) for v in n.outputs}
+    return any(n.op.ordered for n in toposort(values, own))
 
 
 def new_nodes(outputs: Iterable[Variable], known: Container[Apply]) -> list[Apply]:
@@ -101,12 +182,14 @@ def clone_graph(
     outputs: Sequence[Variable],
     replace: Mapping[Variable, Variable],
     leaf: Callable[[Variable], Variable] = lambda v: v,
+    within: Written = (),
 ) -> dict[Variable, Variable]:
     """Copy the graph of ``outputs`` with some variables replaced.
 
     ``replace`` maps variables (inputs or intermediate ones) to what stands for them; other leaves
     go through ``leaf``. The result maps each old variable to its new one. Types are inferred anew
-    only below a replacement of another type.
+    only below a replacement of another type. ``within`` says when the node was written that all of
+    this stands for.
     """
     memo: dict[Variable, Variable] = dict(replace)
 
@@ -118,6 +201,7 @@ def clone_graph(
     for node in toposort(outputs, blockers=replace):
         inputs = [lookup(v) for v in node.inputs]
         new = copy_node(node, inputs)
+        new.written = within + node.written
         for a, b in zip(node.outputs, new.outputs, strict=True):
             memo.setdefault(a, b)
     for v in outputs:
@@ -130,7 +214,7 @@ def copy_node(node: Apply, inputs: Sequence[Variable]) -> Apply:
     if any(a.type != b.type for a, b in zip(node.inputs, inputs)):
         return node.clone_with(inputs)
     types = [o.type for o in node.outputs]
-    new = Apply(node.op, inputs, types, node.origin, node.hints)
+    new = Apply(node.op, inputs, types, node.origin, node.hints, node.written)
     for old, out in zip(node.outputs, new.outputs):
         out.name, out._tag = old.name, old._tag
     return new

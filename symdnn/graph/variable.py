@@ -13,7 +13,15 @@ from symdnn.config import config
 from symdnn.errors import NdimMismatch, SymbolicValueError
 from symdnn.graph.elementwise_methods import ElementwiseMethods
 from symdnn.graph.operators import TensorMethods, operator
-from symdnn.graph.origin import NO_HINTS, Hints, Origin, current_hints, make_origin
+from symdnn.graph.origin import (
+    NO_HINTS,
+    Hints,
+    Origin,
+    Written,
+    current_hints,
+    make_origin,
+    make_written,
+)
 from symdnn.graph.type import TensorType, Type, dtype_name
 from symdnn.graph.values.interop import check_as, home, is_on_device, place, place_as
 from symdnn.graph.values.storage import Storage
@@ -311,10 +319,11 @@ class Shared(Variable):
 class Apply:
     """An op applied to inputs: one node of the graph.
 
-    ``origin`` is the user's line, ``hints`` the choices for this node alone.
+    ``origin`` is the user's line, ``hints`` the choices for this node alone. Nodes whose effects
+    are ordered run in the order of ``written``; copies and replacements keep it.
     """
 
-    __slots__ = ("__weakref__", "hints", "inputs", "op", "origin", "outputs")
+    __slots__ = ("__weakref__", "hints", "inputs", "op", "origin", "outputs", "written")
 
     def __init__(
         self,
@@ -323,11 +332,13 @@ class Apply:
         output_types: Sequence[Type],
         origin: Origin | None = None,
         hints: Hints | None = None,
+        written: Written | None = None,
     ) -> None:
         self.op = op
         self.inputs = tuple(inputs)
         self.origin = make_origin() if origin is None else origin
         self.hints = (current_hints() if hints is None else hints) or NO_HINTS
+        self.written = written or make_written()
         self.outputs = tuple([Variable(t, None, self, i) for i, t in enumerate(output_types)])
 
     @property
@@ -339,7 +350,7 @@ class Apply:
     def clone_with(self, inputs: Sequence[Variable]) -> Apply:
         """The same op on other inputs, types inferred anew; names of outputs are kept."""
         types = self.op.output_types([i.type for i in inputs])
-        node = Apply(self.op, inputs, types, self.origin, self.hints)
+        node = Apply(self.op, inputs, types, self.origin, self.hints, self.written)
         for old, new in zip(self.outputs, node.outputs, strict=True):
             new.name, new._tag = old.name, old._tag
         return node

@@ -161,7 +161,7 @@ class _Worklist:
                 self.queue.discard(node)
                 rules = self.rules_of(node)
                 if rules and node in nodes:
-                    take_after(node.origin, node.hints)
+                    take_after(node.origin, node.hints, node.written)
                     if self.try_each(rules, node):
                         fired += 1
                         self.settled.clear()

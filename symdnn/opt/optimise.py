@@ -78,7 +78,7 @@ def _put_inside(fgraph: FunctionGraph, node: Apply, inner: InnerGraph) -> None:
     """Let ``node`` run another graph."""
     op: Any = node.op
     try:
-        with inherit(node.origin, node.hints):
+        with inherit(node.origin, node.hints, node.written):
             new = op.with_inner(inner).make_node(*node.inputs)
         fgraph.replace_all(zip(node.outputs, new.outputs, strict=True), "rewritten inside")
     except Exception as error:

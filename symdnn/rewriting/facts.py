@@ -135,7 +135,7 @@ class ShapeFacts:
         if (
             not node.inputs
             or not all(i.type.is_integer_scalar for i in node.inputs)
-            or node.op.has_effect
+            or node.op.unmergeable
         ):
             return self._token(v)
         inputs = [self._keys[i] for i in node.inputs]

@@ -93,7 +93,7 @@ class StableGraph:
             for node in order:
                 if any(v in reached for v in node.inputs) and _may_vary(node):
                     reached.update(node.outputs)
-                    self._take_after(node.origin, node.hints)
+                    self._take_after(node.origin, node.hints, node.written)
                     self._visit(node)
 
     def _visit(self, node: Apply) -> None:
@@ -108,7 +108,7 @@ class StableGraph:
                 self._hide(old, new)
             elif new is not old:
                 self._now[old] = new
-                if node.op.has_effect:  # it happens once, where the user wrote it
+                if node.op.unmergeable:  # it happens once, where the user wrote it
                     self._same_as[new], self._read_same = old, True
 
     def _hide(self, old: Variable, new: Variable) -> None:
@@ -171,7 +171,7 @@ class StableGraph:
         op: Any = node.op
         new = Apply(
             op.with_inner(self._inner[inner]), node.inputs, [o.type for o in node.outputs],
-            node.origin, node.hints,
+            node.origin, node.hints, node.written,
         )  # fmt: skip
         self.fired.append((self._at, "inside"))
         own = substituted(node.outputs, self._same_as)

@@ -113,7 +113,7 @@ class _Debugger(Watch):
     # -- single checks ------------------------------------------------------------------------
 
     def compute_reference(self, node: Apply) -> tuple[Any, ...] | None:
-        if node.op.has_effect or node.op.private_draws:
+        if node.op.unmergeable or node.op.private_draws:
             return None  # once is enough; draws of its own are right by their distribution alone
         if any(self.is_private(v, a) for v, a in zip(node.inputs, self.before)):
             return None
@@ -189,7 +189,7 @@ class _Debugger(Watch):
 
     def check_other_memory(self, node: Apply) -> None:
         assert self.wanted is not None
-        if node not in self.on_host or node.op.views or node.op.has_effect:
+        if node not in self.on_host or node.op.views or node.op.unmergeable:
             return
         variants: list[tuple[str, Any, Any]] = []
         if self.strides:

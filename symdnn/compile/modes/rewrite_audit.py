@@ -11,7 +11,7 @@ import numpy as np
 from symdnn.compile.modes.noise import SAMPLES, rounded
 from symdnn.compile.modes.tolerance import difference
 from symdnn.compile.program.mode import Audit
-from symdnn.errors import DebugModeError
+from symdnn.errors import DebugModeError, NotEvaluable
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.target import Target
 from symdnn.graph.traverse import toposort
@@ -111,13 +111,11 @@ class RewriteAudit(Audit):
                 results = _compute(step.node, [self._value(v) for v in step.inputs])
                 self.known.update(zip(step.node.outputs, results, strict=True))
                 for sample in self.noisy:
-                    self._run_rounded(step, sample, results)
+                    self._run_rounded(step, sample)
 
-    def _run_rounded(self, step: Step, sample: dict[Variable, Any], results: Sequence[Any]) -> None:
-        """One step of a computation that is rounded at random; an effect is had once."""
-        found = results
-        if not step.node.op.has_effect:
-            found = _compute(step.node, [sample.get(v, self._value(v)) for v in step.inputs])
+    def _run_rounded(self, step: Step, sample: dict[Variable, Any]) -> None:
+        """One step of a computation that is rounded at random."""
+        found = _compute(step.node, [sample.get(v, self._value(v)) for v in step.inputs])
         if not step.node.op.views:
             found = [rounded(a, self._rng) for a in found]
         sample.update(zip(step.node.outputs, found, strict=True))
@@ -167,7 +165,10 @@ class RewriteAudit(Audit):
 
 @dataclass(frozen=True)
 class _Failed:
-    """In place of a value: its node raised. Harmless in the branch that is not taken."""
+    """In place of a value: its node raised, or has an effect, which only the call itself has.
+
+    The first is harmless in the branch that is not taken.
+    """
 
     error: Exception
 
@@ -182,6 +183,10 @@ def _compute(node: Apply, inputs: Sequence[Any]) -> Sequence[Any]:
     failed = next((i for i in inputs if isinstance(i, _Failed)), None)
     if failed is not None:
         return [failed] * len(node.outputs)
+    if node.op.unmergeable:
+        unknown = _Failed(NotEvaluable(f"{node.op} runs in the call alone"))
+        views = node.op.views
+        return [inputs[views[i]] if i in views else unknown for i in range(len(node.outputs))]
     try:
         with np.errstate(all="ignore"):
             return node.op.compute(*map(_copy, inputs))

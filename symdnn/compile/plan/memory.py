@@ -229,7 +229,7 @@ def _shape_of(spec: Specialised, v: Variable) -> tuple[int, ...] | None:
 def _must_run(node: Apply) -> bool:
     """Whether the op does more than to look at memory: it prints, or checks other data."""
     seen = {node.op.views.get(0, 0), *node.op.host_inputs}
-    return node.op.has_effect or any(i not in seen for i in range(len(node.inputs)))
+    return node.op.unmergeable or any(i not in seen for i in range(len(node.inputs)))
 
 
 def _bounds_known(spec: Specialised, node: Apply) -> bool:

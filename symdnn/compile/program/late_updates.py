@@ -79,7 +79,7 @@ def _writers(nodes: Sequence[Apply], news: set[Variable]) -> set[Apply]:
     for n in reversed(nodes):
         if (
             isinstance(n.op, Elemwise | FusedElemwise)
-            and not n.op.has_effect
+            and not n.op.unmergeable
             and any(v in news for v in n.outputs)
             and all(u in found or _to_host(u) for v in n.outputs for u in users.get(v, ()))
         ):

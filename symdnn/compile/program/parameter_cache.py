@@ -89,7 +89,7 @@ def _may_be_kept(node: Apply, fixed: set[Apply], sizes: set[Apply]) -> bool:
         for i, v in enumerate(node.inputs)
     )
     tensors = all(isinstance(v.type, TensorType) for v in node.outputs)
-    return known and tensors and isinstance(node.op, _PURE) and not node.op.has_effect
+    return known and tensors and isinstance(node.op, _PURE) and not node.op.unmergeable
 
 
 def _behind_views(v: Variable, fixed: set[Apply]) -> Variable | None:

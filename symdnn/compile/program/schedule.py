@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from symdnn.compile.program.program import If, Loop, Program, Region, Segment
 from symdnn.graph.inner import InnerGraph
-from symdnn.graph.traverse import toposort
+from symdnn.graph.traverse import in_written_order, toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.ops.control.control import IfElse
@@ -66,7 +66,9 @@ class _Scheduler:
         self.dims_of = {n: self._dims(n) for n in order if n not in inside}
         dims = list(dict.fromkeys(d for found in self.dims_of.values() for d in found))
         order = toposort([*outputs, *dims], self.available)
-        self.order = [n for n in order if n not in inside]
+        self.order, self.previous = self._with_effects_ordered(
+            [n for n in order if n not in inside]
+        )
         self.host = _host_nodes(self.order, dims) | self._scalars_beside_a_device()
         self.host |= {n for n in self.order if _is_copy_out(n) and n.inputs[0].owner in self.host}
         self.device_stage: dict[Variable, int] = {}
@@ -77,6 +79,21 @@ class _Scheduler:
         self.users = self._find_users()
         self.sizes = _sizes(self.order, self.host)
         self.on_call = self._needed_on_call()
+
+    def _with_effects_ordered(self, order: list[Apply]) -> tuple[list[Apply], dict[Apply, Apply]]:
+        """The order in which nodes run, and for each with an ordered effect the one before it.
+
+        Effects of a branch happen where the choice was written.
+        """
+
+        def makers(node: Apply) -> list[Apply]:
+            read = self.branches[node].outer if node in self.branches else ()
+            return [v.owner for v in (*node.inputs, *read) if v.owner is not None]
+
+        found = {n for n in order if n.op.ordered or (_is_if(n) and self.branches[n].has_ordered)}
+        order = in_written_order(order, found, makers)
+        chain = [n for n in order if n in found]
+        return order, dict(zip(chain[1:], chain))
 
     def _dims(self, node: Apply) -> list[Variable]:
         """Sizes that depend on values read on the host: they complete a plan's key."""
@@ -96,20 +113,45 @@ class _Scheduler:
         }
 
     def _place(self, node: Apply) -> None:
+        after = self._after_effect(node)
         if node in self.host:
             # A size needs its array to exist, a value needs it copied: both end its segment.
             stage = max((self._host(v) for v in node.inputs), default=0)
+            stage = max(stage, after)
             self._set(node, stage, device=stage, host=stage)
         elif node in self.branches:
-            stage = self._stage_of_if(node)
+            stage = max(self._stage_of_if(node), after)
             self._set(node, stage, device=stage + 1, host=stage + 1)
         elif _is_loop(node):
-            stage = self._earliest(node)
+            stage = max(self._earliest(node), after)
             self._set(node, stage, device=stage + 1, host=stage + 1)
         else:
-            stage = self._earliest(node)
-            after = stage + 1 if self.resolver.data_decides(node) else stage
-            self._set(node, stage, device=after, host=stage + 1)
+            stage = max(self._earliest(node), after)
+            known = stage + 1 if self.resolver.data_decides(node) else stage
+            self._set(node, stage, device=known, host=stage + 1)
+
+    def _after_effect(self, node: Apply) -> int:
+        """The first stage in which the ordered effect before ``node`` is done or goes first.
+
+        A stage runs what is on the host, its segments, its choices and its loops.
+        """
+        before = self.previous.get(node)
+        if before is None:
+            return 0
+        ranks = [self._rank(before), self._rank(node)]
+        together = ranks[0] < ranks[1] or (
+            ranks[0] == ranks[1] and (ranks[0] != 1 or self._device_is_one(before, node))
+        )
+        return self.stage_of[before] + (not together)
+
+    def _rank(self, node: Apply) -> int:
+        """When it runs in its stage."""
+        if node in self.host:
+            return 0
+        return 2 if node in self.branches else 3 if _is_loop(node) else 1
+
+    def _device_is_one(self, a: Apply, b: Apply) -> bool:
+        return self.device_of(a) == self.device_of(b)
 
     def _earliest(self, node: Apply) -> int:
         """The first stage in which all inputs are there, read on the host where need be."""
@@ -219,7 +261,7 @@ class _Scheduler:
                 for i in n.op.run_time_inputs
             )
             ready = all(v.owner not in inside or v.owner in early for v in n.inputs)
-            if ready and (isinstance(n.op, GpuFromHost) or reads):
+            if ready and (isinstance(n.op, GpuFromHost) or (reads and not n.op.ordered)):
                 early.add(n)
         late = {n for n in nodes if _is_copy_out(n)} - early
         rounded = _roundings(nodes) - early - late
@@ -276,6 +318,7 @@ class _Branches:
         self.then = [n for n in order if n in in_yes and n not in in_no and n not in elsewhere]
         self.orelse = [n for n in order if n in in_no and n not in in_yes and n not in elsewhere]
         inside = {*self.then, *self.orelse}
+        self.has_ordered = any(n.op.ordered for n in inside)
         read = [v for n in (*self.then, *self.orelse) for v in n.inputs] + [*yes, *no]
         self.outer = list(
             dict.fromkeys(v for v in read if v.owner not in inside and not isinstance(v, Constant))
@@ -310,7 +353,7 @@ def _roundings(nodes: Sequence[Apply]) -> set[Apply]:
         leaves = all(isinstance(v, Shared | Constant) or v.owner in views for v in n.inputs)
         if leaves and isinstance(n.op, DimShuffle):
             views.add(n)
-        elif leaves and isinstance(n.op, Elemwise | FusedElemwise) and not n.op.has_effect:
+        elif leaves and isinstance(n.op, Elemwise | FusedElemwise) and not n.op.unmergeable:
             found |= {n} if all(is_narrow_float(v.type.dtype) for v in n.outputs) else set()
     return found | views if found else found
 
@@ -347,7 +390,10 @@ def _sizes(order: Sequence[Apply], host: set[Apply]) -> set[Apply]:
     for n in order:
         if n in host and (
             isinstance(n.op, ShapeI)
-            or all(isinstance(v, Constant) or v.owner in found for v in n.inputs)
+            or (
+                all(isinstance(v, Constant) or v.owner in found for v in n.inputs)
+                and not n.op.unmergeable
+            )
         ):
             found.add(n)
     return found

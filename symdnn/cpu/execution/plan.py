@@ -333,7 +333,7 @@ class CpuPlan(BoundPlan):
             if any(a is None for a in (*inputs, *([] if step.by_view else outputs))):
                 continue
             with contextlib.suppress(Exception):  # what is wrong is said when the step runs
-                if step.by_view and len(inputs) == 1 and not step.node.op.has_effect:
+                if step.by_view and len(inputs) == 1 and not step.node.op.unmergeable:
                     known[step.outputs[0]] = step.launch(*inputs)[0]
                 elif not step.by_view and step.launch.prepare is not None:
                     step.launch.prepare(inputs, outputs)

@@ -274,7 +274,7 @@ class CudaPlan(BoundPlan):
         """Which node does something on the host whenever it runs; empty when none does."""
         for node in nodes:
             arrays = set(getattr(node.op, "host_values", ())) - set(node.op.host_inputs)
-            if node.op.has_effect or arrays:
+            if node.op.host_callback or arrays:
                 return f"{node.op} reads arrays on the host"
             if not self._capturable(node):
                 return f"{node.op} by {self.spec.choices[node].kernel.name} needs the host"

@@ -71,7 +71,7 @@ class Resident:
 
     def _launched(self, node: Apply) -> bool:
         """What a kernel computes of settled values, into memory that nothing else is made in."""
-        if not isinstance(node.op, Alloc | Elemwise | FusedElemwise) or node.op.has_effect:
+        if not isinstance(node.op, Alloc | Elemwise | FusedElemwise) or node.op.unmergeable:
             return False
         known: Mapping[Variable, Any] = self.plan.spec.sizes
         if not all(isinstance(v, Constant) or v in self.at or v in known for v in node.inputs):

@@ -9,8 +9,8 @@ from typing import Any
 from symdnn.errors import OptionError, TypeMismatch
 from symdnn.graph.backprop import backprop, forward_sweep
 from symdnn.graph.dims import Shape
-from symdnn.graph.inner import InnerGraph
-from symdnn.graph.op import Grads, Host, MultiOp, Vars
+from symdnn.graph.inner import InnerGraph, InnerGraphOp
+from symdnn.graph.op import Grads, Host, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.traverse import clone_graph, leaves
 from symdnn.graph.variable import Shared, Variable, as_variable
@@ -23,7 +23,7 @@ Override = Callable[[Vars, Vars, Vars], Any]
 
 
 @dataclass(frozen=True, init=False)
-class OpFromGraph(MultiOp):
+class OpFromGraph(InnerGraphOp):
     """``outputs`` as a function of ``inputs``, as one op (Theano's ``OpFromGraph``).
 
     Calling it with variables in place of ``inputs`` gives the outputs: a variable when there is

@@ -8,8 +8,8 @@ from typing import Any
 
 from symdnn.errors import AxisError, IndexOutOfRange, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Shape, known
-from symdnn.graph.inner import InnerGraph
-from symdnn.graph.op import Grads, Host, MultiOp, Vars
+from symdnn.graph.inner import InnerGraph, InnerGraphOp
+from symdnn.graph.op import Grads, Host, Vars
 from symdnn.graph.type import TensorType, Type
 from symdnn.ops.control.scan_loop import run_loop
 from symdnn.ops.core.inner_shapes import inner_shapes, scalars_for_shapes
@@ -44,7 +44,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Scan(MultiOp):
+class Scan(InnerGraphOp):
     """Runs ``inner`` once per step.
 
     Inputs: the number of steps (an integer scalar); sequences, of that length, of which step ``t``

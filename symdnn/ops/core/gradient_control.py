@@ -163,7 +163,9 @@ class Print(Identity):
     ``"mean"``); ``function(op, array)`` replaces the printing.
     """
 
-    has_effect: ClassVar[bool] = True
+    host_callback: ClassVar[bool] = True
+    unmergeable: ClassVar[bool] = True
+    ordered: ClassVar[bool] = True
 
     message: str = ""
     attrs: tuple[str, ...] = ("__str__",)

@@ -31,7 +31,7 @@ SIZE_LIMIT = 4096
 )  # fmt: skip
 def constant_folding(node: Apply, context: Context) -> Sequence[Variable] | None:
     """A node of constants is evaluated by its reference, unless that would make a big constant."""
-    if node.op.has_effect or not node.op.folds or _too_big(node):
+    if node.op.unmergeable or not node.op.folds or _too_big(node):
         return None
     if not all(isinstance(v.type, TensorType) for v in node.outputs):
         return None

@@ -13,7 +13,7 @@ __all__ = ["RULES"]
 
 def _graph(node: Apply) -> Sequence[Variable]:
     assert isinstance(node.op, OpFromGraph)
-    return node.op.inner.apply(node.inputs)
+    return node.op.inner.apply(node.inputs, node.written)
 
 
 @node_rewrite(OpFromGraph, phase="canonicalize", tags=("fast_compile", "inline"))

@@ -6,7 +6,7 @@ from typing import Any
 
 from symdnn.graph.variable import Apply, Variable, constant
 from symdnn.ops.array.view import Copy, SpecifyShape
-from symdnn.ops.core.gradient_control import Assert, Identity, Print
+from symdnn.ops.core.gradient_control import Assert, Identity
 from symdnn.ops.core.shape import (
     MakeVector,
     ShapeI,
@@ -76,7 +76,7 @@ def copy_removed(node: Apply, context: Context) -> Variable:
 @node_rewrite(Identity, phase=PHASE, tags=("fast_compile", "local_view_op"))
 def gradient_control_removed(node: Apply, context: Context) -> Variable | None:
     """What only gradients see (``disconnected_grad``, ``grad_clip``) is the value itself."""
-    if isinstance(node.op, Assert | Print) or node.op.has_effect:
+    if isinstance(node.op, Assert) or node.op.unmergeable:
         return None
     return node.inputs[0]
 

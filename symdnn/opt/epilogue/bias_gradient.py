@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from symdnn.graph.origin import inherit
+from symdnn.graph.traverse import needs_more_effects
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.array.reduce import Sum
 from symdnn.ops.core.shape import dimshuffle
@@ -35,7 +36,8 @@ def _partner(node: Apply, context: Context) -> Chain | None:
             continue
         fits = chain.own[0].type.ndim == 2 and chain.value.type.dtype == out.type.dtype
         needed = [w for w in chain.inputs() if w is not v]
-        if fits and isinstance(chain.op.neutral(), Dot) and not _depends(needed, node):
+        apart = _depends(needed, node) or needs_more_effects(needed, node)
+        if fits and isinstance(chain.op.neutral(), Dot) and not apart:
             return chain
     return None
 

@@ -8,7 +8,7 @@ from symdnn.graph.fgraph import Client, FunctionGraph
 from symdnn.graph.variable import Apply
 from symdnn.ops.control.control import IfElse
 
-__all__ = ["Path", "branch_paths"]
+__all__ = ["Path", "branch_paths", "effects_among"]
 
 #: The choices that stand between a node and the outputs, outermost first: (choice, branch).
 Path = tuple[tuple[Apply, bool], ...]
@@ -27,6 +27,18 @@ def branch_paths(fgraph: FunctionGraph, order: Sequence[Apply]) -> dict[Apply, P
             found = path if found is None else _common(found, path)
         paths[node] = found or ()
     return paths
+
+
+def effects_among(order: Sequence[Apply]) -> set[Apply]:
+    """Nodes of a topological order with ordered effects, and choices that may run some."""
+    found: set[Apply] = set()
+    reached: set[Apply] = set()
+    for node in order:
+        if node.op.ordered or any(v.owner in reached for v in node.inputs):
+            reached.add(node)
+        if node.op.ordered or (isinstance(node.op, IfElse) and node in reached):
+            found.add(node)
+    return found
 
 
 def _path_of(client: Client, paths: dict[Apply, Path]) -> Path:

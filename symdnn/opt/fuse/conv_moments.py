@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from symdnn.graph.origin import inherit
-from symdnn.graph.traverse import ancestors
+from symdnn.graph.traverse import ancestors, needs_more_effects
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.vendor.conv_moments import OneDnnConvMoments
 from symdnn.ops.vendor.norm_parts import BatchMoments
@@ -60,6 +60,8 @@ def _merge(context: Context, node: Apply, reader: Apply | None) -> None:
     more = reader.inputs[1:]
     if node.outputs[0] in ancestors(more, node.inputs):
         return  # running values that are computed from the result would make a circle
+    if needs_more_effects(more, node):
+        return
     with inherit(node.origin, node.hints):
         op = OneDnnConvMoments(node.op, reader.op)  # type: ignore[arg-type]
         made = op(*node.inputs, *more)

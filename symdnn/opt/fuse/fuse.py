@@ -3,7 +3,8 @@
 A group is a set of nodes of one shape that are computed together, element by element; what only
 they use is never stored. That a group must not depend on itself through a node outside is settled
 by levels: an edge inside a group keeps the level, every other edge raises it, so a path that leaves
-a group can never come back to its level. That takes one walk, and no search for cycles.
+a group can never come back to its level. That takes one walk, and no search for cycles. Ordered
+effects have levels in their order: no group is needed before one of them and made after another.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from symdnn.graph.kernel import kernels_for
 from symdnn.graph.origin import Hints, Origin, inherit
+from symdnn.graph.traverse import in_written_order
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.reduce import Accumulate, Reduce
@@ -25,7 +27,7 @@ from symdnn.ops.elementwise.scalar_meaning import meaning
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.vendor.fused import FusedElemwise, FusedReduce
 from symdnn.ops.vendor.gpudnn import GpuDnnReduction
-from symdnn.opt.fuse.branches import branch_paths
+from symdnn.opt.fuse.branches import branch_paths, effects_among
 from symdnn.opt.fuse.transfer import Places
 from symdnn.rewriting.facts import all_ones
 from symdnn.rewriting.rewrite import Context, graph_rewrite
@@ -70,7 +72,7 @@ def fusable_program(node: Apply) -> ScalarProgram | None:
     op = node.op
     if isinstance(op, FusedElemwise):
         return op.program
-    if not isinstance(op, Elemwise) or op.has_effect:
+    if not isinstance(op, Elemwise) or op.unmergeable:
         return None
     if node.hints.backend not in FUSED_BACKENDS:
         return None
@@ -116,13 +118,16 @@ class Groups:
         self.members: dict[Apply, _Member] = {}
         self.levels: dict[Apply, int] = {}
         self._wanted: dict[ScalarProgram, bool] = {}
+        self._effects = 0  # the level of the last ordered effect
+        effects = effects_among(self.order)
+        self.order = in_written_order(self.order, effects)
         for node in self.order:
-            self._consider(node)
+            self._consider(node, node in effects)
         self.group = self._neighbours()
         self._sink()
 
-    def _consider(self, node: Apply) -> None:
-        """Level and membership of a node whose inputs are known."""
+    def _consider(self, node: Apply, effect: bool) -> None:
+        """Level and membership of a node whose inputs are known; effects are in order of levels."""
         member = self._member(node)
         if member is not None:
             self.members[node] = member
@@ -131,6 +136,8 @@ class Groups:
             if v.owner is not None and not _is_view_of_leaf(v):
                 inside = member is not None and self._kind(v.owner) == member.kind
                 level = max(level, self.levels[v.owner] + (not inside))
+        if effect:
+            self._effects = level = max(level, self._effects)
         self.levels[node] = level
 
     def _member(self, node: Apply) -> _Member | None:

@@ -251,7 +251,7 @@ class _Rebuild:
     def replace(self) -> None:
         """Put the new graph in the place of the old one."""
         for node in self.order:
-            with inherit(node.origin, node.hints):
+            with inherit(node.origin, node.hints, node.written):
                 if node in self.chosen:
                     self._to_last(node)
                 else:

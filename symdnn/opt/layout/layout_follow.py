@@ -59,7 +59,7 @@ def follows(node: Apply) -> bool:
     if found is None or not found.takes(node):
         return False
     ranks = {v.type.ndim for v in (*node.inputs, *node.outputs) if is_image(v.type)}
-    return len(ranks) == 1 and not node.op.has_effect
+    return len(ranks) == 1 and not node.op.unmergeable
 
 
 def rebuilt(node: Apply, inputs: Sequence[Variable]) -> Sequence[Variable]:

@@ -78,7 +78,7 @@ def _is_arithmetic(node: Apply) -> bool:
     """Whether all that a node reads and makes is scalars, so that numbers can be put in."""
     values = (*node.inputs, *node.outputs)
     scalars = all(isinstance(v.type, TensorType) and v.type.ndim == 0 for v in values)
-    return scalars and not node.op.has_effect
+    return scalars and not node.op.unmergeable
 
 
 def _kernels(node: Apply) -> list[Variable]:

@@ -106,7 +106,7 @@ class _Rebuild:
     def replace(self) -> None:
         """Put the new graph in the place of the old one."""
         for node in self.order:
-            with inherit(node.origin, node.hints):
+            with inherit(node.origin, node.hints, node.written):
                 self._visit(node)
         outputs = dict.fromkeys(self.fgraph.outputs)
         pairs = [(v, self._shown[v] if v in self._shown else self.wide(v)) for v in outputs]

@@ -48,7 +48,7 @@ class _Known:
         """Compute outside whatever follows from what is known."""
         for node in nodes:
             operands = [self.of(v) for v in node.inputs]
-            if node.op.has_effect or len(node.outputs) != 1 or any(o is None for o in operands):
+            if node.op.unmergeable or len(node.outputs) != 1 or any(o is None for o in operands):
                 continue
             found = _outside(node, [o for o in operands if o is not None])
             if found is not None:

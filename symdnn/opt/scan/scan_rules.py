@@ -42,7 +42,7 @@ def _read_last(node: Apply, op: Scan, context: Context) -> None:
     if not pairs:
         return
     least = max(op.least, 1) if strict else op.least
-    with inherit(node.origin, node.hints):
+    with inherit(node.origin, node.hints, node.written):
         new = replace(op, least=least).make_node(*node.inputs) if least != op.least else node
         found = [(r.outputs[0], _rest(r, new.outputs[last])) for r, last in pairs]
     if new is not node:
