@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from symdnn.config import config
+from symdnn.graph.place import Place
 
 __all__ = ["add_to", "run"]
 
@@ -53,8 +54,8 @@ def run(args: argparse.Namespace) -> int:
         args.input, args.filter, pad, stride, dilation, args.groups, args.dtype, args.layout,
         args.direction, args.tf32 or None, args.flip,
     )  # fmt: skip
-    device = str(config.device).removeprefix("cuda")
-    index = int(device) if device.isdigit() else 0
+    device = str(config.device)
+    index = 0 if device == "auto" else Place.parse(device).index
     table = module.algorithms(signature, not args.no_time, index)
     if args.json:
         print(json.dumps([asdict(row) for row in table.rows], indent=1))

@@ -9,6 +9,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
+from symdnn.graph.place import Place
 from symdnn.ops.control.scan_builder import scan
 from symdnn.printing import (
     Print,
@@ -195,9 +196,9 @@ def test_segments_name_their_device():
     x = T.fvector("x")
     program = symdnn.function([x], T.exp(x)).stages.program
     (segment,) = program.regions
-    there = replace(program, regions=(segment, replace(segment, device="cuda")))
+    there = replace(program, regions=(segment, replace(segment, place=Place("cuda"))))
     assert "  segment 0\n" in text_of(there)
-    assert "  segment 1 on cuda\n" in text_of(there)
+    assert "  segment 1 on cuda0\n" in text_of(there)
 
 
 @pytest.mark.cpu

@@ -30,6 +30,7 @@ from symdnn.graph.check import check_graph
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Shared, Variable
+from symdnn.opt.fuse.transfer import check_wishes
 from symdnn.opt.lower.lower_cudnn import demanded
 from symdnn.opt.optimise import optimise
 
@@ -84,6 +85,7 @@ def _compile(fgraph: FunctionGraph, mode: Mode, target: Target) -> Stages:
     """Rewrite, and put in order; the plans are made at the calls."""
     load_kernels(target)
     check_graph(fgraph)
+    check_wishes(fgraph, target)
     audit = mode.audit(fgraph, target)
     observer = audit.observer if audit else None
     begin = partial(begin_kernels, fgraph, target)

@@ -12,9 +12,10 @@ from functools import lru_cache
 
 from symdnn.config import config
 from symdnn.detect import cuda_driver_candidates
-from symdnn.errors import CudnnError, GpuNotFound
+from symdnn.errors import CudnnError, GpuNotFound, OptionError
 from symdnn.gpu.binding import cudnn_library
 from symdnn.gpu.binding.libcuda import Device, driver
+from symdnn.graph.place import HOST, Place
 from symdnn.graph.target import Target
 
 __all__ = [
@@ -172,10 +173,15 @@ def _capabilities(device: Device) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def _index(context_name: str | int | None) -> int:
-    text = str(context_name if context_name is not None else 0).removeprefix("cuda")
-    if text and not text.isdecimal():
-        raise GpuNotFound(f"{context_name!r} is no device: wanted 'cuda', 'cuda0', 'cuda1', ...")
-    return int(text or 0)
+    if isinstance(context_name, int) or context_name is None:
+        return context_name or 0
+    try:
+        place = Place.parse(context_name)
+    except OptionError as error:
+        raise GpuNotFound(str(error)) from None
+    if place == HOST:
+        raise GpuNotFound(f"{context_name!r} is no GPU: wanted 'cuda', 'cuda0', 'cuda1', ...")
+    return place.index
 
 
 def _state() -> tuple[tuple[str, ...], tuple[str, ...]]:

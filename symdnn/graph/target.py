@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from symdnn.errors import OptionError
+from symdnn.graph.place import Place
 
 __all__ = ["Target"]
 
@@ -35,9 +36,9 @@ class Target:
         return getattr(self, library, None) is not None
 
     @property
-    def device(self) -> str:
-        """The device's name: ``cpu``, ``cuda0``."""
-        return "cpu" if self.kind == "cpu" else f"{self.kind}{self.index}"
+    def place(self) -> Place:
+        """The device that it describes."""
+        return Place(self.kind, self.index)
 
     def keeps(self, type_: Any) -> bool:
         """Whether a shared variable of this type lives on the device.
@@ -61,4 +62,4 @@ class Target:
 
     def __str__(self) -> str:
         sm = "" if self.compute_capability is None else ":sm_{}{}".format(*self.compute_capability)
-        return f"{self.device}{sm}"
+        return f"{self.place}{sm}"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from symdnn.compile.plan.plan import Plan
 from symdnn.compile.program.program import If, Loop, Program, Segment
+from symdnn.graph.place import HOST
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.printing.facts import facts_of_plan
 from symdnn.printing.names import ValueNames
@@ -38,7 +39,7 @@ def _program(program: Program, names: ValueNames, pad: str) -> Iterator[str]:
 
 def segment_title(segment: Segment, number: int) -> str:
     """``segment 2``, with its device where that is not the CPU, and whether its results stay."""
-    where = "" if segment.device == "cpu" else f" on {segment.device}"
+    where = "" if segment.place == HOST else f" on {segment.place}"
     return f"segment {number}{where}{', kept' if segment.kept else ''}"
 
 

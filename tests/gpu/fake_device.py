@@ -19,6 +19,7 @@ from symdnn.gpu.device.capture import CaptureFailed
 from symdnn.gpu.device.env import TICKET_COUNT, TICKETS_AT
 from symdnn.gpu.device.memory import CudaMemory, PendingCopy
 from symdnn.gpu.execution.runtime import CudaRuntime
+from symdnn.graph.place import Place
 from symdnn.graph.type import TensorType
 from tests.gpu.emulator import AVAILABLE, aligned, library
 
@@ -28,7 +29,7 @@ __all__ = ["FakeRuntime", "fake_device"]
 class FakeContext:
     """Records what is enqueued during a capture; runs it otherwise."""
 
-    index, stream, capability, name, device = 0, 0, (9, 0), "emulated", "cuda0"
+    index, stream, capability, name, place = 0, 0, (9, 0), "emulated", Place("cuda")
 
     def __init__(self) -> None:
         self.word = np.zeros(TICKETS_AT // 4 + TICKET_COUNT, np.int32)
@@ -87,7 +88,7 @@ class Block:
 
 class FakeMemory(CudaMemory):
     def __init__(self, context: FakeContext) -> None:
-        self.context, self.device = context, context.device  # type: ignore[assignment]
+        self.context, self.place = context, context.place  # type: ignore[assignment]
         self._in_flight, self._keeping, self._baked = [], None, None
         self.before_reading = lambda: None
 

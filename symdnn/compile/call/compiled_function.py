@@ -33,8 +33,8 @@ from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.operators import operator
 from symdnn.graph.pickling import Bundle
+from symdnn.graph.place import HOST
 from symdnn.graph.target import Target
-from symdnn.graph.values.storage import HOST
 from symdnn.graph.variable import Shared, Variable
 from symdnn.ops.core.shape import ShapeI
 from symdnn.ops.vendor.transfer import GpuFromHost
@@ -116,7 +116,7 @@ class Function:
         self._shared = list(dict.fromkeys([*stages.fgraph.shared(), *entering]))
         self._copied = _must_copy(stages.program, self._count)
         self._watched = type(stages.mode).watch is not Mode.watch
-        on_gpu = stages.target.kind != HOST
+        on_gpu = stages.target.place != HOST
         self.lent = [b and on_gpu for b in face.borrow]
         for slot in self.arguments.slots:
             slot.changes = any(slot.default is s.storage for s in self.updated)

@@ -79,7 +79,7 @@ class Calls:
     def _may_change(self, function: Function) -> bool:
         """Whether a user may write what is read without any storage telling."""
         home = function.executor.devices.home
-        return any(v.storage.is_lent_off(home(v).memory.device) for v in function.get_shared())
+        return any(v.storage.is_lent_off(home(v).memory.place) for v in function.get_shared())
 
     def _staying(self, executor: Any, values: dict[Variable, Any]) -> list[Any]:
         """What enters and is where it is until storages change; None for the rest."""

@@ -12,7 +12,8 @@ import numpy as np
 from symdnn.compile.call.fast import Calls, FastCalls
 from symdnn.compile.plan.plan import Plan, PlanCache
 from symdnn.compile.program.program import Segment
-from symdnn.graph.values.storage import HOST, changes
+from symdnn.graph.place import HOST
+from symdnn.graph.values.storage import changes
 from symdnn.graph.variable import Variable
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ def fast_calls(function: Function) -> Calls | None:
     if len(regions) != 1 or not isinstance(regions[0], Segment):
         return None
     segment, first = regions[0], len(program.outputs) - len(function.updated)
-    if segment.device == HOST:
-        if function.stages.target.kind != HOST:
+    if segment.place == HOST:
+        if function.stages.target.place != HOST:
             return None  # the device is held in a call, and may have an error to tell
         all_left = all(v in segment.outputs for v in program.outputs)
         return HostCalls(function, segment) if segment.nodes and all_left else None

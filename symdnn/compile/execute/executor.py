@@ -14,8 +14,8 @@ from symdnn.compile.program.host import HostProgram
 from symdnn.compile.program.parameter_cache import KeptState
 from symdnn.compile.program.program import If, Loop, Program, Region, Segment
 from symdnn.graph.kernel import Versions
+from symdnn.graph.place import HOST, Place
 from symdnn.graph.runtime import Runtime, Watcher
-from symdnn.graph.values.storage import HOST
 from symdnn.graph.variable import Constant, Shared, Variable
 
 __all__ = ["Executor"]
@@ -102,8 +102,8 @@ def _runner(
 class _SegmentRunner:
     def __init__(self, segment: Segment, devices: Devices, versions: Versions) -> None:
         self.segment, self.host = segment, HostProgram(segment.host, devices.main)
-        device = segment.device
-        self.cache = PlanCache(segment, devices.oracle(device), devices.runtime(device), versions)
+        place = segment.place
+        self.cache = PlanCache(segment, devices.oracle(place), devices.runtime(place), versions)
         self.held = _held(devices, [segment])
 
     def run(self, values: Values, watcher: Watcher | None) -> None:
@@ -129,8 +129,8 @@ class _KeptRunner(_SegmentRunner):
             for v in dict.fromkeys((*segment.inputs, *segment.sources))
             if isinstance(v, Shared)
         ]
-        device_of: dict[Variable, str] = {v: memory.device for v, memory in self.homes}
-        self.state = KeptState(segment, device_of.__getitem__)
+        places: dict[Variable, Place] = {v: memory.place for v, memory in self.homes}
+        self.state = KeptState(segment, places.__getitem__)
 
     def run(self, values: Values, watcher: Watcher | None) -> None:
         if not self.state.is_current:
@@ -192,7 +192,7 @@ def _held(
     devices: Devices, segments: Sequence[Segment]
 ) -> Callable[[], AbstractContextManager[None]]:
     """What holds the CPU for segments on it, where the call holds another device only."""
-    if all(s.device == devices.target.kind for s in segments):
+    if all(s.place == devices.target.place for s in segments):
         return lambda: _NOTHING
     return devices.runtime(HOST).exclusive
 

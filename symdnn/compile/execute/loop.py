@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from symdnn.compile.plan.plan import Plan
 from symdnn.compile.program.program import Loop, Segment
 from symdnn.graph.evaluate import describe_failure
+from symdnn.graph.place import HOST
 from symdnn.graph.runtime import Runtime, Watcher
-from symdnn.graph.values.storage import HOST
 from symdnn.graph.variable import Constant, Variable
 from symdnn.ops.control.scan import Scan
 from symdnn.ops.control.scan_loop import run_loop
@@ -46,7 +46,7 @@ class LoopRunner:
         segment = self.segment
         return (
             segment is not None
-            and segment.device != HOST
+            and segment.place != HOST
             and self.region.capture
             and not self.op.until
         )
@@ -93,7 +93,7 @@ class LoopRunner:
 
     def _with_scalars_on_host(self, step: Step) -> Step:
         """Entries that are integer scalars are read on the host, where the body wants them."""
-        if self.runtime.memory.device == HOST:
+        if self.runtime.memory.place == HOST:
             return step
         scalars = [i for i, v in enumerate(self.inner.inputs) if v.type.is_integer_scalar]
 
@@ -131,7 +131,7 @@ class LoopRunner:
 
     def _leading(self, targets: list[Any]) -> list[list[Any]]:
         """Where what leaves the plan will be kept; nothing where that is not asked for."""
-        if not targets or self.segment is None or self.segment.device == HOST:
+        if not targets or self.segment is None or self.segment.place == HOST:
             return []
         known = [[targets[i] for i in at if targets[i] is not None] for at in self.kept_at]
         return [[at[0] if at else None for at in known]]

@@ -11,6 +11,7 @@ from symdnn.compile.plan.specialise import Oracle, TableOracle
 from symdnn.config import config
 from symdnn.detect import gpu_seems_there
 from symdnn.graph.kernel import load_by
+from symdnn.graph.place import HOST, Place, check_one_gpu
 from symdnn.graph.runtime import Runtime
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Variable
@@ -42,7 +43,7 @@ def resolve_target(wanted: Target | str | None = None, explain: bool = False) ->
         return cpu_target()
     if device == "auto":
         device = "cuda"
-    return _detect().cuda_target(int(device.removeprefix("cuda") or 0))  # type: ignore[no-any-return]
+    return _detect().cuda_target(Place.parse(device).index)  # type: ignore[no-any-return]
 
 
 def cpu_target(notes: tuple[str, ...] = ()) -> Target:
@@ -93,34 +94,38 @@ class Devices:
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self._runtimes: dict[str, Runtime] = {}
+        self._runtimes: dict[Place, Runtime] = {}
 
     @property
     def main(self) -> Runtime:
         """The runtime of the target."""
-        return self.runtime(self.target.kind)
+        return self.runtime(self.target.place)
 
-    def runtime(self, kind: str) -> Runtime:
-        """The runtime of ``"cpu"`` or of the target's kind."""
-        if kind not in self._runtimes:
-            self._runtimes[kind] = self._load(kind)
-        return self._runtimes[kind]
+    def runtime(self, place: Place) -> Runtime:
+        """The runtime of the host or of the target's device.
 
-    def _load(self, kind: str) -> Runtime:
-        if kind == "cpu":
+        Raises :class:`~symdnn.errors.OptionError` for another device.
+        """
+        if place not in self._runtimes:
+            self._runtimes[place] = self._load(place)
+        return self._runtimes[place]
+
+    def _load(self, place: Place) -> Runtime:
+        check_one_gpu(self.target.place, place, "a segment of its program")
+        if place == HOST:
             return importlib.import_module("symdnn.cpu.execution.runtime").runtime()  # type: ignore[no-any-return]
-        runtime = importlib.import_module("symdnn.gpu.execution.runtime").runtime(self.target.index)
+        runtime = importlib.import_module("symdnn.gpu.execution.runtime").runtime(place.index)
         if config.print_active_device:
             say_once(self.target)
         return runtime  # type: ignore[no-any-return]
 
-    def oracle(self, kind: str) -> Oracle:
+    def oracle(self, place: Place) -> Oracle:
         """What is known of that device's kernels."""
-        return TableOracle(kind)
+        return TableOracle(place.kind)
 
     def home(self, shared: Variable) -> Runtime:
         """Where a shared variable is read: sizes and counters on the host, the rest there."""
-        return self.main if self.target.keeps(shared.type) else self.runtime("cpu")
+        return self.main if self.target.keeps(shared.type) else self.runtime(HOST)
 
 
 def _say_why_not() -> None:
@@ -142,7 +147,7 @@ _said: set[str] = set()
 
 def say_once(target: Target) -> None:
     """Print which GPU is used, when it is used first, on the standard error."""
-    if target.device not in _said:
-        _said.add(target.device)
+    if str(target.place) not in _said:
+        _said.add(str(target.place))
         cudnn = ".".join(map(str, target.cudnn)) if target.cudnn else "absent"
         print(f"symdnn uses {target}, cuDNN {cudnn}", file=sys.stderr)

@@ -18,10 +18,10 @@ from symdnn.errors import DebugModeError
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.kernel import Call
+from symdnn.graph.place import HOST
 from symdnn.graph.runtime import garbage
 from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType
-from symdnn.graph.values.storage import HOST
 from symdnn.graph.variable import Apply, Variable
 
 __all__ = ["DebugMode"]
@@ -69,10 +69,10 @@ class _Debugger(Watch):
 
     def __init__(self, mode: DebugMode, stages: Any, values: Mapping[Variable, Any]) -> None:
         self.stages, self.values = stages, values
-        self.oracle = TableOracle(HOST)
+        self.oracle = TableOracle(HOST.kind)
         #: Nodes that run on the host; a device's plan fills memory with garbage itself.
         segments = stages.program.segments()
-        self.on_host = {n for s in segments if s.device == HOST for n in s.nodes}
+        self.on_host = {n for s in segments if s.place == HOST for n in s.nodes}
         self.by_reference = _given(mode.check_py_code, "check_py")
         self.finite = _given(mode.check_isfinite, "check_finite")
         self.strides = _given(mode.require_matching_strides, "check_strides")

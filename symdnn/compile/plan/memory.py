@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.compile.plan.specialise import Specialised
+from symdnn.graph.place import HOST
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.core.shape import Reshape
@@ -157,12 +158,12 @@ def _alias(spec: Specialised, plan: MemoryPlan, node: Apply, targets: UpdateTarg
         return False
     out, source = node.outputs[0], plan.views[node.inputs[viewed]]
     shape = spec.shapes[out]
-    inside = source.buffer.kind == "arena" and spec.segment.device != "cpu"
+    inside = source.buffer.kind == "arena" and spec.segment.place != HOST
     old = targets.copied_to(out) if inside else None
     if (out in plan.leaving and old is None) or shape is None or source.buffer.kind == "made":
         return False
     if _must_run(node) or not _bounds_known(spec, node):
-        if spec.segment.device != "cpu":
+        if spec.segment.place != HOST:
             return False  # library calls and captured graphs want an address that stays
         # Where the view lies is read off at each call.
         view: View | None = View(source.buffer, shape, tuple(-1 for _ in shape), static=False)
@@ -188,7 +189,7 @@ def _leaves_as_view(
 
     On a CPU, for views of the whole value, of which no other view is known. That saves a copy.
     """
-    if spec.segment.device != "cpu" or len(node.outputs) != 1 or node.op.views.get(0) is None:
+    if spec.segment.place != HOST or len(node.outputs) != 1 or node.op.views.get(0) is None:
         return False
     out, source = node.outputs[0], node.inputs[node.op.views[0]]
     seen, shape = plan.views[source], spec.shapes[out]
@@ -215,7 +216,7 @@ def _leaves_as_view(
 def _moves_nothing(spec: Specialised, node: Apply) -> bool:
     """Whether another order of the dimensions leaves all elements where they are: kernels of 1 x 1
     lie with their channels last in any case."""
-    if not isinstance(node.op, Reorder) or spec.segment.device == "cpu":
+    if not isinstance(node.op, Reorder) or spec.segment.place == HOST:
         return False
     shape = _shape_of(spec, node.inputs[0])
     long = [d for d in node.op.order if shape is None or shape[d] != 1]

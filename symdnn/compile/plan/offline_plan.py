@@ -168,7 +168,7 @@ def _segment_plan(
     values.update(known)
     if not segment.nodes:
         return
-    answers = oracle or _TableOrDescribed(segment.device)
+    answers = oracle or _TableOrDescribed(segment.place.kind)
     specialised = specialise(segment, shapes, _Read(known), answers, sizes)
     for v in segment.outputs:
         found = specialised.shapes[v]

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from symdnn.compile.program.program import Program, Segment
+from symdnn.graph.place import HOST
 from symdnn.graph.target import Target
-from symdnn.graph.values.storage import HOST
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.vendor.fused import FusedElemwise
@@ -31,7 +31,7 @@ def with_updates(program: Program, updates: Mapping[int, Shared], target: Target
     ends on the CPU.
     """
     last = program.regions[-1] if program.regions else None
-    if not isinstance(last, Segment) or (last.device == HOST) != (target.kind == HOST):
+    if not isinstance(last, Segment) or (last.place == HOST) != (target.place == HOST):
         return program
     pairs = _eligible(program, last, updates, target)
     if not pairs:

@@ -19,6 +19,7 @@ from typing import Any
 
 from symdnn.compile.program.program import Segment
 from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.place import Place
 from symdnn.graph.type import TensorType
 from symdnn.graph.values.storage import Storage, writes
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
@@ -46,11 +47,11 @@ _count = count(1)
 
 
 def kept_values(
-    fgraph: FunctionGraph, device_of: Callable[[Apply], str], kind: str
+    fgraph: FunctionGraph, device_of: Callable[[Apply], Place], place: Place
 ) -> list[Variable]:
     """Values that depend on parameters alone, and are read by what depends on more.
 
-    ``kind`` is the device where they are made and kept.
+    ``place`` is the device where they are made and kept.
     """
     order = fgraph.toposort()
     if any(isinstance(n.op, IfElse) for n in order):
@@ -65,7 +66,7 @@ def kept_values(
             read.update((v, None) for v in n.inputs if v.owner in fixed)
         elif _is_size(n, sizes):
             sizes.add(n)
-        elif device_of(n) == kind and _may_be_kept(n, fixed, sizes):
+        elif device_of(n) == place and _may_be_kept(n, fixed, sizes):
             fixed.add(n)
     found = (_behind_views(v, fixed) for v in read)
     return list(dict.fromkeys(v for v in found if v is not None))
@@ -115,9 +116,9 @@ class KeptState:
     ``device_of`` names the device on which a shared variable is read.
     """
 
-    def __init__(self, segment: Segment, device_of: Callable[[Variable], str]) -> None:
+    def __init__(self, segment: Segment, device_of: Callable[[Variable], Place]) -> None:
         read = dict.fromkeys((*segment.inputs, *segment.sources))
-        self._storages: list[tuple[Storage, str]] = [
+        self._storages: list[tuple[Storage, Place]] = [
             (v.storage, device_of(v)) for v in read if isinstance(v, Shared)
         ]
         self.outputs = segment.outputs
@@ -128,7 +129,7 @@ class KeptState:
         self._writes = -1
 
     def _read(self) -> list[int | None]:
-        return [storage.version_on(device) for storage, device in self._storages]
+        return [storage.version_on(place) for storage, place in self._storages]
 
     @property
     def is_current(self) -> bool:

@@ -12,6 +12,7 @@ from symdnn.compile.program.schedule import schedule
 from symdnn.config import config
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.inner import InnerGraph
+from symdnn.graph.place import HOST, Place
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Apply
 from symdnn.opt.fuse.transfer import Places, places_of
@@ -27,8 +28,8 @@ class Placing:
     def __init__(self, fgraph: FunctionGraph, target: Target) -> None:
         self.target, self.places = target, places_of(fgraph, target)
 
-    def __call__(self, node: Apply) -> str:
-        """``"cpu"`` or the target's kind."""
+    def __call__(self, node: Apply) -> Place:
+        """The host or the target's device."""
         return self.places(node)
 
     def inside(self, body: InnerGraph) -> InnerPlacing:
@@ -46,9 +47,9 @@ class InnerPlacing(Placing):
         self.target, self.copies = target, fgraph.original
         self.places: Places = places_of(fgraph, target, inner=True)
 
-    def __call__(self, node: Apply) -> str:
+    def __call__(self, node: Apply) -> Place:
         twin = self.copies.get(node.outputs[0])
-        return self.places(twin.owner) if twin is not None and twin.owner is not None else "cpu"
+        return self.places(twin.owner) if twin is not None and twin.owner is not None else HOST
 
 
 class _OnHost:
@@ -56,8 +57,8 @@ class _OnHost:
 
     captures = False
 
-    def __call__(self, node: Apply) -> str:
-        return "cpu"
+    def __call__(self, node: Apply) -> Place:
+        return HOST
 
     def inside(self, body: InnerGraph) -> _OnHost:
         return self
@@ -68,7 +69,7 @@ def program_of(fgraph: FunctionGraph, target: Target, mode: Mode) -> Program:
 
     A mode that looks at calls from inside sees all nodes at each of them.
     """
-    placing = _OnHost() if target.kind == "cpu" else Placing(fgraph, target)
+    placing = _OnHost() if target.place == HOST else Placing(fgraph, target)
     watched = type(mode).watch is not Mode.watch
     kept = None if watched or not config.keep_prepared else _kept(fgraph, target, placing)
     program = schedule(fgraph.outputs, placing, () if kept is None else kept.outputs)
@@ -81,10 +82,10 @@ def program_of(fgraph: FunctionGraph, target: Target, mode: Mode) -> Program:
 
 def _kept(fgraph: FunctionGraph, target: Target, placing: Placing | _OnHost) -> Segment | None:
     """The segment of what depends on parameters alone; None where there is nothing of the kind."""
-    values = kept_values(fgraph, placing, target.kind)
+    values = kept_values(fgraph, placing, target.place)
     regions = schedule(values, placing).regions
     if len(regions) != 1 or not isinstance(regions[0], Segment):
         return None
     segment = regions[0]
-    plain = segment.device == target.kind and not (segment.host or segment.dims)
+    plain = segment.place == target.place and not (segment.host or segment.dims)
     return replace(segment, kept=True) if plain else None

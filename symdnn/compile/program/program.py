@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from symdnn.graph.place import HOST, Place
 from symdnn.graph.variable import Apply, Variable
 
 __all__ = ["If", "Loop", "Program", "Region", "Segment"]
@@ -29,7 +30,7 @@ class Segment:
     dims: tuple[Variable, ...] = ()
     sizes: tuple[Apply, ...] = ()
     sources: tuple[Variable, ...] = ()
-    device: str = "cpu"
+    place: Place = HOST
     capture: bool = True
     updates: tuple[tuple[Variable, Variable], ...] = ()
     kept: bool = False

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from symdnn.compile.program.program import If, Loop, Program, Region, Segment
 from symdnn.graph.inner import InnerGraph
+from symdnn.graph.place import HOST, Place
 from symdnn.graph.traverse import in_written_order, toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
@@ -30,8 +31,8 @@ __all__ = ["schedule"]
 class DeviceOf(Protocol):
     """Where a node runs."""
 
-    def __call__(self, node: Apply) -> str:
-        """``"cpu"`` or another kind of target."""
+    def __call__(self, node: Apply) -> Place:
+        """The host or the target's device."""
 
     @property
     def captures(self) -> bool:
@@ -104,12 +105,12 @@ class _Scheduler:
 
     def _scalars_beside_a_device(self) -> set[Apply]:
         """Arithmetic on scalars that is left to the host while a device does the rest."""
-        if all(self.device_of(n) == "cpu" for n in self.order):
+        if all(self.device_of(n) == HOST for n in self.order):
             return set()
         return {
             n
             for n in self.order
-            if self.device_of(n) == "cpu" and not _is_loop(n) and _cheap_on_host(n)
+            if self.device_of(n) == HOST and not _is_loop(n) and _cheap_on_host(n)
         }
 
     def _place(self, node: Apply) -> None:
@@ -156,7 +157,7 @@ class _Scheduler:
     def _earliest(self, node: Apply) -> int:
         """The first stage in which all inputs are there, read on the host where need be."""
         read, device = set(node.op.host_inputs), self.device_of(node)
-        if device != "cpu":  # a library that reads arrays on the host: a seed, lengths
+        if device != HOST:  # a library that reads arrays on the host: a seed, lengths
             read.update(getattr(node.op, "host_values", ()))
         stages = [
             self._host(v) if i in read else self._device(v, device)
@@ -174,7 +175,7 @@ class _Scheduler:
         for v in node.outputs:
             self.device_stage[v], self.host_stage[v] = device, host
 
-    def _device(self, v: Variable, device: str | None = None) -> int:
+    def _device(self, v: Variable, device: Place | None = None) -> int:
         """The stage from which ``v`` can be read by a node on ``device``."""
         stage = self.device_stage.get(v, 0)
         maker = v.owner
@@ -202,17 +203,17 @@ class _Scheduler:
     def _segments(self, nodes: list[Apply]) -> list[Segment]:
         """One segment for each device that has nodes; host nodes go before the first."""
         host = [n for n in nodes if n in self.on_call]
-        there: dict[str, list[Apply]] = {}
+        there: dict[Place, list[Apply]] = {}
         for n in nodes:
             if n not in self.host:
                 there.setdefault(self.device_of(n), []).append(n)
         if host and not there:
-            there["cpu"] = []
+            there[HOST] = []
         found = [self._segment(group, device) for device, group in sorted(there.items())]
         return [replace(s, host=tuple(host) if i == 0 else ()) for i, s in enumerate(found)]
 
-    def _segment(self, nodes: list[Apply], where: str) -> Segment:
-        device = nodes if where == "cpu" else self._around_a_graph(nodes)
+    def _segment(self, nodes: list[Apply], where: Place) -> Segment:
+        device = nodes if where == HOST else self._around_a_graph(nodes)
         made = {v for n in device for v in n.outputs}
         dims = dict.fromkeys(d for n in device for d in self.dims_of.get(n, ()))
         read = dict.fromkeys((*(v for n in device for v in n.inputs), *dims))

@@ -134,7 +134,7 @@ def _notes(function: Function) -> tuple[str, ...]:
 
 def _device(function: Function, segment: Segment) -> str:
     target = function.stages.target
-    return str(target) if segment.device == target.kind else segment.device
+    return str(target if segment.place == target.place else segment.place)
 
 
 def _reasons(function: Function) -> dict[Apply, str]:
@@ -187,7 +187,7 @@ class MemoryReport:
         lines: list[str] = []
         if self.device is not None:
             lines = [
-                f"on the device now           {self.device}",
+                f"on {self.device.place!s:<5} now               {self.device}",
                 f"  most so far               {self.device.peak} bytes",
             ]
         return "\n".join(

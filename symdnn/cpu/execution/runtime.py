@@ -18,8 +18,8 @@ from symdnn.cpu.compiler import jit, object_cache
 from symdnn.cpu.execution.arena import Arena
 from symdnn.cpu.execution.plan import CpuPlan
 from symdnn.cpu.threads import thread_pools
+from symdnn.graph.place import HOST
 from symdnn.graph.runtime import Runtime
-from symdnn.graph.values.storage import HOST
 from symdnn.graph.variable import Constant
 from symdnn.ops.control.scan_loop import NUMPY, NumpyArrays
 
@@ -31,7 +31,7 @@ Array = Any
 class HostMemory:
     """Storages on the CPU are their own host copies."""
 
-    device = "cpu"
+    place = HOST
 
     def upload(self, array: Array, into: Any) -> Any:
         """The array itself."""
@@ -184,7 +184,7 @@ class CpuRuntime(Runtime):
 
     def facts(self) -> Mapping[str, Any]:
         """Which libraries run the kernels."""
-        return {"device": "cpu", "kernels": f"NumPy {np.__version__}"}
+        return {"device": str(HOST), "kernels": f"NumPy {np.__version__}"}
 
 
 registry.load()

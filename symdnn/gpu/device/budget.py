@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from symdnn.config import config
 from symdnn.errors import OutOfDeviceMemory
+from symdnn.graph.place import Place
 
 __all__ = ["Budget", "MemoryUse", "OutOfDeviceMemory"]
 
@@ -16,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Bytes of a device, as symdnn took them. ``limit`` is the flag's; 0 is none.
+    """Bytes of the device ``place``, as symdnn took them. ``limit`` is the flag's; 0 is none.
 
     ``live`` are shared variables, inputs and results, ``held`` blocks that wait to be used again.
     ``peak`` is the most that the arena and what was live took together, since the process began.
@@ -27,6 +28,7 @@ class MemoryUse:
     held: int
     peak: int
     limit: int
+    place: Place
 
     def __str__(self) -> str:
         limit = f", limit {self.limit} (gpu.memory_limit)" if self.limit else ""
@@ -39,8 +41,8 @@ class Budget:
     ``reliefs`` are tried in order when an allocation has no room, each followed by another attempt.
     """
 
-    def __init__(self, pool: Any, failures: tuple[type[BaseException], ...]) -> None:
-        self.pool = pool
+    def __init__(self, pool: Any, failures: tuple[type[BaseException], ...], place: Place) -> None:
+        self.pool, self.place = pool, place
         self.arena_bytes = 0
         self.peak = 0
         self._failures = failures
@@ -50,7 +52,7 @@ class Budget:
         """What is taken now."""
         live = int(self.pool.active_bytes)
         held = int(self.pool.managed_bytes) - live
-        return MemoryUse(self.arena_bytes, live, held, self.peak, self.limit)
+        return MemoryUse(self.arena_bytes, live, held, self.peak, self.limit, self.place)
 
     @property
     def limit(self) -> int:

@@ -20,6 +20,7 @@ from symdnn.config import config
 from symdnn.errors import CudaUnavailable, SymdnnError
 from symdnn.gpu.binding.libcuda import driver
 from symdnn.gpu.device.env import TICKET_COUNT, TICKETS_AT
+from symdnn.graph.place import Place
 
 __all__ = ["Context", "CudaUnavailable", "card", "context", "existing"]
 
@@ -45,7 +46,7 @@ class Context:
         self._current: Callable[[], Any] = cuCtxGetCurrent
         self._hold = _Hold(self)
         self.index = index
-        self.device = f"cuda{index}"
+        self.place = Place("cuda", index)
         self._process = _forks[0]
         self._lock = threading.RLock()
         self._device = driver.Device(index)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from symdnn.gpu.device.array import DeviceArray
+from symdnn.graph.place import Place
 
 if TYPE_CHECKING:
     from symdnn.gpu.device.context import Context
@@ -21,11 +22,13 @@ TICKETS_AT, TICKET_COUNT = 64, 1024
 class LaunchEnv(Protocol):
     """Made by the runtime for one step of a plan; see :mod:`symdnn.gpu.execution.runtime`.
 
-    ``stream`` is a ``CUstream`` as an int; ``workspace`` a pointer to as many bytes as the kernel
-    asked for; ``error_word`` a pointer to ``int32[4]`` on the device (code, node, value, limit);
-    ``node`` the number that this step writes there. A kernel that may do so sets ``reports``.
+    ``place`` is the device; ``stream`` is a ``CUstream`` as an int; ``workspace`` a pointer to as
+    many bytes as the kernel asked for; ``error_word`` a pointer to ``int32[4]`` on the device:
+    code, node, value, limit. ``node`` is the number that this step writes there. A kernel that may
+    do so sets ``reports``.
     """
 
+    place: Place
     stream: int
     workspace: int
     error_word: int
@@ -75,6 +78,7 @@ class Env:
 
     def __init__(self, ctx: Context, workspace: int, node: int, memory: CudaMemory) -> None:
         self.context, self.workspace, self.node = ctx, workspace, node
+        self.place = ctx.place
         self.empty, self.copy_in, self.download = memory.empty, memory.copy_in, memory.download
         self.stream, self.error_word = ctx.stream, ctx.error_word
         #: Whether a kernel of this step can find fault with data.

@@ -15,6 +15,7 @@ import numpy as np
 from symdnn.errors import InputError
 from symdnn.gpu.device.array import DeviceArray, c_strides
 from symdnn.gpu.device.context import Context
+from symdnn.graph.place import Place
 from symdnn.graph.type import TensorType, numpy_dtype
 
 __all__ = ["as_gpuarray", "device_array", "from_dlpack", "from_interface"]
@@ -131,7 +132,8 @@ def _check_owner(array: DeviceArray, ctx: Context, what: str) -> None:
     ordinal = attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
     _, index = driver.cuPointerGetAttribute(ordinal, array.ptr)
     if int(index) != ctx.index:
-        raise InputError(f"{what}: the array is on cuda{int(index)}, the function on {ctx.device}")
+        found = Place("cuda", int(index))
+        raise InputError(f"{what}: the array is on {found}, the function on {ctx.place}")
 
 
 def as_gpuarray(array: DeviceArray) -> Any:

@@ -29,7 +29,7 @@ class CudaMemory:
 
         self._driver: Any = driver
         self.context = context
-        self.device = context.device
+        self.place = context.place
         with context.current():
             self._pool = tools.DeviceMemoryPool()
             self._pinned = tools.PageLockedMemoryPool()
@@ -38,7 +38,8 @@ class CudaMemory:
             # block of a size that is never asked for stays in it, and at exit it holds no more.
             self._hold_one()
             context.at_exit += [self._pool.stop_holding, self._pinned.stop_holding]
-        self.budget = Budget(self._pool, (driver.MemoryError, OutOfDeviceMemory))
+        failures = driver.MemoryError, OutOfDeviceMemory
+        self.budget = Budget(self._pool, failures, self.place)
         self.budget.reliefs += [self._free_held, self._collect]
         self._in_flight: list[Any] = []
         self._keeping: list[Any] | None = None

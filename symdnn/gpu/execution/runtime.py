@@ -187,7 +187,7 @@ class CudaRuntime(Runtime):
         if apart:
             self._copy_all(apart)
         for storage, _, _ in copies:
-            storage.written(self.context.device)
+            storage.written(self.context.place)
         if others:
             self.check_errors()
         for storage, value, _ in others:
@@ -272,8 +272,8 @@ class CudaRuntime(Runtime):
 
     def facts(self) -> Mapping[str, Any]:
         """What reports print of the device."""
-        major, minor = self.context.capability
-        return {"device": self.context.device, "card": self.context.name, "sm": f"{major}{minor}"}
+        ctx, (major, minor) = self.context, self.context.capability
+        return {"device": str(ctx.place), "card": ctx.name, "sm": f"{major}{minor}"}
 
 
 class _Turn:

@@ -7,12 +7,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from symdnn.graph.place import HOST, Place
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.values.borrow import Given, Lent
 
-__all__ = ["DeviceMemory", "HOST", "Placed", "Storage", "changes", "note_writes", "writes"]
+__all__ = ["DeviceMemory", "Placed", "Storage", "changes", "note_writes", "writes"]
 
-HOST = "cpu"
 Array = np.ndarray[Any, Any]
 
 _count = count(1)
@@ -55,8 +55,8 @@ def _new_version() -> int:
 class DeviceMemory(Protocol):
     """What a target gives so that storages can keep copies on its device."""
 
-    #: Names the device; storages key their copies by it.
-    device: str
+    #: The device; storages key their copies by it.
+    place: Place
 
     def upload(self, array: Array, into: Any) -> Any:
         """Copy to the device, into the buffer ``into`` (a new one when None); the buffer."""
@@ -102,10 +102,10 @@ class Storage:
         self._keep(array, borrow)
         self._version = _new_version()
         self._counters: list[list[int]] = []
-        self._devices: dict[str, tuple[DeviceMemory, Any]] = {}
-        self._valid = {HOST}
+        self._devices: dict[Place, tuple[DeviceMemory, Any]] = {}
+        self._valid: set[Place] = {HOST}
         #: The device whose buffer a user has, and may write to at any time.
-        self._lent = ""
+        self._lent: Place | None = None
 
     @classmethod
     def placed(cls, placed: Placed, borrow: bool = False) -> Storage:
@@ -122,19 +122,19 @@ class Storage:
         """
         return self.version_on(HOST)
 
-    def version_on(self, device: str) -> int | None:
-        """:attr:`version` of what functions on ``device`` read.
+    def version_on(self, place: Place) -> int | None:
+        """:attr:`version` of what functions at ``place`` read.
 
         They see what a user writes to the host's array only after ``set_value``.
         """
-        if self._lent or (device == HOST and self._outside and not self._back()):
+        if self._lent or (place == HOST and self._outside and not self._back()):
             return None
         return self._version + sum([c[0] for c in self._counters])
 
-    def is_lent_off(self, device: str) -> bool:
+    def is_lent_off(self, place: Place) -> bool:
         """Whether the value is in memory of another device that a user has: it may be written at
         any time, and :func:`changes` does not tell."""
-        return bool(self._lent) and self._lent != device and self._lent in self._valid
+        return self._lent is not None and self._lent != place and self._lent in self._valid
 
     def counts(self, counter: list[int]) -> None:
         """Let ``counter[0]``, which may only grow, count changes of the value too.
@@ -192,8 +192,8 @@ class Storage:
             memory = next(iter(self._devices.values()))[0] if self._devices else home
             assert memory is not None
             buffer = self.on(memory)
-            self.written(memory.device)
-            self._lent = memory.device
+            self.written(memory.place)
+            self._lent = memory.place
             return memory.lend(buffer)
         return self._hand_out() if borrow else self.host().copy()
 
@@ -202,7 +202,7 @@ class Storage:
         if borrow or array.shape != self._host.shape:
             self._keep(array, borrow)
             self._devices.clear()
-            self._lent = ""
+            self._lent = None
             self.generation += 1
         else:
             np.copyto(self._host, array)
@@ -218,22 +218,22 @@ class Storage:
         memory, same = placed.memory, placed.shape == self.shape
         lent = placed.itself() if borrow else None
         if lent is None:
-            buffer = placed.copied(self._devices[memory.device][1] if self._has(placed) else None)
+            buffer = placed.copied(self._devices[memory.place][1] if self._has(placed) else None)
         else:
             buffer = lent
         if lent is not None or not same:
             self._devices.clear()
-            self._lent = memory.device if lent is not None else ""
+            self._lent = memory.place if lent is not None else None
             self.generation += 1
         if not same:
             self._keep(np.empty(placed.shape, self.dtype), False)
-        self._devices[memory.device] = memory, buffer
-        self._valid = {memory.device}
+        self._devices[memory.place] = memory, buffer
+        self._valid = {memory.place}
         self._version = _new_version()
         _changed()
 
     def _has(self, placed: Placed) -> bool:
-        return placed.shape == self.shape and placed.memory.device in self._devices
+        return placed.shape == self.shape and placed.memory.place in self._devices
 
     def host(self) -> Array:
         """The host copy, brought up to date."""
@@ -247,23 +247,23 @@ class Storage:
 
     def on(self, memory: DeviceMemory) -> Any:
         """The buffer on ``memory``'s device, brought up to date."""
-        device = memory.device
-        if device == HOST:
+        place = memory.place
+        if place == HOST:
             return self.host()
-        elsewhere = self._lent in self._valid and device != self._lent
-        if device not in self._valid or elsewhere:
-            old = self._devices.get(device)
+        elsewhere = self._lent in self._valid and place != self._lent
+        if place not in self._valid or elsewhere:
+            old = self._devices.get(place)
             buffer = memory.upload(self.host(), old[1] if old else None)
-            self._devices[device] = (memory, buffer)
-            self._valid.add(device)
+            self._devices[place] = (memory, buffer)
+            self._valid.add(place)
             _changed()
-        return self._devices[device][1]
+        return self._devices[place][1]
 
-    def written(self, device: str) -> None:
-        """Tell that a function wrote the copy on ``device``: the others are stale."""
+    def written(self, place: Place) -> None:
+        """Tell that a function wrote the copy at ``place``: the others are stale."""
         self._version = _new_version()
-        if self._valid != {device}:
-            self._valid = {device}
+        if self._valid != {place}:
+            self._valid = {place}
             _changed()
 
     @property

@@ -29,6 +29,7 @@ from symdnn.graph.backprop import zeros_for
 from symdnn.graph.dims import Shape, same_dim
 from symdnn.graph.op import Grads, Host, MultiOp, Vars
 from symdnn.graph.origin import Hints
+from symdnn.graph.place import HOST
 from symdnn.graph.type import OpaqueType, TensorType
 from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.ops.core.dtype import is_narrow_float
@@ -335,7 +336,7 @@ class RNNBlock:
             raise ArgumentError(f"split_params: wanted a shared vector, got {w.type}")
         value = w.storage.host()
         # The views may be written to, so copies on devices are stale from here on.
-        w.storage.written("cpu")
+        w.storage.written(HOST)
         return value
 
     def split_params(self, w: Any, layer: int, input_size: Any) -> list[Any]:

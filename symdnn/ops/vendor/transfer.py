@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from symdnn.errors import TypeMismatch
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.place import Place
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
 
@@ -17,9 +18,18 @@ __all__ = ["GpuFromHost", "HostFromGpu", "gpu_from_host", "host_from_gpu"]
 
 @dataclass(frozen=True)
 class Transfer(Op):
-    """Base of both. Types carry no place: the rewrites of phase ``transfer`` know it."""
+    """Base of both. Types carry no place: the rewrites of phase ``transfer`` know it.
+
+    ``place`` is the GPU; None, where a user wishes for a transfer, is that of the function.
+    """
 
     abstract: ClassVar[bool] = True
+
+    place: Place | None = None
+
+    def __str__(self) -> str:
+        name = type(self).__name__
+        return name if self.place is None else f"{name}{{{self.place}}}"
 
     def infer(self, x: Any) -> Any:
         if not isinstance(x, TensorType):
@@ -43,7 +53,7 @@ class GpuFromHost(Transfer):
     """A copy on the device of a value on the host."""
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        return [HostFromGpu()(cotangents[0])]
+        return [HostFromGpu(self.place)(cotangents[0])]
 
 
 @dataclass(frozen=True)
@@ -51,12 +61,15 @@ class HostFromGpu(Transfer):
     """A copy on the host of a value on the device."""
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        return [GpuFromHost()(cotangents[0])]
+        return [GpuFromHost(self.place)(cotangents[0])]
 
 
-def gpu_from_host(x: Any) -> Variable:
-    """``x`` on the device; rewriting puts transfers where they are needed, so this is a wish."""
-    return GpuFromHost()(x)  # type: ignore[no-any-return]
+def gpu_from_host(x: Any, place: Place | None = None) -> Variable:
+    """``x`` on the GPU; rewriting puts transfers where they are needed, so this is a wish.
+
+    A function refuses a ``place`` that is another GPU than its own (``OptionError``).
+    """
+    return GpuFromHost(place)(x)  # type: ignore[no-any-return]
 
 
 def host_from_gpu(x: Any) -> Variable:

@@ -141,7 +141,7 @@ class Groups:
         self.levels[node] = level
 
     def _member(self, node: Apply) -> _Member | None:
-        if self.places(node) != self.context.target.kind or node in self.places.read_on_host:
+        if self.places(node) != self.context.target.place or node in self.places.read_on_host:
             return None
         program = fusable_program(node)
         if program is None or not self._fuses(program):
@@ -436,7 +436,7 @@ def fuse_reductions(context: Context) -> None:
     """Reductions take in the elementwise node that they alone read."""
     places = Places(context.fgraph, context.target, takes=lambda node: True, inner=context.inner)
     for node in context.fgraph.toposort():
-        if node in context.fgraph.nodes and places(node) == context.target.kind:
+        if node in context.fgraph.nodes and places(node) == context.target.place:
             program = fusable_program(node)
             if program is not None:
                 _reduce(context, node, program)

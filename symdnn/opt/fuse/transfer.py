@@ -14,7 +14,9 @@ from typing import Any
 from symdnn.config import config
 from symdnn.errors import NotLowered
 from symdnn.graph.fgraph import Client, FunctionGraph
+from symdnn.graph.inner import InnerGraphOp
 from symdnn.graph.kernel import Call, kernels_for
+from symdnn.graph.place import HOST, Place, check_one_gpu
 from symdnn.graph.target import Target
 from symdnn.graph.type import OpaqueType, TensorType, Type
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
@@ -26,9 +28,7 @@ from symdnn.ops.vendor.transfer import GpuFromHost, HostFromGpu, Transfer
 from symdnn.opt.lower.lower_cudnn import not_lowered
 from symdnn.rewriting.rewrite import Context, graph_rewrite, node_rewrite
 
-__all__ = ["HOST", "RULES", "Places", "kernel_reason", "places_of"]
-
-HOST = "cpu"
+__all__ = ["RULES", "Places", "check_wishes", "kernel_reason", "places_of"]
 
 
 def kernel_reason(node: Apply, kind: str) -> str | None:
@@ -64,11 +64,11 @@ class Places:
         self.order = fgraph.toposort()
         self.read_on_host = self._read_on_host()
         self.forced: set[Apply] = set()
-        self.node: dict[Apply, str] = {}
-        if target.kind != HOST:  # else there is one place
+        self.node: dict[Apply, Place] = {}
+        if target.place != HOST:  # else there is one place
             self._settle()
 
-    def __call__(self, node: Apply) -> str:
+    def __call__(self, node: Apply) -> Place:
         """The place of a node; what the graph does not have is host work on sizes."""
         return self.node.get(node, HOST)
 
@@ -93,8 +93,8 @@ class Places:
                 return
             self.forced |= new
 
-    def _place(self, node: Apply) -> str:
-        device = self.target.kind
+    def _place(self, node: Apply) -> Place:
+        device = self.target.place
         if isinstance(node.op, Transfer) or is_control(node):
             return device
         if isinstance(node.op, ShapeI) or node in self.forced or node in self.read_on_host:
@@ -133,7 +133,7 @@ class Places:
 
     # -- values -------------------------------------------------------------------------------
 
-    def home(self, v: Variable) -> str | None:
+    def home(self, v: Variable) -> Place | None:
         """Where a value is made; None for a constant, which is everywhere."""
         if isinstance(v, Constant):
             return None
@@ -146,11 +146,11 @@ class Places:
             return self._home_of_type(v.type)
         return self(v.owner)
 
-    def _home_of_type(self, type_: Type) -> str:
+    def _home_of_type(self, type_: Type) -> Place:
         on_device = not isinstance(type_, TensorType) or self.target.keeps(type_)
-        return self.target.kind if on_device else HOST
+        return self.target.place if on_device else HOST
 
-    def wanted(self, reader: Client, v: Variable) -> str | None:
+    def wanted(self, reader: Client, v: Variable) -> Place | None:
         """Where a reader needs ``v``; None where it asks only for the shape."""
         node, index = reader
         if node is None:
@@ -162,7 +162,7 @@ class Places:
         if index in host_values(node):
             return HOST
         if isinstance(node.op, Transfer):
-            return HOST if isinstance(node.op, GpuFromHost) else self.target.kind
+            return HOST if isinstance(node.op, GpuFromHost) else self.target.place
         return self._home_of_type(v.type) if is_control(node) else self(node)
 
     def readers_elsewhere(self) -> Mapping[Variable, list[Client]]:
@@ -221,6 +221,18 @@ def places_of(fgraph: FunctionGraph, target: Target, inner: bool = False) -> Pla
     return Places(fgraph, target, inner=inner)
 
 
+def check_wishes(fgraph: FunctionGraph, target: Target) -> None:
+    """Refuse transfers to or from another GPU than the target's, before they are rewritten.
+
+    Raises :class:`~symdnn.errors.OptionError` that names both.
+    """
+    pending = [*fgraph.nodes]
+    for node in pending:
+        if isinstance(node.op, Transfer) and node.op.place is not None:
+            check_one_gpu(target.place, node.op.place, f"{node.op}, made at {node.origin},")
+        pending += node.op.inner.nodes if isinstance(node.op, InnerGraphOp) else ()
+
+
 # -- rewrites -------------------------------------------------------------------------------------
 
 
@@ -235,11 +247,12 @@ def wishes_are_dropped(node: Apply, context: Context) -> Variable:
 @graph_rewrite("transfer", tags=("always",), name="place_transfers")
 def place_transfers(context: Context) -> None:
     """One copy for each value that is needed where it is not made."""
-    if context.target.kind == HOST:
+    if context.target.place == HOST:
         return
     places = Places(context.fgraph, context.target, inner=context.inner)
     for v, readers in places.readers_elsewhere().items():
-        op: Any = GpuFromHost() if places.home(v) == HOST else HostFromGpu()
+        gpu = context.target.place
+        op: Any = GpuFromHost(gpu) if places.home(v) == HOST else HostFromGpu(gpu)
         context.fgraph.redirect(readers, v, op(v), "place_transfers")
     if not context.inner:
         check_lowered(places.without_kernel(), not_lowered(context.fgraph, context.target))

@@ -357,7 +357,7 @@ def test_a_stage_runs_effects_of_both_places_in_turn(emulated):
         LOG.clear()
         f(value_of(0))
         assert LOG == [0, 1, 2, 3, 4]
-    kinds = [r.device for r in f.stages.program.regions if isinstance(r, Segment) and r.nodes]
+    kinds = [r.place.kind for r in f.stages.program.regions if isinstance(r, Segment) and r.nodes]
     assert kinds.count("cuda") >= 2
 
 

@@ -12,6 +12,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.compile.program.program import Segment
+from symdnn.graph.place import HOST
 from symdnn.graph.values.storage import Storage, note_writes, writes
 from tests.seeded import new_rng
 
@@ -320,7 +321,7 @@ def test_writes_grow_with_every_value_and_loan():
     s = Storage(np.zeros(2))
     seen = [writes()]
     for change in (
-        lambda: s.set(np.ones(2)), lambda: s.set(np.ones(3)), lambda: s.written("cpu"),
+        lambda: s.set(np.ones(2)), lambda: s.set(np.ones(3)), lambda: s.written(HOST),
         lambda: s.get(borrow=True), lambda: Storage(np.zeros(1)),
     ):  # fmt: skip
         change()

@@ -4,6 +4,7 @@ import pytest
 
 from symdnn.config import config
 from symdnn.gpu.device.budget import Budget, OutOfDeviceMemory
+from symdnn.graph.place import Place
 
 
 class Pool:
@@ -33,7 +34,7 @@ def card(capacity, pool):
 def test_held_blocks_are_freed_before_giving_up():
     pool = Pool()
     pool.managed_bytes = 900
-    budget, take = Budget(pool, (Full,)), card(1000, pool)
+    budget, take = Budget(pool, (Full,), Place("cuda")), card(1000, pool)
     budget.reliefs.append(lambda: setattr(pool, "managed_bytes", pool.active_bytes))
     assert budget.allocate("an array", 600, lambda: take(600)) == 600
     budget.took()
@@ -43,7 +44,7 @@ def test_held_blocks_are_freed_before_giving_up():
 
 def test_reliefs_are_tried_in_order_and_only_as_far_as_needed():
     pool, done = Pool(), []
-    budget, take = Budget(pool, (Full,)), card(100, pool)
+    budget, take = Budget(pool, (Full,), Place("cuda")), card(100, pool)
     pool.managed_bytes = 100
     budget.reliefs += [
         lambda: done.append("first"),
@@ -56,7 +57,7 @@ def test_reliefs_are_tried_in_order_and_only_as_far_as_needed():
 
 def test_the_limit_counts_arena_and_live_arrays():
     pool = Pool()
-    budget, take = Budget(pool, (Full,)), card(10**9, pool)
+    budget, take = Budget(pool, (Full,), Place("cuda")), card(10**9, pool)
     budget.arena_bytes = 600
     with config.change_flags(**{"gpu.memory_limit": 1000}):
         assert budget.allocate("an array", 400, lambda: take(400)) == 400
@@ -67,12 +68,12 @@ def test_the_limit_counts_arena_and_live_arrays():
 
 def test_the_error_is_a_memory_error_that_says_what_to_do():
     pool = Pool()
-    budget = Budget(pool, (Full,))
+    budget = Budget(pool, (Full,), Place("cuda"))
     with pytest.raises(MemoryError, match=r"64 more bytes of the arena: out of memory.*smaller"):
         budget.allocate("the arena", 64, lambda: card(0, pool)(64))
 
 
 def test_other_errors_pass_through():
-    budget = Budget(Pool(), (Full,))
+    budget = Budget(Pool(), (Full,), Place("cuda"))
     with pytest.raises(ZeroDivisionError):
         budget.allocate("an array", 8, lambda: 1 // 0)

@@ -12,6 +12,7 @@ from symdnn.errors import DimensionMismatch, InputError
 from symdnn.gpu import gpuarray_shared_constructor
 from symdnn.gpu.device.array import DeviceArray
 from symdnn.gpu.device.interop import from_dlpack, from_interface
+from symdnn.graph.place import Place
 from symdnn.graph.values import interop
 from symdnn.graph.values.interop import is_on_device
 from symdnn.ops.vendor.transfer import GpuFromHost, HostFromGpu
@@ -164,7 +165,7 @@ def test_a_borrowed_output_is_not_copied_to_the_host():
 class FakeMemory:
     """A device's memory that is NumPy's."""
 
-    device = "cuda0"
+    place = Place("cuda")
 
     def upload(self, array, into):
         if into is None:

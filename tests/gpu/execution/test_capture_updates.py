@@ -169,7 +169,7 @@ def test_only_the_last_segment_writes():
 def test_integer_scalars_of_the_host_are_left_there():
     i, a = symdnn.shared(np.int64(0), name="i"), shared(3, name="a")
     f = symdnn.function([], updates=[(i, i + 1), (a, a * 2)], mode=CUDA)
-    (segment,) = (s for s in f.stages.program.segments() if s.device == "cuda")
+    (segment,) = (s for s in f.stages.program.segments() if s.place.kind == "cuda")
     assert [old.name for _, old in segment.updates] == ["a"]
 
 

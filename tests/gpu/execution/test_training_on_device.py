@@ -52,7 +52,7 @@ def test_a_step_is_one_graph_also_where_the_rate_is_set(cuda):
         losses.append(float(f(fits.X[:64], fits.LABELS[:64])))
     assert losses[-1] < losses[0] / 2
     (plan,) = f.stages.program.segments()
-    assert plan.device == "cuda"
+    assert plan.place.kind == "cuda"
     assert "captured" in str(f.lowering_report())
 
 

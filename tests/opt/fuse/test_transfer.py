@@ -13,6 +13,7 @@ from symdnn.config import config
 from symdnn.errors import NotLowered
 from symdnn.gpu import dnn
 from symdnn.graph.kernel import register_kernel
+from symdnn.graph.place import HOST, Place
 from symdnn.ops.control.control import ifelse
 from symdnn.ops.core.gradient_control import Print
 from symdnn.ops.core.shape import ShapeI
@@ -93,7 +94,7 @@ def test_what_has_no_kernel_runs_on_the_host_with_transfers(device_takes):
     assert counts == {"GpuFromHost": 2, "HostFromGpu": 3}
     places = assert_settled(fgraph)
     where = {type(n.op).__name__: places(n) for n in fgraph.nodes}
-    assert (where["Tanh"], where["Exp"], where["Mul"]) == ("cpu", "cuda", "cuda")
+    assert (where["Tanh"], where["Exp"], where["Mul"]) == (HOST, Place("cuda"), Place("cuda"))
     assert_same_values(fgraph, [x], [T.exp(y) + y, y * 2], [np.ones((2, 2), "f")], 1e-6)
 
 
@@ -121,7 +122,7 @@ def test_shared_floats_stay_on_the_device_and_counters_on_the_host():
     assert nodes[0].inputs[0] is f.fgraph.inputs[0] or nodes[1].inputs[0] is f.fgraph.inputs[0]
     places = assert_settled(f.fgraph)
     (count,) = [n for n in f.fgraph.nodes if i in n.inputs]
-    assert places(count) == "cpu"
+    assert places(count) == HOST
 
 
 def test_a_value_that_is_output_and_update_goes_out_once():
@@ -147,7 +148,7 @@ def test_sizes_are_no_data():
     fgraph = rewritten([x], [y.reshape((x.shape[0] * x.shape[1],)), y.shape[0]])
     counts, _ = transfers(fgraph)
     assert counts == {"GpuFromHost": 1, "HostFromGpu": 1}
-    assert all(Places(fgraph, GPU)(n) == "cpu" for n in fgraph.nodes if isinstance(n.op, ShapeI))
+    assert all(Places(fgraph, GPU)(n) == HOST for n in fgraph.nodes if isinstance(n.op, ShapeI))
 
 
 def test_a_size_from_device_data_is_read_on_the_host():
@@ -213,11 +214,11 @@ def test_the_bytes_of_an_rnn_never_leave_their_place(device_takes):
     f = symdnn.function(inputs, cost, **step)
     places = assert_settled(f.fgraph)
     kinds = (GpuDnnRNNOp, GpuDnnRNNGradInputs)
-    assert {places(n) for n in f.fgraph.nodes if isinstance(n.op, kinds)} == {"cuda"}
+    assert {places(n) for n in f.fgraph.nodes if isinstance(n.op, kinds)} == {Place("cuda")}
     device_takes.add("GpuDnnRNNGradInputs")
     f = symdnn.function(inputs, cost, **step)
     places = assert_settled(f.fgraph)
-    assert {places(n) for n in f.fgraph.nodes if "RNN" in str(n.op)} == {"cpu"}
+    assert {places(n) for n in f.fgraph.nodes if "RNN" in str(n.op)} == {HOST}
 
 
 def test_lengths_stay_on_the_host():
