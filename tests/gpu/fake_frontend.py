@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from symdnn.gpu.binding import frontend
-from symdnn.gpu.conv import graph_conv
+from symdnn.gpu.cudnn import graph
 
 Mode = enum.Enum("Mode", ["A", "B", "FALLBACK"])
 Knob = enum.Enum("Knob", ["TILE_SIZE", "STAGES"])
@@ -100,15 +100,15 @@ class Graph:
 
 @pytest.fixture
 def fake_frontend(monkeypatch):
-    """``Graph``, as the graph of any signature; its ``engines`` are the test's to set."""
+    """``Graph``, as the graph of any form; its ``engines`` are the test's to set."""
     module = SimpleNamespace(
         cudnnGraphNotSupportedError=NotSupported, heur_mode=Mode, knob_type=Knob,
         numerical_note=Note,
     )  # fmt: skip
     monkeypatch.setattr(frontend, "unavailable", lambda: "")
     monkeypatch.setattr(frontend, "compiled", lambda: module)
-    monkeypatch.setattr(graph_conv, "new_graph", lambda *args: Graph())
-    monkeypatch.setattr(graph_conv, "_recent", {})
+    monkeypatch.setattr(graph, "new_graph", lambda *args: Graph())
+    monkeypatch.setattr(graph, "_recent", {})
     monkeypatch.setattr(Graph, "engines", ())
     monkeypatch.setattr(Graph, "made", [])
     return Graph

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from symdnn.gpu.conv import graph_conv
+from symdnn.gpu.conv.graph_conv import conv_graph
 from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature
+from symdnn.gpu.cudnn import graph
 from symdnn.gpu.cudnn.graph_plan import GraphPlan
 from symdnn.gpu.cudnn.kernel import aligned, factor
 from symdnn.gpu.device.array import DeviceArray
@@ -89,7 +90,7 @@ class _LegacyLaunch:
 
 
 def _graph_launch(form: ConvSignature, plan: GraphPlan, handle: Any) -> _Launch:
-    run = graph_conv.launch(form, plan, handle)
+    run = graph.launch(conv_graph(form), plan, handle)
 
     def launch(
         handle: Any, at: Mapping[str, int], workspace: int, alpha: float, beta: float

@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import SymdnnError
-from symdnn.gpu.conv import graph_conv
 from symdnn.gpu.conv.bench import Bench
 from symdnn.gpu.conv.candidate import Candidate, CandidateRun
-from symdnn.gpu.conv.graph_conv import Epilogue
+from symdnn.gpu.conv.graph_conv import Epilogue, conv_graph
 from symdnn.gpu.conv.signature import ConvSignature
 from symdnn.gpu.conv.tuning import key_of, plan_of, plan_record
+from symdnn.gpu.cudnn import graph
 from symdnn.gpu.device.array import DeviceArray
 from symdnn.gpu.device.cudnn_device import ask, asked, device_index, free_bytes
 from symdnn.graph.type import numpy_dtype
@@ -71,7 +71,7 @@ class Fused:
         plan = self.candidate.plan
         assert plan is not None, "one kernel is a plan of the graph API"
         form = self.candidate.form(self.signature)
-        launch = graph_conv.launch(form, plan, handle, self.epilogue)
+        launch = graph.launch(conv_graph(form, self.epilogue), plan, handle)
         return CandidateRun(
             self.candidate, self.signature, lambda h, at, ws, alpha, beta: launch(h, at, ws)
         )
@@ -145,7 +145,7 @@ def _guessed(s: ConvSignature, epilogue: Epilogue) -> bool:
 def _fused(s: ConvSignature, epilogue: Epilogue, handle: Any, most: int) -> list[Fused]:
     """Up to so many kernels that do all of it, the most promising first."""
     for form in [s, replace(s, flip=False)][: 1 + s.flip]:
-        plans, _ = graph_conv.plans(form, handle, epilogue, most=most)
+        plans, _ = graph.plans(conv_graph(form, epilogue), handle, most=most)
         found = [
             Candidate(
                 "graph", p.name, p.workspace_bytes, p.deterministic, plan=p,

@@ -24,8 +24,8 @@ from symdnn.gpu.conv.algorithm import (
     wanted_algorithm,
 )
 from symdnn.gpu.conv.candidate import CandidateRun
-from symdnn.gpu.conv.graph_conv import ALIGNMENT
 from symdnn.gpu.cudnn.fallback import with_fallbacks
+from symdnn.gpu.cudnn.graph import ALIGNMENT
 from symdnn.gpu.cudnn.kernel import (
     ANY_LAYOUT,
     WITH_BFLOAT16,

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from symdnn.gpu.conv.epilogue import Fused, Trial, choose
-from symdnn.gpu.conv.graph_conv import ALIGNMENT, Epilogue
+from symdnn.gpu.conv.graph_conv import Epilogue
 from symdnn.gpu.conv.launch import ConvKernel, signature
 from symdnn.gpu.cudnn.fallback import with_fallbacks
+from symdnn.gpu.cudnn.graph import ALIGNMENT
 from symdnn.gpu.cudnn.kernel import (
     ANY_LAYOUT,
     WITH_BFLOAT16,

@@ -15,9 +15,10 @@ from itertools import zip_longest
 from typing import Any
 
 from symdnn.errors import CudnnError
-from symdnn.gpu.conv import graph_conv
 from symdnn.gpu.conv.candidate import Candidate, Key
+from symdnn.gpu.conv.graph_conv import conv_graph
 from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature
+from symdnn.gpu.cudnn import graph
 from symdnn.gpu.cudnn.graph_plan import GraphPlan
 
 __all__ = ["Search", "graph_plans"]
@@ -29,7 +30,7 @@ _STEPS = (1, *range(4, 128, 4), 1 << 20)
 
 def graph_plans(form: ConvSignature, handle: Any, most: int) -> tuple[list[GraphPlan], str]:
     """Up to ``most`` plans of the graph API in the order of its heuristics; why there are none."""
-    return graph_conv.plans(form, handle, most=most)
+    return graph.plans(conv_graph(form), handle, most=most)
 
 
 class Search:

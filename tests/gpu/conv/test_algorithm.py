@@ -357,7 +357,7 @@ def test_the_tolerance_tells_tf32_from_float32(fake):
 def test_a_plan_is_launched_with_pointers_by_role(both, monkeypatch):
     ran = []
     monkeypatch.setattr(
-        "symdnn.gpu.conv.graph_conv.launch",
+        "symdnn.gpu.cudnn.graph.launch",
         lambda form, plan, handle: (
             lambda h, at, workspace: ran.append((plan.engine, at, workspace))
         ),

@@ -9,9 +9,11 @@ import pytest
 
 from symdnn.errors import CudnnArgumentError, CudnnError
 from symdnn.gpu.binding import frontend
-from symdnn.gpu.conv.graph_build import ACTIVATIONS, TYPES, Epilogue, new_graph, strides
-from symdnn.gpu.conv.graph_conv import GraphPlan, launch, limits, plans
+from symdnn.gpu.conv.graph_conv import ACTIVATIONS, DTYPES, Epilogue, conv_graph, strides
 from symdnn.gpu.conv.signature import ConvSignature
+from symdnn.gpu.cudnn import graph
+from symdnn.gpu.cudnn.graph import TYPES, new_graph
+from symdnn.gpu.cudnn.graph_plan import GraphPlan
 from tests.gpu.fake_frontend import Engine, Knob, Mode, Note, fake_frontend  # noqa: F401
 from tests.gpu.with_cudnn import real_cudnn  # noqa: F401
 
@@ -30,6 +32,14 @@ def signature(direction="fwd", dtype="float16", dims=2, **more):
         "on_unsupported": "raise", "layout": "NCHW",
     }  # fmt: skip
     return ConvSignature(**values | more)
+
+
+def plans(s, handle, epilogue=None, **more):
+    return graph.plans(conv_graph(s, epilogue), handle, **more)
+
+
+def launch(s, record, handle, epilogue=None):
+    return graph.launch(conv_graph(s, epilogue), record, handle)
 
 
 # --- which plans ----------------------------------------------------------------------------------
@@ -119,7 +129,7 @@ def test_a_graph_that_can_t_be_made(fake_frontend, monkeypatch):  # noqa: F811
     def fail(*args):
         raise RuntimeError("CUDNN_BACKEND_TENSOR_DESCRIPTOR cudnnFinalize failed")
 
-    monkeypatch.setattr("symdnn.gpu.conv.graph_conv.new_graph", fail)
+    monkeypatch.setattr("symdnn.gpu.cudnn.graph.new_graph", fail)
     found, why = plans(signature(), HANDLE)
     assert found == []
     assert why.endswith("does not take it: CUDNN_BACKEND_TENSOR_DESCRIPTOR cudnnFinalize failed")
@@ -182,9 +192,7 @@ def test_what_was_listed_is_not_built_again(fake_frontend):  # noqa: F811
 def forget(fake):
     """As in another process."""
     fake.made.clear()
-    from symdnn.gpu.conv import graph_conv
-
-    graph_conv._recent.clear()
+    graph._recent.clear()
 
 
 def test_a_record_is_built_by_its_engine_and_knobs(fake_frontend):  # noqa: F811
@@ -192,8 +200,8 @@ def test_a_record_is_built_by_its_engine_and_knobs(fake_frontend):  # noqa: F811
     found, _ = plans(signature(), HANDLE)
     forget(fake_frontend)
     assert run(found[2])[2] == "eng2_STAGES=2"
-    (graph,) = fake_frontend.made
-    assert graph.asked == []  # no heuristics
+    (only,) = fake_frontend.made
+    assert only.asked == []  # no heuristics
 
 
 def test_a_record_whose_engine_has_another_number_is_found_by_name(fake_frontend):  # noqa: F811
@@ -218,9 +226,7 @@ def test_only_the_last_plannings_are_kept(fake_frontend):  # noqa: F811
     fake_frontend.engines = (Engine(1),)
     for n in range(1, 6):
         plans(replace(signature(), workspace_limit=n), HANDLE)
-    from symdnn.gpu.conv import graph_conv
-
-    assert [s.workspace_limit for s, _, _ in graph_conv._recent] == [4, 5]
+    assert [form.signature.workspace_limit for form, _ in graph._recent] == [4, 5]
 
 
 def test_a_pointer_that_is_not_aligned(fake_frontend):  # noqa: F811
@@ -258,23 +264,23 @@ def real_frontend(real_cudnn):  # noqa: F811
 
 def made(s, epilogue=None):
     """The graph as the frontend's own JSON; it was checked as far as that goes without a GPU."""
-    return json.loads(str(new_graph(s, None, epilogue or Epilogue())))
+    return json.loads(str(new_graph(conv_graph(s, epilogue), None)))
 
 
 @pytest.mark.usefixtures("real_frontend")
 @pytest.mark.parametrize("direction", ["fwd", "bwd_data", "bwd_filter"])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("dims", [2, 3])
-@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_the_graph_of_a_convolution(direction, layout, dims, dtype):
     s = signature(direction, dtype, dims, layout=layout, flip=True)
-    graph = made(s)
-    (node,) = graph["nodes"]
+    found = made(s)
+    (node,) = found["nodes"]
     operation = {"fwd": "FPROP", "bwd_data": "DGRAD", "bwd_filter": "WGRAD"}[direction]
     assert node["tag"] == f"CONV_{operation}"
     assert node["math_mode"] == "CONVOLUTION"
     assert (node["pre_padding"], node["post_padding"]) == ([1] * dims, [1] * dims)
-    tensors = {t["uid"]: t for t in graph["tensors"]}
+    tensors = {t["uid"]: t for t in found["tensors"]}
     for uid, role in ((1, "x"), (2, "w"), (3, "y")):
         shape = getattr(s, role)
         assert tuple(tensors[uid]["dim"]) == shape
@@ -289,8 +295,8 @@ def test_the_graph_has_stride_dilation_and_groups():
         x=(2, 8, 9, 9), w=(4, 2, 3, 3), y=(2, 4, 3, 3), padding=(1, 1), stride=(3, 3),
         dilation=(2, 2), groups=4,
     )  # fmt: skip
-    graph = made(s)
-    (node,) = graph["nodes"]
+    found = made(s)
+    (node,) = found["nodes"]
     assert (node["stride"], node["dilation"]) == ([3, 3], [2, 2])
     assert node["math_mode"] == "CROSS_CORRELATION"
 
@@ -301,23 +307,23 @@ def test_the_graph_has_stride_dilation_and_groups():
 def test_the_graph_of_an_epilogue(activation, layout):
     epilogue = Epilogue(True, True, activation, 2.0, 3.0, 0.1)
     s = signature(layout=layout)
-    graph = made(s, epilogue)
-    modes = [n.get("mode", n["tag"]) for n in graph["nodes"]]
+    found = made(s, epilogue)
+    modes = [n.get("mode", n["tag"]) for n in found["nodes"]]
     assert modes[:5] == ["CONV_FPROP", "MUL", "MUL", "ADD", "ADD"]
     assert len(modes) == 5 + bool(activation)
-    between = [t for t in graph["tensors"] if t["is_virtual"]]
+    between = [t for t in found["tensors"] if t["is_virtual"]]
     assert len(between) == len(modes) - 1
     assert {t["data_type"] for t in between} == {"FLOAT"}
     assert {tuple(t["stride"]) for t in between} == {strides(s.y, layout)}
-    by_value = {t["name"] for t in graph["tensors"] if t["is_pass_by_value"]}
+    by_value = {t["name"] for t in found["tensors"] if t["is_pass_by_value"]}
     assert by_value == {"alpha", "beta"}
 
 
 @pytest.mark.usefixtures("real_frontend")
 def test_only_what_an_epilogue_has():
-    graph = made(signature(), Epilogue(bias=True, activation="relu"))
-    assert [n.get("mode", n["tag"]) for n in graph["nodes"]] == ["CONV_FPROP", "ADD", "RELU_FWD"]
-    assert len(graph["tensors"]) == 6
+    found = made(signature(), Epilogue(bias=True, activation="relu"))
+    assert [n.get("mode", n["tag"]) for n in found["nodes"]] == ["CONV_FPROP", "ADD", "RELU_FWD"]
+    assert len(found["tensors"]) == 6
     leaky = made(signature(), Epilogue(activation="leaky_relu", slope=0.25))["nodes"][1]
     assert struct.unpack(">f", bytes.fromhex(leaky["relu_lower_clip_slope"])) == (0.25,)
 
@@ -328,5 +334,5 @@ def test_an_epilogue_that_does_not_exist():
 
 
 def test_limits_without_wishes():
-    assert limits(signature()).unwanted == ("REDUCED_PRECISION_REDUCTION",)
-    assert limits(signature(workspace_limit=5)).workspace_bytes == 5
+    assert conv_graph(signature()).limits.unwanted == ("REDUCED_PRECISION_REDUCTION",)
+    assert conv_graph(signature(workspace_limit=5)).limits.workspace_bytes == 5

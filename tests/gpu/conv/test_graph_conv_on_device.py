@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from symdnn.gpu.binding import frontend
-from symdnn.gpu.conv import graph_conv
-from symdnn.gpu.conv.graph_build import ACTIVATIONS, Epilogue
+from symdnn.gpu.conv.graph_conv import ACTIVATIONS, Epilogue, conv_graph
 from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature
+from symdnn.gpu.cudnn import graph
 from symdnn.gpu.device.capture import Graph
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
@@ -96,7 +96,7 @@ class Data:
         from pycuda import driver
 
         s = self.signature
-        launch = graph_conv.launch(s, plan, context.cudnn, epilogue)
+        launch = graph.launch(conv_graph(s, epilogue), plan, context.cudnn)
         result = DIRECTIONS[s.direction].roles[2]
         nan = np.full(getattr(s, result), np.nan).astype(numpy_dtype(s.dtype))
         values = {**self.values, result: nan}
@@ -135,7 +135,7 @@ def assert_close(got, wanted, tolerance, what):
 @pytest.mark.parametrize("case", CASES)
 def test_plans_agree_with_numpy(context, case, direction, kind, layout):
     s = signature(direction, kind, layout, **CASES[case])
-    found, why = graph_conv.plans(s, context.cudnn, most=4)
+    found, why = graph.plans(conv_graph(s), context.cudnn, most=4)
     assert found, why
     data = Data(s)
     wanted = data.reference()
@@ -147,7 +147,7 @@ def test_plans_agree_with_numpy(context, case, direction, kind, layout):
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_all_plans_of_one_convolution(context, direction, kind):
     s = signature(direction, kind, "NHWC", channels=64, filters=64, sizes=(28, 28))
-    found, _ = graph_conv.plans(s, context.cudnn)
+    found, _ = graph.plans(conv_graph(s), context.cudnn)
     assert len(found) > 4
     data = Data(s)
     wanted = data.reference()
@@ -163,7 +163,7 @@ def test_float32_is_not_rounded_to_tf32(context):
     scale = np.abs(wanted).max()
     errors = {}
     for s in (exact, rounded):
-        found, _ = graph_conv.plans(s, context.cudnn, most=12)
+        found, _ = graph.plans(conv_graph(s), context.cudnn, most=12)
         data.signature = s
         ran = [np.abs(data.run(context, p) - wanted).max() / scale for p in found]
         errors[s.allow_tf32] = ran
@@ -173,10 +173,10 @@ def test_float32_is_not_rounded_to_tf32(context):
 
 def test_a_plan_is_built_again_from_its_record(context, monkeypatch):
     s = signature("fwd", "float16", "NHWC", flip=True)
-    found, _ = graph_conv.plans(s, context.cudnn, most=8)
+    found, _ = graph.plans(conv_graph(s), context.cudnn, most=8)
     data = Data(s)
     here = [data.run(context, p) for p in found]
-    monkeypatch.setattr(graph_conv, "_recent", {})  # as in another process
+    monkeypatch.setattr(graph, "_recent", {})  # as in another process
     for plan, result in zip(found, here):
         np.testing.assert_array_equal(data.run(context, plan), result)
 
@@ -184,7 +184,7 @@ def test_a_plan_is_built_again_from_its_record(context, monkeypatch):
 def test_deterministic_plans_give_the_same_bits(context):
     s = signature("bwd_filter", "float32", "NHWC", channels=64, sizes=(28, 28))
     s = replace(s, deterministic=True)
-    found, _ = graph_conv.plans(s, context.cudnn)
+    found, _ = graph.plans(conv_graph(s), context.cudnn)
     assert found
     assert all(p.deterministic for p in found)
     data = Data(s)
@@ -196,18 +196,18 @@ def test_deterministic_plans_give_the_same_bits(context):
 
 def test_the_workspace_limit(context):
     s = signature("bwd_filter", "bfloat16", "NHWC", channels=64, sizes=(28, 28))
-    found, _ = graph_conv.plans(s, context.cudnn)
+    found, _ = graph.plans(conv_graph(s), context.cudnn)
     sizes = sorted({p.workspace_bytes for p in found})
     assert len(sizes) > 2
     most = sizes[len(sizes) // 2]
-    limited, _ = graph_conv.plans(replace(s, workspace_limit=most), context.cudnn)
+    limited, _ = graph.plans(conv_graph(replace(s, workspace_limit=most)), context.cudnn)
     assert 0 < len(limited) < len(found)
     assert max(p.workspace_bytes for p in limited) <= most
 
 
 def test_a_launch_can_be_captured(context):
     s = signature("fwd", "bfloat16", "NHWC")
-    (plan,), _ = graph_conv.plans(s, context.cudnn, most=1)
+    (plan,), _ = graph.plans(conv_graph(s), context.cudnn, most=1)
     data = Data(s)
 
     def captured(once):
@@ -238,7 +238,7 @@ def activated(name, slope, v):
 
 
 def check_epilogue(context, s, epilogue, most=2):
-    found, why = graph_conv.plans(s, context.cudnn, epilogue, most=most)
+    found, why = graph.plans(conv_graph(s, epilogue), context.cudnn, most=most)
     assert found, why
     data = Data(s, *epilogue.roles)
     wanted = epilogue.alpha * data.reference()
