@@ -3,37 +3,106 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from symdnn.errors import OptionError
 from symdnn.graph.place import Place
 
-__all__ = ["Target"]
+__all__ = ["Libraries", "Target", "Version"]
 
 
-@dataclass(frozen=True)
+#: A library's version.
+Version = tuple[int, ...]
+#: Of an argument that was not given.
+_UNSAID: Any = object()
+
+
+class Libraries(Mapping[str, Version]):
+    """The libraries of a target by name, with their versions; hashable.
+
+    >>> Libraries({"cudnn": (9, 19), "onednn": None})
+    {'cudnn': (9, 19)}
+    """
+
+    __slots__ = ("_known",)
+
+    def __init__(self, known: Mapping[str, Version | None] | None = None) -> None:
+        self._known = {k: tuple(v) for k, v in sorted((known or {}).items()) if v is not None}
+
+    def __getitem__(self, name: str) -> Version:
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._known.items()))
+
+    def __repr__(self) -> str:
+        return repr(self._known)
+
+
+@dataclass(frozen=True, init=False)
 class Target:
     """The machine that a function is compiled for.
 
-    ``kind`` is ``"cpu"`` or ``"cuda"``; versions are tuples, None where the library is absent.
+    ``kind`` is ``"cpu"`` or ``"cuda"``; ``libraries`` maps names to versions, without those that
+    are absent. ``cudnn=`` and ``onednn=`` set one of them, as any other keyword does.
     ``Target.parse("cuda:sm_90")`` describes a GPU without having one.
+
+    >>> Target("cuda", cudnn=(9, 19)).libraries
+    {'cudnn': (9, 19)}
     """
 
     kind: str = "cpu"
     index: int = 0
     compute_capability: tuple[int, int] | None = None
-    cudnn: tuple[int, ...] | None = None
-    onednn: tuple[int, ...] | None = None
+    libraries: Libraries = field(default_factory=Libraries)
     isa: str | None = None
     threads: int = 1
     memory_bytes: int | None = None
     #: Why a library is absent, as detection found it: printed where one is asked for.
     notes: tuple[str, ...] = field(default=(), compare=False)
 
+    def __init__(
+        self,
+        kind: str = "cpu",
+        index: int = 0,
+        compute_capability: tuple[int, int] | None = None,
+        cudnn: Version | None = _UNSAID,
+        onednn: Version | None = _UNSAID,
+        isa: str | None = None,
+        threads: int = 1,
+        memory_bytes: int | None = None,
+        notes: tuple[str, ...] = (),
+        *,
+        libraries: Mapping[str, Version] | None = None,
+        **versions: Version | None,
+    ) -> None:
+        named = {"cudnn": cudnn, "onednn": onednn, **versions}
+        known = {**(libraries or {}), **{k: v for k, v in named.items() if v is not _UNSAID}}
+        given = (kind, index, compute_capability, Libraries(known), isa, threads, memory_bytes)
+        for f, value in zip(fields(self), (*given, tuple(notes)), strict=True):
+            object.__setattr__(self, f.name, value)
+
     def has(self, library: str) -> bool:
-        """Whether ``"cudnn"`` or ``"onednn"`` is there."""
-        return getattr(self, library, None) is not None
+        """Whether a library, such as ``"cudnn"``, is there."""
+        return library in self.libraries
+
+    @property
+    def cudnn(self) -> Version | None:
+        """cuDNN's version; None without it."""
+        return self.libraries.get("cudnn")
+
+    @property
+    def onednn(self) -> Version | None:
+        """oneDNN's version; None without it."""
+        return self.libraries.get("onednn")
 
     @property
     def place(self) -> Place:

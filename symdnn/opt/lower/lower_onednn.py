@@ -12,7 +12,7 @@ from typing import Any
 
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.op import Op
-from symdnn.graph.target import Target
+from symdnn.graph.target import Libraries, Target
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.linalg.dot import BatchedDot, Dot
@@ -240,7 +240,8 @@ def tell_without_onednn(context: Context) -> None:
     note = next((n for n in target.notes if n.startswith("oneDNN")), "").partition("\n")[0]
     if target.kind != "cpu" or not note or note in _said:
         return
-    there = replace(context, target=replace(target, onednn=(3, 0, 0)))
+    known = {**target.libraries, "onednn": (3, 0, 0)}
+    there = replace(context, target=replace(target, libraries=Libraries(known)))
     table = {op: low for low in LOWERINGS for op in low.ops}
     for node in context.fgraph.nodes:
         low = table.get(type(node.op))
