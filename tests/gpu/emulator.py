@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.env import TICKET_COUNT, TICKETS_AT
 from symdnn.graph.kernel import Call
 from symdnn.graph.type import numpy_dtype
@@ -105,7 +105,7 @@ def aligned(nbytes: int, boundary: int = 64) -> Any:
     return raw[start : start + nbytes]
 
 
-def device_copy(array: Any) -> tuple[DeviceArray, Any]:
+def device_copy(array: Any) -> tuple[RawArray, Any]:
     """An array in aligned memory of its own, C-contiguous: (device array, NumPy view of it)."""
     value = np.asarray(array)
     memory = aligned(max(value.nbytes, 1))
@@ -114,10 +114,10 @@ def device_copy(array: Any) -> tuple[DeviceArray, Any]:
     return on_device(held), held
 
 
-def on_device(array: Any) -> DeviceArray:
+def on_device(array: Any) -> RawArray:
     """A NumPy array's memory as if it were a device's."""
     name = array.dtype.name
-    return DeviceArray(array.ctypes.data, array.shape, name, array.strides, array)
+    return RawArray(array.ctypes.data, array.shape, name, array.strides, array)
 
 
 def run(kernel: Any, call: Call, arrays: list[Any], out: list[Any] | None = None) -> Any:

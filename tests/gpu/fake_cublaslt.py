@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from symdnn.gpu.binding import libcublaslt
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.gemm import choice as gemm_choice
 
 _WORDS = {
@@ -112,11 +112,11 @@ class FakeGemmEnv:
     def zero(self, ptr: int, nbytes: int) -> None:
         self.did.append(("zero", ptr, nbytes))
 
-    def empty(self, shape: tuple[int, ...], dtype: str) -> DeviceArray:
+    def empty(self, shape: tuple[int, ...], dtype: str) -> RawArray:
         self.next += 0x100000
-        return DeviceArray(self.next, shape, dtype)
+        return RawArray(self.next, shape, dtype)
 
-    def download(self, array: DeviceArray) -> Any:
+    def download(self, array: RawArray) -> Any:
         return np.asarray(self.contents.get(array.ptr, 0))
 
     def module(self, source: str, name: str, options: Any = ()) -> str:

@@ -20,7 +20,7 @@ from symdnn.gpu.conv import search as conv_search
 from symdnn.gpu.cudnn import descriptor
 from symdnn.gpu.cudnn import reduce as cudnn_reduce
 from symdnn.gpu.device import cudnn_device
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.rnn import kernel as cudnn_rnn
 from symdnn.graph.kernel import Call, kernels_for
 from symdnn.graph.origin import NO_HINTS
@@ -112,14 +112,14 @@ class FakeEnv:
     def zero(self, ptr: int, nbytes: int) -> None:
         self.did.append(("zero", ptr, nbytes))
 
-    def empty(self, shape: tuple[int, ...], dtype: str) -> DeviceArray:
+    def empty(self, shape: tuple[int, ...], dtype: str) -> RawArray:
         self.next += 0x100000
-        return DeviceArray(self.next, shape, dtype)
+        return RawArray(self.next, shape, dtype)
 
-    def copy_in(self, array: Any, target: DeviceArray) -> None:
+    def copy_in(self, array: Any, target: RawArray) -> None:
         self.did.append(("copy_in", np.asarray(array).tolist(), target.ptr))
 
-    def download(self, array: DeviceArray) -> Any:
+    def download(self, array: RawArray) -> Any:
         return self.arrays[array.ptr]
 
     def module(self, source: str, name: str, options: Any = ()) -> str:
@@ -198,7 +198,7 @@ def call_of(
 def arrays_of(types: Any, at: int = 0x100_0000) -> list[Any]:
     """Device arrays for these types, at addresses a MiB apart; None for opaque ones."""
     return [
-        DeviceArray(at + (i << 20), t.shape, t.dtype) if isinstance(t, TensorType) else None
+        RawArray(at + (i << 20), t.shape, t.dtype) if isinstance(t, TensorType) else None
         for i, t in enumerate(types)
     ]
 

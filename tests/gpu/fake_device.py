@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.capture import CaptureFailed
 from symdnn.gpu.device.env import TICKET_COUNT, TICKETS_AT
 from symdnn.gpu.device.memory import CudaMemory, PendingCopy
@@ -92,23 +92,23 @@ class FakeMemory(CudaMemory):
         self._in_flight, self._keeping, self._baked = [], None, None
         self.before_reading = lambda: None
 
-    def empty(self, shape: Any, dtype: str) -> DeviceArray:
-        array = DeviceArray(0, tuple(shape), dtype)
+    def empty(self, shape: Any, dtype: str) -> RawArray:
+        array = RawArray(0, tuple(shape), dtype)
         owner = Block(max(array.nbytes, 16))
         if self._keeping is not None:
             self._keeping.append(owner)
-        return DeviceArray(owner.address, array.shape, dtype, array.strides, owner)
+        return RawArray(owner.address, array.shape, dtype, array.strides, owner)
 
-    def copy_in(self, array: Any, target: DeviceArray) -> None:
+    def copy_in(self, array: Any, target: RawArray) -> None:
         staged = np.ascontiguousarray(array).reshape(-1).view(np.uint8).copy()
         self._move("copy in", target.ptr, staged.ctypes.data, target.nbytes, staged)
 
-    def copy_out(self, source: DeviceArray, staged: Any = None) -> PendingCopy:
+    def copy_out(self, source: RawArray, staged: Any = None) -> PendingCopy:
         staged = np.empty(source.nbytes, np.uint8)
         self._move("copy out", staged.ctypes.data, source.ptr, source.nbytes, staged)
         return PendingCopy(staged, source.shape, TensorType(source.dtype).numpy)
 
-    def copy(self, source: DeviceArray, target: DeviceArray) -> None:
+    def copy(self, source: RawArray, target: RawArray) -> None:
         self._move("copy", target.ptr, source.ptr, source.nbytes, None)
 
     def _move(self, what: str, target: int, source: int, nbytes: int, kept: Any) -> None:
@@ -122,7 +122,7 @@ class FakeMemory(CudaMemory):
     def pinned(self, nbytes: int) -> Any:
         return aligned(nbytes)
 
-    def lend(self, buffer: DeviceArray) -> DeviceArray:
+    def lend(self, buffer: RawArray) -> RawArray:
         self.before_reading()
         return buffer
 
@@ -207,7 +207,7 @@ class FakeRuntime(CudaRuntime):
         return self.to_host(value) if on_host else value
 
     def known(self, value: Any) -> Any:
-        return value if isinstance(value, DeviceArray) else None
+        return value if isinstance(value, RawArray) else None
 
     def lend(self, value: Any) -> Any:
         return value
@@ -217,7 +217,7 @@ class FakeRuntime(CudaRuntime):
         log, self.context.log = self.context.log, []  # type: ignore[attr-defined]
         return log
 
-    def array(self, value: Any) -> DeviceArray:
+    def array(self, value: Any) -> RawArray:
         """A value in the device's memory."""
         return self.memory.upload(np.asarray(value), None)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.gpu.codegen.launches import NODE, CudaKernel, Pointer, dense_view
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.execution.plan import CudaPlan
 from symdnn.graph.kernel import Call
 from symdnn.graph.target import Target
@@ -91,24 +91,24 @@ def _compute(call: Call, inputs: Any, results: Any) -> None:
     given = [_value(x) for x in inputs]
     read = getattr(call.op, "host_values", call.op.host_inputs)
     for i, x in enumerate(inputs):
-        there = isinstance(x, DeviceArray | Unknown) or i in read
+        there = isinstance(x, RawArray | Unknown) or i in read
         assert there or (np.ndim(x) == 0 and np.asarray(x).dtype.kind in "biu"), (call.op, i, x)
     with np.errstate(all="ignore"):
         found = call.op.compute(*given)
     for result, value in zip(results, found, strict=True):
         if isinstance(result, Unknown):
             result.value = value
-        elif isinstance(result, DeviceArray):
+        elif isinstance(result, RawArray):
             _seen(result)[...] = value
 
 
 def _value(x: Any) -> Any:
     if isinstance(x, Unknown):
         return x.value
-    return _seen(x).copy() if isinstance(x, DeviceArray) else x
+    return _seen(x).copy() if isinstance(x, RawArray) else x
 
 
-def _seen(x: DeviceArray) -> Any:
+def _seen(x: RawArray) -> Any:
     """A device array as NumPy sees it; strides may be negative."""
     dtype = numpy_dtype(x.dtype)
     if 0 in x.shape:

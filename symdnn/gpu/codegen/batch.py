@@ -15,7 +15,7 @@ from typing import Any
 from symdnn.gpu.codegen.cuda_source import library, scalar_function
 from symdnn.gpu.codegen.device_source import CTYPES
 from symdnn.gpu.codegen.launches import ERROR_WORD, KernelLaunch, Pointer
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.scalar import ScalarProgram
 
@@ -48,7 +48,7 @@ class Form:
 
 
 #: Operands of one member: inputs, then outputs, all without gaps.
-Item = Sequence[DeviceArray]
+Item = Sequence[RawArray]
 
 
 def form_of(program: ScalarProgram, inputs: Sequence[Any], outputs: Sequence[Any]) -> Form | None:

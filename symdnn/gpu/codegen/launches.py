@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from symdnn.gpu.device.array import DeviceArray, c_strides
+from symdnn.gpu.device.array import RawArray, c_strides
 from symdnn.gpu.device.env import TICKETS_AT, LaunchEnv
 from symdnn.graph.kernel import Call, Kernel, Traits
 from symdnn.graph.type import TensorType, numpy_dtype
@@ -253,10 +253,10 @@ class BoundKernel:
         )
 
     def _link(self, operands: tuple[Any, ...], count: int, env: LaunchEnv) -> None:
-        at = [a.ptr if isinstance(a, DeviceArray) else -1 for a in operands]
+        at = [a.ptr if isinstance(a, RawArray) else -1 for a in operands]
         twins = [at.index(p) for p in at]
         key = tuple(
-            (a.strides, a.ptr & 15, twin) if isinstance(a, DeviceArray) else _integer(a)
+            (a.strides, a.ptr & 15, twin) if isinstance(a, RawArray) else _integer(a)
             for a, twin in zip(operands, twins)
         )
         found = self._layouts.get(key)
@@ -293,7 +293,7 @@ def _integer(value: Any) -> int:
 
 def view_of(slot: int, value: Any, twin: int = -1) -> Any:
     """A device array as a view; a host value as an int."""
-    if not isinstance(value, DeviceArray):
+    if not isinstance(value, RawArray):
         return _integer(value)
     alignment = 16 if value.ptr % 16 == 0 else value.ptr & -value.ptr
     return View(slot, value.dtype, value.shape, value.strides, 0, alignment, twin)

@@ -22,7 +22,7 @@ from symdnn.gpu.codegen.device_source import CTYPES, specialised
 from symdnn.gpu.conv.candidate import Candidate
 from symdnn.gpu.conv.search import Search
 from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.clock import Clock
 from symdnn.gpu.device.context import Context
 from symdnn.tuning import attempts
@@ -132,8 +132,8 @@ class Bench(attempts.Bench[Candidate]):
         self._owned.remove(ptr)
         self._driver.cuMemFree(ptr)
 
-    def _array(self, s: ConvSignature, role: str) -> DeviceArray:
-        return DeviceArray(self._allocate(s.nbytes(role)), s.in_memory(role), s.dtype)
+    def _array(self, s: ConvSignature, role: str) -> RawArray:
+        return RawArray(self._allocate(s.nbytes(role)), s.in_memory(role), s.dtype)
 
     def _truth_done(self) -> None:
         """Free the operands of the truth; the result stays."""
@@ -176,7 +176,7 @@ class Bench(attempts.Bench[Candidate]):
         function = self.context.function(source, name)
         self.context.launch(function, (_blocks(wide.size),), (_BLOCK,), 0, args)
 
-    def _spoil(self, array: DeviceArray) -> None:
+    def _spoil(self, array: RawArray) -> None:
         """All bits set: NaN in every float type, so that what is not written shows."""
         self._driver.cuMemsetD8Async(array.ptr, 0xFF, array.nbytes, self.context.stream)
 

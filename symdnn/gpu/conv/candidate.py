@@ -15,7 +15,7 @@ from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature
 from symdnn.gpu.cudnn import graph
 from symdnn.gpu.cudnn.graph_plan import GraphPlan
 from symdnn.gpu.cudnn.kernel import aligned, factor
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.kernels.copy import strided_copy
 
 __all__ = ["Candidate", "CandidateRun", "Key", "mirrored"]
@@ -111,7 +111,7 @@ class CandidateRun:
         self.scratch_at = aligned(candidate.workspace_bytes)
 
     def __call__(
-        self, env: Any, arrays: Mapping[str, DeviceArray], alpha: float = 1.0, beta: float = 0.0
+        self, env: Any, arrays: Mapping[str, RawArray], alpha: float = 1.0, beta: float = 0.0
     ) -> None:
         """Enqueue ``alpha * convolution + beta * result``; ``env`` has the workspace."""
         at = {role: array.ptr for role, array in arrays.items()}
@@ -119,7 +119,7 @@ class CandidateRun:
             self.launch(env.cudnn, at, env.workspace, alpha, beta)
             return
         w = arrays["w"]
-        scratch = DeviceArray(env.workspace + self.scratch_at, w.shape, w.dtype)
+        scratch = RawArray(env.workspace + self.scratch_at, w.shape, w.dtype)
         if self.result != "w" or beta:
             strided_copy(env, mirrored(w, self.layout), scratch)
         self.launch(env.cudnn, {**at, "w": scratch.ptr}, env.workspace, alpha, beta)
@@ -127,7 +127,7 @@ class CandidateRun:
             strided_copy(env, mirrored(scratch, self.layout), w)
 
 
-def mirrored(w: DeviceArray, layout: str = "NCHW") -> DeviceArray:
+def mirrored(w: RawArray, layout: str = "NCHW") -> RawArray:
     """A view of contiguous kernels with their spatial dimensions reversed."""
     inner = range(2, w.ndim) if layout == "NCHW" else range(1, w.ndim - 1)
     last = sum((w.shape[i] - 1) * w.strides[i] for i in inner)

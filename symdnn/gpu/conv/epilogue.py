@@ -29,7 +29,7 @@ from symdnn.gpu.conv.graph_conv import Epilogue, conv_graph
 from symdnn.gpu.conv.signature import ConvSignature
 from symdnn.gpu.conv.tuning import key_of, plan_of, plan_record
 from symdnn.gpu.cudnn import graph
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.cudnn_device import ask, asked, device_index, free_bytes
 from symdnn.graph.type import numpy_dtype
 from symdnn.tuning import attempts
@@ -252,9 +252,9 @@ class _EpilogueBench(Bench):
             self.arrays["residual"] = self._values(y.shape, y.dtype, seed=6)
         return self
 
-    def _values(self, shape: tuple[int, ...], dtype: str, seed: int) -> DeviceArray:
+    def _values(self, shape: tuple[int, ...], dtype: str, seed: int) -> RawArray:
         """Random values, repeated where there are many."""
-        array = DeviceArray(0, shape, dtype)
+        array = RawArray(0, shape, dtype)
         array = replace(array, ptr=self._allocate(array.nbytes))
         rng = np.random.default_rng(seed)
         some = rng.standard_normal(min(array.size, _COMPARED)).astype(numpy_dtype(dtype))

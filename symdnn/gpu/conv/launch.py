@@ -39,7 +39,7 @@ from symdnn.gpu.cudnn.kernel import (
     tensor,
     zero,
 )
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.cudnn_device import ask, device_index
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.library_use import LibraryUse
@@ -215,7 +215,7 @@ class ConvKernel(CudnnKernel):
             return str(error)
         return None
 
-    def accepts(self, index: int, array: DeviceArray) -> bool:
+    def accepts(self, index: int, array: RawArray) -> bool:
         """Contiguous operands, at addresses that plans of the graph API take."""
         return array.contiguous and array.ptr % ALIGNMENT == 0
 
@@ -312,7 +312,7 @@ class _Bound:
             beta = 1.0 if p.start and adds_up else float(self.op.beta)
             run(env, self._part(p, arrays), float(self.op.alpha), beta)
 
-    def _part(self, p: _Piece, arrays: dict[str, DeviceArray]) -> dict[str, DeviceArray]:
+    def _part(self, p: _Piece, arrays: dict[str, RawArray]) -> dict[str, RawArray]:
         if len(self.plan) == 1:
             return arrays
         return {r: x if r == "w" else rows(x, p.start, p.count) for r, x in arrays.items()}

@@ -18,7 +18,7 @@ from symdnn.gpu.cudnn.kernel import (
     is_empty,
     most_rows,
 )
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.cudnn_device import ask
 from symdnn.gpu.kernels.elementwise import ElementwiseKernel
 from symdnn.graph.kernel import Call, Row
@@ -77,9 +77,9 @@ class _Apart:
         return Trial(kernel.workspace_bytes(self.conv), run)
 
 
-def _seen(array: DeviceArray, shape: tuple[int, ...]) -> DeviceArray:
+def _seen(array: RawArray, shape: tuple[int, ...]) -> RawArray:
     """The same dense elements in the shape that the op has."""
-    return DeviceArray(array.ptr, shape, array.dtype, owner=array.owner)
+    return RawArray(array.ptr, shape, array.dtype, owner=array.owner)
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class ConvEpilogueKernel(CudnnKernel):
         """As the convolution alone."""
         return ConvKernel().refuses_sizes(_Apart(call).conv)
 
-    def accepts(self, index: int, array: DeviceArray) -> bool:
+    def accepts(self, index: int, array: RawArray) -> bool:
         """Contiguous operands, at addresses that plans of the graph API take."""
         return array.contiguous and array.ptr % ALIGNMENT == 0
 

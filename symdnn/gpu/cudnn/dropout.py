@@ -16,7 +16,7 @@ from symdnn.gpu import libcudnn
 from symdnn.gpu.cudnn.descriptor import Descriptor, dropout_descriptor
 from symdnn.gpu.cudnn.fallback import with_fallbacks
 from symdnn.gpu.cudnn.kernel import MOST_ELEMENTS, CudnnKernel, on_host, tensor
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.cudnn_device import ask
 from symdnn.graph.kernel import Call, Row
 from symdnn.ops.random.random import next_state
@@ -112,14 +112,14 @@ class DropoutKernel(_Dropout):
         return launch
 
 
-def _reserve(env: Any, d: Descriptor | None) -> DeviceArray:
+def _reserve(env: Any, d: Descriptor | None) -> RawArray:
     nbytes = 0 if d is None else operator.index(libcudnn.cudnnDropoutGetReserveSpaceSize(d.handle))
     return env.empty((nbytes,), "uint8")
 
 
 def put(env: Any, value: Any, target: Any) -> Any:
     """A host value as an output: copied to the device where the plan has a place there."""
-    if not isinstance(target, DeviceArray):
+    if not isinstance(target, RawArray):
         return value
     env.copy_in(value, target)
     return target

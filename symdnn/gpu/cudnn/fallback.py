@@ -15,7 +15,7 @@ import numpy as np
 
 from symdnn.gpu.cudnn.kernel import CUDNN
 from symdnn.gpu.cudnn.nchw_fallback import reordered
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.graph.kernel import Call, Kernel, Row, Traits
 from symdnn.graph.op import Op
 from symdnn.graph.substitute import Substitute
@@ -78,14 +78,14 @@ class HostKernel(Kernel):
 
 def by_reference(env: Any, op: Op, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
     """Compute an op by its reference: from device arrays, to where the plan wants the results."""
-    given = [env.download(v) if isinstance(v, DeviceArray) else v for v in inputs]
+    given = [env.download(v) if isinstance(v, RawArray) else v for v in inputs]
     results = op.compute(*given)
     return [_delivered(env, r, out) for r, out in zip(results, outputs, strict=True)]
 
 
 def _delivered(env: Any, result: Any, out: Any) -> Any:
     """The result where the plan wants it; what has no place there (a reserve) stays as it is."""
-    if not isinstance(out, DeviceArray):
+    if not isinstance(out, RawArray):
         return result
     if out.nbytes:
         env.copy_in(np.asarray(result), out)

@@ -19,7 +19,7 @@ from symdnn.gpu.cudnn.descriptor import (
     descriptor,
     packed,
 )
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.kernels.copy import strided_copy
 from symdnn.graph.kernel import Call, Kernel, Traits
 from symdnn.graph.type import TensorType
@@ -131,7 +131,7 @@ def aligned(nbytes: int) -> int:
     return -(-nbytes // 256) * 256
 
 
-def zero(env: Any, array: DeviceArray) -> None:
+def zero(env: Any, array: RawArray) -> None:
     """Enqueue filling a contiguous array with zeros."""
     if not is_empty(array):
         env.zero(array.ptr, array.nbytes)
@@ -139,10 +139,10 @@ def zero(env: Any, array: DeviceArray) -> None:
 
 def on_host(env: Any, value: Any) -> Any:
     """A value that cuDNN reads on the host, as a NumPy array; waits where it lies on the device."""
-    return env.download(value) if isinstance(value, DeviceArray) else np.asarray(value)
+    return env.download(value) if isinstance(value, RawArray) else np.asarray(value)
 
 
-def copy(env: Any, source: DeviceArray, target: DeviceArray) -> None:
+def copy(env: Any, source: RawArray, target: RawArray) -> None:
     """Enqueue a copy, unless both are the same memory."""
     if source.ptr != target.ptr and not is_empty(source):
         strided_copy(env, source, target)
@@ -163,7 +163,7 @@ def pieces(batch: int, most: int) -> Iterator[tuple[int, int]]:
         yield start, min(most, batch - start)
 
 
-def rows(x: DeviceArray, start: int, count: int) -> DeviceArray:
+def rows(x: RawArray, start: int, count: int) -> RawArray:
     """``x[start : start + count]`` of a contiguous array."""
     step = x.itemsize * prod(x.shape[1:])
     return replace(x, ptr=x.ptr + start * step, shape=(count, *x.shape[1:]), strides=())

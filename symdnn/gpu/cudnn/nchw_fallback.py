@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from symdnn.gpu.cudnn.kernel import CUDNN, aligned, copy
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.graph.kernel import Call, Kernel
 from symdnn.graph.substitute import Substitute
 from symdnn.graph.type import numpy_dtype
@@ -86,15 +86,15 @@ def _places(call: Call, start: int) -> tuple[list[int | None], int]:
 
 def _as_first(v: Any) -> Any:
     """An image seen in the order (N, C, \\*sizes); anything else as it is."""
-    if not isinstance(v, DeviceArray) or len(v.shape) < 4:
+    if not isinstance(v, RawArray) or len(v.shape) < 4:
         return v
     order = first_order(len(v.shape))
     shape, strides = (tuple(x[i] for i in order) for x in (v.shape, v.strides))
-    return DeviceArray(v.ptr, shape, v.dtype, strides, v.owner)
+    return RawArray(v.ptr, shape, v.dtype, strides, v.owner)
 
 
 def _dense(env: Any, v: Any, at: int | None) -> Any:
     """Memory for ``v`` without gaps: its own where it has none."""
     if at is None or v.contiguous:
         return v
-    return DeviceArray(env.workspace + at, v.shape, v.dtype)
+    return RawArray(env.workspace + at, v.shape, v.dtype)

@@ -18,7 +18,7 @@ from symdnn.gpu.cudnn.descriptor import (
 )
 from symdnn.gpu.cudnn.fallback import by_neutral_op, with_fallbacks
 from symdnn.gpu.cudnn.kernel import MOST_ELEMENTS, CudnnKernel, aligned, copy, factor, tensor
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.cudnn_device import ask, device_index
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import numpy_dtype
@@ -133,7 +133,7 @@ class ReductionKernel(CudnnKernel):
                 xd.handle, x.ptr, factor(r.dtype, 0.0), yd.handle, y.ptr,
             )  # fmt: skip
             if r.indices and at != outputs[1].ptr:
-                found = DeviceArray(at, outputs[1].shape, outputs[1].dtype)
+                found = RawArray(at, outputs[1].shape, outputs[1].dtype)
                 copy(env, found, outputs[1])
 
         return launch

@@ -8,7 +8,7 @@ from typing import Any
 
 from symdnn.graph.type import numpy_dtype
 
-__all__ = ["ALIGNMENT", "DeviceArray", "c_strides"]
+__all__ = ["ALIGNMENT", "RawArray", "c_strides"]
 
 #: What device memory of our own has, and kernels may count on.
 ALIGNMENT = 256
@@ -24,7 +24,7 @@ def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class DeviceArray:
+class RawArray:
     """``ptr`` is a device address, ``strides`` are in bytes, ``dtype`` a name of ``TensorType``.
 
     ``owner`` keeps the memory alive where the array does not lie in the arena.
@@ -89,7 +89,7 @@ class DeviceArray:
             and self.ptr % ALIGNMENT == 0
         )
 
-    def __getitem__(self, index: Any) -> DeviceArray:
+    def __getitem__(self, index: Any) -> RawArray:
         """A view: ``x[i, ...]`` is one entry, ``x[:n]`` the first ones."""
         first = index[0] if isinstance(index, tuple) else index
         if isinstance(first, slice):
@@ -98,7 +98,7 @@ class DeviceArray:
         else:
             shape, strides, start = self.shape[1:], self.strides[1:], int(first)
         at = self.ptr + start * self.strides[0]
-        return DeviceArray(at, shape, self.dtype, strides, self.owner or self)
+        return RawArray(at, shape, self.dtype, strides, self.owner or self)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.graph.place import Place
 
 if TYPE_CHECKING:
@@ -53,13 +53,13 @@ class LaunchEnv(Protocol):
     def zero(self, ptr: int, nbytes: int) -> None:
         """Enqueue setting bytes to zero."""
 
-    def empty(self, shape: tuple[int, ...], dtype: str) -> DeviceArray:
+    def empty(self, shape: tuple[int, ...], dtype: str) -> RawArray:
         """Memory of one's own; it lives as long as the array."""
 
-    def copy_in(self, array: Any, target: DeviceArray) -> None:
+    def copy_in(self, array: Any, target: RawArray) -> None:
         """Enqueue a copy of a host array to the device."""
 
-    def download(self, array: DeviceArray) -> Any:
+    def download(self, array: RawArray) -> Any:
         """A host copy of a contiguous array; waits for it."""
 
     def launch(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import InputError
-from symdnn.gpu.device.array import DeviceArray, c_strides
+from symdnn.gpu.device.array import RawArray, c_strides
 from symdnn.gpu.device.context import Context
 from symdnn.graph.place import Place
 from symdnn.graph.type import TensorType, numpy_dtype
@@ -26,13 +26,13 @@ _OTHER_CONTEXT = (
 )
 
 
-def device_array(value: Any, ctx: Context, what: str) -> DeviceArray:
+def device_array(value: Any, ctx: Context, what: str) -> RawArray:
     """The memory of ``value`` as our array; the work that makes its content is waited for.
 
     Raises :class:`~symdnn.errors.InputError` for memory of another context or device, naming
     ``what``.
     """
-    if isinstance(value, DeviceArray):
+    if isinstance(value, RawArray):
         return value
     interface = getattr(value, "__cuda_array_interface__", None)
     if interface is None:
@@ -48,7 +48,7 @@ def device_array(value: Any, ctx: Context, what: str) -> DeviceArray:
 # --- what they say of themselves ------------------------------------------------------------------
 
 
-def from_interface(interface: Mapping[str, Any], owner: Any, what: str) -> DeviceArray:
+def from_interface(interface: Mapping[str, Any], owner: Any, what: str) -> RawArray:
     """The array that a ``__cuda_array_interface__`` describes."""
     if interface.get("mask") is not None:
         raise InputError(f"{what}: arrays with a mask are not taken")
@@ -56,7 +56,7 @@ def from_interface(interface: Mapping[str, Any], owner: Any, what: str) -> Devic
     shape = tuple(int(n) for n in interface["shape"])
     strides = interface.get("strides")
     at = () if strides is None else tuple(int(s) for s in strides)
-    return DeviceArray(int(interface["data"][0] or 0), shape, dtype, at, owner)
+    return RawArray(int(interface["data"][0] or 0), shape, dtype, at, owner)
 
 
 def _dtype_name(typestr: str, what: str) -> str:
@@ -88,7 +88,7 @@ class _DLTensor(ctypes.Structure):
 _DLPACK_CODES = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
 
 
-def from_dlpack(capsule: Any, what: str) -> DeviceArray:
+def from_dlpack(capsule: Any, what: str) -> RawArray:
     """The array in a DLPack capsule, which keeps the memory alive; it is not used up."""
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
@@ -99,7 +99,7 @@ def from_dlpack(capsule: Any, what: str) -> DeviceArray:
     strides = c_strides(shape, itemsize)
     if tensor.strides:
         strides = tuple(s * itemsize for s in tensor.strides[: tensor.ndim])
-    return DeviceArray((tensor.data or 0) + tensor.byte_offset, shape, dtype, strides, capsule)
+    return RawArray((tensor.data or 0) + tensor.byte_offset, shape, dtype, strides, capsule)
 
 
 def _dlpack_dtype(tensor: _DLTensor, what: str) -> str:
@@ -118,7 +118,7 @@ def _refuse(what: str, name: str, lanes: int) -> str:
 # --- whose they are -------------------------------------------------------------------------------
 
 
-def _check_owner(array: DeviceArray, ctx: Context, what: str) -> None:
+def _check_owner(array: RawArray, ctx: Context, what: str) -> None:
     """Refuse memory that work in this context may not read."""
     from cuda.bindings import driver
 
@@ -136,7 +136,7 @@ def _check_owner(array: DeviceArray, ctx: Context, what: str) -> None:
         raise InputError(f"{what}: the array is on {found}, the function on {ctx.place}")
 
 
-def as_gpuarray(array: DeviceArray) -> Any:
+def as_gpuarray(array: RawArray) -> Any:
     """The memory as a PyCUDA ``GPUArray``, which keeps it alive."""
     from pycuda import gpuarray
 

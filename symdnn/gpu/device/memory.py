@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.budget import Budget, OutOfDeviceMemory
 from symdnn.gpu.device.context import Context
 from symdnn.gpu.device.interop import as_gpuarray
@@ -48,9 +48,9 @@ class CudaMemory:
         #: Called before a value is read on the host: what an earlier call left is raised first.
         self.before_reading: Callable[[], None] = lambda: None
 
-    def empty(self, shape: tuple[int, ...], dtype: str) -> DeviceArray:
+    def empty(self, shape: tuple[int, ...], dtype: str) -> RawArray:
         """New memory from the pool; it returns there when the array is dropped."""
-        array = DeviceArray(0, shape, dtype)
+        array = RawArray(0, shape, dtype)
         if array.nbytes == 0:
             return array
         nbytes = max(array.nbytes, _LEAST)
@@ -58,7 +58,7 @@ class CudaMemory:
         self.budget.took()
         if self._keeping is not None:
             self._keeping.append(owner)
-        return DeviceArray(int(owner), shape, dtype, array.strides, owner)
+        return RawArray(int(owner), shape, dtype, array.strides, owner)
 
     def _hold_one(self) -> None:
         self._pool.allocate(1).free()
@@ -75,7 +75,7 @@ class CudaMemory:
         gc.collect()
         self._free_held()
 
-    def upload(self, array: Any, into: Any) -> DeviceArray:
+    def upload(self, array: Any, into: Any) -> RawArray:
         """Copy a host array to the device (:class:`~symdnn.graph.values.storage.DeviceMemory`)."""
         with self.context.current():
             dtype = TensorType(array.dtype, array.shape).dtype
@@ -83,7 +83,7 @@ class CudaMemory:
             self.copy_in(array, target)
             return target
 
-    def copy_in(self, array: Any, target: DeviceArray) -> None:
+    def copy_in(self, array: Any, target: RawArray) -> None:
         """Enqueue a host array's copy into ``target``."""
         if target.nbytes == 0:
             return
@@ -92,7 +92,7 @@ class CudaMemory:
         self._driver.memcpy_htod_async(target.ptr, staged, self.context._stream)
         (self._in_flight if self._baked is None else self._baked).append(staged)
 
-    def download(self, buffer: DeviceArray) -> Any:
+    def download(self, buffer: RawArray) -> Any:
         """A fresh host array; waits for it."""
         with self.context.current():
             self.before_reading()
@@ -100,7 +100,7 @@ class CudaMemory:
             self.synchronize()
             return copied.finish()
 
-    def lend(self, buffer: DeviceArray) -> Any:
+    def lend(self, buffer: RawArray) -> Any:
         """The buffer itself, as the array that users know."""
         with self.context.current():
             self.before_reading()
@@ -125,11 +125,11 @@ class CudaMemory:
         """Whether what is enqueued becomes a graph with the host's values of now."""
         return self._baked is not None
 
-    def keep(self, array: DeviceArray) -> None:
+    def keep(self, array: RawArray) -> None:
         """Let ``array`` live until the stream has been waited for."""
         self._in_flight.append(array)
 
-    def copy_out(self, source: DeviceArray, staged: Any = None) -> PendingCopy:
+    def copy_out(self, source: RawArray, staged: Any = None) -> PendingCopy:
         """Enqueue a copy to the host; its array is complete after :meth:`synchronize`.
 
         ``staged`` is pinned memory for it.
@@ -142,7 +142,7 @@ class CudaMemory:
             self._in_flight.append(staged)
         return PendingCopy(staged, source.shape, TensorType(source.dtype).numpy)
 
-    def copy(self, source: DeviceArray, target: DeviceArray) -> None:
+    def copy(self, source: RawArray, target: RawArray) -> None:
         """Enqueue a copy between contiguous device arrays of one size."""
         if source.nbytes:
             self._driver.memcpy_dtod_async(

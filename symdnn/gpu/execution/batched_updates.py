@@ -10,7 +10,7 @@ import numpy as np
 
 from symdnn.gpu.codegen.batch import Form, batched, form_of
 from symdnn.gpu.codegen.launches import KernelLaunch
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.env import LaunchEnv
 from symdnn.gpu.kernels.copy import guarded_copy
 from symdnn.graph.variable import Apply
@@ -98,9 +98,9 @@ def enqueue(env: LaunchEnv, launches: Sequence[KernelLaunch]) -> None:
         env.launch(function, k.grid, k.block, k.shared_bytes, (k.link(slots),))
 
 
-def copy_all(env: LaunchEnv, pairs: Sequence[tuple[DeviceArray, DeviceArray]]) -> None:
+def copy_all(env: LaunchEnv, pairs: Sequence[tuple[RawArray, RawArray]]) -> None:
     """Guarded copies (source, target), those of one element size in one launch."""
-    sizes: dict[int, list[tuple[DeviceArray, DeviceArray]]] = {}
+    sizes: dict[int, list[tuple[RawArray, RawArray]]] = {}
     for source, target in pairs:
         dense = source.contiguous and target.contiguous and target.itemsize in _BITS
         sizes.setdefault(target.itemsize if dense else 0, []).append((source, target))
@@ -111,9 +111,7 @@ def copy_all(env: LaunchEnv, pairs: Sequence[tuple[DeviceArray, DeviceArray]]) -
                 guarded_copy(env, source, target)
             continue
         bits = _BITS[itemsize]
-        items = [
-            (DeviceArray(s.ptr, s.shape, bits), DeviceArray(t.ptr, t.shape, bits)) for s, t in found
-        ]
+        items = [(RawArray(s.ptr, s.shape, bits), RawArray(t.ptr, t.shape, bits)) for s, t in found]
         enqueue(env, batched(Form(identity_program(bits), (False,)), items))
 
 
@@ -123,7 +121,7 @@ def copy_bytes(env: LaunchEnv, copies: Sequence[tuple[int, int, int]]) -> None:
     In a CUDA graph a copy by a kernel begins some 5 us earlier than one by the copy engine.
     """
     items = [
-        (DeviceArray(source, (nbytes,), "uint8"), DeviceArray(target, (nbytes,), "uint8"))
+        (RawArray(source, (nbytes,), "uint8"), RawArray(target, (nbytes,), "uint8"))
         for target, source, nbytes in copies
         if nbytes
     ]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from symdnn.config import config
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.capture import CaptureFailed
 from symdnn.gpu.kernels.copy import strided_copy
 
@@ -54,7 +54,7 @@ class _Captured:
     def __init__(self, rt: CudaRuntime, inputs: Sequence[Any], moved: set[int], body: Body) -> None:
         self.rt = rt
         given = list(inputs)
-        self.places: list[tuple[int, DeviceArray]] = []
+        self.places: list[tuple[int, RawArray]] = []
         self.results: list[Any] = []
         self.inputs = given  # memory of the device that it reads where it is
         with rt.memory.keeping(staging=True) as self.kept:
@@ -110,7 +110,7 @@ class LoopGraphs:
         if size.why:
             return body.work(inputs)
         size.calls += 1
-        changed = size.changed([a.ptr if isinstance(a, DeviceArray) else None for a in inputs])
+        changed = size.changed([a.ptr if isinstance(a, RawArray) else None for a in inputs])
         if changed or (size.captured and not body.is_current(size.captured.plan)):
             size.captured = None
         if size.calls > _DIRECT:
@@ -151,7 +151,7 @@ def _signature(inputs: Sequence[Any]) -> Any:
     """Sizes of what is on the device, values of what is on the host; None for much of that."""
     parts: list[Any] = []
     for a in inputs:
-        if isinstance(a, DeviceArray):
+        if isinstance(a, RawArray):
             parts.append((a.shape, a.dtype, a.strides))
             continue
         host = np.asarray(a)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.execution.runtime import CudaRuntime, runtime
 from symdnn.graph.type import TensorType
 
@@ -86,7 +86,7 @@ class _Place:
             if len(self.shown) >= _MOST_SHAPES:
                 self.shown.clear()
             name = TensorType(dtype, shape).dtype
-            array = DeviceArray(self.target.ptr, shape, name, (), self.target.owner)
+            array = RawArray(self.target.ptr, shape, name, (), self.target.owner)
             self.shown[key] = array.nbytes, self.rt.lend(array)
         nbytes, shown = self.shown[key]
         if nbytes:

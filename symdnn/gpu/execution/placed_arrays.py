@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from symdnn.errors import InputError
-from symdnn.gpu.device.array import ALIGNMENT, DeviceArray
+from symdnn.gpu.device.array import ALIGNMENT, RawArray
 from symdnn.gpu.device.memory import CudaMemory
 from symdnn.gpu.execution.runtime import CudaRuntime, runtime
 from symdnn.gpu.kernels.copy import strided_copy
@@ -16,7 +16,7 @@ __all__ = ["PlacedArray", "place"]
 class PlacedArray:
     """See :class:`symdnn.graph.values.storage.Placed`."""
 
-    def __init__(self, rt: CudaRuntime, array: DeviceArray) -> None:
+    def __init__(self, rt: CudaRuntime, array: RawArray) -> None:
         self._runtime, self._array = rt, array
 
     @property
@@ -34,7 +34,7 @@ class PlacedArray:
         """The array's dtype."""
         return self._array.dtype
 
-    def copied(self, into: DeviceArray | None) -> DeviceArray:
+    def copied(self, into: RawArray | None) -> RawArray:
         """Enqueue the copy; the array is kept until it has been made."""
         rt = self._runtime
         with rt.context.current():
@@ -43,7 +43,7 @@ class PlacedArray:
             rt.memory.keep(self._array)
         return target
 
-    def itself(self) -> DeviceArray | None:
+    def itself(self) -> RawArray | None:
         """The array, if it is contiguous and aligned as our own memory is."""
         array = self._array
         return array if array.contiguous and array.ptr % ALIGNMENT == 0 else None

@@ -11,7 +11,7 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.gpu.codegen.launches import view_of
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.capture import CaptureFailed
 from symdnn.gpu.device.env import Env
 from symdnn.gpu.device.memory import PendingCopy
@@ -46,7 +46,7 @@ def _acceptor(kernel: Kernel) -> Any:
     """Which operands a kernel reads where they are; None where it reads all of them."""
     if kernel.reads_any_layout:
         return None
-    return lambda i, x: not isinstance(x, DeviceArray) or kernel.accepts(i, x)
+    return lambda i, x: not isinstance(x, RawArray) or kernel.accepts(i, x)
 
 
 class Step(NamedTuple):
@@ -100,7 +100,7 @@ class CudaPlan(BoundPlan):
                 self.bound[v] = self.spec.sizes[v]
             elif view.buffer.kind == "arena":
                 at = base + view.buffer.offset + view.offset
-                self.bound[v] = DeviceArray(at, view.shape, v.type.dtype, view.strides)
+                self.bound[v] = RawArray(at, view.shape, v.type.dtype, view.strides)
 
     def _step(self, node: Apply) -> Any:
         if isinstance(node.op, GpuFromHost):
@@ -154,15 +154,15 @@ class CudaPlan(BoundPlan):
 
     def dense(self, x: Any, accepted: bool) -> Any:
         """``x``, copied to contiguous memory unless its layout is accepted."""
-        if accepted or not isinstance(x, DeviceArray):
+        if accepted or not isinstance(x, RawArray):
             return x
         target = self.rt.memory.empty(x.shape, x.dtype)
         strided_copy(self.rt.env(), x, target)
         return target
 
-    def place(self, value: Any, target: DeviceArray) -> None:
+    def place(self, value: Any, target: RawArray) -> None:
         """Enqueue a copy of what enters, from the host or the device, to ``target``."""
-        if not isinstance(value, DeviceArray):
+        if not isinstance(value, RawArray):
             self.rt.memory.copy_in(np.asarray(value), target)
         elif value.contiguous and target.contiguous:
             self.rt.memory.copy(value, target)
@@ -186,7 +186,7 @@ class CudaPlan(BoundPlan):
         bounds = [int(v.data if isinstance(v, Constant) else values[v]) for v in node.inputs[1:]]
         seen = seen_by(node.op, view_of(0, x), target.shape, bounds)
         assert seen is not None
-        at = DeviceArray(x.ptr + seen.offset, seen.shape, seen.dtype, seen.strides, x)
+        at = RawArray(x.ptr + seen.offset, seen.shape, seen.dtype, seen.strides, x)
         if at.size:
             self.place(at, target)
 
@@ -199,7 +199,7 @@ class CudaPlan(BoundPlan):
         assert root is not None
         owner = self.rt.constant(root) if isinstance(root, Constant) else values[root]
         at = owner.ptr + view.offset
-        values[out] = DeviceArray(at, view.shape, out.type.dtype, view.strides, owner)
+        values[out] = RawArray(at, view.shape, out.type.dtype, view.strides, owner)
 
     # -- order --------------------------------------------------------------------------------
 
@@ -419,7 +419,7 @@ class CudaPlan(BoundPlan):
         to a place of its own.
         """
         now = [
-            a.ptr if fixed and k not in self.moved and isinstance(a, DeviceArray) else None
+            a.ptr if fixed and k not in self.moved and isinstance(a, RawArray) else None
             for k, (a, fixed) in enumerate(zip(entering, self.fixed))
         ]
         last, self.last = self.last, now
@@ -449,7 +449,7 @@ class CudaPlan(BoundPlan):
         written = set(self.written(entering))
         if not written:
             return False
-        spans = sorted(a.extent for a in entering if isinstance(a, DeviceArray) and a.ptr)
+        spans = sorted(a.extent for a in entering if isinstance(a, RawArray) and a.ptr)
         any_end = written_end = 0
         for low, high in spans:
             if low < (any_end if (low, high) in written else written_end):

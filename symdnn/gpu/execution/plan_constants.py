@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.core.shape import Alloc
 from symdnn.ops.elemwise import Elemwise
@@ -37,7 +37,7 @@ class Resident:
 
     def __init__(self, plan: CudaPlan) -> None:
         self.plan, self.memory = plan, plan.memory
-        self.at: dict[Variable, DeviceArray] = {}
+        self.at: dict[Variable, RawArray] = {}
         self.nodes: set[Apply] = set()
         self.computed: list[Apply] = []
         owners = {v: id(view.buffer) for v, view in self.memory.views.items()}
@@ -64,9 +64,9 @@ class Resident:
             return False
         out = node.outputs[0]
         kept, view = self.at[node.inputs[node.op.views.get(0, 0)]], self.memory.views[out]
-        whole = kept.owner if isinstance(kept.owner, DeviceArray) else kept
+        whole = kept.owner if isinstance(kept.owner, RawArray) else kept
         at = whole.ptr + view.offset
-        self.at[out] = DeviceArray(at, view.shape, kept.dtype, view.strides, whole)
+        self.at[out] = RawArray(at, view.shape, kept.dtype, view.strides, whole)
         return True
 
     def _launched(self, node: Apply) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from symdnn.gpu.device.array import ALIGNMENT, DeviceArray
+from symdnn.gpu.device.array import ALIGNMENT, RawArray
 from symdnn.gpu.device.capture import CaptureFailed
 from symdnn.gpu.device.memory import PendingCopy
 from symdnn.gpu.execution.batched_updates import copy_bytes
@@ -53,17 +53,17 @@ class Place:
     be in the memory of an array on the device. There are none where the place itself is a result.
     """
 
-    def __init__(self, rt: CudaRuntime, index: int, target: DeviceArray, views: Any) -> None:
+    def __init__(self, rt: CudaRuntime, index: int, target: RawArray, views: Any) -> None:
         self.rt, self.index, self.target, self.views = rt, index, target, views
         self.staged: list[Pinned | None] = [None, None]
 
     def lend(self, value: Any, values: dict[Variable, Any]) -> bool:
         """Let the graph read ``value`` where it is; False where it has to be copied."""
-        if not (isinstance(value, DeviceArray) and self.views) or value.ptr % ALIGNMENT:
+        if not (isinstance(value, RawArray) and self.views) or value.ptr % ALIGNMENT:
             return False
         for v, view in self.views:
             at = value.ptr + view.offset
-            values[v] = DeviceArray(at, view.shape, value.dtype, view.strides)
+            values[v] = RawArray(at, view.shape, value.dtype, view.strides)
         return True
 
     def stage(self, value: Any, turn: int) -> None:
@@ -77,14 +77,14 @@ class Place:
     def copy_of(self, value: Any, turn: int) -> tuple[int, int, int] | None:
         """A small copy from pinned memory: target, source, bytes."""
         staged = self.staged[turn]
-        if isinstance(value, DeviceArray) or staged is None or staged.nbytes > _SMALL:
+        if isinstance(value, RawArray) or staged is None or staged.nbytes > _SMALL:
             return None
         return self.target.ptr, staged.address, staged.nbytes
 
     def fill(self, value: Any, turn: int) -> None:
         """Enqueue the copy to the place, from the device or from pinned memory."""
         target, staged = self.target, self.staged[turn]
-        if not isinstance(value, DeviceArray):
+        if not isinstance(value, RawArray):
             if staged is not None and staged.nbytes:
                 self.rt.queue.copy_in(target.ptr, staged.address, staged.nbytes)
         elif value.contiguous:
@@ -109,7 +109,7 @@ class Replay:
         self.arena_bytes = plan.memory.arena_bytes
         self.inputs: tuple[Variable, ...] = plan.spec.segment.inputs
         self.values = plan.values(entering)
-        found = {id(v): v.nbytes for v in self.values.values() if isinstance(v, DeviceArray)}
+        found = {id(v): v.nbytes for v in self.values.values() if isinstance(v, RawArray)}
         self.large = sum(found.values()) >= _LARGE
         self.results: dict[Variable, Pinned] = {}
         #: Graphs with the copies of inputs, by where those come from; and what was met once.
@@ -123,7 +123,7 @@ class Replay:
             plan.run_steps(self.head, values)  # outside of the graph: its results are remembered
             self.waits = bool(plan.outs) or any(isinstance(v, PendingCopy) for v in values.values())
             self.values = {k: v for k, v in values.items() if not isinstance(v, PendingCopy)}
-            from_host = all(not isinstance(entering[p.index], DeviceArray) for p in self.places)
+            from_host = all(not isinstance(entering[p.index], RawArray) for p in self.places)
             #: The graph without copies of inputs, once it was needed.
             self.graph: Any = None
             if not (self.places and from_host) or self.head:
@@ -264,7 +264,7 @@ class Replay:
     def _stage(self, entering: Sequence[Any], turn: int) -> None:
         for place in self.places:
             value = entering[place.index]
-            if not isinstance(value, DeviceArray):
+            if not isinstance(value, RawArray):
                 place.stage(value, turn)
 
     def _key(self, entering: Sequence[Any]) -> tuple[tuple[int, ...], bool]:
@@ -273,7 +273,7 @@ class Replay:
         key, host = [0], False
         for place in self.places:
             value = entering[place.index]
-            if not isinstance(value, DeviceArray):
+            if not isinstance(value, RawArray):
                 key.append(_HOST)
                 host = True
             else:
@@ -303,7 +303,7 @@ class Replay:
     def _is_written(self, entering: Sequence[Any]) -> bool:
         """Whether an argument lies where new values of shared variables are written."""
         given = [entering[p.index] for p in self.places]
-        extents = [a.extent for a in given if isinstance(a, DeviceArray) and a.ptr]
+        extents = [a.extent for a in given if isinstance(a, RawArray) and a.ptr]
         return any(a < d and c < b for a, b in extents for c, d in self.written)
 
     def _bare(self) -> Any:

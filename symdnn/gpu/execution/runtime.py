@@ -15,7 +15,7 @@ from symdnn.config import config
 from symdnn.errors import SymdnnError
 from symdnn.gpu import registry
 from symdnn.gpu.device.arena import Arena
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.budget import MemoryUse
 from symdnn.gpu.device.capture import CaptureFailed, Graph, Queue
 from symdnn.gpu.device.context import Context, context
@@ -62,9 +62,9 @@ class CudaRuntime(Runtime):
         #: A call may have left an error: the next one waits for it, or only a read does.
         self.pending_check = self.unread = False
         self.memory.before_reading = self.settle
-        self._constants: dict[Any, DeviceArray] = {}
+        self._constants: dict[Any, RawArray] = {}
         self._update_graphs: OrderedDict[Any, Graph | None] = OrderedDict()
-        self._known: dict[int, tuple[Any, int, DeviceArray]] = {}
+        self._known: dict[int, tuple[Any, int, RawArray]] = {}
         self._turn = _Turn(self)
         #: Bytes of the arena that a plan uses which a watcher looks at; 0 between its looks.
         self.busy = 0
@@ -112,7 +112,7 @@ class CudaRuntime(Runtime):
         """A call inside of a watcher; what the arena has is put back behind it."""
         nbytes, self.busy = self.busy, 0
         before, self.arena.busy = self.arena.busy, nbytes
-        at, saved = DeviceArray(self.arena.base, (nbytes,), "uint8"), None
+        at, saved = RawArray(self.arena.base, (nbytes,), "uint8"), None
         try:
             saved = self.memory.empty((nbytes,), "uint8")
             self.memory.copy(at, saved)
@@ -124,7 +124,7 @@ class CudaRuntime(Runtime):
 
     def to_host(self, value: Any) -> Any:
         """A value as a NumPy array."""
-        if not isinstance(value, DeviceArray):
+        if not isinstance(value, RawArray):
             return value
         with self.context.current():
             return self.memory.download(value if value.contiguous else self.fresh(value))
@@ -139,7 +139,7 @@ class CudaRuntime(Runtime):
             self._known[id(value)] = weakref.ref(value), array.ptr, replace(array, owner=None)
         return self.to_host(array) if on_host else array
 
-    def known(self, value: Any) -> DeviceArray | None:
+    def known(self, value: Any) -> RawArray | None:
         """An array that was adopted before and lies where it lay; it does not keep it alive."""
         found = self._known.get(id(value))
         if found is None or found[0]() is not value:
@@ -150,7 +150,7 @@ class CudaRuntime(Runtime):
 
     def lend(self, value: Any) -> Any:
         """A result where it is: a ``GPUArray``, or NumPy's where it was made on the host."""
-        if not isinstance(value, DeviceArray):
+        if not isinstance(value, RawArray):
             return value
         shown = value.__dict__.get("_shown")  # a captured plan leaves the same array each time
         if shown is None:
@@ -160,7 +160,7 @@ class CudaRuntime(Runtime):
 
     def fresh(self, value: Any) -> Any:
         """A copy that the user may keep."""
-        if not isinstance(value, DeviceArray):
+        if not isinstance(value, RawArray):
             return np.array(value, order="C", copy=True)
         target = self.memory.empty(value.shape, value.dtype)
         strided_copy(self.env(), value, target)
@@ -180,7 +180,7 @@ class CudaRuntime(Runtime):
         others: list[tuple[Any, Any, Any]] = []
         for storage, value in pairs:
             target = storage.on(self.memory)
-            same = isinstance(value, DeviceArray) and target.shape == value.shape
+            same = isinstance(value, RawArray) and target.shape == value.shape
             (copies if same else others).append((storage, value, target))
         # What a plan wrote to its place itself is there already.
         apart = [(value, target) for _, value, target in copies if value.ptr != target.ptr]
@@ -193,7 +193,7 @@ class CudaRuntime(Runtime):
         for storage, value, _ in others:
             storage.set(self.to_host(value))
 
-    def _copy_all(self, copies: Sequence[tuple[DeviceArray, DeviceArray]]) -> None:
+    def _copy_all(self, copies: Sequence[tuple[RawArray, RawArray]]) -> None:
         """Guarded copies; what is asked for again at the same addresses is captured."""
         key = tuple((s.ptr, s.strides, t.ptr, t.shape, t.dtype) for s, t in copies)
         if key not in self._update_graphs:
@@ -214,19 +214,17 @@ class CudaRuntime(Runtime):
         else:
             graph.launch()
 
-    def _enqueue_copies(self, copies: Sequence[tuple[DeviceArray, DeviceArray]]) -> None:
+    def _enqueue_copies(self, copies: Sequence[tuple[RawArray, RawArray]]) -> None:
         copy_all(self.env(), copies)
 
     def check_errors(self) -> None:
         """Wait, and raise what a kernel wrote into the error word."""
         self.pending_check = self.unread = False
-        word = self.memory.download(DeviceArray(self.context.error_word, (4,), "int32"))
+        word = self.memory.download(RawArray(self.context.error_word, (4,), "int32"))
         self.word[:] = 0
         if word[0] == 0:
             return
-        self.memory.copy_in(
-            np.zeros(4, np.int32), DeviceArray(self.context.error_word, (4,), "int32")
-        )
+        self.memory.copy_in(np.zeros(4, np.int32), RawArray(self.context.error_word, (4,), "int32"))
         raise self._error(*map(int, word))
 
     def _error(self, code: int, number: int, value: int, limit: int) -> SymdnnError:
@@ -255,7 +253,7 @@ class CudaRuntime(Runtime):
         for number in numbers:
             self._nodes.pop(number, None)
 
-    def constant(self, v: Constant) -> DeviceArray:
+    def constant(self, v: Constant) -> RawArray:
         """A constant's copy on the device, one for equal ones."""
         key = v.key()
         if key not in self._constants:
@@ -307,14 +305,14 @@ class CudaLoopArrays:
     def __init__(self, rt: CudaRuntime) -> None:
         self.rt = rt
 
-    def empty(self, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> RawArray:
         """A new array."""
         name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
         return self.rt.memory.empty(tuple(shape), name)
 
-    def put(self, target: DeviceArray, value: Any) -> None:
+    def put(self, target: RawArray, value: Any) -> None:
         """Write into a view, from the device or the host, unless it is there already."""
-        if isinstance(value, DeviceArray):
+        if isinstance(value, RawArray):
             if value.ptr != target.ptr or value.strides != target.strides:
                 strided_copy(self.rt.env(), value, target)
         else:

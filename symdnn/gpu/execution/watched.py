@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.memory import PendingCopy
 from symdnn.graph.runtime import Watcher, garbage
 from symdnn.graph.type import TensorType
@@ -36,10 +36,10 @@ def run_watched(plan: CudaPlan, step: Step, values: Values, watcher: Watcher) ->
 def _fill_with_garbage(plan: CudaPlan, node: Apply, values: Values) -> None:
     """What a node is to write, where it writes over none of its inputs, is full of garbage."""
     read = [plan.operand(node, i, v, values) for i, v in enumerate(node.inputs)]
-    spans = [a.extent for a in read if isinstance(a, DeviceArray)]
+    spans = [a.extent for a in read if isinstance(a, RawArray)]
     for v in node.outputs:
         a = values.get(v)
-        if isinstance(a, DeviceArray) and a.size:
+        if isinstance(a, RawArray) and a.size:
             low, high = a.extent
             if all(high <= begin or end <= low for begin, end in spans):
                 plan.place(garbage(a.shape, v.type.numpy), a)
@@ -47,7 +47,7 @@ def _fill_with_garbage(plan: CudaPlan, node: Apply, values: Values) -> None:
 
 def _seen(plan: CudaPlan, v: Variable, value: Any) -> Any:
     """A value as a watcher sees it: a tensor on the host, anything else as it is."""
-    if isinstance(value, DeviceArray) and isinstance(v.type, TensorType):
+    if isinstance(value, RawArray) and isinstance(v.type, TensorType):
         return plan.rt.to_host(plan.dense(value, value.contiguous))
     if isinstance(value, PendingCopy):
         plan.rt.memory.synchronize()

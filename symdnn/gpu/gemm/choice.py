@@ -20,7 +20,7 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.gpu.binding import libcublaslt
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.clock import being_captured, race_ms, replay_ms
 from symdnn.gpu.device.context import card
 from symdnn.gpu.gemm.plan import GemmAlgorithm, GemmPlan, GemmSignature, Pointers
@@ -220,9 +220,9 @@ class _Results:
         ends = [self.d] if n <= 2 * _COMPARED else [self._part(0), self._part(n - _COMPARED)]
         return [self.env.download(x) for x in (*ends, self.sums) if x is not None]
 
-    def _part(self, start: int) -> DeviceArray:
+    def _part(self, start: int) -> RawArray:
         at = self.d.ptr + start * self.d.itemsize
-        return DeviceArray(at, (_COMPARED,), self.d.dtype, owner=self.d)
+        return RawArray(at, (_COMPARED,), self.d.dtype, owner=self.d)
 
 
 def _difference(want: Any, got: Any) -> float:

@@ -13,7 +13,7 @@ from typing import Any
 
 from symdnn.config import config
 from symdnn.gpu.binding.libcublaslt import CUDA_TYPE, CublasError
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.gemm.choice import GemmChoice, choose, wanted_mode
 from symdnn.gpu.gemm.plan import (
     GemmAlgorithm,
@@ -76,7 +76,7 @@ class MatmulKernel(Kernel):
         that may follow."""
         return max(WORKSPACE_BYTES + 256, Unfused(call).workspace_bytes)
 
-    def accepts(self, index: int, array: DeviceArray) -> bool:
+    def accepts(self, index: int, array: RawArray) -> bool:
         """Whether the array's layout can be multiplied, or added, without a copy."""
         if index < 2:
             return operand(as_matrix(array, index)) is not None
@@ -134,7 +134,7 @@ class _Bound:
         c = 0 if self.addend is None else inputs[self.addend].ptr
         return Pointers(inputs[1].ptr, inputs[0].ptr, outputs[0].ptr, c, bias)
 
-    def _signature(self, x: DeviceArray, y: DeviceArray, out: DeviceArray) -> GemmSignature:
+    def _signature(self, x: RawArray, y: RawArray, out: RawArray) -> GemmSignature:
         """A row-major result ``x y`` is the column-major product ``y' x'``."""
         a, b = operand(y), operand(x)
         assert a is not None, "the plan copies operands that accepts() refuses"
@@ -173,7 +173,7 @@ def epilogue_of(op: Any) -> str:
     return "_".join(w for w in (op.activation, "bias" if op.bias else "") if w)
 
 
-def as_matrix(x: DeviceArray, index: int) -> DeviceArray:
+def as_matrix(x: RawArray, index: int) -> RawArray:
     """A stack ``(b, rows, columns)``; a vector is a row on the left, a column on the right."""
     if x.ndim == 3:
         return x
@@ -183,10 +183,10 @@ def as_matrix(x: DeviceArray, index: int) -> DeviceArray:
         shape, strides = (1, 1, *x.shape), (0, 0, *x.strides)
     else:
         shape, strides = (1, *x.shape, 1), (0, *x.strides, 0)
-    return DeviceArray(x.ptr, shape, x.dtype, strides, x.owner)
+    return RawArray(x.ptr, shape, x.dtype, strides, x.owner)
 
 
-def operand(x: DeviceArray) -> Matrix | None:
+def operand(x: RawArray) -> Matrix | None:
     """How the transpose of each matrix of the stack lies for cuBLASLt (column-major), if it can."""
     (b, rows, columns), item = x.shape, x.itemsize
     sb, sr, sc = (s // item for s in x.strides)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.graph.kernel import Call, kernels_for
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
@@ -76,7 +76,7 @@ class Unfused:
         if isinstance(self.op, GpuGemm) and (self.op.bias or self.op.activation) and out.size:
             self._epilogue.launch(env, [out, *inputs[len(inputs) - self.op.bias :]], [out])
 
-    def _sum(self, env: Any, y: DeviceArray, out: DeviceArray) -> None:
+    def _sum(self, env: Any, y: RawArray, out: RawArray) -> None:
         if y.size:
             self._sums.launch(env, [y], [out])
         else:

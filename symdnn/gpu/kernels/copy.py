@@ -22,7 +22,7 @@ from symdnn.gpu.codegen.launches import (
     blocks_for,
     view_of,
 )
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.env import LaunchEnv
 from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.graph.kernel import Call, Row
@@ -129,17 +129,17 @@ def _constant(value: Any, dtype: str) -> ScalarProgram:
 # -- for the runtime ------------------------------------------------------------------------------
 
 
-def strided_copy(env: LaunchEnv, source: DeviceArray, target: DeviceArray) -> None:
+def strided_copy(env: LaunchEnv, source: RawArray, target: RawArray) -> None:
     """Enqueue a copy between arrays of one shape and dtype, whatever their strides."""
     _enqueue(env, source, target, False)
 
 
-def guarded_copy(env: LaunchEnv, source: DeviceArray, target: DeviceArray) -> None:
+def guarded_copy(env: LaunchEnv, source: RawArray, target: RawArray) -> None:
     """:func:`strided_copy` that writes nothing when the error word is set."""
     _enqueue(env, source, target, True)
 
 
-def _enqueue(env: LaunchEnv, source: DeviceArray, target: DeviceArray, guarded: bool) -> None:
+def _enqueue(env: LaunchEnv, source: RawArray, target: RawArray, guarded: bool) -> None:
     if (source.shape, source.dtype) != (target.shape, target.dtype):
         raise ValueError(f"copy of {source.dtype}{source.shape} to {target.dtype}{target.shape}")
     addresses = np.array([source.ptr, target.ptr, env.node, env.error_word, 0], np.int64)

@@ -24,7 +24,7 @@ from symdnn.gpu import libcudnn
 from symdnn.gpu.cudnn.descriptor import Descriptor, descriptor
 from symdnn.gpu.cudnn.dropout import Seeded, put, seed_of
 from symdnn.gpu.cudnn.kernel import aligned, copy, on_host, zero
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.cudnn_device import device_index
 from symdnn.gpu.rnn.net import Net, build, sizes
 from symdnn.ops.random.random import next_state
@@ -105,7 +105,7 @@ class Forward(BoundNet):
 
     def _run(
         self, env: Any, given: dict[str, Any], outputs: Sequence[Any], lengths: tuple[int, ...],
-        reserve: DeviceArray,
+        reserve: RawArray,
     ) -> None:  # fmt: skip
         cell = self.op.has_cell
         seed = seed_of(on_host(env, given["state"])) if self.random else None
@@ -189,7 +189,7 @@ class GradInputs(BoundNet):
 
     def _run(
         self, env: Any, given: dict[str, Any], outputs: Sequence[Any], lengths: tuple[int, ...],
-        reserve: DeviceArray,
+        reserve: RawArray,
     ) -> None:  # fmt: skip
         cell = self.op.has_cell
         rnn, _keep = self.seeded(env, None)

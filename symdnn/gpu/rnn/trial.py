@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import SymdnnError
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.clock import Clock
 from symdnn.gpu.rnn.choice import Tried, problem_of, with_algo
 from symdnn.gpu.rnn.launch import Forward, GradInputs, GradWeights
@@ -65,11 +65,11 @@ class Trial:
 
     # -- values ------------------------------------------------------------------------------------
 
-    def _drawn(self, shape: tuple[int, ...], scale: float = 1.0) -> DeviceArray:
+    def _drawn(self, shape: tuple[int, ...], scale: float = 1.0) -> RawArray:
         values = self._rng.uniform(-scale, scale, shape).astype(numpy_dtype(self.net.dtype))
         return self._runtime.memory.upload(values, None)
 
-    def _empty(self, *like: DeviceArray) -> list[DeviceArray]:
+    def _empty(self, *like: RawArray) -> list[RawArray]:
         return [self._runtime.memory.empty(a.shape, a.dtype) for a in like]
 
     def _difference(self, word: str) -> str:
@@ -93,7 +93,7 @@ class Trial:
 
     # -- launches ----------------------------------------------------------------------------------
 
-    def _launches(self, word: str) -> Callable[[], list[DeviceArray]]:
+    def _launches(self, word: str) -> Callable[[], list[RawArray]]:
         """Forward, and for training backward; what it returns are the results on the device."""
         from symdnn.gpu.execution.plan import Env
 
@@ -108,7 +108,7 @@ class Trial:
         ends = [self.lengths] * self.ragged
         state = [np.array([1, 0], np.uint64)] * forward.random
 
-        def enqueue() -> list[DeviceArray]:
+        def enqueue() -> list[RawArray]:
             assert scratch is not None  # held as long as this
             out = [y, hy, *[cy] * cell, *[None] * len(state), *[None] * net.training]
             made = forward(env, [*given, *[self.cx] * cell, *ends, *state], out)

@@ -8,7 +8,7 @@ import pytest
 from symdnn.gpu.binding import nvrtc
 from symdnn.gpu.codegen.batch import CHUNK, Form, batched, batched_source, form_of
 from symdnn.gpu.codegen.launches import View, dense_view
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.execution.batched_updates import copy_all, enqueue
 from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.graph.type import TensorType
@@ -53,7 +53,7 @@ def members(dtype, sizes, r, offset=0):
     for n in sizes:
         arrays = [device_copy(r.standard_normal(n + offset).astype(dtype)) for _ in range(3)]
         v, g, p = (
-            DeviceArray(a.ptr + offset * a.itemsize, (n,), a.dtype, (), (a, h)) for a, h in arrays
+            RawArray(a.ptr + offset * a.itemsize, (n,), a.dtype, (), (a, h)) for a, h in arrays
         )
         items.append([v, g, p, rate, v, p])
         held.append([h[offset:] for _, h in arrays])
@@ -121,7 +121,7 @@ def test_copies_of_any_size_and_type(fails):
     sources = [device_copy(v) for v in values]
     targets = [device_copy(np.zeros_like(v)) for v in values]
     strided = device_copy(np.arange(12, dtype="float32").reshape(3, 4))
-    column = DeviceArray(strided[0].ptr, (3,), "float32", (16,), strided[0])
+    column = RawArray(strided[0].ptr, (3,), "float32", (16,), strided[0])
     sources.append((column, strided[1][:, 0]))
     targets.append(device_copy(np.zeros(3, "float32")))
     env = HostEnv()
@@ -134,14 +134,14 @@ def test_copies_of_any_size_and_type(fails):
 
 def test_which_arrays_may_be_together():
     program = identity_program("float32")
-    full = DeviceArray(64, (3, 4), "float32")
-    one = DeviceArray(64, (1, 1), "float32")
-    row = DeviceArray(64, (1, 4), "float32")
-    column = DeviceArray(64, (3, 4), "float32", (4, 12))
+    full = RawArray(64, (3, 4), "float32")
+    one = RawArray(64, (1, 1), "float32")
+    row = RawArray(64, (1, 4), "float32")
+    column = RawArray(64, (3, 4), "float32", (4, 12))
     assert form_of(program, [full], [full]) == Form(program, (False,))
     assert form_of(program, [one], [full]) == Form(program, (True,))
     assert form_of(program, [row], [full]) is None
     assert form_of(program, [column], [full]) is None
     assert form_of(program, [full], [column]) is None
-    empty = DeviceArray(0, (0, 4), "float32")
+    empty = RawArray(0, (0, 4), "float32")
     assert form_of(program, [empty], [empty]) is None

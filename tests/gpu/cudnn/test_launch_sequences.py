@@ -13,7 +13,7 @@ from symdnn.errors import IndexOutOfRange, SymdnnError
 from symdnn.gpu import dnn, registry
 from symdnn.gpu.cudnn.ctc import packed_labels
 from symdnn.gpu.cudnn.dropout import seed_of
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.rnn import kernel as cudnn_rnn
 from symdnn.graph.kernel import kernels_for
 from symdnn.graph.type import TensorType
@@ -275,7 +275,7 @@ def grad_call(op, steps=T):
 
 def with_reserve(fake, call, lengths=None):
     given = inputs_of(call)
-    given[-1] = DeviceArray(0xAA0000, (2000,), "uint8")
+    given[-1] = RawArray(0xAA0000, (2000,), "uint8")
     if lengths is not None:
         given[call.op.lengths_index] = np.array(lengths)
     return given
@@ -375,7 +375,7 @@ def test_a_state_leaves_the_device_before_it_seeds_cudnn():
 def test_the_gradient_of_dropout_reads_the_mask(fake):
     call = call_of(G.GpuDnnDropoutGrad(dropout=0.25), (F32, (3, 5)), G.DROPOUT_RESERVE)
     given = inputs_of(call)
-    given[1] = DeviceArray(0xBB0000, (64,), "uint8")
+    given[1] = RawArray(0xBB0000, (64,), "uint8")
     _, _, (dx,), _ = run(fake, call, given)
     args = fake.only("cudnnDropoutBackward")
     assert (args[3], args[5]) == (given[0].ptr, dx.ptr)

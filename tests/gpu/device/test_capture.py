@@ -306,13 +306,13 @@ def test_segments_on_the_cpu_hold_it(fake_device, monkeypatch):
 
 
 def test_inputs_on_the_device_that_start_anywhere(fake_device):
-    from symdnn.gpu.device.array import DeviceArray
+    from symdnn.gpu.device.array import RawArray
 
     x = T.fvector("x")
     f = symdnn.function([x], x * 2, mode=CUDA)
     a = floats(8)
     there = fake_device.array(a)
-    part = DeviceArray(there.ptr + 4, (5,), "float32", (4,), there)
+    part = RawArray(there.ptr + 4, (5,), "float32", (4,), there)
     for _ in range(4):
         np.testing.assert_array_equal(f(part), a[1:6] * 2)
 
@@ -322,10 +322,10 @@ def test_inputs_on_the_device_with_gaps(fake_device):
     f = symdnn.function([x], (x * 2).sum(), mode=CUDA)
     whole = fake_device.array(floats(6, 2))
     host = fake_device.memory.download(whole)
-    from symdnn.gpu.device.array import DeviceArray
+    from symdnn.gpu.device.array import RawArray
 
-    column = DeviceArray(whole.ptr, (6,), "float32", (8,), whole)
-    row = DeviceArray(whole.ptr, (6,), "float32", (4,), whole)
+    column = RawArray(whole.ptr, (6,), "float32", (8,), whole)
+    row = RawArray(whole.ptr, (6,), "float32", (4,), whole)
     for _ in range(3):
         np.testing.assert_allclose(f(column), host[:, 0].sum() * 2, rtol=1e-5)
         np.testing.assert_allclose(f(row), host.reshape(-1)[:6].sum() * 2, rtol=1e-5)

@@ -9,7 +9,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.compile.modes.monitor import MonitorMode
 from symdnn.errors import IndexOutOfRange
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.tensor.random import RandomStream
 
 CUDA = symdnn.Mode(target="cuda:sm_90")
@@ -114,7 +114,7 @@ def test_an_argument_that_is_a_part_of_what_is_updated(fake_device, calls, start
         a, b = a * 2 + 1, b + 1
     for _ in range(4):
         whole = w.storage.on(fake_device.memory)
-        f(DeviceArray(whole.ptr + 4 * start, (576,), "float32", (4,), whole))
+        f(RawArray(whole.ptr + 4 * start, (576,), "float32", (4,), whole))
         a, b = a * 2 + 1, b + np.sqrt(a[start : start + 576])
         np.testing.assert_allclose(w.get_value(), a, rtol=1e-5)
         np.testing.assert_allclose(q.get_value(), b, rtol=1e-5)

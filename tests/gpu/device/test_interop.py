@@ -10,7 +10,7 @@ import symdnn.tensor as T
 from symdnn import In, Mode, Out
 from symdnn.errors import DimensionMismatch, InputError
 from symdnn.gpu import gpuarray_shared_constructor
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.interop import from_dlpack, from_interface
 from symdnn.graph.place import Place
 from symdnn.graph.values import interop
@@ -34,7 +34,7 @@ class OnDevice:
 def test_an_interface_is_read(typestr, dtype):
     value = OnDevice((2, 3), typestr)
     array = from_interface(value.__cuda_array_interface__, value, "x")
-    assert array == DeviceArray(4096, (2, 3), dtype)
+    assert array == RawArray(4096, (2, 3), dtype)
     assert array.owner is value
 
 
@@ -46,7 +46,7 @@ def test_strides_are_kept():
 
 
 def test_our_own_interface_is_read_back():
-    array = DeviceArray(4096, (3, 2), "float16", (2, 6))
+    array = RawArray(4096, (3, 2), "float16", (2, 6))
     assert from_interface(array.__cuda_array_interface__, array, "x") == array
 
 
@@ -77,7 +77,7 @@ def test_a_dlpack_capsule_keeps_the_memory_alive():
 
 def test_what_is_on_a_device():
     assert is_on_device(OnDevice((2,), "<f4"))
-    assert is_on_device(DeviceArray(4096, (2,), "float32"))
+    assert is_on_device(RawArray(4096, (2,), "float32"))
     assert not any(map(is_on_device, [np.zeros(2), np.float32(1), 1.0, [1.0], None]))
 
     class Torch:  # its tensors on the CPU have the property, and it raises
@@ -127,7 +127,7 @@ def bound(f, value, trusted=False):
 def test_a_function_on_the_gpu_takes_it_where_it_is(trusted):
     x = T.matrix("x")
     given, copied = bound(on_described_gpu([x], x.sum()), OnDevice((2, 3), "<f4"), trusted)
-    assert given == DeviceArray(4096, (2, 3), "float32")
+    assert given == RawArray(4096, (2, 3), "float32")
     assert not copied
 
 

@@ -11,7 +11,7 @@ import pytest
 from symdnn.config import config
 from symdnn.gpu import registry
 from symdnn.gpu.device import context as contexts
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.gemm import choice as gemm_choice
 from symdnn.gpu.gemm.matmul import MatmulKernel, as_matrix, operand
 from symdnn.gpu.gemm.plan import alignment_of
@@ -43,7 +43,7 @@ def launched(op, *shapes, dtype="float32", env=None, at=0x100000, arrays=None):
     (kernel,) = kernels_for(type(op), "cuda")
     assert kernel.refuses(call) is None
     assert kernel.workspace_bytes(call) >= (32 << 20) + 255
-    operands = [DeviceArray(at * (i + 1), t.shape, t.dtype) for i, t in enumerate((*types, *outs))]
+    operands = [RawArray(at * (i + 1), t.shape, t.dtype) for i, t in enumerate((*types, *outs))]
     for i, array in (arrays or {}).items():
         operands[i] = array
     env = env or FakeGemmEnv()
@@ -109,8 +109,8 @@ def test_a_wide_result_of_narrow_factors(lt):
 
 
 def test_transposed_views_are_no_copies(lt):
-    x = DeviceArray(0x100000, (M, K), "float32", (4, 4 * M))
-    y = DeviceArray(0x200000, (K, N), "float32", (4, 4 * K))
+    x = RawArray(0x100000, (M, K), "float32", (4, 4 * M))
+    y = RawArray(0x200000, (K, N), "float32", (4, 4 * K))
     assert all(MatmulKernel().accepts(i, v) for i, v in enumerate((x, y)))
     launched(Dot(), (M, K), (K, N), arrays={0: x, 1: y})
     (run,) = lt.runs
@@ -119,21 +119,21 @@ def test_transposed_views_are_no_copies(lt):
 
 
 def test_other_strides_are_copied():
-    x = DeviceArray(0x100000, (M, K), "float32", (8 * K, 8))
+    x = RawArray(0x100000, (M, K), "float32", (8 * K, 8))
     assert operand(as_matrix(x, 0)) is None
     assert not MatmulKernel().accepts(0, x)
 
 
 def test_what_is_added_must_lie_densely_and_aligned():
-    bias = DeviceArray(0x100000, (1, N), "float32")
+    bias = RawArray(0x100000, (1, N), "float32")
     assert MatmulKernel().accepts(2, bias)
-    assert not MatmulKernel().accepts(2, DeviceArray(0x100004, (1, N), "float32"))
-    assert not MatmulKernel().accepts(2, DeviceArray(0x100000, (1, N), "float32", (8 * N, 8)))
+    assert not MatmulKernel().accepts(2, RawArray(0x100004, (1, N), "float32"))
+    assert not MatmulKernel().accepts(2, RawArray(0x100000, (1, N), "float32", (8 * N, 8)))
 
 
 def test_alignment_is_told(lt):
     assert [alignment_of(p) for p in (0x100, 0x1000, 0x108, 3)] == [256, 256, 8, 1]
-    launched(Dot(), (M, K), (K, N), arrays={0: DeviceArray(0x100008, (M, K), "float32")})
+    launched(Dot(), (M, K), (K, N), arrays={0: RawArray(0x100008, (M, K), "float32")})
     asked = lt.asked[0]
     assert [asked[f"alignment_{w}"] for w in "abd"] == [256, 8, 256]
     assert asked["workspace_bytes"] == 32 << 20
@@ -260,7 +260,7 @@ def test_the_report_says_what_was_chosen(lt, clock):
         kernel = MatmulKernel().settled(call)
         assert kernel.library_use(call) is None
         arrays = [
-            DeviceArray(0x100000 * i, t.shape, t.dtype)
+            RawArray(0x100000 * i, t.shape, t.dtype)
             for i, t in enumerate((*types, *call.outputs), 1)
         ]
         kernel.bind(call)(FakeGemmEnv(), arrays[:2], arrays[2:])

@@ -10,7 +10,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
@@ -34,7 +34,7 @@ FAMILIES = sorted({case.id.partition("_")[0] for case in op_table.load()})
 rng = np.random.default_rng(11)
 
 
-def on_gpu(cuda: Any, array: Any) -> DeviceArray:
+def on_gpu(cuda: Any, array: Any) -> RawArray:
     """The array on the device, laid out as it is on the host."""
     a = np.asarray(array)
     if a.flags.c_contiguous or a.size == 0:
@@ -44,7 +44,7 @@ def on_gpu(cuda: Any, array: Any) -> DeviceArray:
         base = base.base
     whole = cuda.memory.upload(base.ravel(order="K").view(np.uint8), None)
     at = a.__array_interface__["data"][0] - base.__array_interface__["data"][0]
-    return DeviceArray(whole.ptr + at, a.shape, a.dtype.name, a.strides, whole)
+    return RawArray(whole.ptr + at, a.shape, a.dtype.name, a.strides, whole)
 
 
 def launched(cuda: Any, kernel: Any, call: Any, inputs: list[Any]) -> tuple[list[Any], list[int]]:
@@ -55,7 +55,7 @@ def launched(cuda: Any, kernel: Any, call: Any, inputs: list[Any]) -> tuple[list
         made = [cuda.memory.empty(tuple(t.shape), t.dtype) for t in call.outputs]
         scratch = cuda.memory.empty((max(kernel.workspace_bytes(call), 1),), "uint8")
         kernel.bind(call)(cuda.env(scratch.ptr, 7), given, made)
-        word = DeviceArray(cuda.context.error_word, (4,), "int32")
+        word = RawArray(cuda.context.error_word, (4,), "int32")
         before, cuda.memory.before_reading = cuda.memory.before_reading, lambda: None
         try:
             error = cuda.memory.download(word).tolist()

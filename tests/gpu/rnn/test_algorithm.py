@@ -14,7 +14,7 @@ from symdnn import Mode
 from symdnn.gpu import dnn, libcudnn, registry
 from symdnn.gpu.conv.algorithm import UnsupportedAlgorithm
 from symdnn.gpu.device import context as contexts
-from symdnn.gpu.device.array import DeviceArray
+from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.rnn import choice as cudnn_rnn_choice
 from symdnn.gpu.rnn import trial as cudnn_rnn_trial
 from symdnn.gpu.rnn.choice import ALGORITHMS, Tried, choose
@@ -165,7 +165,7 @@ def rnn_call(kind, algo, lengths=False, dropout=0.0):
 def told(fake, call):
     given = inputs_of(call)
     if not isinstance(call.op, G.GpuDnnRNNOp):
-        given[-1] = DeviceArray(0xAA0000, (2000,), "uint8")
+        given[-1] = RawArray(0xAA0000, (2000,), "uint8")
     Layout(fake, call.op, FEATURES)
     run(fake, call, given)
     (args,) = (a for name, a in fake.calls if name == fake.ran()[-1])
