@@ -286,6 +286,9 @@ _CPU = [
 
 _CUDA = [
     _str("cuda.root", "Folder of a CUDA installation, searched for its libraries."),
+    _choice("gpu.runtime", "auto pycuda cuda-bindings", "What drives a GPU, read when one is first "
+            "used. auto: PyCUDA where it is installed, else cuda-bindings. With PyCUDA arrays on "
+            "the GPU are its GPUArray, without it symdnn.gpu.DeviceArray."),
     _choice("gpu.graph", "auto off", "Whether the CUDA target captures plans into CUDA graphs.",
             affects=CODE),
     _choice("gpu.layout", "auto nchw nhwc", "How images lie inside programs for a GPU. auto: with "

@@ -1,7 +1,8 @@
 """Whether the GPU and cuDNN can be used here, why not, and the machine as a ``Target``.
 
 ``dnn_present()`` and ``dnn_available()`` answer yes or no and keep the reason in their ``msg``, as
-Theano's do. Nothing here needs PyCUDA, and nothing is looked for before one of these is called.
+Theano's do. Nothing here needs a Python package of CUDA's, and nothing is looked for before one of
+these is called.
 """
 
 from __future__ import annotations

@@ -261,7 +261,8 @@ class Shared(Variable):
         """The value: a copy, or with ``borrow`` on the CPU the very array that functions use.
 
         With ``return_internal_type`` a variable whose value is on a GPU, or belongs there by the
-        flag ``device``, gives its memory there, without a copy, as a PyCUDA ``GPUArray``.
+        flag ``device``, gives its memory there, without a copy, as a ``GPUArray`` of PyCUDA's, or
+        where that is not installed as a ``symdnn.gpu.DeviceArray``.
         """
         if not return_internal_type:
             return self.storage.get(borrow=borrow)

@@ -62,7 +62,10 @@ def _gpu_is_ready() -> bool:
 
 def _missing_packages() -> list[str]:
     """What drives a GPU from Python and is not installed."""
-    return [p for p in ("pycuda", "cuda.bindings") if not _installed(p)]
+    needed = ["cuda.bindings"]
+    if str(config.gpu.runtime) == "pycuda":  # else it is used where it is there
+        needed.insert(0, "pycuda")
+    return [p for p in needed if not _installed(p)]
 
 
 def _installed(package: str) -> bool:

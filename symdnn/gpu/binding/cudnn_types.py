@@ -142,7 +142,7 @@ class Pointer:
                     f"wanted an address (an integer, None, a ctypes pointer or what int() takes), "
                     f"got {type(value).__name__}"
                 ) from None
-            return ctypes.c_void_p(int(value))  # PyCUDA's DeviceAllocation
+            return ctypes.c_void_p(int(value))  # PyCUDA's DeviceAllocation, an int
 
     def holder(self) -> Any:
         """Room for one address."""

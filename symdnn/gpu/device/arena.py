@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from symdnn.errors import SymdnnError
 from symdnn.gpu.device.budget import Budget, OutOfDeviceMemory
 from symdnn.gpu.device.clock import being_captured
 from symdnn.gpu.device.context import Context
+from symdnn.gpu.device.driver_api import bindings, checked
 
 __all__ = ["Arena"]
 
@@ -22,9 +22,8 @@ class Arena:
     """
 
     def __init__(self, context: Context, budget: Budget) -> None:
-        from cuda.bindings import driver
-
-        self._driver: Any = driver
+        driver: Any = bindings()
+        self._driver = driver
         self._context, self._budget = context, budget
         self._properties = driver.CUmemAllocationProp()
         self._properties.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
@@ -32,10 +31,10 @@ class Arena:
         self._properties.location.id = context.index
         flag = driver.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_RECOMMENDED
         self._granularity = int(
-            self._call(driver.cuMemGetAllocationGranularity(self._properties, flag))
+            checked(driver.cuMemGetAllocationGranularity(self._properties, flag))
         )
         self._limit = self._rounded(context.total_memory())
-        self.base = int(self._call(driver.cuMemAddressReserve(self._limit, 0, 0, 0)))
+        self.base = int(checked(driver.cuMemAddressReserve(self._limit, 0, 0, 0)))
         self.nbytes = self.needed = 0
         #: What a plan needs that waits for the call at hand to return.
         self.busy = 0
@@ -64,23 +63,23 @@ class Arena:
                 self._context.synchronize()
             size = self._pieces.pop()
             kept -= size
-            self._call(self._driver.cuMemUnmap(self.base + kept, size))
+            checked(self._driver.cuMemUnmap(self.base + kept, size))
         self.nbytes = self._budget.arena_bytes = kept
 
     def _grow(self, more: int) -> None:
         if self.nbytes + more > self._limit:
             raise OutOfDeviceMemory(f"the card has {self._limit} bytes in all")
         driver = self._driver
-        handle = self._call(driver.cuMemCreate(more, self._properties, 0))
+        handle = checked(driver.cuMemCreate(more, self._properties, 0))
         at = self.base + self.nbytes
         try:
-            self._call(driver.cuMemMap(at, more, 0, handle, 0))
+            checked(driver.cuMemMap(at, more, 0, handle, 0))
         finally:
-            self._call(driver.cuMemRelease(handle))  # what is mapped stays until it is unmapped
+            checked(driver.cuMemRelease(handle))  # what is mapped stays until it is unmapped
         access = driver.CUmemAccessDesc()
         access.location = self._properties.location
         access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-        self._call(driver.cuMemSetAccess(at, more, [access], 1))
+        checked(driver.cuMemSetAccess(at, more, [access], 1))
         self._pieces.append(more)
         self.nbytes += more
         self._budget.arena_bytes = self.nbytes
@@ -88,12 +87,3 @@ class Arena:
 
     def _rounded(self, n: int) -> int:
         return -(-n // self._granularity) * self._granularity
-
-    @staticmethod
-    def _call(result: Any) -> Any:
-        status, *values = result
-        if int(status) == 2:
-            raise OutOfDeviceMemory("the card has no memory left")
-        if int(status) != 0:
-            raise SymdnnError(f"CUDA driver: {status!r}")
-        return values[0] if values else None

@@ -41,11 +41,10 @@ class Budget:
     ``reliefs`` are tried in order when an allocation has no room, each followed by another attempt.
     """
 
-    def __init__(self, pool: Any, failures: tuple[type[BaseException], ...], place: Place) -> None:
+    def __init__(self, pool: Any, place: Place) -> None:
         self.pool, self.place = pool, place
         self.arena_bytes = 0
         self.peak = 0
-        self._failures = failures
         self.reliefs: list[Callable[[], None]] = []
 
     def use(self) -> MemoryUse:
@@ -73,7 +72,7 @@ class Budget:
                 continue
             try:
                 return attempt()
-            except self._failures as error:
+            except OutOfDeviceMemory as error:
                 why = (str(error).splitlines() or [type(error).__name__])[0]
         raise OutOfDeviceMemory(
             f"no room for {nbytes} more bytes of {what}: {why}. Taken: {self.use()}. "

@@ -1,8 +1,4 @@
-"""The CUDA context: PyCUDA's primary context and one compute stream for each device.
-
-The only module, with :mod:`symdnn.gpu.device.memory` and :mod:`symdnn.gpu.device.interop`, that
-imports PyCUDA.
-"""
+"""The CUDA context: the primary context and one compute stream of each device."""
 
 from __future__ import annotations
 
@@ -17,17 +13,14 @@ from typing import Any
 import numpy as np
 
 from symdnn.config import config
-from symdnn.errors import CudaUnavailable, SymdnnError
-from symdnn.gpu.binding.libcuda import driver
+from symdnn.errors import CudaUnavailable
+from symdnn.gpu.binding.libcuda import Device, driver
+from symdnn.gpu.device.array import RawArray
+from symdnn.gpu.device.driver_api import CudaError, bindings, checked, driver_api
 from symdnn.gpu.device.env import TICKET_COUNT, TICKETS_AT
 from symdnn.graph.place import Place
 
 __all__ = ["Context", "CudaUnavailable", "card", "context", "existing"]
-
-_INSTALL = (
-    "PyCUDA is missing. tools/install_cuda.sh builds it, with g++ and NVIDIA's wheels; or have it "
-    "from conda-forge (docs/gpu.md, Installing)"
-)
 
 #: Shared memory that any kernel may ask for; more has to be allowed first.
 _SHARED_BYTES = 48 * 1024
@@ -40,18 +33,17 @@ class Context:
     """Device ``index``: its primary context, stream, loaded modules, library handles."""
 
     def __init__(self, index: int) -> None:
-        driver = _driver()
-        from cuda.bindings.driver import cuCtxGetCurrent
-
-        self._current: Callable[[], Any] = cuCtxGetCurrent
+        self._api = driver_api()
+        self._driver: Any = bindings()
+        self._current: Callable[[], Any] = self._driver.cuCtxGetCurrent
         self._hold = _Hold(self)
         self.index = index
         self.place = Place("cuda", index)
         self._process = _forks[0]
         self._lock = threading.RLock()
-        self._device = driver.Device(index)
-        self._primary = self._device.retain_primary_context()
-        self._handle = int(self._primary.handle)
+        self._facts = _facts(index)
+        self._primary = self._api.primary(index)
+        self._handle = self._primary.handle
         self._modules: dict[tuple[Any, ...], Any] = {}
         self._handles: dict[str, int] = {}
         #: How many kernels of ours were enqueued.
@@ -61,12 +53,11 @@ class Context:
         if str(config.deterministic) == "more":
             os.environ.setdefault(*_ONE_BUFFER_SIZE)  # before any library reads it
         with self.current():
-            self._stream = driver.Stream()
+            self._stream = self._api.stream()
             self.stream = int(self._stream.handle)
             words = TICKETS_AT // 4 + TICKET_COUNT
-            self._error = driver.mem_alloc(4 * words)
-            self.error_word = int(self._error)
-            driver.memset_d32(self.error_word, 0, words)
+            self.error_word = int(checked(self._driver.cuMemAlloc(4 * words)))
+            checked(self._driver.cuMemsetD32(self.error_word, 0, words))
 
     def current(self) -> contextlib.AbstractContextManager[None]:
         """Hold the device, its context current in this thread."""
@@ -75,15 +66,15 @@ class Context:
     def _make_current(self) -> bool:
         """Make the context current; whether it has to be popped afterwards.
 
-        A thread without a context keeps this one, since PyCUDA's pools need one at any time; a
-        thread with another context gets that back.
+        A thread without a context keeps this one, so that later calls find it; a thread with
+        another context gets that back.
         """
         now = int(self._current()[1])
         first = self.index not in _thread.kept
         ours = now == self._handle
         if ours and not first:
             return False
-        self._primary.push()  # on PyCUDA's own stack, which does not know of the driver's
+        self._primary.push()
         if first and (ours or now == 0):
             _thread.kept[self.index] = _Attachment(self._primary)
             return False
@@ -92,39 +83,43 @@ class Context:
     @property
     def capability(self) -> tuple[int, int]:
         """Compute capability."""
-        major, minor = self._device.compute_capability()
-        return int(major), int(minor)
+        return self._facts.compute_capability
 
     @property
     def name(self) -> str:
         """The card's name."""
-        return str(self._device.name())
+        return self._facts.name
 
     def total_memory(self) -> int:
         """Bytes on the card."""
-        return int(self._device.total_memory())
+        return self._facts.memory_bytes
 
     def synchronize(self) -> None:
         """Wait for everything enqueued so far."""
-        self._stream.synchronize()
+        checked(self._driver.cuStreamSynchronize(self.stream))
 
     def wait_for(self, stream: int | None) -> None:
         """Let what is enqueued from now on wait for another stream; None is nothing to wait for."""
-        if stream is None:
-            return
-        from cuda.bindings import driver
+        if stream is not None:
+            self._order(stream, self.stream)
 
-        event = _checked(driver.cuEventCreate(2))  # CU_EVENT_DISABLE_TIMING
-        _checked(driver.cuEventRecord(event, stream))
-        _checked(driver.cuStreamWaitEvent(self.stream, event, 0))
-        _checked(driver.cuEventDestroy(event))
+    def let_wait(self, stream: int) -> None:
+        """Let what another stream gets from now on wait for everything enqueued here so far."""
+        self._order(self.stream, stream)
+
+    def _order(self, first: int, then: int) -> None:
+        driver = self._driver
+        event = checked(driver.cuEventCreate(2))  # CU_EVENT_DISABLE_TIMING
+        checked(driver.cuEventRecord(event, first))
+        checked(driver.cuStreamWaitEvent(then, event, 0))
+        checked(driver.cuEventDestroy(event))
 
     def function(self, source: str, name: str, options: Sequence[str] = ()) -> Any:
         """Kernel ``name`` of CUDA C ``source``, compiled by NVRTC and loaded once."""
         key = (source, tuple(options))
         if key not in self._modules:
             self._modules[key] = self._module(source, options)
-        return self._modules[key].get_function(name)
+        return self._api.function(self._modules[key], name)
 
     def _module(self, source: str, options: Sequence[str]) -> Any:
         """A module of the driver. Device code from disk that it refuses is made anew, once."""
@@ -132,10 +127,10 @@ class Context:
 
         asked = (source, self.capability, options)
         try:
-            return _driver().module_from_buffer(compile_cubin(*asked))
-        except (_driver().LogicError, _driver().RuntimeError):  # no image that it knows
+            return self._api.module(compile_cubin(*asked))
+        except CudaError:  # no image that it knows
             forget_cubin(*asked)
-            return _driver().module_from_buffer(compile_cubin(*asked))
+            return self._api.module(compile_cubin(*asked))
 
     def launch(
         self, function: Any, grid: Sequence[int], block: Sequence[int], shared: int, args: Any
@@ -144,16 +139,17 @@ class Context:
         packed = [np.intp(a) if isinstance(a, int) else _as_numpy(a) for a in args]
         self.launched += 1
         if shared > _SHARED_BYTES:
-            attribute = _driver().function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
-            function.set_attribute(attribute, shared)
-        function(
-            *packed, block=_three(block), grid=_three(grid), shared=shared, stream=self._stream
-        )
+            self._api.allow_shared(function, shared)
+        self._api.launch(function, _three(grid), _three(block), shared, packed, self._stream)
 
     def zero(self, ptr: int, nbytes: int) -> None:
         """Enqueue setting bytes to zero."""
         if nbytes:
-            _driver().memset_d8_async(ptr, 0, nbytes, self._stream)
+            checked(self._driver.cuMemsetD8Async(ptr, 0, nbytes, self.stream))
+
+    def for_users(self, array: RawArray, memory: Any) -> Any:
+        """The array as users know it: a ``GPUArray``, or a ``DeviceArray`` without PyCUDA."""
+        return self._api.for_users(array, memory)
 
     @property
     def cudnn(self) -> int:
@@ -190,14 +186,6 @@ class Context:
         return self._handles["cublaslt"]
 
 
-def _checked(result: Any) -> Any:
-    """The value of a driver call; raises where it failed."""
-    status, *values = result
-    if int(status) != 0:
-        raise SymdnnError(f"CUDA driver: {status!r}")
-    return values[0] if values else None
-
-
 def _three(sizes: Sequence[int]) -> tuple[int, int, int]:
     x, y, z = (*sizes, 1, 1)[:3]
     return int(x), int(y), int(z)
@@ -209,18 +197,13 @@ def _as_numpy(value: Any) -> Any:
     return value
 
 
-def _driver() -> Any:
-    try:
-        import pycuda.driver as driver
-    except ModuleNotFoundError as error:
-        raise CudaUnavailable(f"{_INSTALL} ({error})") from error
-    except ImportError as error:  # a library that it was linked with: the driver's, or libcurand
-        raise CudaUnavailable(f"PyCUDA is installed and does not load: {error}") from error
-    try:
-        driver.init()
-    except Exception as error:
-        raise CudaUnavailable(f"the CUDA driver does not start: {error}") from error
-    return driver
+def _facts(index: int) -> Device:
+    """What the driver says of the card."""
+    found = driver()
+    if not 0 <= index < len(found.devices):
+        there = found.problem or f"the driver knows {len(found.devices)}"
+        raise CudaUnavailable(f"there is no GPU {index}: {there}")
+    return found.devices[index]
 
 
 _contexts: dict[int, Context] = {}
@@ -281,7 +264,8 @@ class _Attachment:
     """A context that stays current in a thread until the thread ends.
 
     PyCUDA aborts the process when a thread ends and leaves something on its stack of contexts;
-    Python drops a thread's own values, and with them this one, before that.
+    Python drops a thread's own values, and with them this one, before that. To cuda-bindings it is
+    all the same.
     """
 
     def __init__(self, primary: Any) -> None:
@@ -321,7 +305,7 @@ def context(index: int = 0) -> Context:
 
 @atexit.register
 def _detach() -> None:
-    """Let the pools go, and leave the main thread's stack of contexts empty."""
+    """Give back what pools hold, and leave the main thread's stack of contexts empty."""
     for ctx in _contexts.values():
         with contextlib.suppress(Exception), ctx.current():
             for last in ctx.at_exit:

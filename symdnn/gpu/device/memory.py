@@ -10,36 +10,37 @@ from typing import Any
 import numpy as np
 
 from symdnn.gpu.device.array import RawArray
-from symdnn.gpu.device.budget import Budget, OutOfDeviceMemory
+from symdnn.gpu.device.budget import Budget
+from symdnn.gpu.device.capture import Queue
 from symdnn.gpu.device.context import Context
-from symdnn.gpu.device.interop import as_gpuarray
+from symdnn.gpu.device.driver_api import bindings, checked
+from symdnn.gpu.device.pool import HostBlock, Pool
 from symdnn.graph.type import TensorType
 
 __all__ = ["CudaMemory", "PendingCopy"]
 
 _MOST_IN_FLIGHT = 256
-_LEAST = 16  # bytes of an allocation; smaller blocks are the pool's own
 
 
 class CudaMemory:
     """Buffers of storages, inputs and results; pinned staging for copies to and from the host."""
 
     def __init__(self, context: Context) -> None:
-        from pycuda import driver, tools
-
-        self._driver: Any = driver
+        driver = bindings()
         self.context = context
         self.place = context.place
-        with context.current():
-            self._pool = tools.DeviceMemoryPool()
-            self._pinned = tools.PageLockedMemoryPool()
-            # PyCUDA 2026.1: a pool asks for the current context when a block comes back to an
-            # empty pool, and aborts where there is none: in another thread, or at exit. So one
-            # block of a size that is never asked for stays in it, and at exit it holds no more.
-            self._hold_one()
-            context.at_exit += [self._pool.stop_holding, self._pinned.stop_holding]
-        failures = driver.MemoryError, OutOfDeviceMemory
-        self.budget = Budget(self._pool, failures, self.place)
+        self.queue = Queue(context)
+        self._pool = Pool(
+            lambda n: int(checked(driver.cuMemAlloc(n))),
+            lambda address: checked(driver.cuMemFree(address)),
+        )
+        self._pinned = Pool(
+            lambda n: int(checked(driver.cuMemHostAlloc(n, 0))),
+            lambda address: checked(driver.cuMemFreeHost(address)),
+            HostBlock,
+        )
+        context.at_exit += [self._pool.free_held, self._pinned.free_held]
+        self.budget = Budget(self._pool, self.place)
         self.budget.reliefs += [self._free_held, self._collect]
         self._in_flight: list[Any] = []
         self._keeping: list[Any] | None = None
@@ -53,22 +54,18 @@ class CudaMemory:
         array = RawArray(0, shape, dtype)
         if array.nbytes == 0:
             return array
-        nbytes = max(array.nbytes, _LEAST)
+        nbytes = array.nbytes
         owner = self.budget.allocate("an array", nbytes, lambda: self._pool.allocate(nbytes))
         self.budget.took()
         if self._keeping is not None:
             self._keeping.append(owner)
         return RawArray(int(owner), shape, dtype, array.strides, owner)
 
-    def _hold_one(self) -> None:
-        self._pool.allocate(1).free()
-
     def _free_held(self) -> None:
         """Give blocks back to the card that only wait to be used again."""
         if self._keeping is None:  # a stream that is captured cannot be waited for
             self.synchronize()
         self._pool.free_held()
-        self._hold_one()
 
     def _collect(self) -> None:
         """Find arrays that only reference cycles keep alive."""
@@ -89,7 +86,7 @@ class CudaMemory:
             return
         staged = self._staged(target.nbytes)
         np.copyto(staged, np.ascontiguousarray(array).reshape(-1).view(np.uint8))
-        self._driver.memcpy_htod_async(target.ptr, staged, self.context._stream)
+        self.queue.copy_in(target.ptr, int(staged.ctypes.data), target.nbytes)
         (self._in_flight if self._baked is None else self._baked).append(staged)
 
     def download(self, buffer: RawArray) -> Any:
@@ -104,7 +101,7 @@ class CudaMemory:
         """The buffer itself, as the array that users know."""
         with self.context.current():
             self.before_reading()
-            return as_gpuarray(buffer)
+            return self.context.for_users(buffer, self)
 
     @contextlib.contextmanager
     def keeping(self, staging: bool = False) -> Iterator[list[Any]]:
@@ -138,16 +135,14 @@ class CudaMemory:
             staged = None
         else:
             staged = self._staged(source.nbytes) if staged is None else staged
-            self._driver.memcpy_dtoh_async(staged, source.ptr, self.context._stream)
+            self.queue.copy_out(int(staged.ctypes.data), source.ptr, source.nbytes)
             self._in_flight.append(staged)
         return PendingCopy(staged, source.shape, TensorType(source.dtype).numpy)
 
     def copy(self, source: RawArray, target: RawArray) -> None:
         """Enqueue a copy between contiguous device arrays of one size."""
         if source.nbytes:
-            self._driver.memcpy_dtod_async(
-                target.ptr, source.ptr, source.nbytes, self.context._stream
-            )
+            self.queue.copy(target.ptr, source.ptr, source.nbytes)
 
     def synchronize(self) -> None:
         """Wait for the stream; staging memory goes back to its pool."""
@@ -156,7 +151,7 @@ class CudaMemory:
 
     def pinned(self, nbytes: int) -> Any:
         """Bytes of the host that the device can copy from and to by itself."""
-        return self._pinned.allocate((nbytes,), np.uint8)
+        return np.asarray(self._pinned.allocate(nbytes))
 
     def _staged(self, nbytes: int) -> Any:
         if len(self._in_flight) > _MOST_IN_FLIGHT and self._baked is None:

@@ -32,8 +32,8 @@ class Staging:
     def put(self, slot: int, arrays: Sequence[Any]) -> list[Any]:
         """Enqueue copies of ``arrays`` to ``slot``; they are there for all work enqueued later.
 
-        Returns arrays on the device (``GPUArray``) that hold until the slot is used again. The
-        caller sees to it that work on the slot's last arrays was enqueued before.
+        Returns arrays on the device, as users know them, that hold until the slot is used again.
+        The caller sees to it that work on the slot's last arrays was enqueued before.
         """
         rt, given = self._runtime, [np.ascontiguousarray(a) for a in arrays]
         with rt.context.current():

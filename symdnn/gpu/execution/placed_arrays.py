@@ -53,7 +53,7 @@ def place(value: Any, what: str) -> PlacedArray:
     """An array with ``__cuda_array_interface__`` or ``__dlpack__`` on the device that it is on.
 
     Raises :class:`~symdnn.errors.InputError` for one of another context, and
-    :class:`~symdnn.gpu.device.context.CudaUnavailable` without PyCUDA.
+    :class:`~symdnn.errors.CudaUnavailable` where the GPU can't be used.
     """
     rt = runtime(_device_of(value, what))
     with rt.context.current():

@@ -17,11 +17,12 @@ from symdnn.gpu import registry
 from symdnn.gpu.device.arena import Arena
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.budget import MemoryUse
-from symdnn.gpu.device.capture import CaptureFailed, Graph, Queue
+from symdnn.gpu.device.capture import CaptureFailed, Graph
 from symdnn.gpu.device.context import Context, context
+from symdnn.gpu.device.device_array import DeviceArray
 from symdnn.gpu.device.env import Env
 from symdnn.gpu.device.error_codes import fault
-from symdnn.gpu.device.interop import as_gpuarray, device_array
+from symdnn.gpu.device.interop import device_array
 from symdnn.gpu.device.memory import CudaMemory
 from symdnn.gpu.execution.batched_updates import copy_all
 from symdnn.gpu.execution.loop_graph import LoopGraphs
@@ -48,7 +49,7 @@ class CudaRuntime(Runtime):
         self.memory = CudaMemory(ctx)
         with ctx.current():
             self.arena = Arena(ctx, self.memory.budget)
-            self.queue = Queue(ctx)
+            self.queue = self.memory.queue
             self._start(self.memory.pinned(16).view(np.int32))
 
     def _start(self, word: Any) -> None:
@@ -133,7 +134,8 @@ class CudaRuntime(Runtime):
         """An array that another library made on this device, without a copy unless ``on_host``."""
         array = device_array(value, self.context, what)
         self.memory.keep(array)
-        if type(value).__module__ == "pycuda.gpuarray":  # which no other stream writes meanwhile
+        if isinstance(value, DeviceArray) or type(value).__module__ == "pycuda.gpuarray":
+            # Such arrays no other stream writes meanwhile.
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             self._known[id(value)] = weakref.ref(value), array.ptr, replace(array, owner=None)
@@ -149,12 +151,12 @@ class CudaRuntime(Runtime):
         return found[2]
 
     def lend(self, value: Any) -> Any:
-        """A result where it is: a ``GPUArray``, or NumPy's where it was made on the host."""
+        """A result where it is, as users know it; NumPy's where it was made on the host."""
         if not isinstance(value, RawArray):
             return value
         shown = value.__dict__.get("_shown")  # a captured plan leaves the same array each time
         if shown is None:
-            shown = as_gpuarray(value)
+            shown = self.context.for_users(value, self.memory)
             object.__setattr__(value, "_shown", shown)
         return shown
 

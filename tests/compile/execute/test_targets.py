@@ -104,5 +104,27 @@ def test_a_function_for_a_gpu_is_built_and_refuses_to_run_without_pycuda() -> No
     f = symdnn.function([x], T.exp(x), mode=symdnn.Mode(target="cuda:sm_90"))
     (plan,) = f.stages.specialise({"x": (5,)})
     assert plan.memory.arena_bytes > 0
-    with pytest.raises(RuntimeError, match="PyCUDA is missing"):
+    missing = "PyCUDA is missing|cuda-bindings is missing"
+    with (
+        config.change_flags({"gpu.runtime": "pycuda"}),
+        pytest.raises(RuntimeError, match=missing),
+    ):
         f(np.ones(5, "float32"))
+
+
+@pytest.mark.parametrize(
+    ("flag", "there", "missing"),
+    [
+        ("auto", ["cuda.bindings"], []),
+        ("auto", ["pycuda"], ["cuda.bindings"]),
+        ("cuda-bindings", ["cuda.bindings"], []),
+        ("pycuda", ["cuda.bindings"], ["pycuda"]),
+        ("pycuda", [], ["pycuda", "cuda.bindings"]),
+    ],
+)
+def test_pycuda_is_needed_only_where_it_is_asked_for(
+    flag: str, there: list[str], missing: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(targets, "_installed", lambda name: name in there)
+    with config.change_flags({"gpu.runtime": flag}):
+        assert targets._missing_packages() == missing

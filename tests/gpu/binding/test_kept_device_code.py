@@ -9,6 +9,7 @@ import pytest
 from symdnn.disk.object_file import CUDA, problem
 from symdnn.gpu.binding import nvrtc
 from symdnn.gpu.device import context
+from symdnn.gpu.device.driver_api import CudaError
 
 SOURCE = 'extern "C" __global__ void k(float *x) { x[threadIdx.x] *= 2; }'
 
@@ -25,27 +26,22 @@ def compiled(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("refusals", [0, 1, 2])
-def test_a_module_that_the_driver_refuses_is_compiled_anew_once(monkeypatch, compiled, refusals):
-    class LogicError(Exception):
-        pass
-
+def test_a_module_that_the_driver_refuses_is_compiled_anew_once(compiled, refusals):
     left = [refusals]
 
     def load(cubin):
         assert problem(cubin, CUDA) == ""
         left[0] -= 1
         if left[0] >= 0:
-            raise LogicError("device kernel image is invalid")
+            raise CudaError("device kernel image is invalid")
         return "module"
 
-    fake = SimpleNamespace(module_from_buffer=load, LogicError=LogicError, RuntimeError=OSError)
-    monkeypatch.setattr(context, "_driver", lambda: fake)
-    device = SimpleNamespace(capability=(9, 0))
+    device = SimpleNamespace(capability=(9, 0), _api=SimpleNamespace(module=load))
     nvrtc.compile_cubin(SOURCE, (9, 0))
     if refusals < 2:
         assert context.Context._module(device, SOURCE, ()) == "module"
     else:
-        with pytest.raises(LogicError):
+        with pytest.raises(CudaError):
             context.Context._module(device, SOURCE, ())
     assert len(compiled) == 1 + min(refusals, 1)
 

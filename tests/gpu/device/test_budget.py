@@ -8,14 +8,10 @@ from symdnn.graph.place import Place
 
 
 class Pool:
-    """Counts like PyCUDA's pool."""
+    """Counts like the pool of a device."""
 
     def __init__(self):
         self.active_bytes = self.managed_bytes = 0
-
-
-class Full(Exception):
-    """What the fake card raises."""
 
 
 def card(capacity, pool):
@@ -23,7 +19,7 @@ def card(capacity, pool):
 
     def take(nbytes):
         if pool.managed_bytes + nbytes > capacity:
-            raise Full("out of memory")
+            raise OutOfDeviceMemory("out of memory")
         pool.managed_bytes += nbytes
         pool.active_bytes += nbytes
         return nbytes
@@ -34,7 +30,7 @@ def card(capacity, pool):
 def test_held_blocks_are_freed_before_giving_up():
     pool = Pool()
     pool.managed_bytes = 900
-    budget, take = Budget(pool, (Full,), Place("cuda")), card(1000, pool)
+    budget, take = Budget(pool, Place("cuda")), card(1000, pool)
     budget.reliefs.append(lambda: setattr(pool, "managed_bytes", pool.active_bytes))
     assert budget.allocate("an array", 600, lambda: take(600)) == 600
     budget.took()
@@ -44,7 +40,7 @@ def test_held_blocks_are_freed_before_giving_up():
 
 def test_reliefs_are_tried_in_order_and_only_as_far_as_needed():
     pool, done = Pool(), []
-    budget, take = Budget(pool, (Full,), Place("cuda")), card(100, pool)
+    budget, take = Budget(pool, Place("cuda")), card(100, pool)
     pool.managed_bytes = 100
     budget.reliefs += [
         lambda: done.append("first"),
@@ -57,7 +53,7 @@ def test_reliefs_are_tried_in_order_and_only_as_far_as_needed():
 
 def test_the_limit_counts_arena_and_live_arrays():
     pool = Pool()
-    budget, take = Budget(pool, (Full,), Place("cuda")), card(10**9, pool)
+    budget, take = Budget(pool, Place("cuda")), card(10**9, pool)
     budget.arena_bytes = 600
     with config.change_flags(**{"gpu.memory_limit": 1000}):
         assert budget.allocate("an array", 400, lambda: take(400)) == 400
@@ -68,7 +64,7 @@ def test_the_limit_counts_arena_and_live_arrays():
 
 def test_the_error_is_a_memory_error_that_says_what_to_do():
     pool = Pool()
-    budget = Budget(pool, (Full,), Place("cuda"))
+    budget = Budget(pool, Place("cuda"))
     with pytest.raises(MemoryError, match=r"64 more bytes of the arena: out of memory.*smaller"):
         budget.allocate("the arena", 64, lambda: card(0, pool)(64))
 

@@ -1,0 +1,149 @@
+"""The array on a GPU that users get where PyCUDA, and with it ``GPUArray``, does not serve."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from symdnn.gpu.device.array import RawArray
+from symdnn.gpu.device.dlpack import CUDA, to_dlpack
+from symdnn.graph.type import numpy_dtype
+
+__all__ = ["DeviceArray", "raw_of"]
+
+#: Streams that the array API standard gives numbers: the legacy default one, and "do not wait".
+_LEGACY_STREAM, _NO_WAIT = 1, -1
+
+
+def raw_of(value: Any, context: Any) -> RawArray | None:
+    """What a :class:`DeviceArray` of this context is of; None for everything else."""
+    own = isinstance(value, DeviceArray) and value._memory.context is context
+    return value._array if own else None
+
+
+class DeviceArray:
+    """An array in a GPU's memory: what it is, :meth:`get`, and the protocols of other libraries.
+
+    ``shape`` is a tuple of ints, ``dtype`` a NumPy dtype (for bfloat16 that of ``ml_dtypes``),
+    ``strides`` are in bytes; ``ptr`` is the address, also by PyCUDA's name ``gpudata``.
+
+    Functions make them (``Out(borrow=True)``, ``get_value(borrow=True,
+    return_internal_type=True)``) and take them, as they take those of PyCUDA, CuPy, Numba,
+    PyTorch. CuPy, PyTorch, JAX and Numba take them without a copy:
+    ``cupy.from_dlpack(a)``, ``torch.from_dlpack(a)``, ``jax.dlpack.from_dlpack(a)``,
+    ``numba.cuda.as_cuda_array(a)``. The memory lives as long as the array does, or what another
+    library made of it. It belongs to the device's primary context.
+    """
+
+    __slots__ = ("__weakref__", "_array", "_memory")
+
+    def __init__(self, array: RawArray, memory: Any) -> None:
+        """``memory`` is the device's :class:`~symdnn.gpu.device.memory.CudaMemory`."""
+        # A copy: a runtime keeps what it showed of an array with that array, which makes a circle.
+        self._array, self._memory = replace(array), memory
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of the dimensions."""
+        return self._array.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the elements."""
+        return numpy_dtype(self._array.dtype)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes from one element to the next along each dimension."""
+        return self._array.strides
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return self._array.ndim
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self._array.size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return self._array.nbytes
+
+    @property
+    def ptr(self) -> int:
+        """The address of the first element."""
+        return self._array.ptr
+
+    gpudata = ptr
+
+    def get(self) -> Any:
+        """A copy as a NumPy array in C order; waits for the work that makes the values.
+
+        Raises what that work found wrong (:class:`~symdnn.errors.DataError`, ``IndexError``).
+        """
+        array = self._array
+        low, high = array.extent
+        raw = self._memory.download(RawArray(low, (high - low,), "uint8"))
+        seen = np.ndarray(array.shape, self.dtype, raw, array.ptr - low, array.strides)
+        return np.asarray(seen, order="C")
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """For NumPy: see :meth:`get`."""
+        if copy is False:
+            raise ValueError("an array on a GPU becomes one of NumPy by a copy: use get()")
+        return self.get() if dtype is None else self.get().astype(dtype)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of an array without dimensions")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        device = self._memory.context.device
+        return f"<DeviceArray {self.dtype.name}{self.shape} on {device} at {self.ptr:#x}>"
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Version 3, with the stream that the values are made on. bfloat16 has none: use DLPack."""
+        if self._array.dtype == "bfloat16":
+            raise AttributeError("__cuda_array_interface__ knows no bfloat16: use __dlpack__")
+        stream = self._memory.context.stream
+        return {**self._array.__cuda_array_interface__, "stream": stream}
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """The type of device (``kDLCUDA``) and its index."""
+        return CUDA, self._memory.context.index
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A DLPack capsule of version 0, which any ``max_version`` allows.
+
+        ``stream`` is the consumer's, which is made to wait for the values: a ``CUstream`` as an
+        int; 1, or None, is the legacy default stream, 2 the thread's own, -1 waits for nothing.
+        Raises ``ValueError`` for 0, which means nothing, and ``BufferError`` where another device
+        or a copy is asked for.
+        """
+        here = self.__dlpack_device__()
+        if dl_device is not None and tuple(map(int, dl_device)) != here:
+            raise BufferError(f"the array is on {here}, not on {tuple(dl_device)}: get() copies it")
+        if copy:
+            raise BufferError("DLPack gives out the memory itself: get() copies it")
+        wanted = _LEGACY_STREAM if stream is None else int(stream)
+        if wanted == 0 or wanted < _NO_WAIT:
+            raise ValueError(f"stream {wanted} is none: 1 is the legacy default, 2 the thread's")
+        context = self._memory.context
+        with context.current():
+            if wanted not in (_NO_WAIT, context.stream):
+                context.let_wait(wanted)
+            return to_dlpack(self._array, context.index, self)

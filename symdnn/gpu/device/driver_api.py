@@ -1,0 +1,305 @@
+"""How the device is driven: by PyCUDA where it is installed, else by cuda-bindings.
+
+The flag ``gpu.runtime`` chooses, and this is the only module that imports PyCUDA. A
+:class:`DriverApi` has the calls for which PyCUDA keeps objects of its own: its stack of contexts,
+streams, modules with their kernels, and the array that users get. Both work in the device's primary
+context. For everything else (memory, copies, events, graphs) a stream is a number and so is an
+address, so that cuda-bindings makes those calls beside PyCUDA, too.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Protocol
+
+import numpy as np
+
+from symdnn.config import config
+from symdnn.errors import CudaUnavailable, OutOfDeviceMemory, SymdnnError
+from symdnn.gpu.device.array import RawArray
+from symdnn.gpu.device.device_array import DeviceArray
+from symdnn.graph.type import numpy_dtype
+
+__all__ = ["CudaBindings", "CudaError", "DriverApi", "PyCuda", "bindings", "checked", "driver_api"]
+
+_OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
+
+_NO_BINDINGS = (
+    "the Python package cuda-bindings is missing: pip install 'symdnn[cuda]', or pip install -e "
+    "'.[cuda]' in a checkout (docs/gpu.md, Installing)"
+)
+_NO_PYCUDA = (
+    "PyCUDA is missing, which gpu.runtime=pycuda asks for. tools/install_cuda.sh builds it, with "
+    "g++ and NVIDIA's wheels; or have it from conda-forge (docs/gpu.md, Installing); or let "
+    "cuda-bindings serve, with gpu.runtime=auto"
+)
+
+
+class CudaError(SymdnnError, RuntimeError):
+    """A call of the CUDA driver failed."""
+
+
+class Primary(Protocol):
+    """The primary context of a device; ``handle`` is the ``CUcontext`` as an int."""
+
+    handle: int
+
+    def push(self) -> None:
+        """Make it current in this thread."""
+
+    def pop(self) -> None:
+        """Make current what was current before."""
+
+
+class DriverApi(Protocol):
+    """The calls that differ. Except for ``primary`` they need a current context.
+
+    All raise :class:`CudaError`, or :class:`~symdnn.errors.OutOfDeviceMemory`.
+    """
+
+    name: str
+
+    def primary(self, index: int) -> Primary:
+        """Retain the primary context of device ``index``."""
+
+    def stream(self) -> Any:
+        """A new stream, ``int(stream.handle)`` of which is the ``CUstream``."""
+
+    def module(self, image: bytes) -> Any:
+        """Load device code."""
+
+    def function(self, module: Any, name: str) -> Any:
+        """A kernel of a module."""
+
+    def allow_shared(self, function: Any, nbytes: int) -> None:
+        """Let a kernel have so much dynamic shared memory."""
+
+    def launch(
+        self, function: Any, grid: Sequence[int], block: Sequence[int], shared_bytes: int,
+        arguments: Sequence[Any], stream: Any,
+    ) -> None:  # fmt: skip
+        """Enqueue a kernel. ``grid`` and ``block`` have three sizes.
+
+        Arguments are NumPy scalars.
+        """
+
+    def for_users(self, array: RawArray, memory: Any) -> Any:
+        """The array as users know it, which keeps the memory alive.
+
+        ``memory`` is the device's :class:`~symdnn.gpu.device.memory.CudaMemory`.
+        """
+
+
+def checked(result: Any) -> Any:
+    """The value of a call of cuda-bindings, which gives ``(status, value)``.
+
+    Raises :class:`CudaError`, or :class:`~symdnn.errors.OutOfDeviceMemory`.
+    """
+    status, *values = result
+    if int(status) == _OUT_OF_MEMORY:
+        raise OutOfDeviceMemory("the CUDA driver has no memory left")
+    if int(status) != 0:
+        raise CudaError(f"CUDA driver: {status!r}")
+    return values[0] if values else None
+
+
+def bindings() -> Any:
+    """``cuda.bindings.driver``; raises :class:`~symdnn.errors.CudaUnavailable` without it."""
+    try:
+        from cuda.bindings import driver
+    except ImportError as error:
+        raise CudaUnavailable(f"{_NO_BINDINGS} ({error})") from error
+    return driver
+
+
+# --- PyCUDA ---------------------------------------------------------------------------------------
+
+
+class PyCuda:
+    """PyCUDA's objects; users get its ``GPUArray``."""
+
+    name = "PyCUDA"
+
+    def __init__(self) -> None:
+        try:
+            import pycuda.driver as driver
+        except ModuleNotFoundError as error:
+            raise CudaUnavailable(f"{_NO_PYCUDA} ({error})") from error
+        except ImportError as error:  # a library that it was linked with, as libcurand
+            raise CudaUnavailable(
+                f"PyCUDA is installed and does not load: {error}. gpu.runtime=cuda-bindings does "
+                "without it"
+            ) from error
+        self._driver: Any = driver
+        self._failures = (driver.LogicError, driver.RuntimeError, driver.MemoryError)
+        driver.init()
+
+    def primary(self, index: int) -> Primary:
+        """PyCUDA keeps a stack of contexts for each thread, so only it may push and pop them."""
+        return _PyCudaPrimary(self._driver.Device(index).retain_primary_context())
+
+    def stream(self) -> Any:
+        """``pycuda.driver.Stream``."""
+        return self._driver.Stream()
+
+    def module(self, image: bytes) -> Any:
+        """``pycuda.driver.Module``."""
+        try:
+            return self._driver.module_from_buffer(image)
+        except self._failures as error:
+            raise self._failed(error) from error
+
+    def function(self, module: Any, name: str) -> Any:
+        """``pycuda.driver.Function``."""
+        try:
+            return module.get_function(name)
+        except self._failures as error:
+            raise self._failed(error) from error
+
+    def allow_shared(self, function: Any, nbytes: int) -> None:
+        """``Function.set_attribute``."""
+        attribute = self._driver.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
+        try:
+            function.set_attribute(attribute, nbytes)
+        except self._failures as error:
+            raise self._failed(error) from error
+
+    def launch(
+        self, function: Any, grid: Sequence[int], block: Sequence[int], shared_bytes: int,
+        arguments: Sequence[Any], stream: Any,
+    ) -> None:  # fmt: skip
+        """``Function.__call__``."""
+        try:
+            function(*arguments, block=block, grid=grid, shared=shared_bytes, stream=stream)
+        except self._failures as error:
+            raise self._failed(error) from error
+
+    def for_users(self, array: RawArray, memory: Any) -> Any:
+        """``pycuda.gpuarray.GPUArray``."""
+        from pycuda import gpuarray
+
+        return gpuarray.GPUArray(
+            array.shape, numpy_dtype(array.dtype), base=array.owner, gpudata=array.ptr,
+            strides=array.strides,
+        )  # fmt: skip
+
+    def _failed(self, error: BaseException) -> SymdnnError:
+        if isinstance(error, self._driver.MemoryError):
+            return OutOfDeviceMemory(str(error))
+        return CudaError(str(error))
+
+
+class _PyCudaPrimary:
+    """A ``pycuda.driver.Context``."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        self.handle = int(context.handle)
+
+    def push(self) -> None:
+        """On PyCUDA's own stack, which does not know of the driver's."""
+        self._context.push()
+
+    def pop(self) -> None:
+        """From that stack."""
+        self._context.pop()
+
+
+# --- cuda-bindings --------------------------------------------------------------------------------
+
+
+class CudaBindings:
+    """NVIDIA's Python bindings; users get a :class:`~symdnn.gpu.DeviceArray`."""
+
+    name = "cuda-bindings"
+
+    def __init__(self) -> None:
+        self._driver: Any = bindings()
+        checked(self._driver.cuInit(0))
+
+    def primary(self, index: int) -> Primary:
+        """``cuDevicePrimaryCtxRetain``."""
+        return _Primary(self._driver, index)
+
+    def stream(self) -> Any:
+        """``cuStreamCreate``."""
+        return _Stream(int(checked(self._driver.cuStreamCreate(0))))
+
+    def module(self, image: bytes) -> Any:
+        """``cuModuleLoadData``."""
+        return checked(self._driver.cuModuleLoadData(image))
+
+    def function(self, module: Any, name: str) -> Any:
+        """``cuModuleGetFunction``."""
+        return checked(self._driver.cuModuleGetFunction(module, name.encode()))
+
+    def allow_shared(self, function: Any, nbytes: int) -> None:
+        """``cuFuncSetAttribute``."""
+        attribute = self._driver.CUfunction_attribute
+        most = attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        checked(self._driver.cuFuncSetAttribute(function, most, nbytes))
+
+    def launch(
+        self, function: Any, grid: Sequence[int], block: Sequence[int], shared_bytes: int,
+        arguments: Sequence[Any], stream: Any,
+    ) -> None:  # fmt: skip
+        """``cuLaunchKernel``, which copies what the pointers to the arguments point to."""
+        values = [np.asarray(a) for a in arguments]
+        pointers = np.array([v.ctypes.data for v in values], np.uintp)
+        given = int(pointers.ctypes.data)
+        checked(
+            self._driver.cuLaunchKernel(
+                function, *grid, *block, shared_bytes, stream.handle, given, 0
+            )
+        )
+
+    def for_users(self, array: RawArray, memory: Any) -> Any:
+        """:class:`~symdnn.gpu.device.device_array.DeviceArray`."""
+        return DeviceArray(array, memory)
+
+
+class _Primary:
+    """A ``CUcontext``."""
+
+    def __init__(self, driver: Any, index: int) -> None:
+        self._driver = driver
+        self._context = checked(driver.cuDevicePrimaryCtxRetain(checked(driver.cuDeviceGet(index))))
+        self.handle = int(self._context)
+
+    def push(self) -> None:
+        """``cuCtxPushCurrent``."""
+        checked(self._driver.cuCtxPushCurrent(self._context))
+
+    def pop(self) -> None:
+        """``cuCtxPopCurrent``."""
+        checked(self._driver.cuCtxPopCurrent())
+
+
+class _Stream:
+    """A ``CUstream``, which lives as long as the process."""
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+
+
+# --- which of them --------------------------------------------------------------------------------
+
+
+@cache
+def driver_api() -> DriverApi:
+    """What the flag ``gpu.runtime`` says when the first GPU is used; the same from then on.
+
+    Raises :class:`~symdnn.errors.CudaUnavailable` where it is not installed or does not start.
+    """
+    bindings()  # beside PyCUDA, too
+    wanted = str(config.gpu.runtime)
+    there = importlib.util.find_spec("pycuda") is not None
+    chosen = PyCuda if wanted == "pycuda" or (wanted == "auto" and there) else CudaBindings
+    try:
+        return chosen()
+    except CudaUnavailable:
+        raise
+    except Exception as error:  # the driver's own, or what looks for its library
+        raise CudaUnavailable(f"the CUDA driver does not start: {error}") from error
