@@ -45,7 +45,7 @@ def needs_a_gpu(request: pytest.FixtureRequest) -> None:
     if request.node.get_closest_marker("gpu"):
         from symdnn.gpu.dnn import dnn_available
 
-        pytest.importorskip("pycuda.driver", reason="PyCUDA is not installed")
+        pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
         if not dnn_available():
             pytest.skip(dnn_available.msg)
 
@@ -234,6 +234,7 @@ def test_what_the_program_for_c_functions_names_exists() -> None:
 
 @on_gpu
 def test_the_program_for_c_functions() -> None:
+    pytest.importorskip("pycuda.driver", reason="it is a program for PyCUDA")
     done = subprocess.run(
         [sys.executable, str(WRAPPERS)], capture_output=True, text=True, timeout=600
     )

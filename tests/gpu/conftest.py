@@ -16,8 +16,9 @@ from tests.gpu.fake_cudnn import fake
 from tests.gpu.fake_device import fake_device
 from tests.gpu.record import record
 from tests.gpu.reference_device import by_reference
+from tests.gpu.users_arrays import UsersArrays
 
-__all__ = ["card", "cuda", "fake", "fake_device"]
+__all__ = ["arrays", "card", "cuda", "fake", "fake_device"]
 
 BY_REFERENCE = bool(os.environ.get("SYMDNN_TESTS_BY_REFERENCE"))
 
@@ -27,7 +28,7 @@ def cuda():
     """The runtime of device 0; tests that need it are skipped, with the reason, without one."""
     if BY_REFERENCE:
         return by_reference()
-    pytest.importorskip("pycuda.driver", reason="PyCUDA is not installed")
+    pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
     from symdnn.gpu.device.context import CudaUnavailable
     from symdnn.gpu.execution.runtime import runtime
 
@@ -43,6 +44,13 @@ def card(cuda):
     if BY_REFERENCE:
         pytest.skip("it needs a GPU")
     return cuda
+
+
+@pytest.fixture
+def arrays(card):
+    """Arrays on the card as users have them; the card is held."""
+    with card.exclusive():
+        yield UsersArrays(card)
 
 
 _started = time.monotonic()

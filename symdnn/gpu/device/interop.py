@@ -22,8 +22,8 @@ from symdnn.graph.type import TensorType
 __all__ = ["device_array", "from_interface"]
 
 _OTHER_CONTEXT = (
-    "symdnn uses the device's primary context: import pycuda.autoprimaryctx, not pycuda.autoinit, "
-    "before you make arrays with PyCUDA"
+    "symdnn uses the device's primary context. With PyCUDA import pycuda.autoprimaryctx, not "
+    "pycuda.autoinit, before you make arrays"
 )
 
 

@@ -10,6 +10,7 @@ from symdnn.gpu.conv.graph_conv import ACTIVATIONS, Epilogue, conv_graph
 from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature
 from symdnn.gpu.cudnn import graph
 from symdnn.gpu.device.capture import Graph
+from symdnn.gpu.execution.runtime import runtime
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
 from tests.seeded import new_rng
@@ -93,29 +94,26 @@ class Data:
 
     def run(self, context, plan, epilogue=None, enqueue=None):
         """The result of a plan; before, its memory is NaN throughout."""
-        from pycuda import driver
-
-        s = self.signature
+        s, memory = self.signature, runtime(context.index).memory
         launch = graph.launch(conv_graph(s, epilogue), plan, context.cudnn)
         result = DIRECTIONS[s.direction].roles[2]
         nan = np.full(getattr(s, result), np.nan).astype(numpy_dtype(s.dtype))
         values = {**self.values, result: nan}
-        memory = {r: driver.to_device(in_memory(values[r], s.layout)) for r in launch.roles}
-        workspace = driver.mem_alloc(max(plan.workspace_bytes, 1))
-        at = {r: int(m) for r, m in memory.items()}
+        given = {r: memory.upload(in_memory(values[r], s.layout), None) for r in launch.roles}
+        workspace = memory.empty((max(plan.workspace_bytes, 1),), "uint8")
+        at = {r: a.ptr for r, a in given.items()}
 
         def once():
-            launch(context.cudnn, at, int(workspace))
+            launch(context.cudnn, at, workspace.ptr)
 
         (enqueue or (lambda f: f()))(once)
         context.synchronize()
-        back = in_memory(nan, s.layout)
-        driver.memcpy_dtoh(back, memory[result])
+        back = memory.download(given[result])
         return logical(back.view(nan.dtype), s.layout).astype(np.float64)
 
 
 def in_memory(a, layout):
-    """The bytes in the order of the layout; PyCUDA does not know bfloat16."""
+    """The bytes in the order of the layout."""
     ordered = np.ascontiguousarray(a if layout == "NCHW" else np.moveaxis(a, 1, -1))
     return ordered.view(np.uint8)
 

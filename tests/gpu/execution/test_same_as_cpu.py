@@ -13,6 +13,8 @@ import symdnn.tensor as T
 from symdnn import Mode, Out
 from symdnn.config import config
 from symdnn.errors import DimensionMismatch, InputError
+from symdnn.gpu.device.driver_api import bindings, checked
+from symdnn.graph.type import numpy_dtype
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
 
@@ -278,14 +280,6 @@ def test_functions_are_called_from_two_threads():
 # -- arrays of other libraries --------------------------------------------------------------------
 
 
-@pytest.fixture
-def gpuarray(card):
-    from pycuda import gpuarray
-
-    with card.exclusive():
-        yield gpuarray
-
-
 class OnlyDLPack:
     """An array that has DLPack and nothing else."""
 
@@ -299,38 +293,38 @@ class OnlyDLPack:
         return self.array.__dlpack__(stream=stream)
 
 
-def test_a_gpuarray_is_an_input(gpuarray):
+def test_an_array_on_the_gpu_is_an_input(arrays):
     x, y = T.matrix("x"), T.matrix("y")
     with config.change_flags(**CUDA):
         f = symdnn.function([x, y], T.dot(x, y) + 1)
     a, b = rand(4, 5), rand(5, 3, seed=1)
-    close(f(gpuarray.to_gpu(a), b), a @ b + 1)
-    close(f(a, y=gpuarray.to_gpu(b)), a @ b + 1)
-    close(f(gpuarray.to_gpu(np.ascontiguousarray(a.T)).T, b), a @ b + 1)  # strided
+    close(f(arrays.to_gpu(a), b), a @ b + 1)
+    close(f(a, y=arrays.to_gpu(b)), a @ b + 1)
+    close(f(arrays.transposed(arrays.to_gpu(a.T)), b), a @ b + 1)  # strided
     f.trust_input = True
-    close(f(gpuarray.to_gpu(a), b), a @ b + 1)
+    close(f(arrays.to_gpu(a), b), a @ b + 1)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64", "int32", "bool"])
-def test_dtypes_of_gpuarrays(gpuarray, dtype):
+def test_dtypes_of_arrays_on_the_gpu(arrays, dtype):
     x = T.TensorType(dtype, (None, None))("x")
     with config.change_flags(**CUDA):
         f = symdnn.function([x], T.switch(x.astype("float64") > 0, 2.0, -1.0))
     value = (rand(6, 7) * 3).astype(dtype)
-    close(f(gpuarray.to_gpu(value)), np.where(value.astype("f8") > 0, 2, -1))
+    close(f(arrays.to_gpu(value)), np.where(value.astype("f8") > 0, 2, -1))
 
 
-def test_what_a_gpuarray_must_be(gpuarray):
+def test_what_an_array_on_the_gpu_must_be(arrays):
     x = T.matrix("x")
     with config.change_flags(**CUDA):
         f = symdnn.function([x], x + 1)
     with pytest.raises(InputError, match="float64"):
-        f(gpuarray.to_gpu(np.zeros((2, 2))))
+        f(arrays.to_gpu(np.zeros((2, 2))))
     with pytest.raises(DimensionMismatch):
-        f(gpuarray.to_gpu(np.zeros(2, "float32")))
+        f(arrays.to_gpu(np.zeros(2, "float32")))
     on_cpu = symdnn.function([x], x + 1, mode=Mode(target="cpu"))
     with pytest.raises(InputError, match="runs on the CPU"):
-        on_cpu(gpuarray.to_gpu(np.zeros((2, 2), "float32")))
+        on_cpu(arrays.to_gpu(np.zeros((2, 2), "float32")))
 
 
 @pytest.mark.parametrize("wrap", [lambda a: a, OnlyDLPack], ids=["interface", "dlpack"])
@@ -346,23 +340,59 @@ def test_arrays_of_other_libraries(card, library, wrap):
     close(f(wrap(value.T[1:])), np.exp(host.T[1:]).sum(1))
 
 
-def test_an_array_of_another_context_is_refused(card):
-    import pycuda.driver as drv
-    from pycuda import gpuarray
+class Memory:
+    """Four numbers at an address."""
 
+    def __init__(self, address):
+        self.__cuda_array_interface__ = {
+            "shape": (4,), "typestr": "<f4", "data": (address, False), "version": 2,
+        }  # fmt: skip
+
+
+def test_an_array_of_another_context_is_refused(card):
+    driver = bindings()
     x = T.vector("x")
     with config.change_flags(**CUDA):
         f = symdnn.function([x], x * 2)
-    other = drv.Device(0).make_context()
+    device = checked(driver.cuDeviceGet(card.context.index))
+    other = checked(driver.cuCtxCreate(None, 0, device))  # it is current now
     try:
-        array = gpuarray.to_gpu(rand(4))
+        address = int(checked(driver.cuMemAlloc(16)))
+        checked(driver.cuCtxPopCurrent())
         with pytest.raises(InputError, match=r"pycuda\.autoprimaryctx"):
-            f(array)
-        array.gpudata.free()
+            f(Memory(address))
     finally:
-        other.pop()
-        other.detach()
+        checked(driver.cuCtxDestroy(other))
     close(f(rand(4)), rand(4) * 2)
+
+
+def test_a_gpuarray_is_taken_whatever_the_runtime(card):
+    gpuarray = pytest.importorskip("pycuda.gpuarray")
+    x = T.matrix("x")
+    with config.change_flags(**CUDA):
+        f = symdnn.function([x], T.exp(x).sum(1))
+    primary = pytest.importorskip("pycuda.driver").Device(card.context.index)
+    primary = primary.retain_primary_context()
+    primary.push()
+    try:
+        value = gpuarray.to_gpu(rand(5, 6))
+        close(f(value), np.exp(rand(5, 6)).sum(1))
+        close(f(value.T), np.exp(rand(5, 6)).sum(0))
+    finally:
+        primary.pop()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("library", ["torch", "cupy"])
+def test_dlpack_takes_arrays_to_other_libraries(arrays, library, dtype):
+    if arrays.of_pycuda:
+        pytest.skip("it is about symdnn.gpu.DeviceArray")
+    if (library, dtype) == ("cupy", "bfloat16"):
+        pytest.skip("CuPy has no bfloat16")
+    other = pytest.importorskip(library)
+    value = np.arange(30).reshape(5, 6).astype(numpy_dtype(dtype))
+    taken = other.from_dlpack(arrays.to_gpu(value))  # which nobody else has
+    close((taken * 2).sum(1).tolist(), value.astype("f8").sum(1) * 2, 1e-2)
 
 
 def test_a_pointer_to_nothing_is_refused(card):
@@ -370,16 +400,11 @@ def test_a_pointer_to_nothing_is_refused(card):
     with config.change_flags(**CUDA):
         f = symdnn.function([x], x * 2)
 
-    class Nothing:
-        __cuda_array_interface__ = {
-            "shape": (4,), "typestr": "<f4", "data": (4096, False), "version": 2,
-        }  # fmt: skip
-
     with pytest.raises(InputError, match="no memory of a CUDA device"):
-        f(Nothing())
+        f(Memory(4096))
 
 
-def test_a_borrowed_output_is_a_gpuarray(gpuarray):
+def test_a_borrowed_output_stays_on_the_gpu(arrays):
     x = T.matrix("x")
     w = symdnn.shared(rand(4, 3, seed=1))
     with config.change_flags(**CUDA):
@@ -387,14 +412,14 @@ def test_a_borrowed_output_is_a_gpuarray(gpuarray):
         g = symdnn.function([x], (x * 2).sum())
     value = rand(5, 4)
     product, transposed, total = f(value)
-    assert isinstance(product, gpuarray.GPUArray)
+    assert isinstance(product, arrays.Array)
     close(product.get(), value @ w.get_value(), 1e-5, 1e-5)
     close(transposed.get(), value.T)
     close(total, value.sum(), 1e-4, 1e-5)
     close(g(product), 2 * (value @ w.get_value()).sum(), 1e-4, 1e-5)
 
 
-def test_arrays_at_other_addresses_in_calls_that_repeat(gpuarray):
+def test_arrays_at_other_addresses_in_calls_that_repeat(arrays):
     """The second call is captured; what is given to later ones lies elsewhere."""
     x = T.matrix("x")
     w = symdnn.shared(rand(6, 6, seed=1))
@@ -402,7 +427,7 @@ def test_arrays_at_other_addresses_in_calls_that_repeat(gpuarray):
         y = T.tanh(T.dot(x, w))
         f = symdnn.function([x], [Out(y, borrow=True), y.sum(1), T.dot(y, w).max()])
     given = [rand(5, 6, seed=n) for n in range(6)]
-    on_device = [gpuarray.to_gpu(value) for value in given]
+    on_device = [arrays.to_gpu(value) for value in given]
     for value, array in zip(given, on_device):
         lent, sums, largest = f(array)
         expected = np.tanh(value @ w.get_value())
@@ -411,7 +436,7 @@ def test_arrays_at_other_addresses_in_calls_that_repeat(gpuarray):
         close(largest, (expected @ w.get_value()).max(), 1e-4, 1e-4)
 
 
-def test_a_borrowed_output_of_a_failing_call(gpuarray):
+def test_a_borrowed_output_of_a_failing_call(arrays):
     x, i = T.matrix("x"), T.lvector("i")
     with config.change_flags(**CUDA):
         f = symdnn.function([x, i], Out(x[i], borrow=True))
@@ -421,15 +446,15 @@ def test_a_borrowed_output_of_a_failing_call(gpuarray):
     close(f(rand(4, 3), [2, 1]).get(), rand(4, 3)[[2, 1]])
 
 
-def test_the_internal_value_is_the_memory_on_the_gpu(gpuarray):
+def test_the_internal_value_is_the_memory_on_the_gpu(arrays):
     w = symdnn.shared(rand(3, 2), name="w")
     with config.change_flags(**CUDA):
         step = symdnn.function([], updates=[(w, w + 1)])
     step()
     inside = w.get_value(borrow=True, return_internal_type=True)
-    assert isinstance(inside, gpuarray.GPUArray)
+    assert isinstance(inside, arrays.Array)
     close(inside.get(), rand(3, 2) + 1)
-    inside.set(np.full((3, 2), 5, "float32"))
+    arrays.write(inside, np.full((3, 2), 5, "float32"))
     close(w.get_value(), np.full((3, 2), 5))
     step()
     close(inside.get(), np.full((3, 2), 6))
