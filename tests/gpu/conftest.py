@@ -47,10 +47,10 @@ def card(cuda):
 
 
 @pytest.fixture
-def arrays(card):
-    """Arrays on the card as users have them; the card is held."""
-    with card.exclusive():
-        yield UsersArrays(card)
+def arrays(cuda):
+    """Arrays on the device as users have them; the device is held."""
+    with cuda.exclusive():
+        yield UsersArrays(cuda)
 
 
 _started = time.monotonic()

@@ -16,6 +16,7 @@ import pytest
 
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.capture import CaptureFailed
+from symdnn.gpu.device.device_array import DeviceArray
 from symdnn.gpu.device.env import TICKET_COUNT, TICKETS_AT
 from symdnn.gpu.device.memory import CudaMemory, PendingCopy
 from symdnn.gpu.execution.runtime import CudaRuntime
@@ -65,6 +66,14 @@ class FakeContext:
 
     def zero(self, ptr: int, nbytes: int) -> None:
         self.enqueue("zero", lambda: at(ptr, nbytes).fill(0))
+
+    def wait_for(self, stream: int | None) -> None:
+        pass
+
+    let_wait = wait_for
+
+    def for_users(self, array: RawArray, memory: Any) -> DeviceArray:
+        return DeviceArray(array, memory)
 
     def synchronize(self) -> None:
         if self.recording is not None:
@@ -121,10 +130,6 @@ class FakeMemory(CudaMemory):
 
     def pinned(self, nbytes: int) -> Any:
         return aligned(nbytes)
-
-    def lend(self, buffer: RawArray) -> RawArray:
-        self.before_reading()
-        return buffer
 
 
 class FakeArena:
@@ -203,14 +208,8 @@ class FakeRuntime(CudaRuntime):
     def capture(self, enqueue: Any) -> Any:
         return FakeGraph(self.context, enqueue)  # type: ignore[arg-type]
 
-    def adopt(self, value: Any, what: str, on_host: bool = False) -> Any:
-        return self.to_host(value) if on_host else value
-
     def known(self, value: Any) -> Any:
-        return value if isinstance(value, RawArray) else None
-
-    def lend(self, value: Any) -> Any:
-        return value
+        return value if isinstance(value, RawArray) else super().known(value)
 
     def take_log(self) -> list[str]:
         """What was enqueued since the last time."""

@@ -10,7 +10,7 @@ from symdnn.gpu.binding.libcuda import driver
 from symdnn.gpu.detect import cuda_target, dnn_available, version
 from symdnn.gpu.device.driver_api import bindings, checked
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("card")]
 
 FLOAT, DOUBLE, HALF = "CUDNN_DATA_FLOAT", "CUDNN_DATA_DOUBLE", "CUDNN_DATA_HALF"
 NCHW = "CUDNN_TENSOR_NCHW"

@@ -11,7 +11,7 @@ from symdnn.config import config
 from symdnn.errors import DimensionMismatch, InputError
 from symdnn.gpu import gpuarray_shared_constructor
 
-pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("card")]
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
 
 
 def values(*shape, dtype="float32", seed=0):

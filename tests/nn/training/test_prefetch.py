@@ -13,7 +13,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn import nn
 from symdnn.errors import InputError
-from symdnn.gpu.device.array import RawArray
+from symdnn.gpu import DeviceArray
 from tests.gpu.fake_device import fake_device
 
 __all__ = ["fake_device"]
@@ -119,7 +119,7 @@ def test_arrays_go_to_the_device_in_places_that_come_again(rng, fake_device):
     addresses, results = set(), []
     for epoch in range(3):
         for batch in nn.prefetch(data.at(epoch), 2, target="cuda:sm_90"):
-            assert isinstance(batch["x"], RawArray)
+            assert isinstance(batch["x"], DeviceArray)
             assert batch["x"].shape in ((4, 3), (2, 3))
             assert batch["t"].dtype == "int32"
             if epoch == 0:
