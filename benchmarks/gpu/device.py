@@ -33,44 +33,44 @@ class Device:
     def __init__(self, on_gpu: bool, min_time: float = 0.6) -> None:
         self.on_gpu, self.min_time = on_gpu, min_time
         if on_gpu:
-            import pycuda.autoprimaryctx  # noqa: F401  (makes the primary context current)
+            from symdnn.gpu.device.driver_api import bindings, checked
+            from symdnn.gpu.execution.runtime import runtime
+
+            self.driver, self.runtime, self._checked = bindings(), runtime(0), checked
 
     def put(self, array: np.ndarray) -> Any:
-        """The array where a user of this device has it: a ``GPUArray``, or itself on the CPU."""
+        """The array where a user of this device has it: on the GPU, or itself on the CPU."""
         array = np.ascontiguousarray(array)
         if not self.on_gpu:
             return array
-        from pycuda import gpuarray
+        with self.runtime.exclusive():
+            return self.runtime.lend(self.runtime.memory.upload(array, None))
 
-        if array.dtype.kind != "V" or not array.size:
-            return gpuarray.to_gpu(array)
-        bits = gpuarray.to_gpu(array.view(np.uint16))  # PyCUDA does not copy bfloat16 itself
-        return gpuarray.GPUArray(array.shape, array.dtype, base=bits, gpudata=bits.gpudata)
+    def host(self, value: Any) -> np.ndarray:
+        """A result on the host."""
+        if self.on_gpu and not isinstance(value, np.ndarray | np.generic):
+            with self.runtime.exclusive():
+                return self.runtime.adopt(value, "a result", on_host=True)
+        return np.array(value)
 
     def get(self, value: Any) -> np.ndarray:
         """A result on the host, in float64."""
-        if self.on_gpu and not isinstance(value, np.ndarray):
-            if value.dtype.kind == "V":
-                bits = type(value)(value.shape, np.uint16, base=value, gpudata=value.gpudata)
-                value = bits.get().view(value.dtype)
-            else:
-                value = value.get()
-        return np.asarray(value).astype(np.float64)
+        return self.host(value).astype(np.float64)
+
+    def copy(self, target: Any, source: Any, nbytes: int) -> None:
+        """Enqueue a copy between arrays of the GPU."""
+        self.runtime.queue.copy(int(target.gpudata), int(source.gpudata), nbytes)
 
     def sync(self) -> None:
         """Wait for everything on the device."""
         if self.on_gpu:
-            from pycuda import driver
-
-            driver.Context.synchronize()
+            self._checked(self.driver.cuCtxSynchronize())
 
     def used_bytes(self) -> int:
         """Bytes of the card that are taken, by whatever."""
         if not self.on_gpu:
             return 0
-        from pycuda import driver
-
-        free, total = driver.mem_get_info()
+        _, free, total = self.driver.cuMemGetInfo()
         return int(total - free)
 
     def cleanup(self) -> None:
@@ -97,10 +97,11 @@ def facts(device: Device) -> dict[str, Any]:
     found: dict[str, Any] = {"commit": commit(), "flags": os.environ.get("SYMDNN_FLAGS", "")}
     if not device.on_gpu:
         return {**found, "device": "cpu"}
-    from pycuda import driver
+    from symdnn.gpu.binding.libcuda import driver
 
-    found["device"] = driver.Device(0).name()
-    found["driver"], found["cudnn"] = driver.get_driver_version(), dnn.version()
+    major, minor = driver().version or (0, 0)
+    found["device"], found["runtime"] = driver().devices[0].name, device.runtime.context.runtime
+    found["driver"], found["cudnn"] = 1000 * major + 10 * minor, dnn.version()
     found["numpy"], found["symdnn"] = np.__version__, getattr(symdnn, "__version__", "")
     found["copy_gbs"] = copy_rate(device)
     for name, dtype, n in (("tf32", "float32", 4096), ("bf16", "bfloat16", 8192)):
@@ -113,13 +114,9 @@ def facts(device: Device) -> dict[str, Any]:
 
 def copy_rate(device: Device, nbytes: int = 1 << 30) -> float:
     """GB/s of a copy on the device, bytes read and written counted."""
-    from pycuda import driver
-
-    a, b = driver.mem_alloc(nbytes), driver.mem_alloc(nbytes)
-    driver.memset_d32(a, 0x3F8CCCCD, nbytes // 4)
-    record = device.time(lambda: driver.memcpy_dtod_async(b, a, nbytes), min_time=0.15)
-    a.free()
-    b.free()
+    value = np.full(nbytes // 4, 1.1, np.float32)
+    a, b = device.put(value), device.put(value)
+    record = device.time(lambda: device.copy(b, a, nbytes), min_time=0.15)
     return float(2 * nbytes / record["ms"] / 1e6)
 
 

@@ -76,7 +76,7 @@ class Timer:
             self._check_duration(replace(row, size="middle"))
         program = build(row)
         arrays = [self.device.put(a) if np.ndim(a) else a for a in program.arrays]
-        results = [self._host(r) for r in program.function(*arrays)]
+        results = [self.device.host(r) for r in program.function(*arrays)]
         error = program.error(results)
         limit = TOLERANCE.get(row.dtype, 1e-6)
         nbytes = sum(np.asarray(a).nbytes for a in program.arrays) + sum(r.nbytes for r in results)
@@ -98,14 +98,6 @@ class Timer:
         seconds = time.perf_counter() - began
         if 60 * seconds > LONGEST_CALL_S:
             raise NotThere(f"a call of the middle size takes {seconds:.2f} s")
-
-    def _host(self, value: Any) -> Any:
-        if isinstance(value, np.ndarray | np.generic):
-            return np.array(value)
-        if value.dtype.kind == "V" and value.size:
-            bits = type(value)(value.shape, np.uint16, base=value, gpudata=value.gpudata)
-            return bits.get().view(value.dtype)
-        return value.get()
 
     def _time(self, call: Any) -> float:
         """The best of three medians, in ms."""
@@ -130,8 +122,4 @@ class Timer:
         target = self.device.put(np.zeros(half, np.uint8))
         if not self.on_gpu:
             return self._time(lambda: np.copyto(target, source))
-        from pycuda import driver
-
-        return self._time(
-            lambda: driver.memcpy_dtod_async(int(target.gpudata), int(source.gpudata), half)
-        )
+        return self._time(lambda: self.device.copy(target, source, half))

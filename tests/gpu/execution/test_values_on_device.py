@@ -171,11 +171,11 @@ def test_the_internal_type_before_any_function_ran(arrays):
         close(symdnn.function([x], (x * w).sum())(np.ones(4, "float32")), 4)
 
 
-def test_an_array_without_elements_is_taken_at_every_call(gpuarray):
+def test_an_array_without_elements_is_taken_at_every_call(arrays):
     x = T.fmatrix("x")
     with config.change_flags(device="cuda"):
         f = symdnn.function([x], [x.sum(0), T.exp(x)])
-    nothing = gpuarray.empty((0, 3), "float32")
+    nothing = arrays.empty((0, 3), "float32")
     for _ in range(4):
         total, exp = f(nothing)
         assert np.array_equal(np.asarray(total.get()), np.zeros(3, "float32"))
