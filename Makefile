@@ -5,7 +5,7 @@
 #   make lint    the first three of these
 #   make fuzz    random programs against NumPy (ARGS="gradients --seconds 600")
 #   make docs    docs/_build/html, warnings are errors
-#   make cuda    what runs on an NVIDIA GPU; builds PyCUDA, which takes g++ and minutes
+#   make cuda    what runs on an NVIDIA GPU; builds PyCUDA too where there is g++, in minutes
 #   make clean   remove what these have made, .venv too
 #
 # PYTHON=/path/to/python chooses the interpreter of a new .venv.

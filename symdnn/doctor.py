@@ -37,11 +37,14 @@ _NEEDED = (
     "platformdirs",
     "rich",
 )
-_EXTRA = "pip install -e '.[cuda]' in a checkout of symdnn"
+_EXTRA = "pip install 'symdnn[cuda]', or pip install -e '.[cuda]' in a checkout of symdnn"
 _BUILD = (
     "make cuda, or tools/install_cuda.sh, in a checkout of symdnn builds it, with g++ and NVIDIA's "
     "wheels; or conda install -c conda-forge pycuda"
 )
+#: What is done without: PyCUDA, as long as the flag gpu.runtime does not ask for it, and cuDNN's
+#: graph API.
+_OPTIONAL = ("pycuda", frontend.PACKAGE)
 _CUDA_PACKAGES = ("pycuda", "cuda-bindings", "cuda-pathfinder", frontend.PACKAGE)
 
 
@@ -84,6 +87,7 @@ class Diagnosis:
     kernel_driver: str
     gpus: str
     cudnn_wanted: bool
+    runtime_wanted: str  # the flag gpu.runtime
     graph_api_problem: str  # why cuDNN's graph API is off; "" where it is on
     llvmlite: str
     llvm_problem: str  # why no loops are compiled for the CPU; "" where they are
@@ -111,10 +115,11 @@ class Diagnosis:
             for lib in self.cuda_libraries
             if not lib.usable
         ]
+        needed = [n for n in self.cuda_packages if n not in _OPTIONAL or n == self.runtime_wanted]
         packages = [
             f"the Python package {name}: {_BUILD if name == 'pycuda' else _EXTRA}"
-            for name, version in self.cuda_packages.items()
-            if not version and name != frontend.PACKAGE  # without it the graph API is off, no more
+            for name in needed
+            if not self.cuda_packages[name]
         ]
         return driver + libraries + packages
 
@@ -143,6 +148,7 @@ def diagnose() -> Diagnosis:
         kernel_driver=_kernel_driver(),
         gpus=str(driver()),
         cudnn_wanted=str(config.dnn.enabled) == "True",
+        runtime_wanted=str(config.gpu.runtime),
         graph_api_problem=frontend.unavailable(),
         llvmlite=_version("llvmlite"),
         llvm_problem=jit.problem(),
@@ -316,6 +322,7 @@ def _report(found: Diagnosis) -> Iterator[str]:
     yield f"GPUs        {found.gpus}"
     packages = (f"{name} {version or 'missing'}" for name, version in found.cuda_packages.items())
     yield f"Packages    {', '.join(packages)}"
+    yield f"Runtime     {_runtime(found)}"
     for library in found.cuda_libraries:
         yield from _library(library)
     yield f"Graph API   {_graph_api(found)}"
@@ -335,6 +342,16 @@ def _graph_api(found: Diagnosis) -> str:
     if found.graph_api_problem:
         return f"off: {found.graph_api_problem.removesuffix('. Tried in this order:')}"
     return f"on, nvidia-cudnn-frontend {found.cuda_packages['nvidia-cudnn-frontend']}"
+
+
+def _runtime(found: Diagnosis) -> str:
+    """What would drive a GPU, and why PyCUDA does not where it is not there."""
+    pycuda, bindings = found.cuda_packages["pycuda"], found.cuda_packages["cuda-bindings"]
+    asked = f"(gpu.runtime={found.runtime_wanted})"
+    if found.runtime_wanted == "pycuda" or (found.runtime_wanted == "auto" and pycuda):
+        return f"PyCUDA {pycuda or 'missing'} {asked}"
+    without = "" if pycuda else f"; without PyCUDA and its GPUArray: {_BUILD}"
+    return f"cuda-bindings {bindings or 'missing'} {asked}{without}"
 
 
 def _library(library: Library) -> Iterator[str]:

@@ -150,7 +150,25 @@ def test_doctor_says_what_is_missing_for_what(bare, capsys, tmp_path):
     assert f"flag dnn.library_path: {tmp_path}/libcudnn.so.9: not there" in text
     assert "CUDA: can't be used" in text
     assert "missing: NVIDIA's kernel driver" in text
-    assert "missing: the Python package pycuda" in text
+    assert "missing: the Python package cuda-bindings: pip install 'symdnn[cuda]'" in text
+    assert "the Python package pycuda" not in text
+    assert "Runtime     cuda-bindings missing (gpu.runtime=auto); without PyCUDA" in text
+
+
+@pytest.mark.parametrize(
+    ("flag", "there", "line"),
+    [
+        ("auto", ("pycuda", "cuda-bindings"), "Runtime     PyCUDA 1.0 (gpu.runtime=auto)\n"),
+        ("auto", ("cuda-bindings",), "Runtime     cuda-bindings 1.0 (gpu.runtime=auto); without"),
+        ("pycuda", ("cuda-bindings",), "      missing: the Python package pycuda: make cuda"),
+        ("cuda-bindings", ("pycuda", "cuda-bindings"), "cuda-bindings 1.0 (gpu.runtime=cuda-bin"),
+    ],
+)
+def test_doctor_says_what_would_drive_a_gpu(bare, monkeypatch, capsys, flag, there, line):
+    monkeypatch.setattr(doctor, "_version", lambda name: "1.0" if name in there else "")
+    with config.change_flags({"gpu.runtime": flag}):
+        assert cli.main(["doctor"]) == 0
+    assert line in capsys.readouterr().out
 
 
 def test_doctor_names_what_is_wrong_with_cudnn(bare, monkeypatch, capsys):

@@ -90,6 +90,11 @@ class Context:
         """The card's name."""
         return self._facts.name
 
+    @property
+    def runtime(self) -> str:
+        """What drives it: ``PyCUDA`` or ``cuda-bindings``."""
+        return self._api.name
+
     def total_memory(self) -> int:
         """Bytes on the card."""
         return self._facts.memory_bytes
