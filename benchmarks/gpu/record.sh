@@ -3,10 +3,10 @@
 #
 #     benchmarks/gpu/record.sh [FOLDER] [STEP ...]
 #
-# Writes STEP-CARD-DATE.txt (and .jsonl) into FOLDER (default: record). STEPs are suite, demo,
-# reference, memcheck, algorithms, workloads; without any, all of them. Each has a time limit, in
-# seconds, that LIMIT_suite=..., LIMIT_demo=... change; a step that fails or runs past its limit does
-# not keep the next from running. At the end: one line for each step, and status 1 if one failed.
+# Writes STEP-CARD-DATE.txt (and .jsonl) into FOLDER (default: record). STEPs are suite, bindings
+# (the suite without PyCUDA), demo, reference, memcheck, algorithms, workloads; without any, all of
+# them. Each has a time limit, in seconds, that LIMIT_suite=..., LIMIT_demo=... change; a step that
+# fails or runs past its limit does not keep the next from running. At the end: one line for each step, and status 1 if one failed.
 #
 # PYTHON names the interpreter (default: .venv/bin/python, else python3). Where there is no git
 # repository, SYMDNN_COMMIT names the commit. Benchmarks go on where an earlier run with the same
@@ -16,7 +16,7 @@ set -u
 cd "$(dirname "$0")/../.." || exit 2
 folder=${1:-record}
 [ $# -gt 0 ] && shift
-steps=${*:-suite demo reference memcheck algorithms workloads}
+steps=${*:-suite bindings demo reference memcheck algorithms workloads}
 if [ -z "${PYTHON:-}" ]; then
     PYTHON=python3
     [ -x .venv/bin/python ] && PYTHON=$PWD/.venv/bin/python
@@ -55,12 +55,20 @@ limited() { # limited SECONDS COMMAND...: an interrupt first, so that programs s
     timeout -s INT -k 30 "$seconds" "$@"
 }
 
+suite() {
+    limited "${LIMIT_suite:-1800}" "$PYTHON" -m pytest -m gpu -q -rs -p no:cacheprovider --tb=short
+}
+
 examples() {
     status=0
     for name in "theano_gpuarray_dnn.py --device cuda" "theano_sandbox_dnn.py --device cuda" \
         cudnn_python_wrappers.py "pytorch_cudnn_lowlevel.py --device cuda"; do
         echo
         echo "\$ python examples/reference/$name"
+        if [ "$name" = cudnn_python_wrappers.py ] && ! "$PYTHON" -c 'import pycuda'; then
+            echo "left out: it is a program for PyCUDA"
+            continue
+        fi
         # shellcheck disable=SC2086  # the words of a name are arguments
         limited "${LIMIT_reference:-240}" "$PYTHON" examples/reference/$name || status=1
     done
@@ -73,8 +81,11 @@ run() { # run STEP: its output to its file
     case $1 in
     suite)
         head_of python -m pytest -m gpu -q -rs
-        limited "${LIMIT_suite:-1800}" "$PYTHON" -m pytest -m gpu -q -rs -p no:cacheprovider \
-            --tb=short
+        suite
+        ;;
+    bindings)
+        head_of SYMDNN_FLAGS=gpu.runtime=cuda-bindings python -m pytest -m gpu -q -rs
+        SYMDNN_FLAGS=${SYMDNN_FLAGS:+$SYMDNN_FLAGS,}gpu.runtime=cuda-bindings suite
         ;;
     demo)
         head_of SYMDNN_FLAGS=device=cuda python -m symdnn demo
@@ -114,7 +125,7 @@ run() { # run STEP: its output to its file
 
 for step in $steps; do
     case $step in
-    suite | demo | reference) name=gpu-$step ;;
+    suite | bindings | demo | reference) name=gpu-$step ;;
     *) name=$step ;;
     esac
     file=$(path "$name" txt)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 STUB = """#!/bin/sh
 case "$*" in
 -c*) echo h200; exit ;;
-"-m pytest"*) echo "called with $*"; exit 1 ;;
+"-m pytest"*) echo "called with $*, flags ${SYMDNN_FLAGS:-none}"; exit 1 ;;
 "-m symdnn demo"*) sleep 30 ;;
 *) echo "called with $*, device flag ${SYMDNN_FLAGS:-none}" ;;
 esac
@@ -54,6 +54,12 @@ def test_steps_run_in_their_order_whatever_fails(tmp_path):
     assert "called with -m pytest -m gpu -q -rs" in files["gpu-suite"]
     assert files["gpu-reference"].count("called with examples/reference/") == 4
     assert "called with -m benchmarks.gpu.report" in files["workloads"]
+
+
+def test_the_suite_runs_by_either_runtime(tmp_path):
+    _, files = run(tmp_path, "suite", "bindings", SYMDNN_FLAGS="device=cuda")
+    assert "flags device=cuda\n" in files["gpu-suite"]
+    assert "flags device=cuda,gpu.runtime=cuda-bindings\n" in files["gpu-bindings"]
 
 
 def test_without_a_gpu_it_says_so_and_writes_nothing(tmp_path):

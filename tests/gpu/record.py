@@ -50,6 +50,7 @@ def facts(seconds):
     """What the numbers belong to."""
     from symdnn.gpu.binding.libcuda import driver
     from symdnn.gpu.detect import version
+    from symdnn.gpu.device.driver_api import wanted
 
     found, cudnn = driver(), version(raises=False)
     cuda = "unknown" if found.version is None else ".".join(map(str, found.version))
@@ -61,6 +62,7 @@ def facts(seconds):
         "driver": kernel_driver(),
         "CUDA": f"{cuda} (the driver's)",
         "cuDNN": ".".join(map(str, parts)) if cudnn > 0 else "none",
+        "runtime": wanted(),
         "Python": f"{platform.python_version()}, {packages()}",
         "machine": f"{platform.system()}, {platform.machine()}, {' '.join(platform.libc_ver())}",
         "seconds": f"{seconds:.0f}",

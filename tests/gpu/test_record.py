@@ -31,7 +31,18 @@ def test_it_says_what_the_numbers_belong_to(monkeypatch):
     monkeypatch.setenv("SYMDNN_COMMIT", "abc123")
     lines = r.record(STATS, MARKED, 12.3)
     names = [line.split()[0] for line in lines[: lines.index("")]]
-    wanted = ["date", "commit", "GPU", "driver", "CUDA", "cuDNN", "Python", "machine", "seconds"]
+    wanted = [
+        "date",
+        "commit",
+        "GPU",
+        "driver",
+        "CUDA",
+        "cuDNN",
+        "runtime",
+        "Python",
+        "machine",
+        "seconds",
+    ]
     assert names == wanted
     assert "commit      abc123" in lines
 

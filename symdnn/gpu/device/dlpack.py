@@ -116,9 +116,9 @@ def _code(dtype: str) -> tuple[int, int]:
 
 
 @_Deleter
-def _deleter(address: int) -> None:
-    """``DLManagedTensor.deleter``; it may be called from any thread."""
-    _given_out.pop(address, None)
+def _deleter(address: int, given_out: dict[int, Any] = _given_out) -> None:
+    """``DLManagedTensor.deleter``; it may be called from any thread, also while Python ends."""
+    given_out.pop(address, None)
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p)

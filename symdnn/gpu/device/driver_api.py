@@ -22,7 +22,10 @@ from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.device_array import DeviceArray
 from symdnn.graph.type import numpy_dtype
 
-__all__ = ["CudaBindings", "CudaError", "DriverApi", "PyCuda", "bindings", "checked", "driver_api"]
+__all__ = [
+    "CudaBindings", "CudaError", "DriverApi", "PyCuda", "bindings", "checked", "driver_api",
+    "wanted",
+]  # fmt: skip
 
 _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
@@ -68,7 +71,7 @@ class DriverApi(Protocol):
         """A new stream, ``int(stream.handle)`` of which is the ``CUstream``."""
 
     def module(self, image: bytes) -> Any:
-        """Load device code."""
+        """Load device code; :class:`CudaError` where the driver does not take it."""
 
     def function(self, module: Any, name: str) -> Any:
         """A kernel of a module."""
@@ -287,6 +290,14 @@ class _Stream:
 # --- which of them --------------------------------------------------------------------------------
 
 
+def wanted() -> str:
+    """``"pycuda"`` or ``"cuda-bindings"``: what the flag ``gpu.runtime`` means here."""
+    flag = str(config.gpu.runtime)
+    if flag != "auto":
+        return flag
+    return "cuda-bindings" if importlib.util.find_spec("pycuda") is None else "pycuda"
+
+
 @cache
 def driver_api() -> DriverApi:
     """What the flag ``gpu.runtime`` says when the first GPU is used; the same from then on.
@@ -294,11 +305,8 @@ def driver_api() -> DriverApi:
     Raises :class:`~symdnn.errors.CudaUnavailable` where it is not installed or does not start.
     """
     bindings()  # beside PyCUDA, too
-    wanted = str(config.gpu.runtime)
-    there = importlib.util.find_spec("pycuda") is not None
-    chosen = PyCuda if wanted == "pycuda" or (wanted == "auto" and there) else CudaBindings
     try:
-        return chosen()
+        return PyCuda() if wanted() == "pycuda" else CudaBindings()
     except CudaUnavailable:
         raise
     except Exception as error:  # the driver's own, or what looks for its library

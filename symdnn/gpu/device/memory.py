@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.gpu.device.array import RawArray
-from symdnn.gpu.device.budget import Budget
+from symdnn.gpu.device.budget import Budget, OutOfDeviceMemory
 from symdnn.gpu.device.capture import Queue
 from symdnn.gpu.device.context import Context
 from symdnn.gpu.device.driver_api import bindings, checked
@@ -151,7 +151,11 @@ class CudaMemory:
 
     def pinned(self, nbytes: int) -> Any:
         """Bytes of the host that the device can copy from and to by itself."""
-        return np.asarray(self._pinned.allocate(nbytes))
+        try:
+            return np.asarray(self._pinned.allocate(nbytes))
+        except OutOfDeviceMemory:
+            self._pinned.free_held()
+            return np.asarray(self._pinned.allocate(nbytes))
 
     def _staged(self, nbytes: int) -> Any:
         if len(self._in_flight) > _MOST_IN_FLIGHT and self._baked is None:
