@@ -20,6 +20,9 @@ from tests.gpu.users_arrays import UsersArrays
 
 __all__ = ["arrays", "card", "cuda", "fake", "fake_device"]
 
+#: Programs of their own import it as ``pycuda``; here that would look as if PyCUDA were installed.
+collect_ignore = ["fake_pycuda"]
+
 BY_REFERENCE = bool(os.environ.get("SYMDNN_TESTS_BY_REFERENCE"))
 
 
