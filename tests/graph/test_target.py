@@ -12,8 +12,8 @@ GPU = Target("cuda", compute_capability=(9, 0), cudnn=(9, 19))
 
 
 def test_libraries_by_keyword_or_by_mapping():
-    assert GPU == Target("cuda", 0, (9, 0), (9, 19))
-    assert GPU == Target("cuda", compute_capability=(9, 0), libraries={"cudnn": (9, 19)})
+    assert Target("cuda", 0, (9, 0), (9, 19)) == GPU
+    assert Target("cuda", compute_capability=(9, 0), libraries={"cudnn": (9, 19)}) == GPU
     assert hash(GPU) == hash(replace(GPU))
     assert (GPU.cudnn, GPU.onednn) == ((9, 19), None)
 

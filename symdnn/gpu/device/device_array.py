@@ -104,8 +104,8 @@ class DeviceArray:
         return self.shape[0]
 
     def __repr__(self) -> str:
-        device = self._memory.context.device
-        return f"<DeviceArray {self.dtype.name}{self.shape} on {device} at {self.ptr:#x}>"
+        place = self._memory.context.place
+        return f"<DeviceArray {self.dtype.name}{self.shape} on {place} at {self.ptr:#x}>"
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:

@@ -70,6 +70,6 @@ def test_the_error_is_a_memory_error_that_says_what_to_do():
 
 
 def test_other_errors_pass_through():
-    budget = Budget(Pool(), (Full,), Place("cuda"))
+    budget = Budget(Pool(), Place("cuda"))
     with pytest.raises(ZeroDivisionError):
         budget.allocate("an array", 8, lambda: 1 // 0)
