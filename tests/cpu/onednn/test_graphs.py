@@ -64,16 +64,26 @@ def test_a_net_works_on_images_with_channels_last(batch_norm):
     assert len(ops_of(f, Reorder)) <= 3  # the images, and both ways at the dense layer
 
 
+def alike(a, b):
+    return np.allclose(a, b, rtol=1e-3, atol=2e-4 * max(np.abs(b).max(), 0.01))
+
+
 @needs_onednn
 @pytest.mark.parametrize("batch_norm", [False, True])
 @pytest.mark.parametrize("channels", [(3, 8, 5), (1, 16, 32)])
 def test_gradients_are_those_without_onednn(rng, batch_norm, channels):
     x, t, loss, ps = net(rng, channels, batch_norm)
-    given = rng.normal(size=(6, channels[0], 14, 14)).astype("f"), np.arange(6, dtype="int32")
-    fast, plain = (compiled([x, t], [loss, *T.grad(loss, [*ps, x])], target)(*given)
+    fast, plain = (compiled([x, t], [loss, *T.grad(loss, [*ps, x])], target)
                    for target in ("cpu", Target("cpu")))  # fmt: skip
-    for a, b in zip(fast, plain, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=2e-4 * max(np.abs(b).max(), 0.01))
+    for _ in range(20):
+        images = rng.normal(size=(6, channels[0], 14, 14)).astype("f")
+        labels = np.arange(6, dtype="int32")
+        want = plain(images, labels)
+        moved = plain(images * np.float32(1 + 1e-6), labels)
+        if all(map(alike, moved, want)):  # else rounding decides which element is a maximum
+            assert all(map(alike, fast(images, labels), want))
+            return
+    raise AssertionError("no images without ties among 20")
 
 
 def test_it_can_be_switched_off():

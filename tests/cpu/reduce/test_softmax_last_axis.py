@@ -48,8 +48,9 @@ def apply(op, *arrays, dtype="float32"):
 
 
 def check(op, *arrays):
+    summed = max((a.shape[-1] for a in arrays if a.ndim), default=1)  # whose rounding adds up
     for got, want in zip(*apply(op, *arrays)):
-        np.testing.assert_allclose(got, want, rtol=5e-6, atol=5e-6)
+        np.testing.assert_allclose(got, want, rtol=5e-6, atol=5e-6 * max(1, summed**0.5 / 10))
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -97,7 +97,7 @@ def test_a_shared_rate_keeps_the_captured_graph(rng, fake_device):
                 log = fake_device.take_log()
                 assert [w for w in log if w not in ("copy in", "wait")] == ["graph"]
         results.append(w.get_value())
-    np.testing.assert_allclose(*results, rtol=1e-5)
+    np.testing.assert_allclose(*results, rtol=1e-5, atol=1e-6)  # a weight may pass 0
 
 
 @pytest.mark.parametrize("name", ["momentum", "amsgrad", "nadam", "rmsprop", "accumulate", "lamb"])
