@@ -19,7 +19,7 @@ from symdnn.ops.array import (
     view,
 )
 from symdnn.ops.control import control
-from symdnn.ops.core import constant_value, gradient_control, shape
+from symdnn.ops.core import constant_value, gradient_control, make_vector, shape
 from symdnn.ops.elementwise import (
     activations,
     arithmetic,
@@ -61,6 +61,7 @@ for _family in (
     gradient_control,
     join,
     lrn,
+    make_vector,
     math,
     moments,
     normalization,

@@ -56,11 +56,11 @@ from symdnn.ops.array.view import (
     transpose,
     unbroadcast,
 )
+from symdnn.ops.core.make_vector import make_vector
 from symdnn.ops.core.shape import (
     alloc,
     dimshuffle,
     fill,
-    make_vector,
     ones_like,
     reshape,
     shape,

@@ -8,6 +8,7 @@ from symdnn.ops.array import join as J
 from symdnn.ops.array import pad as P
 from symdnn.ops.array import view as V
 from symdnn.ops.core import shape as S
+from symdnn.ops.core.make_vector import MakeVector, make_vector
 from tests.op_table.record import OpCase, integers, normal, uniform
 
 CASES = [
@@ -146,16 +147,16 @@ CASES = [
     OpCase("size", (S.ShapeI,), S.size, (normal(2, 3),), lambda x: 6, grad=False),
     OpCase(
         "make_vector",
-        (S.MakeVector,),
-        lambda a, b: S.make_vector([a, 2.0, b]),
+        (MakeVector,),
+        lambda a, b: make_vector([a, 2.0, b]),
         (normal(), normal()),
         lambda a, b: np.array([a, 2.0, b]),
         grad2=True,
     ),
     OpCase(
         "make_vector_int",
-        (S.MakeVector,),
-        lambda a, b: S.make_vector([a, b]),
+        (MakeVector,),
+        lambda a, b: make_vector([a, b]),
         (integers(0, 9, dtype="int8"), integers(0, 9, dtype="int32")),
         lambda a, b: np.array([a, b]),
         grad=False,

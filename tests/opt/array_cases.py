@@ -10,9 +10,9 @@ from symdnn.ops.array.argreduce import argmax
 from symdnn.ops.array.getitem import inc_subtensor
 from symdnn.ops.array.view import Copy, copy, flatten, specify_shape
 from symdnn.ops.core.gradient_control import Assert, GradClip, disconnected_grad, grad_clip
+from symdnn.ops.core.make_vector import MakeVector
 from symdnn.ops.core.shape import (
     Alloc,
-    MakeVector,
     Reshape,
     ShapeI,
     ShapeVector,

@@ -8,7 +8,8 @@ from symdnn.graph.variable import constant
 from symdnn.ops.array.getitem import inc_subtensor, set_subtensor
 from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.array.join import Join, Split, join, split
-from symdnn.ops.core.shape import Alloc, alloc, dimshuffle, make_vector, shape_i
+from symdnn.ops.core.make_vector import make_vector
+from symdnn.ops.core.shape import Alloc, alloc, dimshuffle, shape_i
 from symdnn.ops.elementwise.arithmetic import Add
 from symdnn.ops.elementwise.math import exp
 from tests.opt.harness import MAT, TWO, RuleCase, f64, i64

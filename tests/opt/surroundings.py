@@ -21,7 +21,8 @@ from symdnn.ops.array.index import subtensor
 from symdnn.ops.array.join import join
 from symdnn.ops.array.reduce import Reduce
 from symdnn.ops.control.control import ifelse
-from symdnn.ops.core.shape import MakeVector, alloc, dims_of, dimshuffle, reshape
+from symdnn.ops.core.make_vector import MakeVector
+from symdnn.ops.core.shape import alloc, dims_of, dimshuffle, reshape
 from symdnn.ops.elementwise.arithmetic import abs as absolute
 from symdnn.ops.elementwise.arithmetic import cast, maximum, neg, sqr
 from symdnn.ops.elemwise import Elemwise

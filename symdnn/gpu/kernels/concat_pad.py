@@ -23,7 +23,7 @@ from symdnn.ops.array.create import AllocDiag, ARange, Diagonal
 from symdnn.ops.array.join import Join, Roll
 from symdnn.ops.array.pad import Pad
 from symdnn.ops.core.gradient_control import Assert
-from symdnn.ops.core.shape import MakeVector
+from symdnn.ops.core.make_vector import MakeVector
 
 __all__ = ["KERNELS"]
 

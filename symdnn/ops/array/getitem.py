@@ -16,6 +16,7 @@ from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.index import IncSubtensor, Subtensor, encode, subtensor
 from symdnn.ops.array.view import specify_shape
+from symdnn.ops.core.make_vector import make_vector
 from symdnn.ops.core.python_numbers import settled
 from symdnn.ops.core.shape import (
     DimShuffle,
@@ -25,7 +26,6 @@ from symdnn.ops.core.shape import (
     as_dim,
     dims_of,
     dimshuffle,
-    make_vector,
     reshape,
     shape_i,
 )

@@ -17,13 +17,13 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.array.view import expand_dims, flatten, shape_padleft, specify_shape
 from symdnn.ops.core.dtype import upcast
+from symdnn.ops.core.make_vector import make_vector
 from symdnn.ops.core.python_numbers import settled
 from symdnn.ops.core.shape import (
     alloc,
     as_dim,
     dims_of,
     dimshuffle,
-    make_vector,
     reshape,
     shape_entries,
     shape_i,

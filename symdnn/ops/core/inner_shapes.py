@@ -11,7 +11,8 @@ from symdnn.graph.evaluate import evaluate_node
 from symdnn.graph.inner import InnerGraph
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable, as_variable
-from symdnn.ops.core.shape import MakeVector, ShapeI, ShapeVector, as_dim
+from symdnn.ops.core.make_vector import MakeVector
+from symdnn.ops.core.shape import ShapeI, ShapeVector, as_dim
 
 __all__ = ["inner_shapes", "scalars_for_shapes"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import index
 from typing import Any
@@ -15,12 +15,11 @@ from symdnn.graph.op import Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
-from symdnn.ops.core.python_numbers import alike
+from symdnn.ops.core.make_vector import MakeVector
 
 __all__ = [
     "Alloc",
     "DimShuffle",
-    "MakeVector",
     "Reshape",
     "ShapeI",
     "ShapeVector",
@@ -152,40 +151,6 @@ def size(x: Any) -> Variable:
     v = as_variable(x)
     number = as_dim(product(dims_of(v)))
     return number.reading(v) if isinstance(number, Constant) else number
-
-
-@dataclass(frozen=True)
-class MakeVector(Op):
-    """Scalars of one dtype as a vector (what ``stack`` of scalars gives)."""
-
-    dtype: str
-
-    def infer(self, *scalars: TensorType) -> Any:
-        if any(t.ndim != 0 or t.dtype != self.dtype for t in scalars):
-            raise TypeMismatch(self, f"scalars of dtype {self.dtype}", list(scalars))
-        return TensorType(self.dtype, (len(scalars),))
-
-    def reference(self, *scalars: Any) -> Any:
-        return np.array([a[()] for a in scalars], dtype=TensorType(self.dtype).numpy)
-
-    def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
-        return [(len(types),)]
-
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        return [cotangents[0][i] for i in range(len(inputs))]
-
-
-def make_vector(scalars: Sequence[Any]) -> Variable:
-    """Scalars (variables or numbers) as a vector of their common dtype."""
-    if not isinstance(scalars, Iterable):
-        raise NdimMismatch("make_vector", "a sequence of scalars", repr(scalars))
-    vs = [as_variable(s) for s in scalars]
-    if not vs:
-        raise NdimMismatch("make_vector", "at least one scalar", "none")
-    made = alike(vs)
-    return MakeVector(made[0].type.dtype)(*made)  # type: ignore[no-any-return]
 
 
 def dims_of(x: Variable) -> tuple[Any, ...]:
@@ -486,7 +451,6 @@ OPERATORS = {
     "alloc": alloc,
     "dimshuffle": dimshuffle,
     "fill": fill,
-    "make_vector": make_vector,
     "ones_like": ones_like,
     "reshape": reshape,
     "shape": shape,

@@ -1,239 +1,30 @@
 """Products of matrices and vectors, and everything that is a product after a reshape.
 
-Two ops do the work, so that a target needs two kernels: :class:`Dot` (vectors and matrices) and
-:class:`BatchedDot` (stacks of matrices). ``dot`` of more dimensions, ``tensordot``, ``matmul`` and
-``einsum`` move dimensions (views) and reshape around them.
+Two ops do the work, so that a target needs two kernels: ``Dot`` (vectors and matrices) and
+``BatchedDot`` (stacks of matrices), both in :mod:`symdnn.ops.linalg.products`. ``dot`` of more
+dimensions, ``tensordot``, ``matmul`` and ``einsum`` move dimensions (views) and reshape around it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from symdnn.errors import AxisError, NdimMismatch, ShapeMismatch, TypeMismatch
-from symdnn.graph.dims import Dim, Shape, known, normal_axis, product, same_dim
-from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.dims import Dim, normal_axis, product
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable, as_variable
-from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.python_numbers import alike
 from symdnn.ops.core.shape import dims_of
-from symdnn.ops.elemwise import conjugate, unbroadcast
+from symdnn.ops.linalg.products import BatchedDot, Dot, MatchSizes, outer_product
 
 __all__ = [
     "BatchedDot", "Dot", "MatchSizes", "batched_dot", "batched_tensordot", "dot", "matmul",
     "outer", "tensordot",
 ]  # fmt: skip
-
-
-# -- the ops ----------------------------------------------------------------------------------
-
-
-def _check_factors(op: Any, types: Sequence[Any], ranks: tuple[int, ...], wanted: str) -> None:
-    if len(types) != 2 or any(not isinstance(t, TensorType) for t in types):
-        raise TypeMismatch(op, wanted, list(types))
-    if any(t.ndim not in ranks for t in types):
-        raise TypeMismatch(op, wanted, list(types))
-    if types[0].dtype != types[1].dtype:
-        raise TypeMismatch(op, "factors of one dtype", list(types), "Cast one of them")
-
-
-def _same_inner(op: Any, a: Dim, b: Dim, shapes: Sequence[Shape]) -> Dim:
-    x, y = known(a), known(b)
-    if x is None or y is None or x == y:
-        return (a if y is None else y) if x is None else x
-    raise ShapeMismatch(
-        op,
-        "a last dimension of x that equals the contracted dimension of y",
-        f"shapes {_text(shapes[0])} and {_text(shapes[1])}",
-    )
-
-
-def _text(shape: Shape) -> str:
-    inner = ", ".join("?" if d is None else str(d) for d in shape)
-    return f"({inner},)" if len(shape) == 1 else f"({inner})"
-
-
-def _static_product(op: Any, types: Sequence[TensorType]) -> TensorType:
-    """The output's type by the op's own shape rule; unknown sizes stay unknown."""
-    for i, j in op.contracted(types):
-        sizes = {types[0].shape[i], types[1].shape[j]} - {None}
-        if len(sizes) > 1:
-            _same_inner(op, types[0].shape[i], types[1].shape[j], [t.shape for t in types])
-    return TensorType(types[0].dtype, op.out_shape(types, [t.shape for t in types]))
-
-
-def _product(x: Any, y: Any) -> Any:
-    """NumPy's matmul; the 16-bit floats are multiplied and summed in float32."""
-    if is_narrow_float(x.dtype.name):
-        wide = np.matmul(x.astype(np.float32), y.astype(np.float32))
-        return np.asarray(wide).astype(x.dtype)
-    return np.asarray(np.matmul(x, y)).astype(x.dtype, copy=False)
-
-
-def _bilinear_jvp(op: Op, inputs: Vars, tangents: Vars) -> Grads:
-    (x, y), (dx, dy) = inputs, tangents
-    terms = [op(dx, y)] if dx is not None else []
-    terms += [op(x, dy)] if dy is not None else []
-    return [terms[0] if len(terms) == 1 else terms[0] + terms[1]]
-
-
-@dataclass(frozen=True)
-class Dot(Op):
-    """Product of matrices and vectors ``(m, k) (k, n)``; a vector lacks ``m`` or ``n``.
-
-    float16 and bfloat16 are accumulated in float32. (cuBLASLt matmul, oneDNN matmul; Theano's
-    ``Dot``.)
-    """
-
-    def contracted(self, types: Sequence[TensorType]) -> list[tuple[int, int]]:
-        """The pair of dimensions that are summed over."""
-        return [(-1, 0)]
-
-    def out_shape(self, types: Sequence[TensorType], shapes: Sequence[Shape]) -> Shape:
-        """``(m, n)``, without those that a vector lacks."""
-        x, y = shapes
-        return (*x[:-1], *y[1:])
-
-    def infer(self, *types: Any) -> Any:
-        _check_factors(self, types, (1, 2), "two vectors or matrices")
-        return _static_product(self, types)
-
-    def reference(self, x: Any, y: Any) -> Any:
-        _same_inner(self, x.shape[-1], y.shape[0], [x.shape, y.shape])
-        return _product(x, y)
-
-    def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
-        _same_inner(self, shapes[0][-1], shapes[1][0], shapes)
-        return [self.out_shape(types, shapes)]
-
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        (x, y), (g,) = inputs, cotangents
-        if not g.type.is_differentiable:
-            return [None, None]
-        x, y = conjugate(x), conjugate(y)
-        ranks = x.type.ndim, y.type.ndim
-        if ranks == (2, 2):
-            return [Dot()(g, y.dimshuffle(1, 0)), Dot()(x.dimshuffle(1, 0), g)]
-        if ranks == (2, 1):
-            return [_outer(g, y), Dot()(g, x)]
-        if ranks == (1, 2):
-            return [Dot()(y, g), _outer(x, g)]
-        return [g * y, g * x]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
-        return _bilinear_jvp(self, inputs, tangents)
-
-
-@dataclass(frozen=True)
-class BatchedDot(Op):
-    """Products of two stacks of matrices ``(b, m, k) (b, k, n) -> (b, m, n)``.
-
-    A ``b`` that is statically 1 broadcasts: one matrix serves the whole stack. float16 and
-    bfloat16 are accumulated in float32. (Strided-batched cuBLASLt matmul, oneDNN matmul; Theano's
-    ``BatchedDot``.)
-    """
-
-    def contracted(self, types: Sequence[TensorType]) -> list[tuple[int, int]]:
-        """Pairs of dimensions that must be of equal size."""
-        stacked = types[0].shape[0] != 1 and types[1].shape[0] != 1
-        return [(2, 1), (0, 0)] if stacked else [(2, 1)]
-
-    def out_shape(self, types: Sequence[TensorType], shapes: Sequence[Shape]) -> Shape:
-        """``(b, m, n)``."""
-        (x, y), (tx, ty) = shapes, types
-        b = y[0] if tx.shape[0] == 1 or (x[0] is None and ty.shape[0] != 1) else x[0]
-        return (b, x[1], y[2])
-
-    def infer(self, *types: Any) -> Any:
-        _check_factors(self, types, (3,), "two stacks of matrices (3 dimensions)")
-        return _static_product(self, types)
-
-    def reference(self, x: Any, y: Any) -> Any:
-        _same_inner(self, x.shape[2], y.shape[1], [x.shape, y.shape])
-        return _product(x, y)
-
-    def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
-        x, y = shapes
-        _same_inner(self, x[2], y[1], shapes)
-        b, m, n = self.out_shape(types, shapes)
-        if (0, 0) in self.contracted(types):
-            b = same_dim(
-                self, (x[0], y[0]), "stacks of equal length (only a static 1 broadcasts)",
-                f"shapes {_text(x)} and {_text(y)}",
-            )  # fmt: skip
-        return [(b, m, n)]
-
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        (x, y), (g,) = inputs, cotangents
-        if not g.type.is_differentiable:
-            return [None, None]
-        dx = BatchedDot()(g, conjugate(y).dimshuffle(0, 2, 1))
-        dy = BatchedDot()(conjugate(x).dimshuffle(0, 2, 1), g)
-        return [_unstack(dx, x), _unstack(dy, y)]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
-        return _bilinear_jvp(self, inputs, tangents)
-
-
-def _unstack(g: Variable, like: Variable) -> Variable:
-    """``g`` summed over the stack when ``like`` is the one matrix that served it."""
-    if like.type.shape[0] == 1 and g.type.shape[0] != 1:
-        return g.sum(axis=0, keepdims=True)
-    return unbroadcast(g, like)
-
-
-@dataclass(frozen=True)
-class MatchSizes(Op):
-    """``x``, checked to agree with ``y`` in the sizes of pairs of dimensions. A view of ``x``.
-
-    Only the shape of ``y`` is read. Contractions over several dimensions need it: after their
-    reshape (2, 3) would match (3, 2).
-    """
-
-    pairs: tuple[tuple[int, int], ...]
-
-    def infer(self, x: TensorType, y: TensorType) -> Any:
-        sizes = list(x.shape)
-        for i, j in self.pairs:
-            if sizes[i] is None:
-                sizes[i] = y.shape[j]
-        self.shapes([x, y], [x.shape, y.shape], {})
-        return x.with_shape(sizes)
-
-    def reference(self, x: Any, y: Any) -> Any:
-        self.shapes([], [x.shape, y.shape], {})
-        return x
-
-    def shapes(
-        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
-        x, y = shapes
-        for i, j in self.pairs:
-            if x[i] is not None and y[j] is not None:
-                same_dim(
-                    self, (x[i], y[j]), f"dimension {i} of x equal to dimension {j} of y",
-                    f"shapes {_text(x)} and {_text(y)}",
-                )  # fmt: skip
-        return [x]
-
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        return [cotangents[0], None]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], inputs[1])]
-
-    @property
-    def views(self) -> dict[int, int]:
-        return {0: 0}
 
 
 # -- builders ---------------------------------------------------------------------------------
@@ -482,11 +273,7 @@ def batched_dot(a: Any, b: Any) -> Variable:
 def outer(x: Any, y: Any) -> Variable:
     """The product of each element of ``x`` with each of ``y``; more dimensions are flattened."""
     a, b = factors("outer", x, y)
-    return _outer(*(v if v.type.ndim == 1 else v.reshape([-1]) for v in (a, b)))
-
-
-def _outer(x: Variable, y: Variable) -> Variable:
-    return x.dimshuffle(0, "x") * y.dimshuffle("x", 0)
+    return outer_product(*(v if v.type.ndim == 1 else v.reshape([-1]) for v in (a, b)))
 
 
 OPERATORS = {"dot": dot, "matmul": matmul, "tensordot": tensordot}

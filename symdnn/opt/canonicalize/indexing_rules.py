@@ -8,14 +8,13 @@ from typing import Any
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.index import IncSubtensor, Subtensor, encode, subtensor
 from symdnn.ops.array.slices import FULL, fill_in, is_slice
+from symdnn.ops.core.make_vector import MakeVector, make_vector
 from symdnn.ops.core.shape import (
     Alloc,
     DimShuffle,
-    MakeVector,
     Reshape,
     alloc,
     dimshuffle,
-    make_vector,
     static_dim,
 )
 from symdnn.ops.elementwise.arithmetic import Add

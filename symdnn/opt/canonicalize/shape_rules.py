@@ -7,13 +7,12 @@ from typing import Any
 from symdnn.graph.variable import Apply, Variable, constant
 from symdnn.ops.array.view import Copy, SpecifyShape
 from symdnn.ops.core.gradient_control import Assert, Identity
+from symdnn.ops.core.make_vector import MakeVector, make_vector
 from symdnn.ops.core.shape import (
-    MakeVector,
     ShapeI,
     ShapeVector,
     SpecifyType,
     as_dim,
-    make_vector,
     specify_type,
 )
 from symdnn.rewriting.rewrite import Context, node_rewrite

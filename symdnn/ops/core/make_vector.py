@@ -1,0 +1,55 @@
+"""Scalars as a vector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from symdnn.errors import NdimMismatch, TypeMismatch
+from symdnn.graph.dims import Shape
+from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Variable, as_variable
+from symdnn.ops.core.python_numbers import alike
+
+__all__ = ["MakeVector", "make_vector"]
+
+
+@dataclass(frozen=True)
+class MakeVector(Op):
+    """Scalars of one dtype as a vector (what ``stack`` of scalars gives)."""
+
+    dtype: str
+
+    def infer(self, *scalars: TensorType) -> Any:
+        if any(t.ndim != 0 or t.dtype != self.dtype for t in scalars):
+            raise TypeMismatch(self, f"scalars of dtype {self.dtype}", list(scalars))
+        return TensorType(self.dtype, (len(scalars),))
+
+    def reference(self, *scalars: Any) -> Any:
+        return np.array([a[()] for a in scalars], dtype=TensorType(self.dtype).numpy)
+
+    def shapes(
+        self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
+    ) -> Sequence[Shape] | None:
+        return [(len(types),)]
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        return [cotangents[0][i] for i in range(len(inputs))]
+
+
+def make_vector(scalars: Sequence[Any]) -> Variable:
+    """Scalars (variables or numbers) as a vector of their common dtype."""
+    if not isinstance(scalars, Iterable):
+        raise NdimMismatch("make_vector", "a sequence of scalars", repr(scalars))
+    vs = [as_variable(s) for s in scalars]
+    if not vs:
+        raise NdimMismatch("make_vector", "at least one scalar", "none")
+    made = alike(vs)
+    return MakeVector(made[0].type.dtype)(*made)  # type: ignore[no-any-return]
+
+
+OPERATORS = {"make_vector": make_vector}
