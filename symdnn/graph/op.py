@@ -20,7 +20,7 @@ from symdnn.graph.pattern import Pattern, holds_pattern
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.variable import Apply, Constant, Variable, as_variable
 
-__all__ = ["Array", "Grads", "Host", "MultiOp", "Op", "Vars"]
+__all__ = ["Array", "Axes", "Batched", "Grads", "Host", "MultiOp", "Op", "Vars"]
 
 _test_values = config.reader("compute_test_value")
 _float64 = config.reader("warn_float64")
@@ -29,6 +29,8 @@ Array = Any  # np.ndarray, of any dtype
 Vars = Sequence[Any]  # of Variable (or None for an absent cotangent)
 Grads = Sequence[Variable | None]
 Host = Mapping[int, Any]  # input index -> value of a host input
+Axes = Sequence[int | None]  # 0 for what has an entry for each lane, None for what all lanes share
+Batched = tuple[Vars, Axes] | None  # outputs with their axes; None: a loop
 
 
 class Op:
@@ -114,6 +116,19 @@ class Op:
         """Tangent of each output, given that of each input (None: does not vary).
 
         Returning None (the default) lets :func:`symdnn.autodiff.Rop` use the vjp twice.
+        """
+        return None
+
+    # -- many calls at once -------------------------------------------------------------------
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        """A batch of calls (lanes) as one: outputs and their axes, or None: in a loop.
+
+        Where an entry of ``axes`` is 0 (of one at least), the input has one more dimension in
+        front, with an entry for each lane; where it is None, the input is the same for all lanes.
+        The outputs say so too. Static sizes of the entries are those of a single call. The default
+        leaves it to a loop (:func:`symdnn.ops.control.batching.batch_graph`);
+        :mod:`symdnn.ops.core.lanes` has what answers are made of.
         """
         return None
 

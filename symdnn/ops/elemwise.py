@@ -14,13 +14,14 @@ import numpy as np
 
 from symdnn.errors import NdimMismatch, NonDifferentiable, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, Shape, known
-from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.origin import Hints
 from symdnn.graph.pattern import Pattern
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable, as_variable, constant
 from symdnn.ops.core.dtype import float_of, is_narrow_float, promote, upcast
+from symdnn.ops.core.lanes import same_for_all
 from symdnn.ops.core.python_numbers import settled
 from symdnn.ops.core.shape import dimshuffle
 
@@ -166,6 +167,10 @@ class Elemwise(Op):
         if total is not None and total.type.broadcastable != y.type.broadcastable:
             total = operator("fill")(y, total)
         return [total]
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        wide = [same_for_all(v) if a is None else v for v, a in zip(inputs, axes)]
+        return Op.make_node(self, *wide).outputs, [0]  # no flag of now has a say
 
 
 _KINDS = {"b": "bool", "i": "integer", "f": "float", "c": "complex"}

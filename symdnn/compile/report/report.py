@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from symdnn.compile.plan.plan import Plan
 from symdnn.compile.program.program import Program, Segment
+from symdnn.graph.inner import InnerGraph
 from symdnn.graph.variable import Apply, Constant
+from symdnn.ops.control.scan import Scan
 from symdnn.opt.fuse.transfer import places_of
 from symdnn.opt.layout.layout import layout_text
 from symdnn.opt.lower.lower_cudnn import not_lowered
@@ -57,12 +59,14 @@ class LoweringReport:
     """A row for each node of each plan made so far; nodes without a plan are listed once.
 
     ``captures`` says of each plan on a GPU whether it is a CUDA graph, or why it is none, ``notes``
-    in which precision products are computed, and how images lie.
+    in which precision products are computed, and how images lie. ``loops`` are those that rewriting
+    left, loops in loops too, each with the user's line.
     """
 
     rows: tuple[LoweringRow, ...]
     captures: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    loops: tuple[str, ...] = ()
 
     def kernels(self) -> dict[str, int]:
         """How many nodes each kernel runs."""
@@ -78,6 +82,7 @@ class LoweringReport:
                 *map(str, self.rows),
                 *self.captures,
                 *self.notes,
+                *([f"loops left: {len(self.loops)}", *self.loops] if self.loops else []),
             ]
         )
 
@@ -105,7 +110,18 @@ def lowering_report(function: Function) -> LoweringReport:
     captures = tuple(
         f"plan {i}: {state}" for i, p in enumerate(function.plans()) if (state := _capture_state(p))
     )
-    return LoweringReport(tuple(rows), captures, _notes(function))
+    loops = tuple(_loops(function.stages.fgraph.toposort()))
+    return LoweringReport(tuple(rows), captures, _notes(function), loops)
+
+
+def _loops(nodes: Iterable[Apply], depth: int = 0) -> Iterator[str]:
+    """Each loop, what is inside of another one after it and indented."""
+    for node in nodes:
+        inner = getattr(node.op, "inner", None)
+        if isinstance(node.op, Scan):
+            yield f"  {'  ' * depth}{node.op}  {node.origin}"
+        if isinstance(inner, InnerGraph):
+            yield from _loops(inner.nodes, depth + 1)
 
 
 #: What is said of nodes that depend on parameters alone.

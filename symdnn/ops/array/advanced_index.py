@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from symdnn.errors import IndexOutOfRange, TypeMismatch
 from symdnn.graph.dims import Dim, Shape
-from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
 from symdnn.ops.array.index import Increment, Subtensor
+from symdnn.ops.array.index_lanes import AdvancedLanes
 from symdnn.ops.array.slices import (
     FULL,
     IndexPattern,
@@ -28,6 +29,7 @@ from symdnn.ops.array.slices import (
     symbolic_count,
 )
 from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.lanes import lanes_of, same_for_all, stacked
 from symdnn.ops.elemwise import broadcast_dims, broadcast_static
 
 __all__ = ["AdvancedIncSubtensor", "AdvancedSubtensor", "scatter_add"]
@@ -140,6 +142,20 @@ class AdvancedSubtensor(Op):
     def __str__(self) -> str:
         return f"AdvancedSubtensor{{{pattern_text(self.index)}}}"
 
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        x, arrays, bounds = inputs[0], *self._apart(inputs)
+        if any(a is not None for a in axes[1 + len(arrays) :]):
+            return None
+        own, lead = axes[1 : 1 + len(arrays)], axes[0] == 0
+        wide = AdvancedLanes.of(self.index, arrays, own, lead, lanes_of(inputs, axes))
+        found = AdvancedSubtensor(wide.index)(x, *wide.arrays, *bounds)
+        return [found.dimshuffle(*wide.order)], [0]
+
+    def _apart(self, inputs: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+        """(index arrays, bounds) of the inputs."""
+        first = 1 + len(self.arrays)
+        return inputs[1:first], inputs[first:]
+
 
 @dataclass(frozen=True)
 class AdvancedIncSubtensor(Increment):
@@ -182,6 +198,16 @@ class AdvancedIncSubtensor(Increment):
 
     def __str__(self) -> str:
         return super().__str__()
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        x, y, *rest = inputs
+        count, lanes = len(self.getter().arrays), lanes_of(inputs, axes)
+        if any(a is not None for a in axes[2 + count :]):
+            return None
+        wide = AdvancedLanes.of(self.index, rest[:count], axes[2 : 2 + count], True, lanes)
+        value = (same_for_all(y) if axes[1] is None else y).dimshuffle(*wide.back)
+        op = replace(self, index=wide.index)
+        return [op(stacked(x, axes[0], lanes), value, *wide.arrays, *rest[count:])], [0]
 
 
 def scatter_add(rows: Any, arrays: Sequence[Any], values: Any) -> None:

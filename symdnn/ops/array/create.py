@@ -11,13 +11,14 @@ import numpy as np
 from symdnn.config import config
 from symdnn.errors import AxisError, NdimMismatch, OptionError, ShapeMismatch
 from symdnn.graph.dims import Shape, dim_min, known, normal_axis
-from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.array.slices import slice_length
 from symdnn.ops.array.view import transpose
 from symdnn.ops.core.dtype import upcast
+from symdnn.ops.core.lanes import on_lanes
 from symdnn.ops.core.python_numbers import settled
 from symdnn.ops.core.shape import (
     alloc,
@@ -261,6 +262,9 @@ class Diagonal(Op):
     def views(self) -> dict[int, int]:
         return {0: 0}
 
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return on_lanes(self, inputs, axes)
+
 
 @dataclass(frozen=True)
 class AllocDiag(Op):
@@ -305,6 +309,9 @@ class AllocDiag(Op):
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return on_lanes(self, inputs, axes)
 
 
 def _alloc_diag(x: Variable, n: Any, m: Any, offset: int) -> Variable:

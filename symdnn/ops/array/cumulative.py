@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from symdnn.errors import AxisError, TypeMismatch
 from symdnn.graph.dims import Shape, product, same_dim
-from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.reduce import normal_axes
 from symdnn.ops.core.dtype import accumulator
+from symdnn.ops.core.lanes import on_lanes
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elemwise import broadcast_static, conjugate, like
 
@@ -50,6 +51,9 @@ class AlongAxis(Op):
 
     def _back(self, x: Any) -> Any:
         return np.ascontiguousarray(np.moveaxis(x[::-1] if self.reverse else x, 0, self.axis))
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return on_lanes(replace(self, axis=self.axis + 1), inputs, axes)
 
 
 def _work_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:

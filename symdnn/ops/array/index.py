@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from symdnn.errors import IndexOutOfRange, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Shape, known
-from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
+from symdnn.ops.array.index_lanes import by_lane
 from symdnn.ops.array.slices import (
+    FULL,
     IndexPattern,
     as_python,
     check_index,
@@ -25,6 +27,7 @@ from symdnn.ops.array.slices import (
     static_length,
     symbolic_count,
 )
+from symdnn.ops.core.lanes import lanes_of, same_for_all, stacked
 from symdnn.ops.core.shape import as_dim, static_dim
 from symdnn.ops.elemwise import unbroadcast
 
@@ -90,6 +93,17 @@ class Subtensor(Op):
 
     def __str__(self) -> str:
         return f"Subtensor{{{pattern_text(self.index)}}}"
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        x, *bounds = inputs
+        lead = [FULL] * (axes[0] == 0)
+        if all(a is None for a in axes[1:]):
+            return [Subtensor((*lead, *self.index))(x, *bounds)], [0]
+        parts = by_lane(self.index, bounds, axes[1:])
+        if parts is None:
+            return None
+        part = Subtensor((*lead, *parts.static))(x, *parts.bounds)
+        return [parts.of(part, lanes_of(inputs, axes), bool(lead))], [0]
 
 
 def subtensor(x: Variable, entries: Sequence[Any]) -> Variable:
@@ -213,3 +227,17 @@ class IncSubtensor(Increment):
 
     def __str__(self) -> str:
         return super().__str__()
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        x, y, *bounds = inputs
+        parts, lanes = by_lane(self.index, bounds, axes[2:]), lanes_of(inputs, axes)
+        if parts is None:
+            return None
+        whole = stacked(x, axes[0], lanes)
+        value = same_for_all(y) if axes[1] is None else y
+        index = (FULL, *parts.static)
+        if all(a is None for a in axes[2:]):
+            return [replace(self, index=index)(whole, value, *bounds)], [0]
+        part = parts.of(Subtensor(index)(whole, *parts.bounds), lanes, True)
+        write = operator("set_subtensor" if self.set_instead_of_inc else "inc_subtensor")
+        return [IncSubtensor(index, True)(whole, write(part, value), *parts.bounds)], [0]

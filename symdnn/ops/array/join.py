@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,13 @@ import numpy as np
 from symdnn.errors import AxisError, InputError, NdimMismatch, ShapeMismatch, TypeMismatch
 from symdnn.graph.backprop import zeros_for
 from symdnn.graph.dims import Dim, Shape, known, normal_axis, product, same_dim
-from symdnn.graph.op import Grads, Host, MultiOp, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.array.view import expand_dims, flatten, shape_padleft, specify_shape
 from symdnn.ops.core.dtype import upcast
+from symdnn.ops.core.lanes import lanes_of, on_lanes, stacked
 from symdnn.ops.core.make_vector import make_vector
 from symdnn.ops.core.python_numbers import settled
 from symdnn.ops.core.shape import (
@@ -85,6 +86,9 @@ class Join(Op):
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
         return [self(*zeros_for(inputs, tangents))]
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return on_lanes(replace(self, axis=self.axis + 1), inputs, axes)
 
 
 def join(axis: Any, *tensors: Any) -> Variable:
@@ -242,6 +246,9 @@ class Split(MultiOp):
     @property
     def views(self) -> Mapping[int, int]:
         return {i: 0 for i in range(len(self.static))}
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return on_lanes(replace(self, axis=self.axis + 1), inputs, axes)
 
 
 def split(x: Any, splits_size: Any, n_splits: int | None = None, axis: int = 0) -> list[Variable]:
@@ -404,6 +411,19 @@ class Roll(Op):
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0], inputs[1])]
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        if axes[1] is None:
+            return on_lanes(replace(self, axis=self.axis + 1), inputs, axes)
+        whole = stacked(inputs[0], axes[0], lanes_of(inputs, axes))
+        lanes, *sizes = dims_of(whole)
+        place = operator("arange")(sizes[self.axis]) - inputs[1].dimshuffle(0, "x")
+        index = [operator("arange")(lanes).dimshuffle(0, "x"), *[slice(None)] * self.axis]
+        found = operator("getitem")(whole, (*index, place % sizes[self.axis]))
+        if self.axis:  # the arrays are not side by side: their dimensions come first
+            rest = range(self.axis + 2, found.type.ndim)
+            found = found.dimshuffle(0, *range(2, self.axis + 2), 1, *rest)
+        return [found], [0]
 
 
 def roll(x: Any, shift: Any, axis: Any = None) -> Variable:

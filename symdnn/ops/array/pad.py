@@ -10,11 +10,12 @@ import numpy as np
 
 from symdnn.errors import NdimMismatch, OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, Shape, dim_max, known
-from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
-from symdnn.graph.variable import Constant, Variable, as_variable
+from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.array.create import arange
+from symdnn.ops.core.lanes import lanes_of, same_for_all, sizes_of, stacked
 from symdnn.ops.core.shape import as_dim, shape_i, static_dim
 
 __all__ = ["Pad"]
@@ -76,6 +77,21 @@ class Pad(Op):
             for v, t in zip(inputs[:2], tangents[:2], strict=True)
         )
         return [self(x, value, *inputs[2:])]
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        x, value, *widths = inputs
+        if any(a is not None for a in axes[2:]):
+            return None
+        nothing, same = as_dim(0), axes[1] is None
+        op, around = Pad((0, 0, *self.static)), value if same else constant(0, dtype=x.type.dtype)
+        whole = stacked(x, axes[0], lanes_of(inputs, axes))
+        out = op(whole, around, nothing, nothing, *widths)
+        if same:
+            return [out], [0]
+        within = operator("alloc")(constant(True), *sizes_of(whole)[1:])
+        inside = Pad(self.static)(within, constant(False), *widths)
+        filled = value.dimshuffle(0, *["x"] * (out.type.ndim - 1))
+        return [operator("switch")(same_for_all(inside), out, filled)], [0]
 
 
 def _inside(x: Variable, widths: Sequence[Variable]) -> tuple[slice, ...]:

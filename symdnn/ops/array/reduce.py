@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from symdnn.errors import AxisError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Shape, known
-from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.core.dtype import accumulator, float_of, is_narrow_float, upcast
+from symdnn.ops.core.lanes import on_lanes
 from symdnn.ops.elemwise import conjugate, kind_of, like
 
 __all__ = [
@@ -109,6 +110,9 @@ class Reduce(Op):
         kept = iter(range(ndim - len(self.axes)))
         pattern: list[int | str] = ["x" if i in self.axes else next(kept) for i in range(ndim)]
         return reduced.dimshuffle(pattern)
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return on_lanes(replace(self, axes=tuple(a + 1 for a in self.axes)), inputs, axes)
 
 
 @dataclass(frozen=True)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from symdnn.errors import AxisError, OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, Shape, dim_where, known, normal_axis
-from symdnn.graph.op import Grads, Host, MultiOp, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.take import put_along_axis, take_along_axis
 from symdnn.ops.array.view import flatten
 from symdnn.ops.core.dtype import upcast
+from symdnn.ops.core.lanes import on_lanes
 from symdnn.ops.core.shape import as_dim, static_dim
 
 __all__ = ["ArgSort", "SearchSorted", "Sort", "TopK", "Unique"]
@@ -49,6 +50,9 @@ class Sort(Op):
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
         return [take_along_axis(tangents[0], ArgSort(self.axis)(inputs[0]), self.axis)]
 
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return on_lanes(replace(self, axis=self.axis + 1), inputs, axes)
+
 
 @dataclass(frozen=True)
 class ArgSort(Op):
@@ -69,6 +73,9 @@ class ArgSort(Op):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [None]
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return on_lanes(replace(self, axis=self.axis + 1), inputs, axes)
 
 
 def _with_axis(op: Any, x: TensorType, axis: int) -> TensorType:
@@ -165,6 +172,9 @@ class TopK(MultiOp):
             return [None, None]
         return [take_along_axis(tangents[0], outputs[1], self.axis), None]
 
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return on_lanes(replace(self, axis=self.axis + 1), inputs, axes)
+
 
 def topk_and_argtopk(
     x: Any, kth: Any, axis: int | None = -1, sorted: bool = True, idx_dtype: str = "int64"
@@ -223,6 +233,9 @@ class SearchSorted(Op):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [None, None]
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return on_lanes(self, inputs, axes, same=(0,))
 
 
 def searchsorted(x: Any, v: Any, side: str = "left", sorter: Any = None) -> Variable:

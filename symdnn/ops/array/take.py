@@ -11,7 +11,7 @@ import numpy as np
 from symdnn.config import config
 from symdnn.errors import IndexOutOfRange, NdimMismatch, OptionError, TypeMismatch
 from symdnn.graph.dims import Shape, normal_axis
-from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable, as_variable, constant
@@ -19,6 +19,7 @@ from symdnn.ops.array.create import arange, zeros
 from symdnn.ops.array.getitem import getitem, inc_subtensor, nonzero, set_subtensor
 from symdnn.ops.array.join import join, stack
 from symdnn.ops.array.view import flatten, shape_padleft
+from symdnn.ops.core.lanes import on_lanes
 from symdnn.ops.core.shape import as_dim, dimshuffle, shape_i, static_dim
 
 __all__ = ["OneHot"]
@@ -177,6 +178,9 @@ class OneHot(Op):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [None, None]
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return on_lanes(self, inputs, axes)
 
 
 def to_one_hot(y: Any, nb_class: Any, dtype: Any = None) -> Variable:

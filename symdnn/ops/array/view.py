@@ -10,9 +10,10 @@ import numpy as np
 
 from symdnn.errors import AxisError, NdimMismatch, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Shape, known, normal_axis, product
-from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable, as_variable
+from symdnn.ops.core.lanes import on_lanes
 from symdnn.ops.core.shape import (
     alloc,
     as_dim,
@@ -162,6 +163,9 @@ class ForgetShape(Op):
     def views(self) -> Mapping[int, int]:
         return {0: 0}
 
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return on_lanes(ForgetShape(tuple(a + 1 for a in self.axes)), inputs, axes)
+
 
 def addbroadcast(x: Any, *axes: int) -> Variable:
     """``x`` whose ``axes`` are declared to have size 1, so that they broadcast.
@@ -237,6 +241,12 @@ class SpecifyShape(Op):
     def views(self) -> Mapping[int, int]:
         return {0: 0}
 
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        x, *dims = inputs
+        if axes[0] is None or any(a is not None for a in axes[1:]):
+            return None
+        return [specify_shape(x, [None, *dims])], [0]
+
 
 def specify_shape(x: Any, shape: Any) -> Variable:
     """``x`` whose shape is declared: ints, integer scalars, None for any size, or a vector.
@@ -278,6 +288,9 @@ class Copy(Op):
     @property
     def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
         return {0: (0,)}
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return on_lanes(self, inputs, axes)
 
 
 def copy(x: Any, name: str | None = None) -> Variable:

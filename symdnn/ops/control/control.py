@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 
 from symdnn.errors import TypeMismatch
 from symdnn.graph.dims import Shape
-from symdnn.graph.op import Grads, Host, MultiOp, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
-from symdnn.graph.variable import Variable, as_variable
+from symdnn.graph.variable import Variable, as_variable, constant
+from symdnn.ops.core.lanes import lanes_of, stacked
 from symdnn.ops.core.python_numbers import settled
 
 __all__ = ["IfElse", "ifelse"]
@@ -81,6 +82,27 @@ class IfElse(MultiOp):
             for i, t in zip(used, IfElse(len(used))(inputs[0], *given), strict=True):
                 found[i] = t
         return found
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        condition, lanes = inputs[0], lanes_of(inputs, axes)
+        yes, no = inputs[1 : 1 + self.count], inputs[1 + self.count :]
+        own = list(zip(axes[1 : 1 + self.count], axes[1 + self.count :], strict=True))
+        differs = [axes[0] is not None or pair != (None, None) for pair in own]
+        wide = [
+            [stacked(v, pair[k], lanes) if d else v for v, pair, d in zip(branch, own, differs)]
+            for k, branch in enumerate((yes, no))
+        ]
+        found = [0 if d else None for d in differs]
+        if axes[0] is None:
+            return self.make_node(condition, *wide[0], *wide[1]).outputs, found
+        holds = operator("neq")(condition, constant(0, dtype=condition.type.dtype))
+        return [_chosen(holds, a, b) for a, b in zip(*wide, strict=True)], found
+
+
+def _chosen(holds: Variable, a: Variable, b: Variable) -> Variable:
+    """Of each lane the branch that it takes: both are computed."""
+    wide = holds.dimshuffle(0, *["x"] * (a.type.ndim - 1))
+    return operator("switch")(wide, a, b)  # type: ignore[no-any-return]
 
 
 def _zeros(values: Sequence[Variable], cotangents: Sequence[Variable]) -> list[Variable]:

@@ -10,7 +10,7 @@ from symdnn.errors import OptionError, TypeMismatch
 from symdnn.graph.backprop import backprop, forward_sweep
 from symdnn.graph.dims import Shape
 from symdnn.graph.inner import InnerGraph, InnerGraphOp
-from symdnn.graph.op import Grads, Host, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.traverse import clone_graph, leaves
 from symdnn.graph.variable import Shared, Variable, as_variable
@@ -162,6 +162,11 @@ class OpFromGraph(InnerGraphOp):
 
     def __str__(self) -> str:
         return f"{self.name or 'OpFromGraph'}{{inline={self.inline}}}"
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        from symdnn.ops.control.batching import batch_call  # it loops, and a loop may hold this op
+
+        return batch_call(self, inputs, axes)
 
 
 def _frozen(overrides: Any) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 from symdnn.errors import AxisError, IndexOutOfRange, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Shape, known
 from symdnn.graph.inner import InnerGraph, InnerGraphOp
-from symdnn.graph.op import Grads, Host, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Vars
 from symdnn.graph.type import TensorType, Type
 from symdnn.ops.control.scan_loop import run_loop
 from symdnn.ops.core.inner_shapes import inner_shapes, scalars_for_shapes
@@ -239,6 +239,11 @@ class Scan(InnerGraphOp):
     def __str__(self) -> str:
         label = f"{self.name}, " if self.name else ""
         return f"Scan{{{label}{self.sequences} sequences, {len(self.states)} states}}"
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        from symdnn.ops.control.batching import batch_scan  # it builds a Scan, as the gradient does
+
+        return batch_scan(self, inputs, axes)
 
 
 def _entry(op: Scan, t: Any, what: str) -> TensorType:

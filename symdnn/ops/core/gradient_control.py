@@ -11,7 +11,7 @@ import numpy as np
 
 from symdnn.errors import AssertionFailed, NonDifferentiable, OptionError, TypeMismatch
 from symdnn.graph.dims import Shape
-from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable, as_variable
 
@@ -60,6 +60,9 @@ class Identity(Op):
     @property
     def views(self) -> Mapping[int, int]:
         return {0: 0}
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return self.make_node(*inputs).outputs, [axes[0]]
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,11 @@ import numpy as np
 
 from symdnn.errors import NdimMismatch, TypeMismatch
 from symdnn.graph.dims import Shape
-from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable, as_variable
+from symdnn.ops.core.lanes import lanes_of, stacked
 from symdnn.ops.core.python_numbers import alike
 
 __all__ = ["MakeVector", "make_vector"]
@@ -39,6 +41,11 @@ class MakeVector(Op):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [cotangents[0][i] for i in range(len(inputs))]
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        lanes = lanes_of(inputs, axes)
+        columns = [stacked(v, a, lanes).dimshuffle(0, "x") for v, a in zip(inputs, axes)]
+        return [operator("join")(1, *columns)], [0]
 
 
 def make_vector(scalars: Sequence[Any]) -> Variable:

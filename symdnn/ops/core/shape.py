@@ -11,7 +11,7 @@ import numpy as np
 
 from symdnn.errors import AxisError, NdimMismatch, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, Shape, dim_max, dim_where, known, normal_axis, product
-from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
@@ -75,6 +75,10 @@ class DimShuffle(Op):
     def views(self) -> Mapping[int, int]:
         return {0: 0}
 
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        moved = (d if d == "x" else int(d) + 1 for d in self.pattern)
+        return [DimShuffle((0, *moved))(inputs[0])], [0]
+
 
 def dimshuffle(x: Any, pattern: Sequence[int | str]) -> Variable:
     """``x`` with its dimensions in the order of ``pattern``; ``"x"`` inserts one of size 1."""
@@ -111,6 +115,9 @@ class ShapeI(Op):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [None]
 
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return [ShapeI(self.axis + 1)(inputs[0])], [None]
+
 
 def shape_i(x: Any, axis: int) -> Variable:
     """The size of dimension ``axis``: a constant where it is static."""
@@ -139,6 +146,9 @@ class ShapeVector(Op):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [None]
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return [ShapeVector()(inputs[0])[1:]], [None]
 
 
 def shape(x: Any) -> Variable:
@@ -248,6 +258,14 @@ class Reshape(Op):
     @property
     def views(self) -> Mapping[int, int]:
         return {0: 0}
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        x, *dims = inputs
+        if axes[0] is None or any(a is not None for a in axes[1:]):
+            return None
+        lanes, *entry = dims_of(x)
+        new = self.shapes((), [tuple(entry)], dict(zip(self.host_inputs, dims))) or [()]
+        return [reshape(x, (lanes, *new[0]))], [0]
 
 
 def reshape(x: Any, newshape: Any, ndim: int | None = None) -> Variable:
@@ -359,6 +377,14 @@ class Alloc(Op):
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        value, *dims = inputs
+        if axes[0] is None or any(a is not None for a in axes[1:]):
+            return None
+        missing = ["x"] * (len(dims) + 1 - value.type.ndim)
+        wide = dimshuffle(value, [0, *missing, *range(1, value.type.ndim)])
+        return [alloc(wide, dims_of(value)[0], *dims)], [0]
+
 
 def alloc(value: Any, *shape: Any) -> Variable:
     """``value`` broadcast to ``shape`` (ints or integer scalars), as a new array.
@@ -438,6 +464,9 @@ class SpecifyType(Op):
     @property
     def views(self) -> Mapping[int, int]:
         return {0: 0}
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return [SpecifyType((None, *self.static))(inputs[0])], [0]
 
 
 def specify_type(x: Variable, type_: TensorType) -> Variable:

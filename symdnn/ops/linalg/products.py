@@ -10,10 +10,12 @@ import numpy as np
 
 from symdnn.errors import ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, Shape, known, same_dim
-from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.lanes import fold, lanes_of, sizes_of, unfold
 from symdnn.ops.elemwise import conjugate, unbroadcast
 
 __all__ = ["BatchedDot", "Dot", "MatchSizes"]
@@ -120,6 +122,18 @@ class Dot(Op):
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
         return _bilinear_jvp(self, inputs, tangents)
 
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        (x, y), (a, b) = inputs, axes
+        ranks = x.type.ndim - (a == 0), y.type.ndim - (b == 0)
+        if a == 0 and b == 0:
+            return [_dot_of_stacks(x, y, ranks)], [0]
+        if a == 0:
+            return [_stack_by_one(x, y)], [0]
+        if ranks[1] == 1:
+            return [_stack_by_one(y, x.dimshuffle(*reversed(range(ranks[0]))))], [0]
+        found = BatchedDot()(x.dimshuffle("x", *(("x", 0) if ranks[0] == 1 else (0, 1))), y)
+        return [found.dimshuffle(0, 2) if ranks[0] == 1 else found], [0]
+
 
 @dataclass(frozen=True)
 class BatchedDot(Op):
@@ -173,6 +187,18 @@ class BatchedDot(Op):
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
         return _bilinear_jvp(self, inputs, tangents)
 
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        (x, y), lanes = inputs, lanes_of(inputs, axes)
+        if axes[0] is None:
+            return [unfold(self(x, fold(y, 2)), 2, lanes, sizes_of(y)[3])], [0]
+        if axes[1] is None:
+            return [unfold(self(fold(x, 1), y), 1, lanes, sizes_of(x)[2])], [0]
+        one = x.type.shape[1] == 1, y.type.shape[1] == 1
+        length = sizes_of(y if one[0] else x)[1]
+        if one[0] != one[1]:  # the one matrix of a lane serves its whole stack
+            x, y = (_repeated(v, length) if o else v for v, o in zip((x, y), one))
+        return [unfold(self(fold(x, 0), fold(y, 0)), 0, lanes, length)], [0]
+
 
 def _unstack(g: Variable, like: Variable) -> Variable:
     """``g`` summed over the stack when ``like`` is the one matrix that served it."""
@@ -224,3 +250,35 @@ class MatchSizes(Op):
     @property
     def views(self) -> dict[int, int]:
         return {0: 0}
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        a, b = (axis == 0 for axis in axes)
+        return [MatchSizes(tuple((i + a, j + b) for i, j in self.pairs))(*inputs)], [axes[0]]
+
+
+# -- a batch of products -------------------------------------------------------------------------
+
+
+def _stack_by_one(x: Variable, y: Variable) -> Variable:
+    """A stack of vectors or matrices by one matrix or vector: a single product."""
+    if x.type.ndim == 2:
+        return Dot()(x, y)  # type: ignore[no-any-return]
+    lanes, rows, inner = sizes_of(x)
+    found = Dot()(x.reshape((lanes * rows, inner)), y)
+    return found.reshape((lanes, rows, *sizes_of(found)[1:]))  # type: ignore[no-any-return]
+
+
+def _dot_of_stacks(x: Variable, y: Variable, ranks: tuple[int, int]) -> Variable:
+    if ranks == (1, 1):
+        return (x * y).sum(axis=1, dtype=x.type.dtype)
+    left = x if ranks[0] == 2 else x.dimshuffle(0, "x", 1)
+    right = y if ranks[1] == 2 else y.dimshuffle(0, 1, "x")
+    found = BatchedDot()(left, right)
+    kept = [0, *([1] if ranks[0] == 2 else []), *([2] if ranks[1] == 2 else [])]
+    return found.dimshuffle(*kept) if len(kept) < 3 else found  # type: ignore[no-any-return]
+
+
+def _repeated(v: Variable, length: Dim) -> Variable:
+    """Each lane's one matrix, ``length`` times."""
+    lanes, _, rows, columns = sizes_of(v)
+    return operator("alloc")(v, lanes, length, rows, columns)  # type: ignore[no-any-return]

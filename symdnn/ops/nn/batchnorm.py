@@ -9,7 +9,7 @@ bfloat16 (cuDNN's rule). The source is Ioffe and Szegedy 2015; the functions are
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,10 +17,11 @@ import numpy as np
 from symdnn.errors import AxisError, TypeMismatch
 from symdnn.graph.backprop import zeros_for
 from symdnn.graph.dims import Shape, product, same_dim
-from symdnn.graph.op import Grads, Host, MultiOp, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Vars
 from symdnn.graph.type import TensorType
-from symdnn.graph.variable import Variable
+from symdnn.graph.variable import Variable, constant
 from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.lanes import lanes_of, on_lanes, stacked
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.nn import norm_numpy
 
@@ -45,6 +46,11 @@ class Normalise(Op):
     abstract: ClassVar[bool] = True
     axes: tuple[int, ...]
     epsilon: float
+
+    @property
+    def scalars(self) -> tuple[int, ...]:
+        """Inputs that are scalars."""
+        return ()
 
     def check(self, x: Any, *parameters: Any, names: str) -> None:
         """A float input, and parameters of its ndim in the parameter dtype."""
@@ -79,6 +85,11 @@ class Normalise(Op):
     def mean_over(self, x: Variable, count: Any) -> Variable:
         """The mean over ``axes``, which stay as size 1."""
         return x.sum(axis=self.axes, keepdims=True) / count  # type: ignore[no-any-return]
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return on_lanes(
+            replace(self, axes=tuple(a + 1 for a in self.axes)), inputs, axes, self.scalars
+        )
 
 
 @dataclass(frozen=True)
@@ -223,6 +234,10 @@ class BatchNormTrain(NormalisedOutput, MultiOp):
 
     running: bool = False
 
+    @property
+    def scalars(self) -> tuple[int, ...]:
+        return (3,) if self.running else ()
+
     def grad_op(self) -> Any:
         return BatchNormGrad(self.axes, self.epsilon)
 
@@ -260,6 +275,18 @@ class BatchNormTrain(NormalisedOutput, MultiOp):
             self.parameter_shape(shapes[0], *shapes[4:6], types=types[4:6])
             out += [self.kept(shapes[0])] * 2
         return out
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        if not self.running or axes[3] is None:
+            return super().batch(inputs, axes)
+        factor = inputs[3].dimshuffle(0, *["x"] * (inputs[1].type.ndim - (axes[1] == 0)))
+        one = constant(1, dtype=factor.type.dtype)
+        olds = [stacked(inputs[k], axes[k], lanes_of(inputs, axes)) for k in (4, 5)]
+        given = [*inputs[:3], one, *(v.zeros_like() for v in olds)]
+        answer = super().batch(given, [*axes[:3], None, 0, 0])
+        assert answer is not None, "the factor is the same for all lanes"
+        news = [a * (1.0 - factor) + b * factor for a, b in zip(olds, answer[0][3:])]
+        return [*answer[0][:3], *news], [0] * 5
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         if not self.running:

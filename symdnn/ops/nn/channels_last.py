@@ -15,9 +15,10 @@ import numpy as np
 
 from symdnn.errors import OptionError, TypeMismatch
 from symdnn.graph.dims import Shape
-from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.variable import Variable
+from symdnn.ops.core.lanes import on_lanes
 from symdnn.ops.core.shape import dimshuffle
 
 __all__ = [
@@ -172,3 +173,6 @@ class Reorder(Op):
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
         return [self(tangents[0])]
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return on_lanes(Reorder((0, *(d + 1 for d in self.order))), inputs, axes)

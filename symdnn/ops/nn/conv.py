@@ -11,20 +11,21 @@ filter.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from symdnn.errors import OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, Shape, known, same_dim
-from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.pattern import holds_pattern
 from symdnn.graph.traverse import parameter_name
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.lanes import fold, lanes_of, sizes_of, unfold
 from symdnn.ops.core.shape import as_dim, dims_of, static_dim
 from symdnn.ops.nn import conv_reference
 from symdnn.ops.nn.conv_reference import Geometry
@@ -32,6 +33,8 @@ from symdnn.ops.nn.conv_reference import Geometry
 __all__ = ["Conv", "ConvGradInput", "ConvGradWeight", "conv_size", "resolved_padding"]
 
 Pad = tuple[int, int] | str
+#: (dimension of the operand, does it have all groups; that of the output, does it have them)
+LanePlace = tuple[int, bool, int, bool]
 
 
 # -- the geometry of one dimension --------------------------------------------------------------
@@ -78,6 +81,10 @@ class _ConvFamily(Op):
     dilation: tuple[int, ...]
     groups: int = 1
     flip: bool = False
+    #: Where lanes go that only the first operand has, and that only the second one has.
+    lane_places: ClassVar[tuple[LanePlace, LanePlace]]
+    #: Where lanes that both have go, as groups: dimensions of the operands and of the output.
+    lane_groups: ClassVar[tuple[int, int, int]]
 
     def __post_init__(self) -> None:
         if holds_pattern(self):
@@ -191,6 +198,29 @@ class _ConvFamily(Op):
             return [None]
         return [terms[0] if len(terms) == 1 else terms[0] + terms[1]]
 
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        """Lanes are more images, more output channels, or where both operands differ, groups."""
+        dims, lanes = inputs[2:], lanes_of(inputs, axes)
+        if any(a is not None for a in axes[2:]):
+            return None
+        if axes[0] is None or axes[1] is None:
+            return [self._one_differs(inputs, int(axes[0] is None), lanes)], [0]
+        if not isinstance(lanes, int) or lanes == 0:
+            return None  # how many groups there are is known when the graph is built
+        a, b, out = self.lane_groups
+        op = replace(self, groups=lanes * self.groups)
+        y = op(fold(inputs[0], a), fold(inputs[1], b), *dims)
+        return [unfold(y, out, lanes, sizes_of(y)[out] // lanes)], [0]
+
+    def _one_differs(self, inputs: Vars, which: int, lanes: Dim) -> Variable:
+        at, whole, out, out_whole = self.lane_places[which]
+        size = sizes_of(inputs[which])[at + 1]
+        given = list(inputs)
+        given[which] = fold(inputs[which], at, self.groups if whole else 1)
+        of_group = size // self.groups if whole else size
+        parts = self.groups if out_whole else 1
+        return unfold(self(*given), out, lanes, of_group * parts, parts)
+
 
 def known_or_none(d: Any) -> int | None:
     """The size where it is a number (None stays None)."""
@@ -207,6 +237,9 @@ def _widen(*arrays: Any) -> list[Any]:
 @dataclass(frozen=True)
 class Conv(_ConvFamily):
     """Convolution of ``x`` with the kernels ``w``. (cudnnConvolutionForward; AbstractConv.)"""
+
+    lane_places: ClassVar[Any] = ((0, False, 0, False), (0, True, 1, True))
+    lane_groups: ClassVar[Any] = (1, 0, 1)
 
     def infer(self, *types: Any) -> Any:
         self._check_types("x, w", types)
@@ -243,6 +276,9 @@ class ConvGradInput(_ConvFamily):
     Raises :class:`~symdnn.errors.ShapeMismatch` where ``x`` of those sizes would not give ``dy``.
     (cudnnConvolutionBackwardData; AbstractConv_gradInputs.)
     """
+
+    lane_places: ClassVar[Any] = ((1, False, 1, True), (0, False, 0, False))
+    lane_groups: ClassVar[Any] = (0, 1, 1)
 
     static: tuple[int | None, ...] = ()
 
@@ -288,6 +324,9 @@ class ConvGradWeight(_ConvFamily):
     ``static`` holds the sizes that are known when the graph is built.
     (cudnnConvolutionBackwardFilter; AbstractConv_gradWeights.)
     """
+
+    lane_places: ClassVar[Any] = ((1, True, 1, False), (1, True, 0, True))
+    lane_groups: ClassVar[Any] = (1, 1, 0)
 
     static: tuple[int | None, ...] = ()
 

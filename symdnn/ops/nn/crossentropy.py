@@ -7,18 +7,19 @@ axis. One outside of the classes raises :class:`~symdnn.errors.IndexOutOfRange`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from symdnn.errors import IndexOutOfRange, NdimMismatch, TypeMismatch
 from symdnn.graph.dims import Shape, normal_axis, same_dim
-from symdnn.graph.op import Grads, Host, MultiOp, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.dtype import float_of
+from symdnn.ops.core.lanes import on_lanes
 from symdnn.ops.core.python_numbers import settled
 from symdnn.ops.core.shape import dims_of, shape_i
 from symdnn.ops.elementwise.activations import softplus
@@ -118,6 +119,9 @@ class LabelOp(Op):
         order: list[int | str] = list(range(per_row.type.ndim))
         order.insert(self.axis, "x")
         return per_row.dimshuffle(order)
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return on_lanes(replace(self, axis=self.axis + 1), inputs, axes)
 
 
 class _OfRows(LabelOp):

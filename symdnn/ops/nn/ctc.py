@@ -13,10 +13,11 @@ import numpy as np
 
 from symdnn.errors import IndexOutOfRange, NonDifferentiable, TypeMismatch
 from symdnn.graph.dims import Shape, same_dim
-from symdnn.graph.op import Grads, Host, MultiOp, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Vars
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.lanes import on_folded
 
 __all__ = ["CTCLoss", "ctc"]
 
@@ -88,6 +89,9 @@ class CTCLoss(MultiOp):
         if tangents[0] is None:
             return [None, None]
         return [(outputs[1] * tangents[0]).sum(axis=(0, 2)), None]
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return on_folded(self, inputs, axes, [1, 0, 0], [0, 1])
 
 
 def ctc_loss(activations: Any, labels: Any, lengths: Any) -> tuple[Any, Any]:

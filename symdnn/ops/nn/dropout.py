@@ -10,14 +10,20 @@ import numpy as np
 
 from symdnn.errors import AxisError, OptionError, TypeMismatch
 from symdnn.graph.dims import Shape
-from symdnn.graph.op import Grads, Host, MultiOp, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Vars
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.lanes import lanes_of, same_for_all, sizes_of, stacked
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import switch
 from symdnn.ops.random import rng_philox as philox
-from symdnn.ops.random.random import STATE_TYPE, check_state, next_state
+from symdnn.ops.random.random import (
+    STATE_TYPE,
+    check_state,
+    next_state,
+    random_bernoulli,
+)
 from symdnn.ops.random.random_stream import RandomStream
 
 __all__ = ["Dropout", "DropoutGrad", "dropout", "spatial_dropout"]
@@ -75,6 +81,20 @@ class Dropout(MultiOp):
         (_, _, rate), (_, mask, _), dy = inputs, outputs, cotangents[0]
         return [None, None if dy is None else DropoutGrad(self.scale)(dy, mask, rate), None]
 
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        """The draw of a lane is what one call would draw after those of the lanes before it."""
+        state, x, rate = inputs
+        if axes[0] is not None:
+            return None
+        whole = stacked(x, axes[1], lanes_of(inputs, axes))
+        if axes[2] is None:
+            op = Dropout(tuple(a + 1 for a in self.shared), self.scale)
+            return op.make_node(state, whole, rate).outputs, [0, 0, None]
+        each = _of_lane(rate, whole)
+        shape = (sizes_of(rate)[0], *self.mask_shape(sizes_of(whole)[1:]))
+        mask, new = random_bernoulli(state, 1 - each.astype("float64"), shape, "bool")
+        return [_scaled_where(mask, whole, each, self.scale), mask, new], [0, 0, None]
+
 
 @dataclass(frozen=True)
 class DropoutGrad(Op):
@@ -100,6 +120,27 @@ class DropoutGrad(Op):
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        dy, mask, rate = inputs
+        whole = stacked(dy, axes[0], lanes_of(inputs, axes))
+        held = same_for_all(mask) if axes[1] is None else mask
+        if axes[2] is None:
+            return [self(whole, held, rate)], [0]
+        return [_scaled_where(held, whole, _of_lane(rate, whole), self.scale)], [0]
+
+
+def _of_lane(rate: Variable, x: Variable) -> Variable:
+    """A rate for each lane, to broadcast over ``x``."""
+    return rate.dimshuffle(0, *["x"] * (x.type.ndim - 1))
+
+
+def _scaled_where(mask: Variable, x: Variable, rate: Variable, scale: bool) -> Variable:
+    """:func:`scaled_where` as an expression, for a rate that is no scalar."""
+    wide = "float32" if is_narrow_float(x.type.dtype) else x.type.dtype
+    keep = np.ones((), wide) - cast(rate, wide)
+    by = switch(keep > 0, keep, np.ones((), wide)) if scale else np.ones((), wide)
+    return cast(switch(mask, cast(x, wide) / by, np.zeros((), wide)), x.type.dtype)
 
 
 def dropout(

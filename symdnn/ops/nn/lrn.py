@@ -15,12 +15,13 @@ import numpy as np
 
 from symdnn.errors import OptionError, TypeMismatch
 from symdnn.graph.dims import Shape
-from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.composed import vjp_of_expression
 from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.lanes import on_folded
 from symdnn.ops.core.shape import dimshuffle
 from symdnn.ops.nn.softmax import agreed_shape
 
@@ -71,6 +72,9 @@ class LRNOp(Op):
         before, after = (self.n - 1) // 2, self.n // 2
         squares = window_sum(x.astype(np.float64) ** 2, before, after, self.axis)
         return self.k + self.alpha / self.n * squares
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return on_folded(self, inputs, axes, [0] * len(inputs), [0])
 
 
 @dataclass(frozen=True)
@@ -147,6 +151,9 @@ class ChannelSum(Op):
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
         return [self(tangents[0])]
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return on_folded(self, inputs, axes, [0], [0])
 
 
 def local_response_normalization(

@@ -22,12 +22,13 @@ from symdnn.errors import (
     TypeMismatch,
 )
 from symdnn.graph.dims import Dim, Shape, ceil_div, dim_max, dim_min, same_dim
-from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.pattern import holds_pattern
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.lanes import on_folded, on_lanes
 from symdnn.ops.core.shape import as_dim, dims_of, static_dim
 from symdnn.ops.nn import pool_reference
 from symdnn.ops.nn.conv_words import static_ints
@@ -134,6 +135,12 @@ class _PoolFamily(Op):
             Axis(int(n), int(pool_size(int(n), w, s, p, self.ignore_border)), w, s, p)
             for n, w, s, p in zip(sizes[-self.ndim :], self.ws, self.stride, self.pad, strict=True)
         ]
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        first, operands = inputs[0].type.ndim - (axes[0] == 0), len(inputs) - len(self.host_inputs)
+        if first == self.ndim:
+            return on_lanes(self, inputs, axes)
+        return on_folded(self, inputs, axes, [0] * operands + [None] * len(self.host_inputs), [0])
 
 
 def _widen(*arrays: Any) -> list[Any]:

@@ -27,12 +27,13 @@ from symdnn.errors import (
 )
 from symdnn.graph.backprop import zeros_for
 from symdnn.graph.dims import Shape, same_dim
-from symdnn.graph.op import Grads, Host, MultiOp, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.place import HOST
 from symdnn.graph.type import OpaqueType, TensorType
 from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.lanes import on_folded
 from symdnn.ops.nn import rnn_params
 from symdnn.ops.nn.rnn_params import RNNPart, RNNShape
 from symdnn.ops.nn.rnn_reference import rnn_backward, rnn_forward
@@ -207,6 +208,13 @@ class RNNForward(RNNOp):
         first = [given[n] for n in ("w", "x", "hx", *self.optional())]
         dw, dx, *dstates = op(*first, outputs[0], dy, *rest, outputs[-1])
         return [dw, dx, *dstates, *[None] * (self.lengths + self.random)]
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        if self.random:
+            return None  # which numbers are a lane's depends on its state and the whole of x
+        places = [None, 1, 1, *[1] * self.has_cell, *[0] * self.lengths]
+        outs = [1, 1, *[1] * self.has_cell, *[None] * self.keeps_reserve]
+        return on_folded(self, inputs, axes, places, outs)
 
 
 @dataclass(frozen=True)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from symdnn.errors import AxisError, TypeMismatch
 from symdnn.graph.dims import Shape, normal_axis, same_dim
-from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.lanes import on_lanes
 from symdnn.ops.elementwise.math import exp
 
 __all__ = [
@@ -74,6 +75,9 @@ class AlongAxis(Op):
     @property
     def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
         return {0: (0,)}
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return on_lanes(replace(self, axis=self.axis + 1), inputs, axes)
 
 
 def shifted(x: Any, axis: int) -> Any:

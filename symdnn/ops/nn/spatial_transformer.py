@@ -17,10 +17,11 @@ import numpy as np
 from symdnn.errors import NonDifferentiable, OptionError, TypeMismatch
 from symdnn.graph.backprop import zeros_for
 from symdnn.graph.dims import Dim, Shape, ceil_div, same_dim
-from symdnn.graph.op import Grads, Host, MultiOp, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Vars
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.lanes import on_folded
 from symdnn.ops.core.shape import as_dim, dims_of, static_dim
 
 __all__ = [
@@ -99,6 +100,9 @@ class TransformerGrid(Op):
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
         return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return on_folded(self, inputs, axes, [0, None, None], [0])
+
 
 @dataclass(frozen=True)
 class TransformerGridGrad(Op):
@@ -121,6 +125,9 @@ class TransformerGridGrad(Op):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         _, height, width, _ = dims_of(inputs[0])
         return [transformer_grid(cotangents[0], (height, width))]
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return on_folded(self, inputs, axes, [0], [0])
 
 
 class Corners:
@@ -190,6 +197,9 @@ class TransformerSampler(Op):
         dimage, dgrid = zeros_for(inputs, tangents)
         return [self(dimage, grid) + TransformerSamplerTangent()(image, grid, dgrid)]
 
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return on_folded(self, inputs, axes, [0, 0], [0])
+
 
 def check_sampler(op: Any, image: Any, grid: Any) -> None:
     """An image (N, C, H, W) and a grid (N, H', W', 2) of one dtype."""
@@ -242,6 +252,9 @@ class TransformerSamplerGrad(MultiOp):
             f"{self}: second derivatives of the spatial transformer's sampler are not available"
         )
 
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return on_folded(self, inputs, axes, [0, 0, 0], [0, 0])
+
 
 @dataclass(frozen=True)
 class TransformerSamplerTangent(Op):
@@ -268,6 +281,9 @@ class TransformerSamplerTangent(Op):
         self, types: Sequence[Any], shapes: Sequence[Shape], host: Host
     ) -> Sequence[Shape] | None:
         return [sampled_shape(self, shapes[0], shapes[1])]
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return on_folded(self, inputs, axes, [0, 0, 0], [0])
 
 
 def transformer_grid(theta: Any, size: Sequence[Dim]) -> Variable:

@@ -10,16 +10,17 @@ read on the host). Parameters have one dimension for each of the result's and br
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from symdnn.errors import DataError, NdimMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, Shape, same_dim
-from symdnn.graph.op import Grads, Host, MultiOp, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Vars
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable, as_variable
+from symdnn.ops.core.lanes import lanes_of, same_for_all
 from symdnn.ops.core.shape import as_dim, static_dim
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elemwise import pad_left
@@ -131,6 +132,20 @@ class RandomOp(MultiOp):
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
         return [None] * len(outputs)
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        """The draw of a lane is what one call would draw after those of the lanes before it.
+
+        With a state for each lane it is a loop: each draws as it would alone.
+        """
+        state, parameters, dims = self.split(inputs)
+        own = self.split(axes)
+        if own[0] is not None or any(a is not None for a in own[2]):
+            return None
+        lanes = as_dim(lanes_of(inputs, axes))
+        wide = [same_for_all(p) if a is None else p for p, a in zip(parameters, own[1])]
+        op = replace(self, static=(static_dim(lanes), *self.static))
+        return op.make_node(state, *wide, lanes, *dims).outputs, [0, None]
 
 
 @dataclass(frozen=True)
@@ -326,6 +341,14 @@ class RandomMultinomial(RandomOp):
         at = np.indices(shape)[:-1]
         np.add.at(counts, (*at, found), 1)
         return counts.astype(TensorType(self.dtype).numpy), next_state(state, size)
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        state, n, p, *dims = inputs
+        if axes[2] is None or any(a is not None for k, a in enumerate(axes) if k != 2):
+            return None
+        lanes = as_dim(lanes_of(inputs, axes))
+        op = replace(self, static=(static_dim(lanes), *self.static))
+        return op.make_node(state, n, p, lanes, *dims).outputs, [0, None]
 
 
 @dataclass(frozen=True)

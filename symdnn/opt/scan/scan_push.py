@@ -13,14 +13,16 @@ from typing import Any
 from symdnn.graph.operators import operator
 from symdnn.graph.traverse import clone_graph, leaves, toposort
 from symdnn.graph.variable import Apply, Constant, Variable
-from symdnn.ops.array.reduce import Sum
+from symdnn.ops.array.reduce import Reduce, Sum
 from symdnn.ops.array.view import specify_shape
+from symdnn.ops.control.batching import Operand, batch_node
 from symdnn.ops.control.scan import Scan
 from symdnn.ops.control.scan_parts import Built, Parts, State
 from symdnn.ops.core.shape import DimShuffle, ShapeI, dims_of, reshape
 from symdnn.ops.elementwise.arithmetic import Add, Mul
+from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.linalg.dot import Dot
-from symdnn.opt.scan.batching import Operand, batched
+from symdnn.ops.nn.softmax import AlongAxis
 from symdnn.opt.scan.scan_rules import in_order
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
@@ -57,13 +59,23 @@ class _Known:
 
 
 def _outside(node: Apply, operands: Sequence[Operand]) -> Operand | None:
-    if not any(o.stacked for o in operands):
-        return Operand(node.op.make_node(*(o.value for o in operands)).outputs[0], False)
-    found = batched(node.op, operands)
-    wanted = node.outputs[0].type
-    if found is None or found.type.dtype != wanted.dtype:
+    if any(o.stacked for o in operands) and not _keeps_size(node, operands):
         return None
-    return Operand(found, True)
+    found = batch_node(node, operands)
+    return None if found is None else found[0]
+
+
+#: What is done for all steps at once, where an answer has it: results are no larger than operands,
+#: and those of all steps are kept at once.
+_MOVED = (AlongAxis, DimShuffle, Dot, Elemwise, Reduce)
+
+
+def _keeps_size(node: Apply, operands: Sequence[Operand]) -> bool:
+    if not isinstance(node.op, Elemwise):
+        return isinstance(node.op, _MOVED)
+    wide = tuple(map(all, zip(*(o.broadcastable for o in operands))))
+    # Otherwise it would blow up: an outer product at each step, say.
+    return any(o.stacked and o.broadcastable == wide for o in operands)
 
 
 # -- before the loop ------------------------------------------------------------------------------

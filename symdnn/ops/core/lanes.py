@@ -1,0 +1,126 @@
+"""A batch of calls as one: what the answers of :meth:`~symdnn.graph.op.Op.batch` are made of.
+
+A lane is one call of the batch. A stacked operand has an entry for each lane along dimension 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from symdnn.graph.dims import Dim
+from symdnn.graph.op import Axes, Batched, Op, Vars
+from symdnn.graph.operators import operator
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Constant, Variable
+
+__all__ = [
+    "fold", "lanes_of", "on_folded", "on_lanes", "same_for_all", "sizes_of", "spread", "stacked",
+    "unfold",
+]  # fmt: skip
+
+
+def sizes_of(x: Variable) -> list[Dim]:
+    """The shape as ints where static, else integer scalars."""
+    return [operator("shape_i")(x, i) if d is None else d for i, d in enumerate(x.type.shape)]
+
+
+def lanes_of(inputs: Vars, axes: Axes) -> Dim:
+    """How many lanes there are: an int where some operand says so, else an integer scalar."""
+    found = [v for v, a in zip(inputs, axes, strict=True) if a is not None]
+    tensors = [v for v in found if isinstance(v.type, TensorType)]
+    known = [v.type.shape[0] for v in tensors if v.type.shape[0] is not None]
+    return known[0] if known else operator("shape_i")(tensors[0], 0)
+
+
+def same_for_all(v: Variable) -> Variable:
+    """``v`` with a dimension of size 1 in front, which broadcasts over the lanes."""
+    if isinstance(v, Constant):
+        return v.reshaped((1, *v.data.shape))
+    return operator("dimshuffle")(v, ["x", *range(v.type.ndim)])  # type: ignore[no-any-return]
+
+
+def spread(v: Variable, lanes: Dim) -> Variable:
+    """``v``, which is the same for all lanes, repeated for each."""
+    return operator("alloc")(v, lanes, *sizes_of(v))  # type: ignore[no-any-return]
+
+
+def stacked(v: Variable, axis: int | None, lanes: Dim) -> Variable:
+    """``v`` with an entry for each lane."""
+    return spread(v, lanes) if axis is None else v
+
+
+def on_lanes(op: Op, inputs: Vars, axes: Axes, same: Collection[int] = ()) -> Batched:
+    """``op`` on operands that all have an entry for each lane, as all its results do.
+
+    Its host inputs and the inputs ``same`` must be the same for all lanes, else it is a loop.
+    """
+    fixed = {*op.host_inputs, *same}
+    if any(axes[i] is not None for i in fixed):
+        return None
+    lanes = lanes_of(inputs, axes)
+    given = [
+        v if i in fixed else stacked(v, a, lanes)
+        for i, (v, a) in enumerate(zip(inputs, axes, strict=True))
+    ]
+    outputs = op.make_node(*given).outputs
+    return outputs, [0] * len(outputs)
+
+
+# -- lanes as a part of another dimension ---------------------------------------------------------
+
+
+def fold(v: Variable, at: int, parts: int = 1) -> Variable:
+    """A stacked ``v`` with the lanes joined into dimension ``at`` of the entries.
+
+    They are the outer index of that dimension; of ``parts`` equal parts of it, inside of each.
+    """
+    lanes, *dims = sizes_of(v)
+    size = dims[at]
+    if parts > 1:
+        split = [lanes, *dims[:at], parts, size // parts, *dims[at + 1 :]]
+        v, at = operator("reshape")(v, split), at + 1
+    order = [*range(1, at + 1), 0, *range(at + 1, v.type.ndim)]
+    place = at - (parts > 1)
+    joined = [*dims[:place], lanes * size, *dims[place + 1 :]]
+    return operator("reshape")(operator("dimshuffle")(v, order), joined)  # type: ignore[no-any-return]
+
+
+def unfold(y: Variable, at: int, lanes: Dim, size: Dim, parts: int = 1) -> Variable:
+    """The stack whose lanes :func:`fold` would join into dimension ``at``, of ``size`` in each."""
+    dims = sizes_of(y)
+    middle = [parts, lanes, size // parts] if parts > 1 else [lanes, size]
+    split = operator("reshape")(y, [*dims[:at], *middle, *dims[at + 1 :]])
+    place = at + (parts > 1)
+    rest = (i for i in range(split.type.ndim) if i != place)
+    moved = operator("dimshuffle")(split, [place, *rest])
+    if parts == 1:
+        return moved  # type: ignore[no-any-return]
+    return operator("reshape")(moved, [lanes, *dims[:at], size, *dims[at + 1 :]])  # type: ignore[no-any-return]
+
+
+def on_folded(
+    op: Op, inputs: Vars, axes: Axes, places: Sequence[int | None], outs: Sequence[int | None]
+) -> Batched:
+    """``op``, whose examples do not meet, on those of all lanes at once.
+
+    ``places`` and ``outs`` say which dimension of each input and output counts the examples. An
+    input without one must be the same for all lanes, else it is a loop; a tensor without one among
+    the outputs is the same for all.
+    """
+    if any(a is not None and p is None for a, p in zip(axes, places, strict=True)):
+        return None
+    lanes = lanes_of(inputs, axes)
+    given: list[Variable] = []
+    size: Any = None
+    for v, a, p in zip(inputs, axes, places, strict=True):
+        if p is None:
+            given.append(v)
+            continue
+        whole = stacked(v, a, lanes)
+        size = sizes_of(whole)[p + 1] if size is None else size
+        given.append(fold(whole, p))
+    outputs = op.make_node(*given).outputs
+    found = [y if p is None else unfold(y, p, lanes, size) for y, p in zip(outputs, outs)]
+    kept = [p is None and isinstance(y.type, TensorType) for y, p in zip(outputs, outs)]
+    return found, [None if k else 0 for k in kept]
