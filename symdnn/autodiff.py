@@ -15,7 +15,7 @@ from symdnn.autodiff_flat import flat_gradient, gradient_of_discrete, is_discret
 from symdnn.config import config
 from symdnn.errors import DisconnectedInput, NonDifferentiable, OptionError, TypeMismatch
 from symdnn.graph.backprop import require_differentiable
-from symdnn.graph.evaluate import evaluate
+from symdnn.graph.evaluate import evaluator
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable, as_variable
@@ -241,10 +241,22 @@ def verify_grad(
     output = as_variable(fun(*variables))
     output = output if out_type is None else output.astype(out_type)
     compute = _computer(variables, mode)
-    (value,) = compute([output])(points)
-    for _ in range(n_tests):
-        weights = generator.uniform(0.5, 1.5, value.shape) * generator.choice([-1, 1], value.shape)
-        _verify_once(output, variables, points, weights, compute, eps, abs_tol, rel_tol)
+    value_at = compute([output])
+    (value,) = value_at(points)
+    weights = [
+        generator.uniform(0.5, 1.5, value.shape) * generator.choice([-1, 1], value.shape)
+        for _ in range(n_tests)
+    ]
+    wrt = [v for v in variables if v.type.is_differentiable]
+    slopes = [
+        _central_differences(value_at, points, variables.index(v), eps or 1e-6, weights)
+        for v in wrt
+    ]
+    for i, w in enumerate(weights):
+        cost = operator("sum")(output * w)
+        found = compute(grad(cost, wrt, disconnected_inputs="ignore"))(points)
+        for v, analytic, numeric in zip(wrt, found, slopes):
+            _compare(v, analytic, numeric[i], abs_tol or 1e-5, rel_tol or 1e-5)
 
 
 def _variable_for(point: Any, name: str) -> Variable:
@@ -256,7 +268,8 @@ def _computer(variables: Sequence[Variable], mode: Any) -> Computer:
     """What makes a function of the points: by the references, or compiled in ``mode``."""
 
     def by_reference(outputs: Sequence[Variable]) -> Callable[[Sequence[Any]], list[Any]]:
-        return lambda points: evaluate(outputs, dict(zip(variables, points)))
+        run = evaluator(outputs, variables)
+        return lambda points: run(dict(zip(variables, points)))
 
     def compiled(outputs: Sequence[Variable]) -> Callable[[Sequence[Any]], list[Any]]:
         make = operator("function")
@@ -271,36 +284,25 @@ def _in_double(point: Any) -> Any:
     return array.astype(np.float64) if array.dtype.kind == "f" else array
 
 
-def _verify_once(
-    output: Variable,
-    variables: Sequence[Variable],
+def _central_differences(
+    value_at: Callable[[Sequence[Any]], list[Any]],
     points: Sequence[Any],
-    weights: Any,
-    compute: Computer,
-    eps: float | None,
-    abs_tol: float | None,
-    rel_tol: float | None,
-) -> None:
-    wrt = [v for v in variables if v.type.is_differentiable]
-    cost = operator("sum")(output * weights)
-    found = compute(grad(cost, wrt, disconnected_inputs="ignore"))(points)
-    cost_at = compute([cost])
-    for v, analytic in zip(wrt, found):
-        numeric = _central_difference(cost_at, points, variables.index(v), eps or 1e-6)
-        _compare(v, analytic, numeric, abs_tol or 1e-5, rel_tol or 1e-5)
-
-
-def _central_difference(
-    cost_at: Callable[[Sequence[Any]], list[Any]], points: Sequence[Any], which: int, step: float
-) -> Any:
-    numeric = np.zeros_like(points[which])
+    which: int,
+    step: float,
+    weights: Sequence[Any],
+) -> list[Any]:
+    """Slopes of the value's sum by each of ``weights``, along each element of one point."""
+    numeric = [np.zeros_like(points[which]) for _ in weights]
     for index in np.ndindex(*points[which].shape):
         sides = []
         for sign in (1.0, -1.0):
             moved = [p.copy() if i == which else p for i, p in enumerate(points)]
             moved[which][index] += sign * step
-            sides.append(cost_at(moved)[0])
-        numeric[index] = (sides[0] - sides[1]) / (2 * step)
+            (value,) = value_at(moved)
+            sides.append(value.astype(np.result_type(value, np.float64)))
+        slope = (sides[0] - sides[1]) / (2 * step)
+        for n, w in zip(numeric, weights):
+            n[index] = (slope * w).sum()
     return numeric
 
 

@@ -6,7 +6,7 @@ checked against, and what ``DebugMode`` believes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,16 +18,28 @@ from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 
-__all__ = ["Uncomputed", "evaluate", "evaluate_node"]
+__all__ = ["Uncomputed", "evaluate", "evaluate_node", "evaluator"]
 
 
 def evaluate(outputs: Sequence[Variable], values: Mapping[Variable, Any]) -> list[Any]:
     """Values of ``outputs`` given those of the inputs (or of any variables in between)."""
-    known: dict[Variable, Any] = dict(values)
-    for node in toposort(outputs, blockers=known):
-        results = evaluate_node(node, [_value(v, known) for v in node.inputs])
-        known.update(zip(node.outputs, results, strict=True))
-    return [_value(v, known) for v in outputs]
+    return evaluator(outputs, values)(values)
+
+
+def evaluator(
+    outputs: Sequence[Variable], given: Iterable[Variable]
+) -> Callable[[Mapping[Variable, Any]], list[Any]]:
+    """:func:`evaluate` for values of ``given`` that come later, and as often as they come."""
+    order = toposort(outputs, blockers=given)
+
+    def run(values: Mapping[Variable, Any]) -> list[Any]:
+        known: dict[Variable, Any] = dict(values)
+        for node in order:
+            results = evaluate_node(node, [_value(v, known) for v in node.inputs])
+            known.update(zip(node.outputs, results, strict=True))
+        return [_value(v, known) for v in outputs]
+
+    return run
 
 
 def evaluate_node(node: Apply, inputs: Sequence[Any]) -> tuple[Any, ...]:
