@@ -13,6 +13,9 @@
 BIN := .venv/bin
 ARGS ?=
 
+# Tests start hundreds of processes: each module is compiled by the first of them alone.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test lint fuzz docs cuda clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:

@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import numpy as np
 import pytest
@@ -38,6 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: os.environ.pop("SYMDNN_TESTS_CACHE", None))
     os.environ["XDG_CACHE_HOME"] = folder
     os.environ["SYMDNNRC"] = ""
+    if config.getoption("numprocesses", None):  # workers share the processors, and inherit this
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
     _compile_for(config.getoption("--device") or _default_device(config.option.markexpr))
 
 
@@ -79,30 +82,44 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _flags_stay() -> Iterator[None]:
-    """A test that leaves flags or the environment's flags changed fails, not one after it."""
+def _as_it_was() -> Iterator[None]:
+    """A test that leaves flags or the environment's flags changed fails, not one after it.
+
+    Other processes on the machine do not change how many threads run a test's kernels.
+    """
+    crowd = sys.modules.get("symdnn.cpu.threads.crowd")
+    if crowd is not None:
+        crowd.CROWD.next = float("inf")
     before = os.environ.get("SYMDNN_FLAGS"), _settings()
     yield
     after = os.environ.get("SYMDNN_FLAGS"), _settings()
-    assert after == before, "the test leaves flags changed"
+    assert before[0] == after[0], "the test leaves the environment's flags changed"
+    if before[1] != after[1]:
+        assert _said(after[1]) == _said(before[1]), "the test leaves flags changed"
 
 
-@pytest.fixture(autouse=True)
-def _nobody_else_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other processes on the machine do not change how many threads run a test's kernels."""
-    from symdnn.cpu.threads.crowd import CROWD
-
-    monkeypatch.setattr(CROWD, "next", float("inf"))
-
-
-def _settings() -> object:
+def _settings() -> dict[str, object]:
+    """The values that flags have been given; none before anything has read the environment."""
     module = sys.modules.get("symdnn.config")
-    if module is None:  # not imported as yet, nor here: it reads the environment then
-        return {}
+    return {n: s.value for n, s in module.config._global.items()} if module else {}
+
+
+def _said(values: dict[str, object]) -> dict[str, object]:
+    """Without those that are the flag's own first value."""
     from symdnn.flags import FLAGS
 
-    values = {name: setting.value for name, setting in module.config._global.items()}
     return {n: v for n, v in values.items() if n in FLAGS and v != FLAGS[n].first_value()}
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Tens of thousands of tests stay until the end: nobody need look whether they are garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.hookimpl(hookwrapper=True)
