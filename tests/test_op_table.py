@@ -25,6 +25,7 @@ from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
 from tests import op_table, seeded
+from tests.op_table import of_each
 from tests.op_table.record import OpCase
 
 CASES = op_table.load()
@@ -57,7 +58,7 @@ def outputs(case: OpCase, vs: list[Variable]) -> list[Variable]:
     return list(out) if isinstance(out, list | tuple) else [out]
 
 
-@by_id
+@of_each(CASES)
 def test_reference_agrees_with_numpy_and_with_the_types(case: OpCase) -> None:
     arrays = draw(case)
     vs = variables(case, arrays)
@@ -72,7 +73,7 @@ def test_reference_agrees_with_numpy_and_with_the_types(case: OpCase) -> None:
         assert np.shape(got) == np.shape(want)
 
 
-@by_id
+@of_each(CASES)
 def test_shape_rule_agrees_with_values(case: OpCase) -> None:
     arrays = draw(case, 1)
     vs = variables(case, arrays)
@@ -89,7 +90,7 @@ def test_shape_rule_agrees_with_values(case: OpCase) -> None:
             assert [tuple(s) for s in found][: len(real)] == real, node
 
 
-@by_id
+@of_each(CASES)
 def test_ops_print_compare_and_pickle(case: OpCase) -> None:
     arrays = draw(case)
     for node in toposort(outputs(case, variables(case, arrays))):
@@ -109,6 +110,7 @@ def has_a_gradient(case: OpCase) -> bool:
     )
 
 
+WITH_GRADIENT = [c for c in CASES if has_a_gradient(c)]
 GRAD = pytest.mark.parametrize("case", [c for c in CASES if c.grad], ids=lambda c: c.id)
 
 
@@ -127,7 +129,7 @@ def test_gradient_agrees_with_finite_differences(case: OpCase) -> None:
         )
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if has_a_gradient(c)], ids=lambda c: c.id)
+@of_each(WITH_GRADIENT)
 def test_forward_mode_agrees_with_reverse_mode(case: OpCase) -> None:
     arrays = draw(case, 3)
     vs = variables(case, arrays)

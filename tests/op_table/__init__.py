@@ -8,17 +8,54 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import pytest
 
 from tests.op_table.record import OpCase
 
 
-def load() -> list[OpCase]:
-    """All records of all families, ids checked to be unique."""
-    cases: list[OpCase] = []
-    for module in sorted(m.name for m in pkgutil.iter_modules(__path__)):
-        if module != "record":
-            cases += importlib.import_module(f"{__name__}.{module}").CASES
-    ids = [c.id for c in cases]
-    repeated = {i for i in ids if ids.count(i) > 1}
+@cache
+def families() -> dict[str, list[OpCase]]:
+    """The records of each module, ids checked to be unique."""
+    modules = sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name != "record")
+    found = {m: importlib.import_module(f"{__name__}.{m}").CASES for m in modules}
+    count = Counter(c.id for cases in found.values() for c in cases)
+    repeated = {i for i, n in count.items() if n > 1}
     assert not repeated, f"op table ids used twice: {repeated}"
-    return cases
+    return found
+
+
+def load() -> list[OpCase]:
+    """All records of all families."""
+    return [c for cases in families().values() for c in cases]
+
+
+def of_each(cases: Sequence[OpCase]) -> Callable[[Callable[[OpCase], None]], Callable[..., None]]:
+    """Make of a test of one case a test for each family of ops, which names all that are wrong.
+
+    For tests that take a few milliseconds a case, as pytest does for a test.
+    """
+    wanted = {c.id for c in cases}
+    of = {name: [c for c in found if c.id in wanted] for name, found in families().items()}
+
+    def made(test: Callable[[OpCase], None]) -> Callable[..., None]:
+        def of_family(family: str) -> None:
+            wrong = []
+            for case in of[family]:
+                try:
+                    test(case)
+                except Exception:
+                    wrong.append(f"{case.id}\n{traceback.format_exc()}")
+            assert not wrong, "\n".join([f"{len(wrong)} wrong:", *wrong])
+
+        of_family.__name__, of_family.__doc__ = test.__name__, test.__doc__
+        of_family.__module__, of_family.__qualname__ = test.__module__, test.__qualname__
+        return pytest.mark.parametrize("family", [name for name, found in of.items() if found])(
+            of_family
+        )
+
+    return made

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
 from symdnn.autodiff import grad
 from symdnn.graph.check import check_graph
@@ -15,8 +14,9 @@ from symdnn.graph.target import Target
 from symdnn.graph.variable import Variable
 from symdnn.opt.optimise import optimise
 from symdnn.opt.phases import Selection
+from tests.op_table import of_each
 from tests.op_table.record import OpCase
-from tests.test_op_table import CASES, draw, has_a_gradient, outputs, variables
+from tests.test_op_table import CASES, WITH_GRADIENT, draw, outputs, variables
 
 ALL = Selection(frozenset({"fast_run", "fast_compile"}))
 
@@ -41,14 +41,14 @@ def assert_equal_values(vs: list[Variable], outs: list[Variable], arrays: list[A
             )
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
+@of_each(CASES)
 def test_phases_keep_values(case: OpCase) -> None:
     arrays = draw(case, 7)
     vs = variables(case, arrays)
     assert_equal_values(vs, outputs(case, vs), arrays)
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if has_a_gradient(c)], ids=lambda c: c.id)
+@of_each(WITH_GRADIENT)
 def test_phases_keep_gradients(case: OpCase) -> None:
     arrays = draw(case, 8)
     vs = variables(case, arrays)
