@@ -8,15 +8,12 @@ import pytest
 
 import symdnn
 from symdnn.config import config
-from symdnn.cpu.compiler import jit
-from symdnn.cpu.threads import threads
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.type import TensorType
+from tests.cpu.harness import needs_compiler
 from tests.test_op_table import CASES, SINGLE, draw, outputs, variables
 
-pytestmark = pytest.mark.skipif(
-    bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
-)
+pytestmark = needs_compiler
 
 #: In single precision, which most kernels are for; what has none as it is.
 GIVEN = [(c, any(c is s for s in SINGLE)) for c in CASES]

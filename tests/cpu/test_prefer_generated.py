@@ -1,24 +1,20 @@
 """Which kernel runs a oneDNN op: the generated one where it is faster, else oneDNN's."""
 
 import numpy as np
-import pytest
 
-from symdnn.cpu.compiler import jit
 from symdnn.cpu.execution.runtime import runtime
 from symdnn.cpu.pool.pool import PoolKernel
 from symdnn.cpu.pool.pool_nhwc import PoolLastKernel
-from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, kernels_for
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
 from symdnn.ops.nn.pool import Pool
 from symdnn.ops.nn.softmax import Softmax
 from symdnn.ops.vendor.onednn import OneDnnPool, OneDnnSoftmax
+from tests.cpu.harness import needs_compiler
 from tests.seeded import new_rng
 
-pytestmark = pytest.mark.skipif(
-    bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
-)
+pytestmark = needs_compiler
 
 
 def first(op, shape):

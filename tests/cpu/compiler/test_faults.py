@@ -15,11 +15,9 @@ from symdnn.cpu.compiler import jit
 from symdnn.cpu.compiler.elf_check import cut_off
 from symdnn.cpu.onednn import library
 from symdnn.cpu.threads import threads as omp
+from tests.cpu.harness import needs_compiler
 
 needs_onednn = pytest.mark.skipif(bool(library.problem()), reason="oneDNN is not installed")
-needs_llvm = pytest.mark.skipif(
-    bool(jit.problem() or omp.problem()), reason="llvmlite or libgomp is missing"
-)
 
 PROGRAM = """
 import sys, warnings
@@ -151,7 +149,7 @@ def whole(entry: Path) -> bool:
     return jit.OBJECTS.content(entry.stem, entry.read_bytes()) is not None
 
 
-@needs_llvm
+@needs_compiler
 def test_a_folder_that_cannot_be_made_is_one_warning(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
@@ -161,7 +159,7 @@ def test_a_folder_that_cannot_be_made_is_one_warning(tmp_path):
     assert len(said) <= 2  # the second is the line of code that Python shows
 
 
-@needs_llvm
+@needs_compiler
 def test_a_full_disk_is_one_warning(tmp_path):
     out, said = ran(
         """
@@ -177,7 +175,7 @@ def test_a_full_disk_is_one_warning(tmp_path):
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
 
 
-@needs_llvm
+@needs_compiler
 @pytest.mark.parametrize("damage", ["cut", "emptied", "changed"])
 def test_damaged_entries_are_dropped_and_made_anew(tmp_path, damage):
     ran("", tmp_path, "cpu.compile=always")
@@ -205,7 +203,7 @@ def test_a_damaged_entry_in_a_folder_that_is_only_read(tmp_path, monkeypatch):
         assert jit.OBJECTS.get(KEY, tmp_path) is None
 
 
-@needs_llvm
+@needs_compiler
 @pytest.mark.slow
 def test_processes_that_compile_one_graph_at_once_and_two_are_killed(tmp_path):
     code = PROGRAM + "print(sorted(right()), flush=True)"
@@ -236,7 +234,7 @@ def test_processes_that_compile_one_graph_at_once_and_two_are_killed(tmp_path):
 # -- fork -----------------------------------------------------------------------------------------
 
 
-@needs_llvm
+@needs_compiler
 def test_a_child_compiles_though_another_thread_compiled_when_it_was_forked(tmp_path):
     out, _ = ran(
         """
@@ -265,7 +263,7 @@ def test_a_child_compiles_though_another_thread_compiled_when_it_was_forked(tmp_
     assert out.strip() == "0"
 
 
-@needs_llvm
+@needs_compiler
 def test_a_child_computes_though_another_thread_was_in_a_call_when_it_was_forked(tmp_path):
     out, _ = ran(
         """
@@ -296,7 +294,7 @@ def test_a_child_computes_though_another_thread_was_in_a_call_when_it_was_forked
     assert out.strip() == str([0] * 5)
 
 
-@needs_llvm
+@needs_compiler
 def test_a_child_compiles_though_another_thread_was_inside_of_llvm_when_it_was_forked(tmp_path):
     out, _ = ran(
         """

@@ -7,12 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from symdnn.cpu.compiler import jit
-from symdnn.cpu.threads import threads
+from tests.cpu.harness import needs_compiler
 
-pytestmark = pytest.mark.skipif(
-    bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
-)
+pytestmark = needs_compiler
 #: The folder of the package and its tests.
 ROOT = str(Path(__file__).parents[3])
 

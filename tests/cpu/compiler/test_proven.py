@@ -19,10 +19,9 @@ from symdnn.cpu.elementwise import elementwise
 from symdnn.cpu.ir import loops_ir
 from symdnn.cpu.threads import threads
 from symdnn.errors import KernelCompileError
+from tests.cpu.harness import needs_compiler
 
-pytestmark = pytest.mark.skipif(
-    bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
-)
+pytestmark = needs_compiler
 #: LLVM cannot choose an instruction of another processor's for this one, and aborts.
 DEADLY = """
 declare { i64, i1 } @llvm.aarch64.rndr()

@@ -8,43 +8,28 @@ from hypothesis import strategies as st
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu.compiler import jit
 from symdnn.cpu.conv.depthwise import DepthwiseKernel
 from symdnn.cpu.onednn import library
-from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
 from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
 from symdnn.ops.vendor.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW
+from tests.cpu.harness import call_of, compiled, launched
 from tests.seeded import new_rng
 
-pytestmark = pytest.mark.skipif(
-    bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
-)
+pytestmark = compiled
 
 
-@pytest.fixture(autouse=True)
-def always():
-    """Compile however small it is."""
-    with config.change_flags(**{"cpu.compile": "always"}):
-        yield
-
-
-def launched(op, *arrays, refused=None):
+def both(op, *arrays):
     """The kernel's result, and the neutral op's on operands of float64."""
     types = [TensorType(a.dtype.name, a.shape) for a in arrays]
     (out,) = op.output_types(types)
     host = {i: int(a) for i, a in enumerate(arrays) if a.ndim == 0}
     (shape,) = op.shapes(types, [a.shape for a in arrays], host)
-    call = Call(op, tuple(types), (out.with_shape(shape),), NO_HINTS)
-    kernel = DepthwiseKernel()
-    assert kernel.refuses(call) in (None, "oneDNN reads few channels that lie together as fast")
-    # A number before and after shows what is written beside it.
-    around = np.full(int(np.prod(shape)) + 2, 7, "f")
-    made = around[1:-1].reshape(shape)
-    kernel.bind(call)(list(arrays), [made])
-    assert around[0] == around[-1] == 7
+    call = call_of(op, arrays, out.with_shape(shape))
+    taken = (None, "oneDNN reads few channels that lie together as fast")
+    (made,) = launched(DepthwiseKernel(), call, arrays, taken)
     wide = [a.astype("float64") if a.dtype == "float32" else a for a in arrays]
     (wanted,) = op.compute(*wide)
     return made, wanted
@@ -71,7 +56,7 @@ def check(rng, x, conv, kernel, multiplier=1):
             (OneDnnConvGradI(to_images, layout=layout), (w, lay(dy), *sizes)),
             (OneDnnConvGradW(to_kernels, layout=layout), (lay(images), lay(dy), *widths)),
         ):
-            made, wanted = launched(op, *operands)
+            made, wanted = both(op, *operands)
             np.testing.assert_allclose(made, wanted, rtol=2e-5, atol=1e-5 * np.abs(wanted).max())
 
 
@@ -118,11 +103,11 @@ def test_what_follows(rng, residual, bias, activation, multiplier):
     conv = Conv(((1, 1), (1, 1)), (1, 1), (1, 1), 21, False)
     words = {"residual": residual, "bias": bias, "activation": activation}
     more = [a for a, on in ((z, residual), (b, bias)) if on]
-    made, wanted = launched(OneDnnConv(conv).ending(**words), x, w, *more)
+    made, wanted = both(OneDnnConv(conv).ending(**words), x, w, *more)
     np.testing.assert_allclose(made, wanted, rtol=2e-5, atol=2e-5)
     if multiplier == 1:
         op = OneDnnConv(conv, layout="NHWC").ending(**words)
-        made, wanted = launched(op, last(x), w, *map(last, more))
+        made, wanted = both(op, last(x), w, *map(last, more))
         np.testing.assert_allclose(made, wanted, rtol=2e-5, atol=2e-5)
 
 
@@ -144,7 +129,7 @@ def test_the_addend_may_be_overwritten(rng, layout):
 def test_operands_that_do_not_lie_densely(rng):
     x = rng.normal(size=(4, 19, 18, 2)).astype("f").transpose(3, 0, 1, 2)
     w = rng.normal(size=(4, 1, 3, 6)).astype("f")[..., ::2]
-    made, wanted = launched(OneDnnConv(Conv(((0, 0), (2, 1)), (1, 1), (1, 1), 4, True)), x, w)
+    made, wanted = both(OneDnnConv(Conv(((0, 0), (2, 1)), (1, 1), (1, 1), 4, True)), x, w)
     np.testing.assert_allclose(made, wanted, rtol=2e-5, atol=2e-5)
 
 
@@ -158,12 +143,12 @@ def test_what_is_not_a_number_stays_where_it_is():
     dy = np.ones((1, 2, 2, 10), "f")  # the last column of x is in no window
     sizes = [np.asarray(3)] * 2
     for layout, lay in (("NCHW", lambda a: a), ("NHWC", last)):
-        made, wanted = launched(
+        made, wanted = both(
             OneDnnConv(Conv(*same), layout=layout).ending(activation="relu"), lay(x), w
         )
         np.testing.assert_array_equal(made, wanted)
         grad = OneDnnConvGradW(ConvGradWeight(*valid, static=(3, 3)), layout=layout)
-        made, wanted = launched(grad, lay(x), lay(dy), *sizes)
+        made, wanted = both(grad, lay(x), lay(dy), *sizes)
         assert np.isfinite(wanted).all()
         np.testing.assert_allclose(made, wanted)
 

@@ -26,31 +26,18 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.values.strides import merged
 from symdnn.ops.core.scalar import FUNCTIONS, Builder
 from symdnn.ops.vendor.fused import FusedElemwise
+from tests.cpu.harness import call_of, compiled, launched
 from tests.seeded import new_rng
 
-pytestmark = pytest.mark.skipif(
-    bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
-)
-
-
-@pytest.fixture(autouse=True)
-def always():
-    """Compile however small it is."""
-    with config.change_flags(**{"cpu.compile": "always"}):
-        yield
+pytestmark = compiled
 
 
 def apply(program, *arrays):
-    """The results of the kernel, into memory that held something else."""
+    """The results of the kernel."""
     shape = np.broadcast_shapes(*(a.shape for a in arrays))
-    outs = [np.full(shape, 7, d) for d in program.output_dtypes]
-    types = [TensorType(a.dtype, a.shape) for a in arrays]
-    results = tuple(TensorType(o.dtype, o.shape) for o in outs)
-    call = Call(FusedElemwise(program), tuple(types), results, NO_HINTS)
-    kernel = ElementwiseKernel()
-    assert kernel.refuses(call) is None
-    kernel.bind(call)(list(arrays), outs)
-    return outs
+    results = [TensorType(d, shape) for d in program.output_dtypes]
+    call = call_of(FusedElemwise(program), arrays, *results)
+    return launched(ElementwiseKernel(), call, arrays)
 
 
 def unary(name, dtype="float32"):

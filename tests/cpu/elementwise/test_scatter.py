@@ -6,26 +6,16 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu.compiler import jit
 from symdnn.cpu.elementwise.scatter import ScatterKernel
-from symdnn.cpu.threads import threads
 from symdnn.errors import IndexOutOfRange
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor
+from tests.cpu.harness import compiled
 
-pytestmark = pytest.mark.skipif(
-    bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
-)
+pytestmark = compiled
 ALL = (None, None, None)
-
-
-@pytest.fixture(autouse=True)
-def always():
-    """Compile however small it is."""
-    with config.change_flags(**{"cpu.compile": "always"}):
-        yield
 
 
 def launch(op, arrays, out):

@@ -10,13 +10,9 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.compile.call.arguments import In
 from symdnn.config import config
-from symdnn.cpu.compiler import jit
-from symdnn.cpu.threads import threads
+from tests.cpu.harness import needs_compiler
 from tests.seeded import new_rng
 
-needs_llvm = pytest.mark.skipif(
-    bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
-)
 CPU = symdnn.Mode(target="cpu")
 
 
@@ -36,7 +32,7 @@ def expected(w, v, x):
     return w + v, v
 
 
-@needs_llvm
+@needs_compiler
 @pytest.mark.parametrize("shape", [(300, 400), (128, 1), (0, 5)])
 @pytest.mark.parametrize("wish", ["always", "auto", "never"])
 def test_a_step_of_momentum(shape, wish):

@@ -8,14 +8,11 @@ import scipy.special as sp
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu.compiler import jit
-from symdnn.cpu.threads import threads
 from symdnn.graph.type import TensorType
+from tests.cpu.harness import needs_compiler
 from tests.seeded import new_rng
 
-pytestmark = pytest.mark.skipif(
-    bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
-)
+pytestmark = needs_compiler
 
 EXACT = np.longdouble
 long_double = pytest.mark.skipif(

@@ -13,12 +13,11 @@ from symdnn.config import config
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.threads import threads
 from symdnn.graph.type import TensorType
+from tests.cpu.harness import needs_compiler
 from tests.test_op_table import CASES, draw, outputs, variables
 
 pytestmark = [
-    pytest.mark.skipif(
-        bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
-    ),
+    needs_compiler,
     pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning"),  # NumPy's, of NaN
     pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning"),
 ]

@@ -8,46 +8,29 @@ from hypothesis import strategies as st
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu.compiler import jit
 from symdnn.cpu.onednn import library
 from symdnn.cpu.pool.lrn import LrnKernel
-from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
 from symdnn.ops.nn.lrn import LRN, LRNGrad
+from tests.cpu.harness import call_of, compiled, launched
 
-pytestmark = pytest.mark.skipif(
-    bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
-)
-
-
-@pytest.fixture(autouse=True)
-def always():
-    """Compile however small it is."""
-    with config.change_flags(**{"cpu.compile": "always"}):
-        yield
+pytestmark = compiled
 
 
-def launched(op, *arrays):
+def both(op, *arrays):
     """The kernel's result, and the op's on operands of float64."""
-    types = tuple(TensorType("float32", a.shape) for a in arrays)
-    call = Call(op, types, types[:1], NO_HINTS)
-    kernel = LrnKernel()
-    assert kernel.refuses(call) is None
-    around = np.full(arrays[0].size + 2, 7, "f")  # shows what is written beside the result
-    made = around[1:-1].reshape(arrays[0].shape)
-    kernel.bind(call)(list(arrays), [made])
-    assert around[0] == around[-1] == 7
+    (made,) = launched(LrnKernel(), call_of(op, arrays), arrays)
     return made, op.reference(*(a.astype("float64") for a in arrays))
 
 
 def check(rng, shape, *words, axis=1):
     """Both directions; x of such a size that windows count."""
     x, dy, y = (rng.normal(size=shape).astype("f") for _ in range(3))
-    made, wanted = launched(LRN(*words, axis=axis), 3 * x)
+    made, wanted = both(LRN(*words, axis=axis), 3 * x)
     np.testing.assert_allclose(made, wanted, rtol=2e-6, atol=1e-7)
-    made, wanted = launched(LRNGrad(*words, axis=axis), 3 * x, y, dy)
+    made, wanted = both(LRNGrad(*words, axis=axis), 3 * x, y, dy)
     np.testing.assert_allclose(made, wanted, rtol=1e-5, atol=1e-5)
 
 
@@ -73,7 +56,7 @@ def test_sizes_of_networks(rng, axis, count):
 
 def test_operands_that_do_not_lie_densely(rng):
     x, dy, y = (rng.normal(size=(5, 7, 12, 3)).astype("f").transpose(3, 0, 2, 1) for _ in range(3))
-    made, wanted = launched(LRNGrad(3, 0.1, 0.75, 1.0), x, y, dy[..., ::-1])
+    made, wanted = both(LRNGrad(3, 0.1, 0.75, 1.0), x, y, dy[..., ::-1])
     np.testing.assert_allclose(made, wanted, rtol=1e-5, atol=1e-5)
 
 

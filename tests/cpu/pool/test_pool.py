@@ -8,41 +8,24 @@ from hypothesis import strategies as st
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu.compiler import jit
 from symdnn.cpu.pool.pool import PoolKernel
-from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
 from symdnn.ops.nn.pool import MODES, AveragePoolGrad, MaxPoolGrad, MaxPoolGradGrad, Pool
+from tests.cpu.harness import call_of, compiled, launched
 from tests.seeded import new_rng
 
-pytestmark = pytest.mark.skipif(
-    bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
-)
-
-
-@pytest.fixture(autouse=True)
-def always():
-    """Compile however small it is."""
-    with config.change_flags(**{"cpu.compile": "always"}):
-        yield
+pytestmark = compiled
 
 
 def apply(op, *arrays, sizes=()):
-    """The kernel's result, into memory that held something else, and the reference's."""
+    """The kernel's result and the reference's."""
     host = tuple(np.int64(n) for n in sizes)
     wanted = op.reference(*[a.astype("float64") for a in arrays], *host)
-    types = [TensorType(a.dtype.name, a.shape) for a in arrays] + [TensorType("int64", ())] * len(
-        host
-    )
-    result = TensorType(arrays[0].dtype.name, wanted.shape)
-    call = Call(op, tuple(types), (result,), NO_HINTS)
-    kernel = PoolKernel()
-    assert kernel.refuses(call) is None
-    out = np.full(wanted.shape, 7, result.numpy)
-    kernel.bind(call)([*arrays, *host], [out])
-    return out, wanted
+    given = (*arrays, *host)
+    call = call_of(op, given, TensorType(arrays[0].dtype.name, wanted.shape))
+    return *launched(PoolKernel(), call, given), wanted
 
 
 def check(shape, settings_, rng, dtype="float32", lay=lambda a: a):

@@ -6,26 +6,16 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from symdnn.config import config
-from symdnn.cpu.compiler import jit
 from symdnn.cpu.pool.pool_nhwc import PoolLastKernel
-from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
 from symdnn.ops.nn.pool import MODES, AveragePoolGrad, MaxPoolGrad, Pool
 from symdnn.ops.vendor.onednn import OneDnnPool, OneDnnPoolGrad
+from tests.cpu.harness import call_of, compiled, launched
 from tests.seeded import new_rng
 
-pytestmark = pytest.mark.skipif(
-    bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
-)
-
-
-@pytest.fixture(autouse=True)
-def always():
-    """Compile however small it is."""
-    with config.change_flags(**{"cpu.compile": "always"}):
-        yield
+pytestmark = compiled
 
 
 def last(a):
@@ -36,20 +26,10 @@ def last(a):
 def apply(op, *arrays, sizes=(), lay=last):
     """The kernel's result and the reference's, both with channels last."""
     wanted = last(op.reference(*[a.astype("float64") for a in arrays], *sizes))
-    images = [lay(a) for a in arrays]
-    types = [TensorType(a.dtype.name, a.shape) for a in images]
-    types += [TensorType("int64", ())] * len(sizes)
+    given = [*map(lay, arrays), *map(np.int64, sizes)]
     low = (OneDnnPool if isinstance(op, Pool) else OneDnnPoolGrad)(op, layout="NHWC")
-    result = TensorType(arrays[0].dtype.name, wanted.shape)
-    call = Call(low, tuple(types), (result,), NO_HINTS)
-    kernel = PoolLastKernel()
-    assert kernel.refuses(call) is None
-    # A byte before and after shows what is written beside it.
-    around = np.full(wanted.size + 2, 7, result.numpy)
-    out = around[1:-1].reshape(wanted.shape)
-    kernel.bind(call)([*images, *map(np.int64, sizes)], [out])
-    assert around[0] == around[-1] == 7
-    return out, wanted
+    call = call_of(low, given, TensorType(arrays[0].dtype.name, wanted.shape))
+    return *launched(PoolLastKernel(), call, given), wanted
 
 
 def check(shape, op, rng, dtype="float32", lay=last):

@@ -6,17 +6,11 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu.compiler import jit
 from symdnn.cpu.reduce.cumulative import CumulativeKernel
-from symdnn.cpu.threads import threads
-from symdnn.graph.kernel import Call
-from symdnn.graph.origin import NO_HINTS
-from symdnn.graph.type import TensorType
 from symdnn.ops.array.cumulative import CumMax, CumMin, CumProd, CumSum, LinearRecurrence
+from tests.cpu.harness import call_of, compiled, launched
 
-pytestmark = pytest.mark.skipif(
-    bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
-)
+pytestmark = compiled
 
 #: Whole vectors of columns and rows, some over, and fewer than a vector.
 SHAPES = [((5,), 0), ((9, 32), 0), ((2, 7, 19), 1), ((4, 3, 5), 1), ((11, 30), 1), ((2, 30), 1)]
@@ -24,25 +18,9 @@ OPS = [CumSum, CumProd, CumMax, CumMin, LinearRecurrence]
 KERNEL = CumulativeKernel()
 
 
-@pytest.fixture(autouse=True)
-def always():
-    """Compile however small it is."""
-    with config.change_flags(**{"cpu.compile": "always"}):
-        yield
-
-
-def call_of(op, *arrays):
-    types = tuple(TensorType(a.dtype.name, a.shape) for a in arrays)
-    return Call(op, types, (types[0],), NO_HINTS)
-
-
 def apply(op, *arrays):
-    """The kernel's result, in memory that held something else."""
-    call = call_of(op, *arrays)
-    assert KERNEL.refuses(call) is None
-    out = np.full(arrays[0].shape, 7, arrays[0].dtype)
-    KERNEL.bind(call)(arrays, [out])
-    return out
+    """The kernel's result."""
+    return launched(KERNEL, call_of(op, arrays), arrays)[0]
 
 
 @pytest.mark.parametrize("reverse", [False, True], ids=["forwards", "backwards"])
@@ -87,7 +65,7 @@ def test_float32_is_added_up_in_float64():
 
 def test_other_dtypes_are_refused(rng):
     x = rng.integers(0, 9, (3, 4))
-    assert "float32" in KERNEL.refuses(call_of(CumSum(0), x))
+    assert "float32" in KERNEL.refuses(call_of(CumSum(0), [x]))
 
 
 def test_a_function_runs_it(rng):

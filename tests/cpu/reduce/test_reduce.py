@@ -8,40 +8,23 @@ from hypothesis import strategies as st
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu.compiler import jit
 from symdnn.cpu.reduce.reduce import ReduceKernel
-from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
 from symdnn.ops.array.reduce import AllTrue, AnyTrue, Max, Min, Prod, Sum
 from symdnn.ops.core.scalar import Builder
 from symdnn.ops.vendor.fused import FusedReduce
+from tests.cpu.harness import call_of, compiled, launched, type_of
 from tests.seeded import new_rng
 
-pytestmark = pytest.mark.skipif(
-    bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
-)
-
-
-@pytest.fixture(autouse=True)
-def always():
-    """Compile however small it is."""
-    with config.change_flags(**{"cpu.compile": "always"}):
-        yield
+pytestmark = compiled
 
 
 def apply(op, *arrays):
-    """The kernel's results, into memory that held something else."""
-    types = tuple(TensorType(a.dtype.name, a.shape) for a in arrays)
-    made = op.infer(*types)
-    results = made if isinstance(made, tuple) else (made,)
-    call = Call(op, types, results, NO_HINTS)
-    kernel = ReduceKernel()
-    assert kernel.refuses(call) is None
-    outs = [np.full(t.shape, 7, t.numpy) for t in results]
-    kernel.bind(call)(list(arrays), outs)
-    return outs
+    """The kernel's results."""
+    results = op.output_types([type_of(a) for a in arrays])
+    return launched(ReduceKernel(), call_of(op, arrays, *results), arrays)
 
 
 def laid_out(rng, shape, how):
@@ -100,6 +83,10 @@ def test_long_reductions(rng, shape, axes, dtype):
     assert np.all(np.abs(total - exact.sum(axes)) <= limit + 1e-300)
     for op, function in ((Max, np.max), (Min, np.min), (AnyTrue, np.any), (AllTrue, np.all)):
         np.testing.assert_array_equal(apply(op(axes), x)[0], function(x, axes))
+
+
+@pytest.mark.parametrize(("shape", "axes"), BIG)
+def test_long_products(rng, shape, axes):
     near_one = (1 + rng.normal(size=shape) * 1e-4).astype("float32")
     (product,) = apply(Prod(axes, False, "float32", "float32"), near_one)
     np.testing.assert_allclose(product, near_one.astype("float64").prod(axes), rtol=2e-5)

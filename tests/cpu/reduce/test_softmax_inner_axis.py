@@ -4,45 +4,28 @@ import numpy as np
 import pytest
 
 from symdnn.config import config
-from symdnn.cpu.compiler import jit
 from symdnn.cpu.reduce.softmax_inner_axis import BandKernel
-from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
 from symdnn.ops.array.argreduce import ArgMax, ArgMin
 from symdnn.ops.array.reduce import LogSumExp
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
+from tests.cpu.harness import call_of, compiled, launched
 from tests.seeded import new_rng
 
-pytestmark = pytest.mark.skipif(
-    bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
-)
+pytestmark = compiled
 
 SHAPES = [((2, 5, 7), 1), ((9, 300), 0), ((3, 10, 16, 16), 1), ((4, 3, 513), 1), ((1, 4, 2, 2), 1)]
 
 
-@pytest.fixture(autouse=True)
-def always():
-    """Compile however small it is."""
-    with config.change_flags(**{"cpu.compile": "always"}):
-        yield
-
-
 def apply(op, *arrays):
-    """The kernel's result, into memory that held something else, and float64's reference."""
+    """The kernel's result, and float64's reference."""
     with np.errstate(all="ignore"):
         wanted = np.asarray(op.reference(*[a.astype("float64") for a in arrays]))
     dtype = "int64" if isinstance(op, ArgMax | ArgMin) else arrays[0].dtype.name
-    types = tuple(TensorType(a.dtype.name, a.shape) for a in arrays)
-    call = Call(op, types, (TensorType(dtype, wanted.shape),), NO_HINTS)
-    kernel = BandKernel()
-    assert kernel.refuses(call) is None
-    around = np.full(wanted.size + 2, 7, dtype)
-    out = around[1:-1].reshape(wanted.shape)
-    kernel.bind(call)(list(arrays), [out])
-    assert around[0] == around[-1] == 7
-    return out, wanted
+    call = call_of(op, arrays, TensorType(dtype, wanted.shape))
+    return *launched(BandKernel(), call, arrays), wanted
 
 
 @pytest.mark.parametrize(("shape", "axis"), SHAPES)

@@ -6,9 +6,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu.compiler import jit
 from symdnn.cpu.reduce.softmax_last_axis import RowKernel
-from symdnn.cpu.threads import threads
 from symdnn.errors import IndexOutOfRange
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
@@ -16,35 +14,21 @@ from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.ops.array.reduce import LogSumExp
 from symdnn.ops.nn.crossentropy import SoftmaxCrossentropy, SoftmaxCrossentropyGrad
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
+from tests.cpu.harness import call_of, compiled, launched
 from tests.seeded import new_rng
 
-pytestmark = pytest.mark.skipif(
-    bool(jit.problem() or threads.problem()), reason="llvmlite or libgomp is missing"
-)
+pytestmark = compiled
 SHAPES = [(1, 1), (5, 7), (3, 64), (3, 65), (1, 3000), (2, 3, 130), (700, 10), (9,)]
 
 
-@pytest.fixture(autouse=True)
-def always():
-    """Compile however small it is."""
-    with config.change_flags(**{"cpu.compile": "always"}):
-        yield
-
-
 def apply(op, *arrays, dtype="float32"):
-    """(The kernel's results, into memory that held something else; the reference's)"""
+    """(The kernel's results, the reference's)"""
     wide = [a.astype("float64") if a.dtype == dtype else a for a in arrays]
     with np.errstate(all="ignore"):
         wanted = op.reference(*wide)
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)
-    types = tuple(TensorType(a.dtype.name, a.shape) for a in arrays)
-    results = tuple(TensorType(np.dtype(dtype).name, w.shape) for w in wanted)
-    call = Call(op, types, results, NO_HINTS)
-    kernel = RowKernel()
-    assert kernel.refuses(call) is None
-    outs = [np.full(w.shape, 7, dtype) for w in wanted]
-    kernel.bind(call)(list(arrays), outs)
-    return outs, wanted
+    results = [TensorType(np.dtype(dtype).name, w.shape) for w in wanted]
+    return launched(RowKernel(), call_of(op, arrays, *results), arrays), wanted
 
 
 def check(op, *arrays):
