@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -215,20 +216,28 @@ def module_name(path: Path) -> str:
 
 
 SOURCES = sorted(ROOT.rglob("*.py"))
-TREES = {module_name(path): ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES}
-IMPORTS = [found for name, tree in TREES.items() for found in imports_of(tree, name)]
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    return {module_name(path): ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES}
+
+
+@cache
+def imports() -> list[Import]:
+    return [found for name, tree in trees().items() for found in imports_of(tree, name)]
 
 
 # --- the package ----------------------------------------------------------------------------------
 
 
 def test_nothing_imports_upward_or_too_much():
-    wrong = [text for found in IMPORTS for text in faults(found)]
+    wrong = [text for found in imports() for text in faults(found)]
     assert not wrong, "\n".join(wrong)
 
 
 def test_every_module_has_a_place():
-    assert {name.partition(".")[0] for name in TREES} <= set(RANK)
+    assert {name.partition(".")[0] for name in trees()} <= set(RANK)
 
 
 def test_no_room_is_crowded():
@@ -239,23 +248,23 @@ def test_no_room_is_crowded():
 
 def test_every_room_says_what_it_is():
     inits = [p for p in SOURCES if p.name == "__init__.py"]
-    assert not [str(p) for p in inits if not ast.get_docstring(TREES[module_name(p)])]
+    assert not [str(p) for p in inits if not ast.get_docstring(trees()[module_name(p)])]
 
 
 @pytest.mark.parametrize("library", ONE_FOLDER)
 def test_library_is_imported_in_one_folder(library):
-    users = {i.folder for i in IMPORTS if i.imported.partition(".")[0] == library}
+    users = {i.folder for i in imports() if i.imported.partition(".")[0] == library}
     assert len(users) <= 1, f"{library} is imported in {sorted(users)}"
 
 
 def test_no_module_needs_itself():
     """No cycle between modules. Within a folder a function may import back, to break one."""
-    graph: dict[str, set[str]] = {name: set() for name in TREES}
-    for found in IMPORTS:
+    graph: dict[str, set[str]] = {name: set() for name in trees()}
+    for found in imports():
         name = found.imported.removeprefix("symdnn").removeprefix(".")
         for module in (name or "__init__", f"{name}.__init__"):
             runs = found.target and found.when == "import"
-            if runs and module in TREES and module != found.importer:
+            if runs and module in trees() and module != found.importer:
                 graph[found.importer].add(module)
     try:
         graphlib.TopologicalSorter(graph).prepare()
@@ -267,10 +276,10 @@ def test_texts_of_kernels_are_made_of_sources_that_their_keys_cover():
     """Object code is kept by the content of these folders: :mod:`symdnn.cpu.compiler.jit`."""
     covered = {*jit._TEXT_FROM, "config", "errors", "flags", "detect", "disk"}
     needed: dict[str, set[Import]] = {}
-    for found in IMPORTS:
+    for found in imports():
         if found.target and found.when != "types":
             needed.setdefault(found.importer, set()).add(found)
-    rest = [n for n in TREES if n.startswith("cpu.") and n.endswith("_ir")]
+    rest = [n for n in trees() if n.startswith("cpu.") and n.endswith("_ir")]
     assert len(rest) > 20
     seen = set(rest)
     while rest:
@@ -296,7 +305,7 @@ def test_no_file_is_long():
 def test_no_function_is_long():
     long = [
         f"{name}.{node.name}: {node.end_lineno - node.lineno + 1} lines"
-        for name, tree in TREES.items()
+        for name, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and node.end_lineno - node.lineno >= 60

@@ -93,8 +93,8 @@ def test_clusters_hold_whole_channels(size, dtype, monkeypatch, tmp_path):
         assert planes.share * planes.cluster >= 64
         assert launch.shared_bytes == planes.nbytes
         assert launch.grid == (256 * planes.cluster,)
-        for capability in ((9, 0), (10, 0)):
-            assert compile_cubin(launch.source, capability, (), tmp_path)
+        capability = (9, 0) if dtype == "float32" else (10, 0)
+        assert compile_cubin(launch.source, capability, (), tmp_path)
 
 
 def test_what_no_block_holds_is_left_to_two_kernels():

@@ -403,7 +403,7 @@ def test_log_ndtr_is_exact_in_both_tails(dtype, rtol, rng):
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
 def test_polygamma_far_below_0(n):
     """By reflection, at once, where steps of 1 up to 9 would never end."""
-    x = np.array([-1000.25, -2500.3, -1e6 - 0.4, -3.7, 2.5, -12345.0, -1e18])
+    x = np.array([-1000.25, -2500.3, -2e4 - 0.4, -3.7, 2.5, -12345.0, -1e18])
     wanted = [float(mpmath.psi(n, mpmath.mpf(v))) for v in x[:5]] + [np.inf, np.inf]
     np.testing.assert_allclose(value(E.polygamma(float(n), constant(x))), wanted, rtol=1e-9)
 
