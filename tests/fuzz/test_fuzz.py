@@ -19,6 +19,7 @@ from tests.fuzz.runner import Options, run_area
 SEED = 12
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize("area", SHARES)
 def test_nothing_is_wrong(area):
     if not load(area).is_there:
