@@ -5,6 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from symdnn.config import config
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.threads import threads
+from symdnn.disk import store
 
 
 @pytest.fixture
@@ -12,3 +15,11 @@ def always() -> Iterator[None]:
     """Compile however small it is."""
     with config.change_flags(**{"cpu.compile": "always"}):
         yield
+
+
+@pytest.fixture
+def nothing_compiled(monkeypatch, tmp_path) -> None:
+    """As in a process that has compiled nothing, and finds nothing kept."""
+    monkeypatch.setattr(store, "base", lambda: tmp_path)
+    monkeypatch.setattr(jit, "_functions", {})
+    monkeypatch.setattr(threads, "_kernels", {})

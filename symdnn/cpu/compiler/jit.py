@@ -94,14 +94,14 @@ class _Facts(NamedTuple):
 def _facts() -> _Facts:
     """Kept from another process, else asked of LLVM; whatever importing it raises."""
     described = _described()
-    found = FACTS.get(described, _root(), _wrong_facts) if described else None
+    found = FACTS.get(described, wrong=_wrong_facts) if described else None
     if found is not None:
         return _Facts(*json.loads(found))
     _queue.wake()  # nothing is known in this folder: there will be much to compile
     compiler = _compiler()
     facts = _Facts(compiler.version, compiler.processor, compiler.features)
     if described:
-        FACTS.put(described, json.dumps(facts).encode(), _root())
+        FACTS.put(described, json.dumps(facts).encode())
     return facts
 
 
@@ -161,7 +161,7 @@ def _compiler() -> Compiler:
 @cache
 def _proven() -> Proven:
     """What this LLVM has compiled for this processor."""
-    return Proven(_key("proven"), _root())
+    return Proven(_key("proven"))
 
 
 def vector_width() -> int:
@@ -324,11 +324,6 @@ def _sources() -> str:
 _TEXT_FROM = ("cpu", "graph", "ops")
 
 
-def _root() -> Path | None:
-    """Where entries are kept; None: in the folder of the flag ``base_compiledir``."""
-    return None
-
-
 def _code(
     key: str, text_of: Callable[[], str], name: str, types: tuple[Any, ...], folder: Path | None
 ) -> Code:
@@ -336,11 +331,10 @@ def _code(
     known = _functions.get(key)
     if known is not None:
         return known
-    place = folder or _root()
     # LLVM's own loader has all modules in one place: every function has a name of its own.
     unique = f"{name}_{key[:24]}"
-    code = Code(unique, types, lambda content: OBJECTS.put(key, content, place))
-    found = OBJECTS.get(key, place, code.wrong)
+    code = Code(unique, types, lambda content: OBJECTS.put(key, content, folder))
+    found = OBJECTS.get(key, folder, code.wrong)
     if found is None or not _loaded(code, found):
         code.begin(text_of().replace(f"@{name}(", f"@{unique}("))
     _functions[key] = code

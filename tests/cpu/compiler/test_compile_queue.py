@@ -48,9 +48,7 @@ def stored(code: jit.Code) -> int:
 
 
 @pytest.fixture(autouse=True)
-def empty_folder(monkeypatch, tmp_path):
-    monkeypatch.setattr(jit, "_root", lambda: tmp_path)
-    monkeypatch.setattr(jit, "_functions", {})
+def empty_folder(monkeypatch, nothing_compiled):
     monkeypatch.setattr(jit, "_proven", AllProven)
 
 

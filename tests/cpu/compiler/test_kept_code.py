@@ -33,8 +33,7 @@ define void @f(ptr %w) {
 
 
 @pytest.fixture(autouse=True)
-def afresh(monkeypatch):
-    monkeypatch.setattr(jit, "_functions", {})
+def afresh(monkeypatch, nothing_compiled):
     monkeypatch.setattr(jit, "_proven", AllProven)
 
 
@@ -148,11 +147,10 @@ def test_code_that_calls_what_is_not_there_is_made_anew(tmp_path):
     assert made(7, tmp_path) == (7, True)
 
 
-def test_facts_that_are_not_llvms_are_asked_for_anew(tmp_path, monkeypatch):
-    monkeypatch.setattr(jit, "_root", lambda: tmp_path)
+def test_facts_that_are_not_llvms_are_asked_for_anew():
     right = jit._facts()
     for content in (b"", b"{}", b"[]", b"[1, 2, 3]", b'["a", "b"]', b"\xff"):
-        jit.FACTS.put(jit._described(), content, tmp_path)
+        jit.FACTS.put(jit._described(), content)
         jit._facts.cache_clear()
         with pytest.warns(RuntimeWarning, match="dropped"):
             assert jit._facts() == right

@@ -17,7 +17,6 @@ from symdnn.config import config
 from symdnn.cpu.compiler import compile_queue, jit, proven
 from symdnn.cpu.elementwise import elementwise
 from symdnn.cpu.ir import loops_ir
-from symdnn.cpu.threads import threads
 from symdnn.errors import KernelCompileError
 from tests.cpu.harness import needs_compiler
 
@@ -35,18 +34,14 @@ define void @kernel(ptr %w) {
 
 
 @pytest.fixture
-def fresh(monkeypatch, tmp_path):
+def fresh(monkeypatch, nothing_compiled):
     """Nothing was compiled yet, and nothing is known."""
     queue = compile_queue.Queue()
-    known = proven.Proven("kinds", tmp_path)
+    known = proven.Proven("kinds")
     monkeypatch.setattr(jit, "_queue", queue)
-    monkeypatch.setattr(jit, "_root", lambda: tmp_path)
-    monkeypatch.setattr(jit, "_functions", {})
     monkeypatch.setattr(jit, "_proven", lambda: known)
-    threads._kernels.clear()
     yield known
     queue.close()
-    threads._kernels.clear()
 
 
 def module(number, more=""):
@@ -77,12 +72,12 @@ def test_it_does_end_the_process():
     assert done.returncode < 0 or b"Traceback" not in done.stderr
 
 
-def test_kinds_that_went_well_are_compiled_here(fresh, monkeypatch, tmp_path):
+def test_kinds_that_went_well_are_compiled_here(fresh, monkeypatch):
     assert stored(module(5)) == 5
     monkeypatch.setattr(compile_queue, "_started", lambda: pytest.fail("nothing new"))
     assert stored(module(6)) == 6
     assert stored(module(7).replace("%w", "%other")) == 7
-    assert proven.Proven("kinds", tmp_path).has(proven.kinds_of(module(8)))
+    assert proven.Proven("kinds").has(proven.kinds_of(module(8)))
     assert not fresh.has(proven.kinds_of(module(9, " %x = fadd float 1.0, 2.0\n")))
 
 

@@ -11,7 +11,6 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
-from symdnn.cpu.threads import threads
 from symdnn.graph.type import TensorType
 from tests.cpu.harness import needs_compiler
 from tests.test_op_table import CASES, draw, outputs, variables
@@ -36,15 +35,11 @@ def same(found, wanted):
 
 
 @pytest.fixture(params=["the processor's", "by whole numbers"])
-def way(request, monkeypatch, tmp_path):
+def way(request, monkeypatch):
     """How numbers are converted: as is best here, and as where there is no instruction for it."""
     if request.param == "by whole numbers":
         monkeypatch.setattr(jit, "has", lambda feature: False)
-        monkeypatch.setattr(jit, "_functions", {})
-        monkeypatch.setattr(jit, "_root", lambda: tmp_path)
-        threads._kernels.clear()
-    yield
-    threads._kernels.clear()
+        request.getfixturevalue("nothing_compiled")
 
 
 def converted(source, target, values):
@@ -100,7 +95,7 @@ def test_one_narrow_dtype_becomes_the_other(narrow):
 
 
 @pytest.fixture
-def texts(monkeypatch, tmp_path):
+def texts(monkeypatch, nothing_compiled):
     """The texts of all kernels that are made; they are not compiled, and do nothing."""
     found = []
     begin = jit.Code.begin
@@ -113,9 +108,6 @@ def texts(monkeypatch, tmp_path):
             begin(self, text)
 
     monkeypatch.setattr(jit.Code, "begin", noted)
-    monkeypatch.setattr(jit, "_functions", {})
-    monkeypatch.setattr(jit, "_root", lambda: tmp_path)
-    monkeypatch.setattr(threads, "_kernels", {})
     return found
 
 
