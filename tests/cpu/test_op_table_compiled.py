@@ -4,19 +4,19 @@ Operands as small as the table's are left to NumPy by themselves; here all is co
 """
 
 import numpy as np
-import pytest
 
 import symdnn
 from symdnn.config import config
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.type import TensorType
 from tests.cpu.harness import needs_compiler
-from tests.test_op_table import CASES, SINGLE, draw, outputs, variables
+from tests.op_table import of_each
+from tests.test_op_table import CASES, SINGLE, case_rng, draw, outputs, variables
 
 pytestmark = needs_compiler
 
-#: In single precision, which most kernels are for; what has none as it is.
-GIVEN = [(c, any(c is s for s in SINGLE)) for c in CASES]
+#: Those in single precision, which most kernels are for; what has none is given as it is.
+IN_SINGLE = {c.id for c in SINGLE}
 
 
 def gaps(a):
@@ -64,10 +64,9 @@ def laid(arrays, rng):
     return [WAYS[rng.integers(len(WAYS))](a) if a.ndim else a for a in arrays]
 
 
-@pytest.mark.parametrize(
-    ("case", "single"), GIVEN, ids=lambda c: c if isinstance(c, str) else getattr(c, "id", str(c))
-)
-def test_compiled_kernels_take_operands_however_they_lie(rng, case, single):
+@of_each(CASES)
+def test_compiled_kernels_take_operands_however_they_lie(case):
+    rng, single = case_rng(case, 32), case.id in IN_SINGLE
     arrays = draw(case, 31)
     if single:
         arrays = [a.astype("float32") if a.dtype == np.float64 else a for a in arrays]

@@ -37,20 +37,25 @@ def load() -> list[OpCase]:
 def of_each(cases: Sequence[OpCase]) -> Callable[[Callable[[OpCase], None]], Callable[..., None]]:
     """Make of a test of one case a test for each family of ops, which names all that are wrong.
 
-    For tests that take a few milliseconds a case, as pytest does for a test.
+    For tests that take a few milliseconds a case, as pytest does for a test. A case may
+    skip itself.
     """
     wanted = {c.id for c in cases}
     of = {name: [c for c in found if c.id in wanted] for name, found in families().items()}
 
     def made(test: Callable[[OpCase], None]) -> Callable[..., None]:
         def of_family(family: str) -> None:
-            wrong = []
+            wrong, skipped = [], []
             for case in of[family]:
                 try:
                     test(case)
+                except pytest.skip.Exception as why:
+                    skipped.append(str(why))
                 except Exception:
                     wrong.append(f"{case.id}\n{traceback.format_exc()}")
             assert not wrong, "\n".join([f"{len(wrong)} wrong:", *wrong])
+            if len(skipped) == len(of[family]):
+                pytest.skip(skipped[0])
 
         of_family.__name__, of_family.__doc__ = test.__name__, test.__doc__
         of_family.__module__, of_family.__qualname__ = test.__module__, test.__qualname__

@@ -11,7 +11,7 @@ from symdnn.graph.evaluate import evaluate
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
 from tests.gpu.reference_device import ReferenceRuntime
-from tests.op_table import load
+from tests.op_table import load, of_each
 from tests.op_table.record import OpCase
 from tests.test_op_table import draw, outputs, variables
 
@@ -26,7 +26,7 @@ def _device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtimes, "_runtimes", {0: ReferenceRuntime()})
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
+@of_each(CASES)
 def test_an_op_between_arguments(case: OpCase) -> None:
     """What is read before the op, and behind it, is this call's: memory is used again only later.
 
