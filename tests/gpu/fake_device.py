@@ -230,5 +230,7 @@ def fake_device(monkeypatch: Any) -> Any:
 
     rt = FakeRuntime()
     monkeypatch.setattr(module, "_runtimes", {0: rt})
+    gc.freeze()  # what other tests have left is not looked through for each of these
     yield rt
     gc.collect()
+    gc.unfreeze()
