@@ -2,7 +2,8 @@
 
 Runs what is named (all that can be imported without names) and prints how many programs have right
 values and right gradients, by family, each as it is written; ``--moved`` adds a variant of those
-that can be moved, ``--whole`` all variants, ``--wrong`` lists what is not right.
+that can be moved, ``--whole`` all variants, ``--wrong`` lists what is not right. ``--truths`` keeps
+what mpmath says.
 """
 
 from __future__ import annotations
@@ -12,11 +13,15 @@ from collections import Counter
 
 from tests.stability.dialects import DIALECTS
 from tests.stability.lab import Case, plain, short, whole
+from tests.stability.truth import KEPT, to_keep
 
 
 def main() -> None:
     options = {a for a in sys.argv[1:] if a.startswith("--")}
     named = [a for a in sys.argv[1:] if not a.startswith("--")]
+    if "--truths" in options:
+        KEPT.write_text(to_keep(c.key for c in short()))
+        return
     for name in named or DIALECTS:
         try:
             dialect = DIALECTS[name]()

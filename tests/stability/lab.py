@@ -11,7 +11,7 @@ import numpy as np
 
 from tests.stability.dialects import MOVES, REDUCTIONS, Dialect
 from tests.stability.forms import FORMS, Form
-from tests.stability.truth import excess, leaves, noise, truth
+from tests.stability.truth import excess, known_truth, leaves, noise
 
 DTYPES = ("float32", "float64")
 FACTORS = (1.0, -1.0, 3.0)
@@ -30,6 +30,11 @@ class Case:
     def __str__(self) -> str:
         return f"{self.form.text} | {self.dtype} {self.move} {self.factor:g} * {self.how}"
 
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What :func:`truth` is asked for."""
+        return (self.form.text, self.form.points, self.dtype, self.move, self.how == "pick")
+
     def judge(self, dialect: Dialect) -> tuple[str, str]:
         """What is wrong with values and gradient; empty where nothing is."""
         points = leaves(self.form.points, self.dtype)
@@ -40,9 +45,8 @@ class Case:
                 value, slope = dialect.run(self.form.text, points, self.how, self.factor)
         except NotImplementedError as error:
             return (f"{type(error).__name__}: {error}",) * 2
-        pick = self.how == "pick"
-        key = (self.form.text, self.form.points, self.dtype, self.move, pick)
-        right, rises = truth(*key)
+        key = self.key
+        right, rises = known_truth(*key)
         factor = self.factor / (right.size if self.how == "mean" else 1)
         wrong = excess(value, right, 1, self.dtype, lambda: noise(*key)[0])
         bent = excess(slope, rises, factor, self.dtype, lambda: noise(*key)[1])

@@ -6,6 +6,7 @@ import pytest
 
 from tests.stability.dialects import Symdnn
 from tests.stability.lab import Case, short, whole
+from tests.stability.truth import KEPT, to_keep
 
 SQUARES = "squares of such numbers overflow, and scaling them costs every norm a pass"
 TANH = "it is the slope of tanh: a form that keeps its digits would cost every network"
@@ -37,6 +38,11 @@ def test_program(case: Case, dialect) -> None:
     if any(found) and known(case):
         pytest.xfail(f"{known(case)}: {found}")
     assert found == ("", "")
+
+
+@pytest.mark.slow
+def test_what_is_kept_is_what_mpmath_says() -> None:
+    assert KEPT.read_text() == to_keep(c.key for c in short())
 
 
 @pytest.mark.slow
