@@ -250,9 +250,10 @@ def test_a_large_mean_costs_the_variance_no_digits():
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
 def test_the_text_compiles(capability, tmp_path):
+    """In each dtype one shape of rows; for the capabilities that are slow tests, three."""
     texts = {}
-    for dtype in DTYPES:
-        for shape, axis in ROWS[:3]:
+    for i, dtype in enumerate(DTYPES):
+        for shape, axis in [ROWS[i % 3]] if capability == (9, 0) else ROWS[:3]:
             for op in (Softmax(axis), SoftmaxGrad(axis)):
                 call = concrete(op, softmax_arrays(op, shape, dtype))
                 texts.update(dict.fromkeys(SOFTMAX.sources(call)))
