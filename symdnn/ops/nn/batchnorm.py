@@ -23,6 +23,7 @@ from symdnn.graph.variable import Variable, constant
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.lanes import lanes_of, on_lanes, stacked
 from symdnn.ops.core.shape import dims_of
+from symdnn.ops.elemwise import unbroadcast
 from symdnn.ops.nn import norm_numpy
 
 __all__ = ["BatchNormGrad", "BatchNormInference", "BatchNormTrain", "LayerNorm", "LayerNormGrad"]
@@ -300,7 +301,7 @@ class BatchNormTrain(NormalisedOutput, MultiOp):
         if dnew_mean is not None:
             dx = _added(dx, x.zeros_like() + (dnew_mean * factor / m).astype(x.type.dtype))
             dfactor = _added(dfactor, (dnew_mean * (mean - old_mean)).sum())
-            dold_mean = dnew_mean * (1.0 - factor)
+            dold_mean = unbroadcast(dnew_mean * (1.0 - factor), old_mean)
         if dnew_var is not None:
             rest = (m - 1.0).clip(1.0, np.inf) if isinstance(m, Variable) else np.maximum(m - 1, 1)
             centred = x - mean
@@ -308,7 +309,7 @@ class BatchNormTrain(NormalisedOutput, MultiOp):
             through = centred * (dnew_var * factor * 2.0 / rest)
             dx = _added(dx, through.astype(x.type.dtype))
             dfactor = _added(dfactor, (dnew_var * (unbiased - old_var)).sum())
-            dold_var = dnew_var * (1.0 - factor)
+            dold_var = unbroadcast(dnew_var * (1.0 - factor), old_var)
         return [dx, dgamma, dbeta, dfactor, dold_mean, dold_var]
 
 
@@ -350,10 +351,12 @@ class BatchNormInference(Normalise):
         def total(v: Variable) -> Variable:
             return v.sum(axis=self.axes, keepdims=True)
 
-        return [
-            scaled.astype(x.type.dtype),
+        grads = (
             total(dy * centred) * r,
             total(dy.astype(r.type.dtype)),
             -total(scaled),
             total(scaled * centred) * r * r * np.asarray(-0.5, r.type.dtype),
-        ]
+        )
+        # A parameter may have one value where its axis is not summed over.
+        own = [unbroadcast(g, p) for g, p in zip(grads, inputs[1:], strict=True)]
+        return [scaled.astype(x.type.dtype), *own]

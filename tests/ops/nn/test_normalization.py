@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
+import symdnn
+import symdnn.tensor as T
 from symdnn.errors import ShapeMismatch, TypeMismatch
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.type import TensorType
 from symdnn.ops.nn import normalization as N
+from tests.seeded import new_rng
 
 
 def tensor(*shape, dtype="float32"):
@@ -115,3 +120,21 @@ def test_groups_must_divide_the_channels():
 def test_static_shape_survives_group_norm():
     x = tensor(None, 4, 5, None)
     assert N.group_norm(x, 2).type == x.type
+
+
+@pytest.mark.parametrize("single", list(itertools.product([False, True], repeat=4)))
+def test_given_parameters_of_one_value_have_gradients_of_one_value(single):
+    """Each of gamma, beta, mean and variance may have one value for all channels."""
+    rng = new_rng()
+    shapes = [(1, 1, 1, 1) if one else (1, 3, 1, 1) for one in single]
+    x, given = T.dtensor4("x"), [TensorType("float64", s)(n) for s, n in zip(shapes, "gbmv")]
+    y = T.nnet.batch_normalization_test(x, *given, axes="spatial")
+    arrays = [rng.normal(size=(4, 3, 5, 2)), *(rng.uniform(0.5, 2, s) for s in shapes)]
+    cost = T.sqr(y).sum()
+    f = symdnn.function([x, *given], [cost, *T.grad(cost, [x, *given])])
+    grads = f(*arrays)[1:]
+    for k, (a, g) in enumerate(zip(arrays, grads)):
+        assert g.shape == a.shape
+        step = 1e-6 * rng.normal(size=a.shape)
+        up, down = ([*arrays[:k], a + s * step, *arrays[k + 1 :]] for s in (1, -1))
+        np.testing.assert_allclose((f(*up)[0] - f(*down)[0]) / 2, (g * step).sum(), rtol=1e-5)
