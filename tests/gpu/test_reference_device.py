@@ -35,15 +35,15 @@ needs_compiler = pytest.mark.skipif(not AVAILABLE, reason="there is no g++ to co
 
 
 @needs_compiler
-@pytest.mark.parametrize("file", [*FILES, *(pytest.param(f, marks=pytest.mark.slow) for f in SLOW)])
-def test_device_tests_expect_what_is_compiled(file):
+@pytest.mark.parametrize("files", [FILES, pytest.param(SLOW, marks=pytest.mark.slow)])
+def test_device_tests_expect_what_is_compiled(files):
     """Run in a process of their own: there, ``device=cuda`` is the device that computes so."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "gpu"]
     more = ["-k", "not more_elements_than_32_bits"]  # of 2 GiB
     environment = {**os.environ, "SYMDNN_TESTS_BY_REFERENCE": "1"}
     done = subprocess.run(
-        [*command, *more, f"tests/gpu/{file}"], cwd=ROOT, env=environment, capture_output=True,
-        text=True,
+        [*command, *more, *(f"tests/gpu/{f}" for f in files)],
+        cwd=ROOT, env=environment, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-6000:]
     assert " passed" in done.stdout
