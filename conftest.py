@@ -71,6 +71,14 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     return seeded.new_rng()
 
 
+@pytest.fixture
+def own_garbage() -> Iterator[None]:
+    """``gc`` sees what comes from here on: what all tests before have left takes it a second."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     device = os.environ["SYMDNN_TESTS_DEVICE"]

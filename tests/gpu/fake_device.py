@@ -222,7 +222,7 @@ class FakeRuntime(CudaRuntime):
 
 
 @pytest.fixture
-def fake_device(monkeypatch: Any) -> Any:
+def fake_device(monkeypatch: Any, own_garbage: None) -> Any:
     """The emulated device as device 0; functions for ``cuda:sm_90`` run on it."""
     if not AVAILABLE:
         pytest.skip("there is no g++ to compile kernels for a CPU")
@@ -230,7 +230,5 @@ def fake_device(monkeypatch: Any) -> Any:
 
     rt = FakeRuntime()
     monkeypatch.setattr(module, "_runtimes", {0: rt})
-    gc.freeze()  # what other tests have left is not looked through for each of these
     yield rt
     gc.collect()
-    gc.unfreeze()

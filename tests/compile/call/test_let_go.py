@@ -72,6 +72,7 @@ def functions_and_graphs():
     return sum(issubclass(type(o), Function | FunctionGraph) for o in gc.get_objects())
 
 
+@pytest.mark.usefixtures("own_garbage")
 @pytest.mark.parametrize("use", USES)
 def test_nothing_stays_of_a_graph(use):
     def made():

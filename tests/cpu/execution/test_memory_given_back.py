@@ -18,6 +18,8 @@ from symdnn.cpu.execution.arena import Arena
 from symdnn.cpu.execution.runtime import runtime
 from symdnn.cpu.threads import threads
 
+pytestmark = pytest.mark.usefixtures("own_garbage")
+
 
 class Plan:
     """What an arena knows of a plan."""

@@ -14,6 +14,8 @@ import symdnn.tensor as T
 from symdnn.graph.op import Op
 from tests.seeded import new_rng
 
+pytestmark = pytest.mark.usefixtures("own_garbage")
+
 UNFUSED = symdnn.Mode(target="cpu").excluding("fusion")
 
 
