@@ -109,7 +109,7 @@ class Epilogue:
 
     >>> e = Affine(bias=True, residual=2.0).epilogue("float32", None)
     >>> e.operands, str(e.program)
-    (('residual', 'bias'), 'a + (b * 2) + c')
+    (('residual', 'bias'), '(a + (b * 2)) + c')
     """
 
     program: ScalarProgram
