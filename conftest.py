@@ -17,6 +17,9 @@ import pytest
 
 from tests import seeded
 
+#: Rooms whose tests, but for those marked ``gpu``, name their device: ``--device`` is not for them.
+ONE_DEVICE = ("tests/benchmarks/", "tests/cpu/", "tests/gpu/")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=0, help="seed of all random test data")
@@ -84,6 +87,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     device = os.environ["SYMDNN_TESTS_DEVICE"]
     if device in ("cuda", "emulated") and item.get_closest_marker("cpu"):
         pytest.skip("it is about the processor")
+    if device == "cuda" and item.nodeid.startswith(ONE_DEVICE) and not item.get_closest_marker("gpu"):
+        pytest.skip("it is about the processor, or about a GPU that need not be there")
     seeded.enter(item.nodeid)
     if init := sys.modules.get("symdnn.nn.init"):  # initial values of modules
         init.seed(seeded.number())

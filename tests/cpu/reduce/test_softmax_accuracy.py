@@ -13,9 +13,9 @@ UNIT = 2.0**-24
 @pytest.mark.parametrize("shape", [(1, 10), (11, 5), (3, 100), (16, 1000), (2000, 100), (7, 1)])
 @pytest.mark.parametrize("scale", [0.1, 1, 3, 10])
 @pytest.mark.parametrize("known", [False, True])
-@pytest.mark.parametrize(("excluded", "units"), [(("onednn",), 8), ((), 24)])
+@pytest.mark.parametrize(("excluded", "units"), [(("onednn",), 8), ((), 40)])
 def test_units_of_float32(rng, shape, scale, known, excluded, units):
-    """What rounding ``x - max(x)`` explains, and a few units more; oneDNN's needs some more."""
+    """What rounding ``x - max(x)`` explains, and a few units more; oneDNN's needs 34 on some processors."""
     x = T.tensor("float32", shape if known else (None, None))
     a = (rng.normal(size=shape) * scale).astype("float32")
     wide = a.astype("float64")
