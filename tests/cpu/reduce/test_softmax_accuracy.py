@@ -15,7 +15,7 @@ UNIT = 2.0**-24
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize(("excluded", "units"), [(("onednn",), 8), ((), 40)])
 def test_units_of_float32(rng, shape, scale, known, excluded, units):
-    """What rounding ``x - max(x)`` explains, and a few units more; oneDNN's needs 34 on some processors."""
+    """What rounding ``x - max(x)`` explains, and a few units more; oneDNN's needs up to 34."""
     x = T.tensor("float32", shape if known else (None, None))
     a = (rng.normal(size=shape) * scale).astype("float32")
     wide = a.astype("float64")
