@@ -27,6 +27,7 @@ LAYERS = [
     {"stable"},
     {"autodiff", "autodiff_flat", "autodiff_scan"},
     {"opt"},
+    {"libraries"},
     {"tuning"},
     {"cpu", "gpu"},
     {"compile"},
@@ -42,11 +43,11 @@ STRANGERS = {("cpu", "gpu"), ("gpu", "cpu")}
 ROOMS = {
     "ops": [
         {"core"}, {"elemwise"}, {"elementwise", "linalg"}, {"array", "random"}, {"control", "nn"},
-        {"numpy_names", "vendor"},
+        {"lowered"}, {"numpy_names", "vendor"},
     ],
     "opt": [
         {"canonicalize", "engine", "lower", "scan"}, {"fuse", "layout", "precision"}, {"epilogue"},
-        {"phases"}, {"tags"}, {"optimise"},
+        {"phases"}, {"optimise"},
     ],
     "cpu": [
         {"compiler"}, {"ir", "threads"}, {"launch"}, {"pool", "reference"},

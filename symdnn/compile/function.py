@@ -13,6 +13,7 @@ from symdnn.compile.execute.targets import load_kernels, resolve_target
 from symdnn.compile.modes.modes import get_mode
 from symdnn.compile.plan import gc_pause
 from symdnn.compile.precompile import begin_kernels
+from symdnn.compile.program.capabilities import CAPABILITIES
 from symdnn.compile.program.mode import Mode
 from symdnn.compile.program.placing import program_of
 from symdnn.compile.report.profile import FunctionProfile
@@ -30,8 +31,9 @@ from symdnn.graph.check import check_graph
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Shared, Variable
+from symdnn.libraries.cudnn.rules import demanded
+from symdnn.libraries.words import check_required
 from symdnn.opt.fuse.transfer import check_wishes
-from symdnn.opt.lower.lower_cudnn import demanded
 from symdnn.opt.optimise import optimise
 
 __all__ = ["Function", "Stages", "function"]
@@ -89,7 +91,8 @@ def _compile(fgraph: FunctionGraph, mode: Mode, target: Target) -> Stages:
     audit = mode.audit(fgraph, target)
     observer = audit.observer if audit else None
     begin = partial(begin_kernels, fgraph, target)
-    rewrites = optimise(fgraph, target, mode.selection, observer, begin)
+    check_required(mode.selection)
+    rewrites = optimise(fgraph, target, mode.selection, CAPABILITIES, observer, begin)
     if audit is not None:
         audit.finish(fgraph)
     check_graph(fgraph)

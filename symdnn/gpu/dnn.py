@@ -1,7 +1,7 @@
 """The user's face of cuDNN, under the names and with the defaults of Theano's ``dnn`` module.
 
 The functions build device-neutral ops with hints; the rewrites of
-:mod:`symdnn.opt.lower.lower_cudnn` turn these into ``GpuDnn*`` ops where the target has cuDNN, and
+:mod:`symdnn.libraries.cudnn.rules` turn these into ``GpuDnn*`` ops where the target has cuDNN, and
 every program runs on a CPU too. Nothing of a GPU is loaded before a function runs on one.
 """
 
@@ -41,6 +41,7 @@ from symdnn.gpu.dnn_rnn import (
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
+from symdnn.libraries.cudnn.rules import no_cudnn_raise as NoCuDNNRaise
 from symdnn.ops.core.dtype import upcast
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import cast
@@ -83,7 +84,6 @@ from symdnn.ops.vendor.gpudnn import (
     compute_precision,
 )
 from symdnn.ops.vendor.gpudnn_conv import ONLY_2D
-from symdnn.opt.lower.lower_cudnn import no_cudnn_raise as NoCuDNNRaise
 
 __all__ = [
     "CUDNNDataType", "DnnBase", "DnnVersion", "DropoutDescriptor", "GpuDnnActivation",

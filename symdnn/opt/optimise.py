@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 from symdnn.config import config
-from symdnn.errors import RewriteError
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.inner import InnerGraph
 from symdnn.graph.origin import inherit
@@ -18,7 +17,7 @@ from symdnn.graph.variable import Apply, Variable
 from symdnn.opt.engine import Observer, RewriteProfile, run_rewrites
 from symdnn.opt.phases import PHASES, RULES, Selection, rules_of_phase
 from symdnn.opt.precision.amp import mixed_precision, precision_note
-from symdnn.opt.tags import nearest
+from symdnn.rewriting.capabilities import Capabilities
 from symdnn.rewriting.failure import report_failure
 from symdnn.rewriting.rewrite import Context, GraphRewrite, Rewrite
 
@@ -29,21 +28,23 @@ def optimise(
     fgraph: FunctionGraph,
     target: Target,
     selection: Selection,
+    capabilities: Capabilities,
     observer: Observer | None = None,
     after_phase: Callable[[str], None] | None = None,
 ) -> RewriteProfile:
     """Rewrite ``fgraph`` for ``target``; counts and times of what was done.
 
-    ``after_phase`` is told the name of each phase when it is over.
+    ``capabilities`` are the libraries' rules, and what there are kernels for. ``after_phase`` is
+    told the name of each phase when it is over.
     """
-    _check_required(selection)
+    rules = (*RULES, *capabilities.rules)
     profile = RewriteProfile()
     if config.optimizer_verbose:
         observer = _also_printing(observer)
-    context = Context(fgraph, target, deterministic=config.deterministic == "more")
+    context = Context(fgraph, target, config.deterministic == "more", capabilities=capabilities)
     for phase in PHASES:
         start = time.perf_counter()
-        _run_phase(rules_of_phase(phase, selection), context, profile, observer, {})
+        _run_phase(rules_of_phase(phase, selection, rules), context, profile, observer, {})
         profile.phases[phase] = time.perf_counter() - start
         if after_phase is not None:
             after_phase(phase)
@@ -95,9 +96,3 @@ def _also_printing(observer: Observer | None) -> Observer:
         print(f"{rule.phase}: {rule.name}: {node} -> {made}", file=sys.stderr)
 
     return tell
-
-
-def _check_required(selection: Selection) -> None:
-    for word in sorted(selection.require):
-        if not any(word in (r.name, r.phase, *r.tags) for r in RULES):
-            raise RewriteError(f"optimizer_requiring: no rewrite or tag {word!r}.{nearest(word)}")

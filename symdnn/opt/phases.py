@@ -1,8 +1,11 @@
-"""Every phase and every rewrite, in order. Deleting a line here removes the behaviour."""
+"""Every phase, and every rewrite that is no library's, by lists.
+
+Deleting a line here removes the behaviour.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from symdnn.opt.canonicalize import (
@@ -19,15 +22,9 @@ from symdnn.opt.canonicalize import (
     reduce_rules,
     shape_rules,
 )
-from symdnn.opt.epilogue import (
-    bias_gradient,
-    epilogue,
-    fold_batch_norm,
-    pool_rules,
-)
-from symdnn.opt.fuse import conv_moments, fuse, norm_rules, transfer
+from symdnn.opt.epilogue import fold_batch_norm, pool_rules
+from symdnn.opt.fuse import fuse, norm_rules, transfer
 from symdnn.opt.layout import absorb_nhwc_views, layout
-from symdnn.opt.lower import lower_cudnn, lower_onednn
 from symdnn.opt.precision import amp
 from symdnn.opt.scan import scan_push, scan_rules
 from symdnn.rewriting.rewrite import GraphRewrite, Rewrite
@@ -51,7 +48,8 @@ PHASES = (
 #: these phases, and those tagged ``cleanup`` everywhere.
 AGAIN = {"stabilize": frozenset({"canonicalize"})}
 
-#: All rewrites. The order of this list carries no meaning; the phase of a rule does.
+#: All rewrites but the libraries' (:mod:`symdnn.libraries.table`). The order of this list carries
+#: no meaning; the phase of a rule does.
 RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *fold.RULES,
     *from_graph_rules.RULES,
@@ -68,17 +66,12 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *scan_push.RULES,
     *concat_rules.RULES,
     *stable.RULES,
-    *lower_cudnn.RULES,
-    *lower_onednn.RULES,
     *amp.RULES,
     *layout.RULES,
     *absorb_nhwc_views.RULES,
     *fold_batch_norm.RULES,
-    *epilogue.RULES,
-    *bias_gradient.RULES,
     *pool_rules.RULES,
     *norm_rules.RULES,
-    *conv_moments.RULES,
     *fuse.RULES,
     *transfer.RULES,
 )
@@ -125,10 +118,12 @@ class Selection:
         return Selection(self.include, self.exclude, self.require | frozenset(tags))
 
 
-def rules_of_phase(phase: str, selection: Selection) -> Sequence[Rewrite | GraphRewrite]:
-    """The rewrites of ``phase`` that ``selection`` takes, and the earlier ones that run again."""
+def rules_of_phase(
+    phase: str, selection: Selection, rules: Iterable[Rewrite | GraphRewrite] = RULES
+) -> Sequence[Rewrite | GraphRewrite]:
+    """Those of ``rules`` that ``selection`` takes in ``phase``, and earlier ones that run again."""
     again = AGAIN.get(phase, frozenset())
     return [
-        r for r in RULES
+        r for r in rules
         if (r.phase == phase or r.phase in again or "cleanup" in r.tags) and selection.takes(r)
     ]  # fmt: skip

@@ -9,14 +9,16 @@ import numpy as np
 
 from symdnn.graph.pattern import Match, is_constant
 from symdnn.graph.type import TensorType
-from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.ops.core.shape import DimShuffle, ShapeI
 from symdnn.ops.elementwise.arithmetic import Mul
+from symdnn.ops.elemwise import Elemwise
 from symdnn.rewriting.shapes import ShapeResolver
 
 __all__ = [
     "ShapeFacts", "all_ones", "discrete", "floating", "is_constant", "is_nonnegative",
-    "is_symbolic", "made_by", "node_of", "number", "one_dtype", "real_float", "signed",
+    "is_old_value", "is_symbolic", "made_by", "node_of", "number", "one_dtype", "real_float",
+    "signed",
 ]  # fmt: skip
 
 Key = Any  # equal for sizes that are known to be equal
@@ -200,6 +202,16 @@ def real_float(v: Variable) -> bool:
 def all_ones(v: Variable) -> bool:
     """Whether every dimension is statically 1."""
     return all(d == 1 for d in v.type.shape)
+
+
+def is_old_value(v: Variable) -> bool:
+    """Whether ``v`` is a shared variable, or computed of one (and numbers) element by element."""
+    while v.owner is not None and isinstance(v.owner.op, Elemwise):
+        operands = [w for w in v.owner.inputs if number(w) is None]
+        if len(operands) != 1:
+            return False
+        (v,) = operands
+    return isinstance(v, Shared)
 
 
 def is_nonnegative(v: Variable) -> bool:

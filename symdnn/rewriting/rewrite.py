@@ -24,6 +24,7 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Variable, as_variable
 from symdnn.ops.core.shape import ShapeI
 from symdnn.ops.elemwise import Elemwise, apply_elemwise
+from symdnn.rewriting.capabilities import NO_CAPABILITIES, Capabilities
 from symdnn.rewriting.facts import ShapeFacts
 
 __all__ = [
@@ -48,6 +49,8 @@ class Context:
     #: Whether this is the graph inside of an op: the body of a loop.
     inner: bool = False
     shapes: ShapeFacts = field(default_factory=ShapeFacts, compare=False)
+    #: What libraries and kernels of the target can do.
+    capabilities: Capabilities = NO_CAPABILITIES
 
     def only_user(self, v: Variable) -> bool:
         """Whether one node alone reads ``v`` and it is no output."""

@@ -19,7 +19,7 @@ from symdnn.gpu import detect
 from symdnn.graph.place import HOST, Place
 from symdnn.graph.target import Target
 from symdnn.graph.values.storage import Storage
-from symdnn.ops.vendor.transfer import GpuFromHost, HostFromGpu, Transfer, gpu_from_host
+from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu, Transfer, gpu_from_host
 from symdnn.printing.listing import program_text
 
 FIRST, SECOND = Place("cuda"), Place("cuda", 1)

@@ -4,7 +4,7 @@ import numpy as np
 
 from symdnn.ops.array.reduce import AnyTrue, Max, Sum
 from symdnn.ops.core.scalar import Builder
-from symdnn.ops.vendor.fused import FusedElemwise, FusedReduce
+from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
 from tests.op_table.record import OpCase, normal
 
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from symdnn.ops.lowered.norm_formulas import grad_terms
+from symdnn.ops.lowered.norm_parts import BatchMoments, BatchSums
 from symdnn.ops.nn.conv import Conv
 from symdnn.ops.vendor.conv_moments import OneDnnConvMoments
-from symdnn.ops.vendor.norm_formulas import grad_terms
-from symdnn.ops.vendor.norm_parts import BatchMoments, BatchSums
 from symdnn.ops.vendor.onednn import OneDnnConv
 from tests.op_table.record import OpCase, normal, uniform
 

@@ -9,9 +9,9 @@ import numpy as np
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
+from symdnn.libraries.onednn.rules import ROWS
 from symdnn.ops.nn.rnn import RNNForward, RNNGrad
 from symdnn.ops.vendor.onednn import OneDnnRNNGrad
-from symdnn.opt.lower.lower_onednn import LOWERINGS
 from tests.op_table import conv, dot, normalization, pool, rnn, softmax
 from tests.op_table.record import OpCase, normal
 
@@ -52,9 +52,8 @@ FAMILIES = (conv, dot, normalization, pool, rnn, softmax)
 def cases():
     """For each op that is lowered the first record that is that op alone."""
     found: list[OpCase] = []
-    for lowering in LOWERINGS:
-        for neutral in lowering.ops:
-            low = lowering.low
+    for _, low, ops, _ in ROWS:
+        for neutral in ops:
             known = (c for f in FAMILIES for c in f.CASES if neutral in c.ops)
             case = next((c for c in known if built_of_one_op(c, neutral)), None)
             if case is not None:

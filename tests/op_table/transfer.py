@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from symdnn.ops.vendor.transfer import GpuFromHost, HostFromGpu
+from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 from tests.op_table.record import OpCase, normal
 
 CASES = [

@@ -19,8 +19,8 @@ from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
+from symdnn.libraries.table import ALL_RULES as RULES
 from symdnn.opt.engine import RewriteProfile, run_rewrites
-from symdnn.opt.phases import RULES
 from symdnn.rewriting.rewrite import Context
 
 BY_NAME = {r.name: r for r in RULES}

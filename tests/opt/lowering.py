@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 
 from symdnn.autodiff import grad
+from symdnn.compile.program.capabilities import CAPABILITIES
 from symdnn.graph.check import check_graph
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
-from symdnn.ops.core.lowered import DnnBase
-from symdnn.opt.lower.lower_cudnn import not_lowered
+from symdnn.libraries.table import not_lowered
+from symdnn.ops.vendor.gpudnn_base import DnnBase
 from symdnn.opt.optimise import optimise
 from symdnn.opt.phases import Selection
 
@@ -53,7 +54,7 @@ def rewritten(
 ) -> FunctionGraph:
     """The graph of ``outputs``, rewritten for ``target`` and checked."""
     fgraph = FunctionGraph(list(vs), list(outputs))
-    optimise(fgraph, target, selection)
+    optimise(fgraph, target, selection, CAPABILITIES)
     check_graph(fgraph)
     return fgraph
 

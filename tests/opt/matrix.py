@@ -18,8 +18,8 @@ from symdnn.graph.target import Target
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant
+from symdnn.libraries.table import ALL_RULES as RULES
 from symdnn.opt.engine import RewriteProfile, run_rewrites
-from symdnn.opt.phases import RULES
 from symdnn.rewriting.rewrite import Context, Rewrite
 from tests.opt.instances import Graph
 

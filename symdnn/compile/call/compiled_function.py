@@ -37,7 +37,7 @@ from symdnn.graph.place import HOST
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Shared, Variable
 from symdnn.ops.core.shape import ShapeI
-from symdnn.ops.vendor.transfer import GpuFromHost
+from symdnn.ops.lowered.transfer import GpuFromHost
 from symdnn.opt.engine import RewriteProfile
 
 __all__ = ["Face", "Function", "Stages", "Structure"]

@@ -10,6 +10,7 @@ import numpy as np
 
 from symdnn.compile.modes.noise import SAMPLES, rounded
 from symdnn.compile.modes.tolerance import difference
+from symdnn.compile.program.capabilities import CAPABILITIES
 from symdnn.compile.program.mode import Audit
 from symdnn.errors import DebugModeError, NotEvaluable
 from symdnn.graph.fgraph import FunctionGraph
@@ -90,7 +91,7 @@ class RewriteAudit(Audit):
         wanted = _shape_of_graph(fgraph)
         for _ in range(self.patience - 1):
             again = self._before.clone()[0]
-            optimise(again, self.target, self.selection)
+            optimise(again, self.target, self.selection, CAPABILITIES)
             if _shape_of_graph(again) != wanted:
                 raise DebugModeError("DebugMode: rewriting the same graph again gave another graph")
 

@@ -13,8 +13,8 @@ from symdnn.graph.place import HOST
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.core.shape import Reshape
+from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 from symdnn.ops.nn.channels_last import Reorder
-from symdnn.ops.vendor.transfer import GpuFromHost, HostFromGpu
 
 __all__ = ["Buffer", "MemoryPlan", "View", "plan_memory"]
 

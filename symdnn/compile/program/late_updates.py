@@ -16,8 +16,8 @@ from symdnn.graph.place import HOST
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.ops.elemwise import Elemwise
-from symdnn.ops.vendor.fused import FusedElemwise
-from symdnn.ops.vendor.transfer import HostFromGpu
+from symdnn.ops.lowered.fused import FusedElemwise
+from symdnn.ops.lowered.transfer import HostFromGpu
 
 __all__ = ["with_updates"]
 

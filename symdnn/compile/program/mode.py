@@ -12,9 +12,9 @@ from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.runtime import Watcher
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Apply, Variable
+from symdnn.libraries.words import check_words
 from symdnn.opt.engine import Observer
 from symdnn.opt.phases import Selection
-from symdnn.opt.tags import check_words
 
 __all__ = ["Audit", "Mode", "Watch", "Watches"]
 

@@ -29,8 +29,8 @@ from symdnn.ops.array.view import Copy, ForgetShape
 from symdnn.ops.control.control import IfElse
 from symdnn.ops.core.shape import DimShuffle, Reshape, ShapeI, SpecifyType
 from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
 from symdnn.ops.nn.channels_last import Reorder
-from symdnn.ops.vendor.fused import FusedElemwise, FusedReduce
 
 __all__ = ["KeptState", "kept_values"]
 

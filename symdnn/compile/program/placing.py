@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from symdnn.compile.program.capabilities import places_of
 from symdnn.compile.program.late_updates import with_updates
 from symdnn.compile.program.mode import Mode
 from symdnn.compile.program.parameter_cache import kept_values
@@ -15,7 +16,7 @@ from symdnn.graph.inner import InnerGraph
 from symdnn.graph.place import HOST, Place
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Apply
-from symdnn.opt.fuse.transfer import Places, places_of
+from symdnn.opt.fuse.transfer import Places
 
 __all__ = ["Placing", "program_of"]
 

@@ -21,8 +21,8 @@ from symdnn.ops.control.scan import Scan
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.shape import DimShuffle, ShapeI
 from symdnn.ops.elemwise import Elemwise
-from symdnn.ops.vendor.fused import FusedElemwise
-from symdnn.ops.vendor.transfer import GpuFromHost, HostFromGpu
+from symdnn.ops.lowered.fused import FusedElemwise
+from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 from symdnn.rewriting.shapes import ShapeResolver
 
 __all__ = ["schedule"]

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from symdnn.compile.plan.plan import Plan
+from symdnn.compile.program.capabilities import places_of
 from symdnn.compile.program.program import Program, Segment
 from symdnn.graph.inner import InnerGraph
 from symdnn.graph.variable import Apply, Constant
+from symdnn.libraries.table import not_lowered
 from symdnn.ops.control.scan import Scan
-from symdnn.opt.fuse.transfer import places_of
 from symdnn.opt.layout.layout import layout_text
-from symdnn.opt.lower.lower_cudnn import not_lowered
 from symdnn.opt.precision.amp import precision_text
 
 if TYPE_CHECKING:

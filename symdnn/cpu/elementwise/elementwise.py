@@ -26,7 +26,7 @@ from symdnn.graph.values.strides import merged
 from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.elementwise.scalar_meaning import meaning
 from symdnn.ops.elemwise import Elemwise
-from symdnn.ops.vendor.fused import FusedElemwise
+from symdnn.ops.lowered.fused import FusedElemwise
 
 __all__ = ["ElementwiseKernel", "Reordered", "launcher", "KERNELS"]
 

@@ -21,8 +21,8 @@ from symdnn.cpu.onednn.objects import ALG, PROP, Layout, primitive
 from symdnn.graph.kernel import Call, Kernel, Row
 from symdnn.graph.type import TensorType
 from symdnn.ops.core.scalar import Builder, ScalarProgram
+from symdnn.ops.lowered.fused import FusedElemwise
 from symdnn.ops.nn.pool import MaxPoolGrad
-from symdnn.ops.vendor.fused import FusedElemwise
 from symdnn.ops.vendor.onednn import OneDnnPool, OneDnnPoolGrad
 
 __all__ = ["MaxPoolGradLast", "MaxPoolGradTiles", "PoolKernel", "KERNELS"]

@@ -23,8 +23,8 @@ from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.type import TensorType
 from symdnn.ops.array.reduce import Sum
 from symdnn.ops.core.scalar import Builder
-from symdnn.ops.vendor.fused import FusedReduce
-from symdnn.ops.vendor.norm_parts import BatchMoments, BatchSums
+from symdnn.ops.lowered.fused import FusedReduce
+from symdnn.ops.lowered.norm_parts import BatchMoments, BatchSums
 
 __all__ = ["MomentsKernel", "SumsKernel", "finished", "KERNELS"]
 

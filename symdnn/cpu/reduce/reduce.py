@@ -28,7 +28,7 @@ from symdnn.graph.values.strides import merged
 from symdnn.ops.array.reduce import Accumulate, AllTrue, AnyTrue, Extreme, Max, Prod, Reduce, Sum
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
-from symdnn.ops.vendor.fused import FusedReduce
+from symdnn.ops.lowered.fused import FusedReduce
 
 __all__ = ["ReduceKernel", "KERNELS"]
 

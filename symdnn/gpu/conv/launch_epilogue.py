@@ -24,7 +24,7 @@ from symdnn.gpu.kernels.elementwise import ElementwiseKernel
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.library_use import LibraryUse
 from symdnn.graph.type import TensorType
-from symdnn.ops.vendor.fused import FusedElemwise
+from symdnn.ops.lowered.fused import FusedElemwise
 from symdnn.ops.vendor.gpudnn_epilogue import GpuDnnConvBiasActivation
 
 __all__ = ["ConvEpilogueKernel", "epilogue", "KERNELS"]

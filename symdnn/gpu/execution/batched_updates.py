@@ -15,7 +15,7 @@ from symdnn.gpu.device.env import LaunchEnv
 from symdnn.gpu.kernels.copy import guarded_copy
 from symdnn.graph.variable import Apply
 from symdnn.ops.core.scalar import identity_program
-from symdnn.ops.vendor.transfer import HostFromGpu
+from symdnn.ops.lowered.transfer import HostFromGpu
 
 __all__ = ["Trailing", "copy_all", "copy_bytes", "enqueue", "trailing"]
 

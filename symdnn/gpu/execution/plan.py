@@ -26,7 +26,7 @@ from symdnn.graph.kernel import Kernel
 from symdnn.graph.runtime import BoundPlan, Watcher
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.ops.array.index import Subtensor
-from symdnn.ops.vendor.transfer import GpuFromHost, HostFromGpu
+from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 
 if TYPE_CHECKING:
     from symdnn.gpu.execution.runtime import CudaRuntime

@@ -17,8 +17,8 @@ from symdnn.gpu.device.array import RawArray
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.core.shape import Alloc
 from symdnn.ops.elemwise import Elemwise
-from symdnn.ops.vendor.fused import FusedElemwise
-from symdnn.ops.vendor.transfer import GpuFromHost
+from symdnn.ops.lowered.fused import FusedElemwise
+from symdnn.ops.lowered.transfer import GpuFromHost
 
 if TYPE_CHECKING:
     from symdnn.gpu.execution.plan import CudaPlan

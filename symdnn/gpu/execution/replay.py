@@ -16,7 +16,7 @@ from symdnn.gpu.execution.run_ahead import Ahead
 from symdnn.gpu.kernels.copy import strided_copy
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
-from symdnn.ops.vendor.transfer import GpuFromHost
+from symdnn.ops.lowered.transfer import GpuFromHost
 
 if TYPE_CHECKING:
     from symdnn.gpu.execution.plan import CudaPlan

@@ -13,8 +13,8 @@ from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
 from symdnn.ops.array.reduce import Sum
 from symdnn.ops.core.scalar import Builder
-from symdnn.ops.vendor.epilogue import accumulator
-from symdnn.ops.vendor.fused import FusedElemwise
+from symdnn.ops.lowered.epilogue import accumulator
+from symdnn.ops.lowered.fused import FusedElemwise
 from symdnn.ops.vendor.gpublas import GpuGemm, GpuGemmBase, GpuGemmBiasGrad
 
 __all__ = ["Unfused"]

@@ -23,10 +23,10 @@ from symdnn.gpu.kernels.reduce import scratch_bytes, swept
 from symdnn.gpu.kernels.softmax import prefers_cudnn
 from symdnn.graph.kernel import Call, Row
 from symdnn.ops.core.scalar import ScalarProgram, identity_program
+from symdnn.ops.lowered.norm_formulas import grad_program, grad_terms
+from symdnn.ops.lowered.norm_parts import BatchMoments, BatchSums, axes_of
 from symdnn.ops.nn.batchnorm import BatchNormGrad, BatchNormTrain, LayerNorm
 from symdnn.ops.vendor.gpudnn import GpuDnnBatchNorm, GpuDnnBatchNormGrad
-from symdnn.ops.vendor.norm_formulas import grad_program, grad_terms
-from symdnn.ops.vendor.norm_parts import BatchMoments, BatchSums, axes_of
 
 __all__ = ["batch_moments", "batch_sums", "KERNELS"]
 

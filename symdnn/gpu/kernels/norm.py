@@ -17,12 +17,12 @@ from symdnn.graph.kernel import Call, Row
 from symdnn.ops.array.reduce import Sum
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import Scalar
+from symdnn.ops.lowered.norm_formulas import formula, normalised
 from symdnn.ops.nn.batchnorm import (
     BatchNormGrad,
     BatchNormInference,
     LayerNormGrad,
 )
-from symdnn.ops.vendor.norm_formulas import formula, normalised
 
 __all__ = ["NormGradKernel", "normalised", "of_each", "KERNELS", "work_dtype"]
 

@@ -45,7 +45,7 @@ from symdnn.ops.array.reduce import (
 )
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
-from symdnn.ops.vendor.fused import FusedReduce
+from symdnn.ops.lowered.fused import FusedReduce
 from symdnn.ops.vendor.gpudnn import GpuDnnReduction
 
 __all__ = ["ReductionKernel", "reducer_of", "reduction", "KERNELS", "scratch_bytes", "swept"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from symdnn.graph.kernel import Call, Kernel, Row, Traits
-from symdnn.ops.vendor.transfer import GpuFromHost, HostFromGpu
+from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 
 __all__ = ["TransferKernel", "KERNELS"]
 

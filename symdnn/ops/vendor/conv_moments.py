@@ -8,7 +8,7 @@ from typing import Any
 
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Host, MultiOp
-from symdnn.ops.vendor.norm_parts import BatchMoments
+from symdnn.ops.lowered.norm_parts import BatchMoments
 from symdnn.ops.vendor.onednn import OneDnnConv
 
 __all__ = ["OneDnnConvMoments"]

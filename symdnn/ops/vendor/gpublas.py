@@ -1,6 +1,6 @@
 """Products of matrices as cuBLASLt computes them: with what is done to the result at once.
 
-They are made late, by ``opt/epilogue/epilogue.py``, from products and the elementwise ops
+They are made late, by ``libraries/cublaslt/rules.py``, from products and the elementwise ops
 around them; gradients exist only before that.
 """
 
@@ -22,7 +22,7 @@ from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.elementwise.activations import GeluTanh, Relu
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.linalg.dot import BatchedDot, Dot
-from symdnn.ops.vendor.epilogue import EpilogueOp, EpilogueRules
+from symdnn.ops.lowered.epilogue import EpilogueOp, EpilogueRules
 
 __all__ = ["ACTIVATIONS", "GpuGemm", "GpuGemmBase", "GpuGemmBiasGrad"]
 
@@ -32,7 +32,7 @@ ACTIVATIONS: dict[str, Elemwise] = {"relu": Relu(), "gelu": GeluTanh()}
 
 _EPILOGUES = EpilogueRules(
     tuple(ACTIVATIONS.items()), ("float16", "bfloat16", "float32"), ("float64",),
-    scales=True, scales_residual=True, widens=True,
+    scales=True, scales_residual=True, widens=True, saves_sums=True, through_reshape=True,
 )  # fmt: skip
 
 
@@ -43,7 +43,8 @@ class GpuGemmBase(EpilogueOp):
     abstract: ClassVar[bool] = True
     op: Op = field(default_factory=Dot)
 
-    def neutral(self) -> Op:
+    @property
+    def unlowered(self) -> Op:
         return self.op
 
     @property

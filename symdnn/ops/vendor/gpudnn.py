@@ -1,14 +1,15 @@
 """The ``GpuDnn*`` ops: plain data that says what cuDNN is to run. No driver is needed for them.
 
-Each carries ``neutral()``, the device-neutral op of the same meaning, from which types, shapes,
-reference and gradient come (:mod:`symdnn.ops.core.lowered`). :mod:`symdnn.opt.lower.lower_cudnn`
+Each carries ``unlowered``, the device-neutral op of the same meaning, from which types, shapes,
+reference and gradient come (:mod:`symdnn.ops.lowered.lowered`). :mod:`symdnn.libraries.cudnn`
 builds them, :mod:`symdnn.gpu` launches them. They may also be applied by hand with Theano's
 constructors and arguments; on a CPU target they are then replaced by the neutral ops.
 """
 
 from __future__ import annotations
 
-from symdnn.ops.core.lowered import DnnBase, Lowered
+from symdnn.ops.lowered.lowered import Lowered
+from symdnn.ops.vendor.gpudnn_base import DnnBase
 from symdnn.ops.vendor.gpudnn_conv import (
     DnnConvolution,
     GpuDnnConv,

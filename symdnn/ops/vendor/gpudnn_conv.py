@@ -1,7 +1,7 @@
 """cuDNN's convolution in its three directions, with Theano's constructors and descriptor.
 
 The result is ``alpha * convolution + beta * out``, an epilogue
-(:mod:`symdnn.ops.vendor.epilogue`); ``out`` is the last input and is there only where ``beta`` is
+(:mod:`symdnn.ops.lowered.epilogue`); ``out`` is the last input and is there only where ``beta`` is
 not 0. What cuDNN calls the directions, and which flag names their algorithm:
 
     GpuDnnConv       forward           dnn.conv.algo_fwd         Conv
@@ -13,9 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, cast
-
-import numpy as np
+from typing import Any, ClassVar, Self, cast
 
 from symdnn.config import config
 from symdnn.errors import OptionError, TypeMismatch
@@ -24,12 +22,11 @@ from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.core.dtype import is_narrow_float
-from symdnn.ops.core.lowered import DnnBase
 from symdnn.ops.core.shape import as_dim, dims_of, static_dim
-from symdnn.ops.nn.channels_last import in_layout
+from symdnn.ops.lowered.epilogue import EpilogueOp, EpilogueRules, scaled
 from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight, Pad
 from symdnn.ops.nn.conv_words import border_padding
-from symdnn.ops.vendor.epilogue import EpilogueOp, EpilogueRules
+from symdnn.ops.vendor.gpudnn_base import DnnBase
 
 __all__ = [
     "ONLY_2D", "RANDOM", "DnnConvolution", "GpuDnnConv", "GpuDnnConvDesc", "GpuDnnConvGradI",
@@ -103,6 +100,8 @@ class DnnConvolution(EpilogueOp, DnnBase):
     """
 
     abstract: ClassVar[bool] = True
+    layouts: ClassVar[tuple[str, ...]] = ("NCHW", "NHWC")
+    dtypes: ClassVar[tuple[str, ...]] = (*DnnBase.dtypes, "bfloat16")
     rules: ClassVar[EpilogueRules] = EpilogueRules(
         linear_dtypes=("float16", "bfloat16", "float32", "float64"), scales=True,
         scales_residual=True,
@@ -152,6 +151,10 @@ class DnnConvolution(EpilogueOp, DnnBase):
     def settings(self) -> tuple[Any, ...]:
         """The fields that the neutral op has, in its order."""
         return self.padding, self.stride, self.dilation, self.num_groups, self.flip
+
+    def channels_last(self, ndim: int) -> Self | None:
+        """Over two dimensions or more; by hand it has none before it is described."""
+        return super().channels_last(ndim) if self.ndim in (2, 3) else None
 
     @property
     def beta(self) -> float:
@@ -255,11 +258,6 @@ class DnnConvolution(EpilogueOp, DnnBase):
         return self
 
 
-def scaled(v: Any, factor: float) -> Any:
-    """``factor * v`` in the dtype of ``v``; ``v`` itself for 1."""
-    return v if factor == 1 else v * np.asarray(factor, v.type.numpy)
-
-
 def _factor(value: Any) -> float | Variable:
     """alpha or beta: a float where it is known, else the variable."""
     v = as_variable(value)
@@ -279,8 +277,9 @@ class GpuDnnConv(DnnConvolution):
     inplace: bool = False
     num_groups: int = 1
 
-    def neutral(self) -> Op:
-        return in_layout(Conv(*self.settings), self.layout)
+    @property
+    def unlowered(self) -> Op:
+        return Conv(*self.settings)
 
 
 @dataclass(frozen=True)
@@ -313,8 +312,9 @@ class GpuDnnConvGradW(_SizedConvolution):
     algo: str | int | None = None
     num_groups: int = 1
 
-    def neutral(self) -> Op:
-        return in_layout(ConvGradWeight(*(*self.settings, self.static)), self.layout)
+    @property
+    def unlowered(self) -> Op:
+        return ConvGradWeight(*(*self.settings, self.static))
 
 
 @dataclass(frozen=True)
@@ -330,5 +330,6 @@ class GpuDnnConvGradI(_SizedConvolution):
     algo: str | int | None = None
     num_groups: int = 1
 
-    def neutral(self) -> Op:
-        return in_layout(ConvGradInput(*(*self.settings, self.static)), self.layout)
+    @property
+    def unlowered(self) -> Op:
+        return ConvGradInput(*(*self.settings, self.static))

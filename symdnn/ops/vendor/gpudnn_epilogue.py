@@ -1,6 +1,6 @@
 """cuDNN's convolution with what follows it: an addend, a bias of the channels, an activation.
 
-It is made late, by ``opt/epilogue/epilogue.py``; gradients exist only before that.
+It is made late, by ``libraries/cudnn/epilogue.py``; gradients exist only before that.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from symdnn.ops.elementwise.activations import Gelu, GeluTanh, Relu, Sigmoid, Softplus
 from symdnn.ops.elementwise.math import Tanh
 from symdnn.ops.elemwise import Elemwise
-from symdnn.ops.vendor.epilogue import EpilogueRules
+from symdnn.ops.lowered.epilogue import EpilogueRules
 from symdnn.ops.vendor.gpudnn_conv import GpuDnnConv
 
 __all__ = ["CONV_ACTIVATIONS", "GpuDnnConvBiasActivation"]

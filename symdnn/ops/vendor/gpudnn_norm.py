@@ -14,16 +14,15 @@ from symdnn.graph.op import Grads, Host, Op, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable, as_variable, constant
-from symdnn.ops.core.lowered import DnnBase, constant_number
 from symdnn.ops.nn.batchnorm import (
     BatchNormGrad,
     BatchNormInference,
     BatchNormTrain,
     parameter_dtype,
 )
-from symdnn.ops.nn.channels_last import in_layout
 from symdnn.ops.nn.lrn import LRN, LRNGrad
 from symdnn.ops.nn.normalization import norm_axes
+from symdnn.ops.vendor.gpudnn_base import DnnBase, constant_number
 
 __all__ = [
     "MIN_EPSILON", "GpuDnnBatchNorm", "GpuDnnBatchNormBase", "GpuDnnBatchNormGrad",
@@ -43,6 +42,8 @@ class GpuDnnBatchNormBase(DnnBase):
     """
 
     abstract: ClassVar[bool] = True
+    layouts: ClassVar[tuple[str, ...]] = ("NCHW", "NHWC")
+    dtypes: ClassVar[tuple[str, ...]] = (*DnnBase.dtypes, "bfloat16")
     mode: str = "per-activation"
     epsilon: float = field(default=1e-4, kw_only=True)
     ndim: int = field(default=4, kw_only=True)
@@ -85,10 +86,9 @@ class GpuDnnBatchNorm(GpuDnnBatchNormBase):
     inplace_output: bool = False
     running_average_factor: float = field(default=0.1, kw_only=True)
 
-    def neutral(self) -> Op:
-        return in_layout(
-            BatchNormTrain(self.axes, self.epsilon, self.running_averages), self.layout
-        )
+    @property
+    def unlowered(self) -> Op:
+        return BatchNormTrain(self.axes, self.epsilon, self.running_averages)
 
     def _full(self, inputs: Sequence[Any], factor: Any) -> list[Any]:
         """The neutral op's inputs, among which is the factor."""
@@ -111,15 +111,17 @@ class GpuDnnBatchNorm(GpuDnnBatchNormBase):
         factor = np.asarray(self.running_average_factor, inputs[1].dtype)
         return self.neutral().compute(*self._full(inputs, factor))
 
-    def _variables(self, inputs: Sequence[Variable]) -> list[Variable]:
+    def neutral_inputs(self, inputs: Sequence[Variable]) -> Sequence[Variable]:
+        if not self.running_averages:
+            return inputs
         dtype = inputs[1].type.dtype
         return self._full(inputs, constant(self.running_average_factor, dtype=dtype))
 
     def expanded(self, *inputs: Variable) -> list[Variable] | None:
-        return list(self.neutral()(*self._variables(inputs)))
+        return list(self.neutral()(*self.neutral_inputs(inputs)))
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        grads = list(self.neutral().vjp(self._variables(inputs), outputs, cotangents))
+        grads = list(self.neutral().vjp(self.neutral_inputs(inputs), outputs, cotangents))
         return [*grads[:3], *grads[4:]] if self.running_averages else grads
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
@@ -156,8 +158,9 @@ class GpuDnnBatchNormInference(GpuDnnBatchNormBase):
 
     inplace: bool = False
 
-    def neutral(self) -> Op:
-        return in_layout(BatchNormInference(self.axes, self.epsilon), self.layout)
+    @property
+    def unlowered(self) -> Op:
+        return BatchNormInference(self.axes, self.epsilon)
 
     @property
     def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
@@ -177,8 +180,9 @@ class GpuDnnBatchNormGrad(GpuDnnBatchNormBase):
     (``cudnnBatchNormalizationBackward``)
     """
 
-    def neutral(self) -> Op:
-        return in_layout(BatchNormGrad(self.axes, self.epsilon), self.layout)
+    @property
+    def unlowered(self) -> Op:
+        return BatchNormGrad(self.axes, self.epsilon)
 
     def __call__(
         self, *inputs: Any, hints: Hints | None = None, name: str | None = None, **words: Any
@@ -201,6 +205,7 @@ def _with_epsilon(
 @dataclass(frozen=True)
 class _LRNFields(DnnBase):
     abstract: ClassVar[bool] = True
+    layouts: ClassVar[tuple[str, ...]] = ("NCHW", "NHWC")
     n: int = 5
     alpha: float = 1e-4
     beta: float = 0.75
@@ -212,13 +217,15 @@ class _LRNFields(DnnBase):
 class GpuDnnLRN(_LRNFields):
     """Normalisation across channels of x (N, C, ...). (``cudnnLRNCrossChannelForward``)"""
 
-    def neutral(self) -> Op:
-        return in_layout(LRN(self.n, self.alpha, self.beta, self.k), self.layout)
+    @property
+    def unlowered(self) -> Op:
+        return LRN(self.n, self.alpha, self.beta, self.k)
 
 
 @dataclass(frozen=True)
 class GpuDnnLRNGrad(_LRNFields):
     """The gradient of x, of (x, y, dy). (``cudnnLRNCrossChannelBackward``)"""
 
-    def neutral(self) -> Op:
-        return in_layout(LRNGrad(self.n, self.alpha, self.beta, self.k), self.layout)
+    @property
+    def unlowered(self) -> Op:
+        return LRNGrad(self.n, self.alpha, self.beta, self.k)

@@ -11,11 +11,10 @@ from symdnn.graph.op import Op
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import as_variable
-from symdnn.ops.core.lowered import DnnBase
 from symdnn.ops.core.shape import as_dim, dims_of, static_dim
-from symdnn.ops.nn.channels_last import in_layout
 from symdnn.ops.nn.conv_words import static_ints
 from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad, Pool
+from symdnn.ops.vendor.gpudnn_base import DnnBase
 
 __all__ = ["POOL_MODES", "GpuDnnPool", "GpuDnnPoolBase", "GpuDnnPoolDesc", "GpuDnnPoolGrad"]
 
@@ -50,6 +49,8 @@ class GpuDnnPoolBase(DnnBase):
     """
 
     abstract: ClassVar[bool] = True
+    layouts: ClassVar[tuple[str, ...]] = ("NCHW", "NHWC")
+    dtypes: ClassVar[tuple[str, ...]] = (*DnnBase.dtypes, "bfloat16")
     mode: str = "max"
     ws: tuple[int, ...] = field(default=(), kw_only=True)
     stride: tuple[int, ...] = field(default=(), kw_only=True)
@@ -90,8 +91,9 @@ class GpuDnnPool(GpuDnnPoolBase):
     (``cudnnPoolingForward``)
     """
 
-    def neutral(self) -> Op:
-        return in_layout(Pool(*self.settings), self.layout)
+    @property
+    def unlowered(self) -> Op:
+        return Pool(*self.settings)
 
     def __call__(self, *inputs: Any, hints: Hints | None = None, name: str | None = None) -> Any:
         """Apply to ``img``; with (ws, stride, pad), or a descriptor, as in Theano."""
@@ -121,10 +123,11 @@ class GpuDnnPoolGrad(GpuDnnPoolBase):
         """Whether it is the gradient of a maximum."""
         return POOL_MODES[self.mode] == "max"
 
-    def neutral(self) -> Op:
+    @property
+    def unlowered(self) -> Op:
         if self.is_max:
-            return in_layout(MaxPoolGrad(*self.settings), self.layout)
-        return in_layout(AveragePoolGrad(*(*self.settings, self.static)), self.layout)
+            return MaxPoolGrad(*self.settings)
+        return AveragePoolGrad(*(*self.settings, self.static))
 
     def __call__(self, *inputs: Any, hints: Hints | None = None, name: str | None = None) -> Any:
         """Apply to the neutral op's inputs, or to Theano's six."""

@@ -14,12 +14,12 @@ from symdnn.graph.op import Grads, Host, MultiOp, Op, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import OpaqueType, TensorType
 from symdnn.graph.variable import Variable
-from symdnn.ops.core.lowered import DnnBase
 from symdnn.ops.nn.ctc import CTCLoss
 from symdnn.ops.nn.dropout import Dropout, scaled_where
 from symdnn.ops.nn.rnn import RNNForward, RNNGrad, rnn_with_reserve
 from symdnn.ops.nn.rnn_params import RNNShape
 from symdnn.ops.random.random import STATE_TYPE, check_state
+from symdnn.ops.vendor.gpudnn_base import DnnBase
 
 __all__ = [
     "DROPOUT_RESERVE", "GRADIENT_RESERVE", "GpuDnnCTCLoss", "GpuDnnDropoutGrad", "GpuDnnDropoutOp",
@@ -122,7 +122,8 @@ class GpuDnnRNNOp(GpuDnnRNNBase):
         *outputs, reserve = rnn_with_reserve(forward, op, w, x, hx, cx, None, stream, hints=hints)
         return [reserve, *outputs]
 
-    def neutral(self) -> Op:
+    @property
+    def unlowered(self) -> Op:
         return RNNForward(*(*self.settings, self.keeps_reserve))
 
     @classmethod
@@ -145,7 +146,8 @@ class GpuDnnRNNGradInputs(GpuDnnRNNBase):
     What :class:`GpuDnnRNNGradWeights` needs is added to the reserve. (``cudnnRNNBackwardData_v8``)
     """
 
-    def neutral(self) -> Op:
+    @property
+    def unlowered(self) -> Op:
         return RNNGrad(*self.settings)
 
     def infer(self, *inputs: Any) -> Any:
@@ -186,7 +188,8 @@ class GpuDnnRNNGradWeights(GpuDnnRNNBase):
     def lengths_index(self) -> int | None:
         return 3 if self.lengths else None
 
-    def neutral(self) -> Op:
+    @property
+    def unlowered(self) -> Op:
         """The neutral op of which this is the first output."""
         return RNNGrad(*self.settings)
 
@@ -228,7 +231,8 @@ class GpuDnnDropoutOp(DnnBase):
     inplace: bool = False
     dropout: float = field(default=0.0, kw_only=True)
 
-    def neutral(self) -> Op:
+    @property
+    def unlowered(self) -> Op:
         return Dropout()
 
     def _rate(self) -> Any:
@@ -251,7 +255,7 @@ class GpuDnnDropoutOp(DnnBase):
         return y, state, mask
 
     def expanded(self, *inputs: Variable) -> list[Variable] | None:
-        return None  # the mask is no opaque value there; see opt/lower_cudnn_random.py
+        return None  # the mask is no opaque value there; see :mod:`symdnn.libraries.cudnn.rnn`
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         dy = cotangents[0]
@@ -270,6 +274,10 @@ class GpuDnnDropoutOp(DnnBase):
 @dataclass(frozen=True)
 class GpuDnnDropoutGrad(DnnBase):
     """The gradient of x, of (dy, reserve). (``cudnnDropoutBackward``)"""
+
+    @property
+    def unlowered(self) -> Op:
+        return self  # no neutral op reads cuDNN's bytes
 
     inplace: bool = False
     dropout: float = field(default=0.0, kw_only=True)
@@ -317,7 +325,8 @@ class GpuDnnDropoutGrad(DnnBase):
 class GpuDnnCTCLoss(DnnBase, MultiOp):
     """(costs, gradients) of (activations, labels, input lengths). (``cudnnCTCLoss``)"""
 
-    def neutral(self) -> Op:
+    @property
+    def unlowered(self) -> Op:
         return CTCLoss()
 
     @property

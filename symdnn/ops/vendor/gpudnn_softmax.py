@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -17,12 +17,13 @@ from symdnn.graph.variable import Variable, constant
 from symdnn.ops.array.argreduce import ArgMax, ArgMin
 from symdnn.ops.array.reduce import Max, Min, Prod, Reduce, Sum
 from symdnn.ops.core.composed import vjp_of_expression
-from symdnn.ops.core.lowered import DnnBase
 from symdnn.ops.core.shape import dims_of, reshape, specify_type
 from symdnn.ops.elementwise.activations import Elu, Relu, Sigmoid, clipped_relu
 from symdnn.ops.elementwise.arithmetic import Abs, cast, sqr, sqrt
 from symdnn.ops.elementwise.math import Tanh
+from symdnn.ops.nn.channels_last import moved_axis
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
+from symdnn.ops.vendor.gpudnn_base import DnnBase
 
 __all__ = [
     "GpuDnnActivation", "GpuDnnReduction", "GpuDnnSoftmax", "GpuDnnSoftmaxBase",
@@ -40,6 +41,7 @@ class GpuDnnSoftmaxBase(DnnBase):
     """
 
     abstract: ClassVar[bool] = True
+    dtypes: ClassVar[tuple[str, ...]] = (*DnnBase.dtypes, "bfloat16")
     algo: str = "accurate"
     mode: str = "channel"
     axis: int = field(default=1, kw_only=True)
@@ -85,6 +87,12 @@ class GpuDnnSoftmaxBase(DnnBase):
     def _ordered(self, inputs: Sequence[Any]) -> Sequence[Any]:
         return inputs
 
+    def along(self, axis: int) -> Self | None:
+        return replace(self, axis=axis) if self.mode == "channel" else None
+
+    def channels_last(self, ndim: int) -> Self | None:
+        return self.along(moved_axis(self.axis, ndim))
+
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Vars) -> Grads | None:
         return None
 
@@ -93,7 +101,8 @@ class GpuDnnSoftmaxBase(DnnBase):
 class GpuDnnSoftmax(GpuDnnSoftmaxBase):
     """Softmax of ``x``. (``cudnnSoftmaxForward``)"""
 
-    def neutral(self) -> Op:
+    @property
+    def unlowered(self) -> Op:
         return self.kinds[0](self.axis)  # type: ignore[no-any-return]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -105,7 +114,8 @@ class GpuDnnSoftmax(GpuDnnSoftmaxBase):
 class GpuDnnSoftmaxGrad(GpuDnnSoftmaxBase):
     """The gradient of softmax, of (dy, its result). (``cudnnSoftmaxBackward``)"""
 
-    def neutral(self) -> Op:
+    @property
+    def unlowered(self) -> Op:
         return self.kinds[1](self.axis)  # type: ignore[no-any-return]
 
     def _ordered(self, inputs: Sequence[Any]) -> Sequence[Any]:
@@ -168,6 +178,18 @@ class GpuDnnReduction(DnnBase):
         if self.return_indices and self.red_op not in ("maximum", "minimum"):
             raise OptionError(f"red_op={self.red_op!r}: only maximum and minimum have indices")
         object.__setattr__(self, "axis", tuple(sorted(int(a) for a in self.axis)))
+
+    @property
+    def unlowered(self) -> Op:
+        plain = self.red_op in ("add", "mul", "maximum", "minimum") and not self.return_indices
+        return self.neutral() if plain else self
+
+    @property
+    def reduced_axes(self) -> tuple[int, ...] | None:
+        return None if self.return_indices else self.axis
+
+    def over(self, axes: Sequence[int]) -> GpuDnnReduction:
+        return replace(self, axis=tuple(axes))
 
     def neutral(self) -> Op:
         """The reduction alone, without the square, root or absolute value around it."""
@@ -232,14 +254,19 @@ class GpuDnnActivation(DnnBase):
     a generated kernel fuses it with its neighbours. (``cudnnActivationForward``)
     """
 
+    dtypes: ClassVar[tuple[str, ...]] = (*DnnBase.dtypes, "bfloat16")
     mode: str = "relu"
     coef: float = 1.0
+
+    def channels_last(self, ndim: int) -> Self | None:
+        return self  # element by element
 
     def __post_init__(self) -> None:
         if self.mode not in ACTIVATIONS:
             raise OptionError(f"mode={self.mode!r}: wanted one of {', '.join(ACTIVATIONS)}")
 
-    def neutral(self) -> Op:
+    @property
+    def unlowered(self) -> Op:
         kind: Any = ACTIVATIONS[self.mode]
         return kind()  # type: ignore[no-any-return]
 

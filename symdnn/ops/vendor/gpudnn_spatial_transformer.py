@@ -8,7 +8,6 @@ from typing import Any
 from symdnn.graph.op import Op
 from symdnn.graph.origin import Hints
 from symdnn.graph.variable import Variable, as_variable
-from symdnn.ops.core.lowered import DnnBase
 from symdnn.ops.core.shape import as_dim, static_dim
 from symdnn.ops.nn.spatial_transformer import (
     TransformerGrid,
@@ -16,6 +15,7 @@ from symdnn.ops.nn.spatial_transformer import (
     TransformerSampler,
     TransformerSamplerGrad,
 )
+from symdnn.ops.vendor.gpudnn_base import DnnBase
 
 __all__ = [
     "GpuDnnTransformerGradI", "GpuDnnTransformerGradT", "GpuDnnTransformerGrid",
@@ -33,7 +33,8 @@ class GpuDnnTransformerGrid(DnnBase):
 
     static: tuple[int | None, int | None] = field(default=(None, None), kw_only=True)
 
-    def neutral(self) -> Op:
+    @property
+    def unlowered(self) -> Op:
         return TransformerGrid(self.static)
 
     def __call__(self, *inputs: Any, hints: Hints | None = None, name: str | None = None) -> Any:
@@ -51,7 +52,8 @@ class GpuDnnTransformerGrid(DnnBase):
 class GpuDnnTransformerSampler(DnnBase):
     """The image sampled at a grid, of (img, grid). (``cudnnSpatialTfSamplerForward``)"""
 
-    def neutral(self) -> Op:
+    @property
+    def unlowered(self) -> Op:
         return TransformerSampler()
 
 
@@ -59,7 +61,8 @@ class GpuDnnTransformerSampler(DnnBase):
 class GpuDnnTransformerGradI(DnnBase):
     """(dimg, dgrid) of (img, grid, dy). (``cudnnSpatialTfSamplerBackward``)"""
 
-    def neutral(self) -> Op:
+    @property
+    def unlowered(self) -> Op:
         return TransformerSamplerGrad()
 
 
@@ -67,5 +70,6 @@ class GpuDnnTransformerGradI(DnnBase):
 class GpuDnnTransformerGradT(DnnBase):
     """dtheta of dgrid. (``cudnnSpatialTfGridGeneratorBackward``)"""
 
-    def neutral(self) -> Op:
+    @property
+    def unlowered(self) -> Op:
         return TransformerGridGrad()

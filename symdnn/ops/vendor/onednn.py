@@ -1,8 +1,8 @@
 """The ``OneDnn*`` ops: plain data that says what oneDNN is to run. No library is needed for them.
 
 Each holds the device-neutral op of the same meaning, from which types, shapes and reference come
-(:mod:`symdnn.ops.core.lowered`). :mod:`symdnn.opt.lower.lower_onednn` builds them, after gradients
-are taken; :mod:`symdnn.cpu` runs them. With ``layout="NHWC"`` images are (N, \\*sizes, C); the
+(:mod:`symdnn.ops.lowered.lowered`). :mod:`symdnn.libraries.onednn` builds them, after gradients are
+taken; :mod:`symdnn.cpu` runs them. With ``layout="NHWC"`` images are (N, \\*sizes, C); the
 kernels of a convolution are (K, C, \\*sizes) in both layouts, since oneDNN reorders them anyway.
 """
 
@@ -10,27 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from symdnn.errors import NonDifferentiable
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Grads, Host, Op, Vars
-from symdnn.ops.core.lowered import Lowered
 from symdnn.ops.core.shape import dimshuffle
 from symdnn.ops.elementwise.activations import Gelu, GeluTanh, Relu, Sigmoid, Softplus
 from symdnn.ops.elementwise.math import Tanh
 from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.lowered.epilogue import EpilogueOp, EpilogueRules
+from symdnn.ops.lowered.lowered import Lowered
 from symdnn.ops.nn.channels_last import (
     ChannelsLast,
     first_order,
     first_shape,
-    in_layout,
     last_order,
     last_shape,
 )
-from symdnn.ops.vendor.epilogue import EpilogueOp, EpilogueRules
 
 __all__ = [
     "ACTIVATIONS", "OneDnnBase", "OneDnnBatchNorm", "OneDnnBatchNormGrad",
@@ -55,8 +54,9 @@ class OneDnnBase(Lowered):
     op: Op
     layout: str = field(default="NCHW", kw_only=True)
 
-    def neutral(self) -> Op:
-        return in_layout(self.op, self.layout)
+    @property
+    def unlowered(self) -> Op:
+        return self.op
 
     def _words(self) -> list[str]:
         """The settings of the neutral op, and the layout."""
@@ -90,17 +90,18 @@ class OneDnnMatmul(EpilogueOp, OneDnnBase):
 
 
 @dataclass(frozen=True)
-class KernelsFirst(ChannelsLast):
-    """:class:`ChannelsLast` where kernels stay (K, C, \\*sizes): input ``kernel``, or -1."""
+class FilterFirst(ChannelsLast):
+    """:class:`ChannelsLast` where the filter, input ``filter_index``, stays (K, C, \\*sizes);
+    -1: the result."""
 
     abstract: ClassVar[bool] = True
-    kernel: int = 1
+    filter_index: int = 1
 
     def _moved_in(self, values: Sequence[Any], move: Any) -> list[Any]:
-        return [move(v) if i == self.kernel else v for i, v in enumerate(values)]
+        return [move(v) if i == self.filter_index else v for i, v in enumerate(values)]
 
     def _moved_out(self, values: Sequence[Any], move: Any) -> tuple[Any, ...]:
-        return tuple(move(v) for v in values) if self.kernel < 0 else tuple(values)
+        return tuple(move(v) for v in values) if self.filter_index < 0 else tuple(values)
 
     def output_types(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         given = self._moved_in(inputs, lambda t: t.with_shape(last_shape(t.shape)))
@@ -125,7 +126,7 @@ class KernelsFirst(ChannelsLast):
         """``op`` on the inputs in its own order, the result in this one."""
         given = self._moved_in(inputs, lambda v: dimshuffle(v, last_order(v.type.ndim)))
         out = super().__call__(*given, **words)
-        return dimshuffle(out, first_order(out.type.ndim)) if self.kernel < 0 else out
+        return dimshuffle(out, first_order(out.type.ndim)) if self.filter_index < 0 else out
 
 
 @dataclass(frozen=True)
@@ -133,8 +134,8 @@ class OneDnnConvolution(OneDnnBase):
     """Base of the three directions."""
 
     abstract: ClassVar[bool] = True
-    #: Which operand the kernels are; -1: the result.
-    kernel: ClassVar[int] = 1
+    layouts: ClassVar[tuple[str, ...]] = ("NCHW", "NHWC")
+    packed_filter: ClassVar[int | None] = 1
 
     @property
     def ndim(self) -> int:
@@ -142,10 +143,12 @@ class OneDnnConvolution(OneDnnBase):
         op: Any = self.op
         return int(op.ndim)
 
+    def channels_last(self, ndim: int) -> Self | None:
+        return super().channels_last(ndim) if self.ndim in (2, 3) else None
+
     def neutral(self) -> Op:
-        if self.layout == "NCHW":
-            return self.op
-        return KernelsFirst(self.op, self.kernel)
+        assert self.packed_filter is not None
+        return self.op if self.layout == "NCHW" else FilterFirst(self.op, self.packed_filter)
 
 
 @dataclass(frozen=True)
@@ -163,14 +166,14 @@ class OneDnnConv(EpilogueOp, OneDnnConvolution):
 class OneDnnConvGradI(OneDnnConvolution):
     """The gradient in the images, of (w, dy, \\*sizes). (``dnnl_convolution_backward_data``)"""
 
-    kernel: ClassVar[int] = 0
+    packed_filter: ClassVar[int | None] = 0
 
 
 @dataclass(frozen=True)
 class OneDnnConvGradW(OneDnnConvolution):
     """The gradient in the kernels, of (x, dy, \\*sizes). (``dnnl_convolution_backward_weights``)"""
 
-    kernel: ClassVar[int] = -1
+    packed_filter: ClassVar[int | None] = -1
 
 
 # -- the others ------------------------------------------------------------------------------------
@@ -180,6 +183,8 @@ class OneDnnConvGradW(OneDnnConvolution):
 class OneDnnPool(OneDnnBase):
     """Pooling. (``dnnl_pooling_forward``)"""
 
+    layouts: ClassVar[tuple[str, ...]] = ("NCHW", "NHWC")
+
 
 @dataclass(frozen=True)
 class OneDnnPoolGrad(OneDnnBase):
@@ -188,6 +193,8 @@ class OneDnnPoolGrad(OneDnnBase):
     oneDNN has that of the mean (``dnnl_pooling_backward``); that of a maximum gives a tie's ``dy``
     to its first element, where ours gives it to all, so that it is a kernel of ours.
     """
+
+    layouts: ClassVar[tuple[str, ...]] = ("NCHW", "NHWC")
 
 
 @dataclass(frozen=True)
@@ -204,15 +211,21 @@ class OneDnnSoftmaxGrad(OneDnnBase):
 class OneDnnBatchNorm(OneDnnBase):
     """Batch normalisation in training. (``dnnl_batch_normalization_forward``)"""
 
+    layouts: ClassVar[tuple[str, ...]] = ("NCHW", "NHWC")
+
 
 @dataclass(frozen=True)
 class OneDnnBatchNormInference(OneDnnBase):
     """Batch normalisation by given statistics. (``dnnl_batch_normalization_forward``)"""
 
+    layouts: ClassVar[tuple[str, ...]] = ("NCHW", "NHWC")
+
 
 @dataclass(frozen=True)
 class OneDnnBatchNormGrad(OneDnnBase):
     """The gradient of batch normalisation. (``dnnl_batch_normalization_backward``)"""
+
+    layouts: ClassVar[tuple[str, ...]] = ("NCHW", "NHWC")
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,13 @@ where the elementwise kernel that would do it goes away, or, for cuBLASLt, where
 itself and its terms are not. It is not where an elementwise kernel reads the result anyway: that
 one does it for nothing. So the groups that fusion would make are asked.
 
-What follows is composed to one scalar program (:mod:`symdnn.ops.vendor.epilogue`), operand by
+What follows is composed to one scalar program (:mod:`symdnn.ops.lowered.epilogue`), operand by
 operand; how much of it is taken in, the ``rules`` of the op say. Which kernel then runs it, and
 whether that is one or two, is chosen when the shapes are known.
 
 What mixed precision computes in float32 behind factors of 16 bits and rounds once, libraries do
-too. The flag ``gpu.epilogue`` switches it off on a GPU, the tag ``epilogue`` everywhere.
+too. Where chains begin, each library says (:mod:`symdnn.libraries`). The flag ``gpu.epilogue``
+switches it off on a GPU, the tag ``epilogue`` everywhere.
 """
 
 from __future__ import annotations
@@ -19,28 +20,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from symdnn.config import config
 from symdnn.graph.origin import inherit
-from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.core.shape import DimShuffle, Reshape, dimshuffle
 from symdnn.ops.elementwise.arithmetic import Mul, Neg, TrueDiv, cast
-from symdnn.ops.linalg.dot import BatchedDot, Dot
-from symdnn.ops.vendor.epilogue import BIAS, RESIDUAL, Affine, Epilogue, EpilogueOp, Operand
-from symdnn.ops.vendor.gpublas import GpuGemm
-from symdnn.ops.vendor.gpudnn_conv import GpuDnnConv
-from symdnn.ops.vendor.gpudnn_epilogue import GpuDnnConvBiasActivation
+from symdnn.ops.lowered.epilogue import BIAS, RESIDUAL, Affine, Epilogue, EpilogueOp, Operand
 from symdnn.opt.fuse.fuse import Groups, number_in, widened
-from symdnn.opt.lower.lower_cudnn_merge import is_old_value
-from symdnn.rewriting.facts import number
-from symdnn.rewriting.rewrite import Context, graph_rewrite
+from symdnn.rewriting.facts import is_old_value, number
+from symdnn.rewriting.rewrite import Context
 
-__all__ = ["RULES", "Chain", "epilogues_wanted", "product_at"]
-
-
-def epilogues_wanted(context: Context) -> bool:
-    """Whether the target has these libraries and the flag ``gpu.epilogue`` lets them fuse."""
-    return context.target.kind == "cuda" and str(config.gpu.epilogue) != "off"
+__all__ = ["Chain", "behind_factor", "chain_at", "take_in"]
 
 
 def same_type(a: Variable, b: Variable) -> bool:
@@ -220,12 +209,12 @@ def _pays(chain: Chain, groups: Groups, group: Apply) -> bool:
         return True
     terms = chain.terms
     summed = terms is not None and terms.residual != 0 and terms.is_linear
-    return isinstance(chain.op, GpuGemm) and summed and not all(inside)
+    return chain.op.rules.saves_sums and summed and not all(inside)
 
 
 def _keeps_last(chain: Chain, user: Apply, context: Context) -> bool:
     """Whether a reader reshapes a product of matrices and leaves the last dimension as it is."""
-    if not isinstance(chain.op, GpuGemm) or not isinstance(user.op, Reshape) or chain.seen:
+    if not chain.op.rules.through_reshape or not isinstance(user.op, Reshape) or chain.seen:
         return False
     v, out = user.inputs[0], user.outputs[0]
     if v.type.ndim != 2 or out.type.ndim < 2:
@@ -249,69 +238,3 @@ def take_in(context: Context, name: str, start: Callable[[Apply], Chain | None])
             with inherit(last.origin, node.hints):
                 changed |= context.replace([(chain.value, chain.apply())], name)
     return changed
-
-
-# -- where chains begin ---------------------------------------------------------------------------
-
-
-def product_at(node: Apply) -> Chain | None:
-    """A product of floats, as cuBLASLt has it."""
-    out = node.outputs[0]
-    if not isinstance(out.type, TensorType):
-        return None
-    if isinstance(node.op, Dot | BatchedDot):
-        known = (*GpuGemm.rules.dtypes, *GpuGemm.rules.linear_dtypes)
-        fits = out.type.ndim and out.type.dtype in known
-        return chain_at(GpuGemm(node.op), node) if fits else None
-    return chain_at(node.op, node) if isinstance(node.op, GpuGemm) else None
-
-
-def convolution_at(node: Apply, context: Context) -> Chain | None:
-    """A convolution of cuDNN as it is; one that adds to an operand already keeps that."""
-    op = node.op
-    if type(op) is not GpuDnnConv or op.ndim not in (2, 3):
-        return None
-    if node.outputs[0].type.dtype not in GpuDnnConvBiasActivation.rules.dtypes:
-        return None
-    chain = chain_at(GpuDnnConvBiasActivation.of(op), node)
-    if not chain.given:
-        return chain
-    ((name, z),) = chain.given
-    z, factor = behind_factor(z, context)
-    made = op.ending(node.outputs[0].type.dtype, alpha=op.alpha, residual=op.beta * factor)
-    assert made.epilogue is not None
-    return replace(chain, epilogue=made.epilogue, given=((name, z),))
-
-
-def onednn_at(node: Apply) -> Chain | None:
-    """A convolution or product of oneDNN that has taken in nothing yet, in float32."""
-    op, dtype = node.op, node.outputs[0].type
-    if not isinstance(op, EpilogueOp) or not op.is_plain:
-        return None
-    assert isinstance(dtype, TensorType)
-    return chain_at(op, node) if dtype.dtype in op.rules.dtypes else None
-
-
-@graph_rewrite("epilogue", tags=("epilogue", "cudnn", "conv_dnn"), name="conv_epilogue")
-def conv_epilogue(context: Context) -> None:
-    """Convolutions take in addends, biases and activations where that saves a kernel."""
-    if epilogues_wanted(context):
-        take_in(context, "conv_epilogue", lambda node: convolution_at(node, context))
-
-
-@graph_rewrite("epilogue", tags=("epilogue",), name="gemm_epilogue")
-def gemm_epilogue(context: Context) -> None:
-    """Products take in factors, addends, biases and activations where that saves traffic."""
-    if epilogues_wanted(context):
-        while take_in(context, "gemm_epilogue", product_at):
-            pass
-
-
-@graph_rewrite("epilogue", tags=("epilogue", "onednn"), name="onednn_epilogue")
-def onednn_epilogue(context: Context) -> None:
-    """Convolutions and products take in what follows where that saves a kernel."""
-    if context.target.kind == "cpu" and context.target.has("onednn"):
-        take_in(context, "onednn_epilogue", onednn_at)
-
-
-RULES: tuple[Any, ...] = (conv_epilogue, gemm_epilogue, onednn_epilogue)

@@ -19,9 +19,10 @@ from symdnn.config import config
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.core.shape import dimshuffle
 from symdnn.ops.elementwise.arithmetic import cast, sqrt
-from symdnn.ops.vendor.gpudnn_conv import GpuDnnConv
-from symdnn.ops.vendor.gpudnn_norm import GpuDnnBatchNormInference
-from symdnn.ops.vendor.onednn import OneDnnBatchNormInference, OneDnnConv
+from symdnn.ops.lowered.epilogue import EpilogueOp
+from symdnn.ops.lowered.lowered import Lowered
+from symdnn.ops.nn.batchnorm import BatchNormInference
+from symdnn.ops.nn.conv import Conv
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
 __all__ = ["RULES", "fold_batch_norm"]
@@ -32,8 +33,9 @@ def _convolution(v: Variable, context: Context) -> Apply | None:
     node = v.owner
     if node is None or not context.only_user(v):
         return None
-    op: Any = node.op
-    return node if type(op) in (GpuDnnConv, OneDnnConv) and op.is_plain else None
+    op = node.op
+    plain = isinstance(op, EpilogueOp) and isinstance(op.unlowered, Conv) and op.is_plain
+    return node if plain else None
 
 
 def _by_channel(v: Variable) -> bool:
@@ -42,28 +44,24 @@ def _by_channel(v: Variable) -> bool:
     return bool(not ones[1] and all(ones[:1]) and all(ones[2:]))
 
 
-def _allowed(op: Any) -> bool:
+def _allowed(norm: Any, kind: str) -> bool:
     """Whether an op normalises by channels, and its target's flag lets it be folded."""
-    if op.layout != "NCHW":
-        return False
-    if isinstance(op, OneDnnBatchNormInference):
-        return True
-    return str(config.gpu.fold_batch_norm) != "off" and bool(op.mode == "spatial")
+    off = kind == "cuda" and str(config.gpu.fold_batch_norm) == "off"
+    return isinstance(norm, BatchNormInference) and norm.axes != (0,) and not off
 
 
-@node_rewrite(
-    GpuDnnBatchNormInference, OneDnnBatchNormInference,
-    phase="lower", tags=("cudnn", "onednn", "fold_batch_norm", "fast_compile"),
-)  # fmt: skip
+@node_rewrite(Lowered, phase="lower", tags=("cudnn", "onednn", "fold_batch_norm", "fast_compile"))
 def fold_batch_norm(node: Apply, context: Context) -> Variable | None:
     """conv -> batch normalisation by given statistics: scaled kernels and a bias."""
     op: Any = node.op
+    norm = op.unlowered
+    if op.layout != "NCHW" or not _allowed(norm, context.target.kind):
+        return None
     x, gamma, beta, mean, var = node.inputs
     conv = _convolution(x, context)
-    if conv is None or not _allowed(op) or not all(map(_by_channel, (gamma, beta, mean, var))):
+    if conv is None or not all(map(_by_channel, (gamma, beta, mean, var))):
         return None
-    own: Any = op.op if isinstance(op, OneDnnBatchNormInference) else op
-    scale = gamma / sqrt(var + _number(own.epsilon, var))
+    scale = gamma / sqrt(var + _number(norm.epsilon, var))
     shift = beta - mean * scale
     images, kernels, *more = conv.inputs
     folded = _scaled(kernels, scale)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.elementwise.arithmetic import Cast, Mul
 from symdnn.ops.elementwise.comparison import Gt
+from symdnn.ops.lowered.lowered import neutral_of
 from symdnn.ops.nn.pool import MaxPoolGrad
-from symdnn.ops.vendor.gpudnn import GpuDnnPoolGrad
 from symdnn.rewriting.facts import number
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
@@ -23,9 +23,7 @@ def _gradient_of_maximum(v: Variable, context: Context) -> Apply | None:
     node = v.owner
     if node is None or not context.only_user(v):
         return None
-    op = node.op
-    is_max = isinstance(op, MaxPoolGrad) or (isinstance(op, GpuDnnPoolGrad) and op.is_max)
-    return node if is_max else None
+    return node if isinstance(neutral_of(node.op), MaxPoolGrad) else None
 
 
 def _above_0(factor: Variable, x: Variable) -> Variable | None:

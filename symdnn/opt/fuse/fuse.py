@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from symdnn.graph.kernel import kernels_for
 from symdnn.graph.origin import Hints, Origin, inherit
 from symdnn.graph.traverse import in_written_order
 from symdnn.graph.type import TensorType
@@ -25,8 +24,8 @@ from symdnn.ops.core.shape import DimShuffle, dimshuffle
 from symdnn.ops.elementwise.arithmetic import Cast
 from symdnn.ops.elementwise.scalar_meaning import meaning
 from symdnn.ops.elemwise import Elemwise
-from symdnn.ops.vendor.fused import FusedElemwise, FusedReduce
-from symdnn.ops.vendor.gpudnn import GpuDnnReduction
+from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
+from symdnn.ops.lowered.lowered import neutral_of
 from symdnn.opt.fuse.branches import branch_paths, effects_among
 from symdnn.opt.fuse.transfer import Places
 from symdnn.rewriting.facts import all_ones
@@ -38,7 +37,6 @@ __all__ = [
     "fusable_program",
     "fuse_elementwise",
     "fuse_reductions",
-    "fuses",
     "reduction_in",
 ]
 
@@ -85,14 +83,6 @@ def fusable_program(node: Apply) -> ScalarProgram | None:
     return program if program.output_dtypes == (node.outputs[0].type.dtype,) else None
 
 
-def fuses(op: FusedElemwise | FusedReduce, kind: str) -> bool:
-    """Whether a kernel of this kind of target wants such an op: CUDA's take all that are made,
-    the CPU's say so (``fuses(op)``), since without LLVM there is nothing to gain."""
-    if kind == "cuda":
-        return True
-    return any(k.fuses(op) for k in kernels_for(type(op), kind))
-
-
 @dataclass
 class _Member:
     """A node that may be fused: its program, and its kind: broadcast pattern, hints, lazy branch.
@@ -111,9 +101,7 @@ class Groups:
     def __init__(self, context: Context) -> None:
         self.context, self.fgraph = context, context.fgraph
         self.order = self.fgraph.toposort()
-        self.places = Places(
-            self.fgraph, context.target, takes=lambda node: True, inner=context.inner
-        )
+        self.places = Places(self.fgraph, context.target, inner=context.inner)
         self.paths = branch_paths(self.fgraph, self.order)
         self.members: dict[Apply, _Member] = {}
         self.levels: dict[Apply, int] = {}
@@ -153,7 +141,7 @@ class Groups:
         """Whether kernels of the target want such a program; nodes alike are asked about once."""
         if program not in self._wanted:
             kind = self.context.target.kind
-            self._wanted[program] = fuses(FusedElemwise(program), kind)
+            self._wanted[program] = self.context.capabilities.fuses(FusedElemwise(program), kind)
         return self._wanted[program]
 
     def _kind(self, node: Apply) -> Any:
@@ -259,7 +247,7 @@ class Groups:
         chosen = Builder([v.owner.inputs[0].type.dtype])  # type: ignore[union-attr]
         wide = chosen.cast(chosen.input(0), v.type.dtype)
         fused = FusedReduce(chosen.program([wide] * len(ops)), tuple(ops))
-        return fuses(fused, self.context.target.kind)
+        return self.context.capabilities.fuses(fused, self.context.target.kind)
 
 
 class _Body:
@@ -434,7 +422,7 @@ def _as_wide(old: Variable, new: Variable) -> bool:
 @graph_rewrite("fuse", tags=("fusion",), name="fuse_reductions")
 def fuse_reductions(context: Context) -> None:
     """Reductions take in the elementwise node that they alone read."""
-    places = Places(context.fgraph, context.target, takes=lambda node: True, inner=context.inner)
+    places = Places(context.fgraph, context.target, inner=context.inner)
     for node in context.fgraph.toposort():
         if node in context.fgraph.nodes and places(node) == context.target.place:
             program = fusable_program(node)
@@ -459,7 +447,7 @@ def _reduce(context: Context, node: Apply, program: ScalarProgram) -> None:
     reduced = chosen.program([_unrounded(results[i], op) for _, op, i in found])
     first = found[0][0]
     fused = FusedReduce(reduced, tuple(op for _, op, _ in found))
-    if not fuses(fused, context.target.kind):
+    if not context.capabilities.fuses(fused, context.target.kind):
         return
     with inherit(joined_origin([node, first]), first.hints):
         made = fused(*node.inputs)
@@ -475,10 +463,7 @@ def _unrounded(x: Scalar, op: Reduce) -> Scalar:
 
 def reduction_in(node: Apply) -> Reduce | None:
     """The reduction that a node is, if a generated kernel has it."""
-    op: Any = node.op
-    if isinstance(op, GpuDnnReduction):
-        plain = op.red_op in ("add", "mul", "maximum", "minimum") and not op.return_indices
-        op = op.neutral() if plain else None
+    op = neutral_of(node.op)
     if not isinstance(op, Reduce) or not op.any_order:
         return None
     out = node.outputs[0].type

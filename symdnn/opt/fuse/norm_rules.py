@@ -14,25 +14,21 @@ from typing import Any
 
 from symdnn.config import config
 from symdnn.graph.origin import inherit
-from symdnn.graph.variable import Apply, Constant, Variable, constant
+from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.core.scalar import Builder, Scalar, ScalarProgram
+from symdnn.ops.lowered.fused import FusedElemwise
+from symdnn.ops.lowered.lowered import Lowered, neutral_of
+from symdnn.ops.lowered.norm_formulas import formula, grad_program, grad_terms, normalised
+from symdnn.ops.lowered.norm_parts import BatchMoments, BatchSums
 from symdnn.ops.nn.batchnorm import BatchNormGrad, BatchNormTrain
 from symdnn.ops.nn.channels_last import last_order
-from symdnn.ops.vendor.fused import FusedElemwise
-from symdnn.ops.vendor.gpudnn import GpuDnnBatchNorm, GpuDnnBatchNormGrad
-from symdnn.ops.vendor.norm_formulas import formula, grad_program, grad_terms, normalised
-from symdnn.ops.vendor.norm_parts import BatchMoments, BatchSums, axes_of
-from symdnn.ops.vendor.onednn import OneDnnBase, OneDnnBatchNorm, OneDnnBatchNormGrad
-from symdnn.opt.fuse.fuse import fusable_program, fuses, number_in
+from symdnn.opt.fuse.fuse import fusable_program, number_in
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
 __all__ = ["RULES", "split_batch_norm"]
 
 #: Arrays of the input's size that a sweep may read in place of the cotangent and the input.
 _MOST_ARRAYS, _MOST_INPUTS, _MOST_INSTRUCTIONS = 3, 16, 100
-
-_FORWARD = BatchNormTrain | GpuDnnBatchNorm | OneDnnBatchNorm
-_BACKWARD = BatchNormGrad | GpuDnnBatchNormGrad | OneDnnBatchNormGrad
 
 
 @graph_rewrite("fuse", tags=("fusion",), name="split_batch_norm")
@@ -42,14 +38,14 @@ def split_batch_norm(context: Context) -> None:
     On a CPU it is whether or not: its loops are bound by memory, and are faster than oneDNN's.
     """
     kind = context.target.kind
-    if not (_wanted_on_cpu() if kind == "cpu" else kind == "cuda" and _wanted()):
+    if not (_wanted_on_cpu(context) if kind == "cpu" else kind == "cuda" and _wanted()):
         return
     always = kind == "cpu" or str(config.dnn.batch_norm) == "fused"
     for node in context.fgraph.toposort():
-        if isinstance(node.op, _FORWARD) and _ours(node, kind):
+        if isinstance(neutral_of(node.op), BatchNormTrain) and _ours(node, kind):
             _split_forward(context, node, always)
     for node in context.fgraph.toposort():
-        if isinstance(node.op, _BACKWARD) and _ours(node, kind):
+        if isinstance(neutral_of(node.op), BatchNormGrad) and _ours(node, kind):
             _split_backward(context, node, always)
 
 
@@ -58,9 +54,9 @@ def _wanted() -> bool:
     return chosen == "fused" or (chosen == "auto" and str(config.gpu.prefer) == "own")
 
 
-def _wanted_on_cpu() -> bool:
+def _wanted_on_cpu(context: Context) -> bool:
     """Whether elementwise ops are compiled at all."""
-    return fuses(FusedElemwise(grad_terms(["float32"] * 4)), "cpu")
+    return context.capabilities.fuses(FusedElemwise(grad_terms(["float32"] * 4)), "cpu")
 
 
 def _ours(node: Apply, kind: str) -> bool:
@@ -72,15 +68,12 @@ def _ours(node: Apply, kind: str) -> bool:
 
 
 def _op_of(node: Apply) -> Any:
-    """The op whose fields say what is normalised, as its operands lie."""
-    op: Any = node.op
-    if not isinstance(op, OneDnnBase):
+    """The neutral op, its axes counted in the layout of the node's operands."""
+    op: Any = neutral_of(node.op)
+    if getattr(node.op, "layout", "NCHW") == "NCHW":
         return op
-    inner: Any = op.op
-    if op.layout == "NCHW":
-        return inner
     order = last_order(node.inputs[0].type.ndim)
-    return replace(inner, axes=tuple(sorted(order.index(a) for a in inner.axes)))
+    return replace(op, axes=tuple(sorted(order.index(a) for a in op.axes)))
 
 
 # -- forward --------------------------------------------------------------------------------------
@@ -91,11 +84,10 @@ def _split_forward(context: Context, node: Apply, always: bool) -> None:
     if not always and not any(fusable_program(u) for u in context.fgraph.user_nodes(y)):
         return
     op = _op_of(node)
-    x, gamma, beta, *rest = node.inputs
-    if len(rest) == 2:  # cuDNN's op has the factor as a field
-        rest = [constant(op.running_average_factor, dtype=gamma.type.dtype), *rest]
+    given = node.op.neutral_inputs(node.inputs) if isinstance(node.op, Lowered) else node.inputs
+    x, gamma, beta, *rest = given
     with inherit(node.origin, node.hints):
-        found = list(BatchMoments(axes_of(op), op.epsilon, bool(rest))(x, *rest))
+        found = list(BatchMoments(op.axes, op.epsilon, bool(rest))(x, *rest))
         operands = [x, gamma, beta, *found[:2]]
         program = formula([v.type.dtype for v in operands], normalised, x.type.dtype)
         (made,) = FusedElemwise(program)(*operands)
@@ -115,7 +107,7 @@ def _split_backward(context: Context, node: Apply, always: bool) -> None:
     with inherit(node.origin, node.hints):
         operands = list(dict.fromkeys([*source.inputs, mean, invstd]))
         terms = source.program(operands, [x, dy, mean, invstd], grad_terms)
-        dbeta, dgamma, a, b = BatchSums(terms, axes_of(_op_of(node)))(*operands)
+        dbeta, dgamma, a, b = BatchSums(terms, _op_of(node).axes)(*operands)
         operands = list(dict.fromkeys([*operands, gamma, a, b]))
         gradient = source.program(operands, [x, dy, gamma, mean, invstd, a, b], _gradient)
         (dx,) = FusedElemwise(gradient)(*operands)

@@ -1,6 +1,6 @@
 """Where each node runs, and the copies between host and device that follow from it.
 
-A node runs on the device if the kernel table has a kernel for its op that does not refuse it.
+A node runs on the device if the target has a kernel that does not refuse it.
 Integer scalars that feed shapes, bounds and counters stay on the host, and so does what only they
 are computed from. Values enter and leave the device at most once each.
 """
@@ -8,59 +8,44 @@ are computed from. Values enter and leave the device at most once each.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from symdnn.config import config
 from symdnn.errors import NotLowered
 from symdnn.graph.fgraph import Client, FunctionGraph
 from symdnn.graph.inner import InnerGraphOp
-from symdnn.graph.kernel import Call, kernels_for
 from symdnn.graph.place import HOST, Place, check_one_gpu
 from symdnn.graph.target import Target
 from symdnn.graph.type import OpaqueType, TensorType, Type
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.ops.control.control import IfElse
 from symdnn.ops.control.scan import Scan
-from symdnn.ops.core.lowered import Lowered
 from symdnn.ops.core.shape import ShapeI
-from symdnn.ops.vendor.transfer import GpuFromHost, HostFromGpu, Transfer
-from symdnn.opt.lower.lower_cudnn import not_lowered
+from symdnn.ops.lowered.lowered import Lowered
+from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu, Transfer
+from symdnn.rewriting.capabilities import Capabilities
 from symdnn.rewriting.rewrite import Context, graph_rewrite, node_rewrite
 
-__all__ = ["RULES", "Places", "check_wishes", "kernel_reason", "places_of"]
-
-
-def kernel_reason(node: Apply, kind: str) -> str | None:
-    """Why no kernel of this kind of target takes ``node``; None when one does."""
-    call = Call(
-        node.op, tuple(v.type for v in node.inputs), tuple(v.type for v in node.outputs), node.hints
-    )
-    reasons = []
-    for kernel in kernels_for(type(node.op), kind):
-        reason = kernel.refuses(call)
-        if reason is None:
-            return None
-        reasons.append(f"{kernel.name}: {reason}")
-    return "; ".join(reasons) or f"there is no {kind} kernel for {type(node.op).__name__}"
+__all__ = ["RULES", "Places", "check_wishes"]
 
 
 class Places:
     """The place of each node of a graph, and of each value.
 
-    ``takes(node)`` says whether the device has a kernel for a node. In the body of a loop
-    (``inner``) what enters and leaves is on the device already.
+    ``capabilities`` say whether the device has a kernel for a node; without them it has one for
+    each. In the body of a loop (``inner``) what enters and leaves is on the device already.
     """
 
     def __init__(
         self,
         fgraph: FunctionGraph,
         target: Target,
-        takes: Callable[[Apply], bool] | None = None,
+        capabilities: Capabilities | None = None,
         inner: bool = False,
     ) -> None:
         self.fgraph, self.target, self.inner = fgraph, target, inner
-        self.takes = takes or (lambda n: kernel_reason(n, target.kind) is None)
+        self.capabilities = capabilities
         self.order = fgraph.toposort()
         self.read_on_host = self._read_on_host()
         self.forced: set[Apply] = set()
@@ -99,9 +84,15 @@ class Places:
             return device
         if isinstance(node.op, ShapeI) or node in self.forced or node in self.read_on_host:
             return HOST
-        if self._scalars_of_host(node) or not self.takes(node):
+        if self._scalars_of_host(node) or self._kernel_reason(node) is not None:
             return HOST
         return device
+
+    def _kernel_reason(self, node: Apply) -> str | None:
+        """Why the device has no kernel for a node."""
+        if self.capabilities is None:
+            return None
+        return self.capabilities.kernel_reason(node, self.target.kind)
 
     def _scalars_of_host(self, node: Apply) -> bool:
         """Arithmetic on scalars that are on the host."""
@@ -180,7 +171,7 @@ class Places:
     def without_kernel(self) -> dict[Apply, str]:
         """Nodes on the host because the device has no kernel for them, each with the reason."""
         return {
-            n: kernel_reason(n, self.target.kind) or "it shares bytes with a node on the host"
+            n: self._kernel_reason(n) or "it shares bytes with a node on the host"
             for n in self.order
             if self(n) == HOST
             and not isinstance(n.op, ShapeI)
@@ -216,11 +207,6 @@ def _cheap(node: Apply) -> bool:
     )
 
 
-def places_of(fgraph: FunctionGraph, target: Target, inner: bool = False) -> Places:
-    """The places of a graph that has its transfers: what a schedule asks."""
-    return Places(fgraph, target, inner=inner)
-
-
 def check_wishes(fgraph: FunctionGraph, target: Target) -> None:
     """Refuse transfers to or from another GPU than the target's, before they are rewritten.
 
@@ -249,13 +235,15 @@ def place_transfers(context: Context) -> None:
     """One copy for each value that is needed where it is not made."""
     if context.target.place == HOST:
         return
-    places = Places(context.fgraph, context.target, inner=context.inner)
+    capabilities = context.capabilities
+    places = Places(context.fgraph, context.target, capabilities, context.inner)
     for v, readers in places.readers_elsewhere().items():
         gpu = context.target.place
         op: Any = GpuFromHost(gpu) if places.home(v) == HOST else HostFromGpu(gpu)
         context.fgraph.redirect(readers, v, op(v), "place_transfers")
     if not context.inner:
-        check_lowered(places.without_kernel(), not_lowered(context.fgraph, context.target))
+        by_library = capabilities.not_lowered(context.fgraph, context.target, lambda rule: True)
+        check_lowered(places.without_kernel(), by_library)
 
 
 def check_lowered(found: Mapping[Apply, str], by_library: Mapping[Apply, str]) -> None:

@@ -9,20 +9,14 @@ softmax has an axis, which it finds in any order.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.core.shape import DimShuffle, dimshuffle
+from symdnn.ops.lowered.lowered import Lowered
+from symdnn.ops.nn.batchnorm import BatchNormGrad, BatchNormTrain
 from symdnn.ops.nn.channels_last import first_order, is_image, last_order
-from symdnn.ops.vendor.gpudnn import (
-    GpuDnnBatchNorm,
-    GpuDnnBatchNormGrad,
-    GpuDnnPool,
-    GpuDnnPoolGrad,
-    GpuDnnSoftmax,
-    GpuDnnSoftmaxGrad,
-)
+from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad, Pool
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
 __all__ = ["RULES", "images_seen_last", "softmax_of_permuted"]
@@ -37,19 +31,17 @@ def _lying(v: Variable) -> Variable | None:
     return dimshuffle(v, last_order(v.type.ndim)) if all(wide) else None
 
 
-@node_rewrite(
-    GpuDnnPool, GpuDnnPoolGrad, GpuDnnBatchNorm, GpuDnnBatchNormGrad,
-    phase="layout", tags=("fast_compile",), name="images_seen_last",
-)  # fmt: skip
+@node_rewrite(Lowered, phase="layout", tags=("fast_compile",), name="images_seen_last")
 def images_seen_last(node: Apply, context: Context) -> Sequence[Variable] | None:
     """Pooling and batch normalisation of images that are seen through a dimshuffle."""
     op: Any = node.op
-    if context.target.kind != "cuda" or op.layout != "NCHW" or not _applies(node):
+    if context.target.kind != "cuda" or "NHWC" not in op.layouts or not _applies(node):
         return None
+    low = op.channels_last(node.inputs[0].type.ndim)
     lying = [_lying(v) if is_image(v.type) else v for v in node.inputs]
-    if any(v is None for v in lying):
+    if low is None or any(v is None for v in lying):
         return None
-    found = replace(op, layout="NHWC")(*lying)
+    found = low(*lying)
     outputs = [found] if isinstance(found, Variable) else list(found)
     return [dimshuffle(v, first_order(v.type.ndim)) if is_image(v.type) else v for v in outputs]
 
@@ -57,20 +49,21 @@ def images_seen_last(node: Apply, context: Context) -> Sequence[Variable] | None
 def _applies(node: Apply) -> bool:
     """Whether an image is seen so, and parameters are of the channels."""
     op: Any = node.op
-    if getattr(op, "mode", "") == "per-activation" or node.hints.backend == "cudnn":
+    kind = op.unlowered
+    norm = isinstance(kind, BatchNormTrain | BatchNormGrad) and kind.axes != (0,)
+    pool = isinstance(kind, Pool | MaxPoolGrad | AveragePoolGrad)
+    if not (norm or pool) or node.hints.backend == "cudnn":
         return False
     made = node.inputs[0].owner
     return made is not None and isinstance(made.op, DimShuffle)
 
 
-@node_rewrite(
-    GpuDnnSoftmax, GpuDnnSoftmaxGrad,
-    phase="layout", tags=("fast_compile",), name="softmax_of_permuted",
-)  # fmt: skip
+@node_rewrite(Lowered, phase="layout", tags=("fast_compile",), name="softmax_of_permuted")
 def softmax_of_permuted(node: Apply, context: Context) -> Sequence[Variable] | None:
     """A softmax, or its gradient, of values that are all seen in one other order."""
     op: Any = node.op
-    if context.target.kind != "cuda" or op.mode != "channel" or node.hints.backend == "cudnn":
+    axis = getattr(op.unlowered, "axis", None)
+    if context.target.kind != "cuda" or axis is None or node.hints.backend == "cudnn":
         return None
     makers = [v.owner for v in node.inputs if v.owner and isinstance(v.owner.op, DimShuffle)]
     orders = {m.op.pattern for m in makers if isinstance(m.op, DimShuffle)}
@@ -79,8 +72,8 @@ def softmax_of_permuted(node: Apply, context: Context) -> Sequence[Variable] | N
     order: Any = orders.pop()
     if set(order) != set(range(makers[0].inputs[0].type.ndim)) or len(set(order)) < len(order):
         return None  # not only another order
-    found = replace(op, axis=order[op.axis])(*(m.inputs[0] for m in makers))
-    return [dimshuffle(found, order)]
+    low = op.along(order[axis])
+    return None if low is None else [dimshuffle(low(*(m.inputs[0] for m in makers)), order)]
 
 
 RULES = (images_seen_last, softmax_of_permuted)

@@ -18,12 +18,14 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.op import Op
 from symdnn.graph.origin import inherit
 from symdnn.graph.target import Target
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.view import ForgetShape
 from symdnn.ops.core.shape import DimShuffle, ShapeI, SpecifyType, dimshuffle
+from symdnn.ops.lowered.lowered import Lowered, neutral_of
 from symdnn.ops.nn.channels_last import (
     Reorder,
     first_order,
@@ -31,27 +33,14 @@ from symdnn.ops.nn.channels_last import (
     last_order,
     moved_axis,
 )
-from symdnn.ops.vendor.gpudnn import DnnConvolution
-from symdnn.ops.vendor.onednn import (
-    OneDnnBatchNorm,
-    OneDnnBatchNormGrad,
-    OneDnnBatchNormInference,
-    OneDnnConvolution,
-    OneDnnPool,
-    OneDnnPoolGrad,
-)
+from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
 from symdnn.opt.layout.layout_cut import Network
 from symdnn.opt.layout.layout_follow import absorbs, follows, is_kernel, rebuilt
 from symdnn.opt.layout.layout_sizes import GuessedSizes
-from symdnn.opt.lower.lowering import cudnn_reason
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
 __all__ = ["RULES", "choose_layout", "layout_text"]
 
-#: What works on images in either order, on a CPU.
-_READ_AS_THEY_LIE = (
-    OneDnnPool, OneDnnPoolGrad, OneDnnBatchNorm, OneDnnBatchNormInference, OneDnnBatchNormGrad,
-)  # fmt: skip
 #: What reading the other order in place costs, against a copy of its own.
 _ABSORBED = 0.4
 
@@ -74,7 +63,8 @@ def choose_layout(context: Context) -> None:
 
 def layout_text(fgraph: FunctionGraph) -> str:
     """How many operations have which layout, for reports; empty where all are as programs say."""
-    layouts = [getattr(node.op, "layout", None) for node in fgraph.nodes]
+    ops = [node.op for node in fgraph.nodes if isinstance(node.op, Lowered)]
+    layouts = [op.layout for op in ops if "NHWC" in op.layouts]
     last = layouts.count("NHWC")
     if not last:
         return ""
@@ -90,7 +80,7 @@ def _wish(context: Context) -> str:
     target = context.target
     if target.kind == "cpu":
         return "nhwc" if target.has("onednn") else "nchw"
-    return "nchw" if cudnn_reason(target) is not None else str(config.gpu.layout)
+    return str(config.gpu.layout)
 
 
 # -- which convolutions want it -------------------------------------------------------------------
@@ -104,15 +94,20 @@ def _wants(node: Apply, target: Target, always: bool) -> bool:
     on a GPU).
     """
     op = node.op
-    if target.kind == "cpu" and isinstance(op, _READ_AS_THEY_LIE):
-        return follows(node) and _lies_last(node.inputs[0])
-    if not isinstance(op, DnnConvolution | OneDnnConvolution) or not follows(node):
+    if not isinstance(op, Lowered) or "NHWC" not in op.layouts or not follows(node):
         return False
-    if isinstance(op, OneDnnConvolution):
+    if not _is_convolution(op):
+        return target.kind == "cpu" and _lies_last(node.inputs[0])
+    if target.kind == "cpu":
         return not _may_be_depthwise(node) or any(_lies_last(v) for v in _images(node))
     if always:
         return True
-    return op.num_groups == 1 and _has_tensor_cores(node.outputs[0].type.dtype, target)
+    conv: Any = op.unlowered
+    return conv.groups == 1 and _has_tensor_cores(node.outputs[0].type.dtype, target)
+
+
+def _is_convolution(op: Op) -> bool:
+    return isinstance(neutral_of(op), Conv | ConvGradInput | ConvGradWeight)
 
 
 def _images(node: Apply) -> list[Variable]:
@@ -123,9 +118,10 @@ def _may_be_depthwise(node: Apply) -> bool:
     """Whether a convolution may have a group for each channel: those there are fast kernels for in
     either order, so that they go with what surrounds them."""
     op: Any = node.op
-    kernels = node.outputs[0] if op.kernel < 0 else node.inputs[op.kernel]
-    one = kernels.type.shape[1] in (1, None)
-    return bool(op.op.groups > 1 and op.ndim == 2 and one and kernels.type.dtype == "float32")
+    w = next(v for v in (*node.inputs, *node.outputs) if is_kernel(v, node))
+    conv = op.unlowered
+    one = w.type.shape[1] in (1, None)
+    return bool(conv.groups > 1 and conv.ndim == 2 and one and w.type.dtype == "float32")
 
 
 def _lies_last(v: Variable) -> bool:
@@ -176,11 +172,11 @@ def _only_checks(fgraph: FunctionGraph, node: Apply, last: set[Apply]) -> bool:
 
 
 def _is_alone(fgraph: FunctionGraph, node: Apply, last: set[Apply]) -> bool:
-    """Whether all around a convolution of oneDNN is in the program's order.
+    """Whether all around a convolution on a CPU is in the program's order.
 
     Then its kernel changes the order as suits it, and knows of cheaper orders than this one.
     """
-    if not isinstance(node.op, OneDnnConvolution):
+    if not _is_convolution(node.op):
         return False
     for v in (*node.inputs, *node.outputs):
         if not is_image(v.type) or is_kernel(v, node):

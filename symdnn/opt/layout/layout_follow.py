@@ -17,27 +17,10 @@ from symdnn.ops.array.slices import is_slice
 from symdnn.ops.array.view import ForgetShape
 from symdnn.ops.core.shape import Alloc, SpecifyType, dimshuffle
 from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.lowered.lowered import Lowered
 from symdnn.ops.nn.channels_last import is_image, last_order, last_shape, moved_axis
 from symdnn.ops.nn.dropout import DropoutGrad
 from symdnn.ops.nn.lrn import LRN, LRNGrad
-from symdnn.ops.vendor.gpudnn import (
-    DnnConvolution,
-    GpuDnnActivation,
-    GpuDnnBatchNormBase,
-    GpuDnnLRN,
-    GpuDnnLRNGrad,
-    GpuDnnPoolBase,
-    GpuDnnReduction,
-    GpuDnnSoftmaxBase,
-)
-from symdnn.ops.vendor.onednn import (
-    OneDnnBatchNorm,
-    OneDnnBatchNormGrad,
-    OneDnnBatchNormInference,
-    OneDnnConvolution,
-    OneDnnPool,
-    OneDnnPoolGrad,
-)
 
 __all__ = ["absorbs", "follows", "is_kernel", "rebuilt"]
 
@@ -77,9 +60,10 @@ def absorbs(node: Apply) -> bool:
 def is_kernel(v: Variable, node: Apply | None) -> bool:
     """Whether ``v`` is to ``node`` the kernels of a convolution, which keep their order."""
     op = None if node is None else node.op
-    if node is None or not isinstance(op, OneDnnConvolution):
+    index = op.packed_filter if isinstance(op, Lowered) else None
+    if node is None or index is None:
         return False
-    return v in node.outputs if op.kernel < 0 else v is node.inputs[op.kernel]
+    return v in node.outputs if index < 0 else v is node.inputs[index]
 
 
 def _rule(node: Apply) -> _Follow | None:
@@ -109,39 +93,37 @@ def _with(**fields: Callable[[Any, int], Any]) -> Build:
     return build
 
 
-_in_layout = _with(layout=lambda op, ndim: "NHWC")
 _along_axis = _with(axis=lambda op, ndim: moved_axis(op.axis, ndim))
 
 
-def _is_described(node: Apply) -> bool:
-    """A convolution over two dimensions or more; one by hand without a descriptor is none yet."""
+# -- ops of libraries -----------------------------------------------------------------------------
+
+
+def _has_nhwc(node: Apply) -> bool:
     op: Any = node.op
-    return op.ndim in (2, 3) and op.layout == "NCHW"
+    if op.reduced_axes is not None:
+        return _reduces(node)
+    return any(is_image(v.type) for v in node.inputs) and op.channels_last(_ndim(node)) is not None
 
 
-def _has_images(node: Apply) -> bool:
-    """A convolution of oneDNN over two dimensions or more, in the program's order."""
+def _in_nhwc(node: Apply, inputs: Sequence[Variable]) -> Sequence[Variable]:
     op: Any = node.op
-    return bool(op.ndim in (2, 3) and op.layout == "NCHW")
-
-
-def _is_first(node: Apply) -> bool:
-    op: Any = node.op
-    return bool(op.layout == "NCHW")
+    if op.reduced_axes is not None:
+        return _reduced(node, inputs)
+    return _results(op.channels_last(_ndim(node))(*inputs))
 
 
 # -- reductions -----------------------------------------------------------------------------------
 
 
 def _axes(op: Any) -> tuple[int, ...]:
-    axes: tuple[int, ...] = op.axis if isinstance(op, GpuDnnReduction) else op.axes
-    return axes
+    return (op.reduced_axes or ()) if isinstance(op, Lowered) else tuple(op.axes)
 
 
 def _reduces(node: Apply) -> bool:
     """Those whose result has no layout, or the dimensions of their operand."""
     op: Any = node.op
-    if isinstance(op, ArgMax | ArgMin) or getattr(op, "return_indices", False):
+    if isinstance(op, ArgMax | ArgMin):
         return False
     out = node.outputs[0].type
     return not is_image(out) or out.ndim == node.inputs[0].type.ndim
@@ -151,8 +133,7 @@ def _reduced(node: Apply, inputs: Sequence[Variable]) -> Sequence[Variable]:
     op: Any = node.op
     ndim = node.inputs[0].type.ndim
     moved = tuple(sorted(moved_axis(a, ndim) for a in _axes(op)))
-    name = "axis" if isinstance(op, GpuDnnReduction) else "axes"
-    y: Variable = replace(op, **{name: moved})(*inputs)
+    y: Variable = (op.over(moved) if isinstance(op, Lowered) else replace(op, axes=moved))(*inputs)
     if is_image(node.outputs[0].type):
         return [y]
     kept = [d for d in last_order(ndim) if d not in _axes(op)]
@@ -207,31 +188,13 @@ def _indexed(node: Apply, inputs: Sequence[Variable]) -> Sequence[Variable]:
     return [replace(op, index=index)(*inputs[:arrays], *given)]
 
 
-def _is_channel_softmax(node: Apply) -> bool:
-    op: Any = node.op
-    return bool(op.mode == "channel")
-
-
 _RULES: dict[type[Op], _Follow] = {
-    DnnConvolution: _Follow(_in_layout, _is_described),
-    GpuDnnPoolBase: _Follow(_in_layout, _is_first),
-    OneDnnConvolution: _Follow(_in_layout, _has_images),
-    OneDnnPool: _Follow(_in_layout, _is_first),
-    OneDnnPoolGrad: _Follow(_in_layout, _is_first),
-    OneDnnBatchNorm: _Follow(_in_layout, _is_first),
-    OneDnnBatchNormInference: _Follow(_in_layout, _is_first),
-    OneDnnBatchNormGrad: _Follow(_in_layout, _is_first),
-    GpuDnnBatchNormBase: _Follow(_in_layout, _is_first),
-    GpuDnnLRN: _Follow(_in_layout, _is_first),
-    GpuDnnLRNGrad: _Follow(_in_layout, _is_first),
+    Lowered: _Follow(_in_nhwc, _has_nhwc),
     LRN: _Follow(_along_axis),
     LRNGrad: _Follow(_along_axis),
-    GpuDnnSoftmaxBase: _Follow(_along_axis, _is_channel_softmax),
-    GpuDnnActivation: _Follow(_same),
     Elemwise: _Follow(_same),
     DropoutGrad: _Follow(_same),
     Reduce: _Follow(_reduced, _reduces),
-    GpuDnnReduction: _Follow(_reduced, _reduces),
     Join: _Follow(_along_axis),
     Split: _Follow(_along_axis),
     SpecifyType: _Follow(_specified),

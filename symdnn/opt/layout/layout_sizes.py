@@ -14,8 +14,8 @@ import numpy as np
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.core.shape import ShapeI
-from symdnn.ops.vendor.gpudnn import DnnConvolution, GpuDnnConv, GpuDnnConvGradW
-from symdnn.ops.vendor.onednn import OneDnnConvolution
+from symdnn.ops.lowered.lowered import neutral_of
+from symdnn.ops.nn.conv import Conv, ConvGradInput
 from symdnn.rewriting.facts import ShapeFacts
 
 __all__ = ["GuessedSizes"]
@@ -28,7 +28,7 @@ class GuessedSizes:
 
     def __init__(self, shapes: ShapeFacts, nodes: Iterable[Apply]) -> None:
         self.shapes = shapes
-        self.kernels = {v for n in nodes for v in _kernels(n)}
+        self.filters = {v for n in nodes for v in _filters(n)}
         self._numbers: dict[Variable, int] = {}
 
     def elements(self, v: Variable) -> float:
@@ -60,7 +60,7 @@ class GuessedSizes:
             return _OTHER
         if isinstance(node.op, ShapeI):
             leaf = node.inputs[0]
-            if leaf in self.kernels:
+            if leaf in self.filters:
                 return _CHANNELS if node.op.axis < 2 else _KERNEL
             return _OTHER
         if not _is_arithmetic(node):
@@ -81,10 +81,9 @@ def _is_arithmetic(node: Apply) -> bool:
     return scalars and not node.op.unmergeable
 
 
-def _kernels(node: Apply) -> list[Variable]:
-    """The kernels that a convolution reads."""
-    if isinstance(node.op, OneDnnConvolution):
-        return [] if node.op.kernel < 0 else [node.inputs[node.op.kernel]]
-    if not isinstance(node.op, DnnConvolution) or isinstance(node.op, GpuDnnConvGradW):
-        return []
-    return [node.inputs[1 if isinstance(node.op, GpuDnnConv) else 0]]
+def _filters(node: Apply) -> list[Variable]:
+    """The filter that a convolution reads."""
+    op = neutral_of(node.op)
+    if isinstance(op, Conv):
+        return [node.inputs[1]]
+    return [node.inputs[0]] if isinstance(op, ConvGradInput) else []

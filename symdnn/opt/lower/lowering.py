@@ -1,4 +1,7 @@
-"""Lowerings: rewrites from a neutral op to a library's, which can say why they do not apply."""
+"""Lowerings: rewrites from a neutral op to a library's, which can say why they do not apply.
+
+Nothing here knows a library: :mod:`symdnn.libraries` has a room for each.
+"""
 
 from __future__ import annotations
 
@@ -6,43 +9,48 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from symdnn.config import config
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.op import Op
 from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Variable
-from symdnn.rewriting.rewrite import Context, Rewrite
+from symdnn.rewriting.rewrite import Context, GraphRewrite, Rewrite
 
-__all__ = ["Lowering", "Reasons", "cudnn_reason", "dtype_reason", "lowering", "why_not"]
+__all__ = ["Backend", "Library", "Lowering", "Reasons", "why_not"]
 
 Built = Variable | Sequence[Variable | None] | None
 #: Why a node is not lowered; None when nothing speaks against it.
 Reasons = Callable[[Apply, Context], str | None]
 
-_FLOATS = ("float16", "float32", "float64")
 
+@dataclass(frozen=True)
+class Backend:
+    """Whose ops nodes are lowered to, and where.
 
-def cudnn_reason(target: Target) -> str | None:
-    """Why cuDNN is not used at all, a line for each reason; None when it is there."""
-    if target.kind != "cuda":
-        return "\n".join([f"the target is {target}", *target.notes])
-    if str(config.dnn.enabled) == "False":
-        return "dnn.enabled=False"
-    if not target.has("cudnn"):
-        return "\n".join(["cuDNN can't be used", *target.notes])
-    return None
+    ``name`` is its word in :attr:`Target.libraries` and among tags, ``kind`` that of the targets
+    that have it, ``problem(target)`` why it is not used at all (None where it is). ``hints`` are
+    the words of a hint's ``backend`` that leave a node to it.
+    """
 
+    name: str
+    kind: str
+    problem: Callable[[Target], str | None]
+    hints: tuple[str | None, ...]
 
-def dtype_reason(target: Target, dtype: str, *, bfloat16: bool = False) -> str | None:
-    """Why cuDNN does not take this dtype; ``bfloat16`` says that the op has kernels for it."""
-    if dtype in _FLOATS:
-        return None
-    if dtype != "bfloat16" or not bfloat16:
-        return f"cuDNN has it for {', '.join(_FLOATS)}, not for {dtype}"
-    if (target.compute_capability or (0, 0)) < (8, 0):
-        return f"bfloat16 needs compute capability 8.0 or more, {target} has not"
-    return None
+    def lowering(
+        self, name: str, *ops: type[Op], refuses: Reasons, tags: Iterable[str] = (), text: str = ""
+    ) -> Callable[[Callable[[Apply, Context], Built]], Lowering]:
+        """Make a :class:`Lowering` of the function that builds the replacement (a decorator).
+
+        ``text`` is the first line of its docstring unless given.
+        """
+
+        def wrap(build: Callable[[Apply, Context], Built]) -> Lowering:
+            line = text or (build.__doc__ or "").strip().split("\n")[0]
+            own = frozenset({self.name, "fast_compile", *tags})
+            return Lowering(name, self, ops, refuses, build, own, line)
+
+        return wrap
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,7 @@ class Lowering:
     """From neutral ops to a library's op: when (``refuses``), and to what (``build``)."""
 
     name: str
+    backend: Backend
     ops: tuple[type[Op], ...]
     refuses: Reasons
     build: Callable[[Apply, Context], Built]
@@ -58,12 +67,11 @@ class Lowering:
 
     def reason(self, node: Apply, context: Context) -> str | None:
         """Why ``node`` stays as it is; None when it is lowered."""
-        backend = node.hints.backend
-        if (reason := cudnn_reason(context.target)) is not None:
+        if (reason := self.backend.problem(context.target)) is not None:
             return reason
-        if backend not in (None, "cudnn", "onednn"):  # oneDNN's hint means little on a GPU
-            return f"the hint asks for backend {backend}"
-        if not all(isinstance(v.type, TensorType) for v in node.outputs[:1]):
+        if node.hints.backend not in self.backend.hints:
+            return f"the hint asks for backend {node.hints.backend}"
+        if not isinstance(node.outputs[0].type, TensorType):
             return "its result is no tensor"
         return self.refuses(node, context)
 
@@ -75,20 +83,22 @@ class Lowering:
                 return None
             return self.build(node, context)
 
-        return Rewrite(self.name, "lower", self.ops, apply, self.tags, self.text, target="cuda")
+        kind = self.backend.kind
+        return Rewrite(self.name, "lower", self.ops, apply, self.tags, self.text, target=kind)
 
 
-def lowering(
-    name: str, *ops: type[Op], refuses: Reasons, tags: Iterable[str] = ()
-) -> Callable[[Callable[[Apply, Context], Built]], Lowering]:
-    """Make a :class:`Lowering` of the function that builds the replacement (a decorator)."""
+@dataclass(frozen=True)
+class Library:
+    """A vendor's library among the rewrites: its lowerings, and the rewrites of its own."""
 
-    def wrap(build: Callable[[Apply, Context], Built]) -> Lowering:
-        text = (build.__doc__ or "").strip().split("\n")[0]
-        own = frozenset({"cudnn", "fast_compile", *tags})
-        return Lowering(name, ops, refuses, build, own, text)
+    backend: Backend
+    lowerings: tuple[Lowering, ...] = ()
+    own_rules: tuple[Rewrite | GraphRewrite, ...] = ()
 
-    return wrap
+    @property
+    def rules(self) -> tuple[Rewrite | GraphRewrite, ...]:
+        """All its rewrites."""
+        return (*(low.rewrite() for low in self.lowerings), *self.own_rules)
 
 
 def why_not(

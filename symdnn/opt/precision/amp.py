@@ -24,9 +24,8 @@ from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.core.shape import DimShuffle, dimshuffle
 from symdnn.ops.elementwise.arithmetic import Cast, cast
 from symdnn.ops.elemwise import Elemwise
-from symdnn.ops.vendor.gpudnn import DnnConvolution, GpuDnnRNNBase
-from symdnn.ops.vendor.gpudnn_conv import scaled
-from symdnn.opt.lower.lowering import dtype_reason
+from symdnn.ops.lowered.epilogue import EpilogueOp, scaled
+from symdnn.ops.lowered.lowered import Lowered, neutral_of
 from symdnn.opt.precision.amp_rules import (
     PRODUCTS,
     inside_a_kernel,
@@ -76,14 +75,16 @@ def mixed_precision(context: Context) -> None:
     order = context.fgraph.toposort()
     dtype = _TYPES[str(config.amp)]
     if any(map(is_product, order)):
-        _Rebuild(context.fgraph, order, context.target, dtype).replace()
+        _Rebuild(context.fgraph, order, dtype).replace()
 
 
 def precision_text(fgraph: FunctionGraph) -> str:
     """In which dtypes products are computed, for reports; empty where there are none."""
     counts: dict[str, int] = {}
     for node in fgraph.toposort():
-        if isinstance(node.op, PRODUCTS) and isinstance(node.inputs[0].type, TensorType):
+        if isinstance(neutral_of(node.op), PRODUCTS) and isinstance(
+            node.inputs[0].type, TensorType
+        ):
             dtype = node.inputs[0].type.dtype
             counts[dtype] = counts.get(dtype, 0) + 1
     shown = ", ".join(f"{n} of {dtype}" for dtype, n in sorted(counts.items()))
@@ -93,10 +94,8 @@ def precision_text(fgraph: FunctionGraph) -> str:
 class _Rebuild:
     """Each value in float32 and in 16 bits, as far as either is asked for."""
 
-    def __init__(
-        self, fgraph: FunctionGraph, order: Sequence[Apply], target: Target, dtype: str
-    ) -> None:
-        self.fgraph, self.order, self.target, self.dtype = fgraph, order, target, dtype
+    def __init__(self, fgraph: FunctionGraph, order: Sequence[Apply], dtype: str) -> None:
+        self.fgraph, self.order, self.dtype = fgraph, order, dtype
         self._wide: dict[Variable, Variable] = {}
         self._half: dict[Variable, Variable] = {}  # of values that exist in 16 bits alone
         self._copies: dict[Variable, Variable] = {}  # of float32 values, for products to read
@@ -126,9 +125,8 @@ class _Rebuild:
 
     def _is_taken(self, node: Apply) -> bool:
         """Whether the library has the op for the 16-bit type."""
-        if isinstance(node.op, GpuDnnRNNBase):
-            return dtype_reason(self.target, self.dtype) is None
-        return True
+        dtypes = node.op.dtypes if isinstance(node.op, Lowered) else ()
+        return not dtypes or self.dtype in dtypes
 
     # -- values -------------------------------------------------------------------------------
 
@@ -178,7 +176,7 @@ class _Rebuild:
 
     def _multiply(self, node: Apply) -> None:
         op = node.op
-        if isinstance(op, DnnConvolution) and not op.is_plain:
+        if isinstance(op, EpilogueOp) and not op.is_plain:
             self._scaled(node)
         else:
             self._in_16_bits(node, [i for i, v in enumerate(node.inputs) if is_float32(v)])

@@ -24,17 +24,12 @@ from symdnn.ops.elementwise.comparison import Switch
 from symdnn.ops.elementwise.math import Tanh
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.linalg.dot import BatchedDot, Dot, MatchSizes
+from symdnn.ops.lowered.lowered import Lowered, neutral_of
 from symdnn.ops.nn.batchnorm import Normalise, NormGrad
+from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
 from symdnn.ops.nn.dropout import Dropout, DropoutGrad
-from symdnn.ops.vendor.gpublas import GpuGemm, GpuGemmBiasGrad
-from symdnn.ops.vendor.gpudnn import (
-    DnnConvolution,
-    GpuDnnBatchNormBase,
-    GpuDnnBatchNormGrad,
-    GpuDnnPoolBase,
-    GpuDnnReduction,
-    GpuDnnRNNBase,
-)
+from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad, Pool
+from symdnn.ops.nn.rnn import RNNForward, RNNGrad
 
 __all__ = [
     "PRODUCTS", "inside_a_kernel", "is_exact", "is_float32", "is_product", "narrow_inputs", "safe",
@@ -54,12 +49,13 @@ _MOVES: tuple[type[Op], ...] = (
     Split, Subtensor,
 )  # fmt: skip
 
-#: Ops that tensor cores do most of, before and after products took in what surrounds them.
+#: Neutral ops that tensor cores do most of.
 PRODUCTS: tuple[type[Op], ...] = (
-    BatchedDot, DnnConvolution, Dot, GpuDnnRNNBase, GpuGemm, GpuGemmBiasGrad,
+    BatchedDot, Conv, ConvGradInput, ConvGradWeight, Dot, RNNForward, RNNGrad,
 )  # fmt: skip
 
 Narrow = Callable[[Variable], bool]
+_Rule = Callable[[Apply, Narrow], Sequence[int] | None]
 
 
 def is_float32(v: Any) -> bool:
@@ -91,11 +87,12 @@ def is_product(node: Apply) -> bool:
     floats = [v for v in node.inputs if isinstance(v.type, TensorType) and v.type.is_float]
     if not floats or not all(map(is_float32, floats)):
         return False
-    if isinstance(op, DnnConvolution):
-        return bool(op.stride)
     if isinstance(op, Dot):
         return bool(node.outputs[0].type.ndim > 0)
-    return isinstance(op, BatchedDot | GpuDnnRNNBase)
+    # What no library took is done by loops, which have no use for 16 bits.
+    return isinstance(op, BatchedDot) or (
+        isinstance(op, Lowered) and isinstance(op.unlowered, PRODUCTS)
+    )
 
 
 def safe(node: Apply) -> bool:
@@ -110,7 +107,7 @@ def inside_a_kernel(node: Apply, readers: Sequence[tuple[Apply | None, int]]) ->
     reader = nodes.pop() if len(nodes) == 1 else None
     if reader is None:
         return False
-    if isinstance(reader.op, Reduce | GpuDnnReduction):
+    if isinstance(neutral_of(reader.op), Reduce):
         return True
     if not isinstance(reader.op, Elemwise) or reader.hints != node.hints:
         return False
@@ -122,17 +119,21 @@ def takes_16_bits(node: Apply | None) -> bool:
     """Whether a reader (None: a result of the graph) may have any use for a value in 16 bits."""
     if node is None:
         return False
-    kinds: tuple[Any, ...] = (Elemwise, *(kinds for kinds, _ in _RULES))
-    return is_product(node) or any(isinstance(node.op, k) for k in kinds)
+    return is_product(node) or isinstance(node.op, Elemwise) or _rule(node) is not None
 
 
 def narrow_inputs(node: Apply, narrow: Narrow) -> Sequence[int] | None:
     """Which inputs of a node that is no product go in 16 bits, so that its result of the same
     type comes so too; None where the node works in float32."""
-    for kinds, rule in _RULES:
-        if isinstance(node.op, kinds):
-            return rule(node, narrow)
-    return None
+    rule = _rule(node)
+    return None if rule is None else rule(node, narrow)
+
+
+def _rule(node: Apply) -> _Rule | None:
+    op = neutral_of(node.op)
+    found = next((rule for kinds, rule in _RULES if isinstance(op, kinds)), None)
+    # Pooling that no library took is done in float32.
+    return None if found is _pooled and op is node.op else found
 
 
 def _moved(node: Apply, narrow: Narrow) -> Sequence[int] | None:
@@ -163,11 +164,11 @@ def _dropped(node: Apply, narrow: Narrow) -> Sequence[int] | None:
     return [1] if narrow(node.inputs[1]) else None
 
 
-_RULES: tuple[tuple[Any, Callable[[Apply, Narrow], Sequence[int] | None]], ...] = (
+_RULES: tuple[tuple[Any, _Rule], ...] = (
     (_MOVES, _moved),
-    ((GpuDnnBatchNormGrad, NormGrad), _of_gradient),
-    ((GpuDnnBatchNormBase, Normalise), _first),
-    (GpuDnnPoolBase, _pooled),
+    (NormGrad, _of_gradient),
+    (Normalise, _first),
+    ((Pool, MaxPoolGrad, AveragePoolGrad), _pooled),
     (Dropout, _dropped),
     (DropoutGrad, _first),
 )

@@ -27,7 +27,7 @@ from symdnn.graph.op import Op
 from symdnn.graph.traverse import toposort
 from symdnn.ops.control.from_graph import OpFromGraph
 from symdnn.ops.core.gradient_control import Identity, Print
-from symdnn.ops.vendor.fused import FusedElemwise
+from symdnn.ops.lowered.fused import FusedElemwise
 
 LOG: list[Any] = []
 SEEDS = range(20)

@@ -13,9 +13,9 @@ from symdnn.cpu.onednn import library
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import Hints, hinted
 from symdnn.graph.type import TensorType
+from symdnn.ops.lowered.norm_parts import BatchMoments
 from symdnn.ops.nn.conv import Conv
 from symdnn.ops.vendor.conv_moments import OneDnnConvMoments
-from symdnn.ops.vendor.norm_parts import BatchMoments
 from symdnn.ops.vendor.onednn import OneDnnConv
 from tests.seeded import new_rng
 

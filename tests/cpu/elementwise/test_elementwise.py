@@ -25,7 +25,7 @@ from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
 from symdnn.graph.values.strides import merged
 from symdnn.ops.core.scalar import FUNCTIONS, Builder
-from symdnn.ops.vendor.fused import FusedElemwise
+from symdnn.ops.lowered.fused import FusedElemwise
 from tests.cpu.harness import call_of, compiled, launched
 from tests.seeded import new_rng
 

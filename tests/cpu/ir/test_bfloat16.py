@@ -10,7 +10,7 @@ from symdnn.config import config
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.onednn import library
 from symdnn.graph.target import Target
-from symdnn.opt.lower.lower_onednn import not_lowered
+from symdnn.libraries.table import not_lowered
 from tests.seeded import new_rng
 
 CPU = symdnn.Mode(target="cpu")

@@ -19,6 +19,7 @@ from symdnn.graph.kernel import Call, kernels_for
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType
+from symdnn.libraries.onednn.rules import LOWERINGS
 from symdnn.ops.linalg.dot import BatchedDot, Dot
 from symdnn.ops.nn.batchnorm import (
     BatchNormGrad,
@@ -42,7 +43,6 @@ from symdnn.ops.vendor.onednn import (
     OneDnnRNNGrad,
     OneDnnSoftmax,
 )
-from symdnn.opt.lower.lower_onednn import LOWERINGS
 from symdnn.rewriting.rewrite import Context
 from tests.seeded import new_rng
 
@@ -164,9 +164,9 @@ def test_convolution_in_three_directions(rng, algo, ndim, groups, stride, dilati
             low = lowered(op, given)
             close(run(low, *given)[0], wanted)
             if ndim > 1:
-                moved = [a if i == low.kernel else last(a) for i, a in enumerate(given)]
+                moved = [a if i == low.packed_filter else last(a) for i, a in enumerate(given)]
                 (found,) = run(replace(low, layout="NHWC"), *moved)
-                close(found, wanted if low.kernel < 0 else last(wanted))
+                close(found, wanted if low.packed_filter < 0 else last(wanted))
     kept.clear()
 
 

@@ -13,10 +13,10 @@ from symdnn.graph.kernel import Call
 from symdnn.graph.origin import Hints
 from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType
-from symdnn.ops.vendor.norm_formulas import grad_terms
-from symdnn.ops.vendor.norm_parts import BatchMoments, BatchSums
+from symdnn.libraries.table import not_lowered
+from symdnn.ops.lowered.norm_formulas import grad_terms
+from symdnn.ops.lowered.norm_parts import BatchMoments, BatchSums
 from symdnn.ops.vendor.onednn import OneDnnConv
-from symdnn.opt.lower.lower_onednn import not_lowered
 from tests.seeded import new_rng
 
 needs_llvm = pytest.mark.skipif(bool(jit.problem()), reason="llvmlite is not installed")

@@ -14,7 +14,7 @@ from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
 from symdnn.ops.array.reduce import AllTrue, AnyTrue, Max, Min, Prod, Sum
 from symdnn.ops.core.scalar import Builder
-from symdnn.ops.vendor.fused import FusedReduce
+from symdnn.ops.lowered.fused import FusedReduce
 from tests.cpu.harness import call_of, compiled, launched, type_of
 from tests.seeded import new_rng
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from symdnn.compile.plan.specialise import TableOracle
+from symdnn.compile.program.capabilities import kernel_reason
 from symdnn.gpu import registry
 from symdnn.graph.kernel import kernels_for
 from symdnn.graph.type import TensorType
 from symdnn.ops.vendor import gpudnn as G
-from symdnn.opt.fuse.transfer import kernel_reason
 from tests.gpu.fake_cudnn import F32, FakeEnv, arrays_of, call_of
 
 registry.load()

@@ -11,7 +11,7 @@ import pytest
 from symdnn.config import config
 from symdnn.gpu import registry
 from symdnn.graph.kernel import kernels_for
-from symdnn.ops.core.lowered import Lowered
+from symdnn.ops.lowered.lowered import Lowered
 from symdnn.ops.vendor import gpudnn as G
 from tests.gpu.fake_cudnn import HANDLE, WORKSPACE, arrays_of, conv, inputs_of, refusal, run
 

@@ -17,10 +17,10 @@ from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.rnn import kernel as cudnn_rnn
 from symdnn.graph.kernel import kernels_for
 from symdnn.graph.type import TensorType
+from symdnn.ops.lowered.transfer import HostFromGpu
 from symdnn.ops.nn.rnn import RESERVE
 from symdnn.ops.random.random import STATE_TYPE
 from symdnn.ops.vendor import gpudnn as G
-from symdnn.ops.vendor.transfer import HostFromGpu
 from tests.gpu.fake_cudnn import (
     F32,
     FIXED_HANDLE,

@@ -16,7 +16,7 @@ from symdnn.gpu.device.interop import from_interface
 from symdnn.graph.place import Place
 from symdnn.graph.values import interop
 from symdnn.graph.values.interop import is_on_device
-from symdnn.ops.vendor.transfer import GpuFromHost, HostFromGpu
+from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 
 
 class OnDevice:

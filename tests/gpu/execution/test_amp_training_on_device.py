@@ -9,7 +9,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.ops.elementwise.arithmetic import Cast
-from symdnn.ops.vendor.fused import FusedReduce
+from symdnn.ops.lowered.fused import FusedReduce
 from symdnn.ops.vendor.gpudnn_epilogue import GpuDnnConvBiasActivation
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]

@@ -9,7 +9,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.compile.plan.offline_plan import DescribedOracle
 from symdnn.compile.program.program import Segment
-from symdnn.ops.vendor.transfer import HostFromGpu
+from symdnn.ops.lowered.transfer import HostFromGpu
 
 CUDA = symdnn.Mode(target="cuda:sm_90")
 PLAIN = CUDA.excluding("epilogue")  # products take in no addends

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 import symdnn.tensor as T
+from symdnn.compile.program.capabilities import kernel_reason
 from symdnn.gpu import registry
 from symdnn.gpu.codegen.launches import CudaKernel
 from symdnn.graph.kernel import kernels_for
 from symdnn.graph.type import DTYPES, TensorType
-from symdnn.opt.fuse.transfer import kernel_reason
 from tests.gpu.table import tries
 
 

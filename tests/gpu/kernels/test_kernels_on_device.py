@@ -20,8 +20,8 @@ from symdnn.ops.array.cumulative import CumSum
 from symdnn.ops.array.slices import FULL
 from symdnn.ops.array.sort import ArgSort
 from symdnn.ops.elementwise.arithmetic import Add
+from symdnn.ops.lowered.fused import FusedElemwise
 from symdnn.ops.random import random as rnd
-from symdnn.ops.vendor.fused import FusedElemwise
 from tests import op_table
 from tests.gpu.codegen.test_table import must_be_dense, strided
 from tests.gpu.recorder import generated_kernels

@@ -18,10 +18,10 @@ from symdnn.graph.type import numpy_dtype
 from symdnn.ops.array import reduce as red
 from symdnn.ops.elementwise.arithmetic import Mul
 from symdnn.ops.elementwise.math import Exp
+from symdnn.ops.lowered.norm_formulas import formula
 from symdnn.ops.nn.batchnorm import BatchNormGrad, BatchNormTrain
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 from symdnn.ops.vendor import gpudnn as G
-from symdnn.ops.vendor.norm_formulas import formula
 from tests.gpu import emulator
 from tests.gpu.recorder import CAPABILITIES, recorded
 from tests.gpu.table import concrete

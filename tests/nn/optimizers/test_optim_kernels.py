@@ -9,7 +9,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn import nn
 from symdnn.gpu.execution.batched_updates import trailing
-from symdnn.ops.vendor.fused import FusedElemwise
+from symdnn.ops.lowered.fused import FusedElemwise
 from tests.gpu.fake_device import fake_device
 
 __all__ = ["fake_device"]

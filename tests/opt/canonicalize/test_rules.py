@@ -8,6 +8,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
+from symdnn.libraries.table import ALL_RULES as RULES
 from symdnn.opt.canonicalize import (
     algebra,  # fmt: skip
     alloc_rules,  # fmt: skip
@@ -20,7 +21,6 @@ from symdnn.opt.canonicalize import (
     reduce_rules,  # fmt: skip
     shape_rules,  # fmt: skip
 )
-from symdnn.opt.phases import RULES
 from symdnn.stable import forms, general, softmax
 from tests.opt import (
     algebra_cases,

@@ -12,6 +12,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.compile.execute.targets import load_kernels
+from symdnn.compile.program.capabilities import CAPABILITIES
 from symdnn.config import config
 from symdnn.graph.check import check_graph
 from symdnn.graph.evaluate import evaluate
@@ -19,7 +20,7 @@ from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.origin import Hints
 from symdnn.graph.target import Target
 from symdnn.ops.elementwise.arithmetic import Mul
-from symdnn.ops.vendor.fused import FusedElemwise, FusedReduce
+from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
 from symdnn.opt.fuse import fuse
 from symdnn.rewriting.rewrite import Context
 
@@ -29,7 +30,7 @@ GPU = Target.parse("cuda:sm_90")
 def fused(inputs: list[Any], outputs: list[Any], target: Target = GPU) -> FunctionGraph:
     """The graph after fusion, its values compared with those before."""
     graph = FunctionGraph(inputs, outputs)
-    context = Context(graph, target)
+    context = Context(graph, target, capabilities=CAPABILITIES)
     fuse.fuse_elementwise.function(context)
     fuse.fuse_reductions.function(context)
     check_graph(graph)
@@ -230,7 +231,7 @@ def test_sizes_are_not_fused_for_a_cpu():
     load_kernels(Target("cpu"))
     n = T.lscalar("n")
     graph = FunctionGraph([x, n], [T.alloc(x[0, 0], n + n - 1, 2 * n - n)])
-    fuse.fuse_elementwise.function(Context(graph, Target("cpu")))
+    fuse.fuse_elementwise.function(Context(graph, Target("cpu"), capabilities=CAPABILITIES))
     assert "FusedElemwise" not in ops(graph)
 
 

@@ -10,7 +10,7 @@ from symdnn.config import config
 from symdnn.gpu.kernels import elementwise as elementwise_kernels
 from symdnn.gpu.kernels import reduce as reduce_kernels
 from symdnn.ops.elemwise import Elemwise
-from symdnn.ops.vendor.fused import FusedElemwise, FusedReduce
+from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
 from tests.gpu import emulator
 from tests.gpu.table import concrete
 

@@ -15,8 +15,8 @@ from symdnn.graph.evaluate import evaluate
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType
+from symdnn.ops.lowered.norm_parts import BatchMoments, BatchSums
 from symdnn.ops.vendor import gpudnn as G
-from symdnn.ops.vendor.norm_parts import BatchMoments, BatchSums
 from symdnn.opt.fuse import fuse, norm_rules
 from symdnn.rewriting.rewrite import Context
 

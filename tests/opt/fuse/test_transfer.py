@@ -9,25 +9,26 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
+from symdnn.compile.program import capabilities
+from symdnn.compile.program.capabilities import kernel_reason
 from symdnn.config import config
 from symdnn.errors import NotLowered
 from symdnn.gpu import dnn
-from symdnn.graph.kernel import register_kernel
+from symdnn.graph.kernel import Kernel, register_kernel
 from symdnn.graph.place import HOST, Place
 from symdnn.ops.control.control import ifelse
 from symdnn.ops.core.gradient_control import Print
 from symdnn.ops.core.shape import ShapeI
-from symdnn.ops.vendor.gpudnn import GpuDnnRNNGradInputs, GpuDnnRNNOp
-from symdnn.ops.vendor.transfer import (
+from symdnn.ops.lowered.transfer import (
     GpuFromHost,
     HostFromGpu,
     Transfer,
     gpu_from_host,
     host_from_gpu,
 )
-from symdnn.opt.fuse import transfer
-from symdnn.opt.fuse.transfer import Places, kernel_reason
-from tests.opt.lower.test_lower_cudnn_merge import lenet
+from symdnn.ops.vendor.gpudnn import GpuDnnRNNGradInputs, GpuDnnRNNOp
+from symdnn.opt.fuse.transfer import Places
+from tests.libraries.cudnn.test_merge import lenet
 from tests.opt.lowering import ALL, CPU, GPU, assert_same_values, op_of, rewritten
 
 MODE = symdnn.Mode(target=GPU).excluding("fuse")
@@ -39,11 +40,14 @@ def device_takes(monkeypatch):
     """The device has a kernel for each op but for those of the set that this returns."""
     without = set(KERNELLESS)
 
-    def reason(node, kind):
-        name = type(node.op).__name__
-        return f"there is no {kind} kernel for {name}" if name in without else None
+    real = capabilities.kernels_for
 
-    monkeypatch.setattr(transfer, "kernel_reason", reason)
+    def kernels(op_type, kind):
+        if kind != "cuda":
+            return real(op_type, kind)
+        return [] if op_type.__name__ in without else [Kernel()]
+
+    monkeypatch.setattr(capabilities, "kernels_for", kernels)
     return without
 
 
@@ -55,7 +59,7 @@ def transfers(fgraph):
 
 def assert_settled(fgraph):
     """Nothing is missing and nothing superfluous: no value moves twice, none back."""
-    places = Places(fgraph, GPU)
+    places = Places(fgraph, GPU, capabilities.CAPABILITIES)
     assert not places.readers_elsewhere()
     moved = [n.inputs[0] for n in fgraph.nodes if isinstance(n.op, Transfer)]
     assert len(set(moved)) == len(moved)
@@ -148,7 +152,11 @@ def test_sizes_are_no_data():
     fgraph = rewritten([x], [y.reshape((x.shape[0] * x.shape[1],)), y.shape[0]])
     counts, _ = transfers(fgraph)
     assert counts == {"GpuFromHost": 1, "HostFromGpu": 1}
-    assert all(Places(fgraph, GPU)(n) == HOST for n in fgraph.nodes if isinstance(n.op, ShapeI))
+    assert all(
+        Places(fgraph, GPU, capabilities.CAPABILITIES)(n) == HOST
+        for n in fgraph.nodes
+        if isinstance(n.op, ShapeI)
+    )
 
 
 def test_a_size_from_device_data_is_read_on_the_host():

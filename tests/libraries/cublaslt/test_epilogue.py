@@ -12,7 +12,7 @@ from symdnn.gpu import registry
 from symdnn.graph.type import TensorType
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.linalg.dot import BatchedDot, Dot
-from symdnn.ops.vendor.fused import FusedElemwise
+from symdnn.ops.lowered.fused import FusedElemwise
 from symdnn.ops.vendor.gpublas import GpuGemm, GpuGemmBase, GpuGemmBiasGrad
 from symdnn.ops.vendor.gpudnn import GpuDnnReduction
 from symdnn.opt.phases import Selection

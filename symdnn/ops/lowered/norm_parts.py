@@ -18,10 +18,10 @@ from symdnn.graph.op import Host, MultiOp
 from symdnn.graph.type import TensorType
 from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.elemwise import broadcast_dims, broadcast_static
+from symdnn.ops.lowered.fused import check_inputs
 from symdnn.ops.nn import norm_numpy
 from symdnn.ops.nn.batchnorm import parameter_dtype
 from symdnn.ops.nn.channels_last import last_order
-from symdnn.ops.vendor.fused import check_inputs
 
 __all__ = ["BatchMoments", "BatchSums", "axes_of"]
 

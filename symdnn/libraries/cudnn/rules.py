@@ -10,39 +10,14 @@ from collections.abc import Callable, Sequence
 
 from symdnn.config import config
 from symdnn.errors import CudnnRequired
-from symdnn.graph.fgraph import FunctionGraph
-from symdnn.graph.target import Target
 from symdnn.graph.variable import Apply, Variable
-from symdnn.ops.core.lowered import DnnBase
-from symdnn.opt.lower import (
-    lower_cudnn_conv,
-    lower_cudnn_inplace,
-    lower_cudnn_merge,
-    lower_cudnn_norm,
-    lower_cudnn_ops,
-    lower_cudnn_rnn,
-)
-from symdnn.opt.lower.lowering import Lowering, cudnn_reason, why_not
-from symdnn.rewriting.rewrite import Context, GraphRewrite, Rewrite, graph_rewrite, node_rewrite
+from symdnn.libraries.cudnn import conv, epilogue, inplace, merge, norm, ops, rnn
+from symdnn.libraries.cudnn.backend import BACKEND, cudnn_reason
+from symdnn.ops.vendor.gpudnn_base import DnnBase
+from symdnn.opt.lower.lowering import Library
+from symdnn.rewriting.rewrite import Context, GraphRewrite, graph_rewrite, node_rewrite
 
-__all__ = ["LOWERINGS", "RULES", "demanded", "not_lowered"]
-
-LOWERINGS: tuple[Lowering, ...] = (
-    *lower_cudnn_conv.LOWERINGS,
-    *lower_cudnn_ops.LOWERINGS,
-    *lower_cudnn_norm.LOWERINGS,
-    *lower_cudnn_rnn.LOWERINGS,
-)
-
-
-def not_lowered(
-    fgraph: FunctionGraph, target: Target, takes: Callable[[Rewrite], bool] = lambda rewrite: True
-) -> dict[Apply, str]:
-    """The nodes of a rewritten graph that cuDNN could have had, each with the reason.
-
-    ``takes`` says which rewrites were switched on (:meth:`Selection.takes`).
-    """
-    return why_not(LOWERINGS, fgraph, target, takes)
+__all__ = ["CUDNN", "demanded"]
 
 
 def _require(context: Context, wish: str) -> None:
@@ -82,12 +57,11 @@ def to_neutral(node: Apply, context: Context) -> Sequence[Variable] | None:
     return node.op.expanded(*node.inputs)
 
 
-RULES: tuple[Rewrite | GraphRewrite, ...] = (
-    no_cudnn_raise,
-    cudnn_is_enabled,
-    to_neutral,
-    *(low.rewrite() for low in LOWERINGS),
-    *lower_cudnn_ops.RULES,
-    *lower_cudnn_merge.RULES,
-    *lower_cudnn_inplace.RULES,
-)
+CUDNN = Library(
+    BACKEND,
+    (*conv.LOWERINGS, *ops.LOWERINGS, *norm.LOWERINGS, *rnn.LOWERINGS),
+    (
+        no_cudnn_raise, cudnn_is_enabled, to_neutral, *ops.RULES, *merge.RULES, *inplace.RULES,
+        *epilogue.RULES,
+    ),
+)  # fmt: skip

@@ -13,20 +13,19 @@ from typing import Any
 
 from symdnn.config import config
 from symdnn.graph.type import TensorType
-from symdnn.graph.variable import Apply, Constant, Shared, Variable
+from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.elementwise.arithmetic import Add, Mul, Neg, Sub, TrueDiv
-from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.vendor.gpudnn_conv import (
     DnnConvolution,
     GpuDnnConv,
     GpuDnnConvGradI,
     GpuDnnConvGradW,
 )
-from symdnn.rewriting.facts import number, real_float
+from symdnn.rewriting.facts import is_old_value, number, real_float
 from symdnn.rewriting.rewrite import Context, Rewrite, reads
 
-__all__ = ["RULES", "is_old_value"]
+__all__ = ["RULES"]
 
 _TAGS = frozenset({"cudnn", "conv_dnn", "fast_compile"})
 _NAMES: dict[str, type[DnnConvolution]] = {
@@ -54,16 +53,6 @@ def _same_type(a: Variable, b: Variable) -> bool:
         and isinstance(t, TensorType)
         and (s.dtype == t.dtype and s.broadcastable == t.broadcastable)
     )
-
-
-def is_old_value(v: Variable) -> bool:
-    """Whether ``v`` is a shared variable, or computed of one (and numbers) element by element."""
-    while v.owner is not None and isinstance(v.owner.op, Elemwise):
-        operands = [w for w in v.owner.inputs if number(w) is None]
-        if len(operands) != 1:
-            return False
-        (v,) = operands
-    return isinstance(v, Shared)
 
 
 def _in_update(v: Variable, context: Context) -> bool:

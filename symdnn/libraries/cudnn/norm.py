@@ -10,6 +10,7 @@ from typing import Any
 
 from symdnn.graph.dims import product
 from symdnn.graph.variable import Apply, Variable
+from symdnn.libraries.cudnn.backend import BACKEND, dtype_reason
 from symdnn.ops.core.shape import dims_of, reshape, specify_type
 from symdnn.ops.nn.batchnorm import BatchNormGrad, BatchNormInference, BatchNormTrain
 from symdnn.ops.nn.lrn import LRN, LRNGrad
@@ -21,7 +22,6 @@ from symdnn.ops.vendor.gpudnn_norm import (
     GpuDnnLRN,
     GpuDnnLRNGrad,
 )
-from symdnn.opt.lower.lowering import dtype_reason, lowering
 from symdnn.rewriting.facts import number
 from symdnn.rewriting.rewrite import Context
 
@@ -59,7 +59,7 @@ def refuses(node: Apply, context: Context) -> str | None:
         ]  # fmt: skip
         if short:
             return f"a parameter of type {p.type} broadcasts over axis {short[0]}"
-    return dtype_reason(context.target, x.type.dtype, bfloat16=True)
+    return dtype_reason(context.target, x.type.dtype, GpuDnnBatchNorm)
 
 
 class _Shaping:
@@ -113,7 +113,7 @@ def _lowered(node: Apply, op: Any, shaping: _Shaping, inputs: Sequence[Variable]
     return [shaping.back(v, like) for v, like in zip(found, node.outputs, strict=True)]
 
 
-@lowering("local_abstract_batch_norm_train_cudnn", BatchNormTrain, refuses=refuses)
+@BACKEND.lowering("local_abstract_batch_norm_train_cudnn", BatchNormTrain, refuses=refuses)
 def train(node: Apply, context: Context) -> Sequence[Variable]:
     """Batch normalisation in training to GpuDnnBatchNorm."""
     op: Any = node.op
@@ -126,7 +126,7 @@ def train(node: Apply, context: Context) -> Sequence[Variable]:
     return _lowered(node, low, shaping, inputs)
 
 
-@lowering("local_abstract_batch_norm_inference_cudnn", BatchNormInference, refuses=refuses)
+@BACKEND.lowering("local_abstract_batch_norm_inference_cudnn", BatchNormInference, refuses=refuses)
 def inference(node: Apply, context: Context) -> Sequence[Variable]:
     """Batch normalisation by given statistics to GpuDnnBatchNormInference."""
     op: Any = node.op
@@ -135,7 +135,7 @@ def inference(node: Apply, context: Context) -> Sequence[Variable]:
     return _lowered(node, low, shaping, node.inputs)
 
 
-@lowering("local_abstract_batch_norm_train_grad_cudnn", BatchNormGrad, refuses=refuses)
+@BACKEND.lowering("local_abstract_batch_norm_train_grad_cudnn", BatchNormGrad, refuses=refuses)
 def train_grad(node: Apply, context: Context) -> Sequence[Variable]:
     """The gradient of batch normalisation to GpuDnnBatchNormGrad."""
     op: Any = node.op
@@ -160,14 +160,14 @@ def lrn_refuses(node: Apply, context: Context) -> str | None:
     return dtype_reason(context.target, x.type.dtype)
 
 
-@lowering("local_dnn_lrn", LRN, refuses=lrn_refuses)
+@BACKEND.lowering("local_dnn_lrn", LRN, refuses=lrn_refuses)
 def lrn(node: Apply, context: Context) -> Variable:
     """Local response normalisation to GpuDnnLRN."""
     op: Any = node.op
     return GpuDnnLRN(op.n, op.alpha, op.beta, op.k)(*node.inputs)  # type: ignore[no-any-return]
 
 
-@lowering("local_dnn_lrn_grad", LRNGrad, refuses=lrn_refuses)
+@BACKEND.lowering("local_dnn_lrn_grad", LRNGrad, refuses=lrn_refuses)
 def lrn_grad(node: Apply, context: Context) -> Variable:
     """Its gradient to GpuDnnLRNGrad."""
     op: Any = node.op

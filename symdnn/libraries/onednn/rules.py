@@ -6,16 +6,17 @@ The tag ``onednn`` switches all of it off (``optimizer_excluding=onednn``).
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.op import Op
 from symdnn.graph.target import Libraries, Target
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Variable
+from symdnn.libraries.onednn.conv_moments import moments_of_convolutions
 from symdnn.ops.linalg.dot import BatchedDot, Dot
+from symdnn.ops.lowered.epilogue import EpilogueOp
 from symdnn.ops.nn.batchnorm import (
     BatchNormGrad,
     BatchNormInference,
@@ -28,10 +29,11 @@ from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad, Pool
 from symdnn.ops.nn.rnn import RNNForward, RNNGrad
 from symdnn.ops.nn.softmax import LogSoftmaxGrad, Softmax, SoftmaxGrad
 from symdnn.ops.vendor import onednn
-from symdnn.opt.lower.lowering import Lowering, Reasons, why_not
-from symdnn.rewriting.rewrite import Context, GraphRewrite, Rewrite, graph_rewrite
+from symdnn.opt.epilogue.epilogue import Chain, chain_at, take_in
+from symdnn.opt.lower.lowering import Backend, Library, Lowering, Reasons
+from symdnn.rewriting.rewrite import Context, graph_rewrite
 
-__all__ = ["LOWERINGS", "RULES", "not_lowered", "onednn_reason"]
+__all__ = ["LOWERINGS", "ONEDNN", "ROWS", "onednn_reason"]
 
 _BF16 = ("BF16", "FP16", "AMX")
 
@@ -45,39 +47,16 @@ def onednn_reason(target: Target) -> str | None:
     return None
 
 
-@dataclass(frozen=True)
-class OneDnnLowering(Lowering):
-    """A :class:`Lowering` for the CPU, to ``low``."""
-
-    low: type[Any] = onednn.OneDnnBase
-
-    def reason(self, node: Apply, context: Context) -> str | None:
-        """Why ``node`` stays as it is; None when it is lowered."""
-        backend = node.hints.backend
-        if (reason := onednn_reason(context.target)) is not None:
-            return reason
-        if backend not in (None, "onednn", "cudnn"):  # cuDNN's hint means little on a CPU
-            return f"the hint asks for backend {backend}"
-        return self.refuses(node, context)
-
-    def rewrite(self) -> Rewrite:
-        """As a rewrite of the phase ``lower``."""
-
-        def apply(node: Apply, context: Context) -> Any:
-            if self.reason(node, context) is not None:
-                return None
-            return self.build(node, context)
-
-        return Rewrite(self.name, "lower", self.ops, apply, self.tags, self.text, target="cpu")
+#: A hint for cuDNN means little on a CPU.
+BACKEND = Backend("onednn", "cpu", onednn_reason, (None, "onednn", "cudnn"))
 
 
-def _lower(name: str, low: type[Any], ops: Iterable[type[Op]], refuses: Reasons) -> OneDnnLowering:
+def _lower(name: str, low: type[Any], ops: tuple[type[Op], ...], refuses: Reasons) -> Lowering:
     def build(node: Apply, context: Context) -> Variable | Sequence[Variable | None]:
         return low(node.op)(*node.inputs, hints=node.hints)  # type: ignore[no-any-return]
 
-    tags = frozenset({"onednn", "fast_compile"})
     text = f"{', '.join(op.__name__ for op in ops)} to {low.__name__}"
-    return OneDnnLowering(name, tuple(ops), refuses, build, tags, text, low)
+    return BACKEND.lowering(name, *ops, refuses=refuses, text=text)(build)
 
 
 # -- what speaks against it ------------------------------------------------------------------------
@@ -206,29 +185,31 @@ def _rnn_alone(node: Apply, context: Context) -> str | None:
     return _dtype_reason(node, context)
 
 
-LOWERINGS: tuple[OneDnnLowering, ...] = (
-    _lower("conv_to_onednn", onednn.OneDnnConv, [Conv], conv_refuses),
-    _lower("conv_grad_input_to_onednn", onednn.OneDnnConvGradI, [ConvGradInput], conv_refuses),
-    _lower("conv_grad_weight_to_onednn", onednn.OneDnnConvGradW, [ConvGradWeight], conv_refuses),
-    _lower("pool_to_onednn", onednn.OneDnnPool, [Pool], pool_refuses),
-    _lower("pool_grad_to_onednn", onednn.OneDnnPoolGrad, [AveragePoolGrad, MaxPoolGrad],
+#: (name, oneDNN's op, the neutral ops that become it, what speaks against it)
+ROWS: tuple[tuple[str, type[Any], tuple[type[Op], ...], Reasons], ...] = (
+    ("conv_to_onednn", onednn.OneDnnConv, (Conv,), conv_refuses),
+    ("conv_grad_input_to_onednn", onednn.OneDnnConvGradI, (ConvGradInput,), conv_refuses),
+    ("conv_grad_weight_to_onednn", onednn.OneDnnConvGradW, (ConvGradWeight,), conv_refuses),
+    ("pool_to_onednn", onednn.OneDnnPool, (Pool,), pool_refuses),
+    ("pool_grad_to_onednn", onednn.OneDnnPoolGrad, (AveragePoolGrad, MaxPoolGrad),
            pool_refuses),
     # not LogSoftmax: the logarithm of oneDNN 3.2 errs by up to 85 units in the last place of x
-    _lower("softmax_to_onednn", onednn.OneDnnSoftmax, [Softmax], softmax_refuses),
-    _lower("softmax_grad_to_onednn", onednn.OneDnnSoftmaxGrad, [SoftmaxGrad, LogSoftmaxGrad],
+    ("softmax_to_onednn", onednn.OneDnnSoftmax, (Softmax,), softmax_refuses),
+    ("softmax_grad_to_onednn", onednn.OneDnnSoftmaxGrad, (SoftmaxGrad, LogSoftmaxGrad),
            softmax_refuses),
-    _lower("dot_to_onednn", onednn.OneDnnMatmul, [Dot, BatchedDot], product_refuses),
-    _lower("batch_norm_to_onednn", onednn.OneDnnBatchNorm, [BatchNormTrain], batch_norm_refuses),
-    _lower("batch_norm_inference_to_onednn", onednn.OneDnnBatchNormInference,
-           [BatchNormInference], batch_norm_refuses),
-    _lower("batch_norm_grad_to_onednn", onednn.OneDnnBatchNormGrad, [BatchNormGrad],
+    ("dot_to_onednn", onednn.OneDnnMatmul, (Dot, BatchedDot), product_refuses),
+    ("batch_norm_to_onednn", onednn.OneDnnBatchNorm, (BatchNormTrain,), batch_norm_refuses),
+    ("batch_norm_inference_to_onednn", onednn.OneDnnBatchNormInference,
+           (BatchNormInference,), batch_norm_refuses),
+    ("batch_norm_grad_to_onednn", onednn.OneDnnBatchNormGrad, (BatchNormGrad,),
            batch_norm_refuses),
-    _lower("layer_norm_to_onednn", onednn.OneDnnLayerNorm, [LayerNorm], layer_norm_refuses),
-    _lower("layer_norm_grad_to_onednn", onednn.OneDnnLayerNormGrad, [LayerNormGrad],
+    ("layer_norm_to_onednn", onednn.OneDnnLayerNorm, (LayerNorm,), layer_norm_refuses),
+    ("layer_norm_grad_to_onednn", onednn.OneDnnLayerNormGrad, (LayerNormGrad,),
            layer_norm_refuses),
-    _lower("rnn_to_onednn", onednn.OneDnnRNN, [RNNForward], rnn_refuses),
-    _lower("rnn_grad_to_onednn", onednn.OneDnnRNNGrad, [RNNGrad], rnn_refuses),
+    ("rnn_to_onednn", onednn.OneDnnRNN, (RNNForward,), rnn_refuses),
+    ("rnn_grad_to_onednn", onednn.OneDnnRNNGrad, (RNNGrad,), rnn_refuses),
 )  # fmt: skip
+LOWERINGS = tuple(_lower(*row) for row in ROWS)
 
 _said: set[str] = set()
 
@@ -251,14 +232,22 @@ def tell_without_onednn(context: Context) -> None:
             return
 
 
-RULES: tuple[Rewrite | GraphRewrite, ...] = (
-    tell_without_onednn,
-    *(low.rewrite() for low in LOWERINGS),
+def _plain_op_at(node: Apply) -> Chain | None:
+    """A convolution or product of oneDNN that has taken in nothing yet, in float32."""
+    op, dtype = node.op, node.outputs[0].type
+    if not isinstance(op, EpilogueOp) or not op.is_plain:
+        return None
+    assert isinstance(dtype, TensorType)
+    return chain_at(op, node) if dtype.dtype in op.rules.dtypes else None
+
+
+@graph_rewrite("epilogue", tags=("epilogue", "onednn"), name="onednn_epilogue")
+def onednn_epilogue(context: Context) -> None:
+    """Convolutions and products take in what follows where that saves a kernel."""
+    if onednn_reason(context.target) is None:
+        take_in(context, "onednn_epilogue", _plain_op_at)
+
+
+ONEDNN = Library(
+    BACKEND, LOWERINGS, (tell_without_onednn, moments_of_convolutions, onednn_epilogue)
 )
-
-
-def not_lowered(
-    fgraph: FunctionGraph, target: Target, takes: Callable[[Rewrite], bool] = lambda rewrite: True
-) -> dict[Apply, str]:
-    """The nodes of a rewritten graph that oneDNN could have had, each with the reason."""
-    return why_not(LOWERINGS, fgraph, target, takes)

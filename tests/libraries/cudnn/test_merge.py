@@ -7,11 +7,12 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
+from symdnn.compile.program import capabilities
 from symdnn.gpu import dnn
 from symdnn.graph.variable import Variable
+from symdnn.ops.lowered.transfer import Transfer
 from symdnn.ops.nn import conv_builders as B
 from symdnn.ops.vendor.gpudnn import DnnBase, DnnConvolution
-from symdnn.ops.vendor.transfer import Transfer
 from tests.opt.lowering import ALL, GPU, assert_same_values, names, op_of, rewritten, variables
 
 RNG = np.random.default_rng(17)
@@ -22,7 +23,7 @@ DY = RNG.standard_normal((2, 4, 4, 4))
 @pytest.fixture(autouse=True)
 def without_transfers(monkeypatch):
     """Nothing has a kernel on the device, so nothing moves there."""
-    monkeypatch.setattr(symdnn.opt.fuse.transfer, "kernel_reason", lambda node, kind: "not here")
+    monkeypatch.setattr(capabilities, "kernels_for", lambda op_type, kind: [])
 
 
 #: Theano's word in the rewrites' names, the op, and the convolution in that direction with an

@@ -6,10 +6,11 @@ import difflib
 from collections.abc import Iterable
 from functools import cache
 
-from symdnn.errors import ConfigError
-from symdnn.opt.phases import PHASES, RULES
+from symdnn.errors import ConfigError, RewriteError
+from symdnn.libraries.table import ALL_RULES
+from symdnn.opt.phases import PHASES, Selection
 
-__all__ = ["LEVELS", "THEANO", "check_words", "known_words", "nearest"]
+__all__ = ["LEVELS", "THEANO", "check_required", "check_words", "known_words"]
 
 #: What the optimizers by name include.
 LEVELS = frozenset({"fast_run", "fast_compile", "unsafe", "always", "optional"})
@@ -49,11 +50,11 @@ THEANO = frozenset(_WORDS.split())
 @cache
 def known_words() -> frozenset[str]:
     """Every word that a flag or a mode may name."""
-    rules = {word for r in RULES for word in (r.name, r.phase, *r.tags)}
+    rules = {word for r in ALL_RULES for word in (r.name, r.phase, *r.tags)}
     return frozenset({*rules, *PHASES, *LEVELS, *THEANO})
 
 
-def nearest(word: str) -> str:
+def _nearest(word: str) -> str:
     """Advice: the known word that looks most like ``word``; empty where none does."""
     by_lower = {w.lower(): w for w in sorted(known_words())}
     found = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
@@ -69,4 +70,11 @@ def check_words(words: Iterable[str], where: str) -> None:
     """
     for word in words:
         if word not in known_words():
-            raise ConfigError(f"{where}: no rewrite or tag {word!r}.{nearest(word)}")
+            raise ConfigError(f"{where}: no rewrite or tag {word!r}.{_nearest(word)}")
+
+
+def check_required(selection: Selection) -> None:
+    """Raise :class:`~symdnn.errors.RewriteError` for a required word that names no rewrite."""
+    for word in sorted(selection.require):
+        if not any(word in (r.name, r.phase, *r.tags) for r in ALL_RULES):
+            raise RewriteError(f"optimizer_requiring: no rewrite or tag {word!r}.{_nearest(word)}")

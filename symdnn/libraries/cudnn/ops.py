@@ -8,6 +8,7 @@ from typing import Any
 
 from symdnn.graph.dims import product
 from symdnn.graph.variable import Apply, Variable, constant
+from symdnn.libraries.cudnn.backend import BACKEND, dtype_reason
 from symdnn.ops.array.argreduce import ArgMax
 from symdnn.ops.array.reduce import Max, Min, Prod, Sum
 from symdnn.ops.core.shape import as_dim, dims_of, reshape
@@ -36,7 +37,6 @@ from symdnn.ops.vendor.gpudnn_spatial_transformer import (
     GpuDnnTransformerGrid,
     GpuDnnTransformerSampler,
 )
-from symdnn.opt.lower.lowering import dtype_reason, lowering
 from symdnn.rewriting.facts import number
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
@@ -62,7 +62,7 @@ def pool_refuses(node: Apply, context: Context) -> str | None:
     sizes = op.static if isinstance(op, AveragePoolGrad) else node.inputs[0].type.shape[-op.ndim :]
     if not op.ignore_border and not _whole_windows(op, sizes):
         return "cuDNN has no ignore_border=False: it would drop the windows that are cut off"
-    return dtype_reason(context.target, node.outputs[0].type.dtype, bfloat16=True)
+    return dtype_reason(context.target, node.outputs[0].type.dtype, GpuDnnPool)
 
 
 def _mode(node: Apply, context: Context) -> str:
@@ -104,7 +104,7 @@ def _window(op: Any) -> int:
     return size
 
 
-@lowering("local_gpua_pool_dnn_alternative", Pool, refuses=pool_refuses)
+@BACKEND.lowering("local_gpua_pool_dnn_alternative", Pool, refuses=pool_refuses)
 def pool(node: Apply, context: Context) -> Variable:
     """Pooling to GpuDnnPool; a sum is the mean times the window's size."""
     op: Any = node.op
@@ -114,7 +114,7 @@ def pool(node: Apply, context: Context) -> Variable:
     return y * constant(_window(op), dtype=x.type.dtype) if op.mode == "sum" else y
 
 
-@lowering("local_gpua_pool_dnn_grad_stride", MaxPoolGrad, refuses=pool_refuses)
+@BACKEND.lowering("local_gpua_pool_dnn_grad_stride", MaxPoolGrad, refuses=pool_refuses)
 def max_pool_grad(node: Apply, context: Context) -> Variable:
     """The gradient of max pooling to GpuDnnPoolGrad."""
     op: Any = node.op
@@ -123,7 +123,7 @@ def max_pool_grad(node: Apply, context: Context) -> Variable:
     return _from_images(dx, node.inputs[0], op.ndim)
 
 
-@lowering("local_gpua_avg_pool_dnn_grad_stride", AveragePoolGrad, refuses=pool_refuses)
+@BACKEND.lowering("local_gpua_avg_pool_dnn_grad_stride", AveragePoolGrad, refuses=pool_refuses)
 def average_pool_grad(node: Apply, context: Context) -> Variable:
     """The gradient of average pooling to GpuDnnPoolGrad."""
     op: Any = node.op
@@ -140,24 +140,24 @@ def average_pool_grad(node: Apply, context: Context) -> Variable:
 
 def float_refuses(node: Apply, context: Context) -> str | None:
     """Floats, bfloat16 too."""
-    return dtype_reason(context.target, node.outputs[0].type.dtype, bfloat16=True)
+    return dtype_reason(context.target, node.outputs[0].type.dtype, GpuDnnSoftmax)
 
 
-@lowering("local_softmax_dnn", Softmax, refuses=float_refuses)
+@BACKEND.lowering("local_softmax_dnn", Softmax, refuses=float_refuses)
 def softmax(node: Apply, context: Context) -> Variable:
     """Softmax along any axis to GpuDnnSoftmax."""
     assert isinstance(node.op, Softmax)
     return GpuDnnSoftmax("accurate", "channel", axis=node.op.axis)(*node.inputs)  # type: ignore[no-any-return]
 
 
-@lowering("local_gpua_logsoftmax_to_dnn", LogSoftmax, refuses=float_refuses)
+@BACKEND.lowering("local_gpua_logsoftmax_to_dnn", LogSoftmax, refuses=float_refuses)
 def log_softmax(node: Apply, context: Context) -> Variable:
     """Log-softmax to GpuDnnSoftmax('log')."""
     assert isinstance(node.op, LogSoftmax)
     return GpuDnnSoftmax("log", "channel", axis=node.op.axis)(*node.inputs)  # type: ignore[no-any-return]
 
 
-@lowering("local_gpua_softmax_dnn_grad", SoftmaxGrad, LogSoftmaxGrad, refuses=float_refuses)
+@BACKEND.lowering("local_gpua_softmax_dnn_grad", SoftmaxGrad, LogSoftmaxGrad, refuses=float_refuses)
 def softmax_grad(node: Apply, context: Context) -> Variable:
     """The gradients of softmax and log-softmax to GpuDnnSoftmaxGrad."""
     op: Any = node.op
@@ -216,7 +216,7 @@ def _inner(x: Variable, context: Context, kind: type[Any]) -> Variable | None:
     return operand if operand.type.dtype == x.type.dtype else None
 
 
-@lowering("local_dnn_reduction", Sum, Prod, Max, Min, refuses=reduction_refuses)
+@BACKEND.lowering("local_dnn_reduction", Sum, Prod, Max, Min, refuses=reduction_refuses)
 def reduction(node: Apply, context: Context) -> Variable:
     """Reductions to GpuDnnReduction; sum of squares, of absolutes, and max of absolutes too."""
     op: Any = node.op
@@ -233,7 +233,7 @@ def reduction(node: Apply, context: Context) -> Variable:
     return _axes_back(power(y) if power is not None else y, op, x.type.ndim)
 
 
-@lowering("local_dnn_argmax", ArgMax, refuses=reduction_refuses)
+@BACKEND.lowering("local_dnn_argmax", ArgMax, refuses=reduction_refuses)
 def argmax(node: Apply, context: Context) -> Variable:
     """The index of the largest to the second output of GpuDnnReduction."""
     # Seen on cuDNN 9.19 (H200): the first of several, the first NaN, C order over any axes.
@@ -273,7 +273,7 @@ def activation(node: Apply, context: Context) -> Variable | None:
     x, dtype = node.inputs[0], node.outputs[0].type.dtype
     if context.target.kind != "cuda" or not context.target.has("cudnn") or x.type.dtype != dtype:
         return None
-    if dtype_reason(context.target, dtype, bfloat16=True) or x.type.ndim == 0:
+    if dtype_reason(context.target, dtype, GpuDnnActivation) or x.type.ndim == 0:
         return None
     if isinstance(node.op, Minimum):
         return _clipped(node, context)
@@ -303,25 +303,27 @@ def transformer_refuses(node: Apply, context: Context) -> str | None:
     return dtype_reason(context.target, node.outputs[0].type.dtype)
 
 
-@lowering("local_dnn_transformer_grid", TransformerGrid, refuses=transformer_refuses)
+@BACKEND.lowering("local_dnn_transformer_grid", TransformerGrid, refuses=transformer_refuses)
 def transformer_grid(node: Apply, context: Context) -> Variable:
     """The sampling grid to GpuDnnTransformerGrid."""
     return GpuDnnTransformerGrid()(*node.inputs)  # type: ignore[no-any-return]
 
 
-@lowering("local_dnn_transformer_sampler", TransformerSampler, refuses=transformer_refuses)
+@BACKEND.lowering("local_dnn_transformer_sampler", TransformerSampler, refuses=transformer_refuses)
 def transformer_sampler(node: Apply, context: Context) -> Variable:
     """The sampled image to GpuDnnTransformerSampler."""
     return GpuDnnTransformerSampler()(*node.inputs)  # type: ignore[no-any-return]
 
 
-@lowering("local_dnn_transformer_grad_i", TransformerSamplerGrad, refuses=transformer_refuses)
+@BACKEND.lowering(
+    "local_dnn_transformer_grad_i", TransformerSamplerGrad, refuses=transformer_refuses
+)
 def transformer_grad_i(node: Apply, context: Context) -> Sequence[Variable]:
     """The sampler's gradient to GpuDnnTransformerGradI."""
     return GpuDnnTransformerGradI()(*node.inputs)  # type: ignore[no-any-return]
 
 
-@lowering("local_dnn_transformer_grad_t", TransformerGridGrad, refuses=transformer_refuses)
+@BACKEND.lowering("local_dnn_transformer_grad_t", TransformerGridGrad, refuses=transformer_refuses)
 def transformer_grad_t(node: Apply, context: Context) -> Variable:
     """The grid's gradient to GpuDnnTransformerGradT."""
     return GpuDnnTransformerGradT()(*node.inputs)  # type: ignore[no-any-return]

@@ -9,6 +9,7 @@ from typing import Any
 from symdnn.config import config
 from symdnn.graph.origin import Hints
 from symdnn.graph.variable import Apply, Variable
+from symdnn.libraries.cudnn.backend import BACKEND, dtype_reason
 from symdnn.ops.nn.ctc import CTCLoss
 from symdnn.ops.nn.dropout import Dropout, DropoutGrad
 from symdnn.ops.nn.rnn import RNNForward, RNNGrad
@@ -20,7 +21,6 @@ from symdnn.ops.vendor.gpudnn_rnn import (
     GpuDnnRNNGradWeights,
     GpuDnnRNNOp,
 )
-from symdnn.opt.lower.lowering import dtype_reason, lowering
 from symdnn.rewriting.facts import number
 from symdnn.rewriting.rewrite import Context
 
@@ -44,14 +44,14 @@ def _hints(node: Apply) -> Hints:
     return node.hints if algo == "standard" else replace(node.hints, algo=algo)
 
 
-@lowering("local_dnn_rnn", RNNForward, refuses=rnn_refuses)
+@BACKEND.lowering("local_dnn_rnn", RNNForward, refuses=rnn_refuses)
 def rnn(node: Apply, context: Context) -> Sequence[Variable]:
     """A recurrent net to GpuDnnRNNOp."""
     assert isinstance(node.op, RNNForward)
     return GpuDnnRNNOp.of(node.op)(*node.inputs, hints=_hints(node))  # type: ignore[no-any-return]
 
 
-@lowering("local_dnn_rnn_grad", RNNGrad, refuses=rnn_refuses)
+@BACKEND.lowering("local_dnn_rnn_grad", RNNGrad, refuses=rnn_refuses)
 def rnn_grad(node: Apply, context: Context) -> Sequence[Variable]:
     """Its gradient to two ops; that of the weights reads what that of the inputs leaves."""
     op = node.op
@@ -75,7 +75,7 @@ def ctc_refuses(node: Apply, context: Context) -> str | None:
     return None if dtype == "float32" else f"cuDNN's CTC loss is for float32, not {dtype}"
 
 
-@lowering("local_dnn_ctc", CTCLoss, refuses=ctc_refuses)
+@BACKEND.lowering("local_dnn_ctc", CTCLoss, refuses=ctc_refuses)
 def ctc(node: Apply, context: Context) -> Sequence[Variable]:
     """The CTC loss to GpuDnnCTCLoss."""
     return GpuDnnCTCLoss()(*node.inputs)  # type: ignore[no-any-return]
@@ -113,7 +113,7 @@ def _made_forward(forward: Apply) -> Sequence[Variable]:
     return op(*forward.inputs[:2], hints=forward.hints)  # type: ignore[no-any-return]
 
 
-@lowering("local_dnn_dropout", Dropout, refuses=dropout_refuses)
+@BACKEND.lowering("local_dnn_dropout", Dropout, refuses=dropout_refuses)
 def dropout(node: Apply, context: Context) -> Sequence[Variable | None] | None:
     """Dropout to GpuDnnDropoutOp, once its gradient reads that one's reserve."""
     if context.fgraph.users(node.outputs[1]):
@@ -122,7 +122,7 @@ def dropout(node: Apply, context: Context) -> Sequence[Variable | None] | None:
     return [y, None, state]
 
 
-@lowering("local_dnn_dropout_grad", DropoutGrad, refuses=dropout_refuses)
+@BACKEND.lowering("local_dnn_dropout_grad", DropoutGrad, refuses=dropout_refuses)
 def dropout_grad(node: Apply, context: Context) -> Variable | None:
     """Its gradient to GpuDnnDropoutGrad."""
     forward = _forward_of(node)

@@ -7,12 +7,12 @@ from typing import Any
 from symdnn.graph.origin import inherit
 from symdnn.graph.traverse import ancestors, needs_more_effects
 from symdnn.graph.variable import Apply, Variable
+from symdnn.ops.lowered.norm_parts import BatchMoments
 from symdnn.ops.vendor.conv_moments import OneDnnConvMoments
-from symdnn.ops.vendor.norm_parts import BatchMoments
 from symdnn.ops.vendor.onednn import OneDnnConv
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
-__all__ = ["RULES", "moments_of_convolutions"]
+__all__ = ["moments_of_convolutions"]
 
 #: Winograd's kernels take no fewer.
 _LEAST_CHANNELS = 16
@@ -67,6 +67,3 @@ def _merge(context: Context, node: Apply, reader: Apply | None) -> None:
         made = op(*node.inputs, *more)
         old = [node.outputs[0], *reader.outputs]
         context.replace(zip(old, made, strict=True), "moments_of_convolutions")
-
-
-RULES: tuple[Any, ...] = (moments_of_convolutions,)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from symdnn.graph.origin import inherit
@@ -12,11 +12,11 @@ from symdnn.ops.array.reduce import Sum
 from symdnn.ops.core.shape import dimshuffle
 from symdnn.ops.linalg.dot import Dot
 from symdnn.ops.vendor.gpublas import GpuGemm, GpuGemmBiasGrad
-from symdnn.opt.epilogue.epilogue import Chain, epilogues_wanted, product_at
+from symdnn.opt.epilogue.epilogue import Chain
 from symdnn.opt.fuse.fuse import reduction_in
-from symdnn.rewriting.rewrite import Context, graph_rewrite
+from symdnn.rewriting.rewrite import Context
 
-__all__ = ["RULES"]
+__all__ = ["bias_gradients"]
 
 
 def _sum_over_rows(node: Apply) -> Sum | None:
@@ -26,7 +26,9 @@ def _sum_over_rows(node: Apply) -> Sum | None:
     return op if isinstance(op, Sum) and op.axes == (0,) and matrix else None
 
 
-def _partner(node: Apply, context: Context) -> Chain | None:
+def _partner(
+    node: Apply, context: Context, product_at: Callable[[Apply], Chain | None]
+) -> Chain | None:
     """A product with the summed matrix on its right, which can sum it on the way."""
     v, out = node.inputs[0], node.outputs[0]
     for user in context.fgraph.user_nodes(v):
@@ -37,7 +39,7 @@ def _partner(node: Apply, context: Context) -> Chain | None:
         fits = chain.own[0].type.ndim == 2 and chain.value.type.dtype == out.type.dtype
         needed = [w for w in chain.inputs() if w is not v]
         apart = _depends(needed, node) or needs_more_effects(needed, node)
-        if fits and isinstance(chain.op.neutral(), Dot) and not apart:
+        if fits and isinstance(chain.op.unlowered, Dot) and not apart:
             return chain
     return None
 
@@ -55,10 +57,12 @@ def _depends(values: Iterable[Variable], node: Apply) -> bool:
     return False
 
 
-def _sum_with_product(context: Context, node: Apply) -> None:
+def _sum_with_product(
+    context: Context, node: Apply, product_at: Callable[[Apply], Chain | None]
+) -> None:
     op, chain = _sum_over_rows(node), None
     if op is not None and node.inputs[0].type.dtype in GpuGemm.rules.dtypes:
-        chain = _partner(node, context)
+        chain = _partner(node, context, product_at)
     if op is None or chain is None:
         return
     maker = chain.value.owner
@@ -72,14 +76,8 @@ def _sum_with_product(context: Context, node: Apply) -> None:
         context.replace(pairs, "gemm_bias_gradient")
 
 
-@graph_rewrite("epilogue", tags=("epilogue",), name="gemm_bias_gradient")
-def gemm_bias_gradient(context: Context) -> None:
-    """A product and the sum of its right factor over rows become one."""
-    if not epilogues_wanted(context):
-        return
+def bias_gradients(context: Context, product_at: Callable[[Apply], Chain | None]) -> None:
+    """Make them one wherever a graph has both; ``product_at(node)`` is a node as a product."""
     for node in context.fgraph.toposort():
         if node in context.fgraph.nodes:
-            _sum_with_product(context, node)
-
-
-RULES = (gemm_bias_gradient,)
+            _sum_with_product(context, node, product_at)

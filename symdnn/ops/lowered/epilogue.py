@@ -21,7 +21,6 @@ from symdnn.graph.op import Grads, Host, Vars
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.dtype import is_narrow_float
-from symdnn.ops.core.lowered import Lowered
 from symdnn.ops.core.scalar import (
     RESULT,
     Builder,
@@ -32,11 +31,12 @@ from symdnn.ops.core.scalar import (
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.scalar_meaning import meaning
 from symdnn.ops.elemwise import Elemwise
-from symdnn.ops.vendor.fused import FusedElemwise
+from symdnn.ops.lowered.fused import FusedElemwise
+from symdnn.ops.lowered.lowered import Lowered
 
 __all__ = [
     "BIAS", "NO_EPILOGUE", "RESIDUAL", "Affine", "Epilogue", "EpilogueOp", "EpilogueRules",
-    "Operand", "accumulator",
+    "Operand", "accumulator", "scaled",
 ]  # fmt: skip
 
 #: Operands by name, in the order of an op's inputs: of the result's shape; of one value a channel.
@@ -47,6 +47,11 @@ OPERANDS = (RESIDUAL, BIAS)
 def accumulator(dtype: str) -> str:
     """The dtype in which a result of ``dtype`` is accumulated: float32 for the 16-bit floats."""
     return "float32" if is_narrow_float(dtype) else dtype
+
+
+def scaled(v: Any, factor: float) -> Any:
+    """``factor * v`` in the dtype of ``v``; ``v`` itself for 1."""
+    return v if factor == 1 else v * np.asarray(factor, v.type.numpy)
 
 
 # -- the value ------------------------------------------------------------------------------------
@@ -257,7 +262,9 @@ class EpilogueRules:
     ``dtypes``: results that may get a bias or an activation; ``linear_dtypes``: those that may
     only be scaled and added to. ``scales``: whether ``alpha`` and the factor of ``z`` are free,
     else 1 is wanted. ``widens``: 16-bit factors may give float32. ``rounds_operands``: operands
-    have the dtype of the factors; float32 ones are rounded to it.
+    have the dtype of the factors; float32 ones are rounded to it. ``saves_sums``: a sum whose terms
+    nobody else reads pays even where an elementwise kernel reads it. ``through_reshape``: the
+    epilogue may stand behind a reshape that keeps the last dimension.
     """
 
     activations: Activations = ()
@@ -267,6 +274,8 @@ class EpilogueRules:
     scales_residual: bool = False
     widens: bool = False
     rounds_operands: bool = False
+    saves_sums: bool = False
+    through_reshape: bool = False
 
     def op_of(self, word: str) -> Elemwise | None:
         """The activation of a word; raises KeyError for a word that there is not."""

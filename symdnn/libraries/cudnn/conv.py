@@ -14,6 +14,7 @@ from symdnn.config import config
 from symdnn.graph.dims import known
 from symdnn.graph.origin import Hints
 from symdnn.graph.variable import Apply, Variable
+from symdnn.libraries.cudnn.backend import BACKEND, dtype_reason
 from symdnn.ops.array.pad import pad
 from symdnn.ops.core.shape import as_dim, static_dim
 from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight, Pad
@@ -25,7 +26,6 @@ from symdnn.ops.vendor.gpudnn_conv import (
     GpuDnnConvGradW,
     compute_precision,
 )
-from symdnn.opt.lower.lowering import dtype_reason, lowering
 from symdnn.rewriting.rewrite import Context
 
 __all__ = ["LOWERINGS"]
@@ -65,7 +65,7 @@ def refuses(node: Apply, context: Context) -> str | None:
     if op.ndim > 3:
         return f"cuDNN convolves over at most 3 dimensions, not {op.ndim}"
     dtype = node.outputs[0].type.dtype
-    if (reason := dtype_reason(context.target, dtype, bfloat16=True)) is not None:
+    if (reason := dtype_reason(context.target, dtype, DnnConvolution)) is not None:
         return reason
     if (precision := _precision(node)) not in _PRECISIONS[dtype]:
         return f"cuDNN does not accumulate {dtype} in {precision} (dnn.conv.precision)"
@@ -118,7 +118,7 @@ def _narrowed(v: Variable) -> Variable:
 TAGS = ("conv_dnn",)
 
 
-@lowering("local_abstractconv_cudnn", Conv, refuses=refuses, tags=TAGS)
+@BACKEND.lowering("local_abstractconv_cudnn", Conv, refuses=refuses, tags=TAGS)
 def forward(node: Apply, context: Context) -> Variable:
     """Convolution to GpuDnnConv."""
     op: Any = node.op
@@ -134,7 +134,7 @@ def _forward(op: Any, x: Variable, w: Variable, settings: dict[str, Any]) -> Var
     return low(_padded(x, _excess(op)), w)  # type: ignore[no-any-return]
 
 
-@lowering("local_abstractconv_gw_cudnn", ConvGradWeight, refuses=refuses, tags=TAGS)
+@BACKEND.lowering("local_abstractconv_gw_cudnn", ConvGradWeight, refuses=refuses, tags=TAGS)
 def grad_weight(node: Apply, context: Context) -> Variable:
     """The gradient in the kernels to GpuDnnConvGradW."""
     op: Any = node.op
@@ -157,7 +157,7 @@ def _grad_weight(
     return low(_padded(x, _excess(op)), dy, *dims)  # type: ignore[no-any-return]
 
 
-@lowering("local_abstractconv_gi_cudnn", ConvGradInput, refuses=refuses, tags=TAGS)
+@BACKEND.lowering("local_abstractconv_gi_cudnn", ConvGradInput, refuses=refuses, tags=TAGS)
 def grad_input(node: Apply, context: Context) -> Variable:
     """The gradient in the images to GpuDnnConvGradI."""
     op: Any = node.op

@@ -15,7 +15,7 @@ from symdnn.ops.elementwise.arithmetic import Add, Mul, Neg, Sub, TrueDiv
 from symdnn.ops.elementwise.math import Tanh
 from symdnn.ops.elementwise.scalar_meaning import meaning
 from symdnn.ops.linalg.dot import Dot
-from symdnn.ops.vendor.epilogue import BIAS, RESIDUAL, Affine, Epilogue, EpilogueRules, Operand
+from symdnn.ops.lowered.epilogue import BIAS, RESIDUAL, Affine, Epilogue, EpilogueRules, Operand
 from symdnn.ops.vendor.gpublas import ACTIVATIONS, GpuGemm
 from symdnn.ops.vendor.gpudnn_epilogue import CONV_ACTIVATIONS
 from symdnn.ops.vendor.onednn import ACTIVATIONS as ONEDNN_ACTIVATIONS

@@ -1,0 +1,43 @@
+"""What this process's libraries and kernels can do, as rewriting and placing ask for it."""
+
+from __future__ import annotations
+
+from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.kernel import Call, kernels_for
+from symdnn.graph.op import Op
+from symdnn.graph.target import Target
+from symdnn.graph.variable import Apply
+from symdnn.libraries.table import RULES, not_lowered
+from symdnn.opt.fuse.transfer import Places
+from symdnn.rewriting.capabilities import Capabilities
+
+__all__ = ["CAPABILITIES", "kernel_reason", "places_of"]
+
+
+def kernel_reason(node: Apply, kind: str) -> str | None:
+    """Why no kernel of this kind of target takes ``node``; None when one does."""
+    call = Call(
+        node.op, tuple(v.type for v in node.inputs), tuple(v.type for v in node.outputs), node.hints
+    )
+    reasons = []
+    for kernel in kernels_for(type(node.op), kind):
+        reason = kernel.refuses(call)
+        if reason is None:
+            return None
+        reasons.append(f"{kernel.name}: {reason}")
+    return "; ".join(reasons) or f"there is no {kind} kernel for {type(node.op).__name__}"
+
+
+def _fuses(op: Op, kind: str) -> bool:
+    """Whether a kernel of this kind of target wants a fused op: CUDA's take all that are made, the
+    CPU's say so, since without LLVM there is nothing to gain."""
+    return kind == "cuda" or any(k.fuses(op) for k in kernels_for(type(op), kind))
+
+
+#: All libraries, and the kernel table.
+CAPABILITIES = Capabilities(RULES, kernel_reason, _fuses, not_lowered)
+
+
+def places_of(fgraph: FunctionGraph, target: Target, inner: bool = False) -> Places:
+    """The places of a graph that has its transfers: what a schedule asks."""
+    return Places(fgraph, target, CAPABILITIES, inner)

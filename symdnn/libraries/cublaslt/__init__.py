@@ -1,0 +1,1 @@
+"""From products of matrices to cuBLASLt's."""

@@ -1,0 +1,58 @@
+"""Products of matrices to cuBLASLt's, where these take in what surrounds them.
+
+A product alone stays the neutral op, which cuBLASLt's kernel runs as well.
+"""
+
+from __future__ import annotations
+
+from symdnn.config import config
+from symdnn.graph.target import Target
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Apply
+from symdnn.libraries.cublaslt.bias_gradient import bias_gradients
+from symdnn.ops.linalg.dot import BatchedDot, Dot
+from symdnn.ops.vendor.gpublas import GpuGemm
+from symdnn.opt.epilogue.epilogue import Chain, chain_at, take_in
+from symdnn.opt.lower.lowering import Backend, Library
+from symdnn.rewriting.rewrite import Context, graph_rewrite
+
+__all__ = ["CUBLASLT"]
+
+
+def _problem(target: Target) -> str | None:
+    if target.kind != "cuda":
+        return f"the target is {target}"
+    return "gpu.epilogue=off" if str(config.gpu.epilogue) == "off" else None
+
+
+BACKEND = Backend("cublaslt", "cuda", _problem, (None, "cublaslt"))
+
+
+def _product_at(node: Apply) -> Chain | None:
+    """A product of floats, as cuBLASLt has it."""
+    out = node.outputs[0]
+    if not isinstance(out.type, TensorType):
+        return None
+    if isinstance(node.op, Dot | BatchedDot):
+        known = (*GpuGemm.rules.dtypes, *GpuGemm.rules.linear_dtypes)
+        fits = out.type.ndim and out.type.dtype in known
+        return chain_at(GpuGemm(node.op), node) if fits else None
+    return chain_at(node.op, node) if isinstance(node.op, GpuGemm) else None
+
+
+@graph_rewrite("epilogue", tags=("epilogue",), name="gemm_epilogue")
+def gemm_epilogue(context: Context) -> None:
+    """Products take in factors, addends, biases and activations where that saves traffic."""
+    if _problem(context.target) is None:
+        while take_in(context, "gemm_epilogue", _product_at):
+            pass
+
+
+@graph_rewrite("epilogue", tags=("epilogue",), name="gemm_bias_gradient")
+def gemm_bias_gradient(context: Context) -> None:
+    """A product and the sum of its right factor over rows become one."""
+    if _problem(context.target) is None:
+        bias_gradients(context, _product_at)
+
+
+CUBLASLT = Library(BACKEND, own_rules=(gemm_epilogue, gemm_bias_gradient))
