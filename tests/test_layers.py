@@ -45,6 +45,7 @@ ROOMS = {
         {"core"}, {"elemwise"}, {"elementwise", "linalg"}, {"array", "random"}, {"control", "nn"},
         {"lowered"}, {"numpy_names", "vendor"},
     ],
+    "libraries": [{"cublaslt", "cudnn", "onednn"}, {"table"}, {"words"}],
     "opt": [
         {"canonicalize", "engine", "lower", "scan"}, {"fuse", "layout", "precision"}, {"epilogue"},
         {"phases"}, {"optimise"},
@@ -235,6 +236,16 @@ def imports() -> list[Import]:
 def test_nothing_imports_upward_or_too_much():
     wrong = [text for found in imports() for text in faults(found)]
     assert not wrong, "\n".join(wrong)
+
+
+def test_rewrites_know_no_library_and_no_kernel():
+    """What these can do ``compile`` hands to them, as a value: ``rewriting/capabilities.py``."""
+    neutral = {"rewriting", "stable", "autodiff", "opt"}
+    for_compile = ("symdnn.ops.vendor", "symdnn.graph.kernel", "symdnn.graph.substitute")
+    found = [
+        str(i) for i in imports() if i.folder in neutral and i.imported.startswith(for_compile)
+    ]
+    assert not found, "\n".join(found)
 
 
 def test_every_module_has_a_place():

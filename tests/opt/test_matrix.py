@@ -47,18 +47,18 @@ FUNCTIONS = [r for r in NODE_RULES if r.pattern is None]
 ELSEWHERE: dict[str, str] = {
     **{r.rule: "its record, where other rules run beside it" for r in RECORDS if r.beside},
     **{
-        f"local_dnn_{kind}_{what}_merge": "test_lower_cudnn_merge.py: beside cuDNN's convolutions"
+        f"local_dnn_{kind}_{what}_merge": "cudnn/test_merge.py: beside cuDNN's convolutions"
         for kind in ("conv", "convw", "convi")
         for what in ("alpha", "output")
     },
-    "local_log_softmax_dnn": "test_lower_cudnn.py: a softmax that is cuDNN's already",
-    "local_cudnn_maxandargmax": "test_lower_cudnn.py: two reductions by cuDNN of one tensor",
-    "local_dnn_dropout": "test_lower_cudnn.py: its hint asks for cuDNN",
-    "local_dnn_dropout_grad": "test_lower_cudnn.py: its hint asks for cuDNN",
-    "local_batch_norm_inplace_running": "test_lower_cudnn.py: updates of shared variables",
+    "local_log_softmax_dnn": "cudnn/test_lowering.py: a softmax that is cuDNN's already",
+    "local_cudnn_maxandargmax": "cudnn/test_lowering.py: two reductions by cuDNN of one tensor",
+    "local_dnn_dropout": "cudnn/test_lowering.py: its hint asks for cuDNN",
+    "local_dnn_dropout_grad": "cudnn/test_lowering.py: its hint asks for cuDNN",
+    "local_batch_norm_inplace_running": "cudnn/test_lowering.py: updates of shared variables",
     "images_seen_last": "test_layout.py: ops by cuDNN of images seen through a dimshuffle",
     "softmax_of_permuted": "test_layout.py: ops by cuDNN of images seen through a dimshuffle",
-    "fold_batch_norm": "test_lower_cudnn.py and test_onednn_graphs.py: behind a convolution",
+    "fold_batch_norm": "cudnn/test_lowering.py and test_onednn_graphs.py: behind a convolution",
     "relu_gradient_before_pooling": "test_pool_rules.py: a whole layer's gradient",
 }
 

@@ -15,6 +15,7 @@ from symdnn.graph.place import HOST, Place, check_one_gpu
 from symdnn.graph.runtime import Runtime
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Variable
+from symdnn.libraries.table import LIBRARIES
 
 __all__ = ["Devices", "load_kernels", "resolve_target"]
 
@@ -47,9 +48,14 @@ def resolve_target(wanted: Target | str | None = None, explain: bool = False) ->
 
 
 def cpu_target(notes: tuple[str, ...] = ()) -> Target:
-    """This machine's CPU: oneDNN's version and instruction set where it is there, the threads."""
-    facts = importlib.import_module("symdnn.cpu.onednn.library").facts()
-    return Target("cpu", notes=(*notes, *facts.pop("notes")), **facts)
+    """This machine's CPU: its libraries' versions, the instruction set, the threads."""
+    facts: dict[str, Any] = {}
+    for library in LIBRARIES:
+        if library.backend.kind == "cpu" and library.detected_by:
+            found = dict(importlib.import_module(library.detected_by).facts())
+            notes += tuple(found.pop("notes", ()))
+            facts |= found
+    return Target("cpu", notes=notes, **facts)
 
 
 def _gpu_is_ready() -> bool:

@@ -249,5 +249,6 @@ def onednn_epilogue(context: Context) -> None:
 
 
 ONEDNN = Library(
-    BACKEND, LOWERINGS, (tell_without_onednn, moments_of_convolutions, onednn_epilogue)
-)
+    BACKEND, LOWERINGS, (tell_without_onednn, moments_of_convolutions, onednn_epilogue),
+    detected_by="symdnn.cpu.onednn.library",
+)  # fmt: skip

@@ -89,11 +89,17 @@ class Lowering:
 
 @dataclass(frozen=True)
 class Library:
-    """A vendor's library among the rewrites: its lowerings, and the rewrites of its own."""
+    """A vendor's library among the rewrites: its lowerings, and the rewrites of its own.
+
+    ``detected_by`` names the module whose ``facts()`` are keywords of :class:`Target`: the
+    library's version, and ``notes`` that say why it is absent. Without one whoever describes the
+    target's device finds it.
+    """
 
     backend: Backend
     lowerings: tuple[Lowering, ...] = ()
     own_rules: tuple[Rewrite | GraphRewrite, ...] = ()
+    detected_by: str = ""
 
     @property
     def rules(self) -> tuple[Rewrite | GraphRewrite, ...]:

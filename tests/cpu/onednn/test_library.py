@@ -12,7 +12,7 @@ from symdnn.cpu.onednn import library as libdnnl
 from symdnn.cpu.threads import threads
 from symdnn.detect import ABSENT, FOUND, Candidate
 from symdnn.graph.target import Target
-from symdnn.opt.lower import lower_onednn
+from symdnn.libraries.onednn import rules as lower_onednn
 
 needs_onednn = pytest.mark.skipif(bool(libdnnl.problem()), reason="oneDNN is not installed")
 
