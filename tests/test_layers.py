@@ -239,7 +239,7 @@ def test_nothing_imports_upward_or_too_much():
 
 
 def test_rewrites_know_no_library_and_no_kernel():
-    """What these can do ``compile`` hands to them, as a value: ``rewriting/capabilities.py``."""
+    """What these can do ``compile`` hands to them, as a value: ``rewriting/rewrite.py``."""
     neutral = {"rewriting", "stable", "autodiff", "opt"}
     for_compile = ("symdnn.ops.vendor", "symdnn.graph.kernel", "symdnn.graph.substitute")
     found = [

@@ -8,10 +8,11 @@ from functools import partial
 from typing import Any
 
 from symdnn.compile.call.arguments import In, Out, as_in, as_out, check_distinct
-from symdnn.compile.call.compiled_function import Face, Function, Stages, Structure
+from symdnn.compile.call.compiled_function import Face, Function, Structure
 from symdnn.compile.execute.targets import load_kernels, resolve_target
 from symdnn.compile.modes.modes import get_mode
 from symdnn.compile.plan import gc_pause
+from symdnn.compile.plan.stages import Stages
 from symdnn.compile.precompile import begin_kernels
 from symdnn.compile.program.capabilities import CAPABILITIES
 from symdnn.compile.program.mode import Mode

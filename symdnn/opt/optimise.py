@@ -17,9 +17,8 @@ from symdnn.graph.variable import Apply, Variable
 from symdnn.opt.engine import Observer, RewriteProfile, run_rewrites
 from symdnn.opt.phases import PHASES, RULES, Selection, rules_of_phase
 from symdnn.opt.precision.amp import mixed_precision, precision_note
-from symdnn.rewriting.capabilities import Capabilities
 from symdnn.rewriting.failure import report_failure
-from symdnn.rewriting.rewrite import Context, GraphRewrite, Rewrite
+from symdnn.rewriting.rewrite import Capabilities, Context, GraphRewrite, Rewrite
 
 __all__ = ["optimise"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -24,10 +24,11 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Variable, as_variable
 from symdnn.ops.core.shape import ShapeI
 from symdnn.ops.elemwise import Elemwise, apply_elemwise
-from symdnn.rewriting.capabilities import NO_CAPABILITIES, Capabilities
 from symdnn.rewriting.facts import ShapeFacts
 
 __all__ = [
+    "NO_CAPABILITIES",
+    "Capabilities",
     "Context",
     "Family",
     "GraphRewrite",
@@ -37,6 +38,40 @@ __all__ = [
     "reads",
     "rewrite",
 ]
+
+
+def _no_kernel(node: Apply, kind: str) -> str | None:
+    return f"there is no {kind} kernel for {type(node.op).__name__}"
+
+
+def _fuses_on_cuda(op: Op, kind: str) -> bool:
+    return kind == "cuda"
+
+
+def _not_asked(fgraph: FunctionGraph, target: Target, takes: Any) -> Mapping[Apply, str]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What libraries and kernels can do; ``compile`` hands it to ``opt`` beside the target.
+
+    Its answers follow from the target and from static types: no hardware is needed for them, and a
+    program for ``cuda:sm_90`` is planned the same on any machine.
+
+    ``rules`` are the libraries' rewrites. ``kernel_reason(node, kind)`` says why no kernel of a
+    kind of target takes a node, None when one does; ``fuses(op, kind)`` whether a fused op is worth
+    making there; ``not_lowered(fgraph, target, takes)`` has the nodes that a library could have
+    had, each with the reason why it has not (``takes``: which rewrites are switched on)."""
+
+    rules: tuple[Rewrite | GraphRewrite, ...] = ()
+    kernel_reason: Callable[[Apply, str], str | None] = _no_kernel
+    fuses: Callable[[Op, str], bool] = _fuses_on_cuda
+    not_lowered: Callable[[FunctionGraph, Target, Any], Mapping[Apply, str]] = _not_asked
+
+
+#: Neither a library nor a kernel.
+NO_CAPABILITIES = Capabilities()
 
 
 @dataclass(frozen=True)

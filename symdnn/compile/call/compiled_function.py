@@ -14,9 +14,9 @@ from symdnn.compile.call.fast import Calls
 from symdnn.compile.call.fast_host import fast_calls
 from symdnn.compile.execute.executor import Executor
 from symdnn.compile.execute.targets import Devices
-from symdnn.compile.plan.offline_plan import SegmentPlan, specialise_program
-from symdnn.compile.plan.specialise import Oracle
-from symdnn.compile.program.mode import Audit, Mode, Watch, Watches
+from symdnn.compile.plan.plan import Plan
+from symdnn.compile.plan.stages import Stages
+from symdnn.compile.program.mode import Mode, Watch, Watches
 from symdnn.compile.program.placing import program_of
 from symdnn.compile.program.program import Program
 from symdnn.compile.report.dnn_report import DnnReport, dnn_report
@@ -34,13 +34,11 @@ from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.operators import operator
 from symdnn.graph.pickling import Bundle
 from symdnn.graph.place import HOST
-from symdnn.graph.target import Target
 from symdnn.graph.variable import Shared, Variable
 from symdnn.ops.core.shape import ShapeI
 from symdnn.ops.lowered.transfer import GpuFromHost
-from symdnn.opt.engine import RewriteProfile
 
-__all__ = ["Face", "Function", "Stages", "Structure"]
+__all__ = ["Face", "Function", "Structure"]
 
 
 @dataclass(frozen=True)
@@ -70,33 +68,6 @@ class Face:
     borrow: tuple[bool, ...]
 
 
-@dataclass(frozen=True)
-class Stages:
-    """What each step of compiling made; all of it prints."""
-
-    mode: Mode
-    target: Target
-    fgraph: FunctionGraph
-    program: Program
-    rewrites: RewriteProfile
-    audit: Audit | None = None
-
-    def specialise(
-        self,
-        shapes: Mapping[Any, Sequence[int]],
-        oracle: Oracle | None = None,
-        host_values: Mapping[Any, int] | None = None,
-    ) -> list[SegmentPlan]:
-        """Stage 4 short of binding: kernels and memory at these shapes, without the device.
-
-        ``shapes`` are those of the function's inputs, by name or variable of ``fgraph``; shared
-        variables have theirs. ``oracle`` describes the device (default: any kernel of the
-        target's table, else one that takes everything and needs no workspace);
-        ``host_values`` are the integers that feed shapes.
-        """
-        return specialise_program(self.program, self.fgraph.inputs, shapes, oracle, host_values)
-
-
 class Function:
     """A compiled function. Call it with values by position or by keyword.
 
@@ -121,11 +92,12 @@ class Function:
         for slot in self.arguments.slots:
             slot.changes = any(slot.default is s.storage for s in self.updated)
             slot.may_stay = on_gpu and _read_by_device_only(stages.fgraph, slot.variable)
-        self._executor: Executor | None = None
+        self.executor_or_none: Executor | None = None
         plain = not self._copied and not self._watched and profile is None
         self._fast: Calls | None = fast_calls(self) if plain else None
         self._attempt = None if self._fast is None else self._fast.attempt
         self._one = face.structure.kind == "one"
+        self._told: list[Plan] = []  # the plans that ``dnn.verbose`` has printed
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the signature, and the graph that runs."""
@@ -136,9 +108,9 @@ class Function:
     @property
     def executor(self) -> Executor:
         """What runs the program; made on first use, when the device is first needed."""
-        if self._executor is None:
-            self._executor = Executor(self.stages.program, Devices(self.stages.target))
-        return self._executor
+        if self.executor_or_none is None:
+            self.executor_or_none = Executor(self.stages.program, Devices(self.stages.target))
+        return self.executor_or_none
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run it. Shared variables change only if all of it succeeds."""
@@ -150,7 +122,7 @@ class Function:
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """Outputs as a list."""
-        executor = self._executor or self.executor
+        executor = self.executor_or_none or self.executor
         runtime, fast = executor.runtime, self._fast
         with runtime.exclusive(), np.errstate(all="ignore"):
             values = self.arguments.bind(args, kwargs, self.trust_input, runtime.adopt)
@@ -161,7 +133,7 @@ class Function:
             else:
                 results = executor.run(values)
             if config.dnn.verbose:
-                tell_plans(self)
+                self._told = tell_plans(self.name, self.stages, self.plans(), self._told)
             for i in self._copied:
                 results[i] = runtime.fresh(results[i])
             if self.updated:
@@ -286,15 +258,15 @@ class Function:
 
     def plans(self) -> list[Any]:
         """The plans made so far, over all segments."""
-        return [] if self._executor is None else self._executor.plans()
+        return [] if self.executor_or_none is None else self.executor_or_none.plans()
 
     def free(self) -> None:
         """Drop all plans, with what they hold, and give their memory back to the system.
 
         The next call makes new ones.
         """
-        runtime = None if self._executor is None else self._executor.runtime
-        self._executor = None
+        runtime = None if self.executor_or_none is None else self.executor_or_none.runtime
+        self.executor_or_none = None
         if self._fast is not None:
             self._fast.entries.clear()
         if runtime is not None:
@@ -302,19 +274,19 @@ class Function:
 
     def lowering_report(self) -> LoweringReport:
         """What each node became: kernel or view, why others were refused, the user's line."""
-        return lowering_report(self)
+        return lowering_report(self.stages, self.plans())
 
     def dnn_report(self) -> DnnReport:
         """Which algorithm cuDNN was asked for and which it runs, for each convolution."""
-        return dnn_report(self)
+        return dnn_report(self.plans())
 
     def memory_report(self) -> MemoryReport:
         """Bytes of plans, shared variables and constants."""
-        return memory_report(self)
+        return memory_report(self.plans(), self.fgraph, self.get_shared(), self.device_memory())
 
     def device_memory(self) -> Any:
         """What symdnn has taken of the GPU; None on a CPU, and before the first call."""
-        return None if self._executor is None else self._executor.runtime.memory_use()
+        return None if self.executor_or_none is None else self.executor_or_none.runtime.memory_use()
 
     @property
     def maker(self) -> Function:

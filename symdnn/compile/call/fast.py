@@ -9,21 +9,43 @@ little of that once the segment is captured: while no storage anywhere has moved
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from symdnn.compile.call.arguments import Arguments
+from symdnn.compile.execute.executor import Executor
 from symdnn.compile.plan.plan import Plan, PlanCache
+from symdnn.compile.plan.stages import Stages
 from symdnn.compile.program.program import Segment
 from symdnn.graph.values.storage import changes, note_writes
 from symdnn.graph.variable import Shared, Variable
 
-if TYPE_CHECKING:
-    from symdnn.compile.call.compiled_function import Function
-
-__all__ = ["Calls", "FastCalls"]
+__all__ = ["CallSite", "Calls", "FastCalls"]
 
 _MOST = 64
+
+
+class CallSite(Protocol):
+    """What fast calls ask of the function that is called."""
+
+    arguments: Arguments
+    stages: Stages
+    updated: list[Shared]
+    lent: list[bool]
+    trust_input: bool
+    #: What runs the program; None before the first call.
+    executor_or_none: Executor | None
+
+    @property
+    def executor(self) -> Executor:
+        """What runs the program; made on first use."""
+
+    def get_shared(self) -> list[Shared]:
+        """Shared variables that it reads or updates."""
+
+    def update(self, new_values: Sequence[Any]) -> None:
+        """Write new values into the shared variables that it updates."""
 
 
 class _Entry(NamedTuple):
@@ -41,7 +63,7 @@ class Calls:
 
     entries: dict[Any, Any]
 
-    def __init__(self, function: Function, segment: Segment) -> None:
+    def __init__(self, function: CallSite, segment: Segment) -> None:
         self.segment = segment
         self.slots = function.arguments.slots
         self.allow_downcast = function.arguments.allow_downcast
@@ -59,11 +81,11 @@ class Calls:
         self.entries = {}
         self.misses = 0
 
-    def attempt(self, function: Function, args: Sequence[Any]) -> list[Any] | None:
+    def attempt(self, function: CallSite, args: Sequence[Any]) -> list[Any] | None:
         """A call's results; None where something is not as it was: it goes the long way."""
         raise NotImplementedError
 
-    def learn(self, function: Function, values: dict[Variable, Any]) -> None:
+    def learn(self, function: CallSite, values: dict[Variable, Any]) -> None:
         """Remember a call that went the long way."""
         raise NotImplementedError
 
@@ -76,7 +98,7 @@ class Calls:
             executor.only_host(values)
         return values
 
-    def _may_change(self, function: Function) -> bool:
+    def _may_change(self, function: CallSite) -> bool:
         """Whether a user may write what is read without any storage telling."""
         home = function.executor.devices.home
         return any(v.storage.is_lent_off(home(v).memory.place) for v in function.get_shared())
@@ -103,7 +125,7 @@ class Calls:
 class FastCalls(Calls):
     """Calls of a function whose program is one segment on a device that captures it."""
 
-    def __init__(self, function: Function, segment: Segment) -> None:
+    def __init__(self, function: CallSite, segment: Segment) -> None:
         super().__init__(function, segment)
         self.kinds = [
             (s, s.dtype, s.ndim, getattr(s.variable.type, "dtype", "")) for s in self.slots
@@ -116,7 +138,7 @@ class FastCalls(Calls):
         #: How often it has written what it updates.
         self.counter = [0]
 
-    def attempt(self, function: Function, args: Sequence[Any]) -> list[Any] | None:
+    def attempt(self, function: CallSite, args: Sequence[Any]) -> list[Any] | None:
         """See :class:`Calls`."""
         if not self.entries:
             return None
@@ -129,7 +151,7 @@ class FastCalls(Calls):
         return [runtime.lend(r) if lent else r for r, lent in zip(found, self.lent)]
 
     def _found(
-        self, function: Function, executor: Any, runtime: Any, args: Sequence[Any]
+        self, function: CallSite, executor: Any, runtime: Any, args: Sequence[Any]
     ) -> list[Any] | None:
         """The outputs; None where something is not as it was. The device must be held."""
         bound = self._bound(function, runtime, args)
@@ -160,7 +182,7 @@ class FastCalls(Calls):
             note_writes(self.counter)
         return left if self.in_order else [left[k] for k in self.places]
 
-    def _bound(self, function: Function, runtime: Any, args: Sequence[Any]) -> list[Any] | None:
+    def _bound(self, function: CallSite, runtime: Any, args: Sequence[Any]) -> list[Any] | None:
         """The arguments as they enter; None where one has to be converted."""
         if len(args) != len(self.slots):
             return None
@@ -180,7 +202,7 @@ class FastCalls(Calls):
             found.append(value)
         return found
 
-    def learn(self, function: Function, values: dict[Variable, Any]) -> None:
+    def learn(self, function: CallSite, values: dict[Variable, Any]) -> None:
         """Remember a call that went the long way, if its plan is captured by now."""
         executor = function.executor
         cache = executor.only_cache

@@ -5,24 +5,21 @@ variables, no conversion. See :mod:`symdnn.compile.call.fast` for when that is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from symdnn.compile.call.fast import Calls, FastCalls
+from symdnn.compile.call.fast import Calls, CallSite, FastCalls
 from symdnn.compile.plan.plan import Plan, PlanCache
 from symdnn.compile.program.program import Segment
 from symdnn.graph.place import HOST
 from symdnn.graph.values.storage import changes
 from symdnn.graph.variable import Variable
 
-if TYPE_CHECKING:
-    from symdnn.compile.call.compiled_function import Function
-
 __all__ = ["HostCalls", "fast_calls"]
 
 
-def fast_calls(function: Function) -> Calls | None:
+def fast_calls(function: CallSite) -> Calls | None:
     """The fast calls of a function, where its program is one segment."""
     program = function.stages.program
     regions = [r for r in program.regions if not (isinstance(r, Segment) and r.kept)]
@@ -56,7 +53,7 @@ class _Entry(NamedTuple):
 class HostCalls(Calls):
     """Calls of a function whose program is one segment on the CPU."""
 
-    def __init__(self, function: Function, segment: Segment) -> None:
+    def __init__(self, function: CallSite, segment: Segment) -> None:
         super().__init__(function, segment)
         outputs = function.stages.program.outputs
         self.count = len(outputs) - len(function.updated)
@@ -66,10 +63,10 @@ class HostCalls(Calls):
         self.only_arguments = self.arguments == list(segment.inputs)
         self._accept = _accepting(self)
 
-    def attempt(self, function: Function, args: Sequence[Any]) -> list[Any] | None:
+    def attempt(self, function: CallSite, args: Sequence[Any]) -> list[Any] | None:
         """See :class:`~symdnn.compile.call.fast.Calls`."""
         bound = self._accept(args, function.trust_input)
-        executor = function._executor
+        executor = function.executor_or_none
         if bound is None or executor is None:
             return None
         runtime: Any = executor.runtime
@@ -123,7 +120,7 @@ class HostCalls(Calls):
         except MemoryError:
             return None  # the long way tries smaller workspaces
 
-    def learn(self, function: Function, values: dict[Variable, Any]) -> None:
+    def learn(self, function: CallSite, values: dict[Variable, Any]) -> None:
         """Remember a call that went the long way."""
         executor = function.executor
         cache = executor.only_cache

@@ -9,7 +9,7 @@ from symdnn.graph.target import Target
 from symdnn.graph.variable import Apply
 from symdnn.libraries.table import RULES, not_lowered
 from symdnn.opt.fuse.transfer import Places
-from symdnn.rewriting.capabilities import Capabilities
+from symdnn.rewriting.rewrite import Capabilities
 
 __all__ = ["CAPABILITIES", "kernel_reason", "places_of"]
 

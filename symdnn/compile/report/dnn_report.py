@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from symdnn.compile.plan.plan import Plan
 from symdnn.graph.library_use import LibraryUse
 from symdnn.graph.variable import Apply
-
-if TYPE_CHECKING:
-    from symdnn.compile.call.compiled_function import Function
 
 __all__ = ["DnnReport", "DnnRow", "dnn_report"]
 
@@ -68,13 +65,13 @@ class DnnReport:
         return "\n".join(_lines(self.rows))
 
 
-def dnn_report(function: Function) -> DnnReport:
-    """The choices in the plans that ``function`` has made so far."""
-    return DnnReport(tuple(_rows(function)))
+def dnn_report(plans: Sequence[Plan]) -> DnnReport:
+    """The choices in the plans that a function has made so far."""
+    return DnnReport(tuple(_rows(plans)))
 
 
-def _rows(function: Function) -> Iterator[DnnRow]:
-    for number, plan in enumerate(function.plans()):
+def _rows(plans: Sequence[Plan]) -> Iterator[DnnRow]:
+    for number, plan in enumerate(plans):
         spec = plan.specialised
         for node, choice in spec.choices.items():
             use = choice.kernel.library_use(spec.call(node))

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from symdnn.compile.plan.plan import Plan
+from symdnn.compile.plan.stages import Stages
 from symdnn.compile.program.capabilities import places_of
 from symdnn.compile.program.program import Program, Segment
+from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.inner import InnerGraph
-from symdnn.graph.variable import Apply, Constant
+from symdnn.graph.variable import Apply, Constant, Shared
 from symdnn.libraries.table import not_lowered
 from symdnn.ops.control.scan import Scan
 from symdnn.opt.layout.layout import layout_text
 from symdnn.opt.precision.amp import precision_text
-
-if TYPE_CHECKING:
-    from symdnn.compile.call.compiled_function import Function
 
 __all__ = ["LoweringReport", "LoweringRow", "MemoryReport", "lowering_report", "memory_report"]
 
@@ -87,31 +86,31 @@ class LoweringReport:
         )
 
 
-def lowering_report(function: Function) -> LoweringReport:
-    """What each node of ``function`` became, plan by plan."""
-    why = _reasons(function)
+def lowering_report(stages: Stages, plans: Sequence[Plan]) -> LoweringReport:
+    """What each node of a function became, plan by plan."""
+    why = _reasons(stages)
     rows: list[LoweringRow] = []
     planned: set[Apply] = set()
-    for number, plan in enumerate(function.plans()):
+    for number, plan in enumerate(plans):
         segment = plan.specialised.segment
-        target = _device(function, segment)
+        target = _device(stages, segment)
         for node in segment.nodes:
             planned.add(node)
             said = [*([_KEPT] if segment.kept else []), *([why[node]] if node in why else [])]
             rows.append(_row(plan, number, node, target, "; ".join(said)))
-    for node in _host_nodes(function.stages.program):
+    for node in _host_nodes(stages.program):
         if node not in planned:
             planned.add(node)
             rows.append(LoweringRow(node, None, "host", "host"))
-    for segment in function.stages.program.segments():
+    for segment in stages.program.segments():
         missing = [n for n in segment.nodes if n not in planned]
-        target = _device(function, segment)
+        target = _device(stages, segment)
         rows += [LoweringRow(n, None, "not planned", target, why=why.get(n, "")) for n in missing]
     captures = tuple(
-        f"plan {i}: {state}" for i, p in enumerate(function.plans()) if (state := _capture_state(p))
+        f"plan {i}: {state}" for i, p in enumerate(plans) if (state := _capture_state(p))
     )
-    loops = tuple(_loops(function.stages.fgraph.toposort()))
-    return LoweringReport(tuple(rows), captures, _notes(function), loops)
+    loops = tuple(_loops(stages.fgraph.toposort()))
+    return LoweringReport(tuple(rows), captures, _notes(stages), loops)
 
 
 def _loops(nodes: Iterable[Apply], depth: int = 0) -> Iterator[str]:
@@ -139,23 +138,22 @@ def _is_kept(plan: Plan) -> bool:
     return segment.kept
 
 
-def _notes(function: Function) -> tuple[str, ...]:
+def _notes(stages: Stages) -> tuple[str, ...]:
     """What the rewrites of precision and layout did, on a GPU; what a flag asked for in vain."""
-    vain = function.stages.rewrites.notes
-    if function.stages.target.kind == "cpu":
+    vain = stages.rewrites.notes
+    if stages.target.kind == "cpu":
         return vain
-    fgraph = function.stages.fgraph
+    fgraph = stages.fgraph
     return (*filter(None, (precision_text(fgraph), layout_text(fgraph))), *vain)
 
 
-def _device(function: Function, segment: Segment) -> str:
-    target = function.stages.target
+def _device(stages: Stages, segment: Segment) -> str:
+    target = stages.target
     return str(target if segment.place == target.place else segment.place)
 
 
-def _reasons(function: Function) -> dict[Apply, str]:
+def _reasons(stages: Stages) -> dict[Apply, str]:
     """Why nodes were not lowered to a library, and why nodes are on the host."""
-    stages = function.stages
     if stages.target.kind == "cpu":
         return {}
     found = not_lowered(stages.fgraph, stages.target, stages.mode.selection.takes)
@@ -222,12 +220,16 @@ class MemoryReport:
         )
 
 
-def memory_report(function: Function) -> MemoryReport:
-    """Where the bytes of ``function`` are, over the plans made so far."""
-    plans = function.plans()
+def memory_report(
+    plans: Sequence[Plan], fgraph: FunctionGraph, shared: Iterable[Shared], device: Any
+) -> MemoryReport:
+    """Where the bytes of a function are, over the plans made so far.
+
+    ``shared`` are its shared variables, ``device`` is what has been taken of its GPU, or None.
+    """
     memories = [p.memory for p in plans]
-    storages = {id(v.storage): v.storage for v in function.get_shared()}
-    constants = {v for n in function.fgraph.nodes for v in n.inputs if isinstance(v, Constant)}
+    storages = {id(v.storage): v.storage for v in shared}
+    constants = {v for n in fgraph.nodes for v in n.inputs if isinstance(v, Constant)}
     return MemoryReport(
         plans=len(plans),
         arena=max((m.arena_bytes for m in memories), default=0),
@@ -239,7 +241,7 @@ def memory_report(function: Function) -> MemoryReport:
         peak=max(
             (p.memory.arena_bytes + (0 if _is_kept(p) else _made(p)) for p in plans), default=0
         ),
-        device=function.device_memory(),
+        device=device,
         kept=sum(_made(p) for p in plans if _is_kept(p)),
     )
 

@@ -24,8 +24,7 @@ from symdnn.ops.control.scan import Scan
 from symdnn.ops.core.shape import ShapeI
 from symdnn.ops.lowered.lowered import Lowered
 from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu, Transfer
-from symdnn.rewriting.capabilities import Capabilities
-from symdnn.rewriting.rewrite import Context, graph_rewrite, node_rewrite
+from symdnn.rewriting.rewrite import Capabilities, Context, graph_rewrite, node_rewrite
 
 __all__ = ["RULES", "Places", "check_wishes"]
 
