@@ -156,8 +156,8 @@ def test_a_kernel_that_is_right_passes(bad_kernel):
 def add_rule(monkeypatch, rule):
     real = optimise_module.rules_of_phase
 
-    def rules(phase, selection):
-        return [*real(phase, selection), *([rule] if rule.phase == phase else [])]
+    def rules(phase, selection, known):
+        return [*real(phase, selection, known), *([rule] if rule.phase == phase else [])]
 
     monkeypatch.setattr(optimise_module, "rules_of_phase", rules)
 
