@@ -1,0 +1,1 @@
+"""From neutral ops to SciPy's."""
