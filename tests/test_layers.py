@@ -45,14 +45,14 @@ ROOMS = {
         {"core"}, {"elemwise"}, {"elementwise", "linalg"}, {"array", "random"}, {"control", "nn"},
         {"lowered"}, {"numpy_names", "vendor"},
     ],
-    "libraries": [{"cublaslt", "cudnn", "onednn", "scipy"}, {"table"}, {"words"}],
+    "libraries": [{"cublaslt", "cudnn", "onednn"}, {"table"}, {"words"}],
     "opt": [
         {"canonicalize", "engine", "lower", "scan"}, {"fuse", "layout", "precision"}, {"epilogue"},
         {"phases"}, {"optimise"},
     ],
     "cpu": [
         {"compiler"}, {"ir", "threads"}, {"launch"}, {"pool", "reference"},
-        {"elementwise", "reduce"}, {"onednn", "scipy_kernels"}, {"conv", "gemm"}, {"prefer_generated", "rnn"},
+        {"elementwise", "reduce"}, {"onednn"}, {"conv", "gemm"}, {"prefer_generated", "rnn"},
         {"registry"}, {"execution"},
     ],
     "gpu": [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from symdnn.cpu import prefer_generated, scipy_kernels
+from symdnn.cpu import prefer_generated
 from symdnn.cpu.conv import conv_moments, depthwise, winograd, winograd_grad
 from symdnn.cpu.elementwise import copies, elementwise, random_draws, scatter
 from symdnn.cpu.gemm import gemm
@@ -27,7 +27,6 @@ KERNELS: tuple[Row, ...] = (
     *prefer_generated.KERNELS,
     *gemm.KERNELS,
     *onednn.KERNELS,
-    *scipy_kernels.KERNELS,
     # Compiled kernels for neutral ops.
     *elementwise.KERNELS,
     *pool.KERNELS,

@@ -1,1 +1,0 @@
-"""From neutral ops to SciPy's."""
