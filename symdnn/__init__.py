@@ -22,6 +22,7 @@ from symdnn.compile.shared import shared
 from symdnn.config import config
 from symdnn.gradient import hessian, jacobian
 from symdnn.graph.clone import clone
+from symdnn.graph.names.dim import Dim
 from symdnn.graph.origin import Hints
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
@@ -34,7 +35,7 @@ from symdnn.printing import dprint, pp
 __version__ = "0.1.0"
 
 __all__ = [
-    "Apply", "Constant", "DebugMode", "Function", "Hints", "In", "Lop", "LossScale", "Mode",
+    "Apply", "Constant", "DebugMode", "Dim", "Function", "Hints", "In", "Lop", "LossScale", "Mode",
     "MonitorMode", "NanGuardMode", "OpFromGraph", "Out", "Rop", "Shared", "Target", "Variable",
     "clone", "config", "dprint", "evaluate", "foldl", "foldr", "function", "grad", "gradient",
     "hessian", "ifelse", "jacobian", "map", "pp", "printing", "reduce", "scan", "shared",

@@ -13,6 +13,7 @@ import zlib
 import numpy as np
 import pytest
 
+import symdnn
 import symdnn.ops
 from symdnn.autodiff import Rop, grad, verify_grad
 from symdnn.compile.function import Function, function
@@ -24,6 +25,7 @@ from symdnn.graph.op import Op
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
+from symdnn.ops.elemwise import Elemwise
 from tests import op_table, seeded
 from tests.op_table import of_each
 from tests.op_table.record import OpCase
@@ -92,6 +94,31 @@ def test_shape_rule_agrees_with_values(case: OpCase) -> None:
         if found is not None:
             real = [np.shape(values[v]) for v in node.outputs if isinstance(v.type, TensorType)]
             assert [tuple(s) for s in found][: len(real)] == real, node
+
+
+@of_each(CASES)
+def test_names_of_sizes_are_carried_to_equal_sizes(case: OpCase) -> None:
+    """Each unknown size is named by its number, so that equal ones share a name."""
+    arrays = draw(case, 1)
+    vs = [
+        v.type.with_names([symdnn.Dim(f"n{n}") for n in a.shape])(v.name)
+        for v, a in zip(variables(case, arrays), arrays)
+    ]
+    outs = outputs(case, vs)
+    costs = [o for o in outs if case.grad and getattr(o.type, "is_differentiable", False)]
+    real = [v for v in vs if costs and v.type.is_differentiable and not costs[0].type.is_complex]
+    grads = grad(costs[0].sum(), real, disconnected_inputs="ignore") if real else []
+    order = toposort([*outs, *grads])
+    everything = [v for node in order for v in (*node.inputs, *node.outputs)]
+    values = dict(zip(everything, evaluate(everything, dict(zip(vs, arrays)))))
+    for node in order:
+        for v in node.outputs:
+            for name, size in zip(v.type.names or (), np.shape(values[v])):
+                assert name is None or name.names == (f"n{size}",), node
+        if isinstance(node.op, Elemwise):
+            (y,), given = node.outputs, [v.type.names or (None,) * v.ndim for v in node.inputs]
+            wanted = [d is None and any(names) for d, *names in zip(y.type.shape, *given)]
+            assert [*map(bool, y.type.names or (None,) * y.ndim)] == wanted, node
 
 
 @of_each(CASES)

@@ -10,6 +10,7 @@ import numpy as np
 
 from symdnn.compile.execute.targets import Devices, resolve_target
 from symdnn.errors import InputError
+from symdnn.graph.names.dim import SizeOrName
 from symdnn.graph.type import TensorType
 from symdnn.graph.values import interop
 from symdnn.graph.values.storage import DeviceMemory, Placed, Storage
@@ -26,7 +27,7 @@ def shared(
     allow_downcast: bool | None = None,
     *,
     borrow: bool = False,
-    shape: Sequence[int | None] | None = None,
+    shape: Sequence[SizeOrName] | None = None,
     broadcastable: Sequence[bool] | None = None,
     dtype: Any = None,
 ) -> Shared:
@@ -34,7 +35,8 @@ def shared(
 
     ``value`` is an array (its dtype is kept), a number or a list (a Python float becomes
     float64 as in NumPy, an int int64). All dimensions are unknown to the compiler, so the value
-    may change shape later; ``shape`` or ``broadcastable`` fix some of them. ``borrow`` takes a
+    may change shape later; ``shape`` or ``broadcastable`` fix some of them, or give them names
+    (``shape=("batch", 784)``, see :class:`symdnn.Dim`). ``borrow`` takes a
     NumPy array as it is, without a copy. An array on a GPU (see ``set_value``) stays there.
 
     Raises :class:`~symdnn.errors.InputError` for what is no array of numbers. ``strict`` refuses
@@ -54,6 +56,8 @@ def shared(
         array = np.asarray(given, dtype=wanted)
         static = shape if shape is not None else (broadcastable or (None,) * array.ndim)
         type_ = TensorType(array.dtype, static)
+    except InputError:
+        raise  # about a name
     except (TypeError, ValueError) as error:
         raise InputError(f"shared: wanted an array of numbers, got {value!r:.80}") from error
     type_.check_value_shape(array.shape, f"shared {name or ''}".strip())

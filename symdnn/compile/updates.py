@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import GraphError, TypeMismatch
+from symdnn.errors import GraphError, ShapeMismatch, TypeMismatch
 from symdnn.graph.operators import operator
 from symdnn.graph.traverse import ancestors, clone_graph, leaves
 from symdnn.graph.type import TensorType
@@ -131,6 +131,7 @@ def fitting(old: Variable, new: Any, what: str) -> Variable:
         new = Constant(as_numpy(new, old.type, f"{what} of {old}", allow_downcast=None))
     expression: Variable = new
     if _fits(old, expression):
+        _check_names(old, expression, what)
         return expression
     if isinstance(new, Constant) and new.type.ndim == old.type.ndim:
         cast = np.asarray(new.data).astype(old.type.numpy)
@@ -140,6 +141,14 @@ def fitting(old: Variable, new: Any, what: str) -> Variable:
     if what == "updates" and _same_ndim(old, new) and new.type.dtype == old.type.dtype:
         do = "Declare the dimension with T.patternbroadcast(expression, ...)"
     raise TypeMismatch(f"{what} of {old}", str(old.type), f"{new} of type {new.type}", do)
+
+
+def _check_names(old: Variable, new: Variable, what: str) -> None:
+    if not old.type.agrees_in_names(new.type):
+        do = "Give them a name in common; see Dim and T.specify_shape"
+        raise ShapeMismatch(
+            f"{what} of {old}", str(old.type), f"{new} of type {new.type}, with other names", do
+        )
 
 
 def _same_ndim(old: Variable, new: Variable) -> bool:

@@ -12,23 +12,46 @@ from operator import index
 from typing import Any
 
 from symdnn.errors import AxisError, ShapeMismatch
+from symdnn.graph.names import dim as named
 from symdnn.graph.operators import operator
+from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable
 
 __all__ = [
     "Dim",
     "Shape",
+    "Size",
+    "at_least_zero",
     "ceil_div",
+    "common",
     "dim_max",
     "dim_min",
     "dim_where",
+    "is_size",
+    "names_advice",
     "normal_axis",
+    "one_size",
     "product",
+    "quotient",
     "same_dim",
 ]
 
 Dim = Any  # int | Variable (an int64 scalar)
 Shape = tuple[Dim, ...]
+
+
+class Size(Variable):
+    """A symbol for an unknown size, with or without a name (``dim``).
+
+    Shape rules are asked with it where names follow from them
+    (:mod:`symdnn.graph.names.flow`).
+    """
+
+    __slots__ = ("dim",)
+
+    def __init__(self, dim: named.Dim | None = None) -> None:
+        super().__init__(TensorType("int64", ()), "?" if dim is None else str(dim))
+        self.dim = dim
 
 
 def known(d: Dim) -> int | None:
@@ -48,6 +71,18 @@ def normal_axis(op: str, axis: Any, ndim: int) -> int:
     if not -ndim <= number < ndim:
         raise AxisError(op, f"an axis of a tensor of {ndim} dimension(s)", str(number))
     return number % ndim
+
+
+def is_size(d: Dim) -> bool:
+    """Whether a dimension is a size, so not negative, without its value."""
+    if (number := known(d)) is not None:
+        return number >= 0
+    return isinstance(d, Size) or (d.owner is not None and d.owner.op.size_of is not None)
+
+
+def at_least_zero(d: Dim) -> Dim:
+    """``max(d, 0)``, which is ``d`` when it is a size."""
+    return d if is_size(d) else dim_max(d, 0)
 
 
 def dim_max(a: Dim, b: Dim) -> Dim:
@@ -85,9 +120,61 @@ def product(dims: Iterable[Dim]) -> Dim:
     return reduce(lambda a, b: a * b, dims, 1)
 
 
+def quotient(total: Sequence[Dim], parts: Sequence[Dim]) -> Dim:
+    """The product of ``total`` divided by that of ``parts``; what both have is left out."""
+    above, below = ([d for d in dims if known(d) is None] for dims in (total, parts))
+    for d in below.copy():
+        if d in above:
+            above.remove(d)
+            below.remove(d)
+    m, n = (product(known(d) for d in dims if known(d) is not None) for dims in (total, parts))
+    if below or n == 0 or m % n:
+        return product(total) // product(parts)
+    return reduce(lambda a, b: a * b, above if m == n and above else [m // n, *above])
+
+
+def common(dims: Sequence[Dim | None]) -> Dim | None:
+    """The one size that ``dims`` are: a number, else a named one, else the first that is not None.
+
+    None where they are not one: two numbers, or two names.
+    """
+    number: int | None = None
+    named: Size | None = None
+    for d in dims:
+        if isinstance(d, Size) and d.dim is not None:
+            if named is not None and named is not d:
+                return None
+            named = d
+        elif (n := known(d)) is not None:
+            if number is not None and number != n:
+                return None
+            number = n
+    if number is not None:
+        return number
+    return next(d for d in dims if d is not None) if named is None else named
+
+
+def one_size(dims: Sequence[Dim]) -> Dim:
+    """:func:`common` of dimensions that are declared to be one: with the names of all."""
+    names = [d.dim for d in dims if isinstance(d, Size) and d.dim is not None]
+    return Size(named.merged(names)) if len(names) > 1 else common(dims)
+
+
 def same_dim(op: Any, dims: Sequence[Dim], wanted: str, got: Any, do: str = "") -> Dim:
-    """The common value of ``dims``; raises :class:`ShapeMismatch` when two known ones differ."""
-    numbers = {n for d in dims if (n := known(d)) is not None}
-    if len(numbers) > 1:
-        raise ShapeMismatch(op, wanted, got, do)
-    return numbers.pop() if numbers else dims[0]
+    """The :func:`common` value of ``dims``; raises :class:`ShapeMismatch` when there is none."""
+    found = common(dims)
+    if found is None:
+        raise ShapeMismatch(op, wanted, got, names_advice(dims) or do)
+    return found
+
+
+def names_advice(dims: Sequence[Dim | None]) -> str:
+    """What to do where ``dims`` should be equal and have different names; "" where they don't."""
+    found = dict.fromkeys(d.dim for d in dims if isinstance(d, Size) and d.dim is not None)
+    if len(found) < 2:
+        return ""
+    return (
+        f"The sizes {' and '.join(map(str, found))} have different names. Where they are one size, "
+        "declare it: T.specify_shape(x, sizes) with y.shape[i] for the size of x, or "
+        f"symdnn.{named.merged(found)!r} in the type of one of them"
+    )

@@ -36,6 +36,10 @@ class InnerGraph:
 
     def __init__(self, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> None:
         fgraph = FunctionGraph(inputs, outputs)
+        # What it is applied to has names of its own, and the shape rules carry those through.
+        for v in fgraph.variables:
+            if v.type.names is not None:
+                v.type = v.type.with_names(None)
         if shared := fgraph.shared():
             raise GraphError(f"an inner graph reads the shared variable {shared[0]}: not an input")
         self._settle(fgraph.inputs, fgraph.toposort(), fgraph.outputs)

@@ -15,6 +15,7 @@ import numpy as np
 from symdnn.config import config
 from symdnn.errors import NonDifferentiable, NotEvaluable
 from symdnn.graph.dims import Shape
+from symdnn.graph.names.flow import with_names
 from symdnn.graph.origin import Hints
 from symdnn.graph.pattern import Pattern, holds_pattern
 from symdnn.graph.type import TensorType, Type
@@ -132,6 +133,13 @@ class Op:
         """
         return None
 
+    # -- what it reads ------------------------------------------------------------------------
+
+    @property
+    def size_of(self) -> int | None:
+        """The dimension of its input whose size it gives; None for all other ops."""
+        return None
+
     # -- what a schedule may do with it -------------------------------------------------------
 
     @property
@@ -161,6 +169,13 @@ class Op:
         out = self.infer(*inputs)
         return tuple(out) if isinstance(out, tuple | list) else (out,)
 
+    def typed(self, inputs: Sequence[Variable]) -> tuple[Type, ...]:
+        """Types of the outputs, with the names of sizes that follow from those of ``inputs``.
+
+        Raises ``TypeMismatch``, and ``ShapeMismatch`` where sizes of two names have to be equal.
+        """
+        return with_names(self, inputs, self.output_types([v.type for v in inputs]))
+
     def compute(self, *inputs: Any) -> tuple[Any, ...]:
         """:meth:`reference` as a tuple of arrays."""
         out = self.reference(*inputs)
@@ -172,8 +187,7 @@ class Op:
         for k, v in enumerate(variables):
             if isinstance(v, Constant) and v.number is not None:
                 variables[k] = v.settled()
-        types = self.output_types([v.type for v in variables])
-        node = Apply(self, variables, types, None, hints)
+        node = Apply(self, variables, self.typed(variables), None, hints)
         if _test_values() != "off":
             from symdnn.graph.test_values_flag import attach_test_values
 

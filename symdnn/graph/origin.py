@@ -18,8 +18,8 @@ from symdnn.errors import OptionError
 from symdnn.flags import FLAGS
 
 __all__ = [
-    "NO_HINTS", "Hints", "Origin", "Written", "current_hints", "hinted", "inherit",
-    "inheriting", "make_origin", "make_written",
+    "NOWHERE", "NO_HINTS", "Hints", "Origin", "Written", "current_hints", "hinted", "inherit",
+    "inheriting", "is_inherited", "make_origin", "make_written",
 ]  # fmt: skip
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -131,7 +131,7 @@ class Origin:
         return Origin, (tuple(self.lines), self.parts)  # code objects do not pickle
 
 
-_NOWHERE = Origin(())
+NOWHERE = Origin(())
 _limit = config.reader("traceback.limit")
 
 #: When a node was written, compared with other nodes of its graph: a number that grows; of a node
@@ -197,6 +197,12 @@ def current_hints() -> Hints:
     return inherited[1] if inherited else NO_HINTS
 
 
+def is_inherited() -> bool:
+    """Whether a node made now stands for another one, whose origin it takes."""
+    inherited = _inherited.get()
+    return inherited is not None and inherited[0] is not None
+
+
 def make_written() -> Written:
     """When a node made now was written: what is inherited, else now."""
     inherited = _inherited.get()
@@ -211,7 +217,7 @@ def make_origin() -> Origin:
     if inherited is not None and inherited[0] is not None:
         return inherited[0]
     limit = _limit()
-    return Origin(_user_frames(limit)) if limit else _NOWHERE
+    return Origin(_user_frames(limit)) if limit else NOWHERE
 
 
 def _user_frames(limit: int) -> _Frames:

@@ -210,8 +210,10 @@ def clone_graph(
 
 
 def copy_node(node: Apply, inputs: Sequence[Variable]) -> Apply:
-    """The same node on other inputs; types are inferred anew only where those of inputs differ."""
-    if any(a.type != b.type for a, b in zip(node.inputs, inputs)):
+    """The same node on other inputs; types are inferred anew only where those of inputs differ,
+    or the names of their sizes."""
+    pairs = zip(node.inputs, inputs)
+    if any(a.type != b.type or a.type.names != b.type.names for a, b in pairs):
         return node.clone_with(inputs)
     types = [o.type for o in node.outputs]
     new = Apply(node.op, inputs, types, node.origin, node.hints, node.written)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 import ml_dtypes
@@ -11,6 +11,7 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.errors import DimensionMismatch, DtypeError, InputError
+from symdnn.graph.names.dim import Dim, SizeOrName
 
 __all__ = ["DTYPES", "OpaqueType", "TensorType", "Type", "dtype_name", "numpy_dtype"]
 
@@ -61,10 +62,16 @@ class Type:
     #: Whether it is an integer or a bool without axes: sizes, bounds, counts and conditions, which
     #: stay on the host, wherever the rest is.
     is_integer_scalar: Any = False
+    #: Names of the sizes; None where there are none.
+    names: Any = None
 
     def accepts(self, other: Type) -> bool:
         """Whether a variable of type ``other`` may stand where this type is wanted."""
         return self == other
+
+    def agrees_in_names(self, other: Type) -> bool:
+        """Whether no size has one name here and another one in ``other``."""
+        return True
 
 
 @dataclass(frozen=True)
@@ -88,15 +95,20 @@ class TensorType(Type):
     As in Theano, ``TensorType("float32", (False, True))`` gives broadcast flags instead of sizes
     (``True`` is a static 1), and calling a type makes a variable of it. ``name`` is accepted for
     Theano's sake; ``dtype="floatX"`` is the flag's.
+
+    A size that is unknown may have a name, a string or a :class:`~symdnn.Dim`: ``("batch", 784)``
+    has the ``shape`` ``(None, 784)`` and the ``names`` ``(Dim("batch"), None)``. Names are no part
+    of equality.
     """
 
     dtype: str
     shape: tuple[int | None, ...]
+    names: tuple[Dim | None, ...] | None = field(default=None, compare=False)
 
     def __init__(
         self,
         dtype: Any,
-        shape: Sequence[int | bool | None] | None = None,
+        shape: Sequence[SizeOrName] | None = None,
         *,
         broadcastable: Iterable[bool] | None = None,
         name: str | None = None,
@@ -104,10 +116,16 @@ class TensorType(Type):
         name = _dtype_name(dtype)
         if shape is None:
             shape = tuple(broadcastable) if broadcastable is not None else ()
+        if isinstance(shape, Dim | str):
+            raise InputError(f"TensorType: wanted a sequence of sizes, got {shape!r}: ({shape!r},)")
         object.__setattr__(self, "dtype", name)
         dims = tuple(
             [d if d is None or (type(d) is int and d >= 0) else _dimension(d) for d in shape]
         )
+        if Dim in map(type, dims):
+            names = tuple([d if type(d) is Dim else None for d in dims])
+            object.__setattr__(self, "names", names)
+            dims = tuple([None if type(d) is Dim else d for d in dims])
         object.__setattr__(self, "shape", dims)
 
     @kept
@@ -161,12 +179,24 @@ class TensorType(Type):
         return None not in self.shape
 
     def with_shape(self, shape: Iterable[int | None]) -> TensorType:
-        """The same dtype with another static shape."""
+        """The same dtype with another static shape, without names."""
         return TensorType(self.dtype, tuple(shape))
 
     def with_dtype(self, dtype: str) -> TensorType:
-        """The same static shape with another dtype."""
-        return TensorType(dtype, self.shape)
+        """The same static shape, and names, with another dtype."""
+        return TensorType(dtype, self.shape).with_names(self.names)
+
+    def with_names(self, names: Iterable[Dim | None] | None) -> TensorType:
+        """The same dtype and shape with these names, or none; sizes that are known need none."""
+        if names is None and self.names is None:
+            return self
+        pairs = zip(self.shape, names or self.shape)
+        return TensorType(self.dtype, [n if d is None else d for d, n in pairs])
+
+    def entry(self) -> TensorType:
+        """The type of an entry along the first dimension."""
+        names = None if self.names is None else self.names[1:]
+        return self.with_shape(self.shape[1:]).with_names(names)
 
     def accepts(self, other: Type) -> bool:
         """Equal dtype and ndim, and equal sizes wherever both are known."""
@@ -176,6 +206,11 @@ class TensorType(Type):
             and self.ndim == other.ndim
             and all(a == b or a is None or b is None for a, b in zip(self.shape, other.shape))
         )
+
+    def agrees_in_names(self, other: Type) -> bool:
+        """Whether no size has one name here and another one in ``other``."""
+        pairs = zip(self.names or (), other.names or ())
+        return all(a is None or b is None or a.agrees(b) for a, b in pairs)
 
     def takes_shape(self, shape: tuple[int, ...]) -> bool:
         """Whether a value of ``shape`` may be of this type."""
@@ -190,12 +225,14 @@ class TensorType(Type):
             raise DimensionMismatch(f"{what}: wanted shape {self.shape_text()}, got {shape}")
 
     def shape_text(self) -> str:
-        """The static shape as printed: ``(?, 3, 1)``."""
-        inner = ", ".join("?" if d is None else str(d) for d in self.shape)
+        """The static shape as printed: ``(?, 3, 1)``, or ``(batch, 3, 1)``."""
+        names = self.names or (None,) * self.ndim
+        inner = ", ".join(str(n or "?") if d is None else str(d) for d, n in zip(self.shape, names))
         return f"({inner},)" if self.ndim == 1 else f"({inner})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"dtype": self.dtype, "shape": self.shape}  # without what is kept
+        # Without what is kept.
+        return {"dtype": self.dtype, "shape": self.shape, "names": self.names}
 
     def __call__(self, name: Any = None) -> Any:
         """A new variable of this type; raises :class:`~symdnn.errors.InputError` unless its name
@@ -214,6 +251,10 @@ class TensorType(Type):
     def __str__(self) -> str:
         return f"{self.dtype}{self.shape_text()}"
 
+    def __repr__(self) -> str:
+        shape = tuple(n or d for d, n in zip(self.shape, self.names or self.shape))
+        return f"TensorType(dtype={self.dtype!r}, shape={shape!r})"
+
 
 def _dtype_name(dtype: Any) -> str:
     if isinstance(dtype, str) and dtype in _NUMPY:
@@ -229,9 +270,11 @@ def _dtype_name(dtype: Any) -> str:
     return name
 
 
-def _dimension(d: int | bool | None) -> int | None:
+def _dimension(d: Any) -> int | Dim | None:
     if isinstance(d, bool | np.bool_):
         return 1 if d else None
+    if isinstance(d, Dim | str):
+        return d if isinstance(d, Dim) else Dim(d)
     if d is None:
         return None
     size = int(d)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from symdnn.config import config
-from symdnn.errors import NdimMismatch, SymbolicValueError
+from symdnn.errors import NdimMismatch, ShapeMismatch, SymbolicValueError
 from symdnn.graph.elementwise_methods import ElementwiseMethods
 from symdnn.graph.operators import TensorMethods, operator
 from symdnn.graph.origin import (
@@ -350,7 +350,11 @@ class Apply:
 
     def clone_with(self, inputs: Sequence[Variable]) -> Apply:
         """The same op on other inputs, types inferred anew; names of outputs are kept."""
-        types = self.op.output_types([i.type for i in inputs])
+        try:
+            types = self.op.typed(inputs)
+        except ShapeMismatch as error:
+            error.add_note(f"{self} was made here:\n{self.origin.text()}")
+            raise
         node = Apply(self.op, inputs, types, self.origin, self.hints, self.written)
         for old, new in zip(self.outputs, node.outputs, strict=True):
             new.name, new._tag = old.name, old._tag

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.errors import NdimMismatch, NonDifferentiable, ShapeMismatch, TypeMismatch
-from symdnn.graph.dims import Dim, Shape, known
+from symdnn.graph.dims import Dim, Shape, common, known, names_advice
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.origin import Hints
@@ -279,10 +279,10 @@ def _broadcast_axis(
     wide = [s[axis] for t, s in zip(types, shapes) if t.shape[axis] != 1]
     if not wide:
         return 1
-    numbers = {n for d in wide if (n := known(d)) is not None}
-    if len(numbers) > 1:
-        advice = "Give operands that agree"
-        if 1 in numbers:
+    found = common(wide)
+    if found is None:
+        advice = names_advice(wide) or "Give operands that agree"
+        if 1 in map(known, wide):
             advice = (
                 "A dimension of unknown size turned out to be 1, and only a dimension that is "
                 f"statically 1 broadcasts: declare it with T.addbroadcast(x, {axis}) or "
@@ -291,7 +291,7 @@ def _broadcast_axis(
         raise ShapeMismatch(
             op, f"equal sizes in dimension {axis}", f"shapes {[tuple(s) for s in shapes]}", advice
         )
-    return numbers.pop() if numbers else wide[0]
+    return found
 
 
 def unbroadcast(g: Variable, like: Variable) -> Variable:

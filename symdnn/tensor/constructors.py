@@ -12,6 +12,7 @@ from typing import Any
 
 from symdnn.config import config
 from symdnn.errors import TypeMismatch
+from symdnn.graph.names.dim import SizeOrName
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Shared, Variable, as_variable, constant
 from symdnn.ops.core.shape import dimshuffle
@@ -80,12 +81,16 @@ as_tensor = as_tensor_variable
 
 def tensor(
     dtype: Any = None,
-    broadcastable: Sequence[bool] | None = None,
+    broadcastable: Sequence[SizeOrName] | None = None,
     name: str | None = None,
     *,
-    shape: Sequence[int | None] | None = None,
+    shape: Sequence[SizeOrName] | None = None,
 ) -> Variable:
-    """A variable of any type: ``tensor("float32", (False, True))``, or with ``shape=(None, 1)``."""
+    """A variable of any type: ``tensor("float32", (False, True))``, or with ``shape=(None, 1)``.
+
+    Sizes that are unknown may have names: ``tensor("float32", ("batch", 784))``
+    (:class:`symdnn.Dim`). Raises ``TypeMismatch`` for both or neither of the two.
+    """
     if (shape is None) == (broadcastable is None):
         raise TypeMismatch("tensor", "either broadcastable or shape", "both or neither")
     made = TensorType(dtype or config.floatX, broadcastable if shape is None else shape)(name)

@@ -12,6 +12,7 @@ import numpy as np
 from symdnn.compile.call.arguments import Arguments, In, Stored
 from symdnn.compile.call.fast import Calls
 from symdnn.compile.call.fast_host import fast_calls
+from symdnn.compile.call.named_sizes import NamedSizes
 from symdnn.compile.execute.executor import Executor
 from symdnn.compile.execute.targets import Devices
 from symdnn.compile.plan.plan import Plan
@@ -85,6 +86,12 @@ class Function:
         self._count = len(stages.fgraph.outputs) - len(self.updated)
         entering = (v for v in stages.program.inputs if isinstance(v, Shared))
         self._shared = list(dict.fromkeys([*stages.fgraph.shared(), *entering]))
+        slots = [
+            (s.variable, s.declared.variable, s.text.partition(": ")[2])
+            for s in self.arguments.slots
+        ]
+        shared_ones = [(v, v, f"the shared variable {v}") for v in self._shared]
+        self._named = NamedSizes(face.name, [*slots, *shared_ones])
         self._copied = _must_copy(stages.program, self._count)
         self._watched = type(stages.mode).watch is not Mode.watch
         on_gpu = stages.target.place != HOST
@@ -128,6 +135,8 @@ class Function:
             values = self.arguments.bind(args, kwargs, self.trust_input, runtime.adopt)
             for v in self._shared:
                 values[v] = v.storage.on(executor.devices.home(v).memory)
+            if self._named:
+                self._named.check(values)
             if self._watched or self.profile is not None:
                 results = self._run_watched(executor, values)
             else:

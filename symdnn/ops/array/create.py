@@ -10,7 +10,7 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.errors import AxisError, NdimMismatch, OptionError, ShapeMismatch
-from symdnn.graph.dims import Shape, dim_min, known, normal_axis
+from symdnn.graph.dims import Shape, at_least_zero, dim_min, known, normal_axis
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
@@ -23,7 +23,6 @@ from symdnn.ops.core.python_numbers import settled
 from symdnn.ops.core.shape import (
     alloc,
     as_dim,
-    at_least_zero,
     dims_of,
     dimshuffle,
     shape_entries,

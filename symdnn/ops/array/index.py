@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.errors import IndexOutOfRange, ShapeMismatch, TypeMismatch
-from symdnn.graph.dims import Shape, known
+from symdnn.graph.dims import Shape, common, known, names_advice
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
@@ -32,6 +32,9 @@ from symdnn.ops.core.shape import as_dim, static_dim
 from symdnn.ops.elemwise import unbroadcast
 
 __all__ = ["IncSubtensor", "Increment", "Subtensor", "subtensor"]
+
+
+_BROADCASTS = "Only a dimension that is statically 1 broadcasts"
 
 
 @dataclass(frozen=True)
@@ -177,13 +180,12 @@ class Increment(Op):
 
     def _check(self, y: TensorType, old: Sequence[Any], part: Sequence[Any]) -> None:
         for static, a, b in zip(y.shape, old, part, strict=True):
-            m, n = (None if d is None else known(d) for d in (a, b))
-            if static != 1 and m is not None and n is not None and m != n:
+            if static != 1 and a is not None and b is not None and common((a, b)) is None:
                 raise ShapeMismatch(
                     self,
                     f"a value of shape {tuple(part)}, that of the indexed part",
                     tuple(old),
-                    "Only a dimension that is statically 1 broadcasts" if m == 1 else "",
+                    _BROADCASTS if known(a) == 1 else names_advice((a, b)),
                 )
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:

@@ -11,8 +11,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from symdnn.errors import IndexOutOfRange
-from symdnn.graph.dims import Dim, ceil_div, dim_max, dim_min, dim_where, known
-from symdnn.ops.core.shape import at_least_zero, is_size
+from symdnn.graph.dims import (
+    Dim,
+    at_least_zero,
+    ceil_div,
+    dim_max,
+    dim_min,
+    dim_where,
+    is_size,
+    known,
+)
 
 __all__ = ["Entry", "IndexPattern", "fill_in", "pattern_text", "slice_length"]
 

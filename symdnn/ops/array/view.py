@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import AxisError, NdimMismatch, ShapeMismatch, TypeMismatch
-from symdnn.graph.dims import Shape, known, normal_axis, product
+from symdnn.graph.dims import Shape, known, normal_axis, one_size, product
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable, as_variable
@@ -229,7 +229,7 @@ class SpecifyShape(Op):
             m, n = known(a), known(b)
             if m is not None and n is not None and m != n:
                 raise ShapeMismatch(self, f"the shape {wanted}", tuple(x))
-        return [tuple(a if known(b) is None else b for a, b in zip(x, wanted, strict=True))]
+        return [tuple(one_size((a, b)) for a, b in zip(x, wanted, strict=True))]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [cotangents[0], *(None for _ in self.static)]
@@ -250,6 +250,9 @@ class SpecifyShape(Op):
 
 def specify_shape(x: Any, shape: Any) -> Variable:
     """``x`` whose shape is declared: ints, integer scalars, None for any size, or a vector.
+
+    ``specify_shape(x, (y.shape[0], None))`` declares two sizes equal, those of two names too: the
+    result's size has both.
 
     Raises :class:`ShapeMismatch` where it is another, when the function runs at the latest.
     """

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from symdnn.errors import AxisError, IndexOutOfRange, ShapeMismatch, TypeMismatch
-from symdnn.graph.dims import Shape, known
+from symdnn.graph.dims import Shape, known, same_dim
 from symdnn.graph.inner import InnerGraph, InnerGraphOp
 from symdnn.graph.op import Axes, Batched, Grads, Host, Vars
 from symdnn.graph.type import TensorType, Type
@@ -198,9 +198,7 @@ class Scan(InnerGraphOp):
         if n is not None and n < self.least:
             raise IndexOutOfRange(f"{self}: the last value is asked for, and there was no step")
         for i, s in enumerate(shapes.sequences):
-            length = known(s[0])
-            if n is not None and length is not None and length != n:
-                raise ShapeMismatch(self, f"sequence {i} of {n} steps", f"{length} of them")
+            same_dim(self, (s[0], steps), f"sequence {i} of {steps} steps", f"{s[0]} of them")
         for i, (c, s) in enumerate(zip(self.states, shapes.initials, strict=True)):
             depth = known(s[0])
             if depth is not None and depth != c.depth:
@@ -249,4 +247,4 @@ class Scan(InnerGraphOp):
 def _entry(op: Scan, t: Any, what: str) -> TensorType:
     if not isinstance(t, TensorType) or t.ndim == 0:
         raise AxisError(op, f"{what} with a dimension of steps", t)
-    return t.with_shape(t.shape[1:])
+    return t.entry()

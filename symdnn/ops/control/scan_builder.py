@@ -10,6 +10,7 @@ from typing import Any
 
 from symdnn.errors import AxisError, NdimMismatch, SymdnnError, TypeMismatch
 from symdnn.graph.dims import dim_min
+from symdnn.graph.names.flow import name_of
 from symdnn.graph.test_values_flag import entry_of
 from symdnn.graph.traverse import leaves, toposort
 from symdnn.graph.type import OpaqueType
@@ -182,7 +183,7 @@ class _Tracer:
             first, last = min(0, *taps), max(0, *taps)
             for tap in taps:
                 piece = x if first == last else x[tap - first : (tap - last) or None]
-                entry = piece.type.with_shape(piece.type.shape[1:])(_tap_name(x, tap))
+                entry = piece.type.entry()(_tap_name(x, tap))
                 self.sequences.append((entry, piece[::-1] if backwards else piece))
                 entry_of(entry, self.sequences[-1][1], 0)
 
@@ -213,8 +214,11 @@ class _Tracer:
             raise SymdnnError(
                 "scan: neither n_steps nor a sequence says how many steps there are; give one"
             )
-        lengths = [x.type.shape[0] or shape_i(x, 0) for _, x in self.sequences]
-        return fold(dim_min, lengths)
+        lengths: dict[Any, Any] = {}
+        for _, x in self.sequences:
+            size = x.type.shape[0] or shape_i(x, 0)
+            lengths.setdefault(name_of(size) or size, size)
+        return fold(dim_min, list(lengths.values()))
 
     # - after it was called -
 
@@ -266,7 +270,7 @@ class _Tracer:
             else:
                 history = next(histories)
                 assert history is not None
-                outputs.append(history[-min(s.taps) :])
+                outputs.append(_of_each_step(history[-min(s.taps) :], built.steps))
         last = built.last[len(built.last) - len(step.updates) :]
         updates = OrderedUpdates(zip(step.updates, last, strict=True))
         noted = [(v, updates.pop(v)) for v in step.updates if v in self.statistics]
@@ -274,6 +278,13 @@ class _Tracer:
             out.tag.state_updates = noted
             note_order(out)
         return outputs, updates
+
+
+def _of_each_step(v: Variable, steps: Variable) -> Variable:
+    """``v``, whose first size is that of the steps: a sum less a part of it has lost its name."""
+    if (name := name_of(steps)) is not None:
+        v.type = v.type.with_names((name, *(v.type.names or (None,) * v.type.ndim)[1:]))
+    return v
 
 
 def _tap_name(x: Variable, tap: int) -> str | None:
@@ -296,7 +307,7 @@ def _state(number: int, given: Any, taps: tuple[int, ...]) -> State:
         )
     elif initial.type.shape[0] != -min(taps):
         initial = initial[: -min(taps)]
-    entry = initial.type.with_shape(initial.type.shape[1:])
+    entry = initial.type.entry()
     name = None if not isinstance(given, Variable) else given.name
     inside = [entry(f"{name}[t{t}]" if name else None) for t in taps]
     for v, t in zip(inside, taps, strict=True):

@@ -149,7 +149,7 @@ def _wider(s: State) -> TensorType | None:
     old, new = s.inside[0].type, s.next.type
     if s.flexible and old.dtype != new.dtype and old.ndim == new.ndim:
         return old.with_dtype(new.dtype)  # type: ignore[no-any-return]
-    if old.dtype != new.dtype or old.ndim != new.ndim:
+    if old.dtype != new.dtype or old.ndim != new.ndim or not old.agrees_in_names(new):
         raise _mismatch(s)
     kept = []
     for axis, (a, b) in enumerate(zip(old.shape, new.shape)):
@@ -160,7 +160,7 @@ def _wider(s: State) -> TensorType | None:
                 f"there, T.unbroadcast(initial, {axis}), or let the function keep it 1",
             )
         kept.append(a if a == b else None)
-    wider = old.with_shape(kept)
+    wider = old.with_shape(kept).with_names(old.names)
     return None if wider == old else wider
 
 

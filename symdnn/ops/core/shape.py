@@ -10,7 +10,18 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import AxisError, NdimMismatch, ShapeMismatch, TypeMismatch
-from symdnn.graph.dims import Dim, Shape, dim_max, dim_where, known, normal_axis, product
+from symdnn.graph.dims import (
+    Shape,
+    common,
+    dim_where,
+    is_size,
+    known,
+    names_advice,
+    normal_axis,
+    product,
+    quotient,
+)
+from symdnn.graph.names import dim as named
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
@@ -99,6 +110,10 @@ class ShapeI(Op):
 
     axis: int
 
+    @property
+    def size_of(self) -> int:
+        return self.axis
+
     def infer(self, x: TensorType) -> Any:
         if not 0 <= self.axis < x.ndim:
             raise AxisError(self, f"a tensor with a dimension {self.axis}", x)
@@ -170,24 +185,15 @@ def dims_of(x: Variable) -> tuple[Any, ...]:
 
 def as_dim(value: Any) -> Variable:
     """A dimension, bound or count as an int64 scalar variable; refuses other types."""
+    if isinstance(value, str | named.Dim):
+        do = "Take the size of a variable that has it, such as x.shape[0]"
+        raise TypeMismatch("a dimension", "an integer scalar", f"the name {value!r}", do)
     v = as_variable(value)
     if not v.type.is_integer_scalar:
         raise TypeMismatch("a dimension", "an integer scalar", v.type)
     if isinstance(v, Constant):
         return v if v.type.dtype == "int64" else constant(int(v.data), dtype="int64")
     return v if v.type.dtype == "int64" else operator("cast")(v, "int64")
-
-
-def is_size(d: Dim) -> bool:
-    """Whether a dimension is a size, so not negative, without its value."""
-    if (number := known(d)) is not None:
-        return number >= 0
-    return d.owner is not None and isinstance(d.owner.op, ShapeI)
-
-
-def at_least_zero(d: Dim) -> Dim:
-    """``max(d, 0)``, which is ``d`` when it is a size."""
-    return d if is_size(d) else dim_max(d, 0)
 
 
 def static_dim(v: Variable) -> int | None:
@@ -241,12 +247,11 @@ class Reshape(Op):
         new = [host[i] if s is None else s for i, s in zip(self.host_inputs, self.static)]
         if all(isinstance(d, int | np.integer) for d in (*new, *shapes[0])):
             return [self._resolve(shapes[0], [int(d) for d in new])]
-        total = product(shapes[0])
         if -1 in self.static:
-            rest = product(d for d, s in zip(new, self.static) if s != -1)
-            return [tuple(total // rest if s == -1 else d for s, d in zip(self.static, new))]
+            rest = quotient(shapes[0], [d for d, s in zip(new, self.static) if s != -1])
+            return [tuple(rest if s == -1 else d for s, d in zip(self.static, new))]
         # An entry that is no size for certain may turn out to be -1, and the product negative.
-        left = total // (product(new) * -1)
+        left = product(shapes[0]) // (product(new) * -1)
         return [tuple(d if is_size(d) else dim_where(d < 0, left, d) for d in new)]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -340,14 +345,13 @@ class Alloc(Op):
     def _check(self, value: TensorType, old: Shape, new: Shape) -> None:
         lead = len(new) - len(old)
         for axis, (static, a, b) in enumerate(zip(value.shape, old, new[lead:])):
-            m, n = known(a), known(b)
-            if static != 1 and m is not None and n is not None and m != n:
+            if static != 1 and a is not None and b is not None and common((a, b)) is None:
                 advice = "Declare it with T.addbroadcast if it is meant to broadcast"
                 raise ShapeMismatch(
                     self,
-                    f"a value of size {n} (or statically 1) in dimension {axis}",
+                    f"a value of size {b} (or statically 1) in dimension {axis}",
                     f"shape {tuple(old)} for {tuple(new)}",
-                    advice if m == 1 else "",
+                    advice if known(a) == 1 else names_advice((a, b)),
                 )
 
     def reference(self, value: Any, *dims: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import ShapeMismatch, TypeMismatch
-from symdnn.graph.dims import Dim, Shape, known, same_dim
+from symdnn.graph.dims import Dim, Shape, common, names_advice, same_dim
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
@@ -31,14 +31,15 @@ def _check_factors(op: Any, types: Sequence[Any], ranks: tuple[int, ...], wanted
 
 
 def _same_inner(op: Any, a: Dim, b: Dim, shapes: Sequence[Shape]) -> Dim:
-    x, y = known(a), known(b)
-    if x is None or y is None or x == y:
-        return (a if y is None else y) if x is None else x
-    raise ShapeMismatch(
-        op,
-        "a last dimension of x that equals the contracted dimension of y",
-        f"shapes {_text(shapes[0])} and {_text(shapes[1])}",
-    )
+    found = common((a, b))
+    if found is None:
+        raise ShapeMismatch(
+            op,
+            "a last dimension of x that equals the contracted dimension of y",
+            f"shapes {_text(shapes[0])} and {_text(shapes[1])}",
+            names_advice((a, b)),
+        )
+    return found
 
 
 def _text(shape: Shape) -> str:

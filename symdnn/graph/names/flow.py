@@ -1,0 +1,86 @@
+"""How names of sizes follow from the inputs of a node to its outputs.
+
+An op's shape rule (:meth:`~symdnn.graph.op.Op.shapes`) is asked with a symbol for each unknown
+size, one symbol for all sizes of one name. A size of an output that is a symbol has its name; two
+names in sizes that the rule wants equal are an error of the rule's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from symdnn.config import config
+from symdnn.errors import ShapeMismatch
+from symdnn.graph.dims import Size
+from symdnn.graph.names.dim import Dim, one_for_each
+from symdnn.graph.origin import NO_HINTS, NOWHERE, inherit, is_inherited
+from symdnn.graph.type import TensorType, Type
+from symdnn.graph.variable import Constant, Variable
+
+if TYPE_CHECKING:
+    from symdnn.graph.op import Op
+
+__all__ = ["name_of", "with_names"]
+
+
+def with_names(op: Op, inputs: Sequence[Variable], types: tuple[Type, ...]) -> tuple[Type, ...]:
+    """``types`` of the outputs with the names that follow from those of ``inputs``, no others.
+
+    Raises :class:`~symdnn.errors.ShapeMismatch` where sizes of two names have to be equal. What
+    stands for another node (a rewrite, a gradient) is not asked that: its sizes were equal there.
+    """
+    names = [n for v in inputs for n in v.type.names or (name_of(v),) if n is not None]
+    if not names:
+        named = any([t.names is not None for t in types])
+        return tuple([_plain(t) for t in types]) if named else types
+    shapes = _shapes(op, inputs, names)
+    if shapes is None:
+        return tuple([_plain(t) for t in types])
+    return tuple([_plain(t, s) for t, s in zip(types, shapes, strict=True)])
+
+
+def name_of(size: Any) -> Dim | None:
+    """The name of a size such as ``x.shape[0]``; None where it has none."""
+    node = size.owner if isinstance(size, Variable) else None
+    if node is None or node.op.size_of is None or node.inputs[0].type.names is None:
+        return None
+    found: Dim | None = node.inputs[0].type.names[node.op.size_of]
+    return found
+
+
+def _plain(type_: Type, shape: Sequence[Any] = ()) -> Type:
+    """``type_`` with the names of ``shape`` and no others."""
+    if not isinstance(type_, TensorType):
+        return type_
+    names = [d.dim if isinstance(d, Size) else None for d in shape]
+    return type_.with_names(names if any(names) else None)
+
+
+def _shapes(op: Op, inputs: Sequence[Variable], names: Sequence[Dim]) -> Any:
+    symbols = {n: s for dim in one_for_each(names) for s in [Size(dim)] for n in dim.names}
+
+    def symbol(name: Dim | None) -> Size:
+        return Size() if name is None else symbols[name.names[0]]
+
+    def sizes(v: Variable) -> tuple[Any, ...]:
+        if not isinstance(v.type, TensorType):
+            return ()
+        given = v.type.names or (None,) * v.type.ndim
+        return tuple([symbol(n) if d is None else d for d, n in zip(v.type.shape, given)])
+
+    def number(v: Variable) -> Any:
+        if isinstance(v, Constant):
+            return int(v.data)
+        name = name_of(v)
+        return v if name is None else symbol(name)
+
+    host = {i: number(inputs[i]) for i in op.host_inputs}
+    strict = not is_inherited()
+    try:
+        with inherit(NOWHERE, NO_HINTS), config.change_flags(compute_test_value="off"):
+            return op.shapes([v.type for v in inputs], [sizes(v) for v in inputs], host)
+    except ShapeMismatch:
+        if strict:
+            raise
+        return None
