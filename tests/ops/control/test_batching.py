@@ -34,7 +34,8 @@ from tests.test_op_table import outputs, variables
 LANES = 3
 CASES = op_table.load()
 #: Of a library, which a rewrite puts in place of neutral ones: they are not asked when it matters.
-VENDOR = {c.id for c in CASES if all(".vendor." in op.__module__ for op in c.ops)}
+LATE = (".vendor.", ".lowered.")
+VENDOR = {c.id for c in CASES if all(any(r in op.__module__ for r in LATE) for op in c.ops)}
 
 
 def subsets(count: int) -> list[tuple[int, ...]]:
