@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from symdnn.errors import OptionError
 
 __all__ = ["HOST", "Place", "check_one_gpu"]
 
 
-@dataclass(frozen=True, order=True, repr=False)
-class Place:
+class Place(NamedTuple):
     """A device. Kernels are looked up by its ``kind``; storages, segments and plans know the whole.
+
+    A tuple, since each call looks storages up by it.
 
     >>> print(Place("cuda", 1), Place.parse("cuda"), HOST)
     cuda1 cuda0 cpu
     """
 
     kind: str
-    index: int = 0
+    index: int = 0  # type: ignore[assignment]  # hides tuple.index
 
     @classmethod
     def parse(cls, text: str) -> Place:
