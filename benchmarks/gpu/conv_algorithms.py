@@ -76,12 +76,12 @@ class Symdnn:
             self.bench.trust()
             self.error, _ = self.bench.check(self.chosen.candidate)
             self._kept = self.bench.repeating(self.chosen.candidate)
-            self.replay = self.bench.clock.repeated(self._kept.__enter__(), 1)
+            self.replay = self.bench.clock.captured_runs(self._kept.__enter__(), 1)
 
     def window(self, launches: int) -> float:
         """Milliseconds of one run."""
         with self.context.current():
-            return self.bench.clock.between(self.replay, launches) / launches
+            return self.bench.clock.elapsed_ms(self.replay, launches) / launches
 
     def close(self) -> None:
         """Free its memory."""

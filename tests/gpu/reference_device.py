@@ -60,7 +60,7 @@ class ByReference:
             real[0](env, inputs, outputs)
 
         def launch(env: Any, inputs: Any, outputs: Any) -> Any:
-            if env.dry:
+            if env.load_only:
                 return None
             if _finds_fault(self.kernel, call):
                 return emulated(env, inputs, outputs)

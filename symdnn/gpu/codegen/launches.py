@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from symdnn.gpu.device.array import RawArray, c_strides
-from symdnn.gpu.device.env import TICKETS_AT, LaunchEnv
+from symdnn.gpu.device.env import LaunchEnv
+from symdnn.gpu.device.error_codes import TICKETS_AT
 from symdnn.graph.kernel import Call, Kernel, Traits
 from symdnn.graph.type import TensorType, numpy_dtype
 

@@ -38,7 +38,7 @@ from symdnn.gpu.conv import tuning as conv_tuning
 from symdnn.gpu.conv.candidate import Candidate
 from symdnn.gpu.conv.search import Search
 from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature, Direction
-from symdnn.gpu.device.cudnn_device import ask, free_bytes
+from symdnn.gpu.device.cudnn_device import free_bytes, query_cudnn
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.variable import Apply
 from symdnn.tuning.attempts import Attempt
@@ -98,7 +98,9 @@ def choose(
     described = _described(signature)
     if device is None:
         return described
-    return ask(lambda handle: _remembered.choose(signature, device, handle, node), described)
+    return query_cudnn(
+        lambda handle: _remembered.choose(signature, device, handle, node), described
+    )
 
 
 def forget() -> None:

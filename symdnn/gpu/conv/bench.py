@@ -231,7 +231,7 @@ class Bench(attempts.Bench[Candidate]):
         with self._workspace(self._nbytes(candidate)) as env:
             for _ in range(2):  # the first run loads kernels; it has to be right all the same
                 self._spoil(self.arrays[self.result])
-                ms = self.clock.between(lambda: run(env, self.arrays), 1)
+                ms = self.clock.elapsed_ms(lambda: run(env, self.arrays), 1)
                 worst = max(worst, self.error())
                 if ms > min(_SLOW_MS, _LOAD_MS + _FAR * good_ms):
                     break
@@ -248,12 +248,12 @@ class Bench(attempts.Bench[Candidate]):
         env = _Env(self.context, self._roomy(most + _GUARD))
         # A plan has to live as long as a graph that was captured of it.
         runs = [self._run(c) for c in candidates]
-        replays = [self.clock.repeated(partial(run, env, self.arrays), 1) for run in runs]
-        times = [[self.clock.between(replay, 1)] for replay in replays]
+        replays = [self.clock.captured_runs(partial(run, env, self.arrays), 1) for run in runs]
+        times = [[self.clock.elapsed_ms(replay, 1)] for replay in replays]
         launches = max(1, min(50, round(_RACE_MS / min(t[0] for t in times))))
         for _ in range(rounds):
             for replay, own in zip(replays, times, strict=True):
-                own.append(self.clock.between(replay, launches) / launches)
+                own.append(self.clock.elapsed_ms(replay, launches) / launches)
         return [statistics.median(own[1:]) for own in times]
 
     @contextmanager

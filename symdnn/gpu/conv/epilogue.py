@@ -30,7 +30,7 @@ from symdnn.gpu.conv.signature import ConvSignature
 from symdnn.gpu.conv.tuning import key_of, plan_of, plan_record
 from symdnn.gpu.cudnn import graph
 from symdnn.gpu.device.array import RawArray
-from symdnn.gpu.device.cudnn_device import ask, asked, device_index, free_bytes
+from symdnn.gpu.device.cudnn_device import device_index, free_bytes, queried_context, query_cudnn
 from symdnn.graph.type import numpy_dtype
 from symdnn.tuning import attempts
 from symdnn.tuning.attempts import Attempt, short
@@ -125,7 +125,7 @@ def choose(s: ConvSignature, epilogue: Epilogue, apart: Callable[[], Trial]) -> 
     key = (replace(s, on_unsupported=""), epilogue, device)
     return _choices.get(
         key,
-        lambda: ask(
+        lambda: query_cudnn(
             lambda handle: (
                 _timed(s, epilogue, handle, apart)
                 if timed
@@ -191,7 +191,7 @@ class _EpilogueQuestion(Question[Any]):
         if not fused:
             return [Attempt(two, 0.0)], ""  # there is no other
         try:
-            with _EpilogueBench(asked(), self.signature, self.epilogue, two) as bench:
+            with _EpilogueBench(queried_context(), self.signature, self.epilogue, two) as bench:
                 trials: list[Any] = [two, *fused]
                 table = attempts.measure(bench, trials)
         except (SymdnnError, RuntimeError) as error:

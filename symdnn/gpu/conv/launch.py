@@ -40,7 +40,7 @@ from symdnn.gpu.cudnn.kernel import (
     zero,
 )
 from symdnn.gpu.device.array import RawArray
-from symdnn.gpu.device.cudnn_device import ask, device_index
+from symdnn.gpu.device.cudnn_device import device_index, query_cudnn
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.library_use import LibraryUse
 from symdnn.ops.nn.conv import resolved_padding
@@ -323,7 +323,7 @@ def _prepared(p: _Piece) -> CandidateRun:
     candidate, s = p.algorithm.candidate, p.signature
     if candidate.plan is None:
         return candidate.prepared(s, None)
-    found = ask(lambda handle: candidate.prepared(s, handle), None)
+    found = query_cudnn(lambda handle: candidate.prepared(s, handle), None)
     assert found is not None, "a plan was chosen without a device"
     return found
 

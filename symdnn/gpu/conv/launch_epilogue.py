@@ -19,7 +19,7 @@ from symdnn.gpu.cudnn.kernel import (
     most_rows,
 )
 from symdnn.gpu.device.array import RawArray
-from symdnn.gpu.device.cudnn_device import ask
+from symdnn.gpu.device.cudnn_device import query_cudnn
 from symdnn.gpu.kernels.elementwise import ElementwiseKernel
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.library_use import LibraryUse
@@ -156,7 +156,7 @@ class ConvEpilogueKernel(CudnnKernel):
             assert own.plain is not None
             return _Apart(call).launcher(own.plain)
         fused = own.fused
-        run = ask(fused.prepared, None)
+        run = query_cudnn(fused.prepared, None)
         assert run is not None, "a plan was chosen without a device"
         roles = [r for r in ("residual", "bias") if r in fused.epilogue.roles]
 

@@ -21,7 +21,7 @@ from symdnn.gpu.conv.measure import measure
 from symdnn.gpu.conv.search import Search
 from symdnn.gpu.conv.signature import ConvSignature
 from symdnn.gpu.cudnn.graph_plan import GraphPlan
-from symdnn.gpu.device.cudnn_device import asked
+from symdnn.gpu.device.cudnn_device import queried_context
 from symdnn.tuning.attempts import Attempt
 from symdnn.tuning.question import Answer, Question, answer, plain
 
@@ -56,7 +56,7 @@ class ConvQuestion(Question[Candidate]):
     def measured(self) -> tuple[list[Attempt[Candidate]], str]:
         """Within the limits of the flags."""
         return measure(
-            asked(), self.search.signature, self.search.guesses(),
+            queried_context(), self.search.signature, self.search.guesses(),
             float(config.dnn.conv.time_budget), self.by, _patience(self.by),
         )  # fmt: skip
 
@@ -93,7 +93,7 @@ class ConvQuestion(Question[Candidate]):
 def key_of(s: ConvSignature, by: str) -> dict[str, Any]:
     """What a measurement depends on, as JSON has it."""
     asked_for = {"chosen_by": by, "patience": _patience(by)}
-    return {**machine(asked().index), **_asked_of(s), **asked_for}
+    return {**machine(queried_context().index), **_asked_of(s), **asked_for}
 
 
 def _patience(by: str) -> int:
@@ -110,7 +110,7 @@ def machine(index: int) -> dict[str, Any]:
     """The card, its driver, cuDNN and its front end."""
     off = frontend.unavailable()
     return {
-        "gpu": asked().name,
+        "gpu": queried_context().name,
         "driver": list(driver().version or ()),
         "cudnn": int(libcudnn.cudnnGetVersion()),
         "frontend": "" if off else frontend.version(),

@@ -19,7 +19,7 @@ from symdnn.gpu import libcudnn
 from symdnn.gpu.cudnn.descriptor import CTCLossDescription, Descriptor, descriptor
 from symdnn.gpu.cudnn.fallback import by_reference, with_fallbacks
 from symdnn.gpu.cudnn.kernel import CudnnKernel, is_empty, on_host, tensor
-from symdnn.gpu.device.cudnn_device import ask
+from symdnn.gpu.device.cudnn_device import query_cudnn
 from symdnn.graph.kernel import Call, Row
 from symdnn.ops.vendor.gpudnn import GpuDnnCTCLoss
 
@@ -82,7 +82,7 @@ class CTCLossKernel(CudnnKernel):
             most = Labels(row * batch, (longest,) * batch, (steps,) * batch)
             return _workspace(handle, d, how, most)
 
-        return max(ask(question, estimate), estimate) if longest else estimate
+        return max(query_cudnn(question, estimate), estimate) if longest else estimate
 
     def _descriptors(self, call: Call) -> tuple[Descriptor, Descriptor]:
         scores: Any = call.inputs[0]

@@ -17,7 +17,7 @@ from symdnn.gpu.cudnn.descriptor import Descriptor, dropout_descriptor
 from symdnn.gpu.cudnn.fallback import with_fallbacks
 from symdnn.gpu.cudnn.kernel import MOST_ELEMENTS, CudnnKernel, on_host, tensor
 from symdnn.gpu.device.array import RawArray
-from symdnn.gpu.device.cudnn_device import ask
+from symdnn.gpu.device.cudnn_device import query_cudnn
 from symdnn.graph.kernel import Call, Row
 from symdnn.ops.random.random import next_state
 from symdnn.ops.vendor.gpudnn import GpuDnnDropoutGrad, GpuDnnDropoutOp
@@ -72,7 +72,7 @@ class _Dropout(CudnnKernel):
 
     def workspace_bytes(self, call: Call) -> int:
         """The states of the generator."""
-        return ask(states_bytes, _ESTIMATED_STATES)
+        return query_cudnn(states_bytes, _ESTIMATED_STATES)
 
     def details(self, call: Call) -> str:
         """Rate and shape."""

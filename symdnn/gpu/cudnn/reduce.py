@@ -19,7 +19,7 @@ from symdnn.gpu.cudnn.descriptor import (
 from symdnn.gpu.cudnn.fallback import by_neutral_op, with_fallbacks
 from symdnn.gpu.cudnn.kernel import MOST_ELEMENTS, CudnnKernel, aligned, copy, factor, tensor
 from symdnn.gpu.device.array import RawArray
-from symdnn.gpu.device.cudnn_device import ask, device_index
+from symdnn.gpu.device.cudnn_device import device_index, query_cudnn
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.vendor.gpudnn import GpuDnnReduction
@@ -81,7 +81,7 @@ def _bytes(r: _Reduction, device: int | None) -> tuple[int, int]:
         return space, where
 
     guess = prod(r.x) * numpy_dtype(r.dtype).itemsize // 32
-    return ask(question, (guess, 4 * prod(r.y) if r.indices else 0))
+    return query_cudnn(question, (guess, 4 * prod(r.y) if r.indices else 0))
 
 
 @dataclass(frozen=True)

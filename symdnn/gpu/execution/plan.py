@@ -119,7 +119,7 @@ class CudaPlan(BoundPlan):
         workspace = self.memory.workspaces.get(node)
         at = self.rt.arena.base + workspace.offset if workspace is not None else 0
         env = self.rt.env(at, self.rt.number_of(node, self.spec.call(node).inputs))
-        env.dying = self._dying(node)
+        env.overwritable = self._overwritable(node)
         self.envs.append(env)
         accepts = _acceptor(kernel)
 
@@ -134,7 +134,7 @@ class CudaPlan(BoundPlan):
 
         return run
 
-    def _dying(self, node: Apply) -> frozenset[int]:
+    def _overwritable(self, node: Apply) -> frozenset[int]:
         """Inputs of a node that a kernel allocated and nothing else reads from then on."""
         made = {i: self.memory.views[v].buffer for i, v in enumerate(node.inputs)
                 if self.memory.views[v].buffer.kind == "made"}  # fmt: skip
@@ -340,7 +340,7 @@ class CudaPlan(BoundPlan):
 
     def _left(self, values: Values) -> list[Any]:
         """What leaves, waited for where it goes to the host."""
-        if self.reports and not self.rt.memory.is_baking:
+        if self.reports and not self.rt.memory.captures_host_values:
             self.rt.copy_word()
         left = [values[v] for v in self.spec.segment.outputs]
         if any(isinstance(v, PendingCopy) for v in left):
@@ -385,12 +385,12 @@ class CudaPlan(BoundPlan):
         self.run_steps(self.middle, values)
         if not self.ready:
             for env in self.envs:
-                env.dry = True
+                env.load_only = True
             try:
                 self.run_steps(self.last_steps, values)
             finally:
                 for env in self.envs:
-                    env.dry = False
+                    env.load_only = False
             self.ready = True
         self.run_steps(self.last_steps, values)
 

@@ -309,7 +309,7 @@ class Replay:
     def _bare(self) -> Any:
         with self.rt.memory.keeping() as inside:
             graph = self.rt.capture(lambda: self._enqueue(self.values))
-        graph.apart = self.large
+        graph.separate_launches = self.large
         self.kept += inside
         return graph
 
@@ -328,7 +328,7 @@ class Replay:
 
         with self.rt.memory.keeping() as inside:
             graph = self.rt.capture(enqueue)
-        graph.apart = self.large
+        graph.separate_launches = self.large
         self.kept += inside
         return graph
 

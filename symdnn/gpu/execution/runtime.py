@@ -21,7 +21,7 @@ from symdnn.gpu.device.capture import CaptureFailed, Graph
 from symdnn.gpu.device.context import Context, context
 from symdnn.gpu.device.device_array import DeviceArray
 from symdnn.gpu.device.env import Env
-from symdnn.gpu.device.error_codes import fault
+from symdnn.gpu.device.error_codes import exception_of
 from symdnn.gpu.device.interop import device_array
 from symdnn.gpu.device.memory import CudaMemory
 from symdnn.gpu.execution.batched_updates import copy_all
@@ -230,7 +230,7 @@ class CudaRuntime(Runtime):
         raise self._error(*map(int, word))
 
     def _error(self, code: int, number: int, value: int, limit: int) -> SymdnnError:
-        error = fault(code, value, limit)
+        error = exception_of(code, value, limit)
         if number in self._nodes:
             error.add_note(describe_failure(*self._nodes[number]))
         return error

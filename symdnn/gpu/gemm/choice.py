@@ -21,8 +21,8 @@ import numpy as np
 from symdnn.config import config
 from symdnn.gpu.binding import libcublaslt
 from symdnn.gpu.device.array import RawArray
-from symdnn.gpu.device.clock import being_captured, race_ms, replay_ms
-from symdnn.gpu.device.context import card
+from symdnn.gpu.device.clock import is_capturing, race_ms, replay_ms
+from symdnn.gpu.device.context import device_key
 from symdnn.gpu.gemm.plan import GemmAlgorithm, GemmPlan, GemmSignature, Pointers
 from symdnn.tuning.attempts import Attempt, Bench, measure
 from symdnn.tuning.question import Question, answer, plain
@@ -100,7 +100,7 @@ def choose(
     found = _chosen.get(key)
     if found is not None:
         return found
-    if mode == "time" and not being_captured(env):
+    if mode == "time" and not is_capturing(env):
         made = _timed(plan, env, at, factors)
     else:
         made = GemmChoice(plan.signature, "guess", plan.algorithms(1)[0])
@@ -132,7 +132,7 @@ class _GemmQuestion(Question[GemmAlgorithm]):
 
     def key(self) -> dict[str, Any] | None:
         """The signature, the card, cuBLASLt's version."""
-        here = card()
+        here = device_key()
         if here is None:
             return None
         version = {"cublaslt": libcublaslt.version(), "candidates": CANDIDATES}

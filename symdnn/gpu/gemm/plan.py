@@ -123,7 +123,7 @@ class GemmPlan:
             self._point(_ALIGNED)  # heuristics are asked before there is an array
 
     def _own(self, kind: str, *args: Any) -> c_void_p:
-        made = lt.described(kind, *args)
+        made = lt.create_descriptor(kind, *args)
         self._owned.append((kind, made))
         return made
 
@@ -156,8 +156,8 @@ class GemmPlan:
         for word, alignment in zip("abcd", s.alignment, strict=True):
             wishes[f"alignment_{word}"] = c_int(alignment)  # type: ignore[assignment]
         if s.result in ("float16", "bfloat16"):
-            wishes["reduction_schemes"] = c_int(lt.SUMS_IN_COMPUTE_TYPE)  # type: ignore[assignment]
-        preference = lt.described("MatmulPreference")
+            wishes["reduction_schemes"] = c_int(lt.REDUCE_IN_COMPUTE_TYPE)  # type: ignore[assignment]
+        preference = lt.create_descriptor("MatmulPreference")
         results, found = (Heuristic * count)(), c_int()
         try:
             for word, value in wishes.items():

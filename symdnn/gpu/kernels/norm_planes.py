@@ -14,7 +14,7 @@ from typing import Any
 
 from symdnn.gpu.codegen.device_source import CTYPES, specialised
 from symdnn.gpu.codegen.launches import KernelLaunch, View
-from symdnn.gpu.device.context import existing
+from symdnn.gpu.device.context import existing_context
 from symdnn.gpu.kernels.norm import work_dtype
 
 __all__ = ["Planes", "planes_gradient", "planes_norm", "planes_of"]
@@ -93,7 +93,7 @@ def planes_of(x: View, axes: Sequence[int], arrays: int, alignment: int) -> Plan
 
 def _limits() -> tuple[int, int]:
     """Blocks of a cluster, and bytes of shared memory that a block may have."""
-    device = existing()
+    device = existing_context()
     capability = (0, 0) if device is None else device.capability
     if capability[0] in (9, 10):
         return _MOST_BLOCKS, 224 << 10

@@ -19,7 +19,7 @@ from typing import Any
 from symdnn.errors import SymdnnError
 from symdnn.gpu import libcudnn
 from symdnn.gpu.conv.algorithm import UnsupportedAlgorithm
-from symdnn.gpu.device.context import card
+from symdnn.gpu.device.context import device_key
 from symdnn.gpu.rnn.net import Net
 from symdnn.tuning.attempts import Attempt, Bench, measure
 from symdnn.tuning.question import Question, Remembered, answer, plain
@@ -136,7 +136,7 @@ class _NetQuestion(Question[str]):
 
     def key(self) -> dict[str, Any] | None:
         """The net, the card, cuDNN's version."""
-        here = card()
+        here = device_key()
         if here is None:
             return None
         net = plain(asdict(self.net))

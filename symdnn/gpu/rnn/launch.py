@@ -47,7 +47,7 @@ class BoundNet:
 
     def handle(self, env: Any) -> int:
         """The handle of cuDNN that runs it."""
-        return int(env.cudnn_fixed if self.fixed else env.cudnn)
+        return int(env.cudnn_deterministic if self.fixed else env.cudnn)
 
     def names(self, inputs: Sequence[Any], *more: str) -> dict[str, Any]:
         """The inputs by name: w, x, hx, then those that the op has."""
@@ -178,7 +178,7 @@ class GradInputs(BoundNet):
         if op.lengths or self.net.empty:  # cuDNN leaves the gradient of padding as it is
             zero(env, outputs[0])
         if not self.net.empty and any(lengths):
-            if len(inputs) - 1 not in env.dying:  # cuDNN writes to it
+            if len(inputs) - 1 not in env.overwritable:  # cuDNN writes to it
                 reserve = env.empty(reserve.shape, "uint8")
                 copy(env, given["reserve"], reserve)
             self._run(env, given, outputs, lengths, reserve)

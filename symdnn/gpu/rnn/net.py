@@ -24,7 +24,7 @@ from symdnn.gpu.cudnn.descriptor import (
 )
 from symdnn.gpu.cudnn.dropout import Seeded, states_bytes
 from symdnn.gpu.cudnn.kernel import aligned, tensor
-from symdnn.gpu.device.cudnn_device import ask
+from symdnn.gpu.device.cudnn_device import query_cudnn
 from symdnn.graph.kernel import Call
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.nn.rnn_params import GATES, RNNShape
@@ -174,7 +174,7 @@ def sizes(net: Net, device: int | None) -> Sizes:
     """What cuDNN says of a net on a device; an estimate where ``device`` is None."""
     if net.empty:
         return Sizes(0, 0, 0)
-    return ask(lambda handle: _asked(net, handle), _estimated(net))
+    return query_cudnn(lambda handle: _asked(net, handle), _estimated(net))
 
 
 def _asked(net: Net, handle: Any) -> Sizes:
@@ -205,7 +205,7 @@ def layout_problem(net: Net, device: int | None) -> str | None:
     """How cuDNN's layout of the parameters differs from ours; None where it does not."""
     if net.empty:
         return None
-    return ask(lambda handle: _compared(net, handle), None)
+    return query_cudnn(lambda handle: _compared(net, handle), None)
 
 
 def _compared(net: Net, handle: Any) -> str | None:

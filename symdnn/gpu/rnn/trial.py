@@ -139,8 +139,8 @@ class Trial:
             enqueue()
             rt.memory.synchronize()
             on_host = self.ragged or self.net.dropout
-            launch = enqueue if on_host else clock.repeated(enqueue, 1)
+            launch = enqueue if on_host else clock.captured_runs(enqueue, 1)
             launch()
-            spans = [clock.between(launch, _LAUNCHES) for _ in range(_ROUNDS)]
+            spans = [clock.elapsed_ms(launch, _LAUNCHES) for _ in range(_ROUNDS)]
             kept.clear()
         return min(spans) / _LAUNCHES

@@ -260,7 +260,7 @@ def test_other_algorithms_do_not_change_the_cpu():
 def disk(monkeypatch, tmp_path):
     """A card of which choices are kept in a folder."""
     card = SimpleNamespace(index=0, name="a card")
-    monkeypatch.setattr(contexts, "existing", lambda: card)
+    monkeypatch.setattr(contexts, "existing_context", lambda: card)
     monkeypatch.setattr(libcudnn, "cudnnGetVersion", lambda: 91900)
     with symdnn.config.change_flags(**{"dnn.conv.tuning_cache": str(tmp_path)}):
         yield tmp_path
