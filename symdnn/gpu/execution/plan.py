@@ -20,7 +20,7 @@ from symdnn.gpu.execution.batched_updates import copy_all, trailing
 from symdnn.gpu.execution.plan_constants import Resident
 from symdnn.gpu.execution.replay import Replay
 from symdnn.gpu.execution.watched import run_watched
-from symdnn.gpu.kernels.copy import seen_by, strided_copy
+from symdnn.gpu.kernels.copy import strided_copy, view_by_op
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.kernel import Kernel
 from symdnn.graph.runtime import BoundPlan, Watcher
@@ -184,7 +184,7 @@ class CudaPlan(BoundPlan):
         x = self.operand(node, 0, node.inputs[0], values)
         target = values[node.outputs[0]]
         bounds = [int(v.data if isinstance(v, Constant) else values[v]) for v in node.inputs[1:]]
-        seen = seen_by(node.op, view_of(0, x), target.shape, bounds)
+        seen = view_by_op(node.op, view_of(0, x), target.shape, bounds)
         assert seen is not None
         at = RawArray(x.ptr + seen.offset, seen.shape, seen.dtype, seen.strides, x)
         if at.size:

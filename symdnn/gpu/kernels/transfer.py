@@ -19,7 +19,7 @@ class TransferKernel(Kernel):
     traits = Traits("cuda")
 
     def bind(self, call: Call) -> Any:
-        """Never called: the plan knows where host values are, a launch does not."""
+        """Never called: only the plan knows the addresses of host values."""
         raise AssertionError(f"{self.name} is enqueued by the plan")
 
 
