@@ -73,7 +73,7 @@ class Symdnn:
             self.chosen = choose(self.signature, self.context.index)
             self.seconds = time.perf_counter() - start
             self.bench = Bench(self.context, self.signature).__enter__()
-            self.bench.trust()
+            self.bench.compute_reference()
             self.error, _ = self.bench.check(self.chosen.candidate)
             self._kept = self.bench.repeating(self.chosen.candidate)
             self.replay = self.bench.clock.captured_runs(self._kept.__enter__(), 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,7 +18,7 @@ from symdnn.gpu.device.driver_api import bindings, checked
 from symdnn.gpu.device.pool import HostBlock, Pool
 from symdnn.graph.type import TensorType
 
-__all__ = ["CudaMemory", "PendingCopy"]
+__all__ = ["CudaMemory", "PendingCopy", "memory_of"]
 
 _MAX_IN_FLIGHT_BUFFERS = 256
 
@@ -161,6 +162,18 @@ class CudaMemory:
         if len(self._in_flight) > _MAX_IN_FLIGHT_BUFFERS and self._graph_staging is None:
             self.synchronize()  # calls without results on the host never synchronise by themselves
         return self.pinned(nbytes)
+
+
+def memory_of(context: Context) -> CudaMemory:
+    """The memory of a device, created on first use with a context."""
+    with _memories_lock:
+        if context not in _memories:
+            _memories[context] = CudaMemory(context)
+        return _memories[context]
+
+
+_memories: dict[Context, CudaMemory] = {}
+_memories_lock = threading.Lock()
 
 
 class PendingCopy:

@@ -23,7 +23,7 @@ from symdnn.gpu.device.device_array import DeviceArray
 from symdnn.gpu.device.env import Env
 from symdnn.gpu.device.error_codes import exception_of
 from symdnn.gpu.device.interop import device_array
-from symdnn.gpu.device.memory import CudaMemory
+from symdnn.gpu.device.memory import memory_of
 from symdnn.gpu.execution.batched_updates import copy_all
 from symdnn.gpu.execution.loop_graph import LoopGraphs
 from symdnn.gpu.execution.plan import CudaPlan
@@ -46,7 +46,7 @@ class CudaRuntime(Runtime):
 
     def __init__(self, ctx: Context) -> None:
         self.context = ctx
-        self.memory = CudaMemory(ctx)
+        self.memory = memory_of(ctx)
         with ctx.current():
             self.arena = Arena(ctx, self.memory.budget)
             self.queue = self.memory.queue
