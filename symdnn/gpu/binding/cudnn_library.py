@@ -22,6 +22,7 @@ from symdnn.detect import (
     mapped_cudnn,
 )
 from symdnn.errors import CudnnMixed, CudnnNotFound, CudnnVersionError
+from symdnn.gpu.binding.libcudnn_version import VERSION
 
 __all__ = ["CudnnLibrary", "MINIMUM", "TESTED", "library", "listing", "search", "table_version"]
 
@@ -87,8 +88,6 @@ def listing(tried: list[Candidate] | tuple[Candidate, ...]) -> str:
 
 def table_version() -> str:
     """The version of the headers that the table of functions was made from."""
-    from symdnn.gpu.binding.libcudnn_table import VERSION
-
     return ".".join(map(str, VERSION))
 
 
