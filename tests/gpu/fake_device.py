@@ -135,7 +135,7 @@ class FakeMemory(CudaMemory):
 class FakeArena:
     def __init__(self, most: int = 1 << 24) -> None:
         self.memory = aligned(most, 4096)
-        self.base, self.nbytes, self.busy = self.memory.ctypes.data, 0, 0
+        self.base, self.nbytes, self.outer_bytes = self.memory.ctypes.data, 0, 0
 
     def reserve(self, nbytes: int) -> int:
         assert nbytes <= self.memory.size

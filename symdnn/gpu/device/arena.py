@@ -37,14 +37,14 @@ class Arena:
         self.base = int(checked(driver.cuMemAddressReserve(self._limit, 0, 0, 0)))
         self.nbytes = self.needed = 0
         #: Bytes that an outer plan needs while a nested call of a watcher runs.
-        self.busy = 0
+        self.outer_bytes = 0
         #: Sizes of the mapped pieces, in the order of their addresses.
         self._pieces: list[int] = []
         budget.reliefs.append(self.trim)
 
     def reserve(self, nbytes: int) -> int:
         """Map at least ``nbytes`` for the current call. Returns the arena's first address."""
-        self.needed = max(nbytes, self.busy)
+        self.needed = max(nbytes, self.outer_bytes)
         if nbytes > self.nbytes:
             least = self._round_up(nbytes - self.nbytes)
             step = max(least, self._round_up(min(_MIN_GROWTH_BYTES, self._limit - self.nbytes)))

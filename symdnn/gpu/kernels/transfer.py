@@ -13,7 +13,7 @@ __all__ = ["TransferKernel", "KERNELS"]
 
 @dataclass(frozen=True)
 class TransferKernel(Kernel):
-    """A copy through pinned memory; see :class:`symdnn.gpu.execution.runtime.CudaPlan`."""
+    """A copy through pinned memory; see :class:`symdnn.gpu.execution.plan.CudaPlan`."""
 
     name: str
     traits = Traits("cuda")

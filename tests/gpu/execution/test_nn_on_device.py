@@ -30,7 +30,7 @@ def on_the_device():
 
 @pytest.mark.parametrize("first", [False, True], ids=["steps first", "batch first"])
 @pytest.mark.parametrize("case", ["", "/lengths"])
-@pytest.mark.parametrize("kind", recurrent.ALL_PLANS)
+@pytest.mark.parametrize("kind", recurrent.ALL)
 def test_recurrent_nets(kind, case, first):
     recurrent.test_values_and_gradients(kind, case, first)
 
