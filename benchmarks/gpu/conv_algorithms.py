@@ -73,15 +73,15 @@ class Symdnn:
             self.chosen = choose(self.signature, self.context.index)
             self.seconds = time.perf_counter() - start
             self.bench = Bench(self.context, self.signature).__enter__()
-            self.bench.trust()
+            self.bench.compute_reference()
             self.error, _ = self.bench.check(self.chosen.candidate)
             self._kept = self.bench.repeating(self.chosen.candidate)
-            self.replay = self.bench.clock.repeated(self._kept.__enter__(), 1)
+            self.replay = self.bench.clock.captured_runs(self._kept.__enter__(), 1)
 
     def window(self, launches: int) -> float:
         """Milliseconds of one run."""
         with self.context.current():
-            return self.bench.clock.between(self.replay, launches) / launches
+            return self.bench.clock.elapsed_ms(self.replay, launches) / launches
 
     def close(self) -> None:
         """Free its memory."""

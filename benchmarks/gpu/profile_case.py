@@ -194,7 +194,7 @@ def mark_steps(function: Any, shapes: bool) -> None:
 
     for plan in function.plans():
         bound = plan.bound
-        for part in (bound.head, bound.middle, bound.last_steps):
+        for part in (bound.steps.head, bound.steps.middle, bound.steps.updates):
             part[:] = [s._replace(run=marked(plan, s.node, s.run)) for s in part]
         bound.replay, bound.not_captured = None, "profiled"
 

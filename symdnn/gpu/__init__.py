@@ -1,4 +1,4 @@
-"""The CUDA target. Importing it touches no device and needs no Python package of CUDA's."""
+"""The CUDA target. Importing it touches no device and needs no Python package of CUDA."""
 
 from symdnn.gpu.device.device_array import DeviceArray
 from symdnn.gpu.shared import gpuarray_shared_constructor

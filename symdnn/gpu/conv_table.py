@@ -1,7 +1,7 @@
-"""The table of everything that cuDNN has for one convolution: ``symdnn algos``, and in a program.
+"""The table of cuDNN's algorithms for one convolution: ``symdnn algos``, and for programs.
 
-``print(algorithms(conv((64, 128, 112, 112), (128, 128, 7, 7), pad=3)))`` shows what is supported,
-with workspace, time and error; ``algorithms(layer, time=False)`` only asks.
+``print(algorithms(conv((64, 128, 112, 112), (128, 128, 7, 7), pad=3)))`` shows which are supported,
+with workspace, time and error. ``algorithms(layer, time=False)`` measures nothing.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _ALLOWED = {
 
 @dataclass(frozen=True)
 class TableRow:
-    """An algorithm (``number`` is cuDNN's) or a plan (its engine's number).
+    """An algorithm (``number`` in cuDNN's enum) or a plan (``number`` of its engine).
 
-    ``why`` says why it is not supported, or why it has no time; ``error`` is that of its result,
-    relative to a trusted algorithm's in the 2-norm. Times are in milliseconds.
+    ``why`` says why it is not supported, or why it has no time. ``ms`` is its time in milliseconds,
+    ``error`` the relative difference of its result from a trusted algorithm's in the 2-norm.
     """
 
     api: str
@@ -62,14 +62,14 @@ class TableRow:
 
 @dataclass(frozen=True)
 class AlgorithmTable:
-    """Rows by time, those without one behind, the unsupported last."""
+    """Rows sorted by time, then rows without a time, then unsupported ones."""
 
     signature: ConvSignature
     rows: tuple[TableRow, ...]
     problem: str = ""
 
     def supported(self) -> list[TableRow]:
-        """The rows of what runs at these shapes."""
+        """The rows of supported algorithms and plans."""
         return [row for row in self.rows if row.supported]
 
     def __str__(self) -> str:
@@ -99,9 +99,11 @@ def conv(
     tf32: bool | None = None,
     flip: bool = False,
 ) -> ConvSignature:
-    """A convolution to ask about: ``input`` is (N, C, sizes), ``filter`` (K, C / groups, sizes), in
-    this order whatever the ``layout``. ``direction`` is ``fwd``, ``bwd_data`` or ``bwd_filter``;
-    ``tf32=None`` takes the flag ``dnn.conv.allow_tf32``; ``flip`` mirrors the kernels.
+    """A convolution for :func:`algorithms`.
+
+    ``input`` is (N, C, sizes) and ``filter`` (K, C / groups, sizes) for any ``layout``.
+    ``direction`` is ``fwd``, ``bwd_data`` or ``bwd_filter``. ``tf32=None`` means the flag
+    ``dnn.conv.allow_tf32``. ``flip`` mirrors the filters.
 
     >>> conv((64, 128, 112, 112), (128, 128, 7, 7), pad=3).y
     (64, 128, 112, 112)
@@ -137,9 +139,9 @@ def conv(
 
 
 def algorithms(signature: ConvSignature, time: bool = True, device: int = 0) -> AlgorithmTable:
-    """What cuDNN has for a convolution on a GPU, each timed unless ``time`` is false.
+    """cuDNN's algorithms and plans for a convolution on a GPU, timed unless ``time`` is false.
 
-    Raises :class:`~symdnn.gpu.device.context.CudaUnavailable` where there is no GPU to ask.
+    Raises :class:`~symdnn.gpu.device.context.CudaUnavailable` without a GPU.
     """
     ctx = context(device)
     with ctx.current():
@@ -164,7 +166,7 @@ def _row(m: Attempt[Candidate]) -> TableRow:
 
 
 def _refused(search: Search, found: Sequence[Candidate]) -> Iterator[TableRow]:
-    """Algorithms of the legacy API that are not supported, then what was wrong with plans."""
+    """Rows of unsupported algorithms of the legacy API and of refused plans."""
     numbers = DIRECTIONS[search.signature.direction].algorithms
     taken = {c.name for c in found}
     for name, reasons in search.refused.items():
@@ -175,7 +177,7 @@ def _refused(search: Search, found: Sequence[Candidate]) -> Iterator[TableRow]:
 
 
 def _check_shapes(x: tuple[int, ...], w: tuple[int, ...], groups: int) -> None:
-    """Raise ``ShapeMismatch`` for an input and a filter that do not belong together."""
+    """Raise ``ShapeMismatch`` for an input and a filter that do not fit together."""
     got = f"an input {x} and a filter {w}"
     if len(x) not in (4, 5) or len(w) != len(x):
         wanted = "(N, C, H, W) and (K, C / groups, h, w), or volumes with D and d before H and h"

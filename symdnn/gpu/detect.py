@@ -1,8 +1,7 @@
-"""Whether the GPU and cuDNN can be used here, why not, and the machine as a ``Target``.
+"""Detection of the GPU and cuDNN, reasons why they can't be used, and the machine as a ``Target``.
 
-``dnn_present()`` and ``dnn_available()`` answer yes or no and keep the reason in their ``msg``, as
-Theano's do. Nothing here needs a Python package of CUDA's, and nothing is looked for before one of
-these is called.
+``dnn_present()`` and ``dnn_available()`` return a bool and set the reason as ``msg``, as Theano's
+do. No Python package of CUDA is needed, and nothing is searched before the first call.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ _FLAGS = ("dnn.library_path", "dnn.bin_path", "dnn.base_path", "cuda.root")
 
 
 class DnnPresent:
-    """Whether cuDNN is here and of a version that symdnn can use; ``msg`` says why not.
+    """Whether cuDNN is installed in a version that symdnn can use; ``msg`` says why not.
 
-    The flag ``dnn.enabled`` has the first word: False is no; no_check is believed.
+    ``dnn.enabled=False`` switches cuDNN off; ``no_check`` skips the check.
     """
 
     avail: bool | None = None
@@ -92,7 +91,10 @@ def gpu_available() -> bool:
 
 
 def version(raises: bool = True) -> int:
-    """cuDNN's version as one number, 92800 for 9.28.0; without cuDNN an error, or -1."""
+    """cuDNN's version as one number, such as 92800 for 9.28.0.
+
+    Without cuDNN it raises, or returns -1 if ``raises`` is false.
+    """
     if not raises and _why_not(*_state()) is not None:
         return -1
     major, minor, patch = cudnn_library.library().version
@@ -100,7 +102,7 @@ def version(raises: bool = True) -> int:
 
 
 def cudnn_problem() -> str:
-    """Why cuDNN can't be used, with every place tried and what is wrong there; ``""`` if it can."""
+    """Why cuDNN can't be used, with the problem at each place tried; ``""`` if it can be."""
     if dnn_present():
         return ""
     error = None if str(config.dnn.enabled) == "False" else _why_not(*_state())
@@ -108,7 +110,7 @@ def cudnn_problem() -> str:
 
 
 def why_no_gpu(missing_packages: Sequence[str] = ()) -> tuple[str, ...]:
-    """Everything that keeps ``device=auto`` from the GPU, each with where it was looked for."""
+    """All reasons why ``device=auto`` does not use the GPU, each with the places searched."""
     reasons = [f"the Python package {name} is not installed" for name in missing_packages]
     try:
         _usable(0)
@@ -119,7 +121,7 @@ def why_no_gpu(missing_packages: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def why_passed_over(missing_packages: Sequence[str] = ()) -> str:
-    """In one line why ``device=auto`` passes over a GPU; empty where it does not."""
+    """Why ``device=auto`` does not use a GPU, in one line; ``""`` if it uses one."""
     if missing_packages:
         return f"the Python package {missing_packages[0]} is not installed"
     try:
@@ -130,10 +132,10 @@ def why_passed_over(missing_packages: Sequence[str] = ()) -> str:
 
 
 def cuda_target(index: int = 0) -> Target:
-    """GPU ``index`` of this machine as a target, with the version of its cuDNN.
+    """GPU ``index`` of this machine as a target, with the version of cuDNN.
 
-    Without cuDNN the target has none, and its ``notes`` say every place that was tried. Raises
-    :class:`GpuNotFound` where there is no such GPU.
+    Without cuDNN the target's ``notes`` list the places tried. Raises :class:`GpuNotFound` if there
+    is no such GPU.
     """
     try:
         device = _usable(index)
@@ -145,7 +147,7 @@ def cuda_target(index: int = 0) -> Target:
         "cuda",
         index,
         compute_capability=device.compute_capability,
-        # no_check spares the question whether it works; where it is must be known all the same.
+        # no_check skips the check, but the library must be found all the same.
         cudnn=None if problem else cudnn_library.library().version,
         memory_bytes=device.memory_bytes,
         notes=(problem,) if problem else (),
@@ -156,7 +158,7 @@ def cuda_target(index: int = 0) -> Target:
 
 
 def _usable(index: int) -> Device:
-    """The device, if it is there and new enough."""
+    """The device. Raises ``GpuNotFound`` if it does not exist or is too old."""
     found = driver()
     if found.problem:
         raise GpuNotFound(f"no GPU: {found.problem}")
@@ -186,7 +188,7 @@ def _index(context_name: str | int | None) -> int:
 
 
 def _state() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What an answer depends on, so that one that is known need not be looked for again."""
+    """The flags and variables that a search depends on: the key of its cached result."""
     flags = tuple(str(config.get(name)) for name in _FLAGS)
     return flags, tuple(os.environ.get(name, "") for name in _VARIABLES)
 

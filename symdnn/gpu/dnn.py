@@ -1,8 +1,8 @@
-"""The user's face of cuDNN, under the names and with the defaults of Theano's ``dnn`` module.
+"""The user's interface to cuDNN, with the names and the defaults of Theano's ``dnn`` module.
 
-The functions build device-neutral ops with hints; the rewrites of
-:mod:`symdnn.libraries.cudnn.rules` turn these into ``GpuDnn*`` ops where the target has cuDNN, and
-every program runs on a CPU too. Nothing of a GPU is loaded before a function runs on one.
+The functions build device-neutral ops with hints. The rewrites of
+:mod:`symdnn.libraries.cudnn.rules` lower these to ``GpuDnn*`` ops if the target has cuDNN, so every
+program runs on a CPU too. No GPU library is loaded before a function runs on a GPU.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ def get_precision(
 ) -> tuple[str, str]:
     """(accumulation dtype, common dtype of the inputs) of a convolution.
 
-    ``precision`` is a value of the flag ``dnn.conv.precision``, which is meant by None. Raises
-    TypeError for inputs that are no floats, and for float16 in a gradient, which cuDNN has not.
+    ``precision`` is a value of the flag ``dnn.conv.precision``; None means the flag's value. Raises
+    TypeError for inputs other than floats, and for float16 in a gradient, which cuDNN lacks.
     """
     common = upcast(*(v.type.dtype for v in inputs))
     if not TensorType(common).is_float:
@@ -147,7 +147,7 @@ def as_i32(v: Any) -> Variable:
 
 
 def _checked_algo(name: str, algo: Any, direction: str, ndim: int) -> Any:
-    """``algo``; raises ValueError for one that cuDNN lacks."""
+    """``algo``; raises ValueError for an algorithm that cuDNN lacks."""
     number = isinstance(algo, int | np.integer) and not isinstance(algo, bool)
     if algo is None or (number and algo >= 0):
         return algo
@@ -163,7 +163,7 @@ def _checked_algo(name: str, algo: Any, direction: str, ndim: int) -> Any:
 def _hints(
     name: str, ndim: int, direction: str, algo: Any, precision: Any, operands: Sequence[Variable]
 ) -> Hints:
-    """Hints of a convolution in this direction, its arguments checked."""
+    """The hints of a convolution in this direction, with checks of its arguments."""
     get_precision(precision, operands, for_grad=direction != "fwd")
     chosen = _checked_algo(name, algo, direction, ndim)
     return replace(Hints(backend="cudnn", precision=precision), **{f"algo_{direction}": chosen})
@@ -214,7 +214,7 @@ def _swapped(v: Variable) -> Variable:
 def _as_grad_weight(
     name: str, ndim: int, x: Variable, w: Variable, flip: bool, algo: Any, precision: Any
 ) -> Variable:
-    """A convolution as the gradient in the kernels of another: batch and channels change roles."""
+    """A convolution as the filter gradient of another, with batch and channels exchanged."""
     hints = _hints(name, ndim, "bwd_filter", algo, precision, (x, w))
     if flip:
         w = w[(slice(None), slice(None), *[slice(None, None, -1)] * ndim)]
@@ -230,7 +230,7 @@ def _as_grad_input(
     name: str, ndim: int, x: Variable, w: Variable, dilation: Sequence[int], flip: bool,
     algo: Any, precision: Any,
 ) -> Variable:  # fmt: skip
-    """A full convolution as the gradient in the images of a valid one, the mode changed."""
+    """A full convolution as the input gradient of a valid one, with the other mode."""
     hints = _hints(name, ndim, "bwd_data", algo, precision, (x, w))
     sizes = [
         n + (k - 1) * d for n, k, d in zip(dims_of(x)[2:], dims_of(w)[2:], dilation, strict=True)
@@ -245,14 +245,14 @@ def dnn_conv(
     dilation: Any = (1, 1), conv_mode: str = "conv", direction_hint: str | None = None,
     workmem: Any = None, algo: Any = None, precision: str | None = None, num_groups: int = 1,
 ) -> Variable:  # fmt: skip
-    """Convolution of images (batch, channels, rows, columns) with kernels of the same order.
+    """Convolution of ``img`` (batch, channels, rows, columns) with filters ``kerns`` (NCHW, too).
 
-    ``conv_mode`` is ``'conv'`` (kernels are mirrored) or ``'cross'``. ``border_mode`` is
-    ``'valid'``, ``'full'``, ``'half'``, an int or a tuple of ints. ``direction_hint``:
-    ``'bprop weights'`` computes a valid convolution as the gradient in the kernels of another; a
-    full one is computed as the gradient in the images of another unless it is ``'forward!'``.
-    ``algo`` and ``precision`` are values of the flags ``dnn.conv.algo_fwd`` (of the direction
-    that computes it) and ``dnn.conv.precision``; ``workmem`` is the old name of ``algo``.
+    ``conv_mode`` is ``'conv'`` (filters are mirrored) or ``'cross'``. ``border_mode`` is
+    ``'valid'``, ``'full'``, ``'half'``, an int or a tuple of ints. With ``direction_hint``
+    ``'bprop weights'`` a valid convolution is computed as the filter gradient of another. A full
+    one is computed as the input gradient of another, unless the hint is ``'forward!'``. ``algo``
+    and ``precision`` are values of the flags ``dnn.conv.algo_fwd`` (or that of the direction that
+    is computed) and ``dnn.conv.precision``; ``workmem`` is the old name of ``algo``.
     """
     if workmem is not None:
         if algo is not None:
@@ -268,7 +268,7 @@ def dnn_conv3d(
     dilation: Any = (1, 1, 1), conv_mode: str = "conv", direction_hint: str | None = None,
     algo: Any = None, precision: str | None = None, num_groups: int = 1,
 ) -> Variable:  # fmt: skip
-    """:func:`dnn_conv` of volumes (batch, channels, depth, rows, columns)."""
+    """:func:`dnn_conv` in 3-D, of (batch, channels, depth, rows, columns)."""
     return _conv("dnn_conv3d", 3, img, kerns, border_mode, subsample, dilation, conv_mode,
                  direction_hint, algo, precision, num_groups)  # fmt: skip
 
@@ -300,7 +300,7 @@ def dnn_gradweight(
     dilation: Any = (1, 1), conv_mode: str = "conv", precision: str | None = None,
     algo: Any = None, num_groups: int = 1,
 ) -> Variable:  # fmt: skip
-    """The gradient of :func:`dnn_conv` in the kernels, of shape ``kerns_shp``."""
+    """The gradient of :func:`dnn_conv` with respect to the filters, of shape ``kerns_shp``."""
     return _gradweight("dnn_gradweight", 2, img, topgrad, kerns_shp, border_mode, subsample,
                        dilation, conv_mode, precision, algo, num_groups)  # fmt: skip
 
@@ -310,7 +310,7 @@ def dnn_gradweight3d(
     subsample: Any = (1, 1, 1), dilation: Any = (1, 1, 1), conv_mode: str = "conv",
     precision: str | None = None, algo: Any = None, num_groups: int = 1,
 ) -> Variable:  # fmt: skip
-    """The gradient of :func:`dnn_conv3d` in the kernels."""
+    """The gradient of :func:`dnn_conv3d` with respect to the filters."""
     return _gradweight("dnn_gradweight3d", 3, img, topgrad, kerns_shp, border_mode, subsample,
                        dilation, conv_mode, precision, algo, num_groups)  # fmt: skip
 
@@ -331,7 +331,7 @@ def dnn_gradinput(
     dilation: Any = (1, 1), conv_mode: str = "conv", precision: str | None = None,
     algo: Any = None, num_groups: int = 1,
 ) -> Variable:  # fmt: skip
-    """The gradient of :func:`dnn_conv` in the images, of shape ``img_shp``."""
+    """The gradient of :func:`dnn_conv` with respect to the input, of shape ``img_shp``."""
     return _gradinput("dnn_gradinput", 2, kerns, topgrad, img_shp, border_mode, subsample,
                       dilation, conv_mode, precision, algo, num_groups)  # fmt: skip
 
@@ -341,7 +341,7 @@ def dnn_gradinput3d(
     subsample: Any = (1, 1, 1), dilation: Any = (1, 1, 1), conv_mode: str = "conv",
     precision: str | None = None, algo: Any = None, num_groups: int = 1,
 ) -> Variable:  # fmt: skip
-    """The gradient of :func:`dnn_conv3d` in the images."""
+    """The gradient of :func:`dnn_conv3d` with respect to the input."""
     return _gradinput("dnn_gradinput3d", 3, kerns, topgrad, img_shp, border_mode, subsample,
                       dilation, conv_mode, precision, algo, num_groups)  # fmt: skip
 
@@ -350,11 +350,11 @@ def dnn_gradinput3d(
 
 
 def dnn_pool(img: Any, ws: Any, stride: Any = None, mode: str = "max", pad: Any = None) -> Variable:
-    """Pooling of images (4 dimensions) or volumes (5) in windows ``ws``, ``stride`` (1) apart.
+    """2-D (4 dimensions) or 3-D (5) pooling in windows of size ``ws``, with ``stride`` (default 1).
 
-    Borders that fill no window are ignored. ``mode`` is ``'max'``, ``'max_deterministic'``,
+    Partial windows at the end are ignored. ``mode`` is ``'max'``, ``'max_deterministic'``,
     ``'average_inc_pad'`` (also ``'average'``), ``'average_exc_pad'`` or ``'sum'``. ``ws``,
-    ``stride`` and ``pad`` may be symbolic; such windows are pooled without cuDNN, and slower.
+    ``stride`` and ``pad`` may be symbolic; such pooling does not use cuDNN, and is slower.
     """
     x = as_variable(img)
     if not isinstance(x.type, TensorType) or x.type.ndim not in (4, 5) or not x.type.is_float:
@@ -398,7 +398,7 @@ def dnn_batch_normalization_train(
     inputs: Any, gamma: Any, beta: Any, mode: str = "per-activation", epsilon: Any = 1e-4,
     running_average_factor: Any = 0.1, running_mean: Any = None, running_var: Any = None,
 ) -> tuple[Variable, ...]:  # fmt: skip
-    """(out, mean, invstd), and with both running arrays also their new values.
+    """(out, mean, invstd), and with both running averages also their new values.
 
     ``mode`` is ``'per-activation'`` (statistics over axis 0) or ``'spatial'`` (over all but axis
     1). Parameters have the ndim of ``inputs``. Raises ``ValueError`` for an epsilon below 1e-5.
@@ -418,7 +418,7 @@ def dnn_batch_normalization_test(
     inputs: Any, gamma: Any, beta: Any, mean: Any, var: Any, mode: str = "per-activation",
     epsilon: Any = 1e-4,
 ) -> Variable:  # fmt: skip
-    """``(inputs - mean) * gamma / sqrt(var + epsilon) + beta``; modes as in training."""
+    """``(inputs - mean) * gamma / sqrt(var + epsilon) + beta``, with the modes of training."""
     name = "dnn_batch_normalization_test"
     _check_mode(name, mode)
     parameters = {"gamma": gamma, "beta": beta, "mean": mean, "var": var}
@@ -428,24 +428,24 @@ def dnn_batch_normalization_test(
     )
 
 
-# -- recurrent nets, spatial transformer, dropout -------------------------------------------------
+# -- spatial transformer --------------------------------------------------------------------------
 
 
 def dnn_spatialtf(
     img: Any, theta: Any, scale_width: float = 1, scale_height: float = 1
 ) -> Variable:
-    """``img`` (N, C, H, W) seen through affine matrices ``theta`` (N, 2, 3), bilinearly sampled.
+    """``img`` (N, C, H, W), sampled bilinearly at affine transforms ``theta`` (N, 2, 3) of a grid.
 
     The result has ``ceil(H * scale_height)`` rows and ``ceil(W * scale_width)`` columns.
     """
     return spatial_transformer(img, theta, scale_width, scale_height)
 
 
-# -- added to something: Theano's private forms ---------------------------------------------------
+# -- Theano's private functions with alpha and beta -----------------------------------------------
 
 
 def _scaled_sum(name: str, made: Variable, alpha: Any, beta: Any, out: Any) -> Variable:
-    """``alpha * made + beta * out``; ``alpha``, and the sum, become part of cuDNN's call.
+    """``alpha * made + beta * out``. Rewrites fuse the factor and the sum into cuDNN's call.
 
     Raises ``ValueError`` for a ``beta`` that is not 0 without ``out``.
     """
@@ -464,7 +464,7 @@ def _scalar(value: Any, dtype: str) -> Any:
 def _dnn_conv(
     img: Any, kerns: Any, alpha: Any = 1, beta: Any = 0, out: Any = None, *args: Any, **named: Any
 ) -> Variable:
-    """``alpha * dnn_conv(...) + beta * out``; what follows are :func:`dnn_conv`'s arguments."""
+    """``alpha * dnn_conv(...) + beta * out``; further arguments are those of :func:`dnn_conv`."""
     made = dnn_conv(img, kerns, *args, **named)
     return _scaled_sum("_dnn_conv", made, alpha, beta, out)
 

@@ -1,4 +1,4 @@
-"""Names of Theano's ``dnn`` module that ask cuDNN's library, and that programs read or patch."""
+"""Names of Theano's ``dnn`` module that query cuDNN's library, and that programs read or patch."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = [
 
 @dataclass(frozen=True)
 class DnnVersion:
-    """(version of the headers, version of the library); symdnn's are of the table and the library.
+    """The versions of headers and library; for symdnn, those of the table and the library.
 
-    In Theano an op; here its result is there at once.
+    In Theano it is an op. Here a call returns the versions.
     """
 
     def __call__(self) -> tuple[int, int]:
@@ -29,7 +29,7 @@ class DnnVersion:
 
 @dataclass(frozen=True)
 class CUDNNDataType:
-    """A C type of cuDNN's, and what frees it."""
+    """A C type of cuDNN, and the function that frees it."""
 
     ctype: str
     freefunc: str | None = None
@@ -39,27 +39,27 @@ handle_type = CUDNNDataType("cudnnHandle_t", "cudnnDestroy")
 
 
 def _dnn_lib() -> Any:
-    """cuDNN's library, as ctypes has it."""
+    """cuDNN's library, a ctypes ``CDLL``."""
     return cudnn_library.library().cdll
 
 
 def _make_handle(ctx: Any) -> Any:
-    """A new handle of cuDNN in the current CUDA context."""
+    """A new ``cudnnHandle_t`` in the current CUDA context."""
     return libcudnn.cudnnCreate()
 
 
 def _dnn_check_compile() -> tuple[bool, str]:
-    """Whether cuDNN is here, and why not. Nothing is compiled for it."""
+    """Whether cuDNN is installed, and why not. Unlike Theano's, it compiles nothing."""
     return dnn_present(), dnn_present.msg
 
 
 def _dnn_check_version() -> tuple[bool, str]:
-    """Whether its version is one that symdnn can use, and why not."""
+    """Whether symdnn can use cuDNN's version, and why not."""
     return _dnn_check_compile()
 
 
 class Aliases:
-    """An enum of cuDNN's and Theano's words for its values."""
+    """An enum of cuDNN with Theano's words for its values."""
 
     def __init__(self, enum: str, words: dict[str, str]) -> None:
         self.enum, self.words = enum, words
@@ -79,11 +79,11 @@ def _prefixed(prefix: str, words: str) -> dict[str, str]:
 
 
 class Definitions:
-    """Enums with the words that programs write."""
+    """cuDNN's enums with Theano's words."""
 
     @property
     def version(self) -> int:
-        """Of the library."""
+        """The version of the library."""
         return version()
 
     cudnnConvolutionMode_t = Aliases(
@@ -104,5 +104,5 @@ class Definitions:
     cudnnSoftmaxMode_t = Aliases("cudnnSoftmaxMode", _prefixed("SOFTMAX_MODE", "instance channel"))
 
 
-#: Theano's name for them.
+#: Theano's name for the definitions.
 cudnn = Definitions()

@@ -1,4 +1,4 @@
-"""Recurrent nets and dropout of :mod:`symdnn.gpu.dnn`, and Theano's descriptors of both."""
+"""Recurrent layers and dropout of :mod:`symdnn.gpu.dnn`, and Theano's descriptors of both."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = [
 
 
 class RNNBlock(NeutralRNNBlock):
-    """A recurrent net of several layers by cuDNN; see :class:`symdnn.ops.nn.rnn.RNNBlock`.
+    """Recurrent layers by cuDNN; see :class:`symdnn.ops.nn.rnn.RNNBlock`.
 
-    ``algo`` is a value of the flag ``dnn.rnn.algo``, which is meant by None.
+    ``algo`` is a value of the flag ``dnn.rnn.algo``; None means the flag's value.
 
     >>> import numpy as np
     >>> block = RNNBlock("float32", 16, 3, "gru")
@@ -73,7 +73,7 @@ class RNNBlock(NeutralRNNBlock):
 
 @dataclass(frozen=True)
 class DropoutDescriptor:
-    """How dropout drops: the probability and the seed."""
+    """The probability and the seed of dropout."""
 
     dropout: float
     seed: int
@@ -81,7 +81,7 @@ class DropoutDescriptor:
 
 @dataclass(frozen=True)
 class RNNDescriptor:
-    """A recurrent net as a value; ``block`` applies it."""
+    """Recurrent layers as a value; ``block`` applies them."""
 
     shape: RNNShape
     dtype: str
@@ -89,7 +89,7 @@ class RNNDescriptor:
 
     @property
     def block(self) -> RNNBlock:
-        """The net, to be applied."""
+        """The layers as an :class:`RNNBlock`."""
         s = self.shape
         words = (s.hidden_size, s.num_layers, s.rnn_mode, s.input_mode, s.direction_mode)
         rate, seed = self.dropout.dropout, self.dropout.seed
@@ -130,7 +130,7 @@ class _RNNDescriptor:
 
 @dataclass(frozen=True)
 class _RNNParamSize:
-    """The number of parameters of a net, as a constant (Theano's op)."""
+    """The number of parameters of recurrent layers, as a constant (Theano's op)."""
 
     context_name: Any = None
 
@@ -179,10 +179,10 @@ def _number(value: Any) -> Any:
 def dropout(
     x: Any, dropout: float = 0.0, seed: int = 4242
 ) -> tuple[Variable, DropoutDescriptor, DropoutDescriptor, Shared]:
-    """(y, descriptor, descriptor, state): ``x`` with elements dropped, the others scaled up.
+    """(y, descriptor, descriptor, state): ``y`` is ``x`` with dropped elements, the others scaled.
 
-    On the GPU the mask is cuDNN's own. The state advances at each call of a function that reads
-    it; equal seeds give equal masks.
+    On the GPU cuDNN makes the mask. The state advances in each call of a function that reads it.
+    Equal seeds give equal masks.
     """
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout={dropout}: wanted a probability, less than 1")

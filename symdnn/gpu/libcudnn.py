@@ -1,8 +1,8 @@
 """cuDNN's C API under its own names: every function, enum and structure of the headers.
 
-Functions return what C writes through pointers (a handle, a value, several as a tuple), raise an
-exception for each status that is not success, and take integers for pointers and handles, names or
-numbers for enums, sequences for arrays in host memory, plain numbers for ``alpha`` and ``beta``::
+Functions return the values that C writes through pointers (several as a tuple), and raise an
+exception for each status other than success. They take integers for pointers and handles, names or
+numbers for enums, sequences for arrays in host memory, numbers for ``alpha`` and ``beta``::
 
     from symdnn.gpu import libcudnn
 
@@ -11,8 +11,8 @@ numbers for enums, sequences for arrays in host memory, plain numbers for ``alph
     libcudnn.cudnnGetTensorSizeInBytes(desc).value
 
 Each enum is a dict, ``cudnnTensorFormat["CUDNN_TENSOR_NCHW"]``, and an ``IntEnum``,
-``cudnnTensorFormat_t``; enumerators also have their C names, ``CUDNN_TENSOR_NCHW``. The library is
-looked for and loaded at the first call, as ``symdnn.gpu.binding.cudnn_library`` says.
+``cudnnTensorFormat_t``; enumerators also have their C names, ``CUDNN_TENSOR_NCHW``. The first call
+finds and loads the library, see ``symdnn.gpu.binding.cudnn_library``.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _ENUMERATORS = {
 
 
 def absent() -> list[str]:
-    """Functions of the table that the cuDNN in use, which is loaded for this, does not have."""
+    """Functions of the table that the cuDNN in use does not have. Loads the library."""
     return [each.__name__ for each in table.FUNCTIONS if not each.present]
 
 

@@ -1,4 +1,4 @@
-"""All kernels of the CUDA target, in the order in which they are preferred."""
+"""All kernels of the CUDA target in the order of preference."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["FAMILIES", "load"]
 _lock = threading.Lock()
 _loaded = False
 
-#: Modules with rows ``KERNELS``, imported when the target is loaded.
+#: Modules with rows ``KERNELS``, imported by :func:`load`.
 FAMILIES = (
     "gemm.matmul",
-    # Kernels of ours that are preferred to cuDNN's.
+    # Our own kernels that are preferred to cuDNN's.
     "kernels.softmax", "kernels.batchnorm", "kernels.pool", "kernels.reduce",
     "conv.launch", "conv.launch_epilogue", "cudnn.pool", "cudnn.softmax", "cudnn.norm",
     "rnn.kernel", "cudnn.dropout", "cudnn.spatial_transformer", "cudnn.reduce", "cudnn.ctc",
@@ -26,7 +26,7 @@ FAMILIES = (
 
 
 def load() -> None:
-    """Enter the kernels of all families; later calls do nothing. Touches no device."""
+    """Add the kernels of all families to the table, once. Touches no device."""
     global _loaded
     with _lock:
         if _loaded:

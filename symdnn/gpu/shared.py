@@ -27,13 +27,13 @@ def gpuarray_shared_constructor(
 ) -> Shared:
     """A shared variable from an array of floats (Theano's constructor of that name).
 
-    Every shared variable moves to the device of the function that uses it and stays there, so
-    this is ``symdnn.shared`` for arrays: programs that call it run on a CPU too. An array on a
-    GPU (PyCUDA's ``GPUArray``, and what has ``__cuda_array_interface__`` or ``__dlpack__``) stays
-    there, with ``borrow`` as it lies. ``strict``, ``allow_downcast`` and ``target`` are accepted
-    for Theano's sake.
+    Every shared variable moves to the device of the function that uses it and stays there. So this
+    is ``symdnn.shared`` for arrays, and programs that call it run on a CPU too. An array on a GPU
+    (PyCUDA's ``GPUArray``, or one with ``__cuda_array_interface__`` or ``__dlpack__``) stays there,
+    without a copy if ``borrow`` is true. ``strict``, ``allow_downcast`` and ``target`` are accepted
+    for compatibility with Theano.
 
-    Raises :class:`~symdnn.errors.InputError`, a ``TypeError``, for what is no array.
+    Raises :class:`~symdnn.errors.InputError`, a ``TypeError``, for a value that is not an array.
 
     >>> gpuarray_shared_constructor(np.zeros((2, 3), "float32"), name="w").dtype
     'float32'

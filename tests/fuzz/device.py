@@ -52,7 +52,7 @@ def _emulate(folder: Path | None) -> None:
                 inner = super()._launcher(call, bind, guarded)
 
                 def launch(env: Any, inputs: Any, outputs: Any) -> Any:
-                    if not env.dry:
+                    if not env.load_only:
                         _compile(self.kernel, call, inputs, outputs, folder)
                     return inner(env, inputs, outputs)
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.gpu.device.array import RawArray
-from symdnn.gpu.device.env import TICKET_COUNT, TICKETS_AT
+from symdnn.gpu.device.error_codes import TICKET_COUNT, TICKETS_AT
 from symdnn.graph.kernel import Call
 from symdnn.graph.type import numpy_dtype
 

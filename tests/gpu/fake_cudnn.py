@@ -105,9 +105,9 @@ class FakeEnv:
     error_word: int = 2
     node: int = 0
     cudnn: int = HANDLE
-    cudnn_fixed: int = FIXED_HANDLE
+    cudnn_deterministic: int = FIXED_HANDLE
     next: int = 0x7000_0000
-    dying: frozenset[int] = frozenset()
+    overwritable: frozenset[int] = frozenset()
 
     def zero(self, ptr: int, nbytes: int) -> None:
         self.did.append(("zero", ptr, nbytes))
@@ -147,7 +147,7 @@ def fake(monkeypatch):
                 libcudnn, name, lambda *args, _n=name, **named: made.call(_n, *args)
             )
     device = SimpleNamespace(index=0, cudnn=HANDLE, current=contextlib.nullcontext)
-    monkeypatch.setattr(cudnn_device, "existing", lambda: device)
+    monkeypatch.setattr(cudnn_device, "existing_context", lambda: device)
     for direction in conv_search.DIRECTIONS:  # as if nobody had set them
         monkeypatch.delitem(config._global, f"dnn.conv.algo_{direction}", raising=False)
     monkeypatch.setattr(algorithm, "free_bytes", lambda: 1 << 40)
@@ -204,18 +204,18 @@ def arrays_of(types: Any, at: int = 0x100_0000) -> list[Any]:
 
 
 def run(
-    fake: Fake, call: Call, inputs: Any = None, kernel: str | None = None, dying: Any = ()
+    fake: Fake, call: Call, inputs: Any = None, kernel: str | None = None, overwritable: Any = ()
 ) -> Any:
     """Launch a call on the kernel that takes it: (env, inputs, outputs, what it returned).
 
-    ``dying`` are inputs that it may overwrite.
+    ``overwritable`` are inputs that it may overwrite.
     """
     found = next(
         k for k in kernels_for(type(call.op), "cuda")
         if k.refuses(call) is None and kernel in (None, k.name)
     )  # fmt: skip
     assert found.workspace_bytes(call) >= 0
-    env = FakeEnv(fake, dying=frozenset(dying))
+    env = FakeEnv(fake, overwritable=frozenset(overwritable))
     given = arrays_of(call.inputs) if inputs is None else inputs
     outputs = arrays_of(call.outputs, 0x9000_0000)
     result = found.bind(call)(env, given, outputs)

@@ -17,7 +17,7 @@ import pytest
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.capture import CaptureFailed
 from symdnn.gpu.device.device_array import DeviceArray
-from symdnn.gpu.device.env import TICKET_COUNT, TICKETS_AT
+from symdnn.gpu.device.error_codes import TICKET_COUNT, TICKETS_AT
 from symdnn.gpu.device.memory import CudaMemory, PendingCopy
 from symdnn.gpu.execution.runtime import CudaRuntime
 from symdnn.graph.place import Place
@@ -70,7 +70,7 @@ class FakeContext:
     def wait_for(self, stream: int | None) -> None:
         pass
 
-    let_wait = wait_for
+    make_wait = wait_for
 
     def for_users(self, array: RawArray, memory: Any) -> DeviceArray:
         return DeviceArray(array, memory)
@@ -98,7 +98,7 @@ class Block:
 class FakeMemory(CudaMemory):
     def __init__(self, context: FakeContext) -> None:
         self.context, self.place = context, context.place  # type: ignore[assignment]
-        self._in_flight, self._keeping, self._baked = [], None, None
+        self._in_flight, self._keeping, self._graph_staging = [], None, None
         self.before_reading = lambda: None
 
     def empty(self, shape: Any, dtype: str) -> RawArray:
@@ -135,7 +135,7 @@ class FakeMemory(CudaMemory):
 class FakeArena:
     def __init__(self, most: int = 1 << 24) -> None:
         self.memory = aligned(most, 4096)
-        self.base, self.nbytes, self.busy = self.memory.ctypes.data, 0, 0
+        self.base, self.nbytes, self.outer_bytes = self.memory.ctypes.data, 0, 0
 
     def reserve(self, nbytes: int) -> int:
         assert nbytes <= self.memory.size

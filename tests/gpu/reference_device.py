@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.gpu.codegen.launches import NODE, CudaKernel, Pointer, dense_view
+from symdnn.gpu.codegen.launches import NODE, CudaKernel, Pointer, contiguous_view
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.execution.plan import CudaPlan
 from symdnn.graph.kernel import Call
@@ -60,7 +60,7 @@ class ByReference:
             real[0](env, inputs, outputs)
 
         def launch(env: Any, inputs: Any, outputs: Any) -> Any:
-            if env.dry:
+            if env.load_only:
                 return None
             if _finds_fault(self.kernel, call):
                 return emulated(env, inputs, outputs)
@@ -81,8 +81,8 @@ def _finds_fault(kernel: Any, call: Call) -> bool:
     if not isinstance(kernel, CudaKernel):
         return False
     read, count = call.op.host_inputs, len(call.inputs)
-    inputs = [1 if i in read else dense_view(i, t) for i, t in enumerate(call.inputs)]
-    outputs = [dense_view(count + i, t) for i, t in enumerate(call.outputs)]
+    inputs = [1 if i in read else contiguous_view(i, t) for i, t in enumerate(call.inputs)]
+    outputs = [contiguous_view(count + i, t) for i, t in enumerate(call.outputs)]
     launches = kernel.launches(call, inputs, outputs)
     return any(isinstance(p, Pointer) and p.slot == NODE for k in launches for p in k.parameters)
 

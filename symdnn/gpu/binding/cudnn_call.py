@@ -1,4 +1,4 @@
-"""A C function of cuDNN as a Python one: loaded at its first call, its status made an exception."""
+"""C functions of cuDNN as Python callables: loaded at the first call, errors as exceptions."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ class CudnnMissingFunction(CudnnError, NotImplementedError):
 class CudnnStatusError(CudnnError):
     """A function of cuDNN returned a status other than success. Each status has a class.
 
-    ``function``, ``status`` (the number) and ``status_name``, ``message`` (what
-    ``cudnnGetErrorString`` says), ``details`` (what ``cudnnGetLastErrorString`` says),
-    ``arguments`` by name, as text, and ``library``: version and path.
+    ``function`` is the C function's name, ``status`` the number, ``status_name`` its name,
+    ``message`` the text of ``cudnnGetErrorString``, ``details`` that of
+    ``cudnnGetLastErrorString``, ``arguments`` a mapping of names to texts, ``library`` the version
+    and path.
     """
 
     by_status: dict[int, type[CudnnStatusError]] = {}
@@ -77,13 +78,13 @@ class CudnnStatusError(CudnnError):
 
     @classmethod
     def class_of(cls, status: int) -> type[CudnnStatusError]:
-        """The class of a status; of its category where the status is newer than the table."""
+        """The class of a status. A status that the table lacks gets the class of its category."""
         known = cls.by_status
         return known.get(status) or known.get(status // 1000 * 1000) or CudnnStatusError
 
 
 class Function:
-    """One function of cuDNN, callable as in C but for what C returns through pointers."""
+    """A function of cuDNN, called as in C, except that it returns what C writes by pointers."""
 
     def __init__(
         self, name: str, parameters: tuple[Parameter, ...], returns: str, deprecated: bool
@@ -149,7 +150,7 @@ class Function:
     # --- what can go wrong ------------------------------------------------------------------------
 
     def _refused(self, error: ctypes.ArgumentError) -> CudnnArgumentError:
-        """ctypes counts arguments from one and puts the cause in its text."""
+        """Our error for one of ctypes, whose text has the argument's number, from 1, and cause."""
         found = re.match(r"argument (\d+): (?:<class '\w+'>|\w+): (.*)", str(error), re.S)
         if not found:
             return CudnnArgumentError(f"{self.__name__}: {error}")
@@ -230,14 +231,14 @@ def function(
 
 
 def _by_reference(parameter: Parameter, held: Any) -> Any:
-    """What is passed for a value that C writes: its address. An array is its own address."""
+    """The argument for C: of a value that C writes, its address. ctypes passes arrays so itself."""
     if parameter.given or isinstance(held, ctypes.Array):
         return held
     return ctypes.byref(held)
 
 
 def _shown(value: Any) -> str:
-    """An argument, short: names of enum members, at most a dozen values of a sequence."""
+    """An argument as text of at most 120 characters; an enum member by its name."""
     text = getattr(value, "name", None) if isinstance(value, int) else None
     text = text or repr(value)
     return text if len(text) <= 120 else f"{text[:117]}..."

@@ -1,4 +1,4 @@
-"""Asks a descriptor of cuDNN for its data type: scaling factors are doubles for doubles only."""
+"""The data type of a cuDNN descriptor. Scaling factors are doubles only where it is double."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def tensor_data_type(descriptor: Any) -> int:
     """The ``cudnnDataType_t`` of a tensor's descriptor, as a number; 0 where it has none yet."""
     data_type, ignored = c_int(), c_int()
     other = byref(ignored)
-    if descriptor:  # with NULL the function that is to be called says what is wrong
-        ask = _function("cudnnGetTensorNdDescriptor")
-        ask(POINTER.from_param(descriptor), c_int(1), byref(data_type), other, other, other)
+    if descriptor:  # with NULL the caller's function reports the error
+        get = _function("cudnnGetTensorNdDescriptor")
+        get(POINTER.from_param(descriptor), c_int(1), byref(data_type), other, other, other)
     return data_type.value
 
 
@@ -27,8 +27,8 @@ def filter_data_type(descriptor: Any) -> int:
     data_type, ignored = c_int(), c_int()
     other = byref(ignored)
     if descriptor:
-        ask = _function("cudnnGetFilterNdDescriptor")
-        ask(POINTER.from_param(descriptor), c_int(1), byref(data_type), other, other, other)
+        get = _function("cudnnGetFilterNdDescriptor")
+        get(POINTER.from_param(descriptor), c_int(1), byref(data_type), other, other, other)
     return data_type.value
 
 

@@ -1,6 +1,6 @@
-"""cuDNN in this process: found, loaded whole from one folder, its version checked.
+"""cuDNN in this process: found, loaded from one folder with all its parts, its version checked.
 
-Where it is searched is :func:`symdnn.detect.cudnn_candidates`, nowhere else.
+:func:`symdnn.detect.cudnn_candidates` is the only place that says where it is searched.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from symdnn.detect import (
     mapped_cudnn,
 )
 from symdnn.errors import CudnnMixed, CudnnNotFound, CudnnVersionError
+from symdnn.gpu.binding.libcudnn_version import VERSION
 
 __all__ = ["CudnnLibrary", "MINIMUM", "TESTED", "library", "listing", "search", "table_version"]
 
@@ -44,7 +45,7 @@ class CudnnLibrary:
     version: tuple[int, int, int]
     cdll: ctypes.CDLL
     tried: tuple[Candidate, ...]
-    # Its parts, by file name: what was loaded from where; what could not be loaded and why.
+    # By file name of a part: the path it was loaded from, or why it could not be loaded.
     loaded: Mapping[str, str]
     not_loaded: Mapping[str, str]
 
@@ -87,8 +88,6 @@ def listing(tried: list[Candidate] | tuple[Candidate, ...]) -> str:
 
 def table_version() -> str:
     """The version of the headers that the table of functions was made from."""
-    from symdnn.gpu.binding.libcudnn_table import VERSION
-
     return ".".join(map(str, VERSION))
 
 
@@ -96,7 +95,7 @@ def table_version() -> str:
 
 
 def _whole(candidate: Candidate) -> Candidate:
-    """The candidate, refused if cuDNN's parts are not beside it."""
+    """The candidate, or with the state "incomplete" if cuDNN's parts are not beside it."""
     path = Path(candidate.path)
     missing = [n for n in map(_part, _NEEDED) if not (_folder(path) / n).exists()]
     if not missing:
@@ -106,7 +105,7 @@ def _whole(candidate: Candidate) -> Candidate:
 
 
 def _folder(path: Path) -> Path:
-    """Where the parts are: beside the file itself, or beside the link to it."""
+    """The folder of the parts: that of the file itself, or of the link to it."""
     real = path.resolve().parent
     return real if (real / _part("graph")).exists() else path.absolute().parent
 
@@ -116,10 +115,10 @@ def _part(name: str) -> str:
 
 
 def _pathfinder_folders() -> list[Path]:
-    """The folder that cuda-pathfinder knows, if that package is here.
+    """The folder that cuda-pathfinder finds, if that package is installed.
 
-    It would itself load a library, in an order of its own; the headers' folder it only names, and
-    in wheels and conda the libraries are in the ``lib`` beside it.
+    Its search for a library would also load it. Its search for headers only returns a folder, and
+    in wheels and conda the libraries are in ``lib`` beside that.
     """
     try:
         from cuda.pathfinder import find_nvidia_header_directory
@@ -127,7 +126,7 @@ def _pathfinder_folders() -> list[Path]:
         return []
     try:
         headers = find_nvidia_header_directory("cudnn")
-    except (RuntimeError, ValueError, OSError):  # a package that is older, or damaged
+    except (RuntimeError, ValueError, OSError):  # the package is older, or damaged
         return []
     return [Path(headers).parent / "lib"] if headers else []
 
@@ -158,13 +157,13 @@ def _open(candidate: Candidate, tried: list[Candidate]) -> CudnnLibrary:
     loaded, not_loaded = {main.name: str(main)}, {}
     for part in _parts(folder):
         try:
-            # By its real name and before cuDNN opens it by its bare one: the loader then has it.
+            # By its full path, before cuDNN opens it by its bare name: the loader then finds it.
             ctypes.CDLL(str(part.resolve()), mode=ctypes.RTLD_GLOBAL)
             loaded[part.name] = str(part.resolve())
         except OSError as error:
             not_loaded[part.name] = str(error)
     _refuse_without(candidate, not_loaded, tried)
-    version = _version(cdll, candidate)  # here cuDNN opens its parts, by bare names
+    version = _version(cdll, candidate)  # cuDNN opens its parts here, by bare names
     _refuse_mixed(set(loaded.values()))
     return CudnnLibrary(
         candidate.path, candidate.source, version, cdll, tuple(tried), loaded, not_loaded
@@ -187,7 +186,7 @@ def _refuse_without(
 
 
 def _refuse_mixed(own: set[str]) -> None:
-    """Refuse a process that has parts of another cuDNN 9 too."""
+    """Raise :class:`CudnnMixed` if the process also has parts of another cuDNN 9."""
     folders = {str(Path(path).parent) for path in own}
     for other in mapped_cudnn():
         if not other.found or str(Path(other.path).resolve().parent) not in folders:
@@ -199,7 +198,7 @@ def _refuse_mixed(own: set[str]) -> None:
 
 
 def _refuse_another() -> None:
-    """A flag that names another cuDNN than the one in this process is an error."""
+    """Raise :class:`CudnnMixed` if a flag names another cuDNN than the one in this process."""
     mapped = [c.path for c in mapped_cudnn()]
     named = next((c for c in cudnn_flag_candidates() if c.found), None)
     if mapped and named and _real_folder(named.path) not in map(_real_folder, mapped):

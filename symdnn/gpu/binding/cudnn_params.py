@@ -1,7 +1,7 @@
-"""The kinds of parameters that cuDNN's functions have, and who fills them: caller or cuDNN.
+"""The kinds of parameters of cuDNN's functions: inputs of the caller, and outputs that C writes.
 
-A parameter is either *given* by the caller or made here and returned. ``hold`` makes what C gets;
-``result`` reads what C left there.
+``given`` parameters come from the caller; others are allocated here and returned. ``hold`` makes
+the C value; ``result`` reads it after the call.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
 Values = Mapping[str, Any]
 DataTypeOf = Callable[[Any], int]
 
-# cudnnDataType_t to NumPy's; the vectorised and the 4-bit types have none.
+# cudnnDataType_t to NumPy dtypes; vectorised and 4-bit types have none.
 _DATA_TYPES: dict[int, Any] = {
     0: np.float32, 1: np.float64, 2: np.float16, 3: np.int8, 4: np.int32, 6: np.uint8,
     9: ml_dtypes.bfloat16, 10: np.int64, 11: np.bool_, 12: ml_dtypes.float8_e4m3fn,
@@ -41,16 +41,16 @@ class Parameter:
 
     name: str
     given: ClassVar[bool] = True
-    # Whether the caller's value goes to C unchanged, but for what ``argtype`` does.
+    # Whether the caller's value goes to C with no more conversion than that by ``argtype``.
     plain: ClassVar[bool] = False
 
     @property
     def argtype(self) -> Any:
-        """What stands in ctypes' ``argtypes``."""
+        """The entry in ctypes' ``argtypes``."""
         return POINTER
 
     def hold(self, values: Values) -> Any:
-        """What C gets, from the caller's ``values`` by name."""
+        """The C value, made from the caller's ``values`` by name."""
         return values[self.name]
 
     def result(self, held: Any, all_held: Values, values: Values) -> Any:
@@ -65,10 +65,10 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Argument(Parameter):
-    """A value or an address that the caller gives."""
+    """A value or an address from the caller."""
 
     type: CType
-    declared: str = ""  # C's words, where the type's own name does not say them
+    declared: str = ""  # the C declaration, where it differs from the type's name
     plain: ClassVar[bool] = True
 
     @property
@@ -82,9 +82,9 @@ class Argument(Parameter):
 
 @dataclass(frozen=True)
 class Scale(Parameter):
-    """A scaling factor: a number, made a float or a double by the data type of a descriptor.
+    """A scaling factor: a number, passed as float or double.
 
-    ``descriptor`` names the parameter that is asked for it, by ``data_type_of``.
+    ``data_type_of`` gives the data type of the argument named ``descriptor``, which decides.
     """
 
     descriptor: str
@@ -105,9 +105,9 @@ class Scale(Parameter):
 
 @dataclass(frozen=True)
 class Element(Scale):
-    """One element of a tensor: a number, made an element of the data type that is asked for.
+    """One element of a tensor: a number, converted to a data type.
 
-    ``descriptor`` names the argument that is asked, a ``cudnnDataType_t``.
+    ``data_type_of`` gives the ``cudnnDataType_t`` of the argument named ``descriptor``.
     """
 
     declared: str = "const void *"
@@ -117,8 +117,7 @@ class Element(Scale):
         number = _number(value)
         if number is None:
             return value
-        asked = values[self.descriptor]
-        kind = self.data_type_of(asked)
+        kind = self.data_type_of(values[self.descriptor])
         if kind not in _DATA_TYPES:
             raise TypeError(f"no number of Python's is a {kind}: give the address of an element")
         raw = np.asarray(number).astype(_DATA_TYPES[kind]).tobytes()
@@ -133,7 +132,7 @@ class Element(Scale):
 class GivenArray(Parameter):
     """An array in host memory that C reads: a sequence, or its address.
 
-    ``count`` names the parameter that says how long it is, less ``less``; it may be unknown.
+    Its length is the parameter named ``count`` minus ``less``; an empty name leaves it open.
     """
 
     type: CType
@@ -159,7 +158,7 @@ class GivenArray(Parameter):
 
 @dataclass(frozen=True)
 class Output(Parameter):
-    """One value that C writes; the function returns it, unless it only says how long a list is."""
+    """One value that C writes. It is returned, unless it is only the length of a returned list."""
 
     type: CType
     returned: bool = True
@@ -180,8 +179,8 @@ class Output(Parameter):
 class OutputArray(Output):
     """An array that C writes: a tuple of numbers, or a list of structures.
 
-    The caller's ``requested`` says how many to make room for, less ``less``; ``actual``, a given
-    value or one that C wrote, how many there are.
+    The parameter named ``requested``, minus ``less``, is the number of elements to allocate. The
+    parameter named ``actual``, an input or an output, is the number that C wrote.
     """
 
     requested: str = ""
@@ -234,9 +233,9 @@ def _declaration(kind: str, name: str) -> str:
 
 
 def _number(value: Any) -> Any:
-    """The number that ``value`` is, or None where it is an address.
+    """``value`` as a number, or None if it is an address.
 
-    An integer is a number too: no host address is ever a small one, and 0 and 1 are common.
+    An int below 4096 counts as a number: 0 and 1 are common factors, and no address is so small.
     """
     if isinstance(value, bool | float | np.floating | np.integer):
         return value

@@ -1,4 +1,4 @@
-"""What cuDNN 8 removed and older programs call: an algorithm of a convolution, by preference."""
+"""Functions that cuDNN 8 removed and older programs call: an algorithm by preference."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def cudnnGetConvolutionBackwardFilterAlgorithm(
 
 
 def _limit(kind: type[CudnnEnum], preference: Any, memory_bytes: Any) -> int | None:
-    """The most bytes of workspace that the preference allows; None is any."""
+    """The most bytes of workspace that the preference allows; None is no limit."""
     wanted = kind.from_param(preference).value
     if wanted == _FASTEST:
         return None
@@ -136,13 +136,14 @@ def _limit(kind: type[CudnnEnum], preference: Any, memory_bytes: Any) -> int | N
     )
 
 
-def _choose(ask: tuple[Function, ...], operands: tuple[Any, ...], limit: int | None) -> Any:
+def _choose(functions: tuple[Function, ...], operands: tuple[Any, ...], limit: int | None) -> Any:
     """The first algorithm of cuDNN's list, fastest first, whose workspace is within the limit.
 
-    The list has a workspace for each math type that cuDNN may use; what counts is the one of the
-    convolution's own descriptor, which only the size function tells.
+    ``functions`` list the algorithms, count them and give a workspace. The list has workspaces for
+    each math type that cuDNN may use. Only the size function gives the one for the math type of the
+    convolution's own descriptor.
     """
-    expected, count, workspace = ask
+    expected, count, workspace = functions
     handle = operands[0]
     refused = []
     for found in expected(*operands, count(handle)):

@@ -1,7 +1,7 @@
-"""How Python values become cuDNN's C values and back: numbers, enums, handles, structures.
+"""Conversion of Python values to cuDNN's C values and back: numbers, enums, handles, structures.
 
-Each type here can stand in ctypes' ``argtypes`` (it has ``from_param``), makes room for a result
-(``holder``) and turns what C wrote there into a Python value (``read``).
+Each type can be used in ctypes' ``argtypes`` by its ``from_param``. ``holder`` allocates an output,
+and ``read`` converts what C wrote there to a Python value.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = [
 
 
 class CType(Protocol):
-    """What a parameter of a C function may be."""
+    """The type of a parameter of a C function."""
 
     def from_param(self, value: Any) -> Any:
         """The value in a form that ctypes passes on."""
@@ -28,7 +28,7 @@ class CType(Protocol):
         """Room for one value that C writes."""
 
     def read(self, holder: Any) -> Any:
-        """What C wrote, as a Python value."""
+        """The value that C wrote, as a Python value."""
 
     def c_name(self) -> str:
         """The type's name in C."""
@@ -70,7 +70,7 @@ def _plain(value: Any) -> Any:
 
 
 class Integer:
-    """An integer of C, its range checked: ctypes alone would cut off what does not fit."""
+    """A C integer with a range check: ctypes alone would drop the bits that do not fit."""
 
     def __init__(self, name: str, ctype: Any, result: Any = None) -> None:
         bits = 8 * ctypes.sizeof(ctype)

@@ -1,11 +1,11 @@
-"""cuDNN's graph API: the package ``nvidia-cudnn-frontend``, when it is there and fits our cuDNN.
+"""cuDNN's graph API by the package ``nvidia-cudnn-frontend``, if it fits the loaded cuDNN.
 
-The package opens cuDNN by rules of its own. It is led to the library that symdnn has loaded;
-afterwards the process must still have cuDNN of one folder only, else the graph API stays off, for
-the parts of two versions do not work together. Nothing is imported before someone asks.
+The package opens cuDNN by rules of its own. While it is imported, ``LD_LIBRARY_PATH`` points it to
+the library that symdnn has loaded. If the process then has cuDNN libraries of two folders, the
+graph API stays off: the parts of two versions do not work together. The first call imports it.
 
-Its module in C++ is used, not the layer in Python above it: that ranks kernels of its own among
-cuDNN's engines, and takes a ``cudnnHandle_t`` only wrapped.
+Only the package's C++ module is used. The Python layer above it ranks kernels of its own among
+cuDNN's engines, and takes a ``cudnnHandle_t`` only in a wrapper.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["PACKAGE", "compiled", "graph_class", "unavailable", "version"]
 PACKAGE = "nvidia-cudnn-frontend"
 _HOW = f"pip install {PACKAGE}"
 
-# What is asked of a graph. Whole in 1.32; an older or a later package may lack some of it.
+# Methods of a graph that symdnn calls. 1.32 has all; an older or a later package may lack some.
 _METHODS = (
     "tensor", "conv_fprop", "conv_dgrad", "conv_wgrad", "validate", "build_operation_graph",
     "create_execution_plans", "create_execution_plan", "get_execution_plan_count",
@@ -39,20 +39,20 @@ _METHODS = (
 _NAMES = ("data_type", "convolution_mode", "heur_mode", "knob_type", "numerical_note")
 
 _lock = threading.RLock()
-_answer: str | None = None  # the reason, once the package was imported
+_problem: str | None = None  # None until the package was imported, "" if it can be used
 
 
 def unavailable() -> str:
     """Why cuDNN's graph API can't be used here; ``""`` where it can. The first call imports it."""
-    global _answer
+    global _problem
     with _lock:
-        if _answer is None:
+        if _problem is None:
             try:
                 library = cudnn_library.library()
-            except CudnnError as error:  # another flag may help: ask again next time
+            except CudnnError as error:  # not remembered: another flag may help next time
                 return f"no cuDNN: {str(error).splitlines()[0]}"
-            _answer = _why_not(library)
-        return _answer
+            _problem = _import_problem(library)
+        return _problem
 
 
 def version() -> str:
@@ -61,7 +61,7 @@ def version() -> str:
 
 
 def compiled() -> Any:
-    """The package's module in C++; raises :class:`CudnnError` with the reason where it is off."""
+    """The package's C++ module; raises :class:`CudnnError` with the reason where it is off."""
     problem = unavailable()
     if problem:
         raise CudnnError(f"cuDNN's graph API is off: {problem}")
@@ -76,25 +76,25 @@ def graph_class() -> Any:
 # --- steps ----------------------------------------------------------------------------------------
 
 
-def _why_not(library: cudnn_library.CudnnLibrary) -> str:
+def _import_problem(library: cudnn_library.CudnnLibrary) -> str:
     folder = Path(next(iter(library.loaded.values()), library.path)).parent
     try:
-        with _looked_for_first(folder):
+        with _first_on_library_path(folder):
             importlib.import_module("cudnn")
     except ImportError as error:
         if getattr(error, "name", "") == "cudnn":
             return f"the package {PACKAGE} is not installed: {_HOW}"
         return f"{PACKAGE} can't be imported: {error}"
-    except Exception as error:  # what its module in C++ raises while it is loaded
+    except Exception as error:  # raised by its C++ module while it is loaded
         return f"{PACKAGE} can't be imported: {type(error).__name__}: {error}"
-    return _mixed(folder) or _lacking() or _other_version(library.version)
+    return _mixed(folder) or _missing_names() or _other_version(library.version)
 
 
 @contextlib.contextmanager
-def _looked_for_first(folder: Path) -> Iterator[None]:
-    """While the package is imported: it opens what is in the first folder of this variable.
+def _first_on_library_path(folder: Path) -> Iterator[None]:
+    """Put ``folder`` first in ``LD_LIBRARY_PATH``: the package opens cuDNN from its first folder.
 
-    The loader itself read the variable when the process began.
+    The dynamic loader is not affected: it read the variable when the process began.
     """
     name = "LD_LIBRARY_PATH"
     before = os.environ.get(name)
@@ -109,7 +109,7 @@ def _looked_for_first(folder: Path) -> Iterator[None]:
 
 
 def _mixed(own: Path) -> str:
-    """Which folders cuDNN's files in this process are from, where that is more than one."""
+    """The problem if this process has cuDNN's files from more than one folder, else ``""``."""
     folders = {str(Path(c.path).parent.resolve()) for c in mapped_cudnn()} | {str(own.resolve())}
     others = sorted(folders - {str(own.resolve())})
     if not others:
@@ -120,8 +120,8 @@ def _mixed(own: Path) -> str:
     )
 
 
-def _lacking() -> str:
-    """What an unknown version of the package does not have."""
+def _missing_names() -> str:
+    """Names that another version of the package may lack, as a problem; ``""`` if it has all."""
     module = _module()
     missing = [n for n in _NAMES if not hasattr(module, n)]
     graph = _graph_class(module)
@@ -132,10 +132,10 @@ def _lacking() -> str:
 
 
 def _other_version(ours: tuple[int, int, int]) -> str:
-    """What is wrong with the cuDNN that the package found, if it found one."""
+    """The problem if the package found no cuDNN, or one of another version than ours."""
     try:
         number = int(_module().backend_version())
-    except Exception as error:  # its error where no library was opened, or one without symbols
+    except Exception as error:  # it opened no library, or one that lacks symbols
         return f"{PACKAGE} {version()} does not reach cuDNN: {error}"
     theirs = (number // 10000, number % 10000 // 100, number % 100)
     if theirs == ours:
@@ -152,5 +152,5 @@ def _module() -> Any:
 
 
 def _graph_class(module: Any) -> Any:
-    """Up to 1.26 of the package the class in C++ was the public one."""
+    """The C++ class of a graph, which was named ``pygraph`` up to version 1.26 of the package."""
     return getattr(module, "backend_graph", None) or getattr(module, "pygraph", None)

@@ -1,4 +1,4 @@
-"""The few functions of cuBLASLt that matrix products need, by ctypes.
+"""The few functions of cuBLASLt that a GEMM needs, by ctypes.
 
 Names and numbers are those of ``cublasLt.h`` and ``library_types.h`` (CUDA 12 and 13).
 """
@@ -15,7 +15,7 @@ from symdnn.errors import SymdnnError
 
 __all__ = [
     "ALGORITHM", "COMPUTE", "CUDA_TYPE", "EPILOGUE", "LAYOUT", "MATMUL", "PREFERENCE", "Algorithm",
-    "CublasError", "Heuristic", "call", "create", "described", "get_attribute", "library",
+    "CublasError", "Heuristic", "call", "create", "create_descriptor", "get_attribute", "library",
     "set_attribute", "version",
 ]  # fmt: skip
 
@@ -41,9 +41,9 @@ PREFERENCE = {
 }  # fmt: skip
 #: ``cublasLtMatmulAlgoConfigAttributes_t``
 ALGORITHM = {"id": 0, "tile": 1, "split_k": 2, "reduction": 3, "stages": 6}
-#: ``cublasLtEpilogue_t``, those that pay. The gradients DRELU_BGRAD and DGELU_BGRAD took 6 us more
-#: than the product alone (128 x 2048 x 2048, H200, cuBLASLt of CUDA 13.0), an elementwise kernel
-#: and a sum less; and the mask of RELU_AUX says that relu has slope 1 at 0.
+#: ``cublasLtEpilogue_t``, those that are worth it. The gradients DRELU_BGRAD and DGELU_BGRAD took
+#: 6 us more than the GEMM alone (128 x 2048 x 2048, H200, cuBLASLt of CUDA 13.0). An elementwise
+#: kernel and a sum take less. The mask of RELU_AUX also gives relu the slope 1 at 0.
 EPILOGUE = {
     "": 1,
     "relu": 2,
@@ -53,9 +53,9 @@ EPILOGUE = {
     "gelu_bias": 36,
     "bgrada": 256,
 }
-#: ``CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE``: parts of a sum that was split meet in the type of
-#: the accumulator and not, rounded, in that of the result. No scheme adds in an order that varies.
-SUMS_IN_COMPUTE_TYPE = 2
+#: ``CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE``: partial sums of a split-K GEMM are added in the
+#: accumulator's type, not rounded to the result's before. No scheme adds in an order that varies.
+REDUCE_IN_COMPUTE_TYPE = 2
 _STATUS = {
     1: "NOT_INITIALIZED", 3: "ALLOC_FAILED", 7: "INVALID_VALUE", 8: "ARCH_MISMATCH",
     11: "MAPPING_ERROR", 13: "EXECUTION_FAILED", 14: "INTERNAL_ERROR", 15: "NOT_SUPPORTED",
@@ -116,17 +116,17 @@ def create() -> int:
     return int(handle.value or 0)
 
 
-def described(kind: str, *args: Any) -> c_void_p:
-    """A new ``cublasLt<kind>_t``; whoever asks destroys it (``cublasLt<kind>Destroy``)."""
-    made = c_void_p()
-    call(f"cublasLt{kind}Create", byref(made), *args)
-    return made
+def create_descriptor(kind: str, *args: Any) -> c_void_p:
+    """A new ``cublasLt<kind>_t``. The caller destroys it by ``cublasLt<kind>Destroy``."""
+    descriptor = c_void_p()
+    call(f"cublasLt{kind}Create", byref(descriptor), *args)
+    return descriptor
 
 
-def set_attribute(kind: str, what: c_void_p, attribute: int, value: Any) -> None:
+def set_attribute(kind: str, descriptor: c_void_p, attribute: int, value: Any) -> None:
     """``cublasLt<kind>SetAttribute`` with a ctypes value."""
     size = c_size_t(ctypes.sizeof(value))
-    call(f"cublasLt{kind}SetAttribute", what, c_int(attribute), byref(value), size)
+    call(f"cublasLt{kind}SetAttribute", descriptor, c_int(attribute), byref(value), size)
 
 
 def get_attribute(algorithm: Algorithm, attribute: int) -> int:

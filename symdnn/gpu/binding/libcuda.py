@@ -1,4 +1,4 @@
-"""The GPUs of this machine, as CUDA's driver tells them. Needs no Python package, only libcuda."""
+"""The GPUs of this machine, as CUDA's driver lists them. Needs no Python package, only libcuda."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Driver:
-    """What the driver says: its version and the devices, or why there are none."""
+    """The driver's version and devices, or the ``problem`` why there are none."""
 
     version: tuple[int, int] | None
     devices: tuple[Device, ...]
@@ -46,7 +46,7 @@ def library() -> ctypes.CDLL:
 
 @cache
 def driver() -> Driver:
-    """Ask the driver, once in a process. Makes no context, so that a caller may choose one."""
+    """Query the driver, once per process. Makes no context, so that a caller may choose one."""
     try:
         lib = library()
     except OSError as error:

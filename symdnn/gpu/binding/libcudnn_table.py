@@ -19,8 +19,7 @@ from symdnn.gpu.binding.cudnn_types import (
     DOUBLE, FLOAT, INT, INT32, INT64, POINTER, SIZE, UINT, UINT32, UINT64, Callback, CudnnEnum,
     CudnnStructure, Handle, StructPointer, enum_field,
 )
-
-VERSION = (9, 28, 0)
+from symdnn.gpu.binding.libcudnn_version import VERSION
 
 __all__ = [
     "VERSION", "FUNCTIONS", "ENUMS", "CUDNN_VERSION", "CUDNN_MAX_SM_MAJOR_NUMBER",

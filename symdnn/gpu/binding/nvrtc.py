@@ -1,7 +1,7 @@
-"""CUDA C source to a cubin by NVRTC, kept on disk.
+"""CUDA C source compiled to a cubin by NVRTC, with a cache on disk.
 
-The cache has entries (:mod:`symdnn.disk.store`) named by the hash of source, options and NVRTC's
-version. NVRTC needs no toolkit: the sources include no header.
+Entries of the cache (:mod:`symdnn.disk.store`) are named by the hash of source, options and NVRTC's
+version. The sources include no headers, so that no CUDA toolkit is needed.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from symdnn.errors import KernelCompileError, SymdnnError
 
 __all__ = ["CUBINS", "compile_cubin", "forget_cubin", "supported_architectures", "version"]
 
-#: fmad would make a value depend on which kernel computes it: two kernels that compute the same
-#: x * y + z could disagree in ``eq(x, max(x))``, on which gradients of extremes rest. Without
-#: ftz, which is off unless asked for, float32 keeps denormal numbers, as it does on a CPU.
+#: With fmad two kernels that compute the same x * y + z could give different bits. Then
+#: ``eq(x, max(x))``, which gradients of max and min use, could be false everywhere.
+#: ftz is off by default, so float32 keeps denormal numbers, as on a CPU.
 OPTIONS = ("--std=c++17", "--fmad=false")
-#: Device code.
 CUBINS = Store("cubin", ".cubin", b"symdnn-cubin-2\n")
 
 
@@ -34,14 +33,14 @@ def compile_cubin(
     options: Sequence[str] = (),
     folder: Path | None = None,
 ) -> bytes:
-    """The cubin of ``source`` for compute capability ``(9, 0)``: from disk, else compiled.
+    """The cubin of ``source`` for a compute capability such as ``(9, 0)``: cached, else compiled.
 
-    ``folder`` is that of the cache (default: in that of the flag ``base_compiledir``). Raises
+    ``folder`` is the cache's, by default one in ``base_compiledir``. Raises
     :class:`~symdnn.errors.KernelCompileError` with NVRTC's log and the source.
     """
     flags = _flags(capability, options)
     key = _key(source, flags)
-    found = CUBINS.get(key, folder, wrong)
+    found = CUBINS.get(key, folder, cubin_problem)
     if found is None:
         found = _compile(source, flags)
         CUBINS.put(key, found, folder)
@@ -49,12 +48,12 @@ def compile_cubin(
 
 
 def forget_cubin(source: str, capability: tuple[int, int], options: Sequence[str] = ()) -> None:
-    """Drop what is kept for :func:`compile_cubin`: the driver would not take it."""
+    """Remove a cubin of :func:`compile_cubin` from the cache, because the driver refused it."""
     CUBINS.drop(_key(source, _flags(capability, options)))
 
 
-def wrong(cubin: bytes) -> str:
-    """Why this cannot be device code; empty where it can."""
+def cubin_problem(cubin: bytes) -> str:
+    """Why ``cubin`` is not an object file of device code; ``""`` where it is one."""
     return object_file.problem(cubin, object_file.CUDA)
 
 
@@ -63,14 +62,14 @@ def _flags(capability: tuple[int, int], options: Sequence[str]) -> tuple[str, ..
 
 
 def _key(source: str, flags: Sequence[str]) -> str:
-    """The name of the device code of a source."""
+    """The name of the cache's entry."""
     words = (source, *flags, str(version()), _package())
     return hashlib.sha256("\0".join(words).encode()).hexdigest()
 
 
 @cache
 def _package() -> str:
-    """The version of NVRTC's wheel, which says more than NVRTC does; empty where it is no wheel."""
+    """The full version of NVRTC's wheel, ``""`` without one. NVRTC itself lacks the patch level."""
     for name in ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu13", "nvidia-cuda-nvrtc-cu12"):
         with suppress(metadata.PackageNotFoundError):
             return metadata.version(name)

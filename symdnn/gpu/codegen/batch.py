@@ -1,8 +1,8 @@
-"""One kernel for many arrays: equal scalar programs over operands of any sizes.
+"""Horizontal fusion: one launch of the same scalar program over many arrays of any sizes.
 
-An optimiser does the same small sum for each of a net's parameters. Launched one by one, a hundred
-of them take longer to start than to run; here a table among the kernel's parameters has the
-addresses, and each block looks up whose elements it takes.
+An optimiser does the same small computation for each parameter of a model. A hundred separate
+launches take longer to start than to run. Here the kernel's parameters have a table of addresses,
+and each block finds its array in the table.
 """
 
 from __future__ import annotations
@@ -21,33 +21,35 @@ from symdnn.ops.core.scalar import ScalarProgram
 
 __all__ = ["Form", "Item", "batched", "batched_source", "form_of"]
 
-_BLOCK = 256
-#: Elements of one array that a block takes.
-CHUNK = _BLOCK * 16
-#: A kernel's parameters had to fit into 4 KiB before CUDA 12.1, and a table need not be larger.
-_PARAMETER_BYTES = 4096
+_THREADS = 256
+#: Elements of one array per block.
+CHUNK_ELEMENTS = _THREADS * 16
+#: The limit of a kernel's parameters before CUDA 12.1, which is enough for a table.
+_MAX_PARAMETER_BYTES = 4096
 
 
 @dataclass(frozen=True)
 class Form:
-    """What the arrays of one launch have in common: the program, the outputs' dtypes, and which
-    inputs are one number for all elements."""
+    """The common structure of the arrays of one launch.
+
+    ``numbers`` says which inputs have one element that is used for all elements of the outputs.
+    """
 
     program: ScalarProgram
-    ones: tuple[bool, ...]
+    numbers: tuple[bool, ...]
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """Of inputs, then outputs."""
+        """The dtypes of inputs, then outputs."""
         return (*self.program.inputs, *self.program.output_dtypes)
 
     @property
-    def most(self) -> int:
-        """Arrays that one launch takes."""
-        return (_PARAMETER_BYTES - 16) // (8 * (len(self.dtypes) + 2))
+    def max_arrays(self) -> int:
+        """The most items of one launch."""
+        return (_MAX_PARAMETER_BYTES - 16) // (8 * (len(self.dtypes) + 2))
 
 
-#: Operands of one member: inputs, then outputs, all without gaps.
+#: Operands of one member: inputs, then outputs, all contiguous.
 Item = Sequence[RawArray]
 
 
@@ -70,28 +72,28 @@ def form_of(program: ScalarProgram, inputs: Sequence[Any], outputs: Sequence[Any
 
 
 def batched(form: Form, items: Sequence[Item], error_word: bool = True) -> list[KernelLaunch]:
-    """Launches over all ``items``; they write nothing when the error word is set."""
+    """Launches over all ``items``. With ``error_word`` they write nothing once that is set."""
     width = _width(form, items)
     source = batched_source(form, width)
     found = []
-    for start in range(0, len(items), form.most):
-        part = items[start : start + form.most]
+    for start in range(0, len(items), form.max_arrays):
+        part = items[start : start + form.max_arrays]
         entries: list[Any] = []
         blocks = 0
         for item in part:
             size = item[-1].size
             entries += [a.ptr for a in item] + [size, blocks]
-            blocks += -(-size // CHUNK)
-        padding = [0] * ((form.most - len(part)) * (len(form.dtypes) + 2))
+            blocks += -(-size // CHUNK_ELEMENTS)
+        padding = [0] * ((form.max_arrays - len(part)) * (len(form.dtypes) + 2))
         guard = Pointer(ERROR_WORD) if error_word else 0
         parameters = (guard, len(part), *entries, *padding)
-        found.append(KernelLaunch(source, "batched", (blocks,), (_BLOCK,), parameters))
+        found.append(KernelLaunch(source, "batched", (blocks,), (_THREADS,), parameters))
     return found
 
 
 def _width(form: Form, items: Sequence[Item]) -> int:
-    """How many neighbours a thread takes at once: up to 16 bytes of the widest array."""
-    ones = (*form.ones, *[False] * len(form.program.outputs))
+    """Elements of a vector: up to 16 bytes of the widest dtype, as alignments allow."""
+    ones = (*form.numbers, *[False] * len(form.program.outputs))
     sizes = [numpy_dtype(d).itemsize for d, one in zip(form.dtypes, ones) if not one]
     width = max(1, 16 // max(sizes))
     pairs = [(a, one) for item in items for a, one in zip(item, ones)]
@@ -102,12 +104,12 @@ def _width(form: Form, items: Sequence[Item]) -> int:
 
 @cache
 def batched_source(form: Form, width: int) -> str:
-    """A kernel ``batched``: ``width`` neighbours at a time, what is left over one by one."""
+    """A kernel ``batched`` with vectors of ``width`` elements, and a scalar loop for the rest."""
     count = len(form.program.inputs)
     types = [CTYPES[d] for d in form.dtypes]
     names = [f"x{i}" for i in range(count)] + [f"y{i}" for i in range(len(types) - count)]
     fields = [f"{'const ' if n[0] == 'x' else ''}{t}* {n};" for n, t in zip(names, types)]
-    ones = [n for n, one in zip(names, form.ones) if one]
+    ones = [n for n, one in zip(names, form.numbers) if one]
     dense = [(n, t) for n, t in zip(names, types) if n not in ones]
     vector = [
         f"const Vec<{t}, {width}> {n} = load<{width}>(e.{n} + j);" if n[0] == "x"
@@ -118,8 +120,8 @@ def batched_source(form: Form, width: int) -> str:
     of_one = ", ".join(n if n in ones else f"e.{n}[j]" for n in names)
     lines = [
         "struct Entry {", *(f"  {f}" for f in fields), "  i64 size;", "  i64 first;", "};",
-        f"struct Parameters {{ const i32* guard; i64 count; Entry entries[{form.most}]; }};",
-        f'extern "C" __global__ void __launch_bounds__({_BLOCK})',
+        f"struct Parameters {{ const i32* guard; i64 count; Entry entries[{form.max_arrays}]; }};",
+        f'extern "C" __global__ void __launch_bounds__({_THREADS})',
         "batched(const __grid_constant__ Parameters p) {",
         "  if (p.guard != 0 && *p.guard != 0) return;",
         "  const i64 block = (i64)blockIdx.x;",
@@ -129,11 +131,12 @@ def batched_source(form: Form, width: int) -> str:
         "    if (p.entries[middle].first <= block) low = middle; else high = middle - 1;",
         "  }",
         "  const Entry& e = p.entries[low];",
-        f"  const i64 start = (block - e.first) * {CHUNK};",
-        f"  const i64 rest = e.size - start, own = rest < {CHUNK} ? rest : {CHUNK};",
+        f"  const i64 start = (block - e.first) * {CHUNK_ELEMENTS};",
+        f"  const i64 rest = e.size - start, own = rest < {CHUNK_ELEMENTS} ? "
+        f"rest : {CHUNK_ELEMENTS};",
         f"  const i64 whole = own - own % {width};",
         *(f"  const {t} {n} = e.{n}[0];" for n, t in zip(names, types) if n in ones),
-        f"  for (i64 i = (i64)threadIdx.x * {width}; i < whole; i += {_BLOCK * width}) {{",
+        f"  for (i64 i = (i64)threadIdx.x * {width}; i < whole; i += {_THREADS * width}) {{",
         "    const i64 j = start + i;",
         *(f"    {line}" for line in vector),
         "#pragma unroll",

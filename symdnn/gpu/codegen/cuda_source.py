@@ -1,7 +1,7 @@
-"""CUDA C from scalar programs: the body of an inner loop, and the loops over arrays around it.
+"""CUDA C of scalar programs: the body of an inner loop, and loops over arrays around it.
 
-Generated source depends on structure alone (the program, how many dimensions, which operands are
-dense), not on sizes, so that one compiled kernel serves all shapes of that structure.
+Generated source depends only on structure (the program, the number of dimensions, which operands
+are contiguous), not on sizes. One compiled kernel serves all shapes of that structure.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from symdnn.gpu.codegen.device_source import text_of
 from symdnn.graph.type import TensorType
 from symdnn.ops.core.scalar import REFERENCE_ONLY, Instruction, ScalarProgram, number_of_text
 
-__all__ = ["CTYPES", "Access", "Loop", "elementwise_source", "prints", "scalar_function"]
+__all__ = ["CTYPES", "Access", "Loop", "elementwise_source", "print_problem", "scalar_function"]
 
 #: The C type of each dtype that elementwise kernels compute with.
 CTYPES = {**REAL_CTYPES, "complex64": "c64", "complex128": "c128"}
 
-#: Instructions whose device text is in special.cuh.
+#: Instructions that are in special.cuh.
 _SPECIAL = frozenset({"digamma", "polygamma", "gammainc", "gammaincc"})
 
 
-def prints(program: ScalarProgram) -> str | None:
-    """Why a program cannot be printed; None when it can."""
+def print_problem(program: ScalarProgram) -> str | None:
+    """Why a program cannot be printed as CUDA C; None if it can."""
     if missing := program.names & REFERENCE_ONLY:
         return f"CUDA has no {', '.join(sorted(missing))} of real order"
     return None
 
 
 def library(*programs: ScalarProgram) -> str:
-    """The device text that these programs need in front."""
+    """The library sources (``.cuh``) that these programs need."""
     special = any(p.names & _SPECIAL for p in programs)
     dtypes = {d for p in programs for d in (*p.inputs, *p.output_dtypes)}
     files = ["common.cuh", "scalar.cuh"] + ["special.cuh"] * special
@@ -45,14 +45,17 @@ def scalar_function(program: ScalarProgram, name: str) -> str:
     results = [f"{CTYPES[d]}& r{i}" for i, d in enumerate(program.output_dtypes)]
     lines = [f"INLINE void {name}({', '.join(given + results)}) {{"]
     for i, step in enumerate(program.body, len(program.inputs)):
-        name_of = "share" if _is_share(program, step) else step.name
+        name_of = "share" if _is_logistic_division(program, step) else step.name
         lines.append(f"  const {CTYPES[step.dtype]} v{i} = {_expression(step, name_of)};")
     lines += [f"  r{i} = v{v};" for i, v in enumerate(program.outputs)]
     return "\n".join([*lines, "}\n"])
 
 
-def _is_share(program: ScalarProgram, step: Instruction) -> bool:
-    """Whether this is a logistic function's division, with e = exp(-|x|): e or 1, by e + 1."""
+def _is_logistic_division(program: ScalarProgram, step: Instruction) -> bool:
+    """Whether ``step`` is the division of a logistic function.
+
+    Its denominator is e + 1 with e = exp(-|x|), and its numerator is e or 1, or a select of them.
+    """
     if step.name != "div" or step.dtype not in ("float32", "float64"):
         return False
 
@@ -64,7 +67,7 @@ def _is_share(program: ScalarProgram, step: Instruction) -> bool:
         s = at(number)
         return s is not None and s.name == "const" and number_of_text(s.value, s.dtype) == 1
 
-    def is_small(number: int) -> bool:
+    def is_exp_neg_abs(number: int) -> bool:
         """Whether it is ``exp(-abs(x))``."""
         chain: list[str] = []
         s = at(number)
@@ -77,7 +80,7 @@ def _is_share(program: ScalarProgram, step: Instruction) -> bool:
     if below is None or below.name != "add" or above is None:
         return False
     parts = [a for a in below.args if not is_one(a)]
-    if len(parts) != 1 or not is_small(parts[0]):
+    if len(parts) != 1 or not is_exp_neg_abs(parts[0]):
         return False
     choices = above.args[1:] if above.name == "select" else (step.args[0],)
     return all(c == parts[0] or is_one(c) for c in choices)
@@ -122,11 +125,11 @@ def _integer_text(number: int, dtype: str) -> str:
 
 @dataclass(frozen=True)
 class Access:
-    """How an operand is met along the innermost dimension.
+    """The access pattern of an operand.
 
-    ``dense``: neighbours, read as one vector; ``one``: the same element; ``strided``: apart;
-    ``given``: no array but a number among the parameters. ``axes`` are the outer dimensions along
-    which it moves.
+    ``inner`` is that of the innermost dimension: ``dense`` for stride 1, read as a vector; ``one``
+    for stride 0; ``strided`` for other strides; ``number`` for a scalar among the parameters.
+    ``axes`` are the outer dimensions with a stride other than 0.
     """
 
     dtype: str
@@ -138,11 +141,12 @@ class Access:
 class Loop:
     """The structure of an elementwise kernel.
 
-    ``ndim`` dimensions after merging; each thread takes ``width`` neighbours of the innermost one;
-    ``wide`` counts in 64 bits. ``inputs`` and ``outputs`` say how the operands are met. A
-    ``guarded`` kernel does nothing when the error word is set. With ``columns``, of two dimensions,
-    a thread stays in its columns: it reads once what does not move along the rows. The number of
-    threads must be a multiple of a row's vectors.
+    ``ndim`` is the number of dimensions after merging. Each thread computes vectors of ``width``
+    elements of the innermost one. ``wide`` counts in 64 bits. ``inputs`` and ``outputs`` are the
+    operands' access patterns. A ``guarded`` kernel does nothing once the error word is set.
+    ``batch`` vectors are read before the first is written. With ``columns``, for two dimensions, a
+    thread stays in its columns and reads operands that broadcast along the rows only once; the
+    number of threads must be a multiple of a row's vectors.
     """
 
     ndim: int
@@ -156,7 +160,7 @@ class Loop:
 
     def read_once(self, access: Access) -> bool:
         """Whether an input is read before the loop over the rows."""
-        return self.columns and access.axes == () and access.inner != "given"
+        return self.columns and access.axes == () and access.inner != "number"
 
     @property
     def operands(self) -> list[tuple[str, Access]]:
@@ -176,7 +180,7 @@ class Loop:
 
 
 def _field_type(name: str, access: Access) -> str:
-    if access.inner == "given":
+    if access.inner == "number":
         return "double"
     return f"{'const ' if name[0] == 'x' else ''}{CTYPES[access.dtype]}*"
 
@@ -203,13 +207,13 @@ def elementwise_source(program: ScalarProgram, loop: Loop) -> str:
 
 
 def _by_vectors(loop: Loop) -> list[str]:
-    """One vector after the other, wherever it lies."""
+    """The grid-stride loop over all vectors."""
     fetched = [*_indices(loop), *_offsets(loop), *_read(loop, loop.inputs)]
     return _batches(loop, ("i", "first", "vectors", "step"), fetched, loop.inputs)
 
 
 def _by_columns(loop: Loop) -> list[str]:
-    """Down the rows, in the same columns."""
+    """The loop down the rows, with the same columns for a thread."""
     once = [a for a in loop.inputs if loop.read_once(a)]
     rest = [a for a in loop.inputs if not loop.read_once(a)]
     fetched = [*_offsets(loop, [*rest, *loop.outputs]), *_read(loop, rest)]
@@ -225,7 +229,7 @@ def _by_columns(loop: Loop) -> list[str]:
 def _batches(
     loop: Loop, counting: tuple[str, str, str, str], fetched: list[str], reads: Sequence[Access]
 ) -> list[str]:
-    """The loop over ``counting`` (its counter, from, to, by): ``batch`` are read, then written."""
+    """The loop ``counting`` (counter, begin, end, step), unrolled by ``batch``."""
     i, begin, end, step = counting
     if loop.batch == 1:
         return [
@@ -261,11 +265,11 @@ def _batches(
 
 def _held_type(loop: Loop, access: Access) -> str:
     ctype = CTYPES[access.dtype]
-    return ctype if access.inner in ("one", "given") else f"Vec<{ctype}, {loop.width}>"
+    return ctype if access.inner in ("one", "number") else f"Vec<{ctype}, {loop.width}>"
 
 
 def _indices(loop: Loop) -> list[str]:
-    """The index in each dimension from the number of the vector, innermost first."""
+    """The index in each dimension from the vector's linear index, innermost first."""
     lines = ["Count rest = i;"] if loop.ndim > 1 else []
     for d in reversed(range(1, loop.ndim)):
         lines += [f"const Count i{d} = rest % (Count)p.n{d};", f"rest /= (Count)p.n{d};"]
@@ -274,11 +278,11 @@ def _indices(loop: Loop) -> list[str]:
 
 
 def _offsets(loop: Loop, some: Sequence[Access] | None = None) -> list[str]:
-    """Where the elements of this vector begin in (some) operands, in elements."""
+    """The offset of this vector in all or some operands, in elements."""
     inner = loop.ndim - 1
     lines = []
     for name, a in loop.operands:
-        if a.inner == "given" or not (some is None or any(a is b for b in some)):
+        if a.inner == "number" or not (some is None or any(a is b for b in some)):
             continue
         terms = [f"(Offset)i{d} * (Offset)p.{name}_s{d}" for d in a.axes]
         if a.inner == "dense":
@@ -297,7 +301,7 @@ def _read(loop: Loop, some: Sequence[Access]) -> list[str]:
         if not any(a is b for b in some):
             continue
         ctype = CTYPES[a.dtype]
-        if a.inner == "given":
+        if a.inner == "number":
             lines.append(f"const {ctype} {name} = convert<{ctype}>(p.{name});")
         elif a.inner == "one":
             lines.append(f"const {ctype} {name} = p.{name}[o_{name}];")
@@ -317,7 +321,7 @@ def _write(loop: Loop) -> list[str]:
     width = loop.width
     outputs = loop.operands[len(loop.inputs) :]
     lines = [f"Vec<{CTYPES[a.dtype]}, {width}> {name};" for name, a in outputs]
-    given = [name if a.inner in ("one", "given") else f"{name}.v[k]" for name, a in loop.operands]
+    given = [name if a.inner in ("one", "number") else f"{name}.v[k]" for name, a in loop.operands]
     lines.append("#pragma unroll")
     lines.append(f"for (int k = 0; k < {width}; k++) scalar({', '.join(given)});")
     for name, a in outputs:
@@ -330,10 +334,10 @@ def _write(loop: Loop) -> list[str]:
 
 
 def _tail(program: ScalarProgram, loop: Loop) -> list[str]:
-    """The last few elements of a flat array, one by one."""
+    """The last elements of a flat array, one per thread."""
     given = []
     for name, a in loop.operands:
-        if a.inner == "given":
+        if a.inner == "number":
             given.append(f"convert<{CTYPES[a.dtype]}>(p.{name})")
             continue
         at = {"one": "0", "dense": "j", "strided": f"(Offset)j * (Offset)p.{name}_si"}[a.inner]

@@ -1,4 +1,4 @@
-"""The device text: files of ``gpu/codegen/src``, with what a kernel is specialised by in front."""
+"""CUDA C sources: files of ``gpu/codegen/src``, specialised by macros."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ CTYPES = {
 
 @cache
 def text_of(name: str) -> str:
-    """A file of device text."""
+    """The text of a file in ``src``."""
     return (_FOLDER / name).read_text(encoding="utf-8")
 
 
 def specialised(*files: str, **macros: object) -> str:
-    """Source made of ``files``: libraries (``.cuh``), these macros, kernels (``.cu``)."""
+    """The source: libraries (``.cuh``) of ``files``, then the macros, then kernels (``.cu``)."""
     return _specialised(files, tuple(macros.items()))
 
 

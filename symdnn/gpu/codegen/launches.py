@@ -1,9 +1,8 @@
-"""What a kernel enqueues, as plain data: source, grid, and parameters with places for addresses.
+"""Launches of kernels as plain data: source, grid, and parameters with slots for addresses.
 
-A kernel (:class:`CudaKernel`) turns a call and the layout of its operands into a list of
-:class:`KernelLaunch`. That list depends on no address, so it is made once for each layout and kept;
-a launch of it only fills in addresses. It needs no device either: tests compile the sources, and
-run them on a CPU.
+A kernel (:class:`CudaKernel`) makes a list of :class:`KernelLaunch` from a call and the strides of
+its operands. The list depends on no address, so it is cached for each layout; a launch only fills
+in addresses. It needs no device either: tests compile the sources, and run them on a CPU.
 
 Every kernel takes one struct of 8-byte fields by value: pointers, counts, doubles.
 """
@@ -19,7 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from symdnn.gpu.device.array import RawArray, c_strides
-from symdnn.gpu.device.env import TICKETS_AT, LaunchEnv
+from symdnn.gpu.device.env import LaunchEnv
+from symdnn.gpu.device.error_codes import TICKETS_AT
 from symdnn.graph.kernel import Call, Kernel, Traits
 from symdnn.graph.type import TensorType, numpy_dtype
 
@@ -28,7 +28,7 @@ __all__ = [
     "blocks_for",
 ]  # fmt: skip
 
-#: Slots after the operands.
+#: Slots of addresses other than the operands'.
 NODE, ERROR_WORD, WORKSPACE = -3, -2, -1
 
 
@@ -39,16 +39,16 @@ class Pointer(NamedTuple):
     offset: int = 0
 
 
-#: Where blocks of a kernel count those that are done: uint32, zero between kernels.
+#: The counters by which a kernel's blocks find the last one: uint32, zero between kernels.
 TICKETS = Pointer(ERROR_WORD, TICKETS_AT)
 
 
 @dataclass(frozen=True)
 class View:
-    """An operand as kernels see it: which slot, and how the elements lie behind its address.
+    """An operand of a kernel: its slot, dtype, shape, strides and offset in bytes.
 
-    ``alignment`` is what the address of the slot is a multiple of (at most 16), ``twin`` the first
-    slot that has the same address: an output's is an input's where it is written in place.
+    The slot's address is a multiple of ``alignment`` (at most 16). ``alias_of`` is the first slot
+    with the same address, which for an output written in place is an input's.
     """
 
     slot: int
@@ -57,7 +57,7 @@ class View:
     strides: tuple[int, ...]
     offset: int = 0
     alignment: int = 16
-    twin: int = -1
+    alias_of: int = -1
 
     @property
     def itemsize(self) -> int:
@@ -81,16 +81,16 @@ class View:
 
     @property
     def contiguous(self) -> bool:
-        """Whether the elements lie in C order without gaps."""
-        dense = c_strides(self.shape, self.itemsize)
-        return all(n == 1 or a == b for n, a, b in zip(self.shape, self.strides, dense))
+        """Whether the view is C-contiguous."""
+        wanted = c_strides(self.shape, self.itemsize)
+        return all(n == 1 or a == b for n, a, b in zip(self.shape, self.strides, wanted))
 
     def aligned_to(self, nbytes: int) -> bool:
         """Whether the first element's address is a multiple of ``nbytes`` (1 to 16)."""
         return self.alignment % nbytes == 0 and self.offset % nbytes == 0
 
     def __getitem__(self, index: tuple[Any, ...]) -> View:
-        """Ints and slices of the leading dimensions, as of an array; no bounds are checked."""
+        """The view by ints and slices of leading dimensions, without bounds checks."""
         offset, shape, strides = self.offset, [], []
         rest = len(self.shape) - len(index)
         for item, size, stride in zip((*index, *[slice(None)] * rest), self.shape, self.strides):
@@ -104,7 +104,7 @@ class View:
         return replace(self, offset=offset, shape=tuple(shape), strides=tuple(strides))
 
     def transposed(self, order: Sequence[int]) -> View:
-        """The dimensions in another order."""
+        """The view with permuted dimensions."""
         return replace(
             self,
             shape=tuple(self.shape[d] for d in order),
@@ -112,7 +112,7 @@ class View:
         )
 
     def broadcast_to(self, shape: Sequence[int]) -> View:
-        """Dimensions of size 1, and missing leading ones, repeated to ``shape``."""
+        """The view broadcast to ``shape``."""
         lead = len(shape) - len(self.shape)
         strides = [0] * lead + [
             0 if n == 1 else stride for n, stride in zip(self.shape, self.strides)
@@ -120,13 +120,13 @@ class View:
         return replace(self, shape=tuple(shape), strides=tuple(strides))
 
     def reshaped(self, shape: Sequence[int]) -> View:
-        """A contiguous view's elements in another shape."""
+        """A contiguous view in another shape. Raises ``ValueError`` for a strided one."""
         if not self.contiguous:
             raise ValueError(f"reshape of a strided view {self}")
         return replace(self, shape=tuple(shape), strides=c_strides(tuple(shape), self.itemsize))
 
     def as_dtype(self, dtype: str) -> View:
-        """The same bytes, seen as another dtype of the same size."""
+        """The view with another dtype of the same size."""
         return replace(self, dtype=dtype)
 
 
@@ -138,7 +138,7 @@ def scratch(offset: int, dtype: str, shape: Sequence[int]) -> View:
 
 @dataclass(frozen=True, eq=False)
 class KernelLaunch:
-    """One kernel: source and name, grid and block, the fields of its parameter struct."""
+    """The launch of one kernel: source, name, grid, block, fields of its parameter struct."""
 
     source: str
     name: str
@@ -149,7 +149,7 @@ class KernelLaunch:
 
     @cached_property
     def _template(self) -> tuple[Any, Any, Any]:
-        """Parameters without addresses; where those go, and from which slots."""
+        """The fields without addresses, and the indices and slots of those that are addresses."""
         fields = np.empty(len(self.parameters), np.int64)
         places, slots = [], []
         for i, p in enumerate(self.parameters):
@@ -174,22 +174,22 @@ def _bits(value: Any) -> Any:
 
 
 def blocks_for(threads: int, block: int, most: int = 8192) -> int:
-    """Blocks for so many threads; kernels stride over the grid when there are more."""
+    """The number of blocks for ``threads``, at most ``most``. Kernels have grid-stride loops."""
     return max(1, min(-(-threads // block), most))
 
 
 class CudaKernel(Kernel):
     """Base of the kernels in CUDA C; see :class:`symdnn.graph.kernel.Kernel`.
 
-    ``dtypes`` restricts the operands' dtypes; ``contiguous_inputs`` names inputs that must come
-    without gaps (True: all).
+    ``dtypes`` restricts the operands' dtypes. ``contiguous_inputs`` are the indices of inputs that
+    must be contiguous (True: all).
     """
 
     traits = Traits("cuda")
     dtypes: frozenset[str] | None = None
 
     def refuses(self, call: Call) -> str | None:
-        """Why it cannot run this call: here, a dtype that it has no code for."""
+        """Why it cannot run this call: here, an unsupported dtype."""
         for t in (*call.inputs, *call.outputs):
             if self.dtypes is not None and isinstance(t, TensorType) and t.dtype not in self.dtypes:
                 return f"it has no code for {t.dtype}"
@@ -198,36 +198,37 @@ class CudaKernel(Kernel):
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
-        """What to enqueue. ``inputs`` are views, and ints where the op reads the host."""
+        """The launches of a call. ``inputs`` are views, or ints where the op reads host values."""
         raise NotImplementedError
 
     def bind(self, call: Call) -> Any:
-        """A launch that keeps what it enqueues for each layout of its operands."""
+        """A bound kernel that caches its launches for each layout of its operands."""
         return BoundKernel(self, call)
 
     def sources(self, call: Call, host: Sequence[int] = ()) -> list[str]:
-        """The device text for operands that lie densely, ``host`` being the ints read there."""
+        """The CUDA C sources for contiguous operands; ``host`` are the ints read on the host."""
         values = iter(host)
         read = set(call.op.host_inputs)
         inputs = [
-            next(values) if i in read else dense_view(i, t) for i, t in enumerate(call.inputs)
+            next(values) if i in read else contiguous_view(i, t) for i, t in enumerate(call.inputs)
         ]
-        outputs = [dense_view(len(inputs) + i, t) for i, t in enumerate(call.outputs)]
+        outputs = [contiguous_view(len(inputs) + i, t) for i, t in enumerate(call.outputs)]
         found = self.launches(call, inputs, outputs)
         return list(dict.fromkeys(launch.source for launch in found))
 
 
-def dense_view(slot: int, type_: Any) -> View:
-    """An operand of this type without gaps."""
+def contiguous_view(slot: int, type_: Any) -> View:
+    """A contiguous operand of this type."""
     strides = c_strides(type_.shape, numpy_dtype(type_.dtype).itemsize)
     return View(slot, type_.dtype, tuple(type_.shape), strides)
 
 
-_MOST_LAYOUTS = 64
+#: Layouts that a bound kernel caches launches for.
+_MAX_LAYOUTS = 64
 
 
 class BoundKernel:
-    """A kernel at a call: launches it, having made what it enqueues once for each layout."""
+    """A kernel bound to a call. It makes its launches once for each layout of the operands."""
 
     def __init__(self, kernel: CudaKernel, call: Call) -> None:
         self.kernel, self.call = kernel, call
@@ -244,7 +245,7 @@ class BoundKernel:
             env.launch(function, grid, block, shared_bytes, args)
 
     def _is_last(self, operands: tuple[Any, ...], env: LaunchEnv) -> bool:
-        """Whether everything is where it was at the last call."""
+        """Whether operands and environment are the objects of the last call."""
         last = self._last
         return (
             len(last) == len(operands) + 1
@@ -254,23 +255,23 @@ class BoundKernel:
 
     def _link(self, operands: tuple[Any, ...], count: int, env: LaunchEnv) -> None:
         at = [a.ptr if isinstance(a, RawArray) else -1 for a in operands]
-        twins = [at.index(p) for p in at]
+        aliases = [at.index(p) for p in at]
         key = tuple(
-            (a.strides, a.ptr & 15, twin) if isinstance(a, RawArray) else _integer(a)
-            for a, twin in zip(operands, twins)
+            (a.strides, a.ptr & 15, alias) if isinstance(a, RawArray) else _integer(a)
+            for a, alias in zip(operands, aliases)
         )
         found = self._layouts.get(key)
         if found is None:
-            if len(self._layouts) >= _MOST_LAYOUTS:  # an index that changes at each call
+            if len(self._layouts) >= _MAX_LAYOUTS:  # a host value changes at each call
                 self._layouts.clear()
-            views = [view_of(i, a, twin) for i, (a, twin) in enumerate(zip(operands, twins))]
+            views = [view_of(i, a, alias) for i, (a, alias) in enumerate(zip(operands, aliases))]
             found = self._layouts[key] = self._lay_out(views, count, env)
         addresses = np.array([*at, env.node, env.error_word, env.workspace], np.int64)
         self._enqueue = [
             (function, k.grid, k.block, k.shared_bytes, (k.link(addresses),))
             for function, k in found
         ]
-        # Only what lies in the arena is remembered: the rest must be free to go.
+        # Only operands in the arena are remembered, so that other arrays are not kept alive.
         kept = all(getattr(a, "owner", None) is None for a in operands)
         self._last = (*operands, env) if kept else ()
 
@@ -279,21 +280,21 @@ class BoundKernel:
     ) -> list[tuple[Any, KernelLaunch]]:
         launches = self.kernel.launches(self.call, views[:count], views[count:])
         if any(isinstance(p, Pointer) and p.slot == NODE for k in launches for p in k.parameters):
-            env.reports = True  # it says which node found fault with data
+            env.reports = True
         return [(env.module(k.source, k.name), k) for k in launches]
 
 
 def _integer(value: Any) -> int:
-    """An integer that a kernel reads on the host; others have to be on the device."""
+    """A host operand as an int. Raises ``AssertionError`` for other host arrays."""
     a = np.asarray(value)
     if a.ndim or a.dtype.kind not in "biu":
         raise AssertionError(f"{a.dtype} of shape {a.shape} is on the host, not on the device")
     return int(a)
 
 
-def view_of(slot: int, value: Any, twin: int = -1) -> Any:
+def view_of(slot: int, value: Any, alias_of: int = -1) -> Any:
     """A device array as a view; a host value as an int."""
     if not isinstance(value, RawArray):
         return _integer(value)
     alignment = 16 if value.ptr % 16 == 0 else value.ptr & -value.ptr
-    return View(slot, value.dtype, value.shape, value.strides, 0, alignment, twin)
+    return View(slot, value.dtype, value.shape, value.strides, 0, alignment, alias_of)

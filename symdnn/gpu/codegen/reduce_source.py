@@ -1,9 +1,9 @@
-"""CUDA C of reductions: a scalar program's results, reduced without being stored.
+"""CUDA C of reductions: the results of a scalar program are reduced without being stored.
 
-A block works on several outputs at a time and gives each of them several threads, which meet in a
-tree in shared memory. Few outputs of many elements are cut into chunks, whose partial results the
-block merges that comes last. The order of all additions depends on shapes alone: results are
-reproducible.
+A block computes several outputs at a time, each by several threads, whose partial results are
+merged as a tree in shared memory. If there are few outputs of many elements, these are split into
+chunks, and the last block to finish merges the chunks' partial results. The order of all additions
+depends on shapes alone, so results are reproducible.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from symdnn.gpu.codegen.cuda_source import library, scalar_function
 from symdnn.gpu.codegen.device_source import CTYPES, text_of
 from symdnn.ops.core.scalar import ScalarProgram
 
-__all__ = ["THREADS", "Finish", "Reducer", "Source", "Sweep", "reduction_source"]
+__all__ = ["BLOCK_THREADS", "Finish", "Reducer", "Source", "Sweep", "reduction_source"]
 
 
-#: Of a block.
-THREADS = 256
-#: Kinds that want the first of a thread's elements and their number, and settle after the last.
-_SETTLED = frozenset({"Moments"})
+BLOCK_THREADS = 256
+#: Kinds with the methods ``begin``, which takes a thread's first element and the number of its
+#: elements, and ``settle``, which runs after the last one.
+_WITH_BEGIN = frozenset({"Moments"})
 
 
 @dataclass(frozen=True)
 class Reducer:
-    """A kind (a struct of ``reduce.cuh``), the dtype it works in, and that of the result."""
+    """A kind of reduction (a struct of ``reduce.cuh``), the dtypes of its state and its result."""
 
     kind: str
     work: str
@@ -35,10 +35,10 @@ class Reducer:
 
 @dataclass(frozen=True)
 class Source:
-    """How an input is met by a sweep in vectors.
+    """The access pattern of an input in a vectorised sweep.
 
-    ``dense``: neighbours along the vector are neighbours in memory, else they are one element.
-    ``fixed``: it does not move along reduced dimensions, so it is read once for an output.
+    ``dense``: its stride along the vector is 1, else 0, one element for the whole vector.
+    ``fixed``: its strides along reduced dimensions are 0, so it is read once per output.
     """
 
     dense: bool
@@ -49,10 +49,11 @@ class Source:
 class Sweep:
     """The structure of a reduction.
 
-    ``kept`` and ``reduced`` count dimensions after merging. With ``rows`` neighbouring threads
-    take neighbouring elements of one output, else the same element of neighbouring outputs. With
-    ``sources`` a thread takes vectors of ``width`` elements: along the last reduced dimension, or
-    (``across``) along the last kept one; ``resident`` blocks are to fit on a multiprocessor.
+    ``kept`` and ``reduced`` are the numbers of dimensions after merging. With ``rows`` neighbouring
+    threads read neighbouring elements of one output, else the same element of neighbouring outputs.
+    ``wide`` counts in 64 bits. With ``sources`` a thread reads vectors of ``width`` elements: along
+    the last reduced dimension, or with ``across`` along the last kept one. ``resident`` is the
+    number of blocks that should fit on a multiprocessor.
     """
 
     inputs: tuple[str, ...]
@@ -67,31 +68,31 @@ class Sweep:
 
     @property
     def batch(self) -> int:
-        """Vectors that a thread reads before it uses them: so many that memory stays busy."""
+        """Vectors that a thread reads before it uses them, to keep enough loads in flight."""
         moving = sum(not s.fixed for s in self.sources)
         return {0: 1, 1: 4, 2: 2, 3: 2}.get(moving, 1) * (2 if self.across and moving else 1)
 
 
 @dataclass(frozen=True)
 class Finish:
-    """What is made of a reduction's state for each output, when that is not just its result.
+    """The last computation of each output from a reduction's state, if it is not only its result.
 
-    ``lines`` are statements that see the state ``s``, the place ``at``, pointers ``p.z0``, ... to
-    further inputs (of dtypes ``reads``; at ``at * p.z0_s``), numbers ``p.c0``, ... and pointers
-    ``p.y0``, ... to results of dtypes ``gives``.
+    ``lines`` are statements in CUDA C. They have the state ``s``, the output's index ``at``,
+    pointers ``p.z0``, ... to further inputs (index ``at * p.z0_s``), numbers ``p.c0``, ... and
+    pointers ``p.y0``, ... to outputs.
     """
 
     lines: tuple[str, ...]
-    reads: tuple[str, ...]
+    input_dtypes: tuple[str, ...]
     numbers: int
-    gives: tuple[str, ...]
+    output_dtypes: tuple[str, ...]
 
 
 def reduction_source(
     program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep, finish: Finish | None = None
 ) -> str:
     """A kernel ``reduce``."""
-    finish = finish or _plain(reducers)
+    finish = finish or _default_finish(reducers)
     element = _vectors(program, reducers, sweep) if sweep.sources else (
         _element(program, reducers, sweep)
     )  # fmt: skip
@@ -103,10 +104,10 @@ def reduction_source(
             f"#define ROWS {int(sweep.rows)}",
             f"#define STATES {sweep.width if sweep.across else 1}",
             f"#define BATCH {sweep.batch}",
-            f"#define BEGINS {int(any(r.kind in _SETTLED for r in reducers))}",
+            f"#define BEGINS {int(any(r.kind in _WITH_BEGIN for r in reducers))}",
             f"#define TAKEN {1 if sweep.across else sweep.width}",
             f"#define RESIDENT {sweep.resident}",
-            f"#define THREADS {THREADS}",
+            f"#define THREADS {BLOCK_THREADS}",
             *_state(reducers),
             *_parameters(finish, sweep),
             *_finish(finish),
@@ -116,8 +117,8 @@ def reduction_source(
     )
 
 
-def _plain(reducers: Sequence[Reducer]) -> Finish:
-    """Each state's result as an output."""
+def _default_finish(reducers: Sequence[Reducer]) -> Finish:
+    """A finish that writes each state's result to an output."""
     lines = [
         f"p.y{i}[at] = convert<{CTYPES[r.out]}>(s.s{i}.result());" for i, r in enumerate(reducers)
     ]
@@ -125,12 +126,12 @@ def _plain(reducers: Sequence[Reducer]) -> Finish:
 
 
 def _state(reducers: Sequence[Reducer]) -> list[str]:
-    """The struct of all reductions, its parts working one after the other."""
+    """The struct ``State`` with the states of all reductions."""
     parts = range(len(reducers))
     fields = [f"  {r.kind}<{CTYPES[r.work]}> s{i};" for i, r in enumerate(reducers)]
     start = " ".join(f"s{i}.start();" for i in parts)
     merge = " ".join(f"s{i}.merge(other.s{i});" for i in parts)
-    settle = " ".join(f"s{i}.settle();" for i in parts if reducers[i].kind in _SETTLED)
+    settle = " ".join(f"s{i}.settle();" for i in parts if reducers[i].kind in _WITH_BEGIN)
     return [
         "struct State {",
         *fields,
@@ -143,14 +144,14 @@ def _state(reducers: Sequence[Reducer]) -> list[str]:
 
 def _parameters(finish: Finish, sweep: Sweep) -> list[str]:
     fields = [f"const {CTYPES[d]}* x{i};" for i, d in enumerate(sweep.inputs)]
-    fields += [f"{CTYPES[d]}* y{i};" for i, d in enumerate(finish.gives)]
+    fields += [f"{CTYPES[d]}* y{i};" for i, d in enumerate(finish.output_dtypes)]
     fields += ["State* partial;", "u32* come;", "i64 outputs;", "i64 elements;", "i64 chunks;"]
     fields += [f"i64 k{d};" for d in range(1, sweep.kept)]
     fields += [f"i64 r{d};" for d in range(1, sweep.reduced)]
     for i in range(len(sweep.inputs)):
         fields += [f"i64 x{i}_k{d};" for d in range(sweep.kept)]
         fields += [f"i64 x{i}_r{d};" for d in range(sweep.reduced)]
-    for i, d in enumerate(finish.reads):
+    for i, d in enumerate(finish.input_dtypes):
         fields += [f"const {CTYPES[d]}* z{i};", f"i64 z{i}_s;"]
     fields += [f"double c{i};" for i in range(finish.numbers)]
     return ["struct Parameters {", *(f"  {f}" for f in fields), "};"]
@@ -162,7 +163,7 @@ def _finish(finish: Finish) -> list[str]:
 
 
 def _index(name: str, count: int, prefix: str) -> list[str]:
-    """The indices ``<prefix>0``, ... of a linear number."""
+    """Statements for the indices ``<prefix>0``, ... of the linear index ``name``."""
     lines = [f"  Count left_{prefix} = {name};"] if count > 1 else []
     for d in reversed(range(1, count)):
         lines.append(f"  const Count {prefix}{d} = left_{prefix} % (Count)p.{prefix}{d};")
@@ -176,7 +177,7 @@ def _moved(i: int, prefix: str, count: int) -> str:
 
 
 def _element(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) -> list[str]:
-    """``struct Base``: where an output's elements begin; ``take``: one of them, seen."""
+    """``Base``, the offsets of an output, and ``take``, which reduces one of its elements."""
     count = range(len(sweep.inputs))
     given = [f"p.x{i}[b.x{i} + {_moved(i, 'r', sweep.reduced)}]" for i in count]
     given += [f"v{i}" for i in range(len(program.outputs))]
@@ -203,7 +204,7 @@ def _element(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) 
 
 def _begun(reducers: Sequence[Reducer], state: str) -> list[str]:
     kinds = [r.kind for r in reducers]
-    return [f"  {state}->s{i}.begin(v{i}, n);" for i, k in enumerate(kinds) if k in _SETTLED]
+    return [f"  {state}->s{i}.begin(v{i}, n);" for i, k in enumerate(kinds) if k in _WITH_BEGIN]
 
 
 def _results(program: ScalarProgram) -> list[str]:
@@ -214,9 +215,9 @@ def _results(program: ScalarProgram) -> list[str]:
 
 
 def _vectors(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) -> list[str]:
-    """The same for sweeps in vectors, which elements and outputs are counted in."""
+    """``_element`` for sweeps in vectors, where elements and outputs are counted in vectors."""
     inputs = list(enumerate(zip(sweep.inputs, sweep.sources)))
-    kinds = {i: _held(CTYPES[d], a, sweep.width) for i, (d, a) in inputs}
+    kinds = {i: _register_type(CTYPES[d], a, sweep.width) for i, (d, a) in inputs}
     fields = [f"{kinds[i]} f{i};" if a.fixed else f"Offset x{i};" for i, (_, a) in inputs]
     moving = [i for i, (_, a) in inputs if not a.fixed]
     base = [f"  const Offset x{i} = {_moved(i, 'k', sweep.kept)};" for i, _ in inputs]
@@ -268,7 +269,7 @@ def _vectors(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) 
     ]
 
 
-def _held(ctype: str, source: Source, width: int) -> str:
+def _register_type(ctype: str, source: Source, width: int) -> str:
     return f"Vec<{ctype}, {width}>" if source.dense else ctype
 
 

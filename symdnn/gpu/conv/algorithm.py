@@ -1,26 +1,26 @@
-"""Which of cuDNN's kernels runs a convolution, and with how much workspace.
+"""The choice of cuDNN's algorithm for a convolution, and its workspace.
 
-The wanted one is a word of the flags ``dnn.conv.algo_*`` (the op's own, a hint's, the flag's), or
-the number of cuDNN's enum.
+The op, a hint or a flag ``dnn.conv.algo_*`` names it, by a word or by the number in cuDNN's enum.
 
-* A named algorithm is the legacy API's. Where cuDNN does not take it for the shapes at hand within
-  the workspace limit, the flag ``dnn.conv.on_unsupported`` says whether that is an error, which
-  lists those that work, or another is taken.
-* A flag's default that nobody wrote down (``small``, ``none``) gives way: to the first plan of the
-  graph API's heuristics for 16-bit types and channels last, for which cuDNN 9 has no other kernels
-  that deserve the card, and anywhere to the first guess where cuDNN does not take it.
-* ``guess_*`` takes the first guess of both APIs (:mod:`symdnn.gpu.conv.search`), ``time_*`` the
-  fastest of all that gave the right result (:mod:`symdnn.gpu.conv.measure`), kept on disk.
-* ``*_on_shape_change`` chooses for each shape, ``*_once`` for the first shape that a node meets;
-  for a shape that its choice does not take, it guesses.
+* A named algorithm is one of the legacy API. If cuDNN does not support it for these shapes and this
+  workspace limit, the flag ``dnn.conv.on_unsupported`` decides: an error, which lists the
+  algorithms that work, or another algorithm.
+* A flag's default (``small``, ``none``) is replaced in two cases. For 16-bit types and NHWC the
+  first plan of the graph API's heuristics is used, because cuDNN 9's other kernels are slow there.
+  Where cuDNN does not support the default, the first guess is used.
+* ``guess_*`` is the first guess of both APIs (:mod:`symdnn.gpu.conv.search`). ``time_*`` is the
+  fastest of all with a right result (:mod:`symdnn.gpu.conv.measure`), kept on disk.
+* ``*_on_shape_change`` chooses for each shape, ``*_once`` for the first shape of a node. A node's
+  first choice that does not support a later shape is replaced by a guess.
 
-``deterministic=more`` leaves only kernels that give the same bits each time. Then free memory is
-not asked for, and a measurement counts only if it can be kept on disk, where every process finds
-the same one; without that, it guesses.
+``deterministic=more`` allows only algorithms that give the same bits each time. The choice then
+does not depend on free memory, and a measurement is used only if it can be kept on disk, where all
+processes find it; otherwise it guesses.
 
-The default ``none`` of the gradient in the kernels gives way to ``deterministic`` for 16-bit types:
-it adds partial sums up in the result itself, each rounded to 16 bits. Over 65543 images of float16
-it was 3 percent off on an H200 (cuDNN 9.19), ``deterministic`` 0.02 percent.
+The default ``none`` of the gradient of the filters is replaced by ``deterministic`` for 16-bit
+types, because ``none`` sums in the result itself and rounds each partial sum to 16 bits. Over 65543
+samples of float16 its error was 3 percent on an H200 (cuDNN 9.19), that of ``deterministic`` 0.02
+percent.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from symdnn.gpu.conv import tuning as conv_tuning
 from symdnn.gpu.conv.candidate import Candidate
 from symdnn.gpu.conv.search import Search
 from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature, Direction
-from symdnn.gpu.device.cudnn_device import ask, free_bytes
+from symdnn.gpu.device.cudnn_device import free_bytes, query_cudnn
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.variable import Apply
 from symdnn.tuning.attempts import Attempt
@@ -49,15 +49,15 @@ __all__ = [
     "UnsupportedAlgorithm", "choose", "forget", "wanted_algorithm",
 ]  # fmt: skip
 
-#: Words that ask for a search.
+#: Words for a search.
 SEARCH = ("guess_once", "guess_on_shape_change", "time_once", "time_on_shape_change")
 
 
 @dataclass(frozen=True)
 class ConvAlgorithm:
-    """The choice: a candidate, where it comes from, and why it is not what was wanted.
+    """The choice: a candidate, its source, and the name of the algorithm that it replaces.
 
-    ``ms`` is its time, where it was measured; ``measured`` the table of the measurement.
+    ``ms`` is its time, if it was measured; ``measured`` has the attempts of the measurement.
     """
 
     candidate: Candidate
@@ -68,7 +68,7 @@ class ConvAlgorithm:
 
     @property
     def workspace_bytes(self) -> int:
-        """Workspace without room for mirrored kernels."""
+        """The workspace without room for mirrored filters."""
         return self.candidate.workspace_bytes
 
     def __str__(self) -> str:
@@ -80,7 +80,7 @@ class ConvAlgorithm:
 
 
 def wanted_algorithm(direction: str, op_algo: Any, hint: Any) -> str | int:
-    """The op's word, which lowering settled, else the hint's, else the flag's."""
+    """The algorithm by the op (set by lowering), else by the hint, else by the flag."""
     for value in (op_algo, hint):
         if value is not None:
             return value if isinstance(value, str) else operator.index(value)
@@ -90,19 +90,21 @@ def wanted_algorithm(direction: str, op_algo: Any, hint: Any) -> str | int:
 def choose(
     signature: ConvSignature, device: int | None, node: Apply | None = None
 ) -> ConvAlgorithm:
-    """The algorithm for a call on a device; an estimate where ``device`` is None.
+    """The algorithm for a call on a device; an estimate if ``device`` is None.
 
-    ``node`` is what ``*_once`` keeps its first choice for. Raises :class:`UnsupportedAlgorithm`
-    where the wanted one can't be had and nothing else may be taken, or where cuDNN has none.
+    ``*_once`` keeps its first choice for ``node``. Raises :class:`UnsupportedAlgorithm` if a named
+    one is unsupported and may not be replaced, or if cuDNN has no algorithm.
     """
     described = _described(signature)
     if device is None:
         return described
-    return ask(lambda handle: _remembered.choose(signature, device, handle, node), described)
+    return query_cudnn(
+        lambda handle: _remembered.choose(signature, device, handle, node), described
+    )
 
 
 def forget() -> None:
-    """Choose anew from now on; what is on disk stays."""
+    """Drop the choices of this process; records on disk stay."""
     _remembered.clear()
 
 
@@ -114,12 +116,12 @@ class _Remembered:
         self._first: WeakKeyDictionary[Apply, tuple[Any, Candidate]] = WeakKeyDictionary()
 
     def clear(self) -> None:
-        """Forget all of it."""
+        """Drop all choices."""
         self._choices.clear()
         self._first.clear()
 
     def choose(self, s: ConvSignature, device: int, handle: Any, node: Any) -> ConvAlgorithm:
-        """The choice for a signature, made at most once."""
+        """The choice for a signature, which is made at most once."""
         once = node is not None and str(s.wanted).endswith("_once")
         key = (_general(s), device, str(config.dnn.conv.choose_by))
         first_key, first = self._first.get(node, (key, None)) if once else (key, None)
@@ -136,7 +138,7 @@ class _Remembered:
 
 
 def _general(s: ConvSignature) -> ConvSignature:
-    """The signature with one word for both ways of a search: they differ by node, not by shape."""
+    """The signature with one word for ``*_once`` and ``*_on_shape_change``, which share choices."""
     word = str(s.wanted).removesuffix("_once").removesuffix("_on_shape_change")
     return replace(s, wanted=word) if s.wanted in SEARCH else s
 
@@ -154,7 +156,7 @@ class _Choosing:
         self.search = Search(signature, handle, free_bytes() if searching else 0)
 
     def run(self) -> ConvAlgorithm:
-        """The choice for what is wanted."""
+        """The choice for ``signature.wanted``."""
         s = self.signature
         if s.wanted in SEARCH:
             timed = self._timed() if str(s.wanted).startswith("time") else None
@@ -166,7 +168,7 @@ class _Choosing:
         return self._named(_word(self.direction, s.wanted))
 
     def keep(self, first: Candidate) -> ConvAlgorithm:
-        """A node's first choice, at another shape."""
+        """A node's first choice for another shape, or a guess."""
         found = self.search.again(first.key)
         if found is not None:
             return ConvAlgorithm(found, "the node's first choice")
@@ -196,7 +198,7 @@ class _Choosing:
         return ConvAlgorithm(found, "cuDNN's heuristics", instead_of)
 
     def _timed(self) -> ConvAlgorithm | None:
-        """The measured choice: of an earlier time, else of now; None where there is none."""
+        """The measured choice, from disk or new; None if there is none."""
         found = conv_tuning.measured(self.search)
         if found is None:
             return None
@@ -240,7 +242,7 @@ def _word(direction: Direction, wanted: str | int) -> str:
 
 
 def _described(s: ConvSignature) -> ConvAlgorithm:
-    """What would be tried first, its workspace estimated."""
+    """The algorithm that would be tried first, with an estimated workspace."""
     direction = DIRECTIONS[s.direction]
     word = direction.default if s.wanted in SEARCH else _word(direction, s.wanted)
     if (s.deterministic and word in direction.random) or (
@@ -254,7 +256,7 @@ def _described(s: ConvSignature) -> ConvAlgorithm:
 
 
 def estimated_bytes(s: ConvSignature, word: str) -> int:
-    """A rough size of an algorithm's workspace, for plans of described devices."""
+    """An estimate of an algorithm's workspace, for plans of described devices."""
     item = numpy_dtype(s.dtype).itemsize
     columns = prod(s.w[1:]) * prod(s.y[2:]) * item
     padded = prod(2 * n + k for n, k in zip(s.x[2:], s.w[2:])) * 8

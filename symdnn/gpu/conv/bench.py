@@ -1,8 +1,8 @@
-"""The bench on which convolutions are tried: operands of their own, a truth, a clock.
+"""Trials of convolution candidates: operands of their own, a reference result, a clock.
 
-It allocates what it needs from the driver and frees it at the end, so that neither the arena nor a
-call in progress sees any of it. A candidate is run once into a result full of NaN and compared with
-a trusted algorithm of the legacy API; only then its time is taken, as replays of a captured graph.
+Memory comes from the driver and is freed at the end, so that the arena and calls in progress are
+not affected. The result is filled with NaN, the candidate runs, and its result is compared with
+that of a trusted algorithm of the legacy API. Then the candidate is timed by replays of a graph.
 """
 
 from __future__ import annotations
@@ -29,13 +29,16 @@ from symdnn.tuning import attempts
 
 __all__ = ["Bench", "NoRoom", "Overrun", "tolerance"]
 
-_GUARD = 1024  # bytes behind a workspace that nobody may write
-_BLOCK = 256
-_RACE_MS, _RACE_ROUNDS = 2.0, 5
-_SLOW_MS = 200.0
-_LOAD_MS, _FAR = 30.0, 10.0  # what loading kernels may take; how many times too slow is hopeless
-#: A largest error of so many times the tolerance is one of a few elements that are wrong.
-_OUTLIER = 20
+#: Bytes after a workspace, which are checked for writes.
+_GUARD_BYTES = 1024
+_THREADS = 256
+_RACE_WINDOW_MS, _RACE_ROUNDS = 2.0, 5
+#: The check runs a candidate only once if the first run takes longer than this, or longer than the
+#: time to load kernels and this many times the best time.
+_LONG_RUN_MS = 200.0
+_LOAD_MS, _HOPELESS_RATIO = 30.0, 10.0
+#: The largest error may be this many times the tolerance. Beyond that, single elements are wrong.
+_OUTLIER_RATIO = 20
 
 
 class NoRoom(SymdnnError, MemoryError):
@@ -43,14 +46,14 @@ class NoRoom(SymdnnError, MemoryError):
 
 
 class Overrun(SymdnnError):
-    """A kernel wrote behind the workspace that it asked for."""
+    """A kernel wrote beyond the end of its workspace."""
 
 
 def tolerance(s: ConvSignature) -> float:
-    """Largest error of a result, relative in the 2-norm, for operands of random values.
+    """The largest relative error in the 2-norm of a right result, for random operands.
 
-    Some times what rounding costs. For float32 a third of what is lost where it is multiplied as
-    TF32 (3e-4), so that this shows where it is not wanted.
+    It is a few times the rounding error. For float32 it is a third of TF32's error (3e-4), so that
+    TF32 is detected where it is not allowed.
     """
     if s.compute == "float16":
         return 5e-2
@@ -75,10 +78,10 @@ class _Env:
 
 
 class Bench(attempts.Bench[Candidate]):
-    """Operands for one signature on a device. A context manager: leaving it frees everything.
+    """Operands for one signature on a device. A context manager that frees its memory at the end.
 
-    The truth is computed in float32 (float64 for float64), channels second, from the same values.
-    Raises :class:`NoRoom`.
+    The reference result is computed from the same values in NCHW and float32 (float64 for
+    float64). Raises :class:`NoRoom`.
     """
 
     def __init__(self, context: Context, signature: ConvSignature) -> None:
@@ -100,7 +103,7 @@ class Bench(attempts.Bench[Candidate]):
     def __enter__(self) -> Bench:
         try:
             self.arrays = {r: self._array(self.signature, r) for r in ("x", "w", "y")}
-            self.truth = {r: self._array(self._plain, r) for r in ("x", "w", "y")}
+            self.reference = {r: self._array(self._plain, r) for r in ("x", "w", "y")}
             self._sums = self._allocate(24)
         except NoRoom:
             self.__exit__()
@@ -135,26 +138,26 @@ class Bench(attempts.Bench[Candidate]):
     def _array(self, s: ConvSignature, role: str) -> RawArray:
         return RawArray(self._allocate(s.nbytes(role)), s.in_memory(role), s.dtype)
 
-    def _truth_done(self) -> None:
-        """Free the operands of the truth; the result stays."""
-        for role, array in self.truth.items():
+    def _free_reference_operands(self) -> None:
+        """Free the operands of the reference, but not its result."""
+        for role, array in self.reference.items():
             if role != self.result:
                 self._free(array.ptr)
 
     @contextmanager
     def _workspace(self, nbytes: int) -> Iterator[_Env]:
-        """An env with a workspace; raises :class:`Overrun` if it was written behind."""
-        ptr = self._roomy(nbytes + _GUARD)
-        self._driver.cuMemsetD8Async(ptr + nbytes, 0xA5, _GUARD, self.context.stream)
+        """An env with a workspace; raises :class:`Overrun` for writes beyond its end."""
+        ptr = self._workspace_block(nbytes + _GUARD_BYTES)
+        self._driver.cuMemsetD8Async(ptr + nbytes, 0xA5, _GUARD_BYTES, self.context.stream)
         yield _Env(self.context, ptr)
-        tail = np.empty(_GUARD, np.uint8)
+        tail = np.empty(_GUARD_BYTES, np.uint8)
         self.context.synchronize()
-        self._driver.cuMemcpyDtoH(tail.ctypes.data, ptr + nbytes, _GUARD)
+        self._driver.cuMemcpyDtoH(tail.ctypes.data, ptr + nbytes, _GUARD_BYTES)
         if not (tail == 0xA5).all():
             raise Overrun(f"it writes behind the {nbytes} bytes of its workspace")
 
-    def _roomy(self, nbytes: int) -> int:
-        """One block serves all candidates, and is replaced by a larger one when it is too small."""
+    def _workspace_block(self, nbytes: int) -> int:
+        """The block for the workspaces of all candidates; a larger one if it is too small."""
         ptr, size = self._room
         if size < nbytes:
             if ptr:
@@ -167,40 +170,42 @@ class Bench(attempts.Bench[Candidate]):
     # -- values -----------------------------------------------------------------------------------
 
     def _compare(self, role: str, name: str, last_argument: Any, **macros: object) -> None:
-        """Run a kernel of ``measure.cu`` over an array and the truth of its role."""
-        array, wide = self.arrays[role], self.truth[role]
+        """Run a kernel of ``measure.cu`` over an array and the reference of its role."""
+        array, wide = self.arrays[role], self.reference[role]
         shape = wide.shape
         source = specialised("measure.cu", T=CTYPES[array.dtype], WIDE=CTYPES[wide.dtype], **macros)
         sizes = (wide.size, shape[1], prod(shape[2:]), int(self.signature.layout == "NHWC"))
         args = (array.ptr, wide.ptr, *map(np.int64, sizes), last_argument)
         function = self.context.function(source, name)
-        self.context.launch(function, (_blocks(wide.size),), (_BLOCK,), 0, args)
+        self.context.launch(function, (_blocks(wide.size),), (_THREADS,), 0, args)
 
-    def _spoil(self, array: RawArray) -> None:
-        """All bits set: NaN in every float type, so that what is not written shows."""
+    def _fill_with_nan(self, array: RawArray) -> None:
+        """Set all bits, NaN in every float dtype, so that elements that are not written show."""
         self._driver.cuMemsetD8Async(array.ptr, 0xFF, array.nbytes, self.context.stream)
 
-    def trust(self) -> str:
-        """Compute the truth; the name of what was trusted. Raises ``SymdnnError`` where nothing
-        can be."""
+    def compute_reference(self) -> str:
+        """Compute the reference result, and return the algorithm's name.
+
+        Raises ``SymdnnError`` if none of the trusted algorithms runs.
+        """
         search = Search(self._plain, self.context.cudnn)
         numbers = search.direction.algorithms
         for word in ("none", "deterministic", "small"):
             candidate = search.named(numbers[word]) if word in numbers else None
             if candidate is not None:
-                self._compute_truth(candidate)
+                self._compute_reference(candidate)
                 return candidate.name
         raise SymdnnError(f"there is no algorithm to compare with: {search.refused}")
 
-    def _compute_truth(self, candidate: Candidate) -> None:
+    def _compute_reference(self, candidate: Candidate) -> None:
         run = candidate.prepared(self._plain, self.context.cudnn)
-        self._spoil(self.truth[self.result])
+        self._fill_with_nan(self.reference[self.result])
         with self._workspace(candidate.total_bytes(self._plain)) as env:
-            run(env, self.truth)
-        self._truth_done()
+            run(env, self.reference)
+        self._free_reference_operands()
 
     def error(self) -> float:
-        """How far the result is from the truth, relative; infinite where single values are."""
+        """The relative error of the result; infinite if single elements are wrong."""
         self._driver.cuMemsetD8Async(self._sums, 0, 24, self.context.stream)
         self._compare(self.result, "difference", self._sums)
         self.context.synchronize()
@@ -210,71 +215,71 @@ class Bench(attempts.Bench[Candidate]):
         count = self.arrays[self.result].size
         return relative_error(error, scale, largest, count, self.error_limit)
 
-    # -- trying -----------------------------------------------------------------------------------
+    # -- trials -----------------------------------------------------------------------------------
 
     def _run(self, candidate: Any) -> Any:
-        """What runs it: ``run(env, arrays by role)``."""
+        """A launch ``run(env, arrays by role)``."""
         return candidate.prepared(self.signature, self.context.cudnn)
 
     def _nbytes(self, candidate: Any) -> int:
-        """Its workspace."""
+        """The candidate's workspace."""
         return int(candidate.total_bytes(self.signature))
 
     def check(self, candidate: Candidate, good_ms: float = inf) -> tuple[float, float]:
-        """Run it: the error of its result, and how many milliseconds that took.
+        """Run a candidate. Returns the error of its result, and the milliseconds of the run.
 
-        It is run twice, unless the first run alone is far above ``good_ms``. Raises what cuDNN
-        raises, :class:`NoRoom`, :class:`Overrun`.
+        It runs twice, unless the first run takes far longer than ``good_ms``. Raises errors of
+        cuDNN, :class:`NoRoom`, :class:`Overrun`.
         """
         run = self._run(candidate)
         worst, ms = 0.0, inf
         with self._workspace(self._nbytes(candidate)) as env:
-            for _ in range(2):  # the first run loads kernels; it has to be right all the same
-                self._spoil(self.arrays[self.result])
-                ms = self.clock.between(lambda: run(env, self.arrays), 1)
+            for _ in range(2):  # the first run also loads kernels; its result must be right, too
+                self._fill_with_nan(self.arrays[self.result])
+                ms = self.clock.elapsed_ms(lambda: run(env, self.arrays), 1)
                 worst = max(worst, self.error())
-                if ms > min(_SLOW_MS, _LOAD_MS + _FAR * good_ms):
+                if ms > min(_LONG_RUN_MS, _LOAD_MS + _HOPELESS_RATIO * good_ms):
                     break
         return worst, ms
 
     def time(self, candidate: Candidate, good_ms: float = inf) -> float:
-        """Milliseconds of one run; only an estimate where it is far above ``good_ms``."""
+        """Milliseconds of one run; only an estimate if far above ``good_ms``."""
         with self.repeating(candidate) as enqueue:
             return self.clock.time(enqueue, good_ms)
 
     def race(self, candidates: Sequence[Candidate], rounds: int = _RACE_ROUNDS) -> list[float]:
-        """Median milliseconds of each, windows of all alternated: they meet the same clocks."""
+        """Median milliseconds of each. Their windows alternate, to run at the same clock rates."""
         most = max(self._nbytes(c) for c in candidates)
-        env = _Env(self.context, self._roomy(most + _GUARD))
-        # A plan has to live as long as a graph that was captured of it.
+        env = _Env(self.context, self._workspace_block(most + _GUARD_BYTES))
+        # Plans must live as long as the graphs that were captured of them.
         runs = [self._run(c) for c in candidates]
-        replays = [self.clock.repeated(partial(run, env, self.arrays), 1) for run in runs]
-        times = [[self.clock.between(replay, 1)] for replay in replays]
-        launches = max(1, min(50, round(_RACE_MS / min(t[0] for t in times))))
+        replays = [self.clock.captured_runs(partial(run, env, self.arrays), 1) for run in runs]
+        times = [[self.clock.elapsed_ms(replay, 1)] for replay in replays]
+        launches = max(1, min(50, round(_RACE_WINDOW_MS / min(t[0] for t in times))))
         for _ in range(rounds):
             for replay, own in zip(replays, times, strict=True):
-                own.append(self.clock.between(replay, launches) / launches)
+                own.append(self.clock.elapsed_ms(replay, launches) / launches)
         return [statistics.median(own[1:]) for own in times]
 
     @contextmanager
     def repeating(self, candidate: Candidate) -> Iterator[Callable[[], None]]:
-        """What enqueues one run, for as long as its workspace lives."""
+        """A function that enqueues one run; its workspace lives inside of the context."""
         run = self._run(candidate)
         with self._workspace(self._nbytes(candidate)) as env:
             yield lambda: run(env, self.arrays)
 
 
 def relative_error(error: float, scale: float, largest: float, count: int, limit: float) -> float:
-    """The 2-norm of an error relative to the truth's, from sums of squares.
+    """The 2-norm of an error relative to the reference's, from sums of squares.
 
-    Infinite where it is no number, or where a single value is off by far more than the rest: wrong
+    It is infinite for NaN, and if a single element is off by far more than the rest: a few wrong
     elements among many right ones hardly change a norm.
     """
     norm = sqrt(scale) or 1.0
     found = sqrt(error) / norm if isfinite(error) else inf
     typical = norm / sqrt(max(count, 1))
-    return found if isfinite(largest) and largest <= _OUTLIER * limit * typical else inf
+    return found if isfinite(largest) and largest <= _OUTLIER_RATIO * limit * typical else inf
 
 
 def _blocks(count: int) -> int:
-    return max(1, min(2048, -(-count // _BLOCK)))
+    return max(1, min(2048, -(-count // _THREADS)))

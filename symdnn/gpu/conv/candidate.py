@@ -1,7 +1,7 @@
 """One way to run a convolution: an algorithm of cuDNN's legacy API, or a plan of its graph API.
 
-Both are behind one value, :class:`Candidate`, and one launch, :class:`CandidateRun`. Where cuDNN
-takes a candidate for cross-correlation only, the kernels are mirrored by a copy.
+:class:`Candidate` is the value and :class:`CandidateRun` the launch of both. If cuDNN supports a
+candidate for cross-correlation only, the filters are mirrored by a copy.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from symdnn.gpu.kernels.copy import strided_copy
 
 __all__ = ["Candidate", "CandidateRun", "Key", "mirrored"]
 
-#: What a candidate is called on disk and between shapes: API, which, kernels mirrored by a copy.
+#: A candidate's key for all shapes, and on disk: API, number or plan, filters mirrored by a copy.
 Key = tuple[str, Any, bool]
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """An algorithm (``number`` of cuDNN's enum) or a ``plan``; ``name`` is the flags' word, or the
-    plan's own.
+    """An algorithm (``number`` in cuDNN's enum) or a ``plan``.
 
-    ``workspace_bytes`` is cuDNN's own; ``flip_by_copy``: the kernels are mirrored beforehand.
+    ``name`` is the flags' word or the plan's name. ``workspace_bytes`` is cuDNN's workspace alone.
+    ``flip_by_copy`` says that the filters are mirrored by a copy.
     """
 
     api: str
@@ -42,22 +42,22 @@ class Candidate:
 
     @property
     def key(self) -> Key:
-        """The same for one candidate at different shapes."""
+        """The key, which is the same for all shapes."""
         which = self.number if self.plan is None else (self.plan.engine, self.plan.knobs)
         return self.api, which, self.flip_by_copy
 
     def form(self, s: ConvSignature) -> ConvSignature:
-        """The signature as cuDNN is to see it."""
+        """The signature for cuDNN: with mirrored filters it is a cross-correlation."""
         return replace(s, flip=False) if self.flip_by_copy else s
 
     def total_bytes(self, s: ConvSignature) -> int:
-        """The workspace with room for mirrored kernels."""
+        """The workspace with room for mirrored filters."""
         if not self.flip_by_copy:
             return self.workspace_bytes
         return aligned(self.workspace_bytes) + s.nbytes("w")
 
     def prepared(self, s: ConvSignature, handle: Any) -> CandidateRun:
-        """What launches it; everything that does not depend on addresses is settled here."""
+        """A launch for which only addresses are missing."""
         form = self.form(s)
         if self.plan is not None:
             return CandidateRun(self, s, _graph_launch(form, self.plan, handle))
@@ -102,7 +102,7 @@ def _graph_launch(form: ConvSignature, plan: GraphPlan, handle: Any) -> _Launch:
 
 
 class CandidateRun:
-    """A candidate ready to be enqueued: ``run(env, arrays by role, alpha, beta)``."""
+    """A launch of a candidate: ``run(env, arrays by role, alpha, beta)``."""
 
     def __init__(self, candidate: Candidate, s: ConvSignature, launch: _Launch) -> None:
         self.candidate, self.launch = candidate, launch
@@ -128,7 +128,7 @@ class CandidateRun:
 
 
 def mirrored(w: RawArray, layout: str = "NCHW") -> RawArray:
-    """A view of contiguous kernels with their spatial dimensions reversed."""
+    """A view of contiguous filters with reversed spatial dimensions."""
     inner = range(2, w.ndim) if layout == "NCHW" else range(1, w.ndim - 1)
     last = sum((w.shape[i] - 1) * w.strides[i] for i in inner)
     strides = tuple(-s if i in inner else s for i, s in enumerate(w.strides))

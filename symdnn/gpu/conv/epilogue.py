@@ -1,14 +1,14 @@
-"""A convolution with what follows it, in one kernel of cuDNN's graph API or in two kernels.
+"""The choice for a convolution with an epilogue: one fused kernel of cuDNN, or two kernels.
 
-Two are the convolution as :mod:`symdnn.gpu.conv.launch` runs it, and a generated elementwise
-kernel. One is taken
+Two kernels are the convolution by :mod:`symdnn.gpu.conv.launch` and a generated elementwise kernel.
+The fused kernel of the graph API is used
 
-* where no algorithm was named, channels are last, and cuDNN has such a kernel ready made: for a
-  bias, an addend, and relu. With channels second and TF32 its first choice took longer than two
-  kernels (64x64x56x56, 3x3: 0.167 against 0.162 ms, with an addend 0.209 against 0.174 ms; H200,
+* if no algorithm was named, in NHWC, for the epilogues of which cuDNN has precompiled kernels:
+  a bias, an addend, and relu. In NCHW with TF32 its first plan took longer than two kernels
+  (64x64x56x56, 3x3: 0.167 against 0.162 ms, with an addend 0.209 against 0.174 ms; H200,
   cuDNN 9.19);
-* with ``time_*`` where the measurement finds it faster, its result agreeing with that of the two.
-  Other activations, for which cuDNN compiles a kernel, are measured only.
+* with ``time_*``, if it is measured to be faster and its result agrees with that of two kernels.
+  Other activations, for which cuDNN compiles a kernel, are used only after such a measurement.
 
 ``deterministic=more`` measures nothing here.
 """
@@ -30,7 +30,7 @@ from symdnn.gpu.conv.signature import ConvSignature
 from symdnn.gpu.conv.tuning import key_of, plan_of, plan_record
 from symdnn.gpu.cudnn import graph
 from symdnn.gpu.device.array import RawArray
-from symdnn.gpu.device.cudnn_device import ask, asked, device_index, free_bytes
+from symdnn.gpu.device.cudnn_device import device_index, free_bytes, queried_context, query_cudnn
 from symdnn.graph.type import numpy_dtype
 from symdnn.tuning import attempts
 from symdnn.tuning.attempts import Attempt, short
@@ -38,36 +38,34 @@ from symdnn.tuning.question import Question, Remembered, answer
 
 __all__ = ["Fused", "Trial", "choose", "forget"]
 
-#: Plans that are measured: later ones of cuDNN's list hardly ever win.
-_MEASURED = 6
-#: Activations for which cuDNN has kernels ready made.
-_READY = ("", "relu")
-_COMPARED = 1 << 20
+#: The number of plans to measure. Later ones of cuDNN's list are hardly ever the fastest.
+_MEASURED_PLANS = 6
+_PRECOMPILED_ACTIVATIONS = ("", "relu")
+_COMPARED_ELEMENTS = 1 << 20
 
 
 @dataclass(frozen=True)
 class Fused:
-    """The kernel that does all of it. ``ms`` is its time, ``apart_ms`` that of the two kernels,
-    where they were measured."""
+    """The fused kernel. ``ms`` is its time, ``unfused_ms`` that of two kernels, if measured."""
 
     signature: ConvSignature
     epilogue: Epilogue
     candidate: Candidate
     ms: float | None = None
-    apart_ms: float | None = None
+    unfused_ms: float | None = None
 
     @property
     def total_bytes(self) -> int:
-        """Workspace, with room for mirrored kernels."""
+        """The workspace, with room for mirrored filters."""
         return self.candidate.total_bytes(self.signature)
 
     @property
     def name(self) -> str:
-        """That of cuDNN's plan."""
+        """The name of cuDNN's plan."""
         return self.candidate.name
 
     def prepared(self, handle: Any) -> CandidateRun:
-        """What launches it: ``run(env, arrays)`` with ``bias`` and ``residual`` among them."""
+        """A launch ``run(env, arrays)``; the arrays include ``bias`` and ``residual``."""
         plan = self.candidate.plan
         assert plan is not None, "one kernel is a plan of the graph API"
         form = self.candidate.form(self.signature)
@@ -78,10 +76,10 @@ class Fused:
 
     @property
     def why(self) -> str:
-        """Where the choice comes from."""
-        if self.ms is None or self.apart_ms is None:
+        """The reason for the choice, for reports."""
+        if self.ms is None or self.unfused_ms is None:
             return f"{self.epilogue} in one kernel, by the graph API's heuristics"
-        return f"{self.epilogue} in one kernel: {self.ms:.4g} ms, {self.apart_ms:.4g} ms in two"
+        return f"{self.epilogue} in one kernel: {self.ms:.4g} ms, {self.unfused_ms:.4g} ms in two"
 
     def __str__(self) -> str:
         return f"{self.candidate.name} ({self.why})"
@@ -89,7 +87,7 @@ class Fused:
 
 @dataclass(frozen=True)
 class Trial:
-    """The two kernels, to be measured: workspace bytes, a launch of (env, arrays by role)."""
+    """The two unfused kernels for a measurement: workspace, and ``launch(env, arrays by role)``."""
 
     nbytes: int
     launch: Callable[[Any, Any], Any]
@@ -97,11 +95,11 @@ class Trial:
 
     @property
     def total_bytes(self) -> int:
-        """Their workspace."""
+        """The workspace."""
         return self.nbytes
 
     def prepared(self, handle: Any) -> Callable[[Any, Any], Any]:
-        """What launches them."""
+        """The launch of both."""
         return self.launch
 
 
@@ -109,14 +107,14 @@ _choices: Remembered[Fused | None] = Remembered()
 
 
 def forget() -> None:
-    """Choose anew from now on."""
+    """Drop the choices of this process."""
     _choices.clear()
 
 
-def choose(s: ConvSignature, epilogue: Epilogue, apart: Callable[[], Trial]) -> Fused | None:
-    """The one kernel for a call; None where two are taken. ``apart`` makes these for a measurement.
+def choose(s: ConvSignature, epilogue: Epilogue, unfused: Callable[[], Trial]) -> Fused | None:
+    """The fused kernel for a call; None for two kernels, and without a device.
 
-    None where there is no device to ask.
+    ``unfused`` makes the two kernels for a measurement.
     """
     device = device_index()
     timed = str(s.wanted).startswith("time") and not s.deterministic
@@ -125,9 +123,9 @@ def choose(s: ConvSignature, epilogue: Epilogue, apart: Callable[[], Trial]) -> 
     key = (replace(s, on_unsupported=""), epilogue, device)
     return _choices.get(
         key,
-        lambda: ask(
+        lambda: query_cudnn(
             lambda handle: (
-                _timed(s, epilogue, handle, apart)
+                _timed(s, epilogue, handle, unfused)
                 if timed
                 else next(iter(_fused(s, epilogue, handle, 1)), None)
             ),
@@ -137,13 +135,13 @@ def choose(s: ConvSignature, epilogue: Epilogue, apart: Callable[[], Trial]) -> 
 
 
 def _guessed(s: ConvSignature, epilogue: Epilogue) -> bool:
-    """Whether one kernel is taken without a measurement."""
+    """Whether the fused kernel is used without a measurement."""
     free = not s.named or str(s.wanted).startswith(("guess", "time"))
-    return free and epilogue.activation in _READY and s.layout == "NHWC"
+    return free and epilogue.activation in _PRECOMPILED_ACTIVATIONS and s.layout == "NHWC"
 
 
 def _fused(s: ConvSignature, epilogue: Epilogue, handle: Any, most: int) -> list[Fused]:
-    """Up to so many kernels that do all of it, the most promising first."""
+    """Up to ``most`` fused kernels in the order of cuDNN's heuristics."""
     for form in [s, replace(s, flip=False)][: 1 + s.flip]:
         plans, _ = graph.plans(conv_graph(form, epilogue), handle, most=most)
         found = [
@@ -159,39 +157,39 @@ def _fused(s: ConvSignature, epilogue: Epilogue, handle: Any, most: int) -> list
 
 
 def _timed(
-    s: ConvSignature, epilogue: Epilogue, handle: Any, apart: Callable[[], Trial]
+    s: ConvSignature, epilogue: Epilogue, handle: Any, unfused: Callable[[], Trial]
 ) -> Fused | None:
-    """The fastest of one kernel and of two; None for two."""
-    found = answer(_EpilogueQuestion(s, epilogue, handle, apart))
+    """The fastest of all fused kernels; None if two kernels are faster."""
+    found = answer(_EpilogueQuestion(s, epilogue, handle, unfused))
     chosen = None if found is None else found.attempt.candidate
     return chosen if isinstance(chosen, Fused) else None
 
 
 class _EpilogueQuestion(Question[Any]):
-    """One kernel or two, and which one."""
+    """The fastest of two unfused kernels and all fused ones."""
 
     family = "convolution with an epilogue"
 
     def __init__(
-        self, s: ConvSignature, epilogue: Epilogue, handle: Any, apart: Callable[[], Trial]
+        self, s: ConvSignature, epilogue: Epilogue, handle: Any, unfused: Callable[[], Trial]
     ) -> None:
-        self.signature, self.epilogue, self.handle, self.apart = s, epilogue, handle, apart
+        self.signature, self.epilogue, self.handle, self.unfused = s, epilogue, handle, unfused
         self._two_ms: float | None = None
 
     def key(self) -> dict[str, Any]:
-        """The convolution's, and the epilogue."""
-        more = {"epilogue": asdict(self.epilogue), "plans": _MEASURED}
+        """The convolution's key, and the epilogue."""
+        more = {"epilogue": asdict(self.epilogue), "plans": _MEASURED_PLANS}
         return {**key_of(self.signature, "time"), **more}
 
     def measured(self) -> tuple[list[Attempt[Any]], str]:
-        """The two kernels first: what they compute is right."""
-        most, two = free_bytes(), self.apart()
-        fused = _fused(self.signature, self.epilogue, self.handle, _MEASURED)
+        """Attempts of two kernels, whose result is the reference, then of the fused ones."""
+        most, two = free_bytes(), self.unfused()
+        fused = _fused(self.signature, self.epilogue, self.handle, _MEASURED_PLANS)
         fused = [f for f in fused if f.total_bytes <= most]
         if not fused:
-            return [Attempt(two, 0.0)], ""  # there is no other
+            return [Attempt(two, 0.0)], ""
         try:
-            with _EpilogueBench(asked(), self.signature, self.epilogue, two) as bench:
+            with _EpilogueBench(queried_context(), self.signature, self.epilogue, two) as bench:
                 trials: list[Any] = [two, *fused]
                 table = attempts.measure(bench, trials)
         except (SymdnnError, RuntimeError) as error:
@@ -200,12 +198,12 @@ class _EpilogueQuestion(Question[Any]):
         return [replace(a, candidate=self._timed(a.candidate, a.ms)) for a in table], ""
 
     def _timed(self, candidate: Any, ms: float | None) -> Any:
-        """One kernel with both times, for reports; two as they are."""
+        """A fused kernel with both times, for reports; any other candidate unchanged."""
         fused = isinstance(candidate, Fused)
-        return replace(candidate, ms=ms, apart_ms=self._two_ms) if fused else candidate
+        return replace(candidate, ms=ms, unfused_ms=self._two_ms) if fused else candidate
 
     def record(self, best: Attempt[Any]) -> dict[str, Any]:
-        """The plan, or that there is none."""
+        """The plan, None for two kernels."""
         found: dict[str, Any] = {"name": best.candidate.name, "ms": best.ms, "plan": None}
         if isinstance(best.candidate, Fused):
             c = best.candidate.candidate
@@ -231,11 +229,11 @@ class _EpilogueQuestion(Question[Any]):
         return Attempt(fused, ms)
 
     def refused(self, reasons: Sequence[str]) -> None:
-        """Two kernels run then, which is no news."""
+        """Nothing: two kernels run, without a report."""
 
 
 class _EpilogueBench(Bench):
-    """A bench with the operands of an epilogue besides; right is what the two kernels give."""
+    """A bench with an epilogue's operands, and the result of two kernels as the reference."""
 
     def __init__(self, context: Any, s: ConvSignature, epilogue: Epilogue, two: Trial) -> None:
         super().__init__(context, s)
@@ -253,11 +251,11 @@ class _EpilogueBench(Bench):
         return self
 
     def _values(self, shape: tuple[int, ...], dtype: str, seed: int) -> RawArray:
-        """Random values, repeated where there are many."""
+        """Random values, repeated in a large array."""
         array = RawArray(0, shape, dtype)
         array = replace(array, ptr=self._allocate(array.nbytes))
         rng = np.random.default_rng(seed)
-        some = rng.standard_normal(min(array.size, _COMPARED)).astype(numpy_dtype(dtype))
+        some = rng.standard_normal(min(array.size, _COMPARED_ELEMENTS)).astype(numpy_dtype(dtype))
         for start in range(0, array.size, some.size):
             part = some[: array.size - start]
             self._driver.cuMemcpyHtoD(
@@ -272,7 +270,7 @@ class _EpilogueBench(Bench):
         return int(candidate.total_bytes)
 
     def check(self, candidate: Any, good_ms: float = inf) -> tuple[float, float]:
-        """How far the result is from that of the two kernels."""
+        """The relative difference of the result from that of two kernels."""
         if self._wanted is None:
             self._wanted = self._result(self._two)
         got = self._result(candidate)
@@ -280,13 +278,13 @@ class _EpilogueBench(Bench):
         return float(np.linalg.norm(got - self._wanted)) / scale, 0.0
 
     def _result(self, candidate: Any) -> Any:
-        """The head and the tail of what a run gives."""
+        """The first and the last elements of a run's result."""
         run = self._run(candidate)
         y = self.arrays["y"]
-        self._spoil(y)
+        self._fill_with_nan(y)
         with self._workspace(self._nbytes(candidate)) as env:
             run(env, self.arrays)
-        n = min(y.size, _COMPARED)
+        n = min(y.size, _COMPARED_ELEMENTS)
         parts = []
         for start in {0, y.size - n}:
             part = np.empty(n, numpy_dtype(y.dtype))

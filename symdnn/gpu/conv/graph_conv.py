@@ -1,13 +1,13 @@
-"""Convolution as a graph of cuDNN's: what it describes, and which of its plans are wanted.
+"""Convolution as a cuDNN graph: its description, and limits for its plans.
 
-All three directions; images and volumes; NCHW and NHWC; and forward with an epilogue, which cuDNN
-computes in the same kernel before the result is rounded to its dtype and written. Tensors are
-described by logical shapes (N, C, sizes) and by strides, which say the layout; groups follow from
-the channels. A volume has five dimensions, everything else four.
+It covers all three directions, 2-D and 3-D, NCHW and NHWC, and forward with an epilogue, which
+cuDNN computes in the same kernel before it rounds and writes the result. Tensors are described by
+logical shapes (N, C, sizes) and by strides, which define the layout; groups follow from the
+channels. A 3-D convolution has five dimensions, every other four.
 
-Without TF32 only engines without tensor cores are taken for float32, so that float32 means float32.
-With it, those that round to 16 bits stay out. Sums in less than the signature's ``compute`` are
-refused always.
+For float32 without TF32, engines with tensor cores are excluded, so that float32 means float32.
+With TF32, engines that round to 16 bits are excluded. Engines with accumulators narrower than the
+signature's ``compute`` are always excluded.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from symdnn.gpu.cudnn.graph_plan import Limits
 
 __all__ = ["ACTIVATIONS", "DTYPES", "ConvGraph", "Epilogue", "conv_graph", "strides"]
 
-#: Dtypes that cuDNN convolves.
+#: Dtypes of cuDNN's convolutions.
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 
-#: Activations by symdnn's names, and the frontend's methods for them.
+#: Activation functions by symdnn's names -> the frontend's methods.
 ACTIVATIONS = {
     "relu": "relu", "leaky_relu": "leaky_relu", "sigmoid": "sigmoid", "tanh": "tanh", "elu": "elu",
     "softplus": "softplus", "gelu": "gelu", "gelu_tanh": "gelu_approx_tanh", "swish": "swish",
@@ -37,16 +37,15 @@ ACTIVATIONS = {
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What follows a forward convolution: ``activation(alpha * conv + beta * residual + bias)``.
+    """The epilogue of a forward convolution: ``activation(alpha * conv + beta * residual + bias)``.
 
-    ``bias`` has the shape (1, K, 1, 1) (K and the signature's dtype), ``residual`` the shape,
-    dtype and layout of the result. In between everything is float32 (float64 for float64).
-    ``slope`` is that of ``leaky_relu`` left of 0.
-    One of ``alpha`` and ``beta`` may differ from 1.
+    ``bias`` has the shape (1, K, 1, 1) and the signature's dtype, ``residual`` the shape, dtype and
+    layout of the result. Intermediate values are float32 (float64 for float64). ``slope`` is that
+    of ``leaky_relu`` below 0. Only one of ``alpha`` and ``beta`` may differ from 1.
 
-    On an H200 (cuDNN 9.19) cuDNN has ready-made kernels for a bias, with or without a residual, and
-    ``relu`` or nothing; they cost what the convolution alone does, and reading the residual. Other
-    epilogues it compiles when a plan is built, 0.3 s each, and for NHWC only.
+    On an H200 (cuDNN 9.19) cuDNN has precompiled kernels for a bias, with or without a residual,
+    and ``relu`` or no activation. They take as long as the convolution alone and a read of the
+    residual. It compiles other epilogues when a plan is built, 0.3 s each, and for NHWC only.
 
     >>> str(Epilogue(bias=True, residual=True, activation="relu"))
     'relu(conv + residual + bias)'
@@ -68,12 +67,12 @@ class Epilogue:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """Its arguments: keys of a launch's pointers, beside those of the convolution."""
+        """The arguments: keys of a launch's pointers in addition to those of the convolution."""
         return ("bias",) * self.bias + ("residual",) * self.residual
 
     @property
     def is_empty(self) -> bool:
-        """Whether the convolution is all there is."""
+        """Whether there is no epilogue."""
         return not self.roles and not self.activation and self.alpha == 1
 
     def __str__(self) -> str:
@@ -84,7 +83,7 @@ class Epilogue:
 
 
 def strides(shape: Sequence[int], layout: str) -> tuple[int, ...]:
-    """Elements between neighbours, by dimension, where ``layout`` is NCHW or NHWC.
+    """Strides in elements of a contiguous tensor (N, C, sizes) in the layout NCHW or NHWC.
 
     >>> strides((2, 3, 4, 5), "NHWC")
     (60, 1, 15, 3)
@@ -97,13 +96,13 @@ def strides(shape: Sequence[int], layout: str) -> tuple[int, ...]:
 
 
 def conv_graph(signature: ConvSignature, epilogue: Epilogue | None = None) -> ConvGraph:
-    """The graph of a convolution and what follows it, without what does not concern a plan."""
+    """The graph of a convolution with an epilogue, without fields that plans do not depend on."""
     return ConvGraph(replace(signature, wanted="", on_unsupported=""), epilogue or Epilogue())
 
 
 @dataclass(frozen=True)
 class ConvGraph(GraphForm):
-    """A convolution, and what follows it in the same kernel. :func:`conv_graph` makes it."""
+    """A convolution with an epilogue. Made by :func:`conv_graph`."""
 
     name = "symdnn_conv"
 
@@ -121,12 +120,12 @@ class ConvGraph(GraphForm):
         return {name: value for name, value in wanted.items() if value != 1}
 
     @property
-    def between(self) -> str:
+    def intermediate_dtype(self) -> str:
         return "float64" if self.signature.dtype == "float64" else "float32"
 
     @property
     def limits(self) -> Limits:
-        """By cuDNN's numerical notes and by workspace."""
+        """Limits by cuDNN's numerical notes, workspace and determinism."""
         s, unwanted = self.signature, []
         if s.dtype == "float32":
             unwanted.append("DOWN_CONVERT_INPUTS")
@@ -145,8 +144,8 @@ class ConvGraph(GraphForm):
         if not e.is_empty and s.direction != "fwd":
             return f"an epilogue follows a forward convolution, not {s.direction}"
         if e.alpha != 1 and e.residual and e.beta != 1:
-            # cuDNN 9.19 on an H200: its engine 0 takes such a graph, and reads the factors, which
-            # are on the host, as if they were on the device. One alone it leaves to other engines.
+            # cuDNN 9.19 on an H200: engine 0 accepts such a graph, but reads the factors, which are
+            # on the host, as device memory. For a single factor other engines are used.
             return "an epilogue has one factor, alpha or beta, not both"
         return ""
 
@@ -159,7 +158,7 @@ class ConvGraph(GraphForm):
         graph.output(result, role, shape, strides(shape, s.layout), s.dtype)
 
     def _convolution(self, graph: GraphBuilder) -> tuple[Any, str]:
-        """The convolution's node: its result, and which of x, w, y that is."""
+        """Add the convolution. Returns its result, and the role (x, w or y) of that."""
         s, mode = self.signature, frontend.compiled().convolution_mode
         settings = {
             "padding": list(s.padding), "stride": list(s.stride), "dilation": list(s.dilation),
@@ -177,7 +176,7 @@ class ConvGraph(GraphForm):
         return graph.add("conv_wgrad", image=x, loss=dy, **settings), "w"
 
     def _followed_by(self, graph: GraphBuilder, y: Any) -> Any:
-        """The epilogue's nodes, in the order of cuDNN's own kernels of convolution and bias."""
+        """Add the epilogue, with operations in the order that cuDNN's precompiled kernels have."""
         s, e, ndim = self.signature, self.epilogue, len(self.signature.y)
 
         def virtual(value: Any) -> Any:

@@ -1,9 +1,9 @@
 """Convolution and its two gradients by cuDNN, in one, two or three dimensions.
 
-Which kernel of which API, :mod:`symdnn.gpu.conv.algorithm` chooses.
+:mod:`symdnn.gpu.conv.algorithm` chooses the API and the algorithm.
 
-A batch is cut into calls of at most 65535 images and 2**31 - 1 elements; the gradient of the
-kernels then adds up. One-dimensional convolutions are two-dimensional ones of height 1.
+A batch is split into calls of at most 65535 samples and 2**31 - 1 elements; the gradient of the
+filters is then summed over them. A 1-D convolution is a 2-D one of height 1.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from symdnn.gpu.cudnn.kernel import (
     copy,
     factor,
     is_empty,
-    most_rows,
+    max_rows,
     pieces,
     rows,
     tensor,
     zero,
 )
 from symdnn.gpu.device.array import RawArray
-from symdnn.gpu.device.cudnn_device import ask, device_index
+from symdnn.gpu.device.cudnn_device import device_index, query_cudnn
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.library_use import LibraryUse
 from symdnn.ops.nn.conv import resolved_padding
@@ -49,7 +49,7 @@ from symdnn.tuning.overrides import algorithm_for
 
 __all__ = ["ConvKernel", "KERNELS", "signature"]
 
-#: (data, accumulation) that cuDNN convolves in.
+#: (dtype of data, dtype of accumulation) that cuDNN supports.
 _CONFIGURATIONS = {
     ("float16", "float16"), ("float16", "float32"), ("bfloat16", "float32"),
     ("float32", "float32"), ("float64", "float64"),
@@ -57,14 +57,14 @@ _CONFIGURATIONS = {
 
 
 def shapes(call: Call) -> dict[str, tuple[int, ...]]:
-    """Shapes of ``x``, ``w`` and ``y`` in the order N, C, sizes, whatever the layout."""
+    """Shapes of ``x``, ``w`` and ``y`` as (N, C, sizes), for any layout."""
     roles = DIRECTIONS[call.op.direction].roles  # type: ignore[attr-defined]
     types: Any = (*call.inputs[:2], call.outputs[0])
     return {role: _ordered(tuple(t.shape), layout(call)) for role, t in zip(roles, types)}
 
 
 def layout(call: Call) -> str:
-    """How the arrays lie: ``NCHW`` or ``NHWC``, also for one dimension and for three."""
+    """The layout of all arrays, ``NCHW`` or ``NHWC``, also for one and three dimensions."""
     return str(getattr(call.op, "layout", "NCHW"))
 
 
@@ -73,7 +73,7 @@ def _ordered(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
 
 
 def signature(call: Call) -> ConvSignature:
-    """The call for the choice of an algorithm, its batch not yet cut."""
+    """The signature of a call with its whole batch."""
     op: Any = call.op
     found = shapes(call)
     pads = [resolved_padding(p, k, d) for p, k, d in zip(op.padding, found["w"][2:], op.dilation)]
@@ -101,14 +101,14 @@ def _hint(call: Call) -> str | int | None:
 
 
 def _wanted(call: Call) -> str | int:
-    """The algorithm of the layer's name, else the op's, the hint's, the flag's."""
+    """The algorithm by ``symdnn.tuning.override``, else by the op, the hint or the flag."""
     op: Any = call.op
     own = algorithm_for(call.node, op.direction)
     return wanted_algorithm(op.direction, op.algo, _hint(call)) if own is None else own
 
 
 def _is_named(call: Call) -> bool:
-    """Whether someone wrote the algorithm down; lowering puts a flag's default into the op."""
+    """Whether the user named the algorithm. (Lowering puts a flag's default into the op.)"""
     op: Any = call.op
     if algorithm_for(call.node, op.direction) is not None:
         return True
@@ -129,13 +129,13 @@ def accumulation(call: Call) -> str:
 
 
 def cut(s: ConvSignature, count: int) -> ConvSignature:
-    """The signature for ``count`` images."""
+    """The signature for ``count`` samples."""
     return replace(s, x=(count, *s.x[1:]), y=(count, *s.y[1:]))
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """A part of the batch, as it is enqueued."""
+    """A part of the batch, which is one call of cuDNN."""
 
     start: int
     count: int
@@ -144,14 +144,14 @@ class _Piece:
 
     @property
     def total_bytes(self) -> int:
-        """Its workspace, with room for mirrored kernels."""
+        """The workspace, with room for mirrored filters."""
         return self.algorithm.candidate.total_bytes(self.signature)
 
 
 def plan_of(call: Call) -> list[_Piece]:
     """The calls of cuDNN for a call of the op."""
     s, device = signature(call), device_index()
-    parts = list(pieces(s.x[0], most_rows(s.x, s.y)))
+    parts = list(pieces(s.x[0], max_rows(s.x, s.y)))
     if len(parts) > 1 and not _plans_may_run_in_parts(s, parts[0][1]):
         s = replace(s, legacy_only=True)
     made = []
@@ -162,7 +162,7 @@ def plan_of(call: Call) -> list[_Piece]:
 
 
 def _plans_may_run_in_parts(s: ConvSignature, count: int) -> bool:
-    """The graph API does not add parts up, and wants every part at an aligned address."""
+    """Whether the graph API may run the parts. It can't sum them, and needs aligned addresses."""
     rows_at = [s.nbytes(role) // s.x[0] * count for role in ("x", "y")]
     return s.direction != "bwd_filter" and not any(n % ALIGNMENT for n in rows_at)
 
@@ -171,7 +171,7 @@ def _plans_may_run_in_parts(s: ConvSignature, count: int) -> bool:
 class ConvKernel(CudnnKernel):
     """All three directions. Computes ``alpha * convolution + beta * out``.
 
-    ``parts`` are there once the kernel was settled for a call: later it asks no flag any more.
+    ``settled`` sets ``parts`` for a call; flags that change later have no effect on them.
     """
 
     name: str = "cudnn.conv"
@@ -187,7 +187,7 @@ class ConvKernel(CudnnKernel):
         return list(self.parts) or plan_of(call)
 
     def refuses_types(self, call: Call) -> str | None:
-        """Padding that differs before and after, other accumulation, more dimensions."""
+        """Asymmetric padding, unsupported accumulators, more than three dimensions."""
         op: Any = call.op
         if any(not isinstance(p, str) and p[0] != p[1] for p in op.padding):
             return f"cuDNN pads alike before and after, not {op.padding}"
@@ -199,16 +199,16 @@ class ConvKernel(CudnnKernel):
         return super().refuses_types(call)
 
     def refuses_sizes(self, call: Call) -> str | None:
-        """Images too large, and what the device says it can't do."""
+        """Samples that are too large, and calls for which cuDNN has no algorithm."""
         found = shapes(call)
         if _is_nothing(call):
             return None
-        if most_rows(found["x"], found["y"]) == 0 or prod(found["w"]) >= 2**31:
+        if max_rows(found["x"], found["y"]) == 0 or prod(found["w"]) >= 2**31:
             return "an image or the kernels have 2**31 elements or more"
         return self._without_any(call)
 
     def _without_any(self, call: Call) -> str | None:
-        """That cuDNN has no algorithm at all; what a named one lacks is raised as an error."""
+        """Why cuDNN has no algorithm at all. An unsupported named algorithm is an error instead."""
         try:
             plan_of(call)
         except NoAlgorithm as error:
@@ -216,17 +216,17 @@ class ConvKernel(CudnnKernel):
         return None
 
     def accepts(self, index: int, array: RawArray) -> bool:
-        """Contiguous operands, at addresses that plans of the graph API take."""
+        """Contiguous operands at addresses with the graph API's alignment."""
         return array.contiguous and array.ptr % ALIGNMENT == 0
 
     def workspace_bytes(self, call: Call) -> int:
-        """The largest of the pieces', and room for mirrored kernels."""
+        """The largest workspace of all parts, with room for mirrored filters."""
         if _is_nothing(call):
             return 0
         return max(p.total_bytes for p in self._plan(call))
 
     def details(self, call: Call) -> str:
-        """What cuDNN computes, and by which algorithm."""
+        """The computation, and the algorithm."""
         if _is_nothing(call):
             return "nothing: it is empty"
         plan = self._plan(call)
@@ -234,26 +234,26 @@ class ConvKernel(CudnnKernel):
         return f"{plan[0].signature}; algorithm {plan[0].algorithm}{parts}"
 
     def library_use(self, call: Call) -> LibraryUse | None:
-        """The row of ``f.dnn_report()``; of a batch in parts, that of the first."""
+        """The row of ``f.dnn_report()``; for a batch in parts that of the first."""
         if _is_nothing(call):
             return None
         plan = self._plan(call)
         return library_use(plan[0].signature, plan[0].algorithm, max(p.total_bytes for p in plan))
 
     def launcher(self, call: Call) -> Any:
-        """Descriptors are made here; a launch only passes pointers."""
+        """A launch that only passes pointers; descriptors are made here."""
         if _is_nothing(call):
             return _Empty(call)
         return _Bound(call, self._plan(call))
 
 
 def _is_nothing(call: Call) -> bool:
-    """Whether there is nothing to convolve, or no result."""
+    """Whether an operand or the result is empty."""
     return any(0 in s for s in shapes(call).values())
 
 
 def library_use(s: ConvSignature, chosen: ConvAlgorithm, nbytes: int) -> LibraryUse:
-    """What was asked for and what runs, in words."""
+    """The row of ``f.dnn_report()``."""
     candidate = chosen.candidate
     engine = candidate.number if candidate.plan is None else candidate.plan.engine
     why = [chosen.source, *[f"instead of {chosen.instead_of}"] * bool(chosen.instead_of)]
@@ -267,20 +267,20 @@ def library_use(s: ConvSignature, chosen: ConvAlgorithm, nbytes: int) -> Library
 
 
 def precision(s: ConvSignature) -> str:
-    """How numbers are stored, multiplied and summed."""
+    """Dtype, layout and accumulation, for reports."""
     tf32 = ", tf32" if s.dtype == "float32" and s.allow_tf32 else ""
     sums = f", sums in {s.compute}" if s.compute != s.dtype else ""
     return f"{s.dtype} {s.layout}{tf32}{sums}"
 
 
 class _Empty:
-    """A call with nothing to convolve: the result is ``beta * out``."""
+    """A call with empty operands: the result is ``beta * out``."""
 
     def __init__(self, call: Call) -> None:
         self.op: Any = call.op
 
     def __call__(self, env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """0, or what is added to; a factor other than 1 is cuDNN's to apply."""
+        """Enqueue zeros, or a copy of ``out`` that cuDNN scales."""
         out = outputs[0]
         if is_empty(out):
             return
@@ -294,7 +294,7 @@ class _Empty:
 
 
 class _Bound:
-    """A call with what launches its pieces."""
+    """A call with the launches of its parts."""
 
     def __init__(self, call: Call, plan: list[_Piece]) -> None:
         op: Any = call.op
@@ -319,11 +319,11 @@ class _Bound:
 
 
 def _prepared(p: _Piece) -> CandidateRun:
-    """What launches a piece; a plan of the graph API is built for the device's handle."""
+    """The launch of a part. A plan of the graph API is built for the device's handle."""
     candidate, s = p.algorithm.candidate, p.signature
     if candidate.plan is None:
         return candidate.prepared(s, None)
-    found = ask(lambda handle: candidate.prepared(s, handle), None)
+    found = query_cudnn(lambda handle: candidate.prepared(s, handle), None)
     assert found is not None, "a plan was chosen without a device"
     return found
 

@@ -16,10 +16,10 @@ from symdnn.gpu.cudnn.kernel import (
     WITH_BFLOAT16,
     CudnnKernel,
     is_empty,
-    most_rows,
+    max_rows,
 )
 from symdnn.gpu.device.array import RawArray
-from symdnn.gpu.device.cudnn_device import ask
+from symdnn.gpu.device.cudnn_device import query_cudnn
 from symdnn.gpu.kernels.elementwise import ElementwiseKernel
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.library_use import LibraryUse
@@ -31,13 +31,13 @@ __all__ = ["ConvEpilogueKernel", "epilogue", "KERNELS"]
 
 
 def epilogue(op: GpuDnnConvBiasActivation) -> Epilogue:
-    """What follows the convolution, as the graph API is told."""
+    """The op's epilogue for the graph API."""
     e = op.terms
     return Epilogue(e.bias, e.residual != 0, e.activation, e.alpha, e.residual or 1.0)
 
 
-class _Apart:
-    """The call as a convolution and an elementwise kernel over its result."""
+class _Unfused:
+    """The call as a convolution, then an elementwise kernel."""
 
     def __init__(self, call: Call) -> None:
         op = call.op
@@ -53,7 +53,7 @@ class _Apart:
         )
 
     def launcher(self, kernel: ConvKernel) -> Any:
-        """``launch(env, inputs, outputs)`` of both."""
+        """``launch(env, inputs, outputs)`` of both kernels."""
         first, second = kernel.launcher(self.conv), ElementwiseKernel().bind(self.rest)
 
         def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
@@ -64,7 +64,7 @@ class _Apart:
         return launch
 
     def trial(self) -> Trial:
-        """Both, for a measurement on arrays by role."""
+        """Both kernels, for a measurement on arrays by role."""
         kernel = ConvKernel().settled(self.conv)
         launch = self.launcher(kernel)
         roles = ("x", "w", *epilogue(self.op).roles[::-1])
@@ -78,15 +78,15 @@ class _Apart:
 
 
 def _seen(array: RawArray, shape: tuple[int, ...]) -> RawArray:
-    """The same dense elements in the shape that the op has."""
+    """A contiguous array with the shape of the op's operand."""
     return RawArray(array.ptr, shape, array.dtype, owner=array.owner)
 
 
 @dataclass(frozen=True)
 class ConvEpilogueKernel(CudnnKernel):
-    """One kernel of cuDNN, or a convolution and an elementwise kernel.
+    """One fused kernel of cuDNN, or a convolution and an elementwise kernel.
 
-    ``fused`` and ``plain`` are there once the kernel was settled for a call.
+    ``settled`` sets ``fused`` or ``plain`` for a call.
     """
 
     name: str = "cudnn.conv_epilogue"
@@ -96,8 +96,8 @@ class ConvEpilogueKernel(CudnnKernel):
     layouts = ANY_LAYOUT
 
     def settled(self, call: Call) -> ConvEpilogueKernel:
-        """The kernel with its choice made."""
-        fused, conv = _choice(call), _Apart(call).conv
+        """The kernel with its choice for ``call``."""
+        fused, conv = _choice(call), _Unfused(call).conv
         plain = None if fused is not None else ConvKernel().settled(conv)
         return replace(self, fused=fused, plain=plain)
 
@@ -106,41 +106,41 @@ class ConvEpilogueKernel(CudnnKernel):
         return self if known else self.settled(call)
 
     def refuses_types(self, call: Call) -> str | None:
-        """As the convolution alone."""
-        return ConvKernel().refuses_types(_Apart(call).conv)
+        """As for the convolution alone."""
+        return ConvKernel().refuses_types(_Unfused(call).conv)
 
     def refuses_sizes(self, call: Call) -> str | None:
-        """As the convolution alone."""
-        return ConvKernel().refuses_sizes(_Apart(call).conv)
+        """As for the convolution alone."""
+        return ConvKernel().refuses_sizes(_Unfused(call).conv)
 
     def accepts(self, index: int, array: RawArray) -> bool:
-        """Contiguous operands, at addresses that plans of the graph API take."""
+        """Contiguous operands at addresses with the graph API's alignment."""
         return array.contiguous and array.ptr % ALIGNMENT == 0
 
     def workspace_bytes(self, call: Call) -> int:
-        """Of what was chosen."""
+        """The workspace of the chosen kernels."""
         own = self._settled(call)
         if own.fused is not None:
             return own.fused.total_bytes
         assert own.plain is not None
-        return own.plain.workspace_bytes(_Apart(call).conv)
+        return own.plain.workspace_bytes(_Unfused(call).conv)
 
     def details(self, call: Call) -> str:
-        """What cuDNN computes, and by which kernels."""
+        """The computation, and the kernels."""
         own = self._settled(call)
         if own.fused is not None:
             return f"{own.fused.signature}; {own.fused}"
         assert own.plain is not None
-        return f"{own.plain.details(_Apart(call).conv)}; then {epilogue(_op(call))} elementwise"
+        return f"{own.plain.details(_Unfused(call).conv)}; then {epilogue(_op(call))} elementwise"
 
     def library_use(self, call: Call) -> LibraryUse | None:
         """The row of ``f.dnn_report()``."""
-        own, apart = self._settled(call), _Apart(call)
+        own, unfused = self._settled(call), _Unfused(call)
         if own.fused is None:
             assert own.plain is not None
-            use = own.plain.library_use(apart.conv)
+            use = own.plain.library_use(unfused.conv)
             return use and replace(use, why=f"{use.why}, then {epilogue(_op(call))} elementwise")
-        use = ConvKernel().settled(apart.conv).library_use(apart.conv)
+        use = ConvKernel().settled(unfused.conv).library_use(unfused.conv)
         c = own.fused.candidate
         assert use is not None
         assert c.plan is not None
@@ -150,13 +150,13 @@ class ConvEpilogueKernel(CudnnKernel):
         )  # fmt: skip
 
     def launcher(self, call: Call) -> Any:
-        """Plans are built here; a launch only passes pointers."""
+        """A launch that only passes pointers; plans are built here."""
         own = self._settled(call)
         if own.fused is None:
             assert own.plain is not None
-            return _Apart(call).launcher(own.plain)
+            return _Unfused(call).launcher(own.plain)
         fused = own.fused
-        run = ask(fused.prepared, None)
+        run = query_cudnn(fused.prepared, None)
         assert run is not None, "a plan was chosen without a device"
         roles = [r for r in ("residual", "bias") if r in fused.epilogue.roles]
 
@@ -173,13 +173,13 @@ def _op(call: Call) -> GpuDnnConvBiasActivation:
 
 
 def _choice(call: Call) -> Fused | None:
-    """The one kernel, where there is one and it is taken."""
-    apart = _Apart(call)
-    s = signature(apart.conv)
+    """The fused kernel, or None for two kernels."""
+    unfused = _Unfused(call)
+    s = signature(unfused.conv)
     nothing = any(0 in shape for shape in (s.x, s.w, s.y))
-    if nothing or s.x[0] > most_rows(s.x, s.y):
+    if nothing or s.x[0] > max_rows(s.x, s.y):
         return None
-    return choose(s, epilogue(apart.op), apart.trial)
+    return choose(s, epilogue(unfused.op), unfused.trial)
 
 
 KERNELS: tuple[Row, ...] = (with_fallbacks(GpuDnnConvBiasActivation, ConvEpilogueKernel()),)

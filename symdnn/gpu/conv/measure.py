@@ -18,8 +18,9 @@ from symdnn.tuning.attempts import Attempt, Limits, short
 
 __all__ = ["measure"]
 
-#: Candidates whose energy is measured: beyond a few times the fastest none uses less.
-_METERED_RATIO = 2.0
+#: Energy is measured of candidates up to this many times slower than the fastest. Slower ones use
+#: more.
+_ENERGY_MAX_TIME_RATIO = 2.0
 
 
 def measure(
@@ -30,14 +31,14 @@ def measure(
     by: str = "time",
     patience: int = 0,
 ) -> tuple[list[Attempt[Candidate]], str]:
-    """Each candidate measured, and what was wrong with all of them, if anything.
+    """Attempts of all candidates, and why none could be measured, else ``""``.
 
-    New ones are taken up for ``budget_ms`` milliseconds, and until ``patience`` in a row were not
-    faster (0: all). ``by`` is a value of the flag ``dnn.conv.choose_by``.
+    No further candidate is measured after ``budget_ms`` milliseconds, or when ``patience`` in a
+    row were not faster (0: no limit). ``by`` is a value of the flag ``dnn.conv.choose_by``.
     """
     try:
         with Bench(context, signature) as bench:
-            bench.trust()
+            bench.compute_reference()
             found = attempts.measure(bench, candidates, Limits(budget_ms, patience))
             return (_metered(bench, found) if by == "energy" else found), ""
     except SymdnnError as error:
@@ -45,12 +46,12 @@ def measure(
 
 
 def _metered(bench: Bench, found: Sequence[Attempt[Candidate]]) -> list[Attempt[Candidate]]:
-    """The table with the energy of those that are fast enough to be worth the time."""
+    """The attempts, with the energy of the fast ones."""
     meter = energy.meter(bench.context)
     fastest = min((a.ms or inf for a in found if a.usable), default=inf)
     made: list[Attempt[Any]] = []
     for a in found:
-        if a.usable and (a.ms or inf) <= _METERED_RATIO * fastest:
+        if a.usable and (a.ms or inf) <= _ENERGY_MAX_TIME_RATIO * fastest:
             with bench.repeating(a.candidate) as enqueue:
                 a = replace(a, millijoules=meter.millijoules(enqueue, a.ms or inf))
         made.append(a)

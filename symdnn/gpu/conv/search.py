@@ -1,9 +1,9 @@
-"""What can run a convolution at the shapes at hand, and why the rest can't.
+"""The candidates that can run a convolution of given shapes, and why others can't.
 
-A :class:`Search` asks both of cuDNN's APIs about one signature. :meth:`Search.guesses` is their
-heuristics as one list: cuDNN estimates no times that could be compared between its APIs, so their
-lists are taken in turn, the graph API's first where it owns the better kernels (16-bit types,
-channels last, TF32), the legacy API's first elsewhere.
+A :class:`Search` queries both of cuDNN's APIs about one signature. :meth:`Search.guesses` is one
+list by their heuristics. cuDNN estimates no times that could be compared between its APIs, so their
+lists are interleaved. The graph API's comes first where it has the better kernels (16-bit types,
+NHWC, TF32), else the legacy API's.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from symdnn.gpu.cudnn.graph_plan import GraphPlan
 __all__ = ["Search", "graph_plans"]
 
 
-#: How many plans are built before more are asked for: a guess wants one, a measurement some.
-_STEPS = (1, *range(4, 128, 4), 1 << 20)
+#: The numbers of plans that are requested in turn: a guess needs one, a measurement more.
+_PLAN_COUNTS = (1, *range(4, 128, 4), 1 << 20)
 
 
 def graph_plans(form: ConvSignature, handle: Any, most: int) -> tuple[list[GraphPlan], str]:
-    """Up to ``most`` plans of the graph API in the order of its heuristics; why there are none."""
+    """Up to ``most`` plans of the graph API in its heuristics' order, and why there are none."""
     return graph.plans(conv_graph(form), handle, most=most)
 
 
 class Search:
-    """Asks a device about one signature, gathering why each candidate was not taken.
+    """Finds candidates for one signature on a device, and collects why others are refused.
 
-    ``most_bytes`` is what a workspace may have besides the signature's own limit; 0: any.
+    ``most_bytes`` limits the workspace in addition to the signature's own limit; 0 is no limit.
     """
 
     def __init__(self, signature: ConvSignature, handle: Any, most_bytes: int = 0) -> None:
         self.signature, self.handle, self.most_bytes = signature, handle, most_bytes
         self.direction = DIRECTIONS[signature.direction]
-        #: Name of each candidate that was not taken -> reasons.
+        #: Name of each refused candidate -> reasons.
         self.refused: dict[str, list[str]] = {}
 
     def all(self) -> list[Candidate]:
@@ -52,7 +52,7 @@ class Search:
     # -- the legacy API ---------------------------------------------------------------------------
 
     def named(self, number: int) -> Candidate | None:
-        """An algorithm of the legacy API, kernels mirrored by a copy if need be; None: refused."""
+        """An algorithm of the legacy API, with mirrored filters if needed; None if refused."""
         for form in self._forms():
             found = self._legacy(form, number)
             if found is not None:
@@ -60,12 +60,12 @@ class Search:
         return None
 
     def working(self) -> list[Candidate]:
-        """The legacy algorithms that cuDNN takes, in the flags' order."""
+        """The legacy algorithms that cuDNN supports here, in the flags' order."""
         found = (self.named(n) for n in self.direction.algorithms.values())
         return [c for c in found if c is not None]
 
     def _forms(self) -> Iterator[ConvSignature]:
-        """The call as it is, and as a cross-correlation with mirrored kernels."""
+        """The call as it is, then as a cross-correlation with mirrored filters."""
         yield self.signature
         if self.signature.flip:
             yield replace(self.signature, flip=False)
@@ -91,7 +91,7 @@ class Search:
         return self._fitting(Candidate("legacy", word, nbytes, fixed, number, flip_by_copy=by_copy))
 
     def _heuristics(self) -> Iterator[int]:
-        """Numbers of the legacy algorithms, cuDNN's favourite first, then those it leaves out."""
+        """Numbers of the legacy algorithms in cuDNN's order, then those that it does not list."""
         given: dict[int, None] = {}
         for form in self._forms():
             first, second, convolution, result = form.descriptors()
@@ -126,9 +126,9 @@ class Search:
                 return
 
     def _plans(self, form: ConvSignature) -> Iterator[GraphPlan]:
-        """One by one: each has to be built."""
+        """Plans, built lazily a few at a time."""
         seen = 0
-        for most in _STEPS:
+        for most in _PLAN_COUNTS:
             plans, why = graph_plans(form, self.handle, most)
             yield from plans[seen:]
             seen = len(plans)
@@ -161,12 +161,12 @@ class Search:
 
     @property
     def prefers_plans(self) -> bool:
-        """Whether the graph API has the better kernels for such data."""
+        """Whether the graph API has the better kernels for the signature."""
         s = self.signature
         return s.is_narrow or s.layout == "NHWC" or (s.dtype == "float32" and s.allow_tf32)
 
     def again(self, key: Key) -> Candidate | None:
-        """The candidate of an earlier choice, asked of cuDNN anew; None where it is refused."""
+        """The candidate of an earlier choice, queried again; None if cuDNN refuses it."""
         api, which, flip_by_copy = key
         if api == "legacy":
             form = replace(self.signature, flip=False) if flip_by_copy else self.signature

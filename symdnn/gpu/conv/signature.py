@@ -1,4 +1,4 @@
-"""A convolution as a choice of an algorithm sees it: direction, shapes, layout, dtypes, wishes."""
+"""The signature of a convolution, on which the choice of an algorithm depends."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ __all__ = ["DIRECTIONS", "ConvSignature", "Direction"]
 class Direction:
     """One of the three convolutions: cuDNN's functions, and its algorithms by the flags' words.
 
-    ``algorithms`` is in order of preference. The functions of all three take their operands in
-    one order: first, second, result; ``roles`` says which is which.
+    ``algorithms`` is in order of preference. ``roles`` are the first operand, the second operand
+    and the result of cuDNN's functions. ``random`` are the nondeterministic algorithms.
     """
 
     stem: str
@@ -54,7 +54,7 @@ class Direction:
         return getattr(libcudnn, f"cudnnGetConvolution{self.stem}Algorithm_v7")
 
     def word(self, number: int) -> str:
-        """The flags' word for an algorithm; the number where they have none."""
+        """The flags' word for an algorithm; the number as text if there is none."""
         return next((w for w, n in self.algorithms.items() if n == number), str(number))
 
 
@@ -83,13 +83,12 @@ DIRECTIONS = {
 
 @dataclass(frozen=True)
 class ConvSignature:
-    """All that the choice depends on. Shapes have four or five dimensions.
+    """The key of a choice. Shapes have four or five dimensions.
 
-    ``x``, ``w`` and ``y`` are always in the order N, C, sizes (K, C, sizes for ``w``); ``layout``
-    says how they lie in memory: ``NCHW`` as written, ``NHWC`` with channels last (all three).
-    ``legacy_only``: the result is multiplied or added to what is there, or lies at an address that
-    plans of the graph API do not take. ``named``: the user asked for
-    the algorithm ``wanted``; else it is only the flag's default.
+    The shapes ``x``, ``w`` and ``y`` are always (N, C, sizes), (K, C, sizes) for ``w``. ``layout``
+    is that of all three in memory, ``NCHW`` or ``NHWC``. ``legacy_only`` excludes the graph API:
+    the result is scaled or added to the output, or has an address that plans do not take.
+    ``named`` says that the user named the algorithm ``wanted``; else it is only a flag's default.
     """
 
     direction: str
@@ -114,8 +113,8 @@ class ConvSignature:
 
     @property
     def math(self) -> str:
-        """``cudnnMathType_t``: without TF32, float32 is multiplied as it is; tensor cores multiply
-        16-bit types only when told to."""
+        """``cudnnMathType_t`` without its prefix. ``FMA_MATH`` excludes TF32; without
+        ``TENSOR_OP_MATH`` cuDNN uses no tensor cores for 16-bit types."""
         if self.is_narrow:
             return "TENSOR_OP_MATH"
         exact = self.dtype == "float32" and not self.allow_tf32
@@ -123,16 +122,16 @@ class ConvSignature:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether the data are of 16 bits."""
+        """Whether elements have 16 bits."""
         return bool(numpy_dtype(self.dtype).itemsize == 2)
 
     @property
     def rounds_sums(self) -> bool:
-        """Whether algorithm ``none`` adds up partial sums that are rounded to 16 bits."""
+        """Whether algorithm ``none`` rounds partial sums to 16 bits."""
         return self.direction == "bwd_filter" and self.is_narrow
 
     def in_memory(self, role: str) -> tuple[int, ...]:
-        """The shape of ``x``, ``w`` or ``y`` in the order in which it lies."""
+        """The shape of ``x``, ``w`` or ``y`` in the layout's order of dimensions."""
         shape: tuple[int, ...] = getattr(self, role)
         return shape if self.layout == "NCHW" else (shape[0], *shape[2:], shape[1])
 
@@ -152,12 +151,12 @@ class ConvSignature:
         return TensorDescription(self.dtype, getattr(self, role), self._strides(role))
 
     def _strides(self, role: str) -> tuple[int, ...]:
-        """In elements, in the order N, C, sizes."""
+        """Strides in elements of the dimensions N, C, sizes."""
         strides = packed(self.in_memory(role))
         return strides if self.layout == "NCHW" else (strides[0], strides[-1], *strides[1:-1])
 
     def descriptors(self) -> tuple[Descriptor, Descriptor, Descriptor, Descriptor]:
-        """First and second operand, convolution, result."""
+        """The descriptors of first and second operand, convolution and result."""
         first, second, result = DIRECTIONS[self.direction].roles
         roles = (first, second, "convolution", result)
         a, b, c, d = (descriptor(self.describe(r)) for r in roles)

@@ -1,7 +1,7 @@
-"""The measured choice for a convolution: of an earlier process, or made now and kept.
+"""The measured choice for a convolution: a record on disk, or a new measurement.
 
-The record is the algorithm's number, or the plan's engine and knobs. It is taken only after cuDNN
-was asked again whether it takes it, with how much workspace; else it is dropped and measured anew.
+A record has the algorithm's number, or the plan's engine and knobs. It is used only if cuDNN still
+supports the candidate within the limits of workspace. Otherwise the choice is measured again.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from symdnn.gpu.conv.measure import measure
 from symdnn.gpu.conv.search import Search
 from symdnn.gpu.conv.signature import ConvSignature
 from symdnn.gpu.cudnn.graph_plan import GraphPlan
-from symdnn.gpu.device.cudnn_device import asked
+from symdnn.gpu.device.cudnn_device import queried_context
 from symdnn.tuning.attempts import Attempt
 from symdnn.tuning.question import Answer, Question, answer, plain
 
 __all__ = ["ConvQuestion", "key_of", "machine", "measured", "plan_of", "plan_record"]
 
-#: Fields of a signature that say what to do with a result, not what is measured.
-_NO_MATTER = ("wanted", "on_unsupported", "named")
+#: Fields of a signature that a measurement does not depend on, left out of its key.
+_FIELDS_NOT_MEASURED = ("wanted", "on_unsupported", "named")
 
 
 def measured(search: Search) -> Answer[Candidate] | None:
-    """The best measured candidate; None where nothing could be measured, or may be.
+    """The best measured candidate; None if nothing can be measured, or must not be.
 
-    With ``deterministic=more`` a choice must be the same in all processes: what can't be kept on
-    disk is not measured.
+    With ``deterministic=more`` a choice must be the same in all processes, so nothing is measured
+    that can't be kept on disk.
     """
     return answer(ConvQuestion(search))
 
 
 class ConvQuestion(Question[Candidate]):
-    """The best algorithm of one convolution alone."""
+    """The best algorithm of one convolution without an epilogue."""
 
     family = "convolution"
 
@@ -50,13 +50,13 @@ class ConvQuestion(Question[Candidate]):
         self.deterministic = search.signature.deterministic
 
     def key(self) -> dict[str, Any]:
-        """The signature, the machine, and how it is measured."""
+        """The signature, the machine, and the flags of the measurement."""
         return key_of(self.search.signature, self.by)
 
     def measured(self) -> tuple[list[Attempt[Candidate]], str]:
-        """Within the limits of the flags."""
+        """Attempts of all candidates within the limits of the flags."""
         return measure(
-            asked(), self.search.signature, self.search.guesses(),
+            queried_context(), self.search.signature, self.search.guesses(),
             float(config.dnn.conv.time_budget), self.by, _patience(self.by),
         )  # fmt: skip
 
@@ -70,7 +70,7 @@ class ConvQuestion(Question[Candidate]):
         }  # fmt: skip
 
     def revived(self, record: dict[str, Any]) -> Attempt[Candidate] | None:
-        """The candidate of a record, if cuDNN still takes it within the limits."""
+        """The candidate of a record, if cuDNN still supports it within the limits."""
         try:
             candidate = _candidate(self.search, record)
             ms = record["ms"]
@@ -81,36 +81,38 @@ class ConvQuestion(Question[Candidate]):
         return None if candidate is None else Attempt(candidate, ms)
 
     def refused(self, reasons: Sequence[str]) -> None:
-        """Said, and noted among the search's reasons."""
+        """Report it, and add it to the search's reasons."""
         self.search.refused.setdefault("timing", []).extend(reasons)
         super().refused(reasons)
 
     def not_allowed(self, reason: str) -> None:
-        """Among the search's reasons."""
+        """Add it to the search's reasons."""
         self.search.refused.setdefault("timing", []).append(reason)
 
 
 def key_of(s: ConvSignature, by: str) -> dict[str, Any]:
-    """What a measurement depends on, as JSON has it."""
-    asked_for = {"chosen_by": by, "patience": _patience(by)}
-    return {**machine(asked().index), **_asked_of(s), **asked_for}
+    """The key of a measurement in JSON's types."""
+    measured_by = {"chosen_by": by, "patience": _patience(by)}
+    return {**machine(queried_context().index), **_signature_key(s), **measured_by}
 
 
 def _patience(by: str) -> int:
-    """After how many candidates in vain a measurement ends; 0: it tries all."""
+    """The number of candidates without a gain after which a measurement ends; 0: never."""
     return int(config.dnn.conv.time_patience) if by == "time" else 0
 
 
-def _asked_of(s: ConvSignature) -> dict[str, Any]:
-    return {name: plain(value) for name, value in asdict(s).items() if name not in _NO_MATTER}
+def _signature_key(s: ConvSignature) -> dict[str, Any]:
+    return {
+        name: plain(value) for name, value in asdict(s).items() if name not in _FIELDS_NOT_MEASURED
+    }
 
 
 @cache
 def machine(index: int) -> dict[str, Any]:
-    """The card, its driver, cuDNN and its front end."""
+    """The names and versions of GPU, driver, cuDNN and its frontend."""
     off = frontend.unavailable()
     return {
-        "gpu": asked().name,
+        "gpu": queried_context().name,
         "driver": list(driver().version or ()),
         "cudnn": int(libcudnn.cudnnGetVersion()),
         "frontend": "" if off else frontend.version(),
@@ -132,7 +134,7 @@ def _candidate(search: Search, record: dict[str, Any]) -> Candidate | None:
 
 
 def plan_record(plan: GraphPlan) -> dict[str, Any]:
-    """A plan of the graph API, as JSON has it."""
+    """A plan of the graph API in JSON's types."""
     fields = asdict(plan)
     return {**fields, "knobs": [list(k) for k in plan.knobs], "notes": list(plan.notes)}
 

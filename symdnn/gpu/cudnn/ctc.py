@@ -1,9 +1,8 @@
 """The CTC loss by cuDNN. Labels and lengths are read on the host.
 
-cuDNN is asked only where it is known to be right: all sequences use every frame, and each has a
-label that is not empty, has at most 255 elements and fits into the frames. Other batches are
-computed by the reference on the host, which gives infinite costs and padded sequences a meaning
-that cuDNN does not.
+cuDNN computes only batches for which it is known to be right: all sequences use every frame, and
+each label has 1 to 255 elements and fits into the frames. The reference computes other batches on
+the host, with infinite costs and padded sequences, which cuDNN does not define.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from symdnn.gpu import libcudnn
 from symdnn.gpu.cudnn.descriptor import CTCLossDescription, Descriptor, descriptor
 from symdnn.gpu.cudnn.fallback import by_reference, with_fallbacks
 from symdnn.gpu.cudnn.kernel import CudnnKernel, is_empty, on_host, tensor
-from symdnn.gpu.device.cudnn_device import ask
+from symdnn.gpu.device.cudnn_device import query_cudnn
 from symdnn.graph.kernel import Call, Row
 from symdnn.ops.vendor.gpudnn import GpuDnnCTCLoss
 
 __all__ = ["CTCLossKernel", "Labels", "packed_labels", "KERNELS"]
 
-_LONGEST = 255
+_MAX_LABEL_ELEMENTS = 255
 _ALGORITHM = "CUDNN_CTC_LOSS_ALGO_DETERMINISTIC"
 
 
 @dataclass(frozen=True)
 class Labels:
-    """Labels as cuDNN takes them: one after the other, and how many each sequence has."""
+    """Labels in cuDNN's format: all values in a row, and the number of each sequence."""
 
     values: tuple[int, ...]
     counts: tuple[int, ...]
@@ -39,14 +38,14 @@ class Labels:
 
 
 def packed_labels(labels: Any, lengths: Any, steps: int) -> Labels | None:
-    """The labels without padding; None for a batch that cuDNN is not to be asked about."""
+    """The labels without padding; None for a batch that cuDNN must not compute."""
     kept = labels >= 0
     counts = kept.sum(1)
     repeats = np.zeros(len(labels), np.int64)
     for n, row in enumerate(labels):
         own = row[kept[n]]
         repeats[n] = int((own[1:] == own[:-1]).sum())
-    fits = (counts > 0) & (counts <= _LONGEST) & (counts + repeats <= steps)
+    fits = (counts > 0) & (counts <= _MAX_LABEL_ELEMENTS) & (counts + repeats <= steps)
     if not fits.all() or (np.asarray(lengths) != steps).any():
         return None
     values = tuple(int(v) for v in labels[kept])
@@ -65,7 +64,7 @@ class CTCLossKernel(CudnnKernel):
         return False
 
     def workspace_bytes(self, call: Call) -> int:
-        """For the longest labels that the call may have."""
+        """The workspace for the longest labels that the call may have."""
         scores: Any = call.inputs[0]
         if 0 in scores.shape:
             return 0
@@ -73,7 +72,7 @@ class CTCLossKernel(CudnnKernel):
         if classes < 2:
             return 0
         label, most_frames = ((1, 2), steps) if classes > 2 else ((1, 1), (steps + 1) // 2)
-        longest = min(call.inputs[1].shape[1], most_frames, _LONGEST)  # type: ignore[attr-defined]
+        longest = min(call.inputs[1].shape[1], most_frames, _MAX_LABEL_ELEMENTS)  # type: ignore[attr-defined]
         estimate = 4 * batch * steps * (classes + 4 * (2 * longest + 1)) + (1 << 16)
 
         def question(handle: Any) -> int:
@@ -82,11 +81,11 @@ class CTCLossKernel(CudnnKernel):
             most = Labels(row * batch, (longest,) * batch, (steps,) * batch)
             return _workspace(handle, d, how, most)
 
-        return max(ask(question, estimate), estimate) if longest else estimate
+        return max(query_cudnn(question, estimate), estimate) if longest else estimate
 
     def _descriptors(self, call: Call) -> tuple[Descriptor, Descriptor]:
         scores: Any = call.inputs[0]
-        longest = min(int(call.inputs[1].shape[1]), _LONGEST)  # type: ignore[attr-defined]
+        longest = min(int(call.inputs[1].shape[1]), _MAX_LABEL_ELEMENTS)  # type: ignore[attr-defined]
         how = descriptor(CTCLossDescription("float32", longest))
         return tensor("float32", scores.shape), how
 
@@ -95,7 +94,7 @@ class CTCLossKernel(CudnnKernel):
         return f"{_ALGORITHM} of {', '.join(map(str, call.inputs))}"
 
     def launcher(self, call: Call) -> Any:
-        """cuDNN where it is right, else the reference."""
+        """cuDNN for batches that it computes correctly, else the reference."""
         promised = self.workspace_bytes(call)
         steps = call.inputs[0].shape[0]  # type: ignore[attr-defined]
         made = None if is_empty(call.inputs[0]) else self._descriptors(call)

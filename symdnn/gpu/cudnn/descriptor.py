@@ -1,9 +1,8 @@
-"""cuDNN's descriptors as values: a frozen dataclass says what one holds, a cache makes it once.
+"""cuDNN's descriptors as values: a frozen dataclass describes one, and a cache creates it.
 
-A :class:`Description` is the key, every field named. :func:`descriptor` gives the descriptor that
-exists for it; equal descriptions share one. It is destroyed when the last launch that holds it is
-dropped, so plans that leave their cache take their descriptors along; :func:`free_all` frees what
-is left, and at the end of the process nothing is called any more.
+A :class:`Description` is the key. :func:`descriptor` returns the descriptor for it; equal
+descriptions share one. It is destroyed with the last launch that holds it, for example when a plan
+is evicted. :func:`free_all` destroys those that are left. At the end of the process none is.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ DATA_TYPES = {
 
 
 def compute_dtype(dtype: str) -> str:
-    """In what cuDNN computes with such data, and the type of its scaling factors."""
+    """The dtype of cuDNN's computation and scaling factors for data of ``dtype``."""
     return "float64" if dtype == "float64" else "float32"
 
 
@@ -46,7 +45,7 @@ def packed(shape: Sequence[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Description:
-    """What a descriptor holds. ``kind`` is the word in ``cudnnCreate<kind>Descriptor``."""
+    """The contents of a descriptor. ``kind`` is the word in ``cudnnCreate<kind>Descriptor``."""
 
     kind: ClassVar[str] = ""
 
@@ -60,15 +59,17 @@ class Description:
 
 
 class Descriptor:
-    """A descriptor that exists; ``handle`` is cuDNN's. Destroyed when the handle is dropped, so
-    that ``f(descriptor(d).handle)`` is safe."""
+    """A descriptor; ``handle`` is cuDNN's.
+
+    It is destroyed when the handle is garbage collected, so ``f(descriptor(d).handle)`` is safe.
+    """
 
     def __init__(self, description: Description) -> None:
         self.description = description
         self.handle = getattr(libcudnn, f"cudnnCreate{description.kind}Descriptor")()
         destroy = getattr(libcudnn, f"cudnnDestroy{description.kind}Descriptor")
         self._end = weakref.finalize(self.handle, destroy, int(self.handle))
-        self._end.atexit = False  # then the library may be gone, and the memory goes anyway
+        self._end.atexit = False  # the library may be unloaded already at the end of the process
         try:
             description.fill(self.handle)
         except CudnnError as error:
@@ -76,7 +77,7 @@ class Descriptor:
             raise
 
     def free(self) -> None:
-        """Destroy it now."""
+        """Destroy the descriptor."""
         self._end()
 
     def __str__(self) -> str:
@@ -88,7 +89,7 @@ _lock = threading.Lock()
 
 
 def descriptor(description: Description) -> Descriptor:
-    """The descriptor of ``description``, made at the first call; keep it while it is used."""
+    """The descriptor of ``description``, created if needed. The caller keeps it while in use."""
     with _lock:
         found = _cache.get(description)
         if found is None:
@@ -97,7 +98,7 @@ def descriptor(description: Description) -> Descriptor:
 
 
 def free_all() -> None:
-    """Destroy every cached descriptor; bound launches that hold one must not run any more."""
+    """Destroy all cached descriptors. Bound launches that hold one must not run afterwards."""
     with _lock:
         for found in list(_cache.values()):
             found.free()
@@ -109,7 +110,7 @@ def free_all() -> None:
 
 @dataclass(frozen=True)
 class TensorDescription(Description):
-    """A tensor of three to eight dimensions; ``strides`` are in elements and may be any."""
+    """A tensor of three to eight dimensions with any ``strides``, in elements."""
 
     kind: ClassVar[str] = "Tensor"
     dtype: str
@@ -132,7 +133,7 @@ class TensorDescription(Description):
 
 @dataclass(frozen=True)
 class FilterDescription(Description):
-    """The kernels of a convolution: (out channels, channels / groups, \\*sizes), contiguous."""
+    """The filters of a convolution: (out channels, channels / groups, \\*sizes), contiguous."""
 
     kind: ClassVar[str] = "Filter"
     dtype: str
@@ -151,9 +152,9 @@ class FilterDescription(Description):
 
 @dataclass(frozen=True)
 class RNNDataDescription(Description):
-    """Sequences as (time, batch, vector); ``lengths`` has one for each of the batch.
+    """Sequences as (time, batch, vector), with a length for each of the batch.
 
-    What lies beyond a sequence's end is filled with 0 where this describes a result.
+    In a result, the elements beyond a sequence's end are set to 0.
     """
 
     kind: ClassVar[str] = "RNNData"
@@ -179,8 +180,10 @@ class RNNDataDescription(Description):
 
 @dataclass(frozen=True)
 class ConvolutionDescription(Description):
-    """``flip`` mirrors the kernels; ``compute`` is the accumulation dtype, ``math`` the
-    ``cudnnMathType_t`` without its prefix (``FMA_MATH`` keeps float32 from TF32)."""
+    """A convolution. ``flip`` mirrors the filters, ``compute`` is the accumulation dtype.
+
+    ``math`` is the ``cudnnMathType_t`` without its prefix; ``FMA_MATH`` avoids TF32 for float32.
+    """
 
     kind: ClassVar[str] = "Convolution"
     padding: tuple[int, ...]
@@ -210,7 +213,7 @@ class ConvolutionDescription(Description):
 
 @dataclass(frozen=True)
 class PoolingDescription(Description):
-    """``mode`` is ``cudnnPoolingMode_t`` without its prefix. A NaN in a window is the result."""
+    """A pooling by ``mode``, a ``cudnnPoolingMode_t`` without its prefix. NaN propagates."""
 
     kind: ClassVar[str] = "Pooling"
     mode: str
@@ -227,7 +230,7 @@ class PoolingDescription(Description):
 
 @dataclass(frozen=True)
 class ActivationDescription(Description):
-    """``mode`` is ``cudnnActivationMode_t`` without its prefix; a NaN stays one."""
+    """An activation by ``mode``, a ``cudnnActivationMode_t`` without its prefix. NaN propagates."""
 
     kind: ClassVar[str] = "Activation"
     mode: str
@@ -255,7 +258,7 @@ class LRNDescription(Description):
 
 @dataclass(frozen=True)
 class ReduceTensorDescription(Description):
-    """``op`` is ``cudnnReduceTensorOp_t`` without its prefix; indices are of 32 bits."""
+    """A reduction by ``op``, a ``cudnnReduceTensorOp_t`` without its prefix. Indices are int32."""
 
     kind: ClassVar[str] = "ReduceTensor"
     op: str
@@ -301,9 +304,9 @@ class CTCLossDescription(Description):
 
 @dataclass(frozen=True)
 class RNNDescription(Description):
-    """A recurrent net; the words are those of :class:`symdnn.ops.nn.rnn_params.RNNShape`.
+    """Recurrent layers; the fields' names are those of :class:`symdnn.ops.nn.rnn_params.RNNShape`.
 
-    ``dropout`` is the handle of a dropout descriptor that outlives this one, 0 for none.
+    ``dropout`` is the handle of a dropout descriptor that outlives this one, or 0.
     """
 
     kind: ClassVar[str] = "RNN"
@@ -340,14 +343,14 @@ class RNNDescription(Description):
 
 
 class _Dropout(Description):
-    """Made empty: filling it in enqueues work, and its state changes at each use."""
+    """An empty dropout descriptor: to fill it enqueues work, and its state changes at each use."""
 
     kind: ClassVar[str] = "Dropout"
 
     def fill(self, handle: Any) -> None:
-        """Nothing: ``cudnnSetDropoutDescriptor`` comes with each launch."""
+        """Does nothing: each launch calls ``cudnnSetDropoutDescriptor``."""
 
 
 def dropout_descriptor() -> Descriptor:
-    """An empty dropout descriptor of one's own, never shared."""
+    """A new empty dropout descriptor, which is not shared."""
     return Descriptor(_Dropout())

@@ -1,7 +1,7 @@
-"""cuDNN's dropout: seeded at each call from the random state, which is read on the host.
+"""cuDNN's dropout, seeded at each call from the random state, which is read on the host.
 
-``cudnnSetDropoutDescriptor`` fills states on the device from the seed; they lie in the workspace
-and last for the call. The same state gives the same mask.
+``cudnnSetDropoutDescriptor`` computes states on the device from the seed. They are in the
+workspace, for one call. The same random state gives the same mask.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from typing import Any
 from symdnn.gpu import libcudnn
 from symdnn.gpu.cudnn.descriptor import Descriptor, dropout_descriptor
 from symdnn.gpu.cudnn.fallback import with_fallbacks
-from symdnn.gpu.cudnn.kernel import MOST_ELEMENTS, CudnnKernel, on_host, tensor
+from symdnn.gpu.cudnn.kernel import MAX_ELEMENTS, CudnnKernel, on_host, tensor
 from symdnn.gpu.device.array import RawArray
-from symdnn.gpu.device.cudnn_device import ask
+from symdnn.gpu.device.cudnn_device import query_cudnn
 from symdnn.graph.kernel import Call, Row
 from symdnn.ops.random.random import next_state
 from symdnn.ops.vendor.gpudnn import GpuDnnDropoutGrad, GpuDnnDropoutOp
 
 __all__ = ["DropoutGradKernel", "DropoutKernel", "Seeded", "KERNELS", "seed_of", "states_bytes"]
 
-_ESTIMATED_STATES = 4 << 20
-_MASK = 0xFFFFFFFFFFFFFFFF
+_ESTIMATED_STATES_BYTES = 4 << 20
+_UINT64_MASK = 0xFFFFFFFFFFFFFFFF
 
 
 def seed_of(state: Any) -> int:
-    """A 64-bit seed for a (key, counter) state; neighbouring counters give unlike seeds."""
-    mixed = (int(state[0]) + 0x9E3779B97F4A7C15 * (int(state[1]) + 1)) & _MASK
+    """A 64-bit seed for a (key, counter) state, mixed so that near counters give unlike seeds."""
+    mixed = (int(state[0]) + 0x9E3779B97F4A7C15 * (int(state[1]) + 1)) & _UINT64_MASK
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        mixed = (mixed ^ mixed >> shift) * factor & _MASK
+        mixed = (mixed ^ mixed >> shift) * factor & _UINT64_MASK
     return mixed ^ mixed >> 31
 
 
@@ -50,7 +50,7 @@ class Seeded:
         self.handle = self.descriptor.handle
 
     def prepare(self, handle: Any, at: int, seed: int | None) -> None:
-        """Fill the states at ``at`` from ``seed``; with None only the rate is told."""
+        """Fill the states at address ``at`` from ``seed``; None only sets the rate."""
         if seed is None:
             restore = libcudnn.cudnnRestoreDropoutDescriptor
             restore(self.handle, handle, self.rate, at, self.states, 0)
@@ -62,8 +62,8 @@ class Seeded:
 @dataclass(frozen=True)
 class _Dropout(CudnnKernel):
     def refuses_sizes(self, call: Call) -> str | None:
-        """More elements than cuDNN can index."""
-        many = prod(call.outputs[0].shape) > MOST_ELEMENTS  # type: ignore[attr-defined]
+        """Too many elements for cuDNN's indices."""
+        many = prod(call.outputs[0].shape) > MAX_ELEMENTS  # type: ignore[attr-defined]
         return "there are 2**31 elements or more" if many else None
 
     def capturable(self, call: Call) -> bool:
@@ -72,14 +72,14 @@ class _Dropout(CudnnKernel):
 
     def workspace_bytes(self, call: Call) -> int:
         """The states of the generator."""
-        return ask(states_bytes, _ESTIMATED_STATES)
+        return query_cudnn(states_bytes, _ESTIMATED_STATES_BYTES)
 
     def details(self, call: Call) -> str:
         """Rate and shape."""
         return f"rate {call.op.dropout} of {call.outputs[0]}"  # type: ignore[attr-defined]
 
     def prepared(self, call: Call) -> tuple[float, int, Any]:
-        """Rate, bytes of states, the tensor's descriptor (None where it is empty)."""
+        """Rate, bytes of states, the tensor's descriptor (None for an empty tensor)."""
         out: Any = call.outputs[0]
         total = prod(out.shape)
         as_row = tensor(out.dtype, (1, 1, 1, total)) if total else None
@@ -118,7 +118,7 @@ def _reserve(env: Any, d: Descriptor | None) -> RawArray:
 
 
 def put(env: Any, value: Any, target: Any) -> Any:
-    """A host value as an output: copied to the device where the plan has a place there."""
+    """A host value as an output: copied to ``target`` if that is on the device."""
     if not isinstance(target, RawArray):
         return value
     env.copy_in(value, target)

@@ -1,8 +1,8 @@
-"""What runs a ``GpuDnn*`` op at sizes that cuDNN does not take: known only when a plan is made.
+"""Fallbacks of ``GpuDnn*`` ops for sizes that cuDNN refuses.
 
-Where a node runs was settled before, from types. So behind cuDNN's kernels stand others: the
-neutral op's own on the device, and last the reference on the host. The lowering report shows which
-ran, and cuDNN's reason.
+Lowering chooses a node's device from its types. Sizes are known only when a plan is made. So each
+op has more kernels after cuDNN's: the neutral op's kernel on the device, and last the reference on
+the host. The lowering report shows which one runs, and why cuDNN's did not.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ __all__ = ["HostKernel", "by_neutral_op", "by_reference", "with_fallbacks"]
 
 
 def with_fallbacks(op_type: type[Op], *kernels: Kernel) -> Row:
-    """The row of one op: its kernels; behind them, where the op has layouts, the same in the other
-    order of dimensions; and last the reference on the host."""
+    """The row of one op: its kernels, those in NCHW if the op has layouts, then the host's."""
     every = kernels
     if any(f.name == "layout" for f in fields(op_type)):  # type: ignore[arg-type]
         every = (*every, reordered(*every))
@@ -33,8 +32,7 @@ def with_fallbacks(op_type: type[Op], *kernels: Kernel) -> Row:
 
 
 def by_neutral_op(same: Callable[[Call], bool]) -> Substitute:
-    """The kernel on the device of the neutral op, where ``same(call)`` says it takes and gives the
-    same operands."""
+    """The neutral op's kernel on the device, for calls with the ``same`` operands as that op."""
 
     def rewritten(call: Call) -> Call | str:
         if not same(call):
@@ -46,7 +44,7 @@ def by_neutral_op(same: Callable[[Call], bool]) -> Substitute:
 
 @dataclass(frozen=True)
 class HostKernel(Kernel):
-    """The reference on the host: its operands are copied there, its results back."""
+    """The reference on the host: operands are copied there, results back."""
 
     others: tuple[Kernel, ...]
     name: str = "cudnn.on_host"
@@ -54,9 +52,9 @@ class HostKernel(Kernel):
     contiguous_inputs = True
 
     def refuses(self, call: Call) -> str | None:
-        """Nothing at sizes that are known; before that, what all others refuse.
+        """Nothing for known sizes. For types alone, calls that all other kernels refuse.
 
-        So an op that cuDNN never takes is placed on the host from the start.
+        So an op of types that cuDNN always refuses is placed on the host by lowering.
         """
         if call.has_sizes:
             return None
@@ -77,14 +75,14 @@ class HostKernel(Kernel):
 
 
 def by_reference(env: Any, op: Op, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
-    """Compute an op by its reference: from device arrays, to where the plan wants the results."""
+    """Compute an op by its reference, from device arrays to the plan's outputs."""
     given = [env.download(v) if isinstance(v, RawArray) else v for v in inputs]
     results = op.compute(*given)
     return [_delivered(env, r, out) for r, out in zip(results, outputs, strict=True)]
 
 
 def _delivered(env: Any, result: Any, out: Any) -> Any:
-    """The result where the plan wants it; what has no place there (a reserve) stays as it is."""
+    """The result, copied to the plan's output; unchanged if the plan has none (a reserve)."""
     if not isinstance(out, RawArray):
         return result
     if out.nbytes:

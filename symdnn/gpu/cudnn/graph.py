@@ -1,10 +1,10 @@
-"""Graphs of cuDNN's frontend, of any operations: described, planned and launched.
+"""Graphs of cuDNN's frontend with any operations: description, plans, launches.
 
-A family of kernels says what it computes in a :class:`GraphForm`. The form names the arguments of a
-launch and the plans that it wants, and describes tensors and operations to a :class:`GraphBuilder`.
-Plans, their cache and launches are the same for all forms.
+A family of kernels describes its graph by a :class:`GraphForm`: the names of a launch's arguments,
+limits for plans, and the tensors and operations, which it adds to a :class:`GraphBuilder`. Plans,
+their cache and launches are the same for all forms.
 
-Every pointer has to be a multiple of 16 bytes, which cuDNN's engines count on.
+Every pointer has to be a multiple of 16 bytes: cuDNN's engines rely on it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from symdnn.gpu.cudnn.graph_plan import (
     Planning,
     errors,
     one_line,
-    replay,
+    rebuild,
 )
 
 __all__ = [
@@ -31,30 +31,30 @@ __all__ = [
     "plans",
 ]  # fmt: skip
 
-#: Bytes of which every pointer has to be a multiple: what the frontend tells cuDNN of each tensor.
+#: The alignment in bytes of all pointers, which the frontend declares to cuDNN.
 ALIGNMENT = 16
 
-#: cuDNN's types of data by symdnn's dtypes.
+#: cuDNN's data types by symdnn's dtypes.
 TYPES = {
     "float16": "HALF", "bfloat16": "BFLOAT16", "float32": "FLOAT", "float64": "DOUBLE",
     "int8": "INT8", "uint8": "UINT8", "int32": "INT32", "int64": "INT64", "bool": "BOOLEAN",
 }  # fmt: skip
 
-#: As many plans as cuDNN has.
-ALL = 1 << 20
+#: More plans than cuDNN has.
+ALL_PLANS = 1 << 20
 
-#: Plannings that are kept, with what they built: calls hold the lock of their device's context.
-_MOST_PLANNINGS = 2
+#: Plannings that are cached, with their built plans. The lock of a device's context guards them.
+_MAX_PLANNINGS = 2
 _recent: dict[tuple[GraphForm, int], Planning] = {}
 
 
 class GraphForm(ABC):
-    """What a graph computes. Subclasses are frozen dataclasses: a form is the key of its plans.
+    """The description of a graph, a frozen dataclass, which is the key of the graph's plans.
 
-    Its fields are all that the graph, and the plans that are wanted of it, depend on.
+    The graph and the limits of its plans depend on its fields alone.
     """
 
-    #: What the frontend calls the graph in its logs.
+    #: The graph's name in the frontend's logs.
     name: str = "symdnn"
 
     @property
@@ -64,21 +64,21 @@ class GraphForm(ABC):
 
     @property
     def numbers(self) -> Mapping[str, float]:
-        """Numbers that a launch reads on the host, of the dtype :attr:`between`, by their names."""
+        """Scalars that a launch reads on the host, by name, in :attr:`intermediate_dtype`."""
         return {}
 
     @property
-    def between(self) -> str:
-        """The dtype in which is computed, and that of values that never reach memory."""
+    def intermediate_dtype(self) -> str:
+        """The dtype of computation, and of values that never reach memory."""
         return "float32"
 
     @property
     def limits(self) -> Limits:
-        """Which plans are wanted."""
+        """Limits for the plans."""
         return Limits()
 
     def refusal(self) -> str:
-        """What is known to be impossible before anyone is asked; ``""`` where nothing is."""
+        """Why cuDNN can't compute it, where that is known without a query; else ``""``."""
         return ""
 
     @abstractmethod
@@ -89,9 +89,9 @@ class GraphForm(ABC):
 class GraphBuilder:
     """A graph of the frontend while a form describes it.
 
-    Shapes and strides are in elements, in the order of dimensions that cuDNN documents for the
-    operation; strides say the layout. Without a handle the graph is checked as far as that goes
-    without a device, for a GPU of a ``capability`` where rules of the frontend ask for one.
+    Shapes and strides are in elements, with the dimensions that cuDNN documents for the operation;
+    strides define the layout. Without a handle the graph is checked without a device. Some rules of
+    the frontend depend on the GPU's compute ``capability``.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class GraphBuilder:
         where = {} if handle is None else {"handle": handle}
         if capability is not None:
             where["sm_version"] = 10 * capability[0] + capability[1]
-        between = self.type(form.between)
+        between = self.type(form.intermediate_dtype)
         self._form, self._handle = form, handle
         self._graph = frontend.graph_class()(
             name=form.name, io_data_type=between, intermediate_data_type=between,
@@ -108,28 +108,28 @@ class GraphBuilder:
         )  # fmt: skip
 
     def type(self, dtype: str) -> Any:
-        """cuDNN's constant of a dtype."""
+        """The frontend's constant of a dtype."""
         return getattr(frontend.compiled().data_type, TYPES[dtype])
 
     def input(self, role: str, shape: Sequence[int], strides: Sequence[int], dtype: str) -> Any:
-        """The tensor of an array that a launch reads."""
+        """A tensor that a launch reads from the array of this role."""
         return self._graph.tensor(
             dim=list(shape), stride=list(strides), data_type=self.type(dtype),
             uid=_uids(self._form)[role], name=role,
         )  # fmt: skip
 
     def number(self, name: str, ndim: int) -> Any:
-        """One of the form's numbers, with so many dimensions."""
+        """One of the form's scalars, as a tensor of ``ndim`` dimensions."""
         ones = [1] * ndim
         return self._graph.tensor(
-            dim=ones, stride=ones, data_type=self.type(self._form.between),
+            dim=ones, stride=ones, data_type=self.type(self._form.intermediate_dtype),
             is_pass_by_value=True, uid=_uids(self._form)[name], name=name,
         )  # fmt: skip
 
     def add(self, operation: str, **settings: Any) -> Any:
-        """The result (or results) of an operation, by the frontend's name and keywords of it.
+        """The result (or results) of an operation, by the frontend's name and keywords.
 
-        Raises :class:`~symdnn.errors.CudnnError` where this frontend has no such operation.
+        Raises :class:`~symdnn.errors.CudnnError` if this frontend has no such operation.
         """
         found = getattr(self._graph, operation, None)
         if found is None:
@@ -142,22 +142,22 @@ class GraphBuilder:
     def virtual(
         self, value: Any, shape: Sequence[int], strides: Sequence[int], dtype: str | None = None
     ) -> Any:
-        """``value``, a result that never reaches memory, with shape and strides said.
+        """``value``, a result that never reaches memory, with a shape and strides.
 
-        Left to itself the frontend gives every result channels last.
+        By default the frontend would give every result NHWC strides.
         """
         value.set_dim(list(shape)).set_stride(list(strides))
-        return value.set_data_type(self.type(dtype or self._form.between))
+        return value.set_data_type(self.type(dtype or self._form.intermediate_dtype))
 
     def output(
         self, value: Any, role: str, shape: Sequence[int], strides: Sequence[int], dtype: str
     ) -> None:
-        """Let a launch write ``value`` to the array of this role."""
+        """Make ``value`` an output, which a launch writes to the array of this role."""
         value.set_output(True).set_data_type(self.type(dtype)).set_uid(_uids(self._form)[role])
         value.set_dim(list(shape)).set_stride(list(strides))
 
     def finished(self) -> Any:
-        """The frontend's graph, checked, and by cuDNN too where there is a handle."""
+        """The frontend's graph, validated; with a handle also by cuDNN."""
         self._graph.validate()
         if self._handle is not None:
             self._graph.build_operation_graph()
@@ -165,17 +165,17 @@ class GraphBuilder:
 
 
 def _uids(form: GraphForm) -> dict[str, int]:
-    """Numbers of the graph's arguments: roles, then numbers of the host, from 1 on."""
+    """Unique ids of the graph's arguments, from 1 on: roles, then scalars."""
     return {name: i for i, name in enumerate((*form.roles, *form.numbers), 1)}
 
 
 def new_graph(
     form: GraphForm, handle: int | None, capability: tuple[int, int] | None = None
 ) -> Any:
-    """A graph of the frontend with its operations described; plans it has none.
+    """A graph of the frontend with its operations, and without plans.
 
-    ``capability`` is that of the GPU where there is no handle to ask (:class:`GraphBuilder`).
-    Raises what the frontend raises where it, or cuDNN, can't express it.
+    ``capability`` is the GPU's where there is no handle (:class:`GraphBuilder`). Errors of the
+    frontend and of cuDNN go to the caller.
     """
     builder = GraphBuilder(form, handle, capability)
     form.describe(builder)
@@ -185,11 +185,11 @@ def new_graph(
 # --- plans ----------------------------------------------------------------------------------------
 
 
-def plans(form: GraphForm, handle: Any, *, most: int = ALL) -> tuple[list[GraphPlan], str]:
-    """Up to ``most`` plans that cuDNN builds, in its order of preference; why, where there is none.
+def plans(form: GraphForm, handle: Any, *, most: int = ALL_PLANS) -> tuple[list[GraphPlan], str]:
+    """Up to ``most`` plans that cuDNN builds, in its order of preference, and why there are none.
 
-    The order is that of its heuristics A, B and FALLBACK; what the form's limits rule out is left
-    out. ``handle`` is a ``cudnnHandle_t`` as an int, of the device that is current.
+    The order is that of its heuristics A, B and FALLBACK, filtered by the form's limits. ``handle``
+    is a ``cudnnHandle_t`` as an int, of the current device.
     """
     off = frontend.unavailable()
     problem = f"the graph API is off: {off}" if off else form.refusal()
@@ -204,10 +204,10 @@ def plans(form: GraphForm, handle: Any, *, most: int = ALL) -> tuple[list[GraphP
 
 
 def _planning(form: GraphForm, handle: int) -> Planning:
-    """The planning of a form, kept for a while: what is listed is often launched next."""
+    """The planning of a form, cached: a plan that is listed is often launched next."""
     key = (form, handle)
     if key not in _recent:
-        while len(_recent) >= _MOST_PLANNINGS:
+        while len(_recent) >= _MAX_PLANNINGS:
             _recent.pop(next(iter(_recent)))
         _recent[key] = Planning(lambda: new_graph(form, handle), form.limits)
     return _recent[key]
@@ -217,17 +217,17 @@ def _planning(form: GraphForm, handle: int) -> Planning:
 
 
 def launch(form: GraphForm, plan: GraphPlan, handle: Any) -> GraphLaunch:
-    """A plan ready to run. Raises :class:`CudnnError` where this cuDNN can't build it again."""
+    """A plan ready to run. Raises :class:`CudnnError` if this cuDNN can't build it again."""
     frontend.compiled()
     listed = _recent.get((form, int(handle)))
     found = listed.find(plan) if listed else None
-    return GraphLaunch(form, found or replay(lambda: new_graph(form, int(handle)), plan))
+    return GraphLaunch(form, found or rebuild(lambda: new_graph(form, int(handle)), plan))
 
 
 class GraphLaunch:
-    """A plan bound to its graph; a call enqueues it on the stream of the handle.
+    """A plan bound to its graph; a call enqueues it on the handle's stream.
 
-    May be captured into a CUDA graph. Keep it while such a graph is used.
+    It may be captured into a CUDA graph, and must then live as long as that.
     """
 
     def __init__(self, form: GraphForm, built: BuiltPlan) -> None:
@@ -236,13 +236,13 @@ class GraphLaunch:
         self._execute = built.graph._execute_plan_at_index
         uids = _uids(form)
         self._uids = tuple((uids[r], r) for r in self.roles)
-        # Numbers are read from the host while a launch is enqueued: they have to live as long.
-        kind = ctypes.c_double if form.between == "float64" else ctypes.c_float
+        # A launch reads the scalars' addresses on the host, so this object keeps them alive.
+        kind = ctypes.c_double if form.intermediate_dtype == "float64" else ctypes.c_float
         self._numbers = {uids[name]: kind(value) for name, value in form.numbers.items()}
         self._pack = {uid: ctypes.addressof(value) for uid, value in self._numbers.items()}
 
     def __call__(self, handle: int, pointers: Mapping[str, int], workspace: int) -> None:
-        """Enqueue. ``pointers`` are those of ``roles``; the workspace is as large as the plan's."""
+        """Enqueue the plan. ``pointers`` are by role; the workspace has the plan's size."""
         pack = dict(self._pack)
         for uid, role in self._uids:
             pointer = pointers[role]

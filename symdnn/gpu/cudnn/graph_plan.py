@@ -1,7 +1,7 @@
-"""The plans of one of cuDNN's graphs: listed in the order of its heuristics, and built one by one.
+"""The plans of a cuDNN graph: listed in the order of its heuristics, and built one by one.
 
-A plan is an engine with the values of its knobs. That is what is kept (:class:`GraphPlan`); an
-index into a list of heuristics means something else with the next version of cuDNN.
+A plan is an engine with the values of its knobs. Records (:class:`GraphPlan`) have these, because
+an index into the heuristics' list means something else with the next version of cuDNN.
 """
 
 from __future__ import annotations
@@ -13,19 +13,18 @@ from typing import Any
 from symdnn.errors import CudnnError
 from symdnn.gpu.binding import frontend
 
-__all__ = ["BuiltPlan", "GraphPlan", "Limits", "Planning", "replay"]
+__all__ = ["BuiltPlan", "GraphPlan", "Limits", "Planning", "rebuild"]
 
-#: Heuristics in the order in which they are asked.
+#: The modes of the heuristics in the order of queries.
 MODES = ("A", "B", "FALLBACK")
 
 
 @dataclass(frozen=True)
 class GraphPlan:
-    """A plan as a record that can be stored, and made into the same kernels again by another
-    process with the same GPU and cuDNN.
+    """A plan as a record for disk. Another process with the same GPU and cuDNN can rebuild it.
 
-    ``knobs`` are pairs of cuDNN's name and value, sorted. ``notes`` are cuDNN's behaviour notes,
-    and ``NONDETERMINISTIC``. ``name`` is cuDNN's own, of engine and knobs.
+    ``knobs`` are sorted pairs of cuDNN's name and value. ``notes`` are cuDNN's behaviour notes,
+    and ``NONDETERMINISTIC``. ``name`` is cuDNN's name for engine and knobs.
     """
 
     engine: int
@@ -42,7 +41,7 @@ class GraphPlan:
 
 @dataclass(frozen=True)
 class Limits:
-    """Which plans are wanted: without these numerical notes, and with no more workspace."""
+    """Limits for plans: numerical notes to exclude, bytes of workspace, determinism."""
 
     unwanted: tuple[str, ...] = ()
     workspace_bytes: int = 0  # 0 is no limit
@@ -51,7 +50,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class BuiltPlan:
-    """A plan ready to run, by its place in a graph of the frontend."""
+    """A plan that is ready to run: its index in a graph of the frontend."""
 
     record: GraphPlan
     graph: Any
@@ -59,19 +58,19 @@ class BuiltPlan:
 
 
 class Planning:
-    """Finds plans of a graph, asking cuDNN for no more than a caller wants to see.
+    """Finds plans of a graph lazily: it builds no more than a caller asks for.
 
-    ``new_graph`` makes the graph anew, its operations described. Two of them are planned alike:
-    one without the engines that are not deterministic, since the frontend filters by the numerical
-    notes of an engine but does not tell them.
+    ``new_graph`` makes a graph with its operations. Two graphs are planned in the same way, one of
+    them without nondeterministic engines: the frontend can filter engines by their numerical notes
+    but cannot list the notes.
     """
 
     def __init__(self, new_graph: Callable[[], Any], limits: Limits) -> None:
         self.refused: list[str] = []
         self.found: list[BuiltPlan] = []
-        self._graphs = [_Listed(new_graph(), limits, ("NONDETERMINISTIC",))]
+        self._graphs = [_ListedPlans(new_graph(), limits, ("NONDETERMINISTIC",))]
         if not limits.deterministic:
-            self._graphs.append(_Listed(new_graph(), limits, ()))
+            self._graphs.append(_ListedPlans(new_graph(), limits, ()))
         self._known: set[tuple[Any, ...]] = set()
         self._plans = self._search()
 
@@ -85,7 +84,7 @@ class Planning:
         return self.found[:most]
 
     def find(self, record: GraphPlan) -> BuiltPlan | None:
-        """The plan that was built for this record, if one was."""
+        """The plan that was built for this record, or None."""
         return next((p for p in self.found if p.record == record), None)
 
     def why_none(self) -> str:
@@ -97,12 +96,12 @@ class Planning:
 
     def _search(self) -> Iterator[BuiltPlan]:
         for mode in MODES:
-            given = [listed.ask(mode, self.refused) for listed in self._graphs]
+            given = [listed.list_more(mode, self.refused) for listed in self._graphs]
             for index in given[-1]:
                 yield from self._build(index)
 
     def _build(self, index: int) -> Iterator[BuiltPlan]:
-        """The plan at an index, from the graph of deterministic engines where it is one."""
+        """The plan at an index, from the graph of deterministic engines if that has it."""
         key = self._graphs[-1].key(index)
         if key in self._known:
             return
@@ -119,16 +118,16 @@ class Planning:
         self.refused.append(failure)
 
 
-class _Listed:
-    """A graph of the frontend and the plans that its heuristics gave so far."""
+class _ListedPlans:
+    """A graph of the frontend with the plans that its heuristics have listed so far."""
 
     def __init__(self, graph: Any, limits: Limits, also_unwanted: Sequence[str]) -> None:
         self.graph = graph
         self._limits = limits
         self._unwanted = (*limits.unwanted, *also_unwanted)
 
-    def ask(self, mode: str, refused: list[str]) -> range:
-        """Indices of what the heuristics of one more mode give, filtered."""
+    def list_more(self, mode: str, refused: list[str]) -> range:
+        """Indices of the filtered plans of one more mode of the heuristics."""
         module = frontend.compiled()
         before = self._count()
         try:
@@ -150,16 +149,16 @@ class _Listed:
             self.graph.deselect_numeric_notes(notes)
 
     def key(self, index: int) -> tuple[Any, ...]:
-        """Engine and knobs."""
+        """Engine, knobs and name."""
         engine, knobs = self.graph.get_engine_and_knobs_at_index(index)
         return int(engine), sorted_knobs(knobs), self.graph.get_plan_name_at_index(index)
 
     def has(self, index: int, key: tuple[Any, ...]) -> bool:
-        """Whether this graph has the same plan in the same place."""
+        """Whether this graph has the same plan at the same index."""
         return index < self._count() and self.key(index) == key
 
     def build(self, index: int) -> str:
-        """Build a plan; why cuDNN, or a filter, refuses it."""
+        """Build a plan. Returns why cuDNN, or a filter, refuses it; ``""`` if it is built."""
         try:
             self.graph.build_plan_at_index(index)
         except errors() as error:
@@ -167,20 +166,20 @@ class _Listed:
         return ""
 
     def record(self, index: int, deterministic: bool) -> GraphPlan:
-        """What is kept of a plan that was built."""
+        """The record of a plan that was built."""
         engine, knobs, name = self.key(index)
-        # The size of this plan. Without an index the frontend tells that of the last one built.
+        # With the index: without one the frontend returns the size of the last plan that was built.
         nbytes = int(self.graph.get_workspace_size_plan_at_index(index))
         notes = [n.name for n in self.graph.get_behavior_notes_for_plan_at_index(index)]
         notes = [n for n in notes if n != "NOT_SET"] + ["NONDETERMINISTIC"] * (not deterministic)
         return GraphPlan(engine, knobs, name, nbytes, deterministic, tuple(notes))
 
 
-def replay(new_graph: Callable[[], Any], record: GraphPlan) -> BuiltPlan:
-    """The plan of a record, built again; :class:`CudnnError` where this cuDNN has it no more.
+def rebuild(new_graph: Callable[[], Any], record: GraphPlan) -> BuiltPlan:
+    """The plan of a record, built again. Raises :class:`CudnnError` if this cuDNN lacks it.
 
-    The engine is asked for directly; where it, or a knob, is not the same any more, the plan of
-    the same name among those of the heuristics is taken.
+    The engine is requested directly. If it or a knob has changed, the heuristics' plan of the same
+    name is used.
     """
     refused: list[str] = []
     for way in (_by_engine, _by_name):
@@ -213,9 +212,9 @@ def _by_engine(graph: Any, record: GraphPlan, refused: list[str]) -> BuiltPlan |
 
 
 def _by_name(graph: Any, record: GraphPlan, refused: list[str]) -> BuiltPlan | None:
-    listed = _Listed(graph, Limits(), ())
+    listed = _ListedPlans(graph, Limits(), ())
     for mode in MODES:
-        for index in listed.ask(mode, refused):
+        for index in listed.list_more(mode, refused):
             if graph.get_plan_name_at_index(index) == record.name:
                 graph.build_plan_at_index(index)
                 return _checked(graph, index, record)
@@ -224,7 +223,7 @@ def _by_name(graph: Any, record: GraphPlan, refused: list[str]) -> BuiltPlan | N
 
 
 def _checked(graph: Any, index: int, record: GraphPlan) -> BuiltPlan:
-    """The workspace was sized for the record: a plan that wants more would write beyond it."""
+    """The built plan. Raises if it needs more workspace than the record's, which is allocated."""
     nbytes = int(graph.get_workspace_size_plan_at_index(index))
     if nbytes > record.workspace_bytes:
         raise CudnnError(f"it wants {nbytes} bytes of workspace now, not {record.workspace_bytes}")
@@ -232,16 +231,16 @@ def _checked(graph: Any, index: int, record: GraphPlan) -> BuiltPlan:
 
 
 def sorted_knobs(knobs: Any) -> tuple[tuple[str, int], ...]:
-    """Knobs by name; two that the frontend has no name for stay apart by their values."""
+    """Knobs sorted by name; those without a name in the frontend differ by value."""
     return tuple(sorted((knob.name, int(value)) for knob, value in knobs.items()))
 
 
 def errors() -> tuple[type[Exception], ...]:
-    """What the frontend raises where cuDNN, or a rule of its own, refuses something."""
+    """The exceptions of the frontend when cuDNN, or one of its own rules, refuses something."""
     return frontend.compiled().cudnnGraphNotSupportedError, RuntimeError, ValueError
 
 
 def one_line(error: Exception) -> str:
-    """The first line of an error's text, its brackets of origin left out."""
+    """The first line of an error's text, without the frontend's prefix."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[0].removeprefix("[cudnn_frontend] Error: ")[:200]

@@ -1,4 +1,4 @@
-"""What the kernels that call cuDNN share: checks, scaling factors, pieces of a batch, errors."""
+"""Base of the kernels that call cuDNN: checks, scaling factors, pieces of a batch, errors."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from symdnn.graph.type import TensorType
 from symdnn.ops.nn.channels_last import LAYOUTS, first_shape
 
 __all__ = [
-    "ANY_LAYOUT", "CUDNN", "FLOATS", "MOST_ELEMENTS", "NCHW_ONLY", "WITH_BFLOAT16", "CudnnKernel",
-    "aligned", "by_pieces", "copy", "explained", "factor", "is_empty", "layout_of", "most_rows",
+    "ANY_LAYOUT", "CUDNN", "FLOATS", "MAX_ELEMENTS", "NCHW_ONLY", "WITH_BFLOAT16", "CudnnKernel",
+    "aligned", "by_pieces", "copy", "with_details", "factor", "is_empty", "layout_of", "max_rows",
     "on_host", "pieces", "refuses_layout", "rows", "tensor", "zero",
 ]  # fmt: skip
 
@@ -37,15 +37,15 @@ FLOATS = frozenset({"float16", "float32", "float64"})
 WITH_BFLOAT16 = FLOATS | {"bfloat16"}
 NCHW_ONLY = frozenset({"NCHW"})
 ANY_LAYOUT = frozenset(LAYOUTS)
-#: cuDNN indexes with 32 bits, and a grid has at most 65535 blocks in the dimension of the batch.
-MOST_ELEMENTS = 2**31 - 1
-MOST_ROWS = 65535
+#: Limits of one call: cuDNN's indices have 32 bits, and its grids 65535 blocks along the batch.
+MAX_ELEMENTS = 2**31 - 1
+MAX_ROWS = 65535
 
 
 class CudnnKernel(Kernel):
     """Base of the kernels; see :class:`symdnn.graph.kernel.Kernel`.
 
-    ``dtypes`` are those of the float operands that the function takes, ``layouts`` those of images.
+    ``dtypes`` are the supported dtypes of float operands, ``layouts`` the supported layouts.
     """
 
     traits = CUDNN
@@ -54,38 +54,38 @@ class CudnnKernel(Kernel):
     layouts: frozenset[str] = NCHW_ONLY
 
     def refuses(self, call: Call) -> str | None:
-        """Why cuDNN cannot run this call. Asked with types alone, what needs sizes is left out."""
+        """Why cuDNN cannot run this call. Without known sizes only types are checked."""
         reason = refuses_layout(call, self.layouts) or self.refuses_types(call)
         return reason or (self.refuses_sizes(call) if call.has_sizes else None)
 
     def refuses_types(self, call: Call) -> str | None:
-        """Reasons that need no sizes: here, dtypes."""
+        """Why cuDNN cannot run calls of these types: here, dtypes."""
         for t in (*call.inputs, *call.outputs):
             if isinstance(t, TensorType) and t.is_float and t.dtype not in self.dtypes:
                 return f"cuDNN has no such function for {t.dtype}"
         return None
 
     def refuses_sizes(self, call: Call) -> str | None:
-        """Reasons that need sizes: none here."""
+        """Why cuDNN cannot run calls of these sizes: here, None."""
         return None
 
     def bind(self, call: Call) -> Any:
-        """:meth:`launcher`, its errors saying what was asked of cuDNN."""
-        return explained(self.launcher(call), lambda: f"{self.name}: {self.details(call)}")
+        """:meth:`launcher`, with :meth:`details` added to errors of cuDNN."""
+        return with_details(self.launcher(call), lambda: f"{self.name}: {self.details(call)}")
 
     def launcher(self, call: Call) -> Callable[..., Any]:
-        """What enqueues the call: ``launch(env, inputs, outputs)``."""
+        """A function ``launch(env, inputs, outputs)`` that enqueues the call."""
         raise NotImplementedError
 
 
 def refuses_layout(call: Call, layouts: frozenset[str] = NCHW_ONLY) -> str | None:
-    """Why not, where the op's images lie in a layout that is none of these."""
+    """The reason to refuse an op in another layout than these, else None."""
     layout = layout_of(call.op)
     return None if layout in layouts else f"it has no {layout}"
 
 
-def explained(launch: Callable[..., Any], describe: Callable[[], str]) -> Callable[..., Any]:
-    """``launch``, errors of cuDNN carrying what ``describe()`` says."""
+def with_details(launch: Callable[..., Any], describe: Callable[[], str]) -> Callable[..., Any]:
+    """``launch``, with the note ``describe()`` added to errors of cuDNN."""
 
     def run(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
         try:
@@ -97,12 +97,11 @@ def explained(launch: Callable[..., Any], describe: Callable[[], str]) -> Callab
     return run
 
 
-# -- small things ---------------------------------------------------------------------------------
+# -- helpers --------------------------------------------------------------------------------------
 
 
 def tensor(dtype: str, shape: Sequence[int], layout: str = "NCHW") -> Descriptor:
-    """The descriptor of a contiguous tensor; with channels last, cuDNN is told the order (N, C,
-    \\*sizes) and where the elements lie."""
+    """The descriptor of a contiguous tensor; NHWC is described by (N, C, \\*sizes) and strides."""
     if layout == "NCHW":
         return descriptor(TensorDescription(dtype, tuple(shape)))
     strides = first_shape(packed(shape))
@@ -110,13 +109,13 @@ def tensor(dtype: str, shape: Sequence[int], layout: str = "NCHW") -> Descriptor
 
 
 def layout_of(op: Any) -> str:
-    """``NCHW`` or ``NHWC``: how the images of an op lie."""
+    """The layout of an op, ``NCHW`` or ``NHWC``."""
     return str(getattr(op, "layout", "NCHW"))
 
 
 @cache
 def factor(dtype: str, value: float) -> Any:
-    """alpha or beta for data of ``dtype``: a pointer, so that no descriptor need be asked."""
+    """alpha or beta for data of ``dtype``, as a pointer, which needs no query of a descriptor."""
     kind = ctypes.c_double if compute_dtype(dtype) == "float64" else ctypes.c_float
     return ctypes.pointer(kind(value))
 
@@ -138,7 +137,7 @@ def zero(env: Any, array: RawArray) -> None:
 
 
 def on_host(env: Any, value: Any) -> Any:
-    """A value that cuDNN reads on the host, as a NumPy array; waits where it lies on the device."""
+    """A value that cuDNN reads on the host, as a NumPy array; waits for one on the device."""
     return env.download(value) if isinstance(value, RawArray) else np.asarray(value)
 
 
@@ -151,14 +150,14 @@ def copy(env: Any, source: RawArray, target: RawArray) -> None:
 # -- pieces of a batch ----------------------------------------------------------------------------
 
 
-def most_rows(*shapes: Sequence[int]) -> int:
-    """How many of the leading dimension one call may have, for tensors of these shapes; 0: none."""
+def max_rows(*shapes: Sequence[int]) -> int:
+    """The largest leading dimension of one call for tensors of these shapes; 0: not even 1."""
     largest = max((prod(s[1:]) for s in shapes), default=1)
-    return min(MOST_ROWS, MOST_ELEMENTS // max(largest, 1))
+    return min(MAX_ROWS, MAX_ELEMENTS // max(largest, 1))
 
 
 def pieces(batch: int, most: int) -> Iterator[tuple[int, int]]:
-    """(start, count) of the calls that a batch is cut into."""
+    """(start, count) of the pieces of a batch, of at most ``most`` samples."""
     for start in range(0, batch, most):
         yield start, min(most, batch - start)
 
@@ -172,10 +171,10 @@ def rows(x: RawArray, start: int, count: int) -> RawArray:
 def by_pieces(
     parts: Sequence[tuple[int, int, Any]], enqueue: Callable[..., None], reads: int = 1
 ) -> Callable[..., None]:
-    """A launch of a call for each piece of a batch; where there is none, results are 0.
+    """A launch with one call for each piece of a batch; without pieces the results are 0.
 
-    ``parts`` are (start, count, descriptors). ``enqueue(env, descriptors, *addresses)`` gets where
-    a piece begins in the first ``reads`` inputs and in the results.
+    ``parts`` are (start, count, descriptors). ``enqueue(env, descriptors, *addresses)`` gets the
+    addresses of a piece in the first ``reads`` inputs and in the results.
     """
 
     def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:

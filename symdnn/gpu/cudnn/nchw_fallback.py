@@ -1,8 +1,8 @@
-"""What runs an op on images with channels last where no kernel takes that layout.
+"""The fallback for NHWC ops of which no kernel takes that layout.
 
-The operands are brought into the order (N, C, \\*sizes) in scratch memory, a kernel for that order
-runs, and the results are brought back. Slow, and right: the layout of a graph is settled from
-types, and what a kernel does not take is seen only when a plan is made.
+The operands are reordered to NCHW in the workspace, a kernel for NCHW runs, and the results are
+reordered back. This is slow, but needed: layouts are chosen from types, and kernels may refuse
+sizes later, when a plan is made.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ __all__ = ["reordered"]
 
 @dataclass(frozen=True)
 class _Reordered(Substitute):
-    """A :class:`Substitute` whose operands are copied into the order (N, C, \\*sizes) and back."""
+    """A :class:`Substitute` whose operands are reordered to NCHW and back."""
 
     def refuses(self, call: Call) -> str | None:
-        """What all kernels refuse in that order; and the order itself, which needs no change."""
+        """Calls that all kernels refuse in NCHW, and calls that are in NCHW already."""
         op: Any = call.op
         last = None if op.layout != "NCHW" else "the channels are not last"
         return super().refuses(call) or last
 
     def workspace_bytes(self, call: Call) -> int:
-        """What the kernel needs, and room for the operands in the other order."""
-        _, total = _places(call, aligned(super().workspace_bytes(call)))
+        """The kernel's workspace, and room for the operands in NCHW."""
+        _, total = _workspace_offsets(call, aligned(super().workspace_bytes(call)))
         return total
 
     def bind(self, call: Call) -> Any:
         """Copies, the kernel's launch, copies back."""
         inner = super().bind(call)
-        places, _ = _places(call, aligned(super().workspace_bytes(call)))
+        places, _ = _workspace_offsets(call, aligned(super().workspace_bytes(call)))
         count = len(call.inputs)
 
         def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            seen = [_as_first(v) for v in (*inputs, *outputs)]
-            dense = [_dense(env, v, at) for v, at in zip(seen, places, strict=True)]
+            seen = [_nchw_view(v) for v in (*inputs, *outputs)]
+            dense = [_contiguous(env, v, at) for v, at in zip(seen, places, strict=True)]
             for v, d in zip(seen[:count], dense[:count]):
                 if d is not v:
                     copy(env, v, d)
@@ -58,14 +58,12 @@ class _Reordered(Substitute):
 
 
 def reordered(*kernels: Kernel) -> Substitute:
-    """The first of ``kernels`` that takes the call in the order (N, C, \\*sizes)."""
-    return _Reordered(
-        in_first_order, "cuda", kernels, "cudnn.reordered", CUDNN, contiguous_inputs=True
-    )
+    """The first of ``kernels`` that takes the call in NCHW."""
+    return _Reordered(in_nchw, "cuda", kernels, "cudnn.reordered", CUDNN, contiguous_inputs=True)
 
 
-def in_first_order(call: Call) -> Call:
-    """The same call on images of the order (N, C, \\*sizes)."""
+def in_nchw(call: Call) -> Call:
+    """The same call in NCHW."""
     op: Any = call.op
     inputs, outputs = (
         tuple(t.with_shape(first_shape(t.shape)) if is_image(t) else t for t in types)  # type: ignore[attr-defined]
@@ -74,8 +72,8 @@ def in_first_order(call: Call) -> Call:
     return replace(call, op=replace(op, layout="NCHW"), inputs=inputs, outputs=outputs)
 
 
-def _places(call: Call, start: int) -> tuple[list[int | None], int]:
-    """Where in the workspace each operand goes (None: it is no image), and where the last ends."""
+def _workspace_offsets(call: Call, start: int) -> tuple[list[int | None], int]:
+    """Each operand's offset in the workspace (None for operands without a layout), and the end."""
     places: list[int | None] = []
     for t in (*call.inputs, *call.outputs):
         places.append(start if is_image(t) else None)
@@ -84,8 +82,8 @@ def _places(call: Call, start: int) -> tuple[list[int | None], int]:
     return places, start
 
 
-def _as_first(v: Any) -> Any:
-    """An image seen in the order (N, C, \\*sizes); anything else as it is."""
+def _nchw_view(v: Any) -> Any:
+    """The NCHW view of an array in NHWC; anything else as it is."""
     if not isinstance(v, RawArray) or len(v.shape) < 4:
         return v
     order = first_order(len(v.shape))
@@ -93,8 +91,8 @@ def _as_first(v: Any) -> Any:
     return RawArray(v.ptr, shape, v.dtype, strides, v.owner)
 
 
-def _dense(env: Any, v: Any, at: int | None) -> Any:
-    """Memory for ``v`` without gaps: its own where it has none."""
+def _contiguous(env: Any, v: Any, at: int | None) -> Any:
+    """``v`` if it is contiguous or without a layout, else an array at ``at`` in the workspace."""
     if at is None or v.contiguous:
         return v
     return RawArray(env.workspace + at, v.shape, v.dtype)

@@ -1,8 +1,8 @@
 """Batch normalisation and local response normalisation by cuDNN.
 
 Inputs have four or five dimensions, parameters and statistics as many. The new running averages
-are results like others: the old ones are copied there, and cuDNN updates the copy; the program's
-update, which is guarded, writes them back.
+are ordinary outputs: the old ones are copied to them, and cuDNN updates the copies. The program's
+guarded update writes them back.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from symdnn.gpu.cudnn.descriptor import LRNDescription, descriptor
 from symdnn.gpu.cudnn.fallback import with_fallbacks
 from symdnn.gpu.cudnn.kernel import (
     ANY_LAYOUT,
-    MOST_ELEMENTS,
+    MAX_ELEMENTS,
     WITH_BFLOAT16,
     CudnnKernel,
     by_pieces,
     copy,
     factor,
-    most_rows,
+    max_rows,
     pieces,
     rows,
     tensor,
@@ -43,8 +43,8 @@ __all__ = [
     "LRNKernel", "KERNELS",
 ]  # fmt: skip
 
-# Longest batches that cuDNN normalises in training, as other users of it have found them.
-_LONGEST = {"per-activation": 131070, "spatial": 880801}
+# Batch sizes up to which cuDNN is known to normalise in training; it failed on larger ones.
+_MAX_BATCH = {"per-activation": 131070, "spatial": 880801}
 
 
 def _mode(op: Any) -> str:
@@ -54,18 +54,18 @@ def _mode(op: Any) -> str:
 
 @dataclass(frozen=True)
 class _Training(CudnnKernel):
-    """What the forward and backward functions of training share."""
+    """Base of forward and backward in training."""
 
     dtypes = WITH_BFLOAT16
     layouts = ANY_LAYOUT
 
     def refuses_sizes(self, call: Call) -> str | None:
-        """No elements, more than cuDNN can index, batches that it is known to fail on."""
+        """Empty arrays, too many elements, and batches that cuDNN is known to fail on."""
         op: Any = call.op
         shape: tuple[int, ...] = call.inputs[0].shape  # type: ignore[attr-defined]
         if 0 in shape:
             return "there is nothing to normalise"
-        if prod(shape) > MOST_ELEMENTS or shape[0] > _LONGEST[op.mode]:
+        if prod(shape) > MAX_ELEMENTS or shape[0] > _MAX_BATCH[op.mode]:
             return f"cuDNN does not normalise a batch of shape {shape}"
         return None
 
@@ -151,7 +151,7 @@ class BatchNormInferenceKernel(CudnnKernel):
     layouts = ANY_LAYOUT
 
     def refuses_sizes(self, call: Call) -> str | None:
-        """Images that are too large."""
+        """Samples that are too large."""
         return too_large(call.inputs[0])
 
     def details(self, call: Call) -> str:
@@ -165,7 +165,7 @@ class BatchNormInferenceKernel(CudnnKernel):
         x, scale = call.inputs[:2]
         shape: tuple[int, ...] = x.shape  # type: ignore[attr-defined]
         dtype: str = x.dtype  # type: ignore[attr-defined]
-        cut = [] if 0 in shape else pieces(shape[0], most_rows(shape))
+        cut = [] if 0 in shape else pieces(shape[0], max_rows(shape))
         parts = [(start, n, tensor(dtype, (n, *shape[1:]), op.layout)) for start, n in cut]
         sd = tensor(scale.dtype, scale.shape, op.layout)  # type: ignore[attr-defined]
         mode = _mode(op)
@@ -184,7 +184,7 @@ class BatchNormInferenceKernel(CudnnKernel):
 
 # -- local response normalisation -----------------------------------------------------------------
 
-_ACROSS = "CUDNN_LRN_CROSS_CHANNEL_DIM1"
+_LRN_MODE = "CUDNN_LRN_CROSS_CHANNEL_DIM1"
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class _CrossChannel(CudnnKernel):
         return super().refuses_types(call)
 
     def refuses_sizes(self, call: Call) -> str | None:
-        """Images that are too large."""
+        """Samples that are too large."""
         return too_large(call.inputs[0])
 
     def details(self, call: Call) -> str:
@@ -211,7 +211,7 @@ class _CrossChannel(CudnnKernel):
         """The descriptor, and (start, count, tensor) of each piece of the batch."""
         op: Any = call.op
         x: Any = call.inputs[0]
-        cut = [] if 0 in x.shape else pieces(x.shape[0], most_rows(x.shape))
+        cut = [] if 0 in x.shape else pieces(x.shape[0], max_rows(x.shape))
         parts = [(start, n, tensor(x.dtype, (n, *x.shape[1:]), op.layout)) for start, n in cut]
         return descriptor(LRNDescription(op.n, op.alpha, op.beta, op.k)), parts
 
@@ -231,7 +231,7 @@ class LRNKernel(_CrossChannel):
 
         def enqueue(env: Any, d: Any, x: int, y: int) -> None:
             libcudnn.cudnnLRNCrossChannelForward(
-                env.cudnn, how.handle, _ACROSS, one, d.handle, x, none, d.handle, y
+                env.cudnn, how.handle, _LRN_MODE, one, d.handle, x, none, d.handle, y
             )
 
         return by_pieces(parts, enqueue)
@@ -252,7 +252,7 @@ class LRNGradKernel(_CrossChannel):
 
         def enqueue(env: Any, d: Any, x: int, y: int, dy: int, dx: int) -> None:
             libcudnn.cudnnLRNCrossChannelBackward(
-                env.cudnn, how.handle, _ACROSS, one, d.handle, y, d.handle, dy, d.handle, x,
+                env.cudnn, how.handle, _LRN_MODE, one, d.handle, y, d.handle, dy, d.handle, x,
                 none, d.handle, dx,
             )  # fmt: skip
 

@@ -1,9 +1,8 @@
 """Pooling by cuDNN, and its gradient.
 
-cuDNN gives the gradient of a maximum to one element of a window, symdnn's :class:`MaxPoolGrad` (as
-Theano's on a CPU) to every tie. So the maximum's gradient has a kernel of ours, which means the
-same on every device; cuDNN's runs where the hint ``backend="cudnn"`` asks for it, as
-:func:`symdnn.gpu.dnn.dnn_pool` does.
+In max pooling, cuDNN gives the gradient to one element of a window. symdnn's :class:`MaxPoolGrad`
+(as Theano's on a CPU) gives it to every tie. A kernel of our own does the same on a GPU. cuDNN's
+kernel runs for the hint ``backend="cudnn"``, which :func:`symdnn.gpu.dnn.dnn_pool` sets.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from symdnn.gpu.cudnn.kernel import (
     factor,
     is_empty,
     layout_of,
-    most_rows,
+    max_rows,
     pieces,
     refuses_layout,
     rows,
@@ -54,8 +53,8 @@ def pooling(op: Any) -> Descriptor:
 
 
 def too_large(*types: Any) -> str | None:
-    """Why not, where one image has too many elements for 32-bit indices."""
-    return None if most_rows(*(t.shape for t in types)) else "an image of 2**31 elements or more"
+    """The reason to refuse samples with too many elements for 32-bit indices, else None."""
+    return None if max_rows(*(t.shape for t in types)) else "an image of 2**31 elements or more"
 
 
 @dataclass(frozen=True)
@@ -67,11 +66,11 @@ class PoolKernel(CudnnKernel):
     layouts = ANY_LAYOUT
 
     def refuses_sizes(self, call: Call) -> str | None:
-        """Images that are too large."""
+        """Samples that are too large."""
         return too_large(call.inputs[0])
 
     def details(self, call: Call) -> str:
-        """The window in words."""
+        """The window and the operand."""
         return f"{pooling(call.op)} of {call.inputs[0]}"
 
     def launcher(self, call: Call) -> Any:
@@ -99,31 +98,34 @@ def _parts(
         return []
     return [
         (start, count, [tensor(dtype, (count, *s[1:]), layout) for s in shapes])
-        for start, count in pieces(shapes[0][0], most_rows(*shapes))
+        for start, count in pieces(shapes[0][0], max_rows(*shapes))
     ]
 
 
 @dataclass(frozen=True)
 class PoolGradKernel(CudnnKernel):
-    """``cudnnPoolingBackward``: of a maximum, one element of a window gets the gradient."""
+    """``cudnnPoolingBackward``: in max pooling one element of a window gets the gradient."""
 
     name: str = "cudnn.pool_grad"
     dtypes = WITH_BFLOAT16
     layouts = ANY_LAYOUT
 
     def refuses_types(self, call: Call) -> str | None:
-        """A maximum with channels last, unless cuDNN is asked for: it would settle ties."""
+        """Max pooling in NHWC, where only one of several ties would get the gradient.
+
+        The hint ``backend="cudnn"`` allows it.
+        """
         own = call.hints.backend != "cudnn" and layout_of(call.op) == "NHWC"
         if own and call.op.is_max:  # type: ignore[attr-defined]
             return "cuDNN gives the gradient to one of several maxima"
         return super().refuses_types(call)
 
     def refuses_sizes(self, call: Call) -> str | None:
-        """Images that are too large."""
+        """Samples that are too large."""
         return too_large(call.outputs[0])
 
     def details(self, call: Call) -> str:
-        """The window in words."""
+        """The window and the operand."""
         return f"{pooling(call.op)}, gradient of {call.outputs[0]}"
 
     def launcher(self, call: Call) -> Any:
@@ -139,7 +141,7 @@ class PoolGradKernel(CudnnKernel):
             dx = outputs[0]
             if not parts:
                 zero(env, dx)
-            # An average needs no data: cuDNN gets addresses of the right sizes in their place.
+            # Average pooling reads no x or y: cuDNN gets any addresses of the right sizes.
             x, y, dy = inputs[:3] if op.is_max else (dx, inputs[0], inputs[0])
             one, none = factor(dtype, 1.0), factor(dtype, 0.0)
             for start, count, (xd, yd) in parts:
@@ -153,14 +155,14 @@ class PoolGradKernel(CudnnKernel):
 
 
 class MaxPoolGradKernel(CudaKernel):
-    """The gradient of a maximum, to every tie."""
+    """The gradient of max pooling, which every tie gets."""
 
     name = "cuda.max_pool_grad"
     dtypes = WITH_BFLOAT16
     contiguous_inputs = True
 
     def refuses(self, call: Call) -> str | None:
-        """Averages, and channels that come last."""
+        """Average pooling, and NHWC."""
         if not call.op.is_max:  # type: ignore[attr-defined]
             return "it is for a maximum"
         return refuses_layout(call) or super().refuses(call)

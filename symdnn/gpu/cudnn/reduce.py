@@ -1,4 +1,4 @@
-"""Reductions by cuDNN, with the place of the largest or smallest where it is asked for."""
+"""Reductions by cuDNN, optionally with the indices of extremes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from symdnn.gpu.cudnn.descriptor import (
     descriptor,
 )
 from symdnn.gpu.cudnn.fallback import by_neutral_op, with_fallbacks
-from symdnn.gpu.cudnn.kernel import MOST_ELEMENTS, CudnnKernel, aligned, copy, factor, tensor
+from symdnn.gpu.cudnn.kernel import MAX_ELEMENTS, CudnnKernel, aligned, copy, factor, tensor
 from symdnn.gpu.device.array import RawArray
-from symdnn.gpu.device.cudnn_device import ask, device_index
+from symdnn.gpu.device.cudnn_device import device_index, query_cudnn
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.vendor.gpudnn import GpuDnnReduction
@@ -35,7 +35,7 @@ _OPS = {
 
 @dataclass(frozen=True)
 class _Reduction:
-    """A reduction at its shapes; ``x`` and ``y`` have as many dimensions, at least four."""
+    """A reduction at its shapes; ``x`` and ``y`` have equally many dimensions, at least four."""
 
     op: str
     dtype: str
@@ -44,7 +44,7 @@ class _Reduction:
     y: tuple[int, ...]
 
     def descriptors(self) -> tuple[Descriptor, Descriptor, Descriptor]:
-        """The reduction, its operand, its result."""
+        """The descriptors of the reduction, its operand and its result."""
         how = ReduceTensorDescription(self.op, compute_dtype(self.dtype), self.indices)
         return descriptor(how), tensor(self.dtype, self.x), tensor(self.dtype, self.y)
 
@@ -53,7 +53,7 @@ class _Reduction:
 
 
 def reduction(call: Call) -> _Reduction:
-    """The call's reduction: neighbouring dimensions of one fate are joined."""
+    """The call's reduction; neighbouring dimensions are merged if both are reduced or both kept."""
     op: Any = call.op
     x: Any = call.inputs[0]
     runs: list[tuple[int, bool]] = []
@@ -81,17 +81,17 @@ def _bytes(r: _Reduction, device: int | None) -> tuple[int, int]:
         return space, where
 
     guess = prod(r.x) * numpy_dtype(r.dtype).itemsize // 32
-    return ask(question, (guess, 4 * prod(r.y) if r.indices else 0))
+    return query_cudnn(question, (guess, 4 * prod(r.y) if r.indices else 0))
 
 
 @dataclass(frozen=True)
 class ReductionKernel(CudnnKernel):
-    """``cudnnReduceTensor``; a NaN is the largest and the smallest."""
+    """``cudnnReduceTensor``; the maximum and the minimum with a NaN are NaN."""
 
     name: str = "cudnn.reduction"
 
     def refuses_types(self, call: Call) -> str | None:
-        """Other dtypes for sums or results than cuDNN has."""
+        """Dtypes of sums or results that cuDNN does not have."""
         op: Any = call.op
         dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
         if op.dtype != dtype or op.acc_dtype != compute_dtype(dtype):
@@ -99,9 +99,9 @@ class ReductionKernel(CudnnKernel):
         return super().refuses_types(call)
 
     def refuses_sizes(self, call: Call) -> str | None:
-        """Nothing to reduce, or more than cuDNN can index."""
+        """Empty arrays, too many elements, and reductions over sizes of 1."""
         x: Any = call.inputs[0]
-        if 0 in x.shape or prod(x.shape) > MOST_ELEMENTS:
+        if 0 in x.shape or prod(x.shape) > MAX_ELEMENTS:
             return f"cuDNN does not reduce {x}"
         r = reduction(call)
         if r.x == r.y:
@@ -109,7 +109,7 @@ class ReductionKernel(CudnnKernel):
         return None
 
     def workspace_bytes(self, call: Call) -> int:
-        """cuDNN's scratch, then indices where it wants more room for them than the result has."""
+        """cuDNN's workspace, then the indices, which may need more room than the output has."""
         space, where = _bytes(reduction(call), device_index())
         return aligned(space) + where
 
@@ -118,7 +118,7 @@ class ReductionKernel(CudnnKernel):
         return f"{reduction(call)}, workspace {self.workspace_bytes(call)} bytes"
 
     def launcher(self, call: Call) -> Any:
-        """One call; indices are copied from the scratch, which may be larger than the result."""
+        """One call; indices in the workspace are copied to the output."""
         r = reduction(call)
         how, xd, yd = r.descriptors()
         space, where = _bytes(r, device_index())

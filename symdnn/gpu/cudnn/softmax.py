@@ -14,7 +14,7 @@ from symdnn.gpu.cudnn.kernel import (
     WITH_BFLOAT16,
     CudnnKernel,
     factor,
-    most_rows,
+    max_rows,
     pieces,
     rows,
     tensor,
@@ -29,18 +29,18 @@ _ACTIVATIONS = {
     "relu": "RELU", "sigmoid": "SIGMOID", "tanh": "TANH", "elu": "ELU",
     "clipped_relu": "CLIPPED_RELU",
 }  # fmt: skip
-_STRIP = 1 << 20  # elements of an activation in one row of its descriptor
+_STRIP_ELEMENTS = 1 << 20  # of an activation, in one row of its descriptor
 
 
 def folded(op: Any, shape: Sequence[int]) -> tuple[int, int, int, int]:
-    """The four dimensions that cuDNN sees: its channels are what is normalised over."""
+    """The four dimensions for cuDNN; it normalises over the second one."""
     if op.mode == "instance":
         return shape[0], prod(shape[1:]), 1, 1
     return prod(shape[: op.axis]), shape[op.axis], prod(shape[op.axis + 1 :]), 1
 
 
-def _words(op: Any) -> tuple[str, str]:
-    # With all of an instance among the channels, both modes are one.
+def _algorithm_and_mode(op: Any) -> tuple[str, str]:
+    # For mode "instance" all dimensions of an instance are channels here (see ``folded``).
     return f"CUDNN_SOFTMAX_{op.algo.upper()}", "CUDNN_SOFTMAX_MODE_CHANNEL"
 
 
@@ -50,18 +50,18 @@ def _parts(
     dtype: str = call.outputs[0].dtype  # type: ignore[attr-defined]
     if 0 in shape:
         return shape, []
-    cut = pieces(shape[0], most_rows(shape))
+    cut = pieces(shape[0], max_rows(shape))
     return shape, [(start, n, tensor(dtype, (n, *shape[1:]))) for start, n in cut]
 
 
-def _seen(x: Any, shape: tuple[int, ...]) -> Any:
-    """A contiguous array in another shape."""
+def _reshaped(x: Any, shape: tuple[int, ...]) -> Any:
+    """A contiguous array with another shape."""
     return type(x)(x.ptr, shape, x.dtype, owner=x.owner)
 
 
 @dataclass(frozen=True)
 class _Rows(CudnnKernel):
-    """What both directions share: one call for each piece of the leading dimension."""
+    """Base of both directions: one call for each piece of the leading dimension."""
 
     dtypes = WITH_BFLOAT16
 
@@ -70,24 +70,25 @@ class _Rows(CudnnKernel):
         return too_large(call.inputs[0])
 
     def details(self, call: Call) -> str:
-        """Algorithm and the dimensions that cuDNN sees."""
+        """Algorithm, mode and dimensions."""
         shape = call.inputs[0].shape  # type: ignore[attr-defined]
-        return f"{' '.join(_words(call.op))} of {call.inputs[0]} as {folded(call.op, shape)}"
+        how = " ".join(_algorithm_and_mode(call.op))
+        return f"{how} of {call.inputs[0]} as {folded(call.op, shape)}"
 
     def enqueue(self, how: tuple[Any, ...], one: Any, none: Any, d: Any, *at: int) -> None:
-        """The call: ``how`` is handle, algorithm and mode, ``at`` where operands and result are."""
+        """Call cuDNN: ``how`` is handle, algorithm and mode, ``at`` the operands' addresses."""
         raise NotImplementedError
 
     def launcher(self, call: Call) -> Any:
-        """Everything but the addresses is settled here."""
+        """A launch for which only addresses are missing."""
         shape, parts = _parts(call, folded(call.op, call.inputs[0].shape))  # type: ignore[attr-defined]
-        words = _words(call.op)
+        words = _algorithm_and_mode(call.op)
         dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
 
         def launch(env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             one, none = factor(dtype, 1.0), factor(dtype, 0.0)
             for start, count, d in parts:
-                at = (rows(_seen(v, shape), start, count).ptr for v in (*inputs, outputs[0]))
+                at = (rows(_reshaped(v, shape), start, count).ptr for v in (*inputs, outputs[0]))
                 self.enqueue((env.cudnn, *words), one, none, d.handle, *at)
 
         return launch
@@ -100,7 +101,7 @@ class SoftmaxKernel(_Rows):
     name: str = "cudnn.softmax"
 
     def enqueue(self, how: tuple[Any, ...], one: Any, none: Any, d: Any, *at: int) -> None:
-        """Of x, to y."""
+        """From x to y."""
         x, y = at
         libcudnn.cudnnSoftmaxForward(*how, one, d, x, none, d, y)
 
@@ -112,24 +113,24 @@ class SoftmaxGradKernel(_Rows):
     name: str = "cudnn.softmax_grad"
 
     def enqueue(self, how: tuple[Any, ...], one: Any, none: Any, d: Any, *at: int) -> None:
-        """Of dy and y, to dx."""
+        """From dy and y to dx."""
         dy, y, dx = at
         libcudnn.cudnnSoftmaxBackward(*how, one, d, y, d, dy, none, d, dx)
 
 
 @dataclass(frozen=True)
 class ActivationKernel(CudnnKernel):
-    """``cudnnActivationForward`` on the elements, whatever their dimensions."""
+    """``cudnnActivationForward`` on an array of any shape, as rows of ``_STRIP_ELEMENTS``."""
 
     name: str = "cudnn.activation"
 
     def details(self, call: Call) -> str:
-        """The function."""
+        """The activation function and its coefficient."""
         op: Any = call.op
         return f"{op.mode} ({op.coef}) of {call.inputs[0]}"
 
     def launcher(self, call: Call) -> Any:
-        """Strips of equal length, and what is left."""
+        """Calls for strips of equal length, and one for the rest."""
         op: Any = call.op
         how = descriptor(ActivationDescription(_ACTIVATIONS[op.mode], op.coef))
         dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
@@ -148,12 +149,12 @@ class ActivationKernel(CudnnKernel):
 
 
 def _strips(dtype: str, total: int) -> Any:
-    """(first element, descriptor) of the calls for so many elements."""
-    whole, rest = divmod(total, _STRIP)
-    for start, count in pieces(whole, most_rows((1, _STRIP))):
-        yield start * _STRIP, tensor(dtype, (count, _STRIP, 1, 1))
+    """(first element, descriptor) of the calls for ``total`` elements."""
+    whole, rest = divmod(total, _STRIP_ELEMENTS)
+    for start, count in pieces(whole, max_rows((1, _STRIP_ELEMENTS))):
+        yield start * _STRIP_ELEMENTS, tensor(dtype, (count, _STRIP_ELEMENTS, 1, 1))
     if rest:
-        yield whole * _STRIP, tensor(dtype, (1, rest, 1, 1))
+        yield whole * _STRIP_ELEMENTS, tensor(dtype, (1, rest, 1, 1))
 
 
 KERNELS: tuple[Row, ...] = (

@@ -14,7 +14,7 @@ from symdnn.gpu.cudnn.kernel import (
     CudnnKernel,
     by_pieces,
     factor,
-    most_rows,
+    max_rows,
     pieces,
     tensor,
 )
@@ -29,7 +29,7 @@ from symdnn.ops.vendor.gpudnn import (
 
 __all__ = ["GridGradKernel", "GridKernel", "SamplerGradKernel", "SamplerKernel", "KERNELS"]
 
-_MOST_CHANNELS = 1024  # of cuDNN's sampler
+_MAX_SAMPLER_CHANNELS = 1024
 
 
 def sampler(dtype: str, shape: Sequence[int]) -> Descriptor:
@@ -39,8 +39,10 @@ def sampler(dtype: str, shape: Sequence[int]) -> Descriptor:
 
 @dataclass(frozen=True)
 class _Grid(CudnnKernel):
-    """What the grid and its gradient share. cuDNN needs two points in each direction: it divides
-    by their number less one."""
+    """Base of the grid and its gradient.
+
+    cuDNN needs two points in each direction, because it divides by their number minus one.
+    """
 
     def grid(self, call: Call) -> Any:
         """The type of the grid (N, H, W, 2)."""
@@ -66,7 +68,7 @@ class _Grid(CudnnKernel):
         n, height, width, _ = grid.shape
         if 0 in grid.shape:
             return []
-        cut = pieces(n, most_rows(grid.shape))
+        cut = pieces(n, max_rows(grid.shape))
         return [(start, m, sampler(grid.dtype, (m, 1, height, width))) for start, m in cut]
 
 
@@ -95,7 +97,7 @@ class GridGradKernel(_Grid):
     name: str = "cudnn.transformer_grid_grad"
 
     def refuses_types(self, call: Call) -> str | None:
-        """Dtypes, and any call where bits must not change."""
+        """Unsupported dtypes, and any call under ``deterministic=more``."""
         if config.deterministic == "more":
             return "cuDNN adds the gradient of theta up in any order (deterministic=more)"
         return super().refuses_types(call)
@@ -114,14 +116,14 @@ class GridGradKernel(_Grid):
 
 @dataclass(frozen=True)
 class _Sampling(CudnnKernel):
-    """What the sampler and its gradient share."""
+    """Base of the sampler and its gradient."""
 
     def refuses_sizes(self, call: Call) -> str | None:
-        """More channels than cuDNN samples, images too large."""
+        """Too many channels, and images that are too large."""
         image: Any = call.inputs[0]
-        if image.shape[1] > _MOST_CHANNELS:
-            return f"cuDNN samples at most {_MOST_CHANNELS} channels, not {image.shape[1]}"
-        if not most_rows(image.shape, self.sampled(call)):
+        if image.shape[1] > _MAX_SAMPLER_CHANNELS:
+            return f"cuDNN samples at most {_MAX_SAMPLER_CHANNELS} channels, not {image.shape[1]}"
+        if not max_rows(image.shape, self.sampled(call)):
             return "an image of 2**31 elements or more"
         return None
 
@@ -147,7 +149,7 @@ class _Sampling(CudnnKernel):
                 n,
                 [sampler(dtype, (n, *y[1:])), *(tensor(dtype, (n, *s[1:])) for s in (x, y))],
             )
-            for start, n in pieces(x[0], most_rows(x, y))
+            for start, n in pieces(x[0], max_rows(x, y))
         ]
 
 
@@ -176,7 +178,7 @@ class SamplerGradKernel(_Sampling):
     name: str = "cudnn.transformer_sampler_grad"
 
     def refuses_types(self, call: Call) -> str | None:
-        """Dtypes, and any call where bits must not change."""
+        """Unsupported dtypes, and any call under ``deterministic=more``."""
         if config.deterministic == "more":
             return "cuDNN adds the image's gradient up in any order (deterministic=more)"
         return super().refuses_types(call)
@@ -197,11 +199,11 @@ class SamplerGradKernel(_Sampling):
         return by_pieces(self.parts(call), enqueue, reads=3)
 
 
-_OWN = by_neutral_op(lambda call: True)  # the neutral ops' operands are the same
+_NEUTRAL_KERNEL = by_neutral_op(lambda call: True)  # the neutral ops' operands are the same
 
 KERNELS: tuple[Row, ...] = (
-    with_fallbacks(GpuDnnTransformerGrid, GridKernel(), _OWN),
-    with_fallbacks(GpuDnnTransformerGradT, GridGradKernel(), _OWN),
-    with_fallbacks(GpuDnnTransformerSampler, SamplerKernel(), _OWN),
-    with_fallbacks(GpuDnnTransformerGradI, SamplerGradKernel(), _OWN),
+    with_fallbacks(GpuDnnTransformerGrid, GridKernel(), _NEUTRAL_KERNEL),
+    with_fallbacks(GpuDnnTransformerGradT, GridGradKernel(), _NEUTRAL_KERNEL),
+    with_fallbacks(GpuDnnTransformerSampler, SamplerKernel(), _NEUTRAL_KERNEL),
+    with_fallbacks(GpuDnnTransformerGradI, SamplerGradKernel(), _NEUTRAL_KERNEL),
 )

@@ -1,24 +1,24 @@
-"""The arena that all plans of a device overlay: a range of addresses that grows without moving."""
+"""The arena that all plans of a device share: a range of addresses that grows without moving."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from symdnn.gpu.device.budget import Budget, OutOfDeviceMemory
-from symdnn.gpu.device.clock import being_captured
+from symdnn.gpu.device.clock import is_capturing
 from symdnn.gpu.device.context import Context
 from symdnn.gpu.device.driver_api import bindings, checked
 
 __all__ = ["Arena"]
 
-_STEP = 32 << 20  # the arena grows by at least so many bytes
+_MIN_GROWTH_BYTES = 32 << 20
 
 
 class Arena:
     """A reserved range of addresses into which memory is mapped as it is needed.
 
-    Addresses never change, so bound plans and captured graphs stay valid when it grows or is cut
-    (``cuMemAddressReserve``, ``cuMemCreate``, ``cuMemMap``, ``cuMemUnmap``).
+    Addresses never change, so bound plans and captured graphs stay valid when it grows or is
+    trimmed (``cuMemAddressReserve``, ``cuMemCreate``, ``cuMemMap``, ``cuMemUnmap``).
     """
 
     def __init__(self, context: Context, budget: Budget) -> None:
@@ -33,29 +33,31 @@ class Arena:
         self._granularity = int(
             checked(driver.cuMemGetAllocationGranularity(self._properties, flag))
         )
-        self._limit = self._rounded(context.total_memory())
+        self._limit = self._round_up(context.total_memory())
         self.base = int(checked(driver.cuMemAddressReserve(self._limit, 0, 0, 0)))
         self.nbytes = self.needed = 0
-        #: What a plan needs that waits for the call at hand to return.
-        self.busy = 0
-        #: Sizes of the pieces that are mapped, one behind the other.
+        #: Bytes that an outer plan needs while a nested call of a watcher runs.
+        self.outer_bytes = 0
+        #: Sizes of the mapped pieces, in the order of their addresses.
         self._pieces: list[int] = []
         budget.reliefs.append(self.trim)
 
     def reserve(self, nbytes: int) -> int:
-        """Make sure of ``nbytes`` for the call at hand; the arena's first address."""
-        self.needed = max(nbytes, self.busy)
+        """Map at least ``nbytes`` for the current call. Returns the arena's first address."""
+        self.needed = max(nbytes, self.outer_bytes)
         if nbytes > self.nbytes:
-            least = self._rounded(nbytes - self.nbytes)
-            step = max(least, self._rounded(min(_STEP, self._limit - self.nbytes)))
+            least = self._round_up(nbytes - self.nbytes)
+            step = max(least, self._round_up(min(_MIN_GROWTH_BYTES, self._limit - self.nbytes)))
             more = least if self._budget.limit else step
             self._budget.allocate("the arena", more, lambda: self._grow(more))
         return self.base
 
     def trim(self) -> None:
-        """Give back whole pieces that the call at hand does not need; none during a capture, when
-        the stream cannot be waited for."""
-        if being_captured(self._context):
+        """Unmap pieces that the current call does not need.
+
+        During a capture it unmaps nothing, because the stream cannot be synchronised then.
+        """
+        if is_capturing(self._context):
             return
         kept = self.nbytes
         while self._pieces and kept - self._pieces[-1] >= self.needed:
@@ -75,7 +77,7 @@ class Arena:
         try:
             checked(driver.cuMemMap(at, more, 0, handle, 0))
         finally:
-            checked(driver.cuMemRelease(handle))  # what is mapped stays until it is unmapped
+            checked(driver.cuMemRelease(handle))  # mapped memory stays until it is unmapped
         access = driver.CUmemAccessDesc()
         access.location = self._properties.location
         access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
@@ -83,7 +85,7 @@ class Arena:
         self._pieces.append(more)
         self.nbytes += more
         self._budget.arena_bytes = self.nbytes
-        self._budget.took()
+        self._budget.update_peak()
 
-    def _rounded(self, n: int) -> int:
+    def _round_up(self, n: int) -> int:
         return -(-n // self._granularity) * self._granularity

@@ -10,7 +10,7 @@ from symdnn.graph.type import numpy_dtype
 
 __all__ = ["ALIGNMENT", "RawArray", "c_strides"]
 
-#: What device memory of our own has, and kernels may count on.
+#: Alignment in bytes of all device memory that symdnn allocates; kernels rely on it.
 ALIGNMENT = 256
 
 
@@ -27,7 +27,7 @@ def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 class RawArray:
     """``ptr`` is a device address, ``strides`` are in bytes, ``dtype`` a name of ``TensorType``.
 
-    ``owner`` keeps the memory alive where the array does not lie in the arena.
+    ``owner`` keeps the memory alive, unless the array is in the arena.
     """
 
     ptr: int
@@ -62,7 +62,7 @@ class RawArray:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """The addresses that its elements lie in: the first one, and the one behind the last."""
+        """The range of its elements' addresses: the first, and the end."""
         if not self.size:
             return self.ptr, self.ptr
         steps = [(n - 1) * s for n, s in zip(self.shape, self.strides)]
@@ -71,7 +71,7 @@ class RawArray:
 
     @property
     def contiguous(self) -> bool:
-        """Whether the elements lie in C order without gaps."""
+        """Whether the array is C-contiguous."""
         step = self.itemsize
         for size, stride in zip(reversed(self.shape), reversed(self.strides)):
             if size == 1:
@@ -82,7 +82,7 @@ class RawArray:
         return True
 
     def is_like(self, shape: tuple[int, ...], dtype: str) -> bool:
-        """Whether it could be one that was made new: dense, and aligned as kernels count on."""
+        """Whether it can replace a new array: same shape and dtype, contiguous, aligned."""
         return (
             (self.shape, self.dtype) == (shape, dtype)
             and self.contiguous

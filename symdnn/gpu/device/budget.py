@@ -1,4 +1,4 @@
-"""How much memory of a device is taken, what may be, and what is let go when there is no room."""
+"""Accounting of a device's memory: use, limit, and what is freed when there is no room."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Bytes of the device ``place``, as symdnn took them. ``limit`` is the flag's; 0 is none.
+    """Bytes that symdnn uses on the device ``place``.
 
-    ``live`` are shared variables, inputs and results, ``held`` blocks that wait to be used again.
-    ``peak`` is the most that the arena and what was live took together, since the process began.
+    ``live`` is the memory of shared variables, inputs and results, ``held`` that of free blocks in
+    the pool. ``peak`` is the maximum of ``arena + live`` since the process began. ``limit`` is the
+    flag's; 0 is no limit.
     """
 
     arena: int
@@ -38,7 +39,8 @@ class MemoryUse:
 class Budget:
     """Accounts for the arena and the pool of one device.
 
-    ``reliefs`` are tried in order when an allocation has no room, each followed by another attempt.
+    When an allocation fails, ``reliefs`` free memory: each is called in order, then it is tried
+    again.
     """
 
     def __init__(self, pool: Any, place: Place) -> None:
@@ -48,7 +50,7 @@ class Budget:
         self.reliefs: list[Callable[[], None]] = []
 
     def use(self) -> MemoryUse:
-        """What is taken now."""
+        """The bytes in use now."""
         live = int(self.pool.active_bytes)
         held = int(self.pool.managed_bytes) - live
         return MemoryUse(self.arena_bytes, live, held, self.peak, self.limit, self.place)
@@ -59,9 +61,9 @@ class Budget:
         return int(config.gpu.memory_limit)
 
     def allocate(self, what: str, nbytes: int, attempt: Callable[[], T]) -> T:
-        """``attempt()``, after freeing what can be where there is no room for ``nbytes``.
+        """``attempt()``, repeated after each of ``reliefs`` while there is no room for ``nbytes``.
 
-        Raises :class:`OutOfDeviceMemory`, which says who holds what.
+        Raises :class:`OutOfDeviceMemory`, with the memory in use and what to do.
         """
         why = ""
         for relief in (None, *self.reliefs):
@@ -77,14 +79,14 @@ class Budget:
         raise OutOfDeviceMemory(
             f"no room for {nbytes} more bytes of {what}: {why}. Taken: {self.use()}. "
             "Make the batch smaller, free other functions (f.free()) and shared variables, bound "
-            f"the workspaces of convolutions (dnn.conv.workspace_limit){self._raise_it()}"
+            f"the workspaces of convolutions (dnn.conv.workspace_limit){self._limit_advice()}"
         )
 
-    def _raise_it(self) -> str:
+    def _limit_advice(self) -> str:
         return ", or raise gpu.memory_limit" if self.limit else ""
 
-    def took(self) -> None:
-        """Keep the peak, after an allocation."""
+    def update_peak(self) -> None:
+        """Update the peak, after an allocation."""
         taken = self.arena_bytes + int(self.pool.active_bytes)
         if taken > self.peak:
             self.peak = taken
@@ -92,5 +94,5 @@ class Budget:
     def _allows(self, nbytes: int) -> bool:
         if not self.limit:
             return True
-        # Blocks that are held can be used again, so they count once: as they are.
+        # Free blocks of the pool do not count: they will be reused, or freed by a relief.
         return self.arena_bytes + int(self.pool.active_bytes) + nbytes <= self.limit

@@ -1,4 +1,4 @@
-"""CUDA graphs: work enqueued once on the compute stream, then launched as one."""
+"""CUDA graphs of captured work, and copies and events on the compute stream."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from symdnn.gpu.device.context import Context
 
 __all__ = ["CaptureFailed", "Graph", "Queue"]
 
-
-#: Kernels that are launched one by one, if there are no more; CU_GRAPH_NODE_TYPE_KERNEL.
-_FEW, _KERNEL_NODE = 2, 0
+#: A graph of at most so many kernels may be launched without the graph, kernel by kernel.
+_MAX_SEPARATE_KERNELS = 2
+_KERNEL_NODE_TYPE = 0  # CU_GRAPH_NODE_TYPE_KERNEL
 
 
 class CaptureFailed(SymdnnError, RuntimeError):
-    """Work could not be captured; it can still be enqueued piece by piece."""
+    """Work could not be captured; it can still be enqueued step by step."""
 
 
 class Graph:
-    """What ``enqueue`` put on the context's stream, ready to be launched again and again.
+    """The work that ``enqueue`` puts on the context's stream, captured for repeated launches.
 
-    Addresses are part of it: everything that it reads and writes must stay where it is.
+    Addresses are part of a graph: all memory that it reads and writes must stay where it is.
     (``cuStreamBeginCapture``, ``cuStreamEndCapture``, ``cuGraphInstantiate``.)
     """
 
@@ -43,23 +43,27 @@ class Graph:
             driver.cuStreamEndCapture(self._stream)
             raise CaptureFailed(f"{type(error).__name__}: {error}") from error
         graph = self._checked(driver.cuStreamEndCapture(self._stream))
-        #: How many kernels and copies it launches.
+        #: The number of kernels and copies.
         self.nodes = int(driver.cuGraphGetNodes(graph, 0)[-1])
-        #: Whether a kernel or two of ours are launched by themselves: they begin some 3 us earlier,
-        #: and the host takes 1 or 2 us longer, so it pays for long ones.
-        self.apart = False
-        own = context.launched - launched == self.nodes  # a library's may have attributes
-        self._kernels = kernels_of(graph, self._stream) if own and 0 < self.nodes <= _FEW else []
+        #: Whether to launch one or two kernels of ours without the graph. They begin some 3 us
+        #: earlier, and the host takes 1 or 2 us longer: worth it for kernels that run long.
+        self.separate_launches = False
+        own = context.launched - launched == self.nodes  # a library's kernels may have attributes
+        self._kernels = (
+            kernels_of(graph, self._stream)
+            if own and 0 < self.nodes <= _MAX_SEPARATE_KERNELS
+            else []
+        )
         self._executable = self._checked(driver.cuGraphInstantiate(graph, 0))
-        self._graph = graph  # it owns what kernels are launched with
+        self._graph = graph  # it owns the parameters of the kernels
         if not self._kernels:
             self._graph = None
             self._checked(driver.cuGraphDestroy(graph))
         self._launch, self._launch_one = driver.cuGraphLaunch, library().cuLaunchKernel
 
     def launch(self) -> None:
-        """Enqueue all of it."""
-        if self.apart and self._kernels:
+        """Enqueue the whole graph."""
+        if self.separate_launches and self._kernels:
             for arguments in self._kernels:
                 if status := self._launch_one(*arguments):
                     raise CaptureFailed(f"cuLaunchKernel: {status}")
@@ -69,7 +73,7 @@ class Graph:
             raise CaptureFailed(f"cuGraphLaunch: {status!r}")
 
     def __del__(self) -> None:
-        # At the end of the process the driver may be gone already, or what calls it.
+        # At the end of the process the driver, or the module that calls it, may be gone already.
         for what, by in (("_executable", "cuGraphExecDestroy"), ("_graph", "cuGraphDestroy")):
             destroy = getattr(getattr(self, "_driver", None), by, None)
             if getattr(self, what, None) is not None and destroy is not None:
@@ -86,7 +90,7 @@ class Graph:
 def kernels_of(graph: Any, stream: Any) -> list[tuple[Any, ...]]:
     """The arguments of ``cuLaunchKernel`` for each node of a graph that is a chain of kernels.
 
-    Empty where it is something else. (``cuGraphKernelNodeGetParams``.)
+    Empty for any other graph. (``cuGraphKernelNodeGetParams``.)
     """
     from cuda.bindings import driver
 
@@ -100,7 +104,7 @@ def kernels_of(graph: Any, stream: Any) -> list[tuple[Any, ...]]:
         return []
     found: list[tuple[Any, ...]] = []
     for node in nodes:
-        if checked(driver.cuGraphNodeGetType(node)) != _KERNEL_NODE:
+        if checked(driver.cuGraphNodeGetType(node)) != _KERNEL_NODE_TYPE:
             return []
         p = checked(driver.cuGraphKernelNodeGetParams(node))
         sizes = (p.gridDimX, p.gridDimY, p.gridDimZ, p.blockDimX, p.blockDimY, p.blockDimZ)
@@ -114,7 +118,7 @@ def kernels_of(graph: Any, stream: Any) -> list[tuple[Any, ...]]:
 
 
 class Queue:
-    """Copies on the compute stream between addresses that do not change, and waiting for them."""
+    """The compute stream: copies between addresses, synchronisation, events."""
 
     def __init__(self, context: Context) -> None:
         from cuda.bindings import driver
@@ -141,7 +145,7 @@ class Queue:
         self._check(self._wait(self._stream))
 
     def event(self) -> Event:
-        """A mark on the stream, not set yet."""
+        """A new event, not recorded yet."""
         return Event(self._driver, self._stream)
 
     @staticmethod
@@ -151,7 +155,7 @@ class Queue:
 
 
 class Event:
-    """A place in the stream that the host can wait for."""
+    """A CUDA event of the stream (``cuEventCreate`` without timing)."""
 
     def __init__(self, driver: Any, stream: Any) -> None:
         self._driver, self._stream = driver, stream
@@ -160,12 +164,12 @@ class Event:
         self._set = False
 
     def record(self) -> None:
-        """Set it behind all work enqueued so far."""
+        """Record the event after all work enqueued so far."""
         self._set = True
         Queue._check(self._driver.cuEventRecord(self._event, self._stream))
 
     def wait(self) -> None:
-        """Wait until that work is done."""
+        """Wait until the work before the event is done; return at once if it was not recorded."""
         if self._set:
             Queue._check(self._driver.cuEventSynchronize(self._event))
 

@@ -1,6 +1,6 @@
-"""How long work on the compute stream takes, between events, launched from a CUDA graph.
+"""Time of work on the compute stream, between events, launched from a CUDA graph.
 
-A launch from Python costs tens of microseconds of the host, behind which a short kernel would hide.
+A launch from Python takes the host tens of microseconds, longer than a short kernel runs.
 """
 
 from __future__ import annotations
@@ -14,19 +14,21 @@ from symdnn.errors import SymdnnError
 from symdnn.gpu.device.capture import CaptureFailed, Graph
 from symdnn.gpu.device.context import Context
 
-__all__ = ["Clock", "ClockFailed", "being_captured", "race_ms", "replay_ms"]
+__all__ = ["Clock", "ClockFailed", "is_capturing", "race_ms", "replay_ms"]
 
-_WINDOWS = 5
+_WINDOW_COUNT = 5
 _WINDOW_MS = 2.0
-_SHORT_MS = 0.05  # below it a graph holds several launches
-_REPEATS = 8
-_FAR = 1.5  # so many times as slow as the best so far: not worth timing well
-#: Launches in a graph of :func:`replay_ms`, and its replays, of which the shortest counts.
-_LAUNCHES, _REPLAYS = 10, 5
+#: A graph has several runs of work that takes less.
+_SINGLE_RUN_MIN_MS = 0.05
+_RUNS_PER_GRAPH = 8
+#: A candidate this many times as slow as the best so far gets only a first estimate.
+_GIVE_UP_RATIO = 1.5
+#: Runs in a graph of :func:`replay_ms`, and replays, of which the shortest counts.
+_RUNS_PER_REPLAY, _REPLAY_COUNT = 10, 5
 
 
 class ClockFailed(SymdnnError, RuntimeError):
-    """The driver refused an event, or a kernel before it failed."""
+    """The driver refused an event, or a kernel before the event failed."""
 
 
 class Clock:
@@ -39,21 +41,24 @@ class Clock:
         self.context = context
 
     def time(self, enqueue: Callable[[], object], good_ms: float = inf) -> float:
-        """Median milliseconds of one ``enqueue``; a first estimate where that is far from good."""
-        replay, count = self.repeated(enqueue, 1), 1
+        """Median milliseconds of one ``enqueue``; an estimate if far slower than ``good_ms``."""
+        replay, count = self.captured_runs(enqueue, 1), 1
         replay()
-        rough = min(self.between(replay, 1) for _ in range(2))
-        if rough > _FAR * good_ms:
+        rough = min(self.elapsed_ms(replay, 1) for _ in range(2))
+        if rough > _GIVE_UP_RATIO * good_ms:
             return rough
-        if rough < _SHORT_MS:
-            replay, count = self.repeated(enqueue, _REPEATS), _REPEATS
+        if rough < _SINGLE_RUN_MIN_MS:
+            replay, count = (
+                self.captured_runs(enqueue, _RUNS_PER_GRAPH),
+                _RUNS_PER_GRAPH,
+            )
             replay()
         launches = max(1, min(50, round(_WINDOW_MS / (rough * count))))
-        windows = [self.between(replay, launches) for _ in range(_WINDOWS)]
+        windows = [self.elapsed_ms(replay, launches) for _ in range(_WINDOW_COUNT)]
         return statistics.median(windows) / launches / count
 
-    def repeated(self, enqueue: Callable[[], object], count: int) -> Callable[[], object]:
-        """A captured graph of ``count`` runs; the runs themselves where it can't be captured."""
+    def captured_runs(self, enqueue: Callable[[], object], count: int) -> Callable[[], object]:
+        """The launch of a graph of ``count`` runs; a plain loop where they can't be captured."""
 
         def all_of_them() -> None:
             for _ in range(count):
@@ -64,8 +69,8 @@ class Clock:
         except CaptureFailed:
             return all_of_them
 
-    def between(self, enqueue: Callable[[], object], launches: int) -> float:
-        """Milliseconds from the start of the first to the end of the last."""
+    def elapsed_ms(self, enqueue: Callable[[], object], launches: int) -> float:
+        """Milliseconds from the start of the first launch to the end of the last."""
         start, end = (_checked(self._driver.cuEventCreate(0)) for _ in range(2))
         try:
             _checked(self._driver.cuEventRecord(start, self.context.stream))
@@ -80,29 +85,29 @@ class Clock:
 
 
 def replay_ms(env: Any, enqueue: Callable[[], object], good_ms: float = inf) -> float:
-    """Milliseconds of one ``enqueue()``, the shortest mean of a few replays: quick, for many.
+    """Milliseconds of one ``enqueue()``, the shortest mean of a few replays.
 
-    What is far from ``good_ms`` is not replayed again.
+    It is quick enough for many candidates. One far slower than ``good_ms`` is replayed only once.
     """
     clock = Clock(env.context)
-    enqueue()  # what it loads or allocates when it first runs is not captured
-    replay = clock.repeated(enqueue, _LAUNCHES)
-    first = clock.between(replay, 1) / _LAUNCHES
-    if first > _FAR * good_ms:
+    enqueue()  # its first run may load modules and allocate, which cannot be captured
+    replay = clock.captured_runs(enqueue, _RUNS_PER_REPLAY)
+    first = clock.elapsed_ms(replay, 1) / _RUNS_PER_REPLAY
+    if first > _GIVE_UP_RATIO * good_ms:
         return first
-    return min(clock.between(replay, 1) for _ in range(_REPLAYS)) / _LAUNCHES
+    return min(clock.elapsed_ms(replay, 1) for _ in range(_REPLAY_COUNT)) / _RUNS_PER_REPLAY
 
 
 def race_ms(env: Any, enqueues: Sequence[Callable[[], object]]) -> list[float]:
-    """Milliseconds of each, its replays alternated with the others': they meet the same clocks."""
+    """Milliseconds of each. Their replays alternate, so that all run at the same clock rates."""
     clock = Clock(env.context)
-    replays = [clock.repeated(enqueue, _LAUNCHES) for enqueue in enqueues]
-    rounds = [[clock.between(replay, 1) for replay in replays] for _ in range(2 * _REPLAYS)]
-    return [statistics.median(own) / _LAUNCHES for own in zip(*rounds, strict=True)]
+    replays = [clock.captured_runs(enqueue, _RUNS_PER_REPLAY) for enqueue in enqueues]
+    rounds = [[clock.elapsed_ms(replay, 1) for replay in replays] for _ in range(2 * _REPLAY_COUNT)]
+    return [statistics.median(own) / _RUNS_PER_REPLAY for own in zip(*rounds, strict=True)]
 
 
-def being_captured(env: Any) -> bool:
-    """Whether what is enqueued now goes into a graph: then nothing can be timed."""
+def is_capturing(env: Any) -> bool:
+    """Whether the stream is being captured into a graph. Nothing can be timed then."""
     from cuda.bindings import driver
 
     status = _checked(driver.cuStreamIsCapturing(env.stream))

@@ -17,16 +17,16 @@ from symdnn.errors import CudaUnavailable
 from symdnn.gpu.binding.libcuda import Device, driver
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.driver_api import CudaError, bindings, checked, driver_api
-from symdnn.gpu.device.env import TICKET_COUNT, TICKETS_AT
+from symdnn.gpu.device.error_codes import TICKET_COUNT, TICKETS_AT
 from symdnn.graph.place import Place
 
-__all__ = ["Context", "CudaUnavailable", "card", "context", "existing"]
+__all__ = ["Context", "CudaUnavailable", "context", "device_key", "existing_context"]
 
-#: Shared memory that any kernel may ask for; more has to be allowed first.
-_SHARED_BYTES = 48 * 1024
+#: Shared memory that every kernel may use; for more the driver must be told before the launch.
+_DEFAULT_SHARED_BYTES = 48 * 1024
 
-#: What cuBLAS reads when a handle of its is made: eight buffers of 4 MiB each.
-_ONE_BUFFER_SIZE = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+#: The environment variable that cuBLAS reads for a new handle: eight workspaces of 4 MiB each.
+_ONE_WORKSPACE_SIZE = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
 class Context:
@@ -36,22 +36,22 @@ class Context:
         self._api = driver_api()
         self._driver: Any = bindings()
         self._current: Callable[[], Any] = self._driver.cuCtxGetCurrent
-        self._hold = _Hold(self)
+        self._context_lock = _ContextLock(self)
         self.index = index
         self.place = Place("cuda", index)
         self._process = _forks[0]
         self._lock = threading.RLock()
-        self._facts = _facts(index)
+        self._device_facts = _device_facts(index)
         self._primary = self._api.primary(index)
         self._handle = self._primary.handle
         self._modules: dict[tuple[Any, ...], Any] = {}
         self._handles: dict[str, int] = {}
-        #: How many kernels of ours were enqueued.
+        #: The number of our kernels that were enqueued.
         self.launched = 0
-        #: Called at the end of the process, while the context can still be current.
+        #: Called at the end of the process, with the context current.
         self.at_exit: list[Callable[[], None]] = []
         if str(config.deterministic) == "more":
-            os.environ.setdefault(*_ONE_BUFFER_SIZE)  # before any library reads it
+            os.environ.setdefault(*_ONE_WORKSPACE_SIZE)  # before any library reads it
         with self.current():
             self._stream = self._api.stream()
             self.stream = int(self._stream.handle)
@@ -60,14 +60,14 @@ class Context:
             checked(self._driver.cuMemsetD32(self.error_word, 0, words))
 
     def current(self) -> contextlib.AbstractContextManager[None]:
-        """Hold the device, its context current in this thread."""
-        return self._hold
+        """Lock the device, with its context current in this thread."""
+        return self._context_lock
 
     def _make_current(self) -> bool:
-        """Make the context current; whether it has to be popped afterwards.
+        """Make the context current. Returns whether it has to be popped afterwards.
 
-        A thread without a context keeps this one, so that later calls find it; a thread with
-        another context gets that back.
+        In a thread without a context it stays current, so that later calls find it. In a thread
+        with another context it is popped, and that one is current again.
         """
         now = int(self._current()[1])
         first = self.index not in _thread.kept
@@ -83,36 +83,36 @@ class Context:
     @property
     def capability(self) -> tuple[int, int]:
         """Compute capability."""
-        return self._facts.compute_capability
+        return self._device_facts.compute_capability
 
     @property
     def name(self) -> str:
         """The card's name."""
-        return self._facts.name
+        return self._device_facts.name
 
     @property
     def runtime(self) -> str:
-        """What drives it: ``PyCUDA`` or ``cuda-bindings``."""
+        """The runtime that makes the driver's calls: ``PyCUDA`` or ``cuda-bindings``."""
         return self._api.name
 
     def total_memory(self) -> int:
         """Bytes on the card."""
-        return self._facts.memory_bytes
+        return self._device_facts.memory_bytes
 
     def synchronize(self) -> None:
         """Wait for everything enqueued so far."""
         checked(self._driver.cuStreamSynchronize(self.stream))
 
     def wait_for(self, stream: int | None) -> None:
-        """Let what is enqueued from now on wait for another stream; None is nothing to wait for."""
+        """Let work enqueued from now on wait for another stream; None waits for nothing."""
         if stream is not None:
-            self._order(stream, self.stream)
+            self._enqueue_wait(stream, self.stream)
 
-    def let_wait(self, stream: int) -> None:
-        """Let what another stream gets from now on wait for everything enqueued here so far."""
-        self._order(self.stream, stream)
+    def make_wait(self, stream: int) -> None:
+        """Let later work of another stream wait for all work enqueued here so far."""
+        self._enqueue_wait(self.stream, stream)
 
-    def _order(self, first: int, then: int) -> None:
+    def _enqueue_wait(self, first: int, then: int) -> None:
         driver = self._driver
         event = checked(driver.cuEventCreate(2))  # CU_EVENT_DISABLE_TIMING
         checked(driver.cuEventRecord(event, first))
@@ -127,15 +127,15 @@ class Context:
         return self._api.function(self._modules[key], name)
 
     def _module(self, source: str, options: Sequence[str]) -> Any:
-        """A module of the driver. Device code from disk that it refuses is made anew, once."""
+        """A loaded module. A cubin of the cache that the driver refuses is compiled again."""
         from symdnn.gpu.binding.nvrtc import compile_cubin, forget_cubin
 
-        asked = (source, self.capability, options)
+        request = (source, self.capability, options)
         try:
-            return self._api.module(compile_cubin(*asked))
-        except CudaError:  # no image that it knows
-            forget_cubin(*asked)
-            return self._api.module(compile_cubin(*asked))
+            return self._api.module(compile_cubin(*request))
+        except CudaError:
+            forget_cubin(*request)
+            return self._api.module(compile_cubin(*request))
 
     def launch(
         self, function: Any, grid: Sequence[int], block: Sequence[int], shared: int, args: Any
@@ -143,9 +143,9 @@ class Context:
         """Enqueue a kernel; an int among ``args`` is a pointer."""
         packed = [np.intp(a) if isinstance(a, int) else _as_numpy(a) for a in args]
         self.launched += 1
-        if shared > _SHARED_BYTES:
+        if shared > _DEFAULT_SHARED_BYTES:
             self._api.allow_shared(function, shared)
-        self._api.launch(function, _three(grid), _three(block), shared, packed, self._stream)
+        self._api.launch(function, _xyz(grid), _xyz(block), shared, packed, self._stream)
 
     def zero(self, ptr: int, nbytes: int) -> None:
         """Enqueue setting bytes to zero."""
@@ -153,23 +153,23 @@ class Context:
             checked(self._driver.cuMemsetD8Async(ptr, 0, nbytes, self.stream))
 
     def for_users(self, array: RawArray, memory: Any) -> Any:
-        """The array as users know it: a ``GPUArray``, or a ``DeviceArray`` without PyCUDA."""
+        """The array for users: a ``GPUArray``, or a ``DeviceArray`` without PyCUDA."""
         return self._api.for_users(array, memory)
 
     @property
     def cudnn(self) -> int:
-        """The device's ``cudnnHandle_t``, made on first use, on the compute stream."""
+        """The device's ``cudnnHandle_t`` on the compute stream, created on first use."""
         return self._cudnn("cudnn")
 
     @property
-    def cudnn_fixed(self) -> int:
-        """Another one, for recurrent nets whose bits must be the same each time.
+    def cudnn_deterministic(self) -> int:
+        """A second handle, for recurrent layers whose bits must be the same each time.
 
-        cuDNN multiplies their matrices by cuBLAS on several streams. By default cuBLAS has buffers
-        of two sizes, and takes another kernel where only a small one is free at the moment. With
-        one size it has no choice (NVIDIA's release notes of cuDNN, "Limitations").
+        cuDNN runs their GEMM by cuBLAS on several streams. By default cuBLAS has workspaces of two
+        sizes, and uses another kernel when only a small one is free. With workspaces of one size
+        it always uses the same kernel (NVIDIA's release notes of cuDNN, "Limitations").
         """
-        os.environ.setdefault(*_ONE_BUFFER_SIZE)
+        os.environ.setdefault(*_ONE_WORKSPACE_SIZE)
         return self._cudnn("cudnn of one buffer size")
 
     def _cudnn(self, name: str) -> int:
@@ -183,7 +183,7 @@ class Context:
 
     @property
     def cublaslt(self) -> int:
-        """The device's ``cublasLtHandle_t``, made on first use."""
+        """The device's ``cublasLtHandle_t``, created on first use."""
         if "cublaslt" not in self._handles:
             from symdnn.gpu.binding import libcublaslt
 
@@ -191,7 +191,7 @@ class Context:
         return self._handles["cublaslt"]
 
 
-def _three(sizes: Sequence[int]) -> tuple[int, int, int]:
+def _xyz(sizes: Sequence[int]) -> tuple[int, int, int]:
     x, y, z = (*sizes, 1, 1)[:3]
     return int(x), int(y), int(z)
 
@@ -202,8 +202,8 @@ def _as_numpy(value: Any) -> Any:
     return value
 
 
-def _facts(index: int) -> Device:
-    """What the driver says of the card."""
+def _device_facts(index: int) -> Device:
+    """The driver's description of the card."""
     found = driver()
     if not 0 <= index < len(found.devices):
         there = found.problem or f"the driver knows {len(found.devices)}"
@@ -223,21 +223,21 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-class _OfThread(threading.local):
-    """What each thread has of its own."""
+class _ThreadState(threading.local):
+    """The state of each thread."""
 
     def __init__(self) -> None:
-        #: The contexts that it holds, the current one last, and which to pop afterwards.
+        #: The contexts that it has locked, the current one last, and whether to pop them.
         self.held: list[tuple[Context, bool]] = []
-        #: Devices whose context stays current in it.
+        #: The contexts that stay current in it, by device.
         self.kept: dict[int, _Attachment] = {}
 
 
-_thread = _OfThread()
+_thread = _ThreadState()
 
 
-class _Hold:
-    """Holds a device, in any thread and any number of times: what it needs is the thread's."""
+class _ContextLock:
+    """Locks a device and makes its context current. Reentrant; its state is the thread's."""
 
     __slots__ = ("ctx",)
 
@@ -268,16 +268,15 @@ class _Hold:
 class _Attachment:
     """A context that stays current in a thread until the thread ends.
 
-    PyCUDA aborts the process when a thread ends and leaves something on its stack of contexts;
-    Python drops a thread's own values, and with them this one, before that. To cuda-bindings it is
-    all the same.
+    PyCUDA aborts the process if a thread ends with contexts on its stack. Python deletes a thread's
+    local values, including this one, before that. cuda-bindings would not need it.
     """
 
     def __init__(self, primary: Any) -> None:
         self._primary, self._thread = primary, threading.get_ident()
 
     def detach(self) -> None:
-        """Leave the stack as it was."""
+        """Pop the context from the thread's stack."""
         primary, self._primary = self._primary, None
         if primary is not None and threading.get_ident() == self._thread:
             with contextlib.suppress(Exception):
@@ -286,17 +285,17 @@ class _Attachment:
     __del__ = detach
 
 
-def existing() -> Context | None:
-    """The context that this thread holds, else the first that was made; None without any.
+def existing_context() -> Context | None:
+    """The context that this thread has locked, else the first that was made; None without any.
 
-    Makes none: kernels ask it whether a plan is for a device or for a described one.
+    It makes none: None tells kernels that a plan is for a described device.
     """
     return _thread.held[-1][0] if _thread.held else next(iter(_contexts.values()), None)
 
 
-def card() -> dict[str, Any] | None:
-    """The device and its driver, as keys of measured choices name them; None without a device."""
-    found = existing()
+def device_key() -> dict[str, Any] | None:
+    """The device and its driver, for keys of tuning records; None without a device."""
+    found = existing_context()
     return None if found is None else {"gpu": found.name, "driver": list(driver().version or ())}
 
 
@@ -310,7 +309,7 @@ def context(index: int = 0) -> Context:
 
 @atexit.register
 def _detach() -> None:
-    """Give back what pools hold, and leave the main thread's stack of contexts empty."""
+    """Free the pools, and leave the main thread's stack of contexts empty."""
     for ctx in _contexts.values():
         with contextlib.suppress(Exception), ctx.current():
             for last in ctx.at_exit:

@@ -1,4 +1,4 @@
-"""The array on a GPU that users get where PyCUDA, and with it ``GPUArray``, does not serve."""
+"""The array on a GPU that users get where PyCUDA's ``GPUArray`` is not used."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from symdnn.graph.type import numpy_dtype
 
 __all__ = ["DeviceArray", "raw_of"]
 
-#: Streams that the array API standard gives numbers: the legacy default one, and "do not wait".
+#: Stream numbers of the array API standard: the legacy default stream, and "do not wait".
 _LEGACY_STREAM, _NO_WAIT = 1, -1
 
 
 def raw_of(value: Any, context: Any) -> RawArray | None:
-    """What a :class:`DeviceArray` of this context is of; None for everything else."""
+    """The raw array of a :class:`DeviceArray` of this context; None for everything else."""
     own = isinstance(value, DeviceArray) and value._memory.context is context
     return value._array if own else None
 
 
 class DeviceArray:
-    """An array in a GPU's memory: what it is, :meth:`get`, and the protocols of other libraries.
+    """An array in a GPU's memory, with :meth:`get` and the protocols of other libraries.
 
     ``shape`` is a tuple of ints, ``dtype`` a NumPy dtype (for bfloat16 that of ``ml_dtypes``),
     ``strides`` are in bytes; ``ptr`` is the address, also by PyCUDA's name ``gpudata``.
 
-    Functions make them (``Out(borrow=True)``, ``get_value(borrow=True,
-    return_internal_type=True)``) and take them, as they take those of PyCUDA, CuPy, Numba,
-    PyTorch. CuPy, PyTorch, JAX and Numba take them without a copy:
+    Functions return such arrays for ``Out(borrow=True)``, shared variables for
+    ``get_value(borrow=True, return_internal_type=True)``. Functions accept them as arguments, like
+    arrays of PyCUDA, CuPy, Numba and PyTorch. Other libraries use them without a copy:
     ``cupy.from_dlpack(a)``, ``torch.from_dlpack(a)``, ``jax.dlpack.from_dlpack(a)``,
-    ``numba.cuda.as_cuda_array(a)``. The memory lives as long as the array does, or what another
-    library made of it. It belongs to the device's primary context.
+    ``numba.cuda.as_cuda_array(a)``. The memory lives as long as the array or a library's view of
+    it. It belongs to the device's primary context.
     """
 
     __slots__ = ("__weakref__", "_array", "_memory")
 
     def __init__(self, array: RawArray, memory: Any) -> None:
         """``memory`` is the device's :class:`~symdnn.gpu.device.memory.CudaMemory`."""
-        # A copy: a runtime keeps what it showed of an array with that array, which makes a circle.
+        # A copy, because the runtime stores this object with the original: a reference cycle.
         self._array, self._memory = replace(array), memory
 
     @property
@@ -82,9 +82,9 @@ class DeviceArray:
     gpudata = ptr
 
     def get(self) -> Any:
-        """A copy as a NumPy array in C order; waits for the work that makes the values.
+        """A copy as a NumPy array in C order; waits for the work that writes the values.
 
-        Raises what that work found wrong (:class:`~symdnn.errors.DataError`, ``IndexError``).
+        Raises the errors of that work (:class:`~symdnn.errors.DataError`, ``IndexError``).
         """
         array = self._array
         low, high = array.extent
@@ -109,7 +109,7 @@ class DeviceArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """Version 3, with the stream that the values are made on. bfloat16 has none: use DLPack."""
+        """Version 3, with the stream that writes the values. For bfloat16 use DLPack."""
         if self._array.dtype == "bfloat16":
             raise AttributeError("__cuda_array_interface__ knows no bfloat16: use __dlpack__")
         stream = self._memory.context.stream
@@ -129,10 +129,10 @@ class DeviceArray:
     ) -> Any:
         """A DLPack capsule of version 0, which any ``max_version`` allows.
 
-        ``stream`` is the consumer's, which is made to wait for the values: a ``CUstream`` as an
-        int; 1, or None, is the legacy default stream, 2 the thread's own, -1 waits for nothing.
-        Raises ``ValueError`` for 0, which means nothing, and ``BufferError`` where another device
-        or a copy is asked for.
+        ``stream`` is the consumer's stream, which will wait for the values: a ``CUstream`` as an
+        int; 1 or None is the legacy default stream, 2 the thread's default stream, -1 none.
+        Raises ``ValueError`` for 0, which the standard leaves undefined, and ``BufferError`` for
+        another device or a copy.
         """
         here = self.__dlpack_device__()
         if dl_device is not None and tuple(map(int, dl_device)) != here:
@@ -145,5 +145,5 @@ class DeviceArray:
         context = self._memory.context
         with context.current():
             if wanted not in (_NO_WAIT, context.stream):
-                context.let_wait(wanted)
+                context.make_wait(wanted)
             return to_dlpack(self._array, context.index, self)

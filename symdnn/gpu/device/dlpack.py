@@ -1,4 +1,4 @@
-"""DLPack: arrays of a device in capsules, read and made. Needs no device.
+"""DLPack: import and export of device arrays as capsules. Needs no device.
 
 The structures are those of dlpack.h, the protocol is the Python array API standard's
 (``__dlpack__``, ``__dlpack_device__``).
@@ -18,7 +18,7 @@ __all__ = ["CUDA", "from_dlpack", "to_dlpack"]
 #: ``kDLCUDA``, the type of device of arrays in device memory.
 CUDA = 2
 
-_NAME = b"dltensor"  # what a capsule is called until somebody takes the array out of it
+_CAPSULE_NAME = b"dltensor"  # of a capsule whose array was not consumed yet
 
 
 class _DLTensor(ctypes.Structure):
@@ -51,17 +51,17 @@ class _DLManagedTensor(ctypes.Structure):
     )
 
 
-_CODES = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
+_TYPE_CODES = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
 
 
-# --- capsules of others ---------------------------------------------------------------------------
+# --- import ---------------------------------------------------------------------------------------
 
 
 def from_dlpack(capsule: Any, what: str) -> RawArray:
-    """The array in a DLPack capsule, which keeps the memory alive; it is not used up."""
+    """The array in a DLPack capsule. The capsule is not consumed: it keeps the memory alive."""
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    tensor = _DLTensor.from_address(pointer(capsule, _NAME))
+    tensor = _DLTensor.from_address(pointer(capsule, _CAPSULE_NAME))
     dtype = _dlpack_dtype(tensor, what)
     shape = tuple(tensor.shape[: tensor.ndim])
     itemsize = int(numpy_dtype(dtype).itemsize)
@@ -72,7 +72,7 @@ def from_dlpack(capsule: Any, what: str) -> RawArray:
 
 
 def _dlpack_dtype(tensor: _DLTensor, what: str) -> str:
-    kind = _CODES.get(tensor.code, f"code {tensor.code}, ")
+    kind = _TYPE_CODES.get(tensor.code, f"code {tensor.code}, ")
     name = "bool" if kind == "bool" else f"{kind}{tensor.bits}"
     try:
         return TensorType(name).dtype if tensor.lanes == 1 else _refuse(what, name, tensor.lanes)
@@ -84,16 +84,16 @@ def _refuse(what: str, name: str, lanes: int) -> str:
     raise InputError(f"{what}: arrays of {name} in groups of {lanes} are not taken")
 
 
-# --- our own --------------------------------------------------------------------------------------
+# --- export ---------------------------------------------------------------------------------------
 
-#: What capsules that are out keep alive, by the address of their structure.
-_given_out: dict[int, Any] = {}
+#: Objects that exported capsules keep alive, by the address of the capsule's structure.
+_exported: dict[int, Any] = {}
 
 
 def to_dlpack(array: RawArray, index: int, owner: Any) -> Any:
-    """A capsule with an array on device ``index``; ``owner`` lives until it is given up.
+    """A capsule with an array on device ``index``; it keeps ``owner`` alive.
 
-    That is when the one who took the array calls the deleter, or when the capsule goes unused.
+    ``owner`` is released when the consumer calls the deleter, or with an unconsumed capsule.
     """
     code, bits = _code(array.dtype)
     managed, ndim = _DLManagedTensor(), array.ndim
@@ -104,31 +104,31 @@ def to_dlpack(array: RawArray, index: int, owner: Any) -> Any:
     )
     managed.deleter = _deleter
     address = ctypes.addressof(managed)
-    _given_out[address] = managed, shape, strides, owner
-    return _new_capsule(address, _NAME, _unused)
+    _exported[address] = managed, shape, strides, owner
+    return _new_capsule(address, _CAPSULE_NAME, _drop_unconsumed)
 
 
 def _code(dtype: str) -> tuple[int, int]:
     """The type of an element: its ``DLDataTypeCode`` and its bits."""
     kind = dtype.rstrip("0123456789")
-    (code,) = (c for c, name in _CODES.items() if name == kind)
+    (code,) = (c for c, name in _TYPE_CODES.items() if name == kind)
     return code, 8 * int(numpy_dtype(dtype).itemsize)
 
 
 @_Deleter
-def _deleter(address: int, given_out: dict[int, Any] = _given_out) -> None:
+def _deleter(address: int, exported: dict[int, Any] = _exported) -> None:
     """``DLManagedTensor.deleter``; it may be called from any thread, also while Python ends."""
-    given_out.pop(address, None)
+    exported.pop(address, None)
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-def _unused(capsule: int) -> None:
-    """At the end of a capsule: a consumer has renamed the one that it took the array from."""
-    if _is_capsule(capsule, _NAME):
-        _given_out.pop(_address_in(capsule, _NAME), None)
+def _drop_unconsumed(capsule: int) -> None:
+    """The capsule's destructor. A consumed capsule has another name, and its deleter does this."""
+    if _is_capsule(capsule, _CAPSULE_NAME):
+        _exported.pop(_address_in(capsule, _CAPSULE_NAME), None)
 
 
-# By the capsule's address, since at its end nothing may refer to it.
+# They take the capsule's address, because a destructor may not create references to it.
 _api = ctypes.pythonapi
 _is_capsule = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(
     ("PyCapsule_IsValid", _api)

@@ -1,10 +1,10 @@
-"""How the device is driven: by PyCUDA where it is installed, else by cuda-bindings.
+"""Calls of the CUDA driver by PyCUDA where it is installed, else by cuda-bindings.
 
 The flag ``gpu.runtime`` chooses, and this is the only module that imports PyCUDA. A
-:class:`DriverApi` has the calls for which PyCUDA keeps objects of its own: its stack of contexts,
-streams, modules with their kernels, and the array that users get. Both work in the device's primary
-context. For everything else (memory, copies, events, graphs) a stream is a number and so is an
-address, so that cuda-bindings makes those calls beside PyCUDA, too.
+:class:`DriverApi` has the calls for which PyCUDA has objects of its own: its stack of contexts,
+streams, modules with their kernels, and the arrays of users. Both work in the device's primary
+context. All other calls (memory, copies, events, graphs) take plain numbers for streams and
+addresses. cuda-bindings makes these calls even where PyCUDA is installed.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class Primary(Protocol):
 
 
 class DriverApi(Protocol):
-    """The calls that differ. Except for ``primary`` they need a current context.
+    """The calls that differ. All but ``primary`` need a current context.
 
-    All raise :class:`CudaError`, or :class:`~symdnn.errors.OutOfDeviceMemory`.
+    They raise :class:`CudaError`, or :class:`~symdnn.errors.OutOfDeviceMemory`.
     """
 
     name: str
@@ -68,16 +68,16 @@ class DriverApi(Protocol):
         """Retain the primary context of device ``index``."""
 
     def stream(self) -> Any:
-        """A new stream, ``int(stream.handle)`` of which is the ``CUstream``."""
+        """A new stream; ``int(stream.handle)`` is the ``CUstream``."""
 
     def module(self, image: bytes) -> Any:
-        """Load device code; :class:`CudaError` where the driver does not take it."""
+        """Load device code; :class:`CudaError` if the driver refuses it."""
 
     def function(self, module: Any, name: str) -> Any:
         """A kernel of a module."""
 
     def allow_shared(self, function: Any, nbytes: int) -> None:
-        """Let a kernel have so much dynamic shared memory."""
+        """Allow a kernel ``nbytes`` of dynamic shared memory."""
 
     def launch(
         self, function: Any, grid: Sequence[int], block: Sequence[int], shared_bytes: int,
@@ -89,14 +89,14 @@ class DriverApi(Protocol):
         """
 
     def for_users(self, array: RawArray, memory: Any) -> Any:
-        """The array as users know it, which keeps the memory alive.
+        """The array for users, which keeps the memory alive.
 
         ``memory`` is the device's :class:`~symdnn.gpu.device.memory.CudaMemory`.
         """
 
 
 def checked(result: Any) -> Any:
-    """The value of a call of cuda-bindings, which gives ``(status, value)``.
+    """The value of a call of cuda-bindings, which returns ``(status, value)``.
 
     Raises :class:`CudaError`, or :class:`~symdnn.errors.OutOfDeviceMemory`.
     """
@@ -130,7 +130,7 @@ class PyCuda:
             import pycuda.driver as driver
         except ModuleNotFoundError as error:
             raise CudaUnavailable(f"{_NO_PYCUDA} ({error})") from error
-        except ImportError as error:  # a library that it was linked with, as libcurand
+        except ImportError as error:  # a library that it is linked with is missing, as libcurand
             raise CudaUnavailable(
                 f"PyCUDA is installed and does not load: {error}. gpu.runtime=cuda-bindings does "
                 "without it"
@@ -140,7 +140,7 @@ class PyCuda:
         driver.init()
 
     def primary(self, index: int) -> Primary:
-        """PyCUDA keeps a stack of contexts for each thread, so only it may push and pop them."""
+        """By PyCUDA, which has a stack of contexts for each thread: only it may push and pop."""
         return _PyCudaPrimary(self._driver.Device(index).retain_primary_context())
 
     def stream(self) -> Any:
@@ -248,7 +248,7 @@ class CudaBindings:
         self, function: Any, grid: Sequence[int], block: Sequence[int], shared_bytes: int,
         arguments: Sequence[Any], stream: Any,
     ) -> None:  # fmt: skip
-        """``cuLaunchKernel``, which copies what the pointers to the arguments point to."""
+        """``cuLaunchKernel``, which copies the arguments from the given pointers."""
         values = [np.asarray(a) for a in arguments]
         pointers = np.array([v.ctypes.data for v in values], np.uintp)
         given = int(pointers.ctypes.data)
@@ -287,11 +287,11 @@ class _Stream:
         self.handle = handle
 
 
-# --- which of them --------------------------------------------------------------------------------
+# --- the choice -----------------------------------------------------------------------------------
 
 
 def wanted() -> str:
-    """``"pycuda"`` or ``"cuda-bindings"``: what the flag ``gpu.runtime`` means here."""
+    """``"pycuda"`` or ``"cuda-bindings"``, as the flag ``gpu.runtime`` and the machine say."""
     flag = str(config.gpu.runtime)
     if flag != "auto":
         return flag
@@ -300,14 +300,14 @@ def wanted() -> str:
 
 @cache
 def driver_api() -> DriverApi:
-    """What the flag ``gpu.runtime`` says when the first GPU is used; the same from then on.
+    """The API by the flag ``gpu.runtime`` when the first GPU is used; it does not change later.
 
     Raises :class:`~symdnn.errors.CudaUnavailable` where it is not installed or does not start.
     """
-    bindings()  # beside PyCUDA, too
+    bindings()  # required with PyCUDA, too
     try:
         return PyCuda() if wanted() == "pycuda" else CudaBindings()
     except CudaUnavailable:
         raise
-    except Exception as error:  # the driver's own, or what looks for its library
+    except Exception as error:  # of the driver, or of the search for its library
         raise CudaUnavailable(f"the CUDA driver does not start: {error}") from error

@@ -1,7 +1,7 @@
 """Energy of work on the device, by the counter of NVIDIA's management library (NVML).
 
-The counter (``nvmlDeviceGetTotalEnergyConsumption``) moves in steps of tens of milliseconds, so
-that work is repeated until a step hardly counts.
+The counter (``nvmlDeviceGetTotalEnergyConsumption``) is updated every few tens of milliseconds.
+Work is repeated until one update more or less hardly matters.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from symdnn.gpu.device.context import Context
 
 __all__ = ["Meter", "meter"]
 
-_LEAST_MS = 400.0
+_MEASURED_MIN_MS = 400.0
 
 
 class Meter:
@@ -26,25 +26,25 @@ class Meter:
         self.context, self._read = context, read
 
     def millijoules(self, enqueue: Callable[[], None], about_ms: float) -> float:
-        """Energy of one ``enqueue`` that takes ``about_ms``: the card's, idle power included."""
-        count = max(1, round(_LEAST_MS / max(about_ms, 1e-3)))
-        self._at_a_step()
+        """Energy of the whole card, idle power included, for one ``enqueue`` of ``about_ms``."""
+        count = max(1, round(_MEASURED_MIN_MS / max(about_ms, 1e-3)))
+        self._await_counter_step()
         before = self._read()
         for _ in range(count):
             enqueue()
         self.context.synchronize()
-        self._at_a_step()
+        self._await_counter_step()
         return (self._read() - before) / count
 
-    def _at_a_step(self) -> None:
-        """Wait until the counter moves, for at most 0.2 s."""
+    def _await_counter_step(self) -> None:
+        """Wait until the counter changes, for at most 0.2 s."""
         value, end = self._read(), time.perf_counter() + 0.2
         while self._read() == value and time.perf_counter() < end:
             time.sleep(0.001)
 
 
 def meter(context: Context) -> Meter:
-    """The meter of a device; raises :class:`SymdnnError` saying what is missing."""
+    """The meter of a device; raises :class:`SymdnnError` where NVML or the counter is missing."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
         device = ctypes.c_void_p()
@@ -61,7 +61,7 @@ def meter(context: Context) -> Meter:
 
 
 def _reader(nvml: Any, device: ctypes.c_void_p) -> Callable[[], float]:
-    """What reads the counter, in millijoules since the driver was loaded."""
+    """A function that reads the counter, in millijoules since the driver was loaded."""
 
     def read() -> float:
         value = ctypes.c_ulonglong()
@@ -77,7 +77,7 @@ def _checked(status: int) -> None:
 
 
 def _bus(context: Context) -> bytes:
-    """The card's address, which NVML knows whatever CUDA_VISIBLE_DEVICES says."""
+    """The card's PCI bus id. NVML's indices would ignore CUDA_VISIBLE_DEVICES."""
     from cuda.bindings import driver
 
     _, device = driver.cuDeviceGet(context.index)

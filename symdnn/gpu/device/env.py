@@ -1,31 +1,25 @@
-"""What a launch is given besides its operands: stream, scratch memory, handles, modules."""
+"""The environment of a launch, besides its operands: stream, workspace, handles, modules."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from symdnn.gpu.device.array import RawArray
+from symdnn.gpu.device.context import Context
+from symdnn.gpu.device.memory import CudaMemory
 from symdnn.graph.place import Place
 
-if TYPE_CHECKING:
-    from symdnn.gpu.device.context import Context
-    from symdnn.gpu.device.memory import CudaMemory
-
-__all__ = ["TICKETS_AT", "TICKET_COUNT", "Env", "LaunchEnv"]
-
-#: Behind the error word, at so many bytes, are so many uint32 by which blocks of a kernel know that
-#: they are the last: zero whenever no kernel runs.
-TICKETS_AT, TICKET_COUNT = 64, 1024
+__all__ = ["Env", "LaunchEnv"]
 
 
 class LaunchEnv(Protocol):
     """Made by the runtime for one step of a plan; see :mod:`symdnn.gpu.execution.runtime`.
 
-    ``place`` is the device; ``stream`` is a ``CUstream`` as an int; ``workspace`` a pointer to as
-    many bytes as the kernel asked for; ``error_word`` a pointer to ``int32[4]`` on the device:
-    code, node, value, limit. ``node`` is the number that this step writes there. A kernel that may
-    do so sets ``reports``.
+    ``place`` is the device and ``stream`` a ``CUstream`` as an int. ``workspace`` is a pointer to
+    as many bytes as the kernel's ``workspace_bytes``. ``error_word`` is a pointer to ``int32[4]``
+    on the device (:mod:`symdnn.gpu.device.error_codes`), and ``node`` the number of this step in
+    it. A kernel that may write an error sets ``reports``.
     """
 
     place: Place
@@ -40,8 +34,8 @@ class LaunchEnv(Protocol):
         """A ``cudnnHandle_t`` on ``stream``."""
 
     @property
-    def cudnn_fixed(self) -> int:
-        """One whose recurrent nets have the same bits each time."""
+    def cudnn_deterministic(self) -> int:
+        """A ``cudnnHandle_t`` by which recurrent layers give the same bits each time."""
 
     @property
     def cublaslt(self) -> int:
@@ -54,7 +48,7 @@ class LaunchEnv(Protocol):
         """Enqueue setting bytes to zero."""
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> RawArray:
-        """Memory of one's own; it lives as long as the array."""
+        """A new array; its memory lives as long as the array."""
 
     def copy_in(self, array: Any, target: RawArray) -> None:
         """Enqueue a copy of a host array to the device."""
@@ -81,12 +75,13 @@ class Env:
         self.place = ctx.place
         self.empty, self.copy_in, self.download = memory.empty, memory.copy_in, memory.download
         self.stream, self.error_word = ctx.stream, ctx.error_word
-        #: Whether a kernel of this step can find fault with data.
+        #: Whether a kernel of this step can report an error of the data.
         self.reports = False
-        #: Kernels are compiled and loaded, and not launched.
-        self.dry = False
-        #: Inputs that a kernel allocated and nothing reads behind this step: it may overwrite them.
-        self.dying: frozenset[int] = frozenset()
+        #: Whether kernels are only compiled and loaded, without a launch.
+        self.load_only = False
+        #: Indices of inputs that the step may overwrite: a kernel allocated them, and no later step
+        #: reads them.
+        self.overwritable: frozenset[int] = frozenset()
 
     @property
     def cudnn(self) -> int:
@@ -94,9 +89,9 @@ class Env:
         return self.context.cudnn
 
     @property
-    def cudnn_fixed(self) -> int:
-        """The ``cudnnHandle_t`` of :attr:`Context.cudnn_fixed`."""
-        return self.context.cudnn_fixed
+    def cudnn_deterministic(self) -> int:
+        """The ``cudnnHandle_t`` of :attr:`Context.cudnn_deterministic`."""
+        return self.context.cudnn_deterministic
 
     @property
     def cublaslt(self) -> int:
@@ -120,6 +115,6 @@ class Env:
         args: Sequence[Any],
     ) -> None:
         """Enqueue a kernel."""
-        if self.dry:
+        if self.load_only:
             return
         self.context.launch(function, grid, block, shared_bytes, args)

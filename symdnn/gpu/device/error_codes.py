@@ -1,14 +1,21 @@
-"""What the error word means: the codes of ``src/common.cuh`` as exceptions."""
+"""The error word of a device: where it is, and its codes (``src/common.cuh``) as exceptions.
+
+The error word is ``int32[4]`` in device memory: code, node, value, limit.
+"""
 
 from __future__ import annotations
 
 from symdnn.errors import AssertionFailed, DataError, IndexOutOfRange, SymdnnError
 
-__all__ = ["fault"]
+__all__ = ["TICKETS_AT", "TICKET_COUNT", "exception_of"]
+
+#: Tickets are uint32 counters in the same allocation as the error word, from this offset in bytes.
+#: A kernel's blocks count them to find the last block. They are zero whenever no kernel runs.
+TICKETS_AT, TICKET_COUNT = 64, 1024
 
 
-def fault(code: int, value: int, limit: int) -> SymdnnError:
-    """The exception for what a kernel wrote into the error word."""
+def exception_of(code: int, value: int, limit: int) -> SymdnnError:
+    """The exception for an error code that a kernel wrote, with its value and limit."""
     if code == 1:
         return IndexOutOfRange(f"index {value} is out of range for an axis of size {limit}")
     if code == 2:

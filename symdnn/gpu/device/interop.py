@@ -1,7 +1,7 @@
-"""Arrays of other libraries on the device, taken without a copy.
+"""Device arrays of other libraries as inputs, without a copy.
 
-Taken is what has ``__cuda_array_interface__`` (PyCUDA, CuPy, Numba, PyTorch) or ``__dlpack__``.
-Reading what such an object says of itself needs no device.
+An array has ``__cuda_array_interface__`` (PyCUDA, CuPy, Numba, PyTorch) or ``__dlpack__``. Reading
+these descriptions needs no device.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _OTHER_CONTEXT = (
 
 
 def device_array(value: Any, ctx: Context, what: str) -> RawArray:
-    """The memory of ``value`` as our array; the work that makes its content is waited for.
+    """The memory of ``value`` as our array. The compute stream waits for the work that writes it.
 
-    Raises :class:`~symdnn.errors.InputError` for memory of another context or device, naming
-    ``what``.
+    Raises :class:`~symdnn.errors.InputError`, with ``what`` as the array's name, for memory of
+    another context or device.
     """
     if isinstance(value, RawArray):
         return value
@@ -48,7 +48,7 @@ def device_array(value: Any, ctx: Context, what: str) -> RawArray:
     return array
 
 
-# --- what they say of themselves ------------------------------------------------------------------
+# --- descriptions ---------------------------------------------------------------------------------
 
 
 def from_interface(interface: Mapping[str, Any], owner: Any, what: str) -> RawArray:
@@ -63,7 +63,7 @@ def from_interface(interface: Mapping[str, Any], owner: Any, what: str) -> RawAr
 
 
 def _dtype_name(typestr: str, what: str) -> str:
-    if typestr == "<V2":  # what NumPy's rules leave of bfloat16
+    if typestr == "<V2":  # NumPy has no bfloat16: it is shown as two opaque bytes
         return "bfloat16"
     try:
         return TensorType(np.dtype(typestr)).dtype
@@ -71,18 +71,18 @@ def _dtype_name(typestr: str, what: str) -> str:
         raise InputError(f"{what}: arrays of {typestr} are not taken") from error
 
 
-# --- whose they are -------------------------------------------------------------------------------
+# --- owners ---------------------------------------------------------------------------------------
 
 
 def _check_owner(array: RawArray, ctx: Context, what: str) -> None:
-    """Refuse memory that work in this context may not read."""
+    """Raise ``InputError`` for memory that kernels of this context cannot read."""
     from cuda.bindings import driver
 
     attribute = driver.CUpointer_attribute
     owner = driver.cuPointerGetAttribute(attribute.CU_POINTER_ATTRIBUTE_CONTEXT, array.ptr)
     if int(owner[0]) != 0:
         raise InputError(f"{what}: {array.ptr:#x} is no memory of a CUDA device ({owner[0]!r})")
-    # Memory of a pool or of a mapped range belongs to no context, but to a device.
+    # Memory of a driver's pool, or of a mapped range, has a device but no context.
     if int(owner[1]) not in (0, ctx._handle):
         raise InputError(f"{what}: the array is in another context. {_OTHER_CONTEXT}")
     ordinal = attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,9 +18,9 @@ from symdnn.gpu.device.driver_api import bindings, checked
 from symdnn.gpu.device.pool import HostBlock, Pool
 from symdnn.graph.type import TensorType
 
-__all__ = ["CudaMemory", "PendingCopy"]
+__all__ = ["CudaMemory", "PendingCopy", "memory_of"]
 
-_MOST_IN_FLIGHT = 256
+_MAX_IN_FLIGHT_BUFFERS = 256
 
 
 class CudaMemory:
@@ -44,31 +45,31 @@ class CudaMemory:
         self.budget.reliefs += [self._free_held, self._collect]
         self._in_flight: list[Any] = []
         self._keeping: list[Any] | None = None
-        #: Where staging goes that a captured graph copies from at each launch.
-        self._baked: list[Any] | None = None
-        #: Called before a value is read on the host: what an earlier call left is raised first.
+        #: During a capture: pinned memory that the graph will copy from at each launch.
+        self._graph_staging: list[Any] | None = None
+        #: Called before a value is read on the host: raises errors of earlier calls.
         self.before_reading: Callable[[], None] = lambda: None
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> RawArray:
-        """New memory from the pool; it returns there when the array is dropped."""
+        """A new array from the pool; its memory returns there when the array is deleted."""
         array = RawArray(0, shape, dtype)
         if array.nbytes == 0:
             return array
         nbytes = array.nbytes
         owner = self.budget.allocate("an array", nbytes, lambda: self._pool.allocate(nbytes))
-        self.budget.took()
+        self.budget.update_peak()
         if self._keeping is not None:
             self._keeping.append(owner)
         return RawArray(int(owner), shape, dtype, array.strides, owner)
 
     def _free_held(self) -> None:
-        """Give blocks back to the card that only wait to be used again."""
-        if self._keeping is None:  # a stream that is captured cannot be waited for
+        """Return free blocks of the pool to the driver."""
+        if self._keeping is None:  # a stream in capture cannot be synchronised
             self.synchronize()
         self._pool.free_held()
 
     def _collect(self) -> None:
-        """Find arrays that only reference cycles keep alive."""
+        """Free arrays that only reference cycles keep alive."""
         gc.collect()
         self._free_held()
 
@@ -87,7 +88,7 @@ class CudaMemory:
         staged = self._staged(target.nbytes)
         np.copyto(staged, np.ascontiguousarray(array).reshape(-1).view(np.uint8))
         self.queue.copy_in(target.ptr, int(staged.ctypes.data), target.nbytes)
-        (self._in_flight if self._baked is None else self._baked).append(staged)
+        (self._in_flight if self._graph_staging is None else self._graph_staging).append(staged)
 
     def download(self, buffer: RawArray) -> Any:
         """A fresh host array; waits for it."""
@@ -98,38 +99,38 @@ class CudaMemory:
             return copied.finish()
 
     def lend(self, buffer: RawArray) -> Any:
-        """The buffer itself, as the array that users know."""
+        """The buffer itself, as an array for users."""
         with self.context.current():
             self.before_reading()
             return self.context.for_users(buffer, self)
 
     @contextlib.contextmanager
     def keeping(self, staging: bool = False) -> Iterator[list[Any]]:
-        """Collect what is allocated inside, so that a captured graph can keep it alive.
+        """Collect memory allocated inside, so that a captured graph can keep it alive.
 
-        With ``staging`` also pinned memory that values of the host are copied from.
+        With ``staging`` it also collects the pinned memory of copies from the host.
         """
-        before = self._keeping, self._baked
+        before = self._keeping, self._graph_staging
         self._keeping = []
-        self._baked = self._keeping if staging else None
+        self._graph_staging = self._keeping if staging else None
         try:
             yield self._keeping
         finally:
-            self._keeping, self._baked = before
+            self._keeping, self._graph_staging = before
 
     @property
-    def is_baking(self) -> bool:
-        """Whether what is enqueued becomes a graph with the host's values of now."""
-        return self._baked is not None
+    def captures_host_values(self) -> bool:
+        """Whether a capture is under way that keeps the host's current values in the graph."""
+        return self._graph_staging is not None
 
     def keep(self, array: RawArray) -> None:
-        """Let ``array`` live until the stream has been waited for."""
+        """Keep ``array`` alive until the stream is synchronised."""
         self._in_flight.append(array)
 
     def copy_out(self, source: RawArray, staged: Any = None) -> PendingCopy:
-        """Enqueue a copy to the host; its array is complete after :meth:`synchronize`.
+        """Enqueue a copy to the host, complete after :meth:`synchronize`.
 
-        ``staged`` is pinned memory for it.
+        ``staged`` is the pinned memory to copy to; None allocates it.
         """
         if source.nbytes == 0:
             staged = None
@@ -150,7 +151,7 @@ class CudaMemory:
         self._in_flight.clear()
 
     def pinned(self, nbytes: int) -> Any:
-        """Bytes of the host that the device can copy from and to by itself."""
+        """Bytes of pinned host memory."""
         try:
             return np.asarray(self._pinned.allocate(nbytes))
         except OutOfDeviceMemory:
@@ -158,9 +159,21 @@ class CudaMemory:
             return np.asarray(self._pinned.allocate(nbytes))
 
     def _staged(self, nbytes: int) -> Any:
-        if len(self._in_flight) > _MOST_IN_FLIGHT and self._baked is None:
-            self.synchronize()  # calls that return nothing to the host never wait by themselves
+        if len(self._in_flight) > _MAX_IN_FLIGHT_BUFFERS and self._graph_staging is None:
+            self.synchronize()  # calls without results on the host never synchronise by themselves
         return self.pinned(nbytes)
+
+
+def memory_of(context: Context) -> CudaMemory:
+    """The memory of a device, created on first use with a context."""
+    with _memories_lock:
+        if context not in _memories:
+            _memories[context] = CudaMemory(context)
+        return _memories[context]
+
+
+_memories: dict[Context, CudaMemory] = {}
+_memories_lock = threading.Lock()
 
 
 class PendingCopy:

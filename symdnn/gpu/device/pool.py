@@ -1,6 +1,6 @@
-"""Memory that is taken in blocks and used again: of the device, and pinned memory of the host.
+"""Pools of memory blocks: device memory, and pinned memory of the host.
 
-What the driver gives takes long to get, and giving it back waits for the device.
+Blocks are reused, because allocation by the driver is slow, and freeing waits for the device.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from typing import Any
 
 __all__ = ["Block", "HostBlock", "Pool"]
 
-#: Blocks have 8 sizes between powers of two, so that at most an eighth is not used, and less of
-#: large ones: the driver hands out memory by 2 MiB.
-_STEPS_LOG2 = 3
-_LEAST_BYTES, _LARGEST_STEP_BYTES = 512, 2 << 20
+#: Blocks have 8 sizes per power of two, so that at most an eighth of a block is unused. For large
+#: blocks it is less: sizes are at most 2 MiB apart, the granularity of the driver.
+_SIZES_PER_POWER_OF_TWO_LOG2 = 3
+_MIN_BLOCK_BYTES, _MAX_STEP_BYTES = 512, 2 << 20
 
 
 class Block:
-    """Bytes at ``address``; they go back to their pool when nobody has it any more.
+    """Bytes at ``address``, which go back to their pool when the object is deleted.
 
-    That may be in any thread, in the middle of anything, so it only leaves a note.
+    Deletion may happen in any thread and at any point of a program, so it takes no lock: it only
+    appends to ``returned``, which the pool reads later.
     """
 
     __slots__ = ("__weakref__", "_returned", "address", "nbytes", "size")
@@ -40,13 +41,13 @@ class Block:
 
 
 class HostBlock(Block):
-    """One that NumPy sees: ``np.asarray`` gives its bytes and keeps it alive."""
+    """A block of host memory: ``np.asarray`` gives its bytes and keeps it alive."""
 
     __slots__ = ()
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """All of it as uint8."""
+        """The bytes as uint8."""
         return {
             "shape": (self.nbytes,),
             "typestr": "|u1",
@@ -56,22 +57,22 @@ class HostBlock(Block):
 
 
 class Pool:
-    """Blocks by size. ``take`` gets bytes from the driver, ``give`` gives them back."""
+    """Free blocks by size. ``allocate_bytes`` and ``free_address`` are the driver's functions."""
 
     def __init__(
         self,
-        take: Callable[[int], int],
-        give: Callable[[int], object],
+        allocate_bytes: Callable[[int], int],
+        free_address: Callable[[int], object],
         block: type[Block] = Block,
     ) -> None:
-        self._take, self._give, self._block = take, give, block
+        self._allocate, self._free_address, self._block = allocate_bytes, free_address, block
         self._free: dict[int, list[int]] = {}
         self._returned: deque[tuple[int, int, int]] = deque()
         self._lock = threading.RLock()
         self._active = self._managed = 0
 
     def allocate(self, nbytes: int) -> Block:
-        """A block of at least ``nbytes``; raises what ``take`` raises."""
+        """A block of at least ``nbytes``. Errors of ``allocate_bytes`` go to the caller."""
         size = _size_class(nbytes)
         with self._lock:
             self._sweep()
@@ -79,34 +80,34 @@ class Pool:
             if free:
                 address = free.pop()
             else:
-                address = self._take(size)
+                address = self._allocate(size)
                 self._managed += size
             self._active += nbytes
         return self._block(address, size, nbytes, self._returned)
 
     @property
     def active_bytes(self) -> int:
-        """Bytes that were asked for and are in use."""
+        """Requested bytes of all blocks in use."""
         with self._lock:
             self._sweep()
             return self._active
 
     @property
     def managed_bytes(self) -> int:
-        """Bytes that were taken from the driver, in use or not."""
+        """Bytes allocated by the driver, in use or free."""
         return self._managed
 
     def free_held(self) -> None:
-        """Give back what is not in use. Work that reads it must have been waited for."""
+        """Return free blocks to the driver. The device must have finished all work on them."""
         with self._lock:
             self._sweep()
             for size, free in self._free.items():
                 while free:
-                    self._give(free.pop())
+                    self._free_address(free.pop())
                     self._managed -= size
 
     def _sweep(self) -> None:
-        """Put blocks that came back where they are found."""
+        """Put deleted blocks among the free ones."""
         returned = self._returned
         while returned:
             address, size, nbytes = returned.popleft()
@@ -115,12 +116,12 @@ class Pool:
 
 
 def _size_class(nbytes: int) -> int:
-    """The size of block that ``nbytes`` get.
+    """The size of the block for a request of ``nbytes``.
 
     >>> [_size_class(n) for n in (1, 512, 513, 1024, 1025, 1 << 20)]
     [512, 512, 576, 1024, 1152, 1048576]
     """
-    if nbytes <= _LEAST_BYTES:
-        return _LEAST_BYTES
-    step = min(1 << ((nbytes - 1).bit_length() - 1 - _STEPS_LOG2), _LARGEST_STEP_BYTES)
+    if nbytes <= _MIN_BLOCK_BYTES:
+        return _MIN_BLOCK_BYTES
+    step = min(1 << ((nbytes - 1).bit_length() - 1 - _SIZES_PER_POWER_OF_TWO_LOG2), _MAX_STEP_BYTES)
     return -(-nbytes // step) * step

@@ -1,47 +1,48 @@
-"""The beginning of a step: small kernels that read nothing but parameters, many in one launch.
+"""Horizontal fusion at the start of a step: small kernels that read only parameters, in one launch.
 
-Training in 16 bits rounds each parameter once. One by one, the launches of a hundred such kernels
-take longer than their work; the schedule puts them first, and equal ones run together.
+Training in 16 bits casts each parameter once. The separate launches of a hundred such kernels take
+longer than their work. The schedule puts them first, and those with the same program run together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from symdnn.gpu.codegen.batch import Form, batched, form_of
 from symdnn.gpu.execution.batched_updates import enqueue
+from symdnn.gpu.execution.operands import Operands, Step, Values
 from symdnn.graph.variable import Apply, Variable
 
-if TYPE_CHECKING:
-    from symdnn.gpu.execution.plan import CudaPlan
-
-__all__ = ["beginning", "leading", "together"]
+__all__ = ["batched_run", "cast_groups", "with_batched_casts"]
 
 
-def beginning(plan: CudaPlan, nodes: Sequence[Apply]) -> Iterator[tuple[Apply, Any]]:
-    """Nodes with what runs them; for groups among the first of them, the last one runs all."""
-    groups = leading(plan.spec, plan.memory, nodes)
+def with_batched_casts(
+    operands: Operands, runs: Mapping[Apply, Any], nodes: Sequence[Apply]
+) -> list[Step]:
+    """The steps of ``nodes``; the last node of each group of casts has the launch of all."""
+    groups = cast_groups(operands.spec, operands.memory, nodes)
     at = {n: i for i, n in enumerate(nodes)}
     last = {max(g, key=at.__getitem__): (form, g) for form, g in groups}
     grouped = {n for _, g in groups for n in g}
-    for n in nodes:
-        if n in last:
-            yield n, together(plan, *last[n], guarded=False)
-        elif n not in grouped:
-            yield n, plan.steps[n]
+    return [
+        Step(n, batched_run(operands, *last[n], guarded=False) if n in last else runs[n])
+        for n in nodes
+        if n in last or n not in grouped
+    ]
 
 
-def together(plan: CudaPlan, form: Form, group: Sequence[Apply], guarded: bool = True) -> Any:
-    """One launch for all nodes of a group; ``guarded``: not once the error word is set."""
-    env = plan.rt.env()
-    plan.envs.append(env)
+def batched_run(
+    operands: Operands, form: Form, group: Sequence[Apply], guarded: bool = True
+) -> Any:
+    """One launch for all nodes of a group; with ``guarded`` not once the error word is set."""
+    env = operands.env()
 
-    def run(node: Apply, values: dict[Variable, Any]) -> None:
+    def run(node: Apply, values: Values) -> None:
         items = [
             [
-                *(plan.operand(n, i, v, values) for i, v in enumerate(n.inputs)),
+                *(operands.operand(n, i, v, values) for i, v in enumerate(n.inputs)),
                 *(values[v] for v in n.outputs),
             ]
             for n in group
@@ -51,8 +52,8 @@ def together(plan: CudaPlan, form: Form, group: Sequence[Apply], guarded: bool =
     return run
 
 
-def leading(spec: Any, memory: Any, nodes: Sequence[Apply]) -> list[tuple[Form, list[Apply]]]:
-    """Groups among the first of ``nodes`` that may be launched together, behind the others."""
+def cast_groups(spec: Any, memory: Any, nodes: Sequence[Apply]) -> list[tuple[Form, list[Apply]]]:
+    """Groups among the first of ``nodes`` that may be launched together, at their last node."""
     groups: dict[Form, list[Apply]] = {}
     for node in nodes:
         if node in memory.aliases:
@@ -60,9 +61,9 @@ def leading(spec: Any, memory: Any, nodes: Sequence[Apply]) -> list[tuple[Form, 
         if not all(_is_of_leaf(v, memory) for v in node.inputs):
             break
         form = _form(node, spec, memory)
-        if form is not None:  # else it reads with gaps, and runs by itself
+        if form is not None:  # else it is launched by itself
             groups.setdefault(form, []).append(node)
-    return [(form, g) for form, g in groups.items() if len(g) > 1 and _lie_apart(g, memory)]
+    return [(form, g) for form, g in groups.items() if len(g) > 1 and _is_disjoint(g, memory)]
 
 
 def _form(node: Apply, spec: Any, memory: Any) -> Form | None:
@@ -77,14 +78,14 @@ def _form(node: Apply, spec: Any, memory: Any) -> Form | None:
 
 
 def _is_of_leaf(v: Variable, memory: Any) -> bool:
-    """Whether nothing in the plan makes it: an entry, or a view of one."""
+    """Whether no kernel of the plan computes it: it is an input, or a view of one."""
     while v.owner is not None and v.owner in memory.aliases:
         v = v.owner.inputs[0]
     return v.owner is None
 
 
-def _lie_apart(group: Sequence[Apply], memory: Any) -> bool:
-    """Whether no two of the group write the same memory."""
+def _is_disjoint(group: Sequence[Apply], memory: Any) -> bool:
+    """Whether no two nodes of the group write the same memory."""
     spans = sorted(
         (b.offset, b.offset + b.nbytes) if b.kind == "arena" else (-1, -1)
         for b in (memory.views[v].buffer for n in group for v in n.outputs)

@@ -1,4 +1,4 @@
-"""The end of a step: kernels that write new values, many in one launch, and guarded copies."""
+"""Horizontal fusion at the end of a step: kernels that write new values, and guarded copies."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ from symdnn.graph.variable import Apply
 from symdnn.ops.core.scalar import identity_program
 from symdnn.ops.lowered.transfer import HostFromGpu
 
-__all__ = ["Trailing", "copy_all", "copy_bytes", "enqueue", "trailing"]
+__all__ = ["UpdateLaunches", "copy_all", "copy_bytes", "enqueue", "update_launches"]
 
 _BITS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
 
 
 @dataclass(frozen=True)
-class Trailing:
-    """Nodes from ``start`` to the copies to the host, as ``launches`` in order: those of a form
-    are launched together, a node without one by itself."""
+class UpdateLaunches:
+    """The nodes from ``start`` to the copies to the host, as ``launches`` in order.
+
+    A launch with a form has several nodes, one without a form a single node.
+    """
 
     start: int
     launches: tuple[tuple[Form | None, tuple[Apply, ...]], ...]
 
 
-def trailing(spec: Any, memory: Any) -> Trailing:
-    """The nodes that write storages, those of one form together where no other minds.
+def update_launches(spec: Any, memory: Any) -> UpdateLaunches:
+    """The nodes that write storages, fused by form as far as their dependences allow.
 
-    Nodes get levels: above all before them that write what they read or touch what they write. A
-    level's nodes may then run in any order, and together. What writes anything but storages keeps
-    its place among all, since the arena may have given away what is read behind it.
+    A node's level is above the levels of all earlier nodes that write its inputs, or read or write
+    its outputs. Nodes of one level may run in any order, and together. A node that writes other
+    memory than storages is a barrier, because the arena may have reused buffers at that point.
     """
     nodes = spec.segment.nodes
     end = len(nodes)
@@ -55,12 +57,12 @@ def trailing(spec: Any, memory: Any) -> Trailing:
             (form if isinstance(form, Form) and len(found) > 1 else None, tuple(found))
             for form, found in forms.items()
         ]
-    return Trailing(start, tuple(launches))
+    return UpdateLaunches(start, tuple(launches))
 
 
 def _levels(nodes: Sequence[Apply], memory: Any) -> Iterator[tuple[Apply, int]]:
-    written: dict[int, int] = {}  # buffer -> the level that wrote it last
-    read: dict[int, int] = {}  # buffer -> the highest level that read it
+    written: dict[int, int] = {}  # buffer -> the last level that writes it
+    read: dict[int, int] = {}  # buffer -> the highest level that reads it
     floor = top = -1
     for n in nodes:
         reads = {id(memory.views[v].buffer) for v in n.inputs}
@@ -80,7 +82,7 @@ def _writes_storage(node: Apply, memory: Any) -> bool:
 
 
 def _form(node: Apply, spec: Any, memory: Any) -> Form | None:
-    """The form of a node that writes nothing but storages."""
+    """The form of a node that writes only storages; None if it cannot be fused."""
     if not _writes_storage(node, memory) or any(spec.shapes.get(v) is None for v in node.outputs):
         return None
     views = [memory.views[v] for v in node.inputs]
@@ -91,7 +93,7 @@ def _form(node: Apply, spec: Any, memory: Any) -> Form | None:
 
 
 def enqueue(env: LaunchEnv, launches: Sequence[KernelLaunch]) -> None:
-    """Launch kernels whose parameters have all addresses but the environment's."""
+    """Launch kernels of which only the environment's addresses are missing."""
     slots = np.array([env.node, env.error_word, env.workspace], np.int64)
     for k in launches:
         function = env.module(k.source, k.name)
@@ -99,7 +101,7 @@ def enqueue(env: LaunchEnv, launches: Sequence[KernelLaunch]) -> None:
 
 
 def copy_all(env: LaunchEnv, pairs: Sequence[tuple[RawArray, RawArray]]) -> None:
-    """Guarded copies (source, target), those of one element size in one launch."""
+    """Guarded copies (source, target), with one launch for each element size."""
     sizes: dict[int, list[tuple[RawArray, RawArray]]] = {}
     for source, target in pairs:
         dense = source.contiguous and target.contiguous and target.itemsize in _BITS
@@ -116,9 +118,9 @@ def copy_all(env: LaunchEnv, pairs: Sequence[tuple[RawArray, RawArray]]) -> None
 
 
 def copy_bytes(env: LaunchEnv, copies: Sequence[tuple[int, int, int]]) -> None:
-    """Copies (target, source, bytes), also from and to pinned memory, by one kernel.
+    """Copies (target, source, bytes) by one kernel, also from and to pinned memory.
 
-    In a CUDA graph a copy by a kernel begins some 5 us earlier than one by the copy engine.
+    In a CUDA graph a copy by a kernel starts some 5 us earlier than one by the copy engine.
     """
     items = [
         (RawArray(source, (nbytes,), "uint8"), RawArray(target, (nbytes,), "uint8"))

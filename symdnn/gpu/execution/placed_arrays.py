@@ -35,7 +35,7 @@ class PlacedArray:
         return self._array.dtype
 
     def copied(self, into: RawArray | None) -> RawArray:
-        """Enqueue the copy; the array is kept until it has been made."""
+        """Enqueue the copy; the array is kept alive until the copy is done."""
         rt = self._runtime
         with rt.context.current():
             target = into if into is not None else rt.memory.empty(self.shape, self.dtype)
@@ -44,16 +44,16 @@ class PlacedArray:
         return target
 
     def itself(self) -> RawArray | None:
-        """The array, if it is contiguous and aligned as our own memory is."""
+        """The array, if it is contiguous and has our alignment; else None."""
         array = self._array
         return array if array.contiguous and array.ptr % ALIGNMENT == 0 else None
 
 
 def place(value: Any, what: str) -> PlacedArray:
-    """An array with ``__cuda_array_interface__`` or ``__dlpack__`` on the device that it is on.
+    """An array with ``__cuda_array_interface__`` or ``__dlpack__`` as a value on its device.
 
-    Raises :class:`~symdnn.errors.InputError` for one of another context, and
-    :class:`~symdnn.errors.CudaUnavailable` where the GPU can't be used.
+    Raises :class:`~symdnn.errors.InputError` for an array of another context, and
+    :class:`~symdnn.errors.CudaUnavailable` if the GPU can't be used.
     """
     rt = runtime(_device_of(value, what))
     with rt.context.current():

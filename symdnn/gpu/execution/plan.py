@@ -1,11 +1,10 @@
-"""A plan on the device: steps with their operands, in the order in which they are enqueued."""
+"""A plan bound to a device: its steps in the order of their launches, and its calls."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -13,25 +12,21 @@ from symdnn.config import config
 from symdnn.gpu.codegen.launches import view_of
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.capture import CaptureFailed
-from symdnn.gpu.device.env import Env
 from symdnn.gpu.device.memory import PendingCopy
-from symdnn.gpu.execution.batched_casts import beginning, together
-from symdnn.gpu.execution.batched_updates import copy_all, trailing
-from symdnn.gpu.execution.plan_constants import Resident
+from symdnn.gpu.execution.batched_casts import batched_run, with_batched_casts
+from symdnn.gpu.execution.batched_updates import copy_all, update_launches
+from symdnn.gpu.execution.bound_steps import BoundSteps
+from symdnn.gpu.execution.operands import Device, Operands, Step, Values
+from symdnn.gpu.execution.plan_constants import PlanConstants
 from symdnn.gpu.execution.replay import Replay
-from symdnn.gpu.execution.watched import run_watched
-from symdnn.gpu.kernels.copy import seen_by, strided_copy
-from symdnn.graph.evaluate import describe_failure
+from symdnn.gpu.kernels.copy import view_by_op
 from symdnn.graph.kernel import Kernel
 from symdnn.graph.runtime import BoundPlan, Watcher
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.ops.array.index import Subtensor
 from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 
-if TYPE_CHECKING:
-    from symdnn.gpu.execution.runtime import CudaRuntime
-
-__all__ = ["CudaPlan", "Env", "reads_at_call"]
+__all__ = ["CudaPlan", "reads_at_call"]
 
 
 def reads_at_call(node: Apply, sizes: Mapping[Variable, Any]) -> bool:
@@ -43,56 +38,53 @@ def reads_at_call(node: Apply, sizes: Mapping[Variable, Any]) -> bool:
 
 
 def _acceptor(kernel: Kernel) -> Any:
-    """Which operands a kernel reads where they are; None where it reads all of them."""
+    """A function that says which operands a kernel reads in place; None if it reads all so."""
     if kernel.reads_any_layout:
         return None
     return lambda i, x: not isinstance(x, RawArray) or kernel.accepts(i, x)
 
 
-class Step(NamedTuple):
-    """A node, or the first of several that are launched together, and what enqueues it."""
-
-    node: Apply
-    run: Any
-
-
-Values = dict[Variable, Any]
-
-
 class CudaPlan(BoundPlan):
-    """Steps with their operands: arena addresses bound once, what enters and leaves per call.
+    """Steps with their operands. Arena addresses are bound once, inputs and results per call.
 
-    ``head`` copies in and reads what only this call knows, ``middle`` can be captured, ``tail``
-    copies to the host. New values of shared variables are written at the end of the middle.
+    ``steps`` has their order: copies to the device, the part that can be captured, copies to the
+    host. New values of shared variables are written at the end of the captured part.
     """
 
-    def __init__(self, rt: CudaRuntime, spec: Any, memory: Any) -> None:
-        self.rt, self.spec, self.memory = rt, spec, memory
+    def __init__(self, device: Device, spec: Any, memory: Any) -> None:
+        self.device, self.spec, self.memory = device, spec, memory
+        self.operands = Operands(device, spec, memory)
         self.nodes: tuple[Apply, ...] = spec.segment.nodes
-        self.envs: list[Env] = []
         self.bound: Values = {}
         self._bind_values()
-        resident = Resident(self)
-        self.bound.update(resident.at)
-        for node in resident.computed:
-            self._step(node)(node, self.bound)
-        self.steps = {n: self._step(n) for n in self.nodes if n not in resident.nodes}
-        self._divide()
-        self.returns_to_host = bool(self.outs)
+        constants = PlanConstants(self.operands, self.bound)
+        self.bound.update(constants.at)
+        for node in constants.computed:
+            self._run_of(node)(node, self.bound)
+        #: The function that enqueues each node.
+        self.runs = {n: self._run_of(n) for n in self.nodes if n not in constants.nodes}
+        self.steps = self._ordered_steps()
+        updated = bool(memory.stored or memory.copied)
+        #: Whether results have to be made contiguous: then updates must not come before them, since
+        #: the allocation could fail.
+        self.strided_results = updated and any(
+            not memory.views[n.inputs[0]].contiguous for n in self.steps.outs
+        )
+        self.returns_to_host = bool(self.steps.outs)
         self.replay: Replay | None = None
+        #: Addresses of the inputs of the last call.
         self.last: list[int | None] | None = None
-        #: What became of the loop whose body this is.
+        #: The capture state of the loop of which this is the body.
         self.loop_state = ""
-        self.moved: set[int] = set()
-        #: What leaves a kept segment: written again where it is.
-        self.leaving: Values = {}
-        numbers = [env.node for env in self.envs if env.node >= 0]
-        weakref.finalize(self, rt.forget_nodes, numbers).atexit = False
+        #: Inputs whose addresses change, which are copied to memory of their own.
+        self.copied_inputs: set[int] = set()
+        numbers = [env.node for env in self.operands.envs if env.node >= 0]
+        weakref.finalize(self, device.forget_nodes, numbers).atexit = False
 
     # -- binding ------------------------------------------------------------------------------
 
     def _bind_values(self) -> None:
-        base = self.rt.arena.base
+        base = self.device.arena.base
         for v, view in self.memory.views.items():
             if isinstance(v, Constant):
                 continue
@@ -102,7 +94,8 @@ class CudaPlan(BoundPlan):
                 at = base + view.buffer.offset + view.offset
                 self.bound[v] = RawArray(at, view.shape, v.type.dtype, view.strides)
 
-    def _step(self, node: Apply) -> Any:
+    def _run_of(self, node: Apply) -> Any:
+        """The function that enqueues a node."""
         if isinstance(node.op, GpuFromHost):
             return self._copy_in
         if isinstance(node.op, HostFromGpu):
@@ -117,16 +110,16 @@ class CudaPlan(BoundPlan):
         else:
             launch = self.spec.launch(node)
         workspace = self.memory.workspaces.get(node)
-        at = self.rt.arena.base + workspace.offset if workspace is not None else 0
-        env = self.rt.env(at, self.rt.number_of(node, self.spec.call(node).inputs))
-        env.dying = self._dying(node)
-        self.envs.append(env)
+        at = self.device.arena.base + workspace.offset if workspace is not None else 0
+        operands = self.operands
+        env = operands.env(at, self.device.number_of(node, self.spec.call(node).inputs))
+        env.overwritable = self._overwritable(node)
         accepts = _acceptor(kernel)
 
         def run(node: Apply, values: Values) -> None:
-            inputs = [self.operand(node, i, v, values) for i, v in enumerate(node.inputs)]
+            inputs = [operands.operand(node, i, v, values) for i, v in enumerate(node.inputs)]
             if accepts is not None:
-                inputs = [self.dense(x, accepts(i, x)) for i, x in enumerate(inputs)]
+                inputs = [operands.contiguous(x, accepts(i, x)) for i, x in enumerate(inputs)]
             outputs = [values.get(v) for v in node.outputs]
             results = launch(env, inputs, outputs)
             if results is not None:
@@ -134,61 +127,36 @@ class CudaPlan(BoundPlan):
 
         return run
 
-    def _dying(self, node: Apply) -> frozenset[int]:
-        """Inputs of a node that a kernel allocated and nothing else reads from then on."""
+    def _overwritable(self, node: Apply) -> frozenset[int]:
+        """Inputs of a node that a kernel allocated and that no later node reads."""
         made = {i: self.memory.views[v].buffer for i, v in enumerate(node.inputs)
                 if self.memory.views[v].buffer.kind == "made"}  # fmt: skip
         step = self.nodes.index(node) if made else 0
         return frozenset(i for i, buffer in made.items() if buffer.last <= step)
 
-    def sharing(self, v: Variable) -> list[tuple[Variable, Any]]:
-        """What a transfer to the device made, and all that shows the same memory."""
-        views = self.memory.views
-        return [(w, view) for w, view in views.items() if view.buffer is views[v].buffer]
-
-    def operand(self, node: Apply, i: int, v: Variable, values: Values) -> Any:
-        """An input of a node, constants where the node reads them."""
-        if isinstance(v, Constant):
-            return v.data if i in node.op.host_inputs else self.rt.constant(v)
-        return values[v]
-
-    def dense(self, x: Any, accepted: bool) -> Any:
-        """``x``, copied to contiguous memory unless its layout is accepted."""
-        if accepted or not isinstance(x, RawArray):
-            return x
-        target = self.rt.memory.empty(x.shape, x.dtype)
-        strided_copy(self.rt.env(), x, target)
-        return target
-
-    def place(self, value: Any, target: RawArray) -> None:
-        """Enqueue a copy of what enters, from the host or the device, to ``target``."""
-        if not isinstance(value, RawArray):
-            self.rt.memory.copy_in(np.asarray(value), target)
-        elif value.contiguous and target.contiguous:
-            self.rt.memory.copy(value, target)
-        else:
-            strided_copy(self.rt.env(), value, target)
-
     def _copy_in(self, node: Apply, values: Values) -> None:
         source = node.inputs[0]
         value = source.data if isinstance(source, Constant) else values[source]
-        self.place(value, values[node.outputs[0]])
+        self.operands.copy_to(value, values[node.outputs[0]])
 
     def _copy_out(self, node: Apply, values: Values) -> None:
-        source = self.operand(node, 0, node.inputs[0], values)
-        source = self.dense(source, source.contiguous)
-        values[node.outputs[0]] = self.rt.memory.copy_out(source)
+        source = self._contiguous_source(node, values)
+        values[node.outputs[0]] = self.device.memory.copy_out(source)
+
+    def _contiguous_source(self, node: Apply, values: Values) -> Any:
+        source = self.operands.operand(node, 0, node.inputs[0], values)
+        return self.operands.contiguous(source, source.contiguous)
 
     def _part(self, node: Apply, values: Values) -> None:
-        """A part of an array whose bounds only this call knows, copied to where it is read."""
-        x = self.operand(node, 0, node.inputs[0], values)
+        """Copy a slice whose bounds are known only in the call to the node's output."""
+        x = self.operands.operand(node, 0, node.inputs[0], values)
         target = values[node.outputs[0]]
         bounds = [int(v.data if isinstance(v, Constant) else values[v]) for v in node.inputs[1:]]
-        seen = seen_by(node.op, view_of(0, x), target.shape, bounds)
+        seen = view_by_op(node.op, view_of(0, x), target.shape, bounds)
         assert seen is not None
         at = RawArray(x.ptr + seen.offset, seen.shape, seen.dtype, seen.strides, x)
         if at.size:
-            self.place(at, target)
+            self.operands.copy_to(at, target)
 
     def _alias(self, node: Apply, values: Values) -> None:
         out = node.outputs[0]
@@ -197,48 +165,45 @@ class CudaPlan(BoundPlan):
         view = self.memory.views[out]
         root = view.buffer.variable
         assert root is not None
-        owner = self.rt.constant(root) if isinstance(root, Constant) else values[root]
+        owner = self.device.constant(root) if isinstance(root, Constant) else values[root]
         at = owner.ptr + view.offset
         values[out] = RawArray(at, view.shape, out.type.dtype, view.strides, owner)
 
     # -- order --------------------------------------------------------------------------------
 
-    def _divide(self) -> None:
-        """Steps before the graph (copies in, bounds read at each call), in it, and after it."""
-        nodes = [n for n in self.nodes if n in self.steps]
+    def _ordered_steps(self) -> BoundSteps:
+        """Divide the steps: before the graph (copies in, bounds of the call), in it, after it."""
+        nodes = [n for n in self.nodes if n in self.runs]
         end = len(nodes)
         while end > 0 and isinstance(nodes[end - 1].op, HostFromGpu):
             end -= 1
         start = next((i for i in range(end) if not self._before_graph(nodes[i])), end)
-        last = trailing(self.spec, self.memory)
-        behind = {n for _, group in last.launches for n in group}
-        self.head = [Step(n, self.steps[n]) for n in nodes[:start]]
-        middle = beginning(self, [n for n in nodes[start:end] if n not in behind])
-        self.middle = [Step(n, run) for n, run in middle]
-        self.last_steps = [
-            Step(group[0], self.steps[group[0]] if form is None else together(self, form, group))
+        last = update_launches(self.spec, self.memory)
+        last_nodes = {n for _, group in last.launches for n in group}
+        head = [Step(n, self.runs[n]) for n in nodes[:start]]
+        kept = [n for n in nodes[start:end] if n not in last_nodes]
+        middle = with_batched_casts(self.operands, self.runs, kept)
+        updates = [
+            Step(
+                group[0],
+                self.runs[group[0]] if form is None else batched_run(self.operands, form, group),
+            )
             for form, group in last.launches
         ]
         if self.memory.copied:
             maker = next(iter(self.memory.copied)).owner
             assert maker is not None
-            self.last_steps.append(Step(maker, self._copy_updates()))
-        self.outs = nodes[end:]
-        # Nothing may fail behind the updates, so no memory is taken there.
-        self.gaps = bool(self.memory.stored or self.memory.copied) and any(
-            not self.memory.views[n.inputs[0]].contiguous for n in self.outs
-        )
-        self.ready = not self.last_steps
+            updates.append(Step(maker, self._copy_updates()))
         self.not_captured = self._obstacle(nodes[start:end])
-        # What enters is part of a graph by its address, unless it is only copied in before that.
+        # A graph reads an input by its address, unless the input is only copied before the graph.
         read = {v for n in nodes if not isinstance(n.op, GpuFromHost) for v in n.inputs}
         read.update(self.memory.copied.values(), self.memory.stored.values())
-        self.fixed = [v in read for v in self.spec.segment.inputs]
+        self.read_in_place = [v in read for v in self.spec.segment.inputs]
+        return BoundSteps(self.operands, self.bound, head, middle, updates, nodes[end:])
 
     def _copy_updates(self) -> Any:
-        """One step that writes all new values that could not be made where they belong."""
-        env = self.rt.env()
-        self.envs.append(env)
+        """One step that copies all new values that are not computed in their storages."""
+        env = self.operands.env()
 
         def run(node: Apply, values: Values) -> None:
             pairs = [(values[new], values[old]) for new, old in self.memory.copied.items()]
@@ -248,11 +213,11 @@ class CudaPlan(BoundPlan):
 
     def _before_graph(self, node: Apply) -> bool:
         if isinstance(node.op, HostFromGpu):
-            return node.inputs[0].owner not in self.steps
+            return node.inputs[0].owner not in self.runs
         return isinstance(node.op, GpuFromHost) or reads_at_call(node, self.spec.sizes)
 
     def _obstacle(self, middle: Sequence[Apply]) -> str:
-        """Why the plan cannot be captured; empty when it can be tried."""
+        """Why the plan cannot be captured; empty if a capture can be tried."""
         if config.gpu.graph == "off":
             return "gpu.graph=off"
         if not self.spec.segment.capture:
@@ -262,40 +227,36 @@ class CudaPlan(BoundPlan):
         for node in middle:
             if self._before_graph(node) or isinstance(node.op, HostFromGpu):
                 return f"{node.op} needs the host in the middle of the segment"
-        return self._at_each_call(middle)
+        return self._host_work(middle)
 
     def loop_obstacle(self) -> str:
-        """Why the loop whose body this is can't be captured as a whole; empty when it can."""
-        if self.outs:
+        """Why the loop of which this is the body can't be captured; empty if it can be."""
+        if self.steps.outs:
             return "a step gives values to the host"
-        return self._at_each_call([n for n in self.steps if not isinstance(n.op, GpuFromHost)])
+        return self._host_work([n for n in self.runs if not isinstance(n.op, GpuFromHost)])
 
-    def _at_each_call(self, nodes: Sequence[Apply]) -> str:
-        """Which node does something on the host whenever it runs; empty when none does."""
+    def _host_work(self, nodes: Sequence[Apply]) -> str:
+        """Which node does work on the host in each run; empty if none does."""
         for node in nodes:
             arrays = set(getattr(node.op, "host_values", ())) - set(node.op.host_inputs)
             if node.op.host_callback or arrays:
                 return f"{node.op} reads arrays on the host"
-            if not self._capturable(node):
-                return f"{node.op} by {self.spec.choices[node].kernel.name} needs the host"
+            kernel: Kernel = self.spec.choices[node].kernel
+            if not kernel.capturable(self.spec.call(node)):
+                return f"{node.op} by {kernel.name} needs the host"
         return ""
 
-    def _capturable(self, node: Apply) -> bool:
-        """What the chosen kernel says of this call."""
-        kernel: Kernel = self.spec.choices[node].kernel
-        return kernel.capturable(self.spec.call(node))
-
-    # -- running ------------------------------------------------------------------------------
+    # -- calls --------------------------------------------------------------------------------
 
     @property
     def nbytes(self) -> int:
-        """Memory of its own: what a graph keeps, what a kept segment gives; the arena is shared."""
-        kept = sum(a.nbytes for a in self.leaving.values())
+        """Memory of its own: that of a replay, and results of a kept segment, not the arena."""
+        kept = sum(a.nbytes for a in self.steps.results.values())
         return kept if self.replay is None else kept + self.replay.nbytes
 
     @property
     def capture_state(self) -> str:
-        """Whether it is a graph by now, or why it is none."""
+        """Whether the plan is a captured graph, or why it is not."""
         if self.loop_state or self.not_captured:
             return self.loop_state or f"not captured: {self.not_captured}"
         if self.replay is None:
@@ -304,123 +265,74 @@ class CudaPlan(BoundPlan):
 
     @property
     def reports(self) -> bool:
-        """Whether a kernel that has run here can find fault with data."""
-        return any(env.reports for env in self.envs)
+        """Whether a kernel that has run here can report an error of the data."""
+        return self.operands.reports
 
     def run(
         self, entering: Sequence[Any], watcher: Watcher | None = None, targets: Sequence[Any] = ()
     ) -> list[Any]:
-        """Enqueue every step; waits only where a value goes to the host.
+        """Enqueue all steps; wait only for results on the host.
 
-        A plan that runs again with the same shared variables is captured into a graph. The plan of
-        a loop's body may put what leaves to ``targets``.
+        A plan that runs again with the same shared variables is captured into a graph. For the body
+        of a loop, ``targets`` is memory for the results.
         """
-        if self.rt.busy:
-            return self.rt.aside(lambda: self.run(entering, watcher, targets))
-        self.rt.arena.reserve(self.memory.arena_bytes)
+        if self.device.watched_bytes:
+            return self.device.run_nested(lambda: self.run(entering, watcher, targets))
+        self.device.arena.reserve(self.memory.arena_bytes)
         if watcher is None and (replay := self._replay(entering)) is not None:
             return replay.run(entering)
-        apart = watcher is not None or self._share(entering) or self.gaps
-        values = self.values(entering, apart)
-        self.make_leaving(values, targets)
-        if apart:
-            for node in self.nodes:
-                if node in self.steps:
-                    self._run_step(Step(node, self.steps[node]), values, watcher)
+        separate = watcher is not None or self.strided_results or self._overlaps_updates(entering)
+        values = self.steps.values(entering, separate)
+        self.steps.allocate_results(values, targets)
+        if separate:
+            steps = [Step(n, self.runs[n]) for n in self.nodes if n in self.runs]
+            self.steps.run(steps, values, watcher)
         else:
-            staged = [self.rt.memory.pinned(max(self._nbytes(n), 1)) for n in self.outs]
-            self.run_steps(self.head, values)
-            self.run_middle(values)
-            for node, pinned in zip(self.outs, staged):
-                source = self.operand(node, 0, node.inputs[0], values)
-                source = self.dense(source, source.contiguous)
-                values[node.outputs[0]] = self.rt.memory.copy_out(source, pinned)
-            self.settle(values)
-        return self._left(values)
+            self._run_in_order(values)
+        return self._results(values)
 
-    def _left(self, values: Values) -> list[Any]:
-        """What leaves, waited for where it goes to the host."""
-        if self.reports and not self.rt.memory.is_baking:
-            self.rt.copy_word()
+    def _run_in_order(self, values: Values) -> None:
+        """Run head, middle and updates, then the copies to the host.
+
+        Nothing may fail after the updates, so pinned memory is allocated first.
+        """
+        outs, memory = self.steps.outs, self.device.memory
+        staged = [memory.pinned(max(self._nbytes(n), 1)) for n in outs]
+        self.steps.run(self.steps.head, values)
+        self.steps.run_middle(values)
+        for node, pinned in zip(outs, staged):
+            source = self._contiguous_source(node, values)
+            values[node.outputs[0]] = memory.copy_out(source, pinned)
+        self.steps.redirect_updates(values)
+
+    def _results(self, values: Values) -> list[Any]:
+        """The results; waits for those on the host."""
+        if self.reports and not self.device.memory.captures_host_values:
+            self.device.copy_error_word()
         left = [values[v] for v in self.spec.segment.outputs]
         if any(isinstance(v, PendingCopy) for v in left):
-            self.rt.memory.synchronize()
-            self.rt.look()
+            self.device.memory.synchronize()
+            self.device.raise_finished_errors()
         elif self.reports:
-            self.rt.pending_check = True
+            self.device.pending_check = True
         return [v.finish() if isinstance(v, PendingCopy) else v for v in left]
 
-    def values(self, entering: Sequence[Any], apart: bool = False) -> Values:
-        """Where values are in a call; ``apart``: no storage is written, new values are arrays."""
-        values = dict(self.bound)
-        values.update(zip(self.spec.segment.inputs, entering))
-        for new, old in self.memory.stored.items():
-            at = values[old]
-            values[new] = self.rt.memory.empty(at.shape, at.dtype) if apart else at
-        return values
-
-    def settle(self, values: Values) -> None:
-        """New values are where they were copied to: nobody has to write them again."""
-        values.update((new, values[old]) for new, old in self.memory.copied.items())
-
-    def make_leaving(self, values: Values, targets: Sequence[Any] = ()) -> None:
-        """New arrays for what leaves and stays on the device, or targets that are like them."""
-        for v, target in zip_longest(self.spec.segment.outputs, targets):
-            view = self.memory.views[v]
-            fresh = view.buffer.kind == "outside" and view.buffer.variable is v
-            if fresh and v.owner is not None and not isinstance(v.owner.op, HostFromGpu):
-                like = target is not None and target.is_like(view.shape, v.type.dtype)
-                found = target if like else self.leaving.get(v)
-                values[v] = found or self.rt.memory.empty(view.shape, v.type.dtype)
-                if self.spec.segment.kept:
-                    self.leaving[v] = values[v]
-
-    def run_steps(self, steps: Sequence[Step], values: Values) -> None:
-        """Enqueue some of the steps."""
-        for step in steps:
-            self._run_step(step, values, None)
-
-    def run_middle(self, values: Values) -> None:
-        """Enqueue what a graph has. Updates begin only when all their kernels are there."""
-        self.run_steps(self.middle, values)
-        if not self.ready:
-            for env in self.envs:
-                env.dry = True
-            try:
-                self.run_steps(self.last_steps, values)
-            finally:
-                for env in self.envs:
-                    env.dry = False
-            self.ready = True
-        self.run_steps(self.last_steps, values)
-
     def _nbytes(self, node: Apply) -> int:
-        """Bytes of what a node copies to the host."""
+        """Bytes that a node copies to the host."""
         view = self.memory.views[node.inputs[0]]
         return int(np.prod(view.shape, dtype=np.int64)) * node.inputs[0].type.numpy.itemsize
-
-    def _run_step(self, step: Step, values: Values, watcher: Watcher | None) -> None:
-        node = step.node
-        try:
-            if watcher is None:
-                step.run(node, values)
-                return
-            run_watched(self, step, values, watcher)
-        except Exception as error:
-            error.add_note(describe_failure(node, [values.get(v) for v in node.inputs]))
-            raise
 
     # -- capture ------------------------------------------------------------------------------
 
     def _replay(self, entering: Sequence[Any]) -> Replay | None:
-        """The graph for what enters, made when addresses repeat; None where there can be none.
+        """The replay for these inputs, made when addresses repeat; None if there can be none.
 
-        What another segment made may come from another place each time: from then on it is copied
-        to a place of its own.
+        Results of another segment may have other addresses in each call. Such inputs are copied to
+        memory of their own from then on.
         """
         now = [
-            a.ptr if fixed and k not in self.moved and isinstance(a, RawArray) else None
-            for k, (a, fixed) in enumerate(zip(entering, self.fixed))
+            a.ptr if in_place and k not in self.copied_inputs and isinstance(a, RawArray) else None
+            for k, (a, in_place) in enumerate(zip(entering, self.read_in_place))
         ]
         last, self.last = self.last, now
         if self.not_captured:
@@ -429,24 +341,24 @@ class CudaPlan(BoundPlan):
             self.replay = None
             changed = [k for k, (a, b) in enumerate(zip(last or now, now)) if a != b]
             inputs = self.spec.segment.inputs
-            if last is None or any(self._stays(inputs[k]) for k in changed):
+            if last is None or any(self._keeps_address(inputs[k]) for k in changed):
                 return None
-            self.moved.update(changed)
-            self.last = [None if k in self.moved else a for k, a in enumerate(now)]
-        if self.replay is None and not self._share(entering):
+            self.copied_inputs.update(changed)
+            self.last = [None if k in self.copied_inputs else a for k, a in enumerate(now)]
+        if self.replay is None and not self._overlaps_updates(entering):
             try:
-                self.replay = Replay(self, entering)
+                self.replay = Replay(self.steps, entering, self.copied_inputs)
             except CaptureFailed as error:
                 self.not_captured = str(error)
         return self.replay
 
-    def _stays(self, v: Variable) -> bool:
-        """Whether it is in one place until it gets another shape, or another owner."""
+    def _keeps_address(self, v: Variable) -> bool:
+        """Whether an input keeps its address until it gets another shape, or another owner."""
         return isinstance(v, Shared) or v in self.spec.versions
 
-    def _share(self, entering: Sequence[Any]) -> bool:
-        """Whether something else that enters lies where a new value is to be written."""
-        written = set(self.written(entering))
+    def _overlaps_updates(self, entering: Sequence[Any]) -> bool:
+        """Whether another input overlaps with memory that updates write."""
+        written = set(self.steps.written(entering))
         if not written:
             return False
         spans = sorted(a.extent for a in entering if isinstance(a, RawArray) and a.ptr)
@@ -458,11 +370,3 @@ class CudaPlan(BoundPlan):
             if (low, high) in written:
                 written_end = max(written_end, high)
         return False
-
-    def written(self, entering: Sequence[Any]) -> list[tuple[int, int]]:
-        """The extents of the storages that new values are written to."""
-        updated = {*self.memory.stored.values(), *self.memory.copied.values()}
-        if not updated:
-            return []
-        pairs = zip(self.spec.segment.inputs, entering)
-        return [a.extent for v, a in pairs if v in updated]

@@ -1,4 +1,4 @@
-"""How far calls of a captured plan run ahead of the device."""
+"""The in-flight limit: how many calls of a captured plan may be enqueued and not finished."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from typing import Any
 
 from symdnn.gpu.device.capture import Queue
 
-__all__ = ["Ahead"]
+__all__ = ["InFlightCalls"]
 
 
-class Ahead:
-    """Calls that are enqueued and may not be finished, in two halves, with what they read.
+class InFlightCalls:
+    """Calls that are enqueued and may not be finished, in two halves, with the arrays they read.
 
-    Each half has at most ``most`` calls and an event behind its last one, which is waited for
-    before the half begins anew. A call that is ``alone`` is a half of its own: what is written on
-    the host for one half stays until that half begins again.
+    Each half has at most ``max_calls`` calls and an event after its last one. Before a half is
+    reused, its event is waited for. A call that is ``alone`` is a half of its own. Pinned memory
+    that the host wrote for a half is not written again before that half is reused.
     """
 
-    def __init__(self, queue: Queue, most: int) -> None:
-        self.most, self.half = most, 0
+    def __init__(self, queue: Queue, max_calls: int) -> None:
+        self.max_calls, self.half = max_calls, 0
         self._events = [queue.event(), queue.event()]
         self._held: list[list[Any]] = [[], []]
         self._full = True
 
     def begin(self, keep: Any, alone: bool) -> bool:
-        """Before a call: ``keep`` stays alive until it is finished. Whether a half began."""
+        """Before a call: keep ``keep`` alive until it is finished. Returns whether a half began."""
         began = alone or self._full
         if began:
             if not self._full:
@@ -34,16 +34,16 @@ class Ahead:
             self._held[self.half].clear()
         held = self._held[self.half]
         held.append(keep)
-        self._full = alone or len(held) >= self.most
+        self._full = alone or len(held) >= self.max_calls
         return began
 
     def end(self) -> None:
-        """After it was enqueued."""
+        """After a call was enqueued."""
         if self._full:
             self._events[self.half].record()
 
     def finish(self) -> None:
-        """Wait for all of them."""
+        """Wait for all calls."""
         if not self._full:
             self._events[self.half].record()
         for event in self._events:

@@ -1,4 +1,4 @@
-"""The CUDA device as a runtime: plans bound to addresses, transfers, guarded updates."""
+"""The runtime of a CUDA device: plans bound to addresses, transfers, guarded updates."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from symdnn.gpu.device.capture import CaptureFailed, Graph
 from symdnn.gpu.device.context import Context, context
 from symdnn.gpu.device.device_array import DeviceArray
 from symdnn.gpu.device.env import Env
-from symdnn.gpu.device.error_codes import fault
+from symdnn.gpu.device.error_codes import exception_of
 from symdnn.gpu.device.interop import device_array
-from symdnn.gpu.device.memory import CudaMemory
+from symdnn.gpu.device.memory import memory_of
 from symdnn.gpu.execution.batched_updates import copy_all
 from symdnn.gpu.execution.loop_graph import LoopGraphs
 from symdnn.gpu.execution.plan import CudaPlan
@@ -37,62 +37,63 @@ __all__ = ["CudaRuntime", "runtime"]
 
 registry.load()
 
-_MOST_UPDATE_GRAPHS = 64
-_MOST_KNOWN = 256
+_MAX_UPDATE_GRAPHS = 64
+_MAX_ADOPTED = 256
 
 
 class CudaRuntime(Runtime):
-    """One device: its context, arena, memory, and the nodes that may report errors on data."""
+    """One device: its context, arena and memory, and the nodes that may report errors."""
 
     def __init__(self, ctx: Context) -> None:
         self.context = ctx
-        self.memory = CudaMemory(ctx)
+        self.memory = memory_of(ctx)
         with ctx.current():
             self.arena = Arena(ctx, self.memory.budget)
             self.queue = self.memory.queue
             self._start(self.memory.pinned(16).view(np.int32))
 
     def _start(self, word: Any) -> None:
-        """What a runtime knows at first; ``word`` is where the error word is copied to."""
-        #: The error word as the last finished call left it.
+        """Set the initial state; ``word`` is the host memory that the error word is copied to."""
+        #: The error word of the last finished call.
         self.word: Any = word
         self.word[:] = 0
         self._word_address = int(self.word.ctypes.data)
         self._nodes: dict[int, tuple[Apply, list[Any]]] = {}
         self._next_number = 0
-        #: A call may have left an error: the next one waits for it, or only a read does.
+        #: Whether a call may have written an error: with ``pending_check`` the next call waits for
+        #: it, with ``unread`` only a read of a result does.
         self.pending_check = self.unread = False
         self.memory.before_reading = self.settle
         self._constants: dict[Any, RawArray] = {}
         self._update_graphs: OrderedDict[Any, Graph | None] = OrderedDict()
         self._known: dict[int, tuple[Any, int, RawArray]] = {}
-        self._turn = _Turn(self)
-        #: Bytes of the arena that a plan uses which a watcher looks at; 0 between its looks.
-        self.busy = 0
+        self._lock = _DeviceLock(self)
+        #: Bytes of the arena of a plan while its watcher is called, else 0.
+        self.watched_bytes = 0
 
     def exclusive(self) -> contextlib.AbstractContextManager[None]:
-        """Hold the device; errors that an earlier call left on it are raised here."""
-        return self._turn
+        """Lock the device; errors of earlier calls are raised here."""
+        return self._lock
 
     def settle(self) -> None:
-        """Raise what calls so far found wrong; waits for them where they may have."""
+        """Raise errors of all calls so far; waits for calls that can report errors."""
         if self.pending_check or self.unread:
             self.check_errors()
 
     def capture(self, enqueue: Callable[[], None]) -> Graph:
-        """What ``enqueue`` enqueues, as a graph; raises :class:`CaptureFailed`."""
+        """The work that ``enqueue`` enqueues, as a graph; raises :class:`CaptureFailed`."""
         return Graph(self.context, enqueue)
 
-    def copy_word(self) -> None:
-        """Enqueue a copy of the error word to where the host looks at it."""
-        self.queue.copy_out(*self.word_copy())
+    def copy_error_word(self) -> None:
+        """Enqueue a copy of the error word to the host."""
+        self.queue.copy_out(*self.error_word_copy())
 
-    def word_copy(self) -> tuple[int, int, int]:
-        """That copy as target, source, bytes."""
+    def error_word_copy(self) -> tuple[int, int, int]:
+        """That copy as (target, source, bytes)."""
         return self._word_address, self.context.error_word, 16
 
-    def look(self) -> None:
-        """Raise what a finished call found wrong; waits for nothing unless there is something."""
+    def raise_finished_errors(self) -> None:
+        """Raise errors of finished calls; waits only if there is one."""
         if self.word[0]:
             self.check_errors()
 
@@ -102,17 +103,17 @@ class CudaRuntime(Runtime):
 
     @contextlib.contextmanager
     def watched(self, nbytes: int) -> Iterator[None]:
-        """Around a watcher in the middle of a plan: the user's code, which may call functions."""
-        before, self.busy = self.busy, nbytes
+        """The context of a watcher's call in a plan: the user's code, which may call functions."""
+        before, self.watched_bytes = self.watched_bytes, nbytes
         try:
             yield
         finally:
-            self.busy = before
+            self.watched_bytes = before
 
-    def aside(self, run: Callable[[], list[Any]]) -> list[Any]:
-        """A call inside of a watcher; what the arena has is put back behind it."""
-        nbytes, self.busy = self.busy, 0
-        before, self.arena.busy = self.arena.busy, nbytes
+    def run_nested(self, run: Callable[[], list[Any]]) -> list[Any]:
+        """Run a call of a watcher; the contents of the arena are saved and restored."""
+        nbytes, self.watched_bytes = self.watched_bytes, 0
+        before, self.arena.outer_bytes = self.arena.outer_bytes, nbytes
         at, saved = RawArray(self.arena.base, (nbytes,), "uint8"), None
         try:
             saved = self.memory.empty((nbytes,), "uint8")
@@ -121,7 +122,7 @@ class CudaRuntime(Runtime):
         finally:
             if saved is not None:
                 self.memory.copy(saved, at)
-            self.busy, self.arena.busy = nbytes, before
+            self.watched_bytes, self.arena.outer_bytes = nbytes, before
 
     def to_host(self, value: Any) -> Any:
         """A value as a NumPy array."""
@@ -131,18 +132,18 @@ class CudaRuntime(Runtime):
             return self.memory.download(value if value.contiguous else self.fresh(value))
 
     def adopt(self, value: Any, what: str, on_host: bool = False) -> Any:
-        """An array that another library made on this device, without a copy unless ``on_host``."""
+        """An array of another library on this device, without a copy unless ``on_host``."""
         array = device_array(value, self.context, what)
         self.memory.keep(array)
         if isinstance(value, DeviceArray) or type(value).__module__ == "pycuda.gpuarray":
-            # Such arrays no other stream writes meanwhile.
-            if len(self._known) >= _MOST_KNOWN:
+            # No other stream writes such arrays meanwhile, so they need no check in later calls.
+            if len(self._known) >= _MAX_ADOPTED:
                 self._known.clear()
             self._known[id(value)] = weakref.ref(value), array.ptr, replace(array, owner=None)
         return self.to_host(array) if on_host else array
 
     def known(self, value: Any) -> RawArray | None:
-        """An array that was adopted before and lies where it lay; it does not keep it alive."""
+        """An array that was adopted before, if its address is the same. Does not keep it alive."""
         found = self._known.get(id(value))
         if found is None or found[0]() is not value:
             return None
@@ -151,10 +152,10 @@ class CudaRuntime(Runtime):
         return found[2]
 
     def lend(self, value: Any) -> Any:
-        """A result where it is, as users know it; NumPy's where it was made on the host."""
+        """A result as an array for users, without a copy; a NumPy array if it is on the host."""
         if not isinstance(value, RawArray):
             return value
-        shown = value.__dict__.get("_shown")  # a captured plan leaves the same array each time
+        shown = value.__dict__.get("_shown")  # a captured plan returns the same array each time
         if shown is None:
             shown = self.context.for_users(value, self.memory)
             object.__setattr__(value, "_shown", shown)
@@ -169,7 +170,7 @@ class CudaRuntime(Runtime):
         return target
 
     def loop_graphs(self) -> LoopGraphs:
-        """What captures a loop as a whole; one for each loop."""
+        """The graphs of one loop, which capture it as a whole."""
         return LoopGraphs(self)
 
     def loop_arrays(self) -> CudaLoopArrays:
@@ -184,10 +185,10 @@ class CudaRuntime(Runtime):
             target = storage.on(self.memory)
             same = isinstance(value, RawArray) and target.shape == value.shape
             (copies if same else others).append((storage, value, target))
-        # What a plan wrote to its place itself is there already.
-        apart = [(value, target) for _, value, target in copies if value.ptr != target.ptr]
-        if apart:
-            self._copy_all(apart)
+        # Values that a plan wrote to their storages need no copy.
+        missing = [(value, target) for _, value, target in copies if value.ptr != target.ptr]
+        if missing:
+            self._copy_all(missing)
         for storage, _, _ in copies:
             storage.written(self.context.place)
         if others:
@@ -196,11 +197,11 @@ class CudaRuntime(Runtime):
             storage.set(self.to_host(value))
 
     def _copy_all(self, copies: Sequence[tuple[RawArray, RawArray]]) -> None:
-        """Guarded copies; what is asked for again at the same addresses is captured."""
+        """Guarded copies; those that repeat with the same addresses are captured."""
         key = tuple((s.ptr, s.strides, t.ptr, t.shape, t.dtype) for s, t in copies)
         if key not in self._update_graphs:
             self._update_graphs[key] = None
-            while len(self._update_graphs) > _MOST_UPDATE_GRAPHS:
+            while len(self._update_graphs) > _MAX_UPDATE_GRAPHS:
                 self._update_graphs.popitem(last=False)
             self._enqueue_copies(copies)
             return
@@ -220,7 +221,7 @@ class CudaRuntime(Runtime):
         copy_all(self.env(), copies)
 
     def check_errors(self) -> None:
-        """Wait, and raise what a kernel wrote into the error word."""
+        """Wait for all calls, and raise the error in the error word."""
         self.pending_check = self.unread = False
         word = self.memory.download(RawArray(self.context.error_word, (4,), "int32"))
         self.word[:] = 0
@@ -230,18 +231,20 @@ class CudaRuntime(Runtime):
         raise self._error(*map(int, word))
 
     def _error(self, code: int, number: int, value: int, limit: int) -> SymdnnError:
-        error = fault(code, value, limit)
+        error = exception_of(code, value, limit)
         if number in self._nodes:
             error.add_note(describe_failure(*self._nodes[number]))
         return error
 
     def env(self, workspace: int = 0, node: int = -1) -> Env:
-        """What a launch is given besides its operands."""
+        """A new launch environment."""
         return Env(self.context, workspace, node, self.memory)
 
     def number_of(self, node: Apply, types: Sequence[Any]) -> int:
-        """The number under which a node's error is reported, with what its inputs were; see
-        :meth:`forget_nodes`."""
+        """The number by which a node's errors are reported, with its inputs' types.
+
+        :meth:`forget_nodes` drops it.
+        """
         shown = [
             Uncomputed(t.dtype, t.shape, "on the GPU") if isinstance(t, TensorType) else t
             for t in types
@@ -251,56 +254,56 @@ class CudaRuntime(Runtime):
         return self._next_number
 
     def forget_nodes(self, numbers: Sequence[int]) -> None:
-        """Let go of the nodes of a plan that is no more."""
+        """Drop the nodes of a plan that was deleted."""
         for number in numbers:
             self._nodes.pop(number, None)
 
     def constant(self, v: Constant) -> RawArray:
-        """A constant's copy on the device, one for equal ones."""
+        """A constant's copy on the device, shared by equal constants."""
         key = v.key()
         if key not in self._constants:
             self._constants[key] = self.memory.upload(v.data, None)
         return self._constants[key]
 
     def placed(self, v: Constant) -> Any:
-        """A constant where values of its type are kept: integer scalars on the host."""
+        """A constant on the device, or on the host for an integer scalar."""
         return v.data if v.type.is_integer_scalar else self.constant(v)
 
     def memory_use(self) -> MemoryUse:
-        """What is taken of the card's memory."""
+        """The use of the device's memory."""
         return self.memory.budget.use()
 
     def facts(self) -> Mapping[str, Any]:
-        """What reports print of the device."""
+        """The device's description for reports."""
         ctx, (major, minor) = self.context, self.context.capability
         return {"device": str(ctx.place), "card": ctx.name, "sm": f"{major}{minor}"}
 
 
-class _Turn:
-    """Holds the device for one call."""
+class _DeviceLock:
+    """Locks the device for one call."""
 
-    __slots__ = ("hold", "rt")
+    __slots__ = ("lock", "rt")
 
     def __init__(self, rt: CudaRuntime) -> None:
-        self.rt, self.hold = rt, rt.context.current()
+        self.rt, self.lock = rt, rt.context.current()
 
     def __enter__(self) -> None:
-        self.hold.__enter__()
+        self.lock.__enter__()
         try:
             if self.rt.pending_check:
                 self.rt.check_errors()
             else:
-                self.rt.look()
+                self.rt.raise_finished_errors()
         except BaseException:
-            self.hold.__exit__(None, None, None)
+            self.lock.__exit__(None, None, None)
             raise
 
     def __exit__(self, *_: object) -> None:
-        self.hold.__exit__(None, None, None)
+        self.lock.__exit__(None, None, None)
 
 
 class CudaLoopArrays:
-    """Device arrays as :class:`symdnn.ops.control.scan_loop.LoopArrays`."""
+    """Device arrays for a loop (:class:`symdnn.ops.control.scan_loop.LoopArrays`)."""
 
     ahead = True
 
@@ -313,7 +316,7 @@ class CudaLoopArrays:
         return self.rt.memory.empty(tuple(shape), name)
 
     def put(self, target: RawArray, value: Any) -> None:
-        """Write into a view, from the device or the host, unless it is there already."""
+        """Write a value of the device or the host into a view, unless it is there already."""
         if isinstance(value, RawArray):
             if value.ptr != target.ptr or value.strides != target.strides:
                 strided_copy(self.rt.env(), value, target)
@@ -321,7 +324,7 @@ class CudaLoopArrays:
             self.rt.memory.copy_in(np.asarray(value), target)
 
     def fresh(self, value: Any) -> Any:
-        """A contiguous copy where the value is."""
+        """A contiguous copy on the same device."""
         return self.rt.fresh(value)
 
 

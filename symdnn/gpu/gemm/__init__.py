@@ -1,1 +1,1 @@
-"""Matrix products by cuBLASLt."""
+"""GEMM by cuBLASLt."""

@@ -1,11 +1,10 @@
-"""Which of cuBLASLt's algorithms runs a product: the heuristics' first, or the fastest.
+"""The choice of cuBLASLt's algorithm for a GEMM: the heuristics' first, or the fastest.
 
-The flag ``gpu.gemm.algo`` decides: ``guess`` takes what the heuristics expect to be the fastest;
-``time`` measures their first ones on the product's own operands when it first runs, the fastest few
-once more in turn, and takes the fastest whose result agrees with the first one's. Either is
-remembered for the signature, and what was measured is kept on disk too. With
-``deterministic=more`` nothing is timed: what is the fastest may differ from one process to the
-next, and with it the last bits.
+The flag ``gpu.gemm.algo`` decides. ``guess`` takes the heuristics' first algorithm. ``time``
+measures their first ones on the GEMM's own operands in its first run, times the fastest few once
+more in turn, and takes the fastest whose result agrees with that of the first. Choices are
+remembered by signature, and measured ones are kept on disk. With ``deterministic=more`` nothing is
+timed: the fastest algorithm, and so the last bits, may differ between processes.
 """
 
 from __future__ import annotations
@@ -21,27 +20,27 @@ import numpy as np
 from symdnn.config import config
 from symdnn.gpu.binding import libcublaslt
 from symdnn.gpu.device.array import RawArray
-from symdnn.gpu.device.clock import being_captured, race_ms, replay_ms
-from symdnn.gpu.device.context import card
+from symdnn.gpu.device.clock import is_capturing, race_ms, replay_ms
+from symdnn.gpu.device.context import device_key
 from symdnn.gpu.gemm.plan import GemmAlgorithm, GemmPlan, GemmSignature, Pointers
 from symdnn.tuning.attempts import Attempt, Bench, measure
 from symdnn.tuning.question import Question, answer, plain
 
-__all__ = ["GemmChoice", "choose", "chosen", "forget", "wanted_mode"]
+__all__ = ["GemmChoice", "choose", "chosen", "forget", "mode_by_flags"]
 
-#: How many of the heuristics' algorithms are measured.
-CANDIDATES = 24
-#: Elements of the result's two ends that are compared.
-_COMPARED = 1 << 17
+#: Algorithms of the heuristics that are measured.
+_CANDIDATE_COUNT = 24
+#: Elements at each end of the result that are compared.
+_COMPARED_ELEMENTS = 1 << 17
 _TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2, "tf32": 3e-3, "float32": 1e-4, "float64": 1e-10}
 
 
 @dataclass(frozen=True)
 class GemmChoice:
-    """What was chosen for a signature, and how: ``guess`` or ``time``.
+    """The choice for a signature, by ``guess`` or ``time``.
 
-    ``ms`` are the times of those that were measured, in the heuristics' order (None: it failed or
-    its result was wrong); empty for a guess.
+    ``ms`` are the times of the measured algorithms in the heuristics' order, None for one that
+    failed or gave a wrong result; it is empty for a guess.
     """
 
     signature: GemmSignature
@@ -51,12 +50,12 @@ class GemmChoice:
 
     @property
     def best_ms(self) -> float | None:
-        """The time of what was chosen, if it was measured."""
+        """The time of the chosen algorithm, if it was measured."""
         return min((t for t in self.ms if t is not None), default=None)
 
     @property
     def why(self) -> str:
-        """Where the choice comes from."""
+        """The reason for the choice, for reports."""
         if self.best_ms is None:
             return f"by {self.mode}"
         known = sum(t is not None for t in self.ms)
@@ -72,8 +71,8 @@ _chosen: dict[tuple[int, GemmSignature, str], GemmChoice] = {}
 _lock = threading.Lock()
 
 
-def wanted_mode() -> str:
-    """``guess`` or ``time``, as the flags say now."""
+def mode_by_flags() -> str:
+    """``guess`` or ``time``, by the current flags."""
     return "guess" if str(config.deterministic) == "more" else str(config.gpu.gemm.algo)
 
 
@@ -84,7 +83,7 @@ def chosen() -> list[GemmChoice]:
 
 
 def forget() -> None:
-    """Choose again for every signature."""
+    """Drop all choices of this process."""
     with _lock:
         _chosen.clear()
 
@@ -92,15 +91,15 @@ def forget() -> None:
 def choose(
     plan: GemmPlan, mode: str, env: Any, at: Pointers, factors: Sequence[float]
 ) -> GemmChoice:
-    """The choice for a product that runs on these addresses; remembered.
+    """The choice for a GEMM, which is measured on these addresses, or remembered.
 
-    Raises :class:`~symdnn.gpu.binding.libcublaslt.CublasError` where cuBLASLt has none.
+    Raises :class:`~symdnn.gpu.binding.libcublaslt.CublasError` where cuBLASLt has no algorithm.
     """
     key = (env.cublaslt, plan.signature, mode)
     found = _chosen.get(key)
     if found is not None:
         return found
-    if mode == "time" and not being_captured(env):
+    if mode == "time" and not is_capturing(env):
         made = _timed(plan, env, at, factors)
     else:
         made = GemmChoice(plan.signature, "guess", plan.algorithms(1)[0])
@@ -111,7 +110,7 @@ def choose(
 
 
 def _timed(plan: GemmPlan, env: Any, at: Pointers, factors: Sequence[float]) -> GemmChoice:
-    """The fastest on the operands as they are; the heuristics' first where none could be timed."""
+    """The fastest on these operands; the heuristics' first if none could be timed."""
     question = _GemmQuestion(plan, env, at, factors)
     found = answer(question)
     if found is None:
@@ -121,44 +120,44 @@ def _timed(plan: GemmPlan, env: Any, at: Pointers, factors: Sequence[float]) -> 
 
 
 class _GemmQuestion(Question[GemmAlgorithm]):
-    """Which of the heuristics' first algorithms is the fastest."""
+    """The fastest of the heuristics' first algorithms."""
 
     family = "matrix product"
 
     def __init__(self, plan: GemmPlan, env: Any, at: Pointers, factors: Sequence[float]) -> None:
         self.plan, self._operands = plan, (env, at, factors)
-        #: Milliseconds of all that were tried, in the heuristics' order.
+        #: Milliseconds of all measured algorithms, in the heuristics' order.
         self.ms: tuple[float | None, ...] = ()
 
     def key(self) -> dict[str, Any] | None:
         """The signature, the card, cuBLASLt's version."""
-        here = card()
+        here = device_key()
         if here is None:
             return None
-        version = {"cublaslt": libcublaslt.version(), "candidates": CANDIDATES}
+        version = {"cublaslt": libcublaslt.version(), "candidates": _CANDIDATE_COUNT}
         return {**here, **version, "product": plain(asdict(self.plan.signature))}
 
     def measured(self) -> tuple[list[Attempt[GemmAlgorithm]], str]:
-        """All of them: the first one's result is right."""
+        """All candidates, with the result of the first as the reference."""
         bench = _GemmBench(self.plan, *self._operands)
-        table = measure(bench, self.plan.algorithms(CANDIDATES))
+        table = measure(bench, self.plan.algorithms(_CANDIDATE_COUNT))
         self.ms = tuple(a.ms if a.usable else None for a in table)
         return table, ""
 
     def record(self, best: Attempt[GemmAlgorithm]) -> dict[str, Any]:
-        """The algorithm's words, and the times of all that were measured."""
+        """The algorithm's data, and the times of all candidates."""
         return {**_words(best.candidate), "ms": best.ms, "all_ms": list(self.ms)}
 
     def revived(self, record: dict[str, Any]) -> Attempt[GemmAlgorithm] | None:
-        """The algorithm, if the heuristics still know it."""
-        for algorithm in self.plan.algorithms(CANDIDATES):
+        """The algorithm, if the heuristics still list it."""
+        for algorithm in self.plan.algorithms(_CANDIDATE_COUNT):
             if _words(algorithm).items() <= record.items():
                 self.ms = tuple(record.get("all_ms", ()))
                 return Attempt(algorithm, record.get("ms"))
         return None
 
     def refused(self, reasons: Sequence[str]) -> None:
-        """The heuristics' first one runs, which says itself what is wrong."""
+        """Nothing: the heuristics' first algorithm runs, and reports its own errors."""
 
 
 def _words(algorithm: GemmAlgorithm) -> dict[str, Any]:
@@ -168,7 +167,7 @@ def _words(algorithm: GemmAlgorithm) -> dict[str, Any]:
 
 
 class _GemmBench(Bench[GemmAlgorithm]):
-    """The operands as they are; results go to memory of its own."""
+    """Runs candidates on the call's operands, with results in memory of its own."""
 
     def __init__(self, plan: GemmPlan, env: Any, at: Pointers, factors: Sequence[float]) -> None:
         s = plan.signature
@@ -183,7 +182,7 @@ class _GemmBench(Bench[GemmAlgorithm]):
         return lambda: plan.run(algorithm, at, self.factors, env.workspace, env.stream)
 
     def check(self, candidate: GemmAlgorithm, good_ms: float) -> tuple[float, float]:
-        """How far the result is from that of the first one that runs."""
+        """The difference of the result from that of the first candidate that runs."""
         got = self.results.of(self._enqueuing(candidate))
         if self._wanted is None:
             self._wanted = got
@@ -193,40 +192,44 @@ class _GemmBench(Bench[GemmAlgorithm]):
         ), 0.0
 
     def time(self, candidate: GemmAlgorithm, good_ms: float) -> float:
-        """Replays of a graph."""
+        """By replays of a graph."""
         return replay_ms(self.env, self._enqueuing(candidate), good_ms)
 
     def race(self, candidates: Sequence[GemmAlgorithm]) -> list[float]:
-        """Replays in turn."""
+        """By replays in turn."""
         return race_ms(self.env, [self._enqueuing(c) for c in candidates])
 
 
 class _Results:
-    """Memory for the results of trials: those of the program stay as they are."""
+    """Memory for the results of trials, which must not overwrite the program's."""
 
     def __init__(self, s: GemmSignature, env: Any, at: Pointers) -> None:
         self.env = env
         size = s.batch * s.d.rows * s.d.columns
         self.d = env.empty((size,), s.result)
-        # What the epilogue writes besides: the sums of a factor.
+        # The epilogue "bgrad" also writes sums over an operand.
         self.sums = env.empty((s.d.rows,), s.result) if s.epilogue.startswith("bgrad") else None
         bias = at.bias if self.sums is None else self.sums.ptr
         self.at = replace(at, d=self.d.ptr, bias=bias, c=at.c or self.d.ptr)
 
     def of(self, enqueue: Callable[[], None]) -> list[Any]:
-        """What a trial computes: both ends of the result, and the sums."""
+        """The outputs of a trial on the host: both ends of the result, and the sums."""
         enqueue()
         n = self.d.size
-        ends = [self.d] if n <= 2 * _COMPARED else [self._part(0), self._part(n - _COMPARED)]
+        ends = (
+            [self.d]
+            if n <= 2 * _COMPARED_ELEMENTS
+            else [self._part(0), self._part(n - _COMPARED_ELEMENTS)]
+        )
         return [self.env.download(x) for x in (*ends, self.sums) if x is not None]
 
     def _part(self, start: int) -> RawArray:
         at = self.d.ptr + start * self.d.itemsize
-        return RawArray(at, (_COMPARED,), self.d.dtype, owner=self.d)
+        return RawArray(at, (_COMPARED_ELEMENTS,), self.d.dtype, owner=self.d)
 
 
 def _difference(want: Any, got: Any) -> float:
-    """The largest difference, relative to the largest value; infinite where one alone is finite."""
+    """The largest difference, relative to the largest value; infinite if only one is finite."""
     kind = np.complex128 if want.dtype.kind == "c" else np.float64
     a, b = want.astype(kind), got.astype(kind)
     finite = np.isfinite(a)

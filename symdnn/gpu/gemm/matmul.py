@@ -1,8 +1,8 @@
-"""Matrix products by cuBLASLt: transposed views cost nothing, anything else strided is copied.
+"""GEMM by cuBLASLt: transposed operands are read in place, other strided ones are copied.
 
-What a product does to its result besides (:class:`~symdnn.ops.vendor.gpublas.GpuGemm`) is an
-epilogue of the same call. Where cuBLASLt has no algorithm with it, the product runs without, and
-kernels of ours do the rest.
+The bias, addend and activation of a :class:`~symdnn.ops.vendor.gpublas.GpuGemm` are an epilogue of
+the same call. Where cuBLASLt has no algorithm with that epilogue, the GEMM runs without it, and
+our own kernels compute it afterwards.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from symdnn.config import config
 from symdnn.gpu.binding.libcublaslt import CUDA_TYPE, CublasError
 from symdnn.gpu.device.array import RawArray
-from symdnn.gpu.gemm.choice import GemmChoice, choose, wanted_mode
+from symdnn.gpu.gemm.choice import GemmChoice, choose, mode_by_flags
 from symdnn.gpu.gemm.plan import (
     GemmAlgorithm,
     GemmPlan,
@@ -31,30 +31,30 @@ from symdnn.ops.vendor.gpublas import GpuGemm, GpuGemmBase, GpuGemmBiasGrad
 
 __all__ = ["MatmulKernel", "as_matrix", "operand", "KERNELS"]
 
-WORKSPACE_BYTES = 32 << 20  # what NVIDIA advises for Hopper
-#: cuBLASLt reads a bias and what is added in pieces of this size.
-_ALIGNED = 16
+WORKSPACE_BYTES = 32 << 20  # NVIDIA's advice for Hopper
+#: cuBLASLt reads a bias and an addend in vectors of this size.
+_VECTOR_ALIGNMENT_BYTES = 16
 
 
 @dataclass(frozen=True)
 class MatmulKernel(Kernel):
-    """Products through ``cublasLtMatmul``.
+    """GEMM by ``cublasLtMatmul``.
 
-    float32 is computed in float32 unless the flag ``dnn.conv.allow_tf32`` allows TF32; the
-    16-bit floats accumulate in float32.
+    float32 is computed in float32 unless the flag ``dnn.conv.allow_tf32`` allows TF32. 16-bit
+    floats accumulate in float32.
     """
 
     name: str = "cublaslt.matmul"
     traits = Traits("cublaslt")
-    #: What was chosen when it ran, the last in the end; for one call, once it was settled for that.
+    #: (mode, choice) of the last run; None before :meth:`settled`.
     ran: list[tuple[str, GemmChoice]] | None = field(default=None, compare=False, repr=False)
 
     def settled(self, call: Call) -> MatmulKernel:
-        """The kernel for one call, with a memory of what it chooses."""
+        """The kernel for one call, which remembers its choice for reports."""
         return replace(self, ran=[])
 
     def library_use(self, call: Call) -> LibraryUse | None:
-        """The row of ``f.dnn_report()``; there is none before it ran."""
+        """The row of ``f.dnn_report()``; None before the first run."""
         if not self.ran:
             return None
         wanted, choice = self.ran[-1]
@@ -67,28 +67,27 @@ class MatmulKernel(Kernel):
         )  # fmt: skip
 
     def refuses(self, call: Call) -> str | None:
-        """Floats and complex numbers only."""
+        """Dtypes other than floats and complex numbers."""
         dtype = call.inputs[0].dtype  # type: ignore[attr-defined]
         return None if dtype in CUDA_TYPE else f"cuBLASLt has no product of {dtype}"
 
     def workspace_bytes(self, call: Call) -> int:
-        """Scratch that the heuristic may choose from, with room to align it, and that of kernels
-        that may follow."""
+        """The workspace limit with room for alignment, or the workspace of unfused kernels."""
         return max(WORKSPACE_BYTES + 256, Unfused(call).workspace_bytes)
 
     def accepts(self, index: int, array: RawArray) -> bool:
-        """Whether the array's layout can be multiplied, or added, without a copy."""
+        """Whether the array can be read without a copy."""
         if index < 2:
             return operand(as_matrix(array, index)) is not None
-        return array.contiguous and array.ptr % _ALIGNED == 0
+        return array.contiguous and array.ptr % _VECTOR_ALIGNMENT_BYTES == 0
 
     def bind(self, call: Call) -> Any:
-        """A launch that keeps one cuBLASLt plan for each layout of its operands."""
+        """A launch that caches one cuBLASLt plan for each layout of its operands."""
         return _Bound(call, [] if self.ran is None else self.ran)
 
 
 class _Bound:
-    """A product at its shapes."""
+    """A GEMM at its shapes."""
 
     def __init__(self, call: Call, ran: list[tuple[str, GemmChoice]]) -> None:
         op, self.ran = call.op, ran
@@ -98,14 +97,14 @@ class _Bound:
         self.factors = self.op.alpha, self.op.residual
         self.addend, self.has_bias = self.op.addend, self.op.bias
         self.allow_tf32 = bool(config.dnn.conv.allow_tf32)
-        self.mode = wanted_mode()
+        self.mode = mode_by_flags()
         self.plans: dict[GemmSignature, tuple[GemmPlan, bool]] = {}
 
     def __call__(self, env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Enqueue it."""
+        """Enqueue the GEMM and its epilogue."""
         x, y, out = as_matrix(inputs[0], 0), as_matrix(inputs[1], 1), outputs[0]
         if out.size == 0 or x.shape[2] == 0:
-            self.unfused.without_product(env, inputs, outputs)
+            self.unfused.without_gemm(env, inputs, outputs)
             return
         s = self._signature(x, y, out)
         at = self._pointers(inputs, outputs)
@@ -114,10 +113,10 @@ class _Bound:
         self.ran[:] = [(self.mode, choice)]
         plan.run(choice.algorithm, at, self.factors, env.workspace, env.stream)
         if not fused:
-            self.unfused.after_product(env, inputs, outputs)
+            self.unfused.after_gemm(env, inputs, outputs)
 
     def _plan(self, env: Any, s: GemmSignature) -> tuple[GemmPlan, bool]:
-        """The plan, and whether it has the epilogue in it."""
+        """The plan, and whether it includes the epilogue."""
         if s not in self.plans:
             plan, fused = GemmPlan(env.cublaslt, s), True
             if s.epilogue and not _has_algorithm(plan):
@@ -135,7 +134,7 @@ class _Bound:
         return Pointers(inputs[1].ptr, inputs[0].ptr, outputs[0].ptr, c, bias)
 
     def _signature(self, x: RawArray, y: RawArray, out: RawArray) -> GemmSignature:
-        """A row-major result ``x y`` is the column-major product ``y' x'``."""
+        """A row-major ``x y`` is the column-major GEMM ``y' x'``."""
         a, b = operand(y), operand(x)
         assert a is not None, "the plan copies operands that accepts() refuses"
         assert b is not None, "the plan copies operands that accepts() refuses"
@@ -145,7 +144,9 @@ class _Bound:
         return GemmSignature(
             x.dtype, out.dtype, self._compute(x.dtype), a, b, d,
             None if self.addend is None else d, max(x.shape[0], y.shape[0]), self.epilogue,
-            alignment=(alignment_of(y.ptr), alignment_of(x.ptr), min(at, _ALIGNED), at),
+            alignment=(
+                alignment_of(y.ptr), alignment_of(x.ptr), min(at, _VECTOR_ALIGNMENT_BYTES), at,
+            ),
             workspace_limit=WORKSPACE_BYTES,
         )  # fmt: skip
 
@@ -165,7 +166,7 @@ def _has_algorithm(plan: GemmPlan) -> bool:
 
 
 def epilogue_of(op: Any) -> str:
-    """cuBLASLt's word for what an op does besides multiplying and adding."""
+    """The epilogue of an op, as a key of ``libcublaslt.EPILOGUE``."""
     if isinstance(op, GpuGemmBiasGrad):
         return "bgrada"
     if not isinstance(op, GpuGemm):
@@ -174,7 +175,7 @@ def epilogue_of(op: Any) -> str:
 
 
 def as_matrix(x: RawArray, index: int) -> RawArray:
-    """A stack ``(b, rows, columns)``; a vector is a row on the left, a column on the right."""
+    """A batch ``(b, rows, columns)``; a vector is a row on the left, a column on the right."""
     if x.ndim == 3:
         return x
     if x.ndim == 2:
@@ -187,7 +188,7 @@ def as_matrix(x: RawArray, index: int) -> RawArray:
 
 
 def operand(x: RawArray) -> Matrix | None:
-    """How the transpose of each matrix of the stack lies for cuBLASLt (column-major), if it can."""
+    """The transpose of each matrix of a batch as a column-major operand; None for other strides."""
     (b, rows, columns), item = x.shape, x.itemsize
     sb, sr, sc = (s // item for s in x.strides)
     offset = sb if b != 1 else 0

@@ -1,4 +1,4 @@
-"""One matrix product as cuBLASLt sees it: column-major, with what it does to the result at once."""
+"""One GEMM for cuBLASLt: column-major operands, an epilogue, descriptors."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from symdnn.gpu.binding.libcublaslt import Algorithm, CublasError, Heuristic
 
 __all__ = ["GemmAlgorithm", "GemmPlan", "GemmSignature", "Matrix", "Pointers", "alignment_of"]
 
-#: The most that an alignment tells cuBLASLt.
-_ALIGNED = 256
+#: The largest alignment that cuBLASLt makes use of, and that of its workspace.
+_ALIGNMENT_BYTES = 256
 
 
 def alignment_of(pointer: int) -> int:
     """The largest power of two up to 256 that divides an address."""
-    return _ALIGNED if pointer % _ALIGNED == 0 else pointer & -pointer
+    return _ALIGNMENT_BYTES if pointer % _ALIGNMENT_BYTES == 0 else pointer & -pointer
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """A column-major matrix: ``rows`` by ``columns`` with leading dimension ``ld``, in a stack."""
+    """A column-major matrix of a batch: ``rows`` by ``columns`` with leading dimension ``ld``."""
 
     rows: int
     columns: int
@@ -36,10 +36,10 @@ class Matrix:
 
 @dataclass(frozen=True)
 class GemmSignature:
-    """``D = epilogue(alpha op(A) op(B) + beta C)``: all that the choice of an algorithm depends on.
+    """``D = epilogue(alpha op(A) op(B) + beta C)``: the key of a choice.
 
     ``dtype`` is that of A and B, ``result`` that of C, D and the bias; ``compute`` is
-    ``float32``, ``tf32`` or ``float64``. ``epilogue`` is a word of
+    ``float32``, ``tf32`` or ``float64``. ``epilogue`` is a key of
     :data:`~symdnn.gpu.binding.libcublaslt.EPILOGUE`. ``alignment`` is that of the addresses of A,
     B, C and D.
     """
@@ -53,7 +53,7 @@ class GemmSignature:
     c: Matrix | None = None
     batch: int = 1
     epilogue: str = ""
-    alignment: tuple[int, int, int, int] = (_ALIGNED,) * 4
+    alignment: tuple[int, int, int, int] = (_ALIGNMENT_BYTES,) * 4
     workspace_limit: int = 32 << 20
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ class GemmSignature:
 
 @dataclass(frozen=True)
 class Pointers:
-    """Addresses of one run; 0 where there is none. ``bias`` is also that of a bias's gradient."""
+    """Addresses of one run, or 0. ``bias`` is also that of a bias's gradient."""
 
     a: int
     b: int
@@ -80,18 +80,18 @@ class Pointers:
 
 @dataclass(frozen=True)
 class GemmAlgorithm:
-    """One of cuBLASLt's algorithms, set up for a product."""
+    """An algorithm of cuBLASLt, configured for a GEMM."""
 
     data: Algorithm
     workspace_bytes: int
 
     @property
     def number(self) -> int:
-        """cuBLASLt's number of it."""
+        """cuBLASLt's number of the algorithm."""
         return lt.get_attribute(self.data, lt.ALGORITHM["id"])
 
     def __str__(self) -> str:
-        """The numbers of algorithm, tile and stages, and how often the sum is split."""
+        """The numbers of algorithm, tile and stages, and the split of the sum."""
         n = {word: lt.get_attribute(self.data, lt.ALGORITHM[word]) for word in lt.ALGORITHM}
         split = f", sum split in {n['split_k']}" if n["split_k"] > 1 else ""
         return (
@@ -101,7 +101,7 @@ class GemmAlgorithm:
 
 
 class GemmPlan:
-    """A product, its descriptors made; they go when it goes."""
+    """A GEMM with its descriptors, which are destroyed with it."""
 
     def __init__(self, handle: int, signature: GemmSignature) -> None:
         s = signature
@@ -120,10 +120,10 @@ class GemmPlan:
         self._bias = 0
         if s.epilogue:
             self._describe("epilogue", c_int(lt.EPILOGUE[s.epilogue]))
-            self._point(_ALIGNED)  # heuristics are asked before there is an array
+            self._point(_ALIGNMENT_BYTES)  # any aligned address, for the heuristics
 
     def _own(self, kind: str, *args: Any) -> c_void_p:
-        made = lt.described(kind, *args)
+        made = lt.create_descriptor(kind, *args)
         self._owned.append((kind, made))
         return made
 
@@ -144,7 +144,7 @@ class GemmPlan:
         return layout
 
     def _point(self, bias: int) -> None:
-        """Tell the epilogue where its vector is; one without a vector refuses an address."""
+        """Set the address of the epilogue's vector. An epilogue without one refuses an address."""
         if bias != self._bias and "b" in self.signature.epilogue:
             self._describe("bias_pointer", c_void_p(bias))
             self._bias = bias
@@ -156,8 +156,8 @@ class GemmPlan:
         for word, alignment in zip("abcd", s.alignment, strict=True):
             wishes[f"alignment_{word}"] = c_int(alignment)  # type: ignore[assignment]
         if s.result in ("float16", "bfloat16"):
-            wishes["reduction_schemes"] = c_int(lt.SUMS_IN_COMPUTE_TYPE)  # type: ignore[assignment]
-        preference = lt.described("MatmulPreference")
+            wishes["reduction_schemes"] = c_int(lt.REDUCE_IN_COMPUTE_TYPE)  # type: ignore[assignment]
+        preference = lt.create_descriptor("MatmulPreference")
         results, found = (Heuristic * count)(), c_int()
         try:
             for word, value in wishes.items():
@@ -178,12 +178,12 @@ class GemmPlan:
         self, algorithm: GemmAlgorithm, at: Pointers, factors: Sequence[float], workspace: int,
         stream: int,
     ) -> None:  # fmt: skip
-        """Enqueue it with the factors alpha and beta.
+        """Enqueue the GEMM with the factors alpha and beta.
 
-        ``workspace`` starts where it lies; up to 255 bytes are left out in front, since cuBLASLt
-        refuses one (of no bytes, too) that is at no multiple of 256.
+        The address ``workspace`` is rounded up to a multiple of 256, which cuBLASLt requires even
+        for 0 bytes.
         """
-        workspace = -(-workspace // _ALIGNED) * _ALIGNED
+        workspace = -(-workspace // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
         alpha, beta = (self._scalar(f) for f in factors)
         if self.signature.epilogue:
             self._point(at.bias)

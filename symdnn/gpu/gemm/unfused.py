@@ -1,4 +1,4 @@
-"""What follows a product, by kernels of ours: where cuBLASLt has no epilogue, or nothing to do."""
+"""A GEMM's epilogue by our own kernels, for calls where cuBLASLt has no such epilogue."""
 
 from __future__ import annotations
 
@@ -38,38 +38,38 @@ class _Step:
 
     @property
     def workspace_bytes(self) -> int:
-        """Its scratch memory."""
+        """The kernel's workspace."""
         return int(self._kernel.workspace_bytes(self.call))
 
     @cached_property
     def launch(self) -> Any:
-        """Runs it."""
+        """The bound kernel."""
         return self._kernel.bind(self.call)
 
 
 class Unfused:
-    """The steps that a product's call leaves to others; made when they are first needed."""
+    """The steps of a GEMM's call that cuBLASLt does not do, bound on first use."""
 
     def __init__(self, call: Call) -> None:
         self.op, self.call = call.op, call
 
     @property
     def workspace_bytes(self) -> int:
-        """Scratch memory of the sums."""
+        """The workspace of the sums."""
         return self._sums.workspace_bytes if isinstance(self.op, GpuGemmBiasGrad) else 0
 
-    def without_product(self, env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """All of it where there is nothing to multiply."""
+    def without_gemm(self, env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """The whole call, for operands without elements."""
         out = outputs[0]
         addend = self.op.addend if isinstance(self.op, GpuGemmBase) else None
         if addend is not None and out.size:
             self._addend.launch(env, [inputs[addend]], [out])
         elif out.size:
             env.zero(out.ptr, out.nbytes)
-        self.after_product(env, inputs, outputs)
+        self.after_gemm(env, inputs, outputs)
 
-    def after_product(self, env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """What comes after ``alpha x y + beta c``, in its place."""
+    def after_gemm(self, env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """The epilogue of ``alpha x y + beta c``, in place."""
         out = outputs[0]
         if isinstance(self.op, GpuGemmBiasGrad) and outputs[1].size:
             self._sum(env, inputs[1], outputs[1])

@@ -1,10 +1,10 @@
-"""Batch normalisation in training, and layer norm: one sweep for all sums, one elementwise kernel.
+"""Batch normalisation in training, and layer norm: a reduction, then an elementwise kernel.
 
-Planes whose channels fit into shared memory have a kernel that does all
-(:mod:`symdnn.gpu.kernels.norm_planes`). Else statistics are found in one pass (``Moments`` in
-reduce.cuh), the gradient's two sums in another, whatever the layout. The elementwise half is a
-generated kernel, alone here; where ``opt/fuse/norm_rules.py`` has taken the op apart, it is fused
-with what surrounds it.
+If a channel fits into shared memory, one kernel does both
+(:mod:`symdnn.gpu.kernels.norm_planes`). Otherwise one pass computes the statistics (``Moments`` in
+reduce.cuh), or the gradient's two sums, in any layout. The elementwise half is a generated kernel.
+Where ``opt/fuse/norm_rules.py`` has split the op into parts, that half is fused with its
+neighbours.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from symdnn.config import config
 from symdnn.gpu.codegen.device_source import CTYPES
 from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, scratch
 from symdnn.gpu.codegen.reduce_source import Finish, Reducer
-from symdnn.gpu.kernels.norm import normalised, of_each, work_dtype
+from symdnn.gpu.kernels.norm import elementwise_of, normalised, work_dtype
 from symdnn.gpu.kernels.norm_planes import planes_gradient, planes_norm
-from symdnn.gpu.kernels.reduce import scratch_bytes, swept
+from symdnn.gpu.kernels.reduce import custom_reduction, scratch_bytes
 from symdnn.gpu.kernels.softmax import prefers_cudnn
 from symdnn.graph.kernel import Call, Row
 from symdnn.ops.core.scalar import ScalarProgram, identity_program
@@ -31,15 +31,15 @@ from symdnn.ops.vendor.gpudnn import GpuDnnBatchNorm, GpuDnnBatchNormGrad
 __all__ = ["batch_moments", "batch_sums", "KERNELS"]
 
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
-#: A state of moments is no larger than two others.
-_MOMENTS, _SUMS = 2, 2
+#: Room in states of 16 bytes: one state of moments counts as two.
+_MOMENTS_STATES, _SUMS_STATES = 2, 2
 
 
 def batch_moments(
     x: View, axes: Sequence[int], epsilon: float, outputs: Sequence[View],
     running: Sequence[View] = (), factor: View | float = 0.0,
 ) -> list[KernelLaunch]:  # fmt: skip
-    """Mean and 1 / sqrt(variance + epsilon) of ``x``; of ``running`` values the new ones too."""
+    """Launches for mean and 1 / sqrt(variance + epsilon) of ``x``, and for new running values."""
     work = work_dtype(x.dtype)
     kind = CTYPES[work]
     m = float(prod(x.shape[a] for a in axes))
@@ -68,14 +68,14 @@ def batch_moments(
     )
     reducers = (Reducer("Moments", work, work),)
     program = identity_program(x.dtype)
-    return swept(program, reducers, axes, [x], outputs, x.shape, finish, reads, numbers)
+    return custom_reduction(program, reducers, axes, [x], outputs, x.shape, finish, reads, numbers)
 
 
 def batch_sums(
     program: ScalarProgram, inputs: Sequence[View], axes: Sequence[int], outputs: Sequence[View],
     shape: tuple[int, ...],
 ) -> list[KernelLaunch]:  # fmt: skip
-    """The sums and means of :class:`BatchSums`."""
+    """Launches for the sums and means of :class:`BatchSums`."""
     work = outputs[0].dtype
     m = float(prod(shape[a] for a in axes))
     lines = tuple(
@@ -84,7 +84,7 @@ def batch_sums(
     )
     finish = Finish(lines, (), 1, (work,) * 4)
     reducers = (Reducer("Sum", work, work),) * 2
-    return swept(program, reducers, axes, inputs, outputs, shape, finish, (), [m])
+    return custom_reduction(program, reducers, axes, inputs, outputs, shape, finish, (), [m])
 
 
 def _scratch(shape: Sequence[int], outputs: int, states: int) -> int:
@@ -95,11 +95,11 @@ def _shape(t: Any) -> tuple[int, ...]:
     return tuple(t.shape)
 
 
-# -- the parts ------------------------------------------------------------------------------------
+# -- parts of a norm ------------------------------------------------------------------------------
 
 
 class MomentsKernel(CudaKernel):
-    """One pass over x; a second small kernel where a statistic's elements are cut into chunks."""
+    """One pass over x."""
 
     name = "cuda.batch_moments"
     dtypes = _FLOATS
@@ -107,7 +107,7 @@ class MomentsKernel(CudaKernel):
 
     def workspace_bytes(self, call: Call) -> int:
         """Partial results."""
-        return _scratch(_shape(call.inputs[0]), prod(_shape(call.outputs[0])), _MOMENTS)
+        return _scratch(_shape(call.inputs[0]), prod(_shape(call.outputs[0])), _MOMENTS_STATES)
 
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
@@ -119,17 +119,17 @@ class MomentsKernel(CudaKernel):
 
 
 class SumsKernel(CudaKernel):
-    """One pass over what the program reads."""
+    """One pass over the program's inputs."""
 
     name = "cuda.batch_sums"
     dtypes = frozenset(CTYPES)
 
     def workspace_bytes(self, call: Call) -> int:
         """Partial results."""
-        return _scratch(self.whole(call), prod(_shape(call.outputs[0])), _SUMS)
+        return _scratch(self.full_shape(call), prod(_shape(call.outputs[0])), _SUMS_STATES)
 
-    def whole(self, call: Call) -> tuple[int, ...]:
-        """The shape that is reduced."""
+    def full_shape(self, call: Call) -> tuple[int, ...]:
+        """The shape before the reduction."""
         shapes = [_shape(t) for t in call.inputs]
         return tuple(next((n for n in dims if n != 1), 1) for dims in zip(*shapes))
 
@@ -138,34 +138,34 @@ class SumsKernel(CudaKernel):
     ) -> Sequence[KernelLaunch]:
         """The sweep."""
         op: Any = call.op
-        return batch_sums(op.program, inputs, op.axes, outputs, self.whole(call))
+        return batch_sums(op.program, inputs, op.axes, outputs, self.full_shape(call))
 
 
 def _left_to_cudnn(call: Call) -> str | None:
-    """Why an op of cuDNN's is left to cuDNN."""
+    """The flag by which an op of cuDNN is left to cuDNN; None without one."""
     cudnns = isinstance(call.op, GpuDnnBatchNorm | GpuDnnBatchNormGrad)
     if cudnns and str(config.dnn.batch_norm) == "cudnn":
         return "dnn.batch_norm=cudnn"
     return prefers_cudnn(call)
 
 
-# -- the whole ------------------------------------------------------------------------------------
+# -- whole norms ----------------------------------------------------------------------------------
 
 
 class BatchNormKernel(CudaKernel):
-    """Moments, then the normalisation; of (x, scale, bias[, factor], running values)."""
+    """Moments, then the normalisation. Inputs are x, scale, bias[, factor], running values."""
 
     name = "cuda.batch_norm"
     dtypes = _FLOATS
     contiguous_inputs = frozenset({3, 4, 5})
 
     def refuses(self, call: Call) -> str | None:
-        """What is left to cuDNN."""
+        """Unsupported dtypes, and ops for cuDNN by flags."""
         return super().refuses(call) or _left_to_cudnn(call)
 
     def workspace_bytes(self, call: Call) -> int:
         """Partial results."""
-        return _scratch(_shape(call.inputs[0]), prod(_shape(call.outputs[1])), _MOMENTS)
+        return _scratch(_shape(call.inputs[0]), prod(_shape(call.outputs[1])), _MOMENTS_STATES)
 
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
@@ -178,17 +178,17 @@ class BatchNormKernel(CudaKernel):
         if kept is not None:
             return kept
         found = batch_moments(x, axes_of(op), op.epsilon, statistics, rest, factor)
-        return [*found, *of_each(normalised, [x, gamma, beta, *statistics[:2]], [y])]
+        return [*found, *elementwise_of(normalised, [x, gamma, beta, *statistics[:2]], [y])]
 
 
 class BatchNormGradKernel(CudaKernel):
-    """Both sums in a sweep, then dx; of (x, dy, scale, mean, invstd)."""
+    """Both sums in one reduction, then dx. Inputs are x, dy, scale, mean, invstd."""
 
     name = "cuda.batch_norm_grad"
     dtypes = _FLOATS
 
     def refuses(self, call: Call) -> str | None:
-        """Parameters that several statistics share, and what is left to cuDNN."""
+        """Parameters that several statistics share, and ops for cuDNN by flags."""
         gamma, mean = call.inputs[2:4]
         if gamma.broadcastable != mean.broadcastable:  # type: ignore[attr-defined]
             return "a parameter is shared by several statistics"
@@ -197,7 +197,7 @@ class BatchNormGradKernel(CudaKernel):
     def workspace_bytes(self, call: Call) -> int:
         """Partial results, and two means for each statistic."""
         kept = prod(_shape(call.inputs[3]))
-        return _scratch(_shape(call.inputs[0]), kept, _SUMS) + 2 * 8 * (kept + 2)
+        return _scratch(_shape(call.inputs[0]), kept, _SUMS_STATES) + 2 * 8 * (kept + 2)
 
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
@@ -208,14 +208,14 @@ class BatchNormGradKernel(CudaKernel):
         kept = planes_gradient(x, dy, gamma, mean, invstd, axes_of(op), outputs)
         if kept is not None:
             return kept
-        after = _scratch(x.shape, mean.size, _SUMS)
+        after = _scratch(x.shape, mean.size, _SUMS_STATES)
         a = scratch(after, mean.dtype, mean.shape)
         b = scratch(after + 8 * (mean.size + mean.size % 2), mean.dtype, mean.shape)
         terms = grad_terms((x.dtype, dy.dtype, mean.dtype, mean.dtype))
         found = batch_sums(
             terms, [x, dy, mean, invstd], axes_of(op), [dbeta, dgamma, a, b], x.shape
         )
-        return [*found, *of_each(grad_program, [x, dy, gamma, mean, invstd, a, b], [dx])]
+        return [*found, *elementwise_of(grad_program, [x, dy, gamma, mean, invstd, a, b], [dx])]
 
 
 KERNELS: tuple[Row, ...] = (

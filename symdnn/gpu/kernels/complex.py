@@ -1,6 +1,6 @@
-"""Elementwise kernels of complex numbers: one op each, by the text of ``src/complex.cuh``.
+"""Elementwise kernels of complex numbers, one op each, by ``src/complex.cuh``.
 
-They have no place in the scalar programs of fused groups, whose other printers know real numbers.
+Complex ops are not fused: other printers of scalar programs have only real numbers.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from symdnn.ops.elemwise import Elemwise
 
 __all__ = ["ComplexKernel", "complex_program", "KERNELS"]
 
-#: The instruction of each op whose operands are brought to one complex dtype.
-_NAMES: dict[type[Elemwise], str] = {
+#: The instruction of each op whose operands are converted to a common complex dtype.
+_INSTRUCTIONS: dict[type[Elemwise], str] = {
     ar.Add: "add", ar.Sub: "sub", ar.Mul: "mul", ar.TrueDiv: "div", ar.Neg: "neg", ar.Sqr: "sqr",
     ar.Inv: "inv", ar.Sqrt: "sqrt", ar.Pow: "pow", ar.Abs: "abs", cx.Conj: "conj",
     cx.Real: "real", cx.Imag: "imag", cx.Angle: "angle", mt.Exp: "exp", mt.Log: "log",
@@ -34,7 +34,7 @@ _NAMES: dict[type[Elemwise], str] = {
 
 
 def complex_program(op: Elemwise, dtypes: Sequence[str]) -> ScalarProgram | None:
-    """What ``op`` computes of one element of each operand; None where it has no text."""
+    """The scalar program of ``op``; None where complex.cuh does not have it."""
     out = op.out_dtype(*dtypes)
     if isinstance(op, ar.Cast):
         return _program(dtypes, [out], "", out) if TensorType(out).is_complex else None
@@ -43,22 +43,22 @@ def complex_program(op: Elemwise, dtypes: Sequence[str]) -> ScalarProgram | None
     if isinstance(op, cx.Complex):
         part = "float32" if out == "complex64" else "float64"
         return _program(dtypes, [part] * 2, "c_make", out)
-    name = _NAMES.get(type(op))
+    name = _INSTRUCTIONS.get(type(op))
     if name is None:
         return None
-    common = np.result_type(*(numpy_dtype(_known(d)) for d in dtypes)).name
+    common = np.result_type(*(numpy_dtype(_numpy_name(d)) for d in dtypes)).name
     return _program(dtypes, [common] * len(dtypes), f"c_{name}", out)
 
 
-def _known(dtype: str) -> str:
-    """The dtype as NumPy's rules know it."""
+def _numpy_name(dtype: str) -> str:
+    """A dtype that NumPy has, for type promotion."""
     return "float32" if dtype == "bfloat16" else dtype
 
 
 def _program(
     dtypes: Sequence[str], wanted: Sequence[str], name: str, out: str
 ) -> ScalarProgram | None:
-    """Conversions to the ``wanted`` dtypes, then one instruction (none: the first operand)."""
+    """Casts to the ``wanted`` dtypes, then one instruction; with no name the first operand."""
     body: list[Instruction] = []
     args = []
     for i, (have, want) in enumerate(zip(dtypes, wanted, strict=True)):
@@ -82,7 +82,7 @@ class ComplexKernel(ElementwiseKernel):
     dtypes = frozenset(CTYPES)
 
     def refuses(self, call: Call) -> str | None:
-        """Takes ops of which ``complex.cuh`` has the text."""
+        """Ops that ``complex.cuh`` does not have, and calls without complex operands."""
         types: Any = (*call.inputs, *call.outputs)
         if not any(t.is_complex for t in types):
             return "no operand is complex"
@@ -97,7 +97,7 @@ class ComplexKernel(ElementwiseKernel):
         return complex_program(call.op, dtypes)  # type: ignore[arg-type]
 
     def writes_updates(self, call: Call) -> bool:
-        """New values of complex variables are copied."""
+        """False: new values of complex shared variables are copied."""
         return False
 
 

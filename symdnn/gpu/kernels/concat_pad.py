@@ -1,4 +1,4 @@
-"""Joining, rolling, padding, diagonals, ranges, vectors of scalars, assertions."""
+"""Concatenation, rolls, padding, diagonals, ranges, vectors of scalars, assertions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from symdnn.gpu.codegen.launches import (
     View,
     blocks_for,
 )
-from symdnn.gpu.kernels.copy import along, bits_of, copies, fill, parts_of, seen_by
+from symdnn.gpu.kernels.copy import axis_slice, bits_of, copies, fill, split_views, view_by_op
 from symdnn.gpu.kernels.scan import count_type
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.values.strides import merged
@@ -27,13 +27,13 @@ from symdnn.ops.core.make_vector import MakeVector
 
 __all__ = ["KERNELS"]
 
-_BLOCK = 256
-#: Pointers that fit among a kernel's parameters.
-_MOST_SCALARS = 400
+_THREADS = 256
+#: Their pointers fit into a kernel's parameters.
+_MAX_SCALARS = 400
 
 
 class JoinKernel(CudaKernel):
-    """A copy for each tensor."""
+    """A copy of each tensor."""
 
     name = "cuda.copy"
 
@@ -41,7 +41,7 @@ class JoinKernel(CudaKernel):
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """The copies."""
-        places = parts_of(outputs[0], inputs, call.op.axis)  # type: ignore[attr-defined]
+        places = split_views(outputs[0], inputs, call.op.axis)  # type: ignore[attr-defined]
         return [k for x, part in zip(inputs, places) for k in copies(x, part)]
 
 
@@ -53,19 +53,19 @@ class RollKernel(CudaKernel):
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
-        """What moves forward and what comes round."""
+        """The elements that move forward, and those that wrap around."""
         axis: int = call.op.axis  # type: ignore[attr-defined]
         (x, shift), (y,) = inputs, outputs
         n = x.shape[axis]
         if y.size == 0:
             return []
         k = shift % n
-        moved = copies(x[along(axis, 0, n - k)], y[along(axis, k, n)])
-        return moved + copies(x[along(axis, n - k, n)], y[along(axis, 0, k)])
+        moved = copies(x[axis_slice(axis, 0, n - k)], y[axis_slice(axis, k, n)])
+        return moved + copies(x[axis_slice(axis, n - k, n)], y[axis_slice(axis, 0, k)])
 
 
 class PadKernel(CudaKernel):
-    """The value everywhere, then the tensor inside."""
+    """A fill with the value, then a copy of the tensor inside."""
 
     name = "cuda.copy"
 
@@ -92,13 +92,13 @@ class AllocDiagKernel(CudaKernel):
         if y.size == 0:
             return []
         x = inputs[0]
-        diagonal = seen_by(Diagonal(call.op.offset), y, x.shape, ())  # type: ignore[attr-defined]
+        diagonal = view_by_op(Diagonal(call.op.offset), y, x.shape, ())  # type: ignore[attr-defined]
         assert diagonal is not None
         return fill(y, 0) + copies(x, diagonal)
 
 
 class RangeKernel(CudaKernel):
-    """A thread for each number."""
+    """One thread per element."""
 
     name = "cuda.range"
     dtypes = frozenset(CTYPES)
@@ -113,7 +113,9 @@ class RangeKernel(CudaKernel):
         start, _, step = inputs
         source = specialised("make.cu", RANGE=1, T=CTYPES[y.dtype])
         parameters = (y.pointer, y.size, start, step)
-        return [KernelLaunch(source, "range", (blocks_for(y.size, _BLOCK),), (_BLOCK,), parameters)]
+        return [
+            KernelLaunch(source, "range", (blocks_for(y.size, _THREADS),), (_THREADS,), parameters)
+        ]
 
 
 class VectorKernel(CudaKernel):
@@ -124,26 +126,26 @@ class VectorKernel(CudaKernel):
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
-        """One kernel, several where the scalars are very many."""
+        """One kernel per ``_MAX_SCALARS`` scalars."""
         y = bits_of(outputs[0])
         if y.itemsize * y.size != outputs[0].itemsize * outputs[0].size or len(y.shape) > 1:
             return [k for i, x in enumerate(inputs) for k in copies(x, outputs[0][(i,)])]
         found = []
-        for first in range(0, len(inputs), _MOST_SCALARS):
-            some = inputs[first : first + _MOST_SCALARS]
+        for first in range(0, len(inputs), _MAX_SCALARS):
+            some = inputs[first : first + _MAX_SCALARS]
             source = specialised("make.cu", VECTOR=len(some), T=CTYPES[y.dtype])
             parameters = (y[(slice(first, None),)].pointer, *(x.pointer for x in some))
-            found.append(KernelLaunch(source, "vector_of", (1,), (_BLOCK,), parameters))
+            found.append(KernelLaunch(source, "vector_of", (1,), (_THREADS,), parameters))
         return found
 
 
 class AssertKernel(CudaKernel):
-    """Checks the conditions; the value is copied unless it is there already."""
+    """Checks the conditions, and copies the value unless the output aliases it."""
 
     name = "cuda.assert"
 
     def refuses(self, call: Call) -> str | None:
-        """Conditions are of real dtypes."""
+        """Conditions of complex dtypes."""
         for t in call.inputs[1:]:
             if t.dtype not in CTYPES:  # type: ignore[attr-defined]
                 return f"it has no code for {t}"
@@ -152,7 +154,7 @@ class AssertKernel(CudaKernel):
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
-        """A kernel for each condition, and the copy."""
+        """One kernel per condition, and the copy."""
         found: list[KernelLaunch] = []
         for i, x in enumerate(inputs[1:]):
             if x.size == 0:
@@ -164,9 +166,9 @@ class AssertKernel(CudaKernel):
             parameters = (
                 x.pointer, x.size, Pointer(ERROR_WORD), Pointer(NODE), i, *sizes, *steps,
             )  # fmt: skip
-            grid = (blocks_for(x.size, _BLOCK),)
-            found.append(KernelLaunch(source, "check", grid, (_BLOCK,), parameters))
-        there = outputs[0].twin == inputs[0].slot
+            grid = (blocks_for(x.size, _THREADS),)
+            found.append(KernelLaunch(source, "check", grid, (_THREADS,), parameters))
+        there = outputs[0].alias_of == inputs[0].slot
         return found if there else found + copies(inputs[0], outputs[0])
 
 

@@ -1,6 +1,6 @@
-"""Copies: between layouts, of views that need memory of their own, filled arrays, and guarded ones.
+"""Copies: reorders of layouts, views in memory of their own, fills, and guarded copies.
 
-A copy moves bytes, so it serves every dtype, complex ones too.
+A copy moves bytes, so it works for every dtype, complex ones too.
 """
 
 from __future__ import annotations
@@ -45,16 +45,17 @@ from symdnn.ops.linalg.dot import MatchSizes
 from symdnn.ops.nn.channels_last import Reorder
 
 __all__ = [
-    "CopyKernel", "along", "copies", "fill", "guarded_copy", "parts_of", "KERNELS", "strided_copy",
+    "CopyKernel", "KERNELS", "axis_slice", "copies", "fill", "guarded_copy", "split_views",
+    "strided_copy",
 ]  # fmt: skip
 
-#: Smaller sides would leave most of a tile empty.
-_LEAST_SIDE = 16
+#: In elements. Smaller sides would leave most of a tile empty.
+_MIN_TILED_SIDE = 16
 _BITS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
 
 
 def bits_of(v: View) -> View:
-    """The view as unsigned integers of the elements' size; complex128 as pairs of them."""
+    """The view as unsigned integers of the elements' size; complex128 as pairs of uint64."""
     if v.itemsize == 16:
         shape, strides = (*v.shape, 2), (*v.strides, 8)
         return View(v.slot, "uint64", shape, strides, v.offset, v.alignment)
@@ -62,17 +63,17 @@ def bits_of(v: View) -> View:
 
 
 def copies(source: View, target: View, guarded: bool = False) -> list[KernelLaunch]:
-    """Copy ``source``, which broadcasts, to ``target``; both of one dtype."""
+    """Copy ``source``, broadcast to the shape of ``target``; both have the same dtype."""
     source = bits_of(source.broadcast_to(target.shape))
     target = bits_of(target)
-    exchanged = _transposed(source, target, guarded)
-    if exchanged is not None:
-        return [exchanged]
+    transposed = _transposed(source, target, guarded)
+    if transposed is not None:
+        return [transposed]
     return elementwise(identity_program(source.dtype), [source], [target], guarded)
 
 
 def _transposed(source: View, target: View, guarded: bool) -> KernelLaunch | None:
-    """The tiled kernel, where source and target are dense along different long dimensions."""
+    """The tiled kernel, if source and target have stride 1 along different long dimensions."""
     if 0 in target.shape:
         return None
     sizes, (x_steps, y_steps) = merged(target.shape, [source.steps, target.steps])
@@ -80,7 +81,7 @@ def _transposed(source: View, target: View, guarded: bool) -> KernelLaunch | Non
     row = next((d for d in range(last) if x_steps[d] == 1), None)
     if row is None or y_steps[last] != 1 or x_steps[last] < 2:
         return None
-    if min(sizes[row], sizes[last]) < _LEAST_SIDE:
+    if min(sizes[row], sizes[last]) < _MIN_TILED_SIDE:
         return None
     others = [d for d in range(last) if d != row]
     batch = tuple(sizes[d] for d in others) or (1,)
@@ -89,8 +90,8 @@ def _transposed(source: View, target: View, guarded: bool) -> KernelLaunch | Non
     down, across = _tile(rows, columns)
     text = specialised(
         "lines.cuh", "transpose.cu", T=CTYPES[source.dtype], D=len(batch), GUARDED=int(guarded),
-        A=down, B=across, READ=_by_fours(source, rows, (x_steps[last], *x_batch)),
-        WRITE=_by_fours(target, columns, (y_steps[row], *y_batch)),
+        A=down, B=across, READ=_vectors_of_4(source, rows, (x_steps[last], *x_batch)),
+        WRITE=_vectors_of_4(target, columns, (y_steps[row], *y_batch)),
     )  # fmt: skip
     parameters = (
         source.pointer, target.pointer, Pointer(ERROR_WORD) if guarded else 0, rows, columns,
@@ -101,15 +102,15 @@ def _transposed(source: View, target: View, guarded: bool) -> KernelLaunch | Non
 
 
 def _tile(rows: int, columns: int) -> tuple[int, int]:
-    """Rows and columns of a tile, in fours: 256 blocks of 4 by 4, narrow where a side is short."""
+    """Rows and columns of a tile, in units of 4: 256 blocks of 4 x 4, narrow for a short side."""
     if min(rows, columns) > 32:
         return 16, 16
     short = 4 if min(rows, columns) <= 16 else 8
     return (short, 256 // short) if rows < columns else (256 // short, short)
 
 
-def _by_fours(v: View, size: int, steps: Sequence[int]) -> int:
-    """Whether lines of ``size`` elements, these steps apart, can be met four elements at a time."""
+def _vectors_of_4(v: View, size: int, steps: Sequence[int]) -> int:
+    """Whether lines of ``size`` elements with these strides allow vectors of 4 elements."""
     whole = all(n % 4 == 0 for n in (size, *steps))
     return int(whole and v.aligned_to(min(16, 4 * v.itemsize)))
 
@@ -117,7 +118,7 @@ def _by_fours(v: View, size: int, steps: Sequence[int]) -> int:
 def fill(target: View, value: Any) -> list[KernelLaunch]:
     """Set every element of ``target`` to a number."""
     if value == 0:
-        target = bits_of(target)  # also of a complex dtype
+        target = bits_of(target)  # works for complex dtypes, too
     return elementwise(_constant(value, target.dtype), [], [target])
 
 
@@ -130,12 +131,12 @@ def _constant(value: Any, dtype: str) -> ScalarProgram:
 
 
 def strided_copy(env: LaunchEnv, source: RawArray, target: RawArray) -> None:
-    """Enqueue a copy between arrays of one shape and dtype, whatever their strides."""
+    """Enqueue a copy between arrays of the same shape and dtype with any strides."""
     _enqueue(env, source, target, False)
 
 
 def guarded_copy(env: LaunchEnv, source: RawArray, target: RawArray) -> None:
-    """:func:`strided_copy` that writes nothing when the error word is set."""
+    """:func:`strided_copy` that writes nothing once the error word is set."""
     _enqueue(env, source, target, True)
 
 
@@ -143,21 +144,21 @@ def _enqueue(env: LaunchEnv, source: RawArray, target: RawArray, guarded: bool) 
     if (source.shape, source.dtype) != (target.shape, target.dtype):
         raise ValueError(f"copy of {source.dtype}{source.shape} to {target.dtype}{target.shape}")
     addresses = np.array([source.ptr, target.ptr, env.node, env.error_word, 0], np.int64)
-    for k in _planned(view_of(0, source), view_of(1, target), guarded):
+    for k in _cached_copies(view_of(0, source), view_of(1, target), guarded):
         args = (k.link(addresses),)
         env.launch(env.module(k.source, k.name), k.grid, k.block, k.shared_bytes, args)
 
 
 @lru_cache(maxsize=256)
-def _planned(source: View, target: View, guarded: bool) -> list[KernelLaunch]:
+def _cached_copies(source: View, target: View, guarded: bool) -> list[KernelLaunch]:
     return copies(source, target, guarded)
 
 
 # -- ops ------------------------------------------------------------------------------------------
 
 
-def seen_by(op: Any, x: View, shape: tuple[int, ...], bounds: Sequence[int]) -> View | None:
-    """The part of ``x`` that a view op sees, its result having ``shape``; None if it can't be."""
+def view_by_op(op: Any, x: View, shape: tuple[int, ...], bounds: Sequence[int]) -> View | None:
+    """The result of a view op on ``x``, which has ``shape``; None if it is not a view of ``x``."""
     if isinstance(op, Reorder):
         return x.transposed(op.order)
     if isinstance(op, DimShuffle):
@@ -183,34 +184,34 @@ def seen_by(op: Any, x: View, shape: tuple[int, ...], bounds: Sequence[int]) -> 
 
 
 class CopyKernel(CudaKernel):
-    """The result of a view op, a copy or an alloc in memory of its own."""
+    """The result of a view op, a copy or an alloc, in memory of its own."""
 
     name = "cuda.copy"
 
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
-        """One strided copy; none of no elements."""
+        """One strided copy; none for an empty result."""
         (out,) = outputs
         if 0 in out.shape:
             return []
-        seen = seen_by(call.op, inputs[0], out.shape, inputs[1:])
-        if seen is None:  # a reshape of strided memory: the result is dense, so it can be reshaped
+        seen = view_by_op(call.op, inputs[0], out.shape, inputs[1:])
+        if seen is None:  # a reshape of a strided array: reshape the contiguous result instead
             return copies(inputs[0], out.reshaped(inputs[0].shape))
         return copies(seen, out)
 
 
-def along(axis: int, start: int | None, stop: int | None) -> tuple[slice, ...]:
-    """What picks a range of one dimension."""
+def axis_slice(axis: int, start: int | None, stop: int | None) -> tuple[slice, ...]:
+    """The index of a range of one dimension."""
     return (*[slice(None)] * axis, slice(start, stop))
 
 
-def parts_of(whole: View, pieces: Sequence[View], axis: int) -> Iterator[View]:
-    """Where pieces of such sizes lie in a row along ``axis`` of the whole."""
+def split_views(whole: View, pieces: Sequence[View], axis: int) -> Iterator[View]:
+    """Views of ``whole`` for consecutive pieces of these sizes along ``axis``."""
     start = 0
     for piece in pieces:
         stop = start + piece.shape[axis]
-        yield whole[along(axis, start, stop)]
+        yield whole[axis_slice(axis, start, stop)]
         start = stop
 
 
@@ -223,7 +224,7 @@ class SplitKernel(CudaKernel):
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """A strided copy for each piece."""
-        places = parts_of(inputs[0], outputs, call.op.axis)  # type: ignore[attr-defined]
+        places = split_views(inputs[0], outputs, call.op.axis)  # type: ignore[attr-defined]
         return [k for part, out in zip(places, outputs) for k in copies(part, out)]
 
 

@@ -1,4 +1,4 @@
-"""Elementwise kernels, generated: single ops, fused groups, and all copies between layouts."""
+"""Generated elementwise kernels: single ops, fused groups, and strided copies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 from math import gcd, prod
 from typing import Any
 
-from symdnn.gpu.codegen.cuda_source import Access, Loop, elementwise_source, prints
+from symdnn.gpu.codegen.cuda_source import Access, Loop, elementwise_source, print_problem
 from symdnn.gpu.codegen.device_source import CTYPES
 from symdnn.gpu.codegen.launches import (
     ERROR_WORD,
@@ -27,11 +27,13 @@ from symdnn.ops.lowered.fused import FusedElemwise
 
 __all__ = ["ElementwiseKernel", "elementwise", "KERNELS"]
 
-_BLOCK = 256
-#: Most elements of a vector, most blocks, and most of a loop down the rows.
-_WIDEST, _BLOCKS, _COLUMN_BLOCKS = 8, 1 << 20, 1056
-#: From so many vectors on, this many are read before one is written: down the rows; of one input.
-_MANY, _COLUMN_BATCH, _VERY_MANY, _BATCH = 1 << 20, 4, 1 << 22, 2
+_THREADS = 256
+#: The column loop has fewer blocks, because a thread stays in its columns.
+_MAX_VECTOR_ELEMENTS, _MAX_BLOCKS, _MAX_COLUMN_BLOCKS = 8, 1 << 20, 1056
+#: Unroll factors: vectors that a thread reads before it writes one, in kernels of so many vectors.
+#: The first is for column loops, the second for flat loops with one moving input.
+_COLUMN_BATCH, _COLUMN_BATCH_MIN_VECTORS = 4, 1 << 20
+_FLAT_BATCH, _FLAT_BATCH_MIN_VECTORS = 2, 1 << 22
 _source = cache(elementwise_source)
 
 
@@ -41,10 +43,10 @@ def elementwise(
     outputs: Sequence[View],
     guarded: bool = False,
 ) -> list[KernelLaunch]:
-    """``program`` on every element: all outputs have one shape, to which the inputs broadcast.
+    """``program`` on every element. Inputs broadcast to the common shape of the outputs.
 
-    An input may be a number, which is then a parameter of the kernel and no part of its source. A
-    ``guarded`` kernel writes nothing when the error word is set.
+    A number as an input becomes a parameter of the kernel, not a part of its source. A ``guarded``
+    kernel writes nothing once the error word is set.
     """
     shape = outputs[0].shape
     if 0 in shape:
@@ -59,11 +61,11 @@ def elementwise(
         _access(dtype, v, s, i >= len(read))
         for i, (dtype, v, s) in enumerate(zip(dtypes, views, steps))
     ]
-    wide = _reach(sizes, steps) >= 2**31 - 2**22
+    wide = _max_index(sizes, steps) >= 2**31 - 2**22
     reads, writes = tuple(accesses[: len(read)]), tuple(accesses[len(read) :])
     vectors, tail = divmod(prod(sizes), width)
     blocks = _column_blocks(sizes[-1] // width, vectors) if len(sizes) == 2 else 0
-    columns = blocks > 0 and any(a.axes == () and a.inner != "given" for a in reads)
+    columns = blocks > 0 and any(a.axes == () and a.inner != "number" for a in reads)
     batch = _batch(sizes, vectors, reads, columns)
     loop = Loop(len(sizes), width, wide, reads, writes, guarded, columns, batch)
     parameters: list[Any] = [v.pointer if isinstance(v, View) else v for v in views]
@@ -76,24 +78,26 @@ def elementwise(
             parameters.append(step[-1])
     if guarded:
         parameters.append(Pointer(ERROR_WORD))
-    grid = (blocks if columns else blocks_for(max(-(-vectors // batch), tail), _BLOCK, _BLOCKS),)
+    grid = (
+        blocks if columns else blocks_for(max(-(-vectors // batch), tail), _THREADS, _MAX_BLOCKS),
+    )
     source = _source(program, loop)
-    return [KernelLaunch(source, "elementwise", grid, (_BLOCK,), tuple(parameters))]
+    return [KernelLaunch(source, "elementwise", grid, (_THREADS,), tuple(parameters))]
 
 
 def _inner(step: int, written: bool) -> str:
-    """How an operand with this innermost stride is met."""
+    """The access pattern (:class:`Access`) of an operand with this innermost stride."""
     return "dense" if step == 1 else "one" if step == 0 and not written else "strided"
 
 
 def _width(
     sizes: Sequence[int], steps: Sequence[Sequence[int]], views: Sequence[View | float]
 ) -> int:
-    """How many neighbours a thread takes: up to 16 bytes of the narrowest dense operand."""
+    """Elements of a vector: up to 16 bytes of the narrowest operand with innermost stride 1."""
     dense = [(v, s) for v, s in zip(views, steps) if s[-1] == 1 and isinstance(v, View)]
     if not dense:
         return 1
-    width = min(_WIDEST, max(1, 16 // min(v.itemsize for v, _ in dense)))
+    width = min(_MAX_VECTOR_ELEMENTS, max(1, 16 // min(v.itemsize for v, _ in dense)))
     while width > 1 and not (
         (len(sizes) == 1 or sizes[-1] % width == 0)
         and all(v.aligned_to(min(16, v.itemsize * width)) for v, _ in dense)
@@ -104,30 +108,31 @@ def _width(
 
 
 def _batch(sizes: Sequence[int], vectors: int, reads: Sequence[Access], columns: bool) -> int:
-    """Vectors that a thread reads before it writes one: several where memory needs it."""
+    """The unroll factor: vectors that a thread reads before it writes one."""
     if columns:
-        return _COLUMN_BATCH if vectors >= _MANY else 1
+        return _COLUMN_BATCH if vectors >= _COLUMN_BATCH_MIN_VECTORS else 1
     moving = sum(a.inner in ("dense", "strided") for a in reads)
-    return _BATCH if len(sizes) == 1 and moving == 1 and vectors >= _VERY_MANY else 1
+    flat = len(sizes) == 1 and moving == 1 and vectors >= _FLAT_BATCH_MIN_VECTORS
+    return _FLAT_BATCH if flat else 1
 
 
 def _column_blocks(row: int, vectors: int) -> int:
-    """Blocks whose threads stay in their columns of rows of ``row`` vectors; 0: it can't be."""
-    step = row // gcd(row, _BLOCK)
-    most = _COLUMN_BLOCKS * (2 if vectors >= _MANY else 1)
-    wanted = min(most, max(step, -(-vectors // _BLOCK)))
+    """Blocks of a column loop over rows of ``row`` vectors; 0 if their number would not fit."""
+    step = row // gcd(row, _THREADS)
+    most = _MAX_COLUMN_BLOCKS * (2 if vectors >= _COLUMN_BATCH_MIN_VECTORS else 1)
+    wanted = min(most, max(step, -(-vectors // _THREADS)))
     return wanted // step * step
 
 
 def _access(dtype: str, v: View | float, steps: Sequence[int], written: bool) -> Access:
     if not isinstance(v, View):
-        return Access(dtype, "given", ())
+        return Access(dtype, "number", ())
     axes = tuple(d for d, s in enumerate(steps[:-1]) if s != 0)
     return Access(dtype, _inner(steps[-1], written), axes)
 
 
-def _reach(sizes: Sequence[int], steps: Sequence[Sequence[int]]) -> int:
-    """The largest number that an index or an offset takes."""
+def _max_index(sizes: Sequence[int], steps: Sequence[Sequence[int]]) -> int:
+    """The largest value of an index or an offset."""
     reach = max(sum(abs(a) * (n - 1) for a, n in zip(s, sizes)) for s in steps)
     return max(reach, prod(sizes))
 
@@ -139,13 +144,13 @@ class ElementwiseKernel(CudaKernel):
     dtypes = frozenset(CTYPES)
 
     def refuses(self, call: Call) -> str | None:
-        """Takes ops that have a scalar program which CUDA C can express."""
+        """Ops without a scalar program, or with one that cannot be printed as CUDA C."""
         found = self.program(call)
         if found is None:
             return super().refuses(call) or f"{call.op} has no scalar program for these dtypes"
         if found.output_dtypes != tuple(t.dtype for t in call.outputs):  # type: ignore[attr-defined]
             return "flags that dtypes depend on have changed since the node was made"
-        return super().refuses(call) or prints(found)
+        return super().refuses(call) or print_problem(found)
 
     def program(self, call: Call) -> ScalarProgram | None:
         """The op's scalar program for the operands' dtypes."""
@@ -162,21 +167,21 @@ class ElementwiseKernel(CudaKernel):
         return elementwise(program, inputs, outputs)
 
     def writes_updates(self, call: Call) -> bool:
-        """It may write new values of shared variables: it finds no fault with data itself."""
+        """True: it cannot report errors itself, so it may write new values of shared variables."""
         return True
 
     def bind_guarded(self, call: Call) -> BoundKernel:
-        """A launch that writes nothing when the error word is set."""
+        """A launch that writes nothing once the error word is set."""
         return BoundKernel(_Guarded(), call)
 
 
 class _Guarded(ElementwiseKernel):
-    """The same, for new values of shared variables."""
+    """The guarded kernel, for new values of shared variables."""
 
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
-        """One kernel over all elements that looks at the error word first."""
+        """One guarded kernel over all elements."""
         program = self.program(call)
         assert program is not None
         return elementwise(program, inputs, outputs, guarded=True)

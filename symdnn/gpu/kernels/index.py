@@ -1,4 +1,4 @@
-"""Reading and writing by index: parts of arrays, index arrays, sums into repeated places."""
+"""Gather and scatter by index arrays, and writes to slices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from symdnn.gpu.codegen.launches import (
     blocks_for,
     scratch,
 )
-from symdnn.gpu.kernels.copy import copies, fill, seen_by
+from symdnn.gpu.kernels.copy import copies, fill, view_by_op
 from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.gpu.kernels.sort import sort_bytes, sorted_lines
 from symdnn.graph.kernel import Call, Row
@@ -37,20 +37,20 @@ from symdnn.ops.elementwise.scalar_meaning import meaning
 
 __all__ = ["GatherKernel", "OrderedScatterKernel", "PartKernel", "ScatterKernel", "KERNELS"]
 
-_BLOCK = 256
-_INDEX_KINDS = {
+_THREADS = 256
+_INDEX_DTYPES = {
     "int8": 0, "int16": 1, "int32": 2, "int64": 3, "uint8": 4, "uint16": 5, "uint32": 6,
     "uint64": 7,
 }  # fmt: skip
-_BITS = {1: "u8", 2: "u16", 4: "u32", 8: "u64", 16: "bytes16"}
+_BITS_CTYPES = {1: "u8", 2: "u16", 4: "u32", 8: "u64", 16: "bytes16"}
 
 
 @dataclass(frozen=True)
 class _Space:
-    """What index arrays run over: its shape, and how ``x`` and each array move along it.
+    """The index space of an advanced index: its shape, and strides of ``x`` and the index arrays.
 
-    ``common`` are the dimensions of the arrays; each array adds ``jumps`` elements of ``x`` for an
-    index, which must be below ``limits``.
+    ``common`` are the dimensions of the arrays. An index of an array is below ``limits`` and moves
+    by ``jumps`` elements of ``x``.
     """
 
     x: View
@@ -104,10 +104,10 @@ def _indexed(
     sums: View | None = None,
     first: int = 0,
 ) -> list[KernelLaunch]:
-    """Kernels of index.cu over the whole space; ``y`` has its shape, or broadcasts to it.
+    """Kernels of index.cu over the whole space, to whose shape ``y`` broadcasts.
 
-    ``sums`` is where ``add`` adds. Claims lie at the start of the workspace, the one of the first
-    element of ``space.x`` at the place ``first``.
+    ``add`` adds to ``sums``. Claims are at the start of the workspace; ``first`` is the index of
+    the claim for the first element of ``space.x``.
     """
     y_view = y.broadcast_to(space.shape) if y is not None else space.x
     y_steps = y_view.steps if y is not None else (0,) * len(space.shape)
@@ -125,20 +125,20 @@ def _indexed(
     owner = 8 if count >= 2**32 - 1 or "rank" in names else 4
     source = specialised(
         "scalar.cuh", "lines.cuh", "index.cu", D=len(sizes), ARRAYS=len(jumps),
-        T=_BITS[itemsize] if sums is None else CTYPES[space.x.dtype],
-        A=_BITS[4] if sums is None else _sum_type(sums.dtype),
+        T=_BITS_CTYPES[itemsize] if sums is None else CTYPES[space.x.dtype],
+        A=_BITS_CTYPES[4] if sums is None else _sum_type(sums.dtype),
         ADDS=int(sums is not None or y is None),
         COUNT="u32" if count < 2**31 else "u64", CLAIMED=int("claim" in names),
-        OWNER=_BITS[owner],
+        OWNER=_BITS_CTYPES[owner],
     )  # fmt: skip
     parameters = (
         space.x.pointer, y_view.pointer, sums.pointer if sums is not None else 0,
         Pointer(WORKSPACE, first // width * owner), count, Pointer(ERROR_WORD), Pointer(NODE),
-        *(a.pointer for a in space.arrays), *(_INDEX_KINDS[a.dtype] for a in space.arrays),
+        *(a.pointer for a in space.arrays), *(_INDEX_DTYPES[a.dtype] for a in space.arrays),
         *space.limits, *jumps, *sizes, *x_step, *y_step, *(n for s in index for n in s),
     )  # fmt: skip
-    grid = (blocks_for(count, _BLOCK),)
-    return [KernelLaunch(source, name, grid, (_BLOCK,), parameters) for name in names]
+    grid = (blocks_for(count, _THREADS),)
+    return [KernelLaunch(source, name, grid, (_THREADS,), parameters) for name in names]
 
 
 def _width(
@@ -148,7 +148,7 @@ def _width(
     jumps: Sequence[int],
     views: Sequence[View],
 ) -> int:
-    """How many neighbours move together, up to 16 bytes: those of one row of ``x`` and ``y``."""
+    """Elements of a vector, up to 16 bytes, within a row of ``x`` and ``y``."""
     if any(s[-1] != 1 for s in moved) or any(s[-1] != 0 for s in index):
         return 1
     itemsize = views[0].itemsize
@@ -162,12 +162,12 @@ def _width(
 
 
 def _sum_type(dtype: str) -> str:
-    """The C type in which the device adds atomically."""
+    """The C type of atomic additions."""
     return "u64" if dtype == "int64" else CTYPES[dtype]
 
 
 def _sum_dtype(dtype: str) -> str:
-    """The dtype in which increments of ``dtype`` are summed."""
+    """The accumulator's dtype for increments of ``dtype``."""
     if TensorType(dtype).is_float:
         return "float64" if dtype == "float64" else "float32"
     if dtype in ("int64", "uint64", "uint32"):
@@ -180,7 +180,7 @@ def _get_op(op: Any) -> AdvancedSubtensor:
 
 
 class GatherKernel(CudaKernel):
-    """A thread for each element, or for 16 bytes of a row."""
+    """One thread per element, or per 16 bytes of a row."""
 
     name = "cuda.gather"
 
@@ -195,12 +195,12 @@ class GatherKernel(CudaKernel):
 
 
 class ScatterKernel(CudaKernel):
-    """Sets by the last claim; increments by atomic additions, whose order is the device's."""
+    """Sets, where the last claim wins, and increments by atomic additions in any order."""
 
     name = "cuda.scatter"
 
     def refuses(self, call: Call) -> str | None:
-        """Sums of floats are left to the ordered kernel under ``deterministic=more``."""
+        """Sums of floats under ``deterministic=more``, which the ordered kernel runs."""
         op: Any = call.op
         dtype: str = call.outputs[0].dtype  # type: ignore[attr-defined]
         if op.set_instead_of_inc:
@@ -221,17 +221,17 @@ class ScatterKernel(CudaKernel):
         """A copy unless in place, then the writes."""
         op: Any = call.op
         (x, y, *rest), (out,) = inputs, outputs
-        before = [] if out.twin == x.slot else copies(x, out)
+        before = [] if out.alias_of == x.slot else copies(x, out)
         space = _space(op.getter(), out, rest)
         if prod(space.shape) == 0 or out.size == 0:
-            return before + _check_alone(space)
+            return before + _check_bounds(space)
         if op.set_instead_of_inc:
             return before + _set(space, y, out)
         return _increments(space, x, y, out, before)
 
 
-def _check_alone(space: _Space) -> list[KernelLaunch]:
-    """Indices of an empty array are still out of range."""
+def _check_bounds(space: _Space) -> list[KernelLaunch]:
+    """A check of the indices, for an empty array: any index is out of range."""
     return [] if prod(space.shape) == 0 else _indexed(["settle"], space, None)
 
 
@@ -256,7 +256,7 @@ def _increments(
 
 
 def _elements_before(space: _Space, out: View) -> int:
-    """How many elements after the start of ``out`` the indexed part begins."""
+    """The offset in elements of the indexed part from the start of ``out``."""
     return (space.x.offset - out.offset) // out.itemsize
 
 
@@ -267,13 +267,13 @@ def _plus_sum(dtype: str, work: str) -> ScalarProgram:
 
 
 class OrderedScatterKernel(CudaKernel):
-    """Increments in the order of the index arrays: sorted by place, summed by a thread each."""
+    """Increments in the order of the index arrays: sorted by target, one thread per sum."""
 
     name = "cuda.scatter.ordered"
     dtypes = frozenset(CTYPES)
 
     def refuses(self, call: Call) -> str | None:
-        """Increments alone; places and rows are numbered in 32 bits."""
+        """Sets, and arrays that are too large for 32-bit indices."""
         if call.op.set_instead_of_inc:  # type: ignore[attr-defined]
             return "it adds, it does not set"
         if reason := super().refuses(call):
@@ -284,7 +284,7 @@ class OrderedScatterKernel(CudaKernel):
         return None
 
     def workspace_bytes(self, call: Call) -> int:
-        """The ranks of all rows, and what sorting them needs."""
+        """The ranks of all rows, and the workspace of their sort."""
         rows = self._rows(call)
         return 8 * 2 * (rows + 2) + sort_bytes(rows, "uint64")
 
@@ -297,10 +297,10 @@ class OrderedScatterKernel(CudaKernel):
     ) -> Sequence[KernelLaunch]:
         """A copy unless in place, the ranks, their sort, the sums."""
         (x, y, *rest), (out,) = inputs, outputs
-        before = [] if out.twin == x.slot else copies(x, out)
+        before = [] if out.alias_of == x.slot else copies(x, out)
         space = _space(_get_op(call.op), out, rest)
         if prod(space.shape) == 0 or out.size == 0:
-            return before + _check_alone(space)
+            return before + _check_bounds(space)
         return before + _ordered(space, y, self._rows(call))
 
 
@@ -335,17 +335,17 @@ def _ordered(space: _Space, y: View, rows: int) -> list[KernelLaunch]:
         space.x.pointer, y.pointer, ordered.pointer, rows, columns,
         *row_size, *y_row, *column_size, *x_column, *y_column,
     )  # fmt: skip
-    grid = (blocks_for(rows * columns, _BLOCK),)
-    return [*found, KernelLaunch(source, "ordered_add", grid, (_BLOCK,), parameters)]
+    grid = (blocks_for(rows * columns, _THREADS),)
+    return [*found, KernelLaunch(source, "ordered_add", grid, (_THREADS,), parameters)]
 
 
 class PartKernel(CudaKernel):
-    """A part given by ints and slices, set or added to."""
+    """A set of, or an increment to, a part selected by ints and slices."""
 
     name = "cuda.part"
 
     def refuses(self, call: Call) -> str | None:
-        """Every dtype can be set; real ones can be added."""
+        """Increments of complex dtypes."""
         dtype: str = call.outputs[0].dtype  # type: ignore[attr-defined]
         if call.op.set_instead_of_inc or dtype in CTYPES:  # type: ignore[attr-defined]
             return None
@@ -357,10 +357,10 @@ class PartKernel(CudaKernel):
         """A copy unless in place, then the part."""
         op: Any = call.op
         (x, y, *bounds), (out,) = inputs, outputs
-        before = [] if out.twin == x.slot else copies(x, out)
+        before = [] if out.alias_of == x.slot else copies(x, out)
         if out.size == 0:
             return before
-        part = seen_by(op.getter(), out, (), bounds)
+        part = view_by_op(op.getter(), out, (), bounds)
         assert part is not None
         if op.set_instead_of_inc:
             return before + copies(y, part)

@@ -1,4 +1,4 @@
-"""Kernels on integer labels: picking, placing, one-hot losses, one-hot vectors."""
+"""Kernels of integer labels: PickLabel, PlaceLabel, one-hot losses, one-hot vectors."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from symdnn.ops.nn.crossentropy import (
 
 __all__ = ["LabelKernel", "OneHotKernel", "KERNELS"]
 
-_BLOCK = 256
-#: Op -> (kind in labels.cu, places of scores, of one value per row, and of labels among inputs).
+_THREADS = 256
+#: Op -> (kind in labels.cu, input indices of scores, of one value per row, and of labels).
 _KINDS: dict[type, tuple[int, int | None, int | None, int]] = {
     PickLabel: (0, 0, None, 1),
     CrossentropyCategorical1Hot: (1, 0, None, 1),
@@ -40,11 +40,11 @@ _KINDS: dict[type, tuple[int, int | None, int | None, int]] = {
     CrossentropyCategorical1HotGrad: (3, 1, 0, 2),
     SoftmaxCrossentropyGrad: (4, 1, 0, 2),
 }
-_ONE_HOT = 5
+_ONE_HOT_KIND = 5
 
 
 class LabelKernel(CudaKernel):
-    """A thread for each row that is read, or for each element that is written."""
+    """One thread per row to read, or per element to write."""
 
     name = "cuda.labels"
     dtypes = frozenset(CTYPES)
@@ -76,14 +76,14 @@ class OneHotKernel(CudaKernel):
         """One kernel."""
         (y,) = outputs
         axis = len(y.shape) - 1
-        return labelled(_ONE_HOT, axis, None, None, without_axis(inputs[0], axis), y)
+        return labelled(_ONE_HOT_KIND, axis, None, None, without_axis(inputs[0], axis), y)
 
 
 def labelled(
     kind: int, axis: int, scores: View | None, values: View | None, labels: Any, y: View
 ) -> list[KernelLaunch]:
-    """The kernel of one kind; all views have the class axis, of size 1 in those of rows."""
-    wide = scores if scores is not None and kind != _ONE_HOT else y
+    """The kernel of one kind. All views have the class axis, of size 1 for values per row."""
+    wide = scores if scores is not None and kind != _ONE_HOT_KIND else y
     classes = wide.shape[axis]
     picks = kind < 2
     if y.size == 0 and (picks or labels.size == 0 or classes > 0):
@@ -105,8 +105,8 @@ def labelled(
         *sizes, *score_row, *value_row, *label_row, *y_row,
     )  # fmt: skip
     threads = rows if picks else rows * classes
-    name, grid = "pick" if picks else "spread", (blocks_for(threads, _BLOCK),)
-    return [KernelLaunch(source, name, grid, (_BLOCK,), parameters)]
+    name, grid = "pick" if picks else "spread", (blocks_for(threads, _THREADS),)
+    return [KernelLaunch(source, name, grid, (_THREADS,), parameters)]
 
 
 KERNELS: tuple[Row, ...] = (

@@ -1,4 +1,4 @@
-"""Inference by batch norm, and gradients whose parameters several statistics share (layer norm's).
+"""Batch norm in inference, and norm gradients where several statistics share a parameter.
 
 The forward kernels are in :mod:`symdnn.gpu.kernels.batchnorm`.
 """
@@ -24,11 +24,11 @@ from symdnn.ops.nn.batchnorm import (
     LayerNormGrad,
 )
 
-__all__ = ["NormGradKernel", "normalised", "of_each", "KERNELS", "work_dtype"]
+__all__ = ["NormGradKernel", "normalised", "elementwise_of", "KERNELS", "work_dtype"]
 
 
 def work_dtype(dtype: str) -> str:
-    """The dtype of statistics and parameters, in which everything is computed."""
+    """The dtype of statistics, parameters and computation."""
     return "float32" if is_narrow_float(dtype) else dtype
 
 
@@ -43,8 +43,10 @@ def _sums(
     return reduction(program, ops, inputs, outputs, shape)
 
 
-def of_each(compute: Any, inputs: Sequence[Any], outputs: Sequence[View]) -> list[KernelLaunch]:
-    """``compute`` on each element; numbers among the inputs are of the work dtype."""
+def elementwise_of(
+    compute: Any, inputs: Sequence[Any], outputs: Sequence[View]
+) -> list[KernelLaunch]:
+    """An elementwise kernel of ``compute``; numbers among the inputs have the work dtype."""
     work = work_dtype(outputs[0].dtype)
     dtypes = [v.dtype if isinstance(v, View) else work for v in inputs]
     return elementwise(formula(dtypes, compute, *(v.dtype for v in outputs)), inputs, outputs)
@@ -80,7 +82,7 @@ def _parameter_sums(x: Scalar, dy: Scalar, mean: Scalar, r: Scalar) -> tuple[Sca
 
 
 class NormGradKernel(CudaKernel):
-    """Sums over what was normalised together, sums over what shares a parameter, then dx."""
+    """The sums for each statistic, the sums for each parameter, then dx."""
 
     name = "cuda.norm"
     dtypes = frozenset(CTYPES)
@@ -104,7 +106,7 @@ class NormGradKernel(CudaKernel):
         operands = [x, dy, gamma, mean, invstd]
         found = _sums(_row_sums, operands, [a, b], x.shape)
         found += _sums(_parameter_sums, [x, dy, mean, invstd], [dgamma, dbeta], x.shape)
-        return [*found, *of_each(_dx, [*operands, a, b, count], [dx])]
+        return [*found, *elementwise_of(_dx, [*operands, a, b, count], [dx])]
 
 
 class InferenceKernel(CudaKernel):
@@ -117,7 +119,7 @@ class InferenceKernel(CudaKernel):
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """The kernel."""
-        return of_each(_inference, [*inputs, float(call.op.epsilon)], outputs)  # type: ignore[attr-defined]
+        return elementwise_of(_inference, [*inputs, float(call.op.epsilon)], outputs)  # type: ignore[attr-defined]
 
 
 def _partial(shape: Sequence[int], outputs: int, sums: int) -> int:

@@ -1,8 +1,8 @@
-"""Batch normalisation of planes (N, C, ...) in one kernel that reads memory once.
+"""Batch normalisation in NCHW by one kernel that reads memory once.
 
-A block, or a cluster of up to 8 blocks, keeps a channel's elements in shared memory: it finds their
-mean and variance (or the gradient's two sums) while they arrive, and makes the result from what it
-kept. On a Hopper GPU 8 blocks hold 1.8 MB, a channel of 64 images of 84 x 84 in float32.
+A block, or a cluster of up to 8 blocks, keeps a channel's elements in shared memory. It computes
+their mean and variance (or the gradient's two sums) while it loads them, then the result from
+shared memory. On a Hopper GPU 8 blocks hold 1.8 MB: a channel of 64 samples of 84 x 84 in float32.
 """
 
 from __future__ import annotations
@@ -14,89 +14,100 @@ from typing import Any
 
 from symdnn.gpu.codegen.device_source import CTYPES, specialised
 from symdnn.gpu.codegen.launches import KernelLaunch, View
-from symdnn.gpu.device.context import existing
+from symdnn.gpu.device.context import existing_context
 from symdnn.gpu.kernels.norm import work_dtype
 
 __all__ = ["Planes", "planes_gradient", "planes_norm", "planes_of"]
 
-#: Blocks of a cluster that any GPU with clusters runs; shared memory that a multiprocessor has for
-#: two blocks, each with the little that it needs besides.
-_MOST_BLOCKS, _HALF_BYTES = 8, 112 << 10
-#: The fewest bytes of a plane and the fewest blocks that are worth it.
-_LEAST_PLANE_BYTES, _LEAST_BLOCKS = 64, 32
-#: Vectors of a thread, if there are so many; threads of one of two blocks; passes over a plane.
-_ROUNDS, _MOST_THREADS, _MOST_PASSES = 4, 512, 8
+#: The cluster size that every GPU with clusters supports.
+_MAX_CLUSTER_BLOCKS = 8
+#: Half of a multiprocessor's shared memory, less what a block needs besides the elements.
+_HALF_SHARED_BYTES = 112 << 10
+#: Smaller planes, and fewer blocks, are slower by this kernel.
+_MIN_PLANE_BYTES, _MIN_BLOCKS = 64, 32
+#: Vectors of a thread, if there are so many; threads of a block with half of the shared memory;
+#: passes over a plane.
+_THREAD_VECTORS, _HALF_THREADS, _MAX_PASSES = 4, 512, 8
 
 
 @dataclass(frozen=True)
 class Planes:
-    """How a channel's ``images`` planes of ``vectors`` vectors of ``width`` elements are shared.
+    """The division of a channel among blocks and threads.
 
-    ``cluster`` blocks take ``share`` images each. A plane takes ``passes`` passes of ``active``
-    threads, or a pass takes ``beside`` planes. A block keeps ``nbytes``.
+    A channel has ``samples`` planes of ``vectors`` vectors of ``width`` elements. ``cluster``
+    blocks have ``per_block`` each. A plane takes ``passes`` passes of ``active`` threads,
+    or one pass takes ``per_pass`` planes. A block has ``nbytes`` of shared memory.
     """
 
-    images: int
+    samples: int
     channels: int
     vectors: int
     width: int
     cluster: int
-    share: int
+    per_block: int
     passes: int
-    beside: int
+    per_pass: int
     nbytes: int
 
     @property
     def active(self) -> int:
-        """Threads that have a vector in a pass, but for the last one."""
-        return self.vectors * self.beside if self.beside > 1 else -(-self.vectors // self.passes)
+        """Threads that have a vector in each pass but the last."""
+        return (
+            self.vectors * self.per_pass if self.per_pass > 1 else -(-self.vectors // self.passes)
+        )
 
     @property
     def threads(self) -> int:
-        """Whole warps."""
+        """Threads of a block: whole warps."""
         return -(-self.active // 32) * 32
 
     @property
     def resident(self) -> int:
-        """Blocks that share a multiprocessor's registers."""
-        return max(1, min(2 * _HALF_BYTES // self.nbytes, 1024 // self.threads))
+        """Blocks per multiprocessor, which share its registers."""
+        return max(1, min(2 * _HALF_SHARED_BYTES // self.nbytes, 1024 // self.threads))
 
 
 def planes_of(x: View, axes: Sequence[int], arrays: int, alignment: int) -> Planes | None:
-    """How a channel's elements of ``arrays`` arrays like ``x`` are kept; None where they aren't."""
+    """The division for ``arrays`` arrays like ``x`` in shared memory; None if they do not fit."""
     if len(x.shape) < 3 or tuple(axes) != (0, *range(2, len(x.shape))) or not x.contiguous:
         return None
-    images, channels, plane = x.shape[0], x.shape[1], prod(x.shape[2:])
+    samples, channels, plane = x.shape[0], x.shape[1], prod(x.shape[2:])
     width = gcd(plane, alignment // x.itemsize)
-    if plane * x.itemsize < _LEAST_PLANE_BYTES or width * x.itemsize < 4 or x.size >= 2**31:
+    if plane * x.itemsize < _MIN_PLANE_BYTES or width * x.itemsize < 4 or x.size >= 2**31:
         return None
     vectors, (most_blocks, most_bytes) = plane // width, _limits()
     for cluster in (1, 2, 4, 8):
-        share = -(-images // cluster)
-        if cluster > most_blocks or (cluster > 1 and cluster > images):
+        per_block = -(-samples // cluster)
+        if cluster > most_blocks or (cluster > 1 and cluster > samples):
             return None
-        most = _MOST_THREADS if share * plane * x.itemsize * arrays <= _HALF_BYTES else 1024
+        most = (
+            _HALF_THREADS if per_block * plane * x.itemsize * arrays <= _HALF_SHARED_BYTES else 1024
+        )
         passes = -(-vectors // most)
-        if passes > _MOST_PASSES:
+        if passes > _MAX_PASSES:
             return None
-        beside = 1 if passes > 1 else max(1, min(most // vectors, -(-share // _ROUNDS)))
-        kept = -(-vectors // passes) * passes * -(-share // beside) * beside
+        per_pass = (
+            1 if passes > 1 else max(1, min(most // vectors, -(-per_block // _THREAD_VECTORS)))
+        )
+        kept = -(-vectors // passes) * passes * -(-per_block // per_pass) * per_pass
         nbytes = kept * width * x.itemsize * arrays
-        last = cluster == most_blocks or 2 * cluster > images
-        if nbytes > (most_bytes if last else _HALF_BYTES):
+        last = cluster == most_blocks or 2 * cluster > samples
+        if nbytes > (most_bytes if last else _HALF_SHARED_BYTES):
             continue
-        if channels * cluster < _LEAST_BLOCKS and not last:
+        if channels * cluster < _MIN_BLOCKS and not last:
             continue
-        return Planes(images, channels, vectors, width, cluster, share, passes, beside, nbytes)
+        return Planes(
+            samples, channels, vectors, width, cluster, per_block, passes, per_pass, nbytes
+        )
     return None
 
 
 def _limits() -> tuple[int, int]:
-    """Blocks of a cluster, and bytes of shared memory that a block may have."""
-    device = existing()
+    """The most blocks of a cluster, and the most bytes of shared memory of a block."""
+    device = existing_context()
     capability = (0, 0) if device is None else device.capability
     if capability[0] in (9, 10):
-        return _MOST_BLOCKS, 224 << 10
+        return _MAX_CLUSTER_BLOCKS, 224 << 10
     return 1, (160 << 10) if capability == (8, 0) else (96 << 10)
 
 
@@ -104,13 +115,13 @@ def planes_norm(
     x: View, gamma: View, beta: View, axes: Sequence[int], epsilon: float,
     outputs: Sequence[View], running: Sequence[View], factor: View | float,
 ) -> list[KernelLaunch] | None:  # fmt: skip
-    """(y, mean, invstd) and of ``running`` values the new ones; None where they are not kept."""
+    """Launches for (y, mean, invstd, new running values); None if shared memory is too small."""
     y, *statistics = outputs
     each = (gamma, beta, *statistics, *running)
     planes = _planes(x, axes, (x, y), each)
     if planes is None:
         return None
-    count = float(planes.images * planes.vectors * planes.width)
+    count = float(planes.samples * planes.vectors * planes.width)
     unbiased = count / max(count - 1, 1.0)
     given = isinstance(factor, View)
     pointers: list[Any] = [v.pointer for v in statistics]
@@ -127,7 +138,7 @@ def planes_gradient(
     x: View, dy: View, gamma: View, mean: View, invstd: View, axes: Sequence[int],
     outputs: Sequence[View],
 ) -> list[KernelLaunch] | None:  # fmt: skip
-    """(dx, dgamma, dbeta); None where a channel's elements are not kept."""
+    """Launches for (dx, dgamma, dbeta); None if shared memory is too small."""
     dx, dgamma, dbeta = outputs
     planes = _planes(x, axes, (x, dy, dx), (gamma, mean, invstd, dgamma, dbeta), 2)
     if planes is None:
@@ -142,7 +153,7 @@ def planes_gradient(
 def _planes(
     x: View, axes: Sequence[int], whole: Sequence[View], each: Sequence[View], arrays: int = 1
 ) -> Planes | None:
-    """How they are kept, if arrays and what there is one of for each channel lie densely."""
+    """The division, if arrays (``whole``) and values per channel (``each``) are contiguous."""
     if any(v.shape != x.shape or v.dtype != x.dtype or not v.contiguous for v in whole):
         return None
     work = work_dtype(x.dtype)
@@ -160,10 +171,10 @@ def _launch(
         "T": CTYPES[dtype], "W": CTYPES[work_dtype(dtype)], "V": planes.width,
         "CLUSTER": planes.cluster, "THREADS": planes.threads, "RESIDENT": planes.resident,
         "GRADIENT": gradient, "RUNNING": int(running), "PASSES": planes.passes,
-        "BESIDE": planes.beside, "SHARE": planes.share,
+        "BESIDE": planes.per_pass, "SHARE": planes.per_block,
     }  # fmt: skip
     source = specialised("scalar.cuh", "reduce.cuh", "cluster.cu", "norm_planes.cu", **macros)
-    sizes = (planes.images, planes.channels, planes.vectors, planes.active)
+    sizes = (planes.samples, planes.channels, planes.vectors, planes.active)
     grid = (planes.channels * planes.cluster,)
     return [
         KernelLaunch(

@@ -1,7 +1,8 @@
-"""Pooling and its gradient by kernels of ours, for planes and for channels last.
+"""Pooling and its gradient by our own kernels, for NCHW and NHWC.
 
-The windows are compiled in. Results and gradients are gathered, so nothing is added atomically; a
-maximum's gradient goes to every tie, as :class:`symdnn.ops.nn.pool.MaxPoolGrad` says.
+Window sizes are compile-time constants. A thread computes whole elements of the result or gradient,
+so there are no atomic additions. The gradient of max pooling goes to every tie, as
+:class:`symdnn.ops.nn.pool.MaxPoolGrad` defines it.
 """
 
 from __future__ import annotations
@@ -23,35 +24,36 @@ __all__ = ["PoolGradKernel", "PoolKernel", "KERNELS"]
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 _MODES = {"max": 0, "max_deterministic": 0, "average_inc_pad": 1, "average": 1,
           "average_exc_pad": 2}  # fmt: skip
-_BLOCK = 256
-#: Results that a thread makes where windows overlap: rows of planes; rows and columns of channels.
-_ROWS, _CHANNEL_ROWS, _CHANNEL_STRIP = 2, 4, 1
-#: Of the second and third size of a grid.
-_MOST_BANDS = 32768
-#: Windows are unrolled.
-_MOST_ELEMENTS = 64
+_THREADS = 256
+#: Outputs of a thread where windows overlap.
+_NCHW_THREAD_ROWS, _NHWC_THREAD_ROWS, _NHWC_THREAD_COLUMNS = 2, 4, 1
+#: The most blocks along the second and third dimension of a grid.
+_MAX_GRID_YZ = 32768
+#: Loops over windows are unrolled.
+_MAX_WINDOW_ELEMENTS = 64
 
 
 @dataclass(frozen=True)
-class _Images:
-    """Images before and after pooling: how many, of which three sizes, of how many channels.
+class _PoolSizes:
+    """Sizes of a pooling: ``input`` and ``output`` are depth, height and width.
 
-    ``channels`` is 0 where they come first: then every plane is an image.
+    In NHWC ``count`` is the number of samples. In NCHW ``channels`` is 0 and ``count`` is that of
+    planes, samples times channels.
     """
 
     count: int
     channels: int
-    large: tuple[int, int, int]
-    small: tuple[int, int, int]
+    input: tuple[int, int, int]
+    output: tuple[int, int, int]
 
 
-def _images(op: Any, x: Sequence[int], y: Sequence[int]) -> _Images:
+def _pool_sizes(op: Any, x: Sequence[int], y: Sequence[int]) -> _PoolSizes:
     last = op.layout == "NHWC"
     skip = 1 if last else 2
-    large, small = (tuple(s[skip : skip + len(op.ws)]) for s in (x, y))
+    input, output = (tuple(s[skip : skip + len(op.ws)]) for s in (x, y))
     one = (1,) * (3 - len(op.ws))
     count = x[0] if last else x[0] * x[1]
-    return _Images(count, x[-1] if last else 0, (*one, *large), (*one, *small))  # type: ignore[arg-type]
+    return _PoolSizes(count, x[-1] if last else 0, (*one, *input), (*one, *output))  # type: ignore[arg-type]
 
 
 def _macros(op: Any, dtype: str) -> dict[str, object]:
@@ -67,19 +69,19 @@ def _macros(op: Any, dtype: str) -> dict[str, object]:
 
 
 class _Pooling(CudaKernel):
-    """What both directions share."""
+    """Base of pooling and its gradient."""
 
     dtypes = _FLOATS
     contiguous_inputs = True
 
     def refuses(self, call: Call) -> str | None:
-        """Large windows, large images, a hint for one element of ties, what is left to cuDNN."""
+        """Large windows, large arrays, and ops for cuDNN by ``gpu.prefer``."""
         op: Any = call.op
         floats = [t for t in (*call.inputs, *call.outputs) if getattr(t, "is_float", False)]
         for t in floats:
             if t.dtype not in _FLOATS:  # type: ignore[attr-defined]
                 return f"it has no code for {t.dtype}"  # type: ignore[attr-defined]
-        if prod(op.ws) > _MOST_ELEMENTS:
+        if prod(op.ws) > _MAX_WINDOW_ELEMENTS:
             return f"a window of {prod(op.ws)} elements"
         sizes = [t.shape for t in floats]  # type: ignore[attr-defined]
         if not any(None in s for s in sizes) and max(map(prod, sizes)) >= 2**31:
@@ -88,7 +90,7 @@ class _Pooling(CudaKernel):
 
 
 class PoolKernel(_Pooling):
-    """A thread for a few results that are neighbours."""
+    """Each thread computes a few neighbouring outputs."""
 
     name = "cuda.pool"
 
@@ -100,57 +102,57 @@ class PoolKernel(_Pooling):
         (x,), (y,) = inputs, outputs
         if y.size == 0:
             return []
-        images = _images(op, x.shape, y.shape)
+        sizes = _pool_sizes(op, x.shape, y.shape)
         most = alignment_of(x, y) // y.itemsize
-        clamped = _MODES[op.mode] == 0 and _all_meet(op, images)
+        clamped = _MODES[op.mode] == 0 and _no_empty_window(op, sizes)
         macros = {**_macros(op, y.dtype), "CLAMPED": int(clamped)}
-        if images.channels:
-            return _channels(op, images, macros, (x, y), gcd(images.channels, most))
+        if sizes.channels:
+            return _channels(op, sizes, macros, (x, y), gcd(sizes.channels, most))
         strip = most // op.stride[-1] if most % op.stride[-1] == 0 else 1
-        if images.large[2] % (strip * op.stride[-1]) or images.small[2] % strip:
+        if sizes.input[2] % (strip * op.stride[-1]) or sizes.output[2] % strip:
             strip = 1
         width = strip * op.stride[-1] if strip > 1 else 1
-        rows = _rows(op, images, _ROWS)
+        rows = _rows(op, sizes, _NCHW_THREAD_ROWS)
         macros = {**macros, "V": width, "STRIP": strip, "ROWS": rows}
-        _, high, wide = images.small
+        _, high, wide = sizes.output
         threads = y.size // (high * wide) * -(-high // rows) * (wide // strip)
-        return _launch("pool_planes", macros, (x, y), threads, images)
+        return _launch("pool_planes", macros, (x, y), threads, sizes)
 
 
-def _all_meet(op: Any, images: _Images) -> bool:
-    """Whether every window has an element of the image in it."""
-    sizes = zip(images.large[-len(op.ws) :], images.small[-len(op.ws) :])
+def _no_empty_window(op: Any, sizes: _PoolSizes) -> bool:
+    """Whether every window has an element of the input, not only padding."""
+    pairs = zip(sizes.input[-len(op.ws) :], sizes.output[-len(op.ws) :])
     windows = zip(op.ws, op.stride, op.pad)
-    return all(pad < w and (m - 1) * s - pad < n for (n, m), (w, s, pad) in zip(sizes, windows))
+    return all(pad < w and (m - 1) * s - pad < n for (n, m), (w, s, pad) in zip(pairs, windows))
 
 
-def _rows(op: Any, images: _Images, most: int) -> int:
-    """Rows of results that a thread makes: several where their windows share lines."""
+def _rows(op: Any, sizes: _PoolSizes, most: int) -> int:
+    """Rows of outputs per thread: several if their windows overlap."""
     overlap = len(op.ws) > 1 and op.stride[-2] < op.ws[-2]
-    return min(most, images.small[1]) if overlap else 1
+    return min(most, sizes.output[1]) if overlap else 1
 
 
 def _channels(
-    op: Any, images: _Images, macros: dict[str, object], views: Sequence[View], width: int
+    op: Any, sizes: _PoolSizes, macros: dict[str, object], views: Sequence[View], width: int
 ) -> list[KernelLaunch]:
-    """The kernel of channels that lie last, ``width`` of them a vector."""
-    rows = _rows(op, images, _CHANNEL_ROWS)
-    strip = min(_CHANNEL_STRIP, images.small[2]) if op.stride[-1] < op.ws[-1] else 1
-    deep, high, wide = images.small
-    groups = images.channels // width
+    """The kernel for NHWC, with vectors of ``width`` channels."""
+    rows = _rows(op, sizes, _NHWC_THREAD_ROWS)
+    strip = min(_NHWC_THREAD_COLUMNS, sizes.output[2]) if op.stride[-1] < op.ws[-1] else 1
+    deep, high, wide = sizes.output
+    groups = sizes.channels // width
     macros = {**macros, "V": width, "STRIP": strip, "ROWS": rows}
     row = -(-wide // strip) * groups
-    parts = -(-row // _BLOCK)
+    parts = -(-row // _THREADS)
     block = -(-row // (32 * parts)) * 32 if row > 32 else 32
-    bands = min(-(-high // rows) * deep, _MOST_BANDS)
-    grid = (-(-row // block), bands, min(images.count, _MOST_BANDS))
+    bands = min(-(-high // rows) * deep, _MAX_GRID_YZ)
+    grid = (-(-row // block), bands, min(sizes.count, _MAX_GRID_YZ))
     source = specialised("pool.cu", "pool_channels.cu", **macros)
-    parameters = (*(v.pointer for v in views), images.count, groups, *images.large, *images.small)
+    parameters = (*(v.pointer for v in views), sizes.count, groups, *sizes.input, *sizes.output)
     return [KernelLaunch(source, "pool_channels", grid, (block,), parameters)]
 
 
 class PoolGradKernel(_Pooling):
-    """A thread for a few elements of x that are neighbours."""
+    """Each thread computes the gradient of a few neighbouring inputs."""
 
     name = "cuda.pool_grad"
 
@@ -163,31 +165,31 @@ class PoolGradKernel(_Pooling):
         x, y, dy = inputs[:3] if op.is_max else (inputs[0],) * 3
         if dx.size == 0:
             return []
-        images = _images(op, dx.shape, dy.shape)
+        sizes = _pool_sizes(op, dx.shape, dy.shape)
         macros = _macros(op, dx.dtype)
         most = alignment_of(x, y, dy, dx) // int(numpy_dtype(dx.dtype).itemsize)
         views = (x, y, dy, dx)
-        if images.channels:
-            width = gcd(images.channels, most)
-            groups = images.channels // width
+        if sizes.channels:
+            width = gcd(sizes.channels, most)
+            groups = sizes.channels // width
             macros = {**macros, "V": width}
-            return _launch("pool_grad_channels", macros, views, dx.size // width, images, groups)
-        width = gcd(images.large[2], most)
+            return _launch("pool_grad_channels", macros, views, dx.size // width, sizes, groups)
+        width = gcd(sizes.input[2], most)
         width = width if width % op.stride[-1] == 0 else 1
-        return _launch("pool_grad_planes", {**macros, "V": width}, views, dx.size // width, images)
+        return _launch("pool_grad_planes", {**macros, "V": width}, views, dx.size // width, sizes)
 
 
 def _launch(
-    name: str, macros: dict[str, object], views: Sequence[View], threads: int, images: _Images,
+    name: str, macros: dict[str, object], views: Sequence[View], threads: int, sizes: _PoolSizes,
     groups: int = 0,
 ) -> list[KernelLaunch]:  # fmt: skip
     source = specialised("pool.cu", f"{name}.cu", **macros)
     parameters = (
-        *(v.pointer for v in views), threads, *([groups] if groups else []), *images.large,
-        *images.small,
+        *(v.pointer for v in views), threads, *([groups] if groups else []), *sizes.input,
+        *sizes.output,
     )  # fmt: skip
-    grid = (blocks_for(threads, _BLOCK, 1 << 20),)
-    return [KernelLaunch(source, name, grid, (_BLOCK,), parameters)]
+    grid = (blocks_for(threads, _THREADS, 1 << 20),)
+    return [KernelLaunch(source, name, grid, (_THREADS,), parameters)]
 
 
 KERNELS: tuple[Row, ...] = (

@@ -1,4 +1,4 @@
-"""Random draws and dropout: the numbers of ``symdnn.ops.random.rng_philox``, made on the device."""
+"""Random draws and dropout: the numbers of ``symdnn.ops.random.rng_philox`` on the device."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from symdnn.ops.random.random import (
 
 __all__ = ["DrawKernel", "DropoutKernel", "dropped", "KERNELS"]
 
-_BLOCK = 256
+_THREADS = 256
 _UNIFORM, _NORMAL, _TRUNCATED, _BERNOULLI, _INTEGERS, _WORDS = range(6)
 _CATEGORICAL, _MULTINOMIAL, _RACE, _MASK, _WIDE_UNIFORM = range(6, 11)
-#: The state is read as two neighbouring words.
-_STATE = frozenset({0})
-_BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
+#: The index of the state, which must be contiguous: it is read as two words.
+_STATE_INPUT = frozenset({0})
+_MANTISSA_BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
 
 
 def _draw(
@@ -59,12 +59,12 @@ def _draw(
     class_step: int = 0,
     draws: int = 0,
 ) -> list[KernelLaunch]:
-    """``count`` values into ``y``; the state moves on by ``drawn`` elements.
+    """Draw ``count`` values into ``y``, and advance the state by ``drawn`` elements.
 
-    ``parameters`` are broadcast to the shape that is drawn.
+    ``parameters`` are broadcast to the shape of the draw.
     """
     shape = parameters[0].shape if parameters else (count,)
-    shown = [*parameters, *[_nothing(shape)] * (2 - len(parameters))]
+    shown = [*parameters, *[_unused(shape)] * (2 - len(parameters))]
     sizes, (a_step, b_step) = merged(shape, [v.steps for v in shown])
     a_dtype = parameters[0].dtype if parameters else "float32"
     source = specialised(
@@ -76,19 +76,21 @@ def _draw(
         state.pointer, following.pointer, y.pointer, *pointers, count, drawn, classes, class_step,
         draws, Pointer(ERROR_WORD), Pointer(NODE), *sizes, *a_step, *b_step,
     )  # fmt: skip
-    return [KernelLaunch(source, "draw", (blocks_for(max(count, 1), _BLOCK),), (_BLOCK,), values)]
+    return [
+        KernelLaunch(source, "draw", (blocks_for(max(count, 1), _THREADS),), (_THREADS,), values)
+    ]
 
 
-def _nothing(shape: Sequence[int]) -> View:
+def _unused(shape: Sequence[int]) -> View:
     return View(0, "float32", tuple(shape), (0,) * len(shape))
 
 
 class DrawKernel(CudaKernel):
-    """A thread for each element, pair or block of four words; see random.cu."""
+    """One thread per element, pair or block of four words; see random.cu."""
 
     name = "cuda.philox"
     dtypes = frozenset(CTYPES)
-    contiguous_inputs = _STATE
+    contiguous_inputs = _STATE_INPUT
 
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
@@ -101,7 +103,7 @@ class DrawKernel(CudaKernel):
         return _draw(
             _kind(op), state, following, y, given, count=y.size, drawn=y.size,
             bits=52 if isinstance(op, RandomNormal) and op.dtype == "float64"
-            else _BITS.get(op.dtype, 23),
+            else _MANTISSA_BITS.get(op.dtype, 23),
         )  # fmt: skip
 
 
@@ -114,21 +116,21 @@ def _kind(op: Any) -> int:
 
 
 class IntegersKernel(DrawKernel):
-    """Integers between bounds that are int64."""
+    """Integers between int64 bounds."""
 
     def refuses(self, call: Call) -> str | None:
-        """The bounds come as the builder casts them."""
+        """Bounds that are not int64; the builder casts them."""
         if any(t.dtype != "int64" for t in call.inputs[1:3]):  # type: ignore[attr-defined]
             return "bounds that are not int64"
         return super().refuses(call)
 
 
 class ClassKernel(CudaKernel):
-    """Classes by weight: a thread walks through the classes of a row."""
+    """Classes by weight: one thread per row loops over the classes."""
 
     name = "cuda.philox"
     dtypes = frozenset(CTYPES)
-    contiguous_inputs = _STATE
+    contiguous_inputs = _STATE_INPUT
 
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
@@ -150,19 +152,19 @@ class ClassKernel(CudaKernel):
 
 
 class OrderKernel(CudaKernel):
-    """Permutations and subsets: the order of random keys."""
+    """Permutations and subsets by a sort of random keys."""
 
     name = "cuda.philox.sort"
     dtypes = frozenset(CTYPES)
-    contiguous_inputs = _STATE
+    contiguous_inputs = _STATE_INPUT
 
     def workspace_bytes(self, call: Call) -> int:
-        """The keys, and what sorting them needs."""
+        """The keys, and the workspace of their sort."""
         keys = prod(self._keys(call))
         return 8 * (keys + 2) + sort_bytes(keys, "uint64")
 
     def _keys(self, call: Call) -> tuple[int, ...]:
-        """The shape of the keys: of a subset the last dimension counts the classes."""
+        """The shape of the keys. For a subset the last dimension is the number of classes."""
         shape: Any = call.outputs[0].shape  # type: ignore[attr-defined]
         if isinstance(call.op, RandomSubset):
             return (*shape[:-1], call.inputs[1].shape[-1])  # type: ignore[attr-defined]
@@ -171,7 +173,7 @@ class OrderKernel(CudaKernel):
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
-        """The keys, then their order."""
+        """The keys, then their sort."""
         y, following = outputs
         shape = self._keys(call)
         size = prod(shape)
@@ -192,7 +194,7 @@ class OrderKernel(CudaKernel):
 
 
 def dropped(dtype: str, scale: bool) -> ScalarProgram:
-    """(x, mask, rate) -> x where the mask holds, times 1 / (1 - rate) with ``scale``, else 0."""
+    """(x, mask, rate) -> x where the mask is true, divided by 1 - rate with ``scale``, else 0."""
     builder = Builder((dtype, "bool", "float32"))
     x, mask, rate = (builder.input(i) for i in range(3))
     v = x.cast("float32" if is_narrow_float(dtype) else dtype)
@@ -203,11 +205,11 @@ def dropped(dtype: str, scale: bool) -> ScalarProgram:
 
 
 class DropoutKernel(CudaKernel):
-    """The mask, then what it lets through."""
+    """The mask, then its application to x."""
 
     name = "cuda.dropout"
     dtypes = frozenset(CTYPES)
-    contiguous_inputs = _STATE
+    contiguous_inputs = _STATE_INPUT
 
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
@@ -223,7 +225,7 @@ class DropoutKernel(CudaKernel):
 
 
 class DropoutGradKernel(CudaKernel):
-    """The mask's gradient."""
+    """The gradient by the mask."""
 
     name = "cuda.dropout"
     dtypes = frozenset(CTYPES)

@@ -1,4 +1,4 @@
-"""Reductions, generated: of an array, or of what a fused elementwise group gives."""
+"""Generated reductions: of an array, or of the results of a fused elementwise group."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 from math import prod
 from typing import Any
 
-from symdnn.gpu.codegen.cuda_source import prints
+from symdnn.gpu.codegen.cuda_source import print_problem
 from symdnn.gpu.codegen.device_source import CTYPES
 from symdnn.gpu.codegen.launches import (
     TICKETS,
@@ -20,7 +20,7 @@ from symdnn.gpu.codegen.launches import (
     blocks_for,
 )
 from symdnn.gpu.codegen.reduce_source import (
-    THREADS,
+    BLOCK_THREADS,
     Finish,
     Reducer,
     Source,
@@ -48,24 +48,31 @@ from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
 from symdnn.ops.lowered.fused import FusedReduce
 from symdnn.ops.vendor.gpudnn import GpuDnnReduction
 
-__all__ = ["ReductionKernel", "reducer_of", "reduction", "KERNELS", "scratch_bytes", "swept"]
+__all__ = [
+    "ReductionKernel",
+    "reducer_of",
+    "reduction",
+    "KERNELS",
+    "scratch_bytes",
+    "custom_reduction",
+]
 
-#: Blocks that keep a large device busy, and the fewest elements worth a thread.
-_WANTED_BLOCKS, _PER_THREAD = 512, 16
-#: The same where threads take vectors, of at most so many elements: as many as run at a time.
-_VECTOR_BLOCKS, _VECTORS_EACH, _WIDEST = 528, 8, 8
-#: The same where threads have several outputs each, for each block that a multiprocessor holds. The
-#: last block merges what all others found: at most so many partial results a thread.
-_ACROSS_BLOCKS, _MERGED = 132, 16
-#: Registers of a state, where they are not 2.
-_WORDS = {"Sum": 1, "Prod": 1, "Moments": 4}
-#: No struct of reduce.cuh is larger.
-_STATE_BYTES = 16
+#: Blocks that keep a large device busy, and the fewest elements per thread, without vectors.
+_SCALAR_BLOCKS, _THREAD_ELEMENTS = 512, 16
+#: With vectors: blocks that run at the same time, vectors per thread, elements of a vector.
+_VECTOR_BLOCKS, _THREAD_VECTORS, _MAX_VECTOR_ELEMENTS = 528, 8, 8
+#: With vectors along kept dimensions: blocks for each one that a multiprocessor holds, and partial
+#: results per thread of the last block, which merges them.
+_ACROSS_BLOCKS, _THREAD_PARTIALS = 132, 16
+#: Registers of a state; 2 for kinds that are not here.
+_STATE_REGISTERS = {"Sum": 1, "Prod": 1, "Moments": 4}
+#: The size of the largest struct in reduce.cuh.
+_MAX_STATE_BYTES = 16
 _source = cache(reduction_source)
 
 
 def reducer_of(op: Reduce, dtype: str) -> Reducer:
-    """How a reduction of values of ``dtype`` works on the device."""
+    """The kind and dtypes of a reduction of values of ``dtype``."""
     out = op.out_dtype(dtype)
     work = out if isinstance(op, LogSumExp) else dtype
     if isinstance(op, Accumulate):
@@ -82,14 +89,14 @@ def reduction(
 ) -> list[KernelLaunch]:
     """Reduce the results of ``program`` over ``shape``, to which the inputs broadcast.
 
-    Partial results lie at the start of the workspace.
+    Partial results are at the start of the workspace.
     """
     dtypes = program.output_dtypes
     reducers = tuple(reducer_of(op, d) for op, d in zip(ops, dtypes, strict=True))
-    return swept(program, reducers, ops[0].axes, inputs, outputs, shape)
+    return custom_reduction(program, reducers, ops[0].axes, inputs, outputs, shape)
 
 
-def swept(
+def custom_reduction(
     program: ScalarProgram,
     reducers: tuple[Reducer, ...],
     axes: Sequence[int],
@@ -100,21 +107,21 @@ def swept(
     reads: Sequence[View] = (),
     numbers: Sequence[float] = (),
 ) -> list[KernelLaunch]:
-    """:func:`reduction` by any reducers over ``axes``.
+    """:func:`reduction` by any reducers over ``axes``, with contiguous outputs.
 
-    ``finish`` says what is made of their states, of ``reads`` (one value for each output, or one
-    for all) and of ``numbers``; the outputs are dense.
+    ``finish`` computes the outputs from their states, from ``reads`` (one value for each output, or
+    one for all) and from ``numbers``.
     """
     if outputs[0].size == 0:
         return []
     views = [v.broadcast_to(shape) for v in inputs]
     lines = _lines(views, axes)
-    wide = _reach(views) >= 2**31 - 2**22
+    wide = _max_index(views) >= 2**31 - 2**22
     sweep = _vector_sweep(program.inputs, views, lines, wide)
     if sweep is not None:
         sweep = replace(sweep, resident=_resident(program, reducers, sweep))
     else:
-        by_rows = _in_rows(views, lines.kept_steps, lines.reduced_steps)
+        by_rows = _reduces_neighbours(views, lines.kept_steps, lines.reduced_steps)
         sweep = Sweep(program.inputs, len(lines.kept), len(lines.reduced), by_rows, wide)
     plan = _plan(prod(lines.kept), prod(lines.reduced), sweep)
     parameters: list[Any] = [v.pointer for v in (*views, *outputs)]
@@ -145,7 +152,7 @@ def _lines(views: Sequence[View], axes: Sequence[int]) -> _Lines:
 
 
 def _counts(lines: _Lines, sweep: Sweep) -> list[int]:
-    """The parameters that say sizes and steps; steps along a vector are of whole vectors."""
+    """The parameters for sizes and strides; strides along a vector count whole vectors."""
     kept, reduced = list(lines.kept), list(lines.reduced)
     by = 1 if sweep.across else sweep.width
     reduced[-1] //= by
@@ -158,7 +165,7 @@ def _counts(lines: _Lines, sweep: Sweep) -> list[int]:
 def _vector_sweep(
     dtypes: tuple[str, ...], views: Sequence[View], lines: _Lines, wide: bool
 ) -> Sweep | None:
-    """A sweep in vectors; None where memory does not lie so."""
+    """A sweep in vectors; None where strides and alignments do not allow it."""
     for across in (False, True):
         sizes = lines.kept if across else lines.reduced
         along = lines.kept_steps if across else lines.reduced_steps
@@ -167,11 +174,11 @@ def _vector_sweep(
         if any(s[-1] not in (0, 1) for s in along) or all(s[-1] == 0 for s in along):
             continue
         moving = [i for i, s in enumerate(along) if s[-1] == 1]
-        apart = [
+        outer_steps = [
             [step for step, several in zip((*along[i][:-1], *other[i]), rest) if several]
             for i in moving
         ]
-        width = _width(sizes[-1], [views[i] for i in moving], apart)
+        width = _width(sizes[-1], [views[i] for i in moving], outer_steps)
         if width > 1:
             sources = tuple(
                 Source(bool(s[-1]), not any(r)) for s, r in zip(along, lines.reduced_steps)
@@ -182,21 +189,21 @@ def _vector_sweep(
 
 
 def _resident(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) -> int:
-    """Blocks for a multiprocessor, whose registers they share: 64 a thread with 4 blocks."""
+    """Blocks per multiprocessor, which share its registers: 64 per thread with 4 blocks."""
     if any(numpy_dtype(r.work).itemsize > 4 for r in reducers) or len(program.inputs) > 10:
         return 1
     if sweep.across:
         return 3 if sweep.width <= 4 and len(program.body) <= 24 else 2
-    words = sum(_WORDS.get(r.kind, 2) for r in reducers)
+    words = sum(_STATE_REGISTERS.get(r.kind, 2) for r in reducers)
     few = words <= 16 and len(program.body) <= 24 and len(program.inputs) <= 6
     return 4 if few else 3 if words <= 32 else 2
 
 
 def _width(run: int, views: Sequence[View], steps: Sequence[Sequence[int]]) -> int:
-    """Elements of a vector: 16 bytes of the narrowest operand, where all operands allow it."""
+    """Elements of a vector: up to 16 bytes of the narrowest operand, as all operands allow."""
     width = 16 // min(v.itemsize for v in views)
     while width > 1 and not (
-        width <= _WIDEST
+        width <= _MAX_VECTOR_ELEMENTS
         and run % width == 0
         and all(v.aligned_to(min(16, v.itemsize * width)) for v in views)
         and all(step % width == 0 for own in steps for step in own)
@@ -213,18 +220,18 @@ def _merged_over(
     return merged(sizes, [[v.steps[a] for a in axes] for v in views])
 
 
-def _reach(views: Sequence[View]) -> int:
-    """The largest number that an index or an offset takes."""
+def _max_index(views: Sequence[View]) -> int:
+    """The largest value of an index or an offset."""
     offsets = [sum(abs(s) * (n - 1) for s, n in zip(v.steps, v.shape)) for v in views]
     return max(*offsets, prod(views[0].shape))
 
 
-def _in_rows(
+def _reduces_neighbours(
     views: Sequence[View],
     kept: Sequence[tuple[int, ...]],
     reduced: Sequence[tuple[int, ...]],
 ) -> bool:
-    """Whether neighbours in memory are elements of one output, in the input that moves most."""
+    """Whether neighbours in memory belong to one output, in the input with the most dimensions."""
     spread = [sum(s != 0 for s in (*k, *r)) for k, r in zip(kept, reduced)]
     most = spread.index(max(spread))
     across = [abs(s) for s in kept[most] if s]
@@ -234,9 +241,9 @@ def _in_rows(
 
 @dataclass(frozen=True)
 class _Plan:
-    """How the work is cut: threads of a block, groups of outputs that it works on, chunks.
+    """The division of the work: threads of a block, groups of outputs per block, chunks.
 
-    Elements, and the outputs of a group, are counted in vectors where a sweep takes these.
+    In a sweep in vectors, elements and the outputs of a group are counted in vectors.
     """
 
     outputs: int
@@ -253,45 +260,47 @@ def _plan(outputs: int, elements: int, sweep: Sweep) -> _Plan:
     vectors = bool(sweep.sources)
     count = elements // sweep.width
     if sweep.rows:
-        lanes = min(_power_of_two(count), THREADS)
+        lanes = min(_power_of_two(count), BLOCK_THREADS)
     else:
-        beside = min(_power_of_two(outputs), 32 if count >= 32 else THREADS)
-        lanes = THREADS // beside
-    per_block = THREADS // lanes
+        columns = min(_power_of_two(outputs), 32 if count >= 32 else BLOCK_THREADS)
+        lanes = BLOCK_THREADS // columns
+    per_block = BLOCK_THREADS // lanes
     tiles = -(-outputs // per_block)
-    wanted, least = (_VECTOR_BLOCKS, _VECTORS_EACH) if vectors else (_WANTED_BLOCKS, _PER_THREAD)
+    wanted, least = (
+        (_VECTOR_BLOCKS, _THREAD_VECTORS) if vectors else (_SCALAR_BLOCKS, _THREAD_ELEMENTS)
+    )
     chunks = max(1, min(wanted // tiles, count // (lanes * least)))
     block = (lanes, per_block) if sweep.rows else (per_block, lanes)
     return _Plan(outputs, outputs, count, block, per_block, chunks)
 
 
 def _across_plan(outputs: int, elements: int, sweep: Sweep) -> _Plan:
-    """Vectors of outputs side by side: 32 threads, or fewer where there is too much to merge."""
+    """The plan for vectors of outputs: 32 of them per block, fewer if the merge would be long."""
     groups = outputs // sweep.width
-    beside = min(_power_of_two(groups), 32 if elements >= 32 else THREADS)
+    columns = min(_power_of_two(groups), 32 if elements >= 32 else BLOCK_THREADS)
     while True:
-        lanes = THREADS // beside
-        tiles = -(-groups // beside)
+        lanes = BLOCK_THREADS // columns
+        tiles = -(-groups // columns)
         wanted = _ACROSS_BLOCKS * sweep.resident // tiles
-        chunks = max(1, min(wanted, elements // (lanes * _VECTORS_EACH)))
-        if beside <= 8 or chunks * beside * sweep.width <= _MERGED * THREADS:
-            return _Plan(outputs, groups, elements, (beside, lanes), beside, chunks)
-        beside //= 2
+        chunks = max(1, min(wanted, elements // (lanes * _THREAD_VECTORS)))
+        if columns <= 8 or chunks * columns * sweep.width <= _THREAD_PARTIALS * BLOCK_THREADS:
+            return _Plan(outputs, groups, elements, (columns, lanes), columns, chunks)
+        columns //= 2
 
 
 def _power_of_two(n: int) -> int:
-    """The smallest power of two that is not below ``n``."""
+    """The smallest power of two >= ``n``."""
     return 1 << max(n - 1, 0).bit_length()
 
 
 def scratch_bytes(outputs: int, elements: int, states: int) -> int:
-    """Room for partial results, however the operands lie; ``states`` of at most 16 bytes each."""
-    if elements < 2 * _VECTORS_EACH:
+    """Bytes for partial results with any strides; ``states`` of at most 16 bytes each."""
+    if elements < 2 * _THREAD_VECTORS:
         return 0
-    blocks = max(_WANTED_BLOCKS, _VECTOR_BLOCKS)
-    chunks = min(blocks, elements // _VECTORS_EACH)
-    most = blocks * THREADS * _WIDEST
-    return _STATE_BYTES * states * min(2 * outputs * chunks, most)
+    blocks = max(_SCALAR_BLOCKS, _VECTOR_BLOCKS)
+    chunks = min(blocks, elements // _THREAD_VECTORS)
+    most = blocks * BLOCK_THREADS * _MAX_VECTOR_ELEMENTS
+    return _MAX_STATE_BYTES * states * min(2 * outputs * chunks, most)
 
 
 class ReductionKernel(CudaKernel):
@@ -301,13 +310,13 @@ class ReductionKernel(CudaKernel):
     dtypes = frozenset(CTYPES)
 
     def refuses(self, call: Call) -> str | None:
-        """Takes what a scalar program expresses."""
+        """Unsupported dtypes, and programs that cannot be printed as CUDA C."""
         if reason := super().refuses(call):
             return reason
         for op in self.parts(call)[1]:
             if isinstance(op, Accumulate) and op.acc_dtype not in CTYPES:
                 return f"it has no code for {op.acc_dtype}"
-        return prints(self.parts(call)[0])
+        return print_problem(self.parts(call)[0])
 
     def parts(self, call: Call) -> tuple[ScalarProgram, tuple[Reduce, ...]]:
         """The program of the elements and the reductions of its results."""
@@ -316,15 +325,15 @@ class ReductionKernel(CudaKernel):
             return op.program, op.reductions
         return identity_program(call.inputs[0].dtype), (op,)  # type: ignore[attr-defined]
 
-    def whole(self, call: Call) -> tuple[int, ...]:
-        """The shape that is reduced."""
+    def full_shape(self, call: Call) -> tuple[int, ...]:
+        """The shape before the reduction."""
         shapes = [t.shape for t in call.inputs]  # type: ignore[attr-defined]
         return tuple(next((n for n in dims if n != 1), 1) for dims in zip(*shapes))
 
     def workspace_bytes(self, call: Call) -> int:
         """Partial results of the chunks."""
         outputs = prod(call.outputs[0].shape)  # type: ignore[attr-defined]
-        elements = prod(self.whole(call)) // max(outputs, 1)
+        elements = prod(self.full_shape(call)) // max(outputs, 1)
         return scratch_bytes(outputs, elements, len(self.parts(call)[1]))
 
     def launches(
@@ -332,12 +341,12 @@ class ReductionKernel(CudaKernel):
     ) -> Sequence[KernelLaunch]:
         """One kernel."""
         program, ops = self.parts(call)
-        return reduction(program, ops, inputs, outputs, self.whole(call))
+        return reduction(program, ops, inputs, outputs, self.full_shape(call))
 
 
-#: Theano's word for a reduction -> what elements become first, the reduction, and what is made of
-#: its result ``s.s0``.
-_CUDNN_WORDS: dict[str, tuple[str, type[Any], str]] = {
+#: Theano's word for a reduction -> the map of elements before it, the reduction, and the format of
+#: the output from its result.
+_CUDNN_REDUCTIONS: dict[str, tuple[str, type[Any], str]] = {
     "add": ("", Sum, ""), "mul": ("", Prod, ""), "maximum": ("", Max, ""),
     "minimum": ("", Min, ""), "absmax": ("abs", Max, ""), "norm1": ("abs", Sum, ""),
     "norm2": ("sqr", Sum, "s_sqrt({})"), "avg": ("", Sum, "{} / ({})p.c0"),
@@ -345,10 +354,10 @@ _CUDNN_WORDS: dict[str, tuple[str, type[Any], str]] = {
 
 
 class DnnReductionKernel(ReductionKernel):
-    """The reductions of cuDNN's that give no indices."""
+    """The reductions of ``GpuDnnReduction`` without indices."""
 
     def refuses(self, call: Call) -> str | None:
-        """Indices, and what is left to cuDNN."""
+        """Indices, and ops for cuDNN by ``gpu.prefer``."""
         if call.op.return_indices:  # type: ignore[attr-defined]
             return "it gives no indices"
         return CudaKernel.refuses(self, call) or prefers_cudnn(call)
@@ -356,7 +365,7 @@ class DnnReductionKernel(ReductionKernel):
     def parts(self, call: Call) -> tuple[ScalarProgram, tuple[Reduce, ...]]:
         """The reduction of elements, their absolutes or squares."""
         op: Any = call.op
-        before, kind, _ = _CUDNN_WORDS[op.red_op]
+        before, kind, _ = _CUDNN_REDUCTIONS[op.red_op]
         dtype: str = call.inputs[0].dtype  # type: ignore[attr-defined]
         extreme = kind in (Max, Min)
         reduce = kind(op.axis) if extreme else kind(op.axis, False, op.dtype, op.acc_dtype)
@@ -374,12 +383,14 @@ class DnnReductionKernel(ReductionKernel):
         program, (reduce,) = self.parts(call)
         reducer = reducer_of(reduce, program.output_dtypes[0])
         kind, work = (CTYPES[d] for d in (op.dtype, reducer.work))
-        after = _CUDNN_WORDS[op.red_op][2] or "{}"
+        after = _CUDNN_REDUCTIONS[op.red_op][2] or "{}"
         line = f"p.y0[at] = convert<{kind}>({after.format('s.s0.result()', work)});"
         shape = inputs[0].shape
         count = float(prod(shape[a] for a in op.axis))
         finish = Finish((line,), (), 1, (op.dtype,))
-        return swept(program, (reducer,), op.axis, inputs, outputs, shape, finish, (), [count])
+        return custom_reduction(
+            program, (reducer,), op.axis, inputs, outputs, shape, finish, (), [count]
+        )
 
 
 KERNELS: tuple[Row, ...] = (

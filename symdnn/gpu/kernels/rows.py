@@ -1,4 +1,4 @@
-"""Row kernels: softmax and log-softmax with their gradients, and the softmax loss of labels."""
+"""Softmax and log-softmax with their gradients, and softmax cross-entropy, in two passes."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGr
 
 __all__ = ["RowKernel", "KERNELS", "two_passes", "without_axis"]
 
-_BLOCK = 256
+_THREADS = 256
 _KINDS = {Softmax: 0, LogSoftmax: 1, SoftmaxGrad: 2, LogSoftmaxGrad: 3, SoftmaxCrossentropy: 4}
 
 
 def without_axis(v: View, axis: int) -> View:
-    """One value per row, as a view with the class axis of size 1 and no stride."""
+    """A view with one value per row, with a class axis of size 1 and stride 0."""
     shape = (*v.shape[:axis], 1, *v.shape[axis:])
     strides = (*v.strides[:axis], 0, *v.strides[axis:])
     return replace(v, shape=shape, strides=strides)
 
 
 class RowKernel(CudaKernel):
-    """Several threads of a block for each row, two passes."""
+    """Several threads of a block per row, in two passes."""
 
     name = "cuda.rows"
     dtypes = frozenset(CTYPES)
@@ -60,7 +60,7 @@ def two_passes(
     kind: int, axis: int, x: View, dy: View, y: View, labels: View | None = None,
     loss: View | None = None,
 ) -> list[KernelLaunch]:  # fmt: skip
-    """The kernel of a kind (see rows.cu) along ``axis``; the operands may lie in any way."""
+    """The kernel of a kind (see rows.cu) along ``axis``, for operands with any strides."""
     if y.size == 0:
         return []
     per_row = x if labels is None else without_axis(labels, axis)
@@ -68,7 +68,7 @@ def two_passes(
     length, rows = x.shape[axis], prod(sizes)
     by_rows = x.steps[axis] == 1 or rows < 32
     lanes = _lanes(length, by_rows)
-    block = (lanes, _BLOCK // lanes) if by_rows else (_BLOCK // lanes, lanes)
+    block = (lanes, _THREADS // lanes) if by_rows else (_THREADS // lanes, lanes)
     source = specialised(
         "scalar.cuh", "lines.cuh", "reduce.cuh", "rows.cu", T=CTYPES[x.dtype],
         W=CTYPES["float32" if is_narrow_float(x.dtype) else x.dtype], KIND=kind,
@@ -80,16 +80,16 @@ def two_passes(
         x.steps[axis], dy.steps[axis], y.steps[axis], Pointer(ERROR_WORD), Pointer(NODE), *sizes,
         *(n for s in steps for n in s),
     )  # fmt: skip
-    grid = (blocks_for(rows, _BLOCK // lanes),)
+    grid = (blocks_for(rows, _THREADS // lanes),)
     return [KernelLaunch(source, "rows", grid, block, parameters)]
 
 
 def _lanes(length: int, by_rows: bool) -> int:
-    """Threads of a row: a power of two."""
+    """Threads per row, a power of two."""
     wanted = 1 << max(length - 1, 0).bit_length()
     if not by_rows:
         return 8 if length >= 64 else 1
-    return max(1, min(wanted // 2 or 1, _BLOCK))
+    return max(1, min(wanted // 2 or 1, _THREADS))
 
 
 KERNELS: tuple[Row, ...] = ((tuple(_KINDS), (RowKernel(),)),)

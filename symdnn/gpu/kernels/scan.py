@@ -30,38 +30,38 @@ from symdnn.ops.core.dtype import accumulator
 
 __all__ = ["ScanKernel", "lines_of", "KERNELS"]
 
-_BLOCK = 256
-_TILE = 1024  # elements that a block takes at a time
-#: Enough lines for a thread each, and blocks that keep a large device busy.
-_MANY_LINES, _WANTED_BLOCKS = 2048, 512
+_THREADS = 256
+_TILE_ELEMENTS = 1024  # of a block at a time
+#: From so many lines on there is one thread per line. So many blocks keep a large device busy.
+_SERIAL_MIN_LINES, _TARGET_BLOCKS = 2048, 512
 _KINDS = {CumSum: 0, CumProd: 1, LinearRecurrence: 2, CumMax: 3, CumMin: 4}
 
 
 def lines_of(views: Sequence[View], axis: int) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """Sizes of the dimensions other than ``axis`` and each view's steps along them, merged."""
+    """Sizes of the dimensions other than ``axis`` and each view's strides of them, merged."""
     others = [d for d in range(len(views[0].shape)) if d != axis]
     sizes = [views[0].shape[d] for d in others]
     return merged(sizes, [[v.steps[d] for d in others] for v in views])
 
 
 def count_type(views: Sequence[View]) -> str:
-    """The C type in which elements can be numbered."""
+    """The C type of an element's index."""
     return "u32" if max(v.size for v in views) < 2**31 else "u64"
 
 
 def _chunks(lines: int, length: int) -> int:
-    """Into how many pieces a line is cut."""
-    return max(1, min(_WANTED_BLOCKS // max(lines, 1), length // (2 * _TILE)))
+    """The number of chunks of a line."""
+    return max(1, min(_TARGET_BLOCKS // max(lines, 1), length // (2 * _TILE_ELEMENTS)))
 
 
 class ScanKernel(CudaKernel):
-    """A thread for each of many lines, else blocks, several for a long line."""
+    """One thread per line if there are many, else one block, or several for a long line."""
 
     name = "cuda.scan"
     dtypes = frozenset(CTYPES)
 
     def workspace_bytes(self, call: Call) -> int:
-        """What the chunks of a line add up to."""
+        """The totals of the chunks of each line."""
         shape: Any = call.inputs[0].shape  # type: ignore[attr-defined]
         length = shape[call.op.axis]  # type: ignore[attr-defined]
         lines = prod(shape) // max(length, 1)
@@ -70,7 +70,7 @@ class ScanKernel(CudaKernel):
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
-        """One kernel, or three where lines are cut."""
+        """One kernel, or three for lines of several chunks."""
         op: Any = call.op
         if outputs[0].size == 0:
             return []
@@ -95,15 +95,15 @@ class ScanKernel(CudaKernel):
             *sizes, *x_line, *a_line, *y_line,
         )  # fmt: skip
         return [
-            KernelLaunch(source, name, (grid,), (_BLOCK,), parameters)
+            KernelLaunch(source, name, (grid,), (_THREADS,), parameters)
             for name, grid in _steps(lines, length, chunks)
         ]
 
 
 def _steps(lines: int, length: int, chunks: int) -> list[tuple[str, int]]:
-    """Names of the kernels, and how many blocks each takes."""
-    each = blocks_for(lines, _BLOCK)
-    if lines >= _MANY_LINES or length <= 64:
+    """Names of the kernels, and the number of blocks of each."""
+    each = blocks_for(lines, _THREADS)
+    if lines >= _SERIAL_MIN_LINES or length <= 64:
         return [("serial", each)]
     results = ("chunk_results", lines * chunks)
     if chunks == 1:
@@ -112,14 +112,14 @@ def _steps(lines: int, length: int, chunks: int) -> list[tuple[str, int]]:
 
 
 class ShiftKernel(CudaKernel):
-    """A line moved by one: a copy and a 0."""
+    """A shift of each line by one element: a copy, and a 0 at the end."""
 
     name = "cuda.copy"
 
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
-        """The copy of all but one, and the 0."""
+        """The copy of all elements but one, and the 0."""
         op: Any = call.op
         lead = [slice(None)] * op.axis
         early, late = (*lead, slice(None, -1)), (*lead, slice(1, None))

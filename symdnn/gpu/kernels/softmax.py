@@ -1,7 +1,7 @@
-"""Softmax, log-softmax and their gradients in one pass: what is normalised stays in registers.
+"""Softmax, log-softmax and their gradients in one pass, with the elements in registers.
 
-Three layouts have a kernel each: rows of neighbours, short rows that are no whole vectors, and
-planes (an axis before others). What is too long for registers is left to the kernels of
+There are three kernels: for the last axis, for a short last axis that is no multiple of a vector,
+and for an inner axis. An axis that is too long for registers is left to the kernels of
 :mod:`symdnn.gpu.kernels.rows`, and to cuDNN.
 """
 
@@ -25,15 +25,16 @@ from symdnn.ops.vendor.gpudnn import DnnBase, GpuDnnSoftmax, GpuDnnSoftmaxGrad
 __all__ = ["SoftmaxKernel", "alignment_of", "prefers_cudnn", "KERNELS"]
 
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
-_NEUTRAL = {Softmax: 0, LogSoftmax: 1, SoftmaxGrad: 2, LogSoftmaxGrad: 3}
-#: 32-bit registers that a thread may hold data in.
-_REGISTERS = 96
-_LONGEST_LINE, _LINES = 40, 128
-_WIDEST_BLOCK = 512
+_NEUTRAL_KINDS = {Softmax: 0, LogSoftmax: 1, SoftmaxGrad: 2, LogSoftmaxGrad: 3}
+#: 32-bit registers of a thread for data.
+_MAX_DATA_REGISTERS = 96
+#: Elements of a short last axis, and rows of a tile in shared memory.
+_MAX_TILE_LENGTH, _TILE_ROWS = 40, 128
+_MAX_THREADS = 512
 
 
 def prefers_cudnn(call: Call) -> str | None:
-    """Why a kernel of ours leaves a cuDNN op to cuDNN; None when it does not."""
+    """The flag by which our kernels leave a cuDNN op to cuDNN; None without it."""
     if str(config.gpu.prefer) == "cudnn" and isinstance(call.op, DnnBase):
         return "gpu.prefer=cudnn"
     return None
@@ -41,7 +42,7 @@ def prefers_cudnn(call: Call) -> str | None:
 
 @dataclass(frozen=True)
 class _Task:
-    """``lead`` times ``length`` times ``trail`` elements, normalised over the middle."""
+    """A softmax over the middle one of ``lead`` x ``length`` x ``trail`` elements."""
 
     kind: int
     lead: int
@@ -57,21 +58,21 @@ class _Task:
 
     @property
     def operands(self) -> int:
-        """Arrays that are read."""
+        """The number of input arrays."""
         return 1 + (self.kind > 1)
 
     @property
     def work_registers(self) -> int:
-        """Registers of an element at work."""
+        """Registers of an element in the work dtype."""
         return 2 if self.dtype == "float64" else 1
 
     def width(self, run: int, most: int) -> int:
-        """Elements of a vector, in neighbouring runs of ``run`` elements."""
+        """Elements of a vector of at most ``most`` bytes, which divide ``run``."""
         return gcd(run, max(1, min(most, self.alignment) // self.itemsize))
 
 
 def task_of(call: Call) -> _Task:
-    """What a call asks for. Sizes must be known."""
+    """The task of a call with known sizes."""
     op: Any = call.op
     x: Any = call.inputs[0]
     if isinstance(op, GpuDnnSoftmax | GpuDnnSoftmaxGrad):
@@ -79,14 +80,14 @@ def task_of(call: Call) -> _Task:
         if op.mode == "instance":
             return _Task(kind, x.shape[0], prod(x.shape[1:]), 1, x.dtype)
     else:
-        kind = _NEUTRAL[type(op)]
+        kind = _NEUTRAL_KINDS[type(op)]
     before, after = x.shape[: op.axis], x.shape[op.axis + 1 :]
     return _Task(kind, prod(before), x.shape[op.axis], prod(after), x.dtype)
 
 
 @dataclass(frozen=True)
 class _Form:
-    """A kernel and its macros, the threads of a block, and what a thread or block takes."""
+    """A kernel, its macros, threads of a block, parameters, and the blocks of the whole work."""
 
     name: str
     macros: tuple[tuple[str, object], ...]
@@ -98,20 +99,20 @@ class _Form:
 def form_of(task: _Task) -> _Form | None:
     """The kernel for a task; None where there is none."""
     if task.trail > 1:
-        return _pixels(task)
+        return _inner_axis(task)
     width = task.width(task.length, 16)
     aligned = task.alignment == 16
-    if aligned and width * task.itemsize < 16 and task.length <= _LONGEST_LINE:
-        macros = (("N", task.length), ("LINES", _LINES))
-        return _Form("softmax_tile", macros, _LINES, (task.lead,), -(-task.lead // _LINES))
-    return _rows(task, width)
+    if aligned and width * task.itemsize < 16 and task.length <= _MAX_TILE_LENGTH:
+        macros = (("N", task.length), ("LINES", _TILE_ROWS))
+        return _Form("softmax_tile", macros, _TILE_ROWS, (task.lead,), -(-task.lead // _TILE_ROWS))
+    return _last_axis(task, width)
 
 
-def _pixels(task: _Task) -> _Form | None:
+def _inner_axis(task: _Task) -> _Form | None:
     for nbytes in (16, 8, 4, 2):
         width = task.width(task.trail, nbytes)
         held = -(-task.length * width * task.itemsize // 4) * task.operands
-        if held <= _REGISTERS and task.length * task.work_registers <= _REGISTERS:
+        if held <= _MAX_DATA_REGISTERS and task.length * task.work_registers <= _MAX_DATA_REGISTERS:
             vectors = task.trail // width
             total = task.lead * vectors
             count = "u32" if total < 2**32 else "u64"
@@ -120,16 +121,16 @@ def _pixels(task: _Task) -> _Form | None:
     return None
 
 
-def _rows(task: _Task, width: int) -> _Form | None:
+def _last_axis(task: _Task, width: int) -> _Form | None:
     vectors = task.length // width
     most = max(1, 64 // (width * task.operands * task.work_registers))
     lanes = 1
     while lanes < 32 and lanes < vectors:
         lanes *= 2
-    # Few vectors a thread: while some rows are read, others are written.
+    # Few vectors per thread, so that reads of some rows overlap with writes of others.
     while lanes * most < vectors or (lanes < 256 and lanes * 2 < vectors):
         lanes *= 2
-    if lanes > _WIDEST_BLOCK:
+    if lanes > _MAX_THREADS:
         return None
     block = max(lanes, 128)
     per, (tiles, rest) = -(-vectors // lanes), divmod(task.lead, block // lanes)
@@ -142,7 +143,7 @@ def _rows(task: _Task, width: int) -> _Form | None:
 
 
 def alignment_of(*views: View) -> int:
-    """What all addresses are multiples of."""
+    """The common alignment in bytes of all addresses."""
     return min(gcd(v.alignment, v.offset or 16) for v in views)
 
 
@@ -154,7 +155,7 @@ class SoftmaxKernel(CudaKernel):
     contiguous_inputs = True
 
     def refuses(self, call: Call) -> str | None:
-        """What is too long for registers, and what is left to cuDNN."""
+        """An axis too long for registers, and ops for cuDNN by ``gpu.prefer``."""
         if reason := super().refuses(call) or prefers_cudnn(call):
             return reason
         sizes = [n for t in call.inputs for n in t.shape]  # type: ignore[attr-defined]
@@ -174,7 +175,7 @@ class SoftmaxKernel(CudaKernel):
             x, dy = dy, x
         task = replace(task_of(call), alignment=alignment_of(x, dy, y))
         form = form_of(task)
-        if form is None:  # only where an address is odd: otherwise it has been refused
+        if form is None:  # only for a misaligned address: otherwise ``refuses`` rejected the call
             shape = (task.lead, task.length, task.trail)
             return two_passes(task.kind, 1, *(v.reshaped(shape) for v in (x, dy, y)))
         work = "float32" if is_narrow_float(task.dtype) else task.dtype

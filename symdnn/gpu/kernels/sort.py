@@ -24,11 +24,11 @@ from symdnn.ops.core.dtype import is_narrow_float
 
 __all__ = ["SortKernel", "KERNELS", "sort_bytes", "sorted_lines"]
 
-_BLOCK, _TILE = 256, 1024
+_THREADS, _TILE_ELEMENTS = 256, 1024
 
 
 def key_dtype(dtype: str) -> str:
-    """The dtype in which elements are compared."""
+    """The dtype of comparisons."""
     return "float32" if is_narrow_float(dtype) else dtype
 
 
@@ -37,7 +37,7 @@ def _padded(nbytes: int) -> int:
 
 
 def sort_bytes(elements: int, dtype: str) -> int:
-    """Workspace of sorting: keys and their order, twice."""
+    """Workspace of a sort: keys and their indices, each twice."""
     size = numpy_dtype(key_dtype(dtype)).itemsize
     return 2 * _padded(elements * size) + 2 * _padded(elements * 4)
 
@@ -51,9 +51,9 @@ def sorted_lines(
     largest: bool = False,
     at: int = 0,
 ) -> list[KernelLaunch]:
-    """Sort along ``axis``; as many as ``values`` or ``indices`` hold leave, the first in order.
+    """Sort along ``axis`` and write the first elements, as many as ``values`` or ``indices`` hold.
 
-    The workspace is used from byte ``at`` on (:func:`sort_bytes`).
+    It uses :func:`sort_bytes` of the workspace from byte ``at`` on.
     """
     outputs = [v for v in (values, indices) if v is not None]
     if x.size == 0 or outputs[0].size == 0:
@@ -67,7 +67,7 @@ def sorted_lines(
     values_step, values_line = along.get(id(values), nowhere)
     indices_step, indices_line = along.get(id(indices), nowhere)
     key = key_dtype(x.dtype)
-    tile = max(2, min(_TILE, 1 << max(length - 1, 0).bit_length()))
+    tile = max(2, min(_TILE_ELEMENTS, 1 << max(length - 1, 0).bit_length()))
     source = specialised(
         "lines.cuh", "sort.cu", T=CTYPES[x.dtype], K=CTYPES[key], TILE=tile, D=len(sizes),
         I=CTYPES[indices.dtype] if indices is not None else "i64", LARGEST=int(largest),
@@ -84,32 +84,32 @@ def sorted_lines(
             keys[0], keys[2], keys[1], keys[3], lines, length, kept, run,
             x_step, values_step, indices_step, *sizes, *x_line, *values_line, *indices_line,
         )  # fmt: skip
-        return KernelLaunch(source, name, (grid,), (_BLOCK,), parameters)
+        return KernelLaunch(source, name, (grid,), (_THREADS,), parameters)
 
     pieces = lines * -(-length // tile)
-    found = [launch("sort_tiles", -(-pieces * tile // _TILE), 0, False)]
+    found = [launch("sort_tiles", -(-pieces * tile // _TILE_ELEMENTS), 0, False)]
     run, flipped = tile, False
     while run < length:
-        found.append(launch("merge_runs", blocks_for(x.size, _BLOCK), run, flipped))
+        found.append(launch("merge_runs", blocks_for(x.size, _THREADS), run, flipped))
         run, flipped = 2 * run, not flipped
-    return [*found, launch("leave", blocks_for(lines * kept, _BLOCK), 0, flipped)]
+    return [*found, launch("leave", blocks_for(lines * kept, _THREADS), 0, flipped)]
 
 
 def _buffers(elements: int, key: str, at: int) -> tuple[Pointer, ...]:
-    """Addresses of (keys, order, other keys, other order)."""
+    """Addresses of (keys, indices, other keys, other indices)."""
     sizes = [_padded(elements * numpy_dtype(key).itemsize), _padded(elements * 4)]
     places = [at, at + sizes[0], at + sum(sizes), at + 2 * sizes[0] + sizes[1]]
     return tuple(Pointer(WORKSPACE, place) for place in places)
 
 
 class SortKernel(CudaKernel):
-    """A merge sort; top-k takes its first elements."""
+    """A merge sort; top-k writes its first elements."""
 
     name = "cuda.sort"
     dtypes = frozenset(CTYPES)
 
     def refuses(self, call: Call) -> str | None:
-        """Indices have 32 bits."""
+        """Axes that are too long for 32-bit indices."""
         if reason := super().refuses(call):
             return reason
         axis: int = call.op.axis  # type: ignore[attr-defined]
@@ -118,14 +118,14 @@ class SortKernel(CudaKernel):
         return None
 
     def workspace_bytes(self, call: Call) -> int:
-        """Keys and order, twice."""
+        """Keys and indices, each twice."""
         x: Any = call.inputs[0]
         return sort_bytes(prod(x.shape), x.dtype)
 
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
-        """Tiles, merges, and what leaves."""
+        """Sorted tiles, merges, and the output."""
         op: Any = call.op
         x = inputs[0]
         if isinstance(op, TopK):
@@ -137,7 +137,7 @@ class SortKernel(CudaKernel):
 
 
 class SearchKernel(CudaKernel):
-    """Binary search by a thread for each element."""
+    """Binary search, one thread per element."""
 
     name = "cuda.search"
     dtypes = frozenset(CTYPES)
@@ -159,8 +159,8 @@ class SearchKernel(CudaKernel):
             table.pointer, x.pointer, y.pointer, table.shape[0], table.steps[0], y.size,
             *sizes, *steps,
         )  # fmt: skip
-        grid = (blocks_for(y.size, _BLOCK),)
-        return [KernelLaunch(source, "search", grid, (_BLOCK,), parameters)]
+        grid = (blocks_for(y.size, _THREADS),)
+        return [KernelLaunch(source, "search", grid, (_THREADS,), parameters)]
 
 
 KERNELS: tuple[Row, ...] = (

@@ -1,9 +1,9 @@
-"""The spatial transformer by kernels of our own, whose sums have one order.
+"""The spatial transformer by our own deterministic kernels.
 
-They take what cuDNN does not: more channels, and ``deterministic=more``, where the two gradients of
-``cudnnSpatialTf*Backward`` varied from call to call. The gradient of the image is added up in
-integers (units of 2**-k of the largest cotangent of each image), so any order gives the same bits;
-an image with an infinite or undefined cotangent gets NaN everywhere.
+They run calls that cuDNN does not: more channels, and ``deterministic=more``, where the two
+gradients of ``cudnnSpatialTf*Backward`` varied from call to call. The gradient of the image is
+summed in integers (units of 2**-k of the largest cotangent of each image), so that any order of
+additions gives the same bits. An image with an infinite or NaN cotangent gets NaN everywhere.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from symdnn.ops.nn.spatial_transformer import (
 
 __all__ = ["TransformerKernel", "KERNELS"]
 
-_BLOCK = 256
+_THREADS = 256
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
-_FIELDS = ("theta", "grid", "image", "dy", "y", "dgrid", "peaks", "sums")
+_POINTER_FIELDS = ("theta", "grid", "image", "dy", "y", "dgrid", "peaks", "sums")
 
 
 def _launch(
@@ -49,13 +49,13 @@ def _launch(
         W=CTYPES["float32" if is_narrow_float(dtype) else dtype],
     )  # fmt: skip
     some = next(iter(views.values())).pointer
-    pointers = [views[f].pointer if f in views else some for f in _FIELDS]
-    grid = (blocks_for(threads, _BLOCK) if blocks is None else blocks,)
-    return [KernelLaunch(source, name, grid, (_BLOCK,), (*pointers, *sizes))]
+    pointers = [views[f].pointer if f in views else some for f in _POINTER_FIELDS]
+    grid = (blocks_for(threads, _THREADS) if blocks is None else blocks,)
+    return [KernelLaunch(source, name, grid, (_THREADS,), (*pointers, *sizes))]
 
 
 class TransformerKernel(CudaKernel):
-    """Base of the four."""
+    """Base of the four kernels."""
 
     name = "cuda.transformer"
     contiguous_inputs = True

@@ -13,13 +13,13 @@ __all__ = ["TransferKernel", "KERNELS"]
 
 @dataclass(frozen=True)
 class TransferKernel(Kernel):
-    """A copy through pinned memory; see :class:`symdnn.gpu.execution.runtime.CudaPlan`."""
+    """A copy through pinned memory; see :class:`symdnn.gpu.execution.plan.CudaPlan`."""
 
     name: str
     traits = Traits("cuda")
 
     def bind(self, call: Call) -> Any:
-        """Never called: the plan knows where host values are, a launch does not."""
+        """Never called: only the plan knows the addresses of host values."""
         raise AssertionError(f"{self.name} is enqueued by the plan")
 
 

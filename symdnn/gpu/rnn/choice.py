@@ -1,88 +1,71 @@
-"""Which of cuDNN's algorithms runs a recurrent net.
+"""The choice of cuDNN's algorithm for recurrent layers.
 
-The wish is a word of the flag ``dnn.rnn.algo`` or of the hint ``algo``. ``standard`` is taken as it
-is. Any other algorithm first computes a net of the same sizes with values of ours, forward and, for
-training, backward, and must agree with ``standard``: cuDNN 9.19 answers success where it computed
-nothing. A named one that is refused or wrong is an error; ``guess`` and ``time_once`` go on.
+The flag ``dnn.rnn.algo`` or the hint ``algo`` names it. ``standard`` is used without a check. Any
+other algorithm first runs a trial of the same sizes on random values, forward and, for training,
+backward. Its results must agree with those of ``standard``, because cuDNN 9.19 reports success for
+calls that computed nothing. A named algorithm that is refused or wrong is an error; ``guess`` and
+``time_once`` try the next one.
 
-A choice is kept for the process: a forward pass and its gradients, which share a reserve, ask with
-the same net and get the same answer.
+A choice is remembered for the process. So a forward pass and its gradients, which share a reserve,
+get the same algorithm.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from math import inf
 from typing import Any
 
-from symdnn.errors import SymdnnError
+from symdnn.errors import SymdnnError, UnsupportedAlgorithm
 from symdnn.gpu import libcudnn
-from symdnn.gpu.conv.algorithm import UnsupportedAlgorithm
-from symdnn.gpu.device.context import card
-from symdnn.gpu.rnn.net import Net
+from symdnn.gpu.device.context import device_key
+from symdnn.gpu.rnn.signature import ALGORITHMS, RNNSignature
+from symdnn.gpu.rnn.trial import Trial
 from symdnn.tuning.attempts import Attempt, Bench, measure
 from symdnn.tuning.question import Question, Remembered, answer, plain
 
-__all__ = ["ALGORITHMS", "Choice", "Tried", "choose", "forget"]
+__all__ = ["Choice", "choose", "forget"]
 
-#: Words of the flag, and ``cudnnRNNAlgo_t`` without its prefix.
-ALGORITHMS = {
-    "standard": "STANDARD",
-    "persist_static": "PERSIST_STATIC",
-    "persist_dynamic": "PERSIST_DYNAMIC",
-    "persist_static_small_h": "PERSIST_STATIC_SMALL_H",
-}
 _WORDS = {algo: word for word, algo in ALGORITHMS.items()}
 
 
 @dataclass(frozen=True)
-class Tried:
-    """An algorithm that was tried: its milliseconds, or why it can't be taken."""
-
-    name: str
-    ms: float | None = None
-    problem: str = ""
-
-    def __str__(self) -> str:
-        return (
-            f"{self.name}: {self.problem or ('right' if self.ms is None else f'{self.ms:.4g} ms')}"
-        )
-
-
-@dataclass(frozen=True)
 class Choice:
-    """An algorithm and where it comes from; ``ms`` is its time, where it was measured."""
+    """An algorithm and the source of the choice; ``ms`` is its time, if it was measured."""
 
     algo: str
     source: str
     ms: float | None = None
-    tried: tuple[Tried, ...] = field(default=(), compare=False)
+    tried: tuple[Attempt[str], ...] = field(default=(), compare=False)
 
     @property
     def name(self) -> str:
-        """The flag's word for it."""
+        """The flag's word for the algorithm."""
         return _WORDS[self.algo]
 
     @property
     def why(self) -> str:
-        """The source, and what the others did."""
-        return "; ".join([self.source, *map(str, self.tried)])
+        """The source, and the results of all trials."""
+        return "; ".join([self.source, *map(_shown, self.tried)])
 
     def __str__(self) -> str:
         return f"{self.name} ({self.why})"
 
 
-#: What a question is: the net, whether sequences have lengths, the wish, the device.
-_Key = tuple[Net, bool, str, int]
+def _shown(a: Attempt[str]) -> str:
+    return f"{a.candidate}: {a.problem or ('right' if a.ms is None else f'{a.ms:.4g} ms')}"
+
+
+#: The signature, whether sequences have lengths, the flag's word, the device.
+_Key = tuple[RNNSignature, bool, str, int]
 _choices: Remembered[Choice] = Remembered()
 
 
-def choose(net: Net, lengths: bool, wish: str, device: int | None) -> Choice:
-    """The algorithm for a net on a device; what was named, unchecked, where ``device`` is None.
+def choose(net: RNNSignature, lengths: bool, wish: str, device: int | None) -> Choice:
+    """The algorithm on a device; the named one, unchecked, if ``device`` is None.
 
-    Raises :class:`~symdnn.gpu.conv.algorithm.UnsupportedAlgorithm` for a named one that can't be
-    taken.
+    Raises :class:`~symdnn.errors.UnsupportedAlgorithm` for a named one that can't be used.
     """
     if wish == "standard" or device is None:
         return Choice(ALGORITHMS.get(wish, "STANDARD"), "as asked for")
@@ -91,13 +74,11 @@ def choose(net: Net, lengths: bool, wish: str, device: int | None) -> Choice:
 
 
 def forget() -> None:
-    """Drop what was chosen; plans that exist keep theirs."""
+    """Drop all choices; existing plans keep theirs."""
     _choices.clear()
 
 
-def _chosen(net: Net, lengths: bool, wish: str, device: int) -> Choice:
-    from symdnn.gpu.rnn.trial import Trial  # it needs a device
-
+def _chosen(net: RNNSignature, lengths: bool, wish: str, device: int) -> Choice:
     trial = Trial(net, lengths, device)
     if wish == "time_once":
         return _fastest(net, lengths, trial.tried)
@@ -113,30 +94,30 @@ def _chosen(net: Net, lengths: bool, wish: str, device: int) -> Choice:
     return Choice(ALGORITHMS[wish], "as asked for; its result was checked against standard")
 
 
-_Try = Callable[[str, bool], Tried]
+_Try = Callable[[str, bool], Attempt[str]]
 
 
-def _fastest(net: Net, lengths: bool, tried: _Try) -> Choice:
-    """The fastest of those whose result is right; ``standard`` where nothing could be timed."""
-    found = answer(_NetQuestion(net, lengths, tried))
+def _fastest(net: RNNSignature, lengths: bool, tried: _Try) -> Choice:
+    """The fastest algorithm with a right result; ``standard`` if nothing could be timed."""
+    found = answer(_RNNQuestion(net, lengths, tried))
     if found is None:
         return Choice(ALGORITHMS["standard"], "time_once, nothing could be timed")
     source = "time_once" if found.table else "time_once, measured before"
-    table = tuple(Tried(a.candidate, a.ms, a.problem) for a in found.table)
-    return Choice(ALGORITHMS[found.attempt.candidate], source, found.attempt.ms, table)
+    one = found.attempt
+    return Choice(ALGORITHMS[one.candidate], source, one.ms, tuple(found.table))
 
 
-class _NetQuestion(Question[str]):
-    """Which algorithm of cuDNN's is the fastest for a net."""
+class _RNNQuestion(Question[str]):
+    """The fastest of cuDNN's algorithms for a signature."""
 
     family = "recurrent net"
 
-    def __init__(self, net: Net, lengths: bool, tried: _Try) -> None:
+    def __init__(self, net: RNNSignature, lengths: bool, tried: _Try) -> None:
         self.net, self.lengths, self.tried = net, lengths, tried
 
     def key(self) -> dict[str, Any] | None:
-        """The net, the card, cuDNN's version."""
-        here = card()
+        """The signature, the device, cuDNN's version."""
+        here = device_key()
         if here is None:
             return None
         net = plain(asdict(self.net))
@@ -144,8 +125,8 @@ class _NetQuestion(Question[str]):
         return {**here, "cudnn": version, "net": net, "lengths": self.lengths}
 
     def measured(self) -> tuple[list[Attempt[str]], str]:
-        """All four."""
-        return measure(_NetBench(self.tried), ALGORITHMS), ""
+        """Attempts of all four algorithms."""
+        return measure(_RNNBench(self.tried), ALGORITHMS), ""
 
     def record(self, best: Attempt[str]) -> dict[str, Any]:
         """The flag's word."""
@@ -159,18 +140,18 @@ class _NetQuestion(Question[str]):
         return Attempt(word, float(record["ms"]))
 
     def refused(self, reasons: Any) -> None:
-        """The standard algorithm runs."""
+        """Nothing: the standard algorithm runs."""
 
 
-class _NetBench(Bench[str]):
-    """A net with values of ours; right is what the standard algorithm gives."""
+class _RNNBench(Bench[str]):
+    """Trials of algorithms, with the results of ``standard`` as the reference."""
 
     def __init__(self, tried: _Try) -> None:
         self.tried = tried
         self._ms: dict[str, float] = {}
 
     def check(self, candidate: str, good_ms: float = inf) -> tuple[float, float]:
-        """Raises what is wrong; what is right is timed at once."""
+        """Raises for a wrong result; a right one is timed in the same trial."""
         found = self.tried(candidate, True)
         if found.problem or found.ms is None:
             raise SymdnnError(found.problem or "it could not be timed")
@@ -178,40 +159,33 @@ class _NetBench(Bench[str]):
         return 0.0, 0.0
 
     def time(self, candidate: str, good_ms: float = inf) -> float:
-        """As plans launch it."""
+        """The time from :meth:`check`."""
         return self._ms[candidate]
 
 
 def _first(tried: _Try, order: Iterator[str]) -> Choice:
-    """The first in the order whose result is right."""
+    """The first algorithm in this order with a right result."""
     found = []
     for word in order:
         found.append(tried(word, False))
         if not found[-1].problem:
             break
     right = not found[-1].problem
-    return Choice(ALGORITHMS[found[-1].name if right else "standard"], "guess", None, tuple(found))
+    return Choice(
+        ALGORITHMS[found[-1].candidate if right else "standard"], "guess", None, tuple(found)
+    )
 
 
-def guesses(net: Net, lengths: bool) -> Iterator[str]:
-    """Words in the order of what was measured on an H200 (cuDNN 9.19), ``standard`` last.
+def guesses(net: RNNSignature, lengths: bool) -> Iterator[str]:
+    """Algorithms in the order of measurements on an H200 (cuDNN 9.19), ``standard`` last.
 
-    Up to 128 hidden units the small ones were faster everywhere, 1.04 to 9 times. Above, captured
-    plans have ``standard``; uncaptured ones (dropout), for which each launch costs, are twice as
-    fast in float16 with a persistent one. Sequences with lengths have ``standard`` alone.
+    Up to 128 hidden units ``persist_static_small_h`` was always faster, 1.04 to 9 times. Above,
+    captured plans use ``standard``. Plans that are not captured (dropout) pay for each launch; in
+    float16 a persistent algorithm makes them twice as fast. Sequences with lengths use
+    ``standard`` alone.
     """
     if not lengths and net.shape.hidden_size <= 128:
         yield "persist_static_small_h"
     if not lengths and net.dropout and net.dtype == "float16":
         yield "persist_static"
     yield "standard"
-
-
-def problem_of(error: SymdnnError | RuntimeError | MemoryError) -> str:
-    """An error in one line."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-def with_algo(net: Net, word: str) -> Net:
-    """The net by another algorithm."""
-    return replace(net, algo=ALGORITHMS[word])

@@ -1,7 +1,7 @@
-"""The kernels of recurrent nets by cuDNN; see :mod:`symdnn.gpu.rnn.launch`.
+"""The kernels of recurrent layers by cuDNN; see :mod:`symdnn.gpu.rnn.launch`.
 
-Which of cuDNN's algorithms runs is :mod:`symdnn.gpu.rnn.choice`'s: the same for a forward
-pass and its gradients, which share a reserve.
+:mod:`symdnn.gpu.rnn.choice` chooses cuDNN's algorithm, the same for a forward pass and its
+gradients, which share a reserve.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from symdnn.gpu.cudnn.kernel import CudnnKernel
 from symdnn.gpu.device.cudnn_device import device_index
 from symdnn.gpu.rnn.choice import Choice, choose
 from symdnn.gpu.rnn.launch import Forward, GradInputs, GradWeights
-from symdnn.gpu.rnn.net import Net, layout_problem, net_of, sizes
+from symdnn.gpu.rnn.signature import RNNSignature, layout_problem, signature_of, sizes
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.library_use import LibraryUse
 from symdnn.ops.vendor.gpudnn import GpuDnnRNNGradInputs, GpuDnnRNNGradWeights, GpuDnnRNNOp
@@ -26,39 +26,39 @@ __all__ = [
 
 
 def choice_of(call: Call) -> Choice:
-    """The algorithm of a call, which may be measured for it."""
+    """The algorithm of a call; this may measure it."""
     lengths: bool = call.op.lengths  # type: ignore[attr-defined]
-    return choose(net_of(call), lengths, call.hints.algo or "standard", device_index())
+    return choose(signature_of(call), lengths, call.hints.algo or "standard", device_index())
 
 
-def chosen_net(call: Call) -> Net:
-    """The net of a call with the algorithm that runs it."""
-    net = net_of(call)
+def chosen_signature(call: Call) -> RNNSignature:
+    """The signature of a call with the chosen algorithm."""
+    net = signature_of(call)
     return net if net.empty else replace(net, algo=choice_of(call).algo)
 
 
 @dataclass(frozen=True)
 class _Recurrent(CudnnKernel):
-    """What the three kernels share."""
+    """Base of the three kernels."""
 
     def refuses_sizes(self, call: Call) -> str | None:
-        """Features of size 0, another layout of the parameters."""
-        net = net_of(call)
+        """Inputs without features, and another layout of the parameters."""
+        net = signature_of(call)
         if net.features == 0:
             return "there are no input features"
-        return layout_problem(chosen_net(call), device_index())
+        return layout_problem(chosen_signature(call), device_index())
 
     def capturable(self, call: Call) -> bool:
-        """Lengths and the seed of masks are read on the host."""
-        return not (call.op.lengths or net_of(call).dropout)  # type: ignore[attr-defined]
+        """Not with lengths or dropout: lengths and the seed are read on the host."""
+        return not (call.op.lengths or signature_of(call).dropout)  # type: ignore[attr-defined]
 
     def workspace_bytes(self, call: Call) -> int:
-        """cuDNN's scratch, and the states of its dropout."""
-        return sizes(chosen_net(call), device_index()).all_scratch
+        """cuDNN's workspace, and the states of its dropout."""
+        return sizes(chosen_signature(call), device_index()).all_scratch
 
     def details(self, call: Call) -> str:
-        """The net, the algorithm, the memory."""
-        net = chosen_net(call)
+        """The signature, the algorithm, the memory."""
+        net = chosen_signature(call)
         found = sizes(net, device_index())
         algorithm = "none" if net.empty else str(choice_of(call))
         return (
@@ -67,8 +67,8 @@ class _Recurrent(CudnnKernel):
         )
 
     def library_use(self, call: Call) -> LibraryUse | None:
-        """For reports."""
-        net = chosen_net(call)
+        """The row of ``f.dnn_report()``."""
+        net = chosen_signature(call)
         if net.empty:
             return None
         choice = choice_of(call)
@@ -79,21 +79,21 @@ class _Recurrent(CudnnKernel):
         )  # fmt: skip
 
     def launcher(self, call: Call) -> Any:
-        """Bound to the sizes of the call."""
-        return self.bound(call.op, chosen_net(call))
+        """A launch for the sizes of the call."""
+        return self.bound(call.op, chosen_signature(call))
 
-    def bound(self, op: Any, net: Net) -> Any:
-        """What runs an op."""
+    def bound(self, op: Any, net: RNNSignature) -> Any:
+        """The launch of an op."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class RNNKernel(_Recurrent):
-    """The forward pass, for training where its reserve is kept or masks are drawn."""
+    """The forward pass; in training mode if its reserve is kept, or with dropout."""
 
     name: str = "cudnn.rnn"
 
-    def bound(self, op: Any, net: Net) -> Any:
+    def bound(self, op: Any, net: RNNSignature) -> Any:
         """See :class:`~symdnn.gpu.rnn.launch.Forward`."""
         return Forward(op, net)
 
@@ -104,7 +104,7 @@ class RNNGradInputsKernel(_Recurrent):
 
     name: str = "cudnn.rnn_grad_inputs"
 
-    def bound(self, op: Any, net: Net) -> Any:
+    def bound(self, op: Any, net: RNNSignature) -> Any:
         """See :class:`~symdnn.gpu.rnn.launch.GradInputs`."""
         return GradInputs(op, net)
 
@@ -115,7 +115,7 @@ class RNNGradWeightsKernel(_Recurrent):
 
     name: str = "cudnn.rnn_grad_weights"
 
-    def bound(self, op: Any, net: Net) -> Any:
+    def bound(self, op: Any, net: RNNSignature) -> Any:
         """See :class:`~symdnn.gpu.rnn.launch.GradWeights`."""
         return GradWeights(op, net)
 

@@ -1,11 +1,11 @@
-"""cuDNN's recurrent nets, enqueued: forward, gradient of the data, gradient of the parameters.
+"""Launches of recurrent layers by cuDNN: forward, gradient of the data, gradient of the parameters.
 
-Sequences are (time, batch, vector) with padding; their lengths are read on the host. cuDNN makes
-the last states of a sequence without steps 0; they are its first states, so they are copied behind
-cuDNN's call.
+Sequences are (time, batch, vector) with padding; their lengths are read on the host. For a sequence
+of length 0 cuDNN writes zeros as the last states. They should be its first states, which are copied
+after cuDNN's call.
 
-The reserve is memory from the pool, handed from op to op. The gradient of the data writes into it,
-so it works on a copy: another gradient may read the same forward pass.
+The reserve is memory from the pool, passed from op to op. cuDNN's gradient of the data overwrites
+it, so that gets a copy if another gradient reads the reserve too.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from symdnn.gpu.cudnn.dropout import Seeded, put, seed_of
 from symdnn.gpu.cudnn.kernel import aligned, copy, on_host, zero
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.cudnn_device import device_index
-from symdnn.gpu.rnn.net import Net, build, sizes
+from symdnn.gpu.rnn.signature import RNNSignature, build, sizes
 from symdnn.ops.random.random import next_state
 
 __all__ = ["Forward", "GradInputs", "GradWeights"]
 
 
-class BoundNet:
-    """A net at its sizes with what does not change between calls."""
+class BoundRNN:
+    """Recurrent layers at their sizes, with everything that does not change between calls."""
 
-    def __init__(self, op: Any, net: Net) -> None:
+    def __init__(self, op: Any, net: RNNSignature) -> None:
         self.op, self.net = op, net
         self.sizes = sizes(net, device_index())
         self.weights_bytes = net.parameters * net.itemsize
@@ -46,11 +46,11 @@ class BoundNet:
             self.rnn = None if self.random else descriptor(net.description())
 
     def handle(self, env: Any) -> int:
-        """The handle of cuDNN that runs it."""
-        return int(env.cudnn_fixed if self.fixed else env.cudnn)
+        """The ``cudnnHandle_t``: the deterministic one for ``deterministic=more``."""
+        return int(env.cudnn_deterministic if self.fixed else env.cudnn)
 
     def names(self, inputs: Sequence[Any], *more: str) -> dict[str, Any]:
-        """The inputs by name: w, x, hx, then those that the op has."""
+        """The inputs by name: w, x, hx, then ``more``."""
         names = ["w", "x", "hx", *more]
         return dict(zip(names, inputs, strict=True))
 
@@ -69,11 +69,11 @@ class BoundNet:
         return net.data(net.features, lengths), net.data(net.shape.output_size, lengths)
 
     def states_at(self, env: Any) -> int:
-        """Where the states of cuDNN's dropout lie."""
+        """The address of the states of cuDNN's dropout, after the workspace."""
         return int(env.workspace + aligned(self.sizes.workspace))
 
     def seeded(self, env: Any, seed: int | None) -> tuple[Descriptor, Seeded | None]:
-        """The net's descriptor, and the dropout that it refers to; no seed: masks exist."""
+        """The RNN descriptor and its dropout. Without a seed the reserve has the masks."""
         if self.rnn is not None:
             build(self.rnn, self.handle(env), self.net)
             return self.rnn, None
@@ -82,7 +82,7 @@ class BoundNet:
         return Descriptor(self.net.description(int(drop.handle))), drop
 
 
-class Forward(BoundNet):
+class Forward(BoundRNN):
     """``cudnnRNNForward``; the outputs are y, hy, (cy), (next state), (reserve)."""
 
     def __call__(self, env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
@@ -98,9 +98,9 @@ class Forward(BoundNet):
             zero(env, outputs[0])
         else:
             self._run(env, given, outputs, lengths, reserve)
-        hand_through(env, lengths, given["hx"], outputs[1])
+        copy_idle_states(env, lengths, given["hx"], outputs[1])
         if op.has_cell:
-            hand_through(env, lengths, given["cx"], outputs[2])
+            copy_idle_states(env, lengths, given["cx"], outputs[2])
         return [*out, reserve] if op.keeps_reserve else out
 
     def _run(
@@ -111,7 +111,7 @@ class Forward(BoundNet):
         seed = seed_of(on_host(env, given["state"])) if self.random else None
         rnn, _keep = self.seeded(env, seed)
         x, y = self.data(lengths)
-        check_room(env, self, rnn, x)
+        check_workspace(env, self, rnn, x)
         libcudnn.cudnnRNNForward(
             self.handle(env), rnn.handle, self.net.mode, None, x.handle, given["x"].ptr, y.handle,
             outputs[0].ptr, self.state.handle, given["hx"].ptr, outputs[1].ptr,
@@ -121,14 +121,14 @@ class Forward(BoundNet):
         )  # fmt: skip
 
     def _advance(self, env: Any, state: Any, target: Any) -> Any:
-        """The next random state, as far on as the neutral op would be."""
+        """Write the next random state, the same as the neutral op's."""
         net = self.net
         drawn = (net.shape.num_layers - 1) * net.steps * net.batch * net.shape.output_size
         return put(env, next_state(on_host(env, state), drawn), target)
 
 
-def check_room(env: Any, bound: BoundNet, rnn: Descriptor, x: Descriptor) -> None:
-    """Raise where cuDNN wants more memory for these lengths than the plan has."""
+def check_workspace(env: Any, bound: BoundRNN, rnn: Descriptor, x: Descriptor) -> None:
+    """Raise if cuDNN needs more memory for these lengths than the plan has."""
     if not bound.op.lengths:
         return
     scratch, reserve = libcudnn.cudnnGetRNNTempSpaceSizes(
@@ -142,8 +142,8 @@ def check_room(env: Any, bound: BoundNet, rnn: Descriptor, x: Descriptor) -> Non
         )
 
 
-def hand_through(env: Any, lengths: Sequence[int], source: Any, target: Any) -> None:
-    """Copy the states (layers, batch, hidden) of sequences without steps."""
+def copy_idle_states(env: Any, lengths: Sequence[int], source: Any, target: Any) -> None:
+    """Copy the states (layers, batch, hidden) of sequences of length 0."""
     for start, count in runs_of_zero(lengths):
         a, b = (
             replace(v, ptr=v.ptr + start * v.strides[1], shape=(v.shape[0], count, v.shape[2]))
@@ -153,7 +153,7 @@ def hand_through(env: Any, lengths: Sequence[int], source: Any, target: Any) -> 
 
 
 def runs_of_zero(lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """(start, count) of neighbours that are 0."""
+    """(start, count) of each run of zeros."""
     at = 0
     for is_zero, run in groupby(lengths, lambda n: n == 0):
         count = len(list(run))
@@ -162,10 +162,10 @@ def runs_of_zero(lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
         at += count
 
 
-class GradInputs(BoundNet):
+class GradInputs(BoundRNN):
     """``cudnnRNNBackwardData_v8``; the outputs are dx, dhx, (dcx), reserve.
 
-    The reserve is the one that comes in, unless something else reads that.
+    The output reserve is the input's memory, or a copy if another op reads that.
     """
 
     def __call__(self, env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
@@ -175,16 +175,16 @@ class GradInputs(BoundNet):
         given = self.names(inputs, *more, *["dcy"] * op.has_cell, "reserve")
         lengths = self.lengths(env, given)
         reserve = given["reserve"]
-        if op.lengths or self.net.empty:  # cuDNN leaves the gradient of padding as it is
+        if op.lengths or self.net.empty:  # cuDNN does not write the gradient of padding
             zero(env, outputs[0])
         if not self.net.empty and any(lengths):
-            if len(inputs) - 1 not in env.dying:  # cuDNN writes to it
+            if len(inputs) - 1 not in env.overwritable:  # cuDNN writes to the reserve
                 reserve = env.empty(reserve.shape, "uint8")
                 copy(env, given["reserve"], reserve)
             self._run(env, given, outputs, lengths, reserve)
-        hand_through(env, lengths, given["dhy"], outputs[1])
+        copy_idle_states(env, lengths, given["dhy"], outputs[1])
         if op.has_cell:
-            hand_through(env, lengths, given["dcy"], outputs[2])
+            copy_idle_states(env, lengths, given["dcy"], outputs[2])
         return [*outputs[:-1], reserve]
 
     def _run(
@@ -203,8 +203,8 @@ class GradInputs(BoundNet):
         )  # fmt: skip
 
 
-class GradWeights(BoundNet):
-    """``cudnnRNNBackwardWeights_v8``, which adds: the output is filled with 0 first."""
+class GradWeights(BoundRNN):
+    """``cudnnRNNBackwardWeights_v8``, which adds to its output: that is set to 0 first."""
 
     def __call__(self, env: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         given = self.names(inputs, *["lengths"] * self.op.lengths, "y", "reserve")

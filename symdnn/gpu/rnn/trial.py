@@ -1,4 +1,4 @@
-"""A recurrent net with values of ours, run on the device by any of cuDNN's algorithms."""
+"""Trials of cuDNN's algorithms for recurrent layers on random values."""
 
 from __future__ import annotations
 
@@ -11,32 +11,40 @@ import numpy as np
 from symdnn.errors import SymdnnError
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.clock import Clock
-from symdnn.gpu.rnn.choice import Tried, problem_of, with_algo
+from symdnn.gpu.device.context import context
+from symdnn.gpu.device.env import Env
+from symdnn.gpu.device.memory import memory_of
 from symdnn.gpu.rnn.launch import Forward, GradInputs, GradWeights
-from symdnn.gpu.rnn.net import Net, layout_problem, sizes
+from symdnn.gpu.rnn.signature import RNNSignature, layout_problem, sizes
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.vendor.gpudnn import GpuDnnRNNGradInputs, GpuDnnRNNGradWeights, GpuDnnRNNOp
+from symdnn.tuning.attempts import Attempt, short
 
 __all__ = ["Trial"]
 
-#: Largest difference from the standard algorithm, as a part of the largest value.
-_LIMITS = {"float16": 2e-2, "bfloat16": 1e-1, "float32": 1e-3, "float64": 1e-9}
-_TF32 = 1e-2
-_LAUNCHES, _ROUNDS = 5, 3
+#: The largest difference from the standard algorithm, relative to the largest value.
+_MAX_RELATIVE_ERROR = {"float16": 2e-2, "bfloat16": 1e-1, "float32": 1e-3, "float64": 1e-9}
+_TF32_MAX_RELATIVE_ERROR = 1e-2
+_TIMED_RUNS, _TIMED_WINDOWS = 5, 3
 
 
 class Trial:
-    """The values of one net, drawn once, and what the standard algorithm makes of them.
+    """Random operands of one signature, and the standard algorithm's results for them.
 
-    With ``lengths`` the sequences end at different steps. Raises what the pool of memory raises.
+    With ``lengths`` the sequences end at different steps. Errors of the memory pool go to the
+    caller.
     """
 
-    def __init__(self, net: Net, lengths: bool, device: int) -> None:
-        from symdnn.gpu.execution.runtime import runtime
-
-        self.net, self.device, self._runtime = net, device, runtime(device)
+    def __init__(self, net: RNNSignature, lengths: bool, device: int) -> None:
+        self.net, self.device = net, device
+        self._context = context(device)
+        self._memory = memory_of(self._context)
         self.ragged = lengths
-        self._limit = _TF32 if net.allow_tf32 and net.dtype == "float32" else _LIMITS[net.dtype]
+        self._limit = (
+            _TF32_MAX_RELATIVE_ERROR
+            if net.allow_tf32 and net.dtype == "float32"
+            else _MAX_RELATIVE_ERROR[net.dtype]
+        )
         self._rng = np.random.default_rng(0)
         s = net.shape
         self.cell = s.rnn_mode == "lstm"
@@ -49,31 +57,31 @@ class Trial:
         self.dy = self._drawn(out)
         self.expected = cache(lambda: self._results("standard"))
 
-    def tried(self, word: str, timed: bool) -> Tried:
-        """Whether an algorithm is right, and with ``timed`` how long it takes."""
-        net = with_algo(self.net, word)
+    def tried(self, word: str, timed: bool) -> Attempt[str]:
+        """Whether an algorithm is right, and its time if ``timed``."""
+        net = self.net.with_algorithm(word)
         try:
             if net.algo == "PERSIST_DYNAMIC" and net.dropout:
-                return Tried(word, problem="its kernels would be compiled again at each call")
+                return Attempt(word, problem="its kernels would be compiled again at each call")
             elsewhere = layout_problem(net, self.device)
             wrong = elsewhere or (self._difference(word) if word != "standard" else "")
             if wrong:
-                return Tried(word, problem=wrong)
-            return Tried(word, self._milliseconds(word) if timed else None)
+                return Attempt(word, problem=wrong)
+            return Attempt(word, self._milliseconds(word) if timed else None)
         except (SymdnnError, RuntimeError, MemoryError) as error:
-            return Tried(word, problem=problem_of(error))
+            return Attempt(word, problem=short(error))
 
     # -- values ------------------------------------------------------------------------------------
 
     def _drawn(self, shape: tuple[int, ...], scale: float = 1.0) -> RawArray:
         values = self._rng.uniform(-scale, scale, shape).astype(numpy_dtype(self.net.dtype))
-        return self._runtime.memory.upload(values, None)
+        return self._memory.upload(values, None)
 
     def _empty(self, *like: RawArray) -> list[RawArray]:
-        return [self._runtime.memory.empty(a.shape, a.dtype) for a in like]
+        return [self._memory.empty(a.shape, a.dtype) for a in like]
 
     def _difference(self, word: str) -> str:
-        """What is wrong with an algorithm's results; ``""`` for nothing."""
+        """The first wrong result of an algorithm, in words; ``""`` if all are right."""
         for name, got, want in zip(self._names(), self._results(word), self.expected()):
             error = float(np.abs(got - want).max(initial=0))
             scale = float(np.abs(want).max(initial=0))
@@ -87,19 +95,17 @@ class Trial:
         return ["y", "hy", *cell, *grads]
 
     def _results(self, word: str) -> list[Any]:
-        made = [self._runtime.memory.download(a) for a in self._launches(word)()]
-        with np.errstate(invalid="ignore"):  # what was not written may be any NaN
+        made = [self._memory.download(a) for a in self._launches(word)()]
+        with np.errstate(invalid="ignore"):  # elements that were not written may be any NaN
             return [a.astype(np.float64) for a in made]
 
     # -- launches ----------------------------------------------------------------------------------
 
     def _launches(self, word: str) -> Callable[[], list[RawArray]]:
-        """Forward, and for training backward; what it returns are the results on the device."""
-        from symdnn.gpu.execution.plan import Env
-
-        net, rt = with_algo(self.net, word), self._runtime
-        scratch = rt.memory.empty((sizes(net, self.device).all_scratch,), "uint8")
-        env = Env(rt.context, scratch.ptr, -1, rt.memory)
+        """A function that enqueues forward, and for training backward, and returns the results."""
+        net = self.net.with_algorithm(word)
+        scratch = self._memory.empty((sizes(net, self.device).all_scratch,), "uint8")
+        env = Env(self._context, scratch.ptr, -1, self._memory)
         y, hy, cy = self._empty(self.dy, self.hx, self.cx)
         dx, dhx, dcx, dw = self._empty(self.x, self.hx, self.cx, self.w)
         one, two, three = self._ops()
@@ -109,7 +115,7 @@ class Trial:
         state = [np.array([1, 0], np.uint64)] * forward.random
 
         def enqueue() -> list[RawArray]:
-            assert scratch is not None  # held as long as this
+            assert scratch is not None  # keeps the workspace alive
             out = [y, hy, *[cy] * cell, *[None] * len(state), *[None] * net.training]
             made = forward(env, [*given, *[self.cx] * cell, *ends, *state], out)
             if not net.training:
@@ -132,15 +138,15 @@ class Trial:
         return forward, GpuDnnRNNGradInputs(**words), GpuDnnRNNGradWeights(**words)
 
     def _milliseconds(self, word: str) -> float:
-        """As plans launch it: from a CUDA graph, unless the host takes part in each call."""
-        rt, enqueue = self._runtime, self._launches(word)
-        clock = Clock(rt.context)
-        with rt.memory.keeping() as kept:
+        """The time as in plans: from a CUDA graph, unless each call needs the host."""
+        memory, enqueue = self._memory, self._launches(word)
+        clock = Clock(self._context)
+        with memory.keeping() as kept:
             enqueue()
-            rt.memory.synchronize()
+            memory.synchronize()
             on_host = self.ragged or self.net.dropout
-            launch = enqueue if on_host else clock.repeated(enqueue, 1)
+            launch = enqueue if on_host else clock.captured_runs(enqueue, 1)
             launch()
-            spans = [clock.between(launch, _LAUNCHES) for _ in range(_ROUNDS)]
+            spans = [clock.elapsed_ms(launch, _TIMED_RUNS) for _ in range(_TIMED_WINDOWS)]
             kept.clear()
-        return min(spans) / _LAUNCHES
+        return min(spans) / _TIMED_RUNS

@@ -101,9 +101,9 @@ def prefetch(
     chosen = resolve_target(target)
     if chosen.kind == "cpu":
         return Prefetch(iterator, n, lambda slot, item: item, lambda: None)
-    from symdnn.gpu.execution.pinned_prefetch import Staging
+    from symdnn.gpu.execution.pinned_prefetch import PinnedPrefetch
 
-    staging = Staging(chosen.index)
+    staging = PinnedPrefetch(chosen.index)
     return Prefetch(iterator, n, lambda slot, item: _staged(staging, slot, item), staging.close)
 
 

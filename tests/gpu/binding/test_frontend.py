@@ -30,7 +30,7 @@ def process(monkeypatch):
     maps = SimpleNamespace(files=[whole, f"{OURS}/libcudnn_graph.so.9", "/lib/libc.so.6"])
     monkeypatch.setattr(cudnn_library, "library", lambda: library)
     monkeypatch.setattr(detect, "mapped_files", lambda: maps.files)
-    monkeypatch.setattr(frontend, "_answer", None)
+    monkeypatch.setattr(frontend, "_problem", None)
     monkeypatch.setitem(sys.modules, "cudnn", a_frontend())
     return maps
 
@@ -110,10 +110,10 @@ def test_without_cudnn(monkeypatch):
     def refuse():
         raise CudnnNotFound("cuDNN 9 was not found. Tried in this order:\n  a: b: c")
 
-    monkeypatch.setattr(frontend, "_answer", None)
+    monkeypatch.setattr(frontend, "_problem", None)
     monkeypatch.setattr(cudnn_library, "library", refuse)
     assert frontend.unavailable().startswith("no cuDNN: cuDNN 9 was not found.")
-    assert frontend._answer is None  # another flag may help
+    assert frontend._problem is None  # another flag may help
 
 
 def test_the_real_one(real_cudnn):  # noqa: F811

@@ -48,6 +48,8 @@ def test_the_headers_give_the_table(generator):
     api = headers_of_the_table(generator)
     text = generator.table_text(api)
     assert text == Path(table.__file__).read_text(encoding="utf-8")
+    version = Path(table.__file__).with_name("libcudnn_version.py")
+    assert generator.version_text(api) == version.read_text(encoding="utf-8")
 
 
 def test_every_symbol_is_there_or_marked_absent(real_cudnn):  # noqa: F811

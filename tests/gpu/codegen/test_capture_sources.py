@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from symdnn.gpu.binding import nvrtc
-from symdnn.gpu.codegen.batch import CHUNK, Form, batched, batched_source, form_of
-from symdnn.gpu.codegen.launches import View, dense_view
+from symdnn.gpu.codegen.batch import CHUNK_ELEMENTS, Form, batched, batched_source, form_of
+from symdnn.gpu.codegen.launches import View, contiguous_view
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.execution.batched_updates import copy_all, enqueue
 from symdnn.gpu.kernels.elementwise import elementwise
@@ -36,9 +36,9 @@ def test_they_compile(dtype, tmp_path):
     pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC is not installed")
     program = momentum(dtype)
     form = Form(program, (False, False, False, True))
-    views = [dense_view(i, TensorType(dtype, (7, 5))) for i in range(3)]
+    views = [contiguous_view(i, TensorType(dtype, (7, 5))) for i in range(3)]
     rate = View(3, "float32", (1, 1), (0, 0))
-    outputs = [dense_view(4 + i, TensorType(dtype, (7, 5))) for i in range(2)]
+    outputs = [contiguous_view(4 + i, TensorType(dtype, (7, 5))) for i in range(2)]
     (guarded,) = elementwise(program, [*views, rate], outputs, guarded=True)
     assert "p.guard" in guarded.source
     for source in (guarded.source, batched_source(form, 1), batched_source(form, 4)):
@@ -65,7 +65,7 @@ def members(dtype, sizes, r, offset=0):
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_every_array_gets_its_own(dtype, offset):
     """In place, of all sizes, also where the addresses allow no vectors."""
-    sizes = (1, 3, 5, 255, 4096, CHUNK + 1, 2 * CHUNK + 7, 100)
+    sizes = (1, 3, 5, 255, 4096, CHUNK_ELEMENTS + 1, 2 * CHUNK_ELEMENTS + 7, 100)
     items, held = members(dtype, sizes, new_rng(), offset)
     form = Form(momentum(dtype), (False, False, False, True))
     want = []
@@ -84,7 +84,7 @@ def test_every_array_gets_its_own(dtype, offset):
 @emulated
 def test_more_arrays_than_a_table_takes():
     form = Form(momentum("float32"), (False, False, False, True))
-    count = 2 * form.most + 3
+    count = 2 * form.max_arrays + 3
     items, held = members("float32", [k % 9 + 1 for k in range(count)], new_rng())
     want = [v * np.float32(0.5) + g for v, g, _ in held]
     env = HostEnv()

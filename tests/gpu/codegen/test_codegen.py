@@ -13,7 +13,7 @@ import pytest
 
 from symdnn.errors import KernelCompileError
 from symdnn.gpu.binding import nvrtc
-from symdnn.gpu.codegen.cuda_source import constant_text, prints
+from symdnn.gpu.codegen.cuda_source import constant_text, print_problem
 from symdnn.ops.core.scalar import Builder
 from tests.gpu.codegen.test_kernels import reduced, scanned
 from tests.gpu.recorder import CAPABILITIES, recorded, sources
@@ -145,7 +145,7 @@ def test_constants_are_exact(value, dtype, text):
 def test_a_function_that_cuda_lacks_is_named():
     builder = Builder(("float64", "float64"))
     program = builder.program([builder.input(0).call("jv", builder.input(1))])
-    assert "jv" in (prints(program) or "")
+    assert "jv" in (print_problem(program) or "")
 
 
 # -- the cache ------------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ def test_layouts(layout):
 
 
 def test_wide_counters(monkeypatch):
-    monkeypatch.setattr(elementwise_kernels, "_reach", lambda *a: 2**40)
+    monkeypatch.setattr(elementwise_kernels, "_max_index", lambda *a: 2**40)
     for layout in ("row", "backwards", "transposed"):
         compare(ELEMENTWISE, ar.Mul(), *LAYOUTS[layout]())
 

@@ -64,7 +64,7 @@ def folder(monkeypatch, tmp_path, fake):
     device = SimpleNamespace(
         index=0, cudnn=HANDLE, name="card", current=contextlib.nullcontext
     )  # fmt: skip
-    monkeypatch.setattr(cudnn_device, "existing", lambda: device)
+    monkeypatch.setattr(cudnn_device, "existing_context", lambda: device)
     monkeypatch.setattr(frontend, "unavailable", lambda: "none in this test")
     fake.answers["cudnnGetVersion"] = 91900
     conv_tuning.machine.cache_clear()

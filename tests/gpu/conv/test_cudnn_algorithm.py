@@ -199,7 +199,7 @@ def test_an_algorithm_is_chosen_once_for_a_signature(fake):
 
 
 def test_without_a_device_nothing_is_asked(fake, monkeypatch):
-    monkeypatch.setattr(cudnn_device, "existing", lambda: None)
+    monkeypatch.setattr(cudnn_device, "existing_context", lambda: None)
     call = conv(algo="fft")
     kernel = kernels_for(type(call.op), "cuda")[0]
     assert kernel.refuses(call) is None

@@ -133,7 +133,7 @@ def test_what_is_measured_decides(fake, fake_frontend, monkeypatch, faster):
 
     monkeypatch.setattr(conv_epilogue, "_EpilogueBench", Bench)
     monkeypatch.setattr(conv_epilogue, "free_bytes", lambda: 1 << 40)
-    monkeypatch.setattr(conv_epilogue, "asked", lambda: None)
+    monkeypatch.setattr(conv_epilogue, "queried_context", lambda: None)
     monkeypatch.setattr(conv_epilogue, "key_of", lambda s, by: {})
     with config.change_flags(**{"dnn.conv.tuning_cache": "off"}):
         s = conv_epilogue_signature(call(algo="guess_once"))

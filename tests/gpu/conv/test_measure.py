@@ -29,7 +29,7 @@ class Bench:
     def __exit__(self, *_):
         pass
 
-    def trust(self):
+    def compute_reference(self):
         return "none"
 
     def check(self, candidate, good_ms=inf):

@@ -309,7 +309,7 @@ def test_a_reserve_that_nothing_else_reads_is_not_copied(fake):
     Layout(fake, op, X)
     call = grad_call(op)
     last = len(call.inputs) - 1
-    env, given, _, result = run(fake, call, with_reserve(fake, call), dying=[last])
+    env, given, _, result = run(fake, call, with_reserve(fake, call), overwritable=[last])
     assert result[-1] is given[-1]
     assert fake.only("cudnnRNNBackwardData_v8")[20:] == (2000, given[-1].ptr)
     assert env.did == []

@@ -33,7 +33,7 @@ def test_held_blocks_are_freed_before_giving_up():
     budget, take = Budget(pool, Place("cuda")), card(1000, pool)
     budget.reliefs.append(lambda: setattr(pool, "managed_bytes", pool.active_bytes))
     assert budget.allocate("an array", 600, lambda: take(600)) == 600
-    budget.took()
+    budget.update_peak()
     assert budget.use().peak == 600
     assert budget.use().held == 0
 

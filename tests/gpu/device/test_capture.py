@@ -540,5 +540,5 @@ def test_parameters_are_rounded_together(fake_device):
         for p, o in zip((*ps, turned), old, strict=True):
             np.testing.assert_array_equal(p.get_value(), o * np.float32(0.5))
     (plan,) = f.plans()
-    casts = [s for s in plan.bound.middle if s.node.op == Cast("float16")]
+    casts = [s for s in plan.bound.steps.middle if s.node.op == Cast("float16")]
     assert len(casts) == 1

@@ -79,4 +79,4 @@ def test_a_driver_that_fails_is_named(graphs):
     driver = Driver(1.0)
     driver.status = 719
     with pytest.raises(ClockFailed, match="719"):
-        clock_of(driver).between(driver.work, 1)
+        clock_of(driver).elapsed_ms(driver.work, 1)

@@ -165,7 +165,7 @@ def test_a_capsule_that_nobody_takes_lets_go():
     assert gone() is not None
     del capsule
     assert gone() is None
-    assert not dlpack._given_out
+    assert not dlpack._exported
 
 
 def test_one_that_is_taken_lives_until_the_deleter_is_called():

@@ -52,7 +52,7 @@ with rt.exclusive():
     y = memory.empty((3, 4), "float32")
     memory.copy(x, y)
     context.wait_for(99)
-    context.let_wait(2)
+    context.make_wait(2)
 thread = threading.Thread(target=lambda: print(memory.download(y).tolist()))
 thread.start()
 thread.join()

@@ -70,7 +70,7 @@ def test_parameters_are_rounded_by_few_kernels(cuda):
     (plan,) = step.plans()
     rounded = Cast("bfloat16")
     nodes = [n for n in plan.specialised.segment.nodes if n.op == rounded]
-    steps = [s for s in plan.bound.middle if s.node.op == rounded]
+    steps = [s for s in plan.bound.steps.middle if s.node.op == rounded]
     assert len(nodes) >= 5
     assert len(steps) <= 1 + len([n for n in nodes if n.inputs[0].type.ndim == 4])
     assert len(steps) < len(nodes) - 1

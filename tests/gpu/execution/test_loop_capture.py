@@ -188,7 +188,7 @@ def summed(mode):
 def test_a_length_of_too_many_kernels_keeps_no_other_from_its_graph(fake_device, monkeypatch):
     from symdnn.gpu.execution import loop_graph
 
-    monkeypatch.setattr(loop_graph, "_MOST_NODES", 20)
+    monkeypatch.setattr(loop_graph, "_MAX_NODES", 20)
     inputs, output, mode = summed(CUDA)
     f = symdnn.function(inputs, output, mode=mode)
     for n in (40, 40, 40, 4, 4, 4):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from symdnn.gpu.execution.run_ahead import Ahead
+from symdnn.gpu.execution.run_ahead import InFlightCalls
 
 
 class Stream:
@@ -42,7 +42,7 @@ class Array:
 @pytest.mark.parametrize("alone", ["never", "always", "at times"])
 def test_what_is_read_stays_until_the_call_is_done(most, alone):
     stream, gone, halves = Stream(), [], []
-    ahead = Ahead(stream, most)
+    ahead = InFlightCalls(stream, most)
     for number in range(1, 101):
         single = alone == "always" or (alone == "at times" and number % 7 in (0, 1, 4))
         ahead.begin(Array(stream, number, gone), single)
@@ -62,7 +62,7 @@ def test_what_is_read_stays_until_the_call_is_done(most, alone):
 
 def test_a_half_that_was_left_early_is_waited_for():
     stream = Stream()
-    ahead = Ahead(stream, 4)
+    ahead = InFlightCalls(stream, 4)
     for number, single in enumerate([False, True, False, True], 1):
         ahead.begin(number, single)
         stream.enqueued = number

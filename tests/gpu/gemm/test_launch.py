@@ -221,7 +221,7 @@ def test_descriptors_go_with_the_plan(lt):
 def clock(monkeypatch):
     """Times of the candidates in order."""
     ms = [3.0, 1.0, 2.0]
-    monkeypatch.setattr(gemm_choice, "being_captured", lambda env: False)
+    monkeypatch.setattr(gemm_choice, "is_capturing", lambda env: False)
     monkeypatch.setattr(
         gemm_choice, "replay_ms", lambda env, enqueue, good: (enqueue(), ms.pop(0))[1]
     )
@@ -295,7 +295,7 @@ def test_what_is_not_finite_in_both_agrees():
 def test_nothing_is_timed_for_the_same_bits_or_in_a_capture(lt, clock, monkeypatch):
     with timing(), config.change_flags(deterministic="more"):
         launched(Dot(), (M, K), (K, N))
-    monkeypatch.setattr(gemm_choice, "being_captured", lambda env: True)
+    monkeypatch.setattr(gemm_choice, "is_capturing", lambda env: True)
     with timing():
         launched(Dot(), (M, K), (K, N))
     assert len(clock) == 3
@@ -309,7 +309,7 @@ def test_nothing_is_timed_for_the_same_bits_or_in_a_capture(lt, clock, monkeypat
 def disk(monkeypatch, tmp_path):
     """A card of which choices are kept in a folder."""
     card = SimpleNamespace(index=0, name="a card")
-    monkeypatch.setattr(contexts, "existing", lambda: card)
+    monkeypatch.setattr(contexts, "existing_context", lambda: card)
     with timing(), config.change_flags(**{"dnn.conv.tuning_cache": str(tmp_path)}):
         yield tmp_path
 

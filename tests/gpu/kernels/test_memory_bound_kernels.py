@@ -184,9 +184,9 @@ def test_a_logistic_function_divides_without_care():
 @needs_gpp
 @pytest.mark.parametrize("shape", [(1003,), (37, 24)])
 def test_several_vectors_are_read_before_one_is_written(shape, monkeypatch):
-    for name in ("_MANY", "_VERY_MANY"):
+    for name in ("_COLUMN_BATCH_MIN_VECTORS", "_FLAT_BATCH_MIN_VECTORS"):
         monkeypatch.setattr(elementwise_kernels, name, 0)
-    monkeypatch.setattr(elementwise_kernels, "_BLOCKS", 1)
+    monkeypatch.setattr(elementwise_kernels, "_MAX_BLOCKS", 1)
     rng = np.random.default_rng(6)
     x, row = (
         drawn(rng, shape, "float32"),
@@ -271,7 +271,7 @@ def test_the_text_compiles(capability, tmp_path):
 
 @needs_gpp
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
-@pytest.mark.parametrize("word", sorted(reduce_kernels._CUDNN_WORDS))
+@pytest.mark.parametrize("word", sorted(reduce_kernels._CUDNN_REDUCTIONS))
 def test_cudnn_reductions_run_on_our_kernel(word, dtype):
     kernel, rng = reduce_kernels.DnnReductionKernel(), np.random.default_rng(4)
     work = "float64" if dtype == "float64" else "float32"

@@ -9,7 +9,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.gpu.binding.nvrtc import compile_cubin
-from symdnn.gpu.codegen.launches import dense_view
+from symdnn.gpu.codegen.launches import contiguous_view
 from symdnn.gpu.kernels import batchnorm as batchnorm_kernels
 from symdnn.gpu.kernels import norm_planes as norm_planes_kernels
 from symdnn.gpu.kernels.norm_planes import planes_gradient, planes_norm, planes_of
@@ -69,7 +69,7 @@ def views(shape, dtype):
     own = tuple(n if i == 1 else 1 for i, n in enumerate(shape))
     wide = "float64" if dtype == "float64" else "float32"
     return [
-        dense_view(i, TensorType(dtype if i < 3 else wide, shape if i < 3 else own))
+        contiguous_view(i, TensorType(dtype if i < 3 else wide, shape if i < 3 else own))
         for i in range(8)
     ]
 
@@ -90,7 +90,7 @@ def test_clusters_hold_whole_channels(size, dtype, monkeypatch, tmp_path):
         planes = planes_of(views(shape, dtype)[0], (0, 2, 3), arrays, 16)
         channel = 64 * size * size * numpy_dtype(dtype).itemsize * arrays
         assert channel <= planes.nbytes * planes.cluster <= planes.cluster * (224 << 10)
-        assert planes.share * planes.cluster >= 64
+        assert planes.per_block * planes.cluster >= 64
         assert launch.shared_bytes == planes.nbytes
         assert launch.grid == (256 * planes.cluster,)
         capability = (9, 0) if dtype == "float32" else (10, 0)
@@ -104,7 +104,7 @@ def test_what_no_block_holds_is_left_to_two_kernels():
     assert planes_of(v[0], (0, 2, 3), 1, 16) is not None
     assert planes_of(v[0].transposed((0, 1, 3, 2)), (0, 2, 3), 1, 16) is None
     assert planes_of(v[0], (0, 1, 2), 1, 16) is None
-    shared = dense_view(3, TensorType("float32", (1, 1, 1, 1)))
+    shared = contiguous_view(3, TensorType("float32", (1, 1, 1, 1)))
     outputs = [v[2], v[5], v[6]]
     assert planes_norm(v[0], shared, v[4], (0, 2, 3), 1e-5, outputs, (), 0.0) is None
 

@@ -16,22 +16,24 @@ from symdnn.gpu.conv.algorithm import UnsupportedAlgorithm
 from symdnn.gpu.device import context as contexts
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.rnn import choice as cudnn_rnn_choice
-from symdnn.gpu.rnn import trial as cudnn_rnn_trial
-from symdnn.gpu.rnn.choice import ALGORITHMS, Tried, choose
-from symdnn.gpu.rnn.net import Net
+from symdnn.gpu.rnn.choice import choose
+from symdnn.gpu.rnn.signature import ALGORITHMS, RNNSignature
 from symdnn.graph.kernel import kernels_for
 from symdnn.graph.origin import Hints
 from symdnn.ops.nn.rnn import RESERVE
 from symdnn.ops.nn.rnn_params import RNNShape
 from symdnn.ops.vendor import gpudnn as G
 from symdnn.ops.vendor.gpudnn_rnn import GpuDnnRNNBase
+from symdnn.tuning.attempts import Attempt
 from tests.gpu.cudnn.test_launch_sequences import Layout
 from tests.gpu.fake_cudnn import F32, call_of, inputs_of, run
 
 registry.load()
 
 STEPS, BATCH, FEATURES, HIDDEN = 5, 3, 4, 6
-NET = Net(RNNShape("lstm", 512, 2, "linear", "unidirectional"), "float16", 9, 8, 7, 0.0, False)
+NET = RNNSignature(
+    RNNShape("lstm", 512, 2, "linear", "unidirectional"), "float16", 9, 8, 7, 0.0, False
+)
 
 
 class Trials:
@@ -49,14 +51,14 @@ class Trials:
         self.asked.append((word, timed))
         found = self.answers.get(word, 1.0)
         if isinstance(found, str):
-            return Tried(word, problem=found)
-        return Tried(word, found if timed else None)
+            return Attempt(word, problem=found)
+        return Attempt(word, found if timed else None)
 
 
 @pytest.fixture
 def trials(monkeypatch):
     made = Trials()
-    monkeypatch.setattr(cudnn_rnn_trial, "Trial", made)
+    monkeypatch.setattr(cudnn_rnn_choice, "Trial", made)
     cudnn_rnn_choice.forget()
     yield made
     cudnn_rnn_choice.forget()
@@ -260,7 +262,7 @@ def test_other_algorithms_do_not_change_the_cpu():
 def disk(monkeypatch, tmp_path):
     """A card of which choices are kept in a folder."""
     card = SimpleNamespace(index=0, name="a card")
-    monkeypatch.setattr(contexts, "existing", lambda: card)
+    monkeypatch.setattr(contexts, "existing_context", lambda: card)
     monkeypatch.setattr(libcudnn, "cudnnGetVersion", lambda: 91900)
     with symdnn.config.change_flags(**{"dnn.conv.tuning_cache": str(tmp_path)}):
         yield tmp_path

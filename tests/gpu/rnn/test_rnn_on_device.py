@@ -17,9 +17,9 @@ from symdnn.gpu.conv.algorithm import UnsupportedAlgorithm
 from symdnn.gpu.device.interop import device_array
 from symdnn.gpu.rnn import choice as cudnn_rnn_choice
 from symdnn.gpu.rnn import launch as cudnn_rnn_launch
-from symdnn.gpu.rnn import net as cudnn_rnn_net
-from symdnn.gpu.rnn.choice import ALGORITHMS, choose
-from symdnn.gpu.rnn.net import Net, layout_problem
+from symdnn.gpu.rnn import signature as cudnn_rnn_signature
+from symdnn.gpu.rnn.choice import choose
+from symdnn.gpu.rnn.signature import ALGORITHMS, RNNSignature, layout_problem
 from symdnn.gpu.rnn.trial import Trial
 from symdnn.ops.nn.rnn_params import GATES, RNNShape
 from tests.gpu import agreement
@@ -103,7 +103,7 @@ def test_sequences_of_other_lengths_have_the_standard_algorithm_alone(word):
         return block.apply(w, x, hx, lengths=n)
 
     shape = RNNShape("gru", HIDDEN, 2, "linear", DIRECTIONS[0])
-    net = Net(shape, "float32", STEPS, BATCH, FEATURES, 0.0, False)
+    net = RNNSignature(shape, "float32", STEPS, BATCH, FEATURES, 0.0, False)
     if Trial(net, True, 0).tried(word, False).problem:
         with pytest.raises(UnsupportedAlgorithm, match="These can: standard"):
             compiled(build, arrays, "float32")(*rounded(arrays, "float32")[0])
@@ -123,9 +123,11 @@ def test_lengths_are_no_error_for_a_search():
 @needs_card
 def test_an_answer_without_work_is_found_out(monkeypatch):
     """``PERSIST_DYNAMIC`` that was not built returns success, fast."""
-    for module in (cudnn_rnn_net, cudnn_rnn_launch):
+    for module in (cudnn_rnn_signature, cudnn_rnn_launch):
         monkeypatch.setattr(module, "build", lambda rnn, handle, net: None)
-    net = Net(RNNShape("lstm", 64, 2, "linear", DIRECTIONS[0]), "float32", 8, 16, 64, 0.0, False)
+    net = RNNSignature(
+        RNNShape("lstm", 64, 2, "linear", DIRECTIONS[0]), "float32", 8, 16, 64, 0.0, False
+    )
     with pytest.raises(UnsupportedAlgorithm, match="persist_dynamic can't be taken"):
         choose(net, False, "persist_dynamic", 0)
     assert choose(net, False, "time_once", 0).name != "persist_dynamic"
@@ -133,7 +135,9 @@ def test_an_answer_without_work_is_found_out(monkeypatch):
 
 @needs_card
 def test_too_large_for_registers_is_refused_by_name_and_left_out_by_searches():
-    net = Net(RNNShape("lstm", 1024, 1, "linear", DIRECTIONS[0]), "float32", 3, 4, 64, 0.0, False)
+    net = RNNSignature(
+        RNNShape("lstm", 1024, 1, "linear", DIRECTIONS[0]), "float32", 3, 4, 64, 0.0, False
+    )
     with pytest.raises(UnsupportedAlgorithm, match="small_h can't be taken"):
         choose(net, False, "persist_static_small_h", 0)
     assert choose(net, False, "guess", 0).name == "standard"
@@ -143,7 +147,9 @@ def test_too_large_for_registers_is_refused_by_name_and_left_out_by_searches():
 @pytest.mark.parametrize("word", ["persist_static", "persist_static_small_h"])
 def test_algorithms_draw_the_same_masks(word):
     """Dropout between layers: the trial compares with standard at the same seed."""
-    net = Net(RNNShape("gru", 32, 3, "linear", DIRECTIONS[0]), "float32", 5, 6, 7, 0.4, False)
+    net = RNNSignature(
+        RNNShape("gru", 32, 3, "linear", DIRECTIONS[0]), "float32", 5, 6, 7, 0.4, False
+    )
     assert not Trial(net, False, 0).tried(word, False).problem
 
 
@@ -258,7 +264,7 @@ def test_cudnn_keeps_each_part_where_symdnn_does(mode, word):
     ):
         shape = RNNShape(mode, HIDDEN, layers, how, direction)
         features = HIDDEN if how == "skip" else FEATURES
-        net = Net(shape, dtype, STEPS, BATCH, features, 0.0, False)
+        net = RNNSignature(shape, dtype, STEPS, BATCH, features, 0.0, False)
         trial = Trial(net, False, 0)
         if word == "standard" or not trial.tried(word, False).problem:
             assert layout_problem(replace(net, algo=ALGORITHMS[word]), 0) is None

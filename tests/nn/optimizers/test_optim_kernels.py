@@ -8,7 +8,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import nn
-from symdnn.gpu.execution.batched_updates import trailing
+from symdnn.gpu.execution.batched_updates import update_launches
 from symdnn.ops.lowered.fused import FusedElemwise
 from tests.gpu.fake_device import fake_device
 
@@ -53,7 +53,7 @@ def plan_of(name, mode, layers=LAYERS):
 def test_on_a_gpu_all_parameters_are_one_launch(name):
     """Weights and biases alike: the table among a kernel's parameters takes some 40 of them."""
     plan, updated = plan_of(name, CUDA)
-    launches = trailing(plan.specialised, plan.memory).launches
+    launches = update_launches(plan.specialised, plan.memory).launches
     assert all(form is not None for form, _ in launches)
     assert sum(len(nodes) for _, nodes in launches) == 2 * LAYERS
     assert len(launches) == 1

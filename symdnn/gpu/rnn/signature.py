@@ -1,13 +1,13 @@
-"""A recurrent net as cuDNN is told of it: descriptors, sizes of memory, layout of the parameters.
+"""The signature of recurrent layers for cuDNN: descriptors, workspace, layout of the parameters.
 
-Before the first launch cuDNN is asked where it keeps each matrix and bias, so that a layout other
-than that of :mod:`symdnn.ops.nn.rnn_params` is refused and never computed with.
+Before the first launch, cuDNN's offset of each matrix and bias is queried. A layout other than that
+of :mod:`symdnn.ops.nn.rnn_params` is refused.
 """
 
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -24,23 +24,33 @@ from symdnn.gpu.cudnn.descriptor import (
 )
 from symdnn.gpu.cudnn.dropout import Seeded, states_bytes
 from symdnn.gpu.cudnn.kernel import aligned, tensor
-from symdnn.gpu.device.cudnn_device import ask
+from symdnn.gpu.device.cudnn_device import query_cudnn
 from symdnn.graph.kernel import Call
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.nn.rnn_params import GATES, RNNShape
 
-__all__ = ["Net", "Sizes", "build", "layout_problem", "net_of", "sizes"]
+__all__ = [
+    "ALGORITHMS", "RNNSignature", "Sizes", "build", "layout_problem", "signature_of", "sizes",
+]  # fmt: skip
 
-#: An address that is not 0, for questions that read nothing.
-_BASE = 1 << 32
+#: An address for queries that must not be 0 and is never read.
+_PLACEHOLDER_ADDRESS = 1 << 32
+
+#: Words of the flag ``dnn.rnn.algo``, and ``cudnnRNNAlgo_t`` without its prefix.
+ALGORITHMS = {
+    "standard": "STANDARD",
+    "persist_static": "PERSIST_STATIC",
+    "persist_dynamic": "PERSIST_DYNAMIC",
+    "persist_static_small_h": "PERSIST_STATIC_SMALL_H",
+}
 
 
-# -- one net at its sizes -------------------------------------------------------------------------
+# -- the signature --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Net:
-    """A net and the sizes of a call, with what cuDNN is told of both.
+class RNNSignature:
+    """Recurrent layers and the sizes of a call: the key of a choice, and the source of descriptors.
 
     ``algo`` is ``cudnnRNNAlgo_t`` without its prefix.
     """
@@ -57,13 +67,13 @@ class Net:
 
     @property
     def mode(self) -> str:
-        """``cudnnForwardMode_t``; the inference form has no dropout in cuDNN."""
+        """``cudnnForwardMode_t``; in cuDNN inference has no dropout."""
         trains = self.training or self.dropout
         return "CUDNN_FWD_MODE_TRAINING" if trains else "CUDNN_FWD_MODE_INFERENCE"
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to compute."""
+        """Whether there are no steps or no sequences."""
         return 0 in (self.steps, self.batch)
 
     @property
@@ -85,15 +95,15 @@ class Net:
     def math(self) -> str:
         """``cudnnMathType_t`` without its prefix.
 
-        The persistent algorithms use tensor cores for float16 only when told so: 5.1 ms against
-        34.6 for forward and backward of 3 layers of 512, 100 steps of 64, on an H200.
+        The persistent algorithms use tensor cores for float16 only with ``TENSOR_OP_MATH``: 5.1 ms
+        against 34.6 for forward and backward of 3 layers of 512, 100 steps of 64, on an H200.
         """
         if self.dtype == "float32" and not self.allow_tf32:
             return "FMA_MATH"
         return "TENSOR_OP_MATH" if self.dtype in ("float16", "bfloat16") else "DEFAULT_MATH"
 
     def description(self, dropout: int = 0) -> RNNDescription:
-        """The net as cuDNN's descriptor has it; ``dropout`` is a descriptor's handle."""
+        """The description of cuDNN's descriptor; ``dropout`` is a dropout descriptor's handle."""
         s = self.shape
         return RNNDescription(
             algo=self.algo, mode=s.rnn_mode, direction=s.direction_mode, input_mode=s.input_mode,
@@ -104,22 +114,26 @@ class Net:
 
     @property
     def precision(self) -> str:
-        """How numbers are stored, multiplied and summed, in words."""
+        """The dtypes of data and computation, for reports."""
         tf32 = self.dtype == "float32" and self.allow_tf32
         return f"{self.dtype}{', TF32 allowed' if tf32 else ''}, in {compute_dtype(self.dtype)}"
 
     def data(self, vector: int, lengths: tuple[int, ...]) -> Descriptor:
-        """Sequences of vectors."""
+        """The descriptor of sequences of vectors."""
         return descriptor(RNNDataDescription(self.dtype, self.steps, self.batch, vector, lengths))
 
     def state(self) -> Descriptor:
-        """hx, hy, cx, cy and their gradients."""
+        """The descriptor of hx, hy, cx, cy and their gradients."""
         s = self.shape
         return tensor(self.dtype, (s.num_layers * s.directions, self.batch, s.hidden_size))
 
     def full(self) -> tuple[int, ...]:
-        """Lengths when all sequences are as long as x."""
+        """The lengths of sequences without padding."""
         return (self.steps,) * self.batch
+
+    def with_algorithm(self, word: str) -> RNNSignature:
+        """The signature with the algorithm of a flag's word."""
+        return replace(self, algo=ALGORITHMS[word])
 
     def __str__(self) -> str:
         return (
@@ -128,10 +142,10 @@ class Net:
         )
 
 
-def build(rnn: Descriptor, handle: Any, net: Net) -> None:
+def build(rnn: Descriptor, handle: Any, net: RNNSignature) -> None:
     """Compile the kernels of ``PERSIST_DYNAMIC`` for the batch (``cudnnBuildRNNDynamic``), once.
 
-    Without that, cuDNN 9.19 answers success and computes nothing.
+    Without that, cuDNN 9.19 reports success and computes nothing.
     """
     if net.algo == "PERSIST_DYNAMIC" and _built.get(rnn) != net.batch:
         libcudnn.cudnnBuildRNNDynamic(handle, rnn.handle, net.batch)
@@ -142,8 +156,8 @@ def build(rnn: Descriptor, handle: Any, net: Net) -> None:
 _built: WeakKeyDictionary[Descriptor, int] = WeakKeyDictionary()
 
 
-def net_of(call: Call) -> Net:
-    """The net of a call of any of the three ops, by the standard algorithm; x is input 1."""
+def signature_of(call: Call) -> RNNSignature:
+    """The signature of a call of any of the three ops, with the standard algorithm."""
     op: Any = call.op
     x: Any = call.inputs[1]
     shape = RNNShape(
@@ -152,12 +166,12 @@ def net_of(call: Call) -> Net:
     steps, batch, features = x.shape
     tf32 = bool(config.dnn.conv.allow_tf32)
     training = getattr(op, "keeps_reserve", True)
-    return Net(shape, x.dtype, steps, batch, features, float(op.dropout), tf32, training)
+    return RNNSignature(shape, x.dtype, steps, batch, features, float(op.dropout), tf32, training)
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Bytes of scratch and reserve of a net."""
+    """Bytes of workspace, reserve and dropout states."""
 
     workspace: int
     reserve: int
@@ -165,24 +179,24 @@ class Sizes:
 
     @property
     def all_scratch(self) -> int:
-        """Scratch of cuDNN, then the states of its dropout."""
+        """cuDNN's workspace, then the states of its dropout."""
         return aligned(self.workspace) + self.states
 
 
 @lru_cache(maxsize=1024)
-def sizes(net: Net, device: int | None) -> Sizes:
-    """What cuDNN says of a net on a device; an estimate where ``device`` is None."""
+def sizes(net: RNNSignature, device: int | None) -> Sizes:
+    """cuDNN's sizes on a device; an estimate if ``device`` is None."""
     if net.empty:
         return Sizes(0, 0, 0)
-    return ask(lambda handle: _asked(net, handle), _estimated(net))
+    return query_cudnn(lambda handle: _queried(net, handle), _estimated(net))
 
 
-def _asked(net: Net, handle: Any) -> Sizes:
+def _queried(net: RNNSignature, handle: Any) -> Sizes:
     states, drop = 0, None
     if net.dropout:
         states = states_bytes(handle)
         drop = Seeded(net.dropout, states)
-        drop.prepare(handle, _BASE, None)  # nothing is read there
+        drop.prepare(handle, _PLACEHOLDER_ADDRESS, None)
     rnn = Descriptor(net.description(0 if drop is None else int(drop.handle)))
     build(rnn, handle, net)
     x = net.data(net.features, net.full())
@@ -190,7 +204,7 @@ def _asked(net: Net, handle: Any) -> Sizes:
     return Sizes(operator.index(scratch), operator.index(reserve), states)
 
 
-def _estimated(net: Net) -> Sizes:
+def _estimated(net: RNNSignature) -> Sizes:
     s = net.shape
     cells = net.steps * net.batch * s.output_size * s.num_layers * net.itemsize
     gates = len(GATES[s.rnn_mode])
@@ -201,14 +215,14 @@ def _estimated(net: Net) -> Sizes:
 
 
 @lru_cache(maxsize=256)
-def layout_problem(net: Net, device: int | None) -> str | None:
-    """How cuDNN's layout of the parameters differs from ours; None where it does not."""
+def layout_problem(net: RNNSignature, device: int | None) -> str | None:
+    """The difference of cuDNN's layout of the parameters from ours, in words; None without one."""
     if net.empty:
         return None
-    return ask(lambda handle: _compared(net, handle), None)
+    return query_cudnn(lambda handle: _compared(net, handle), None)
 
 
-def _compared(net: Net, handle: Any) -> str | None:
+def _compared(net: RNNSignature, handle: Any) -> str | None:
     rnn = descriptor(net.description())
     build(rnn, handle, net)
     wanted = net.parameters * net.itemsize
@@ -222,14 +236,21 @@ def _compared(net: Net, handle: Any) -> str | None:
     return None
 
 
-def _offset(net: Net, handle: Any, rnn: Descriptor, nbytes: int, part: Any) -> int:
-    """Where cuDNN keeps a matrix or bias, in bytes."""
+def _offset(net: RNNSignature, handle: Any, rnn: Descriptor, nbytes: int, part: Any) -> int:
+    """cuDNN's offset of a matrix or bias, in bytes."""
     gates = net.shape.gates
     identity = gates.index(part.gate) + (len(gates) if part.kind.endswith("R") else 0)
     layer = part.layer * net.shape.directions + part.direction
-    # Filled in by the call: descriptors of one's own.
+    # The call writes to the descriptors, so they are not shared.
     matrix, bias = (Descriptor(TensorDescription("float32", (1, 1, 1))) for _ in range(2))
     found = libcudnn.cudnnGetRNNWeightParams(
-        handle, rnn.handle, layer, nbytes, _BASE, identity, matrix.handle, bias.handle
+        handle,
+        rnn.handle,
+        layer,
+        nbytes,
+        _PLACEHOLDER_ADDRESS,
+        identity,
+        matrix.handle,
+        bias.handle,
     )
-    return int(found[1 if part.kind.startswith("b") else 0]) - _BASE
+    return int(found[1 if part.kind.startswith("b") else 0]) - _PLACEHOLDER_ADDRESS

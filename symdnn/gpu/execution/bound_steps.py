@@ -1,0 +1,108 @@
+"""The steps of a plan in the order of their launches, and their values in a call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any
+
+from symdnn.gpu.execution.operands import Operands, Step, Values
+from symdnn.gpu.execution.watched import run_watched
+from symdnn.graph.evaluate import describe_failure
+from symdnn.graph.runtime import Watcher
+from symdnn.graph.variable import Apply
+from symdnn.ops.vendor.transfer import HostFromGpu
+
+__all__ = ["BoundSteps"]
+
+
+@dataclass
+class BoundSteps:
+    """The steps of a plan. Only ``results`` and ``updates_loaded`` change after its creation.
+
+    ``head`` copies inputs to the device and reads host values of the call, ``middle`` and
+    ``updates`` can be captured, ``outs`` are the copies to the host. ``updates`` write the new
+    values of shared variables. ``bound`` are the values that are the same in all calls.
+    """
+
+    operands: Operands
+    bound: Values
+    head: list[Step]
+    middle: list[Step]
+    updates: list[Step]
+    outs: list[Apply]
+    #: Results of a kept segment, which are written again to the same memory.
+    results: Values = field(default_factory=dict)
+    #: Whether all kernels of ``updates`` are compiled and loaded.
+    updates_loaded: bool = False
+
+    def values(self, entering: Sequence[Any], separate: bool = False) -> Values:
+        """The values at the start of a call. With ``separate`` new values of shared variables are
+        new arrays, so that no storage is written."""
+        values = dict(self.bound)
+        values.update(zip(self.operands.spec.segment.inputs, entering))
+        for new, old in self.operands.memory.stored.items():
+            at = values[old]
+            empty = self.operands.device.memory.empty
+            values[new] = empty(at.shape, at.dtype) if separate else at
+        return values
+
+    def allocate_results(self, values: Values, targets: Sequence[Any] = ()) -> None:
+        """Allocate the results that stay on the device, or use ``targets`` that fit."""
+        segment = self.operands.spec.segment
+        for v, target in zip_longest(segment.outputs, targets):
+            view = self.operands.memory.views[v]
+            allocated = view.buffer.kind == "outside" and view.buffer.variable is v
+            if allocated and v.owner is not None and not isinstance(v.owner.op, HostFromGpu):
+                like = target is not None and target.is_like(view.shape, v.type.dtype)
+                found = target if like else self.results.get(v)
+                values[v] = found or self.operands.device.memory.empty(view.shape, v.type.dtype)
+                if segment.kept:
+                    self.results[v] = values[v]
+
+    def redirect_updates(self, values: Values) -> None:
+        """Let copied new values be the storages that they were copied to.
+
+        The runtime's update then does not copy them again.
+        """
+        values.update((new, values[old]) for new, old in self.operands.memory.copied.items())
+
+    def written(self, entering: Sequence[Any]) -> list[tuple[int, int]]:
+        """The address ranges of the storages that new values are written to."""
+        memory = self.operands.memory
+        updated = {*memory.stored.values(), *memory.copied.values()}
+        if not updated:
+            return []
+        pairs = zip(self.operands.spec.segment.inputs, entering)
+        return [a.extent for v, a in pairs if v in updated]
+
+    def run(self, steps: Sequence[Step], values: Values, watcher: Watcher | None = None) -> None:
+        """Enqueue some of the steps, with a call of ``watcher`` before and after each."""
+        for step in steps:
+            try:
+                if watcher is None:
+                    step.run(step.node, values)
+                else:
+                    run_watched(self.operands, step, values, watcher)
+            except Exception as error:
+                inputs = [values.get(v) for v in step.node.inputs]
+                error.add_note(describe_failure(step.node, inputs))
+                raise
+
+    def run_middle(self, values: Values) -> None:
+        """Enqueue the middle and the updates. Updates begin only when all kernels are loaded."""
+        self.run(self.middle, values)
+        if self.updates and not self.updates_loaded:
+            self._load_updates(values)
+        self.run(self.updates, values)
+
+    def _load_updates(self, values: Values) -> None:
+        for env in self.operands.envs:
+            env.load_only = True
+        try:
+            self.run(self.updates, values)
+        finally:
+            for env in self.operands.envs:
+                env.load_only = False
+        self.updates_loaded = True
