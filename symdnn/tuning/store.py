@@ -97,7 +97,7 @@ def forget(key: Mapping[str, Any]) -> None:
 def records() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """(key, record) of all that is kept; what is damaged or not believed is left out."""
     base = folder()
-    found = None if base is None else trust.usable(base, ours=_depth(base))
+    found = None if base is None else trust.usable(base, own_levels=_depth(base))
     for path in () if found is None else sorted(found.glob("[0-9a-f][0-9a-f]/*.json")):
         try:
             content, _ = trust.read(path)
@@ -137,7 +137,7 @@ def _path(key: Mapping[str, Any]) -> Path | None:
     if base is None:
         return None
     name = _name(key)
-    found = trust.usable(base, ours=_depth(base))
+    found = trust.usable(base, own_levels=_depth(base))
     inner = None if found is None else trust.usable(found / name[:2])
     return None if inner is None else inner / f"{name}.json"
 

@@ -94,7 +94,7 @@ class _Facts(NamedTuple):
 def _facts() -> _Facts:
     """Kept from another process, else asked of LLVM; whatever importing it raises."""
     described = _described()
-    found = FACTS.get(described, wrong=_wrong_facts) if described else None
+    found = FACTS.get(described, problem_of=_wrong_facts) if described else None
     if found is not None:
         return _Facts(*json.loads(found))
     _queue.wake()  # nothing is known in this folder: there will be much to compile
