@@ -76,7 +76,7 @@ def _wrong(entry: Entry) -> str:
         return str(error)
     name, suffix = entry.key, entry.path.suffix
     if suffix == ".json":
-        return str(importlib.import_module("symdnn.tuning.store").wrong(name, content))
+        return str(importlib.import_module("symdnn.tuning.store").problem(name, content))
     stores = {s.suffix: s for s in _stores()}
     if suffix not in stores:
         return ""  # of a later version, perhaps

@@ -22,7 +22,7 @@ from symdnn.gpu.conv.algorithm import UnsupportedAlgorithm
 from symdnn.gpu.device.context import card
 from symdnn.gpu.rnn.net import Net
 from symdnn.tuning.attempts import Attempt, Bench, measure
-from symdnn.tuning.question import Question, Remembered, answer, plain
+from symdnn.tuning.question import ChoiceCache, Question, answer, plain
 
 __all__ = ["ALGORITHMS", "Choice", "Tried", "choose", "forget"]
 
@@ -75,7 +75,7 @@ class Choice:
 
 #: What a question is: the net, whether sequences have lengths, the wish, the device.
 _Key = tuple[Net, bool, str, int]
-_choices: Remembered[Choice] = Remembered()
+_choices: ChoiceCache[Choice] = ChoiceCache()
 
 
 def choose(net: Net, lengths: bool, wish: str, device: int | None) -> Choice:
