@@ -33,7 +33,7 @@ def add_to(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Do it; 1 where a check found damaged entries."""
-    inside = trust.usable(store.base() / trust.KINDS[0], ours=2)
+    inside = trust.usable(store.base() / trust.KINDS[0], own_levels=2)
     found = None if inside is None else inside.parent
     print(f"folder  {store.base()}")
     if found is None:
@@ -76,7 +76,7 @@ def _wrong(entry: Entry) -> str:
         return str(error)
     name, suffix = entry.key, entry.path.suffix
     if suffix == ".json":
-        return str(importlib.import_module("symdnn.tuning.store").wrong(name, content))
+        return str(importlib.import_module("symdnn.tuning.store").problem(name, content))
     stores = {s.suffix: s for s in _stores()}
     if suffix not in stores:
         return ""  # of a later version, perhaps

@@ -279,7 +279,7 @@ def _threads() -> int:
 
 
 def _folder_state(folder: Path) -> str:
-    untrusted = trust.why_not(folder / trust.KINDS[0], ours=2)
+    untrusted = trust.why_not(folder / trust.KINDS[0], own_levels=2)
     if untrusted:
         return f"not used: {untrusted}"
     nearest = next(p for p in (folder, *folder.parents) if p.exists())

@@ -286,7 +286,7 @@ def test_no_module_needs_itself():
 
 def test_texts_of_kernels_are_made_of_sources_that_their_keys_cover():
     """Object code is kept by the content of these folders: :mod:`symdnn.cpu.compiler.jit`."""
-    covered = {*jit._TEXT_FROM, "config", "errors", "flags", "detect", "disk"}
+    covered = {*jit._GENERATOR_FOLDERS, "config", "errors", "flags", "detect", "disk"}
     needed: dict[str, set[Import]] = {}
     for found in imports():
         if found.target and found.when != "types":

@@ -1,4 +1,4 @@
-"""All kernels of the CPU, in the order in which they are preferred, entered into the table."""
+"""All kernels of the CPU, in order of preference, entered into the kernel table."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ KERNELS: tuple[Row, ...] = (
     *copies.KERNELS,
     *lrn.KERNELS,
     *conv_moments.KERNELS,
-    # NumPy's, for what is too little to compile.
+    # NumPy's, for calls that are too small to be worth compiling.
     *reference.KERNELS,
 )
 

@@ -1,8 +1,8 @@
-"""Files that appear complete or not at all, and what writers that were killed left behind.
+"""Atomic writes of files, and the removal of temporary files that killed writers have left.
 
-A file is written beside its place, under a hidden name, and renamed. The writer holds a lock on it
-meanwhile (``flock``), which the system lets go when the writer dies: so who comes later can tell a
-file that is being written from one that nobody will finish.
+A file is written next to its destination, under a hidden name, and renamed. Meanwhile the writer
+holds a lock on it (``flock``), which the system releases when the writer dies. So another process
+can distinguish a file that is being written from an abandoned one.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from typing import Any
 
 __all__ = ["LEFTOVER", "abandoned", "clean", "write_atomically"]
 
-#: Without it there are no locks: leftovers are known by their age only.
+#: None where there is no ``fcntl`` and so no locks: leftovers are recognised by their age only.
 fcntl: Any = import_module("fcntl") if find_spec("fcntl") else None
-#: Names beside which a file is written: ours, and those of earlier versions, which had no lock.
+#: Names of temporary files: ours, and those of earlier versions, which had no lock.
 LEFTOVER = re.compile(
     r"\.(?P<stem>.+)\.[0-9a-f]{16}\.part|\..+\.[0-9a-f]{8}\.tmp|\.[a-z0-9_]{8}\.part"
 )
-#: A leftover of this age is nobody's, where locks say nothing.
-OLD_S = 24 * 3600.0
-_NAME_BYTES = 180
+#: Age from which on a leftover is abandoned where locks are not available.
+ABANDONED_AGE_S = 24 * 3600.0
+_MAX_STEM_BYTES = 180
 
 
 def write_atomically(
     path: Path, data: bytes, *, private: bool = False, sync: bool = True, replace: bool = True
 ) -> None:
-    """Write ``data`` beside ``path``, then rename it: a reader sees the old file or the new one.
+    """Write ``data`` next to ``path``, then rename it: a reader sees the old file or the new one.
 
-    A link is followed to what it points at. A file that is there passes its permissions on; with
+    A link is followed to its target. The new file has the permissions of an existing one; with
     ``private`` they are 0600 whatever the umask. ``sync`` waits until the bytes are on the disk.
-    Without ``replace`` a file that is there stays as it is.
+    Without ``replace`` an existing file is left as it is. Raises ``OSError``.
     """
     target = Path(os.path.realpath(path))
     handle, beside = _opened_beside(target)
@@ -55,14 +55,14 @@ def write_atomically(
             beside.unlink()
         raise
     finally:
-        os.close(handle)  # not before it has its name: the lock says that somebody is at it
+        os.close(handle)  # only after the rename: closing releases the lock
 
 
-def clean(folder: Path, stem: str = "", old_s: float = OLD_S) -> int:
-    """Remove what killed writers left in ``folder``; how many files that were.
+def clean(folder: Path, stem: str = "", old_s: float = ABANDONED_AGE_S) -> int:
+    """Remove abandoned temporary files in ``folder``; returns their number.
 
-    Of ``stem``, the name of a file, all that nobody is writing any more; of others what is older
-    than ``old_s`` seconds too.
+    Those of the file named ``stem`` are removed at any age, those of others if they are older than
+    ``old_s`` seconds.
     """
     removed = 0
     for entry, named in _leftovers(folder):
@@ -72,17 +72,20 @@ def clean(folder: Path, stem: str = "", old_s: float = OLD_S) -> int:
     return removed
 
 
-def abandoned(path: Path, old_s: float = OLD_S) -> bool:
-    """Remove a leftover that nobody writes and that is older than that; whether it was one."""
-    handle = os.open(path, os.O_RDWR | _SAFE)
+def abandoned(path: Path, old_s: float = ABANDONED_AGE_S) -> bool:
+    """Remove a temporary file if it is older than ``old_s`` and not being written.
+
+    Returns whether it was removed.
+    """
+    handle = os.open(path, os.O_RDWR | _OPEN_FLAGS)
     try:
-        told = os.fstat(handle)
-        if not stat.S_ISREG(told.st_mode) or time.time() - told.st_mtime < old_s:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or time.time() - status.st_mtime < old_s:
             return False
         locked = _locked(handle)
-        if locked is False or (locked is None and time.time() - told.st_mtime < OLD_S):
+        if locked is False or (locked is None and time.time() - status.st_mtime < ABANDONED_AGE_S):
             return False
-        path.unlink()  # with the lock: who has just made it will see that it is gone
+        path.unlink()  # while locked: a writer that has just created it will notice
         return True
     finally:
         os.close(handle)
@@ -90,39 +93,39 @@ def abandoned(path: Path, old_s: float = OLD_S) -> bool:
 
 # -- steps ----------------------------------------------------------------------------------------
 
-_SAFE = (
+_OPEN_FLAGS = (
     getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 )  # fmt: skip
 
 
 def _stem(name: str) -> str:
-    """What of a file's name is in that of its leftovers: names have 255 bytes at most."""
-    return name.encode(errors="surrogateescape")[:_NAME_BYTES].decode(errors="ignore")
+    """The part of a file's name in those of its temporary files: names have at most 255 bytes."""
+    return name.encode(errors="surrogateescape")[:_MAX_STEM_BYTES].decode(errors="ignore")
 
 
 def _opened_beside(target: Path) -> tuple[int, Path]:
-    """A new file, with its lock."""
+    """A new temporary file, locked: (descriptor, path)."""
     while True:
         beside = target.with_name(f".{_stem(target.name)}.{secrets.token_hex(8)}.part")
-        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE, 0o666)
+        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN_FLAGS, 0o666)
         try:
             if _locked(handle) is not False and os.fstat(handle).st_nlink:
                 return handle, beside
         except BaseException:
             os.close(handle)
             raise
-        os.close(handle)  # somebody who cleans up was there between the two
+        os.close(handle)  # another process has removed it before it was locked
 
 
 def _locked(handle: int) -> bool | None:
-    """Whether the lock is this process's now; None where there are no locks."""
+    """Lock a file; False if another process has the lock, None where there are no locks."""
     if fcntl is None:
         return None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # a file system without them
+    except OSError:  # a file system without locks
         return None
     return True
 
@@ -152,7 +155,7 @@ def _place(beside: Path, target: Path, replace: bool) -> None:
 
 
 def _leftovers(folder: Path) -> Iterator[tuple[os.DirEntry[str], str | None]]:
-    """Files of such names, with the name of the file that they were to become, if it is known."""
+    """Temporary files, each with the name of its destination if that is known."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             found = LEFTOVER.fullmatch(entry.name)

@@ -1,5 +1,7 @@
-"""What made an entry, by content: sources and libraries. Times and sizes of files say nothing:
-reproducible builds have the same ones for other contents.
+"""Hashes of sources and libraries, for the keys of cache entries.
+
+They are of the content. Times and sizes of files do not identify it: reproducible builds can have
+the same ones for different contents.
 """
 
 from __future__ import annotations
@@ -14,11 +16,11 @@ from pathlib import Path
 
 __all__ = ["library_digest", "sources_digest"]
 
-#: When the package was imported. What is in a file that was changed since is not what runs.
+#: When the package was imported. A file that was changed later is not the code that runs.
 _IMPORTED_NS = time.time_ns()
 _PACKAGE = Path(__file__).parent.parent
-#: So much of a library's file is read at either end: the identifier of its build is there, and
-#: tables with the size and place of everything in it.
+#: Bytes of a library's file that are read at either end. They include the identifier of its build,
+#: and tables with the size and offset of everything in it.
 _SAMPLE_BYTES = 1 << 16
 
 
@@ -26,7 +28,8 @@ _SAMPLE_BYTES = 1 << 16
 def sources_digest(*folders: str) -> str:
     """A hash of the sources in these folders of symdnn, and of Python and NumPy.
 
-    Empty where it is not known what runs: there are no files, or they have changed meanwhile.
+    Empty if the running code is not known: there are no files, or they were changed after the
+    import.
     """
     import numpy as np
 
@@ -36,10 +39,10 @@ def sources_digest(*folders: str) -> str:
         for path in sorted(_sources(str(_PACKAGE / folder))):
             handle = os.open(path, os.O_RDONLY)
             try:
-                told = os.fstat(handle)
-                if told.st_ctime_ns > _IMPORTED_NS:
+                status = os.fstat(handle)
+                if status.st_ctime_ns > _IMPORTED_NS:
                     return ""
-                content = os.read(handle, told.st_size + 1)
+                content = os.read(handle, status.st_size + 1)
             finally:
                 os.close(handle)
             name = os.path.relpath(path, _PACKAGE) if os.sep != "/" else path[len(str(_PACKAGE)) :]
@@ -50,7 +53,7 @@ def sources_digest(*folders: str) -> str:
 
 
 def library_digest(paths: Iterator[Path] | list[Path]) -> str:
-    """A hash of what identifies libraries: the size of each file, and both of its ends."""
+    """A hash that identifies libraries: of the size of each file, and of both of its ends."""
     found = hashlib.sha256()
     for path in paths:
         with open(path, "rb") as file:
@@ -63,7 +66,7 @@ def library_digest(paths: Iterator[Path] | list[Path]) -> str:
 
 
 def _sources(folder: str) -> Iterator[str]:
-    """Files with sources, or with what was compiled from them where there are none."""
+    """Source files and compiled files below a folder, without ``__pycache__``."""
     try:
         with os.scandir(folder) as entries:
             for entry in entries:

@@ -1,7 +1,7 @@
-"""How much room the cache takes: bounded, oldest out; listed and cleared by ``symdnn cache``.
+"""The size of the cache: bounded, least recently used entries removed first.
 
-Only files that have an entry's name are counted and removed: the folder may be one in which the
-user has others.
+``symdnn cache`` lists and clears entries. Only files with an entry's name are counted and removed,
+since the user may have other files in the folder.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from symdnn.disk.atomic import LEFTOVER, abandoned
 
 __all__ = ["Entry", "bound", "clear", "entries", "written"]
 
-#: An entry's name: a hash and what it is.
+#: An entry's file name: a hash and a suffix.
 _NAME = re.compile(r"(?P<key>[0-9a-f]{64})\.[a-z]{1,8}")
-#: Where it is looked: the kinds' folders, or the folder itself; and their folders of two digits.
-_STAMP = ".bounded"
+#: A file whose time is that of the last scan.
+_STAMP_NAME = ".bounded"
 _limit = config.reader("base_compiledir_bytes")
-#: A folder is looked through again after so many seconds, or when this process has written such a
-#: part of what is allowed.
-_AGAIN_S, _PART = 24 * 3600.0, 32
-#: So much of the limit is left over when something was removed.
-_FILLED = 0.9
-#: What a writer that was killed left behind is removed when it is so old.
-_LEFT_S = 3600.0
-_since: dict[str, int] = {}
+#: A folder is scanned again after so many seconds, or when this process has written more than this
+#: fraction (1 / 32) of the limit.
+_SCAN_INTERVAL_S, _SCAN_FRACTION = 24 * 3600.0, 32
+#: Entries are removed until the rest takes this part of the limit.
+_TARGET_FILL = 0.9
+#: Age at which abandoned temporary files are removed.
+_LEFTOVER_AGE_S = 3600.0
+_written_bytes: dict[str, int] = {}
 
 
 class Entry(NamedTuple):
-    """A file of the cache: its kind, key, place, size, and when it was used last."""
+    """A file of the cache: its kind, key, path, size, and the time of its last use."""
 
     kind: str
     key: str
@@ -46,37 +46,41 @@ class Entry(NamedTuple):
 
 
 def entries(base: Path) -> Iterator[Entry]:
-    """All entries below a folder; of kind ``""`` what lies in it directly."""
+    """All entries below a folder; those directly in it have the kind ``""``."""
     for kind, folder in _folders(base):
         for found in _files(folder):
             named = _NAME.fullmatch(found.name)
             if named is not None:
                 with suppress(OSError):
-                    told = found.stat(follow_symlinks=False)
-                    yield Entry(kind, named["key"], Path(found.path), told.st_size, told.st_mtime)
+                    status = found.stat(follow_symlinks=False)
+                    path = Path(found.path)
+                    yield Entry(kind, named["key"], path, status.st_size, status.st_mtime)
 
 
 def written(nbytes: int, base: Path) -> None:
-    """Note that an entry of so many bytes is new below ``base``; from time to time make room."""
+    """Note a new entry of ``nbytes`` below ``base``; from time to time bound the folder."""
     limit, name = int(_limit()), str(base)
-    first = name not in _since
-    _since[name] = _since.get(name, 0) + nbytes
+    first = name not in _written_bytes
+    _written_bytes[name] = _written_bytes.get(name, 0) + nbytes
     if not limit:
         return
-    if _since[name] > limit // _PART or (first and _looked_long_ago(base)):
-        _since[name] = 0
+    if _written_bytes[name] > limit // _SCAN_FRACTION or (first and _scan_is_due(base)):
+        _written_bytes[name] = 0
         bound(base, limit)
 
 
 def bound(base: Path, limit: int) -> int:
-    """Remove the entries that were used longest ago until all take ``limit`` bytes at most, and
-    what killed writers left; how many files that were. Measured choices go last."""
+    """Remove the least recently used entries until the others take at most ``limit`` bytes.
+
+    Measured choices are removed last. Abandoned temporary files are removed too. Returns the number
+    of removed files.
+    """
     removed = clean(base)
     found = sorted(entries(base), key=lambda e: (e.kind == "tuning", e.used))
     total = sum(e.nbytes for e in found)
     if total > limit:
         for entry in found:
-            if total <= limit * _FILLED:
+            if total <= limit * _TARGET_FILL:
                 break
             with suppress(OSError):
                 entry.path.unlink()
@@ -87,18 +91,18 @@ def bound(base: Path, limit: int) -> int:
 
 
 def clean(base: Path) -> int:
-    """Remove what killed writers left behind; how many files that were."""
+    """Remove abandoned temporary files; returns their number."""
     removed = 0
     for _, folder in _folders(base):
         for found in _files(folder):
             if LEFTOVER.fullmatch(found.name):
                 with suppress(OSError):
-                    removed += abandoned(Path(found.path), _LEFT_S)
+                    removed += abandoned(Path(found.path), _LEFTOVER_AGE_S)
     return removed
 
 
 def clear(base: Path) -> int:
-    """Remove all entries, and what killed writers left behind; how many files that were."""
+    """Remove all entries and abandoned temporary files; returns their number."""
     removed = clean(base)
     for entry in list(entries(base)):
         with suppress(OSError):
@@ -106,7 +110,7 @@ def clear(base: Path) -> int:
             removed += 1
     for _, folder in _folders(base):
         for inner in _inner(folder):
-            with suppress(OSError):  # what is not empty stays
+            with suppress(OSError):  # a folder with other files stays
                 os.rmdir(inner)
     return removed
 
@@ -115,7 +119,7 @@ def clear(base: Path) -> int:
 
 
 def _folders(base: Path) -> Iterator[tuple[str, Path]]:
-    """The kinds' folders below a folder, and that itself."""
+    """(kind, folder): the folder itself, and the folder of each kind below it."""
     yield "", base
     for kind in trust.KINDS:
         if not (base / kind).is_symlink():
@@ -123,7 +127,7 @@ def _folders(base: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _inner(folder: Path) -> list[str]:
-    """Folders that are named by the first two digits of what is in them."""
+    """Subfolders that are named by the first two digits of the entries in them."""
     with suppress(OSError), os.scandir(folder) as found:
         return [
             e.path
@@ -139,9 +143,9 @@ def _files(folder: Path) -> Iterator[os.DirEntry[str]]:
             yield from [e for e in found if e.is_file(follow_symlinks=False)]
 
 
-def _looked_long_ago(base: Path) -> bool:
+def _scan_is_due(base: Path) -> bool:
     try:
-        return time.time() - os.lstat(base / _STAMP).st_mtime > _AGAIN_S
+        return time.time() - os.lstat(base / _STAMP_NAME).st_mtime > _SCAN_INTERVAL_S
     except OSError:
         return True
 
@@ -149,7 +153,7 @@ def _looked_long_ago(base: Path) -> bool:
 def _stamp(base: Path) -> None:
     with suppress(OSError):
         flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
-        handle = os.open(base / _STAMP, flags, 0o600)
+        handle = os.open(base / _STAMP_NAME, flags, 0o600)
         try:
             os.fchmod(handle, 0o600)
             os.utime(handle)

@@ -1,9 +1,8 @@
-"""Entries kept on disk, shared by processes: compiled code, facts, by the hash of what made them.
+"""Cache entries on disk that processes share, such as compiled code; keys are hashes.
 
-Each is a file with a checksum in front, of its content and its name: one that is damaged, or stored
-under another's name, is dropped with a warning. It is written beside its place and renamed, so that
-a crash leaves nothing half written. It is read from folders and files that
-:mod:`symdnn.disk.trust` believes.
+Each entry is a file with a checksum of its content and its key. An entry that is damaged, or stored
+under another key, is dropped with a warning. Writes are atomic. Entries are read only from folders
+and files that :mod:`symdnn.disk.trust` trusts.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from symdnn.disk.atomic import write_atomically
 __all__ = ["Store", "base"]
 
 _HASH_BYTES = 32
-#: The time of an entry is when it was used last, to within so many seconds.
-_USED_S = 6 * 3600.0
+#: A file's time is that of its last use, updated at most once in so many seconds.
+_TOUCH_INTERVAL_S = 6 * 3600.0
 
 
 def base() -> Path:
@@ -35,41 +34,41 @@ def base() -> Path:
 
 @dataclass(frozen=True)
 class Store:
-    """Entries of one kind: the folder's name, the files' suffix, and how each begins."""
+    """Entries of one kind: the folder's name, the files' suffix, and their magic first bytes."""
 
     kind: str
     suffix: str
     magic: bytes
 
     def get(
-        self, key: str, folder: Path | None = None, wrong: Callable[[bytes], str] | None = None
+        self, key: str, folder: Path | None = None, problem_of: Callable[[bytes], str] | None = None
     ) -> bytes | None:
-        """The content of the entry ``key``; None where there is none that is believed and whole.
+        """The content of the entry ``key``; None if there is no trusted and undamaged one.
 
-        ``wrong`` says why a content cannot be what it should be, or nothing.
+        ``problem_of`` returns why a content is invalid, or "".
         """
         path = self._path(key, folder)
         if path is None:
             return None
         try:
-            data, told = trust.read(path)
+            data, status = trust.read(path)
         except OSError:
             return None
         except trust.Untrusted as error:
             self._drop(path, str(error))
             return None
         body = self.content(key, data)
-        reason = "" if body is None or wrong is None else wrong(body)
+        reason = "" if body is None or problem_of is None else problem_of(body)
         if body is None or reason:
             self._drop(path, f"is damaged ({reason})" if reason else "is damaged")
             return None
-        if time.time() - told.st_mtime > _USED_S:
+        if time.time() - status.st_mtime > _TOUCH_INTERVAL_S:
             with suppress(OSError):
                 os.utime(path)
         return body
 
     def put(self, key: str, body: bytes, folder: Path | None = None) -> None:
-        """Keep an entry; where the folder cannot be written to, that is said once."""
+        """Write an entry; if the folder cannot be written to, a warning is given once."""
         path = self._path(key, folder)
         if path is None:
             return
@@ -83,14 +82,14 @@ class Store:
             space.written(len(data), path.parent if folder is not None else path.parent.parent)
 
     def content(self, key: str, data: bytes) -> bytes | None:
-        """What a file with this name holds; None where it is damaged, or another's."""
+        """The content in the bytes of a file; None if it is damaged or has another key."""
         head = len(self.magic) + _HASH_BYTES
         body = data[head:]
         whole = data[:head] == self.magic + self._checksum(key, body)
         return body if whole else None
 
     def drop(self, key: str, folder: Path | None = None) -> None:
-        """Remove an entry that turned out to be of no use."""
+        """Remove an entry."""
         path = self._path(key, folder)
         if path is not None:
             with suppress(OSError):
@@ -102,15 +101,15 @@ class Store:
         return found.digest()
 
     def _path(self, key: str, folder: Path | None) -> Path | None:
-        """Where an entry is; None where no folder can be used."""
+        """The path of an entry; None if no folder can be used."""
         if folder is not None:
             found = trust.usable(folder)
         else:
-            found = trust.usable(base() / self.kind, ours=2)
+            found = trust.usable(base() / self.kind, own_levels=2)
         return None if found is None else found / f"{key}{self.suffix}"
 
     def _drop(self, path: Path, reason: str) -> None:
-        with suppress(OSError):  # in a folder that can only be read it stays
+        with suppress(OSError):  # in a read-only folder it stays
             path.unlink()
         warnings.warn(
             f"the cached kernel {path} {reason}: dropped, compiled anew",

@@ -1,14 +1,14 @@
-"""Which folders and files are believed: what is read from there is run as machine code.
+"""Which folders and files are trusted: cached content is run as machine code.
 
-A folder is believed whose owner is the user or root, into which nobody else may write, and so on
-for every folder above it, up to one that is root's or sticky. (Root looks at all of them: what root
-made in another user's home is that user's to move.) A file is believed that is a regular
-one, of the same owners, and not for others to write: it is looked at through the descriptor that is
-then read. Folders and files of the user's own that were left open to others are closed (0700 and
-0600); a file that others could have written to is not read.
+A folder is trusted if its owner is the user or root and nobody else may write to it, and if the
+same holds for the folders above it, up to one that is root's or sticky. (For root all of them are
+checked: a user can move a folder that root has made in the user's home.) A file is trusted if it is
+a regular file with the same owners that others cannot write to; it is checked through the
+descriptor that is then read. The user's own folders and files that are open to others are closed
+(0700 and 0600). A file that others could have written to is not read.
 
-Where a folder is not believed (it is another user's, or a container or NFS maps owners to others)
-that is said once, and a private one stands in for it.
+If a folder is not trusted (another user's, or a container or NFS maps owners to others), a warning
+is given once, and a private folder is used instead.
 """
 
 from __future__ import annotations
@@ -28,96 +28,96 @@ from pathlib import Path
 
 __all__ = ["KINDS", "Untrusted", "make", "read", "usable", "why_not"]
 
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_OPEN_TO_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _HAS_USERS = hasattr(os, "geteuid")
-_READ = (
+_OPEN_FLAGS = (
     os.O_RDONLY
     | getattr(os, "O_CLOEXEC", 0)
     | getattr(os, "O_NOFOLLOW", 0)
     | getattr(os, "O_NONBLOCK", 0)
 )
-#: Names of entries and of what is written beside them, and of the folders of older ones.
+#: Names of entries and their temporary files, and of subfolders.
 _ENTRY = re.compile(r"[0-9a-f]{64}\.|[0-9a-f]{2}$|\.")
-#: What has been found out: folder and user -> the folder to use, or None where there is none.
-_known: dict[tuple[str, int], Path | None] = {}
+#: (folder, user) -> the folder to use, or None if there is none.
+_resolved: dict[tuple[str, int], Path | None] = {}
 _said: set[int] = set()
 
 
 class Untrusted(Exception):
-    """A file or folder that is not believed; the text says why."""
+    """A file or folder that is not trusted; the text says why."""
 
 
-def usable(folder: Path, ours: int = 1) -> Path | None:
-    """``folder``, or the private one that stands in for it; None where there is neither.
+def usable(folder: Path, own_levels: int = 1) -> Path | None:
+    """``folder``, or a private one that is used instead; None if there is neither.
 
-    The last ``ours`` parts of its path are symdnn's own: if they are the user's and open to others,
-    they are closed. Nothing is made; see :func:`make`.
+    The last ``own_levels`` parts of its path are symdnn's own folders: if they are the user's and
+    open to others, they are closed. Nothing is created; see :func:`make`.
     """
     if not _HAS_USERS:
         return folder
     key = (os.path.abspath(folder), os.geteuid())
-    if key not in _known:
-        reason = why_not(folder, ours)
-        _known[key] = folder if not reason else _stand_in(folder, ours)
+    if key not in _resolved:
+        reason = why_not(folder, own_levels)
+        _resolved[key] = folder if not reason else _replacement(folder, own_levels)
         if reason:
-            _say_once(folder, reason, _known[key])
-    return _known[key]
+            _say_once(folder, reason, _resolved[key])
+    return _resolved[key]
 
 
 def make(folder: Path) -> None:
-    """Make a folder that is believed, and what is missing above it, for the user alone."""
+    """Create a folder, and missing folders above it, for the user alone."""
     missing = []
     for path in (folder, *folder.parents):
         if path.exists():
             break
         missing.append(path)
     for path in reversed(missing):
-        with contextlib.suppress(FileExistsError):  # another process was faster
+        with contextlib.suppress(FileExistsError):  # another process has created it
             path.mkdir(0o700)
-            path.chmod(0o700)  # whatever the umask took away
+            path.chmod(0o700)  # whatever the umask is
     if not folder.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
 
 
 def read(path: Path) -> tuple[bytes, os.stat_result]:
-    """A file's content and what the system says of it.
+    """A file's content and its ``stat``.
 
-    Raises :class:`Untrusted`, and ``OSError`` where it cannot be opened.
+    Raises :class:`Untrusted`, and ``OSError`` if it cannot be opened.
     """
     try:
-        handle = os.open(path, _READ)
+        handle = os.open(path, _OPEN_FLAGS)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):
             raise Untrusted("is a link, or no regular file") from None
         raise
     try:
-        told = os.fstat(handle)
-        if not stat.S_ISREG(told.st_mode):
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
             raise Untrusted("is no regular file")
         if _HAS_USERS:
-            _check_file(handle, told)
-        return _all(handle, told.st_size), told
+            _check_file(handle, status)
+        return _read_all(handle, status.st_size), status
     finally:
         os.close(handle)
 
 
-def why_not(folder: Path, ours: int = 1) -> str:
-    """Why a folder is not believed; empty where it is, or would be if it were made now."""
+def why_not(folder: Path, own_levels: int = 1) -> str:
+    """Why a folder is not trusted; empty if it is, or would be if it were created now."""
     seen: set[str] = set()
-    for start in _ways(folder):
-        mine = {str(p) for p in (start, *start.parents)[:ours]}
+    for start in _real_paths(folder):
+        mine = {str(p) for p in (start, *start.parents)[:own_levels]}
         for path in (start, *start.parents):
             if str(path) in seen:
                 break
             seen.add(str(path))
             try:
-                told = os.lstat(path)
+                status = os.lstat(path)
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
                 return f"{path}: {error.strerror}"
-            reason, last = _of_folder(path, told, str(path) in mine)
+            reason, last = _check_folder(path, status, str(path) in mine)
             if reason:
                 return f"{path} {reason}"
             if last:
@@ -128,8 +128,8 @@ def why_not(folder: Path, ours: int = 1) -> str:
 # -- folders --------------------------------------------------------------------------------------
 
 
-def _ways(folder: Path) -> Iterator[Path]:
-    """Where a folder really is, and the places of the links that lead there."""
+def _real_paths(folder: Path) -> Iterator[Path]:
+    """The real path of a folder, and the real paths of links on the way to it."""
     yield Path(os.path.realpath(folder))
     whole = Path(os.path.abspath(folder))
     for path in (whole, *whole.parents):
@@ -137,32 +137,33 @@ def _ways(folder: Path) -> Iterator[Path]:
             yield Path(os.path.realpath(path.parent))
 
 
-def _of_folder(path: Path, told: os.stat_result, ours: bool) -> tuple[str, bool]:
-    """Why a folder is not believed, and whether those above it do not matter."""
-    me = os.geteuid()
-    if told.st_uid not in (me, 0):
-        return f"belongs to user {told.st_uid}, not to user {me} or root", False
-    if told.st_uid == _nobody():
-        return f"belongs to user {told.st_uid}, as which all unknown users are shown", False
-    if not stat.S_ISDIR(told.st_mode):
-        return "", False  # making a folder there will say what is wrong
-    if ours and told.st_uid == me and told.st_mode & _OTHERS and _only_ours(path):
+def _check_folder(path: Path, status: os.stat_result, own: bool) -> tuple[str, bool]:
+    """(why a folder is not trusted, whether the folders above it do not matter)"""
+    user = os.geteuid()
+    if status.st_uid not in (user, 0):
+        return f"belongs to user {status.st_uid}, not to user {user} or root", False
+    if status.st_uid == _overflow_user():
+        return f"belongs to user {status.st_uid}, as which all unknown users are shown", False
+    if not stat.S_ISDIR(status.st_mode):
+        return "", False  # creating a folder there will raise an error
+    if own and status.st_uid == user and status.st_mode & _OPEN_TO_OTHERS and _is_symdnns(path):
         with contextlib.suppress(OSError):
             os.chmod(path, 0o700)
-            told = os.lstat(path)
-    if told.st_mode & _OTHERS_WRITE and not told.st_mode & stat.S_ISVTX:
-        if told.st_mode & stat.S_IWOTH or told.st_uid != me or not _alone_in(told.st_gid):
+            status = os.lstat(path)
+    if status.st_mode & _WRITABLE_BY_OTHERS and not status.st_mode & stat.S_ISVTX:
+        by_all = status.st_mode & stat.S_IWOTH
+        if by_all or status.st_uid != user or not _is_private_group(status.st_gid):
             return "can be written to by other users", False
         return "", False
-    return "", bool(told.st_mode & stat.S_ISVTX) or (told.st_uid == 0 and me != 0)
+    return "", bool(status.st_mode & stat.S_ISVTX) or (status.st_uid == 0 and user != 0)
 
 
-#: The folders that symdnn makes in the one of the flag ``base_compiledir``.
+#: Folders that symdnn creates in that of the flag ``base_compiledir``.
 KINDS = ("object", "cubin", "tuning")
 
 
-def _only_ours(path: Path) -> bool:
-    """Whether a folder is for symdnn alone, and not, say, the user's home."""
+def _is_symdnns(path: Path) -> bool:
+    """Whether a folder holds nothing but symdnn's files; the user's home does not."""
     if path.name in (*KINDS, "symdnn"):
         return True
     try:
@@ -172,16 +173,16 @@ def _only_ours(path: Path) -> bool:
 
 
 @cache
-def _nobody() -> int:
-    """The user as whom the kernel shows all that a container or NFS does not know."""
+def _overflow_user() -> int:
+    """The user id that the system shows for owners that a container or NFS does not know."""
     try:
         return int(Path("/proc/sys/kernel/overflowuid").read_bytes())
     except (OSError, ValueError):
         return 65534
 
 
-def _alone_in(group: int) -> bool:
-    """Whether a group is the user's own: many systems give each user one, and an umask of 002."""
+def _is_private_group(group: int) -> bool:
+    """Whether a group has only this user: many systems have such groups and an umask of 002."""
     import grp
     import pwd
 
@@ -197,18 +198,18 @@ def _alone_in(group: int) -> bool:
 # -- files ----------------------------------------------------------------------------------------
 
 
-def _check_file(handle: int, told: os.stat_result) -> None:
-    me = os.geteuid()
-    if told.st_uid not in (me, 0):
-        raise Untrusted(f"belongs to user {told.st_uid}, not to user {me} or root")
-    if told.st_mode & _OTHERS_WRITE:
+def _check_file(handle: int, status: os.stat_result) -> None:
+    user = os.geteuid()
+    if status.st_uid not in (user, 0):
+        raise Untrusted(f"belongs to user {status.st_uid}, not to user {user} or root")
+    if status.st_mode & _WRITABLE_BY_OTHERS:
         raise Untrusted("could be written to by other users")
-    if told.st_uid == me and told.st_mode & _OTHERS:
+    if status.st_uid == user and status.st_mode & _OPEN_TO_OTHERS:
         with contextlib.suppress(OSError):
             os.fchmod(handle, 0o600)
 
 
-def _all(handle: int, size: int) -> bytes:
+def _read_all(handle: int, size: int) -> bytes:
     parts, left = [], size
     while left and (part := os.read(handle, left)):
         parts.append(part)
@@ -216,38 +217,38 @@ def _all(handle: int, size: int) -> bytes:
     return b"".join(parts)
 
 
-# -- the folder that stands in --------------------------------------------------------------------
+# -- the private folder ---------------------------------------------------------------------------
 
 
-def _stand_in(folder: Path, ours: int) -> Path | None:
-    """A private folder for what was to be in ``folder``: the user's, else this process's."""
-    base = _private()
+def _replacement(folder: Path, own_levels: int) -> Path | None:
+    """A private folder to use instead of ``folder``: the user's, else this process's."""
+    base = _private_folder()
     if base is None:
         return None
-    whole = Path(os.path.abspath(folder))
-    return base.joinpath(*whole.parts[len(whole.parts) - ours + 1 :]) if ours > 1 else base / "own"
+    parts = Path(os.path.abspath(folder)).parts
+    return base.joinpath(*parts[len(parts) - own_levels + 1 :]) if own_levels > 1 else base / "own"
 
 
-#: Where a private folder may be if it may not be where temporary files usually are.
-_PLACES = ("/tmp", "/var/tmp")
-_of_process: tuple[int, int, Path] | None = None  # process, user, folder
+#: Folders for a private one if that of ``tempfile`` cannot be used.
+_TEMPORARY_FOLDERS = ("/tmp", "/var/tmp")
+_process_folder: tuple[int, int, Path] | None = None  # process, user, folder
 
 
-def _private() -> Path | None:
-    for place in dict.fromkeys((tempfile.gettempdir(), *_PLACES)):
+def _private_folder() -> Path | None:
+    for place in dict.fromkeys((tempfile.gettempdir(), *_TEMPORARY_FOLDERS)):
         base = Path(place) / f"symdnn-{os.geteuid()}"
         if Path(place).is_dir() and not why_not(base):
             with contextlib.suppress(OSError):
                 make(base)
                 if not why_not(base):
                     return base
-    return _temporary()
+    return _process_temporary()
 
 
-def _temporary() -> Path | None:
+def _process_temporary() -> Path | None:
     """A folder that is removed when the process ends."""
-    global _of_process
-    if _of_process is None or _of_process[1] != os.geteuid():
+    global _process_folder
+    if _process_folder is None or _process_folder[1] != os.geteuid():
         try:
             made = Path(tempfile.mkdtemp(prefix="symdnn-"))
         except OSError:
@@ -257,9 +258,9 @@ def _temporary() -> Path | None:
             with contextlib.suppress(OSError):
                 made.rmdir()
             return None
-        _of_process = (os.getpid(), os.geteuid(), made)
+        _process_folder = (os.getpid(), os.geteuid(), made)
         atexit.register(_remove, os.getpid(), made)
-    return _of_process[2]
+    return _process_folder[2]
 
 
 def _remove(owner: int, folder: Path) -> None:

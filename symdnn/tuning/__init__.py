@@ -1,4 +1,4 @@
-"""Measured choices: one way to try candidates, one store on disk, for every family of kernels.
+"""Autotuning: candidates are checked and timed, and choices stored on disk, for all kernels.
 
 ::
 

@@ -1,8 +1,8 @@
-"""Candidates for one question tried on a device: is the result right, how long does it take.
+"""Measurement of candidates on a device: is the result right, and how long does it take?
 
-What is not right, not there (no memory) or not reached within the time allowed stays in the table
-with the reason. The fastest few are timed once more, in turn, so that a clock that changes between
-them does not decide.
+A candidate that is wrong, that fails (no memory) or that is not reached within the time budget
+stays in the table with the reason. The fastest few are timed again, in turn, so that a change of
+the clock rate does not decide.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ from symdnn.errors import SymdnnError
 
 __all__ = ["Attempt", "Bench", "Limits", "best_of", "measure", "short"]
 
-_FINALISTS = 6
-#: A first run that takes so many times the best time, beside what its launch may cost, is enough.
-_HOPELESS_RATIO, _LAUNCH_MS = 1.5, 0.2
-_LONG_RUN_MS = 2.0  # one run is long enough to tell, until the race
-_FINALIST_RATIO = 1.15  # what is slower by more does not enter the final
-_LEAST_GAIN_RATIO = 0.98  # what is faster by less is no reason to go on
+_MAX_FINALISTS = 6
+#: A candidate is not timed again if its first run takes longer than this ratio of the best time
+#: plus the overhead of a launch.
+_HOPELESS_RATIO, _LAUNCH_OVERHEAD_MS = 1.5, 0.2
+_LONG_RUN_MS = 2.0  # a candidate whose first run takes longer is not timed again before the race
+_FINALIST_RATIO = 1.15  # slower candidates, relative to the best, are not timed again
+_IMPROVEMENT_RATIO = 0.98  # a smaller gain does not count as an improvement for ``patience``
 
 C = TypeVar("C")
 
 
 @dataclass(frozen=True)
 class Attempt(Generic[C]):
-    """A candidate with its time in milliseconds, or why it has none.
+    """A candidate with its time in milliseconds, or the reason why it has none.
 
-    ``error`` is that of its result, relative to a trusted one's; ``millijoules`` is there where
-    energy was asked for.
+    ``error`` is the relative error of its result against a trusted one. ``millijoules`` is measured
+    if the choice is by energy.
     """
 
     candidate: C
@@ -45,48 +46,53 @@ class Attempt(Generic[C]):
 
     @property
     def usable(self) -> bool:
-        """Whether it was right and timed."""
+        """Whether its result was right and it was timed."""
         return self.ms is not None and not self.problem
 
 
 @dataclass(frozen=True)
 class Limits:
-    """When a measurement takes up no further candidate: after ``budget_ms`` milliseconds, or when
-    ``patience`` of them in a row were not faster (0: never)."""
+    """When a measurement tries no further candidates.
+
+    That is after ``budget_ms`` milliseconds, or after ``patience`` candidates in a row without an
+    improvement (0: never).
+    """
 
     budget_ms: float = inf
     patience: int = 0
 
 
 class Bench(ABC, Generic[C]):
-    """Where the candidates of one question run: operands, a trusted result, a clock."""
+    """The environment in which candidates run: operands, a trusted result, a clock."""
 
     #: Largest error of a right result.
     error_limit: float = 0.0
 
     @abstractmethod
     def check(self, candidate: C, good_ms: float) -> tuple[float, float]:
-        """Run it: the error of its result, and about how many milliseconds that took (0: not
-        known). Raises :class:`~symdnn.errors.SymdnnError` or ``RuntimeError`` where it can't."""
+        """Run a candidate once: (error of its result, rough time in milliseconds, 0 if not known).
+
+        Raises :class:`~symdnn.errors.SymdnnError` or ``RuntimeError`` if it fails.
+        """
 
     @abstractmethod
     def time(self, candidate: C, good_ms: float) -> float:
-        """Milliseconds of one run; only an estimate where it is far above ``good_ms``."""
+        """Milliseconds of one run; may be an estimate if it is far above ``good_ms``, the best."""
 
     def race(self, candidates: Sequence[C]) -> list[float]:
-        """Milliseconds of each again, in turn."""
+        """Milliseconds of each candidate, timed again in turn."""
         return [self.time(c, inf) for c in candidates]
 
 
 def measure(
     bench: Bench[C], candidates: Iterable[C], limits: Limits | None = None
 ) -> list[Attempt[C]]:
-    """Each candidate checked, and timed where it is right; the fastest few timed again.
+    """Check each candidate, time those with a right result, and time the fastest few again.
 
-    Without ``limits`` all are tried within the flag ``dnn.conv.time_budget``.
+    Without ``limits`` the flag ``dnn.conv.time_budget`` is the budget.
     """
     within = limits or Limits(float(config.dnn.conv.time_budget))
-    return _final(bench, _first_round(bench, candidates, within))
+    return _race_finalists(bench, _first_round(bench, candidates, within))
 
 
 def _first_round(bench: Bench[C], candidates: Iterable[C], limits: Limits) -> list[Attempt[C]]:
@@ -98,31 +104,31 @@ def _first_round(bench: Bench[C], candidates: Iterable[C], limits: Limits) -> li
         if good < inf and (time.perf_counter() - start) * 1e3 > limits.budget_ms:
             found.append(Attempt(candidate, problem="not reached (dnn.conv.time_budget)"))
             continue
-        one = _one(bench, candidate, good)
+        one = _attempt(bench, candidate, good)
         found.append(one)
         ms = _ms(one) if one.usable else inf
-        in_vain = 0 if ms < _LEAST_GAIN_RATIO * good else in_vain + 1
+        in_vain = 0 if ms < _IMPROVEMENT_RATIO * good else in_vain + 1
         good = min(good, ms)
     return found
 
 
-def _one(bench: Bench[C], candidate: C, good_ms: float) -> Attempt[C]:
+def _attempt(bench: Bench[C], candidate: C, good_ms: float) -> Attempt[C]:
     try:
         error, once_ms = bench.check(candidate, good_ms)
         if not error <= bench.error_limit:
             wrong = f"its result is off by {error:.2g}, {bench.error_limit:.2g} allowed"
             return Attempt(candidate, error=error, problem=wrong)
-        if once_ms > min(_LONG_RUN_MS, _LAUNCH_MS + _HOPELESS_RATIO * good_ms):
+        if once_ms > min(_LONG_RUN_MS, _LAUNCH_OVERHEAD_MS + _HOPELESS_RATIO * good_ms):
             return Attempt(candidate, once_ms, error)
         return Attempt(candidate, bench.time(candidate, good_ms), error)
     except (SymdnnError, RuntimeError, MemoryError) as error:
         return Attempt(candidate, problem=short(error))
 
 
-def _final(bench: Bench[C], found: Sequence[Attempt[C]]) -> list[Attempt[C]]:
-    """The table with the fastest few timed again, in turn."""
+def _race_finalists(bench: Bench[C], found: Sequence[Attempt[C]]) -> list[Attempt[C]]:
+    """The table after the fastest few were timed again, in turn."""
     usable = sorted((a for a in found if a.usable), key=_ms)
-    finalists = [a for a in usable[:_FINALISTS] if _ms(a) <= _FINALIST_RATIO * _ms(usable[0])]
+    finalists = [a for a in usable[:_MAX_FINALISTS] if _ms(a) <= _FINALIST_RATIO * _ms(usable[0])]
     if len(finalists) < 2:
         return list(found)
     times = bench.race([a.candidate for a in finalists])
@@ -131,8 +137,10 @@ def _final(bench: Bench[C], found: Sequence[Attempt[C]]) -> list[Attempt[C]]:
 
 
 def best_of(found: Sequence[Attempt[Any]], by: str = "time") -> Attempt[Any] | None:
-    """The best by ``time``, ``memory`` (time decides among equals) or ``energy``; None: none is
-    usable. Candidates have ``workspace_bytes`` where it is not by time alone."""
+    """The best attempt by ``time``, ``memory`` (then time) or ``energy``; None if none is usable.
+
+    Candidates have ``workspace_bytes`` if the choice is by memory or energy.
+    """
     usable = [a for a in found if a.usable]
     if by == "energy":
         usable = [a for a in usable if a.millijoules is not None]
@@ -151,5 +159,5 @@ def _ms(a: Attempt[Any]) -> float:
 
 
 def short(error: BaseException) -> str:
-    """An error in one line."""
+    """The first line of an error's text, or its type."""
     return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,7 +1,7 @@
-"""Algorithms by the name of a layer: the flag ``dnn.conv.overrides``, and :func:`override`.
+"""Algorithms chosen by a layer's name: the flag ``dnn.conv.overrides``, and :func:`override`.
 
 A layer's names are the hint's ``name``, the names of its result and of its filter, and the path of
-the module that the filter is a parameter of: ``conv3`` for ``conv3.weight``.
+the module that has the filter as a parameter: ``conv3`` for ``conv3.weight``.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from symdnn.ops.vendor.gpudnn_conv import DnnConvolution
 __all__ = ["Override", "algorithm_for", "names_of", "override", "parse"]
 
 DIRECTIONS = ("fwd", "bwd_data", "bwd_filter")
-#: What :func:`symdnn.ops.nn.conv.Conv.vjp` calls the gradient of a filter.
-_GRADIENT = ".grad"
+#: Suffix of a filter's gradient by :func:`symdnn.ops.nn.conv.Conv.vjp`.
+_GRADIENT_SUFFIX = ".grad"
 
 
 @dataclass(frozen=True)
 class Override:
-    """The algorithm of layers with a name that fits ``pattern`` (``*`` and ``?`` as in a shell)."""
+    """The algorithm of layers with a name that matches ``pattern`` (``*``, ``?`` as in a shell)."""
 
     pattern: str
     algo: str | int
     direction: str = ""
 
     def fits(self, names: tuple[str, ...], direction: str) -> bool:
-        """Whether it is about a layer with these names."""
-        about = self.direction in ("", direction)
-        return about and any(fnmatchcase(name, self.pattern) for name in names)
+        """Whether it applies to a layer with these names in this direction."""
+        applies = self.direction in ("", direction)
+        return applies and any(fnmatchcase(name, self.pattern) for name in names)
 
 
 @lru_cache(maxsize=64)
 def parse(text: str) -> tuple[Override, ...]:
-    """The overrides of a flag's value: ``"conv3*=fft_tiling; head:bwd_data=deterministic"``.
+    """Parse a flag's value: ``"conv3*=fft_tiling; head:bwd_data=deterministic"``.
 
-    Raises :class:`~symdnn.errors.ConfigError` for anything else.
+    Raises :class:`~symdnn.errors.ConfigError` for a text of another form.
 
     >>> parse("conv3*=small; head:bwd_data=deterministic")[1].direction
     'bwd_data'
@@ -66,7 +66,7 @@ def parse(text: str) -> tuple[Override, ...]:
 
 
 def _checked(one: Override) -> Override:
-    """An override whose algorithm one of its directions has; raises ``OptionError``."""
+    """The override; raises ``OptionError`` if none of its directions has the algorithm."""
     directions = (one.direction,) if one.direction else DIRECTIONS
     problems = [_problem(direction, one.algo) for direction in directions]
     found = [p for p in problems if p is not None]
@@ -76,26 +76,27 @@ def _checked(one: Override) -> Override:
 
 
 def _problem(direction: str, algo: str | int) -> OptionError | None:
-    """What is wrong with an algorithm of a direction; any number may be one of cuDNN's."""
+    """The error of an algorithm that a direction lacks, or None; numbers are not checked."""
     known = FLAGS[f"dnn.conv.algo_{direction}"].choices
     if isinstance(algo, int) or algo in known:
         return None
     return OptionError(f"algorithm {algo!r} of {direction}: wanted one of {', '.join(known)}")
 
 
-#: What :func:`override` was told of nodes, which are those of one function.
-_of_nodes: WeakKeyDictionary[Apply, str | int] = WeakKeyDictionary()
+#: Algorithms by :func:`override`, for nodes of single functions.
+_node_overrides: WeakKeyDictionary[Apply, str | int] = WeakKeyDictionary()
 
 
 def algorithm_for(node: Apply | None, direction: str) -> str | int | None:
-    """The algorithm that somebody gave a convolution by its name; None where nobody did.
+    """The algorithm that the user has chosen for a convolution by its name; None without one.
 
-    :func:`override` goes before the flag, in which the last one that fits counts.
+    :func:`override` has precedence over the flag. The last override of the flag that applies
+    counts.
     """
     if node is None:
         return None
-    if node in _of_nodes:
-        return _of_nodes[node]
+    if node in _node_overrides:
+        return _node_overrides[node]
     text = str(config.dnn.conv.overrides)
     if not text:
         return None
@@ -105,12 +106,12 @@ def algorithm_for(node: Apply | None, direction: str) -> str | int | None:
 
 
 def override(f: Any, pattern: str, *, algo: str | int, direction: str | None = None) -> list[str]:
-    """Have the convolutions of a function whose name fits ``pattern`` run by ``algo``.
+    """Choose the algorithm ``algo`` for a function's convolutions whose name matches ``pattern``.
 
-    ``direction`` is ``"fwd"``, ``"bwd_data"`` or ``"bwd_filter"``; None: all that know the
-    algorithm. The function's plans are made anew at its next call. Gives the names of the layers,
-    with their directions. Raises :class:`~symdnn.errors.InputError` where there is none of that
-    name, ``OptionError`` for an algorithm that no direction has.
+    ``direction`` is ``"fwd"``, ``"bwd_data"`` or ``"bwd_filter"``; None stands for all that have
+    the algorithm. The function is planned again at its next call. Returns the names of the layers
+    with their directions. Raises :class:`~symdnn.errors.InputError` if no layer matches,
+    ``OptionError`` for an algorithm that no direction has.
     """
     if direction not in (None, *DIRECTIONS):
         raise InputError(f"override: direction={direction!r}; wanted one of {DIRECTIONS}")
@@ -123,7 +124,7 @@ def override(f: Any, pattern: str, *, algo: str | int, direction: str | None = N
             f"override: no convolution of cuDNN's in this function fits {pattern!r} and has an "
             f"algorithm {algo!r}; their names are {', '.join(known) or 'none'}"
         )
-    _of_nodes.update(dict.fromkeys(found, algo))
+    _node_overrides.update(dict.fromkeys(found, algo))
     f.free()
     return [f"{names_of(n)[-1]} {n.op.direction}" for n in found]
 
@@ -135,7 +136,7 @@ def _knows(node: Apply, algo: str | int) -> bool:
 
 
 def names_of(node: Apply) -> tuple[str, ...]:
-    """The names of a convolution, the most particular last."""
+    """The names of a convolution, the most specific last."""
     return tuple(dict.fromkeys(_names(node)))
 
 
@@ -143,7 +144,8 @@ def _names(node: Apply) -> Iterator[str]:
     for result in node.outputs:
         if result.name:
             name = str(result.name)
-            yield from _paths(name.removesuffix(_GRADIENT)) if name.endswith(_GRADIENT) else [name]
+            of_gradient = name.endswith(_GRADIENT_SUFFIX)
+            yield from _paths(name.removesuffix(_GRADIENT_SUFFIX)) if of_gradient else [name]
     if getattr(node.op, "direction", "") != "bwd_filter":
         for v in node.inputs[:2]:
             name = parameter_name(v)
@@ -154,7 +156,7 @@ def _names(node: Apply) -> Iterator[str]:
 
 
 def _paths(parameter: str) -> Iterator[str]:
-    """A parameter's name, and the path of the module that has it."""
+    """A parameter's name, and the path of its module."""
     yield parameter
     path, _, last = parameter.rpartition(".")
     if path and last:

@@ -1,8 +1,8 @@
 """A question that a measurement answers, once for all processes of a machine.
 
-The answer of an earlier process is taken where the library still takes it; else the candidates are
-measured, and the answer is kept. Two processes that measure at the same time take the one that was
-kept first.
+The stored answer of an earlier process is used if the library still supports it. Otherwise the
+candidates are measured and the answer is stored. If two processes measure at the same time, both
+use the answer that was stored first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 from symdnn.tuning import store
 from symdnn.tuning.attempts import Attempt, best_of
 
-__all__ = ["Answer", "Question", "Remembered", "answer", "plain"]
+__all__ = ["Answer", "Question", "ChoiceCache", "answer", "plain"]
 
 C = TypeVar("C")
 V = TypeVar("V")
@@ -27,46 +27,48 @@ Record = dict[str, Any]
 
 
 class Question(ABC, Generic[C]):
-    """Which candidate is the best for one signature; each family of kernels has a subclass."""
+    """The question which candidate is best for one signature; kernel families have subclasses."""
 
-    #: What kind of question it is, in reports: ``"convolution"``.
+    #: The kind of question in reports and keys, such as ``"convolution"``.
     family: str = ""
-    #: What the best is: ``"time"``, ``"memory"``, ``"energy"``.
+    #: The criterion: ``"time"``, ``"memory"`` or ``"energy"``.
     by: str = "time"
-    #: Whether all processes have to give the same answer: what can't be kept is not measured.
+    #: Whether all processes must have the same answer: nothing is measured that cannot be stored.
     deterministic: bool = False
 
     @abstractmethod
     def key(self) -> Record | None:
-        """All that the answer depends on, as JSON has it: the signature, the device, versions of
-        driver and libraries; None: it can't be kept."""
+        """Everything that the answer depends on, as JSON values; None if it cannot be stored.
+
+        That is the signature, the device, and the versions of driver and libraries.
+        """
 
     @abstractmethod
     def measured(self) -> tuple[list[Attempt[C]], str]:
-        """The table of what was tried, and why nothing could be."""
+        """(the table of attempts, why there is none)"""
 
     @abstractmethod
     def record(self, best: Attempt[C]) -> Record:
-        """What names the candidate for other processes, as JSON has it, with ``ms``."""
+        """JSON values that identify the candidate for other processes, with ``ms``."""
 
     @abstractmethod
     def revived(self, record: Record) -> Attempt[C] | None:
-        """The candidate of a record, if the library still takes it."""
+        """The candidate of a stored record; None if the library does not support it any more."""
 
     def refused(self, reasons: Sequence[str]) -> None:
-        """Say that nothing could be measured."""
+        """Called if no candidate is usable; warns once."""
         _say_once(f"nothing could be measured, so it is guessed: {'; '.join(reasons)[:300]}")
 
     def not_allowed(self, reason: str) -> None:
-        """Told why nothing is measured."""
+        """Called with the reason if measuring is not allowed."""
 
 
-_NOT_KEPT = "deterministic=more needs measured choices on disk, and dnn.conv.tuning_cache is off"
+_NO_STORE = "deterministic=more needs measured choices on disk, and dnn.conv.tuning_cache is off"
 
 
 @dataclass(frozen=True)
 class Answer(Generic[C]):
-    """The best candidate, where the answer comes from, and the table where it was measured now."""
+    """The best candidate, the source of the answer, and the table if it was measured now."""
 
     attempt: Attempt[C]
     source: str
@@ -74,20 +76,20 @@ class Answer(Generic[C]):
 
 
 def answer(question: Question[C]) -> Answer[C] | None:
-    """The answer; None where nothing could be measured, or may be."""
+    """The answer, stored or measured now; None if nothing could be measured, or may be."""
     key = question.key()
     if key is not None:
         key = {"family": question.family, **key}
-        found = _recalled(question, key)
+        found = _from_store(question, key)
         if found is not None:
             return found
     if question.deterministic and (key is None or store.folder() is None):
-        question.not_allowed(_NOT_KEPT)
+        question.not_allowed(_NO_STORE)
         return None
-    return _made(question, key)
+    return _measure(question, key)
 
 
-def _recalled(question: Question[C], key: Record) -> Answer[C] | None:
+def _from_store(question: Question[C], key: Record) -> Answer[C] | None:
     record = store.recall(key)
     if record is None:
         return None
@@ -95,11 +97,11 @@ def _recalled(question: Question[C], key: Record) -> Answer[C] | None:
     if known is None:
         store.forget(key)
         return None
-    return Answer(known, f"fastest when it was measured before{_by(question)}")
+    return Answer(known, f"fastest when it was measured before{_criterion_note(question)}")
 
 
-def _made(question: Question[C], key: Record | None) -> Answer[C] | None:
-    """Measure, keep, and take what is kept: another process may have been first."""
+def _measure(question: Question[C], key: Record | None) -> Answer[C] | None:
+    """Measure, store, and use the stored answer: another process may have been first."""
     table, problem = question.measured()
     best = best_of(table, question.by)
     if best is None:
@@ -112,15 +114,15 @@ def _made(question: Question[C], key: Record | None) -> Answer[C] | None:
     if kept is not None and kept != record:
         other = question.revived(kept)
         if other is not None:
-            source = f"fastest when another process measured it{_by(question)}"
+            source = f"fastest when another process measured it{_criterion_note(question)}"
             return Answer(other, source, tuple(table))
     if kept is None and question.deterministic:
         return None
     count = sum(a.usable for a in table)
-    return Answer(best, f"fastest of {count} measured{_by(question)}", tuple(table))
+    return Answer(best, f"fastest of {count} measured{_criterion_note(question)}", tuple(table))
 
 
-def _by(question: Question[Any]) -> str:
+def _criterion_note(question: Question[Any]) -> str:
     return "" if question.by == "time" else f" (by {question.by})"
 
 
@@ -130,21 +132,21 @@ def _say_once(text: str) -> None:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON gives it back: tuples are lists."""
+    """A value as JSON returns it: tuples become lists."""
     if isinstance(value, dict):
         return {k: plain(v) for k, v in value.items()}
     return [plain(v) for v in value] if isinstance(value, list | tuple) else value
 
 
-class Remembered(Generic[V]):
-    """Choices of this process by what they were made for; the ones used longest ago go."""
+class ChoiceCache(Generic[V]):
+    """A least-recently-used cache of this process's choices, for several threads."""
 
     def __init__(self, most: int = 4096) -> None:
         self._most, self._lock = most, threading.RLock()
         self._choices: OrderedDict[Hashable, V] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], V]) -> V:
-        """The choice for ``key``, made at most once."""
+        """The choice for ``key``; ``make`` is called if there is none yet."""
         with self._lock:
             if key not in self._choices:
                 self._choices[key] = make()
@@ -154,11 +156,11 @@ class Remembered(Generic[V]):
             return self._choices[key]
 
     def values(self) -> list[V]:
-        """All of them, the one used last at the end."""
+        """All choices, the last used one at the end."""
         with self._lock:
             return list(self._choices.values())
 
     def clear(self) -> None:
-        """Choose anew from now on; what is on disk stays."""
+        """Empty the cache; choices on disk stay."""
         with self._lock:
             self._choices.clear()

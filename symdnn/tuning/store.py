@@ -1,10 +1,10 @@
-"""Measured choices, kept on disk: a file for each key, so that no process measures twice.
+"""Measured choices on disk: a file for each key, so that nothing is measured twice.
 
-A key is a flat dict of everything that a measurement depends on: the card, the versions of the
-driver and of the libraries, and what was measured. Its file is named by the key's hash and holds
-key, record and a checksum. The first record that is written stays: processes that measured at the
-same time all take that one. A file appears whole or not at all; one that is damaged, or that
-:mod:`symdnn.disk.trust` does not believe, is dropped with a warning.
+A key is a flat dict of everything that a measurement depends on: the device, the versions of driver
+and libraries, the signature. The file is named by the key's hash and has the key, the record and a
+checksum. The first record that is written stays: processes that measure at the same time all use
+that one. Writes are atomic. A file that is damaged, or that :mod:`symdnn.disk.trust` does not
+trust, is dropped with a warning.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from symdnn.disk import space, store, trust
 from symdnn.disk.atomic import write_atomically
 
 __all__ = [
-    "exported", "folder", "forget", "imported", "recall", "records", "remember", "wrong",
+    "exported", "folder", "forget", "imported", "problem", "recall", "records", "remember",
 ]  # fmt: skip
 
-_FORMAT = 1
+_FORMAT_VERSION = 1
 
 
 def folder() -> Path | None:
-    """Where records are kept (flag ``dnn.conv.tuning_cache``); None where none are."""
+    """The folder of records (flag ``dnn.conv.tuning_cache``); None if it is off."""
     wanted = str(config.dnn.conv.tuning_cache)
     if wanted == "off":
         return None
@@ -38,7 +38,7 @@ def folder() -> Path | None:
 
 
 def recall(key: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The record of a key; None where there is none."""
+    """The record of a key; None if there is none."""
     path = _path(key)
     if path is None:
         return None
@@ -55,8 +55,8 @@ def recall(key: Mapping[str, Any]) -> dict[str, Any] | None:
     return record
 
 
-def wrong(name: str, content: bytes) -> str:
-    """Why a file of that name is no record; empty where it is one."""
+def problem(name: str, content: bytes) -> str:
+    """Why a file of this name is no valid record; empty if it is one."""
     found = _content(content)
     if found is None:
         return "is damaged"
@@ -70,7 +70,7 @@ def _drop(path: Path, reason: str) -> None:
 
 
 def remember(key: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Keep a record unless the key has one; the one that is kept, None where nothing can be."""
+    """Store a record unless the key has one; returns the stored one, None if that fails."""
     path = _path(key)
     if path is None:
         return None
@@ -87,7 +87,7 @@ def remember(key: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any
 
 
 def forget(key: Mapping[str, Any]) -> None:
-    """Drop the record of a key, which turned out to be of no use."""
+    """Remove the record of a key."""
     path = _path(key)
     if path is not None:
         with contextlib.suppress(OSError):
@@ -95,29 +95,32 @@ def forget(key: Mapping[str, Any]) -> None:
 
 
 def records() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """(key, record) of all that is kept; what is damaged or not believed is left out."""
+    """(key, record) of all records; damaged and untrusted ones are left out."""
     base = folder()
-    found = None if base is None else trust.usable(base, ours=_depth(base))
+    found = None if base is None else trust.usable(base, own_levels=_depth(base))
     for path in () if found is None else sorted(found.glob("[0-9a-f][0-9a-f]/*.json")):
         try:
             content, _ = trust.read(path)
         except (OSError, trust.Untrusted):
             continue
-        if not wrong(path.stem, content):
+        if not problem(path.stem, content):
             whole = _content(content)
             assert whole is not None
             yield whole["key"], whole["record"]
 
 
 def exported() -> Iterator[str]:
-    """All records as lines of text, for :func:`imported` on another machine of one card."""
+    """All records as lines of text, for :func:`imported` on another machine with the same card."""
     for key, record in records():
         yield json.dumps(json.loads(_text(key, record)), sort_keys=True)
 
 
 def imported(line: str) -> str:
-    """Keep a line of :func:`exported`: ``"new"``, ``"known"`` where the key has a record already,
-    ``"wrong"`` where it is damaged, ``"lost"`` where nothing can be kept."""
+    """Store a line of :func:`exported`; returns what came of it.
+
+    ``"new"``: stored; ``"known"``: the key has a record already; ``"wrong"``: the line is damaged;
+    ``"lost"``: nothing can be stored.
+    """
     found = _content(line.encode())
     if found is None:
         return "wrong"
@@ -127,17 +130,17 @@ def imported(line: str) -> str:
 
 
 def _depth(base: Path) -> int:
-    """How many of the folders are symdnn's own."""
+    """How many levels of the folder are symdnn's own."""
     return 2 if base == store.base() / "tuning" else 1
 
 
 def _path(key: Mapping[str, Any]) -> Path | None:
-    """Where a record is; None where nothing is kept, or no folder can be used."""
+    """The path of a record; None if the store is off or no folder can be used."""
     base = folder()
     if base is None:
         return None
     name = _name(key)
-    found = trust.usable(base, ours=_depth(base))
+    found = trust.usable(base, own_levels=_depth(base))
     inner = None if found is None else trust.usable(found / name[:2])
     return None if inner is None else inner / f"{name}.json"
 
@@ -151,13 +154,13 @@ def _canonical(value: Any) -> str:
 
 
 def _text(key: Mapping[str, Any], record: Mapping[str, Any]) -> str:
-    content = {"format": _FORMAT, "key": key, "record": record}
+    content = {"format": _FORMAT_VERSION, "key": key, "record": record}
     checksum = hashlib.sha256(_canonical(content).encode()).hexdigest()
     return json.dumps({**content, "sha256": checksum}, sort_keys=True, indent=1) + "\n"
 
 
 def _record(content: bytes, key: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The record in a file; None where it is damaged or another key's."""
+    """The record in a file; None if it is damaged or has another key."""
     found = _content(content)
     if found is None or _canonical(found["key"]) != _canonical(key):
         return None
@@ -166,7 +169,7 @@ def _record(content: bytes, key: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _content(content: bytes) -> dict[str, Any] | None:
-    """What a file holds; None where it is damaged."""
+    """The content of a file; None if it is damaged."""
     try:
         found = json.loads(content)
         checksum = found.pop("sha256")

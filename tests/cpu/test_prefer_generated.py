@@ -4,7 +4,7 @@ import numpy as np
 
 from symdnn.cpu.execution.runtime import runtime
 from symdnn.cpu.pool.pool import PoolKernel
-from symdnn.cpu.pool.pool_nhwc import PoolLastKernel
+from symdnn.cpu.pool.pool_nhwc import PoolNhwcKernel
 from symdnn.graph.kernel import Call, kernels_for
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
@@ -41,7 +41,7 @@ def test_planes_in_c_order_are_pooled_by_the_generated_kernel():
 def test_images_with_channels_last_are_pooled_by_a_kernel_of_their_own():
     last = OneDnnPool(Pool((2, 2), (2, 2), (0, 0), "max", True), layout="NHWC")
     call, kernel = first(last, (8, 24, 24, 3))
-    assert kernel.name == PoolLastKernel.name
+    assert kernel.name == PoolNhwcKernel.name
     planes = kernels_for(OneDnnPool, "cpu")[1]
     assert "NHWC" in planes.refuses(call)
 

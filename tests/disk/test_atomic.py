@@ -61,7 +61,7 @@ def test_old_leftovers_of_any_file_are_removed(tmp_path, name):
     left = tmp_path / name
     left.write_bytes(b"half")
     assert clean(tmp_path) == 0
-    old = time.time() - 2 * atomic.OLD_S
+    old = time.time() - 2 * atomic.ABANDONED_AGE_S
     os.utime(left, (old, old))
     for other in ("w.npz", ".hidden", ".w.part", "notes.tmp"):
         (tmp_path / other).write_bytes(b"the user's")

@@ -47,7 +47,7 @@ def another(monkeypatch, folder):
 
     def change():
         if os.geteuid() == 0:
-            trust._known.clear()
+            trust._resolved.clear()
             for path in (folder, *folder.rglob("*")):
                 os.chown(path, 4711, 4711)
         else:
@@ -70,7 +70,7 @@ def test_folders_of_ours_that_are_open_to_others_are_closed(folder, open_to):
     folder.chmod(open_to)
     (folder / "object").mkdir()
     (folder / "object").chmod(open_to)
-    assert trust.usable(folder / "object", ours=2) == folder / "object"
+    assert trust.usable(folder / "object", own_levels=2) == folder / "object"
     assert (mode(folder), mode(folder / "object")) == (0o700, 0o700)
 
 
@@ -78,7 +78,7 @@ def test_a_folder_in_which_the_user_has_other_files_is_let_be(tmp_path):
     home = tmp_path / "mine"
     home.mkdir(mode=0o755)
     (home / "thesis.tex").touch()
-    assert trust.usable(home / "object", ours=2) == home / "object"
+    assert trust.usable(home / "object", own_levels=2) == home / "object"
     assert mode(home) == 0o755
 
 
@@ -138,7 +138,7 @@ def test_measured_choices_of_others_are_not_believed(folder, another):
             assert store.recall(key) is None
         store.remember(key, record)
         another()
-        trust._known.clear()
+        trust._resolved.clear()
         with pytest.warns(RuntimeWarning, match="is not to be trusted"):
             assert store.recall(key) is None
     assert files[0].exists()
@@ -159,7 +159,7 @@ def test_the_private_folder_is_the_users_and_others_find_nothing_in_it(folder, t
     assert THINGS.get(KEY, folder) == b"code"
     private = tmp_path / "tmp" / f"symdnn-{os.geteuid()}"
     assert mode(private) == 0o700
-    trust._known.clear()
+    trust._resolved.clear()
     with pytest.MonkeyPatch.context() as m:
         m.setattr(trust, "_said", {os.geteuid()})
         assert THINGS.get(KEY, folder) == b"code"  # another process finds it again

@@ -5,7 +5,7 @@ import pytest
 from symdnn.config import config
 from symdnn.tuning import store
 from symdnn.tuning.attempts import Attempt
-from symdnn.tuning.question import Question, Remembered, answer, plain
+from symdnn.tuning.question import ChoiceCache, Question, answer, plain
 
 
 class Letters(Question):
@@ -109,7 +109,7 @@ def test_where_nothing_is_right_there_is_no_answer_and_no_record(folder):
 
 def test_choices_of_a_process_are_bounded():
     made = []
-    kept = Remembered(most=2)
+    kept = ChoiceCache(most=2)
     for key in "ababcac":
         kept.get(key, lambda key=key: made.append(key) or key)
     assert made == ["a", "b", "c", "a"]

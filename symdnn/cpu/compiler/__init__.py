@@ -1,1 +1,1 @@
-"""LLVM: from text to machine code, its cache on disk, its loader, a second process."""
+"""LLVM: text to machine code, its cache on disk, a loader, a process that compiles ahead."""

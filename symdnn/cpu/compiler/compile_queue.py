@@ -1,12 +1,12 @@
-"""Modules that are to be compiled, while this process does something else.
+"""A queue of LLVM modules to compile, and a second process that compiles them in the background.
 
-A plan says early which kernels it will run. They wait in a queue, from which a second process
-compiles one after the other. This process takes what it needs at once out of the queue and compiles
-it itself; what the other one has begun it waits for, and compiles what is left in the queue
-meanwhile. LLVM in threads would do as well, but llvmlite lets one thread in at a time.
+A plan names early the kernels that it will run. Their modules are queued, and a worker process
+compiles one after the other. When this process needs a module at once, it takes it out of the queue
+and compiles it itself. If the worker has already begun it, this process waits, and compiles other
+queued modules meanwhile. Threads would not help: llvmlite lets one thread in at a time.
 
-What is not proven (:mod:`symdnn.cpu.compiler.proven`) is for the other process alone: LLVM may end
-it.
+A module with instructions that LLVM has never compiled here (:mod:`symdnn.cpu.compiler.proven`) is
+left to the worker, since LLVM may abort the process.
 """
 
 from __future__ import annotations
@@ -29,68 +29,68 @@ from symdnn.cpu.compiler import llvm_worker
 
 __all__ = ["Job", "Queue"]
 
-#: The other process ends after so many seconds without work.
-_IDLE_S = 5.0
+#: Idle time after which the worker process ends.
+_MAX_IDLE_S = 5.0
 _threads = config.reader("openmp.threads")
 
 
 class Job:
-    """A module's text, and its object code once somebody has compiled it."""
+    """A module's text, and its object code once it is compiled."""
 
     def __init__(self, text: str, kinds: frozenset[str] = frozenset(), proven: bool = True) -> None:
         self.text, self._process = text, os.getpid()
-        #: Kinds of its instructions, and whether LLVM is known to compile all of them.
+        #: Kinds of its instructions, and whether LLVM has compiled all of them before.
         self.kinds, self.proven = kinds, proven
         self.code: bytes | None = None
-        #: How LLVM ended the process that compiled it; empty where it did not.
-        self.harm = ""
+        #: The exit status or signal of a worker process that crashed on it; empty if none did.
+        self.crash = ""
         self._ended = threading.Event()
 
     @property
     def inherited(self) -> bool:
-        """Whether a parent's other process has it, which knows nothing of this one."""
+        """Whether it was queued before a fork: the worker belongs to the parent."""
         return self._process != os.getpid()
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will come of it."""
+        """Whether nobody works on it any more: compiled, refused or handed back."""
         return self._ended.is_set()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Until it has ended, or for so long; whether it has."""
+        """Wait until it has ended or the time is over; returns whether it has ended."""
         return self._ended.wait(seconds)
 
     def end(self, code: bytes | None) -> None:
-        """Note what came of it; None: nothing, who needs it has to compile it."""
+        """Store its object code. None means there is none: whoever needs it compiles it."""
         self.code = code
         self._ended.set()
 
-    def do(self, compiled: Callable[[str], bytes | None]) -> None:
-        """Compile it. It has ended then, with Ctrl-C too: somebody else may wait for it."""
+    def run(self, compile_text: Callable[[str], bytes | None]) -> None:
+        """Compile it. It ends even when an exception is raised: another thread may wait for it."""
         code = None
         try:
-            code = compiled(self.text)
-        except Harmed as harm:
-            self.harm = str(harm)
+            code = compile_text(self.text)
+        except WorkerCrashed as crash:
+            self.crash = str(crash)
         finally:
             self.end(code)
 
 
-class Harmed(Exception):
-    """LLVM has ended the process that compiled a text; says how."""
+class WorkerCrashed(Exception):
+    """LLVM crashed the worker process; the text is the exit status or the signal."""
 
 
 class Queue:
-    """Jobs in the order of their arrival, and the process that works on them."""
+    """Jobs in the order of their arrival, and the worker process that compiles them."""
 
     def __init__(self) -> None:
         self._jobs: OrderedDict[int, Job] = OrderedDict()
         self._changed = threading.Condition()
-        self._worker: _Worker | None = None
+        self._worker: _WorkerThread | None = None
         self._closed = False
 
     def add(self, job: Job) -> None:
-        """Have a job done some time."""
+        """Queue a job; the worker starts with the second one that waits."""
         with self._changed:
             self._jobs[id(job)] = job
             self._changed.notify()
@@ -98,8 +98,8 @@ class Queue:
         if several:
             self.wake()
 
-    def hurry(self, job: Job) -> bool:
-        """Have the other process do a job next; False where there is none."""
+    def prioritize(self, job: Job) -> bool:
+        """Make a job the worker's next one; False if there can be no worker."""
         with self._changed:
             if id(job) in self._jobs:
                 self._jobs.move_to_end(id(job), last=False)
@@ -108,50 +108,58 @@ class Queue:
             return not self._closed
 
     def wake(self, alone: bool = False) -> None:
-        """Start the other process, where there is none and a processor for it (or it is ``alone``
-        to do what waits)."""
+        """Start the worker process, if there is none yet and a second processor is free.
+
+        ``alone`` starts it without a second processor too, for jobs that only it may compile.
+        """
         with self._changed:
-            if self._worker is not None or self._closed or not (alone or _second_processor()):
+            if (
+                self._worker is not None
+                or self._closed
+                or not (alone or _may_use_second_processor())
+            ):
                 return
-            worker = self._worker = _Worker(self)
+            worker = self._worker = _WorkerThread(self)
         try:
             worker.start()
         except RuntimeError:  # there can be no more threads: the program is about to end
             self.close()
 
     def take(self, job: Job | None = None) -> Job | None:
-        """A job out of the queue: that one, or the last that this process may do; None where it is
-        not there."""
+        """Remove a job from the queue: this one, or the newest that this process may compile.
+
+        None if the job is not queued any more, or there is none.
+        """
         with self._changed:
             if job is not None:
                 return self._jobs.pop(id(job), None)
-            ours = next((k for k in reversed(self._jobs) if self._jobs[k].proven), None)
-            return None if ours is None else self._jobs.pop(ours)
+            newest = next((k for k in reversed(self._jobs) if self._jobs[k].proven), None)
+            return None if newest is None else self._jobs.pop(newest)
 
     def next(self) -> Job | None:
-        """The first job, for the other process; None after some time without any."""
+        """Remove the oldest job, for the worker; None after :data:`_MAX_IDLE_S` without any."""
         with self._changed:
-            self._changed.wait_for(lambda: self._jobs or self._closed, _IDLE_S)
+            self._changed.wait_for(lambda: self._jobs or self._closed, _MAX_IDLE_S)
             if self._closed or not self._jobs:
                 self._worker = None
                 return None
             return self._jobs.popitem(last=False)[1]
 
     def close(self) -> None:
-        """No other process is wanted any more, or can be had."""
+        """Have no worker process from now on."""
         with self._changed:
             self._worker, self._closed = None, True
             self._changed.notify()
 
-    def left(self, worker: _Worker) -> None:
-        """A worker's process has ended: the next one that is wanted is another."""
+    def forget(self, worker: _WorkerThread) -> None:
+        """Note that a worker's process has crashed, so that the next job starts another."""
         with self._changed:
             if self._worker is worker:
                 self._worker = None
 
 
-class _Worker(threading.Thread):
-    """Hands one job at a time to a process, and ends it when there are no more."""
+class _WorkerThread(threading.Thread):
+    """Sends one job at a time to the worker process, and ends it when the queue stays empty."""
 
     def __init__(self, queue: Queue) -> None:
         super().__init__(name="symdnn-compile", daemon=True)
@@ -159,45 +167,45 @@ class _Worker(threading.Thread):
         self._process: Any = None
 
     def run(self) -> None:
-        self._process = process = _started()
+        self._process = process = _start_process()
         if process is None:
             self._queue.close()
             return
-        atexit.register(self._leave)
+        atexit.register(self._stop_at_exit)
         while (job := self._queue.next()) is not None:
-            job.do(partial(_compiled_by, process))
-            if job.harm:
-                self._queue.left(self)
+            job.run(partial(_compile_in, process))
+            if job.crash:
+                self._queue.forget(self)
                 break
             if process.poll() is not None:
                 self._queue.close()
-        atexit.unregister(self._leave)
+        atexit.unregister(self._stop_at_exit)
         process.kill()
         process.wait()
         for pipe in (process.stdin, process.stdout):
-            with contextlib.suppress(OSError):  # what was to be written to it
+            with contextlib.suppress(OSError):  # closing flushes into a pipe without a reader
                 pipe.close()
 
-    def _leave(self) -> None:
-        """The program ends: so does the other process, unless it is a parent's."""
+    def _stop_at_exit(self) -> None:
+        """End the worker process when the program ends, unless a parent process owns it."""
         if self._owner != os.getpid():
-            return  # locks may have been taken when this process was forked
+            return  # another thread may have held the locks at the fork
         self._queue.close()
         self._process.kill()
         self.join()
 
 
-def _second_processor() -> bool:
+def _may_use_second_processor() -> bool:
     """Whether this program may keep two processors busy."""
     alone = int(_threads()) == 1 or os.environ.get("OMP_NUM_THREADS") == "1"
     return not alone and len(os.sched_getaffinity(0)) > 1
 
 
-def _started() -> Any:
-    """The process, or None where it cannot be started."""
+def _start_process() -> Any:
+    """Start a worker process; None if it cannot be started."""
     name = os.path.basename(sys.executable or "")
     if not name.startswith("python") or getattr(sys, "frozen", False):
-        return None  # a program with a Python in it: started again it would do something else
+        return None  # an embedded or frozen Python: the executable would run something else
     try:
         import llvmlite
 
@@ -210,8 +218,11 @@ def _started() -> Any:
         return None
 
 
-def _compiled_by(process: Any, text: str) -> bytes | None:
-    """The object code; None where LLVM refuses the text, or the process has gone."""
+def _compile_in(process: Any, text: str) -> bytes | None:
+    """The object code; None if LLVM refuses the text, or the process was ended from outside.
+
+    Raises :class:`WorkerCrashed` if LLVM crashed it.
+    """
     try:
         llvm_worker.write_frame(process.stdin, text.encode())
         answer = llvm_worker.read_frame(process.stdout)
@@ -222,14 +233,14 @@ def _compiled_by(process: Any, text: str) -> bytes | None:
             process.wait(1)
         process.kill()
         ended = process.wait()
-        if ended > 0 or -ended in _HARM:
-            raise Harmed(f"exit {ended}" if ended > 0 else signal.Signals(-ended).name)
+        if ended > 0 or -ended in _CRASH_SIGNALS:
+            raise WorkerCrashed(f"exit {ended}" if ended > 0 else signal.Signals(-ended).name)
         return None
     return answer[1:] if answer[:1] == b"\1" else None
 
 
-#: Signals by which LLVM ends a process: others come from outside.
-_HARM = {
+#: Signals of a crash; any other signal was sent by somebody else.
+_CRASH_SIGNALS = {
     signal.SIGABRT,
     signal.SIGSEGV,
     signal.SIGBUS,

@@ -1,21 +1,22 @@
-"""Whether a shared library's file is whole: the loader touches what is cut off, and that kills."""
+"""Whether the file of a shared library is truncated: loading one ends the process by SIGBUS."""
 
 from __future__ import annotations
 
 import os
 import struct
 
-__all__ = ["cut_off"]
+__all__ = ["truncation"]
 
-#: Of a 64-bit file: its magic, class and byte order; then where its program headers are.
+#: Magic, class (64 bits) and byte order (little-endian).
 _MAGIC = b"\x7fELF\x02\x01"
-_HEADER_BYTES, _ENTRY_BYTES = 64, 56
+_HEADER_BYTES, _PROGRAM_HEADER_BYTES = 64, 56
 
 
-def cut_off(path: str) -> str:
-    """Why the loader must not be given the file; empty when it may, or when it knows better.
+def truncation(path: str) -> str:
+    """Why the loader must not load the file: it is truncated; empty if it is not.
 
-    Looked at are 64-bit little-endian ELF files: all that is to be mapped must lie in the file.
+    Only 64-bit little-endian ELF files are checked: each segment must end within the file. The
+    loader itself reports what is wrong with any other file.
     """
     try:
         with open(path, "rb") as file:
@@ -29,7 +30,7 @@ def cut_off(path: str) -> str:
             table = file.read(entry_bytes * count)
     except OSError:
         return ""  # the loader will say why
-    if entry_bytes < _ENTRY_BYTES or len(table) < entry_bytes * count:
+    if entry_bytes < _PROGRAM_HEADER_BYTES or len(table) < entry_bytes * count:
         return f"the file is cut off after {size} bytes"
     for i in range(count):
         offset, *_, length = struct.unpack_from("<4Q", table, entry_bytes * i + 8)

@@ -1,7 +1,7 @@
-"""Object code into memory that can be run, without LLVM: loading that library takes 0.03 s.
+"""A loader of LLVM's object code that does without LLVM, whose library takes 0.03 s to load.
 
-What LLVM writes for a processor of x86-64 with its large code model is simple: a few sections, and
-addresses of 64 bits to be filled in. Anything else is left to LLVM's own loader.
+Object code for x86-64 in the large code model is simple: a few sections, and relocations of 64-bit
+addresses. Anything else is left to LLVM's own loader.
 """
 
 from __future__ import annotations
@@ -14,29 +14,31 @@ import sys
 from functools import cache
 from typing import Any, NamedTuple
 
-__all__ = ["CannotPlace", "Placed", "Undefined", "function_at", "place", "run_bytes"]
+__all__ = [
+    "CodeAddress", "UndefinedSymbol", "UnsupportedObject", "function_at", "place", "run_bytes",
+]  # fmt: skip
 
 
-class CannotPlace(Exception):
-    """Object code that this loader does not know; the text says what it met."""
+class UnsupportedObject(Exception):
+    """Object code with something that this loader does not support; the text names it."""
 
 
-class Undefined(CannotPlace):
-    """Object code that calls what this process does not have: LLVM's loader would end it."""
+class UndefinedSymbol(UnsupportedObject):
+    """Object code with a symbol that the process lacks: LLVM's loader would end the process."""
 
 
-_HEAD = b"\x7fELF\x02\x01"
-_X86_64 = 62
-_SECTION, _SYMBOL = struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IBBHQQ")
+_MAGIC = b"\x7fELF\x02\x01"
+_EM_X86_64 = 62
+_SECTION_HEADER, _SYMBOL_ENTRY = struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IBBHQQ")
 _RELOCATION = struct.Struct("<QQq")
-_PROGBITS, _SYMTAB, _RELA, _NOBITS = 1, 2, 4, 8
-_WRITE, _ALLOC = 1, 2
-_UNDEFINED, _LAST_INDEX = 0, 0xFF00
-_ADDRESS, _NEAR, _NEAR_CALL = 1, 2, 4  # R_X86_64_64, _PC32, _PLT32
+_SHT_PROGBITS, _SHT_SYMTAB, _SHT_RELA, _SHT_NOBITS = 1, 2, 4, 8
+_SHF_WRITE, _SHF_ALLOC = 1, 2
+_SHN_UNDEF, _SHN_LORESERVE = 0, 0xFF00
+_R_X86_64_64, _R_X86_64_PC32, _R_X86_64_PLT32 = 1, 2, 4
 
 
-class Placed(int):
-    """Where a function is; its memory stays as long as this does."""
+class CodeAddress(int):
+    """The address of a function. It keeps the function's pages mapped."""
 
     pages: mmap.mmap
 
@@ -56,42 +58,43 @@ class _Section(NamedTuple):
 
 @cache
 def available() -> bool:
-    """Whether code can be placed here: Linux on x86-64."""
+    """Whether this loader supports the machine: Linux on x86-64."""
     return sys.platform == "linux" and platform.machine() == "x86_64"
 
 
-def place(code: bytes, name: str) -> Placed:
-    """Where function ``name`` of an object file is, after it was put into memory.
+def place(code: bytes, name: str) -> CodeAddress:
+    """Load an object file into executable memory; returns the address of its function ``name``.
 
-    Raises :class:`CannotPlace` for what is not known, an undefined symbol or a missing function
-    among it, and ``OSError`` where memory cannot be made executable.
+    Raises :class:`UnsupportedObject` for anything that this loader does not support, a missing
+    function, or (:class:`UndefinedSymbol`) an undefined symbol, and ``OSError`` where memory cannot
+    be made executable.
     """
     if not available():
-        raise CannotPlace("the machine is another one")
+        raise UnsupportedObject("the machine is another one")
     try:
         return _Object(code).place(name)
     except (struct.error, IndexError, ValueError, OverflowError) as error:
-        raise CannotPlace(f"the object file is odd: {error}") from error
+        raise UnsupportedObject(f"the object file is odd: {error}") from error
 
 
 def run_bytes(code: bytes, *types: Any) -> Any:
-    """A function of ctypes whose instructions, of x86-64, are these; raises as :func:`place`."""
+    """A ctypes function of these x86-64 instructions; raises as :func:`place`."""
     if not available():
-        raise CannotPlace("the machine is another one")
+        raise UnsupportedObject("the machine is another one")
     memory = _Memory(len(code))
     memory.write(0, code)
     return function_at(memory.finish(), *types)
 
 
 def function_at(address: int, *types: Any) -> Any:
-    """The function of ctypes at an address, which keeps the memory that it is in."""
+    """A ctypes function at an address. A :class:`CodeAddress` stays mapped as long as it lives."""
     found: Any = ctypes.CFUNCTYPE(None, *types)(address)
     found.placed = address
     return found
 
 
 class _Memory:
-    """Pages that are written, then run."""
+    """Anonymous pages, written first and executable afterwards."""
 
     def __init__(self, nbytes: int) -> None:
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
@@ -102,81 +105,82 @@ class _Memory:
     def write(self, at: int, content: bytes) -> None:
         self._pages[at : at + len(content)] = content
 
-    def finish(self, at: int = 0) -> Placed:
-        """Where byte ``at`` of them is; from now on they are read and run only."""
+    def finish(self, at: int = 0) -> CodeAddress:
+        """Make the pages read-only and executable; returns the address of byte ``at``."""
         if _process().mprotect(self.start, self._nbytes, mmap.PROT_READ | mmap.PROT_EXEC) != 0:
             raise OSError("memory for compiled code cannot be made executable")
-        found = Placed(self.start + at)
+        found = CodeAddress(self.start + at)
         found.pages = self._pages
         return found
 
 
 @cache
 def _process() -> Any:
-    """What this process has loaded for all."""
+    """The process's global symbols."""
     found = ctypes.CDLL(None)
     found.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     return found
 
 
-_known: dict[str, int] = {}
+_symbol_addresses: dict[str, int] = {}
 
 
 def _address_of(name: str) -> int:
-    """Where the process has a symbol."""
-    if name not in _known:
+    """The address of a global symbol of the process."""
+    if name not in _symbol_addresses:
         try:
             found = ctypes.cast(getattr(_process(), name), ctypes.c_void_p).value
         except AttributeError:
             found = None
         if not found:
-            raise Undefined(f"{name} is not defined")
-        _known[name] = found
-    return _known[name]
+            raise UndefinedSymbol(f"{name} is not defined")
+        _symbol_addresses[name] = found
+    return _symbol_addresses[name]
 
 
 class _Object:
-    """The sections of an object file, and where those that are run or read will lie."""
+    """The sections of an object file, and the offsets of those that are loaded."""
 
     def __init__(self, code: bytes) -> None:
-        if code[:6] != _HEAD or struct.unpack_from("<HH", code, 16) != (1, _X86_64):
-            raise CannotPlace("it is no object file of x86-64")
+        if code[:6] != _MAGIC or struct.unpack_from("<HH", code, 16) != (1, _EM_X86_64):
+            raise UnsupportedObject("it is no object file of x86-64")
         self.code = code
         (start,) = struct.unpack_from("<Q", code, 40)
         count, names = struct.unpack_from("<HH", code, 60)
         self.sections = [
-            _Section(*_SECTION.unpack_from(code, start + _SECTION.size * k)) for k in range(count)
+            _Section(*_SECTION_HEADER.unpack_from(code, start + _SECTION_HEADER.size * k))
+            for k in range(count)
         ]
         self._names = self.sections[names]
         self.at: dict[int, int] = {}
         self.nbytes = 0
         for k, section in enumerate(self.sections):
-            if section.flags & _ALLOC and self._is_used(section):
+            if section.flags & _SHF_ALLOC and self._is_used(section):
                 self.nbytes = -(-self.nbytes // max(section.align, 1)) * max(section.align, 1)
                 self.at[k] = self.nbytes
                 self.nbytes += section.size
 
-    def place(self, name: str) -> Placed:
+    def place(self, name: str) -> CodeAddress:
         memory = _Memory(max(self.nbytes, 1))
         for k, at in self.at.items():
             section = self.sections[k]
-            if section.kind == _PROGBITS:
+            if section.kind == _SHT_PROGBITS:
                 content = self.code[section.offset : section.offset + section.size]
                 memory.write(at, content)
-        symbols = next(s for s in self.sections if s.kind == _SYMTAB)
+        symbols = next(s for s in self.sections if s.kind == _SHT_SYMTAB)
         for section in self.sections:
-            if section.kind == _RELA and section.info in self.at:
+            if section.kind == _SHT_RELA and section.info in self.at:
                 self._relocate(memory, section, symbols)
         return memory.finish(self._function(symbols, name))
 
     def _is_used(self, section: _Section) -> bool:
-        """Whether running needs it; tables for unwinding the stack are for nobody here."""
+        """Whether the section is loaded. Unwinding tables are not needed."""
         if self._text(self._names, section.name) == ".eh_frame":
             return False
-        if section.kind not in (_PROGBITS, _NOBITS):
-            raise CannotPlace(f"a section of kind {section.kind}")
-        if section.flags & _WRITE and section.size:  # pages are read and run only
-            raise CannotPlace("a section that is written to")
+        if section.kind not in (_SHT_PROGBITS, _SHT_NOBITS):
+            raise UnsupportedObject(f"a section of kind {section.kind}")
+        if section.flags & _SHF_WRITE and section.size:  # the pages become read-only
+            raise UnsupportedObject("a section that is written to")
         return True
 
     def _text(self, table: _Section, at: int) -> str:
@@ -186,34 +190,34 @@ class _Object:
     def _relocate(self, memory: _Memory, section: _Section, symbols: _Section) -> None:
         base = self.at[section.info]
         for at in range(section.offset, section.offset + section.size, _RELOCATION.size):
-            place_, info, addend = _RELOCATION.unpack_from(self.code, at)
+            offset, info, addend = _RELOCATION.unpack_from(self.code, at)
             kind, target = info & 0xFFFFFFFF, self._value(memory, symbols, info >> 32) + addend
-            if kind == _ADDRESS:
-                memory.write(base + place_, struct.pack("<Q", target % 2**64))
-            elif kind in (_NEAR, _NEAR_CALL):
-                memory.write(base + place_, _near(target - (memory.start + base + place_)))
+            if kind == _R_X86_64_64:
+                memory.write(base + offset, struct.pack("<Q", target % 2**64))
+            elif kind in (_R_X86_64_PC32, _R_X86_64_PLT32):
+                memory.write(base + offset, _pc_relative(target - (memory.start + base + offset)))
             else:
-                raise CannotPlace(f"a relocation of kind {kind}")
+                raise UnsupportedObject(f"a relocation of kind {kind}")
 
     def _value(self, memory: _Memory, symbols: _Section, index: int) -> int:
-        """Where a symbol is."""
-        at = symbols.offset + _SYMBOL.size * index
-        name, _, _, section, value, _ = _SYMBOL.unpack_from(self.code, at)
-        if section == _UNDEFINED:
+        """The address of a symbol."""
+        at = symbols.offset + _SYMBOL_ENTRY.size * index
+        name, _, _, section, value, _ = _SYMBOL_ENTRY.unpack_from(self.code, at)
+        if section == _SHN_UNDEF:
             return _address_of(self._text(self.sections[symbols.link], name))
-        if section >= _LAST_INDEX or section not in self.at:
-            raise CannotPlace("a symbol that lies nowhere")
+        if section >= _SHN_LORESERVE or section not in self.at:
+            raise UnsupportedObject("a symbol in no loaded section")
         return int(memory.start + self.at[section] + value)
 
     def _function(self, symbols: _Section, wanted: str) -> int:
-        for at in range(symbols.offset, symbols.offset + symbols.size, _SYMBOL.size):
-            name, _, _, section, value, _ = _SYMBOL.unpack_from(self.code, at)
+        for at in range(symbols.offset, symbols.offset + symbols.size, _SYMBOL_ENTRY.size):
+            name, _, _, section, value, _ = _SYMBOL_ENTRY.unpack_from(self.code, at)
             if section in self.at and self._text(self.sections[symbols.link], name) == wanted:
                 return int(self.at[section] + value)
-        raise CannotPlace(f"there is no {wanted}")
+        raise UnsupportedObject(f"there is no {wanted}")
 
 
-def _near(distance: int) -> bytes:
+def _pc_relative(distance: int) -> bytes:
     if not -(2**31) <= distance < 2**31:
-        raise CannotPlace("a symbol is too far away")
+        raise UnsupportedObject("a symbol is too far away")
     return struct.pack("<i", distance)

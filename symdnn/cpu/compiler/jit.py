@@ -1,11 +1,11 @@
-"""LLVM: from the text of a module to machine code, kept on disk.
+"""Compile LLVM modules to functions, and cache their object code on disk.
 
-The object code of a module is an entry (:mod:`symdnn.disk.store`) named by the hash of its text,
-of LLVM's library and version, and of the processor; or of what the text is made from: the sources
-that make it, by their content, and what they are given.
+The object code of a module is a cache entry (:mod:`symdnn.disk.store`). Its key is a hash of LLVM's
+library and version, of the processor, and of either the module's text or what the text is generated
+from: the generator's sources, by their content, and its arguments.
 
-LLVM is loaded where something has to be compiled, or where it is not known what it says of this
-processor; that is kept too, by the library and the processor's description.
+LLVM is loaded only to compile something, or to find out its name and features of this processor,
+which are cached too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from symdnn.cpu.compiler import compile_queue, elf_loader
-from symdnn.cpu.compiler.llvm_worker import AS_WRITTEN, Compiler
+from symdnn.cpu.compiler.llvm_worker import SKIP_PASSES, Compiler
 from symdnn.cpu.compiler.proven import Proven, kinds_of
 from symdnn.disk.identity import library_digest, sources_digest
 from symdnn.disk.object_file import host_machine
@@ -34,44 +34,44 @@ from symdnn.disk.store import Store
 from symdnn.errors import KernelCompileError
 
 __all__ = [
-    "AS_WRITTEN", "FACTS", "OBJECTS", "Code", "compile_function", "compile_made", "has",
+    "FACTS", "OBJECTS", "SKIP_PASSES", "Code", "compile_function", "compile_generated", "has",
     "installed", "problem", "processor_digest", "vector_width",
 ]  # fmt: skip
 
-#: Object code, and what LLVM says of a processor.
+#: Caches of object code, and of LLVM's name and features of a processor.
 OBJECTS = Store("object", ".o", b"symdnn-object-2\n")
 FACTS = Store("object", ".llvm", b"symdnn-llvm-2\n")
 _lock = threading.RLock()
 _queue = compile_queue.Queue()
-#: A parent's queue and process, which are let be.
-_of_parent: compile_queue.Queue | None = None
+#: After a fork: the parent's queue, kept so that it is not finalised here.
+_parent_queue: compile_queue.Queue | None = None
 
 
 def _in_child() -> None:
-    global _queue, _of_parent
-    _queue, _of_parent = compile_queue.Queue(), _queue
+    global _queue, _parent_queue
+    _queue, _parent_queue = compile_queue.Queue(), _queue
     _lock.release()
 
 
-# llvmlite has a lock that a child would find taken for ever: nobody is inside during a fork.
+# A child that is forked while a thread is inside llvmlite would find its lock taken for ever.
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_in_child)
 
 
 @cache
 def installed() -> bool:
-    """Whether LLVM seems to be there; nothing is loaded."""
+    """Whether llvmlite is installed; it is not loaded."""
     return importlib.util.find_spec("llvmlite") is not None
 
 
 @cache
 def problem() -> str:
-    """Why kernels cannot be compiled here; empty when they can. It is also said once."""
+    """Why kernels cannot be compiled here; empty when they can. It is also printed once."""
     try:
         with _lock:
             _facts()
-    except Warning:  # of the cache folder, where warnings are errors: it says nothing of LLVM
+    except Warning:  # about the cache folder, where warnings are errors: LLVM may be fine
         raise
-    except Exception as error:  # a library that is broken raises OSError, and more
+    except Exception as error:  # a broken library raises OSError, and others
         what = "is missing" if isinstance(error, ModuleNotFoundError) else "cannot be loaded"
         line = f"llvmlite {what} ({str(error).partition(chr(10))[0]}): pip install llvmlite"
         print(f"symdnn: {line}. NumPy's kernels are used, which are slower", file=sys.stderr)
@@ -79,11 +79,11 @@ def problem() -> str:
     return ""
 
 
-# -- what LLVM says of this machine ---------------------------------------------------------------
+# -- the processor, by LLVM -----------------------------------------------------------------------
 
 
 class _Facts(NamedTuple):
-    """Names of LLVM's version, and of the processor and what it has."""
+    """LLVM's version, and its names of the processor and of the processor's features."""
 
     version: str
     processor: str
@@ -92,20 +92,20 @@ class _Facts(NamedTuple):
 
 @cache
 def _facts() -> _Facts:
-    """Kept from another process, else asked of LLVM; whatever importing it raises."""
-    described = _described()
-    found = FACTS.get(described, wrong=_wrong_facts) if described else None
+    """From the cache, else from LLVM; raises whatever importing it raises."""
+    key = _facts_key()
+    found = FACTS.get(key, problem_of=_facts_problem) if key else None
     if found is not None:
         return _Facts(*json.loads(found))
-    _queue.wake()  # nothing is known in this folder: there will be much to compile
+    _queue.wake()  # the cache is empty: there will be much to compile
     compiler = _compiler()
     facts = _Facts(compiler.version, compiler.processor, compiler.features)
-    if described:
-        FACTS.put(described, json.dumps(facts).encode())
+    if key:
+        FACTS.put(key, json.dumps(facts).encode())
     return facts
 
 
-def _wrong_facts(content: bytes) -> str:
+def _facts_problem(content: bytes) -> str:
     try:
         words = json.loads(content)
     except ValueError:
@@ -114,8 +114,8 @@ def _wrong_facts(content: bytes) -> str:
     return "" if right and all(isinstance(w, str) for w in words) else "not what LLVM says"
 
 
-def _described() -> str:
-    """What changes when llvmlite does, or the processor; empty where that is not known."""
+def _facts_key() -> str:
+    """A hash of llvmlite and the processor; empty where the processor is not known."""
     processor = _processor()
     if not processor:
         return ""
@@ -124,31 +124,31 @@ def _described() -> str:
 
 @cache
 def _library() -> str:
-    """llvmlite's version, and what identifies its library."""
+    """llvmlite's version, and a digest of its library."""
     import llvmlite
 
     folder = Path(str(llvmlite.__file__)).parent / "binding"
-    version = getattr(llvmlite, "__version__", "")  # one that is broken lacks it
+    version = getattr(llvmlite, "__version__", "")  # a broken installation lacks it
     return f"{version} {library_digest(sorted(folder.glob('*llvmlite*.*')))}"
 
 
-#: Lines of ``/proc/cpuinfo`` that LLVM's words follow from, of x86.
-_LINES = ("vendor_id", "cpu family", "model", "stepping", "flags")
+#: Fields of ``/proc/cpuinfo`` (x86) that LLVM's name and features of a processor follow from.
+_CPUINFO_FIELDS = ("vendor_id", "cpu family", "model", "stepping", "flags")
 
 
 def _processor() -> str:
-    """How Linux describes the first processor of x86; empty for others."""
+    """Linux's description of the first processor; empty where it is not x86."""
     try:
         with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
             first = file.read(1 << 14).partition("\n\n")[0].splitlines()
     except OSError:
         return ""
-    found = [line for line in first if line.partition("\t")[0].strip() in _LINES]
-    return "\n".join(found) if len(found) == len(_LINES) else ""
+    found = [line for line in first if line.partition("\t")[0].strip() in _CPUINFO_FIELDS]
+    return "\n".join(found) if len(found) == len(_CPUINFO_FIELDS) else ""
 
 
 def processor_digest() -> str:
-    """What changes with the processor; empty where nothing is known of it."""
+    """A hash of the processor's description; empty where it is not known."""
     text = _processor()
     return hashlib.sha256(text.encode()).hexdigest()[:16] if text else ""
 
@@ -160,17 +160,17 @@ def _compiler() -> Compiler:
 
 @cache
 def _proven() -> Proven:
-    """What this LLVM has compiled for this processor."""
+    """The kinds of instructions that this LLVM has compiled for this processor."""
     return Proven(_key("proven"))
 
 
 def vector_width() -> int:
-    """How many float32 a vector of this processor has."""
+    """The vector width of this processor, in float32 elements."""
     return 16 if has("avx512f") else 8 if has("avx") else 4
 
 
 def has(feature: str) -> bool:
-    """Whether the processor has what LLVM calls so."""
+    """Whether the processor has a feature, by LLVM's name of it."""
     return f"+{feature}" in _facts().features.split(",")
 
 
@@ -178,9 +178,9 @@ def has(feature: str) -> bool:
 
 
 class Code:
-    """A compiled function with parameters of these types; or one that will be, when it is needed.
+    """A compiled function with parameters of these ctypes types. It is compiled when first used.
 
-    It is called as it is, and ``ctypes.cast`` takes it. Both raise
+    It can be called, and passed to ``ctypes.cast``. Both raise
     :class:`~symdnn.errors.KernelCompileError` where LLVM refuses the text.
     """
 
@@ -192,13 +192,13 @@ class Code:
         self._call: Any = None
 
     def __call__(self, *arguments: Any) -> None:
-        """Run it."""
+        """Run the function."""
         call = self._call
         (self.function if call is None else call)(*arguments)
 
     @property
     def function(self) -> Any:
-        """The function of ctypes."""
+        """The ctypes function; compiled and loaded now if it is not yet."""
         with _lock:
             if self._call is None:
                 self._finish()
@@ -208,23 +208,23 @@ class Code:
     def _as_parameter_(self) -> Any:
         return self.function
 
-    def begin(self, text: str) -> None:
-        """Have the module compiled some time."""
+    def enqueue(self, text: str) -> None:
+        """Queue the module for compilation."""
         kinds = kinds_of(text)
         self._job = compile_queue.Job(text, kinds, _proven().has(kinds))
         _queue.add(self._job)
 
-    def wrong(self, code: bytes) -> str:
-        """Why object code cannot be this module's; empty where it can."""
+    def problem_of(self, code: bytes) -> str:
+        """Why this cannot be the module's object code; empty where it can."""
         return object_problem(code, host_machine(), self._name)
 
     def load(self, code: bytes) -> None:
-        """Take object code: this module's."""
+        """Load the module's object code."""
         try:
             address: int = elf_loader.place(code, self._name)
-        except elf_loader.Undefined as error:
+        except elf_loader.UndefinedSymbol as error:
             raise KernelCompileError(str(error), "", (_facts().processor,), "LLVM") from error
-        except elf_loader.CannotPlace:
+        except elf_loader.UnsupportedObject:
             address = _compiler().load(code, self._name)
         except OSError as error:
             raise KernelCompileError(str(error), "", (_facts().processor,), "LLVM") from error
@@ -235,57 +235,60 @@ class Code:
         self._job = None
 
     def _finish(self) -> None:
-        """Compile it here, or wait for the process that does, and do other work meanwhile."""
+        """Compile and load it: here, or by waiting for the worker while compiling other modules."""
         job = self._job
         assert job is not None
         if job.inherited and not job.proven:
-            self.begin(job.text)
+            self.enqueue(job.text)
             job = self._job
             assert job is not None
-        if not job.inherited and not self._by_another(job):
+        if not job.inherited and not self._compiled_by_worker(job):
             if _queue.take(job) is not None:
-                job.end(None)  # now, lest a call after one that failed waits for it
+                job.end(None)  # a later call must not wait for it if compiling fails below
             while not job.ended:
                 other = _queue.take()
                 if other is None:
                     job.wait()
                 else:
-                    other.do(_compiled_or_none)
-        if job.harm:
-            words = f"LLVM ended the process that compiled it ({job.harm})"
+                    other.run(_compile_or_none)
+        if job.crash:
+            words = f"LLVM ended the process that compiled it ({job.crash})"
             raise KernelCompileError(words, job.text, (_facts().processor,), "LLVM")
         code = job.code
-        if code is None or self.wrong(code):
-            code = _compiled(job.text)
+        if code is None or self.problem_of(code):
+            code = _compile(job.text)
         self._keep(code)
         self.load(code)
 
-    def _by_another(self, job: compile_queue.Job) -> bool:
-        """Have a text that is not proven compiled by another process, if there can be one."""
+    def _compiled_by_worker(self, job: compile_queue.Job) -> bool:
+        """Have the worker compile a text that is not proven; returns whether the job has ended.
+
+        A proven text is left to the caller. So is any text where there can be no worker.
+        """
         job.proven = job.proven or _proven().has(job.kinds)
-        if job.proven or not (job.ended or _queue.hurry(job)):
+        if job.proven or not (job.ended or _queue.prioritize(job)):
             return job.ended
         while not job.ended:
             other = _queue.take()
             if other is not None:
-                other.do(_compiled_or_none)
-            elif job.wait(0.2) or not _queue.hurry(job):
+                other.run(_compile_or_none)
+            elif job.wait(0.2) or not _queue.prioritize(job):
                 break
         if job.code is not None:
             _proven().add(job.kinds)
         return job.ended
 
 
-#: Those that somebody holds; machine code goes with the last plan that runs it.
+#: Functions in use, by key. Machine code is freed with the last plan that runs it.
 _functions: weakref.WeakValueDictionary[str, Code] = weakref.WeakValueDictionary()
-#: The last ones asked for, which an expression that is compiled again and again finds.
+#: The last functions that were used, so that an expression compiled repeatedly finds its own.
 _recent: deque[Code] = deque(maxlen=16)
 
 
 def compile_function(text: str, name: str, *types: Any, folder: Path | None = None) -> Code:
-    """The function ``name`` of a module of LLVM's IR, with these of ctypes as parameters.
+    """Compile a module of LLVM IR; returns its function ``name`` with these ctypes parameters.
 
-    ``folder`` is where object code is kept (default: in that of the flag ``base_compiledir``).
+    ``folder`` is that of the cache (default: the flag ``base_compiledir``).
     Raises :class:`~symdnn.errors.KernelCompileError` with LLVM's words and the text.
     """
     with _lock:
@@ -294,61 +297,63 @@ def compile_function(text: str, name: str, *types: Any, folder: Path | None = No
     return code
 
 
-def compile_made(
-    make: Callable[..., str], arguments: tuple[Any, ...], name: str, *types: Any
+def compile_generated(
+    generate: Callable[..., str], arguments: tuple[Any, ...], name: str, *types: Any
 ) -> Code:
-    """:func:`compile_function` of ``make(*arguments)``, which is not called where its object code
-    is known; else compiling may go on until the function is called.
+    """:func:`compile_function` of the text ``generate(*arguments)``, compiled when first used.
 
-    ``make`` is a function of :mod:`symdnn.cpu` whose result depends on the arguments, as ``repr``
-    shows them, and on the processor alone.
+    The generator does not run where its object code is cached. It is a function of
+    :mod:`symdnn.cpu` whose result depends only on the arguments, as ``repr`` shows them, and on the
+    processor.
     """
     with _lock:
-        key = _key(make.__module__, make.__qualname__, repr(arguments), _sources())
-        return _code(key, lambda: make(*arguments), name, types, None)
+        key = _key(generate.__module__, generate.__qualname__, repr(arguments), _sources())
+        return _code(key, lambda: generate(*arguments), name, types, None)
 
 
 def _key(*parts: str) -> str:
-    """The name of a module's object code; ``parts`` make the module what it is."""
+    """The cache key of a module; ``parts`` determine its text."""
     return hashlib.sha256("\0".join((*parts, _library(), *_facts())).encode()).hexdigest()
 
 
 @cache
 def _sources() -> str:
-    """What changes when a file does whose functions make text, or the Python and NumPy whose
-    objects kernels read. Where that is not known it is like no other process's."""
-    return sources_digest(*_TEXT_FROM) or secrets.token_hex(16)
+    """A digest of the generators' sources, and of the Python and NumPy whose objects kernels read.
+
+    It is random where the sources cannot be read, so that nothing is found in the cache.
+    """
+    return sources_digest(*_GENERATOR_FOLDERS) or secrets.token_hex(16)
 
 
-#: The folders of all that a module's text follows from, besides what its maker is given.
-_TEXT_FROM = ("cpu", "graph", "ops")
+#: Folders of symdnn whose sources a module's text may depend on, besides its arguments.
+_GENERATOR_FOLDERS = ("cpu", "graph", "ops")
 
 
 def _code(
     key: str, text_of: Callable[[], str], name: str, types: tuple[Any, ...], folder: Path | None
 ) -> Code:
-    """The function that is known by ``key``; loaded, or begun, where it is not yet."""
+    """The function with this key: in use, loaded from the cache, or queued for compilation."""
     known = _functions.get(key)
     if known is not None:
         return known
-    # LLVM's own loader has all modules in one place: every function has a name of its own.
+    # LLVM's own loader has one namespace for all modules, so each function gets a unique name.
     unique = f"{name}_{key[:24]}"
     code = Code(unique, types, lambda content: OBJECTS.put(key, content, folder))
-    found = OBJECTS.get(key, folder, code.wrong)
-    if found is None or not _loaded(code, found):
-        code.begin(text_of().replace(f"@{name}(", f"@{unique}("))
+    found = OBJECTS.get(key, folder, code.problem_of)
+    if found is None or not _loads(code, found):
+        code.enqueue(text_of().replace(f"@{name}(", f"@{unique}("))
     _functions[key] = code
     _recent.append(code)
     return code
 
 
 def forget_recent() -> None:
-    """Let go of code that no plan runs."""
+    """Free the code that no plan runs."""
     _recent.clear()
 
 
-def _loaded(code: Code, content: bytes) -> bool:
-    """Whether object code of another process could be loaded; if not it is made anew."""
+def _loads(code: Code, content: bytes) -> bool:
+    """Load cached object code; returns whether that worked. If not, it is compiled again."""
     try:
         code.load(content)
     except KernelCompileError:
@@ -356,17 +361,17 @@ def _loaded(code: Code, content: bytes) -> bool:
     return True
 
 
-def _compiled(text: str) -> bytes:
-    """The object code of a module, by this process."""
+def _compile(text: str) -> bytes:
+    """Compile a module in this process."""
     try:
         return _compiler().compile(text)
     except (RuntimeError, OSError, ImportError) as error:
         raise KernelCompileError(str(error), text, (_facts().processor,), "LLVM") from error
 
 
-def _compiled_or_none(text: str) -> bytes | None:
-    """The same for somebody else, who will hear of what is wrong when it is compiled again."""
+def _compile_or_none(text: str) -> bytes | None:
+    """:func:`_compile` for another caller, who sees the error when it compiles the text itself."""
     try:
-        return _compiled(text)
+        return _compile(text)
     except KernelCompileError:
         return None

@@ -1,11 +1,11 @@
-"""LLVM by llvmlite: a module's text to object code. Also a program that does so for another.
+"""Compile a module's text to object code by llvmlite; also the program of the worker process.
 
-Nothing of symdnn is imported here, so that a process that runs this file is there in 0.05 s:
+Nothing of symdnn is imported here, so that the worker starts in 0.05 s:
 
-    python llvm.py FOLDER_OF_LLVMLITE
+    python llvm_worker.py FOLDER_OF_LLVMLITE
 
-It reads frames, four bytes of length and a module's text, and answers each by a frame: a byte, 1
-for object code and 0 for LLVM's words, and that. It ends with its input.
+The worker reads frames: four bytes of length, then a module's text. It answers each by a frame: a
+byte 1 and the object code, or a byte 0 and LLVM's message. It ends at the end of its input.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import struct
 import sys
 from typing import Any, BinaryIO
 
-__all__ = ["AS_WRITTEN", "Compiler", "read_frame", "write_frame"]
+__all__ = ["SKIP_PASSES", "Compiler", "read_frame", "write_frame"]
 
-#: How text begins that is in vectors already: LLVM's passes would take twice as long as the rest of
-#: compiling, and gain nothing.
-AS_WRITTEN = "; as written\n"
+#: First line of a module that is written in vectors already and needs no optimisation passes: they
+#: would take twice as long as the rest of compiling, and gain nothing.
+SKIP_PASSES = "; as written\n"
 _LENGTH = struct.Struct("<I")
-#: No frame is longer: a module's text has some ten thousand bytes.
-_MOST_BYTES = 1 << 28
+#: A longer frame is an error: a module's text has some ten thousand bytes.
+_MAX_FRAME_BYTES = 1 << 28
 
 
 class Compiler:
-    """The target machine of this processor; importing llvmlite may raise anything."""
+    """LLVM's target machine for this processor; importing llvmlite may raise any exception."""
 
     def __init__(self) -> None:
         import llvmlite
@@ -45,16 +45,16 @@ class Compiler:
         self._engine: Any = None
 
     def compile(self, text: str) -> bytes:
-        """The object code of a module; raises ``RuntimeError`` with LLVM's words."""
-        # What a module leaves in a context (constants, metadata) stays as long as that does.
+        """The object code of a module; raises ``RuntimeError`` with LLVM's message."""
+        # A context of its own: a module's constants and metadata are freed with the context only.
         module = self.llvm.parse_assembly(text, self.llvm.create_context())
         module.verify()
-        if not text.startswith(AS_WRITTEN):
+        if not text.startswith(SKIP_PASSES):
             self._optimise(module)
         return bytes(self.machine.emit_object(module))
 
     def load(self, code: bytes, name: str) -> int:
-        """Where a function of object code is, loaded by LLVM itself; 0 where there is none."""
+        """Load object code by LLVM's loader; the address of a function, 0 if it has none."""
         if self._engine is None:
             self._engine = self.llvm.create_mcjit_compiler(
                 self.llvm.parse_assembly(""), self.machine
@@ -73,8 +73,10 @@ class Compiler:
 
 
 def _dispose(passes: Any) -> None:
-    """llvmlite (0.44 to 0.48): the empty ``_dispose`` of a base class hides that of pass managers,
-    so that 70 KB of each module stay for ever."""
+    """Free a pass manager. llvmlite 0.44 to 0.48 leaks 70 KB for each module without it.
+
+    There the empty ``_dispose`` of a base class hides that of pass managers.
+    """
     from llvmlite.binding import newpassmanagers
 
     owner: Any = getattr(newpassmanagers, "NewPassManager", None)
@@ -84,26 +86,26 @@ def _dispose(passes: Any) -> None:
 
 
 def read_frame(file: BinaryIO) -> bytes | None:
-    """The next frame; None where the file has ended."""
+    """The next frame; None at the end of the file, or if it is none."""
     head = file.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         return None
     (length,) = _LENGTH.unpack(head)
-    if length > _MOST_BYTES:
-        return None  # no frame: something else wrote into the pipe
+    if length > _MAX_FRAME_BYTES:
+        return None  # something else wrote into the pipe
     body = file.read(length)
     return body if len(body) == length else None
 
 
 def write_frame(file: BinaryIO, body: bytes) -> None:
-    """Write a frame."""
+    """Write one frame and flush."""
     file.write(_LENGTH.pack(len(body)) + body)
     file.flush()
 
 
-def _serve(asked: BinaryIO, answers: BinaryIO) -> None:
+def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
     compiler = Compiler()
-    while (text := read_frame(asked)) is not None:
+    while (text := read_frame(requests)) is not None:
         try:
             answer = b"\1" + compiler.compile(text.decode())
         except RuntimeError as error:
@@ -112,9 +114,9 @@ def _serve(asked: BinaryIO, answers: BinaryIO) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for who asked
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent process
     sys.path.append(sys.argv[1])
     try:
         _serve(sys.stdin.buffer, sys.stdout.buffer)
     except BrokenPipeError:
-        sys.exit(1)  # who asked has gone
+        sys.exit(1)  # the parent process has ended

@@ -1,8 +1,8 @@
-"""Objects of libraries that are kept for the next plan, within a budget of bytes.
+"""A least-recently-used cache of library objects that plans share, within a budget of bytes.
 
-Primitives and descriptors of oneDNN are made in 0.1 to 10 ms and are the same for equal layouts.
-They take memory that nothing tells the size of, so each kind says about how much: measured as
-growth of the process over a thousand of them.
+oneDNN's primitives and descriptors take 0.1 to 10 ms to create, and equal layouts have equal ones.
+oneDNN does not report their size, so each kind states an estimate: the growth of the process over
+a thousand of them.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-__all__ = ["clear", "kept", "most_bytes"]
+__all__ = ["cached", "clear", "most_bytes"]
 
-#: What all functions together keep at most.
-_MOST_BYTES = 16 << 20
+#: Budget of all cached objects together.
+_MAX_BYTES = 16 << 20
 
 _entries: OrderedDict[Any, tuple[Any, int]] = OrderedDict()
 _used = [0]
@@ -24,14 +24,15 @@ _lock = threading.RLock()
 
 
 def most_bytes() -> int:
-    """How much is kept at most."""
-    return _MOST_BYTES
+    """The budget of all cached objects together."""
+    return _MAX_BYTES
 
 
-def kept(nbytes: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Keep results of a function of hashable arguments, each of about ``nbytes`` (a decorator).
+def cached(nbytes: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator that caches a function's results, each of about ``nbytes``, by its arguments.
 
-    The least recently used of all functions' results go first; plans keep what they run.
+    The least recently used results of all functions are dropped first. A plan holds the objects
+    that it runs, so they stay alive.
     """
 
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -57,13 +58,13 @@ def _put(key: Any, made: Any, nbytes: int) -> None:
     if key not in _entries:
         _used[0] += nbytes
     _entries[key] = made, nbytes
-    while _used[0] > _MOST_BYTES:
+    while _used[0] > _MAX_BYTES:
         _, (_, least) = _entries.popitem(last=False)
         _used[0] -= least
 
 
 def clear() -> None:
-    """Let go of all that no plan keeps."""
+    """Empty the cache."""
     with _lock:
         _entries.clear()
         _used[0] = 0

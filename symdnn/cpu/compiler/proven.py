@@ -1,9 +1,9 @@
-"""Which kinds of text LLVM has compiled on this machine, and so does not end the process over.
+"""Kinds of instructions that LLVM has compiled on this machine without crashing.
 
-LLVM answers some texts with ``abort()``. A text with an instruction whose kind, its operation and
-its types, was never compiled here by this LLVM is given to another process first
-(:mod:`symdnn.cpu.compiler.compile_queue`): if that one ends, a kernel is lost and not the program.
-The kinds that went well are kept on disk, so in the end nothing has to wait for another process.
+LLVM calls ``abort()`` on some texts. The kind of an instruction is its operation and its types. A
+text with a kind that this LLVM has never compiled here goes to the worker process first
+(:mod:`symdnn.cpu.compiler.compile_queue`): if that crashes, a kernel is lost and not the program.
+The proven kinds are kept on disk, so in the end no text has to wait for the worker.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from symdnn.disk.store import Store
 __all__ = ["KINDS", "Proven", "kinds_of"]
 
 KINDS = Store("object", ".proven", b"symdnn-proven-1\n")
-#: What two instructions of a kind differ in: names, numbers, comments. What stays are functions of
-#: LLVM's, and how long vectors are.
+#: Differences between instructions of one kind: names, numbers, comments. LLVM's own functions and
+#: the lengths of vectors are part of the kind.
 _NAMES = re.compile(r";.*|%[-\w.]+|@(?!llvm\.)[-\w.]+|![\w.]+|(?<![\w.])-?\d[\w.+-]*\b(?! x )")
 
 
@@ -30,20 +30,20 @@ def kinds_of(text: str) -> frozenset[str]:
 
 
 class Proven:
-    """The kinds that were compiled without harm, kept under the name of LLVM and the processor."""
+    """The proven kinds of one LLVM and processor, whose hash is the key of the file."""
 
     def __init__(self, key: str, folder: Path | None = None) -> None:
         self._key, self._folder = key, folder
         self._kinds = self._kept()
 
     def has(self, kinds: frozenset[str]) -> bool:
-        """Whether all of these were."""
+        """Whether all of these kinds are proven."""
         return kinds <= self._kinds
 
     def add(self, new: frozenset[str]) -> None:
-        """Note that a text of these was compiled."""
+        """Add the kinds of a text that was compiled."""
         if not new <= self._kinds:
-            self._kinds |= new | self._kept()  # others have gone on meanwhile
+            self._kinds |= new | self._kept()  # other processes may have added some
             KINDS.put(self._key, json.dumps(sorted(self._kinds)).encode(), self._folder)
 
     def _kept(self) -> set[str]:

@@ -1,1 +1,1 @@
-"""Compiled convolutions: Winograd, depthwise."""
+"""Compiled convolutions: Winograd's algorithm, depthwise."""

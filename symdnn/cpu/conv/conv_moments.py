@@ -1,7 +1,7 @@
-"""Convolutions that hand out the batch statistics of their results.
+"""Convolutions that also compute the batch statistics of their results.
 
-Winograd's kernels sum up their results while they are in registers, in float64 as
-:mod:`symdnn.cpu.reduce.batch_norm` does; behind other kernels its pass over the result follows.
+Winograd's kernels add up their results while these are in registers, in float64 as
+:mod:`symdnn.cpu.reduce.batch_norm` does. After other kernels a pass over the result follows.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.cpu.conv.winograd import Launcher, WinogradKernel
+from symdnn.cpu.conv.winograd import WinogradKernel, WinogradLaunch
 from symdnn.cpu.launch.traits import LLVM
-from symdnn.cpu.reduce.batch_norm import MomentsKernel, finished
+from symdnn.cpu.reduce.batch_norm import MomentsKernel, finisher
 from symdnn.graph.kernel import Call, Kernel, Launch, Row, kernels_for
 from symdnn.graph.library_use import LibraryUse
 from symdnn.ops.vendor.conv_moments import OneDnnConvMoments
@@ -23,17 +23,17 @@ __all__ = ["ConvMomentsKernel", "KERNELS"]
 
 
 class ConvMomentsKernel(Kernel):
-    """The convolution's kernel, and the moments with it or after it."""
+    """The convolution's kernel, which computes the moments too, or MomentsKernel after it."""
 
     name = "llvm.conv_moments"
     traits = LLVM
 
     def refuses(self, call: Call) -> str | None:
-        """Takes what both take; some kernel takes every convolution."""
+        """Refuses what the moments' kernel refuses; some kernel takes every convolution."""
         return MomentsKernel().refuses(_moments_of(call))
 
     def workspace_bytes(self, call: Call) -> int:
-        """That of the convolution."""
+        """The workspace of the convolution."""
         return _chosen(call).workspace_bytes(_conv_of(call))
 
     def library_use(self, call: Call) -> LibraryUse | None:
@@ -41,22 +41,22 @@ class ConvMomentsKernel(Kernel):
         return _chosen(call).library_use(_conv_of(call))
 
     def details(self, call: Call) -> str:
-        """Which kernel the convolution has."""
+        """The name of the convolution's kernel."""
         return _chosen(call).name
 
     def bind(self, call: Call) -> Launch:
-        """Both."""
+        """A launch that computes the convolution and its moments."""
         kernel, conv, moments = _chosen(call), _conv_of(call), _moments_of(call)
         if isinstance(kernel, WinogradKernel):
-            return _together(call, Launcher(conv, sums=True))
+            return _together(call, WinogradLaunch(conv, sums=True))
         return _one_by_one(call, kernel, kernel.bind(conv), MomentsKernel().bind(moments))
 
 
-def _together(call: Call, convolve: Launcher) -> Launch:
+def _together(call: Call, convolve: WinogradLaunch) -> Launch:
     op: Any = call.op
     given = len(op.operands(call.inputs)[0])
     y: Any = call.outputs[0]
-    channels, finish = y.shape[-1], finished(op.moments, y.shape)
+    channels, finish = y.shape[-1], finisher(op.moments, y.shape)
     total, squares = np.empty((2, 1, 1, 1, channels))
 
     def launch(inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None) -> None:
@@ -84,7 +84,7 @@ def _one_by_one(call: Call, kernel: Kernel, convolve: Any, moments: Launch) -> L
 
 
 def _chosen(call: Call) -> Kernel:
-    """The first kernel that takes the convolution."""
+    """The kernel of the convolution: the first that takes it."""
     conv = _conv_of(call)
     return next(k for k in kernels_for(OneDnnConv, "cpu") if k.refuses(conv) is None)
 

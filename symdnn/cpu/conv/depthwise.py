@@ -1,10 +1,10 @@
-"""Depthwise convolutions, in front of oneDNN's.
+"""Depthwise convolutions by compiled loops, preferred to oneDNN's.
 
-With channels first oneDNN has none, and changing the order there and back takes several times as
-long as the convolution. Measured on two cores with AVX-512, 16 images, forward and both gradients,
-by kernels of 3x3: 64x56x56 take 0.5 ms each (oneDNN 2.2, 1.5 and 1.4), 1024x7x7 0.14, 0.14 and 0.22
-(0.58, 0.46 and 0.38). With channels last 56x56x64 take 0.5 and 0.46 ms (0.57 and 0.62), 7x7x1024
-0.13, 0.17 and 0.14 (0.18, 0.23 and 0.30); by kernels of 7x7 56x56x96 take 2 ms each (3.8, 4.1, 24).
+oneDNN has none in NCHW, and reorders there and back take several times as long as the convolution.
+Measured on two cores with AVX-512, 16 samples, forward, gradient of the input, gradient of the
+filters, 3x3 filters. NCHW: 64x56x56 takes 0.5 ms each (oneDNN 2.2, 1.5 and 1.4), 1024x7x7 0.14,
+0.14 and 0.22 (0.58, 0.46 and 0.38). NHWC: 56x56x64 takes 0.5 and 0.46 ms (0.57 and 0.62), 7x7x1024
+0.13, 0.17 and 0.14 (0.18, 0.23 and 0.30). With 7x7 filters 56x56x96 takes 2 ms each (3.8, 4.1, 24).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
-from symdnn.cpu.conv.depthwise_grad_ir import depthwise_sums_ir
+from symdnn.cpu.conv.depthwise_grad_ir import depthwise_grad_ir
 from symdnn.cpu.conv.depthwise_ir import DepthwisePlan, depthwise_ir
-from symdnn.cpu.conv.depthwise_nhwc_grad_ir import depthwise_last_sums_ir
-from symdnn.cpu.conv.depthwise_nhwc_ir import depthwise_last_ir, last_tasks
+from symdnn.cpu.conv.depthwise_nhwc_grad_ir import depthwise_nhwc_grad_ir
+from symdnn.cpu.conv.depthwise_nhwc_ir import depthwise_nhwc_ir, nhwc_tasks
 from symdnn.cpu.ir.vector_ir import WIDTH
-from symdnn.cpu.launch.contiguous_launch import InOrder
+from symdnn.cpu.launch.contiguous_launch import ContiguousLaunch
 from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
@@ -32,19 +32,21 @@ from symdnn.ops.vendor.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGrad
 
 __all__ = ["DepthwiseKernel", "KERNELS"]
 
-#: Kernels of more weights, and gradients of more results for a channel, are oneDNN's: their code
-#: would be long. (oneDNN has products of matrices alone for the gradient in such kernels.)
-#: With channels last each thread has all weights in its own order.
-_MOST_TURNED, _MOST_STRIDES = 1 << 16, 16
-#: Vectors of channels for each thread, for the gradient in small kernels with channels last: less
-#: of a pixel than that is read at half the speed.
-_LEAST_VECTORS = 4
-_MOST_WEIGHTS, _MOST_MULTIPLIER = {"forward": 121, "images": 121, "kernels": 441}, 4
-#: Products below which compiling gains nothing, and for which another thread is worth waking.
-_LEAST_WORK, _WORK_OF_A_THREAD = 1 << 10, 1 << 17
-_KINDS = {OneDnnConv: "forward", OneDnnConvGradI: "images", OneDnnConvGradW: "kernels"}
-#: Where x, w and y are among inputs and outputs.
-_OPERANDS = {"forward": (0, 1, -1), "images": (-1, 0, 1), "kernels": (0, -1, 1)}
+#: In NHWC: limits of all weights, of which each thread has a reordered copy, and of the strides'
+#: product.
+_MAX_NHWC_WEIGHTS, _MAX_NHWC_STRIDES = 1 << 16, 16
+#: For the gradient of small filters in NHWC: vectors of channels for each thread. With fewer,
+#: memory is read at half the speed.
+_MIN_VECTORS_PER_THREAD = 4
+#: Limits of the weights of a filter and of results for a channel: the code would be too long. (For
+#: the gradient of larger filters oneDNN has only GEMM.)
+_MAX_FILTER_WEIGHTS, _MAX_MULTIPLIER = {"forward": 121, "grad_input": 121, "grad_filter": 441}, 4
+#: With fewer multiplications compiling gains nothing; multiplications for which waking up another
+#: thread pays.
+_MIN_MULTIPLICATIONS_TO_COMPILE, _MULTIPLICATIONS_PER_THREAD = 1 << 10, 1 << 17
+_KINDS = {OneDnnConv: "forward", OneDnnConvGradI: "grad_input", OneDnnConvGradW: "grad_filter"}
+#: Indices of x, w and y in (*inputs, output).
+_OPERANDS = {"forward": (0, 1, -1), "grad_input": (-1, 0, 1), "grad_filter": (0, -1, 1)}
 
 
 class DepthwiseKernel(Kernel):
@@ -54,20 +56,20 @@ class DepthwiseKernel(Kernel):
     traits = LLVM
 
     def refuses(self, call: Call) -> str | None:
-        """Takes float32 with as many groups as channels."""
+        """Needs float32, as many groups as channels, and enough work."""
         op: Any = call.op
         if op.ndim > 2 or op.op.groups < 2:
             return "it is for one or two sizes, and as many groups as channels"
         if getattr(op, "activation", "") not in ("", "relu"):
             return f"it has no {op.activation}"
-        wish = str(config.cpu.compile)
-        if wish == "never":
+        mode = str(config.cpu.compile)
+        if mode == "never":
             return "cpu.compile=never"
         types = [t for t in (*call.inputs, *call.outputs) if isinstance(t, TensorType)]
         host = op.host_inputs
         if any(t.dtype != "float32" for i, t in enumerate(types) if i not in host):
             return "it computes in float32"
-        if all(t.is_static for t in types) and (reason := _unfit(call, wish)):
+        if all(t.is_static for t in types) and (reason := _static_refusal(call, mode)):
             return reason
         return jit.problem() or threads.problem() or None
 
@@ -75,70 +77,73 @@ class DepthwiseKernel(Kernel):
         """The row of ``f.dnn_report()``."""
         return LibraryUse(
             str(config.cpu.compile), "depthwise", "symdnn", "llvm", 0, True, "float32",
-            why="vectors of channels, more of them in registers than oneDNN's" if _is_last(call.op)
+            why="vectors of channels, more of them in registers than oneDNN's" if _is_nhwc(call.op)
             else "planes are convolved as they lie, where oneDNN would change the order",
         )  # fmt: skip
 
     def bind(self, call: Call) -> Launch:
-        """Compiled for these sizes."""
+        """A launch whose code is for these sizes."""
         plan = _plan(call)
         x, w, y = _shapes(call)
-        make = depthwise_sums_ir if plan.kind == "kernels" else depthwise_ir
-        count, tasks = threads.threads(prod(y) * prod(w[2:]), _WORK_OF_A_THREAD), plan.tasks(x[0])
-        if not _is_last(call.op):
+        make = depthwise_grad_ir if plan.kind == "grad_filter" else depthwise_ir
+        count, tasks = (
+            threads.threads(prod(y) * prod(w[2:]), _MULTIPLICATIONS_PER_THREAD),
+            plan.tasks(x[0]),
+        )
+        if not _is_nhwc(call.op):
             run = threads.kernel(make, plan)
-        elif plan.kind == "kernels":
+        elif plan.kind == "grad_filter":
             vectors = -(-x[1] // WIDTH)
             together = -(-vectors // count)
             tasks, run = (
                 -(-vectors // together),
-                threads.kernel(depthwise_last_sums_ir, plan, together),
+                threads.kernel(depthwise_nhwc_grad_ir, plan, together),
             )
         else:
-            tasks, run = last_tasks(plan, x[0]), threads.kernel(depthwise_last_ir, plan)
-        return InOrder(run, [count, tasks, 1], len(plan.operands) - 1, tail=[x[0]])
+            tasks, run = nhwc_tasks(plan, x[0]), threads.kernel(depthwise_nhwc_ir, plan)
+        return ContiguousLaunch(run, [count, tasks, 1], len(plan.operands) - 1, tail=[x[0]])
 
 
 def _shapes(call: Call) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """(x, w, y)"""
+    """Shapes of (x, w, y); activations as (N, C, \\*sizes)."""
     types: Any = (*call.inputs, *call.outputs)
     x, w, y = (tuple(types[i].shape) for i in _OPERANDS[_KINDS[type(call.op)]])
-    return (first_shape(x), w, first_shape(y)) if _is_last(call.op) else (x, w, y)
+    return (first_shape(x), w, first_shape(y)) if _is_nhwc(call.op) else (x, w, y)
 
 
-def _is_last(op: Any) -> bool:
-    """Whether images have channels last."""
+def _is_nhwc(op: Any) -> bool:
+    """Whether activations are in NHWC."""
     return bool(op.layout != "NCHW" and op.ndim > 1)
 
 
-def _unfit(call: Call, wish: str) -> str | None:
+def _static_refusal(call: Call, mode: str) -> str | None:
     """Reasons that need sizes."""
     x, w, y = _shapes(call)
     if 0 in (*x, *w, *y):
         return "it is empty"
     if w[1] != 1:
         return "it is for as many groups as channels"
-    most = _MOST_WEIGHTS[_KINDS[type(call.op)]]
+    most = _MAX_FILTER_WEIGHTS[_KINDS[type(call.op)]]
     if prod(w[2:]) > most:
         return f"it is for kernels of at most {most} weights"
-    if _is_last(call.op) and (reason := _unfit_last(call, x, w, y)):
+    if _is_nhwc(call.op) and (reason := _nhwc_refusal(call, x, w, y)):
         return reason
-    if isinstance(call.op, OneDnnConvGradI) and y[1] > _MOST_MULTIPLIER * x[1]:
-        return f"it is for at most {_MOST_MULTIPLIER} results of a channel"
-    if wish == "auto" and prod(y) * prod(w[2:]) < _LEAST_WORK:
+    if isinstance(call.op, OneDnnConvGradI) and y[1] > _MAX_MULTIPLIER * x[1]:
+        return f"it is for at most {_MAX_MULTIPLIER} results of a channel"
+    if mode == "auto" and prod(y) * prod(w[2:]) < _MIN_MULTIPLICATIONS_TO_COMPILE:
         return "it is too little to compile for"
     return None
 
 
-def _unfit_last(call: Call, x: Sequence[int], w: Sequence[int], y: Sequence[int]) -> str | None:
-    """Reasons where channels are last."""
+def _nhwc_refusal(call: Call, x: Sequence[int], w: Sequence[int], y: Sequence[int]) -> str | None:
+    """Reasons in NHWC."""
     op: Any = call.op
     if x[1] != y[1]:
         return "with channels last it is for one result of each channel"
     vectors = x[1] // WIDTH // threads.allowed()
-    if isinstance(op, OneDnnConvGradW) and prod(w[2:]) <= 9 and vectors < _LEAST_VECTORS:
+    if isinstance(op, OneDnnConvGradW) and prod(w[2:]) <= 9 and vectors < _MIN_VECTORS_PER_THREAD:
         return "oneDNN reads few channels that lie together as fast"
-    if prod(w) > _MOST_TURNED or prod(op.op.stride) > _MOST_STRIDES:
+    if prod(w) > _MAX_NHWC_WEIGHTS or prod(op.op.stride) > _MAX_NHWC_STRIDES:
         return "with channels last it is for fewer weights or shorter strides"
     return None
 

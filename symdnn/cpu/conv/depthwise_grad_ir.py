@@ -1,30 +1,32 @@
-"""The gradient of a depthwise convolution of planes in its kernels as LLVM IR.
+"""The gradient of a depthwise convolution of planes (NCHW) of its filters as LLVM IR.
 
-Each weight has a vector of sums, which stays in a register over all images: each vector of the
-images, and those of several rows of dy, are loaded once for all products that they are part of.
+Each weight has a vector of sums, which stays in a register over all samples. Vectors of x, and of
+several rows of dy, are loaded once for all products that they are part of.
 """
 
 from __future__ import annotations
 
 from itertools import product
 
-from symdnn.cpu.conv.depthwise_ir import Columns, DepthwisePlan, PlaneSource, mask_of, taps_of
+from symdnn.cpu.conv.depthwise_ir import ColumnVectors, DepthwisePlan, PlaneSource, mask_of, taps_of
 from symdnn.cpu.ir.vector_ir import VECTOR, WIDTH, vector_module
 
-__all__ = ["depthwise_sums_ir"]
+__all__ = ["depthwise_grad_ir"]
 
-#: Sums that stay in registers.
-_MOST_SUMS = 25
-
-
-def depthwise_sums_ir(plan: DepthwisePlan) -> str:
-    """The module of ``kernel``, kind ``kernels``; its block: threads, channels of the result, 1,
-    the operands, the number of images."""
-    return vector_module(_Kernels(plan).text())
+#: Limit of the sums that stay in registers.
+_MAX_REGISTER_SUMS = 25
 
 
-class _Kernels(PlaneSource):
-    """A task is a channel of the result: sums over all images and places, in vectors."""
+def depthwise_grad_ir(plan: DepthwisePlan) -> str:
+    """The module of ``kernel``, of kind ``grad_filter``.
+
+    Words of its block: threads, channels of the result, 1, the operands, the number of samples.
+    """
+    return vector_module(_FilterGrad(plan).text())
+
+
+class _FilterGrad(PlaneSource):
+    """A task is a channel of the result: sums over all samples and positions, in vectors."""
 
     def begin(self) -> None:
         at = 3 + len(self.plan.operands)
@@ -40,13 +42,13 @@ class _Kernels(PlaneSource):
         self.channel = "%r"
         if plan.multiplier > 1:
             self.channel = s.new(f"udiv i64 %r, {plan.multiplier}")
-        together = max(1, _MOST_SUMS // wide)
+        together = max(1, _MAX_REGISTER_SUMS // wide)
         for first in range(0, high, together):
             taps = list(product(range(first, min(first + together, high)), range(wide)))
             self._group(f"from{first}", taps)
 
     def _group(self, name: str, taps: list[tuple[int, int]]) -> None:
-        """Some weights: their sums, and the numbers that these are written as."""
+        """Append some weights: their sums in vectors, reduced and stored."""
         s, plan = self.s, self.plan
 
         def image(n: str, sums: list[str]) -> list[str]:
@@ -67,7 +69,7 @@ class _Kernels(PlaneSource):
     def _image(
         self, name: str, x: str, dy: str, taps: list[tuple[int, int]], sums: list[str]
     ) -> list[str]:
-        """The sums with one image added."""
+        """The sums with one sample added."""
         s, plan = self.s, self.plan
         whole, left = divmod(plan.out[0], plan.block)
 
@@ -93,7 +95,7 @@ class _Kernels(PlaneSource):
         rows = self.rows(x, s.affine(block, plan.block * plan.stride[0]), iter(users))
         base = s.at(dy, s.affine(block, plan.block * plan.out[1]))
 
-        def vector(c: Columns, made: str, read: str, held: list[str]) -> list[str]:
+        def vector(c: ColumnVectors, made: str, read: str, held: list[str]) -> list[str]:
             total = dict(zip(taps, held, strict=True))
             mask = mask_of([c.first + i < plan.out[1] for i in range(WIDTH)])
             given = []
@@ -107,14 +109,14 @@ class _Kernels(PlaneSource):
                         continue
                     for i, k in users[offset]:
                         at = (k, tap.weight)
-                        total[at] = s.product(given[i], value, total[at])
+                        total[at] = s.multiply_add(given[i], value, total[at])
             return [total[t] for t in taps]
 
         return self.each(name, self.columns(moves=False), sums, vector)
 
     def masks(self, first: int, offset: int) -> list[str]:
-        """Only lanes of columns that dy has: another may hold what is not a number."""
-        begin, wide, step = self.source(first) + offset, self.plan.read[1], self.step
+        """Masks that also exclude lanes beyond dy's columns, whose memory may hold NaN."""
+        begin, wide, step = self.source(first) + offset, self.plan.input_extent[1], self.step
         last = begin + step * (self.plan.out[1] - 1 - first)
         high = min(wide, last + 1)
         if step > 2:

@@ -1,9 +1,9 @@
-"""Depthwise convolution of planes (channels first) and its gradient in the images as LLVM IR.
+"""Depthwise convolution of planes (NCHW) and its gradient of the input as LLVM IR.
 
-Each channel is convolved by itself: there are no sums over channels, so vectors go along the rows
-of a plane, as they lie, and what a vector of the images is loaded for are all products that it is
-part of in a block of several rows. Sizes are constants of the source, so that which lanes of a
-vector lie beyond a border is known when it is written; rows beyond it are read from a row of zeros.
+There are no sums over channels, so vectors are along the rows of a plane. A vector of the input is
+loaded once for all its products in a block of several rows. Sizes are constants of the code, so
+that masks of lanes beyond a border are known at compile time. Rows beyond a border are read from a
+row of zeros.
 """
 
 from __future__ import annotations
@@ -22,24 +22,28 @@ from symdnn.cpu.ir.vector_ir import (
     vector_module,
 )
 
-__all__ = ["Columns", "DepthwisePlan", "PlaneSource", "depthwise_ir", "mask_of", "taps_of"]
+__all__ = ["ColumnVectors", "DepthwisePlan", "PlaneSource", "depthwise_ir", "mask_of", "taps_of"]
 
-#: Rows of a block, and the products of a vector of columns that are written out.
-_MOST_ROWS, _MOST_PRODUCTS = 8, 256
-#: Weights that stay in registers; others are read where they are used.
-_HELD = 16
+#: Limits of the rows of a block, and of unrolled products of a vector of columns.
+_MAX_BLOCK_ROWS, _MAX_UNROLLED_PRODUCTS = 8, 256
+#: Filters with more weights do not stay in registers; each weight is loaded where it is used.
+_MAX_REGISTER_WEIGHTS = 16
 _ZERO = f"{VECTOR} zeroinitializer"
 
 
 @dataclass(frozen=True)
 class DepthwisePlan:
-    """One kernel. ``kind``: ``forward`` (x, w) to y, ``images`` (w, dy) to dx, ``kernels`` (x, dy)
-    to dw.
+    """One kernel, of one of these kinds:
 
-    Pairs are (rows, columns): ``size`` of x, ``out`` of y, the ``kernel``, ``stride``,
-    ``dilation``, ``pad`` before the first. ``channels`` are those of x, of which each has
-    ``multiplier`` in y. ``flip``: kernels are mirrored. ``bias``, ``residual`` and ``relu`` say
-    what follows forward. ``narrow``: a vector takes two registers, of which there are half as many.
+    * ``forward``: (x, w) to y;
+    * ``grad_input``: (w, dy) to dx;
+    * ``grad_filter``: (x, dy) to dw.
+
+    Pairs are (rows, columns): ``size`` of x, ``out`` of y, the ``kernel`` (filter size),
+    ``stride``, ``dilation``, ``pad`` before the first. Each of the ``channels`` of x has
+    ``multiplier`` channels in y. ``flip``: filters are mirrored. ``bias``, ``residual`` and
+    ``relu`` are the epilogue of the forward pass. ``narrow``: a vector takes two registers, and
+    there are half as many registers.
     """
 
     kind: str
@@ -58,22 +62,26 @@ class DepthwisePlan:
     narrow: bool = False
 
     @property
-    def made(self) -> tuple[int, int]:
-        """Rows and columns that blocks are of: of the result, or of dy for the kernels."""
-        return self.size if self.kind == "images" else self.out
+    def block_extent(self) -> tuple[int, int]:
+        """Rows and columns that blocks divide: of the result, or of dy for ``grad_filter``."""
+        return self.size if self.kind == "grad_input" else self.out
 
     @property
-    def read(self) -> tuple[int, int]:
-        """Rows and columns of the planes that kernels move over."""
-        return self.out if self.kind == "images" else self.size
+    def input_extent(self) -> tuple[int, int]:
+        """Rows and columns of the planes that filters move over."""
+        return self.out if self.kind == "grad_input" else self.size
 
     @property
     def block(self) -> int:
-        """Rows of a block: such that few are left over, whole strides of a gradient."""
-        unit = self.stride[0] if self.kind == "images" else 1
+        """Rows of a block, such that few are left over; a multiple of the stride in a gradient."""
+        unit = self.stride[0] if self.kind == "grad_input" else 1
         area = self.kernel[0] * self.kernel[1]
-        most = 4 if self.kind == "kernels" else max(1, min(_MOST_ROWS, _MOST_PRODUCTS // area))
-        rows = self.made[0]
+        most = (
+            4
+            if self.kind == "grad_filter"
+            else max(1, min(_MAX_BLOCK_ROWS, _MAX_UNROLLED_PRODUCTS // area))
+        )
+        rows = self.block_extent[0]
         fits = [n for n in range(most, most // 2, -1) if n % unit == 0]
         whole = [n for n in fits if rows % n == 0]
         return min((whole or fits or [unit])[0], -(-rows // unit) * unit)
@@ -81,51 +89,58 @@ class DepthwisePlan:
     @property
     def blocks(self) -> int:
         """Blocks of a plane."""
-        return -(-self.made[0] // self.block)
+        return -(-self.block_extent[0] // self.block)
 
     def tasks(self, images: int) -> int:
-        """How many parts there are, for so many images."""
-        if self.kind == "kernels":
+        """The number of tasks for so many samples."""
+        if self.kind == "grad_filter":
             return self.channels * self.multiplier
         planes = images * self.channels * (self.multiplier if self.kind == "forward" else 1)
         return planes * self.blocks
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """Whose array objects the words after the third have; the result is the last."""
-        names = {"forward": ("x", "weights"), "images": ("weights", "dy"), "kernels": ("x", "dy")}[
-            self.kind
-        ]
+        """Names of the operands whose array objects are the words after the third, result last."""
+        names = {
+            "forward": ("x", "weights"),
+            "grad_input": ("weights", "dy"),
+            "grad_filter": ("x", "dy"),
+        }[self.kind]
         more = [n for n, on in (("z", self.residual), ("bias", self.bias)) if on]
         return (*names, *more, "out")
 
 
 def depthwise_ir(plan: DepthwisePlan) -> str:
-    """The module of ``kernel``, ``forward`` or ``images``; its block: threads,
-    :meth:`DepthwisePlan.tasks`, 1, and the operands."""
-    return vector_module(_Planes(plan).text())
+    """The module of ``kernel``, of kind ``forward`` or ``grad_input``.
+
+    Words of its block: threads, :meth:`DepthwisePlan.tasks`, 1, and the operands.
+    """
+    return vector_module(_PlaneResults(plan).text())
 
 
-# -- where products are ----------------------------------------------------------------------------
+# -- taps ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Tap:
-    """A weight of one dimension: its index, and how far from the place of a result (or from that
-    divided by the stride, in a gradient in the images) what it multiplies is."""
+    """A weight of a filter along one dimension: its index, and the offset of its factor.
+
+    The offset is relative to the result's position, in ``grad_input`` to that divided by the
+    stride.
+    """
 
     weight: int
     offset: int
 
 
 def taps_of(plan: DepthwisePlan, axis: int, place: int) -> list[Tap]:
-    """What makes a result ``place`` rows (columns) behind the first of a block."""
+    """The taps of the result ``place`` rows (columns) behind the first of a block."""
     count, step = plan.kernel[axis], plan.stride[axis]
     found = []
     for k in range(count):
         weight = count - 1 - k if plan.flip else k
         reach = k * plan.dilation[axis]
-        if plan.kind == "images":
+        if plan.kind == "grad_input":
             offset, rest = divmod(place + plan.pad[axis] - reach, step)
             if rest:
                 continue
@@ -136,33 +151,35 @@ def taps_of(plan: DepthwisePlan, axis: int, place: int) -> list[Tap]:
 
 
 def mask_of(valid: Sequence[bool]) -> str:
-    """The mask of these lanes; "" where all are there."""
+    """The mask of these lanes; "" if all are valid."""
     if all(valid):
         return ""
     return f"<{', '.join(f'i1 {int(v)}' for v in valid)}>"
 
 
 @dataclass(frozen=True)
-class Columns:
-    """A vector of results: the first column, or how many vectors from there on are alike."""
+class ColumnVectors:
+    """Vectors of results with the same masks: the first column, and how many vectors follow."""
 
     first: int
     count: int = 1
 
 
 class PlaneSource:
-    """What both kinds share: rows that may not exist, vectors of columns and their masks."""
+    """The builder of all kinds: rows that may not exist, vectors of columns and their masks."""
 
     def __init__(self, plan: DepthwisePlan) -> None:
         self.plan, self.s = plan, VectorSource()
-        zeros = f"@zeros = internal constant [{plan.read[1]} x float] zeroinitializer, align 64"
+        zeros = (
+            f"@zeros = internal constant [{plan.input_extent[1]} x float] zeroinitializer, align 64"
+        )
         self.s.lines += [
             "declare float @llvm.vector.reduce.fadd.v16f32(float, <16 x float>)", zeros, ROWS,
             "entry:",
         ]  # fmt: skip
 
     def text(self) -> VectorSource:
-        """The function ``rows``."""
+        """The lines of the function ``rows``."""
         s = self.s
         for i, name in enumerate(self.plan.operands):
             s.lines += data_of(f"%{name}", 3 + i)
@@ -174,10 +191,10 @@ class PlaneSource:
         return s
 
     def begin(self) -> None:
-        """Lines before the first task."""
+        """Append lines before the loop over tasks."""
 
     def task(self) -> None:
-        """One task, ``%r``."""
+        """Append one task, ``%r``."""
         raise NotImplementedError
 
     def part(self, i: str, size: int) -> tuple[str, str]:
@@ -187,8 +204,8 @@ class PlaneSource:
     # -- rows -------------------------------------------------------------------------------------
 
     def rows(self, plane: str, first: str, offsets: Iterator[int]) -> dict[int, str]:
-        """Where the rows ``first + offset`` of a plane begin; those beyond it are zeros."""
-        s, (high, wide) = self.s, self.plan.read
+        """Addresses of the rows ``first + offset`` of a plane; of zeros for rows beyond it."""
+        s, (high, wide) = self.s, self.plan.input_extent
         found = {}
         for offset in sorted(set(offsets)):
             row = s.affine(first, 1, offset)
@@ -198,9 +215,9 @@ class PlaneSource:
         return found
 
     def blocks(self, name: str, number: str, body: Callable[[int, str], None]) -> None:
-        """``body(rows, a name)`` for block ``number``, of which the last may have fewer rows."""
+        """``body(rows, name)`` for block ``number``; the last block may have fewer rows."""
         plan = self.plan
-        left = plan.made[0] % plan.block
+        left = plan.block_extent[0] % plan.block
         if not left or plan.blocks == 1:
             body(left or plan.block, name)
             return
@@ -211,28 +228,28 @@ class PlaneSource:
 
     @property
     def span(self) -> int:
-        """Columns of a vector of results, in a gradient in the images of one for each phase."""
-        return WIDTH * (self.plan.stride[1] if self.plan.kind == "images" else 1)
+        """Columns of a vector of results; in ``grad_input`` of one vector for each phase."""
+        return WIDTH * (self.plan.stride[1] if self.plan.kind == "grad_input" else 1)
 
-    def columns(self, moves: bool) -> list[Columns]:
-        """All of a row; ``moves``: the last may begin earlier and make some a second time."""
-        wide, span = self.plan.made[1], self.span
+    def columns(self, moves: bool) -> list[ColumnVectors]:
+        """All columns of a row. ``moves``: the last vector may begin earlier and repeat some."""
+        wide, span = self.plan.block_extent[1], self.span
         starts = list(range(0, wide, span))
         if moves and wide >= span == WIDTH:
             starts[-1] = wide - span
-        found: list[Columns] = []
+        found: list[ColumnVectors] = []
         for first in starts:
             before = found[-1] if found else None
             alike = before is not None and first == before.first + before.count * span
             if before is not None and alike and self._whole(first) and self._whole(before.first):
-                found[-1] = Columns(before.first, before.count + 1)
+                found[-1] = ColumnVectors(before.first, before.count + 1)
             else:
-                found.append(Columns(first))
+                found.append(ColumnVectors(first))
         return found
 
     def _whole(self, first: int) -> bool:
-        """Whether no lane of these columns lies beyond a border."""
-        plan, wide = self.plan, self.plan.made[1]
+        """Whether no lane of these columns is beyond a border."""
+        plan, wide = self.plan, self.plan.block_extent[1]
         phases = self.span // WIDTH
         taps = [t for phase in range(phases) for t in taps_of(plan, 1, phase)]
         return first + self.span <= wide and not any(
@@ -241,17 +258,17 @@ class PlaneSource:
 
     @property
     def step(self) -> int:
-        """Columns between what neighbouring lanes read."""
-        return 1 if self.plan.kind == "images" else self.plan.stride[1]
+        """The stride between the columns that neighbouring lanes read."""
+        return 1 if self.plan.kind == "grad_input" else self.plan.stride[1]
 
     def source(self, first: int) -> int:
-        """What column of the planes read a column of results stands for."""
+        """The column of the input at which the window of a column of results begins."""
         plan = self.plan
-        return first // plan.stride[1] if plan.kind == "images" else first * plan.stride[1]
+        return first // plan.stride[1] if plan.kind == "grad_input" else first * plan.stride[1]
 
     def masks(self, first: int, offset: int) -> list[str]:
-        """The mask of each vector that is read for the tap ``offset`` at the columns ``first``."""
-        begin, wide, step = self.source(first) + offset, self.plan.read[1], self.step
+        """The masks of the vectors that are loaded for the tap ``offset`` at columns ``first``."""
+        begin, wide, step = self.source(first) + offset, self.plan.input_extent[1], self.step
         if step > 2:
             lanes = [0 <= begin + step * i < wide for i in range(WIDTH)]
             return [mask_of(lanes)]
@@ -260,13 +277,13 @@ class PlaneSource:
         ]
 
     def each(
-        self, name: str, columns: Sequence[Columns], carried: Sequence[str],
-        body: Callable[[Columns, str, str, list[str]], list[str]],
+        self, name: str, columns: Sequence[ColumnVectors], carried: Sequence[str],
+        body: Callable[[ColumnVectors, str, str, list[str]], list[str]],
     ) -> list[str]:  # fmt: skip
-        """``body(columns, made, read, values)`` for each vector; those alike are a loop.
+        """``body(columns, made, read, values)`` for each vector; equal ones are a loop.
 
-        ``made`` and ``read`` are columns to add to the first of them ("" for none): of results,
-        and of what is read.
+        ``made`` and ``read`` are offsets ("" for none) from the first column of results and of the
+        input. ``values`` are loop-carried, ``carried`` the first ones.
         """
         s, values = self.s, list(carried)
         for n, c in enumerate(columns):
@@ -274,15 +291,15 @@ class PlaneSource:
                 values = body(c, "", "", values)
                 continue
 
-            def step(i: str, held: list[str], c: Columns = c) -> list[str]:
+            def step(i: str, held: list[str], c: ColumnVectors = c) -> list[str]:
                 made = s.affine(i, self.span)
                 return body(c, made, s.affine(i, self.source(self.span)), held)
 
             values = s.loop(f"{name}_columns{n}", str(c.count), step, values)
         return values
 
-    def loaded(self, row: str, c: Columns, moved: str, offset: int) -> str:
-        """What a tap multiplies: a vector of a row; 0 in lanes beyond the border."""
+    def loaded(self, row: str, c: ColumnVectors, moved: str, offset: int) -> str:
+        """The factor of a tap: a vector of a row, with 0 in lanes beyond the border."""
         s = self.s
         masks = self.masks(c.first, offset)
         if not any(m == "" or "i1 1" in m for m in masks):
@@ -303,28 +320,28 @@ class PlaneSource:
         )
 
 
-# -- forward, and the gradient in the images -------------------------------------------------------
+# -- forward, and the gradient of the input --------------------------------------------------------
 
 
-class _Planes(PlaneSource):
+class _PlaneResults(PlaneSource):
     """A task is a block of rows of a plane of the result."""
 
     def task(self) -> None:
         s, plan = self.s, self.plan
         plane, block = self.part("%r", plan.blocks)
-        (high, wide), (read_high, read_wide) = plan.made, plan.read
-        backward = plan.kind == "images"
+        (high, wide), (read_high, read_wide) = plan.block_extent, plan.input_extent
+        backward = plan.kind == "grad_input"
         channels = plan.channels * (1 if backward else plan.multiplier)
         channel = s.new(f"urem i64 {plane}, {channels}")
         area = plan.kernel[0] * plan.kernel[1]
         each = plan.multiplier if backward else 1
         self.weights = s.at("%weights", s.affine(channel, area * each))
         self.held: dict[int, str] = {}
-        if area * each <= _HELD:
+        if area * each <= _MAX_REGISTER_WEIGHTS:
             for i in range(area * each):
-                self.held[i] = s.spread(s.at(self.weights, i))
+                self.held[i] = s.broadcast(s.at(self.weights, i))
         if plan.bias:
-            self.bias = s.spread(s.at("%bias", channel))
+            self.bias = s.broadcast(s.at("%bias", channel))
         source = s.affine(plane, plan.multiplier) if backward else plane
         if not backward and plan.multiplier > 1:
             source = s.new(f"udiv i64 {plane}, {plan.multiplier}")
@@ -338,9 +355,9 @@ class _Planes(PlaneSource):
         self.blocks("block", block, lambda count, name: self._rows(name, source, place, count))
 
     def _rows(self, name: str, source: str, place: str, count: int) -> None:
-        """The results of ``count`` rows."""
-        plan, each = self.plan, self.plan.multiplier if self.plan.kind == "images" else 1
-        area = plan.read[0] * plan.read[1]
+        """Append the results of ``count`` rows."""
+        plan, each = self.plan, self.plan.multiplier if self.plan.kind == "grad_input" else 1
+        area = plan.input_extent[0] * plan.input_extent[1]
         rows = [
             self.rows(
                 self.s.at(source, n * area), place,
@@ -349,7 +366,7 @@ class _Planes(PlaneSource):
             for n in range(each)
         ]  # fmt: skip
 
-        def vector(c: Columns, made: str, read: str, held: list[str]) -> list[str]:
+        def vector(c: ColumnVectors, made: str, read: str, held: list[str]) -> list[str]:
             phases = [
                 self._sums(rows, c, read, phase, count) for phase in range(self.span // WIDTH)
             ]
@@ -360,7 +377,7 @@ class _Planes(PlaneSource):
         self.each(name, self.columns(not plan.residual), [], vector)
 
     def _sums(
-        self, rows: list[dict[int, str]], c: Columns, read: str, phase: int, count: int
+        self, rows: list[dict[int, str]], c: ColumnVectors, read: str, phase: int, count: int
     ) -> list[str]:
         """For each row the sums of one phase of columns."""
         plan, s = self.plan, self.s
@@ -381,15 +398,15 @@ class _Planes(PlaneSource):
                     if value == "zeroinitializer":
                         continue
                     for i, k in users[offset]:
-                        sums[i] = s.product(weights[k], value, sums[i])
+                        sums[i] = s.multiply_add(weights[k], value, sums[i])
         return sums
 
     def _weight(self, index: int) -> str:
-        return self.held.get(index) or self.s.spread(self.s.at(self.weights, index))
+        return self.held.get(index) or self.s.broadcast(self.s.at(self.weights, index))
 
-    def _put(self, row: int, c: Columns, made: str, phases: Sequence[str]) -> None:
-        """Write one row of results."""
-        plan, s, wide = self.plan, self.s, self.plan.made[1]
+    def _put(self, row: int, c: ColumnVectors, made: str, phases: Sequence[str]) -> None:
+        """Append the epilogue and the stores of one row of results."""
+        plan, s, wide = self.plan, self.s, self.plan.block_extent[1]
         place = row * wide + c.first
         for v, value in enumerate(_interleaved(s, phases)):
             first = c.first + v * WIDTH
@@ -399,14 +416,14 @@ class _Planes(PlaneSource):
             offsets: list[str | int] = [made or 0, place + v * WIDTH]
             if plan.residual:
                 value = s.add(value, s.load(s.at(self.more, *offsets), mask))
-            if plan.relu:  # what is not a number stays so
+            if plan.relu:  # NaN stays
                 below = s.new(f"fcmp olt {VECTOR} {value}, zeroinitializer")
                 value = s.new(f"select {MASK} {below}, {_ZERO}, {VECTOR} {value}")
             s.store(value, s.at(self.out, *offsets), mask)
 
 
 def _interleaved(s: VectorSource, phases: Sequence[str]) -> list[str]:
-    """Vectors of neighbouring columns, of vectors of every ``len(phases)``-th column."""
+    """Interleave vectors of every ``len(phases)``-th column to vectors of neighbouring columns."""
     count = len(phases)
     if count == 1:
         return list(phases)

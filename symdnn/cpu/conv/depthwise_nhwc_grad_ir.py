@@ -1,7 +1,7 @@
-"""The gradient of a depthwise convolution in its kernels, channels last, as LLVM IR.
+"""The gradient of a depthwise convolution in NHWC of its filters as LLVM IR.
 
-A task is some vectors of channels, of all images: neighbours, so that each task reads what lies
-together. Their sums are in fast memory, and in registers while a tile of dy is multiplied.
+A task is some neighbouring vectors of channels, over all samples, so that it reads contiguous
+memory. Their sums are on the stack, and in registers while a tile of dy is multiplied.
 """
 
 from __future__ import annotations
@@ -9,31 +9,34 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from symdnn.cpu.conv.depthwise_ir import DepthwisePlan
-from symdnn.cpu.conv.depthwise_nhwc_ir import Columns, TileSource
+from symdnn.cpu.conv.depthwise_nhwc_ir import TileColumns, TileSource
 from symdnn.cpu.ir.loops_ir import next_task, word
 from symdnn.cpu.ir.vector_ir import MASK, VECTOR, WIDTH, VectorSource, first_lanes, vector_module
 
-__all__ = ["depthwise_last_sums_ir"]
+__all__ = ["depthwise_nhwc_grad_ir"]
 
-#: Sums that stay in registers.
-_MOST_SUMS = 25
-
-
-def depthwise_last_sums_ir(plan: DepthwisePlan, together: int) -> str:
-    """The module of ``kernel``, kind ``kernels`` with a multiplier of 1; its block: threads, tasks
-    of ``together`` vectors of channels, 1, the operands, the number of images."""
-    return vector_module(_Sums(plan, together).text())
+#: Limit of the sums that stay in registers.
+_MAX_REGISTER_SUMS = 25
 
 
-class _Sums(TileSource):
-    """The function ``rows``."""
+def depthwise_nhwc_grad_ir(plan: DepthwisePlan, together: int) -> str:
+    """The module of ``kernel``, of kind ``grad_filter`` with a multiplier of 1.
+
+    Words of its block: threads, tasks of ``together`` vectors of channels, 1, the operands, the
+    number of samples.
+    """
+    return vector_module(_NhwcFilterGrad(plan, together).text())
+
+
+class _NhwcFilterGrad(TileSource):
+    """Builds the function ``rows``."""
 
     def __init__(self, plan: DepthwisePlan, together: int) -> None:
         super().__init__(plan)
         self.together = together
 
     def text(self) -> VectorSource:
-        """Its lines."""
+        """The lines of the function."""
         s, plan = self.s, self.plan
         floats = self.area * self.together * WIDTH
         self.begin(*word("%images", 3 + len(plan.operands)),
@@ -51,7 +54,7 @@ class _Sums(TileSource):
                 self.row_of_tiles(n, b)
                 return []
 
-            s.loop("blocks", str(-(-plan.made[0] // self.high)), block)
+            s.loop("blocks", str(-(-plan.block_extent[0] // self.high)), block)
             return []
 
         s.loop("each_image", "%images", image)
@@ -60,7 +63,7 @@ class _Sums(TileSource):
         return s
 
     def _vectors(self, name: str, body: Callable[[str, str, str], None]) -> None:
-        """``body(first channel, mask, its sums)`` for each vector of the task."""
+        """A loop over the task's vectors: ``body(first channel, mask, address of its sums)``."""
         s, plan = self.s, self.plan
 
         def each(i: str, _: list[str]) -> list[str]:
@@ -72,18 +75,18 @@ class _Sums(TileSource):
         s.loop(f"vectors_{name}", self.count, each)
 
     def tile(
-        self, name: str, c: Columns, count: int, rows: dict[int, tuple[str, str]], made: str,
+        self, name: str, c: TileColumns, count: int, rows: dict[int, tuple[str, str]], made: str,
         read: str,
     ) -> None:  # fmt: skip
         s, plan, users = self.s, self.plan, self.users(c, count)
-        most = max(1, _MOST_SUMS // plan.kernel[1]) * plan.kernel[1]
+        most = max(1, _MAX_REGISTER_SUMS // plan.kernel[1]) * plan.kernel[1]
 
         def vector(first: str, lanes: str, sums: str) -> None:
             masks = self.row_masks(rows, lanes)
             given = {}
             for i in range(count):
                 for q in range(c.wide):
-                    at = (i * plan.made[1] + c.first + q) * plan.channels
+                    at = (i * plan.block_extent[1] + c.first + q) * plan.channels
                     given[i, q] = s.load(s.at("%dy", self.made, made, at, first), lanes)
             for low in range(0, self.area, most):
                 part = range(low, min(low + most, self.area))
@@ -96,14 +99,14 @@ class _Sums(TileSource):
                     at = (self.source(c) + column) * plan.channels
                     value = s.load(s.at(rows[row][0], read, at, first), masks[row])
                     for i, q, t in products:
-                        total[t] = s.product(given[i, q], value, total[t])
+                        total[t] = s.multiply_add(given[i, q], value, total[t])
                 for t, value in total.items():
                     s.store(value, s.at(sums, t * WIDTH))
 
         self._vectors(name, vector)
 
     def _write(self, first: str, lanes: str, sums: str) -> None:
-        """The sums of a vector of channels as kernels, which lie one after the other."""
+        """Append the scatter of the sums of a vector of channels to their filters."""
         s = self.s
         steps = ", ".join(f"i64 {i * self.area}" for i in range(WIDTH))
         begin = s.affine(first, self.area)

@@ -1,9 +1,9 @@
-"""Depthwise convolution of images with channels last, and its gradient in the images, as LLVM IR.
+"""Depthwise convolution in NHWC and its gradient of the input as LLVM IR.
 
-Vectors are of channels. A tile of some rows and columns of results has its sums in registers, each
-vector of the images is loaded once for all products of it that the tile needs, and which of them
-lie beyond the sides of an image is known when the source is written. Each thread first has the
-weights in another order, those of one place together.
+Vectors are of channels. A tile of some rows and columns of results has its sums in registers. Each
+vector of the input is loaded once for all its products in a tile. Which of them are beyond the left
+and right border is known at compile time. Each thread first reorders the weights, so that those of
+one tap are contiguous.
 """
 
 from __future__ import annotations
@@ -25,36 +25,38 @@ from symdnn.cpu.ir.vector_ir import (
     vector_module,
 )
 
-__all__ = ["Columns", "TileSource", "depthwise_last_ir", "last_tasks", "tile_of"]
+__all__ = ["TileColumns", "TileSource", "depthwise_nhwc_ir", "nhwc_tasks", "tile_of"]
 
-#: Rows and columns of a tile, and of one of kernels with more weights than :data:`_FEW` or where
-#: registers are few.
-_TILE, _SMALL_TILE, _FEW = 4, 2, 25
-
-
-def depthwise_last_ir(plan: DepthwisePlan) -> str:
-    """The module of ``kernel``, ``forward`` or ``images`` with a multiplier of 1; its block:
-    threads, :func:`last_tasks`, 1, and the operands."""
-    return vector_module(_Images(plan).text())
+#: Rows and columns of a tile; of a tile for filters with more weights than the third number, or
+#: with few registers.
+_TILE_SIZE, _SMALL_TILE_SIZE, _MAX_WEIGHTS_OF_FULL_TILE = 4, 2, 25
 
 
-def last_tasks(plan: DepthwisePlan, images: int) -> int:
-    """How many tasks there are: rows of tiles of all images."""
-    return images * -(-plan.made[0] // tile_of(plan)[0])
+def depthwise_nhwc_ir(plan: DepthwisePlan) -> str:
+    """The module of ``kernel``, of kind ``forward`` or ``grad_input`` with a multiplier of 1.
+
+    Words of its block: threads, :func:`nhwc_tasks`, 1, and the operands.
+    """
+    return vector_module(_TileResults(plan).text())
+
+
+def nhwc_tasks(plan: DepthwisePlan, images: int) -> int:
+    """The number of tasks: rows of tiles of all samples."""
+    return images * -(-plan.block_extent[0] // tile_of(plan)[0])
 
 
 def tile_of(plan: DepthwisePlan) -> tuple[int, int]:
-    """Rows and columns of a tile: whole strides of a gradient."""
-    many = plan.narrow or plan.kernel[0] * plan.kernel[1] > _FEW
-    edge = _SMALL_TILE if many else _TILE
-    units = plan.stride if plan.kind == "images" else (1, 1)
+    """Rows and columns of a tile; multiples of the stride in a gradient."""
+    many = plan.narrow or plan.kernel[0] * plan.kernel[1] > _MAX_WEIGHTS_OF_FULL_TILE
+    edge = _SMALL_TILE_SIZE if many else _TILE_SIZE
+    units = plan.stride if plan.kind == "grad_input" else (1, 1)
     rows, columns = (max(1, edge // u) * u for u in units)
     return rows, columns
 
 
 @dataclass(frozen=True)
-class Columns:
-    """Tiles of so many columns, side by side, which are alike."""
+class TileColumns:
+    """Neighbouring tiles with the same number of columns and the same masks."""
 
     first: int
     wide: int
@@ -62,7 +64,7 @@ class Columns:
 
 
 class TileSource:
-    """Rows of tiles, of which some operands' rows and columns may not exist."""
+    """The builder of all kinds: rows of tiles, with masks for rows and columns beyond a border."""
 
     def __init__(self, plan: DepthwisePlan) -> None:
         self.plan, self.s = plan, VectorSource()
@@ -71,7 +73,7 @@ class TileSource:
         self.area = plan.kernel[0] * plan.kernel[1]
 
     def begin(self, *more: str) -> None:
-        """The head of the function ``rows``, operands and ``more`` lines."""
+        """Append the head of the function ``rows``, the operands and ``more`` lines."""
         names = enumerate(self.plan.operands, 3)
         self.s.lines += [ROWS, "entry:", *(line for i, n in names for line in data_of(f"%{n}", i))]
         self.s.lines += more
@@ -86,15 +88,15 @@ class TileSource:
     # -- rows -------------------------------------------------------------------------------------
 
     def row_of_tiles(self, image: str, block: str) -> None:
-        """All tiles of rows ``block`` of an image."""
+        """Append all tiles of row of tiles ``block`` of a sample."""
         s, plan = self.s, self.plan
-        rows = plan.made[0]
+        rows = plan.block_extent[0]
         blocks, left = -(-rows // self.high), rows % self.high
-        step, backward = plan.stride[0], plan.kind == "images"
+        step, backward = plan.stride[0], plan.kind == "grad_input"
         self.place = s.affine(block, self.high // step if backward else self.high * step)
         row = s.new(f"add i64 {s.affine(image, rows)}, {s.affine(block, self.high)}")
-        self.made = s.affine(row, plan.made[1] * plan.channels)
-        size = plan.read[0] * plan.read[1] * plan.channels
+        self.made = s.affine(row, plan.block_extent[1] * plan.channels)
+        size = plan.input_extent[0] * plan.input_extent[1] * plan.channels
         self.image = s.at("%dy" if backward else "%x", s.affine(image, size))
         if blocks == 1:
             self._rows("all", left or self.high, masked=True)
@@ -109,10 +111,10 @@ class TileSource:
         self._rows(name, left, masked=True)
 
     def _whole_rows(self) -> None:
-        """A whole tile's rows, without masks where all that they need exists."""
+        """Append the rows of a whole tile, without masks if all rows that they read exist."""
         s, offsets = self.s, list(self._offsets(self.high))
         low = s.new(f"icmp sge i64 {self.place}, {-min(offsets)}")
-        high = s.new(f"icmp slt i64 {self.place}, {self.plan.read[0] - max(offsets)}")
+        high = s.new(f"icmp slt i64 {self.place}, {self.plan.input_extent[0] - max(offsets)}")
         inside = s.new(f"and i1 {low}, {high}")
         s.choose("whole", inside, lambda yes, n: self._rows(n, self.high, masked=not yes))
 
@@ -120,20 +122,23 @@ class TileSource:
         return (t.offset for i in range(count) for t in taps_of(self.plan, 0, i))
 
     def _rows(self, name: str, count: int, masked: bool) -> None:
-        """The results of ``count`` rows; ``masked``: some of what they need may not exist."""
+        """Append the results of ``count`` rows; ``masked``: rows that they read may not exist."""
         s, plan = self.s, self.plan
         rows = {}
         for offset in sorted({*self._offsets(count)}):
             row = s.affine(self.place, 1, offset)
-            exists = s.new(f"icmp ult i64 {row}, {plan.read[0]}") if masked else ""
-            rows[offset] = s.at(self.image, s.affine(row, plan.read[1] * plan.channels)), exists
-        backward, step = plan.kind == "images", plan.stride[1]
+            exists = s.new(f"icmp ult i64 {row}, {plan.input_extent[0]}") if masked else ""
+            rows[offset] = (
+                s.at(self.image, s.affine(row, plan.input_extent[1] * plan.channels)),
+                exists,
+            )
+        backward, step = plan.kind == "grad_input", plan.stride[1]
         for n, c in enumerate(self._columns()):
             if c.count == 1:
                 self.tile(f"{name}{n}", c, count, rows, "", "")
                 continue
 
-            def tile(i: str, _: list[str], c: Columns = c, n: int = n) -> list[str]:
+            def tile(i: str, _: list[str], c: TileColumns = c, n: int = n) -> list[str]:
                 made = s.affine(i, c.wide * plan.channels)
                 moved = c.wide // step if backward else c.wide * step
                 read = s.affine(i, moved * plan.channels)
@@ -144,40 +149,43 @@ class TileSource:
 
     # -- columns ----------------------------------------------------------------------------------
 
-    def _columns(self) -> list[Columns]:
-        """All of a row; those whose columns all exist are one."""
-        found: list[Columns] = []
-        for first in range(0, self.plan.made[1], self.wide):
-            c = Columns(first, min(self.wide, self.plan.made[1] - first))
+    def _columns(self) -> list[TileColumns]:
+        """All tiles of a row; those without masks are one loop."""
+        found: list[TileColumns] = []
+        for first in range(0, self.plan.block_extent[1], self.wide):
+            c = TileColumns(first, min(self.wide, self.plan.block_extent[1] - first))
             before = found[-1] if found else None
             if before and before.wide == c.wide and self._whole(c) and self._whole(before):
-                found[-1] = Columns(before.first, c.wide, before.count + 1)
+                found[-1] = TileColumns(before.first, c.wide, before.count + 1)
             else:
                 found.append(c)
         return found
 
-    def source(self, c: Columns) -> int:
-        """What column is read for the first of these without an offset."""
+    def source(self, c: TileColumns) -> int:
+        """The input column at which the window of the first of these columns begins."""
         step = self.plan.stride[1]
-        return c.first // step if self.plan.kind == "images" else c.first * step
+        return c.first // step if self.plan.kind == "grad_input" else c.first * step
 
-    def _whole(self, c: Columns) -> bool:
-        begin, wide = self.source(c), self.plan.read[1]
+    def _whole(self, c: TileColumns) -> bool:
+        begin, wide = self.source(c), self.plan.input_extent[1]
         offsets = [t.offset for q in range(c.wide) for t in taps_of(self.plan, 1, q)]
         return all(0 <= begin + offset < wide for offset in offsets)
 
     # -- tiles ------------------------------------------------------------------------------------
 
     def tile(
-        self, name: str, c: Columns, count: int, rows: dict[int, tuple[str, str]], made: str,
+        self, name: str, c: TileColumns, count: int, rows: dict[int, tuple[str, str]], made: str,
         read: str,
     ) -> None:  # fmt: skip
-        """One tile, all channels. ``rows`` are where those begin that it needs, and whether they
-        exist ("": they do); ``made`` and ``read`` floats from the first of the tiles alike."""
+        """Append one tile, over all channels.
+
+        ``rows`` maps offsets to (address, whether the row exists, "" if it does). ``made`` and
+        ``read`` are offsets in floats from the first of equal tiles, in results and in the input.
+        """
         raise NotImplementedError
 
     def row_masks(self, rows: dict[int, tuple[str, str]], lanes: str) -> dict[int, str]:
-        """The lanes of each row that are read."""
+        """The mask of lanes that are loaded from each row."""
         there = f"{MASK} {lanes or first_lanes(WIDTH)}"
         select = f"{there}, {MASK} zeroinitializer"
         return {
@@ -185,35 +193,39 @@ class TileSource:
             for offset, (_, exists) in rows.items()
         }
 
-    def users(self, c: Columns, count: int) -> dict[tuple[int, int], list[tuple[int, int, int]]]:
-        """For each place that is read, by offsets of its row and column: the row, column and weight
-        of all products that it is part of."""
+    def users(
+        self, c: TileColumns, count: int
+    ) -> dict[tuple[int, int], list[tuple[int, int, int]]]:
+        """For each input pixel of a tile, by offsets of row and column, all its products.
+
+        A product is (row, column, weight): of the result, and the index of the weight.
+        """
         plan = self.plan
         found: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
         for i, q in product(range(count), range(c.wide)):
             for a, b in product(taps_of(plan, 0, i), taps_of(plan, 1, q)):
-                if 0 <= self.source(c) + b.offset < plan.read[1]:
+                if 0 <= self.source(c) + b.offset < plan.input_extent[1]:
                     weight = a.weight * plan.kernel[1] + b.weight
                     found.setdefault((a.offset, b.offset), []).append((i, q, weight))
         return found
 
 
-class _Images(TileSource):
+class _TileResults(TileSource):
     """A task is a row of tiles of results."""
 
     def text(self) -> VectorSource:
-        """The function ``rows``."""
+        """The lines of the function ``rows``."""
         s = self.s
         self.begin(f"%turned = alloca [{self.area * self.padded} x float], align 64")
-        by_vectors(s, "weights", self.plan.channels, self._turn)
+        by_vectors(s, "weights", self.plan.channels, self._reorder_weights)
         self.tasks()
-        blocks = -(-self.plan.made[0] // self.high)
+        blocks = -(-self.plan.block_extent[0] // self.high)
         self.row_of_tiles(s.new(f"udiv i64 %r, {blocks}"), s.new(f"urem i64 %r, {blocks}"))
         s.lines += next_task("task")
         return s
 
-    def _turn(self, first: str | int, lanes: str) -> None:
-        """The weights of a vector of channels, those of each place together."""
+    def _reorder_weights(self, first: str | int, lanes: str) -> None:
+        """Append the reorder of the weights of a vector of channels."""
         s = self.s
         steps = ", ".join(f"i64 {i * self.area}" for i in range(WIDTH))
         begin = s.affine(first, self.area) if isinstance(first, str) else first * self.area
@@ -227,7 +239,7 @@ class _Images(TileSource):
             s.store(value, s.at("%turned", t * self.padded, first))
 
     def tile(
-        self, name: str, c: Columns, count: int, rows: dict[int, tuple[str, str]], made: str,
+        self, name: str, c: TileColumns, count: int, rows: dict[int, tuple[str, str]], made: str,
         read: str,
     ) -> None:  # fmt: skip
         s, plan, users = self.s, self.plan, self.users(c, count)
@@ -244,19 +256,19 @@ class _Images(TileSource):
                 at = (self.source(c) + column) * plan.channels
                 value = s.load(s.at(rows[row][0], read, at, first), masks[row])
                 for i, q, t in users[row, column]:
-                    sums[i, q] = s.product(weights[t], value, sums[i, q])
+                    sums[i, q] = s.multiply_add(weights[t], value, sums[i, q])
             for (i, q), total in sums.items():
-                at = (i * plan.made[1] + c.first + q) * plan.channels
+                at = (i * plan.block_extent[1] + c.first + q) * plan.channels
                 self._put(total, (self.made, made, at, first), lanes)
 
         by_vectors(s, name, plan.channels, vector)
 
     def _put(self, value: str, place: tuple[str | int, ...], lanes: str) -> None:
-        """Write a vector of results."""
+        """Append the epilogue and the store of a vector of results."""
         s, plan = self.s, self.plan
         if plan.residual:
             value = s.add(value, s.load(s.at("%z", *place), lanes))
-        if plan.relu:  # what is not a number stays so
+        if plan.relu:  # NaN stays
             below = s.new(f"fcmp olt {VECTOR} {value}, zeroinitializer")
             value = s.new(f"select {MASK} {below}, {VECTOR} zeroinitializer, {VECTOR} {value}")
         s.store(value, s.at("%out", *place), lanes)

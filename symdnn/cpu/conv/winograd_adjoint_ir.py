@@ -1,9 +1,9 @@
-"""The gradient of a convolution in its images by Winograd's algorithm turned round, as LLVM IR.
+"""The gradient of a convolution's input by the adjoint of Winograd's algorithm, as LLVM IR.
 
-It can be had as a convolution of the result's gradient with padding all around, most of whose tiles
-hold zeros where kernels are large and images small. Here each tile of that gradient is taken once:
-transformed, multiplied, and its 6 x 6 results are added to the images, where those of neighbours
-overlap. A block is a number of whole images, so no two threads add to one.
+The gradient can also be computed as a convolution of dy with padding all around. With large filters
+and small planes most of its tiles are mostly zeros. Here each tile of dy is transformed and
+multiplied once, and its 6 x 6 results are added to dx, where those of neighbours overlap. A block
+is a number of whole samples, so that no two threads add to the same sample.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from collections.abc import Sequence
 
 from symdnn.cpu.conv.winograd_plan import TAPS, TILE, WinogradPlan
 from symdnn.cpu.conv.winograd_tiles_ir import Tiles
-from symdnn.cpu.conv.winograd_transforms_ir import both_directions, to_pixels
+from symdnn.cpu.conv.winograd_transforms_ir import both_directions, pixel_gradient
 from symdnn.cpu.ir.loops_ir import next_task
 from symdnn.cpu.ir.vector_ir import VectorSource, vector_module
 
 __all__ = ["adjoint_ir"]
 
 
-def adjoint_ir(plan: WinogradPlan, kernel_step: int) -> str:
+def adjoint_ir(plan: WinogradPlan, filter_step: int) -> str:
     """The module of ``kernel``; ``plan`` is that of the convolution whose gradient it is.
 
-    Its block: threads, blocks of tiles, 1, tiles, the addresses of kernels (as they are transformed
-    for that convolution, channels and outputs exchanged; ``kernel_step`` floats apart) and of
-    scratch memory, the arrays of the result's gradient and of the images'.
+    Words of its block: threads, blocks of tiles, 1, tiles, the address of the filters (transformed
+    for that convolution, channels and outputs exchanged; matrices are ``filter_step`` floats
+    apart), the address of scratch memory, the array objects of dy and of dx.
     """
-    return vector_module(_Adjoint(plan, kernel_step).source())
+    return vector_module(_Adjoint(plan, filter_step).source())
 
 
 class _Adjoint(Tiles):
-    """The function ``rows``: a block of images after the other."""
+    """Builds the function ``rows``, a task of which is a block of samples."""
 
-    def __init__(self, plan: WinogradPlan, kernel_step: int) -> None:
+    def __init__(self, plan: WinogradPlan, filter_step: int) -> None:
         super().__init__(plan)
-        self._kernel_step = kernel_step
+        self._kernel_step = filter_step
 
     def source(self) -> VectorSource:
-        """All lines."""
+        """The lines of the function."""
         s, plan = self.s, self.plan
         of_image = plan.tiles[0] * plan.tiles[1]
         nbytes = 4 * plan.size[0] * plan.size[1] * plan.channels
@@ -67,13 +67,13 @@ class _Adjoint(Tiles):
     def _add_vector(
         self, base: str, source: str, lanes: str, masks: Sequence[Sequence[str]]
     ) -> None:
-        """What a tile gives to some channels of its 36 pixels."""
+        """Append the addition of a tile's results to some channels of its 36 pixels."""
         s, plan = self.s, self.plan
 
         def product(i: int, j: int) -> str:
             return s.load(s.at(source, (i * TILE + j) * plan.tile_steps[0]))
 
-        for i, j, value in both_directions(TILE, lambda t: to_pixels(s, t), product):
+        for i, j, value in both_directions(TILE, lambda t: pixel_gradient(s, t), product):
             place = s.at(base, (i * plan.size[1] + j) * plan.channels)
             mask = masks[i][j] if masks else lanes
             s.store(s.add(value, s.load(place, mask)), place, mask)

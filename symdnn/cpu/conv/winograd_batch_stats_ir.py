@@ -1,4 +1,4 @@
-"""Sums of results and of their squares, channel by channel, while Winograd's kernels write them."""
+"""Sums of results and of their squares for each channel, while Winograd's kernels store them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from symdnn.cpu.ir.vector_ir import MASK, VECTOR, WIDTH, VectorSource
 
 __all__ = ["ResultSums"]
 
-_HALF = WIDTH // 2
-_DOUBLES = f"<{_HALF} x double>"
+_HALF_WIDTH = WIDTH // 2
+_DOUBLE_VECTOR = f"<{_HALF_WIDTH} x double>"
 
 
 class ResultSums:
-    """Sums in float64 at ``base``, of this thread: all channels' sums, then those of squares.
+    """This thread's sums in float64 at ``base``: of all channels, then of their squares.
 
-    Between :meth:`begin` and :meth:`end` those of a vector of channels are in registers.
+    Between :meth:`begin` and :meth:`end` the sums of a vector of channels are in registers.
     """
 
     def __init__(self, s: VectorSource, base: str, channels: int) -> None:
@@ -25,38 +25,39 @@ class ResultSums:
         self.sums: list[str] = []
 
     def begin(self, first: str | int) -> None:
-        """For the vector of channels from ``first`` on."""
+        """Load the sums of the vector of channels from ``first`` on."""
         s, channel = self.s, _doubles_on(self.s, self.base, first)
-        offsets = [kind + half for kind in (0, self.squares) for half in (0, _HALF)]
+        offsets = [kind + half for kind in (0, self.squares) for half in (0, _HALF_WIDTH)]
         self.places = [_doubles_on(s, channel, offset) for offset in offsets]
-        self.sums = [s.new(f"load {_DOUBLES}, ptr {p}, align 8") for p in self.places]
+        self.sums = [s.new(f"load {_DOUBLE_VECTOR}, ptr {p}, align 8") for p in self.places]
 
     def add(self, value: str, mask: str) -> None:
-        """One vector of results, of which those outside of the mask do not exist."""
+        """Add one vector of results; lanes outside of the mask do not exist."""
         s = self.s
         if mask:
             value = s.new(f"select {MASK} {mask}, {VECTOR} {value}, {VECTOR} zeroinitializer")
         for half in (0, 1):
-            wide = self._wide(value, range(half * _HALF, (half + 1) * _HALF))
-            self.sums[half] = s.new(f"fadd {_DOUBLES} {self.sums[half]}, {wide}")
+            wide = self._wide(value, range(half * _HALF_WIDTH, (half + 1) * _HALF_WIDTH))
+            self.sums[half] = s.new(f"fadd {_DOUBLE_VECTOR} {self.sums[half]}, {wide}")
             self.sums[2 + half] = s.new(
-                f"call {_DOUBLES} @llvm.fma.v8f64({_DOUBLES} {wide}, {_DOUBLES} {wide}, "
-                f"{_DOUBLES} {self.sums[2 + half]})"
+                f"call {_DOUBLE_VECTOR} @llvm.fma.v8f64("
+                f"{_DOUBLE_VECTOR} {wide}, {_DOUBLE_VECTOR} {wide}, "
+                f"{_DOUBLE_VECTOR} {self.sums[2 + half]})"
             )
 
     def _wide(self, value: str, lanes: Sequence[int]) -> str:
         picked = ", ".join(f"i32 {lane}" for lane in lanes)
         half = self.s.new(
-            f"shufflevector {VECTOR} {value}, {VECTOR} poison, <{_HALF} x i32> <{picked}>"
+            f"shufflevector {VECTOR} {value}, {VECTOR} poison, <{_HALF_WIDTH} x i32> <{picked}>"
         )
-        return self.s.new(f"fpext <{_HALF} x float> {half} to {_DOUBLES}")
+        return self.s.new(f"fpext <{_HALF_WIDTH} x float> {half} to {_DOUBLE_VECTOR}")
 
     def end(self) -> None:
-        """Back to memory."""
+        """Store the sums."""
         for place, value in zip(self.places, self.sums):
-            self.s.lines.append(f"store {_DOUBLES} {value}, ptr {place}, align 8")
+            self.s.lines.append(f"store {_DOUBLE_VECTOR} {value}, ptr {place}, align 8")
 
 
 def _doubles_on(s: VectorSource, base: str, offset: str | int) -> str:
-    """The address so many numbers of float64 behind another."""
+    """The address ``base`` plus an offset in float64 elements."""
     return s.new(f"getelementptr double, ptr {base}, i64 {offset}") if offset else base

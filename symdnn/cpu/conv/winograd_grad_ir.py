@@ -1,9 +1,9 @@
-"""The gradient of a convolution in its kernels by Winograd's algorithm, as LLVM IR.
+"""The gradient of a convolution's filters by Winograd's algorithm, as LLVM IR.
 
-It is the other one turned round (:mod:`symdnn.cpu.conv.winograd_ir`): tiles of the images are
-transformed as there, those of the result's gradient by the transposed transformation, and their
-products are summed over all tiles. The 36 matrices of sums, each thread's own, are added up and
-transformed back to kernels once, in the end (:mod:`symdnn.cpu.conv.winograd_weights_ir`).
+Tiles of x are transformed as in the forward pass (:mod:`symdnn.cpu.conv.winograd_ir`), tiles of dy
+by the transposed transformation, and their products are added over all tiles. Each thread has 36
+matrices of sums. They are added up and transformed to filters once, at the end
+(:mod:`symdnn.cpu.conv.winograd_weights_ir`).
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from symdnn.cpu.conv.winograd_tiles_ir import Tiles, parts
 from symdnn.cpu.ir.loops_ir import next_task
 from symdnn.cpu.ir.vector_ir import WIDTH, VectorSource, vector_module
 
-__all__ = ["FIRST_USED", "sums_ir"]
+__all__ = ["FIRST_USED_WORD", "filter_sums_ir"]
 
-#: The word of the block that thread 0 sets when it has summed up anything; others' follow.
-FIRST_USED = 8
-#: Channels that are summed up at once, by how many vectors of outputs.
-_CHANNELS = {1: 16, 2: 8, 3: 8, 4: 4}
+#: Index of the word that thread 0 sets when it has any sums; those of other threads follow.
+FIRST_USED_WORD = 8
+#: Number of vectors of outputs -> channels whose sums are in registers at once.
+_UNROLL_CHANNELS = {1: 16, 2: 8, 3: 8, 4: 4}
 
 
-def sums_ir(plan: WinogradPlan) -> str:
-    """The module of ``kernel``, which sums up products of tiles.
+def filter_sums_ir(plan: WinogradPlan) -> str:
+    """The module of ``kernel``, which adds up products of tiles.
 
-    Its block: threads, blocks of tiles, 1, tiles, the addresses of sums and of scratch memory, the
-    arrays of images and of the gradient, a word for each thread.
+    Words of its block: threads, blocks of tiles, 1, tiles, the addresses of sums and of scratch
+    memory, the array objects of x and of dy, a word for each thread.
     """
-    return vector_module(_Sums(plan).source())
+    return vector_module(_FilterGradTiles(plan).source())
 
 
-class _Sums(Tiles):
-    """The function ``rows``: a block of tiles after the other."""
+class _FilterGradTiles(Tiles):
+    """Builds the function ``rows``, a task of which is a block of tiles."""
 
     def source(self) -> VectorSource:
-        """All lines."""
+        """The lines of the function."""
         s, floats = self.s, TAPS * self.plan.sum_step
         own = [
             f"%own_sums = mul i64 %thread, {floats}",
             "%sums = getelementptr float, ptr %all_sums, i64 %own_sums",
-            f"%used_at = add i64 %thread, {FIRST_USED}",
+            f"%used_at = add i64 %thread, {FIRST_USED_WORD}",
             "%used = getelementptr i64, ptr %w, i64 %used_at",
             "store i64 1, ptr %used",
             f"call void @llvm.memset.p0.i64(ptr %sums, i8 0, i64 {4 * floats}, i1 false)",
@@ -52,12 +52,12 @@ class _Sums(Tiles):
         return s
 
     def _multiply(self, tap: str, _: list[str]) -> list[str]:
-        """One of the 36 products of matrices, added to its sums."""
+        """Append one of the 36 matrix products, which is added to its sums."""
         s, plan = self.s, self.plan
         before = s.at("%before", s.affine(tap, plan.tile_steps[0]))
         after = s.at("%after", s.affine(tap, plan.tile_steps[1]))
         sums = s.at("%sums", s.affine(tap, plan.sum_step))
-        for first, width, height in parts(plan.outputs, _CHANNELS):
+        for first, width, height in parts(plan.outputs, _UNROLL_CHANNELS):
 
             def rows(
                 b: str, _: list[str], first: int = first, width: int = width, height: int = height
@@ -71,7 +71,7 @@ class _Sums(Tiles):
         return []
 
     def _sum_up(self, name: str, a: str, b: str, y: str, width: int, height: int) -> None:
-        """``height`` channels times ``width`` vectors of outputs, summed over tiles."""
+        """Append sums of ``height`` channels times ``width`` vectors of outputs, over all tiles."""
         s, plan = self.s, self.plan
         places = [
             s.at(y, row * padded(plan.outputs) + w * WIDTH)
@@ -84,9 +84,9 @@ class _Sums(Tiles):
             row_a = s.at(a, s.affine(t, padded(plan.channels)))
             made = []
             for row in range(height):
-                every = s.spread(s.at(row_a, row))
+                every = s.broadcast(s.at(row_a, row))
                 for w in range(width):
-                    made.append(s.product(every, outputs[w], sums[row * width + w]))
+                    made.append(s.multiply_add(every, outputs[w], sums[row * width + w]))
             return made
 
         for value, place in zip(s.loop(name, "%count", tile, list(map(s.load, places))), places):

@@ -1,9 +1,9 @@
-"""Convolutions by Winograd's algorithm as LLVM IR, on images with channels last.
+"""Convolutions by Winograd's algorithm as LLVM IR, in NHWC.
 
-A tile of 6 x 6 pixels gives 7 - r results in each direction of a kernel of r x r, by 36 products
-for each pair of channels instead of r * r for each result (Lavin and Gray 2016). Tiles are read in
-blocks: transformed to 36 matrices (tiles x channels), multiplied by 36 of the transformed kernels,
-and transformed back, all within a thread's part of the second cache.
+With filters of r x r, a tile of 6 x 6 pixels gives 7 - r results in each direction. It takes 36
+multiplications for each pair of channels instead of r * r for each result (Lavin and Gray 2016).
+Tiles are processed in blocks: transformed to 36 matrices (tiles x channels), multiplied by the 36
+matrices of the transformed filters, and transformed back. A block stays in a thread's L2 cache.
 """
 
 from __future__ import annotations
@@ -13,35 +13,35 @@ from collections.abc import Sequence
 from symdnn.cpu.conv.winograd_batch_stats_ir import ResultSums
 from symdnn.cpu.conv.winograd_plan import TAPS, TILE, WinogradPlan, padded
 from symdnn.cpu.conv.winograd_tiles_ir import Tiles, by_vectors
-from symdnn.cpu.conv.winograd_transforms_ir import both_directions, of_products
+from symdnn.cpu.conv.winograd_transforms_ir import both_directions, inverse_transform
 from symdnn.cpu.ir.loops_ir import next_task, word
 from symdnn.cpu.ir.vector_ir import MASK, VECTOR, VectorSource, vector_module
 
 __all__ = ["winograd_ir"]
 
-#: Where arrays are in the block, of which the last two may be left out.
-_ARRAYS = {"images": 6, "out": 7, "bias": 8, "more": 9}
-_SUMS = 10
+#: Indices of the words of arrays; bias and addend may be missing.
+_ARRAY_WORDS = {"images": 6, "out": 7, "bias": 8, "more": 9}
+_SUMS_WORD = 10
 
 
 def winograd_ir(plan: WinogradPlan) -> str:
     """The module of ``kernel``.
 
-    Its block: threads, blocks of tiles, 1, tiles, the addresses of transformed kernels and of
-    scratch memory, the arrays of images, results, bias and addend (the last two may be left out),
-    the address of the threads' sums where ``plan.sums``.
+    Words of its block: threads, blocks of tiles, 1, tiles, the addresses of transformed filters and
+    of scratch memory, the array objects of x, y, bias and addend (the last two may be missing), the
+    address of the threads' sums if ``plan.sums``.
     """
     return vector_module(_Convolution(plan).source())
 
 
 class _Convolution(Tiles):
-    """The function ``rows``: a block of tiles after the other."""
+    """Builds the function ``rows``, a task of which is a block of tiles."""
 
     def source(self) -> VectorSource:
-        """All lines."""
+        """The lines of the function."""
         s, plan = self.s, self.plan
         left_out = {"bias": not plan.bias, "more": not plan.residual}
-        arrays = {f"%{name}": at for name, at in _ARRAYS.items() if not left_out.get(name)}
+        arrays = {f"%{name}": at for name, at in _ARRAY_WORDS.items() if not left_out.get(name)}
         self.begin("%kernels", arrays, self._own_sums())
         s.loop("read", "%count", self.read)
         s.loop("multiply", str(TAPS), self._multiply)
@@ -50,11 +50,11 @@ class _Convolution(Tiles):
         return s
 
     def _own_sums(self) -> list[str]:
-        """Lines for ``%own_sums``, where this thread's are."""
+        """Lines for ``%own_sums``, the address of this thread's sums."""
         if not self.plan.sums:
             return []
         return [
-            *word("%sums", _SUMS, "ptr"),
+            *word("%sums", _SUMS_WORD, "ptr"),
             f"%sums_from = mul i64 %thread, {2 * padded(self.plan.outputs)}",
             "%own_sums = getelementptr double, ptr %sums, i64 %sums_from",
         ]
@@ -63,9 +63,9 @@ class _Convolution(Tiles):
         plan = self.plan
         steps = plan.tile_steps
         source, target = ("%before", steps[0], plan.channels), ("%after", steps[1], plan.outputs)
-        return self.multiply(tap, source, target, plan.kernel_step)
+        return self.multiply(tap, source, target, plan.filter_step)
 
-    # -- results are written --------------------------------------------------------------------
+    # -- results --------------------------------------------------------------------------------
 
     def _write(self, t: str, _: list[str]) -> list[str]:
         s, plan = self.s, self.plan
@@ -89,13 +89,13 @@ class _Convolution(Tiles):
     def _write_vector(
         self, source: str, at: str, first: str | int, lanes: str, masks: Sequence[Sequence[str]]
     ) -> None:
-        """The results of a tile in some channels."""
+        """Append the results of a tile for a vector of channels."""
         s, plan = self.s, self.plan
 
         def product(i: int, j: int) -> str:
             return s.load(s.at(source, (i * TILE + j) * plan.tile_steps[1]))
 
-        results = both_directions(TILE, lambda p: of_products(s, p, plan.m), product)
+        results = both_directions(TILE, lambda p: inverse_transform(s, p, plan.m), product)
         bias = s.load(s.at("%bias", first), lanes) if plan.bias else ""
         sums = ResultSums(s, "%own_sums", plan.outputs) if plan.sums else None
         if sums is not None:
@@ -112,7 +112,7 @@ class _Convolution(Tiles):
     def _store_result(
         self, value: str, place: tuple[str, str | int, int], mask: str, bias: str
     ) -> str:
-        """One vector of results, with what follows the convolution."""
+        """Append the epilogue and the store of one vector of results; returns the vector."""
         s, plan = self.s, self.plan
         if plan.bias:
             value = s.add(value, bias)

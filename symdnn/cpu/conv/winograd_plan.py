@@ -1,4 +1,4 @@
-"""Sizes of what Winograd's kernels read and write (:mod:`symdnn.cpu.conv.winograd_ir`)."""
+"""Sizes of arrays and scratch memory of Winograd's kernels (:mod:`symdnn.cpu.conv.winograd_ir`)."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from dataclasses import dataclass
 
 from symdnn.cpu.ir.vector_ir import WIDTH
 
-__all__ = ["ROWS_AT_ONCE", "TAPS", "TILE", "KernelPlan", "SumPlan", "WinogradPlan", "padded"]
+__all__ = ["UNROLL_ROWS", "TAPS", "TILE", "FilterPlan", "FilterGradPlan", "WinogradPlan", "padded"]
 
-#: Pixels of a tile in each direction, transformed values of one.
+#: Pixels of a tile in each direction; values of a transformed tile.
 TILE, TAPS = 6, 36
-#: Rows of tiles that are multiplied at once, by how many vectors of results: 24 accumulators.
-ROWS_AT_ONCE = {1: 24, 2: 12, 3: 8, 4: 6}
-#: A multiple of all of these.
-_MOST_ROWS = 24
-#: Floats between matrices: a cache line, so that they do not all meet in the same sets.
-_APART = 16
+#: Number of vectors of results -> rows of tiles multiplied at once, with 24 accumulators.
+UNROLL_ROWS = {1: 24, 2: 12, 3: 8, 4: 6}
+#: A common multiple of these.
+_ROW_MULTIPLE = 24
+#: Floats between matrices: a cache line, so that they do not map to the same sets of the cache.
+_MATRIX_GAP_FLOATS = 16
 
 
 def padded(channels: int) -> int:
-    """Channels in whole vectors."""
+    """A number of channels rounded up to whole vectors."""
     return -(-channels // WIDTH) * WIDTH
 
 
 def _floats(rows: int, columns: int) -> int:
-    """Of a matrix, up to the next."""
-    return rows * padded(columns) + _APART
+    """Floats from a matrix to the next."""
+    return rows * padded(columns) + _MATRIX_GAP_FLOATS
 
 
 @dataclass(frozen=True)
 class WinogradPlan:
-    """One kernel: sizes of images and results, channels of both, what follows, tiles of a block."""
+    """One kernel: sizes of input and result, channels of both, tiles of a block, the epilogue."""
 
     size: tuple[int, int]
     out: tuple[int, int]
@@ -42,7 +42,7 @@ class WinogradPlan:
     bias: bool = False
     residual: bool = False
     relu: bool = False
-    #: Whether results and their squares are summed up for each channel.
+    #: Whether to add up results and their squares for each channel.
     sums: bool = False
 
     @property
@@ -52,36 +52,37 @@ class WinogradPlan:
 
     @property
     def tiles(self) -> tuple[int, int]:
-        """Tiles along the rows and columns of an image."""
+        """Tiles along the rows and columns of a sample."""
         return -(-self.out[0] // self.m), -(-self.out[1] // self.m)
 
     @property
-    def kernel_step(self) -> int:
-        """Floats from one matrix of transformed kernels to the next."""
+    def filter_step(self) -> int:
+        """Floats from one matrix of transformed filters to the next."""
         return _floats(self.channels, self.outputs)
 
     @property
     def sum_step(self) -> int:
-        """Likewise of sums of products over tiles."""
+        """Floats from one matrix of sums over tiles to the next."""
         return _floats(padded(self.channels), self.outputs)
 
     @property
     def tile_steps(self) -> tuple[int, int]:
-        """Likewise of tiles before and after the products."""
-        rows = -(-self.block // _MOST_ROWS) * _MOST_ROWS
+        """Floats from one matrix of tiles to the next, before and after the multiplication."""
+        rows = -(-self.block // _ROW_MULTIPLE) * _ROW_MULTIPLE
         return _floats(rows, self.channels), _floats(rows, self.outputs)
 
     @property
     def thread_floats(self) -> int:
-        """Scratch memory of a thread."""
+        """Scratch memory of a thread, in floats."""
         return TAPS * sum(self.tile_steps)
 
 
 @dataclass(frozen=True)
-class KernelPlan:
-    """The transformation of kernels (outputs, channels, r, r).
+class FilterPlan:
+    """The transformation of filters (outputs, channels, r, r).
 
-    ``swapped``: they lie as (channels, outputs, r, r); ``mirrored``: rows and columns are reversed.
+    ``swapped``: their shape is (channels, outputs, r, r). ``mirrored``: rows and columns are
+    reversed.
     """
 
     channels: int
@@ -97,8 +98,8 @@ class KernelPlan:
 
 
 @dataclass(frozen=True)
-class SumPlan:
-    """How sums of so many threads become kernels (outputs, channels, r, r)."""
+class FilterGradPlan:
+    """The transformation of the sums of all threads to filters (outputs, channels, r, r)."""
 
     channels: int
     outputs: int

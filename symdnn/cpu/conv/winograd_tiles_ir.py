@@ -1,7 +1,7 @@
-"""Blocks of Winograd's tiles as LLVM IR: how a thread goes over them, reads and multiplies them.
+"""Blocks of Winograd's tiles as LLVM IR: loops over tiles, their transformation, their GEMM.
 
-A thread's scratch memory has room for a block: ``%before`` for what its tiles of the images are
-transformed to, ``%after`` for those of results, each as 36 matrices (tiles x channels).
+A thread's scratch memory has room for one block: ``%before`` for the transformed tiles of the
+input, ``%after`` for the tiles of results, each as 36 matrices (tiles x channels).
 """
 
 from __future__ import annotations
@@ -9,20 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from symdnn.cpu.conv.winograd_plan import ROWS_AT_ONCE, TAPS, TILE, WinogradPlan, padded
-from symdnn.cpu.conv.winograd_transforms_ir import both_directions, of_pixels, of_results
+from symdnn.cpu.conv.winograd_plan import TAPS, TILE, UNROLL_ROWS, WinogradPlan, padded
+from symdnn.cpu.conv.winograd_transforms_ir import (
+    both_directions,
+    transform_pixels,
+    transform_result_gradient,
+)
 from symdnn.cpu.ir.loops_ir import data_of, word
 from symdnn.cpu.ir.vector_ir import MASK, WIDTH, VectorSource, first_lanes
 
 __all__ = ["Tiles", "Window", "by_vectors", "parts"]
 
-#: (pixels, what is kept of a tile, lanes, masks of pixels by row and column or none: all are there)
+#: A function of (address of the pixels, buffer of the tile, mask of lanes, masks of pixels by row
+#: and column, empty if all exist).
 Vector = Callable[[str, str, str, Sequence[Sequence[str]]], None]
 
 
 @dataclass(frozen=True)
 class Window:
-    """The part of a tile's image that is read or added to: ``edge`` pixels in each direction."""
+    """The part of a sample that a tile reads or adds to: ``edge`` pixels in each direction."""
 
     array: str
     edge: int
@@ -34,9 +39,9 @@ class Window:
 def by_vectors(
     s: VectorSource, name: str, channels: int, body: Callable[[str | int, str], None]
 ) -> None:
-    """``body(first channel, mask)`` for each vector of channels; no mask where all are there.
+    """``body(first channel, mask)`` for each vector of channels; "" is the mask of a full vector.
 
-    It is called once, and what it writes is a loop where there are several.
+    ``body`` is called once if all vectors are alike, and its lines become a loop.
     """
     count, rest = -(-channels // WIDTH), channels % WIDTH
     if count == 1:
@@ -52,7 +57,7 @@ def by_vectors(
 
 
 def parts(channels: int, heights: Mapping[int, int]) -> Iterator[tuple[int, int, int]]:
-    """(first, how many, rows at once) for vectors of channels, as many as rows are known for."""
+    """(first vector, number of vectors, rows at once) for groups of vectors of channels."""
     vectors = padded(channels) // WIDTH
     for first in range(0, vectors, max(heights)):
         width = min(vectors - first, max(heights))
@@ -60,16 +65,16 @@ def parts(channels: int, heights: Mapping[int, int]) -> Iterator[tuple[int, int,
 
 
 class Tiles:
-    """The function ``rows``, whose tasks are blocks of tiles; ``%images`` are what they are of."""
+    """The builder of functions ``rows`` whose tasks are blocks of tiles of ``%images``."""
 
     def __init__(self, plan: WinogradPlan) -> None:
         self.plan, self.s = plan, VectorSource()
 
     def begin(self, matrices: str, arrays: Mapping[str, int], own: Sequence[str] = ()) -> None:
-        """Up to a block's first tile, ``%first``, and how many there are, ``%count``.
+        """Append the head up to ``%first``, the task's first tile, and ``%count``, its tiles.
 
-        Words of the block from 3 on: tiles in all, the addresses of ``matrices`` and of scratch
-        memory, and ``arrays`` where they say. ``own`` are lines that follow for each thread.
+        Words of the block from 3 on: all tiles, the addresses of ``matrices`` and of scratch
+        memory, and ``arrays`` at their indices. ``own`` are further lines for each thread.
         """
         plan = self.plan
         self.s.tasks([
@@ -87,10 +92,10 @@ class Tiles:
             f"%count = select i1 %full, i64 {plan.block}, i64 %left",
         ]
 
-    # -- where tiles are ------------------------------------------------------------------------
+    # -- positions of tiles ---------------------------------------------------------------------
 
     def tile(self, t: str) -> tuple[str, str, str]:
-        """The image, row and column of tile ``t`` of the block."""
+        """The sample, row and column of tile ``t`` of the block."""
         s, (high, wide) = self.s, self.plan.tiles
         number = s.new(f"add i64 %first, {t}")
         image = s.new(f"udiv i64 {number}, {high * wide}")
@@ -104,7 +109,7 @@ class Tiles:
         return s.new(f"and i1 {each[0]}, {each[-1]}"), each
 
     def masks(self, rows: Sequence[str], columns: Sequence[str], lanes: str) -> list[list[str]]:
-        """The lanes of each pixel, of which rows and columns may not exist."""
+        """The mask of each pixel; empty for rows and columns that do not exist."""
         s, there = self.s, f"{MASK} {lanes or first_lanes(WIDTH)}"
 
         def mask(row: str, column: str) -> str:
@@ -114,14 +119,14 @@ class Tiles:
         return [[mask(row, column) for column in columns] for row in rows]
 
     def pixel(self, image: str, y: str, x: str, size: tuple[int, int], channels: int) -> str:
-        """Floats from the first pixel of an array to one."""
+        """The offset of a pixel in an array, in floats."""
         s = self.s
         row = s.new(f"add i64 {s.affine(image, size[0])}, {y}")
         pixel = s.new(f"add i64 {s.affine(row, size[1])}, {x}")
         return s.affine(pixel, channels)
 
     def never_outside(self) -> bool:
-        """Whether all pixels of all tiles of the images exist."""
+        """Whether all pixels of all tiles of the input exist."""
         plan = self.plan
         last = ((t - 1) * plan.m - p + TILE for t, p in zip(plan.tiles, plan.pad))
         return max(plan.pad) <= 0 and all(n <= size for n, size in zip(last, plan.size))
@@ -133,36 +138,36 @@ class Tiles:
     def choose(
         self, name: str, always: bool, whole: tuple[str, str], body: Callable[[bool, str], None]
     ) -> None:
-        """``body(whether all pixels exist, a name)``, for tiles at the border apart if need be."""
+        """``body(whether all pixels exist, name)``; a branch for border tiles unless ``always``."""
         if always:
             body(True, name)
             return
         self.s.choose(name, self.s.new(f"and i1 {whole[0]}, {whole[1]}"), body)
 
-    # -- tiles are read -------------------------------------------------------------------------
+    # -- reading tiles --------------------------------------------------------------------------
 
     @property
     def images(self) -> Window:
-        """The window of a tile of the images."""
+        """The window of a tile of the input."""
         plan = self.plan
         return Window("%images", TILE, plan.pad, plan.size, plan.channels)
 
     def read(self, t: str, _: list[str]) -> list[str]:
-        """A tile of the images, to ``%before``."""
-        vector = self.transformed(self.images, of_pixels, self.plan.tile_steps[0])
+        """Append the transformation of a tile of the input to ``%before``."""
+        vector = self.transformed(self.images, transform_pixels, self.plan.tile_steps[0])
         return self.windowed(t, "inside", self.images, "%before", self.never_outside(), vector)
 
     def read_gradient(self, t: str, _: list[str]) -> list[str]:
-        """A tile of the result's gradient, ``%gradient``, to ``%after``."""
+        """Append the transformation of a tile of dy, ``%gradient``, to ``%after``."""
         plan = self.plan
         window = Window("%gradient", plan.m, (0, 0), plan.out, plan.outputs)
-        vector = self.transformed(window, of_results, plan.tile_steps[1])
+        vector = self.transformed(window, transform_result_gradient, plan.tile_steps[1])
         return self.windowed(t, "within", window, "%after", self.all_whole(), vector)
 
     def transformed(
         self, w: Window, way: Callable[[VectorSource, Sequence[str]], list[str]], step: int
     ) -> Vector:
-        """What writes the 36 values that ``way`` gives of a window, ``step`` floats apart."""
+        """A function that stores the 36 values of a window by ``way``, ``step`` floats apart."""
         s = self.s
 
         def vector(base: str, target: str, lanes: str, masks: Sequence[Sequence[str]]) -> None:
@@ -178,9 +183,9 @@ class Tiles:
     def windowed(
         self, t: str, name: str, w: Window, buffer: str, always: bool, vector: Vector
     ) -> list[str]:
-        """``vector(pixels, buffer, lanes, masks)`` for all channels of a tile's window of images.
+        """``vector(pixels, buffer, lanes, masks)`` for all channels of the window of a tile.
 
-        There are no masks where the whole window is in the image: ``always`` or by a test.
+        There are no masks if the whole window is within the sample: ``always``, or by a branch.
         """
         s, plan = self.s, self.plan
         image, row, column = self.tile(t)
@@ -200,22 +205,22 @@ class Tiles:
         self.choose(name, always, (all_rows, all_columns), body)
         return []
 
-    # -- products -------------------------------------------------------------------------------
+    # -- GEMM -----------------------------------------------------------------------------------
 
     def multiply(
         self, tap: str, source: tuple[str, int, int], target: tuple[str, int, int], step: int
     ) -> list[str]:
-        """One of the 36 products of a block of tiles and the kernels.
+        """Append one of the 36 matrix products of a block of tiles and the filters.
 
-        ``source`` and ``target`` are a name, the floats between matrices, and how many columns;
-        ``step`` are those between matrices of kernels.
+        ``source`` and ``target`` are (name, floats between matrices, columns); ``step`` is the
+        number of floats between matrices of filters.
         """
         s = self.s
         before = s.at(source[0], s.affine(tap, source[1]))
         after = s.at(target[0], s.affine(tap, target[1]))
         kernels = s.at("%kernels", s.affine(tap, step))
         columns = source[2], target[2]
-        for first, width, height in parts(target[2], ROWS_AT_ONCE):
+        for first, width, height in parts(target[2], UNROLL_ROWS):
             more = s.new(f"add i64 %count, {height - 1}")
             blocks = s.new(f"udiv i64 {more}, {height}")
 
@@ -234,7 +239,7 @@ class Tiles:
     def _product(
         self, name: str, at: tuple[str, str, str], columns: tuple[int, int], size: tuple[int, int]
     ) -> None:
-        """Rows of tiles times vectors of outputs, summed over channels; ``size``: how many."""
+        """Append ``size`` (rows of tiles, vectors of outputs) of a product over channels."""
         s, (width, height) = self.s, size
 
         def channel(c: str, sums: list[str]) -> list[str]:
@@ -243,9 +248,9 @@ class Tiles:
             tiles = s.at(at[0], c)
             made = []
             for row in range(height):
-                every = s.spread(s.at(tiles, row * padded(columns[0])))
+                every = s.broadcast(s.at(tiles, row * padded(columns[0])))
                 for w in range(width):
-                    made.append(s.product(every, weights[w], sums[row * width + w]))
+                    made.append(s.multiply_add(every, weights[w], sums[row * width + w]))
             return made
 
         zeros = ["zeroinitializer"] * (width * height)

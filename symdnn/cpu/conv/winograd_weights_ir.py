@@ -1,18 +1,25 @@
-"""Kernels to Winograd's 36 matrices of transformed ones, and sums of such back, as LLVM IR."""
+"""Winograd's transformation of filters to 36 matrices, and of sums of matrices back, as LLVM IR."""
 
 from __future__ import annotations
 
-from symdnn.cpu.conv.winograd_plan import TAPS, TILE, KernelPlan, SumPlan, padded
+from symdnn.cpu.conv.winograd_plan import TAPS, TILE, FilterGradPlan, FilterPlan, padded
 from symdnn.cpu.conv.winograd_tiles_ir import by_vectors
-from symdnn.cpu.conv.winograd_transforms_ir import both_directions, of_kernel, of_sums
+from symdnn.cpu.conv.winograd_transforms_ir import (
+    both_directions,
+    filter_gradient,
+    transform_filter,
+)
 from symdnn.cpu.ir.loops_ir import data_of, next_task, word
 from symdnn.cpu.ir.vector_ir import MASK, VECTOR, WIDTH, VectorSource, first_lanes, vector_module
 
-__all__ = ["kernel_sums_ir", "kernels_ir"]
+__all__ = ["filter_grad_ir", "filter_transform_ir"]
 
 
-def kernels_ir(plan: KernelPlan) -> str:
-    """The module of ``kernel``; its block: threads, channels, 1, kernels, address of the result."""
+def filter_transform_ir(plan: FilterPlan) -> str:
+    """The module of ``kernel``.
+
+    Words of its block: threads, channels, 1, the filters, the address of the result.
+    """
     s = VectorSource()
     area = plan.r * plan.r
     step = (area, plan.outputs * area) if plan.swapped else (plan.channels * area, area)
@@ -29,7 +36,7 @@ def kernels_ir(plan: KernelPlan) -> str:
     def vector(first: str | int, lanes: str) -> None:
         begin = s.at(base, _times(s, first, step[0]))
         weights = [[gathered(begin, (i, j), lanes) for j in places] for i in places]
-        made = both_directions(plan.r, lambda g: of_kernel(s, g), lambda i, j: weights[i][j])
+        made = both_directions(plan.r, lambda g: transform_filter(s, g), lambda i, j: weights[i][j])
         for i, j, value in made:
             s.store(value, s.at(row, (i * TILE + j) * plan.step, first))
 
@@ -38,12 +45,12 @@ def kernels_ir(plan: KernelPlan) -> str:
     return vector_module(s)
 
 
-def kernel_sums_ir(plan: SumPlan) -> str:
-    """The module of ``kernel``, which makes kernels of the sums of all threads.
+def filter_grad_ir(plan: FilterGradPlan) -> str:
+    """The module of ``kernel``, which transforms the sums of all threads to filters.
 
-    Its block: threads, channels, 1, the address of the sums, the array of kernels, and where in the
-    block of :func:`~symdnn.cpu.conv.winograd_grad_ir.sums_ir` threads have said that there are
-    sums.
+    Words of its block: threads, channels, 1, the address of the sums, the array object of filters,
+    and the address of the words in which threads note that they have sums
+    (:func:`~symdnn.cpu.conv.winograd_grad_ir.filter_sums_ir`).
     """
     s = VectorSource()
     area = plan.r * plan.r
@@ -57,7 +64,7 @@ def kernel_sums_ir(plan: SumPlan) -> str:
         def total(i: int, j: int) -> str:
             return _total(s, plan, s.at(row, first), i * TILE + j)
 
-        weights = both_directions(TILE, lambda q: of_sums(s, q, plan.r), total)
+        weights = both_directions(TILE, lambda q: filter_gradient(s, q, plan.r), total)
         begin = s.at(base, _times(s, first, step))
         for i, j, value in weights:
             given = f"{_pointers(s, plan, begin, step, (i, j))}, i32 4, {_mask(lanes)}"
@@ -79,9 +86,9 @@ def _mask(lanes: str) -> str:
 
 
 def _pointers(
-    s: VectorSource, plan: KernelPlan | SumPlan, base: str, step: int, place: tuple[int, int]
+    s: VectorSource, plan: FilterPlan | FilterGradPlan, base: str, step: int, place: tuple[int, int]
 ) -> str:
-    """Where one weight of several outputs is, as an argument; outputs are ``step`` floats apart."""
+    """The addresses of one weight of several outputs, ``step`` floats apart, as an argument."""
     i, j = (plan.r - 1 - n for n in place) if plan.mirrored else place
     begin = s.at(base, i * plan.r + j)
     steps = ", ".join(f"i64 {n * step}" for n in range(WIDTH))
@@ -97,8 +104,8 @@ def _was_used(thread: int) -> list[str]:
     ]
 
 
-def _total(s: VectorSource, plan: SumPlan, base: str, tap: int) -> str:
-    """The sum over those threads that have one, in their order."""
+def _total(s: VectorSource, plan: FilterGradPlan, base: str, tap: int) -> str:
+    """The sum over the threads that have one, in their order."""
     total = "zeroinitializer"
     for thread in range(plan.threads):
         value = s.load(s.at(base, (thread * TAPS + tap) * plan.step))

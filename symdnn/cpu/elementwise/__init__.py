@@ -1,1 +1,1 @@
-"""Compiled elementwise loops, copies, gather and scatter, random draws."""
+"""Compiled elementwise loops, copies, gather and scatter, random numbers."""

@@ -1,7 +1,7 @@
-"""Copies: an array filled, arrays joined and split, a part of one changed, rows picked by number.
+"""Copies: fill, join, split, change a part of an array, gather rows by index.
 
-What NumPy's references make in memory of their own goes into the plan's buffers straight away, and
-with several threads where there is much of it.
+NumPy's references write into memory of their own. These kernels write into the plan's buffers, and
+large copies are compiled and use several threads.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.cpu.elementwise.elementwise import Reordered, launcher
+from symdnn.cpu.elementwise.elementwise import PermutedInputs, elementwise_launch
 from symdnn.cpu.elementwise.gather_ir import FLAG, gather_ir
 from symdnn.cpu.ir.scalar_ir import VALUES
-from symdnn.cpu.launch.contiguous_launch import uncompiled
-from symdnn.cpu.launch.fastcall import Native
+from symdnn.cpu.launch.contiguous_launch import compile_refusal
+from symdnn.cpu.launch.fastcall import FastCall
 from symdnn.cpu.launch.launch import CpuLaunch
-from symdnn.cpu.launch.traits import LLVM, LLVM_ASKING, NUMPY
+from symdnn.cpu.launch.scratch import address
+from symdnn.cpu.launch.traits import LLVM, LLVM_ASKS_THREADS, NUMPY
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.ops.array.advanced_index import AdvancedSubtensor
@@ -29,40 +30,40 @@ from symdnn.ops.array.join import Join, Split
 from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
 from symdnn.ops.core.shape import Alloc
 
-__all__ = ["FillKernel", "GatherKernel", "MoveKernel", "KERNELS"]
+__all__ = ["FillKernel", "GatherKernel", "CopyPiecesKernel", "KERNELS"]
 
-#: Below so many elements NumPy's copies are as fast, and need no compiling.
-_LEAST_WORK = 1 << 14
-#: Elements for which another thread is worth waking.
-_WORK_OF_A_THREAD = 1 << 15
+#: With fewer elements NumPy's copies are as fast.
+_MIN_ELEMENTS_TO_COMPILE = 1 << 14
+#: Elements for which waking up another thread pays.
+_ELEMENTS_PER_THREAD = 1 << 15
 _ALL = (None, None, None)
 _Words = ctypes.c_int64
 
 
-def _uncompiled(types: Sequence[Any], least: int = _LEAST_WORK) -> str | None:
-    """Why no code is compiled for what the first of these types has elements of."""
+def _refusal(types: Sequence[Any], min_work: int = _MIN_ELEMENTS_TO_COMPILE) -> str | None:
+    """Why no code is compiled; the work is the number of elements of the first type."""
     if any(t.dtype not in VALUES for t in types):
         return "there is no code for the dtype"
-    return uncompiled(types[:1], lambda: prod(types[0].shape), least)
+    return compile_refusal(types[:1], lambda: prod(types[0].shape), min_work)
 
 
 class FillKernel(Kernel):
-    """``Alloc``: one pass over the result, by NumPy or, where there is much to do, compiled."""
+    """``Alloc``: one pass over the result, by NumPy or, for large results, by a compiled loop."""
 
     def __init__(self, compiled: bool) -> None:
         self.name, self._compiled = ("llvm.fill" if compiled else "numpy.fill"), compiled
-        self.traits = LLVM_ASKING if compiled else NUMPY
+        self.traits = LLVM_ASKS_THREADS if compiled else NUMPY
 
     def refuses(self, call: Call) -> str | None:
-        """Takes every call, compiled those of some size."""
-        return _uncompiled(call.outputs) if self._compiled else None
+        """The compiled kernel refuses small results."""
+        return _refusal(call.outputs) if self._compiled else None
 
     def bind(self, call: Call) -> Launch:
-        """A copy of what is broadcast."""
+        """A launch that copies the broadcast input."""
         if not self._compiled:
             return _fill
         y: Any = call.outputs[0]
-        return Reordered(launcher(identity_program(y.dtype), tuple(y.shape)), (0,))
+        return PermutedInputs(elementwise_launch(identity_program(y.dtype), tuple(y.shape)), (0,))
 
 
 def _fill(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
@@ -72,7 +73,7 @@ def _fill(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
 # -- parts ----------------------------------------------------------------------------------------
 
 
-class MoveKernel(Kernel):
+class CopyPiecesKernel(Kernel):
     """``Join``, ``Split`` and ``IncSubtensor``: pieces of arrays, each copied once."""
 
     def __init__(self, compiled: bool) -> None:
@@ -80,24 +81,24 @@ class MoveKernel(Kernel):
         self.traits = LLVM if compiled else NUMPY
 
     def refuses(self, call: Call) -> str | None:
-        """Takes every call, compiled those of some size."""
+        """The compiled kernel refuses small arrays."""
         if not self._compiled:
             return None
         whole = call.inputs if isinstance(call.op, Split) else call.outputs
-        return _uncompiled(whole[:1])
+        return _refusal(whole[:1])
 
     def bind(self, call: Call) -> Launch:
-        """What moves the pieces."""
+        """A launch that copies the pieces."""
         op: Any = call.op
         if isinstance(op, Join):
-            return _Pieces(op.axis, self._compiled)
+            return _JoinSplitLaunch(op.axis, self._compiled)
         if isinstance(op, Split):
-            return _Pieces(op.axis, self._compiled, split=True)
-        return _Change(op, self._compiled)
+            return _JoinSplitLaunch(op.axis, self._compiled, split=True)
+        return _IncSubtensorLaunch(op, self._compiled)
 
 
-class _Copies:
-    """Copies, and sums in place, by NumPy or compiled: launches are kept by shapes."""
+class _CopyLaunches:
+    """Copies and additions in place, by NumPy or by compiled launches, cached by shape."""
 
     def __init__(self, compiled: bool) -> None:
         self._compiled = compiled
@@ -122,7 +123,7 @@ class _Copies:
     def _launch(self, program: ScalarProgram, source: Any, target: Any) -> Any:
         key = program, source.shape, target.shape
         if key not in self._launches:
-            self._launches[key] = launcher(program, target.shape)
+            self._launches[key] = elementwise_launch(program, target.shape)
         return self._launches[key]
 
 
@@ -135,11 +136,11 @@ def _sum(dtype: str) -> ScalarProgram:
     return b.program([b.cast(wide, dtype)])
 
 
-class _Pieces:
+class _JoinSplitLaunch:
     """``launch(inputs, outputs)`` of a join or a split."""
 
     def __init__(self, axis: int, compiled: bool, split: bool = False) -> None:
-        self._axis, self._split, self._copies = axis, split, _Copies(compiled)
+        self._axis, self._split, self._copies = axis, split, _CopyLaunches(compiled)
 
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Copy every piece."""
@@ -152,34 +153,33 @@ class _Pieces:
 
 
 def _parts(whole: Any, pieces: Sequence[Any], axis: int) -> Iterator[Any]:
-    """Views of where the pieces lie in the whole."""
+    """Views of the pieces' slices of the whole."""
     before, at = (slice(None),) * axis, 0
     for p in pieces:
         yield whole[(*before, slice(at, at + p.shape[axis]))]
         at += p.shape[axis]
 
 
-class _Change:
-    """``launch(inputs, outputs)`` of an op that adds to a part, or sets it."""
+class _IncSubtensorLaunch:
+    """``launch(inputs, outputs)`` of ``IncSubtensor``, which adds to a part or sets it."""
 
     def __init__(self, op: IncSubtensor, compiled: bool) -> None:
         self._part, self._sets = Subtensor(op.index), op.set_instead_of_inc
-        self._copies = _Copies(compiled)
+        self._copies = _CopyLaunches(compiled)
 
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Copy ``x`` where the result has memory of its own, change the part."""
+        """Copy ``x`` unless the result shares its memory, then change the part."""
         (x, y, *bounds), (out,) = inputs, outputs
         self._part.reference(x, *bounds)  # an index out of range is an error before any write
-        if not _same(x, out):
+        if not same_memory(x, out):
             self._copies.copy(x, out)
         part = self._part.reference(out, *bounds)
         (self._copies.copy if self._sets else self._copies.add)(y, part)
 
 
-def _same(a: Any, b: Any) -> bool:
-    """Whether they are the same elements of memory."""
-    places = (a.__array_interface__["data"][0], b.__array_interface__["data"][0])
-    return bool(a.strides == b.strides and places[0] == places[1])
+def same_memory(a: Any, b: Any) -> bool:
+    """Whether two arrays of one shape and dtype are the same elements of memory."""
+    return bool(a.strides == b.strides and address(a) == address(b))
 
 
 # -- rows -----------------------------------------------------------------------------------------
@@ -192,21 +192,21 @@ class GatherKernel(Kernel):
     traits = LLVM
 
     def refuses(self, call: Call) -> str | None:
-        """Takes whole rows by int32 and int64."""
+        """Needs an int32 or int64 index of the first dimension alone."""
         op: Any = call.op
         if op.index[0] != "a" or any(e != _ALL for e in op.index[1:]):
             return "it takes whole rows"
         if call.inputs[1].dtype not in ("int32", "int64"):  # type: ignore[attr-defined]
             return "it takes rows by int32 and int64"
-        return _uncompiled(call.outputs, 1 << 10)
+        return _refusal(call.outputs, 1 << 10)
 
     def bind(self, call: Call) -> Launch:
-        """Compiled for any sizes."""
-        return _Gather(call)
+        """A launch whose code serves all sizes."""
+        return _GatherLaunch(call)
 
 
-class _Gather(CpuLaunch):
-    """``launch(inputs, outputs)``; a number out of range is an error."""
+class _GatherLaunch(CpuLaunch):
+    """``launch(inputs, outputs)``; an index out of range is an error."""
 
     def __init__(self, call: Call) -> None:
         x, index = call.inputs[:2]
@@ -214,7 +214,7 @@ class _Gather(CpuLaunch):
         self._op: Any = call.op
         self._run = threads.kernel(gather_ir, index.dtype)  # type: ignore[attr-defined]
         length = prod(x.shape[1:])  # type: ignore[attr-defined]
-        count = threads.threads(prod(y.shape), _WORK_OF_A_THREAD)
+        count = threads.threads(prod(y.shape), _ELEMENTS_PER_THREAD)
         rows = prod(y.shape) // max(length, 1)
         words = [count, rows, 1, length * x.numpy.itemsize, x.shape[0], 0, 0, 0, 0]  # type: ignore[attr-defined]
         self._words = (_Words * len(words))(*words)
@@ -233,15 +233,15 @@ class _Gather(CpuLaunch):
             words[FLAG] = 0
             self._op.numpy_index(x.shape, inputs[1:])
 
-    def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Native | None:
-        """For operands in C order; a number out of range stops it."""
+    def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> FastCall | None:
+        """For contiguous operands; an index out of range stops it."""
         if not all(a.flags.c_contiguous for a in (*inputs, *outputs)):
             return None
-        return Native.of(self._run, self._words, range(FLAG + 1, FLAG + 4), status=FLAG)
+        return FastCall.of(self._run, self._words, range(FLAG + 1, FLAG + 4), status=FLAG)
 
 
 KERNELS: tuple[Row, ...] = (
     ((Alloc,), (FillKernel(True), FillKernel(False))),
-    ((Join, Split, IncSubtensor), (MoveKernel(True), MoveKernel(False))),
+    ((Join, Split, IncSubtensor), (CopyPiecesKernel(True), CopyPiecesKernel(False))),
     ((AdvancedSubtensor,), (GatherKernel(),)),
 )

@@ -12,11 +12,11 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
-from symdnn.cpu.ir.loops_ir import Operand, elementwise_ir, inner
-from symdnn.cpu.ir.scalar_ir import VALUES, prints
-from symdnn.cpu.launch.fastcall import Native
+from symdnn.cpu.ir.loops_ir import LoopOperand, elementwise_ir, inner
+from symdnn.cpu.ir.scalar_ir import VALUES, refusal
+from symdnn.cpu.launch.fastcall import FastCall
 from symdnn.cpu.launch.launch import CpuLaunch
-from symdnn.cpu.launch.traits import LLVM_ASKING
+from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
 from symdnn.cpu.reference.programs import ProgramKernel
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Row
@@ -28,12 +28,12 @@ from symdnn.ops.elementwise.scalar_meaning import meaning
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.lowered.fused import FusedElemwise
 
-__all__ = ["ElementwiseKernel", "Reordered", "launcher", "KERNELS"]
+__all__ = ["ElementwiseKernel", "PermutedInputs", "elementwise_launch", "KERNELS"]
 
-#: Below so many additions in all, compiling costs more than NumPy ever would.
-_LEAST_WORK = 1 << 14
-#: Additions for which another thread is worth waking.
-_WORK_OF_A_THREAD = 1 << 16
+#: With less work in all, counted in additions, NumPy is faster than compiling.
+_MIN_ADDITIONS_TO_COMPILE = 1 << 14
+#: Work for which waking up another thread pays, in additions.
+_ADDITIONS_PER_THREAD = 1 << 16
 
 _Words = ctypes.c_int64
 
@@ -42,10 +42,10 @@ class ElementwiseKernel(Kernel):
     """An elementwise op by its scalar program, compiled by LLVM."""
 
     name = "llvm.elementwise"
-    traits = LLVM_ASKING
+    traits = LLVM_ASKS_THREADS
 
     def refuses(self, call: Call) -> str | None:
-        """Needs a scalar program that can be compiled, and enough to do."""
+        """Needs a scalar program that can be compiled, and enough work."""
         types: Any = (*call.inputs, *call.outputs)
         if not all(isinstance(t, TensorType) and t.dtype in VALUES for t in types):
             return "there is no code for these dtypes"
@@ -54,19 +54,19 @@ class ElementwiseKernel(Kernel):
             return f"{call.op} has no scalar program for these dtypes"
         if program.output_dtypes != tuple(t.dtype for t in call.outputs):  # type: ignore[attr-defined]
             return "flags that dtypes depend on have changed since the node was made"
-        wish = str(config.cpu.compile)
-        if wish == "never":
+        mode = str(config.cpu.compile)
+        if mode == "never":
             return "cpu.compile=never"
-        if wish == "auto" and all(t.is_static for t in types):
+        if mode == "auto" and all(t.is_static for t in types):
             work = prod(call.outputs[0].shape) * max(program.cost, 1)  # type: ignore[attr-defined]
-            if work < _LEAST_WORK:
+            if work < _MIN_ADDITIONS_TO_COMPILE:
                 return "it is too little to compile for"
-        return prints(program) or jit.problem() or threads.problem() or None
+        return refusal(program) or jit.problem() or threads.problem() or None
 
     def fuses(self, op: Op) -> bool:
-        """Whether ``opt`` may make this op of several."""
-        wanted = str(config.cpu.compile) != "never" and jit.installed()
-        return wanted and isinstance(op, FusedElemwise) and prints(op.program) is None
+        """Whether ``opt`` may fuse elementwise ops into this one."""
+        compiles = str(config.cpu.compile) != "never" and jit.installed()
+        return compiles and isinstance(op, FusedElemwise) and refusal(op.program) is None
 
     def program(self, call: Call) -> ScalarProgram | None:
         """The op's scalar program for the operands' dtypes."""
@@ -75,50 +75,50 @@ class ElementwiseKernel(Kernel):
         return meaning(call.op, tuple(t.dtype for t in call.inputs))  # type: ignore[arg-type, attr-defined]
 
     def writes_updates(self, call: Call) -> bool:
-        """It can write a shared variable: once compiled it never fails."""
+        """Whether it can write a shared variable: always, since a compiled loop cannot fail."""
         return True
 
     def bind(self, call: Call) -> Any:
-        """Compiled for the strides of the first launch, and for others as they come."""
+        """A launch that compiles a loop for each set of strides when it first occurs."""
         program = self.program(call)
         assert program is not None
-        return _Launcher(program, tuple(call.outputs[0].shape))  # type: ignore[attr-defined]
+        return _ElementwiseLaunch(program, tuple(call.outputs[0].shape))  # type: ignore[attr-defined]
 
 
-class _Launcher(CpuLaunch):
-    """``launch(inputs, outputs)``: blocks of parameters are kept by the operands' strides."""
+class _ElementwiseLaunch(CpuLaunch):
+    """``launch(inputs, outputs)`` with a cache of loops by the operands' strides."""
 
     def __init__(self, program: ScalarProgram, shape: tuple[int, ...]) -> None:
         self._program, self._shape = program, shape
-        self._blocks: dict[Any, _Block] = {}
+        self._blocks: dict[Any, _LoopBlock] = {}
 
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Compute every element."""
         self._block(inputs, outputs).run([*inputs, *outputs])
 
     def prepare(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Have the code made for operands that lie as these do."""
+        """Queue the compilation of the loop for operands with these strides."""
         self._block(inputs, outputs)
 
-    def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Native:
-        """For operands that lie as these do."""
+    def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> FastCall:
+        """For operands with these strides."""
         return self._block(inputs, outputs).native()
 
-    def _block(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Block:
+    def _block(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> _LoopBlock:
         key = tuple([a.strides for a in (*inputs, *outputs)])
         block = self._blocks.get(key)
         if block is None:
-            block = self._blocks[key] = _Block(self._program, self._shape, inputs, outputs)
+            block = self._blocks[key] = _LoopBlock(self._program, self._shape, inputs, outputs)
         return block
 
 
-def launcher(program: ScalarProgram, shape: tuple[int, ...]) -> Any:
-    """A launch that applies a program to every element of results of a shape."""
-    return _Launcher(program, shape)
+def elementwise_launch(program: ScalarProgram, shape: tuple[int, ...]) -> Any:
+    """A launch that applies a program to every element, for results of this shape."""
+    return _ElementwiseLaunch(program, shape)
 
 
-class Reordered(CpuLaunch):
-    """A launch of :func:`launcher`, whose input ``k`` is input ``order[k]`` of the call."""
+class PermutedInputs(CpuLaunch):
+    """An :func:`elementwise_launch` whose input ``k`` is input ``order[k]`` of the call."""
 
     def __init__(self, launch: Any, order: Sequence[int]) -> None:
         self._launch, self._order = launch, tuple(order)
@@ -128,20 +128,20 @@ class Reordered(CpuLaunch):
         self._launch([inputs[k] for k in self._order], outputs)
 
     def prepare(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Have the code made for operands that lie as these do."""
+        """Queue the compilation of the loop for operands with these strides."""
         self._launch.prepare([inputs[k] for k in self._order], outputs)
 
-    def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Native:
-        """For operands that lie as these do; inputs that are not read are none."""
-        found: Native = self._launch.native([inputs[k] for k in self._order], outputs)
+    def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> FastCall:
+        """For operands with these strides; inputs that are not read get no word of the block."""
+        found: FastCall = self._launch.native([inputs[k] for k in self._order], outputs)
         at = [-1] * len(inputs)
         for place, k in zip(found.at, self._order):
             at[k] = place
         return replace(found, at=(*at, *found.at[len(self._order) :]))
 
 
-class _Block:
-    """A compiled loop and its parameters for operands of certain strides."""
+class _LoopBlock:
+    """A compiled loop and its block of parameters, for operands with certain strides."""
 
     def __init__(
         self,
@@ -154,14 +154,14 @@ class _Block:
         arrays = [*read, *outputs]
         sizes, steps = merged(shape, [a.strides for a in arrays])
         operands = [
-            Operand(a.dtype.name, inner(s[-1], a.itemsize, i >= len(read)))
+            LoopOperand(a.dtype.name, inner(s[-1], a.itemsize, i >= len(read)))
             for i, (a, s) in enumerate(zip(arrays, steps))
         ]
         reads, writes = tuple(operands[: len(read)]), tuple(operands[len(read) :])
         self._run = threads.kernel(elementwise_ir, program, len(sizes), reads, writes)
         rows = prod(sizes[:-1])
         work = prod(sizes) * max(program.cost, 2)
-        words = [threads.threads(work, _WORK_OF_A_THREAD), rows, sizes[-1], *sizes[1:-1]]
+        words = [threads.threads(work, _ADDITIONS_PER_THREAD), rows, sizes[-1], *sizes[1:-1]]
         self._at = []
         for step in steps:
             self._at.append(len(words))
@@ -175,9 +175,9 @@ class _Block:
             words[at] = id(a)
         self._run(words)
 
-    def native(self) -> Native:
+    def native(self) -> FastCall:
         """The loop as it is called from compiled code."""
-        return Native.of(self._run, self._words, self._at)
+        return FastCall.of(self._run, self._words, self._at)
 
 
 KERNELS: tuple[Row, ...] = (

@@ -1,4 +1,4 @@
-"""LLVM IR that copies the rows that an index array names."""
+"""LLVM IR of a gather: copies rows by an index array."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from symdnn.cpu.ir.source_ir import first_task
 
 __all__ = ["FLAG", "gather_ir"]
 
-#: The word that is set where a number is out of range.
+#: Index of the word that is set if an index is out of range.
 FLAG = 5
 
 
 def gather_ir(dtype: str) -> str:
-    """The module of ``kernel`` for numbers of a dtype; its block: threads, how many rows, 1, bytes
-    of a row, rows of the operand, the flag, array objects: operand, numbers, result."""
+    """The module of ``kernel`` for indices of this dtype.
+
+    Words of its block: threads, number of rows, 1, bytes of a row, rows of the operand, the flag,
+    then array objects: operand, indices, result.
+    """
     t = VALUES[dtype]
     extended = [] if t == "i64" else [f"%number = sext {t} %given to i64"]
     entry = [

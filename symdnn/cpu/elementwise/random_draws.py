@@ -1,4 +1,4 @@
-"""Draws and dropout by compiled loops: the numbers of :mod:`symdnn.ops.random.rng_philox`."""
+"""Random numbers and dropout by compiled loops, equal to :mod:`symdnn.ops.random.rng_philox`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 from symdnn.cpu.elementwise import elementwise
 from symdnn.cpu.elementwise.random_draws_ir import draw_ir
 from symdnn.cpu.ir.scalar_ir import VALUES
-from symdnn.cpu.launch.contiguous_launch import uncompiled
-from symdnn.cpu.launch.fastcall import Native
+from symdnn.cpu.launch.contiguous_launch import compile_refusal
+from symdnn.cpu.launch.fastcall import FastCall
 from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.threads import threads
@@ -24,31 +24,35 @@ from symdnn.ops.random.random import RandomBernoulli, RandomNormal, RandomUnifor
 
 __all__ = ["DrawKernel", "DropoutGradKernel", "DropoutKernel", "KERNELS"]
 
-#: Below so many elements compiling costs more than NumPy ever would.
-_LEAST_WORK = 1 << 9
-#: Elements for which another thread is worth waking.
-_WORK_OF_A_THREAD = 1 << 13
+#: With fewer elements NumPy is faster than compiling.
+_MIN_ELEMENTS_TO_COMPILE = 1 << 9
+#: Elements for which waking up another thread pays.
+_ELEMENTS_PER_THREAD = 1 << 13
 _KINDS: dict[type, str] = {
     RandomUniform: "uniform", RandomNormal: "normal", RandomBernoulli: "bernoulli",
 }  # fmt: skip
 _Words = ctypes.c_int64
-#: Words of a block: the state, the next one, the values, the parameter.
+#: Indices of words of a block: the state, the next state, the values, the parameter.
 _STATE, _NEXT, _VALUES, _PARAMETER = 3, 4, 5, 6
 
 
-def _too_little(t: Any) -> str | None:
-    """Why no kernel is compiled for an array of a type; those of unknown sizes are taken."""
-    return uncompiled((t,), lambda: prod(t.shape), _LEAST_WORK) if t.is_static else None
+def _refusal(t: Any) -> str | None:
+    """Why no kernel is compiled for a result of this type; unknown sizes are taken."""
+    return (
+        compile_refusal((t,), lambda: prod(t.shape), _MIN_ELEMENTS_TO_COMPILE)
+        if t.is_static
+        else None
+    )
 
 
 class DrawKernel(Kernel):
-    """Uniform and normal values of float32; 0 and 1 of one probability."""
+    """Uniform and normal numbers of float32; 0 or 1 with one probability."""
 
     name = "llvm.philox"
     traits = LLVM
 
     def refuses(self, call: Call) -> str | None:
-        """Needs float32, or one probability."""
+        """Needs float32 results, or a single probability."""
         op: Any = call.op
         y: Any = call.outputs[0]
         if isinstance(op, RandomBernoulli):
@@ -59,26 +63,26 @@ class DrawKernel(Kernel):
                 return "there are several probabilities"
         elif y.dtype != "float32" or getattr(op, "truncated", False):
             return "it makes float32, not truncated"
-        return _too_little(y)
+        return _refusal(y)
 
     def writes_updates(self, call: Call) -> bool:
-        """It can write a shared variable, the state: it never fails."""
+        """Whether it can write a shared variable, the state: always, since it cannot fail."""
         return True
 
     def bind(self, call: Call) -> Any:
-        """Compiled for any sizes."""
+        """A launch whose code serves all sizes."""
         y: Any = call.outputs[0]
         p: Any = call.inputs[1].dtype if isinstance(call.op, RandomBernoulli) else ""  # type: ignore[attr-defined]
-        return _Draw(_KINDS[type(call.op)], y.dtype, p, prod(y.shape))
+        return _DrawLaunch(_KINDS[type(call.op)], y.dtype, p, prod(y.shape))
 
 
-class _Draw(CpuLaunch):
-    """``launch(inputs, outputs)``: (state, and a parameter if there is one) to (values, state)."""
+class _DrawLaunch(CpuLaunch):
+    """``launch(inputs, outputs)``: from (state[, parameter]) to (values, next state)."""
 
     def __init__(self, kind: str, dtype: str, parameter: str, count: int) -> None:
         self._run = threads.kernel(draw_ir, kind, dtype, parameter)
         self._parameter = bool(parameter)
-        words = [threads.threads(count, _WORK_OF_A_THREAD), 1, count, 0, 0, 0, 0]
+        words = [threads.threads(count, _ELEMENTS_PER_THREAD), 1, count, 0, 0, 0, 0]
         self._words = (_Words * len(words))(*words)
 
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
@@ -96,53 +100,53 @@ class _Draw(CpuLaunch):
             if whole is not out:
                 np.copyto(out, whole)
 
-    def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Native | None:
-        """For operands in C order."""
+    def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> FastCall | None:
+        """For contiguous operands."""
         if not all(a.flags.c_contiguous for a in (inputs[0], *outputs)):
             return None
         rest = [-1] * (len(inputs) - 1)
         if self._parameter:
             rest[0] = _PARAMETER
-        return Native.of(self._run, self._words, (_STATE, *rest, _VALUES, _NEXT))
+        return FastCall.of(self._run, self._words, (_STATE, *rest, _VALUES, _NEXT))
 
 
 # -- dropout --------------------------------------------------------------------------------------
 
 
 def scaled_program(dtype: str, scale: bool) -> ScalarProgram:
-    """``x / (1 - rate)`` where the mask holds, else 0; inputs are the mask, x and the rate.
+    """``x / (1 - rate)`` where the mask is set, else 0, of inputs (mask, x, rate).
 
-    With a rate of 1 nothing is divided.
+    With a rate of 1 it does not divide. Without ``scale`` it never does.
     """
     b = Builder(("bool", dtype, "float32"))
-    mask, given, rate = (b.input(i) for i in range(3))
+    mask, stored, rate = (b.input(i) for i in range(3))
     work = "float64" if dtype == "float64" else "float32"
-    x = b.cast(given, work)
+    x = b.cast(stored, work)
     keep = 1 - b.cast(rate, work)
     kept = x / keep.call("eq", 0).where(1, keep) if scale else x
     return b.program([b.cast(mask.where(kept, 0), dtype)])
 
 
 class DropoutKernel(Kernel):
-    """A mask by :mod:`symdnn.cpu.elementwise.random_draws_ir`, then a pass over the elements."""
+    """Draws the mask (:mod:`symdnn.cpu.elementwise.random_draws_ir`), then scales the elements."""
 
     name = "llvm.dropout"
     traits = LLVM
 
     def refuses(self, call: Call) -> str | None:
-        """Needs enough to do."""
+        """Needs enough elements."""
         x, mask = call.inputs[1], call.outputs[1]
         if x.dtype not in VALUES:  # type: ignore[attr-defined]
             return "there is no code for the dtype"
-        return _too_little(mask)
+        return _refusal(mask)
 
     def bind(self, call: Call) -> Any:
-        """The two launches."""
+        """A launch that draws the mask and then applies it."""
         op: Any = call.op
         x: Any = call.inputs[1]
         count = prod(call.outputs[1].shape)  # type: ignore[attr-defined]
-        draw = _Draw("mask", "bool", "float32", count)
-        scale = elementwise.launcher(scaled_program(x.dtype, op.scale), tuple(x.shape))
+        draw = _DrawLaunch("mask", "bool", "float32", count)
+        scale = elementwise.elementwise_launch(scaled_program(x.dtype, op.scale), tuple(x.shape))
 
         def launch(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             (state, x, rate), (y, mask, following) = inputs, outputs
@@ -153,24 +157,24 @@ class DropoutKernel(Kernel):
 
 
 class DropoutGradKernel(Kernel):
-    """One pass over the elements."""
+    """The gradient of dropout: one pass over the elements."""
 
     name = "llvm.dropout"
     traits = LLVM
 
     def refuses(self, call: Call) -> str | None:
-        """Needs enough to do."""
+        """Needs enough elements."""
         dy: Any = call.inputs[0]
         if dy.dtype not in VALUES:
             return "there is no code for the dtype"
-        return _too_little(dy)
+        return _refusal(dy)
 
     def bind(self, call: Call) -> Any:
-        """An elementwise launch, with its operands in the other order."""
+        """An elementwise launch of (mask, dy, rate)."""
         dy: Any = call.inputs[0]
         op: Any = call.op
-        run = elementwise.launcher(scaled_program(dy.dtype, op.scale), tuple(dy.shape))
-        return elementwise.Reordered(run, (1, 0, 2))
+        run = elementwise.elementwise_launch(scaled_program(dy.dtype, op.scale), tuple(dy.shape))
+        return elementwise.PermutedInputs(run, (1, 0, 2))
 
 
 KERNELS: tuple[Row, ...] = (

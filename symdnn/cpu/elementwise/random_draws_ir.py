@@ -1,9 +1,9 @@
-"""LLVM IR of random draws: Philox4x32-10, a block of four words after the other in vectors.
+"""LLVM IR of random numbers: Philox4x32-10, whose blocks of four words are vectorised.
 
 The numbers are those of :mod:`symdnn.ops.random.rng_philox`. A kernel's block of words: threads, 1,
-the number of elements, then array objects: the state, the next state, the values, the parameter. A
-chunk of elements has its words made in a buffer, which begin with the block that holds the first
-one's, then its values of them.
+the number of elements, then array objects: the state, the next state, the values, the parameter.
+Elements are made in chunks. The random words of a chunk go to a buffer first, from the Philox block
+of the chunk's first element on; then its values are computed from them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from symdnn.cpu.ir.loops_ir import METADATA, THREADS, data_of, word
-from symdnn.cpu.ir.math_double_ir import PIECES, horner, number
+from symdnn.cpu.ir.math_double_ir import HELPERS, horner, number
 from symdnn.cpu.ir.math_inverse_trig_ir import COS, SIN
 from symdnn.cpu.ir.math_ir import declarations
 from symdnn.cpu.ir.scalar_ir import VALUES, literal, load_as, store_as
@@ -19,9 +19,10 @@ from symdnn.cpu.ir.source_ir import ROWS
 
 __all__ = ["draw_ir"]
 
-#: Blocks of a chunk, and the elements that are taken of it: three words may be another's.
-_BLOCKS = 64
-_ELEMENTS = 4 * _BLOCKS - 4
+#: Philox blocks of a chunk, and elements made from them: up to three words of the first block
+#: belong to the previous chunk.
+_CHUNK_BLOCKS = 64
+_CHUNK_ELEMENTS = 4 * _CHUNK_BLOCKS - 4
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
@@ -29,19 +30,23 @@ _OBJECTS = ("state", "next", "y", "p")
 
 
 def draw_ir(kind: str, dtype: str, parameter: str = "") -> str:
-    """The module of ``kernel``. ``kind``: ``uniform``, ``normal``, both float32; ``bernoulli``,
-    where the parameter, of that dtype, is the probability of 1; ``mask``, where it is that of 0."""
-    given = _OBJECTS[: 4 if parameter else 3]
+    """The module of ``kernel`` for a kind of random numbers.
+
+    Kinds are ``uniform`` and ``normal``, of float32, ``bernoulli``, whose parameter is the
+    probability of 1, and ``mask``, whose parameter is the probability of 0. ``parameter`` is that
+    dtype.
+    """
+    objects = _OBJECTS[: 4 if parameter else 3]
     lines = [
         *sorted(declarations({"sin"})),
-        *(PIECES["d_log"] if kind == "normal" else []),
+        *(HELPERS["d_log"] if kind == "normal" else []),
         *(line.replace("@kernel(", "@parts(") for line in THREADS),
         ROWS,
         "entry:",
-        f"%buffer = alloca [{4 * _BLOCKS} x i32], align 64",
-        f"%values = alloca [{4 * _BLOCKS} x float], align 64",
-        *(line for at, name in enumerate(given, 3) for line in data_of(f"%{name}", at)),
-        *_start(),
+        f"%buffer = alloca [{4 * _CHUNK_BLOCKS} x i32], align 64",
+        f"%values = alloca [{4 * _CHUNK_BLOCKS} x float], align 64",
+        *(line for at, name in enumerate(objects, 3) for line in data_of(f"%{name}", at)),
+        *_key_and_counter(),
         *(_threshold(kind, parameter) if parameter else []),
         "br label %chunk",
         "chunk:",
@@ -50,7 +55,7 @@ def draw_ir(kind: str, dtype: str, parameter: str = "") -> str:
         *(_normal() if kind == "normal" else []),
         *_values(kind, dtype),
         "chunk_end:",
-        f"%i_next = add i64 %i, {_ELEMENTS}",
+        f"%i_next = add i64 %i, {_CHUNK_ELEMENTS}",
         "%more = icmp slt i64 %i_next, %i1",
         "br i1 %more, label %chunk, label %done",
         "done:",
@@ -62,8 +67,8 @@ def draw_ir(kind: str, dtype: str, parameter: str = "") -> str:
     return "\n".join(lines) + "\n"
 
 
-def _start() -> Iterator[str]:
-    """The key of each round, and the counter."""
+def _key_and_counter() -> Iterator[str]:
+    """Lines for the key of each round, and the counter."""
     yield "%key = load i64, ptr %state"
     yield "%counter_at = getelementptr i64, ptr %state, i64 1"
     yield "%counter = load i64, ptr %counter_at"
@@ -76,7 +81,7 @@ def _start() -> Iterator[str]:
 
 
 def _threshold(kind: str, parameter: str) -> Iterator[str]:
-    """Words below ``%limit`` are 1."""
+    """Lines for ``%limit``: words below it give 1."""
     yield from load_as(parameter, "%p0", "%p")
     wide = "%p0"
     if VALUES[parameter] != "double":
@@ -89,8 +94,8 @@ def _threshold(kind: str, parameter: str) -> Iterator[str]:
 
 
 def _words() -> Iterator[str]:
-    """The words of a chunk, and where in the buffer its first element's stands."""
-    # The number of a block does not wrap where that of an element does.
+    """Lines for the random words of a chunk, and for ``%skip``, the index of its first word."""
+    # The number of a Philox block is computed so that it does not wrap where an element's does.
     yield "%counter_block = lshr i64 %counter, 2"
     yield "%counter_lane = and i64 %counter, 3"
     yield "%j = add i64 %counter_lane, %i"
@@ -98,8 +103,8 @@ def _words() -> Iterator[str]:
     yield "%first = add i64 %counter_block, %ahead"
     yield "%skip = and i64 %j, 3"
     yield "%left = sub i64 %i1, %i"
-    yield f"%whole = icmp sgt i64 %left, {_ELEMENTS}"
-    yield f"%count = select i1 %whole, i64 {_ELEMENTS}, i64 %left"
+    yield f"%whole = icmp sgt i64 %left, {_CHUNK_ELEMENTS}"
+    yield f"%count = select i1 %whole, i64 {_CHUNK_ELEMENTS}, i64 %left"
     yield "br label %block"
     yield "block:"
     yield "%b = phi i64 [0, %chunk], [%b_next, %block]"
@@ -126,14 +131,16 @@ def _words() -> Iterator[str]:
         yield f"%to_p{lane} = getelementptr i32, ptr %buffer, i64 %to{lane}"
         yield f"store i32 {name}, ptr %to_p{lane}, align 4, !llvm.access.group !0"
     yield "%b_next = add nuw nsw i64 %b, 1"
-    yield f"%b_more = icmp slt i64 %b_next, {_BLOCKS}"
+    yield f"%b_more = icmp slt i64 %b_next, {_CHUNK_BLOCKS}"
     yield "br i1 %b_more, label %block, label %made, !llvm.loop !1"
     yield "made:"
 
 
 def _normal() -> Iterator[str]:
-    """Pairs of the buffer by Box and Muller, in float64: 4 v quarter turns, the nearest whole
-    number of them apart."""
+    """Lines that turn pairs (u, v) of the buffer into normal numbers, by Box and Muller in float64.
+
+    The angle is 4 v quarter turns, reduced by the nearest integer.
+    """
     access = ", !llvm.access.group !0"
     yield "br label %pair"
     yield "pair:"
@@ -168,7 +175,7 @@ def _normal() -> Iterator[str]:
     yield "%odd = icmp ne i64 %odd0, 0"
     yield "%a0 = select i1 %odd, double %sin, double %cos"
     yield "%b0 = select i1 %odd, double %cos, double %sin"
-    # Of a turn's quarters the cosine is negative in 1 and 2, the sine in 2 and 3.
+    # The cosine is negative in quarters 1 and 2, the sine in 2 and 3.
     yield "%q1 = add i64 %q, 1"
     for name, source, at in (("a", "%q1", "%k2"), ("b", "%q", "%k3")):
         yield f"%{name}_half0 = and i64 {source}, 2"
@@ -180,13 +187,13 @@ def _normal() -> Iterator[str]:
         yield f"%{name}_to = getelementptr float, ptr %values, i64 {at}"
         yield f"store float %{name}3, ptr %{name}_to, align 4{access}"
     yield "%k_next = add nuw nsw i64 %k, 1"
-    yield f"%k_more = icmp slt i64 %k_next, {2 * _BLOCKS}"
+    yield f"%k_more = icmp slt i64 %k_next, {2 * _CHUNK_BLOCKS}"
     yield "br i1 %k_more, label %pair, label %paired, !llvm.loop !1"
     yield "paired:"
 
 
 def _values(kind: str, dtype: str) -> Iterator[str]:
-    """The elements of a chunk."""
+    """Lines that store the elements of a chunk."""
     access = ", !llvm.access.group !0"
     before = "paired" if kind == "normal" else "made"
     yield "br label %element"
@@ -210,7 +217,7 @@ def _values(kind: str, dtype: str) -> Iterator[str]:
 
 
 def _uniform() -> Iterator[str]:
-    """The midpoint of one of 2^23 cells."""
+    """Lines for ``%value``: the midpoint of one of 2^23 equal cells of (0, 1)."""
     yield "%cell = lshr i32 %word, 9"
     yield "%cell_f = uitofp i32 %cell to float"
     yield f"%cell_2 = fmul float %cell_f, {number(2.0)}"
@@ -219,7 +226,7 @@ def _uniform() -> Iterator[str]:
 
 
 def _below(dtype: str) -> Iterator[str]:
-    """Whether the word is below the limit."""
+    """Lines for ``%value``: whether the word is below the limit."""
     yield "%word_d = uitofp i32 %word to double"
     t = VALUES[dtype]
     if dtype == "bool":
@@ -231,7 +238,7 @@ def _below(dtype: str) -> Iterator[str]:
 
 
 def _kernel() -> Iterator[str]:
-    """All elements; then the next state, which may lie where the state does."""
+    """The function ``kernel``: all elements, then the next state, which may overwrite the state."""
     yield "define void @kernel(ptr %w) #0 {"
     yield "entry:"
     yield "call void @parts(ptr %w)"

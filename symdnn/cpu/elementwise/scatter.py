@@ -1,8 +1,7 @@
-"""Rows added to the rows of a matrix that an index array picks: the gradient of an embedding.
+"""Scatter-add of rows by an index array: the gradient of an embedding.
 
-Rows are added in the order of the index, columns are what threads share, so results do not depend
-on how many threads there are. On one core 1024 rows of 128 take 0.04 ms where ``np.add.at`` takes
-0.8.
+Rows are added in the order of the index, and threads share the columns, so results do not depend on
+the number of threads. On one core 1024 rows of 128 take 0.04 ms (``np.add.at`` 0.8).
 """
 
 from __future__ import annotations
@@ -14,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.cpu.elementwise.copies import same_memory
 from symdnn.cpu.ir.loops_ir import ACCESS, METADATA, THREADS, data_of, word
 from symdnn.cpu.ir.scalar_ir import VALUES
 from symdnn.cpu.ir.source_ir import ROWS
-from symdnn.cpu.launch.contiguous_launch import uncompiled
+from symdnn.cpu.launch.contiguous_launch import compile_refusal
 from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
@@ -25,10 +25,10 @@ from symdnn.ops.array.advanced_index import AdvancedIncSubtensor
 
 __all__ = ["ScatterKernel", "KERNELS", "scatter_ir"]
 
-#: Below so many elements compiling costs more than NumPy ever would.
-_LEAST_WORK = 1 << 12
-#: Elements for which another thread is worth waking.
-_WORK_OF_A_THREAD = 1 << 15
+#: With fewer elements NumPy is faster than compiling.
+_MIN_ELEMENTS_TO_COMPILE = 1 << 12
+#: Elements for which waking up another thread pays.
+_ELEMENTS_PER_THREAD = 1 << 15
 _ALL = (None, None, None)
 _Words = ctypes.c_int64
 
@@ -40,54 +40,52 @@ class ScatterKernel(Kernel):
     traits = LLVM
 
     def refuses(self, call: Call) -> str | None:
-        """Takes additions to whole rows of float32 and float64."""
+        """Needs additions to whole rows of float32 or float64."""
         op: Any = call.op
         x, y = call.inputs[:2]
         if x.dtype not in ("float32", "float64"):  # type: ignore[attr-defined]
             return "it adds float32 and float64"
         if op.set_instead_of_inc or op.index[0] != "a" or any(e != _ALL for e in op.index[1:]):
             return "it adds to whole rows"
-        # Nothing to add is work too: x is copied.
-        return uncompiled((y,), lambda: max(1, prod(y.shape)), _LEAST_WORK)  # type: ignore[attr-defined]
+        # With nothing to add there is still work: x is copied.
+        return compile_refusal((y,), lambda: max(1, prod(y.shape)), _MIN_ELEMENTS_TO_COMPILE)  # type: ignore[attr-defined]
 
     def bind(self, call: Call) -> Launch:
-        """Compiled for any sizes."""
-        return _Launcher(call.op, call.inputs[0].dtype)  # type: ignore[attr-defined]
+        """A launch whose code serves all sizes."""
+        return _ScatterLaunch(call.op, call.inputs[0].dtype)  # type: ignore[attr-defined]
 
 
-class _Launcher:
+class _ScatterLaunch:
     """``launch(inputs, outputs)``; an index out of range is an error."""
 
     def __init__(self, op: Any, dtype: str) -> None:
         self._get, self._run = op.getter(), threads.kernel(scatter_ir, dtype)
 
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Copy ``x`` where the result has memory of its own, add."""
+        """Copy ``x`` unless the result shares its memory, then add."""
         x, y, index = inputs
         (out,) = outputs
         (found, *_) = self._get.numpy_index(x.shape, [index])
         rows = np.ascontiguousarray(np.where(found < 0, found + x.shape[0], found))
         values = np.ascontiguousarray(np.broadcast_to(y, (*index.shape, *x.shape[1:])))
         made = out if out.flags.c_contiguous else np.empty(out.shape, out.dtype)
-        if not _same(x, made):
+        if not same_memory(x, made):
             np.copyto(made, x)
         length = prod(x.shape[1:])
         if values.size:
-            count = threads.threads(values.size, _WORK_OF_A_THREAD)
+            count = threads.threads(values.size, _ELEMENTS_PER_THREAD)
             words = (count, 1, length, rows.size, id(rows), id(values), id(made))
             self._run((_Words * len(words))(*words))
         if made is not out:
             np.copyto(out, made)
 
 
-def _same(a: Any, b: Any) -> bool:
-    """Whether they are the same elements of memory."""
-    return bool(a.strides == b.strides and a.ctypes.data == b.ctypes.data)
-
-
 def scatter_ir(dtype: str) -> str:
-    """The module of ``kernel``; its block: threads, 1, length of rows, how many, row numbers
-    (int64), rows, result."""
+    """The module of ``kernel``.
+
+    Words of its block: threads, 1, length of a row, number of rows, then array objects: row indices
+    (int64), rows, result.
+    """
     t = VALUES[dtype]
     lines = [
         *THREADS,

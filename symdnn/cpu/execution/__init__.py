@@ -1,1 +1,1 @@
-"""Plans on a CPU and their runs."""
+"""Plans on a CPU: bound to kernels and memory, run step by step or as one generated function."""

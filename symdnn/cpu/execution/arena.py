@@ -1,4 +1,4 @@
-"""Scratch memory that plans of the CPU share."""
+"""The arena: scratch memory that all plans on the CPU overlay."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ __all__ = ["Arena", "Arenas"]
 Array = Any
 
 
-class Bound(Protocol):
+class ArenaUser(Protocol):
     """A plan whose values are views of an arena."""
 
     def detach(self) -> None:
-        """Let go of the arena."""
+        """Drop all views of the arena."""
 
 
-#: Memory below this is not worth that plans attach anew.
-_SMALL = 1 << 20
+#: An arena of at most this size is not shrunk: plans would have to bind to a new one.
+_MIN_BYTES_TO_SHRINK = 1 << 20
 
 
 class Arena:
     """Scratch memory that the plans of one nesting depth overlay.
 
-    It grows with the largest plan, and goes with the last one. Where plans went that needed most of
-    it, the others get a smaller one when one is next asked for.
+    It is as large as the largest plan needs, and is freed with the last plan. :meth:`shrink` frees
+    it when the largest plans are gone; the next plan that runs gets a smaller one.
     """
 
     def __init__(self) -> None:
         self.bytes: Array = np.empty(0, np.uint8)
-        self._plans: dict[int, tuple[weakref.ref[Bound], int]] = {}
+        self._plans: dict[int, tuple[weakref.ref[ArenaUser], int]] = {}
 
-    def reserve(self, nbytes: int, plan: Bound) -> Array:
-        """At least ``nbytes`` for ``plan``, aligned to 64; a new array when it had to grow."""
+    def reserve(self, nbytes: int, plan: ArenaUser) -> Array:
+        """At least ``nbytes`` for ``plan``, aligned to 64 bytes; a new array if it had to grow."""
         if self.bytes.nbytes < nbytes:
             self._replace(nbytes)
         key = id(plan)
@@ -43,17 +43,17 @@ class Arena:
         return self.bytes
 
     def shrink(self) -> None:
-        """Give back what no plan needs; none of them may be running."""
+        """Free the arena if it is more than twice what the plans need; no plan may be running."""
         most = max((n for _, n in list(self._plans.values())), default=0)
-        if self.bytes.nbytes > max(2 * most, _SMALL):
+        if self.bytes.nbytes > max(2 * most, _MIN_BYTES_TO_SHRINK):
             self._replace(0)
 
     def _replace(self, nbytes: int) -> None:
         for plan, _ in list(self._plans.values()):
             if (bound := plan()) is not None:
-                bound.detach()  # else each plan would keep the arena that it was bound to
+                bound.detach()  # else the plan's views would keep the old arena alive
         self._plans.clear()
-        self.bytes = np.empty(0, np.uint8)  # before the new one is made
+        self.bytes = np.empty(0, np.uint8)  # free the old one first
         if nbytes:
             raw = np.empty(nbytes + 64, np.uint8)
             start = -raw.__array_interface__["data"][0] % 64
@@ -62,11 +62,11 @@ class Arena:
     def _gone(self, key: int) -> None:
         self._plans.pop(key, None)
         if not self._plans:
-            self.bytes = self.bytes[:0].copy()  # without NumPy's name: at exit that may be gone
+            self.bytes = self.bytes[:0].copy()  # not by np.empty: at exit the module may be gone
 
 
 class Arenas(Protocol):
-    """An arena for each depth of calls within calls (a user's callback); ``depth`` is now's."""
+    """An arena for each depth of nested calls (by a user's callback); ``depth`` is the current."""
 
     arenas: list[Arena]
     depth: int

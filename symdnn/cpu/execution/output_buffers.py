@@ -1,4 +1,4 @@
-"""Memory for what a plan gives."""
+"""Memory for the outputs of a plan: large buffers are recycled once the caller has dropped them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["KeptResults", "Results"]
+__all__ = ["PersistentOutputBuffers", "OutputBuffers"]
 
 Array = Any
 
-#: Results of so many bytes are kept for the next call, unless someone holds them.
-_LARGE = 1 << 16
-#: References to an array that only its plan has: the plan's, a local name, the question itself.
-_UNHELD = 3
+#: Outputs of at least this size are recycled.
+_MIN_BYTES_TO_RECYCLE = 1 << 16
+#: Reference count of an array that only its plan holds: the plan's list, a local name, and the
+#: argument of ``getrefcount``.
+_REFERENCES_OF_PLAN = 3
 
 
-class Results:
-    """Memory for what a plan gives; what is large and held by nobody any more is used again.
+class OutputBuffers:
+    """Allocates the outputs of a plan; recycles large buffers that nobody holds any more.
 
-    Fresh memory of such a size in each call would cost more in page faults than many a kernel.
+    Large fresh memory costs page faults in each call, which can take longer than the kernels.
     """
 
     def __init__(self, places: Sequence[tuple[int, tuple[int, ...], Any]]) -> None:
@@ -30,31 +31,31 @@ class Results:
         self.last: list[Array] = [None] * len(places)
 
     def large(self, k: int) -> bool:
-        """Whether result ``k`` is one that may be used again."""
+        """Whether the buffer of output ``k`` is large enough to be recycled."""
         _, shape, dtype = self.places[k]
-        return prod(shape) * dtype.itemsize >= _LARGE
+        return prod(shape) * dtype.itemsize >= _MIN_BYTES_TO_RECYCLE
 
     def make(self, k: int) -> Array:
-        """Memory for result ``k``."""
+        """Memory for output ``k``."""
         last = self.last[k]
-        if last is not None and getrefcount(last) == _UNHELD:
+        if last is not None and getrefcount(last) == _REFERENCES_OF_PLAN:
             return last
         _, shape, dtype = self.places[k]
         made = np.empty(shape, dtype)
-        if made.nbytes >= _LARGE:
+        if made.nbytes >= _MIN_BYTES_TO_RECYCLE:
             self.last[k] = made
         return made
 
 
-class KeptResults(Results):
-    """Memory for what a kept segment gives: the same in each run."""
+class PersistentOutputBuffers(OutputBuffers):
+    """Outputs of a segment whose results are kept (prepacked parameters): the same in each run."""
 
     def large(self, k: int) -> bool:
-        """All of them are used again."""
+        """Always."""
         return True
 
     def make(self, k: int) -> Array:
-        """Memory for result ``k``."""
+        """Memory for output ``k``."""
         if self.last[k] is None:
             _, shape, dtype = self.places[k]
             self.last[k] = np.empty(shape, dtype)

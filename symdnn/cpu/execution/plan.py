@@ -1,4 +1,4 @@
-"""A plan on the CPU: its steps bound to kernels, its values to an arena, and its runs."""
+"""A plan on the CPU: steps bound to kernels, values bound to an arena, and its runs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import numpy as np
 from symdnn.config import config
 from symdnn.cpu.execution import tier_up
 from symdnn.cpu.execution.arena import Arenas
-from symdnn.cpu.execution.fastcall_groups import Grouping
-from symdnn.cpu.execution.output_buffers import KeptResults, Results
-from symdnn.cpu.execution.step_codegen import Driver, Frame, Step
+from symdnn.cpu.execution.fastcall_groups import FastCallGroups
+from symdnn.cpu.execution.output_buffers import OutputBuffers, PersistentOutputBuffers
+from symdnn.cpu.execution.step_codegen import Frame, PlanStep, StepFunction
 from symdnn.cpu.execution.tier_up import HOT_CALLS
-from symdnn.cpu.execution.view_ops import look_of
+from symdnn.cpu.execution.view_ops import view_of
 from symdnn.cpu.launch.launch import CpuLaunch, as_launch
 from symdnn.cpu.reference.kernels import uncompiled_launch
 from symdnn.cpu.threads import thread_pools, threads
-from symdnn.cpu.threads.crowd import CROWD
+from symdnn.cpu.threads.contention import CONTENTION
 from symdnn.errors import KernelCompileError
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.kernel import Traits
@@ -34,13 +34,13 @@ Array = Any
 
 
 class CpuPlan(BoundPlan):
-    """Steps over one list of values.
+    """A plan's steps, whose operands are indices into one list of values.
 
-    Constants and views of the arena are in a template that each run copies, so a run inside of a
-    run of the same plan does not meet it, and nothing of a call is kept after it.
+    Constants and views of the arena are in a template that each run copies. So a nested run of the
+    same plan has values of its own, and nothing of a call is kept after it.
 
-    ``full`` is the plan of all threads that this one, by fewer, takes the place of while other
-    processes want the processors (:func:`symdnn.cpu.threads.threads.fitting`).
+    A plan with ``full`` is that plan for fewer threads. It replaces it while other processes want
+    the processors (:func:`symdnn.cpu.threads.threads.usable`).
     """
 
     def __init__(
@@ -54,33 +54,33 @@ class CpuPlan(BoundPlan):
             if (i := self.index.get(v)) is not None
         ]
         self.leaving = [self.index[v] for v in spec.segment.outputs]
-        kind = KeptResults if spec.segment.kept else Results
-        self.results: Results = kind(self._fresh_outputs()) if full is None else full.results
-        #: New values that are made in the storages of shared variables, and what those held.
+        kind = PersistentOutputBuffers if spec.segment.kept else OutputBuffers
+        self.results: OutputBuffers = kind(self._fresh_outputs()) if full is None else full.results
+        #: Shared variables that are updated in place: indices of (new value, old value).
         self.stored = [(self.index[new], self.index[old]) for new, old in memory.stored.items()]
         self.storages = [old.storage for old in memory.stored.values()]
         self.workspaces: list[tuple[int, Any]] = []
-        #: Kernels that have taken the place of those of the table, since the plan is called often.
-        self.warm: dict[Apply, Any] = {} if full is None else full.warm
+        #: Compiled kernels that have replaced NumPy's by tier-up.
+        self.tier_up_kernels: dict[Apply, Any] = {} if full is None else full.tier_up_kernels
         traits = self._traits()
-        #: Whether threads of libgomp run kernels of it, and how many these were made for.
+        #: Whether some kernel uses libgomp's threads; ``threads`` is how many it was bound for.
         self.threaded = any(t.threaded for t in traits)
-        #: Whether all kernels are closed: nothing of the user's runs inside of a run.
+        #: Whether all kernels are closed: no user's code runs inside of a run.
         self.closed = all(t.closed for t in traits)
-        #: Whether all steps but views are compiled, so that NumPy cannot warn; settled when bound.
+        #: Whether all steps but views are compiled, so that NumPy cannot warn; set when bound.
         self.silent = False
-        #: Whether a run is its driver's and no more: nothing is updated, BLAS is not looked at.
+        #: Whether a run is only a call of ``run_all``: no updates, and BLAS keeps its threads.
         self.simple = False
         #: Whether a kernel may call BLAS, which has threads of its own.
         self.calls_blas = self.threaded and not self.closed
-        #: Whether several threads may run it, libgomp's or those of BLAS.
+        #: Whether several threads may run it, libgomp's or BLAS's.
         self.parallel = self.threaded or not self.closed
         self.threads = thread_pools.settle() if self.parallel else 1
         self.may_yield = full is None and str(config.deterministic) != "more"
         self.yields = self._yields()
-        #: Number of threads -> the plan that runs by so few.
+        #: Number of threads -> the plan for so many.
         self.fewer: dict[int, CpuPlan] = {}
-        self.steps: list[Step] = []
+        self.steps: list[PlanStep] = []
         self.calls = 0 if full is None else HOT_CALLS
         self._bind_steps()
         self.scratch: Array = None
@@ -92,26 +92,28 @@ class CpuPlan(BoundPlan):
                 self.template[i] = spec.sizes[v]
 
     def _bind_steps(self) -> None:
-        self.asked = threads.asked()
+        self.parallel_requests = threads.parallel_requests()
         self.workspaces.clear()
         self.fewer.clear()
         self.steps = [s for n in self.spec.segment.nodes if (s := self._step(n)) is not None]
-        #: What runs them all, and calls each from Python; None until the second run of the steps.
-        self.driver: Driver | None = None
-        self.plain: Driver | None = None
+        #: Functions of all steps: with spans that need no Python, and with each step called from
+        #: Python. None until the second run.
+        self.step_function: StepFunction | None = None
+        self.python_function: StepFunction | None = None
+        #: These functions bound to the current arena.
         self.run_all: Any = None
-        self.plain_run: Any = None
+        self.python_run: Any = None
         self.runs, self.silent, self.grouped = 0, False, False
-        self.spans: Grouping | None = None
+        self.spans: FastCallGroups | None = None
 
     @property
     def nbytes(self) -> int:
-        """About how much memory the plan itself keeps (its values lie in the shared arena)."""
+        """An estimate of the memory of the plan itself, without its values in the shared arena."""
         fewer = sum(p.nbytes for p in self.fewer.values())
         return fewer + 512 * len(self.index) + 1024 * len(self.steps)
 
     def _fresh_outputs(self) -> list[tuple[int, Any, Any]]:
-        """What is made outside of the arena: results, and what results are views of."""
+        """Values outside of the arena: outputs, and bases of outputs that are views."""
         made = []
         for v in (v for node in self.spec.segment.nodes for v in node.outputs):
             view = self.memory.views[v]
@@ -119,7 +121,7 @@ class CpuPlan(BoundPlan):
                 made.append((self.index[v], view.shape, v.type.numpy))
         return made
 
-    def _step(self, node: Apply) -> Step | None:
+    def _step(self, node: Apply) -> PlanStep | None:
         by_view = node in self.memory.aliases
         if by_view and self.memory.views[node.outputs[0]].static and self._bound_once(node):
             return None
@@ -127,23 +129,23 @@ class CpuPlan(BoundPlan):
         outputs = tuple(self.index[v] for v in node.outputs)
         if by_view:
             ndim = getattr(node.inputs[0].type, "ndim", 0)
-            return Step(node, look_of(node.op, ndim), call_inputs, outputs, True)
+            return PlanStep(node, view_of(node.op, ndim), call_inputs, outputs, True)
         at = self._workspace(node)
-        return Step(node, self._launch(node), call_inputs, outputs, False, at)
+        return PlanStep(node, self._launch(node), call_inputs, outputs, False, at)
 
     def _launch(self, node: Apply) -> CpuLaunch:
         try:
-            if node not in self.warm:
+            if node not in self.tier_up_kernels:
                 return as_launch(self.spec.launch(node))
             with config.change_flags(**{"cpu.compile": "always"}):
-                return as_launch(self.warm[node].bind(self.spec.call(node)))
+                return as_launch(self.tier_up_kernels[node].bind(self.spec.call(node)))
         except KernelCompileError as error:
             return as_launch(uncompiled_launch(self.spec.call(node), error))
 
-    def _warm(self) -> None:
-        """Compile what was too little to be worth it, and make one function of more steps."""
-        self.warm = tier_up.compiled_instead(self.spec)
-        if self.warm:
+    def _tier_up(self) -> None:
+        """Compile kernels that were too small to compile at first, and bind the steps again."""
+        self.tier_up_kernels = tier_up.compiled_kernels(self.spec)
+        if self.tier_up_kernels:
             self._bind_steps()
             self.threaded = self.threaded or any(t.threaded for t in self._traits())
             self.parallel = self.threaded or not self.closed
@@ -161,9 +163,9 @@ class CpuPlan(BoundPlan):
         return bool(self.memory.views[node.outputs[0]].buffer.kind == "arena")
 
     def _attach(self) -> None:
-        """Bind every view of the arena to its place."""
+        """Create the views of the arena."""
         arena = self.runtime.arenas[self.runtime.depth].reserve(self.memory.arena_bytes, self)
-        self.scratch, self.run_all, self.plain_run = arena, None, None
+        self.scratch, self.run_all, self.python_run = arena, None, None
         for v, view in self.memory.views.items():
             if view.buffer.kind == "arena" and view.static:
                 self.template[self.index[v]] = _array_at(arena, view, v.type)
@@ -171,8 +173,8 @@ class CpuPlan(BoundPlan):
             self.template[i] = arena[buffer.offset : buffer.offset + buffer.nbytes]
 
     def detach(self) -> None:
-        """Let go of the arena; the next run binds to the one of then."""
-        self.scratch = self.run_all = self.plain_run = None
+        """Drop all views of the arena; the next run binds to the arena that there is then."""
+        self.scratch = self.run_all = self.python_run = None
         for v, view in self.memory.views.items():
             if view.buffer.kind == "arena":
                 self.template[self.index[v]] = None
@@ -180,34 +182,37 @@ class CpuPlan(BoundPlan):
             self.template[i] = None
 
     def run(self, entering: Sequence[Any], watcher: Watcher | None = None) -> list[Any]:
-        """Run every step; values that leave are fresh arrays."""
+        """Run every step; outputs are fresh arrays."""
         self.calls += 1
         if self.calls == HOT_CALLS:
-            self._warm()
+            self._tier_up()
         runtime, scratch = self.runtime, self.scratch
         if scratch is None or scratch is not runtime.arenas[runtime.depth].bytes:
             self._attach()
         if self.parallel and (
             thread_pools.settle() != self.threads
-            or (self.yields and (CROWD.free < self.threads or monotonic() >= CROWD.next))
+            or (
+                self.yields
+                and (CONTENTION.free < self.threads or monotonic() >= CONTENTION.next_check)
+            )
         ):
-            count = self._fitting()
+            count = self._usable_threads()
             if count < self.threads:
-                return self._run_by_fewer(count, entering, watcher)
+                return self._run_with_fewer(count, entering, watcher)
         run = self.run_all
         if run is not None and self.simple and watcher is None:
             try:
                 return run(entering)
             except Exception as error:
-                self.driver.explain(error)  # type: ignore[union-attr]
+                self.step_function.explain(error)  # type: ignore[union-attr]
                 raise
         if self.calls_blas:
             with thread_pools.SingleThreadedBlas():
                 return self._run(entering, watcher)
         return self._run(entering, watcher)
 
-    def _fitting(self) -> int:
-        """How many threads this run is for; binds the steps anew where the flag has changed."""
+    def _usable_threads(self) -> int:
+        """How many threads this run uses; binds the steps again if the flag has changed."""
         count = thread_pools.settle()
         if count != self.threads:
             if count < self.threads and threads.limit():
@@ -216,13 +221,13 @@ class CpuPlan(BoundPlan):
             if self.threaded:
                 self._bind_steps()
             self.yields = self._yields()
-        return threads.fitting(self.threads) if self.yields else self.threads
+        return threads.usable(self.threads) if self.yields else self.threads
 
     def _yields(self) -> bool:
-        """Whether it may run by fewer threads. Their sums differ in rounding."""
-        return self.may_yield and threads.may_share(self.threads)
+        """Whether it may run with fewer threads, which changes the rounding of sums."""
+        return self.may_yield and threads.may_yield(self.threads)
 
-    def _run_by_fewer(
+    def _run_with_fewer(
         self, count: int, entering: Sequence[Any], watcher: Watcher | None
     ) -> list[Any]:
         if threads.limit() == count and (plan := self.fewer.get(count)) is not None:
@@ -238,58 +243,59 @@ class CpuPlan(BoundPlan):
             return plan.run(entering, watcher)
 
     def _run(self, entering: Sequence[Any], watcher: Watcher | None) -> list[Any]:
-        if watcher is not None or self.runs == 0 or (self.stored and self._lent()):
+        if watcher is not None or self.runs == 0 or (self.stored and self._is_borrowed()):
             return self._run_by_step(entering, watcher)
         run = self.run_all
         if run is None:
-            run = self._bind_driver(entering)
+            run = self._bind_step_function(entering)
         try:
             return run(entering)
         except Exception as error:
-            if self.driver is not None:
-                self.driver.explain(error)
+            if self.step_function is not None:
+                self.step_function.explain(error)
             raise
 
-    def _run_plainly(self, entering: Sequence[Any]) -> list[Any]:
-        """A run in which every step is called from Python."""
-        plain = self.plain
-        if plain is None:
-            plain = self.plain = Driver(self.steps, self._frame())
-        if self.plain_run is None:
-            self.plain_run = plain.bind(self.template)
+    def _run_from_python(self, entering: Sequence[Any]) -> list[Any]:
+        """A run that calls every step from Python, for arguments that are not contiguous."""
+        function = self.python_function
+        if function is None:
+            function = self.python_function = StepFunction(self.steps, self._frame())
+        if self.python_run is None:
+            self.python_run = function.bind(self.template)
         try:
-            return self.plain_run(entering)
+            return self.python_run(entering)
         except Exception as error:
-            plain.explain(error)
+            function.explain(error)
             raise
 
-    def _lent(self) -> bool:
-        """Whether a user has the memory of a variable that is updated, and may pass it in too."""
+    def _is_borrowed(self) -> bool:
+        """Whether a user holds an updated variable's memory, and may pass it as an argument."""
         return any([s.version is None for s in self.storages])
 
-    def _bind_driver(self, entering: Sequence[Any]) -> Any:
-        """All steps as one function; made when a plan is used again."""
-        if self.driver is None:
+    def _bind_step_function(self, entering: Sequence[Any]) -> Any:
+        """All steps as one function, generated at the second run of a plan."""
+        if self.step_function is None:
             frame = self._frame()
             if not self.grouped:
                 views = self._views()
-                self.spans = Grouping.of(self.steps, frame, views, self.template, entering)
+                self.spans = FastCallGroups.of(self.steps, frame, views, self.template, entering)
                 self.grouped = True
             if self.spans is not None and not self.spans.fits(entering):
-                return self._run_plainly
-            self.driver = Driver(self.steps, frame, self.spans, self._run_plainly)
-        self.run_all = self.driver.bind(self.template)
-        self.silent = self.driver.whole
+                return self._run_from_python
+            self.step_function = StepFunction(self.steps, frame, self.spans, self._run_from_python)
+        self.run_all = self.step_function.bind(self.template)
+        self.silent = self.step_function.whole
         self.simple = not self.stored and not self.calls_blas
-        if self.silent and self.asked == threads.asked():
-            # No step has work for two threads, so another number of them changes nothing.
+        if self.silent and self.parallel_requests == threads.parallel_requests():
+            # No step has work for two threads, so the number of threads does not matter.
             self.threaded = self.threaded and not all(t.asks_threads for t in self._traits())
             self.parallel = self.threaded or not self.closed
         return self.run_all
 
     def _traits(self) -> set[Traits]:
-        """The traits of the kernels that run; of views none does."""
-        kernels = {n: choice.kernel for n, choice in self.spec.choices.items()} | self.warm
+        """The traits of the kernels that run; views have none."""
+        kernels = {n: choice.kernel for n, choice in self.spec.choices.items()}
+        kernels |= self.tier_up_kernels
         return {k.traits for n, k in kernels.items() if n not in self.memory.aliases}
 
     def _frame(self) -> Frame:
@@ -297,7 +303,7 @@ class CpuPlan(BoundPlan):
         return Frame(self.entering, self.results, self.stored, fixed, self.leaving)
 
     def _views(self) -> dict[int, tuple[int, Any]]:
-        """Values that are known views of what enters or leaves: place of that, and the view."""
+        """Values that are views of arguments or outputs at known offsets: (index of base, view)."""
         return {
             i: (self.index[view.buffer.variable], view)
             for v, i in self.index.items()
@@ -308,9 +314,9 @@ class CpuPlan(BoundPlan):
         }
 
     def _run_by_step(self, entering: Sequence[Any], watcher: Watcher | None) -> list[Any]:
-        """The first run, in which kernels are compiled, those that are watched, or may not write.
+        """Run step by step: the first run, which compiles, watched runs, and borrowed variables.
 
-        New values of shared variables are made beside them: this run may fail at any step.
+        New values of shared variables get memory of their own, since any step may fail.
         """
         values = self.template.copy()
         for k, i in self.entering:
@@ -326,20 +332,20 @@ class CpuPlan(BoundPlan):
         return [values[i] for i in self.leaving]
 
     def _prepare(self, values: Sequence[Any]) -> None:
-        """Tell launches how their operands lie, so that what they need is compiled meanwhile."""
+        """Pass the operands' strides to the launches, which queue the code that they need."""
         known = list(values)
         for step in self.steps:
             inputs, outputs = [known[i] for i in step.inputs], [known[o] for o in step.outputs]
             if any(a is None for a in (*inputs, *([] if step.by_view else outputs))):
                 continue
-            with contextlib.suppress(Exception):  # what is wrong is said when the step runs
+            with contextlib.suppress(Exception):  # the step itself raises the error
                 if step.by_view and len(inputs) == 1 and not step.node.op.unmergeable:
                     known[step.outputs[0]] = step.launch(*inputs)[0]
                 elif not step.by_view and step.launch.prepare is not None:
                     step.launch.prepare(inputs, outputs)
 
-    def _launched(self, step: Step, inputs: Any, outputs: Any, values: Sequence[Any]) -> Any:
-        """What a step gives; by NumPy where LLVM does not compile its kernel."""
+    def _launched(self, step: PlanStep, inputs: Any, outputs: Any, values: Sequence[Any]) -> Any:
+        """Run a step; by NumPy's kernel if LLVM fails to compile its own."""
         more = () if step.workspace is None else (values[step.workspace],)
         try:
             return step.launch(inputs, outputs, *more)
@@ -349,7 +355,7 @@ class CpuPlan(BoundPlan):
             return step.launch(inputs, outputs)
 
     def _launch_all(self, values: list[Any], watcher: Watcher | None) -> None:
-        step: Step | None = None
+        step: PlanStep | None = None
         try:
             for step in self.steps:
                 inputs = [values[i] for i in step.inputs]

@@ -1,4 +1,4 @@
-"""The CPU as a runtime: its memory, one call at a time, an arena for calls within calls."""
+"""The CPU as a runtime: its memory, its lock, an arena for each depth of nested calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Array = Any
 
 
 class HostMemory:
-    """Storages on the CPU are their own host copies."""
+    """Memory of storages on the CPU: the host array itself."""
 
     place = HOST
 
@@ -46,8 +46,8 @@ class HostMemory:
         return buffer
 
 
-class _Turn:
-    """Holds the device for one call; a call inside of a call gets an arena of its own."""
+class _DeviceLock:
+    """A context manager of one call: it holds the lock, and a nested call gets its own arena."""
 
     __slots__ = ("runtime",)
 
@@ -67,7 +67,7 @@ class _Turn:
 
 
 def _quiet_context() -> contextvars.Context | None:
-    """A context in which NumPy does not warn; None where NumPy keeps that for each thread."""
+    """A context in which NumPy does not warn; None for NumPy 1, whose setting is per thread."""
     if int(np.__version__.partition(".")[0]) < 2:
         return None
     context = contextvars.Context()
@@ -76,35 +76,35 @@ def _quiet_context() -> contextvars.Context | None:
 
 
 def _trim_heap() -> None:
-    """Let the C library give free memory back to the system (GNU's has a function for that)."""
+    """Return free memory of the C library's heap to the system, where it is GNU's."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(ctypes.c_size_t(0))
 
 
 class CpuRuntime(Runtime):
-    """One lock, and an arena for each depth of calls within calls (a user's callback)."""
+    """One lock, and an arena for each depth of nested calls (by a user's callback)."""
 
     def __init__(self) -> None:
         self.memory = HostMemory()
         self.lock = threading.RLock()
         self.arenas: list[Arena] = []
         self.depth = -1
-        self._turn = _Turn(self)
+        self._device_lock = _DeviceLock(self)
         self.quiet = _quiet_context()
         os.register_at_fork(after_in_child=self._after_fork)
 
     def _after_fork(self) -> None:
-        # The lock may have been held by a thread that the child does not have.
+        # A thread that does not exist in the child may have held the lock.
         self.lock, self.depth = threading.RLock(), -1
         self.quiet = _quiet_context()
 
     def exclusive(self) -> contextlib.AbstractContextManager[None]:
-        """Hold the device for one call."""
-        return self._turn
+        """A context manager that holds the device for one call."""
+        return self._device_lock
 
     def take(self) -> bool:
-        """Hold the device as :meth:`exclusive` does; False (and nothing held) inside of a call."""
+        """Hold the device as :meth:`exclusive` does; False, and not held, in a nested call."""
         self.lock.acquire()
         if self.depth >= 0 or not self.arenas:
             self.lock.release()
@@ -113,12 +113,12 @@ class CpuRuntime(Runtime):
         return True
 
     def leave(self) -> None:
-        """The end of what :meth:`take` began."""
+        """Release what :meth:`take` holds."""
         self.depth = -1
         self.lock.release()
 
     def trim(self) -> None:
-        """Give back to the system what plans that are gone have used; not inside of a call."""
+        """Return memory of freed plans to the system; does nothing inside of a call."""
         with self.lock:
             if self.depth >= 0:
                 return
@@ -131,9 +131,9 @@ class CpuRuntime(Runtime):
     def quietly(self, run: Any, entering: Sequence[Any], closed: bool) -> Any:
         """``run(entering)`` without NumPy's warnings, between :meth:`take` and :meth:`leave`.
 
-        ``closed``: nothing of the user's runs inside, so that it may be in a context of its own,
-        which takes less than a tenth of the time that ``np.errstate`` does. Flags that are changed
-        for a block would not be seen there.
+        ``closed`` says that no user's code runs inside. Then it runs in a context of its own, which
+        takes less than a tenth of the time of ``np.errstate``; but not while flags are changed for
+        a block, which that context would not see.
         """
         if closed and self.quiet is not None and not config.is_changed_here:
             return self.quiet.run(run, entering)
@@ -141,7 +141,7 @@ class CpuRuntime(Runtime):
             return run(entering)
 
     def bind(self, specialised: Any, memory_plan: Any) -> CpuPlan:
-        """Bind the launches; buffers are attached at the first run, and when the arena grew."""
+        """Bind the launches. Buffers are bound at the first run, and again when the arena grows."""
         with thread_pools.limited(0):
             return CpuPlan(self, specialised, memory_plan)
 
@@ -169,9 +169,9 @@ class CpuRuntime(Runtime):
         return NUMPY
 
     def update(self, pairs: Sequence[tuple[Any, Any]]) -> None:
-        """Into the same buffers; a value of another shape gives a new one.
+        """Write new values of storages: into their buffers, or a new one for another shape.
 
-        What a plan has made in the buffer itself is only noted.
+        A value that a plan has computed in the storage's own buffer is only marked as written.
         """
         for storage, value in pairs:
             if value.shape == storage.shape:
@@ -183,7 +183,7 @@ class CpuRuntime(Runtime):
                 storage.set(value)
 
     def facts(self) -> Mapping[str, Any]:
-        """Which libraries run the kernels."""
+        """The device, and the version of NumPy."""
         return {"device": str(HOST), "kernels": f"NumPy {np.__version__}"}
 
 

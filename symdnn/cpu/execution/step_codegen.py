@@ -1,9 +1,9 @@
-"""The steps of a plan as one Python function, a line for each launch.
+"""Generates one Python function that runs the steps of a plan, a line for each launch.
 
-For small kernels the way from one to the next takes longer than they do. So what is the same in
-every run is bound beforehand: kernels, constants and places in the arena are names of an enclosing
-function; what enters, is made or leaves are local ones. Spans of steps that need no Python at all
-are a line together (:mod:`symdnn.cpu.execution.fastcall_groups`).
+For small kernels the overhead between two launches is longer than the kernels. So everything that
+is the same in every run is bound beforehand: kernels, constants and views of the arena are names
+of an enclosing function. Arguments, fresh outputs and other values are local variables. A span of
+steps that need no Python is one line (:mod:`symdnn.cpu.execution.fastcall_groups`).
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import numpy as np
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.variable import Apply
 
-__all__ = ["Driver", "Frame", "Span", "Spans", "Step"]
+__all__ = ["Frame", "PlanStep", "Span", "Spans", "StepFunction"]
 
 Run = Callable[[Sequence[Any]], list[Any]]
 
 
 @dataclass(slots=True)
-class Step:
-    """One launch: where its operands stand among the plan's values.
+class PlanStep:
+    """One launch of a plan, or a view; operands are indices into the plan's list of values.
 
-    ``workspace`` is where its scratch memory stands; None for a kernel that wants none. A launch
+    ``workspace`` is the index of its scratch memory; None for a kernel that needs none. A launch
     may offer ``direct``, which takes inputs and outputs one by one instead of in two lists.
     """
 
@@ -39,29 +39,29 @@ class Step:
     workspace: int | None = None
 
 
-class Results(Protocol):
-    """Memory for what a run gives: (place, shape, dtype) of each array."""
+class OutputMemory(Protocol):
+    """Memory for the outputs of a run: (index of the value, shape, dtype) of each array."""
 
     places: list[tuple[int, tuple[int, ...], Any]]
 
     def large(self, k: int) -> bool:
-        """Whether ``make`` does more than to allocate."""
+        """Whether output ``k`` may be recycled, so that :meth:`make` must be called for it."""
 
     def make(self, k: int) -> Any:
-        """Memory for result ``k``."""
+        """Memory for output ``k``."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Where the values of a plan come from, by their places.
+    """Where the values of a plan come from, by their indices in its list of values.
 
-    ``entering`` pairs a place among what enters with one among the values, ``results`` makes those
-    that are new in each run, ``stored`` are pairs of a new value and the old one of a shared
-    variable, where it is made, ``fixed`` are bound before any run, ``leaving`` is what a run gives.
+    ``entering`` has pairs (index of an argument, index of its value). ``results`` allocates the
+    values that are new in each run. ``stored`` has pairs (new value, old value) of shared variables
+    that are updated in place. ``fixed`` are bound before any run. ``leaving`` are returned.
     """
 
     entering: Sequence[tuple[int, int]]
-    results: Results
+    results: OutputMemory
     stored: Sequence[tuple[int, int]]
     fixed: Collection[int]
     leaving: Sequence[int]
@@ -69,8 +69,11 @@ class Frame:
 
 @dataclass(frozen=True)
 class Span:
-    """Steps ``first`` to ``last``, of which ``steps`` run as one function of the values at
-    ``arguments``, and ``views`` are made before; others of them nobody needs."""
+    """Steps ``first`` to ``last`` of a plan, of which ``steps`` run as one function.
+
+    Its arguments are the values ``arguments``. Of the other steps, views, those in ``views`` are
+    taken before it; the rest are not needed outside of the span.
+    """
 
     first: int
     last: int
@@ -80,59 +83,59 @@ class Span:
 
 
 class Spans(Protocol):
-    """The spans of a plan; ``checked`` are values that have to lie as they did."""
+    """The spans of a plan; ``checked`` are the values that must be contiguous."""
 
     @property
     def spans(self) -> Sequence[Span]:
-        """In the order of their steps."""
+        """The spans, in the order of their steps."""
 
     @property
     def checked(self) -> Sequence[int]:
-        """Places of values."""
+        """Indices of values."""
 
     def check(self) -> Any:
-        """A function that tells whether those values do."""
+        """A function of the values of :attr:`checked`: whether all are contiguous."""
 
     def bind(self, span: Span, values: Sequence[Any]) -> tuple[Any, Any]:
-        """(a function, which gives None; what to call with its arguments if it does not)"""
+        """(a function that returns None on success; what to call with its arguments otherwise)"""
 
 
-class Driver:
-    """The function of a plan's steps; :meth:`bind` gives it the arrays that stay.
+class StepFunction:
+    """Generates the function of a plan's steps; :meth:`bind` binds it to fixed arrays.
 
-    With ``spans``, ``plainly`` is what a run is where some value lies otherwise.
+    With ``spans``, a run in which a checked value is not contiguous is left to ``fallback``.
     """
 
     def __init__(
         self,
-        steps: Sequence[Step],
+        steps: Sequence[PlanStep],
         frame: Frame,
         spans: Spans | None = None,
-        plainly: Run | None = None,
+        fallback: Run | None = None,
     ) -> None:
         self._steps, self._frame = steps, frame
-        self._spans, self._plainly = spans, plainly
+        self._spans, self._fallback = spans, fallback
         self._functions: list[Any] = []
-        #: How many steps run in spans, views that nobody makes included.
+        #: How many steps run in spans, including views that need not be taken.
         self.native = sum(s.last + 1 - s.first - len(s.views) for s in spans.spans) if spans else 0
         inside = {k for s in (spans.spans if spans else ()) for k in range(s.first, s.last + 1)}
-        #: Whether all do, but for views that are taken.
+        #: Whether all steps do, except views that are taken.
         self.whole = all(k in inside or s.by_view for k, s in enumerate(steps))
-        #: Where the two functions of each span stand among those.
+        #: Index of each span's two functions in ``_functions``.
         self._bound_later: list[tuple[int, Span]] = []
         self._known = {i for _, i in frame.entering} | {i for i, _, _ in frame.results.places}
         self._known |= {i for i, _ in frame.stored} | set(frame.fixed)
         #: Line of the text -> the step that it runs.
-        self._step_at: dict[int, Step] = {}
+        self._step_at: dict[int, PlanStep] = {}
         text = self._text()
         scope: dict[str, Any] = {"empty": np.empty}
-        # Numbers and the words below make the whole text; nothing of the user's is in it.
+        # The text consists of numbers and the words below; nothing in it comes from the user.
         exec(compile(text, "<plan>", "exec"), scope)
         self._make = scope["make"]
         self._code: CodeType | None = None
 
     def bind(self, values: Sequence[Any]) -> Run:
-        """A function of what enters that gives what leaves; ``values`` has what is fixed."""
+        """The function from arguments to outputs, bound to the fixed ones of ``values``."""
         for at, span in self._bound_later:
             assert self._spans is not None
             self._functions[at : at + 2] = self._spans.bind(span, values)
@@ -141,7 +144,7 @@ class Driver:
         return run
 
     def explain(self, error: BaseException) -> None:
-        """Add to an error of a run which node it came from, and the user's line."""
+        """Add a note to an error of a run: the node it came from, and the user's line."""
         trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_code is not self._code:
             trace = trace.tb_next
@@ -163,12 +166,12 @@ class Driver:
         steps = [*body, *lines, f"  return [{', '.join(f'v{i}' for i in frame.leaving)}]"]
         names = [f" f{k} = f[{k}]" for k in range(len(self._functions))]
         names += [f" v{i} = c[{i}]" for i in sorted(frame.fixed)]
-        first = len(names) + 3  # lines of the text are counted from 1, and two are heads
+        first = len(names) + 3  # lines count from 1, and two are ``def`` lines
         self._step_at = {first + at: step for at, step in self._step_at.items()}
         return "\n".join(["def make(f, c):", *names, " def run(e):", *steps, " return run", ""])
 
     def _all_lines(self, before: int) -> list[str]:
-        """The lines of all steps; ``before`` counts those in front."""
+        """The lines of all steps; ``before`` is the number of lines in front of them."""
         dying = self._dying()
         lines: list[str] = []
         first = {s.first: s for s in self._spans.spans} if self._spans is not None else {}
@@ -185,18 +188,18 @@ class Driver:
         return lines
 
     def _call_of(self, span: Span) -> str:
-        given = ", ".join(f"v{i}" for i in span.arguments)
+        arguments = ", ".join(f"v{i}" for i in span.arguments)
         self._bound_later.append((len(self._functions), span))
         run, failed = self._name(None), self._name(None)
-        return f"  if {run}({given}) is not None: {failed}({given})"
+        return f"  if {run}({arguments}) is not None: {failed}({arguments})"
 
     def _checked(self) -> list[str]:
-        """The line that looks how what enters lies."""
+        """The line that checks that arguments are contiguous."""
         if self._spans is None or not self._spans.checked:
             return []
-        given = ", ".join(f"v{i}" for i in self._spans.checked)
-        check, plainly = self._name(self._spans.check()), self._name(self._plainly)
-        return [f"  if not {check}({given}): return {plainly}(e)"]
+        arguments = ", ".join(f"v{i}" for i in self._spans.checked)
+        check, fallback = self._name(self._spans.check()), self._name(self._fallback)
+        return [f"  if not {check}({arguments}): return {fallback}(e)"]
 
     def _made(self, k: int) -> str:
         i, shape, dtype = self._frame.results.places[k]
@@ -204,8 +207,8 @@ class Driver:
             return f"v{i} = {self._name(self._frame.results.make)}({k})"
         return f"v{i} = empty({shape!r}, {self._name(dtype)})"
 
-    def _lines(self, step: Step, at: int) -> list[str]:
-        """The lines that run a step; ``at`` counts those before."""
+    def _lines(self, step: PlanStep, at: int) -> list[str]:
+        """The lines that run a step; ``at`` is the number of lines before them."""
         self._step_at[at] = self._step_at[at + 1] = step
         inputs = ", ".join(f"v{i}" for i in step.inputs)
         if step.by_view:
@@ -227,7 +230,7 @@ class Driver:
         return f"f{len(self._functions) - 1}"
 
     def _dying(self) -> dict[int, list[int]]:
-        """Step -> values that are not needed after it and would keep memory."""
+        """Step -> values that are dropped after it, since no later step reads them."""
         last: dict[int, int] = {}
         for k, step in enumerate(self._steps):
             last.update(dict.fromkeys((*step.inputs, *step.outputs), k))

@@ -1,7 +1,7 @@
-"""Plans that are called often: what was left to NumPy because compiling takes long is compiled.
+"""Tier-up: compile kernels that were left to NumPy, once a plan has been called often.
 
-By then the calls have taken longer than compiling does; and steps that are compiled run together
-(:mod:`symdnn.cpu.execution.fastcall_groups`), where each costs 0.01 us to call instead of 1.
+By then the calls have taken longer than compiling does. Compiled steps also run in groups
+(:mod:`symdnn.cpu.execution.fastcall_groups`), in which calling one takes 0.01 us instead of 1.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from symdnn.errors import SymdnnError
 from symdnn.graph.kernel import Call, Kernel, kernels_for
 from symdnn.graph.variable import Apply
 
-__all__ = ["HOT_CALLS", "compiled_instead"]
+__all__ = ["HOT_CALLS", "compiled_kernels"]
 
-#: After so many calls of a plan its small kernels are compiled.
+#: Calls of a plan after which its small kernels are compiled.
 HOT_CALLS = 1000
 
 
-def compiled_instead(spec: Any) -> dict[Apply, Kernel]:
-    """Compiled kernels for nodes of a plan that NumPy runs, where they were refused as too little.
+def compiled_kernels(spec: Any) -> dict[Apply, Kernel]:
+    """Compiled kernels for nodes of a plan that NumPy runs because they were too small to compile.
 
-    Empty with ``deterministic=more``, since compiled functions round differently, and where
+    Empty with ``deterministic=more``, since compiled functions round differently, and if
     ``cpu.compile`` is not ``auto``.
     """
     if str(config.cpu.compile) != "auto" or str(config.deterministic) == "more":
@@ -31,14 +31,14 @@ def compiled_instead(spec: Any) -> dict[Apply, Kernel]:
     with config.change_flags(**{"cpu.compile": "always"}):
         for node, choice in spec.choices.items():
             if choice.kernel.traits.replaceable and not node.op.views:
-                kernel = _compiled(spec.call(node), choice.kernel)
+                kernel = _compiled_kernel(spec.call(node), choice.kernel)
                 if kernel is not None:
                     found[node] = kernel
     return found
 
 
-def _compiled(call: Call, before: Kernel) -> Kernel | None:
-    """The first compiled kernel that takes a call and can be made."""
+def _compiled_kernel(call: Call, before: Kernel) -> Kernel | None:
+    """The first compiled kernel in front of ``before`` that takes a call and can be bound."""
     for kernel in kernels_for(type(call.op), "cpu"):
         if kernel is before:
             return None

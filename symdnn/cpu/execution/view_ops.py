@@ -1,4 +1,4 @@
-"""Views that a plan takes at each call: their indices are made once, not at every call."""
+"""View ops of a plan: their index is computed once, when the plan is bound."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from symdnn.graph.op import Op
 from symdnn.ops.core.shape import DimShuffle
 
-__all__ = ["look_of"]
+__all__ = ["view_of"]
 
 
-def look_of(op: Op, ndim: int) -> Callable[..., Any]:
-    """``look(x, ...)``: the view that ``op`` takes of an array of ``ndim`` dimensions, in a list.
+def view_of(op: Op, ndim: int) -> Callable[..., Any]:
+    """A function of (x, ...) that returns ``op``'s view of x, of ``ndim`` dimensions, in a list.
 
-    ``DimShuffle`` takes 0.4 us so, by its reference 2.5; the others are their references.
+    ``DimShuffle`` takes 0.4 us this way and 2.5 by its reference. Other ops run their references.
     """
     if not isinstance(op, DimShuffle) or not op.pattern:
         return op.compute

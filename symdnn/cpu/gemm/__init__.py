@@ -1,1 +1,1 @@
-"""Compiled matrix products."""
+"""Compiled GEMM: tiles in registers, panels in the L2 cache, threads."""

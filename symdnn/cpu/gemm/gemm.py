@@ -1,11 +1,13 @@
-"""Products of float32 matrices by compiled code of our own.
+"""GEMM of float32 matrices by generated code, in front of oneDNN's.
 
-oneDNN's kernel takes what this one refuses: bfloat16, activations but relu, stacks of stacks, and
-many rows of few terms. For the rest it took longer, or as long, on two cores with AVX-512, called
-from compiled code: of 16 by 16 matrices 0.43 us (here 0.08), of 32 by 32 1.9 (0.37), of 64 by 64
-3.1 (2.6), 64 x 500 x 10 4.3 (3.8), 1 x 512 x 512 20 (8.4), 64 x 800 x 500 141 (136), 512 x 512 x
-512 0.72 ms (0.70), 2048 by 2048 52 (47). Only where the first of two matrices is transposed and
-has more than 256 terms is it faster, by 3 in 100.
+This kernel refuses bfloat16, activation functions other than ReLU, stacks of stacks, and many rows
+of few terms; oneDNN runs those. For all others oneDNN took as long or longer on two cores with
+AVX-512, called from compiled code: 0.43 us for 16 by 16 matrices (here 0.08), 1.9 for 32 by 32
+(0.37), 3.1 for 64 by 64 (2.6), 4.3 for 64 x 500 x 10 (3.8), 20 for 1 x 512 x 512 (8.4), 141 for
+64 x 800 x 500 (136), 0.72 ms for 512 x 512 x 512 (0.70), 52 for 2048 by 2048 (47). It is faster, by
+3 %, only if the first matrix is transposed and has more than 256 terms.
+
+Here a *term* is a value of k: an element of the result is a sum over k terms.
 """
 
 from __future__ import annotations
@@ -21,50 +23,51 @@ from typing import Any
 import numpy as np
 
 from symdnn.cpu.compiler import jit
-from symdnn.cpu.gemm.gemm_ir import BEST_TERMS, Shape, shape_of
+from symdnn.cpu.gemm.gemm_ir import MAX_BLOCK_TERMS, TileShape, shape_of
 from symdnn.cpu.gemm.gemm_loops_ir import WORDS, gemm_ir
-from symdnn.cpu.launch.contiguous_launch import without_compiler
-from symdnn.cpu.launch.fastcall import Native
+from symdnn.cpu.launch.contiguous_launch import compiler_refusal
+from symdnn.cpu.launch.fastcall import FastCall
 from symdnn.cpu.launch.launch import CpuLaunch
-from symdnn.cpu.launch.traits import LLVM_ASKING
-from symdnn.cpu.onednn.kernel import address, lies_densely
+from symdnn.cpu.launch.scratch import address, as_contiguous
+from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Row
 from symdnn.ops.vendor.onednn import OneDnnMatmul
 
-__all__ = ["Cut", "GemmKernel", "cut_of", "KERNELS"]
+__all__ = ["GemmPartition", "GemmKernel", "partition", "KERNELS"]
 
-#: Multiplications of whole vectors that a thread does at least.
-_LEAST_WORK = 1 << 17
-#: As many terms a tile takes to begin and end.
-_BEGIN_TERMS = 8
-#: So many rows of so few terms are oneDNN's: 4000 x 16 x 16 takes it 8.5 us, tiles that begin and
-#: end so often 10.2; but 2000 x 30 x 30 12.7 and 12.1, 1000 x 4 x 4 2.1 and 1.8.
-_MANY_ROWS, _FEW_TERMS = 2048, 16
-#: Where a part has so many rows, its second operand is copied into panels: 32 rows of 512 columns
-#: and terms take 49 us so and 54 without, 16 rows 28 and 29, 8 rows of 500 and 800 27 and 22.
-_PACKED_ROWS = 24
-#: Terms of a block up to which a transposed first operand is read as it lies, though each term is
-#: in another line of the cache: 512 x 128 x 512 takes 0.193 ms so, and 0.197 where it is copied to
-#: panels; but 1024 x 1024 x 1024 8.7 ms, and 5.9.
-_DIRECT_TERMS = 256
-#: Columns of a part up to which it always is, since it is not read often.
-_DIRECT_COLUMNS = 192
-#: A block has a panel for so many rows of a part, and at least two. Few, so that a matrix that lay
-#: outside of the second cache is fetched beside the sums: 128 x 784 x 512 takes 0.292 ms by two
-#: panels, 0.319 by six; many rows should not be read again too often (2048: 47.4 ms by two, 44.6).
-_ROWS_A_PANEL = 192
-#: Cycles that a row takes longer of which threads write parts: they share lines of its ends. By
-#: columns 64 x 64 x 64 takes 5.1 us, by rows 2.8.
-_SHARED = 30
-#: Scratch memory of a thread is in pages of its own.
-_PAGE = 4096
+#: Least number of multiplications of a thread; incomplete vectors count as whole ones.
+_MULTIPLICATIONS_PER_THREAD = 1 << 17
+#: Time to begin and end a tile, in terms.
+_TILE_OVERHEAD_TERMS = 8
+#: oneDNN runs matrices with at least so many rows and at most so many terms: 4000 x 16 x 16 takes
+#: it 8.5 us (here 10.2), but 2000 x 30 x 30 takes 12.7 (12.1) and 1000 x 4 x 4 2.1 (1.8).
+_ONEDNN_MIN_ROWS, _ONEDNN_MAX_TERMS = 2048, 16
+#: Rows of a part from which on its second operand is packed into panels. 32 rows of 512 columns and
+#: terms take 49 us packed and 54 unpacked, 16 rows 28 and 29, 8 rows of 500 and 800 27 and 22.
+_MIN_ROWS_TO_PACK = 24
+#: Terms of a block up to which a transposed first operand is read by its strides, though each term
+#: is in another cache line. 512 x 128 x 512 takes 0.193 ms unpacked and 0.197 packed, but
+#: 1024 x 1024 x 1024 takes 8.7 ms unpacked and 5.9 packed.
+_MAX_UNPACKED_TERMS = 256
+#: Columns of a part up to which it is never packed, since it is not read often.
+_MAX_UNPACKED_COLUMNS = 192
+#: Rows of a part for each panel of a block; a block has at least two panels. With few panels a
+#: matrix outside of the L2 cache is fetched while sums are computed: 128 x 784 x 512 takes 0.292 ms
+#: with two panels, 0.319 with six. With many rows, few panels would read them too often: 2048 rows
+#: take 47.4 ms with two panels and 44.6 with this number.
+_ROWS_PER_PANEL = 192
+#: Extra cycles of a row that several threads write, since they share cache lines at the ends of
+#: their parts. 64 x 64 x 64 takes 5.1 us divided by columns and 2.8 divided by rows.
+_SHARED_ROW_CYCLES = 30
+#: Each thread's scratch memory is aligned to pages.
+_PAGE_BYTES = 4096
 _Words = ctypes.c_int64
 
 
 @cache
-def _panels() -> int:
-    """Bytes of panels: half of a core's second cache, 512 KiB where its size is not known."""
+def _panel_bytes() -> int:
+    """Bytes of panels: half of a core's L2 cache, or 512 KiB if its size is not known."""
     try:
         text = Path("/sys/devices/system/cpu/cpu0/cache/index2/size").read_text("ascii").strip()
         return max(1 << 17, int(text.removesuffix("K")) * 1024 // 2)
@@ -73,55 +76,58 @@ def _panels() -> int:
 
 
 class GemmKernel(Kernel):
-    """Products of float32 matrices, and of stacks of them."""
+    """GEMM of float32 matrices, and of stacks of them."""
 
     name = "llvm.gemm"
-    traits = LLVM_ASKING
+    traits = LLVM_ASKS_THREADS
 
     def refuses(self, call: Call) -> str | None:
-        """Takes float32; a bias or an addend can follow, and what cuts negative numbers off."""
+        """Needs float32, and an epilogue of a bias or an addend, and ReLU."""
         op: Any = call.op
         types: Any = (*call.inputs, *call.outputs)
         if op.activation not in ("", "relu") or (op.residual and op.bias):
             return "nothing but a bias or an addend, and relu, can follow it"
         if any(t.dtype != "float32" for t in types):
             return "it computes in float32"
-        if why := without_compiler():
+        if why := compiler_refusal():
             return why
         if all(t.is_static for t in types):
             if 0 in types[-1].shape:
                 return "it is empty"
             if not 2 <= types[0].ndim == types[1].ndim <= 3:
                 return "it multiplies matrices, or stacks of them"
-            if types[0].shape[-2] >= _MANY_ROWS and types[0].shape[-1] <= _FEW_TERMS:
+            if types[0].shape[-2] >= _ONEDNN_MIN_ROWS and types[0].shape[-1] <= _ONEDNN_MAX_TERMS:
                 return "oneDNN is faster for so many rows of so few terms"
         return None
 
     def workspace_bytes(self, call: Call) -> int:
-        """Panels of every thread; rows that have to be copied find memory elsewhere."""
-        cut = _cut(call)
-        return cut.own(False, shape_of(jit.vector_width()).columns) * cut.threads
+        """Panels of every thread. The launch allocates memory for rows that must be packed too."""
+        found = _partition_of(call)
+        return found.thread_bytes(False, shape_of(jit.vector_width()).columns) * found.threads
 
     def bind(self, call: Call) -> Any:
-        """A launch for any way in which operands lie."""
-        return _Launcher(call)
+        """A launch for operands with any strides."""
+        return _GemmLaunch(call)
 
     def begin(self, call: Call) -> None:
-        """Have the module compiled that all products run."""
+        """Queue the compilation of the module, which is the same for all sizes."""
         threads.kernel(gemm_ir, jit.vector_width())
 
     def details(self, call: Call) -> str:
-        """How it is cut."""
-        cut = _cut(call)
-        return f"{cut.threads} threads, parts of {cut.part_m} x {cut.part_n}"
+        """The number of threads and the size of a part."""
+        found = _partition_of(call)
+        return f"{found.threads} threads, parts of {found.part_m} x {found.part_n}"
 
 
-# -- how a product is cut -------------------------------------------------------------------------
+# -- partitions -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Cut:
-    """The parts of a product, of which each thread does several or one, and their blocks."""
+class GemmPartition:
+    """The division of a GEMM into parts (tasks of threads), and of parts into blocks.
+
+    The fields are words of the kernel's block.
+    """
 
     threads: int
     tasks: int
@@ -133,44 +139,44 @@ class Cut:
     block_n: int
     packs: bool
 
-    def own(self, copies: bool, columns: int) -> int:
-        """Bytes of scratch memory of a thread: panels, and rows that are copied into such."""
+    def thread_bytes(self, copies: bool, columns: int) -> int:
+        """Scratch memory of a thread: panels, and with ``copies`` the packed rows of ``a``."""
         rows = -(-self.part_m // columns) * columns if copies else 0
-        return -(-4 * self.block_k * (self.block_n + rows) // _PAGE) * _PAGE
+        return -(-4 * self.block_k * (self.block_n + rows) // _PAGE_BYTES) * _PAGE_BYTES
 
 
-def _cut(call: Call) -> Cut:
+def _partition_of(call: Call) -> GemmPartition:
     a, out = (tuple(t.shape) for t in (call.inputs[0], call.outputs[0]))  # type: ignore[attr-defined]
     width = jit.vector_width()
-    work = prod(out[:-1]) * (a[-1] + _BEGIN_TERMS) * (-(-out[-1] // width) * width)
-    count = threads.threads(work, _LEAST_WORK)
-    return cut_of(prod(out[:-2]), a[-2], out[-1], a[-1], count, width)
+    work = prod(out[:-1]) * (a[-1] + _TILE_OVERHEAD_TERMS) * (-(-out[-1] // width) * width)
+    count = threads.threads(work, _MULTIPLICATIONS_PER_THREAD)
+    return partition(prod(out[:-2]), a[-2], out[-1], a[-1], count, width)
 
 
 @lru_cache(maxsize=4096)
-def cut_of(stack: int, m: int, n: int, k: int, count: int, width: int) -> Cut:
-    """How ``stack`` products of m rows, n columns and k terms are cut for ``count`` threads."""
+def partition(stack: int, m: int, n: int, k: int, count: int, width: int) -> GemmPartition:
+    """The partition of ``stack`` GEMMs of m rows, n columns and k terms for ``count`` threads."""
     shape = shape_of(width)
     found = min(_parts(m, n, count, shape), key=lambda p: _cost(p, (stack, m, n, k), count, shape))
     part_m, part_n = found
     parts = -(-m // part_m), -(-n // part_n)
-    block_k = _alike(k, BEST_TERMS)
+    block_k = _even_block(k, MAX_BLOCK_TERMS)
     panels = -(-part_n // shape.columns)
-    most = min(max(2, part_m // _ROWS_A_PANEL), _panels() // (4 * block_k * shape.columns))
-    block_n = _alike(panels, max(1, most)) * shape.columns
+    most = min(max(2, part_m // _ROWS_PER_PANEL), _panel_bytes() // (4 * block_k * shape.columns))
+    block_n = _even_block(panels, max(1, most)) * shape.columns
     tasks = stack * parts[0] * parts[1]
-    packs = part_m >= _PACKED_ROWS
-    return Cut(min(count, tasks), tasks, *found, *parts, block_k, block_n, packs)
+    packs = part_m >= _MIN_ROWS_TO_PACK
+    return GemmPartition(min(count, tasks), tasks, *found, *parts, block_k, block_n, packs)
 
 
-def _alike(count: int, most: int) -> int:
-    """How many of ``count`` are in a block: at most so many, in all blocks about as many."""
+def _even_block(count: int, most: int) -> int:
+    """The size of blocks of ``count`` items: at most ``most``, and about the same in all blocks."""
     blocks = max(1, -(-count // most))
     return max(1, -(-count // blocks))
 
 
-def _parts(m: int, n: int, count: int, shape: Shape) -> Iterator[tuple[int, int]]:
-    """Rows and columns of a part, for all ways to have at most a part for each thread."""
+def _parts(m: int, n: int, count: int, shape: TileShape) -> Iterator[tuple[int, int]]:
+    """(rows, columns) of a part, for all divisions into at most one part for each thread."""
     for rows in range(1, count + 1):
         for columns in range(1, count // rows + 1):
             yield (
@@ -180,21 +186,21 @@ def _parts(m: int, n: int, count: int, shape: Shape) -> Iterator[tuple[int, int]
 
 
 def _cost(
-    part: tuple[int, int], sizes: tuple[int, int, int, int], count: int, shape: Shape
+    part: tuple[int, int], sizes: tuple[int, int, int, int], count: int, shape: TileShape
 ) -> float:
-    """About how many cycles the thread takes that has most to do."""
+    """An estimate of the cycles of the thread with most work."""
     stack, m, n, k = sizes
     rows, columns = min(part[0], m), min(part[1], n)
     tasks = stack * -(-m // part[0]) * -(-n // part[1])
-    tiles = sum(max(0.35, h / shape.rows) for h in _cuts(rows, shape.rows))
-    vectors = _cuts(-(-columns // shape.width), shape.vectors)
+    tiles = sum(max(0.35, h / shape.rows) for h in _tile_sizes(rows, shape.rows))
+    vectors = _tile_sizes(-(-columns // shape.width), shape.vectors)
     term = sum(max(v * shape.rows / 2, (v + shape.rows) / 2) for v in vectors)
-    tiles = tiles + 0.4 if rows >= _PACKED_ROWS else 1.15 * tiles
-    shared = _SHARED * rows if part[1] < n else 0
+    tiles = tiles + 0.4 if rows >= _MIN_ROWS_TO_PACK else 1.15 * tiles
+    shared = _SHARED_ROW_CYCLES * rows if part[1] < n else 0
     return -(-tasks // count) * (k * tiles * term + shared)
 
 
-def _cuts(count: int, most: int) -> list[int]:
+def _tile_sizes(count: int, most: int) -> list[int]:
     whole, rest = divmod(count, most)
     return [most] * whole + ([rest] if rest else [])
 
@@ -202,12 +208,12 @@ def _cuts(count: int, most: int) -> list[int]:
 # -- launches -------------------------------------------------------------------------------------
 
 
-class _Launcher(CpuLaunch):
-    """``launch(inputs, outputs, workspace)``: blocks of words are kept by the operands' strides."""
+class _GemmLaunch(CpuLaunch):
+    """``launch(inputs, outputs, workspace)`` with a cache of blocks by the operands' strides."""
 
     def __init__(self, call: Call) -> None:
         op: Any = call.op
-        self._cut, self._relu = _cut(call), int(op.activation == "relu")
+        self._partition, self._relu = _partition_of(call), int(op.activation == "relu")
         names = ["a", "b", *(["more"] if op.residual else []), *(["bias"] if op.bias else []), "c"]
         self._at = [WORDS.index(n) for n in names]
         self._names = names
@@ -218,29 +224,29 @@ class _Launcher(CpuLaunch):
     def __call__(
         self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None
     ) -> None:
-        """Multiply, then add and cut."""
-        arrays = [*inputs[:2], *map(lies_densely, inputs[2:]), *outputs]
+        """Multiply, then run the epilogue."""
+        arrays = [*inputs[:2], *map(as_contiguous, inputs[2:]), *outputs]
         words = self._words(arrays)
         for at, array in zip(self._at, arrays):
             words[at] = id(array)
-        words[_SCRATCH] = id(self._scratch(words, workspace))
+        words[_SCRATCH_WORD] = id(self._scratch(words, workspace))
         self._run(words)
 
     def native(
         self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None
-    ) -> Native | None:
-        """For operands that lie as these do."""
+    ) -> FastCall | None:
+        """For operands with these strides."""
         if not all(x.flags.c_contiguous for x in (*inputs[2:], *outputs)):
             return None
         words = self._words([*inputs, *outputs])
         scratch = self._scratch(words, workspace)
-        given = [] if workspace is None else [-1 if scratch is not workspace else _SCRATCH]
-        words[_SCRATCH] = id(scratch)
-        return Native.of(self._run, words, [*self._at, *given], keep=scratch)
+        at = [] if workspace is None else [-1 if scratch is not workspace else _SCRATCH_WORD]
+        words[_SCRATCH_WORD] = id(scratch)
+        return FastCall.of(self._run, words, [*self._at, *at], keep=scratch)
 
     def _scratch(self, words: Any, workspace: Any) -> Any:
-        """Scratch memory; of its own where the plan has too little."""
-        wanted = words[_OWN] * words[0]
+        """The workspace, or memory of its own if that is too small."""
+        wanted = words[_OWN_WORD] * words[0]
         if workspace is not None and workspace.nbytes >= wanted:
             return workspace
         if self._own.nbytes < wanted:
@@ -256,14 +262,15 @@ class _Launcher(CpuLaunch):
         return self._blocks[key]
 
     def _block(self, arrays: dict[str, Any]) -> Any:
-        cut, a, b, c = self._cut, arrays["a"], arrays["b"], arrays["c"]
+        found, a, b, c = self._partition, arrays["a"], arrays["b"], arrays["c"]
         dense = b.shape[-1] == 1 or b.strides[-1] == 4
-        once = cut.block_k <= _DIRECT_TERMS or cut.part_n <= _DIRECT_COLUMNS
+        once = found.block_k <= _MAX_UNPACKED_TERMS or found.part_n <= _MAX_UNPACKED_COLUMNS
         copies = a.shape[-1] > 1 and a.strides[-1] != 4 and not (a.strides[-2] == 4 and once)
         values: dict[str, int] = {
-            **vars(cut), "own": cut.own(copies, shape_of(jit.vector_width()).columns), "one": 1,
+            **vars(found), "one": 1,
+            "own": found.thread_bytes(copies, shape_of(jit.vector_width()).columns),
             "m": a.shape[-2], "n": b.shape[-1], "k": a.shape[-1], "relu": self._relu,
-            "packs": int(cut.packs or not dense), "copies": int(copies),
+            "packs": int(found.packs or not dense), "copies": int(copies),
             "a_row": a.strides[-2], "a_term": a.strides[-1],
             "b_term": b.strides[-2], "b_column": b.strides[-1], "c_row": c.strides[-2],
         }  # fmt: skip
@@ -276,7 +283,7 @@ class _Launcher(CpuLaunch):
         return (_Words * len(WORDS))(*(values.get(n, 0) for n in WORDS))
 
 
-_SCRATCH, _OWN = WORDS.index("scratch"), WORDS.index("own")
+_SCRATCH_WORD, _OWN_WORD = WORDS.index("scratch"), WORDS.index("own")
 
 
 KERNELS: tuple[Row, ...] = (((OneDnnMatmul,), (GemmKernel(),)),)

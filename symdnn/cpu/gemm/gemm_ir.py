@@ -1,29 +1,30 @@
-"""Products of float32 matrices as LLVM IR: functions that other modules of IR call.
+"""GEMM of float32 matrices as LLVM IR: functions that other generated modules call.
 
-``c = a b + from``, a has m rows and k terms, b k terms and n columns. A generator puts the lines of
-:func:`declared` and :func:`functions` into its module, once, and calls these two (addresses and
-strides are in bytes, counts in elements; none of them needs to be aligned beyond a float)::
+They compute ``c = a b + from``, where ``a`` has m rows and k terms and ``b`` k terms and n columns.
+A generator puts the lines of :func:`declared` and :func:`functions` into its module, once, and
+calls these two. Strides are in bytes, counts in elements; addresses need the alignment of a float
+only::
 
     @gemm_block(ptr a, i64 a_row, i64 a_term, ptr b, i64 b_panel, i64 b_term, ptr c, i64 c_row,
                 ptr from, i64 from_row, i64 m, i64 n, i64 k, i64 relu)
     @gemm_pack(ptr b, i64 b_term, i64 b_column, ptr to, i64 to_panel, i64 to_term, i64 n, i64 k)
 
-``a`` may lie in any way: the number of row i and term t is at ``a + i * a_row + t * a_term``. The
-columns of ``b``, ``c`` and ``from`` are dense. ``from`` is added (null: nothing is; a stride of 0
-makes it a bias; it may be ``c`` itself, so that sums go on). ``relu`` is 1 where the result's
-negative numbers become 0. No term (k = 0) gives what is added.
+``a`` may have any strides: the element of row i and term t is at ``a + i * a_row + t * a_term``.
+Columns of ``b``, ``c`` and ``from`` are contiguous. ``from`` is added: null for nothing, a row
+stride of 0 for a bias, ``c`` itself to accumulate. ``relu`` is 1 if negative results become 0. With
+k = 0 the result is ``from``.
 
-``b`` is read in panels of :attr:`Shape.columns` columns: term t of panel p is at ``b + p * b_panel
-+ t * b_term``. A matrix in C order is read as it lies with ``b_panel = 4 * columns``; where more
-than some 30 rows are multiplied it pays to copy it before (``gemm_pack``), so that its terms follow
-one another: ``b_term = 4 * columns``, ``b_panel = b_term * k``, :func:`packed_floats` in all.
-``gemm_pack`` takes columns that are ``b_column`` bytes apart, so it also turns a transposed matrix.
+``b`` is read in panels of :attr:`TileShape.columns` columns: term t of panel p is at
+``b + p * b_panel + t * b_term``. A contiguous matrix is read in place with ``b_panel = 4 *
+columns``. With more than some 30 rows it pays to pack it first (``gemm_pack``), so that its terms
+are contiguous: ``b_term = 4 * columns``, ``b_panel = b_term * k``, :func:`packed_floats` in all.
+``gemm_pack`` takes any stride ``b_column`` of columns, so it also transposes.
 
-The first cache keeps a few rows of ``a``, the second the panels: for both, k is best at most
-:data:`BEST_TERMS`, and n times k so that the panels take at most half of the second cache. The sum
-of an element is made in the order of the terms, whatever the sizes: results do not depend on how
-a product is cut into blocks of rows and columns. Attribute group ``#0`` is the module's to define
-(:func:`attributes`), or that of :data:`~symdnn.cpu.ir.loops_ir.METADATA`.
+The L1 cache holds a few rows of ``a``, the L2 cache the panels. So k is best at most
+:data:`MAX_BLOCK_TERMS`, and n times k such that panels take at most half of the L2 cache. Terms of
+an element are added in order, whatever the sizes: results do not depend on the division into blocks
+of rows and columns. The module defines the attribute group ``#0`` (:func:`attributes`), or has that
+of :data:`~symdnn.cpu.ir.loops_ir.METADATA`.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from symdnn.cpu.gemm.gemm_pack_ir import Pack
-from symdnn.cpu.gemm.gemm_tile_ir import GIVEN, Shape, Tile
+from symdnn.cpu.gemm.gemm_tile_ir import TILE_PARAMETERS, Tile, TileShape
 
 __all__ = [
-    "BEST_TERMS",
-    "Shape",
+    "MAX_BLOCK_TERMS",
+    "TileShape",
     "attributes",
     "declared",
     "functions",
@@ -43,25 +44,26 @@ __all__ = [
     "shape_of",
 ]
 
-#: Terms of a block: rows of the first operand by so many stay in the first cache.
-BEST_TERMS = 512
+#: Terms of a block, such that some rows of the first operand stay in the L1 cache.
+MAX_BLOCK_TERMS = 512
 
 
-def shape_of(width: int) -> Shape:
-    """The tile for vectors of so many float32 (:func:`~symdnn.cpu.compiler.jit.vector_width`).
+def shape_of(width: int) -> TileShape:
+    """The tile for vectors of ``width`` float32 (:func:`~symdnn.cpu.compiler.jit.vector_width`).
 
-    With 32 registers of AVX-512 24 sums, 3 vectors and a spread number; with 16 12, 2 and 1.
+    The 32 registers of AVX-512 hold 24 sums, 3 vectors of ``b`` and a broadcast element of ``a``;
+    16 registers hold 12, 2 and 1.
     """
-    return {16: Shape(16, 8, 3), 8: Shape(8, 6, 2)}.get(width) or Shape(width, 4, 2)
+    return {16: TileShape(16, 8, 3), 8: TileShape(8, 6, 2)}.get(width) or TileShape(width, 4, 2)
 
 
-def packed_floats(shape: Shape, n: int, k: int) -> int:
-    """Floats of panels for k terms of n columns."""
+def packed_floats(shape: TileShape, n: int, k: int) -> int:
+    """Size of the panels for k terms of n columns, in floats."""
     return -(-n // shape.columns) * shape.columns * k
 
 
-def declared(shape: Shape) -> list[str]:
-    """Declarations of what the functions call."""
+def declared(shape: TileShape) -> list[str]:
+    """Declarations of the intrinsics that the functions call."""
     w, v, m = shape.width, f"<{shape.width} x float>", f"<{shape.width} x i1>"
     return [
         f"declare {v} @llvm.masked.load.v{w}f32.p0(ptr, i32, {m}, {v})",
@@ -71,17 +73,17 @@ def declared(shape: Shape) -> list[str]:
     ]
 
 
-def attributes(shape: Shape) -> str:
-    """The group ``#0``: vectors as wide as they are written."""
+def attributes(shape: TileShape) -> str:
+    """The attribute group ``#0``, which keeps vectors as wide as they are written."""
     bits = 32 * shape.width
     return f'attributes #0 = {{ "prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}" }}'
 
 
-def functions(shape: Shape, keeps: bool = False) -> list[str]:
-    """``gemm_block``, ``gemm_pack``, and the tiles that they call; ``gemm_keep`` where asked for.
+def functions(shape: TileShape, keeps: bool = False) -> list[str]:
+    """``gemm_block``, ``gemm_pack`` and the tiles that they call; with ``keeps``, ``gemm_keep``.
 
-    That is ``gemm_block`` for :attr:`Shape.rows` rows, with two more parameters, ``ptr keep, i64
-    keep_panel``: it copies ``b`` into panels on its way.
+    ``gemm_keep`` is ``gemm_block`` for :attr:`TileShape.rows` rows with two more parameters, ``ptr
+    keep, i64 keep_panel``: it also packs ``b`` into panels there.
     """
     wide = range(1, shape.vectors + 1)
     tiles = [line for h in shape.heights for v in wide for line in Tile(shape, h, v).source()]
@@ -94,12 +96,12 @@ def functions(shape: Shape, keeps: bool = False) -> list[str]:
 
 # -- a block --------------------------------------------------------------------------------------
 
-_GIVEN = """
+_BLOCK_PARAMETERS = """
 (ptr %a_0, i64 %a_row, i64 %a_term, ptr %b_0, i64 %b_panel, i64 %b_term, ptr %c_0, i64 %c_row,
   ptr %from_0, i64 %from_row, i64 %m, i64 %n, i64 %k, i64 %relu
 """.strip()
 
-_LOOPS = """
+_BLOCK_LOOPS = """
 entry:
 %adds = icmp ne ptr %from_0, null
 %any_m = icmp sgt i64 %m, 0
@@ -117,7 +119,7 @@ row:
 %from_1 = getelementptr i8, ptr %from_0, i64 %from_i
 """.strip().splitlines()
 
-_PANEL = """
+_PANEL_LOOP = """
 br label %panel
 panel:
 %j = phi i64 [0, %row], [%j_next, %panel_end]
@@ -131,17 +133,17 @@ panel:
 """.strip().splitlines()
 
 
-def _block(shape: Shape, keeps: bool = False) -> list[str]:
-    """Rows of tiles, and in each all panels."""
-    head, heights = f"@gemm_block{_GIVEN})", shape.heights
-    call, kept = f"call void @gemm_tile_{{}}x{{}}({GIVEN})", list[str]()
+def _block(shape: TileShape, keeps: bool = False) -> list[str]:
+    """The function ``gemm_block`` (or ``gemm_keep``): a loop over rows of tiles and over panels."""
+    head, heights = f"@gemm_block{_BLOCK_PARAMETERS})", shape.heights
+    call, kept = f"call void @gemm_tile_{{}}x{{}}({TILE_PARAMETERS})", list[str]()
     if keeps:
-        head, heights = f"@gemm_keep{_GIVEN}, ptr %keep_0, i64 %keep_panel)", heights[:1]
-        call = f"call void @gemm_keep_{{}}x{{}}({GIVEN}, ptr %keep)"
+        head, heights = f"@gemm_keep{_BLOCK_PARAMETERS}, ptr %keep_0, i64 %keep_panel)", heights[:1]
+        call = f"call void @gemm_keep_{{}}x{{}}({TILE_PARAMETERS}, ptr %keep)"
         kept.append("%keep_j = mul i64 %p, %keep_panel")
         kept.append("%keep = getelementptr i8, ptr %keep_0, i64 %keep_j")
-    lines = [f"define internal void {head} #0 {{", *_LOOPS]
-    lines += [*_height(heights), *_PANEL, *kept, *_chosen(shape, heights, call.format)]
+    lines = [f"define internal void {head} #0 {{", *_BLOCK_LOOPS]
+    lines += [*_height(heights), *_PANEL_LOOP, *kept, *_chosen(shape, heights, call.format)]
     return [
         *lines,
         "panel_end:",
@@ -160,7 +162,7 @@ def _block(shape: Shape, keeps: bool = False) -> list[str]:
 
 
 def _height(heights: Sequence[int]) -> list[str]:
-    """The rows of the next tiles: as many as there is code for and are left."""
+    """Lines for ``%height``, the rows of the next tiles: the most that there is code for."""
     lines = [f"%h{heights[-1]} = add i64 0, {heights[-1]}"]
     for lower, h in zip(heights[:0:-1], heights[-2::-1]):
         lines.append(f"%has{h} = icmp sge i64 %rows, {h}")
@@ -168,8 +170,8 @@ def _height(heights: Sequence[int]) -> list[str]:
     return [*lines, f"%height = add i64 0, %h{heights[0]}"]
 
 
-def _chosen(shape: Shape, heights: Sequence[int], line: Callable[[int, int], str]) -> list[str]:
-    """Lines that run the one of the tile of ``%height`` rows that has all of ``%cols``."""
+def _chosen(shape: TileShape, heights: Sequence[int], line: Callable[[int, int], str]) -> list[str]:
+    """Lines that run the tile of ``%height`` rows whose vectors cover ``%cols`` columns."""
     wide = range(1, shape.vectors + 1)
     cases = [(h, v) for h in heights for v in wide]
     lines = ["%vectors1 = add i64 0, 1"]

@@ -1,32 +1,32 @@
-"""The kernel around the blocks of :mod:`symdnn.cpu.gemm.gemm_ir`: products of any size, by threads.
+"""The GEMM kernel for any sizes and threads, around the blocks of :mod:`symdnn.cpu.gemm.gemm_ir`.
 
-The result is cut into parts, a task each: matrices of the stack, rows and columns. In a task terms
-and columns are cut into blocks whose panels stay in the second cache. Terms are cut alike in
-every task, and for any number of threads, so bits depend on neither.
+The result is divided into parts: matrices of the stack, rows and columns. A task is one part. It is
+divided into blocks of terms and of columns whose panels stay in the L2 cache. The division of terms
+is the same in every task and for any number of threads, so results depend on neither.
 """
 
 from __future__ import annotations
 
-from symdnn.cpu.compiler.jit import AS_WRITTEN
-from symdnn.cpu.gemm.gemm_ir import Shape, attributes, declared, functions, shape_of
+from symdnn.cpu.compiler.jit import SKIP_PASSES
+from symdnn.cpu.gemm.gemm_ir import TileShape, attributes, declared, functions, shape_of
 from symdnn.cpu.ir.loops_ir import THREADS, data_of, next_task, word
 from symdnn.cpu.ir.vector_ir import ROWS
 
-__all__ = ["OBJECTS", "WORDS", "gemm_ir"]
+__all__ = ["ARRAY_WORDS", "WORDS", "gemm_ir"]
 
-#: The words of the kernel's block. ``threads`` and ``tasks`` are counts, ``one`` is 1; arrays of
-#: the operands, bias and addend (0: there is none), of scratch memory (the address of its data,
-#: from which on each thread has ``own`` bytes); counts of rows, columns, terms; rows and columns of
-#: a part, and parts of a matrix along both; terms and columns (whole panels) of a block; strides in
-#: bytes; whether panels are packed, whether rows of ``a`` are copied, whether the rest is cut off.
+#: The words of the kernel's block: the numbers of threads and tasks, 1; array objects of operands,
+#: bias and addend (0: none) and scratch memory, of which each thread has ``own`` bytes; numbers of
+#: rows, columns and terms; rows and columns of a part, and numbers of parts along both; terms and
+#: columns (whole panels) of a block; strides in bytes; whether ``b`` is packed, whether rows of
+#: ``a`` are packed, whether the epilogue is a ReLU.
 WORDS = (
     "threads", "tasks", "one", "a", "b", "bias", "more", "c", "scratch", "own", "m", "n", "k",
     "part_m", "part_n", "parts_m", "parts_n", "block_k", "block_n", "a_stack", "a_row", "a_term",
     "b_stack", "b_term", "b_column", "c_stack", "c_row", "more_stack", "more_row", "packs",
     "copies", "relu",
 )  # fmt: skip
-#: Those that are arrays.
-OBJECTS = ("a", "b", "bias", "more", "c", "scratch")
+#: The words that are array objects.
+ARRAY_WORDS = ("a", "b", "bias", "more", "c", "scratch")
 
 
 def gemm_ir(width: int) -> str:
@@ -40,27 +40,27 @@ def gemm_ir(width: int) -> str:
         attributes(shape),
         "",
     ]
-    return AS_WRITTEN + "\n".join(lines)
+    return SKIP_PASSES + "\n".join(lines)
 
 
-def _rows(shape: Shape) -> list[str]:
-    """The function ``rows``: a part after the other."""
+def _rows(shape: TileShape) -> list[str]:
+    """The function ``rows``, a task of which is one part."""
     lines = [ROWS, "entry:"]
     for at, name in enumerate(WORDS):
         if name in ("bias", "more"):
             lines += _data_if_any(name, at)
-        elif name in OBJECTS:
+        elif name in ARRAY_WORDS:
             lines += data_of(f"%{name}", at)
         else:
             lines += word(f"%{name}", at)
     sizes = {"ROWS": shape.rows, "COLUMNS": shape.columns, "PANEL_BYTES": 4 * shape.columns}
-    for line in (*_SCRATCH, *_PART, *_BLOCKS, *_TILES, *_NEXT):
+    for line in (*_SCRATCH_LINES, *_PART_LINES, *_BLOCK_LINES, *_ROW_LINES, *_END_LINES):
         lines.append(" ".join(str(sizes.get(x, x)) for x in line.split(" ")))
     return [*lines, *next_task("task")]
 
 
 def _data_if_any(name: str, at: int) -> list[str]:
-    """The address of an array's data, or null."""
+    """Lines for the data pointer of an array, or null if there is none."""
     return [
         *word(f"%{name}_is", at), f"%{name}_any = icmp ne i64 %{name}_is, 0",
         f"br i1 %{name}_any, label %{name}_there, label %{name}_not", f"{name}_there:",
@@ -70,8 +70,8 @@ def _data_if_any(name: str, at: int) -> list[str]:
     ]  # fmt: skip
 
 
-#: A thread's own memory: rows of the first operand, then panels of the second.
-_SCRATCH = """
+#: Lines for a thread's scratch memory: panels of the second operand, then packed rows of the first.
+_SCRATCH_LINES = """
 %alone = icmp eq i64 %threads, 1
 br i1 %alone, label %own_known, label %numbered
 numbered:
@@ -93,8 +93,8 @@ own_known:
 br label %task
 """.strip().splitlines()
 
-#: Where a part begins, and its size.
-_PART = """
+#: Lines for the position and size of a part.
+_PART_LINES = """
 task:
 %r = phi i64 [%r0, %own_known], [%r_next, %task_end]
 %only = icmp eq i64 %tasks, 1
@@ -150,8 +150,8 @@ placed:
 br i1 %some, label %terms, label %task_over
 """.strip().splitlines()
 
-#: Blocks of terms, and of columns.
-_BLOCKS = """
+#: Loops over blocks of terms and of columns.
+_BLOCK_LINES = """
 terms:
 %t = phi i64 [0, %placed], [%t_next, %terms_end]
 %t_left = sub i64 %k, %t
@@ -200,8 +200,8 @@ call void @gemm_block(ptr %a_1, i64 %a_row, i64 %a_term, ptr %b_3, i64 %b_panel,
 br label %columns_end
 """.strip().splitlines()
 
-#: Rows by which the block is copied into panels, or those of a panel that they are copied into.
-_TILES = """
+#: The loop over rows of a block, if the first rows also pack ``b``, or if rows of ``a`` are packed.
+_ROW_LINES = """
 row:
 %i = phi i64 [0, %ready], [%i_next, %row_end]
 %i_left = sub i64 %m_here, %i
@@ -245,7 +245,7 @@ row_end:
 br i1 %i_more, label %row, label %columns_end
 """.strip().splitlines()
 
-_NEXT = """
+_END_LINES = """
 columns_end:
 %j_next = add i64 %j, %block_n
 %j_more = icmp slt i64 %j_next, %n_here

@@ -1,14 +1,14 @@
-"""Copies of a matrix of any strides into panels, as LLVM IR: see :mod:`symdnn.cpu.gemm.gemm_ir`."""
+"""Packing of a matrix with any strides into panels, as LLVM IR (:mod:`symdnn.cpu.gemm.gemm_ir`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from symdnn.cpu.gemm.gemm_tile_ir import Source
+from symdnn.cpu.gemm.gemm_tile_ir import TileBuilder
 
 __all__ = ["Pack"]
 
-_PACK = """
+_PACK_HEAD = """
 define internal void @gemm_pack(ptr %b_0, i64 %b_term, i64 %b_column, ptr %to_0, i64 %to_panel,
   i64 %to_term, i64 %n, i64 %k) #0 {
 entry:
@@ -27,13 +27,13 @@ panel:
 """.strip().splitlines()
 
 
-class Pack(Source):
-    """The function ``gemm_pack``: a panel after the other."""
+class Pack(TileBuilder):
+    """The function ``gemm_pack``: a loop over panels."""
 
     def source(self) -> list[str]:
-        """All lines."""
+        """The lines of the function."""
         columns = self.shape.columns
-        self.put(*_PACK, f"%full = icmp sge i64 %left, {columns}")
+        self.put(*_PACK_HEAD, f"%full = icmp sge i64 %left, {columns}")
         self.put(f"%cols = select i1 %full, i64 {columns}, i64 %left")
         self.put("%full_dense = and i1 %full, %dense")
         self.put("br i1 %full_dense, label %whole, label %part", "whole:")
@@ -49,7 +49,7 @@ class Pack(Source):
     def _counted(
         self, name: str, high: str, before: str, body: Callable[[str], None], step: int = 1
     ) -> None:
-        """``body(i)`` for each i below ``high``, which is not 0."""
+        """A loop over i from 0 to below ``high``, at least 1, with this step."""
         i, following = f"%{name}_i", f"%{name}_next"
         self.put(f"br label %{name}", f"{name}:")
         self.put(f"{i} = phi i64 [0, %{before}], [{following}, %{name}_end]")
@@ -59,7 +59,7 @@ class Pack(Source):
         self.put(f"br i1 %{name}_more, label %{name}, label %{name}_done", f"{name}_done:")
 
     def _places(self, t: str) -> tuple[str, str]:
-        """Where a term of the panel is, and is to be."""
+        """(source, target) addresses of a term of the panel."""
         source, target = self.new(f"mul i64 {t}, %b_term"), self.new(f"mul i64 {t}, %to_term")
         return self.at("%b", source), self.at("%to", target)
 
@@ -70,7 +70,7 @@ class Pack(Source):
             self.store(self.load(self.at(source, step)), self.at(target, step))
 
     def _vector(self, g: str) -> None:
-        """Some columns of a panel, a vector of them at most."""
+        """Append the copy of up to a vector of columns of a panel."""
         self.put(f"%g_left = sub i64 %cols, {g}")
         self.put(f"%g_b = mul i64 {g}, %b_column", f"%g_to = mul i64 {g}, 4")
         mask = self.lanes_below("%g_left")
@@ -79,8 +79,10 @@ class Pack(Source):
         self.put("br label %group_end", "other:", f"%many = icmp sge i64 %k, {self.width}")
         self.put("%turn = and i1 %many, %turned_so", "br i1 %turn, label %turned, label %single")
         self.put("turned:", f"%t_last = sub i64 %k, {self.width}")
-        self._turned_rows(g)
-        self._counted("square", "%k", "turned", lambda t: self._turned(t, mask), self.width)
+        self._column_addresses(g)
+        self._counted(
+            "square", "%k", "turned", lambda t: self._transposed_square(t, mask), self.width
+        )
         self.put("br label %group_end", "single:")
         self.put(f"%g_over = icmp sgt i64 %g_left, {self.width}")
         self.put(f"%g_cols = select i1 %g_over, i64 {self.width}, i64 %g_left")
@@ -91,7 +93,7 @@ class Pack(Source):
         self.store(self.load(self.at(source, "%g_b"), mask), self.at(target, "%g_to"), mask)
 
     def _numbers(self, t: str) -> None:
-        """A term's numbers one by one."""
+        """Append the copy of a term's elements one by one."""
         source, target = (self.at(p, x) for p, x in zip(self._places(t), ("%g_b", "%g_to")))
 
         def one(c: str) -> None:
@@ -102,10 +104,10 @@ class Pack(Source):
 
         self._counted("number", "%g_cols", "single_term", one)
 
-    # -- transposed, squares of as many numbers as a vector has -----------------------------------
+    # -- transposed matrices, in squares of the vector width --------------------------------------
 
-    def _turned_rows(self, g: str) -> None:
-        """Where each column begins; columns that are not there are the last one again."""
+    def _column_addresses(self, g: str) -> None:
+        """Append the address of each column; missing columns get that of the last one."""
         self.put("%g_last = sub i64 %g_left, 1")
         for i in range(self.width):
             self.put(
@@ -116,8 +118,11 @@ class Pack(Source):
                 f"%g_row{i} = getelementptr i8, ptr %b, i64 %g_at{i}",
             )
 
-    def _turned(self, t: str, mask: str) -> None:
-        """Terms from ``t`` on; at the end some that are there already, once more."""
+    def _transposed_square(self, t: str, mask: str) -> None:
+        """Append the transposition of a square of terms from ``t`` on.
+
+        The last square begins earlier and repeats some terms.
+        """
         over = self.new(f"icmp sgt i64 {t}, %t_last")
         begin = self.new(f"select i1 {over}, i64 %t_last, i64 {t}")
         step = self.new(f"mul i64 {begin}, 4")
@@ -134,7 +139,7 @@ class Pack(Source):
             place = self.at(place, "%to_term")
 
     def _exchanged(self, a: str, b: str, half: int) -> tuple[str, str]:
-        """The second of each pair of ``half`` numbers of a for the first of b's."""
+        """Swap second halves of pairs of ``half`` elements of a with the first halves of b's."""
         w, pair = self.width, f"{self.vector} {a}, {self.vector} {b}"
         low = [w + i - half if i & half else i for i in range(w)]
         high = [w + i if i & half else i + half for i in range(w)]

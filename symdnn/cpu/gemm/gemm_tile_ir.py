@@ -1,20 +1,20 @@
-"""Tiles of a product as LLVM IR: rows times vectors of columns, kept in registers."""
+"""Tiles of a GEMM as LLVM IR: rows times vectors of columns, with all sums in registers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["GIVEN", "Shape", "Source", "Tile"]
+__all__ = ["TILE_PARAMETERS", "TileShape", "TileBuilder", "Tile"]
 
-#: Terms that are multiplied in one round of the loop.
-_UNROLL = 4
-#: How many terms before it is read a row is fetched that lies in a matrix.
-_AHEAD = 8
+#: Terms of one iteration of the unrolled loop.
+_UNROLL_TERMS = 4
+#: How many terms ahead a row of an unpacked matrix is prefetched.
+_PREFETCH_TERMS = 8
 
 
 @dataclass(frozen=True)
-class Shape:
+class TileShape:
     """A tile of results: ``rows`` times ``vectors`` of ``width`` float32, all in registers."""
 
     width: int
@@ -28,17 +28,17 @@ class Shape:
 
     @property
     def heights(self) -> tuple[int, ...]:
-        """Rows of the tiles that there is code for, falling; a rest is made of several."""
+        """Rows of the tiles that there is code for, in decreasing order; a rest takes several."""
         found = [self.rows]
         while found[-1] > 1:
             found.append(found[-1] // 2)
         return tuple(found)
 
 
-class Source:
-    """Lines of a function on vectors."""
+class TileBuilder:
+    """A builder of lines of a function on vectors of the shape's width."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: TileShape) -> None:
         self.shape, self.width, self.lines = shape, shape.width, list[str]()
         self.vector, self.mask = f"<{self.width} x float>", f"<{self.width} x i1>"
         self._count = 0
@@ -47,39 +47,39 @@ class Source:
         self.lines += lines
 
     def new(self, text: str) -> str:
-        """A register with this value."""
+        """Append an instruction; returns its register."""
         self._count += 1
         self.put(f"%v{self._count} = {text}")
         return f"%v{self._count}"
 
     def at(self, pointer: str, *offsets: str | int) -> str:
-        """The address some bytes behind another."""
+        """The address ``pointer`` plus these offsets, in bytes."""
         for o in offsets:
             pointer = self.new(f"getelementptr i8, ptr {pointer}, i64 {o}") if o else pointer
         return pointer
 
     def load(self, pointer: str, mask: str = "") -> str:
-        """A vector; 0 in lanes that the mask has not."""
+        """Load a vector; lanes outside of the mask are 0."""
         if not mask:
             return self.new(f"load {self.vector}, ptr {pointer}, align 4")
-        given = f"ptr {pointer}, i32 4, {self.mask} {mask}, {self.vector} zeroinitializer"
-        return self.new(f"call {self.vector} @llvm.masked.load.v{self.width}f32.p0({given})")
+        arguments = f"ptr {pointer}, i32 4, {self.mask} {mask}, {self.vector} zeroinitializer"
+        return self.new(f"call {self.vector} @llvm.masked.load.v{self.width}f32.p0({arguments})")
 
     def store(self, value: str, pointer: str, mask: str = "") -> None:
         if not mask:
             self.put(f"store {self.vector} {value}, ptr {pointer}, align 4")
             return
-        given = f"{self.vector} {value}, ptr {pointer}, i32 4, {self.mask} {mask}"
-        self.put(f"call void @llvm.masked.store.v{self.width}f32.p0({given})")
+        arguments = f"{self.vector} {value}, ptr {pointer}, i32 4, {self.mask} {mask}"
+        self.put(f"call void @llvm.masked.store.v{self.width}f32.p0({arguments})")
 
-    def spread(self, number: str) -> str:
-        """A float in every lane."""
+    def broadcast(self, number: str) -> str:
+        """A float broadcast to all lanes."""
         one = self.new(f"insertelement {self.vector} poison, float {number}, i64 0")
         zeros = f"<{self.width} x i32> zeroinitializer"
         return self.new(f"shufflevector {self.vector} {one}, {self.vector} poison, {zeros}")
 
     def lanes_below(self, count: str, first: int = 0) -> str:
-        """The mask of lanes whose number, counted from ``first``, is below ``count``."""
+        """The mask of lanes i with ``first + i < count``."""
         lanes, zeros = f"<{self.width} x i64>", f"<{self.width} x i32> zeroinitializer"
         one = self.new(f"insertelement {lanes} poison, i64 {count}, i64 0")
         every = self.new(f"shufflevector {lanes} {one}, {lanes} poison, {zeros}")
@@ -87,7 +87,7 @@ class Source:
         return self.new(f"icmp slt {lanes} <{numbers}>, {every}")
 
     def merge(self, name: str, arms: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
-        """Begin a block with the vectors that come from each block before it."""
+        """Begin a basic block with phis of the vectors from each of its predecessors."""
         self.put(f"{name}:")
         found = []
         for i in range(len(arms[0][1])):
@@ -98,33 +98,33 @@ class Source:
 
 # -- a tile ---------------------------------------------------------------------------------------
 
-GIVEN = (
+TILE_PARAMETERS = (
     "ptr %a, i64 %a_row, i64 %a_term, ptr %b, i64 %b_term, ptr %c, i64 %c_row, ptr %from, "
     "i64 %from_row, i64 %cols, i64 %k, i64 %relu"
 )
 
 
-class Tile(Source):
-    """The function of one tile: of its columns ``%cols`` are there.
+class Tile(TileBuilder):
+    """The function of one tile, of whose columns the first ``%cols`` exist.
 
-    One that ``keeps`` also writes what it reads of ``b`` to a panel at ``%keep``.
+    With ``keeps`` it also packs the rows of ``b`` into a panel at ``%keep``.
     """
 
-    def __init__(self, shape: Shape, rows: int, vectors: int, keeps: bool = False) -> None:
+    def __init__(self, shape: TileShape, rows: int, vectors: int, keeps: bool = False) -> None:
         super().__init__(shape)
         self.rows, self.vectors, self.keeps = rows, vectors, keeps
 
     @property
     def name(self) -> str:
-        """What the function is called."""
+        """The function's name."""
         return f"gemm_{'keep' if self.keeps else 'tile'}_{self.rows}x{self.vectors}"
 
     def source(self) -> list[str]:
-        """All lines."""
-        given = f"{GIVEN}, ptr %keep" if self.keeps else GIVEN
-        self.put(f"define internal void @{self.name}({given}) #0 {{", "entry:")
+        """The lines of the function."""
+        parameters = f"{TILE_PARAMETERS}, ptr %keep" if self.keeps else TILE_PARAMETERS
+        self.put(f"define internal void @{self.name}({parameters}) #0 {{", "entry:")
         if self.keeps:
-            self.put(f"%b_ahead = mul i64 %b_term, {_AHEAD}")
+            self.put(f"%b_ahead = mul i64 %b_term, {_PREFETCH_TERMS}")
         self.masks = [""] * (self.vectors - 1)
         self.masks.append(self.lanes_below("%cols", (self.vectors - 1) * self.width))
         self._steps()
@@ -135,14 +135,14 @@ class Tile(Source):
         return self.lines
 
     def _steps(self) -> None:
-        """How far the second and third of three rows are from the first."""
+        """Append the offsets of two and of three rows."""
         for name in ("a", "c", "from"):
             for times in (2, 3):
                 step = self._hidden(self.new(f"mul i64 %{name}_row, {times}"), "i64")
                 self.put(f"%{name}_row{times} = add i64 {step}, 0")
 
     def _fetch(self) -> None:
-        """Fetch what is added meanwhile: sums so far may be far away."""
+        """Append prefetches of the addend, which may be outside of the caches."""
         self.put("%adds = icmp ne ptr %from, null", "br i1 %adds, label %fetch, label %begin")
         self.put("fetch:")
         for i in range(self.rows):
@@ -153,27 +153,27 @@ class Tile(Source):
         self.put("br label %begin", "begin:")
 
     def _hidden(self, x: str, kind: str = "ptr") -> str:
-        """A number of which LLVM does not know where it comes from.
+        """A copy of a value whose origin is hidden from LLVM by an empty ``asm``.
 
-        It would make each address from the one before it, or keep many in memory.
+        Otherwise LLVM would compute each address from the one before it, or spill many.
         """
         return self.new(f'call {kind} asm "", "=r,0"({kind} {x})')
 
     def _row(self, name: str, base: str, i: int) -> str:
-        """Where row ``i`` begins: behind one of every third row, for which there are registers."""
+        """The address of row ``i``, relative to every third row: one register for three rows."""
         for _ in range(i // 3):
             base = self.at(base, f"%{name}_row3")
         return self.at(base, (0, f"%{name}_row", f"%{name}_row2")[i % 3])
 
     def _sums(self) -> list[str]:
-        """The loops over terms: rounds of several, then one by one."""
+        """Append the loops over terms: an unrolled one, and one for the rest."""
         zeros = ["zeroinitializer"] * (self.rows * self.vectors)
-        self.put(f"%rounds = sdiv i64 %k, {_UNROLL}", f"%left = srem i64 %k, {_UNROLL}")
+        self.put(f"%rounds = sdiv i64 %k, {_UNROLL_TERMS}", f"%left = srem i64 %k, {_UNROLL_TERMS}")
         first = {"b": "%b", **({"keep": "%keep"} if self.keeps else {})}
         first |= {f"a{i}": self._row("a", "%a", i) for i in range(0, self.rows, 3)}
         self.put("%any_round = icmp sgt i64 %rounds, 0")
         self.put("br i1 %any_round, label %round, label %between")
-        sums, places = self._loop("round", "begin", zeros, "%rounds", first, _UNROLL)
+        sums, places = self._loop("round", "begin", zeros, "%rounds", first, _UNROLL_TERMS)
         sums = self.merge("between", [("begin", zeros), ("round_end", sums)])
         for n, at in places.items():
             places[n] = self.new(f"phi ptr [{first[n]}, %begin], [{at}, %round_end]")
@@ -186,9 +186,10 @@ class Tile(Source):
         self, name: str, before: str, sums: Sequence[str], count: str, first: Mapping[str, str],
         terms: int,
     ) -> tuple[list[str], dict[str, str]]:  # fmt: skip
-        """``count`` rounds of so many terms; the sums, and the ``places`` behind them.
+        """A loop of ``count`` iterations of ``terms`` terms; returns the sums and next addresses.
 
-        Places are the row of ``b``, every third row of ``a``, and where the row of ``b`` is kept.
+        Addresses are those of the row of ``b``, of every third row of ``a``, and of the panel that
+        the row of ``b`` is packed into.
         """
         steps = {"b": "%b_term", "keep": str(4 * self.shape.columns)}
         self.put(f"{name}:")
@@ -197,7 +198,7 @@ class Tile(Source):
         now = held = [f"%{name}_sum{i}" for i in range(len(sums))]
         places = {n: f"%{name}_{n}" for n in first}
         for i in range(terms):
-            if i and i % 2 == 0:  # hidden again, or there would be more addresses than registers
+            if i and i % 2 == 0:  # hide them again: LLVM would need more address registers
                 places = {n: self._hidden(x) for n, x in places.items()}
             now = self._term(now, places)
             places = {n: self.at(x, steps.get(n, "%a_term")) for n, x in places.items()}
@@ -214,7 +215,7 @@ class Tile(Source):
         return now, places
 
     def _term(self, sums: Sequence[str], places: Mapping[str, str]) -> list[str]:
-        """One term: a row of ``b`` times a number of each row of ``a``."""
+        """Append one term: a row of ``b`` times an element of each row of ``a``."""
         b, vectors = places["b"], list[str]()
         for j, mask in enumerate(self.masks):
             step = 4 * self.width * j
@@ -227,17 +228,17 @@ class Tile(Source):
         for i in range(self.rows):
             place = self._row("a", places[f"a{i - i % 3}"], i % 3)
             number = self.new(f"load float, ptr {place}, align 4")
-            every = self.spread(number)
+            every = self.broadcast(number)
             for j, x in enumerate(vectors):
-                given = ", ".join(
+                arguments = ", ".join(
                     f"{self.vector} {v}" for v in (every, x, sums[i * self.vectors + j])
                 )
                 name = f"@llvm.fmuladd.v{self.width}f32"
-                made.append(self.new(f"call {self.vector} {name}({given})"))
+                made.append(self.new(f"call {self.vector} {name}({arguments})"))
         return made
 
     def _after(self, sums: Sequence[str]) -> list[str]:
-        """What is added, and the activation."""
+        """Append the epilogue: the addend, then ReLU."""
         self.put("br i1 %adds, label %add, label %whole", "add:")
         added = []
         for i in range(self.rows):

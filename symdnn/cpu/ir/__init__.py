@@ -1,1 +1,1 @@
-"""Writing LLVM IR: builders, loops, scalar programs, mathematical functions."""
+"""Generating LLVM IR: builders, loops, scalar programs, mathematical functions."""

@@ -1,9 +1,10 @@
-"""Loops over arrays as LLVM IR: rows of a merged shape, the innermost dimension a plain loop.
+"""Loops over strided arrays as LLVM IR: a loop over rows, in it one over the innermost dimension.
 
-A kernel has one parameter, a block of 64-bit words: threads, rows, the length of a row, sizes of
-the outer dimensions but the first, then for each operand the address of NumPy's array object (the
-kernel reads where its data lie, which costs Python a microsecond), its innermost stride and its
-outer strides, in bytes. Source depends on structure alone, so one kernel serves all sizes.
+A kernel has one parameter, a block of 64-bit words: the number of threads, of rows, the length of a
+row, the sizes of the outer dimensions but the first. Then come for each operand the address of
+NumPy's array object, its innermost stride and its outer strides, in bytes. The kernel reads the
+data pointer from the array object, which would take a microsecond in Python. The text depends on
+the number of dimensions and the kinds of strides, so one kernel serves all sizes.
 
 Threads are those of libgomp, which oneDNN uses too: the kernel calls ``GOMP_parallel`` itself.
 """
@@ -21,7 +22,7 @@ from symdnn.ops.core.scalar import ScalarProgram
 
 __all__ = [
     "HEAD",
-    "Operand",
+    "LoopOperand",
     "data_of",
     "elementwise_ir",
     "exponential_module",
@@ -33,25 +34,25 @@ __all__ = [
     "started",
 ]
 
-#: Words in front: threads, rows, length.
+#: Words at the head of the block: threads, rows, length of a row.
 HEAD = 3
 
 
 @dataclass(frozen=True)
-class Operand:
-    """How an operand is met along a row: ``dense``, ``one`` element, or ``strided``."""
+class LoopOperand:
+    """An operand's innermost stride: ``dense`` (contiguous), ``one`` (stride 0) or ``strided``."""
 
     dtype: str
     inner: str
 
 
 def words_per_operand(ndim: int) -> int:
-    """The array object, inner stride, outer strides."""
+    """Words of an operand in the block: the array object, inner stride, outer strides."""
     return 1 + ndim
 
 
 def elementwise_ir(
-    program: ScalarProgram, ndim: int, reads: Sequence[Operand], writes: Sequence[Operand]
+    program: ScalarProgram, ndim: int, reads: Sequence[LoopOperand], writes: Sequence[LoopOperand]
 ) -> str:
     """The module of ``kernel``, which applies ``program`` to every element."""
     printer = Printer(program)
@@ -95,14 +96,18 @@ def elementwise_ir(
         "done:",
         "ret void",
         "}",
-        *(interleaved(4 if ndim == 1 else 2) if program.cost >= _HEAVY else METADATA),
+        *(
+            interleaved(4 if ndim == 1 else 2)
+            if program.cost >= _MIN_COST_TO_INTERLEAVE
+            else METADATA
+        ),
     ]
     return "\n".join(lines) + "\n"
 
 
 # -- operands -------------------------------------------------------------------------------------
 
-#: Operands are the same array or none, so no element's read meets another's write.
+#: Two operands are the same array or do not overlap, so iterations are independent of each other.
 ACCESS = ", !llvm.access.group !0"
 METADATA = [
     "!0 = distinct !{}",
@@ -112,16 +117,17 @@ METADATA = [
 ]
 
 
-#: Additions from which on a loop has several vectors at a time.
-_HEAVY = 20
+#: Loops of programs with at least this cost (in additions) are unrolled over several vectors.
+_MIN_COST_TO_INTERLEAVE = 20
 
 
 def interleaved(count: int) -> list[str]:
-    """:data:`METADATA` of loops of ``count`` vectors at a time.
+    """:data:`METADATA` of loops that LLVM unrolls over ``count`` vectors.
 
-    LLVM finds that long polynomials take too many registers for that. But a constant that two
-    instructions take is read once for both, reads are what such loops wait for, and more lines of
-    memory are on their way at once: 20 % of the time of four functions, 15 % of one.
+    LLVM does not unroll long polynomials, since they take too many registers. But such loops wait
+    for loads of coefficients, and an unrolled one loads each coefficient once for all vectors. It
+    also has more cache lines in flight. Four functions in a chain took 20 % less time so, one
+    function 15 %.
     """
     return [
         *(m.replace("{!1, !2}", "{!1, !2, !3}") for m in METADATA),
@@ -130,14 +136,14 @@ def interleaved(count: int) -> list[str]:
 
 
 def inner(step: int, itemsize: int, written: bool = False) -> str:
-    """How an operand of this innermost stride is met: see :class:`Operand`."""
+    """The kind of this innermost stride, in bytes: see :class:`LoopOperand`."""
     if step == itemsize:
         return "dense"
     return "one" if step == 0 and not written else "strided"
 
 
-def _setup(named: Sequence[tuple[str, Operand]], ndim: int) -> list[str]:
-    """Read the block: sizes, and each operand's address and strides."""
+def _setup(named: Sequence[tuple[str, LoopOperand]], ndim: int) -> list[str]:
+    """Lines that load sizes and each operand's data pointer and strides from the block."""
     lines = []
     for d in range(1, ndim - 1):
         lines += word(f"%n{d}", HEAD + d - 1)
@@ -152,12 +158,12 @@ def _setup(named: Sequence[tuple[str, Operand]], ndim: int) -> list[str]:
     return lines
 
 
-#: Where the pointer to its data stands in NumPy's array object (``PyArrayObject_fields.data``).
+#: Offset of the data pointer in NumPy's array object (``PyArrayObject_fields.data``), in bytes.
 _DATA_OFFSET = object.__basicsize__
 
 
 def data_of(name: str, index: int) -> list[str]:
-    """Lines that read the address of the data of the array object in a word of the block."""
+    """Lines that load the data pointer of the array object that a word of the block points to."""
     return [
         *word(f"{name}_object", index, "ptr"),
         f"{name}_field = getelementptr i8, ptr {name}_object, i64 {_DATA_OFFSET}",
@@ -166,7 +172,7 @@ def data_of(name: str, index: int) -> list[str]:
 
 
 def next_task(name: str) -> list[str]:
-    """Lines that end the function ``rows`` whose loop over ``%r`` begins at the block ``name``."""
+    """Lines that end ``rows`` and its loop over ``%r``, whose first basic block is ``name``."""
     return [
         f"br label %{name}_end",
         f"{name}_end:",
@@ -180,8 +186,7 @@ def next_task(name: str) -> list[str]:
 
 
 def exponential_module(rows: Sequence[str], more: Iterable[str] = ()) -> str:
-    """The module around a function ``rows`` that computes with exp and log of float32, and with
-    ``more`` functions."""
+    """The module of a function ``rows`` that calls exp, log and ``more`` functions of float32."""
     lines = [
         "declare float @llvm.maximum.f32(float, float)",
         "declare float @llvm.fabs.f32(float)",
@@ -194,7 +199,7 @@ def exponential_module(rows: Sequence[str], more: Iterable[str] = ()) -> str:
 
 
 def word(name: str, index: int, kind: str = "i64") -> list[str]:
-    """Lines that read a word of the block."""
+    """Lines that load a word of the block."""
     label = name[1:]
     return [
         f"%w_{label} = getelementptr i64, ptr %w, i64 {index}",
@@ -202,8 +207,8 @@ def word(name: str, index: int, kind: str = "i64") -> list[str]:
     ]
 
 
-def _bases(named: Sequence[tuple[str, Operand]], ndim: int) -> list[str]:
-    """Where each operand's row begins."""
+def _bases(named: Sequence[tuple[str, LoopOperand]], ndim: int) -> list[str]:
+    """Lines for the address of row ``%r`` of each operand."""
     lines, rest = [], "%r"
     for d in reversed(range(1, ndim - 1)):
         lines.append(f"%j{d} = urem i64 {rest}, %n{d}")
@@ -220,7 +225,7 @@ def _bases(named: Sequence[tuple[str, Operand]], ndim: int) -> list[str]:
     return lines
 
 
-def address(name: str, o: Operand) -> list[str]:
+def address(name: str, o: LoopOperand) -> list[str]:
     if o.inner == "dense":
         size = numpy_dtype(o.dtype).itemsize
         kind = f"i{8 * size}"
@@ -233,17 +238,17 @@ def address(name: str, o: Operand) -> list[str]:
     ]
 
 
-def read(name: str, o: Operand) -> list[str]:
+def read(name: str, o: LoopOperand) -> list[str]:
     return [*address(name, o), *load_as(o.dtype, f"%{name}", f"%p_{name}", ACCESS)]
 
 
-def _read_once(name: str, o: Operand) -> list[str]:
-    """Lines before the loop for an operand that does not move along the row."""
+def _read_once(name: str, o: LoopOperand) -> list[str]:
+    """Lines before the inner loop that load an operand of stride 0."""
     return load_as(o.dtype, f"%{name}", f"%base_{name}") if name[0] == "x" else []
 
 
 def renamed(lines: Sequence[str], name: str) -> list[str]:
-    """The lines of a loop, what they define made unique by a suffix."""
+    """The lines with a suffix to each register that they define, so that they can be repeated."""
     defined = {line.split(" = ")[0] for line in lines if " = " in line}
 
     def fixed(found: re.Match[str]) -> str:
@@ -256,9 +261,9 @@ def renamed(lines: Sequence[str], name: str) -> list[str]:
 
 
 def started(alone: str) -> list[str]:
-    """The function ``kernel``: ``worker`` in as many threads as the block's first word says.
+    """The function ``kernel``, which runs ``worker`` in as many threads as the block's first word.
 
-    ``alone`` is what runs where that is one.
+    With one thread it runs the line ``alone`` instead.
     """
     return f"""
 define void @kernel(ptr %w) #0 {{
@@ -277,7 +282,7 @@ ret void
 """.strip().splitlines()
 
 
-#: The rows are divided, or where there is one the row itself, in multiples of 64 elements.
+#: Threads share the rows; a single row is divided between them in multiples of 64 elements.
 THREADS = [
     *"""
 declare void @GOMP_parallel(ptr, ptr, i32, i32)

@@ -1,14 +1,14 @@
 """exp, log, log1p, tanh and erf computed in float32: three times as fast as in float64.
 
-They are what nets spend their time in; errors are below 2 ulp. No branches, no tables; NaN,
-infinities, zeros and denormals come out as C has them. Polynomials are Chebyshev interpolants or
-minimax, rounded to float32. Those of the normal distribution are in
-:mod:`symdnn.cpu.ir.math_gelu_erfc_ir`, those of angles in :mod:`symdnn.cpu.ir.math_trig_ir`.
+These are the functions that neural networks use most. Errors are below 2 ulp. There are no branches
+and no tables; NaN, infinities, zeros and denormals give the same as in C. Polynomials are Chebyshev
+interpolants or minimax, rounded to float32. gelu and erfc are in
+:mod:`symdnn.cpu.ir.math_gelu_erfc_ir`, sin, cos and tan in :mod:`symdnn.cpu.ir.math_trig_ir`.
 
 ``exp``: 2^n exp(r), where x = n ln 2 + r and abs(r) <= ln(2) / 2; 2^n as two factors, so that
 denormal results are rounded once and nothing overflows early.
 ``log``: e ln 2 + log(1 + f), where x = 2^e (1 + f), 1/sqrt(2) <= 1 + f < sqrt(2).
-``log1p``: the same of x itself, f = x / 2^e + (1 / 2^e - 1) where 1 + x has the exponent e.
+``log1p``: e ln 2 + log(1 + f), where 1 + x has the exponent e and f = x / 2^e + (1 / 2^e - 1).
 ``tanh``: an odd polynomial below 0.625, above it 1 - 2 / (exp(2 x) + 1).
 ``erf``: an odd polynomial below 0.9, above it 1 - exp(P(x)).
 """
@@ -18,14 +18,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import log
 
-from symdnn.cpu.ir.math_gelu_erfc_ir import BELL
+from symdnn.cpu.ir.math_gelu_erfc_ir import GELU_ERFC
 from symdnn.cpu.ir.math_single_ir import ROUND, fma, horner, single
-from symdnn.cpu.ir.math_trig_ir import TURNS, turn_definitions
+from symdnn.cpu.ir.math_trig_ir import TRIGONOMETRIC, trigonometric_definitions
 
 __all__ = ["IN_SINGLE", "single_definitions"]
 
-#: What is here, by the names of the instructions.
-IN_SINGLE = frozenset({"exp", "log", "log1p", "tanh", "erf", *BELL, *TURNS})
+#: Instructions of scalar programs that are computed in float32.
+IN_SINGLE = frozenset({"exp", "log", "log1p", "tanh", "erf", *GELU_ERFC, *TRIGONOMETRIC})
 
 
 #: (exp(r) - 1 - r) / r^2 for |r| <= 0.347, highest coefficient first.
@@ -46,7 +46,7 @@ _ERF = (
     "0x1.06eba6p-3",
 )  # fmt: skip
 #: log(erfc(x)) for 0.9 <= x <= 4.
-_ERF_FAR = (
+_LOG_ERFC = (
     "0x1.9fba8cp-13", "-0x1.91d060p-9", "0x1.6d9e0ap-6", "-0x1.aa738cp-4", "-0x1.4621b0p-1",
     "-0x1.20b754p+0", "-0x1.5d0670p-13",
 )  # fmt: skip
@@ -69,8 +69,8 @@ def _reduced() -> list[str]:
     ]
 
 
-def _between(name: str) -> list[str]:
-    """exp(x) as a function, for what comes out as a normal number, and not for NaN."""
+def _exp_of_normal(name: str) -> list[str]:
+    """The function exp(x) for x whose result is a normal number; not for NaN."""
     return [
         f"define internal float @{name}(float %x) alwaysinline {{",
         *_reduced(),
@@ -128,7 +128,7 @@ _TEXT = {
         "%x = select i1 %small, float %moved, float %x0",
         f"%less = select i1 %small, float {single(-23.0)}, float {single(0.0)}",
         "%bits = bitcast float %x to i32",
-        # The exponent of x / sqrt(1/2), so that 1 + f lies around 1.
+        # The exponent of x / sqrt(1/2), so that 1 + f is around 1.
         "%rest = sub i32 %bits, 1060439283",
         "%e0 = ashr i32 %rest, 23",
         "%e1 = sitofp i32 %e0 to float",
@@ -138,7 +138,7 @@ _TEXT = {
         "%m = bitcast i32 %mbits to float",
         f"%f = fsub float %m, {single(1.0)}",
         *_log_of("%f"),
-        # 0 gives -inf, inf itself, what is negative (or NaN) NaN.
+        # log(0) = -inf, log(inf) = inf; a negative x or NaN gives NaN.
         f"%zero = fcmp oeq float %x0, {single(0.0)}",
         f"%y1 = select i1 %zero, float {single(float('-inf'))}, float %y",
         f"%inf = fcmp oeq float %x0, {single(float('inf'))}",
@@ -150,7 +150,7 @@ _TEXT = {
     ],
     "log1p": [
         "define internal float @s_log1p(float %x0) alwaysinline {",
-        # 1 + x must have an exponent that a float has, of both signs.
+        # A large x is scaled by 2^-64, so that 2^e and 2^-e are both normal numbers.
         f"%big = fcmp ogt float %x0, {single(2.0**64)}",
         f"%moved = fmul float %x0, {single(2.0**-64)}",
         "%x = select i1 %big, float %moved, float %x0",
@@ -169,7 +169,7 @@ _TEXT = {
         f"%low = fsub float %low0, {single(1.0)}",
         fma("%f", "%x", "%s", "%low"),
         *_log_of("%f"),
-        # -1 gives -inf, inf itself, what is less (or NaN) NaN, and zero keeps its sign.
+        # log1p(-1) = -inf, log1p(inf) = inf; x < -1 or NaN gives NaN; zero keeps its sign.
         f"%end = fcmp oeq float %x0, {single(-1.0)}",
         f"%y1 = select i1 %end, float {single(float('-inf'))}, float %y",
         f"%inf = fcmp oeq float %x0, {single(float('inf'))}",
@@ -182,7 +182,7 @@ _TEXT = {
         "}",
     ],
     "tanh": [
-        *_between("s_exp_tanh"),
+        *_exp_of_normal("s_exp_tanh"),
         "define internal float @s_tanh(float %x) alwaysinline {",
         "%a = call float @llvm.fabs.f32(float %x)",
         f"%above = fcmp ogt float %a, {single(9.5)}",
@@ -203,12 +203,12 @@ _TEXT = {
         "}",
     ],
     "erf": [
-        *_between("s_exp_erf"),
+        *_exp_of_normal("s_exp_erf"),
         "define internal float @s_erf(float %x) alwaysinline {",
         "%a = call float @llvm.fabs.f32(float %x)",
         f"%above = fcmp ogt float %a, {single(4.0)}",
         f"%b = select i1 %above, float {single(4.0)}, float %a",
-        *horner(_ERF_FAR, "%b", "%l"),
+        *horner(_LOG_ERFC, "%b", "%l"),
         "%c = call float @s_exp_erf(float %l)",
         f"%most = fsub float {single(1.0)}, %c",
         "%z = fmul float %a, %a",
@@ -220,7 +220,7 @@ _TEXT = {
         "ret float %y",
         "}",
     ],
-    **BELL,
+    **GELU_ERFC,
 }
 
 _DECLARED = [
@@ -232,13 +232,17 @@ _DECLARED = [
 
 
 def single_definitions(names: Iterable[str]) -> list[str]:
-    """The IR of these functions, without the declarations that a printer makes; [] of none."""
+    """The IR of these functions without :func:`single_declarations`; empty without any."""
     wanted = set(names)
     lines = _DECLARED[:1] if wanted else []
-    plain = sorted(wanted - set(TURNS))
-    return [*lines, *(line for name in plain for line in _TEXT[name]), *turn_definitions(wanted)]
+    plain = sorted(wanted - set(TRIGONOMETRIC))
+    return [
+        *lines,
+        *(line for name in plain for line in _TEXT[name]),
+        *trigonometric_definitions(wanted),
+    ]
 
 
 def single_declarations(names: Iterable[str]) -> set[str]:
-    """What these functions need declared besides, as a printer's own calls may."""
-    return set(_DECLARED[1:]) if {"tanh", "erf", *BELL, *TURNS} & set(names) else set()
+    """Declarations that the IR of these functions needs and that a printer may make too."""
+    return set(_DECLARED[1:]) if {"tanh", "erf", *GELU_ERFC, *TRIGONOMETRIC} & set(names) else set()

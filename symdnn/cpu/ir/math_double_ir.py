@@ -1,7 +1,7 @@
-"""Parts of float32's functions that are computed in float64: exp, log and what they are made of.
+"""exp and log in float64 as helpers of float32 functions.
 
-A polynomial that is good to 1e-10 needs few terms there, and overflow, underflow and cancellation
-are far away. Each function widens its argument, calls these, and rounds once.
+In float64 a polynomial with an error of 1e-10 needs few terms, and nothing overflows, underflows or
+cancels. Each function widens its argument, calls these helpers, and rounds once.
 
 ``exp``: 2^n times the Taylor polynomial of r, where x = n ln 2 + r and abs(r) <= ln(2) / 2.
 ``log``: e ln 2 + 2 artanh(s), where x = 2^e m, 1/sqrt(2) <= m < sqrt(2), s = (m - 1) / (m + 1).
@@ -13,16 +13,16 @@ import struct
 from collections.abc import Iterable
 from math import factorial, log
 
-__all__ = ["PIECES", "ROUND", "horner", "number", "wrapped"]
+__all__ = ["HELPERS", "ROUND", "horner", "number", "wrapped"]
 
 
 def number(value: float) -> str:
-    """A double as IR writes it."""
+    """A float64 constant in IR's notation."""
     return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
 
 
 def horner(coefficients: Iterable[float], x: str, prefix: str) -> list[str]:
-    """Lines that compute a polynomial, its highest coefficient first; the last is its value."""
+    """Lines of a polynomial by Horner's rule, highest degree first; the last line is its value."""
     first, *rest = coefficients
     lines, value = [], number(first)
     for i, c in enumerate(rest):
@@ -34,14 +34,14 @@ def horner(coefficients: Iterable[float], x: str, prefix: str) -> list[str]:
 
 _LN2_HIGH = float.fromhex("0x1.62e42fefa0000p-1")
 _LN2_LOW = float.fromhex("0x1.cf79abc9e3b39p-40")
-ROUND = float(3 << 51)  # adding it leaves the nearest integer in the lowest bits
+ROUND = float(3 << 51)  # a sum with it has the nearest integer in its lowest bits
 #: (exp(r) - 1 - r) / r^2, highest first.
 _EXP = [1 / factorial(k) for k in range(9, 1, -1)]
 #: (2 artanh(s) - 2 s) / s^3 in s^2, highest first.
 _LOG = [2 / k for k in range(15, 2, -2)]
 
-PIECES = {
-    # (2^n, exp(r) - 1) with x = n ln 2 + r; x is kept where 2^n is a normal double.
+HELPERS = {
+    # (2^n, exp(r) - 1) with x = n ln 2 + r; x is clamped so that 2^n is a normal float64.
     "d_split": [
         "define internal {double, double} @d_split(double %x0) alwaysinline {",
         f"%above = fcmp ogt double %x0, {number(700.0)}",
@@ -88,7 +88,7 @@ PIECES = {
     "d_log": [
         "define internal double @d_log(double %x) alwaysinline {",
         "%bits = bitcast double %x to i64",
-        # The exponent of x / sqrt(1/2), so that m lies around 1.
+        # The exponent of x / sqrt(1/2), so that m is around 1.
         "%moved = sub i64 %bits, 4604544271217802189",
         "%e0 = ashr i64 %moved, 52",
         "%e1 = trunc i64 %e0 to i32",
@@ -105,7 +105,7 @@ PIECES = {
         "%s2 = fadd double %s, %s",
         f"%tail = call double @llvm.fmuladd.f64(double %p{len(_LOG) - 2}, double %s3, double %s2)",
         f"%y = call double @llvm.fmuladd.f64(double %e, double {number(log(2))}, double %tail)",
-        # 0 gives -inf, inf itself, what is negative (or NaN) NaN.
+        # log(0) = -inf, log(inf) = inf; a negative x or NaN gives NaN.
         f"%zero = fcmp oeq double %x, {number(0.0)}",
         f"%y1 = select i1 %zero, double {number(float('-inf'))}, double %y",
         f"%inf = fcmp oeq double %x, {number(float('inf'))}",
@@ -115,7 +115,7 @@ PIECES = {
         "ret double %y3",
         "}",
     ],
-    # log(1 + x) with what the rounding of 1 + x lost added again.
+    # log(1 + x), corrected by the rounding error of 1 + x.
     "d_log1p": [
         "define internal double @d_log1p(double %x) alwaysinline {",
         f"%u = fadd double %x, {number(1.0)}",
@@ -137,12 +137,12 @@ PIECES = {
 
 
 def wrapped(name: str, *lines: str, arguments: int = 1, inline: bool = True) -> list[str]:
-    """A float32 function: ``%x`` (and ``%x2``) is its widened argument, ``%y`` the result."""
-    how = "alwaysinline" if inline else "noinline nounwind memory(none)"
+    """The float32 function ``s_name`` around float64 lines from ``%x`` (and ``%x2``) to ``%y``."""
+    attributes = "alwaysinline" if inline else "noinline nounwind memory(none)"
     names = ["%a0", "%a1"][:arguments]
-    given = ", ".join(f"float {n}" for n in names)
+    parameters = ", ".join(f"float {n}" for n in names)
     return [
-        f"define internal float @s_{name}({given}) {how} {{",
+        f"define internal float @s_{name}({parameters}) {attributes} {{",
         *(f"{x} = fpext float {a} to double" for x, a in zip(("%x", "%x2"), names)),
         *lines,
         "%rounded = fptrunc double %y to float",

@@ -1,13 +1,15 @@
-"""float32's inverses of sin, cos and tan as LLVM IR: float64 inside, no branches, no tables. These
-themselves too, for the large arguments that :mod:`symdnn.cpu.ir.math_trig_ir` has here.
+"""Inverse trigonometric functions of float32, and sin, cos and tan of large arguments, as LLVM IR.
 
-**Reduction** takes any float, also 3e38, by the method of Payne and Hanek (1983): of the bits of
-2/pi those that only add whole turns to x * 2/pi are left out, and the next 28, 28 and 53 are
-multiplied by x, the first two without rounding. Which bits depends on x's size: :data:`_STEP` bits
-of exponent share one choice. What is left is right to 2^-54 of a quarter turn; no float32 is nearer
-to a multiple than 2^-30.
+They are computed in float64 without branches or tables. :mod:`symdnn.cpu.ir.math_trig_ir` has sin,
+cos and tan of other arguments.
 
-**Inverses** are arctan: of a quotient below 1 in absolute value, moved to abs(t) <= tan(pi/8).
+**Reduction** takes any float32, also 3e38, by the method of Payne and Hanek (1983). Bits of 2/pi
+that would only add whole turns to x * 2/pi are skipped. The next 28, 28 and 53 bits are multiplied
+by x, the first two products without rounding. The exponent of x decides which bits:
+:data:`_EXPONENTS_PER_GROUP` exponents share one choice. The result is right to 2^-54 of a quarter
+turn; no float32 is nearer to a multiple than 2^-30.
+
+**Inverses** are the arctangent of a quotient, reduced to abs(t) <= tan(pi/8).
 """
 
 from __future__ import annotations
@@ -16,32 +18,32 @@ from math import factorial, pi
 
 from symdnn.cpu.ir.math_double_ir import ROUND, horner, number, wrapped
 
-__all__ = ["CIRCLE", "CIRCLE_PIECES", "COS", "SIN", "TWO_OVER_PI"]
+__all__ = ["INVERSE_TRIG", "TRIG_HELPERS", "COS", "SIN", "TWO_OVER_PI_BITS"]
 
 #: 2/pi times 2^288, in full.
-TWO_OVER_PI = 0xA2F9836E4E441529FC2757D1F534DDC0DB6295993C439041FE5163ABDEBBC561B7246E3A
-_PLACES = 288
-#: Bits of exponent that use the same bits of 2/pi; as many as a float32 has.
-_STEP = 24
+TWO_OVER_PI_BITS = 0xA2F9836E4E441529FC2757D1F534DDC0DB6295993C439041FE5163ABDEBBC561B7246E3A
+_FRACTION_BITS = 288
+#: Exponents that share the same bits of 2/pi: as many as a float32 has bits.
+_EXPONENTS_PER_GROUP = 24
 
 
 def _bits(low: int, count: int) -> float:
-    """``count`` bits of 2/pi, of which the lowest is worth 2^low."""
-    return float((TWO_OVER_PI >> (_PLACES + low)) % (1 << count)) * 2.0**low
+    """``count`` bits of 2/pi as a number; the lowest is worth 2^low."""
+    return float((TWO_OVER_PI_BITS >> (_FRACTION_BITS + low)) % (1 << count)) * 2.0**low
 
 
 def _parts(group: int) -> tuple[float, float, float]:
-    """What x of 2^(24 group) and more is multiplied by: its last bit is worth 2^(24 group - 23)."""
-    low = -3 - _STEP * group
+    """The three factors of x >= 2^(24 group), whose last bit is worth 2^(24 group - 23) or more."""
+    low = -3 - _EXPONENTS_PER_GROUP * group
     return _bits(low, 28), _bits(low - 28, 28), _bits(low - 28 - 53, 53)
 
 
 def _choice() -> list[str]:
-    """Lines for ``%c0`` to ``%c2``, by the size ``%a`` of x."""
+    """Lines for the factors ``%c0`` to ``%c2``, chosen by the magnitude ``%a`` of x."""
     groups = [_parts(g) for g in range(6)]
     lines = []
     for g in range(1, 6):
-        lines.append(f"%from{g} = fcmp oge double %a, {number(2.0 ** (_STEP * g))}")
+        lines.append(f"%from{g} = fcmp oge double %a, {number(2.0 ** (_EXPONENTS_PER_GROUP * g))}")
     for part in range(3):
         value = number(groups[0][part])
         for g in range(1, 6):
@@ -54,7 +56,7 @@ def _choice() -> list[str]:
 
 
 def _nearest(out: str, x: str) -> list[str]:
-    """Lines for the nearest whole number; ``{out}_k`` has it in its lowest bits."""
+    """Lines for the nearest integer ``out``; ``{out}_k`` has it in its lowest bits."""
     return [
         f"{out}_k = fadd double {x}, {number(ROUND)}",
         f"{out} = fsub double {out}_k, {number(ROUND)}",
@@ -62,7 +64,7 @@ def _nearest(out: str, x: str) -> list[str]:
     ]
 
 
-#: sin(r) / r - 1 and cos(r) - 1, over r^2, in r^2; highest first.
+#: (sin(r) / r - 1) / r^2 and (cos(r) - 1) / r^2 in r^2, highest degree first.
 SIN = [(-1) ** k / factorial(2 * k + 1) for k in range(6, 0, -1)]
 COS = [(-1) ** k / factorial(2 * k) for k in range(6, 0, -1)]
 #: (arctan(t) / t - 1) / t^2 in t^2 for abs(t) <= tan(pi/8): a Chebyshev interpolant.
@@ -76,8 +78,8 @@ _ATAN = [
 ]  # fmt: skip
 _TAN_EIGHTH = 2**0.5 - 1
 
-CIRCLE_PIECES = {
-    # (sin(r), cos(r), q), where x = q pi/2 + r; of q the lowest two bits count.
+TRIG_HELPERS = {
+    # (sin(r), cos(r), q), where x = q pi/2 + r; only the lowest two bits of q matter.
     "d_turn": [
         "define internal {double, double, i64} @d_turn(double %x) alwaysinline {",
         "%a = call double @llvm.fabs.f64(double %x)",
@@ -163,13 +165,13 @@ CIRCLE_PIECES = {
         "}",
     ],
 }
-_SIGNED = "%y = call double @llvm.copysign.f64(double %size, double %x)"
-_LEFT = [
+_COPY_SIGN = "%y = call double @llvm.copysign.f64(double %size, double %x)"
+_ONE_MINUS_AND_PLUS_X = [
     f"%less = fsub double {number(1.0)}, %x",
     f"%more = fadd double {number(1.0)}, %x",
 ]
 
-CIRCLE = {
+INVERSE_TRIG = {
     "sin_whole": wrapped(
         "sin_whole",
         "%s = call double @d_wave(double %x, i64 0)",
@@ -198,22 +200,22 @@ CIRCLE = {
         "atan",
         "%a = call double @llvm.fabs.f64(double %x)",
         f"%size = call double @d_atan(double %a, double {number(1.0)})",
-        _SIGNED,
+        _COPY_SIGN,
     ),
-    # x / sqrt(1 - x^2) is the tangent; beyond 1 the root is NaN.
+    # The tangent is x / sqrt(1 - x^2); the root is NaN where abs(x) > 1.
     "asin": wrapped(
         "asin",
         "%a = call double @llvm.fabs.f64(double %x)",
-        *_LEFT,
+        *_ONE_MINUS_AND_PLUS_X,
         "%product = fmul double %less, %more",
         "%root = call double @llvm.sqrt.f64(double %product)",
         "%size = call double @d_atan(double %a, double %root)",
-        _SIGNED,
+        _COPY_SIGN,
     ),
-    # Half the angle has the tangent sqrt((1 - x) / (1 + x)).
+    # The tangent of half the angle is sqrt((1 - x) / (1 + x)).
     "acos": wrapped(
         "acos",
-        *_LEFT,
+        *_ONE_MINUS_AND_PLUS_X,
         "%s0 = call double @llvm.sqrt.f64(double %less)",
         "%s1 = call double @llvm.sqrt.f64(double %more)",
         "%half = call double @d_atan(double %s0, double %s1)",
@@ -228,7 +230,7 @@ CIRCLE = {
         "%bits = bitcast double %x2 to i64",
         "%negative = icmp slt i64 %bits, 0",
         "%size = select i1 %negative, double %left, double %right",
-        _SIGNED,
+        _COPY_SIGN,
         arguments=2,
     ),
 }

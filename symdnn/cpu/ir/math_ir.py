@@ -1,9 +1,9 @@
-"""float32's less common functions as LLVM IR without branches or tables.
+"""Less common float32 functions as LLVM IR without branches or tables, computed in float64.
 
-The others are in :mod:`symdnn.cpu.ir.math32_ir`. Each here widens its argument to float64 and
-rounds once at the end (:mod:`symdnn.cpu.ir.math_double_ir`): the error is below 0.51 ulp for finite
-results, and NaN, infinities, zeros and denormals come out as C has them. Those of angles and of
-powers have modules of their own.
+Each widens its argument to float64 and rounds once at the end
+(:mod:`symdnn.cpu.ir.math_double_ir`). Errors are below 0.51 ulp for finite results; NaN,
+infinities, zeros and denormals give the same as in C. Inverse trigonometric functions and powers
+have modules of their own; the common functions are in :mod:`symdnn.cpu.ir.math32_ir`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from math import log
 
 from symdnn.cpu.ir.math32_ir import IN_SINGLE, single_definitions
-from symdnn.cpu.ir.math_double_ir import PIECES, number, wrapped
-from symdnn.cpu.ir.math_inverse_trig_ir import CIRCLE, CIRCLE_PIECES
+from symdnn.cpu.ir.math_double_ir import HELPERS, number, wrapped
+from symdnn.cpu.ir.math_inverse_trig_ir import INVERSE_TRIG, TRIG_HELPERS
 from symdnn.cpu.ir.math_power_ir import POWER
-from symdnn.cpu.ir.math_trig_ir import TURNS, WHOLE
+from symdnn.cpu.ir.math_trig_ir import ALL_ARGUMENTS, TRIGONOMETRIC
 from symdnn.cpu.ir.narrow_ir import narrow_definitions
 
 __all__ = ["IN_DOUBLE", "declarations", "definitions"]
@@ -65,11 +65,11 @@ _FUNCTIONS = {
     ),
 }
 
-_ALL = {**_FUNCTIONS, **CIRCLE, **POWER}
-_PIECES = {**PIECES, **CIRCLE_PIECES}
+_ALL = {**_FUNCTIONS, **INVERSE_TRIG, **POWER}
+_HELPERS = {**HELPERS, **TRIG_HELPERS}
 
-#: What is here, by the names of the instructions.
-IN_DOUBLE = frozenset(_ALL) - set(WHOLE.values())
+#: Instructions of scalar programs that are computed in float64.
+IN_DOUBLE = frozenset(_ALL) - set(ALL_ARGUMENTS.values())
 
 _DECLARED = [
     "declare double @llvm.fmuladd.f64(double, double, double)",
@@ -81,32 +81,32 @@ _DECLARED = [
 
 
 def definitions(names: Iterable[str]) -> list[str]:
-    """The IR of these functions and what they call; empty without any.
+    """The IR of these functions and of their helpers; empty without any.
 
-    What is in :func:`declarations` is left out, since a printer declares some of it too.
+    Declarations are left out (:func:`declarations`), since a printer makes some of them too.
     """
-    given = set(names)
-    lines, wanted = single_definitions(given & IN_SINGLE), sorted(given & set(_ALL))
-    lines += narrow_definitions(given)
-    wanted += [WHOLE[name] for name in TURNS if name in given]
+    named = set(names)
+    lines, wanted = single_definitions(named & IN_SINGLE), sorted(named & set(_ALL))
+    lines += narrow_definitions(named)
+    wanted += [ALL_ARGUMENTS[name] for name in TRIGONOMETRIC if name in named]
     pieces: set[str] = set()
     for name in wanted:
-        _need(_ALL[name], pieces)
+        _collect_helpers(_ALL[name], pieces)
     for piece in sorted(pieces):
-        lines += _PIECES[piece]
+        lines += _HELPERS[piece]
     for name in wanted:
         lines += _ALL[name]
     return lines
 
 
 def declarations(names: Iterable[str]) -> set[str]:
-    """What these functions need declared besides their own texts."""
-    return set(_DECLARED) if set(names) & {*IN_DOUBLE, *TURNS} else set()
+    """Declarations that the IR of these functions needs."""
+    return set(_DECLARED) if set(names) & {*IN_DOUBLE, *TRIGONOMETRIC} else set()
 
 
-def _need(text: Iterable[str], found: set[str]) -> None:
-    """Add the pieces that these lines call, and those that they call."""
+def _collect_helpers(text: Iterable[str], found: set[str]) -> None:
+    """Add the helpers that these lines call, and in turn their helpers."""
     for name in re.findall(r"@(d_\w+)\(", "\n".join(text)):
         if name not in found:
             found.add(name)
-            _need(_PIECES[name], found)
+            _collect_helpers(_HELPERS[name], found)

@@ -1,6 +1,7 @@
-"""float32's pow, asinh, acosh and atanh as LLVM IR: float64 inside, no branches.
+"""pow, asinh, acosh and atanh of float32 as LLVM IR without branches, computed in float64.
 
-``pow``: exp(y log abs(x)), with a sign where y is odd, and C's results for 0, 1, infinities, NaN.
+``pow``: exp(y log abs(x)), with the sign of x where y is odd. 0, 1, infinities and NaN give the
+same as in C.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from symdnn.cpu.ir.math_double_ir import number, wrapped
 
 __all__ = ["POWER"]
 
-_SIGNED = "%y = call double @llvm.copysign.f64(double %size, double %x)"
+_COPY_SIGN = "%y = call double @llvm.copysign.f64(double %size, double %x)"
 
 POWER = {
     "pow": wrapped(
@@ -26,7 +27,7 @@ POWER = {
         "%odd = and i1 %whole, %uneven",
         f"%plus = select i1 %odd, double %x, double {number(1.0)}",
         "%signed = call double @llvm.copysign.f64(double %size, double %plus)",
-        # A negative number has whole powers alone; -inf has all.
+        # A finite negative number to a power that is no integer is NaN.
         f"%negative = fcmp olt double %x, {number(0.0)}",
         f"%finite = fcmp one double %a, {number(float('inf'))}",
         "%broken = xor i1 %whole, true",
@@ -57,7 +58,7 @@ POWER = {
         "%q = select i1 %far, double %a, double %q0",
         "%t = fadd double %a, %q",
         "%size = call double @d_log1p(double %t)",
-        _SIGNED,
+        _COPY_SIGN,
     ),
     "acosh": wrapped(
         "acosh",
@@ -78,6 +79,6 @@ POWER = {
         "%q = fdiv double %twice, %less",
         "%l = call double @d_log1p(double %q)",
         f"%size = fmul double %l, {number(0.5)}",
-        _SIGNED,
+        _COPY_SIGN,
     ),
 }

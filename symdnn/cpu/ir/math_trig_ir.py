@@ -1,14 +1,14 @@
-"""float32's sin, cos and tan as LLVM IR: in float32 up to :data:`LIMIT`, beyond it in float64.
+"""sin, cos and tan of float32 as LLVM IR: in float32 up to :data:`LIMIT`, beyond it in float64.
 
-With q the nearest number of quarter turns, r = x - q pi/2 is three fmas: pi/2 as the sum of three
-floats (Cody, Waite 1980), of which the first leaves no rounding behind, since all that is
-subtracted has places down to 2^-23 only. So r is right to two units in its last place also where
-it is near zero. Then come polynomials in r^2, minimax on abs(r) <= pi/4. sin and cos are off by
-less than 2 ulp, tan by less than 4.
+With q the nearest number of quarter turns, r = x - q pi/2 takes three fmas, with pi/2 as the sum of
+three floats (Cody, Waite 1980). The first fma is exact, since no bit of its operands is worth less
+than 2^-23. So r is right to two units in its last place also where it is near zero. Then come
+polynomials in r^2, minimax on abs(r) <= pi/4. Errors of sin and cos are below 2 ulp, of tan below
+4 ulp.
 
-Larger arguments need some of the bits of 2/pi (:mod:`symdnn.cpu.ir.math_inverse_trig_ir`), which
-takes four times as long. They are rare: a function of a vector looks whether there is one and else
-gives back what it was given. To LLVM's vectoriser it is a variant of one of a scalar.
+Larger arguments need more bits of 2/pi (:mod:`symdnn.cpu.ir.math_inverse_trig_ir`), which takes
+four times as long. They are rare. A vector function checks whether there is any, and else returns
+the float32 results. LLVM's vectoriser takes it for the vector variant of a scalar function.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from math import pi
 
 from symdnn.cpu.ir.math_single_ir import ROUND, fma, fused, horner, single
 
-__all__ = ["LIMIT", "TURNS", "WHOLE", "turn_definitions"]
+__all__ = ["LIMIT", "TRIGONOMETRIC", "ALL_ARGUMENTS", "trigonometric_definitions"]
 
-#: Up to here q is right: 2/pi as a float is off by less than a hundredth of a turn in all.
+#: Up to this argument q is right: the error of 2/pi in float32 adds up to less than 0.01 turns.
 LIMIT = 2.0**17
 _HALF_PI = ("0x1.921fb6p+0", "-0x1.777a5cp-25", "-0x1.ee59dap-50")
 #: (sin(r) / r - 1) / r^2 and (cos(r) - 1 + r^2 / 2) / r^4 in r^2, highest coefficient first.
 _SIN = ("-0x1.9951eep-13", "0x1.110774p-7", "-0x1.555546p-3")
 _COS = ("0x1.99e80cp-16", "-0x1.6c0c28p-10", "0x1.55554ap-5", "-0x1p-1", "0x1p+0")
-#: Vectors that loops may have.
+#: Vector widths that loops may have.
 _WIDTHS = (4, 8, 16)
 
-#: The functions here, and the names under which those of float64 serve for all arguments.
-TURNS = ("sin", "cos", "tan")
-WHOLE = {name: f"{name}_whole" for name in TURNS}
+#: The functions here, and the names of their float64 versions, which take any argument.
+TRIGONOMETRIC = ("sin", "cos", "tan")
+ALL_ARGUMENTS = {name: f"{name}_whole" for name in TRIGONOMETRIC}
 
 
 def _reduced() -> list[str]:
@@ -52,7 +52,7 @@ def _reduced() -> list[str]:
     ]
 
 
-def _wave(more: int) -> list[str]:
+def _shifted_sine(more: int) -> list[str]:
     """Lines for ``%near``, the sine of ``more`` quarter turns and ``%x``."""
     return [
         *_reduced(),
@@ -68,13 +68,13 @@ def _wave(more: int) -> list[str]:
     ]
 
 
-_KEEPS_ZERO = [  # with its sign
+_KEEP_SIGN_OF_ZERO = [
     f"%zero = fcmp oeq float %x, {single(0.0)}",
     "%close = select i1 %zero, float %x, float %near",
 ]
-_NEAR = {
-    "sin": [*_wave(0), *_KEEPS_ZERO],
-    "cos": [*_wave(1), "%close = fadd float %near, 0.0"],
+_FLOAT32_LINES = {
+    "sin": [*_shifted_sine(0), *_KEEP_SIGN_OF_ZERO],
+    "cos": [*_shifted_sine(1), "%close = fadd float %near, 0.0"],
     "tan": [
         *_reduced(),
         "%odd0 = and i32 %quarters, 1",
@@ -83,19 +83,19 @@ _NEAR = {
         "%above = select i1 %odd, float %minus, float %sin",
         "%below = select i1 %odd, float %sin, float %cos",
         "%near = fdiv float %above, %below",
-        *_KEEPS_ZERO,
+        *_KEEP_SIGN_OF_ZERO,
     ],
 }
 
 
 def _variants(name: str) -> str:
-    """The attribute that tells the vectoriser of functions of vectors."""
+    """The attribute that names the vector variants of a function to LLVM's vectoriser."""
     found = [f"_ZGV_LLVM_N{w}vv_s_{name}_far(s_{name}_far_{w})" for w in _WIDTHS]
     return f'"vector-function-abi-variant"="{",".join(found)}"'
 
 
-def _far(name: str) -> list[str]:
-    """The second argument, which is the result up to the limit, else that in float64."""
+def _with_fallback(name: str) -> list[str]:
+    """The function that returns ``%close`` up to the limit, else the float64 result."""
     return [
         f"define internal float @s_{name}_far(float %x, float %close) noinline nounwind "
         f"memory(none) {_variants(name)} {{",
@@ -103,7 +103,7 @@ def _far(name: str) -> list[str]:
         f"%far = fcmp ogt float %a, {single(LIMIT)}",
         "br i1 %far, label %slow, label %fast",
         "slow:",
-        f"%y = call float @s_{WHOLE[name]}(float %x)",
+        f"%y = call float @s_{ALL_ARGUMENTS[name]}(float %x)",
         "ret float %y",
         "fast:",
         "ret float %close",
@@ -111,8 +111,8 @@ def _far(name: str) -> list[str]:
     ]
 
 
-def _far_vector(name: str, width: int) -> list[str]:
-    """The same of a vector: one look at all, and where there is one too large, one by one."""
+def _with_fallback_vector(name: str, width: int) -> list[str]:
+    """Its vector variant: if any lane is beyond the limit, those lanes are computed one by one."""
     v, mask = f"<{width} x float>", f"<{width} x i1>"
     limit = f"<{', '.join([f'float {single(LIMIT)}'] * width)}>"
     return [
@@ -131,8 +131,8 @@ def _far_vector(name: str, width: int) -> list[str]:
         f"%xi = extractelement {v} %x, i64 %i",
         f"%ci = extractelement {v} %close, i64 %i",
         f"%fi = extractelement {mask} %far, i64 %i",
-        # Not the function of a scalar: the vectoriser would make this function call itself.
-        f"%wi = call float @s_{WHOLE[name]}(float %xi)",
+        # The scalar function @s_{name}_far would be replaced by its vector variant: a recursion.
+        f"%wi = call float @s_{ALL_ARGUMENTS[name]}(float %xi)",
         "%yi = select i1 %fi, float %wi, float %ci",
         f"%all_next = insertelement {v} %all, float %yi, i64 %i",
         "%i_next = add nuw nsw i64 %i, 1",
@@ -146,28 +146,28 @@ def _far_vector(name: str, width: int) -> list[str]:
     ]
 
 
-def turn_definitions(names: Iterable[str]) -> list[str]:
-    """The IR of these functions, without those of float64 that they call; [] of none."""
-    wanted = [name for name in TURNS if name in set(names)]
+def trigonometric_definitions(names: Iterable[str]) -> list[str]:
+    """The IR of these functions, without their float64 versions; empty without any."""
+    wanted = [name for name in TRIGONOMETRIC if name in set(names)]
     if not wanted:
         return []
     lines = []
     for name in wanted:
         lines += [
             f"define internal float @s_{name}(float %x) alwaysinline {{",
-            *_NEAR[name],
+            *_FLOAT32_LINES[name],
             f"%y = call float @s_{name}_far(float %x, float %close)",
             "ret float %y",
             "}",
-            *_far(name),
-            *(line for width in _WIDTHS for line in _far_vector(name, width)),
+            *_with_fallback(name),
+            *(line for width in _WIDTHS for line in _with_fallback_vector(name, width)),
         ]
-    kept = [f"ptr @s_{name}_far_{width}" for name in wanted for width in _WIDTHS]
+    used = [f"ptr @s_{name}_far_{width}" for name in wanted for width in _WIDTHS]
     lines.append(
-        f"@llvm.compiler.used = appending global [{len(kept)} x ptr] [{', '.join(kept)}], "
+        f"@llvm.compiler.used = appending global [{len(used)} x ptr] [{', '.join(used)}], "
         'section "llvm.metadata"'
     )
-    # A declaration of the same function may stand in a module once.
+    # A module must not declare the same function twice.
     return list(dict.fromkeys(line for line in lines if line.startswith("declare"))) + [
         line for line in lines if not line.startswith("declare")
     ]

@@ -1,11 +1,11 @@
-"""float16 and bfloat16 as LLVM IR: 16 bits of an integer outside of float32.
+"""float16 and bfloat16 as LLVM IR: stored as 16-bit integers, computed in float32.
 
-LLVM computes with neither ``half`` nor ``bfloat``: given them it does in 16 bits what is rounded
-to 16 bits afterwards, and where a processor has no such instruction some of that ends the process.
-So numbers of 16 bits are integers here, and their conversions are operations on the bits, which
-become vector code as all others do. They round once, to the even one of two neighbours; NaN stays
-NaN. The processor's own instructions for float16 (F16C) are behind an operation that LLVM cannot
-see through: the bits of the block's address that are 0.
+LLVM's types ``half`` and ``bfloat`` are not used for arithmetic. LLVM would narrow float32
+operations whose result is rounded to them, and on a processor without such instructions it crashes
+on some. So 16-bit numbers are integers here, and conversions are operations on their bits, which
+LLVM vectorises like any others. They round once, to nearest even; NaN stays NaN. The processor's
+own conversions of float16 (F16C) are hidden from LLVM's optimiser behind an exclusive or with the
+lowest bits of the block's address, which are 0.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ TO_ODD_DECLARED = "declare double @llvm.fabs.f64(double)"
 
 
 def widening(dtype: str) -> str:
-    """The name of the function from ``dtype`` to float32."""
+    """The name of the function that converts ``dtype`` to float32."""
     return f"widen_{dtype}"
 
 
 def narrowing(dtype: str) -> str:
-    """The name of the function from float32 to ``dtype``."""
+    """The name of the function that converts float32 to ``dtype``."""
     return f"narrow_{dtype}"
 
 
 def widened(dtype: str, value: str) -> str:
-    """The call that makes float32 of a number of 16 bits; ``%w`` is the block of parameters."""
+    """The call that converts a 16-bit number to float32; ``%w`` is the block of parameters."""
     return f"call float @{widening(dtype)}(i16 {value}, ptr %w)"
 
 
 def narrowed(dtype: str, value: str) -> str:
-    """The call that makes a number of 16 bits of float32."""
+    """The call that converts float32 to a 16-bit number."""
     return f"call i16 @{narrowing(dtype)}(float {value}, ptr %w)"
 
 
@@ -69,9 +69,9 @@ define internal i16 @narrow_bfloat16(float %x, ptr %w) alwaysinline {
 """,
 }
 
-#: Of denormals the bits are those of a float32 whose last bit is theirs, plus 0.5.
-#: The exponents of float16 are biased by 15, of float32 by 127; the mantissa has 10 of 23 bits.
-#: To float16, what is below 2^-14 is rounded by the addition of 0.5, whose last bit is 2^-24.
+#: Exponents of float16 have a bias of 15, of float32 one of 127; mantissas have 10 and 23 bits.
+#: A denormal float16 plus 0.5 is the float32 of 0.5 with the denormal's mantissa. Towards float16,
+#: numbers below 2^-14 are rounded by adding 0.5, whose last bit is worth 2^-24.
 _FLOAT16 = {
     "widen_float16": """
 define internal float @widen_float16(i16 %x, ptr %w) alwaysinline {
@@ -124,7 +124,7 @@ define internal i16 @narrow_float16(float %x, ptr %w) alwaysinline {
 """,
 }
 
-#: The processor's own. Blocks are of 64-bit words, so the last bits of their addresses are 0.
+#: By the processor's instructions. Blocks are of 64-bit words: the last bits of addresses are 0.
 _F16C = {
     "widen_float16": """
 define internal float @widen_float16(i16 %x, ptr %w) alwaysinline {
@@ -154,9 +154,9 @@ define internal i16 @narrow_float16(float %x, ptr %w) alwaysinline {
 """,
 }
 
-#: From float64 to the float32 beside it whose last bit is 1, unless it is exact: rounded again to
-#: fewer digits that is the nearest of those. It needs :data:`TO_ODD_DECLARED`.
-_ODD = {
+#: From float64 to float32, rounded to odd: an inexact result has its last bit set. Rounding that
+#: again to 16 bits gives the correctly rounded result. It needs :data:`TO_ODD_DECLARED`.
+_ROUND_TO_ODD = {
     "to_odd": """
 define internal float @to_odd(double %x) alwaysinline {
   %near = fptrunc double %x to float
@@ -178,12 +178,11 @@ define internal float @to_odd(double %x) alwaysinline {
 
 
 def narrow_definitions(names: Iterable[str]) -> list[str]:
-    """The lines of these functions."""
-    given = set(names) & _KNOWN
-    if not given:
-        return []
-    known = {**_BFLOAT16, **_FLOAT16, **_ODD, **(_F16C if jit.has("f16c") else {})}
-    return [line for name in sorted(given) for line in known[name].strip().splitlines()]
-
-
-_KNOWN = {*_BFLOAT16, *_FLOAT16, *_ODD}
+    """The IR of those of these functions that convert 16-bit numbers."""
+    by_f16c = _F16C if jit.has("f16c") else {}
+    texts = {**_BFLOAT16, **_FLOAT16, **_ROUND_TO_ODD, **by_f16c}
+    return [
+        line
+        for name in sorted(set(names) & set(texts))
+        for line in texts[name].strip().splitlines()
+    ]

@@ -1,9 +1,9 @@
-"""LLVM's IR from scalar programs: the body of a loop, one element at a time, for LLVM to vectorise.
+"""LLVM IR of scalar programs: the body of a loop over elements, which LLVM vectorises.
 
-float32's transcendental functions are short polynomials without branches, so their loops become
-vector code: the commonest in float32 (:mod:`symdnn.cpu.ir.math32_ir`, within 4 ulp), the others in
-float64 (:mod:`symdnn.cpu.ir.math_ir`, within 0.51 ulp); the gamma function and its logarithm are
-the C library's, in float64, as all of float64's are.
+Transcendental functions of float32 are polynomials without branches, so that LLVM can vectorise
+them. The common ones are computed in float32 (:mod:`symdnn.cpu.ir.math32_ir`, within 4 ulp), the
+others in float64 (:mod:`symdnn.cpu.ir.math_ir`, within 0.51 ulp). The gamma function and its
+logarithm, and all functions of float64, are the C library's.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from symdnn.cpu.ir.narrow_ir import (
 from symdnn.graph.type import TensorType
 from symdnn.ops.core.scalar import Instruction, ScalarProgram, number_of_text
 
-__all__ = ["STORED", "VALUES", "Printer", "load_as", "prints", "store_as"]
+__all__ = ["STORED", "VALUES", "Printer", "load_as", "refusal", "store_as"]
 
-#: IR types of values in registers, and in memory. Of numbers of 16 bits there are the bits alone:
+#: IR types of values in registers, and in memory. 16-bit floats are integers of their bits:
 #: see :mod:`symdnn.cpu.ir.narrow_ir`.
 VALUES = {
     "bool": "i1", "int8": "i8", "uint8": "i8", "int16": "i16", "uint16": "i16", "int32": "i32",
@@ -36,7 +36,7 @@ VALUES = {
 }  # fmt: skip
 STORED = {**VALUES, "bool": "i8"}
 
-#: Functions of the C library: their names for double; those of float end in f.
+#: Functions of the C library, by the names of their float64 versions.
 _LIBM = {
     "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2", "log10": "log10",
     "log1p": "log1p", "sin": "sin", "cos": "cos", "tan": "tan", "asin": "asin", "acos": "acos",
@@ -46,28 +46,36 @@ _LIBM = {
 }  # fmt: skip
 _ROUNDING = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "rint", "sqrt": "sqrt"}
 _ARITHMETIC = {"add": "add", "sub": "sub", "mul": "mul"}
-_BITS = {"and": "and", "or": "or", "xor": "xor"}
-_COMPARED = {"lt": "olt", "le": "ole", "eq": "oeq", "ne": "une"}
-_OTHERS = {
+_INT_VECTOR = {"and": "and", "or": "or", "xor": "xor"}
+_COMPARISONS = {"lt": "olt", "le": "ole", "eq": "oeq", "ne": "une"}
+_OTHER_INSTRUCTIONS = {
     "const", "cast", "select", "div", "neg", "abs", "max", "min", "not", "isnan", "isinf",
     "isfinite", "copysign",
 }  # fmt: skip
-#: What is made of other functions, but of float32.
-_OWN = {"gelu", "gelu_slope"}
-#: Of which dtypes a function has no code here; then NumPy computes.
-_NOT_OF_INTEGERS = {"pow"}
+#: Functions that are composed of others here, in float64. In float32 they have their own code.
+_COMPOSED = {"gelu", "gelu_slope"}
+#: Functions without code for integers; NumPy computes those.
+_FLOAT_ONLY = {"pow"}
 
 
-def prints(program: ScalarProgram) -> str | None:
+def refusal(program: ScalarProgram) -> str | None:
     """Why a program cannot be compiled; None when it can."""
-    known = {*_LIBM, *_OWN, *_ROUNDING, *_ARITHMETIC, *_BITS, *_COMPARED, *_OTHERS}
+    known = {
+        *_LIBM,
+        *_COMPOSED,
+        *_ROUNDING,
+        *_ARITHMETIC,
+        *_INT_VECTOR,
+        *_COMPARISONS,
+        *_OTHER_INSTRUCTIONS,
+    }
     if missing := program.names - known:
         return f"no code for {', '.join(sorted(missing))}"
     dtypes = {*program.inputs, *(s.dtype for s in program.body)}
     if strange := dtypes - set(VALUES):
         return f"no code for {', '.join(sorted(strange))}"
     for step in program.body:
-        if step.name in _NOT_OF_INTEGERS and not _is_float(step.dtype):
+        if step.name in _FLOAT_ONLY and not _is_float(step.dtype):
             return f"no code for {step.name} of {step.dtype}"
     return None
 
@@ -81,7 +89,7 @@ def _signed(dtype: str) -> bool:
 
 
 class Printer:
-    """Lines of IR for one program, and what they need declared."""
+    """Prints one program as lines of IR, and collects the declarations that they need."""
 
     def __init__(self, program: ScalarProgram, prefix: str = "v") -> None:
         self.program, self.prefix = program, prefix
@@ -91,7 +99,7 @@ class Printer:
         self._count = 0
 
     def emit(self, inputs: Sequence[str]) -> list[str]:
-        """Names of the results for inputs of these names; adds to ``lines``."""
+        """Append the program for inputs in these registers; returns its results' registers."""
         values = list(inputs)
         for step in self.program.body:
             values.append(self._step(step, [values[a] for a in step.args]))
@@ -141,7 +149,7 @@ class Printer:
         return self._new(f"{'sext' if _signed(source) else 'zext'} {a} {x} to {b}")
 
     def _cast_for(self, x: str, source: str, target: str) -> str:
-        """The float32 that is rounded to ``target``, of 16 bits, next."""
+        """The float32 value that is then rounded to the 16-bit ``target``."""
         if (source, target) == ("float64", "float16"):  # rounded once, as NumPy does
             self.helpers.add("to_odd")
             self.declared.add(TO_ODD_DECLARED)
@@ -160,7 +168,7 @@ class Printer:
         a, b = VALUES[source], VALUES[target]
         if _is_float(target):
             return self._new(f"{'fpext' if b == 'double' else 'fptrunc'} {a} {x} to {b}")
-        # Out of range NumPy gives what the processor gives: freeze makes it some value.
+        # A number out of range is poison in LLVM; freeze makes it some value, as in NumPy.
         wide = "i64" if _bits(b) < 64 else b
         word = "fptoui" if target == "uint64" else "fptosi"
         n = self._new(f"{word} {a} {x} to {wide}")
@@ -173,10 +181,10 @@ class Printer:
         t, real = VALUES[dtype], _is_float(dtype)
         if name in _ARITHMETIC:
             return self._arithmetic(name, dtype, args)
-        if name in _BITS:
-            return self._new(f"{_BITS[name]} {t} {args[0]}, {args[1]}")
-        if name in _COMPARED:
-            return self._compared(name, dtype, args)
+        if name in _INT_VECTOR:
+            return self._new(f"{_INT_VECTOR[name]} {t} {args[0]}, {args[1]}")
+        if name in _COMPARISONS:
+            return self._comparison(name, dtype, args)
         special: dict[str, Callable[[str, Sequence[str]], str]] = {
             "max": self._extreme, "min": self._extreme, "abs": self._abs,
             "isnan": self._test, "isinf": self._test, "isfinite": self._test,
@@ -189,7 +197,7 @@ class Printer:
             return self._new(f"fneg {t} {args[0]}" if real else f"sub {t} 0, {args[0]}")
         if name == "not":
             return self._new(f"xor {t} {args[0]}, -1")
-        if name in _OWN and dtype == "float64":
+        if name in _COMPOSED and dtype == "float64":
             return self._gelu(name, args)
         if name == "copysign" or name in _ROUNDING:
             return self._intrinsic(_ROUNDING.get(name, name), t, args)
@@ -203,16 +211,16 @@ class Printer:
             word = f"f{word}"
         return self._new(f"{word} {VALUES[dtype]} {args[0]}, {args[1]}")
 
-    def _compared(self, name: str, dtype: str, args: Sequence[str]) -> str:
+    def _comparison(self, name: str, dtype: str, args: Sequence[str]) -> str:
         t = VALUES[dtype]
         if _is_float(dtype):
-            return self._new(f"fcmp {_COMPARED[name]} {t} {args[0]}, {args[1]}")
+            return self._new(f"fcmp {_COMPARISONS[name]} {t} {args[0]}, {args[1]}")
         sign = "s" if _signed(dtype) else "u"
         word = {"lt": f"{sign}lt", "le": f"{sign}le", "eq": "eq", "ne": "ne"}[name]
         return self._new(f"icmp {word} {t} {args[0]}, {args[1]}")
 
     def _extreme(self, what: str, args: Sequence[str]) -> str:
-        """The larger or smaller; of floats NaN, if there is one."""
+        """Maximum or minimum; NaN if an operand is NaN."""
         name, dtype = what.split()
         (a, b), t = args, VALUES[dtype]
         if _is_float(dtype):
@@ -254,7 +262,7 @@ class Printer:
         return self._new(f"call {t} @llvm.{name}.{suffix}({given})")
 
     def _gelu(self, name: str, args: Sequence[str]) -> str:
-        """float64's gelu, or its slope, by the C library's functions."""
+        """gelu or its derivative in float64, by functions of the C library."""
         (x,) = args
 
         def function(word: str, *given: str) -> str:
@@ -279,7 +287,7 @@ class Printer:
             self.helpers.add(name)
             self.declared |= single_declarations({name}) | declarations({name})
             return self._new(f"call float @s_{name}({', '.join(f'float {a}' for a in args)})")
-        if dtype == "float32":  # the C library's lgammaf and tgammaf are off by up to 6 units
+        if dtype == "float32":  # the C library's lgammaf and tgammaf have errors of up to 6 ulp
             wide = [self._new(f"fpext float {a} to double") for a in args]
             return self._new(f"fptrunc double {self._library(name, 'float64', wide)} to float")
         self.declared.add(
@@ -294,7 +302,7 @@ def _bits(t: str) -> int:
 
 
 def literal(text: str, dtype: str) -> str:
-    """A constant as IR writes it: floats by their bits."""
+    """A constant in IR's notation: floats by their bits."""
     if not _is_float(dtype):
         number = int(text)
         return ("true" if number else "false") if dtype == "bool" else str(number)
@@ -307,14 +315,14 @@ def literal(text: str, dtype: str) -> str:
 
 
 def load_as(dtype: str, name: str, pointer: str, more: str = "") -> list[str]:
-    """Lines that read ``name`` from memory."""
+    """Lines that load ``name`` from memory."""
     if dtype == "bool":
         return [f"{name}_b = load i8, ptr {pointer}{more}", f"{name} = trunc i8 {name}_b to i1"]
     return [f"{name} = load {VALUES[dtype]}, ptr {pointer}{more}"]
 
 
 def store_as(dtype: str, value: str, pointer: str, more: str = "") -> list[str]:
-    """Lines that write a value to memory."""
+    """Lines that store a value to memory."""
     if dtype == "bool":
         name = f"{pointer}_b"
         return [f"{name} = zext i1 {value} to i8", f"store i8 {name}, ptr {pointer}{more}"]

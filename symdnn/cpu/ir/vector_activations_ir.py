@@ -1,11 +1,11 @@
-"""Sigmoid and tanh of whole vectors, written into a function's lines, and their divisions.
+"""Sigmoid and tanh of vectors, for kernels that are written in vectors.
 
-The exponential is that of :mod:`symdnn.cpu.ir.math32_ir`, which has it for one number and LLVM's
-vectoriser. Kernels that are made of vectors already go through no passes of LLVM's, so its lines
-are widened here: 2^n and exp(r) - 1, where x = n ln 2 + r.
+Such kernels skip LLVM's passes, so its vectoriser does not widen the scalar exponential of
+:mod:`symdnn.cpu.ir.math32_ir` for them. Its lines are widened here: 2^n and exp(r) - 1, where
+x = n ln 2 + r.
 
-``sigmoid``: 1 / (1 + 2^n exp(r)) of -x. ``tanh``: m / (m + 2) with m = exp(2 x) - 1, which is right
-for small numbers too. Errors are below 4 ulp; NaN stays NaN.
+``sigmoid``: 1 / (1 + 2^n exp(r)) of -x. ``tanh``: m / (m + 2) with m = exp(2 x) - 1, which loses no
+digits for small x. Errors are below 4 ulp; NaN stays NaN.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from symdnn.cpu.ir.vector_ir import MASK, VECTOR, WIDTH, VectorSource, splat
 
 __all__ = ["declared_lanes", "one_less", "sigmoid", "tanh"]
 
-_BITS = f"<{WIDTH} x i32>"
-#: Where 2^n is a normal number, and where tanh is 1.
-_MOST, _END = 87.0, 9.5
+_INT_VECTOR = f"<{WIDTH} x i32>"
+#: Up to the first 2^n is a normal number. From the second on tanh rounds to 1.
+_MAX_EXP_ARGUMENT, _TANH_IS_ONE = 87.0, 9.5
 _RECIPROCAL = "llvm.x86.avx512.rcp14.ps.512"
 
 
 def declared_lanes(width: int) -> list[str]:
-    """Declarations of what the lines call, for a processor with vectors of so many numbers."""
+    """Declarations of the intrinsics, for a processor with vectors of ``width`` float32."""
     found = [f"declare {VECTOR} @llvm.fmuladd.v{WIDTH}f32({VECTOR}, {VECTOR}, {VECTOR})"]
     if width == WIDTH:
         found.append(f"declare {VECTOR} @{_RECIPROCAL}({VECTOR}, {VECTOR}, i16)")
@@ -34,17 +34,17 @@ def declared_lanes(width: int) -> list[str]:
 
 def tanh(s: VectorSource, x: str, width: int) -> str:
     """The hyperbolic tangent."""
-    x = _within(s, x, _END)
+    x = _clamped(s, x, _TANH_IS_ONE)
     power, less, _ = _exponential(s, s.add(x, x))
-    m = s.product(power, less, s.sub(power, splat(1.0)))
+    m = s.multiply_add(power, less, s.sub(power, splat(1.0)))
     return _quotient(s, m, s.add(m, splat(2.0)), width)
 
 
 def sigmoid(s: VectorSource, x: str, width: int) -> str:
     """1 / (1 + exp(-x))"""
-    x = s.new(f"fneg {VECTOR} {_within(s, x, _MOST)}")
+    x = s.new(f"fneg {VECTOR} {_clamped(s, x, _MAX_EXP_ARGUMENT)}")
     power, _, whole = _exponential(s, x)
-    return _quotient(s, "", s.product(power, whole, splat(1.0)), width)
+    return _quotient(s, "", s.multiply_add(power, whole, splat(1.0)), width)
 
 
 def one_less(s: VectorSource, x: str) -> str:
@@ -52,8 +52,8 @@ def one_less(s: VectorSource, x: str) -> str:
     return s.sub(splat(1.0), x)
 
 
-def _within(s: VectorSource, x: str, most: float) -> str:
-    """x, or the end of the range of both signs; NaN stays."""
+def _clamped(s: VectorSource, x: str, most: float) -> str:
+    """x clamped to -most .. most; NaN stays."""
     for compare, end in (("ogt", most), ("olt", -most)):
         beyond = s.new(f"fcmp {compare} {VECTOR} {x}, {splat(end)}")
         x = s.new(f"select {MASK} {beyond}, {VECTOR} {splat(end)}, {VECTOR} {x}")
@@ -61,24 +61,24 @@ def _within(s: VectorSource, x: str, most: float) -> str:
 
 
 def _quotient(s: VectorSource, a: str, b: str, width: int) -> str:
-    """a / b, or 1 / b, of numbers that are not denormal.
+    """a / b, or 1 / b if ``a`` is empty; the operands are not denormal.
 
-    A division keeps the processor busy for 16 cycles, which is as long as all the rest takes; with
-    AVX-512 it is an approximation and a step of Newton's.
+    A division takes 16 cycles, as long as everything else. With AVX-512 it is an approximate
+    reciprocal and one Newton step.
     """
     if width != WIDTH:
         return s.new(f"fdiv {VECTOR} {a or splat(1.0)}, {b}")
     near = s.new(f"call {VECTOR} @{_RECIPROCAL}({VECTOR} {b}, {VECTOR} zeroinitializer, i16 -1)")
-    off = s.product(s.new(f"fneg {VECTOR} {b}"), near, splat(1.0))
+    off = s.multiply_add(s.new(f"fneg {VECTOR} {b}"), near, splat(1.0))
     if not a:
-        return s.product(near, off, near)
+        return s.multiply_add(near, off, near)
     first = s.new(f"fmul {VECTOR} {a}, {near}")
-    return s.product(first, off, first)
+    return s.multiply_add(first, off, first)
 
 
 @cache
 def _lines() -> tuple[str, ...]:
-    """The lines of exp up to ``%y0`` = exp(r), with ``%q`` = exp(r) - 1 and n in bits of ``%k``."""
+    """The scalar lines up to ``%y0`` = exp(r); ``%q`` = exp(r) - 1, ``%k`` has n in its bits."""
     text = single_definitions({"tanh"})
     first = next(i for i, line in enumerate(text) if "@s_exp_tanh(float %x)" in line) + 1
     last = next(i for i, line in enumerate(text) if line.startswith("%y0 = "))
@@ -91,20 +91,20 @@ def _exponential(s: VectorSource, x: str) -> tuple[str, str, str]:
     for line in _lines():
         register, _, value = line.partition(" = ")
         known[register] = s.new(_widened(re.sub(r"%\w+", lambda m: known[m[0]], value)))
-    bits = s.new(f"bitcast {VECTOR} {known['%k']} to {_BITS}")
+    bits = s.new(f"bitcast {VECTOR} {known['%k']} to {_INT_VECTOR}")
     moved = s.new(_widened(f"shl i32 {bits}, 23"))
     power = s.new(_widened(f"add i32 {moved}, {127 << 23}"))
-    return s.new(f"bitcast {_BITS} {power} to {VECTOR}"), known["%q"], known["%y0"]
+    return s.new(f"bitcast {_INT_VECTOR} {power} to {VECTOR}"), known["%q"], known["%y0"]
 
 
 def _widened(line: str) -> str:
-    """A line about numbers as one about vectors of them."""
+    """A line on scalars as the same line on vectors."""
     for kind, wide in (("float", VECTOR), ("i32", f"<{WIDTH} x i32>"), ("i1", MASK)):
         line = re.sub(rf"\b{kind}\b", wide, line)
-    line = re.sub(r"\b0x[0-9A-F]{16}\b", lambda m: _every("float", m[0]), line)
-    line = re.sub(r"(?<=, )-?\d+$", lambda m: _every("i32", m[0]), line)
+    line = re.sub(r"\b0x[0-9A-F]{16}\b", lambda m: _splat("float", m[0]), line)
+    line = re.sub(r"(?<=, )-?\d+$", lambda m: _splat("i32", m[0]), line)
     return re.sub(r"@llvm\.(\w+)\.f32", rf"@llvm.\1.v{WIDTH}f32", line)
 
 
-def _every(kind: str, number: str) -> str:
+def _splat(kind: str, number: str) -> str:
     return f"<{', '.join([f'{kind} {number}'] * WIDTH)}>"

@@ -1,11 +1,11 @@
-"""Lines of LLVM IR for loops over vectors of 16 numbers of float32, some lanes masked."""
+"""The builder of LLVM IR for loops over vectors of 16 float32, with masked loads and stores."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
 
-from symdnn.cpu.compiler.jit import AS_WRITTEN
+from symdnn.cpu.compiler.jit import SKIP_PASSES
 from symdnn.cpu.ir.loops_ir import METADATA, THREADS
 from symdnn.cpu.ir.source_ir import ROWS, Source
 
@@ -14,7 +14,7 @@ __all__ = [
     "vector_module",
 ]  # fmt: skip
 
-#: Lanes of a vector, and its type and that of a mask.
+#: Lanes of a vector; the types of a vector and of a mask.
 WIDTH = 16
 VECTOR = f"<{WIDTH} x float>"
 MASK = f"<{WIDTH} x i1>"
@@ -27,31 +27,30 @@ def _number(value: float) -> str:
 
 
 def splat(value: float) -> str:
-    """A vector of this number in all lanes."""
+    """A constant vector with this number in all lanes."""
     return f"<{', '.join([f'float {_number(value)}'] * WIDTH)}>"
 
 
 def first_lanes(count: int) -> str:
-    """A mask of the first lanes."""
+    """A constant mask of the first ``count`` lanes."""
     return f"<{', '.join(f'i1 {int(i < count)}' for i in range(WIDTH))}>"
 
 
 class VectorSource(Source):
-    """Lines of a function; vectors are of :data:`WIDTH` floats."""
+    """A builder with arithmetic on vectors of :data:`WIDTH` float32."""
 
     def loop(
         self, name: str, high: str, body: Callable[[str, list[str]], list[str]],
         carried: Sequence[str] = (),
     ) -> list[str]:  # fmt: skip
-        """``body(i, values)`` for each number below ``high``, which is not 0.
+        """A loop over ``i`` from 0 to below ``high``, at least 1, with loop-carried vectors.
 
-        It is given vectors that it gives on to the next; ``carried`` are the first, and the last
-        are returned.
+        See :meth:`Source.counted`.
         """
         return self.counted(name, 0, high, body, carried, VECTOR)
 
     def choose(self, name: str, condition: str, body: Callable[[bool, str], None]) -> None:
-        """``body(whether it holds, a name)`` in each branch."""
+        """A branch: ``body(True, name)`` where the condition holds, else ``body(False, name)``."""
         self.lines.append(f"br i1 {condition}, label %{name}_yes, label %{name}_no")
         for word_, holds in (("yes", True), ("no", False)):
             self.label(f"{name}_{word_}")
@@ -60,7 +59,7 @@ class VectorSource(Source):
         self.label(f"{name}_done")
 
     def at(self, base: str, *offsets: str | int) -> str:
-        """The address some floats behind another."""
+        """The address ``base`` plus these offsets, in elements."""
         for offset in offsets:
             base = self.new(f"getelementptr float, ptr {base}, i64 {offset}") if offset else base
         return base
@@ -68,7 +67,7 @@ class VectorSource(Source):
     # -- vectors --------------------------------------------------------------------------------
 
     def load(self, pointer: str, mask: str = "") -> str:
-        """A vector; 0 in lanes that the mask has not."""
+        """Load a vector; lanes outside of the mask are 0."""
         if not mask:
             return self.new(f"load {VECTOR}, ptr {pointer}, align 4")
         return self.new(
@@ -77,7 +76,7 @@ class VectorSource(Source):
         )
 
     def store(self, value: str, pointer: str, mask: str = "") -> None:
-        """Write a vector, or those lanes that the mask has."""
+        """Store a vector, or its lanes in the mask."""
         if not mask:
             self.lines.append(f"store {VECTOR} {value}, ptr {pointer}, align 4")
             return
@@ -87,7 +86,7 @@ class VectorSource(Source):
         )
 
     def lanes_below(self, first: str, high: int | str) -> str:
-        """The mask of the lanes below ``high`` of a vector that begins at ``first``."""
+        """The mask of the elements below ``high`` in a vector whose first element is ``first``."""
         left = self.new(f"trunc i64 {self.new(f'sub i64 {high}, {first}')} to i32")
         kind = f"<{WIDTH} x i32>"
         begun = self.new(f"insertelement {kind} poison, i32 {left}, i64 0")
@@ -107,23 +106,23 @@ class VectorSource(Source):
         """factor * a"""
         return a if factor == 1 else self.new(f"fmul {VECTOR} {a}, {splat(factor)}")
 
-    def fma(self, factor: float, a: str, b: str) -> str:
+    def scale_add(self, factor: float, a: str, b: str) -> str:
         """factor * a + b"""
-        return self.product(splat(factor), a, b)
+        return self.multiply_add(splat(factor), a, b)
 
-    def product(self, a: str, b: str, c: str) -> str:
+    def multiply_add(self, a: str, b: str, c: str) -> str:
         """a * b + c"""
         return self.new(f"call {VECTOR} @llvm.fma.v16f32({VECTOR} {a}, {VECTOR} {b}, {VECTOR} {c})")
 
-    def spread(self, pointer: str) -> str:
-        """The number there in every lane."""
+    def broadcast(self, pointer: str) -> str:
+        """Load a number and broadcast it to all lanes."""
         one = self.new(f"load float, ptr {pointer}, align 4")
         begun = self.new(f"insertelement {VECTOR} poison, float {one}, i64 0")
         zeros = f"<{WIDTH} x i32> zeroinitializer"
         return self.new(f"shufflevector {VECTOR} {begun}, {VECTOR} poison, {zeros}")
 
 
-#: Declarations of what the lines call.
+#: Declarations of the intrinsics that the builder calls.
 DECLARED = [
     f"declare {VECTOR} @llvm.fma.v16f32({VECTOR}, {VECTOR}, {VECTOR})",
     "declare <8 x double> @llvm.fma.v8f64(<8 x double>, <8 x double>, <8 x double>)",
@@ -136,5 +135,5 @@ DECLARED = [
 
 
 def vector_module(source: VectorSource) -> str:
-    """The module of ``kernel`` whose function ``rows`` these lines are."""
-    return AS_WRITTEN + "\n".join([*DECLARED, *THREADS, *source.lines, *METADATA]) + "\n"
+    """The module of ``kernel`` around this function ``rows``."""
+    return SKIP_PASSES + "\n".join([*DECLARED, *THREADS, *source.lines, *METADATA]) + "\n"

@@ -1,1 +1,1 @@
-"""Launches of compiled code: blocks of words, native calls, scratch memory."""
+"""Launches of compiled code: parameter blocks, calls without Python, scratch memory."""

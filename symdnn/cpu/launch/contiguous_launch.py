@@ -1,4 +1,4 @@
-"""What kernels share whose compiled loops go over operands in C order."""
+"""The launch of compiled loops over contiguous operands, and why a call is not compiled."""
 
 from __future__ import annotations
 
@@ -10,44 +10,44 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
-from symdnn.cpu.launch.fastcall import Native
+from symdnn.cpu.launch.fastcall import FastCall
 from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.cpu.threads import threads
 
-__all__ = ["InOrder", "uncompiled", "without_compiler"]
+__all__ = ["ContiguousLaunch", "compile_refusal", "compiler_refusal"]
 
 
-def without_compiler() -> str | None:
-    """Why nothing at all is compiled here; None where it is."""
+def compiler_refusal() -> str | None:
+    """Why no kernel can be compiled here; None where kernels can be."""
     if str(config.cpu.compile) == "never":
         return "cpu.compile=never"
     return jit.problem() or threads.problem() or None
 
 
-def uncompiled(types: Iterable[Any], work: Callable[[], int], least: int) -> str | None:
+def compile_refusal(types: Iterable[Any], work: Callable[[], int], min_work: int) -> str | None:
     """Why no loops are compiled for a call; None where they are.
 
-    Where all ``types`` are static there has to be some ``work``, and at least so much of it that
-    compiling is worth while (unless the flag ``cpu.compile`` is ``always``).
+    If all ``types`` are static, ``work()`` must not be 0, and must be at least ``min_work`` unless
+    the flag ``cpu.compile`` is ``always``.
     """
-    wish = str(config.cpu.compile)
-    if wish == "never":
+    mode = str(config.cpu.compile)
+    if mode == "never":
         return "cpu.compile=never"
     if all(t.is_static for t in types):
         amount = work()
         if amount == 0:
             return "there are no elements"
-        if wish == "auto" and amount < least:
+        if mode == "auto" and amount < min_work:
             return "it is too little to compile for"
     return jit.problem() or threads.problem() or None
 
 
-class InOrder(CpuLaunch):
-    """``launch(inputs, outputs)``; operands that do not lie in C order are copied.
+class ContiguousLaunch(CpuLaunch):
+    """``launch(inputs, outputs)`` of a kernel for contiguous operands; others are copied.
 
-    ``head`` and ``tail`` are the words of the block around the operands: the first ``reads``
-    inputs, and the results. ``status`` is the word that the loops set where they find a fault; -1:
-    they do not.
+    The kernel's block of words is ``head``, the array objects of the first ``reads`` inputs and of
+    the outputs, and ``tail``. ``status`` is the index of the word that the kernel sets to report an
+    error; -1 if it never does.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class InOrder(CpuLaunch):
         self._words = (ctypes.c_int64 * len(words))(*words)
 
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Compute every result; a fault is an error then."""
+        """Compute every result; raises the error that the kernel reports."""
         read = inputs[: self._reads]
-        given = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in read]
+        dense = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in read]
         made = [o if o.flags.c_contiguous else np.empty(o.shape, o.dtype) for o in outputs]
         words = self._words
-        for i, a in enumerate((*given, *made), self._first):
+        for i, a in enumerate((*dense, *made), self._first):
             words[i] = id(a)
         self._run(words)
         if self._status >= 0 and words[self._status]:
@@ -76,14 +76,14 @@ class InOrder(CpuLaunch):
                 np.copyto(out, whole)
 
     def failed(self, inputs: Sequence[Any]) -> None:
-        """Raise the error for what the loops found wrong."""
+        """Raise the error that the kernel has reported; for subclasses with a ``status``."""
         raise NotImplementedError
 
-    def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Native | None:
-        """For operands in C order; a fault stops it."""
+    def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> FastCall | None:
+        """The call without Python, for contiguous operands; a reported error stops it."""
         if not all(a.flags.c_contiguous for a in (*inputs[: self._reads], *outputs)):
             return None
         results = self._first + self._reads
         unread = [-1] * (len(inputs) - self._reads)
         at = (*range(self._first, results), *unread, *range(results, results + len(outputs)))
-        return Native.of(self._run, self._words, at, status=self._status)
+        return FastCall.of(self._run, self._words, at, status=self._status)

@@ -1,12 +1,13 @@
-"""Launches that need no Python: a block of words that a compiled function takes.
+"""Launches that need no Python: a compiled function and its block of parameters.
 
-Steps of a plan that offer it (:meth:`native` of a launch) run as one call of a builtin function of
-Python's. That is made of compiled code by Python's own ``PyCFunction_NewEx``: a call costs 0.05 us,
-one of ctypes 0.3 us, and neither looks at the steps one by one.
+Successive steps of a plan whose launches offer this (:meth:`native` of a launch) run as one call of
+a builtin function. Python's ``PyCFunction_NewEx`` makes it from compiled code: a call takes 0.05
+us, one by ctypes 0.3 us.
 
-A kernel reads where its operands lie from NumPy's array objects. For an operand that is another
-object in each call, an argument or a result, it gets a stand-in, a few words of which one is the
-address of the data; the call fills it in. Views of such operands have stand-ins of their own.
+A kernel reads the data pointers of its operands from NumPy's array objects. An argument or result
+is another object in each call. For those the kernel gets a stub: a few words laid out like an array
+object, of which only the data pointer is set, at each call. Views of such operands have stubs of
+their own.
 """
 
 from __future__ import annotations
@@ -23,21 +24,22 @@ import numpy as np
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.launch.fastcall_ir import DATA_OFFSET, FLAGS_OFFSET, HEAD, module
 
-__all__ = ["Group", "Native", "Operand", "available", "check"]
+__all__ = ["FastCall", "FastCallGroup", "FastCallOperand", "available", "check"]
 
-#: What is worth letting other threads of Python run meanwhile, in bytes of operands.
-_LONG = 1 << 18
+#: A group whose operands have more bytes releases Python's global lock while it runs.
+_MIN_BYTES_TO_RELEASE_GIL = 1 << 18
 _FASTCALL = 0x80  # METH_FASTCALL
-_STAND_IN = DATA_OFFSET // 8 + 1
+_STUB_WORDS = DATA_OFFSET // 8 + 1
 
 
 @dataclass(frozen=True)
-class Native:
+class FastCall:
     """A launch as a compiled function of one parameter, a block of 64-bit words.
 
-    ``at`` has for each of (\\*inputs, \\*outputs, workspace) the word that takes the address of
-    its array object, or -1. ``status`` is the word that is not 0 where it failed; with 0 the
-    function itself returns that, with -1 it never fails. ``keep`` is what must stay.
+    ``at`` has for each of (\\*inputs, \\*outputs, workspace) the index of the word for the address
+    of its array object, or -1. ``status`` is the index of the word that is not 0 after a failure;
+    with 0 the function returns the status instead, with -1 it never fails. ``keep`` holds objects
+    that must stay alive.
     """
 
     address: int
@@ -47,9 +49,9 @@ class Native:
     keep: Any = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, function: Any, words: Any, at: Sequence[int], **more: Any) -> Native:
-        """For a function of ctypes; ``words`` are copied."""
-        if isinstance(function, jit.Code):  # an interrupt of its compiling stays one
+    def of(cls, function: Any, words: Any, at: Sequence[int], **more: Any) -> FastCall:
+        """For a ctypes function; ``words`` are copied."""
+        if isinstance(function, jit.Code):  # compile here, so that Ctrl-C is not lost in a cast
             function = function.function
         address = ctypes.cast(function, ctypes.c_void_p).value
         assert address is not None
@@ -57,9 +59,8 @@ class Native:
                    **more)  # fmt: skip
 
 
-class Operand(NamedTuple):
-    """What a step's operand is: a ``fixed`` array, or a place in memory of one that comes with the
-    call: ``offset`` bytes into argument ``argument``."""
+class FastCallOperand(NamedTuple):
+    """An operand of a step: a ``fixed`` array, or ``offset`` bytes into argument ``argument``."""
 
     fixed: Any
     argument: int = -1
@@ -67,7 +68,7 @@ class Operand(NamedTuple):
 
 
 class _MethodDef(ctypes.Structure):
-    """``PyMethodDef``"""
+    """``PyMethodDef`` of Python's C API."""
 
     _fields_ = [
         ("name", ctypes.c_char_p), ("method", ctypes.c_void_p), ("flags", ctypes.c_int),
@@ -77,17 +78,17 @@ class _MethodDef(ctypes.Structure):
 
 @cache
 def available() -> bool:
-    """Whether this Python can do it: CPython, whose objects are known, and a compiler."""
+    """Whether this works here: it needs CPython, whose object layout is known, and LLVM."""
     if sys.implementation.name != "cpython" or jit.problem():
         return False
     try:
-        return _right()
-    except Exception:  # a Python whose structures differ: everything works without this
+        return _offsets_are_right()
+    except Exception:  # a Python or NumPy with other layouts: plans work without this
         return False
 
 
-def _right() -> bool:
-    """Whether arrays are what is supposed here, tried on two."""
+def _offsets_are_right() -> bool:
+    """Whether array objects have the assumed layout, tried on two arrays."""
     good, turned = np.arange(6.0).reshape(2, 3), np.zeros((3, 2)).T
     field_at = ctypes.c_void_p.from_address(id(good) + DATA_OFFSET).value
     flags = ctypes.c_int.from_address(id(good) + FLAGS_OFFSET).value
@@ -98,11 +99,11 @@ def _right() -> bool:
 
 @cache
 def _definitions() -> dict[str, Any]:
-    """The functions' definitions, which must stay as long as the process."""
+    """The method definitions of the functions, which must stay as long as the process."""
     types = (ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)
     found: dict[str, Any] = {}
     for name in ("group", "check"):
-        function = jit.compile_made(module, (name,), name, *types)
+        function = jit.compile_generated(module, (name,), name, *types)
         address = ctypes.cast(function.function, ctypes.c_void_p).value
         found[name] = _MethodDef(f"symdnn_{name}".encode(), address, _FASTCALL, None)
         found[f"{name}'s code"] = function
@@ -132,48 +133,49 @@ def _head(first: Sequence[int]) -> list[int]:
 
 @cache
 def check(count: int) -> Any:
-    """A function of ``count`` objects: whether all are NumPy's arrays in C order."""
+    """A function of ``count`` objects: whether all are contiguous NumPy arrays."""
     return _builtin("check", np.array(_head([count, 0, 0]), np.int64))
 
 
-class Group:
-    """Steps in a row as one function of the arrays that come with a call.
+class FastCallGroup:
+    """Successive steps as one function of the arrays that change from call to call.
 
-    ``call(*arrays)`` gives None, or else something went wrong at step :attr:`failed`.
+    ``call(*arrays)`` returns None. Anything else means that step :attr:`failed` reported an error.
     """
 
-    def __init__(self, parts: Sequence[tuple[Native, Sequence[Operand]]]) -> None:
+    def __init__(self, parts: Sequence[tuple[FastCall, Sequence[FastCallOperand]]]) -> None:
         self._keep: list[Any] = [parts]
-        self._stand_ins: dict[tuple[int, int], int] = {}
-        moves: list[int] = []
+        self._stubs: dict[tuple[int, int], int] = {}
+        pointers: list[int] = []
         steps: list[int] = []
         nbytes = 0
         for native, operands in parts:
             for at, operand in zip(native.at, operands):
                 if at >= 0:
-                    native.words[at] = self._place(operand, moves)
+                    native.words[at] = self._address(operand, pointers)
                     nbytes += 0 if operand.fixed is None else operand.fixed.nbytes
             steps += [native.status, native.address, ctypes.addressof(native.words)]
-        head = _head([len(moves) // 3, len(steps) // 3, int(nbytes > _LONG)])
-        self.table = np.array([*head, *moves, *steps], np.int64)
+        head = _head([len(pointers) // 3, len(steps) // 3, int(nbytes > _MIN_BYTES_TO_RELEASE_GIL)])
+        self.table = np.array([*head, *pointers, *steps], np.int64)
         self.call = _builtin("group", self.table)
 
-    def _place(self, operand: Operand, moves: list[int]) -> int:
+    def _address(self, operand: FastCallOperand, pointers: list[int]) -> int:
+        """The address of the operand's array object or stub; a stub adds its pointer update."""
         if operand.argument < 0:
             return id(operand.fixed)
         key = operand.argument, operand.offset
-        if key not in self._stand_ins:
-            words = np.zeros(_STAND_IN, np.int64)
+        if key not in self._stubs:
+            words = np.zeros(_STUB_WORDS, np.int64)
             self._keep.append(words)
-            self._stand_ins[key] = words.ctypes.data
-            moves += [*key, words.ctypes.data + DATA_OFFSET]
-        return self._stand_ins[key]
+            self._stubs[key] = words.ctypes.data
+            pointers += [*key, words.ctypes.data + DATA_OFFSET]
+        return self._stubs[key]
 
     @property
     def failed(self) -> int:
-        """Which step went wrong in the last call."""
-        return int(self.table[_FAILED])
+        """Which step reported an error in the last call."""
+        return int(self.table[_FAILED_STEP_WORD])
 
 
-#: The word of the table that says which step failed.
-_FAILED = 10
+#: Index of the word of the table that says which step failed.
+_FAILED_STEP_WORD = 10

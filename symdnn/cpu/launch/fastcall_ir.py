@@ -1,18 +1,18 @@
 """LLVM IR of the functions behind :mod:`symdnn.cpu.launch.fastcall`.
 
-Both have the signature of a builtin function (``_PyCFunctionFast``): the object they belong to,
-an array of words; the arguments; how many. Words: 0 and 1 how many moves and steps there are, 2
-whether Python's lock is released meanwhile, 3 None, 4 ``Py_IncRef``, 5 ``PyEval_SaveThread``, 6
-``PyEval_RestoreThread``, 7 True, 8 False, 9 the type of arrays, 10 which step failed. From word
-:data:`HEAD` on: moves (argument, offset, where its address goes), steps (the word of the status,
-function, block).
+Both have the signature of a builtin function (``_PyCFunctionFast``): ``self``, here an array of
+words; the arguments; their number. The words of the table: 0 and 1 the numbers of pointer updates
+and of steps, 2 whether to release Python's global lock, 3 None, 4 ``Py_IncRef``, 5
+``PyEval_SaveThread``, 6 ``PyEval_RestoreThread``, 7 True, 8 False, 9 the type of arrays, 10 which
+step failed. From word :data:`HEAD` on come the pointer updates (argument, offset, destination),
+then the steps (index of the status word, function, block).
 """
 
 from __future__ import annotations
 
 __all__ = ["DATA_OFFSET", "FLAGS_OFFSET", "HEAD", "execute_module", "module"]
 
-#: Words in front of moves and steps.
+#: Words in front of pointer updates and steps.
 HEAD = 16
 #: ``PyArrayObject_fields``: data, nd, dimensions, strides, base, descr, flags.
 DATA_OFFSET = object.__basicsize__
@@ -26,12 +26,12 @@ _TABLE = f"""
 
 
 def _word(name: str, index: int | str, kind: str = "i64", of: str = "t") -> str:
-    """Word ``index`` of table ``of`` as ``name``; where it lies as ``name_at``."""
+    """Lines that load word ``index`` of table ``of`` as ``name``; its address is ``name_at``."""
     at = f"%{name}_at"
     return f"{at} = getelementptr i64, ptr %{of}, i64 {index}\n%{name} = load {kind}, ptr {at}"
 
 
-#: Where the data of array ``object`` is, from ``offset`` on, as ``place``.
+#: Lines for ``place``, the data pointer of the array ``object`` plus ``offset``.
 _PLACE = f"""
 %data_at = getelementptr i8, ptr %object, i64 {DATA_OFFSET}
 %data = load ptr, ptr %data_at
@@ -149,8 +149,8 @@ ret ptr %result
 """
 
 #: Words: ``dnnl_primitive_execute``, ``dnnl_memory_set_data_handle``, primitive, stream, number of
-#: arguments, they, number of operands; for each: memory, array object (0: none), offset, the
-#: address that was set last.
+#: arguments, the arguments, number of operands; for each operand: memory object, array object (0:
+#: none), offset, the address that was set last.
 _EXECUTE = f"""
 define i64 @execute(ptr %t) {{
 entry:
@@ -200,5 +200,5 @@ def module(name: str) -> str:
 
 
 def execute_module() -> str:
-    """The module of ``execute``, which runs a primitive of oneDNN's."""
+    """The module of ``execute``, which runs a oneDNN primitive."""
     return _EXECUTE

@@ -1,4 +1,4 @@
-"""What a bound kernel of the CPU may offer a plan besides being called."""
+"""The interface of a bound kernel on the CPU: a call, and faster ways that a plan may use."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ __all__ = ["CpuLaunch", "FunctionLaunch", "as_launch"]
 
 
 class CpuLaunch:
-    """``launch(inputs, outputs[, workspace])``; a plan looks for faster ways to the same.
+    """``launch(inputs, outputs[, workspace])``, and three optional methods for plans.
 
-    ``direct(*inputs, *outputs)`` takes the arrays one by one. ``prepare(inputs, outputs)`` has code
-    compiled meanwhile for operands of these strides. ``native(inputs, outputs[, workspace])`` gives
-    a :class:`~symdnn.cpu.launch.fastcall.Native` for such operands, or None. None: there is no such
-    way.
+    ``direct(*inputs, *outputs)`` takes the arrays one by one. ``prepare(inputs, outputs)`` queues
+    the compilation of code for operands with these strides. ``native(inputs, outputs[,
+    workspace])`` returns a :class:`~symdnn.cpu.launch.fastcall.FastCall` for such operands, or
+    None. A method that a launch does not have is None.
     """
 
     __slots__ = ()
@@ -24,12 +24,12 @@ class CpuLaunch:
 
     @property
     def function(self) -> Any:
-        """What is called: itself, or the function behind it."""
+        """The callable: the launch itself, or a function that does the same."""
         return self
 
 
 class FunctionLaunch(CpuLaunch):
-    """A function that a kernel gave for its launch."""
+    """A launch that is a plain function."""
 
     __slots__ = ("_function",)
 
@@ -37,15 +37,15 @@ class FunctionLaunch(CpuLaunch):
         self._function = function
 
     def __call__(self, *operands: Any) -> Any:
-        """Call it."""
+        """Call the function."""
         return self._function(*operands)
 
     @property
     def function(self) -> Any:
-        """The function itself."""
+        """The function without this wrapper."""
         return self._function
 
 
 def as_launch(launch: Any) -> CpuLaunch:
-    """What ``bind`` gave: a launch, or any callable."""
+    """The result of a kernel's ``bind``, a launch or any callable, as a launch."""
     return launch if isinstance(launch, CpuLaunch) else FunctionLaunch(launch)

@@ -1,4 +1,4 @@
-"""Scratch memory of launches."""
+"""Scratch memory of launches, in parts aligned to cache lines."""
 
 from __future__ import annotations
 
@@ -7,29 +7,34 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Scratch", "address", "aligned"]
+__all__ = ["Scratch", "address", "aligned", "as_contiguous"]
 
 
 def address(array: Any) -> int:
-    """Where an array's data begins."""
+    """The address of an array's data."""
     at: int = array.__array_interface__["data"][0]
     return at
 
 
 def aligned(nbytes: int) -> int:
-    """The next multiple of 64."""
+    """A number of bytes rounded up to a multiple of 64, a cache line."""
     return -(-nbytes // 64) * 64
 
 
-class Scratch:
-    """Parts of so many bytes, of which each begins at a multiple of 64.
+def as_contiguous(array: Any) -> Any:
+    """``array``, or a contiguous copy if it has other strides."""
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
-    They lie in the plan's workspace. Where that is missing, or was made for fewer threads, they lie
-    in memory of their own, which is kept.
+
+class Scratch:
+    """Scratch memory in parts of these numbers of bytes, each aligned to 64 bytes.
+
+    It is in the plan's workspace. If that is missing or too small (made for fewer threads), it is
+    in memory of its own, allocated once.
     """
 
     def __init__(self, parts: Sequence[int]) -> None:
-        #: Where each part is, and how many bytes all are.
+        #: Offset of each part, and the size of all, in bytes.
         self.places: list[int] = []
         self.nbytes = 0
         for part in parts:
@@ -38,13 +43,13 @@ class Scratch:
         self._own: Any = None
 
     def begin(self, workspace: Any) -> int:
-        """The address of the first part."""
+        """The address of the first part, in this workspace if it is large enough."""
         if workspace is not None and workspace.nbytes >= self.nbytes:
             return address(workspace)
         return aligned(address(self.own()))
 
     def own(self) -> Any:
-        """Memory of its own, with room to align it."""
+        """Memory of its own, 64 bytes larger than needed, so that it can be aligned."""
         if self._own is None:
             self._own = np.empty(self.nbytes + 64, np.uint8)
         return self._own

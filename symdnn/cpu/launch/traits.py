@@ -1,12 +1,12 @@
-"""The traits of the CPU's kernels: whose code runs, and by which threads."""
+"""The traits of the CPU's kernels: whose code runs, and in which threads."""
 
 from __future__ import annotations
 
 from symdnn.graph.kernel import Traits
 
-__all__ = ["LLVM", "LLVM_ASKING", "NUMPY", "ONEDNN", "PYTHON"]
+__all__ = ["LLVM", "LLVM_ASKS_THREADS", "NUMPY", "ONEDNN", "PYTHON"]
 
-#: Ufuncs and copies; and an op's reference, which may call BLAS and run what a user wrote.
+#: NumPy's ufuncs and copies; and references of ops, which may call BLAS and run users' code.
 NUMPY, PYTHON = Traits("numpy"), Traits("numpy", runs_user_code=True)
-LLVM, LLVM_ASKING = Traits("llvm"), Traits("llvm", asks_threads=True)
+LLVM, LLVM_ASKS_THREADS = Traits("llvm"), Traits("llvm", asks_threads=True)
 ONEDNN = Traits("onednn")

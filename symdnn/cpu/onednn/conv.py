@@ -1,8 +1,8 @@
 """Convolution and its two gradients by oneDNN, in one, two or three dimensions.
 
-Activations lie as the call has them, channels first or last. The primitive may work on another
-layout (:func:`_candidates`): then they are reordered. Kernels always are: a plain layout of theirs
-leads to oneDNN's slow reference implementation.
+Activations are in the call's layout, NCHW or NHWC. If the primitive works in another layout
+(:func:`_candidates`), they are reordered. Filters are always reordered: with a plain layout of
+filters oneDNN has only its slow reference implementation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,13 @@ import numpy as np
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.onednn import library
-from symdnn.cpu.onednn.kernel import OnednnKernel, Operand, Planned, contiguous, image
+from symdnn.cpu.onednn.kernel import (
+    OnednnKernel,
+    PlannedPrimitive,
+    PrimitiveOperand,
+    activation_layout,
+    contiguous,
+)
 from symdnn.cpu.onednn.library import OnednnError, has_bfloat16
 from symdnn.cpu.onednn.objects import ALG, PROP, Attributes, Layout, Primitive, primitive
 from symdnn.cpu.threads import thread_pools
@@ -31,7 +37,7 @@ from symdnn.tuning.question import Question, answer
 
 __all__ = ["ConvKernel", "post_ops", "KERNELS"]
 
-#: For each op: the operands x, w, y by the primitive's names, and where they are in the call.
+#: For each op the roles x, w, y: oneDNN's name, index in the call, whether it is written.
 _ROLES: dict[type, dict[str, tuple[str, int, bool]]] = {
     OneDnnConv: {"x": ("src", 0, False), "w": ("weights", 1, False), "y": ("dst", 0, True)},
     OneDnnConvGradI: {
@@ -42,14 +48,14 @@ _ROLES: dict[type, dict[str, tuple[str, int, bool]]] = {
     },
 }  # fmt: skip
 
-#: Kernels of so few channels leave backward data's blocks almost empty.
-_FEW_CHANNELS = 3
-#: Of an image that is a factor in a product of matrices.
-_LEAST_PIXELS = 64
+#: Up to so many channels oneDNN's blocks of 16 channels would be almost empty.
+_MAX_PLAIN_CHANNELS = 3
+#: Pixels of a sample from which on a 1x1 convolution is run as one GEMM for each sample.
+_MIN_PIXELS_FOR_GEMM = 64
 
 
 class ConvKernel(OnednnKernel):
-    """One direction. (``dnnl_convolution_*``)"""
+    """One direction of a convolution (``dnnl_convolution_*``)."""
 
     name = "onednn.conv"
 
@@ -58,11 +64,11 @@ class ConvKernel(OnednnKernel):
 
     @property
     def more_dtypes(self) -> frozenset[str]:  # type: ignore[override]
-        """bfloat16, where the CPU computes in it."""
+        """bfloat16, where the CPU has instructions for it."""
         return frozenset({"bfloat16"} if has_bfloat16() else ())
 
-    def planned(self, call: Call) -> Planned:
-        """The primitive in the layout of the flag's choice (``onednn.conv.algo``)."""
+    def planned(self, call: Call) -> PlannedPrimitive:
+        """The primitive, in the layout that the flag ``onednn.conv.algo`` leads to."""
         found, late, failure = [], [], None
         for name, make in _candidates(call):
             try:
@@ -90,16 +96,16 @@ class ConvKernel(OnednnKernel):
         return planned
 
     def chooses(self) -> str:
-        """``onednn.conv.algo``; with ``deterministic=more`` no clock decides."""
+        """``onednn.conv.algo``; with ``deterministic=more`` nothing is timed."""
         return "guess" if config.deterministic == "more" else str(config.onednn.conv.algo)
 
     def details(self, call: Call) -> str:
-        """The layout, who chose it, the implementation, and what is reordered."""
+        """The layout and why it was chosen, the implementation, and reordered operands."""
         planned = self.cached(call)
         return f"{planned.choice}: {planned}" if planned.choice else str(planned)
 
     def library_use(self, call: Call) -> LibraryUse:
-        """The row of ``f.dnn_report()``: which layout, why, and oneDNN's implementation."""
+        """The row of ``f.dnn_report()``: the layout, why, and oneDNN's implementation."""
         planned = self.cached(call)
         layout, _, times = planned.choice.partition(" ")
         return LibraryUse(
@@ -110,23 +116,23 @@ class ConvKernel(OnednnKernel):
 
 
 def post_ops(op: Any) -> tuple[tuple[Any, ...], ...]:
-    """What follows: the sum first, then the activation (the bias is an operand)."""
-    given: list[tuple[Any, ...]] = [("sum", 1.0)] if op.residual else []
+    """oneDNN's post-ops of an epilogue: the sum, then the activation (a bias is an operand)."""
+    found: list[tuple[Any, ...]] = [("sum", 1.0)] if op.residual else []
     if op.activation:
-        given.append(("eltwise", op.activation, 1.0 if op.activation == "soft_relu" else 0.0, 0.0))
-    return tuple(given)
+        found.append(("eltwise", op.activation, 1.0 if op.activation == "soft_relu" else 0.0, 0.0))
+    return tuple(found)
 
 
 # -- layouts ---------------------------------------------------------------------------------------
 
 
 def _layouts(call: Call) -> dict[str, Layout]:
-    """How the arrays lie."""
+    """The layouts of the arrays, by role."""
     op: Any = call.op
     found = {}
     for role, (_, index, written) in _ROLES[type(op)].items():
         t = (call.outputs if written else call.inputs)[index]
-        found[role] = contiguous(t) if role == "w" else image(t, op.layout)
+        found[role] = contiguous(t) if role == "w" else activation_layout(t, op.layout)
     groups = op.op.groups
     if groups > 1:
         w = found["w"]
@@ -134,75 +140,83 @@ def _layouts(call: Call) -> dict[str, Layout]:
     return found
 
 
-def _candidates(call: Call) -> Iterator[tuple[str, Callable[[], Planned]]]:
-    """Names and makers of what may run it, the most promising first.
+def _candidates(call: Call) -> Iterator[tuple[str, Callable[[], PlannedPrimitive]]]:
+    """Names and makers of planned primitives in several layouts, the most promising first.
 
-    oneDNN's own blocks fit channels in multiples of 16; others waste room in them, but not with
-    channels last. Images of one to three channels it reads as they are, and their gradient is
-    fastest in plain order. So are kernels of one pixel where images lie so: products of matrices.
+    ``last`` is NHWC, ``plain`` NCHW, ``own`` a layout of oneDNN's choice. oneDNN's blocked layouts
+    fit multiples of 16 channels; other numbers waste memory in them, but not in NHWC. Activations
+    of one to three channels are read without blocks, and their gradient is fastest in NCHW. So are
+    1x1 convolutions of NCHW activations, which are GEMMs.
     """
-    lies = _layouts(call)
-    channels = lies["x"].shape[1], lies["y"].shape[1]
-    order = ["last", "own", "plain"]
-    few = isinstance(call.op, OneDnnConvGradI) and channels[0] <= _FEW_CHANNELS
-    if few or _is_product(call, lies):
-        order = ["plain", "last", "own"]
+    layouts = _layouts(call)
+    channels = layouts["x"].shape[1], layouts["y"].shape[1]
+    names = ["last", "own", "plain"]
+    few = isinstance(call.op, OneDnnConvGradI) and channels[0] <= _MAX_PLAIN_CHANNELS
+    if few or _is_gemm(call, layouts):
+        names = ["plain", "last", "own"]
     elif call.op.layout == "NCHW" and _fits_blocks(*channels):  # type: ignore[attr-defined]
-        order = ["own", "last", "plain"]
-    if len(lies["x"].shape) == 3:
-        order = [name for name in order if name != "last"]
-    for name in order:
-        yield name, _maker(call, lies, name)
+        names = ["own", "last", "plain"]
+    if len(layouts["x"].shape) == 3:
+        names = [name for name in names if name != "last"]
+    for name in names:
+        yield name, _maker(call, layouts, name)
 
 
-def _is_product(call: Call, lies: dict[str, Layout]) -> bool:
-    """Whether each image, channels first, is multiplied by the kernels, which are of one pixel.
+def _is_gemm(call: Call, layouts: dict[str, Layout]) -> bool:
+    """Whether it is a 1x1 convolution of NCHW activations, run as one GEMM for each sample.
 
-    16 images of 56x56, 256 channels to 64, take 4.8 ms so, and 13.7 by oneDNN's own order, into
-    which they are copied. Small images are too little for a product each, and what follows one
-    (but for a bias) takes oneDNN as long again.
+    16 samples of 56x56, 256 channels to 64, take 4.8 ms this way, and 13.7 in oneDNN's own layout,
+    reorders included. Small samples are too little work for a GEMM each. An epilogue other than a
+    bias takes oneDNN as long again.
     """
     op: Any = call.op
-    one = op.op.groups == 1 and {*lies["w"].shape[2:]} == {1}
+    one = op.op.groups == 1 and {*layouts["w"].shape[2:]} == {1}
     plain = not (getattr(op, "residual", False) or getattr(op, "activation", ""))
-    return op.layout == "NCHW" and one and plain and prod(lies["y"].shape[2:]) >= _LEAST_PIXELS
+    return (
+        op.layout == "NCHW"
+        and one
+        and plain
+        and prod(layouts["y"].shape[2:]) >= _MIN_PIXELS_FOR_GEMM
+    )
 
 
-def _is_slow(call: Call, planned: Planned) -> bool:
-    """Whether it is a product of matrices for each group: with 4 to 32 groups that took 2 to 15
-    times as long as oneDNN's other kernels, changes of the order included."""
+def _is_slow(call: Call, planned: PlannedPrimitive) -> bool:
+    """Whether oneDNN runs a GEMM for each group.
+
+    With 4 to 32 groups that took 2 to 15 times as long as its other kernels, reorders included.
+    """
     op: Any = call.op
     return op.op.groups > 1 and "gemm" in planned.primitive.implementation
 
 
 def _fits_blocks(x: int, y: int) -> bool:
-    """Whether images of so many channels waste no room in oneDNN's blocks."""
-    return y % 16 == 0 and (x % 16 == 0 or x <= _FEW_CHANNELS)
+    """Whether x and y of so many channels fill oneDNN's blocks of 16 channels."""
+    return y % 16 == 0 and (x % 16 == 0 or x <= _MAX_PLAIN_CHANNELS)
 
 
-def _maker(call: Call, lies: dict[str, Layout], name: str) -> Callable[[], Planned]:
+def _maker(call: Call, layouts: dict[str, Layout], name: str) -> Callable[[], PlannedPrimitive]:
     def wanted(t: Layout) -> Layout:
         if name == "own":
             return t.any
         return Layout(t.shape, t.dtype) if name == "plain" else t.channels_last()
 
-    def make() -> Planned:
-        made = _primitive(call, wanted(lies["x"]), lies["w"], wanted(lies["y"]))
-        return Planned(made, _operands(call, lies))
+    def make() -> PlannedPrimitive:
+        made = _primitive(call, wanted(layouts["x"]), layouts["w"], wanted(layouts["y"]))
+        return PlannedPrimitive(made, _operands(call, layouts))
 
     return make
 
 
-def _operands(call: Call, lies: dict[str, Layout]) -> list[Operand]:
+def _operands(call: Call, layouts: dict[str, Layout]) -> list[PrimitiveOperand]:
     op: Any = call.op
     operands = [
-        Operand(name, lies[role], index, written,
+        PrimitiveOperand(name, layouts[role], index, written,
                 op.op.ndim if role == "w" and op.op.flip else 0,
                 2 if written and getattr(op, "residual", False) else -1)
         for role, (name, index, written) in _ROLES[type(op)].items()
     ]  # fmt: skip
     if getattr(op, "bias", False):
-        operands.append(Operand("bias", _bias(call), len(call.inputs) - 1))
+        operands.append(PrimitiveOperand("bias", _bias(call), len(call.inputs) - 1))
     return operands
 
 
@@ -242,25 +256,25 @@ def _primitive(call: Call, x: Layout, w: Layout, y: Layout) -> Primitive:
 
 
 @dataclass(frozen=True)
-class _Way:
-    """A layout to work in, and its primitive."""
+class _LayoutChoice:
+    """A candidate: the name of a layout, and the primitive in it."""
 
     name: str
-    planned: Planned
+    planned: PlannedPrimitive
 
     @property
     def workspace_bytes(self) -> int:
-        """Scratch memory, and room for reordered operands."""
+        """Scratch memory, and memory for reordered operands."""
         return self.planned.workspace_bytes
 
 
-def _fastest(call: Call, found: list[tuple[str, Planned]]) -> tuple[str, Planned]:
-    """The fastest, reorders included: measured now, or by an earlier process."""
-    question = _LayoutQuestion(call, [_Way(*one) for one in found])
+def _fastest(call: Call, found: list[tuple[str, PlannedPrimitive]]) -> tuple[str, PlannedPrimitive]:
+    """The fastest candidate, reorders included: measured now, or by an earlier process."""
+    question = _LayoutQuestion(call, [_LayoutChoice(*one) for one in found])
     best = answer(question)
     if best is None:
         return found[0]
-    way: _Way = best.attempt.candidate
+    way: _LayoutChoice = best.attempt.candidate
     times = ", ".join(
         f"{a.candidate.name} {a.ms:.3g} ms" if a.ms is not None else f"{a.candidate.name} failed"
         for a in best.table or [best.attempt]
@@ -269,12 +283,12 @@ def _fastest(call: Call, found: list[tuple[str, Planned]]) -> tuple[str, Planned
     return f"{way.name} ({when}: {times})", way.planned
 
 
-class _LayoutQuestion(Question[_Way]):
-    """In which layout a convolution is the fastest."""
+class _LayoutQuestion(Question[_LayoutChoice]):
+    """The question in which layout a convolution is fastest."""
 
     family = "oneDNN convolution"
 
-    def __init__(self, call: Call, ways: list[_Way]) -> None:
+    def __init__(self, call: Call, ways: list[_LayoutChoice]) -> None:
         self.call, self.ways = call, ways
 
     def key(self) -> dict[str, Any] | None:
@@ -287,27 +301,27 @@ class _LayoutQuestion(Question[_Way]):
             "among": [w.name for w in self.ways],
         }  # fmt: skip
 
-    def measured(self) -> tuple[list[Attempt[_Way]], str]:
-        """The guess first: its result is right."""
+    def measured(self) -> tuple[list[Attempt[_LayoutChoice]], str]:
+        """The attempts; the guess is first, since results are compared with its."""
         return measure(_LayoutBench(self.call, self.ways), self.ways), ""
 
-    def record(self, best: Attempt[_Way]) -> dict[str, Any]:
+    def record(self, best: Attempt[_LayoutChoice]) -> dict[str, Any]:
         """The layout's name."""
         return {"name": best.candidate.name, "ms": best.ms}
 
-    def revived(self, record: dict[str, Any]) -> Attempt[_Way] | None:
+    def revived(self, record: dict[str, Any]) -> Attempt[_LayoutChoice] | None:
         """The layout, if oneDNN still has a primitive for it."""
         named = (w for w in self.ways if w.name == record.get("name"))
         return next((Attempt(w, float(record["ms"])) for w in named), None)
 
     def refused(self, reasons: Sequence[str]) -> None:
-        """The guess runs."""
+        """Nothing: the guess runs."""
 
 
-class _LayoutBench(Bench[_Way]):
-    """Operands of its own; launches include reorders of all operands."""
+class _LayoutBench(Bench[_LayoutChoice]):
+    """Measures candidates on random operands; times include reorders of all operands."""
 
-    def __init__(self, call: Call, ways: list[_Way]) -> None:
+    def __init__(self, call: Call, ways: list[_LayoutChoice]) -> None:
         self.error_limit = 3e-2 if call.inputs[0].dtype == "bfloat16" else 1e-3  # type: ignore[attr-defined]
         rng = np.random.default_rng(0)
         self.arrays = [_drawn(rng, t) for t in call.inputs]
@@ -316,8 +330,8 @@ class _LayoutBench(Bench[_Way]):
         self.launchers = {w.name: w.planned.launcher() for w in ways}
         self._wanted: list[Any] | None = None
 
-    def check(self, candidate: _Way, good_ms: float) -> tuple[float, float]:
-        """How far the results are from those of the guess; the run also fetches code and memory."""
+    def check(self, candidate: _LayoutChoice, good_ms: float) -> tuple[float, float]:
+        """The relative error against the guess's results. The run also warms up the caches."""
         self._ms(candidate)
         got = [y.astype(np.float64) for y in self.outputs]
         if self._wanted is None:
@@ -326,28 +340,28 @@ class _LayoutBench(Bench[_Way]):
         errors = (np.linalg.norm(a - b) / (np.linalg.norm(a) or 1.0) for a, b in pairs)
         return float(max(errors)), 0.0
 
-    def time(self, candidate: _Way, good_ms: float) -> float:
-        """The shortest of three runs."""
-        return min(self._ms(candidate) for _ in range(_RUNS))
+    def time(self, candidate: _LayoutChoice, good_ms: float) -> float:
+        """The shortest time of three runs."""
+        return min(self._ms(candidate) for _ in range(_TIMED_RUNS))
 
-    def race(self, candidates: Sequence[_Way]) -> list[float]:
-        """The shortest of as many runs of each, in turn."""
-        rounds = [[self._ms(c) for c in candidates] for _ in range(_RUNS)]
+    def race(self, candidates: Sequence[_LayoutChoice]) -> list[float]:
+        """The shortest times of three rounds, in each of which all candidates run in turn."""
+        rounds = [[self._ms(c) for c in candidates] for _ in range(_TIMED_RUNS)]
         return [min(own) for own in zip(*rounds, strict=True)]
 
-    def _ms(self, way: _Way) -> float:
+    def _ms(self, way: _LayoutChoice) -> float:
         for y in self.outputs:
-            y[...] = 0  # what follows a convolution may add to it
+            y[...] = 0  # an epilogue may add to it
         start = time.perf_counter()
         self.launchers[way.name](self.arrays, self.outputs, self.scratch)
         return (time.perf_counter() - start) * 1e3
 
 
-_RUNS = 3
+_TIMED_RUNS = 3
 
 
 def _drawn(rng: np.random.Generator, t: Any) -> Any:
-    if not t.is_float:  # sizes, which are not read
+    if not t.is_float:  # sizes, whose values are not read
         return np.full([d or 0 for d in t.shape], 1, t.numpy)
     return rng.uniform(-1, 1, t.shape).astype(t.numpy)
 

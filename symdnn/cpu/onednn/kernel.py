@@ -1,4 +1,4 @@
-"""What kernels of oneDNN share: operands in the layouts that a primitive wants, scratch memory."""
+"""The base of oneDNN kernels: operands reordered to a primitive's layouts, scratch memory."""
 
 from __future__ import annotations
 
@@ -8,13 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.cpu.compiler.object_cache import kept
-from symdnn.cpu.launch.fastcall import Native
+from symdnn.cpu.compiler.object_cache import cached
+from symdnn.cpu.launch.fastcall import FastCall
 from symdnn.cpu.launch.launch import CpuLaunch
-from symdnn.cpu.launch.scratch import Scratch, address, aligned
+from symdnn.cpu.launch.scratch import Scratch, address, aligned, as_contiguous
 from symdnn.cpu.launch.traits import ONEDNN
 from symdnn.cpu.onednn import library
-from symdnn.cpu.onednn.objects import Bound, Descriptor, Layout, Primitive, describe, reorder
+from symdnn.cpu.onednn.objects import (
+    BoundPrimitive,
+    Descriptor,
+    Layout,
+    Primitive,
+    describe,
+    reorder,
+)
 from symdnn.cpu.threads import thread_pools
 from symdnn.graph.kernel import Call, Kernel
 from symdnn.graph.type import TensorType
@@ -22,21 +29,21 @@ from symdnn.graph.variable import Constant, Shared
 from symdnn.ops.nn.channels_last import first_shape
 
 __all__ = [
-    "Kept", "Launcher", "OnednnKernel", "Operand", "Planned", "Version", "address", "aligned",
-    "contiguous", "image", "lies_densely", "version_of",
+    "OnednnKernel", "PlannedPrimitive", "PrepackedInput", "PrimitiveLaunch", "PrimitiveOperand",
+    "Version", "activation_layout", "contiguous", "version_of",
 ]  # fmt: skip
 
-#: A number that changes when a value does; None where that can't be told.
+#: A function that returns a number which changes with a value; None where changes are not known.
 Version = Callable[[], int | None]
 
 
 @dataclass(frozen=True)
-class Operand:
-    """An operand of a primitive: its name there, how the array lies, and which array it is.
+class PrimitiveOperand:
+    """An operand of a primitive: its oneDNN name, the layout of the array, and which array it is.
 
-    ``index`` counts the call's inputs, or its outputs where ``written``. ``mirrored`` dimensions,
-    the last ones, are reversed in the array. What is written adds to input ``adds``, if there is
-    one (oneDNN's sum).
+    ``index`` counts the call's inputs, or its outputs if ``written``. The last ``mirrored``
+    dimensions are reversed in the array. ``adds`` is the input that the result is added to
+    (oneDNN's sum), or -1.
     """
 
     name: str
@@ -47,13 +54,14 @@ class Operand:
     adds: int = -1
 
 
-class Planned:
-    """A primitive with reorders for those operands that it wants in another layout."""
+class PlannedPrimitive:
+    """A primitive, with reorders of the operands that it needs in another layout."""
 
-    def __init__(self, primitive: Primitive, operands: Sequence[Operand]) -> None:
+    def __init__(self, primitive: Primitive, operands: Sequence[PrimitiveOperand]) -> None:
         self.primitive, self.operands = primitive, tuple(operands)
-        #: Which of several candidates this is, and why.
+        #: Name of the chosen candidate, and why it was chosen.
         self.choice = ""
+        #: For each operand the primitive's layout if it differs from the array's, else None.
         self.foreign = [self._foreign(o) for o in self.operands]
         self.places: list[int] = []
         at = 0
@@ -63,8 +71,8 @@ class Planned:
         self.scratch_at = at
         self.workspace_bytes = at + primitive.scratch_bytes
 
-    def _foreign(self, o: Operand) -> Descriptor | None:
-        """The primitive's layout of an operand, unless the array lies so."""
+    def _foreign(self, o: PrimitiveOperand) -> Descriptor | None:
+        """The primitive's layout of an operand; None if the array has it."""
         wanted = self.primitive.operand(o.name)
         return None if wanted.equals(describe(o.layout)) else wanted
 
@@ -73,19 +81,19 @@ class Planned:
         more = f", reordering {', '.join(moved)}" if moved else ""
         return f"{self.primitive.implementation}{more}"
 
-    def launcher(self, versions: Mapping[int, Version] | None = None) -> Launcher:
-        """What runs it on a call's arrays; ``versions`` are those of inputs that may be kept."""
-        return Launcher(self, versions or {})
+    def launcher(self, versions: Mapping[int, Version] | None = None) -> PrimitiveLaunch:
+        """A launch on a call's arrays; ``versions`` are those of inputs that may be prepacked."""
+        return PrimitiveLaunch(self, versions or {})
 
 
-_MOVED = ("src", "dst")
+_REORDER_OPERANDS = ("src", "dst")
 
 
-class Kept:
-    """An input in the primitive's own layout, kept while its value stays.
+class PrepackedInput:
+    """An input that is kept in the primitive's layout until its value changes.
 
-    That starts when two calls in turn have seen the same value: a parameter that each step changes
-    would take memory of its own for nothing.
+    It is kept only after two successive calls with the same value: for a parameter that changes in
+    each step the memory would be wasted.
     """
 
     def __init__(self, version: Version, nbytes: int) -> None:
@@ -95,7 +103,7 @@ class Kept:
         self._memory: Any = None
 
     def place(self) -> tuple[int, bool]:
-        """(address to use, whether the value is there already); address 0: nothing is kept."""
+        """(address of the prepacked value, whether it is up to date); address 0: not kept."""
         now = self._version()
         if now is None:
             return 0, False
@@ -112,20 +120,28 @@ class Kept:
         return address(self._memory), False
 
 
-class Launcher(CpuLaunch):
-    """A planned primitive, bound: ``launch(inputs, outputs, workspace)``."""
+class PrimitiveLaunch(CpuLaunch):
+    """``launch(inputs, outputs, workspace)`` of a planned primitive."""
 
-    def __init__(self, planned: Planned, versions: Mapping[int, Version]) -> None:
+    def __init__(self, planned: PlannedPrimitive, versions: Mapping[int, Version]) -> None:
         self.planned = planned
-        self._bound = Bound(planned.primitive, [*(o.name for o in planned.operands), "scratchpad"])
+        self._bound = BoundPrimitive(
+            planned.primitive, [*(o.name for o in planned.operands), "scratchpad"]
+        )
         self._moves = [self._move(o, d) for o, d in zip(planned.operands, planned.foreign)]
         self._kept = [
             None if d is None or o.written or o.index not in versions
-            else Kept(versions[o.index], d.nbytes)
+            else PrepackedInput(versions[o.index], d.nbytes)
             for o, d in zip(planned.operands, planned.foreign)
         ]  # fmt: skip
         self._adds = [
-            (o.adds, place, None if d is None else Bound(reorder(describe(o.layout), d), _MOVED))
+            (
+                o.adds,
+                place,
+                None
+                if d is None
+                else BoundPrimitive(reorder(describe(o.layout), d), _REORDER_OPERANDS),
+            )
             for o, d, place in zip(planned.operands, planned.foreign, planned.places)
             if o.adds >= 0
         ]
@@ -136,19 +152,19 @@ class Launcher(CpuLaunch):
         )
 
     @staticmethod
-    def _move(o: Operand, foreign: Descriptor | None) -> Bound | None:
+    def _move(o: PrimitiveOperand, foreign: Descriptor | None) -> BoundPrimitive | None:
         if foreign is None:
             return None
         own = describe(o.layout)
         pair = (foreign, own) if o.written else (own, foreign)
-        return Bound(reorder(*pair), _MOVED)
+        return BoundPrimitive(reorder(*pair), _REORDER_OPERANDS)
 
     def __call__(
         self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None
     ) -> None:
-        """Run it on a call's arrays."""
+        """Run the primitive on a call's arrays."""
         for index, place, move in self._adds:
-            z = lies_densely(inputs[index])
+            z = as_contiguous(inputs[index])
             if move is not None:
                 move(address(z), self._scratch.begin(workspace) + place)
             elif address(z) != address(outputs[0]):
@@ -158,22 +174,22 @@ class Launcher(CpuLaunch):
         )
 
     def run(self, arrays: Sequence[Any], workspace: Any = None) -> None:
-        """Reorder what comes in, execute, reorder what goes out; an array for each operand."""
+        """Reorder inputs, execute, reorder outputs. ``arrays`` has one for each operand."""
         base = self._scratch.begin(workspace)
         if self._direct:
             held = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
             self._bound(*map(address, held), base + self.planned.scratch_at)
             return
         pointers, after, held = [], [], []
-        for (o, move, place, stays), array in zip(self._parts, arrays):
+        for (o, move, place, prepacked), array in zip(self._parts, arrays):
             if o.written:
                 at = address(array)
                 if move is not None:
                     after.append((move, base + place, at))
             else:
-                at, inside = (0, False) if stays is None else stays.place()
-                if not inside:
-                    array = _as_read(array, o)
+                at, valid = (0, False) if prepacked is None else prepacked.place()
+                if not valid:
+                    array = _as_primitive_reads(array, o)
                     held.append(array)
                     target, at = at or base + place, address(array)
                     if move is not None:
@@ -192,8 +208,8 @@ class Launcher(CpuLaunch):
 
     def native(
         self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None
-    ) -> Native | None:
-        """For operands that lie as the primitive wants them."""
+    ) -> FastCall | None:
+        """For operands in the primitive's layouts."""
         operands = self.planned.operands
         arrays = [(outputs if o.written else inputs)[o.index] for o in operands]
         if not self._direct or self._adds or not all(a.flags.c_contiguous for a in arrays):
@@ -202,8 +218,8 @@ class Launcher(CpuLaunch):
         for o in operands:
             names[o.index + (len(inputs) if o.written else 0)] = o.name
         if len({n for n in names if n}) < len(operands):
-            return None  # one array is two operands
-        bound = Bound(self.planned.primitive, self._bound.names)
+            return None  # one array is the value of two operands
+        bound = BoundPrimitive(self.planned.primitive, self._bound.names)
         places = {}
         if wanted := self.planned.workspace_bytes:
             if workspace is not None and workspace.nbytes >= wanted:
@@ -215,8 +231,8 @@ class Launcher(CpuLaunch):
         return bound.native(places, names, self._scratch)
 
 
-def _as_read(array: Any, o: Operand) -> Any:
-    """An input as the primitive reads it: dense, and not mirrored."""
+def _as_primitive_reads(array: Any, o: PrimitiveOperand) -> Any:
+    """An input as the primitive reads it: contiguous, and not mirrored."""
     if not o.mirrored:
         return array if array.flags.c_contiguous else np.ascontiguousarray(array)
     lead = array.shape[: -o.mirrored]
@@ -225,8 +241,10 @@ def _as_read(array: Any, o: Operand) -> Any:
 
 
 def version_of(call: Call, index: int) -> Version | None:
-    """The version of an input that stays from call to call: a parameter, what was computed of
-    parameters before, a constant."""
+    """The version of an input that may be the same in several calls; None for other inputs.
+
+    Such inputs are parameters, values that depend on parameters alone, and constants.
+    """
     v = None if call.node is None else call.node.inputs[index]
     if isinstance(v, Constant):
         return lambda: 0
@@ -237,29 +255,29 @@ def version_of(call: Call, index: int) -> Version | None:
 
 
 class OnednnKernel(Kernel):
-    """Base of the kernels; see :class:`symdnn.graph.kernel.Kernel`.
+    """Base class of oneDNN kernels; see :class:`symdnn.graph.kernel.Kernel`.
 
-    A subclass gives :meth:`planned`, which raises
-    :class:`~symdnn.cpu.onednn.library.OnednnError` for what oneDNN does not have.
+    A subclass defines :meth:`planned`, which raises
+    :class:`~symdnn.cpu.onednn.library.OnednnError` if oneDNN has no primitive for a call.
     """
 
     name = ""
     traits = ONEDNN
     #: Dtypes besides float32.
     more_dtypes: frozenset[str] = frozenset()
-    #: Whether oneDNN's implementation is called ``ref`` though it is the real one (RNNs).
+    #: Whether an implementation called ``ref`` is accepted (RNNs have no other, and it is fast).
     takes_reference = False
-    #: Whether threads of libgomp run it.
+    #: Whether it uses libgomp's threads.
     threaded = True
-    #: Inputs that are kept in the primitive's layout while their value stays.
+    #: Inputs that are prepacked: kept in the primitive's layout until their value changes.
     keeps: tuple[int, ...] = ()
 
-    def planned(self, call: Call) -> Planned:
+    def planned(self, call: Call) -> PlannedPrimitive:
         """The primitive for a call at known sizes."""
         raise NotImplementedError
 
     def refuses_types(self, call: Call) -> str | None:
-        """Reasons that need no sizes: here, dtypes and a library that is not there."""
+        """Reasons that need no sizes: dtypes, and a missing library."""
         host = call.op.host_inputs
         read = [t for i, t in enumerate(call.inputs) if i not in host]
         for t in (*read, *call.outputs):
@@ -283,46 +301,41 @@ class OnednnKernel(Kernel):
             return f"oneDNN has only its reference for it ({planned.primitive.implementation})"
         return None
 
-    def cached(self, call: Call) -> Planned:
-        """:meth:`planned`, once for each call, number of threads and way to choose."""
+    def cached(self, call: Call) -> PlannedPrimitive:
+        """:meth:`planned`, cached by call, number of threads and :meth:`chooses`."""
         return _planned(self, call, thread_pools.settle(), self.chooses())
 
     def chooses(self) -> str:
-        """How it chooses among candidates, by flags."""
+        """How candidates are chosen, by flags; "" if there is only one."""
         return ""
 
     def workspace_bytes(self, call: Call) -> int:
-        """Scratch memory, and room for operands in other layouts."""
+        """Scratch memory, and memory for reordered operands."""
         return self.cached(call).workspace_bytes
 
     def bind(self, call: Call) -> Any:
-        """Primitives and memory objects are made here; a launch only passes pointers."""
+        """A launch with its primitives and memory objects; running it only sets pointers."""
         versions = {i: v for i in self.keeps if (v := version_of(call, i)) is not None}
         return self.cached(call).launcher(versions)
 
     def details(self, call: Call) -> str:
-        """The implementation, and what is reordered."""
+        """The implementation, and the operands that are reordered."""
         return str(self.cached(call))
 
 
-@kept(64 << 10)
-def _planned(kernel: Any, call: Call, threads: int, chooses: str) -> Planned:
-    found: Planned = kernel.planned(call)
+@cached(64 << 10)
+def _planned(kernel: Any, call: Call, threads: int, chooses: str) -> PlannedPrimitive:
+    found: PlannedPrimitive = kernel.planned(call)
     return found
 
 
 def contiguous(t: Any) -> Layout:
-    """The layout of a C-contiguous array of a static type."""
+    """The layout of a contiguous array of a static type."""
     return Layout(tuple(t.shape), t.dtype)
 
 
-def image(t: Any, layout: str) -> Layout:
-    """How (N, C, \\*sizes) lies in a contiguous array of a static type in an op's layout."""
+def activation_layout(t: Any, layout: str) -> Layout:
+    """The layout of activations (N, C, \\*sizes) in an op's ``layout``, NCHW or NHWC."""
     if layout == "NCHW" or len(t.shape) < 4:
         return contiguous(t)
     return Layout(first_shape(tuple(t.shape)), t.dtype).channels_last()
-
-
-def lies_densely(array: Any) -> Any:
-    """``array``, or a copy that is contiguous."""
-    return array if array.flags.c_contiguous else np.ascontiguousarray(array)

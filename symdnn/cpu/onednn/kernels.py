@@ -1,6 +1,6 @@
-"""All kernels of oneDNN, entered into the table; the library is looked for when one is asked.
+"""All oneDNN kernels. The library is loaded when one of them is first queried.
 
-Where they refuse, the kernels of the neutral op take its place.
+Where they refuse a call, kernels of the neutral op are the fallback.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["KERNELS", "in_neutral_form"]
 
 
 def in_neutral_form(call: Call) -> Call | str:
-    """The same by the neutral op, which says neither another layout nor an epilogue."""
+    """The call with the neutral op, or why there is none: it has no NHWC layout and no epilogue."""
     op: Any = call.op
     if op.layout != "NCHW" or not getattr(op, "is_plain", True):
         return "the neutral op has no such layout or epilogue"

@@ -1,4 +1,4 @@
-"""oneDNN's library: found in one documented order, checked, loaded once.
+"""oneDNN's library: searched for in a documented order, checked, loaded once.
 
 The order is that of :func:`symdnn.detect.onednn_candidates`: the flag ``onednn.library_path``, this
 Python's environment (where the wheel ``onednn-cpu-gomp`` puts it), conda, ``LD_LIBRARY_PATH``, the
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from symdnn.cpu.compiler.elf_check import cut_off
+from symdnn.cpu.compiler.elf_check import truncation
 from symdnn.cpu.threads import threads
 from symdnn.detect import ABSENT, Candidate, onednn_candidates
 from symdnn.errors import SymdnnError
@@ -32,7 +32,7 @@ _STATUS = {
     5: "runtime error", 6: "not required",
 }  # fmt: skip
 
-#: ``dnnl_cpu_isa_t`` of those that have a name of their own here.
+#: Names of values of ``dnnl_cpu_isa_t``.
 _ISA = {
     0x1: "SSE4.1", 0x3: "AVX", 0x7: "AVX2", 0xF: "AVX2-VNNI", 0x27: "AVX-512", 0x67: "AVX-512 VNNI",
     0xE7: "AVX-512 BF16", 0x1EF: "AVX-512 FP16", 0xFEF: "AVX-512 AMX",
@@ -52,7 +52,7 @@ class OnednnError(SymdnnError, RuntimeError):
 
 
 class OnednnNotFound(SymdnnError, RuntimeError):
-    """No oneDNN that symdnn can use; the message lists what was tried."""
+    """There is no oneDNN that symdnn can use; the message lists the candidates."""
 
 
 class _Version(ctypes.Structure):
@@ -64,7 +64,7 @@ class _Version(ctypes.Structure):
 
 @dataclass(frozen=True)
 class OnednnLibrary:
-    """The loaded library: where it came from, its version, its runtime, the instruction set."""
+    """The loaded library: its path, version, CPU runtime and instruction set."""
 
     dll: Any
     path: str
@@ -80,7 +80,7 @@ class OnednnLibrary:
 
 @cache
 def _state() -> tuple[OnednnLibrary | None, tuple[Candidate, ...]]:
-    """The first candidate that can be used, and all; those that can't be say why."""
+    """(the first usable library, all candidates with the reason if one is not usable)"""
     tried: list[Candidate] = []
     found: OnednnLibrary | None = None
     for candidate in onednn_candidates():
@@ -95,9 +95,9 @@ def _state() -> tuple[OnednnLibrary | None, tuple[Candidate, ...]]:
 
 
 def _load(path: str, source: str) -> OnednnLibrary | str:
-    if damage := cut_off(path):
+    if damage := truncation(path):
         return damage
-    threads.openmp()  # before oneDNN loads it, as it should wait
+    threads.openmp()  # before oneDNN loads libgomp, which would then spin for longer
     try:
         dll = ctypes.CDLL(path)
         function = dll.dnnl_version
@@ -124,7 +124,7 @@ def _why(error: Exception) -> str:
 
 
 def library() -> OnednnLibrary:
-    """The library; raises :class:`OnednnNotFound` with everything that was tried."""
+    """The library; raises :class:`OnednnNotFound` with all candidates."""
     found = _state()[0]
     if found is None:
         raise OnednnNotFound(problem())
@@ -132,12 +132,12 @@ def library() -> OnednnLibrary:
 
 
 def tried() -> tuple[Candidate, ...]:
-    """Every place that was looked at, with what is there or why it can't be used."""
+    """All candidates: what was found at each path, or why it cannot be used."""
     return _state()[1]
 
 
 def problem() -> str:
-    """Why oneDNN can't be used, the first line in short; empty when it can."""
+    """Why oneDNN cannot be used, in short in the first line; empty when it can."""
     found, places = _state()
     if found is not None:
         return ""
@@ -148,7 +148,7 @@ def problem() -> str:
 
 
 def facts() -> dict[str, Any]:
-    """What a target may know: ``onednn`` (the version), ``isa``, ``threads``, ``notes``."""
+    """Facts for a target: ``onednn`` (the version), ``isa``, ``threads``, ``notes``."""
     found = _state()[0]
     known: dict[str, Any] = {"threads": threads.allowed()}
     if found is None:
@@ -157,7 +157,7 @@ def facts() -> dict[str, Any]:
 
 
 def has_bfloat16() -> bool:
-    """Whether oneDNN has real kernels for bfloat16 on this CPU."""
+    """Whether oneDNN has fast kernels for bfloat16 on this CPU."""
     found = _state()[0]
     return found is not None and found.isa.endswith(("BF16", "FP16", "AMX"))
 

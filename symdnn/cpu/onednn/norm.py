@@ -1,7 +1,8 @@
 """Batch and layer normalisation by oneDNN.
 
-oneDNN speaks of variances where our ops keep ``1 / sqrt(variance + epsilon)``: what is converted
-are the statistics, one number a channel (or a row, for layer normalisation).
+oneDNN's statistics are means and variances. Our ops keep ``1 / sqrt(variance + epsilon)`` instead
+of the variance, so the statistics are converted: one number for each channel (layer normalisation:
+for each row).
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from symdnn.cpu.onednn.kernel import (
-    Launcher,
     OnednnKernel,
-    Operand,
-    Planned,
+    PlannedPrimitive,
+    PrimitiveLaunch,
+    PrimitiveOperand,
+    activation_layout,
     contiguous,
-    image,
 )
 from symdnn.cpu.onednn.library import has_bfloat16
 from symdnn.cpu.onednn.objects import NORMALISATION, PROP, Layout, Primitive, primitive
@@ -33,11 +34,11 @@ from symdnn.ops.vendor.onednn import (
 
 __all__ = ["BatchNormKernel", "LayerNormKernel", "KERNELS"]
 
-_SCALED = NORMALISATION["scale"] | NORMALISATION["shift"]
+_SCALE_AND_SHIFT = NORMALISATION["scale"] | NORMALISATION["shift"]
 
-# Forward: x, gamma, beta -> y, mean, variance. By given statistics: these are read too.
+# Forward: x, gamma, beta -> y, mean, variance. Inference reads the statistics too.
 _FORWARD = ("src", "scale", "shift", "dst", "mean", "variance")
-_GIVEN = ("src", "scale", "shift", "mean", "variance", "dst")
+_INFERENCE = ("src", "scale", "shift", "mean", "variance", "dst")
 # Backward: x, dy, gamma, mean, variance -> dx, dgamma, dbeta.
 _BACKWARD = (
     "src", "diff_dst", "scale", "mean", "variance", "diff_src", "diff_scale", "diff_shift",
@@ -46,7 +47,7 @@ _WRITTEN = ("dst", "diff_src", "diff_scale", "diff_shift")
 
 
 def _variance(invstd: Any, epsilon: float) -> Any:
-    """The variance whose root, with epsilon, ``invstd`` is one over."""
+    """The variance for which ``invstd`` is 1 / sqrt(variance + epsilon)."""
     r = invstd.astype(np.float64)
     with np.errstate(divide="ignore"):
         return (1 / (r * r) - epsilon).astype(np.float32)
@@ -57,13 +58,13 @@ def _invstd(variance: Any, epsilon: float) -> Any:
 
 
 class _NormKernel(OnednnKernel):
-    """Forward in training, and the gradient, over whatever statistics a subclass has."""
+    """Base of normalisation kernels: training, inference and gradient."""
 
-    #: Whether the gradient must be given a shift, which it does not read.
+    #: Whether the gradient needs a shift operand, which it does not read.
     wants_shift = False
 
     def layouts(self, call: Call) -> tuple[Layout, Layout, Layout]:
-        """Layouts of the image, a parameter, a statistic."""
+        """Layouts of the activations, of a parameter, of a statistic."""
         raise NotImplementedError
 
     def forward(self, prop: str, call: Call, x: Layout, stat: Layout, flags: int) -> Primitive:
@@ -79,12 +80,12 @@ class _NormKernel(OnednnKernel):
         raise NotImplementedError
 
     def features(self, call: Call) -> int | None:
-        """How many values each parameter has; None before the sizes are known."""
+        """The number of elements of each parameter; None while sizes are not known."""
         types: Any = call.inputs
         return self.layouts(call)[1].shape[0] if all(t.is_static for t in types) else None
 
     def refuses_types(self, call: Call) -> str | None:
-        """Other axes, and parameters that are no vector over the rest."""
+        """Refuses other axes, and parameters that broadcast."""
         op: Any = call.op.op  # type: ignore[attr-defined]
         types: Any = call.inputs
         ndim, own = types[0].ndim, 2 if self.names(call) is _BACKWARD else 1
@@ -95,52 +96,54 @@ class _NormKernel(OnednnKernel):
             return "a parameter broadcasts"
         return super().refuses_types(call)
 
-    def planned(self, call: Call) -> Planned:
-        """By the names of the operands, in the order in which launches give arrays."""
+    def planned(self, call: Call) -> PlannedPrimitive:
+        """The primitive; its operands are in the order of the call's inputs and outputs."""
         x, parameter, stat = self.layouts(call)
         names = self.names(call)
-        if names is _GIVEN:
-            flags = _SCALED | NORMALISATION["global_stats"]
+        if names is _INFERENCE:
+            flags = _SCALE_AND_SHIFT | NORMALISATION["global_stats"]
             made = self.forward("inference", call, x, stat, flags)
         else:
-            made = self.forward("training", call, x, stat, _SCALED)
+            made = self.forward("training", call, x, stat, _SCALE_AND_SHIFT)
             if names is _BACKWARD:
                 made = self.backward(call, x, stat, made)
         layouts = {"mean": stat, "variance": stat}
         for name in ("src", "dst", "diff_dst", "diff_src"):
             layouts[name] = x
         operands = [
-            Operand(n, layouts.get(n, parameter), i, n in _WRITTEN or (names is _FORWARD and i > 2))
+            PrimitiveOperand(
+                n, layouts.get(n, parameter), i, n in _WRITTEN or (names is _FORWARD and i > 2)
+            )
             for i, n in enumerate(names)
         ]
         if names is _BACKWARD and self.wants_shift:
-            operands.append(Operand("shift", parameter, 2))
-        return Planned(made, operands)
+            operands.append(PrimitiveOperand("shift", parameter, 2))
+        return PlannedPrimitive(made, operands)
 
     def names(self, call: Call) -> tuple[str, ...]:
-        """The operands of this call's primitive."""
+        """oneDNN's names of the operands of this call's primitive."""
         if isinstance(call.op, OneDnnBatchNormInference):
-            return _GIVEN
+            return _INFERENCE
         backward = isinstance(call.op, OneDnnBatchNormGrad | OneDnnLayerNormGrad)
         return _BACKWARD if backward else _FORWARD
 
     def bind(self, call: Call) -> Any:
-        """The launch converts statistics."""
+        """A launch that also converts the statistics."""
         launcher = self.cached(call).launcher()
         names, op = self.names(call), call.op.op  # type: ignore[attr-defined]
-        if names is _GIVEN:
-            return _given(launcher)
+        if names is _INFERENCE:
+            return _inference(launcher)
         return (_backward if names is _BACKWARD else _forward)(launcher, op)
 
 
-def _given(launcher: Launcher) -> Any:
+def _inference(launcher: PrimitiveLaunch) -> Any:
     def launch(inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None) -> None:
         launcher.run([*inputs, outputs[0]], workspace)
 
     return launch
 
 
-def _backward(launcher: Launcher, op: Any) -> Any:
+def _backward(launcher: PrimitiveLaunch, op: Any) -> Any:
     def launch(inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None) -> None:
         x, dy, gamma, mean, invstd = inputs
         variance = _variance(invstd, op.epsilon)
@@ -150,7 +153,7 @@ def _backward(launcher: Launcher, op: Any) -> Any:
     return launch
 
 
-def _forward(launcher: Launcher, op: Any) -> Any:
+def _forward(launcher: PrimitiveLaunch, op: Any) -> Any:
     epsilon, running = op.epsilon, getattr(op, "running", False)
 
     def launch(inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None) -> None:
@@ -170,20 +173,20 @@ def _forward(launcher: Launcher, op: Any) -> Any:
 
 
 class BatchNormKernel(_NormKernel):
-    """Statistics over all but the channels. (``dnnl_batch_normalization_*``)"""
+    """Batch normalisation, statistics for each channel (``dnnl_batch_normalization_*``)."""
 
     name = "onednn.batch_norm"
 
     @property
     def more_dtypes(self) -> frozenset[str]:  # type: ignore[override]
-        """bfloat16 images, where the CPU computes in it; parameters are float32."""
+        """bfloat16 activations, where the CPU has instructions for it; parameters are float32."""
         return frozenset({"bfloat16"} if has_bfloat16() else ())
 
     def statistics(self, ndim: int) -> tuple[int, ...]:
         return (0, *range(2, ndim))
 
     def layouts(self, call: Call) -> tuple[Layout, Layout, Layout]:
-        x = image(call.inputs[0], call.op.layout)  # type: ignore[attr-defined]
+        x = activation_layout(call.inputs[0], call.op.layout)  # type: ignore[attr-defined]
         channels = Layout((x.shape[1],), "float32")
         return x, channels, channels
 
@@ -194,15 +197,22 @@ class BatchNormKernel(_NormKernel):
     def backward(self, call: Call, x: Layout, stat: Layout, forward: Primitive) -> Primitive:
         epsilon = float(call.op.op.epsilon)  # type: ignore[attr-defined]
         return primitive(
-            "batch_normalization_backward", PROP["backward"], x, x, x, epsilon, _SCALED, forward
+            "batch_normalization_backward",
+            PROP["backward"],
+            x,
+            x,
+            x,
+            epsilon,
+            _SCALE_AND_SHIFT,
+            forward,
         )
 
 
 class LayerNormKernel(_NormKernel):
-    """Statistics over the last dimension. (``dnnl_layer_normalization_*``)"""
+    """Normalisation over the last dimension (``dnnl_layer_normalization_*``)."""
 
     name = "onednn.layer_norm"
-    wants_shift = True  # oneDNN 3.2: "invalid arguments" without
+    wants_shift = True  # oneDNN 3.2 fails with "invalid arguments" without it
 
     def statistics(self, ndim: int) -> tuple[int, ...]:
         return (ndim - 1,)
@@ -218,8 +228,8 @@ class LayerNormKernel(_NormKernel):
     def backward(self, call: Call, x: Layout, stat: Layout, forward: Primitive) -> Primitive:
         epsilon = float(call.op.op.epsilon)  # type: ignore[attr-defined]
         return primitive(
-            "layer_normalization_backward", PROP["backward"], x, x, x, stat, epsilon, _SCALED,
-            forward,
+            "layer_normalization_backward", PROP["backward"], x, x, x, stat, epsilon,
+            _SCALE_AND_SHIFT, forward,
         )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """oneDNN's objects: memory descriptors as values, primitives that are bound once and executed.
 
-A :class:`Layout` says how an array lies in memory; ``ANY`` leaves it to oneDNN. A primitive is made
-by :func:`primitive` from the name of its ``..._primitive_desc_create``, whose arguments are given
-in C's order. It names its operands by oneDNN's ``DNNL_ARG_*``, and scratch memory is the caller's.
+A :class:`Layout` is the shape, dtype and strides of an array; ``ANY`` strides are oneDNN's choice.
+:func:`primitive` creates a primitive by its ``..._primitive_desc_create`` with the C arguments in
+order. Operands are named by oneDNN's ``DNNL_ARG_*``. The caller provides scratch memory.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from functools import cache
 from typing import Any
 
 from symdnn.cpu.compiler import jit
-from symdnn.cpu.compiler.object_cache import kept
-from symdnn.cpu.launch.fastcall import Native
+from symdnn.cpu.compiler.object_cache import cached
+from symdnn.cpu.launch.fastcall import FastCall
 from symdnn.cpu.launch.fastcall_ir import execute_module
 from symdnn.cpu.onednn.library import OnednnError, call, library
 from symdnn.cpu.threads import thread_pools
 
 __all__ = [
-    "ALG", "ANY", "ARG", "DATA_TYPES", "DIRECTION", "NORMALISATION", "PROP", "Attributes", "Bound",
-    "Layout", "Primitive", "dims", "engine", "primitive", "reorder",
+    "ALG", "ANY", "ARG", "DATA_TYPES", "DIRECTION", "NORMALISATION", "PROP", "Attributes",
+    "BoundPrimitive", "Layout", "Primitive", "dims", "engine", "primitive", "reorder",
 ]  # fmt: skip
 
 #: Names of ``TensorType`` -> ``dnnl_data_type_t``.
@@ -49,9 +49,9 @@ ARG = {
     "diff_shift": 256,
 }  # fmt: skip
 
-#: ``dnnl_query_t`` of the memory descriptor of an operand.
+#: ``dnnl_query_t``: the implementation's name, the memory descriptor of an operand.
 _QUERY_IMPLEMENTATION, _QUERY_EXEC_ARG = 8, 255
-_MOST_DIMS = 12
+_MAX_NDIMS = 12
 _USER_SCRATCHPAD = 1
 
 #: Strides of a layout that oneDNN chooses.
@@ -60,7 +60,7 @@ ANY: tuple[int, ...] = (-1,)
 
 def dims(values: Sequence[int]) -> Any:
     """``dnnl_dims_t``"""
-    return (ctypes.c_int64 * _MOST_DIMS)(*values)
+    return (ctypes.c_int64 * _MAX_NDIMS)(*values)
 
 
 #: ``dnnl_rnn_direction_t``
@@ -70,8 +70,8 @@ DIRECTION = {"left_to_right": 1, "right_to_left": 2, "both": 3}
 NORMALISATION = {"global_stats": 1, "scale": 2, "shift": 4, "relu": 8}
 
 
-#: How many primitives oneDNN itself keeps.
-_PRIMITIVES = 64
+#: Primitives in oneDNN's own cache.
+_PRIMITIVE_CACHE_CAPACITY = 64
 
 
 @cache
@@ -79,8 +79,8 @@ def engine() -> Any:
     """The CPU engine (``dnnl_engine_create``)."""
     handle = ctypes.c_void_p()
     call("engine_create", ctypes.byref(handle), 1, ctypes.c_size_t(0))
-    # oneDNN keeps 1024 primitives of its own accord, whoever holds them; ours are in `kept`.
-    library().dll.dnnl_set_primitive_cache_capacity(ctypes.c_int(_PRIMITIVES))
+    # By default oneDNN caches 1024 primitives; ours are in `object_cache` already.
+    library().dll.dnnl_set_primitive_cache_capacity(ctypes.c_int(_PRIMITIVE_CACHE_CAPACITY))
     return handle
 
 
@@ -109,14 +109,14 @@ class Layout:
         return Layout(self.shape, self.dtype, ANY)
 
     def channels_last(self) -> Layout:
-        """The same array (N, C, sizes) with channels last in memory."""
+        """The NHWC layout of the same array (N, C, sizes)."""
         n, c, *sizes = self.shape
         inner = packed((n, *sizes, c))
         return Layout(self.shape, self.dtype, (inner[0], inner[-1], *inner[1:-1]))
 
 
 def packed(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides, in elements, of a C-contiguous array."""
+    """Strides of a contiguous array, in elements."""
     strides, step = [], 1
     for n in reversed(shape):
         strides.append(step)
@@ -125,7 +125,7 @@ def packed(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 class Descriptor:
-    """A ``dnnl_memory_desc_t`` that this process owns, or one inside of a primitive."""
+    """A ``dnnl_memory_desc_t``: an object of its own, or a part of a primitive."""
 
     def __init__(self, handle: Any, owner: Any = None) -> None:
         self.handle, self._owner = handle, owner
@@ -134,7 +134,7 @@ class Descriptor:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that it describes."""
+        """Size of the memory that it describes."""
         size = library().dll.dnnl_memory_desc_get_size
         size.restype = ctypes.c_size_t
         return int(size(self.handle))
@@ -145,12 +145,12 @@ class Descriptor:
 
 
 def _finally(thing: Any, function: str, handle: Any) -> None:
-    # Of the library that made it: another may be looked for by then.
+    # The function is looked up now: the flag may name another library later.
     end = weakref.finalize(thing, getattr(library().dll, f"dnnl_{function}"), handle)
-    end.atexit = False  # then the library may be gone, and the memory goes anyway
+    end.atexit = False  # at exit the library may be unloaded, and memory is freed anyway
 
 
-@kept(2 << 10)
+@cached(2 << 10)
 def describe(layout: Layout) -> Descriptor:
     """The descriptor of a layout."""
     handle = ctypes.c_void_p()
@@ -165,7 +165,7 @@ def describe(layout: Layout) -> Descriptor:
 
 
 class Attributes:
-    """A ``dnnl_primitive_attr_t``: what follows the primitive, and that scratch memory is given."""
+    """A ``dnnl_primitive_attr_t``: post-ops, and that the caller provides scratch memory."""
 
     def __init__(self, *post_ops: tuple[Any, ...]) -> None:
         """``post_ops``: ``("eltwise", algorithm, alpha, beta)`` or ``("sum", scale)``."""
@@ -193,7 +193,7 @@ class Attributes:
 
 
 class Primitive:
-    """A primitive and the layouts of its operands. It may be executed from several plans."""
+    """A primitive and the layouts of its operands. Several plans may execute it."""
 
     def __init__(self, description: Any, name: str) -> None:
         self._description, self.name = description, name
@@ -202,7 +202,7 @@ class Primitive:
 
     @property
     def handle(self) -> Any:
-        """oneDNN's own; its code is made when it is first asked for: many are only looked at."""
+        """oneDNN's handle, created when first used: many primitives are only queried."""
         if self._handle is None:
             handle = ctypes.c_void_p()
             call("primitive_create", ctypes.byref(handle), self._description)
@@ -212,7 +212,7 @@ class Primitive:
 
     @property
     def implementation(self) -> str:
-        """What runs it (``impl_info_str``), such as ``brgconv:avx512_core``."""
+        """oneDNN's name of the implementation (``impl_info_str``), e.g. ``brgconv:avx512_core``."""
         text = ctypes.c_char_p()
         query = library().dll.dnnl_primitive_desc_query
         query(self._description, _QUERY_IMPLEMENTATION, 0, ctypes.byref(text))
@@ -220,11 +220,11 @@ class Primitive:
 
     @property
     def is_reference(self) -> bool:
-        """Whether it is oneDNN's slow implementation for whatever has no other."""
+        """Whether it is oneDNN's slow reference implementation."""
         return self.implementation.startswith("ref")
 
     def operand(self, name: str) -> Descriptor:
-        """The layout of an operand, as oneDNN wants it."""
+        """The layout of an operand that the primitive needs."""
         query = library().dll.dnnl_primitive_desc_query_md
         query.restype = ctypes.c_void_p
         found = query(self._description, _QUERY_EXEC_ARG, ARG[name])
@@ -232,7 +232,7 @@ class Primitive:
 
     @property
     def scratch_bytes(self) -> int:
-        """Scratch memory of an execution."""
+        """Size of the scratch memory of an execution."""
         return self.operand("scratchpad").nbytes
 
 
@@ -240,8 +240,8 @@ class _ExecArg(ctypes.Structure):
     _fields_ = [("arg", ctypes.c_int), ("memory", ctypes.c_void_p)]
 
 
-class Bound:
-    """A primitive with memory objects for its operands: pointers are set, then it is executed."""
+class BoundPrimitive:
+    """A primitive with memory objects for its operands; a call sets pointers and executes it."""
 
     def __init__(self, primitive: Primitive, names: Sequence[str]) -> None:
         self.primitive, self.names = primitive, tuple(names)
@@ -266,34 +266,38 @@ class Bound:
         if status != 0:
             raise OnednnError("dnnl_primitive_execute", status, self.primitive.name)
 
-    def native(self, places: Mapping[str, tuple[int, int]], at: Sequence[str], keep: Any) -> Native:
-        """An execution from compiled code; it takes this object for itself.
+    def native(
+        self, places: Mapping[str, tuple[int, int]], at: Sequence[str], keep: Any
+    ) -> FastCall:
+        """An execution from compiled code; this object must not be called any more.
 
-        ``at`` says which operand each array of the launch is, ``""`` for none; ``places`` maps an
-        operand to (array object, offset in bytes), of which ``at`` may set the first; ``keep`` must
-        stay.
+        ``at`` names the operand of each array of the launch, ``""`` for none. ``places`` maps an
+        operand to (array object, offset in bytes); arrays of the launch replace the array object.
+        ``keep`` is an object that must stay alive.
         """
         dll = library().dll
-        words: list[Any] = [0] * (_FIRST + _EACH * len(self.names))
+        words: list[Any] = [0] * (_HEAD_WORDS + _OPERAND_WORDS * len(self.names))
         pointers = (dll.dnnl_primitive_execute, dll.dnnl_memory_set_data_handle)
         words[:2] = [ctypes.cast(p, ctypes.c_void_p).value or 0 for p in pointers]
         words[2:4] = [self.primitive.handle.value, _stream().value]
         words[4:7] = [len(self.names), ctypes.addressof(self._arguments), len(self.names)]
         for k, (name, memory) in enumerate(zip(self.names, self._memories)):
             found = (memory.value, *places.get(name, (0, 0)))
-            words[_FIRST + _EACH * k : _FIRST + _EACH * k + 3] = found
-        places_at = [_FIRST + _EACH * self.names.index(n) + 1 if n else -1 for n in at]
+            words[_HEAD_WORDS + _OPERAND_WORDS * k : _HEAD_WORDS + _OPERAND_WORDS * k + 3] = found
+        places_at = [
+            _HEAD_WORDS + _OPERAND_WORDS * self.names.index(n) + 1 if n else -1 for n in at
+        ]
         block = (ctypes.c_int64 * len(words))(*words)
-        return Native.of(_execute(), block, places_at, status=0, keep=(self, keep))
+        return FastCall.of(_execute(), block, places_at, status=0, keep=(self, keep))
 
 
-#: Words of ``execute``'s block in front of the operands, and of each of them.
-_FIRST, _EACH = 7, 4
+#: Words of ``execute``'s block: in front of the operands, for each operand.
+_HEAD_WORDS, _OPERAND_WORDS = 7, 4
 
 
 @cache
 def _execute() -> Any:
-    return jit.compile_made(execute_module, (), "execute", ctypes.c_void_p)
+    return jit.compile_generated(execute_module, (), "execute", ctypes.c_void_p)
 
 
 def _memory(descriptor: Descriptor) -> Any:
@@ -303,18 +307,18 @@ def _memory(descriptor: Descriptor) -> Any:
 
 
 def primitive(name: str, *arguments: Any, options: Mapping[str, Any] | None = None) -> Primitive:
-    """A primitive by ``dnnl_<name>_primitive_desc_create``.
+    """Create a primitive by ``dnnl_<name>_primitive_desc_create``.
 
-    ``arguments`` are those of C between the engine and the attributes: a :class:`Layout` (or None)
-    becomes its descriptor, a sequence of ints ``dnnl_dims_t``, a :class:`Primitive` its
-    description. Raises :class:`~symdnn.cpu.onednn.library.OnednnError` where oneDNN has none.
+    ``arguments`` are the C arguments between the engine and the attributes: a :class:`Layout` (or
+    None) becomes its descriptor, a sequence of ints ``dnnl_dims_t``, a :class:`Primitive` its
+    description. Raises :class:`~symdnn.cpu.onednn.library.OnednnError` if oneDNN has none.
     """
-    thread_pools.settle()  # a primitive is made for a number of threads
+    thread_pools.settle()  # a primitive is created for a number of threads
     attributes = (options or {}).get("attributes") or _plain()
     handle = ctypes.c_void_p()
-    given = [_as_c(a) for a in arguments]
+    converted = [_as_c(a) for a in arguments]
     create = f"{name}_primitive_desc_create"
-    call(create, ctypes.byref(handle), engine(), *given, attributes.handle)
+    call(create, ctypes.byref(handle), engine(), *converted, attributes.handle)
     return Primitive(handle, name)
 
 
@@ -336,7 +340,7 @@ def _as_c(value: Any) -> Any:
 
 
 def reorder(source: Descriptor, target: Descriptor) -> Primitive:
-    """A copy from one layout into another."""
+    """The primitive that copies from one layout into another."""
     handle = ctypes.c_void_p()
     at = engine()
     call(

@@ -1,8 +1,8 @@
 """Pooling by oneDNN, and the gradient of its mean.
 
-The gradient of a maximum is ours: every tie gets the whole cotangent, where oneDNN gives it to the
-first. On images with channels last it is computed here, a window's element at a time over rows of
-channels; in the other order the neutral op's kernels do it.
+The gradient of a maximum is computed here: every tie gets the whole cotangent, while oneDNN gives
+it to the first. In NHWC there is one pass for each element of a window, over rows of channels. In
+NCHW the neutral op's kernels run.
 """
 
 from __future__ import annotations
@@ -14,8 +14,14 @@ from typing import Any
 import numpy as np
 
 from symdnn.cpu.elementwise.elementwise import ElementwiseKernel
+from symdnn.cpu.launch.scratch import as_contiguous
 from symdnn.cpu.launch.traits import LLVM, NUMPY
-from symdnn.cpu.onednn.kernel import OnednnKernel, Operand, Planned, image, lies_densely
+from symdnn.cpu.onednn.kernel import (
+    OnednnKernel,
+    PlannedPrimitive,
+    PrimitiveOperand,
+    activation_layout,
+)
 from symdnn.cpu.onednn.library import has_bfloat16
 from symdnn.cpu.onednn.objects import ALG, PROP, Layout, primitive
 from symdnn.graph.kernel import Call, Kernel, Row
@@ -25,11 +31,11 @@ from symdnn.ops.lowered.fused import FusedElemwise
 from symdnn.ops.nn.pool import MaxPoolGrad
 from symdnn.ops.vendor.onednn import OneDnnPool, OneDnnPoolGrad
 
-__all__ = ["MaxPoolGradLast", "MaxPoolGradTiles", "PoolKernel", "KERNELS"]
+__all__ = ["MaxPoolGradNhwc", "MaxPoolGradTiles", "PoolKernel", "KERNELS"]
 
 
 def _settings(op: Any, x: Layout, y: Layout) -> tuple[Any, ...]:
-    """Strides, windows, dilation (none), padding before and after, such that y has its sizes."""
+    """Strides, windows, dilation (none), and the padding before and after that give y's sizes."""
     after = [
         max((m - 1) * s + w - n - p, 0) if not op.ignore_border else p
         for n, m, w, s, p in zip(x.shape[2:], y.shape[2:], op.ws, op.stride, op.pad)
@@ -38,23 +44,23 @@ def _settings(op: Any, x: Layout, y: Layout) -> tuple[Any, ...]:
 
 
 def _algorithm(op: Any) -> int:
-    # A window that is cut off at the border has fewer elements, not padding.
+    # A window that is cut off at the border has fewer elements; padding does not count.
     mode = op.mode if op.ignore_border or op.mode == "max" else "average_exc_pad"
     return ALG[mode]
 
 
 class PoolKernel(OnednnKernel):
-    """``dnnl_pooling_forward``, and ``dnnl_pooling_backward`` of a mean."""
+    """Pooling, and the gradient of a mean (``dnnl_pooling_forward``, ``dnnl_pooling_backward``)."""
 
     name = "onednn.pool"
 
     @property
     def more_dtypes(self) -> frozenset[str]:  # type: ignore[override]
-        """bfloat16, where the CPU computes in it."""
+        """bfloat16, where the CPU has instructions for it."""
         return frozenset({"bfloat16"} if has_bfloat16() else ())
 
     def refuses_types(self, call: Call) -> str | None:
-        """The gradient of a maximum, and what no rewrite would have lowered."""
+        """Refuses the gradient of a maximum, and ops that no rewrite lowers."""
         op: Any = call.op.op  # type: ignore[attr-defined]
         if op.mode == "sum" or not op.ndim + 2 == call.inputs[0].ndim <= 5:  # type: ignore[attr-defined]
             return "oneDNN pools (N, C) and 1 to 3 sizes, and has no sums"
@@ -62,34 +68,43 @@ class PoolKernel(OnednnKernel):
             return "oneDNN gives the gradient of a maximum to one of several ties"
         return super().refuses_types(call)
 
-    def planned(self, call: Call) -> Planned:
-        """Both directions."""
+    def planned(self, call: Call) -> PlannedPrimitive:
+        """The forward or backward primitive."""
         op: Any = call.op
-        small = image(call.outputs[0], op.layout)
-        large = image(call.inputs[0], op.layout)
+        small = activation_layout(call.outputs[0], op.layout)
+        large = activation_layout(call.inputs[0], op.layout)
         if isinstance(op, OneDnnPoolGrad):
             small, large = large, small
         words = (_algorithm(op.op), large, small, *_settings(op.op, large, small))
         forward = primitive("pooling_forward", PROP["inference"], *words)
         if isinstance(op, OneDnnPool):
-            return Planned(forward, [Operand("src", large, 0), Operand("dst", small, 0, True)])
+            return PlannedPrimitive(
+                forward,
+                [PrimitiveOperand("src", large, 0), PrimitiveOperand("dst", small, 0, True)],
+            )
         made = primitive(
             "pooling_backward", *words, primitive("pooling_forward", PROP["training"], *words)
         )
-        return Planned(made, [Operand("diff_dst", small, 0), Operand("diff_src", large, 0, True)])
+        return PlannedPrimitive(
+            made,
+            [PrimitiveOperand("diff_dst", small, 0), PrimitiveOperand("diff_src", large, 0, True)],
+        )
 
     def bind(self, call: Call) -> Any:
-        """A maximum over a NaN is NaN, which oneDNN's is not: the reference does those."""
+        """A launch; if x has a NaN, the reference computes a maximum, since oneDNN's ignores it."""
         launch = super().bind(call)
         op: Any = call.op
-        return launch if op.op.mode != "max" else _minding_nan(launch, op)
+        return launch if op.op.mode != "max" else _with_nan_check(launch, op)
 
 
-def _minding_nan(launch: Any, op: Any) -> Any:
-    """``launch`` where there is no NaN: then a sum is none, unless infinities meet in it."""
+def _with_nan_check(launch: Any, op: Any) -> Any:
+    """``launch``, and the op's reference if the sum of x is NaN.
+
+    It is NaN if an element is NaN, or if infinities of both signs are added.
+    """
 
     def run(inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None) -> None:
-        x = lies_densely(inputs[0])
+        x = as_contiguous(inputs[0])
         launch([x], outputs, workspace)
         with np.errstate(all="ignore"):
             total = np.add.reduce(x.reshape(-1))
@@ -100,16 +115,17 @@ def _minding_nan(launch: Any, op: Any) -> Any:
 
 
 class MaxPoolGradTiles(Kernel):
-    """The gradient of a maximum where windows tile images with channels last: one compiled loop.
+    """The gradient of a maximum in NHWC if windows tile the plane: one compiled elementwise loop.
 
-    Each window is two dimensions of a view of x, along which y and dy broadcast.
+    The elements of windows are dimensions of their own in a view of x, along which y and dy
+    broadcast.
     """
 
     name = "llvm.pool_grad"
     traits = LLVM
 
     def refuses(self, call: Call) -> str | None:
-        """Windows that overlap, leave gaps or are cut off."""
+        """Refuses windows that overlap, leave gaps or are cut off."""
         op: Any = call.op
         if op.layout == "NCHW" or not isinstance(op.op, MaxPoolGrad):
             return "it is for maxima of images with channels last"
@@ -124,20 +140,22 @@ class MaxPoolGradTiles(Kernel):
         return ElementwiseKernel().refuses(_as_elementwise(call))
 
     def bind(self, call: Call) -> Any:
-        """The elementwise kernel's launch, on views."""
+        """The elementwise kernel's launch on views."""
         inner = _as_elementwise(call)
         run = ElementwiseKernel().bind(inner)
         shapes = [t.shape for t in (*inner.inputs, *inner.outputs)]  # type: ignore[attr-defined]
 
         def launch(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            x, y, dy, dx = (lies_densely(a).reshape(s) for a, s in zip((*inputs, *outputs), shapes))
+            x, y, dy, dx = (
+                as_contiguous(a).reshape(s) for a, s in zip((*inputs, *outputs), shapes)
+            )
             run([x, y, dy], [dx])
 
         return launch
 
 
 def _as_elementwise(call: Call) -> Call:
-    """``where(x == y, dy, 0)`` on (N, count, window, ..., C), y and dy 1 along the windows."""
+    """``where(x == y, dy, 0)`` on (N, count, window, ..., C); y and dy have 1 for a window."""
     x, y, _ = call.inputs
     dtype: str = x.dtype  # type: ignore[attr-defined]
     ws = call.op.op.ws  # type: ignore[attr-defined]
@@ -156,21 +174,21 @@ def _where_equal(dtype: str) -> ScalarProgram:
     )
 
 
-class MaxPoolGradLast(Kernel):
-    """The gradient of a maximum on images with channels last."""
+class MaxPoolGradNhwc(Kernel):
+    """The gradient of a maximum in NHWC, by NumPy."""
 
     name = "numpy.pool_grad"
     traits = NUMPY
 
     def refuses(self, call: Call) -> str | None:
-        """Images with channels first, means."""
+        """Refuses NCHW, and means."""
         op: Any = call.op
         if op.layout == "NCHW" or not isinstance(op.op, MaxPoolGrad):
             return "it is for maxima of images with channels last"
         return None
 
     def bind(self, call: Call) -> Any:
-        """One pass over the output for each element of a window."""
+        """A launch with one pass over the output for each element of a window."""
         op: Any = call.op.op  # type: ignore[attr-defined]
         sizes = [int(d) for d in call.inputs[0].shape[1:-1]]  # type: ignore[attr-defined]
         counts = [int(d) for d in call.inputs[1].shape[1:-1]]  # type: ignore[attr-defined]
@@ -193,7 +211,7 @@ class MaxPoolGradLast(Kernel):
 
 
 def _places(offset: Sequence[int], sizes: Any, counts: Any, op: Any) -> tuple[Any, Any] | None:
-    """Where the elements at this offset of all windows lie in x, and the windows in y."""
+    """Slices of x with the elements at this offset of all windows, and of y with these windows."""
     large: list[Any] = [slice(None)]
     small: list[Any] = [slice(None)]
     for o, n, m, s, p in zip(offset, sizes, counts, op.stride, op.pad):
@@ -209,5 +227,5 @@ def _places(offset: Sequence[int], sizes: Any, counts: Any, op: Any) -> tuple[An
 
 KERNELS: tuple[Row, ...] = (
     ((OneDnnPool,), (PoolKernel(),)),
-    ((OneDnnPoolGrad,), (PoolKernel(), MaxPoolGradTiles(), MaxPoolGradLast())),
+    ((OneDnnPoolGrad,), (PoolKernel(), MaxPoolGradTiles(), MaxPoolGradNhwc())),
 )

@@ -1,10 +1,10 @@
-"""Recurrent nets by oneDNN: tanh and ReLU nets, LSTM, and GRU in cuDNN's variant (linear before
-reset), forward and backward, one primitive for each layer.
+"""Recurrent networks by oneDNN: tanh, ReLU, LSTM, and GRU in cuDNN's variant (linear before reset).
 
-The parameters are our one flat vector (:mod:`symdnn.ops.nn.rnn_params`). A layer's matrices lie in
-it as oneDNN's ``ldgoi``, so its own reorders read and write them in place. What differs is small:
-oneDNN has one bias where we have two (for a GRU the recurrent one of the new memory is a fourth
-row), and a GRU's gates are in the order z, r, n, ours r, z, n.
+There is one primitive for each layer, forward and backward. The parameters are one flat vector
+(:mod:`symdnn.ops.nn.rnn_params`). A layer's matrices have oneDNN's layout ``ldgoi`` in it, so
+oneDNN's reorders read and write them in place. There are two differences. oneDNN has one bias where
+we have two (for a GRU the recurrent bias of the new gate is a fourth row). And a GRU's gates are in
+the order z, r, n instead of r, z, n.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.cpu.compiler.object_cache import kept
+from symdnn.cpu.compiler.object_cache import cached
+from symdnn.cpu.launch.scratch import as_contiguous
 from symdnn.cpu.onednn.kernel import (
-    Launcher,
     OnednnKernel,
-    Operand,
-    Planned,
-    lies_densely,
+    PlannedPrimitive,
+    PrimitiveLaunch,
+    PrimitiveOperand,
     version_of,
 )
 from symdnn.cpu.onednn.objects import ALG, DIRECTION, PROP, Layout, Primitive, primitive
@@ -32,17 +32,17 @@ from symdnn.ops.vendor.onednn import OneDnnRNN, OneDnnRNNGrad
 
 __all__ = ["RNNGradKernel", "RNNKernel", "KERNELS"]
 
-_OVERWRITE = 1  # dnnl_rnn_flags_diff_weights_overwrite
-_GRU_ORDER = [1, 0, 2]
-_SPACE = "workspace"
+_DIFF_WEIGHTS_OVERWRITE = 1  # dnnl_rnn_flags_diff_weights_overwrite
+_ONEDNN_GRU_GATES = [1, 0, 2]
+_WORKSPACE = "workspace"
 
 
 # -- one layer -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Layer:
-    """One layer at known sizes. ``columns`` are its input features."""
+class OnednnLayer:
+    """One layer at known sizes. ``columns`` is the number of its input features."""
 
     mode: str
     steps: int
@@ -53,17 +53,17 @@ class Layer:
 
     @property
     def gates(self) -> int:
-        """How many gates."""
+        """Number of gates."""
         return {"lstm": 4, "gru": 3}.get(self.mode, 1)
 
     @property
     def biases(self) -> int:
-        """How many rows oneDNN's bias has."""
+        """Number of rows of oneDNN's bias."""
         return self.gates + (self.mode == "gru")
 
     @property
     def states(self) -> tuple[str, ...]:
-        """What is carried from step to step."""
+        """Names of the states that are carried from step to step."""
         return ("iter", "iter_c") if self.mode == "lstm" else ("iter",)
 
     @property
@@ -72,7 +72,7 @@ class Layer:
         return self.gates * self.hidden * (self.columns + self.hidden)
 
     def layouts(self) -> dict[str, Layout]:
-        """How each operand of the forward pass lies in our arrays."""
+        """Layouts of the operands of the forward pass in our arrays."""
         t, b, c, h, d, g = (
             self.steps, self.batch, self.columns, self.hidden, self.directions, self.gates,
         )  # fmt: skip
@@ -83,20 +83,20 @@ class Layer:
             "bias": Layout((1, d, self.biases, h), "float32"),
             "dst": Layout((t, b, d * h), "float32"),
         }
-        assert g > 0, "every net has a gate"
+        assert g > 0, "every layer has a gate"
         for s in self.states:
             found[f"src_{s}"] = found[f"dst_{s}"] = Layout((1, d, b, h), "float32")
         return found
 
     def _matrices(self, columns: int) -> Layout:
         h, d, g = self.hidden, self.directions, self.gates
-        # A GRU's are copied with their gates in oneDNN's order.
+        # Matrices of a GRU are copied, with their gates in oneDNN's order.
         one = g * h * columns if self.mode == "gru" else self.block
         return Layout((1, d, columns, g, h), "float32", (d * one, one, 1, h * columns, columns))
 
 
-def _arguments(layer: Layer, layouts: dict[str, Layout], prefix: str = "") -> list[Any]:
-    """Descriptors in C's order: of the operands, or (``prefix``) of their gradients."""
+def _arguments(layer: OnednnLayer, layouts: dict[str, Layout], prefix: str = "") -> list[Any]:
+    """Layouts in the order of the C arguments: of the operands, or (``prefix``) of gradients."""
     lstm = layer.mode == "lstm"
 
     def of(name: str) -> Layout:
@@ -107,25 +107,26 @@ def _arguments(layer: Layer, layouts: dict[str, Layout], prefix: str = "") -> li
     return [*source, *middle, of("dst"), *(of(f"dst_{s}") for s in layer.states)]
 
 
-@kept(64 << 10)
-def _forward(layer: Layer, prop: str, threads: int) -> Primitive:
+@cached(64 << 10)
+def _forward(layer: OnednnLayer, prop: str, threads: int) -> Primitive:
     name, before, after = _kind(layer)
-    given = _arguments(layer, layer.layouts())
-    return primitive(f"{name}_forward", PROP[prop], *before, *given, 0, *after)
+    layouts = _arguments(layer, layer.layouts())
+    return primitive(f"{name}_forward", PROP[prop], *before, *layouts, 0, *after)
 
 
-@kept(64 << 10)
-def _backward(layer: Layer, threads: int) -> Primitive:
+@cached(64 << 10)
+def _backward(layer: OnednnLayer, threads: int) -> Primitive:
     name, before, after = _kind(layer)
-    given = _arguments(layer, layer.layouts())
+    layouts = _arguments(layer, layer.layouts())
     hint = _forward(layer, "training", threads)
     return primitive(
-        f"{name}_backward", PROP["backward"], *before, *given, *given, _OVERWRITE, *after, hint
-    )
+        f"{name}_backward", PROP["backward"], *before, *layouts, *layouts,
+        _DIFF_WEIGHTS_OVERWRITE, *after, hint,
+    )  # fmt: skip
 
 
-def _kind(layer: Layer) -> tuple[str, tuple[Any, ...], tuple[Any, ...]]:
-    """The primitive's name, what comes before the descriptors, what comes after the flags."""
+def _kind(layer: OnednnLayer) -> tuple[str, tuple[Any, ...], tuple[Any, ...]]:
+    """(the primitive's name, C arguments before the descriptors, C arguments after the flags)"""
     direction = DIRECTION["both" if layer.directions == 2 else "left_to_right"]
     if layer.mode == "lstm":
         return "lstm", (direction,), ()
@@ -135,56 +136,56 @@ def _kind(layer: Layer) -> tuple[str, tuple[Any, ...], tuple[Any, ...]]:
     return "vanilla_rnn", (activation, direction), (0.0, 0.0)
 
 
-class _Planned(Planned):
-    """The workspace lies as the primitive wants it: only its bytes are known."""
+class _PlannedLayer(PlannedPrimitive):
+    """A planned primitive whose workspace needs no reorder: it has oneDNN's layout."""
 
-    def _foreign(self, o: Operand) -> Any:
-        return None if o.name == _SPACE else super()._foreign(o)
+    def _foreign(self, o: PrimitiveOperand) -> Any:
+        return None if o.name == _WORKSPACE else super()._foreign(o)
 
 
-def _read(layer: Layer) -> list[Operand]:
-    """What both passes read: index 0 marks the parameters, which may be kept."""
+def _read(layer: OnednnLayer) -> list[PrimitiveOperand]:
+    """Operands that both passes read. Index 0 marks parameters, which may be prepacked."""
     layouts = layer.layouts()
     names = ["src", *(f"src_{s}" for s in layer.states), "weights", "weights_iter", "bias"]
-    return [Operand(n, layouts[n], 0 if n.startswith("weights") else -1) for n in names]
+    return [PrimitiveOperand(n, layouts[n], 0 if n.startswith("weights") else -1) for n in names]
 
 
-def _space_bytes(layer: Layer, threads: int) -> int:
-    return _forward(layer, "training", threads).operand(_SPACE).nbytes
+def _workspace_bytes(layer: OnednnLayer, threads: int) -> int:
+    return _forward(layer, "training", threads).operand(_WORKSPACE).nbytes
 
 
-def _plan_forward(layer: Layer, trains: bool, threads: int) -> Planned:
+def _plan_forward(layer: OnednnLayer, trains: bool, threads: int) -> PlannedPrimitive:
     made = _forward(layer, "training" if trains else "inference", threads)
     layouts = layer.layouts()
     operands = _read(layer)
     for name in ("dst", *(f"dst_{s}" for s in layer.states)):
-        operands.append(Operand(name, layouts[name], -1, True))
+        operands.append(PrimitiveOperand(name, layouts[name], -1, True))
     if trains:
-        size = _space_bytes(layer, threads)
-        operands.append(Operand(_SPACE, Layout((size,), "uint8"), -1, True))
-    return _Planned(made, operands)
+        size = _workspace_bytes(layer, threads)
+        operands.append(PrimitiveOperand(_WORKSPACE, Layout((size,), "uint8"), -1, True))
+    return _PlannedLayer(made, operands)
 
 
-def _plan_backward(layer: Layer, threads: int) -> Planned:
+def _plan_backward(layer: OnednnLayer, threads: int) -> PlannedPrimitive:
     layouts = layer.layouts()
     results = ("dst", *(f"dst_{s}" for s in layer.states))
     operands = _read(layer)
-    operands += [Operand(n, layouts[n], -1) for n in results]
-    operands += [Operand(f"diff_{n}", layouts[n], -1) for n in results]
+    operands += [PrimitiveOperand(n, layouts[n], -1) for n in results]
+    operands += [PrimitiveOperand(f"diff_{n}", layouts[n], -1) for n in results]
     names = ("src", *(f"src_{s}" for s in layer.states), "weights", "weights_iter", "bias")
-    operands += [Operand(f"diff_{n}", layouts[n], -1, True) for n in names]
-    size = _space_bytes(layer, threads)
-    operands.append(Operand(_SPACE, Layout((size,), "uint8"), -1))
-    return _Planned(_backward(layer, threads), operands)
+    operands += [PrimitiveOperand(f"diff_{n}", layouts[n], -1, True) for n in names]
+    size = _workspace_bytes(layer, threads)
+    operands.append(PrimitiveOperand(_WORKSPACE, Layout((size,), "uint8"), -1))
+    return _PlannedLayer(_backward(layer, threads), operands)
 
 
 # -- parameters ------------------------------------------------------------------------------------
 
 
-class Parameters:
-    """Where the parameters of one layer lie in the vector, and what oneDNN gets of them."""
+class LayerParameters:
+    """The parameters of one layer: their offsets in the flat vector, and oneDNN's operands."""
 
-    def __init__(self, layer: Layer, shape: RNNShape, number: int, features: int) -> None:
+    def __init__(self, layer: OnednnLayer, shape: RNNShape, number: int, features: int) -> None:
         offsets = shape.block_offsets(features)
         d = layer.directions
         self.layer = layer
@@ -192,15 +193,15 @@ class Parameters:
         self.biases_at = [offsets[number * d + i][1] for i in range(d)]
 
     def matrices(self, w: Any) -> list[Any]:
-        """The input matrices and the recurrent ones, in memory as :meth:`Layer.layouts` says."""
+        """The input and the recurrent matrices, in the layouts of :meth:`OnednnLayer.layouts`."""
         a, b = self._views(w)
         if self.layer.mode != "gru":
             middle = self.layer.gates * self.layer.hidden * self.layer.columns
             return [w[self.at :], w[self.at + middle :]]
-        return [np.ascontiguousarray(m[:, _GRU_ORDER]) for m in (a, b)]
+        return [np.ascontiguousarray(m[:, _ONEDNN_GRU_GATES]) for m in (a, b)]
 
     def _views(self, w: Any) -> tuple[Any, Any]:
-        """(directions, gates, hidden, columns) and (..., hidden), in our order of the gates."""
+        """Views (directions, gates, hidden, columns) and (..., hidden); gates in our order."""
         s = self.layer
         whole = w[self.at : self.at + s.directions * s.block].reshape(s.directions, s.block)
         middle = s.gates * s.hidden * s.columns
@@ -211,7 +212,7 @@ class Parameters:
         )
 
     def _bias_rows(self, w: Any) -> list[tuple[Any, Any]]:
-        """Of each direction: input biases and recurrent ones, (gates, hidden)."""
+        """For each direction the input biases and recurrent ones, each (gates, hidden)."""
         g, h = self.layer.gates, self.layer.hidden
         return [
             (w[at : at + g * h].reshape(g, h), w[at + g * h : at + 2 * g * h].reshape(g, h))
@@ -231,17 +232,17 @@ class Parameters:
         return out
 
     def gradient_places(self, dw: Any) -> list[Any]:
-        """Where the gradients of the matrices go: into the vector, or (GRU) beside it."""
+        """Memory for the matrices' gradients: in the vector, or (GRU) in arrays of their own."""
         if self.layer.mode != "gru":
             return self.matrices(dw)
         return [np.empty(v.shape, np.float32) for v in self._views(dw)]
 
     def store(self, dw: Any, matrices: Sequence[Any], bias: Any) -> None:
-        """Put oneDNN's gradients into the vector."""
+        """Copy oneDNN's gradients into the vector."""
         gru = self.layer.mode == "gru"
         if gru:
             for view, m in zip(self._views(dw), matrices):
-                view[:, _GRU_ORDER] = m
+                view[:, _ONEDNN_GRU_GATES] = m
         for d, (bw, br) in zip(bias, self._bias_rows(dw)):
             if gru:
                 bw[:] = d[[1, 0, 2]]
@@ -250,11 +251,11 @@ class Parameters:
                 bw[:] = br[:] = d
 
 
-# -- the whole net ---------------------------------------------------------------------------------
+# -- all layers ------------------------------------------------------------------------------------
 
 
-class Reserve:
-    """What the gradient needs: each layer's workspace, its input, and the last states."""
+class OnednnReserve:
+    """Values that the gradient needs: each layer's workspace and input, and the last states."""
 
     def __init__(self, pool: list[list[Any]], sizes: Sequence[int]) -> None:
         self._pool = pool
@@ -267,8 +268,8 @@ class Reserve:
             self._pool.append(self.spaces)
 
 
-class Net:
-    """The layers of a call."""
+class LayerStack:
+    """The layers of a call: their parameters and planned primitives."""
 
     def __init__(self, call: Call, forward: bool, threads: int) -> None:
         op: Any = call.op.op  # type: ignore[attr-defined]
@@ -276,27 +277,32 @@ class Net:
         shape: RNNShape = op.layout
         self.shape, self.lstm = shape, op.has_cell
         self.keeps = bool(getattr(op, "keeps_reserve", True))
-        #: oneDNN 3.2 crashes in a GRU's inference (512 units, 32 sequences): it is always trained.
+        #: Whether primitives are for training. A GRU's always are: oneDNN 3.2 crashes in its
+        #: inference (512 units, 32 sequences).
         self.trains = self.keeps or op.rnn_mode == "gru"
         self.layers, self.parameters, self.plans = [], [], []
         for i in range(shape.num_layers):
             columns = int(shape.inputs_of(i, features))
-            layer = Layer(op.rnn_mode, steps, batch, columns, op.hidden_size, shape.directions)
+            layer = OnednnLayer(
+                op.rnn_mode, steps, batch, columns, op.hidden_size, shape.directions
+            )
             self.layers.append(layer)
             if self.keeps:
-                _backward(layer, threads)  # forward and gradient are taken together or not at all
-            self.parameters.append(Parameters(layer, shape, i, features))
+                _backward(layer, threads)  # raises if there is no gradient: then no forward either
+            self.parameters.append(LayerParameters(layer, shape, i, features))
             self.plans.append(
                 _plan_forward(layer, self.trains, threads)
                 if forward
                 else _plan_backward(layer, threads)
             )
-        self.space_bytes = [_space_bytes(x, threads) for x in self.layers] if self.trains else []
+        self.workspace_sizes = (
+            [_workspace_bytes(x, threads) for x in self.layers] if self.trains else []
+        )
         self.workspace_bytes = max(p.workspace_bytes for p in self.plans)
 
     @property
     def primitive(self) -> Primitive:
-        """That of the first layer."""
+        """The primitive of the first layer."""
         return self.plans[0].primitive
 
     def states(self, arrays: Sequence[Any], i: int) -> list[Any]:
@@ -308,46 +314,46 @@ class Net:
         return f"{self.primitive.implementation}, {len(self.layers)} layer(s)"
 
 
-class _NetKernel(OnednnKernel):
+class _RNNBaseKernel(OnednnKernel):
     takes_reference = True
 
     def refuses_types(self, call: Call) -> str | None:
-        """What no rewrite would have lowered."""
+        """Refuses ops that no rewrite lowers."""
         op: Any = call.op.op  # type: ignore[attr-defined]
         if op.lengths or op.input_mode != "linear" or (op.dropout and op.num_layers > 1):
             return "oneDNN has no lengths, no dropout between layers, no skipped input"
         return super().refuses_types(call)
 
     def planned(self, call: Call) -> Any:
-        """All layers."""
-        return Net(call, isinstance(call.op, OneDnnRNN), thread_pools.settle())
+        """The planned layers."""
+        return LayerStack(call, isinstance(call.op, OneDnnRNN), thread_pools.settle())
 
 
-class RNNKernel(_NetKernel):
-    """Forward: (y, hy, [cy], [reserve]) of (w, x, hx, [cx])."""
+class RNNKernel(_RNNBaseKernel):
+    """The forward pass: from (w, x, hx, [cx]) to (y, hy, [cy], [reserve])."""
 
     name = "onednn.rnn"
 
     def bind(self, call: Call) -> Any:
-        """Layer by layer."""
+        """A launch that runs layer by layer."""
         net: Any = self.cached(call)
         version = version_of(call, 0)
         versions = {} if version is None else {0: version}
         launchers = [p.launcher(versions) for p in net.plans]
-        return _ForwardNet(net, launchers)
+        return _ForwardLaunch(net, launchers)
 
 
-class _ForwardNet:
-    def __init__(self, net: Net, launchers: list[Launcher]) -> None:
+class _ForwardLaunch:
+    def __init__(self, net: LayerStack, launchers: list[PrimitiveLaunch]) -> None:
         self.net, self.launchers = net, launchers
         self._pool: list[list[Any]] = []
 
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None) -> Any:
-        """Run all layers; the reserve, if it is kept, is the last result."""
+        """Run all layers; returns the results with the reserve, if the gradient needs it."""
         net = self.net
-        w, x, *states = map(lies_densely, inputs)
+        w, x, *states = map(as_contiguous, inputs)
         y, *new = outputs[: 2 + net.lstm]
-        reserve = Reserve(self._pool, net.space_bytes) if net.trains else None
+        reserve = OnednnReserve(self._pool, net.workspace_sizes) if net.trains else None
         source = x
         for i, (layer, launch) in enumerate(zip(net.layers, self.launchers)):
             last = i == len(net.layers) - 1
@@ -369,19 +375,19 @@ class _ForwardNet:
         return [y, *new, reserve]
 
 
-class RNNGradKernel(_NetKernel):
-    """(dw, dx, dhx, [dcx]) of (w, x, hx, [cx], y, dy, dhy, [dcy], reserve)."""
+class RNNGradKernel(_RNNBaseKernel):
+    """The gradient: from (w, x, hx, [cx], y, dy, dhy, [dcy], reserve) to (dw, dx, dhx, [dcx])."""
 
     name = "onednn.rnn"
 
     def bind(self, call: Call) -> Any:
-        """Layer by layer, the last one first."""
+        """A launch that runs layer by layer, the last one first."""
         net: Any = self.cached(call)
-        return _BackwardNet(net, [p.launcher() for p in net.plans])
+        return _BackwardLaunch(net, [p.launcher() for p in net.plans])
 
 
-class _BackwardNet:
-    def __init__(self, net: Net, launchers: list[Launcher]) -> None:
+class _BackwardLaunch:
+    def __init__(self, net: LayerStack, launchers: list[PrimitiveLaunch]) -> None:
         self.net, self.launchers = net, launchers
 
     def __call__(
@@ -390,7 +396,7 @@ class _BackwardNet:
         """Backpropagate through all layers."""
         net, n = self.net, 1 + self.net.lstm
         reserve = inputs[-1]
-        w, x, *rest = map(lies_densely, inputs[:-1])
+        w, x, *rest = map(as_contiguous, inputs[:-1])
         states, y, dy, dstates = rest[:n], rest[n], rest[n + 1], rest[n + 2 :]
         dw, dx, *dfirst = outputs
         result, gradient = y, dy

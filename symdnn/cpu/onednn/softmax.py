@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from symdnn.cpu.onednn.kernel import OnednnKernel, Operand, Planned, contiguous
+from symdnn.cpu.onednn.kernel import OnednnKernel, PlannedPrimitive, PrimitiveOperand, contiguous
 from symdnn.cpu.onednn.objects import ALG, PROP, primitive
 from symdnn.graph.kernel import Call, Row
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad
@@ -18,37 +18,39 @@ def _algorithm(op: Any) -> int:
 
 
 class SoftmaxKernel(OnednnKernel):
-    """``dnnl_softmax_forward``"""
+    """Softmax and log-softmax (``dnnl_softmax_forward``)."""
 
     name = "onednn.softmax"
 
-    def planned(self, call: Call) -> Planned:
-        """In place or not: the operands have one layout."""
+    def planned(self, call: Call) -> PlannedPrimitive:
+        """The primitive; both operands have the same layout."""
         op: Any = call.op.op  # type: ignore[attr-defined]
         x = contiguous(call.inputs[0])
         axis = op.axis % len(x.shape)
         made = primitive("softmax_forward", PROP["inference"], _algorithm(op), x, x, axis)
-        return Planned(made, [Operand("src", x, 0), Operand("dst", x, 0, True)])
+        return PlannedPrimitive(
+            made, [PrimitiveOperand("src", x, 0), PrimitiveOperand("dst", x, 0, True)]
+        )
 
 
 class SoftmaxGradKernel(OnednnKernel):
-    """``dnnl_softmax_backward``"""
+    """Gradients of softmax and log-softmax (``dnnl_softmax_backward``)."""
 
     name = "onednn.softmax"
 
-    def planned(self, call: Call) -> Planned:
-        """From the result of the softmax and its cotangent."""
+    def planned(self, call: Call) -> PlannedPrimitive:
+        """The primitive of (y, dy): the result of the softmax and its cotangent."""
         op: Any = call.op.op  # type: ignore[attr-defined]
         y = contiguous(call.inputs[0])
         axis, algorithm = op.axis % len(y.shape), _algorithm(op)
         forward = primitive("softmax_forward", PROP["training"], algorithm, y, y, axis)
         made = primitive("softmax_backward", algorithm, y, y, y, axis, forward)
         operands = [
-            Operand("dst", y, 0),
-            Operand("diff_dst", y, 1),
-            Operand("diff_src", y, 0, True),
+            PrimitiveOperand("dst", y, 0),
+            PrimitiveOperand("diff_dst", y, 1),
+            PrimitiveOperand("diff_src", y, 0, True),
         ]
-        return Planned(made, operands)
+        return PlannedPrimitive(made, operands)
 
 
 KERNELS: tuple[Row, ...] = (

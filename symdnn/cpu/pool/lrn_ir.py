@@ -1,9 +1,9 @@
 """Local response normalisation across channels and its gradient as LLVM IR.
 
-A task is a part of an image that fits a fast cache with all its channels: columns of the planes
-where channels come first, some pixels where they are last. Its squares are written beside zeros for
-the channels that do not exist, so that the sums over windows, loops along what lies together, have
-no borders. Sums are direct: differences of running ones would lose digits.
+A task is a block of pixels with all their channels that fits the cache: columns of the planes in
+NCHW, some pixels in NHWC. Its squares are stored in scratch memory, padded with zeros for channels
+that do not exist, so that the loops over windows need no bounds checks. Windows are summed
+directly: differences of running sums would lose digits.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ from symdnn.cpu.ir.source_ir import Source
 
 __all__ = ["LrnPlan", "lrn_ir"]
 
-#: Numbers of scratch memory for squares, and the most columns of a block.
-_SCRATCH, _MOST_COLUMNS = 1 << 15, 1024
-#: Exponents that take square roots and quotients alone.
-_BY_ROOTS = (0, 0.5, 0.75, 1)
+#: Elements of scratch memory for squares, and the limit of columns of a block.
+_SCRATCH_ELEMENTS, _MAX_COLUMNS = 1 << 15, 1024
+#: Exponents beta for which square roots and divisions suffice.
+_ROOT_EXPONENTS = (0, 0.5, 0.75, 1)
 
 
 @dataclass(frozen=True)
 class LrnPlan:
-    """One kernel: windows of ``n`` of so many ``channels``, the numbers of the formula, and how
-    many values of a channel lie together (``inner``; 1: channels are last)."""
+    """One kernel: windows of ``n`` channels, the constants of the formula, and the layout.
+
+    ``inner`` is the number of contiguous pixels of a channel; 1 stands for NHWC.
+    """
 
     backward: bool
     n: int
@@ -40,56 +42,58 @@ class LrnPlan:
     inner: int
 
     @property
-    def is_last(self) -> bool:
-        """Whether channels lie together."""
+    def channels_last(self) -> bool:
+        """Whether the channels of a pixel are contiguous."""
         return self.inner == 1
 
     @property
     def block(self) -> int:
-        """Columns of a plane, or pixels, of a task."""
-        fits = max(16, _SCRATCH // (self.channels + self.n - 1))
-        if self.is_last:
+        """Pixels of a task: columns of the planes in NCHW."""
+        fits = max(16, _SCRATCH_ELEMENTS // (self.channels + self.n - 1))
+        if self.channels_last:
             return fits
-        parts = -(-self.inner // min(fits, _MOST_COLUMNS))
+        parts = -(-self.inner // min(fits, _MAX_COLUMNS))
         return -(-self.inner // (16 * parts)) * 16
 
     @property
     def blocks(self) -> int:
-        """Blocks of an image, where channels come first."""
+        """Blocks of one sample, in NCHW."""
         return -(-self.inner // self.block)
 
     def tasks(self, outer: int) -> int:
-        """How many there are, for so many images (pixels, where channels are last)."""
-        return -(-outer // self.block) if self.is_last else outer * self.blocks
+        """The number of tasks for ``outer`` samples (NHWC: pixels of all samples)."""
+        return -(-outer // self.block) if self.channels_last else outer * self.blocks
 
-    # -- scratch memory: one row for each channel (pixel), zeros where a window has no channel --
+    # -- scratch memory: a row for each channel (NHWC: pixel), zeros for channels beyond the ends -
 
     @property
     def step(self) -> int:
-        """Numbers from a channel to the next."""
-        return 1 if self.is_last else self.block
+        """Stride of channels, in elements."""
+        return 1 if self.channels_last else self.block
 
     @property
     def pitch(self) -> int:
-        """Numbers from a row to the next."""
-        return self.channels + self.n - 1 if self.is_last else self.block
+        """Stride of rows, in elements."""
+        return self.channels + self.n - 1 if self.channels_last else self.block
 
     @property
     def scratch(self) -> int:
-        """Numbers of all rows."""
+        """Elements of all rows."""
         return self.block * (self.channels + self.n - 1)
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """Whose array objects the words after the fourth have."""
+        """Names of the operands whose array objects are the words after the fourth."""
         return ("x", "y", "dy", "out") if self.backward else ("x", "out")
 
 
 def lrn_ir(plan: LrnPlan) -> str:
-    """The module of ``kernel``; its block: threads, tasks, 1, images (pixels, where channels are
-    last), the operands, the result."""
+    """The module of ``kernel``.
+
+    Words of its block: threads, tasks, 1, samples (NHWC: pixels), the operands, the result.
+    """
     source = _Normalisation(plan)
-    functions = set() if plan.beta in _BY_ROOTS else {"pow"}
+    functions = set() if plan.beta in _ROOT_EXPONENTS else {"pow"}
     lines = [
         "declare float @llvm.sqrt.f32(float)",
         "declare float @llvm.fmuladd.f32(float, float, float)",
@@ -108,14 +112,14 @@ def _number(value: float) -> str:
 
 
 class _Normalisation(Source):
-    """The function ``rows``."""
+    """Builds the function ``rows``."""
 
     def __init__(self, plan: LrnPlan) -> None:
         super().__init__()
         self.plan = plan
 
     def text(self) -> Sequence[str]:
-        """Its lines."""
+        """The lines of the function."""
         plan = self.plan
         entry = [*word("%outer", 3)]
         for i, name in enumerate(plan.operands, 4):
@@ -135,9 +139,9 @@ class _Normalisation(Source):
         return self.lines
 
     def _place(self) -> None:
-        """Where the task begins in an operand, how many rows it has, and how many columns."""
+        """Append the task's offset in an operand and its numbers of rows and columns."""
         plan = self.plan
-        if plan.is_last:
+        if plan.channels_last:
             first = self.affine("%r", plan.block)
             left = self.new(f"sub i64 %outer, {first}")
             self.rows, self.columns = self._least(left, plan.block), str(plan.channels)
@@ -157,7 +161,7 @@ class _Normalisation(Source):
     # -- loops ------------------------------------------------------------------------------------
 
     def _each(self, name: str, body: Callable[[str, str], None]) -> None:
-        """``body(place in an operand, place in scratch memory)`` for all numbers of the task."""
+        """``body(offset in an operand, offset in scratch memory)`` for all elements of the task."""
 
         def row(i: str, _: list[str]) -> list[str]:
             at = self.new(f"add i64 {self.base}, {self.affine(i, self.row_step)}")
@@ -168,7 +172,7 @@ class _Normalisation(Source):
                 return []
 
             self.counted(f"{name}_column", 0, self.columns, column)
-            self.lines[-2] += ", !llvm.loop !1"  # the jump back: no element meets another's
+            self.lines[-2] += ", !llvm.loop !1"  # the back edge: iterations are independent
             return []
 
         self.counted(f"{name}_row", 0, self.rows, row)
@@ -199,7 +203,7 @@ class _Normalisation(Source):
         self._store(self._product(x, x), "%squares", kept, before)
 
     def _window(self, scratch: str, kept: str) -> str:
-        """The sum of the window that begins there."""
+        """The sum of the window that begins at an offset of scratch memory."""
         total = self._load(scratch, kept)
         for j in range(1, self.plan.n):
             value = self._load(scratch, kept, j * self.plan.step)
@@ -211,13 +215,13 @@ class _Normalisation(Source):
         return self._sum(total, _number(plan.alpha / plan.n), _number(plan.k))
 
     def _over_power(self, x: str, base: str) -> str:
-        """x * base ** -beta, the common ones by square roots."""
+        """x * base ** -beta, for common beta by square roots."""
         beta = self.plan.beta
         if beta == 0:
             return x
         if beta == 1:
             return self._quotient(x, base)
-        if beta not in _BY_ROOTS:
+        if beta not in _ROOT_EXPONENTS:
             exponent = _number(-beta)
             power = self.new(f"call float @s_pow(float {base}, float {exponent})")
             return self._product(x, power)
@@ -231,7 +235,7 @@ class _Normalisation(Source):
         self._store(self._over_power(self._load("%x", at), self._base(kept)), "%out", at)
 
     def _pulled(self, at: str, kept: str) -> None:
-        """What dy gives its own channel; what it gives those of its window is kept."""
+        """Store the direct part of dx; put the factor for the window's channels in scratch."""
         plan, base = self.plan, self._base(kept)
         dy, y = self._load("%dy", at), self._load("%y", at)
         self._store(self._over_power(dy, base), "%out", at)

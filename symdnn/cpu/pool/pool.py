@@ -1,4 +1,4 @@
-"""Pooling and its gradients by compiled loops: planes of one or two pooled dimensions."""
+"""Pooling in NCHW and its gradients by compiled loops, over one or two dimensions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from symdnn.cpu.launch.contiguous_launch import InOrder, uncompiled
+from symdnn.cpu.launch.contiguous_launch import ContiguousLaunch, compile_refusal
 from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.pool.pool_ir import PoolPlan, pool_ir
 from symdnn.cpu.threads import threads
@@ -14,15 +14,15 @@ from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.type import TensorType
 from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad, MaxPoolGradGrad, Pool
 
-__all__ = ["PoolKernel", "is_backward", "launcher", "plan_of", "KERNELS"]
+__all__ = ["PoolKernel", "is_backward", "pool_launch", "plan_of", "KERNELS"]
 
-#: Below so many elements that windows hold, compiling costs more than NumPy ever would.
-_LEAST_WORK = 1 << 12
-#: Elements in windows for which another thread is worth waking: two threads were as fast as one
-#: (3.5 us) at twice as many, with channels last, on two cores with AVX-512.
-_WORK_OF_A_THREAD = 1 << 15
-#: Windows of more elements than this are left to NumPy, which takes one dimension at a time.
-_LARGEST_WINDOW = 36
+#: With fewer elements in all windows NumPy is faster than compiling.
+_MIN_WINDOW_ELEMENTS_TO_COMPILE = 1 << 12
+#: Elements in windows for which waking up another thread pays. With twice as many, in NHWC, two
+#: threads were as fast as one (3.5 us) on two cores with AVX-512.
+_WINDOW_ELEMENTS_PER_THREAD = 1 << 15
+#: Larger windows are left to NumPy, which pools one dimension at a time.
+_MAX_WINDOW_ELEMENTS = 36
 
 _KINDS: dict[type, str] = {
     MaxPoolGrad: "max_grad", AveragePoolGrad: "sum_grad", MaxPoolGradGrad: "gather",
@@ -30,27 +30,31 @@ _KINDS: dict[type, str] = {
 
 
 class PoolKernel(Kernel):
-    """Maximum, sum and mean of windows and their gradients, of planes that lie in C order."""
+    """Maximum, sum and mean of windows and their gradients, of contiguous planes."""
 
     name = "llvm.pool"
     traits = LLVM
 
     def refuses(self, call: Call, of: Any = None) -> str | None:
-        """Takes one or two pooled dimensions of float32 and float64, in windows that are small.
+        """Needs float32 or float64, one or two pooled dimensions, and small windows.
 
-        ``of`` is the neutral op where the call's is another.
+        ``of`` is the neutral op if the call's op is a vendor's.
         """
         op: Any = of or call.op
         types: Any = call.inputs
         if types[0].dtype not in ("float32", "float64"):
             return "it computes in float32 and float64"
-        if op.ndim > 2 or prod(op.ws) > _LARGEST_WINDOW:
-            return f"its windows are of 1 or 2 dimensions and at most {_LARGEST_WINDOW} elements"
-        given = [t for t in (*types, *call.outputs) if isinstance(t, TensorType)]
-        return uncompiled(given, lambda: self.work(call, op), _LEAST_WORK)
+        if op.ndim > 2 or prod(op.ws) > _MAX_WINDOW_ELEMENTS:
+            return (
+                f"its windows are of 1 or 2 dimensions and at most {_MAX_WINDOW_ELEMENTS} elements"
+            )
+        tensors = [t for t in (*types, *call.outputs) if isinstance(t, TensorType)]
+        return compile_refusal(
+            tensors, lambda: self.work(call, op), _MIN_WINDOW_ELEMENTS_TO_COMPILE
+        )
 
     def work(self, call: Call, op: Any) -> int:
-        """Elements that all windows hold, roughly."""
+        """Roughly the number of elements in all windows."""
         large: Any = call.outputs[0] if is_backward(op) else call.inputs[0]
         small: Any = call.inputs[-1] if isinstance(op, MaxPoolGrad) else call.outputs[0]
         if isinstance(op, AveragePoolGrad):
@@ -58,21 +62,21 @@ class PoolKernel(Kernel):
         return max(prod(large.shape), prod(small.shape) * prod(op.ws)) if prod(small.shape) else 0
 
     def bind(self, call: Call) -> Launch:
-        """Compiled for these sizes."""
+        """A launch whose code is for these sizes."""
         plan, planes = planned(call)
         rows, width = plan.size if plan.backward else plan.out
         overlap = prod(plan.ws) // (prod(plan.stride) if plan.backward else 1)
         work = planes * rows * width * max(1, overlap)
-        return launcher(threads.kernel(pool_ir, plan), plan, planes * rows, work)
+        return pool_launch(threads.kernel(pool_ir, plan), plan, planes * rows, work)
 
 
 def is_backward(op: Any) -> bool:
-    """Whether a neutral op of pooling makes what has the size of x."""
+    """Whether the result of a neutral pooling op has the size of x."""
     return isinstance(op, MaxPoolGrad | AveragePoolGrad)
 
 
 def planned(call: Call) -> tuple[PoolPlan, int]:
-    """(the kernel's plan, the number of planes)"""
+    """(the plan of a call, the number of planes)"""
     op: Any = call.op
     x: Any = call.outputs[0] if is_backward(op) else call.inputs[0]
     plan = plan_of(op, x.dtype, x.shape)
@@ -80,7 +84,7 @@ def planned(call: Call) -> tuple[PoolPlan, int]:
 
 
 def plan_of(op: Any, dtype: str, sizes: Sequence[int]) -> PoolPlan:
-    """The kernel of a neutral op; ``sizes`` of what is pooled end in the pooled ones."""
+    """The plan of a neutral op for x whose shape ends in the pooled ``sizes``."""
     axes = op._axes(sizes)
     weights = None
     if op.mode.startswith("average"):
@@ -98,9 +102,11 @@ def _pair(axes: Sequence[Any], field: str, default: int) -> Any:
     return tuple([default] * (2 - len(found)) + found)
 
 
-def launcher(run: Any, plan: PoolPlan, rows: int, work: int) -> Launch:
-    """The launch of a compiled kernel with so many rows; ``work`` is in elements of windows."""
-    return InOrder(run, [threads.threads(work, _WORK_OF_A_THREAD), rows, 1], plan.reads)
+def pool_launch(run: Any, plan: PoolPlan, rows: int, work: int) -> Launch:
+    """The launch of a compiled kernel over ``rows``; ``work`` is in elements of windows."""
+    return ContiguousLaunch(
+        run, [threads.threads(work, _WINDOW_ELEMENTS_PER_THREAD), rows, 1], plan.reads
+    )
 
 
 KERNELS: tuple[Row, ...] = (

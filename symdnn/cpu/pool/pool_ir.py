@@ -1,8 +1,8 @@
-"""Pooling of planes and its gradients as LLVM IR.
+"""Pooling of planes (NCHW) and its gradients as LLVM IR.
 
-Sizes are constants of the source, so rows as short as 12 become vector code. Forward, each output
-gathers its window. Backward, each element gathers from the windows that hold it, as many rows and
-columns of windows as overlap; no memory is written twice, and every tie gets the whole gradient.
+Sizes are constants of the code, so that LLVM vectorises rows as short as 12 columns. Forward, each
+output gathers its window. Backward, each element gathers from all windows that contain it. So no
+memory is written twice, and every tie gets the whole gradient.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ __all__ = ["PoolPlan", "pool_ir", "weight_tables"]
 
 @dataclass(frozen=True)
 class PoolPlan:
-    """One kernel. ``kind``:
+    """One kernel, of one of these kinds:
 
     * ``max``, ``sum``: (x) to y;
-    * ``gather``: (x, y, v), the sum of ``v`` where ``x`` is its window's maximum ``y``;
+    * ``gather``: (x, y, v) to the sum of ``v`` where ``x`` is its window's maximum ``y``;
     * ``max_grad``: (x, y, dy) to dx; ``sum_grad``: (dy) to dx.
 
-    Pairs are (rows, columns): ``size`` of x, ``out`` of y, windows ``ws``, ``stride``, ``pad``.
-    ``weights`` are factors for each row and column of windows, where sums are to be means.
+    Pairs are (rows, columns): ``size`` of x, ``out`` of y, windows ``ws``, ``stride``, ``pad``. For
+    means, ``weights`` are the factors of each row and column of windows.
     """
 
     kind: str
@@ -46,22 +46,22 @@ class PoolPlan:
 
     @property
     def reads(self) -> int:
-        """How many operands there are."""
+        """The number of operands."""
         return {"max": 1, "sum": 1, "gather": 3, "max_grad": 3, "sum_grad": 1}[self.kind]
 
 
 def pool_ir(plan: PoolPlan) -> str:
-    """The module of ``kernel``; its block: threads, rows in all, 1, the operands, the result."""
+    """The module of ``kernel``. Words of its block: threads, rows, 1, the operands, the result."""
     source = _Backward(plan) if plan.backward else _Forward(plan)
     t = VALUES[plan.dtype]
     suffix = "f32" if t == "float" else "f64"
     lines = [f"declare {t} @llvm.maximum.{suffix}({t}, {t})", *THREADS, *weight_tables(plan)]
-    lines += [*source.text(), *METADATA, "!3 = distinct !{!3, !4, !2}", _SCALAR]
+    lines += [*source.text(), *METADATA, "!3 = distinct !{!3, !4, !2}", _NO_VECTORS]
     return "\n".join(lines) + "\n"
 
 
 def weight_tables(plan: PoolPlan) -> list[str]:
-    """The factors of rows (``@weights_y``) and columns (``@weights_x``), where there are any."""
+    """Constants for the factors of rows (``@weights_y``) and columns (``@weights_x``), if any."""
     t, lines = VALUES[plan.dtype], []
     for name, weights in zip("yx", plan.weights or ()):
         values = ", ".join(f"{t} {_number(w, plan.dtype)}" for w in weights)
@@ -69,7 +69,7 @@ def weight_tables(plan: PoolPlan) -> list[str]:
     return lines
 
 
-_SCALAR = '!4 = !{!"llvm.loop.vectorize.enable", i1 false}'
+_NO_VECTORS = '!4 = !{!"llvm.loop.vectorize.enable", i1 false}'
 
 
 def _number(value: float, dtype: str) -> str:
@@ -78,8 +78,11 @@ def _number(value: float, dtype: str) -> str:
     return literal(float(value).hex(), dtype)
 
 
-class _Rows(Source):
-    """A function over rows of the result; each is an inner loop over columns and its borders."""
+class _PoolSource(Source):
+    """Builds the function ``rows``: a task is a row of the result, with loops over its columns.
+
+    The borders, left and right, have loops of their own with bounds checks.
+    """
 
     def __init__(self, plan: PoolPlan) -> None:
         super().__init__()
@@ -88,7 +91,7 @@ class _Rows(Source):
         self.zero = literal("0x0p0", plan.dtype)
 
     def text(self) -> list[str]:
-        """The function ``rows``."""
+        """The lines of the function."""
         p = self.plan
         (rows, columns) = p.size if p.backward else p.out
         names = ["x", "y", "v"][: p.reads] + ["out"]
@@ -129,7 +132,7 @@ class _Rows(Source):
     # -- arithmetic on indices and values ------------------------------------------------------
 
     def clamped(self, i: str, size: int) -> tuple[str, str]:
-        """(``i`` moved to 0 .. size - 1, whether it was there)"""
+        """(``i`` clamped to 0 .. size - 1, whether it was in that range)"""
         valid = self.new(f"icmp ult i64 {i}, {size}")
         low = self.new(f"icmp sgt i64 {i}, 0")
         above = self.new(f"select i1 {low}, i64 {i}, i64 0")
@@ -137,29 +140,29 @@ class _Rows(Source):
         return self.new(f"select i1 {high}, i64 {above}, i64 {size - 1}"), valid
 
     def at(self, base: str, i: str) -> str:
-        """The element ``i`` of a row."""
+        """Load element ``i`` of a row."""
         pointer = self.new(f"getelementptr {self.t}, ptr {base}, i64 {i}")
         return self.new(f"load {self.t}, ptr {pointer}{ACCESS}")
 
     def row_of(self, base: str, row: str, sizes: Sequence[int]) -> str:
-        """The address of a row of this plane of an operand."""
+        """The address of a row in this task's plane of an operand."""
         plane = self.new(f"mul i64 %plane, {sizes[0]}")
         index = self.new(f"add i64 {plane}, {row}")
         offset = self.new(f"mul i64 {index}, {sizes[1]}")
         return self.new(f"getelementptr {self.t}, ptr {base}, i64 {offset}")
 
     def weight(self, axis: str, i: str) -> str:
-        """The factor of a row (``y``) or column (``x``) of windows."""
+        """Load the factor of a row (``y``) or column (``x``) of windows."""
         pointer = self.new(f"getelementptr {self.t}, ptr @weights_{axis}, i64 {i}")
         return self.new(f"load {self.t}, ptr {pointer}")
 
     def put(self, i: str, value: str) -> None:
-        """Write one result."""
+        """Store one result."""
         pointer = self.new(f"getelementptr {self.t}, ptr %out_row, i64 {i}")
         self.lines.append(f"store {self.t} {value}, ptr {pointer}{ACCESS}")
 
     def chosen(self, valid: Sequence[str], value: str) -> str:
-        """The value, or 0 where a condition does not hold."""
+        """The value, or 0 if a condition is false."""
         for v in valid:
             value = self.new(f"select i1 {v}, {self.t} {value}, {self.t} {self.zero}")
         return value
@@ -167,27 +170,27 @@ class _Rows(Source):
     # -- what differs ----------------------------------------------------------------------------
 
     def rows(self) -> None:
-        """Find the rows that the row of the result needs."""
+        """Append the addresses of the rows that the row of the result needs."""
         raise NotImplementedError
 
     def inside(self) -> tuple[int, int]:
-        """The steps of the inner loop that need no checks."""
+        """The range of steps that need no bounds checks."""
         raise NotImplementedError
 
     def steps(self) -> int:
-        """The end of the right border."""
+        """The number of steps of a row."""
         raise NotImplementedError
 
     def interior(self, i: str) -> None:
-        """One step without checks."""
+        """Append one step without bounds checks."""
         raise NotImplementedError
 
     def border(self, i: str) -> None:
-        """One step with checks."""
+        """Append one step with bounds checks."""
         raise NotImplementedError
 
 
-class _Forward(_Rows):
+class _Forward(_PoolSource):
     def rows(self) -> None:
         p = self.plan
         first = self.affine("%row", p.stride[0], -p.pad[0])
@@ -232,7 +235,7 @@ class _Forward(_Rows):
                 if p.kind == "gather":
                     same = self.new(f"fcmp oeq {self.t} {value}, {y}")
                     value = self.chosen([same], self.at(v_row, column))
-                if p.kind != "max":  # a row or column met twice does not change a maximum
+                if p.kind != "max":  # a clamped element repeats another: the maximum is the same
                     value = self.chosen([*inside, *self._needed(row_valid)], value)
                 total = self._join(total, value)
         if p.weights:
@@ -241,7 +244,7 @@ class _Forward(_Rows):
         self.put(i, total)
 
     def _needed(self, valid: str) -> list[str]:
-        """The check of a row, where windows leave the plane at all."""
+        """The check of a row; none if all windows are within the plane."""
         p = self.plan
         beyond = (p.out[0] - 1) * p.stride[0] + p.ws[0] - p.pad[0] > p.size[0]
         return [valid] if p.pad[0] or beyond else []
@@ -255,8 +258,8 @@ class _Forward(_Rows):
         return self.new(f"call nsz {self.t} @{name}({self.t} {total}, {self.t} {value})")
 
 
-class _Backward(_Rows):
-    """A step is a group of ``stride`` columns: those where a window may begin and the next ones."""
+class _Backward(_PoolSource):
+    """A step is a group of ``stride`` columns, the first of which is the start of a window."""
 
     def rows(self) -> None:
         p = self.plan
@@ -278,7 +281,7 @@ class _Backward(_Rows):
 
     @property
     def overlap(self) -> int:
-        """How many columns of windows may hold an element."""
+        """How many windows, along a row, can contain an element."""
         return -(-self.plan.ws[1] // self.plan.stride[1])
 
     def inside(self) -> tuple[int, int]:
@@ -306,14 +309,14 @@ class _Backward(_Rows):
         for phase in range(p.stride[1]):
             column, exists = self.clamped(self.affine(first, 1, phase), p.size[1])
             value = self._gathered(i, phase, column, checked=True)
-            # What does not exist is written where it does no harm: over itself.
+            # A column that does not exist is clamped: its old value is stored again.
             pointer = self.new(f"getelementptr {self.t}, ptr %out_row, i64 {column}")
             old = self.new(f"load {self.t}, ptr {pointer}")
             kept = self.new(f"select i1 {exists}, {self.t} {value}, {self.t} {old}")
             self.lines.append(f"store {self.t} {kept}, ptr {pointer}")
 
     def _gathered(self, i: str, phase: int, column: str, checked: bool) -> str:
-        """The sum over the windows that hold a column."""
+        """The sum over the windows that contain a column."""
         p, total = self.plan, ""
         x = self.at(self.x_row, column) if p.kind == "max_grad" else ""
         for t in range(self.overlap):

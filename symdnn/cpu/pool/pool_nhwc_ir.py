@@ -1,9 +1,9 @@
-"""Pooling of images with channels last and its gradients as LLVM IR.
+"""Pooling in NHWC and its gradients as LLVM IR.
 
-A step of the loops is a window (forward) or a group of as many pixels as windows are apart
-(backward); inside of it channels go by in vectors, the last one masked. What windows hold an
-element is then known when the source is written, and each operand is read once. Borders have loops
-of their own, whose steps look whether a row and a column exist.
+A step of the loops is a window (forward) or a group of ``stride`` pixels (backward). Inside a step
+is a loop over vectors of channels, the last one masked. So which windows contain a pixel of a group
+is known at compile time, and each operand is read once. The borders have loops of their own with
+bounds checks.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from symdnn.cpu.ir.scalar_ir import VALUES, literal
 from symdnn.cpu.ir.source_ir import Source
 from symdnn.cpu.pool.pool_ir import PoolPlan, weight_tables
 
-__all__ = ["groups", "pool_last_ir"]
+__all__ = ["step_counts", "pool_nhwc_ir"]
 
-#: Bytes of a vector.
-_VECTOR = 64
+#: Size of a vector.
+_VECTOR_BYTES = 64
 _BITS = {"float": 32, "double": 64}
 
 
-def pool_last_ir(plan: PoolPlan, channels: int) -> str:
-    """The module of ``kernel`` for (N, rows, columns, ``channels``), but for kind ``gather``.
+def pool_nhwc_ir(plan: PoolPlan, channels: int) -> str:
+    """The module of ``kernel`` for (N, rows, columns, ``channels``), of any kind but ``gather``.
 
-    Its block is that of :func:`~symdnn.cpu.pool.pool_ir.pool_ir`, N times the first of
-    :func:`groups` its rows.
+    Its block is that of :func:`~symdnn.cpu.pool.pool_ir.pool_ir`, with N times the first of
+    :func:`step_counts` as the number of rows.
     """
     source = (_Backward if plan.backward else _Forward)(plan, channels)
     text = source.text()
@@ -36,8 +36,8 @@ def pool_last_ir(plan: PoolPlan, channels: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def groups(plan: PoolPlan) -> tuple[int, int]:
-    """How many steps there are along the rows and the columns of an image."""
+def step_counts(plan: PoolPlan) -> tuple[int, int]:
+    """The numbers of steps along the rows and the columns of a sample."""
     if not plan.backward:
         return plan.out
     rows, columns = ((n - 1 + p) // s + 1 for n, p, s in zip(plan.size, plan.pad, plan.stride))
@@ -45,28 +45,28 @@ def groups(plan: PoolPlan) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class _Place:
-    """A row or column of an operand: its offset in elements, whether it exists ("": always)."""
+class _Position:
+    """A row or column of an operand: offset in elements, whether it exists ("": always), factor."""
 
     offset: str
     exists: str
     weight: str = ""
 
 
-class _Last(Source):
-    """The function ``rows``."""
+class _NhwcPoolSource(Source):
+    """Builds the function ``rows``, a task of which is a row of steps."""
 
     def __init__(self, plan: PoolPlan, channels: int) -> None:
         super().__init__()
         self.plan, self.channels, self.t = plan, channels, VALUES[plan.dtype]
         self.zero = literal("0x0p0", plan.dtype)
-        self.width = 8 * _VECTOR // _BITS[self.t]
+        self.width = 8 * _VECTOR_BYTES // _BITS[self.t]
         self.declared: set[str] = set()
 
     # -- lines ------------------------------------------------------------------------------------
 
     def loop(self, name: str, low: int, high: int, body: Callable[[str], None]) -> None:
-        """``body`` for each number from ``low`` to below ``high``."""
+        """A loop over numbers from ``low`` to below ``high``; nothing if there are none."""
 
         def step(i: str, _: list[str]) -> list[str]:
             body(i)
@@ -76,41 +76,41 @@ class _Last(Source):
             self.counted(name, low, str(high), step)
 
     def both(self, *conditions: str) -> str:
-        """Whether all hold; "" where none is asked."""
+        """The conjunction of conditions; "" if all are ""."""
         asked = [c for c in conditions if c]
         if len(asked) < 2:
             return "".join(asked)
         return self.new(f"and i1 {asked[0]}, {asked[1]}")
 
-    def place(self, i: str, size: int, step: int, checked: bool) -> _Place:
-        """Row or column ``i`` of ``size``, ``step`` elements apart; moved inside where checked."""
+    def place(self, i: str, size: int, step: int, checked: bool) -> _Position:
+        """Row or column ``i`` of ``size``, with stride ``step``; clamped if checked."""
         exists = ""
         if checked:
             exists = self.new(f"icmp ult i64 {i}, {size}")
             i = self.new(f"select i1 {exists}, i64 {i}, i64 0")
-        return _Place(self.new(f"mul nsw i64 {i}, {step}"), exists)
+        return _Position(self.new(f"mul nsw i64 {i}, {step}"), exists)
 
-    def weighted(self, axis: str, i: str, size: int, step: int, checked: bool) -> _Place:
-        """A row (``y``) or column (``x``) of windows, with the factor of its mean."""
+    def weighted(self, axis: str, i: str, size: int, step: int, checked: bool) -> _Position:
+        """A row (``y``) or column (``x``) of windows, with its factor for means."""
         place = self.place(i, size, step, checked)
         if not self.plan.weights:
             return place
         index = self.new(f"udiv exact i64 {place.offset}, {step}") if checked else i
         pointer = self.new(f"getelementptr {self.t}, ptr @weights_{axis}, i64 {index}")
         weight = self.new(f"load {self.t}, ptr {pointer}")
-        return _Place(place.offset, place.exists, weight)
+        return _Position(place.offset, place.exists, weight)
 
     # -- vectors ----------------------------------------------------------------------------------
 
     def vector(self, count: int) -> tuple[str, str, str]:
-        """(type, name in intrinsics, mask or "") of a vector for so many channels."""
+        """(type, suffix of intrinsics, mask or "") of a vector of ``count`` channels."""
         width = 1 << (count - 1).bit_length()
         mask = ", ".join(f"i1 {'true' if i < count else 'false'}" for i in range(width))
         masked = f"<{width} x i1> <{mask}>" if width != count else ""
         return f"<{width} x {self.t}>", f"v{width}f{_BITS[self.t]}", masked
 
     def load(self, base: str, offset: str, count: int) -> str:
-        """So many channels from ``offset`` elements on."""
+        """Load ``count`` channels from ``offset`` elements on."""
         kind, name, mask = self.vector(count)
         pointer = self.new(f"getelementptr {self.t}, ptr {base}, i64 {offset}")
         align = _BITS[self.t] // 8
@@ -123,7 +123,7 @@ class _Last(Source):
         return self.new(f"call {kind} {function}({rest})")
 
     def store(self, value: str, base: str, offset: str, count: int) -> None:
-        """Write so many channels."""
+        """Store ``count`` channels at ``offset`` elements."""
         kind, name, mask = self.vector(count)
         pointer = self.new(f"getelementptr {self.t}, ptr {base}, i64 {offset}")
         align = _BITS[self.t] // 8
@@ -137,14 +137,14 @@ class _Last(Source):
         self.lines.append(f"call void {function}({rest})")
 
     def kept(self, condition: str, value: str, count: int) -> str:
-        """The vector, or 0 where the condition (of one bit) does not hold."""
+        """The vector, or 0 if the scalar condition is false."""
         if not condition:
             return value
         kind = self.vector(count)[0]
         return self.new(f"select i1 {condition}, {kind} {value}, {kind} zeroinitializer")
 
     def scaled(self, value: str, weight: str, count: int) -> str:
-        """The vector times one number; itself without one."""
+        """The vector times a number; unchanged without one."""
         if not weight:
             return value
         kind = self.vector(count)[0]
@@ -155,14 +155,14 @@ class _Last(Source):
         return self.new(f"fmul {kind} {value}, {every}")
 
     def added(self, total: str, value: str, count: int) -> str:
-        """Their sum; ``total`` may be "" at first."""
+        """``total + value``; ``value`` if the total is "" yet."""
         return self.new(f"fadd {self.vector(count)[0]} {total}, {value}") if total else value
 
     # -- loops ------------------------------------------------------------------------------------
 
     def text(self) -> list[str]:
-        """Rows of steps; in each the borders and what lies between."""
-        high, _ = groups(self.plan)
+        """The lines of the function: borders with checks, the interior without."""
+        high, _ = step_counts(self.plan)
         names = ["x", "y", "v"][: self.plan.reads] + ["out"]
         self.tasks(line for i, n in enumerate(names) for line in data_of(f"%{n}", 3 + i))
         self.lines += [f"%image = udiv i64 %r, {high}", f"%row = urem i64 %r, {high}"]
@@ -179,18 +179,18 @@ class _Last(Source):
         return self.lines
 
     def _columns(self, name: str, checked: bool) -> None:
-        """All steps of a row whose own checks are needed or not."""
+        """All steps of a row, which itself needs checks or not."""
         self.checked_rows = checked
         self.rows()
         low, end = self.inside(1)
-        last = groups(self.plan)[1]
+        last = step_counts(self.plan)[1]
         for part, first, stop in (("left", 0, low), ("middle", low, end), ("right", end, last)):
             self.checked = part != "middle"
             self.where = f"{name}_{part}"
             self.loop(self.where, first, stop, self.step)
 
     def by_channels(self, body: Callable[[str, int], None]) -> None:
-        """``body(first channel, how many)`` for each vector of channels."""
+        """``body(first channel, count)`` for each vector of channels."""
         whole, rest = divmod(self.channels, self.width)
         if whole == 1:
             body("0", self.width)
@@ -200,32 +200,32 @@ class _Last(Source):
         if rest:
             body(str(whole * self.width), rest)
 
-    def offset(self, row: _Place, column: _Place, channel: str) -> str:
-        """Of a channel of a pixel, in elements."""
+    def offset(self, row: _Position, column: _Position, channel: str) -> str:
+        """The offset of a channel of a pixel, in elements."""
         pixel = self.new(f"add nsw i64 {row.offset}, {column.offset}")
         return pixel if channel == "0" else self.new(f"add nsw i64 {pixel}, {channel}")
 
-    def image(self, base: str, size: tuple[int, int]) -> str:
-        """Where this image of an operand begins."""
+    def sample(self, base: str, size: tuple[int, int]) -> str:
+        """The address of this task's sample of an operand."""
         at = self.new(f"mul i64 %image, {size[0] * size[1] * self.channels}")
         return self.new(f"getelementptr {self.t}, ptr {base}, i64 {at}")
 
     # -- what differs -----------------------------------------------------------------------------
 
     def inside(self, axis: int) -> tuple[int, int]:
-        """The steps that need no checks along rows (0) or columns (1)."""
+        """The range of steps that need no bounds checks along rows (0) or columns (1)."""
         raise NotImplementedError
 
     def rows(self) -> None:
-        """Find the rows of all operands that a row of steps needs."""
+        """Append the positions of the rows of all operands that a row of steps needs."""
         raise NotImplementedError
 
     def step(self, i: str) -> None:
-        """A step."""
+        """Append one step."""
         raise NotImplementedError
 
 
-class _Forward(_Last):
+class _Forward(_NhwcPoolSource):
     """A step is an output, which gathers its window."""
 
     def inside(self, axis: int) -> tuple[int, int]:
@@ -236,8 +236,8 @@ class _Forward(_Last):
 
     def rows(self) -> None:
         p, c = self.plan, self.channels
-        self.x = self.image("%x", p.size)
-        self.out = self.image("%out", p.out)
+        self.x = self.sample("%x", p.size)
+        self.out = self.sample("%out", p.out)
         first = self.affine("%row", p.stride[0], -p.pad[0])
         self.taps = [
             self.place(self.affine(first, 1, k), p.size[0], p.size[1] * c, self.checked_rows)
@@ -280,12 +280,12 @@ class _Forward(_Last):
         return self.new(f"call nsz {kind} {function}({kind} {total}, {kind} {value})")
 
 
-class _Backward(_Last):
-    """A step is a group of pixels, ``stride`` of them: those where a window begins and the next."""
+class _Backward(_NhwcPoolSource):
+    """A step is a group of ``stride`` pixels, the first of which is the start of a window."""
 
     @property
     def overlap(self) -> tuple[int, int]:
-        """How many windows may hold a pixel, along rows and columns."""
+        """How many windows can contain a pixel, along rows and along columns."""
         rows, columns = (-(-w // s) for w, s in zip(self.plan.ws, self.plan.stride))
         return rows, columns
 
@@ -294,15 +294,15 @@ class _Backward(_Last):
         s = p.stride[axis]
         low = max(-(-p.pad[axis] // s), self.overlap[axis] - 1)
         high = min((p.size[axis] - s + p.pad[axis]) // s + 1, p.out[axis])
-        low = min(low, groups(p)[axis])
+        low = min(low, step_counts(p)[axis])
         return low, max(low, high)
 
     def rows(self) -> None:
         p, c, checked = self.plan, self.channels, self.checked_rows
-        self.out = self.image("%out", p.size)
-        self.x = self.image("%x", p.size) if p.kind == "max_grad" else ""
-        self.y = self.image("%y", p.out) if p.kind == "max_grad" else ""
-        self.dy = self.image("%v" if p.kind == "max_grad" else "%x", p.out)
+        self.out = self.sample("%out", p.size)
+        self.x = self.sample("%x", p.size) if p.kind == "max_grad" else ""
+        self.y = self.sample("%y", p.out) if p.kind == "max_grad" else ""
+        self.dy = self.sample("%v" if p.kind == "max_grad" else "%x", p.out)
         first = self.affine("%row", p.stride[0], -p.pad[0])
         self.pixel_rows = [
             self.place(self.affine(first, 1, k), p.size[0], p.size[1] * c, checked)
@@ -341,8 +341,10 @@ class _Backward(_Last):
 
         self.by_channels(group)
 
-    def _window(self, row: _Place, column: _Place, channel: str, count: int) -> tuple[str, str]:
-        """(maxima, cotangents) of a window; of one that does not exist the latter are 0."""
+    def _window(
+        self, row: _Position, column: _Position, channel: str, count: int
+    ) -> tuple[str, str]:
+        """(maxima, cotangents) of a window; the cotangents of one that does not exist are 0."""
         offset = self.offset(row, column, channel)
         value = self.load(self.dy, offset, count)
         for weight in (row.weight, column.weight):
@@ -351,9 +353,14 @@ class _Backward(_Last):
         return self.load(self.y, offset, count) if self.y else "", value
 
     def _pixel(
-        self, row: _Place, column: _Place, channel: str, count: int, held: list[tuple[str, str]]
+        self,
+        row: _Position,
+        column: _Position,
+        channel: str,
+        count: int,
+        held: list[tuple[str, str]],
     ) -> None:
-        """The sum over the windows that hold a pixel, where it exists."""
+        """Store the sum over the windows that contain a pixel, if the pixel exists."""
         exists = self.both(row.exists, column.exists)
         after = f"after{self._count}"
         if exists:

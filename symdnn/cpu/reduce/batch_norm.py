@@ -1,8 +1,8 @@
-"""Statistics and gradient sums of batch normalisation, by the compiled loops of reductions.
+"""Statistics and gradient sums of batch normalisation, by compiled reductions.
 
-Images are read once, in whatever order they lie. Moments are sums of x and of x * x in float64, in
-which the square of a float32 is exact, so that their difference loses nothing that matters. What is
-made of the sums, a number for each channel, is NumPy's.
+Activations are read once, in any layout. Moments are sums of x and of x * x in float64. There the
+square of a float32 is exact, so that the variance, a difference, keeps enough digits. Statistics of
+each channel are computed from the sums by NumPy.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from symdnn.ops.core.scalar import Builder
 from symdnn.ops.lowered.fused import FusedReduce
 from symdnn.ops.lowered.norm_parts import BatchMoments, BatchSums
 
-__all__ = ["MomentsKernel", "SumsKernel", "finished", "KERNELS"]
+__all__ = ["MomentsKernel", "SumsKernel", "finisher", "KERNELS"]
 
 
 def _refuses(call: Call, inner: Call) -> str | None:
-    """What both refuse; sizes do not matter: one function serves images of every size."""
+    """Reasons of both kernels. Sizes do not matter, since the code serves all of them."""
     types: Any = call.inputs
     if str(config.cpu.compile) == "never":
         return "cpu.compile=never"
@@ -42,40 +42,40 @@ def _refuses(call: Call, inner: Call) -> str | None:
 
 
 def _count(shape: Sequence[int], axes: Sequence[int]) -> int:
-    """How many elements are summed up."""
+    """The number of elements of each sum."""
     return prod(shape[a] for a in axes)
 
 
-class _Prepared(CpuLaunch):
-    """A launch that has its code made when it is told how its operands lie."""
+class _PreparableLaunch(CpuLaunch):
+    """A launch with a ``prepare``, which queues the compilation of its code."""
 
     def __init__(self, launch: Launch, prepare: Callable[..., None]) -> None:
         self._launch, self.prepare = launch, prepare
 
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Run it."""
+        """Run the launch."""
         self._launch(inputs, outputs)
 
 
 class MomentsKernel(Kernel):
-    """Mean and 1 / deviation of each channel, and new running values."""
+    """Mean and 1 / standard deviation of each channel, and new running values."""
 
     name = "llvm.moments"
     traits = LLVM
 
     def refuses(self, call: Call) -> str | None:
-        """Takes float32 and bfloat16: squares of float64 would lose half of their digits."""
+        """Needs float32 or bfloat16: squares of float64 would lose half of their digits."""
         x: Any = call.inputs[0]
         if x.dtype not in ("float32", "bfloat16"):
             return f"it sums up squares of float32, not of {x.dtype}"
         return _refuses(call, _moments(call))
 
     def bind(self, call: Call) -> Launch:
-        """Both sums in one pass."""
+        """A launch that computes both sums in one pass."""
         op: Any = call.op
         inner = _moments(call)
         run: Any = ReduceKernel().bind(inner)
-        finish = finished(op, call.inputs[0].shape)  # type: ignore[attr-defined]
+        finish = finisher(op, call.inputs[0].shape)  # type: ignore[attr-defined]
         total, squares = (np.empty(t.shape, np.float64) for t in inner.outputs)  # type: ignore[attr-defined]
 
         def launch(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
@@ -85,13 +85,13 @@ class MomentsKernel(Kernel):
         def prepare(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             run.prepare([inputs[0]], [total, squares])
 
-        return _Prepared(launch, prepare)
+        return _PreparableLaunch(launch, prepare)
 
 
-def finished(op: BatchMoments, shape: Sequence[int]) -> Callable[..., None]:
-    """``finish(inputs after x, outputs, sums of x, of x * x)`` for x of a shape.
+def finisher(op: BatchMoments, shape: Sequence[int]) -> Callable[..., None]:
+    """``finish(inputs after x, outputs, sums of x, sums of x * x)`` for x of a shape.
 
-    The sums, float64 in the outputs' shape, are written over.
+    The sums, float64 in the outputs' shape, are overwritten.
     """
     m = _count(shape, op.axes)
     spare = np.empty([1 if i in op.axes else n for i, n in enumerate(shape)])
@@ -115,7 +115,7 @@ def finished(op: BatchMoments, shape: Sequence[int]) -> Callable[..., None]:
 def _running(
     inputs: Sequence[Any], outputs: Sequence[Any], mean: Any, variance: Any, m: int
 ) -> None:
-    """The running values after this batch."""
+    """Write the running values after this batch."""
     factor, *old = inputs
     keep, part = 1 - factor, float(factor)
     new = mean * part, variance * (part * m / max(m - 1, 1))
@@ -124,7 +124,7 @@ def _running(
 
 
 def _moments(call: Call) -> Call:
-    """The sums of x and x * x."""
+    """The reduction for the sums of x and x * x."""
     x: Any = call.inputs[0]
     axes = call.op.axes  # type: ignore[attr-defined]
     b = Builder([x.dtype])
@@ -137,17 +137,17 @@ def _moments(call: Call) -> Call:
 
 
 class SumsKernel(Kernel):
-    """Both sums of a gradient, and their means."""
+    """Both sums of batch normalisation's gradient, and their means."""
 
     name = "llvm.batch_sums"
     traits = LLVM
 
     def refuses(self, call: Call) -> str | None:
-        """Takes what reductions take."""
+        """Refuses what reductions refuse."""
         return _refuses(call, _sums(call))
 
     def bind(self, call: Call) -> Launch:
-        """One pass."""
+        """A launch that computes both sums in one pass."""
         op: Any = call.op
         run: Any = ReduceKernel().bind(_sums(call))
         shape = np.broadcast_shapes(*(t.shape for t in call.inputs))  # type: ignore[attr-defined]
@@ -161,7 +161,7 @@ class SumsKernel(Kernel):
         def prepare(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             run.prepare(inputs, outputs[:2])
 
-        return _Prepared(launch, prepare)
+        return _PreparableLaunch(launch, prepare)
 
 
 def _sums(call: Call) -> Call:

@@ -1,34 +1,35 @@
-"""Reductions whose innermost dimension is kept: columns are summed up side by side."""
+"""Reductions whose innermost dimension is kept: a block of columns is reduced together."""
 
 from __future__ import annotations
 
-from symdnn.cpu.ir.loops_ir import ACCESS, Operand, address, renamed
+from symdnn.cpu.ir.loops_ir import ACCESS, LoopOperand, address, renamed
 from symdnn.cpu.ir.scalar_ir import VALUES, load_as, store_as
 from symdnn.cpu.reduce.reduce_parts import Combined, ReduceSource, identity, part_range, task_end
 
-__all__ = ["COLUMNS", "ColumnSource"]
+__all__ = ["BLOCK_COLUMNS", "ColumnSource"]
 
-#: Columns that are summed up side by side.
-COLUMNS = 256
-#: Rows that are combined before they meet the totals of columns; more where a row is one operand's,
-#: so that its address is one register, and little is computed of it.
-_ROWS, _ROWS_OF_ONE, _LITTLE = 4, 8, 8
+#: Columns of a block.
+BLOCK_COLUMNS = 256
+#: How many rows are combined before they are added to the totals (unrolling over rows). Programs
+#: of one operand that cost at most so many additions take more: a row's address is one register.
+_UNROLL_ROWS, _UNROLL_ROWS_OF_UNARY, _MAX_COST_OF_UNARY = 4, 8, 8
 
 
 class ColumnSource(ReduceSource):
-    """The function ``rows`` for columns."""
+    """The function ``rows`` of reductions whose innermost dimension is kept."""
 
     def loops(self) -> list[str]:
-        """The innermost dimension is kept."""
+        """Its lines: a task reduces a chunk of rows of one block of columns."""
         kept, k_index = self.split("%k", "k", self.shape.kept, "k")
         every = list(enumerate(self.combined))
         names = [f"x{i}" for i in range(len(self.reads))]
-        simple = len(names) == 1 and self.program.cost <= _LITTLE
-        rows = _ROWS_OF_ONE if simple else _ROWS
+        simple = len(names) == 1 and self.program.cost <= _MAX_COST_OF_UNARY
+        rows = _UNROLL_ROWS_OF_UNARY if simple else _UNROLL_ROWS
         return [
             "define internal void @rows(ptr %w, i64 %r0, i64 %r1, i64 %i0, i64 %i1) noinline #0 {",
             "entry:", *self.sizes(), *self.operands(), *self.results(),
-            *(f"%sum{r} = alloca [{COLUMNS} x {_stored(c.total)}], align 64" for r, c in every),
+            *(f"%sum{r} = alloca [{BLOCK_COLUMNS} x {_stored(c.total)}], align 64"
+              for r, c in every),
             "br label %task",
             "task:",
             "%t = phi i64 [%r0, %entry], [%t_next, %task_end]",
@@ -36,7 +37,7 @@ class ColumnSource(ReduceSource):
             "%jb = urem i64 %tc, %JB", "%k = udiv i64 %tc, %JB",
             *kept,
             *(x for n in names for x in self.moved(f"%{n}_data", n, "k", k_index, f"kept_{n}")),
-            *part_range("j", "%jb", str(COLUMNS), "%m"),
+            *part_range("j", "%jb", str(BLOCK_COLUMNS), "%m"),
             *part_range("q", "%c", "%Q", "%QT"),
             "br label %clear",
             *self._loop("clear", "task", [
@@ -74,7 +75,7 @@ class ColumnSource(ReduceSource):
         ]  # fmt: skip
 
     def _loop(self, name: str, before: str, body: list[str]) -> list[str]:
-        """A loop over the task's columns: ``%i`` is the column, ``%j`` its place in the block."""
+        """A loop over the task's columns: ``%i`` is the column, ``%j`` its index in the block."""
         return [
             f"{name}:",
             *renamed(
@@ -94,7 +95,7 @@ class ColumnSource(ReduceSource):
         return f"%g_sum{r} = getelementptr {_stored(self.combined[r].total)}, ptr %sum{r}, i64 %j"
 
     def _passes(self, name: str, before: str, count: int, end: str, start: str) -> list[str]:
-        """A loop over parts, ``count`` at a time; the columns of each are added to the sums."""
+        """A loop over rows, ``count`` at a time, which adds them to the totals of the columns."""
         every = list(enumerate(self.combined))
         body, results = [], []
         setup: list[str] = []
@@ -124,7 +125,7 @@ class ColumnSource(ReduceSource):
         ]
 
     def _tree(self, r: int, c: Combined, name: str, values: list[str]) -> list[str]:
-        """Lines that add the values of several parts to a column's total."""
+        """Lines that add the values of several rows, in a tree, to a column's total."""
         lines, step = [], 0
         while len(values) > 1:
             pairs = list(zip(values[::2], values[1::2]))
@@ -144,7 +145,7 @@ class ColumnSource(ReduceSource):
         return [self._sum_at(r), *load_as(c.total, name, f"%g_sum{r}", ACCESS)]
 
     def _column_out(self, r: int, c: Combined) -> list[str]:
-        out = Operand(c.finish.output_dtypes[0], "dense" if self.dense else "strided")
+        out = LoopOperand(c.finish.output_dtypes[0], "dense" if self.dense else "strided")
         lines = self._read_sum(r, c, f"%got{r}")
         lines += [f"%base_y{r} = getelementptr i8, ptr %at{r}, i64 0"]
         lines += [f"%s_y{r} = add i64 %y{r}.i, 0", *address(f"y{r}", out)]

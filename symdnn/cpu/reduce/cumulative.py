@@ -1,7 +1,8 @@
-"""Running sums, products, extremes and linear recurrences along an axis, by compiled loops.
+"""Running sums, products, maxima, minima and linear recurrences along an axis, by compiled loops.
 
-Neighbouring lines are the lanes of a vector: columns where the axis is not the last, rows where it
-is. So no result depends on the number of lanes or threads, and sums are added as NumPy adds them.
+A line is the elements along the axis. Neighbouring lines are the lanes of a vector: columns if the
+axis is not the last, rows if it is. So no result depends on the number of lanes or threads, and
+sums are added in NumPy's order.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from symdnn.cpu.ir.loops_ir import METADATA, THREADS, data_of, next_task, word
 from symdnn.cpu.ir.scalar_ir import VALUES
 from symdnn.cpu.ir.source_ir import Source
-from symdnn.cpu.launch.contiguous_launch import InOrder, uncompiled
+from symdnn.cpu.launch.contiguous_launch import ContiguousLaunch, compile_refusal
 from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
@@ -22,18 +23,18 @@ from symdnn.ops.array.cumulative import CumMax, CumMin, CumProd, CumSum, LinearR
 
 __all__ = ["KERNELS", "CumulativeKernel", "CumulativePlan", "cumulative_ir"]
 
-#: Elements below which compiling gains nothing, and for which another thread is worth waking.
-_LEAST_WORK, _WORK_OF_A_THREAD = 1 << 12, 1 << 14
-#: Lanes of a vector of columns, and of a vector that is gathered from rows.
-_COLUMNS, _ROWS = 16, 4
-#: What a line begins with, and how the next element is taken in.
+#: With fewer elements NumPy is as fast; elements for which waking up another thread pays.
+_MIN_ELEMENTS_TO_COMPILE, _ELEMENTS_PER_THREAD = 1 << 12, 1 << 14
+#: Lanes of a vector of columns, and of a vector gathered from rows.
+_COLUMN_LANES, _ROW_LANES = 16, 4
+#: How each op combines elements, and the value that a line begins with.
 _KINDS = {CumSum: "sum", CumProd: "prod", CumMax: "max", CumMin: "min", LinearRecurrence: "line"}
 _FIRST = {"sum": 0.0, "prod": 1.0, "max": float("-inf"), "min": float("inf"), "line": 0.0}
 
 
 @dataclass(frozen=True)
 class CumulativePlan:
-    """What the source depends on; sizes are words of the block."""
+    """What the text depends on; sizes are words of the block."""
 
     kind: str
     dtype: str
@@ -44,36 +45,36 @@ class CumulativePlan:
 
 
 class CumulativeKernel(Kernel):
-    """All lines along an axis of float32 (added up in float64) or float64."""
+    """Cumulative ops along one axis of float32 (added in float64) or float64."""
 
     name = "llvm.cumulative"
     traits = LLVM
 
     def refuses(self, call: Call) -> str | None:
-        """Takes float32 and float64."""
+        """Needs float32 or float64."""
         types: Any = [t for t in (*call.inputs, *call.outputs) if isinstance(t, TensorType)]
         if any(t.dtype not in ("float32", "float64") for t in types):
             return "it computes in float32 and float64"
-        return uncompiled(types, lambda: prod(types[0].shape), _LEAST_WORK)
+        return compile_refusal(types, lambda: prod(types[0].shape), _MIN_ELEMENTS_TO_COMPILE)
 
     def bind(self, call: Call) -> Launch:
-        """Compiled for any sizes; how the lines are cut into tasks are words of the block."""
+        """A launch whose code serves all sizes; the division into tasks is in the block."""
         op: Any = call.op
         shape = call.inputs[0].shape  # type: ignore[attr-defined]
         length, inner = shape[op.axis], prod(shape[op.axis + 1 :])
         outer = prod(shape) // (length * inner)
-        # A panel is what lanes are taken from: all rows, or the columns of one outer index.
+        # Lanes are taken from a panel: all rows, or the columns of one outer index.
         panels, lines, gap, step = (1, outer, length, 1) if inner == 1 else (outer, inner, 1, inner)
-        widest = _ROWS if inner == 1 else _COLUMNS
-        lanes = widest if lines >= widest else 1
+        full = _ROW_LANES if inner == 1 else _COLUMN_LANES
+        lanes = full if lines >= full else 1
         tasks = -(-lines // lanes)
         plan = CumulativePlan(
             _KINDS[type(op)], call.inputs[0].dtype, lanes, inner == 1, op.reverse,  # type: ignore[attr-defined]
             getattr(op, "exclusive", False),
         )  # fmt: skip
-        count = threads.threads(prod(shape), _WORK_OF_A_THREAD)
+        count = threads.threads(prod(shape), _ELEMENTS_PER_THREAD)
         head = [count, panels * tasks, 1, tasks, lines, lines * length, gap, step, length]
-        return InOrder(threads.kernel(cumulative_ir, plan), head, len(call.inputs))
+        return ContiguousLaunch(threads.kernel(cumulative_ir, plan), head, len(call.inputs))
 
 
 #: Names of the words behind the first three: see ``head`` in :meth:`CumulativeKernel.bind`.
@@ -81,14 +82,14 @@ _WORDS = ("%tasks", "%lines", "%panel_size", "%gap", "%step", "%length")
 
 
 def cumulative_ir(plan: CumulativePlan) -> str:
-    """The module of ``kernel``. A task is one vector of lines, from end to end."""
+    """The module of ``kernel``. A task is one vector of whole lines."""
     names = ["%x", "%b", "%y"] if plan.kind == "line" else ["%x", "%y"]
     entry = [line for i, name in enumerate(_WORDS, 3) for line in word(name, i)]
     entry += [line for i, name in enumerate(names, 9) for line in data_of(name, i)]
     s = Source()
     s.tasks(entry, "task")
     panel, number = s.new("udiv i64 %r, %tasks"), s.new("urem i64 %r, %tasks")
-    # The last vector begins early enough to be whole: its first lines are computed twice.
+    # The last vector begins early enough to be full: its first lines are computed twice.
     early = s.new(f"sub i64 %lines, {plan.lanes}")
     wanted = s.new(f"mul i64 {number}, {plan.lanes}")
     line = s.new(f"call i64 @llvm.smin.i64(i64 {wanted}, i64 {early})")
@@ -109,7 +110,7 @@ def cumulative_ir(plan: CumulativePlan) -> str:
 
 
 def _work(plan: CumulativePlan) -> str:
-    """The type of what is carried along: sums and products of float32 are float64."""
+    """The type of the loop-carried vector: sums and products of float32 are float64."""
     exact = plan.kind in ("max", "min") and plan.dtype == "float32"
     return f"<{plan.lanes} x {'float' if exact else 'double'}>"
 
@@ -119,7 +120,7 @@ def _stored(plan: CumulativePlan) -> str:
 
 
 def _first(plan: CumulativePlan) -> str:
-    """Infinities have no name in LLVM's IR but their bits as a double."""
+    """The constant vector that a line begins with; IR writes infinities by their bits as double."""
     first, kind = _FIRST[plan.kind], _work(plan).split(" x ")[1].rstrip(">")
     infinite = "0x7FF0000000000000" if first > 0 else "0xFFF0000000000000"
     text = infinite if plan.kind in ("max", "min") else str(first)
@@ -148,7 +149,7 @@ def _next(s: Source, plan: CumulativePlan, sofar: str, values: list[str]) -> str
 
 
 def _pointers(s: Source, plan: CumulativePlan, name: str, at: str) -> list[str]:
-    """Of each lane; of neighbouring columns the first alone."""
+    """The address of each lane; of contiguous columns only that of the first."""
     pointers = [s.new(f"getelementptr {VALUES[plan.dtype]}, ptr {name}, i64 {at}")]
     for _ in range(1, plan.lanes if plan.gathered else 1):
         pointers.append(s.new(f"getelementptr {VALUES[plan.dtype]}, ptr {pointers[-1]}, i64 %gap"))

@@ -1,4 +1,4 @@
-"""Reductions, alone and with the elementwise ops before them, by compiled loops."""
+"""Reductions by compiled loops, alone or fused with the elementwise ops before them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
-from symdnn.cpu.ir.loops_ir import Operand, inner
-from symdnn.cpu.ir.scalar_ir import VALUES, prints
-from symdnn.cpu.launch.fastcall import Native
+from symdnn.cpu.ir.loops_ir import LoopOperand, inner
+from symdnn.cpu.ir.scalar_ir import VALUES, refusal
+from symdnn.cpu.launch.fastcall import FastCall
 from symdnn.cpu.launch.launch import CpuLaunch
-from symdnn.cpu.launch.traits import LLVM_ASKING, NUMPY
-from symdnn.cpu.reduce.reduce_ir import COLUMNS, Combined, ReduceShape, reduce_ir, word_names
+from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS, NUMPY
+from symdnn.cpu.reduce.reduce_ir import BLOCK_COLUMNS, Combined, ReduceShape, reduce_ir, word_names
 from symdnn.cpu.reference.kernels import ReferenceKernel
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
@@ -32,29 +32,29 @@ from symdnn.ops.lowered.fused import FusedReduce
 
 __all__ = ["ReduceKernel", "KERNELS"]
 
-#: Below so many additions in all, compiling costs more than NumPy ever would.
-_LEAST_WORK = 1 << 14
-#: Additions for which another thread is worth waking.
-_WORK_OF_A_THREAD = 1 << 16
-#: Elements of a row that vector lanes add up before the sum goes to the total.
-_PART = 2048
-#: A long reduction is cut until there are so many tasks, of so many elements at least.
-_TASKS, _LEAST_TASK = 64, 1 << 14
+#: With less work in all, counted in additions, NumPy is faster than compiling.
+_MIN_ADDITIONS_TO_COMPILE = 1 << 14
+#: Work for which waking up another thread pays, in additions.
+_ADDITIONS_PER_THREAD = 1 << 16
+#: Elements that vector lanes add up before their sum is added to the total in float64.
+_PART_ELEMENTS = 2048
+#: A long reduction is cut into up to so many tasks, of at least so many elements each.
+_WANTED_TASKS, _MIN_TASK_ELEMENTS = 64, 1 << 14
 
 _Words = ctypes.c_int64
 _KINDS: dict[type, str] = {Sum: "add", Prod: "mul", AnyTrue: "or", AllTrue: "and"}
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """What is computed of elements, and how it is combined."""
+class _ReducePlan:
+    """A program of elements, and how each of its results is reduced."""
 
     program: ScalarProgram
     combined: tuple[Combined, ...]
 
 
 def _combined(r: Reduce, dtype: str) -> tuple[str, Combined] | None:
-    """(dtype that elements are combined in, how); None where there is no code."""
+    """(dtype of the values that are combined, the reduction); None where there is no code."""
     kind = _KINDS.get(type(r)) or ("max" if isinstance(r, Max) else "min")
     if isinstance(r, Accumulate):
         acc = "float32" if is_narrow_float(r.acc_dtype) else r.acc_dtype
@@ -71,13 +71,13 @@ def _combined(r: Reduce, dtype: str) -> tuple[str, Combined] | None:
         return None
     b = Builder([total])
     finish = b.program([b.cast(b.cast(b.input(0), acc), r.out_dtype(dtype))])
-    # Every addition is of float64: a float32 sum is right to its last digit or so.
+    # Sums and products of floats are computed in float64.
     element = total if kind in ("add", "mul") else acc
     return element, Combined(kind, element, total, finish)
 
 
 @lru_cache(maxsize=1024)
-def _planned(op: Any, dtypes: tuple[str, ...]) -> _Plan | None:
+def _planned(op: Any, dtypes: tuple[str, ...]) -> _ReducePlan | None:
     """The plan of a reduction of operands of these dtypes; None where there is no code."""
     fused = isinstance(op, FusedReduce)
     program = op.program if fused else identity_program(dtypes[0])
@@ -93,22 +93,22 @@ def _planned(op: Any, dtypes: tuple[str, ...]) -> _Plan | None:
             return None
         results.append(v if v.dtype == found[0] else b.cast(v, found[0]))
         how.append(found[1])
-    return _Plan(b.program(results), tuple(how))
+    return _ReducePlan(b.program(results), tuple(how))
 
 
 class ReduceKernel(Kernel):
-    """Sums, products, extremes, any and all over any axes, up to four at once."""
+    """Sums, products, maxima, minima, any and all over any axes, up to four in one pass."""
 
     name = "llvm.reduce"
-    traits = LLVM_ASKING
+    traits = LLVM_ASKS_THREADS
 
     def refuses(self, call: Call) -> str | None:
-        """Needs code for the dtypes, elements, and enough to do."""
+        """Needs code for the dtypes, at least one element, and enough work."""
         types: Any = (*call.inputs, *call.outputs)
         if not all(isinstance(t, TensorType) and t.dtype in VALUES for t in types):
             return "there is no code for these dtypes"
-        wish = str(config.cpu.compile)
-        if wish == "never":
+        mode = str(config.cpu.compile)
+        if mode == "never":
             return "cpu.compile=never"
         plan = _planned(call.op, tuple(t.dtype for t in types[: len(call.inputs)]))
         if plan is None:
@@ -119,39 +119,39 @@ class ReduceKernel(Kernel):
             size = prod(_whole_shape(call.inputs))
             if size == 0:
                 return "there are no elements"
-            if wish == "auto" and size * max(plan.program.cost, 1) < _LEAST_WORK:
+            if mode == "auto" and size * max(plan.program.cost, 1) < _MIN_ADDITIONS_TO_COMPILE:
                 return "it is too little to compile for"
         programs = (plan.program, *(c.finish for c in plan.combined))
-        missing = next(filter(None, map(prints, programs)), None)
+        missing = next(filter(None, map(refusal, programs)), None)
         return missing or jit.problem() or threads.problem() or None
 
     def fuses(self, op: Op) -> bool:
-        """Whether ``opt`` may make this op."""
+        """Whether ``opt`` may fuse elementwise ops into this reduction."""
         plan = _planned(op, op.program.inputs) if isinstance(op, FusedReduce) else None
-        wanted = str(config.cpu.compile) != "never" and jit.installed()
-        return wanted and plan is not None and prints(plan.program) is None
+        compiles = str(config.cpu.compile) != "never" and jit.installed()
+        return compiles and plan is not None and refusal(plan.program) is None
 
     def never_fails(self, call: Call) -> bool:
-        """Whether shared variables may be written before it: once compiled it finds no fault."""
+        """Whether shared variables may be updated before it: always, since it cannot fail."""
         return True
 
     def bind(self, call: Call) -> Launch:
-        """Compiled for the strides of the first launch, and for others as they come."""
+        """A launch that compiles a loop for each set of strides when it first occurs."""
         plan = _planned(call.op, tuple(t.dtype for t in call.inputs))  # type: ignore[attr-defined]
         assert plan is not None
         op: Any = call.op
         axes = (op.reductions[0] if isinstance(op, FusedReduce) else op).axes
-        return _Launcher(plan, tuple(_whole_shape(call.inputs)), axes)
+        return _ReduceLaunch(plan, tuple(_whole_shape(call.inputs)), axes)
 
 
-class ColdReduceKernel(Kernel):
-    """``FusedReduce`` by NumPy: what is too little to be worth compiling."""
+class NumpyFusedReduceKernel(Kernel):
+    """``FusedReduce`` by NumPy, for arrays that are too small to compile for."""
 
     name = "numpy.program"
     traits = NUMPY
 
     def bind(self, call: Call) -> Launch:
-        """The reference."""
+        """The launch of the op's reference."""
         return ReferenceKernel().bind(call)
 
 
@@ -159,55 +159,55 @@ def _whole_shape(inputs: Sequence[Any]) -> tuple[int, ...]:
     return np.broadcast_shapes(*(t.shape for t in inputs))
 
 
-class _Launcher(CpuLaunch):
-    """``launch(inputs, outputs)``: blocks of parameters are kept by the operands' strides."""
+class _ReduceLaunch(CpuLaunch):
+    """``launch(inputs, outputs)`` with a cache of loops by the operands' strides."""
 
-    def __init__(self, plan: _Plan, shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    def __init__(self, plan: _ReducePlan, shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
         self._plan, self._shape, self._axes = plan, shape, axes
-        self._blocks: dict[Any, _Block] = {}
+        self._blocks: dict[Any, _ReduceBlock] = {}
 
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Compute every result."""
         self._block(inputs, outputs).run([*inputs, *outputs])
 
     def prepare(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Have the code made for operands that lie as these do."""
+        """Queue the compilation of the loop for operands with these strides."""
         self._block(inputs, outputs)
 
-    def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Native:
-        """For operands that lie as these do."""
+    def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> FastCall:
+        """For operands with these strides."""
         return self._block(inputs, outputs).native()
 
-    def _block(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Block:
+    def _block(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> _ReduceBlock:
         key = tuple([a.strides for a in (*inputs, *outputs)])
         block = self._blocks.get(key)
         if block is None:
-            block = _Block(self._plan, self._shape, self._axes, inputs, outputs)
+            block = _ReduceBlock(self._plan, self._shape, self._axes, inputs, outputs)
             self._blocks[key] = block
         return block
 
 
-class _Block:
-    """A compiled reduction and its parameters for operands of certain strides."""
+class _ReduceBlock:
+    """A compiled reduction and its block of parameters, for operands with certain strides."""
 
     def __init__(
         self,
-        plan: _Plan,
+        plan: _ReducePlan,
         shape: tuple[int, ...],
         axes: tuple[int, ...],
         inputs: Sequence[Any],
         outputs: Sequence[Any],
     ) -> None:
-        dims = _Dims(shape, axes, inputs, outputs)
+        dims = _MergedDims(shape, axes, inputs, outputs)
         self._values = values = dims.values()
         reads = tuple(
-            Operand(a.dtype.name, inner(steps[dims.last], a.itemsize))
+            LoopOperand(a.dtype.name, inner(steps[dims.last], a.itemsize))
             for a, steps in zip(inputs, dims.reads)
         )
         dense = all(s[dims.last] == o.itemsize for s, o in zip(dims.writes, outputs))
-        self._run = _compiled(plan, dims.structure, reads, dense)
+        self._run = _kernel(plan, dims.structure, reads, dense)
         work = prod(dims.sizes) * max(plan.program.cost, 1)
-        values["threads"] = threads.threads(work, _WORK_OF_A_THREAD)
+        values["threads"] = threads.threads(work, _ADDITIONS_PER_THREAD)
         count = values["outputs"] * values["C"] if values["C"] > 1 else 1
         self._partial = [np.empty(count, np.int64) for _ in outputs]
         values |= {f"p{i}": p.ctypes.data for i, p in enumerate(self._partial)}
@@ -217,24 +217,23 @@ class _Block:
         self._at = [names.index(n) for n in operands]
 
     def run(self, arrays: Sequence[Any]) -> None:
-        """Say which arrays, run the loops."""
+        """Put the arrays into the block and run the loops."""
         words = self._words
         for at, a in zip(self._at, arrays):
             words[at] = id(a)
         self._run(words)
 
-    def native(self) -> Native:
-        """The loops as they are called from compiled code."""
-        return Native.of(self._run, self._words, self._at, keep=self._partial)
+    def native(self) -> FastCall:
+        """The call without Python."""
+        return FastCall.of(self._run, self._words, self._at, keep=self._partial)
 
 
-def _compiled(plan: _Plan, structure: ReduceShape, reads: Any, dense: bool) -> Any:
-    given = (plan.program, plan.combined, structure, reads, dense)
-    return threads.kernel(reduce_ir, *given)
+def _kernel(plan: _ReducePlan, structure: ReduceShape, reads: Any, dense: bool) -> Any:
+    return threads.kernel(reduce_ir, plan.program, plan.combined, structure, reads, dense)
 
 
-class _Dims:
-    """The dimensions in the order of memory, merged; which are kept, which reduced."""
+class _MergedDims:
+    """The dimensions by decreasing stride, merged where possible; which are kept, which reduced."""
 
     def __init__(
         self, shape: tuple[int, ...], axes: tuple[int, ...], inputs: Any, outputs: Any
@@ -245,12 +244,12 @@ class _Dims:
         order = sorted(range(len(shape)), key=lambda d: -sum(abs(s[d]) for s in read))
         steps = [tuple(s[d] for d in order) for s in (*read, *write)]
         sizes = [shape[d] for d in order]
-        # A stride that tells kept dimensions from reduced ones, so that they never merge.
-        tells, at = [], 1
+        # Strides of an imaginary operand (0: reduced), so that kept and reduced ones never merge.
+        marks, at = [], 1
         for d, n in zip(reversed(order), reversed(sizes)):
-            tells.append(at if flag[d] else 0)
+            marks.append(at if flag[d] else 0)
             at *= n
-        self.sizes, found = merged(sizes, [*steps, tuple(reversed(tells))])
+        self.sizes, found = merged(sizes, [*steps, tuple(reversed(marks))])
         kept = [bool(s) for s in found[-1]]
         if prod(self.sizes) == 1:
             kept = [False]
@@ -262,17 +261,17 @@ class _Dims:
         self.structure = ReduceShape(columns, len(self.kept), len(self.reduced))
 
     def values(self) -> dict[str, int]:
-        """The words of the block but those that depend on addresses."""
+        """The words of the block, without those that depend on addresses."""
         sizes, columns = self.sizes, self.structure.columns
         outer = prod(sizes[d] for d in self.kept)
         rows = prod(sizes[d] for d in self.reduced)
         n, m = (1, sizes[-1]) if columns else (sizes[-1], 1)
-        part = n if n <= 2 * _PART else _PART
+        part = n if n <= 2 * _PART_ELEMENTS else _PART_ELEMENTS
         parts_of_row = -(-n // part)
         parts = rows * parts_of_row
-        blocks = -(-m // COLUMNS)
-        each = parts * min(part, n) * min(m, COLUMNS)
-        wanted = min(-(-_TASKS // (outer * blocks)), max(1, each // _LEAST_TASK))
+        blocks = -(-m // BLOCK_COLUMNS)
+        each = parts * min(part, n) * min(m, BLOCK_COLUMNS)
+        wanted = min(-(-_WANTED_TASKS // (outer * blocks)), max(1, each // _MIN_TASK_ELEMENTS))
         chunk = -(-parts // wanted)
         chunks = -(-parts // chunk)
         values = {
@@ -292,7 +291,7 @@ class _Dims:
 
 
 def _spread(out: Any, ndim: int, axes: Sequence[int]) -> tuple[int, ...]:
-    """Strides of a result with 0 along the axes that are gone."""
+    """Strides of a result for all ``ndim`` axes: 0 along the reduced ones."""
     if out.ndim == ndim:
         return tuple(0 if d in axes else s for d, s in enumerate(out.strides))
     left = iter(out.strides)
@@ -301,5 +300,5 @@ def _spread(out: Any, ndim: int, axes: Sequence[int]) -> tuple[int, ...]:
 
 KERNELS: tuple[Row, ...] = (
     ((Sum, Prod, Extreme, AnyTrue, AllTrue), (ReduceKernel(),)),
-    ((FusedReduce,), (ReduceKernel(), ColdReduceKernel())),
+    ((FusedReduce,), (ReduceKernel(), NumpyFusedReduceKernel())),
 )

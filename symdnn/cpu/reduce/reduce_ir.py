@@ -1,23 +1,23 @@
-"""Reductions as LLVM IR: programs of elements whose results are summed up and never stored.
+"""Reductions as LLVM IR: results of an elementwise program are reduced and never stored.
 
-Dimensions are kept or reduced. Where the innermost is reduced a row is summed up in one register
-(``"rows"``), where it is kept some hundred columns are summed up side by side (``"columns"``).
+Dimensions are kept or reduced. If the innermost is reduced, a row is reduced in one register. If it
+is kept, a block of columns is reduced together (:mod:`symdnn.cpu.reduce.columns_ir`).
 
-Floating sums are exact to a few units in the last place whatever the length: vector lanes add up
-blocks of a few thousand elements in the accumulator's dtype (the only additions that LLVM may
-reorder), blocks are added in float64 with the rounding error carried along. Long reductions are
-cut into chunks, by size alone; their results are added in order at the end. So a result does not
-depend on how many threads there are.
+Sums of floats are exact to a few units in the last place, whatever the length. Vector lanes add up
+blocks of a few thousand elements, the only additions that LLVM may reorder; blocks are added in
+float64 with the rounding error carried along. A long reduction is cut into chunks that depend on
+its size alone, and the results of chunks are added in order. So a result does not depend on the
+number of threads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from symdnn.cpu.ir.loops_ir import METADATA, THREADS, Operand, word
+from symdnn.cpu.ir.loops_ir import METADATA, THREADS, LoopOperand, word
 from symdnn.cpu.ir.math_ir import definitions
 from symdnn.cpu.ir.scalar_ir import VALUES, literal, load_as, store_as
-from symdnn.cpu.reduce.columns_ir import COLUMNS, ColumnSource
+from symdnn.cpu.reduce.columns_ir import BLOCK_COLUMNS, ColumnSource
 from symdnn.cpu.reduce.reduce_parts import (
     Combined,
     ReduceShape,
@@ -30,17 +30,17 @@ from symdnn.cpu.reduce.reduce_parts import (
 )
 from symdnn.ops.core.scalar import ScalarProgram
 
-__all__ = ["COLUMNS", "Combined", "ReduceShape", "reduce_ir", "word_names"]
+__all__ = ["BLOCK_COLUMNS", "Combined", "ReduceShape", "reduce_ir", "word_names"]
 
 
 def reduce_ir(
     program: ScalarProgram,
     combined: Sequence[Combined],
     shape: ReduceShape,
-    reads: Sequence[Operand],
+    reads: Sequence[LoopOperand],
     dense: bool,
 ) -> str:
-    """The module of ``kernel``. ``dense``: results of columns lie side by side."""
+    """The module of ``kernel``. ``dense``: results of neighbouring columns are contiguous."""
     kind = ColumnSource if shape.columns else _RowSource
     source = kind(program, combined, shape, reads, dense)
     loops, finish = source.loops(), _finish(source)
@@ -68,10 +68,10 @@ def reduce_ir(
 
 
 class _RowSource(ReduceSource):
-    """The function ``rows`` where the innermost dimension is reduced."""
+    """The function ``rows`` of reductions whose innermost dimension is reduced."""
 
     def loops(self) -> list[str]:
-        """The innermost dimension is reduced."""
+        """Its lines: a task reduces a chunk of one result."""
         kept, k_index = self.split("%k", "k", self.shape.kept, "k")
         reduced, r_index = self.split("%row", "r", self.shape.reduced, "row_")
         names = [f"x{i}" for i in range(len(self.reads))]
@@ -140,7 +140,7 @@ class _RowSource(ReduceSource):
         wide = self.widened(c, f"%wide{r}", f"%acc_next{r}")
         new = f"%total_next{r}"
         lines = [*wide, *self.combine(c, c.total, new, f"%total{r}", f"%wide{r}", False)]
-        if compensated(c):  # what the addition lost (two-sum)
+        if compensated(c):  # the rounding error of the addition (two-sum)
             lines += [
                 f"%v{r}a = fsub double {new}, %total{r}",
                 f"%v{r}b = fsub double {new}, %v{r}a",
@@ -155,7 +155,7 @@ class _RowSource(ReduceSource):
         t, total = VALUES[c.total], f"%total_next{r}"
         if not compensated(c):
             return [f"%whole{r} = bitcast {t} {total} to {t}"]
-        return [  # of infinities nothing is lost, but the difference is NaN
+        return [  # the error of infinite totals is NaN and must not be added
             f"%lost{r} = fcmp uno double %low_next{r}, %low_next{r}",
             f"%none{r} = fcmp oeq double %low_next{r}, 0.0",
             f"%keep{r} = or i1 %lost{r}, %none{r}",
@@ -165,7 +165,7 @@ class _RowSource(ReduceSource):
 
 
 def _finish(source: ReduceSource) -> list[str]:
-    """Adds up the chunks of every result, in order."""
+    """The function ``finish``, which combines the chunks of every result in order."""
     kept, k_index = source.split("%k", "k", source.shape.kept, "k")
     every = list(enumerate(source.combined))
     lines = [

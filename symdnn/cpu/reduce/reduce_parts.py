@@ -1,11 +1,11 @@
-"""What the loops of reductions share: parameters, addresses, how two values are combined."""
+"""Parts of reduction loops: parameters, addresses, the combination of two values."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from symdnn.cpu.ir.loops_ir import Operand, data_of, read, word
+from symdnn.cpu.ir.loops_ir import LoopOperand, data_of, read, word
 from symdnn.cpu.ir.scalar_ir import VALUES, Printer, literal, store_as
 from symdnn.ops.core.scalar import ScalarProgram
 
@@ -17,8 +17,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Combined:
-    """One reduction: ``kind`` is add, mul, max, min, or, and. Elements are of ``dtype``, totals of
-    ``total``; ``finish`` makes the result of a total."""
+    """One reduction: ``kind`` is add, mul, max, min, or, and.
+
+    Elements are combined in ``dtype`` and totals in the dtype ``total``; the program ``finish``
+    computes the result from a total.
+    """
 
     kind: str
     dtype: str
@@ -28,7 +31,7 @@ class Combined:
 
 @dataclass(frozen=True)
 class ReduceShape:
-    """What the source depends on: the innermost dimension, and how many others there are."""
+    """What the text depends on: whether the innermost dimension is kept, how many others are."""
 
     columns: bool
     kept: int
@@ -38,9 +41,9 @@ class ReduceShape:
 def word_names(shape: ReduceShape, reads: int, writes: int) -> list[str]:
     """Names of the words of the block of parameters, in order.
 
-    ``threads``, ``tasks``, ``one``: what every kernel has in front. ``C`` chunks of ``Q`` of ``QT``
-    parts; ``S`` parts of ``seg`` elements make a row of ``n``. ``m`` columns in ``JB`` blocks.
-    ``outputs`` is how many results there are.
+    ``threads``, ``tasks``, ``one``: the head of every kernel's block. A reduction has ``QT`` parts
+    in ``C`` chunks of ``Q``. A row of ``n`` elements is ``S`` parts of ``seg`` elements. There are
+    ``m`` columns in ``JB`` blocks, and ``outputs`` results.
     """
     names = ["threads", "tasks", "one", "C", "Q", "QT", "S", "seg", "n", "m", "JB", "outputs"]
     names += [f"kn{d}" for d in range(1, shape.kept)] + [f"rn{d}" for d in range(1, shape.reduced)]
@@ -59,11 +62,11 @@ _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
 def identity(c: Combined, dtype: str) -> str:
-    """What changes nothing."""
+    """The identity element of a reduction."""
     if c.kind in _IDENTITY:
         number = float(_IDENTITY[c.kind]).hex() if dtype in _FLOATS else _IDENTITY[c.kind]
         if (c.kind, dtype in _FLOATS) == ("add", True):
-            number = "-0x0.0p+0"  # a sum of negative zeros is one
+            number = "-0x0.0p+0"  # so that a sum of negative zeros is a negative zero
         return literal(number, dtype)
     if dtype in _FLOATS:
         infinity = literal("inf", dtype)
@@ -76,14 +79,14 @@ def identity(c: Combined, dtype: str) -> str:
 
 
 class ReduceSource:
-    """Lines of the functions; ``%w`` is the block of parameters."""
+    """Builds the lines of a reduction; ``%w`` is the block of parameters."""
 
     def __init__(
         self,
         program: ScalarProgram,
         combined: Sequence[Combined],
         shape: ReduceShape,
-        reads: Sequence[Operand],
+        reads: Sequence[LoopOperand],
         dense: bool,
     ) -> None:
         self.program, self.combined, self.shape = program, combined, shape
@@ -96,17 +99,17 @@ class ReduceSource:
     # -- pieces -----------------------------------------------------------------------------------
 
     def load(self, *names: str) -> list[str]:
-        """Words into registers of their names."""
+        """Lines that load words into registers of the same names."""
         return [line for n in names for line in word(f"%{n}", self.at[n])]
 
     def sizes(self) -> list[str]:
-        """All words but those of operands."""
+        """Lines that load all words except those of operands."""
         lines = self.load("C", "Q", "QT", "S", "seg", "n", "m", "JB")
         lines += self.load(*(f"kn{d}" for d in range(1, self.shape.kept)))
         return lines + self.load(*(f"rn{d}" for d in range(1, self.shape.reduced)))
 
     def operands(self) -> list[str]:
-        """Addresses and strides of what is read."""
+        """Lines that load data pointers and strides of the inputs."""
         lines = []
         for i, o in enumerate(self.reads):
             lines += data_of(f"%x{i}_data", self.at[f"x{i}"])
@@ -118,7 +121,7 @@ class ReduceSource:
         return lines
 
     def results(self) -> list[str]:
-        """Addresses and strides of what is written, and of partial results."""
+        """Lines that load data pointers and strides of the outputs and of partial results."""
         lines = []
         for r in range(len(self.combined)):
             lines += data_of(f"%y{r}_data", self.at[f"y{r}"])
@@ -127,7 +130,7 @@ class ReduceSource:
         return lines
 
     def split(self, index: str, kind: str, count: int, tag: str) -> tuple[list[str], list[str]]:
-        """(lines, indices of the ``count`` dimensions) of a linear index."""
+        """(lines, indices in ``count`` dimensions) that split up a linear index."""
         lines, rest, found = [], index, []
         for d in reversed(range(1, count)):
             lines += [
@@ -139,7 +142,7 @@ class ReduceSource:
         return lines, ([rest] if count else []) + found[::-1]
 
     def moved(self, base: str, name: str, kind: str, indices: Sequence[str], tag: str) -> list[str]:
-        """Lines for ``%{tag}``: ``base`` moved along the dimensions of a kind."""
+        """Lines for ``%{tag}``: the address ``base`` plus indices times strides of a kind."""
         lines, at = [], base
         for d, index in enumerate(indices):
             lines += [
@@ -169,7 +172,7 @@ class ReduceSource:
         return [*lines, *printer.lines], results
 
     def combine(self, c: Combined, dtype: str, out: str, a: str, b: str, free: bool) -> list[str]:
-        """``out``, the combination of two values. LLVM may reorder where it is ``free`` to."""
+        """Lines for ``out``, two values combined; if ``free``, LLVM may reorder the additions."""
         t, real = VALUES[dtype], dtype in _FLOATS
         if c.kind in _WORDS and not (dtype == "bool" and c.kind in ("add", "mul")):
             flag = " reassoc" if real and free else ""
@@ -187,13 +190,13 @@ class ReduceSource:
         ]
 
     def widened(self, c: Combined, out: str, value: str) -> list[str]:
-        """``out``: an element's accumulator as a total."""
+        """Lines for ``out``: a value converted to the total's dtype."""
         a, b = VALUES[c.dtype], VALUES[c.total]
         word_ = "fpext" if a != b else "bitcast"
         return [f"{out} = {word_} {a} {value} to {b}"]
 
     def stored(self, r: int, total: str, pointer: str, access: str = "") -> list[str]:
-        """Lines that make the result of a total and write it."""
+        """Lines that compute the result from a total and store it."""
         c = self.combined[r]
         printer = Printer(c.finish, f"f{r}_")
         (value,) = printer.emit([total])
@@ -204,12 +207,12 @@ class ReduceSource:
 
 
 def compensated(c: Combined) -> bool:
-    """Whether the rounding errors of a total are added up too."""
+    """Whether the rounding errors of a total are summed too (compensated summation)."""
     return c.kind == "add" and c.total == "float64"
 
 
 def part_range(name: str, index: str, size: str, end: str) -> list[str]:
-    """``%{name}_from`` to ``%{name}_to``: part number ``index`` of ``size`` elements."""
+    """Lines for the range ``%{name}_from`` to ``%{name}_to`` of part ``index`` of this size."""
     return [
         f"%{name}_from = mul i64 {index}, {size}",
         f"%{name}_whole = add i64 %{name}_from, {size}",
@@ -219,7 +222,7 @@ def part_range(name: str, index: str, size: str, end: str) -> list[str]:
 
 
 def task_end() -> list[str]:
-    """The end of a loop over tasks, and of its function."""
+    """Lines that end the loop over tasks and its function."""
     return [
         "task_end:",
         "%t_next = add i64 %t, 1",

@@ -5,36 +5,41 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from symdnn.cpu.launch.contiguous_launch import InOrder, uncompiled
+from symdnn.cpu.launch.contiguous_launch import ContiguousLaunch, compile_refusal
 from symdnn.cpu.launch.traits import LLVM
-from symdnn.cpu.reduce.softmax_inner_axis_ir import KINDS, WIDTH, BandPlan, band_ir
+from symdnn.cpu.reduce.softmax_inner_axis_ir import (
+    BAND_COLUMNS,
+    KINDS,
+    InnerAxisPlan,
+    inner_axis_ir,
+)
 from symdnn.cpu.reduce.softmax_last_axis import SOFTMAX_OPS
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.ops.array.argreduce import ArgMax, ArgMin
 
-__all__ = ["BandKernel", "KERNELS"]
+__all__ = ["InnerAxisKernel", "KERNELS"]
 
-#: Below so many elements compiling costs more than NumPy ever would.
-_LEAST_WORK = 1 << 12
-#: Elements for which another thread is worth waking: a softmax of (b, 8, 16, 16) takes one and two
-#: threads 2.6 and 3.2 us for 4096 elements, 4.1 and 3.5 for 8192, 6.8 and 5.2 for 16384 (two cores,
-#: AVX-512, lower quartiles); its gradient and argmax take half of that.
-_WORK_OF_A_THREAD = 1 << 13
-#: Fewer columns than this are no vectors.
-_LEAST_COLUMNS = 4
+#: With fewer elements NumPy is faster than compiling.
+_MIN_ELEMENTS_TO_COMPILE = 1 << 12
+#: Elements for which waking up another thread pays. A softmax of (b, 8, 16, 16) takes 2.6 us with
+#: one thread and 3.2 with two for 4096 elements, 4.1 and 3.5 for 8192, 6.8 and 5.2 for 16384 (two
+#: cores, AVX-512, lower quartiles). Its gradient and argmax take half of that.
+_ELEMENTS_PER_THREAD = 1 << 13
+#: Fewer columns do not fill a vector.
+_MIN_COLUMNS = 4
 
 _KIND = {**SOFTMAX_OPS, ArgMax: "argmax", ArgMin: "argmin"}
 
 
-class BandKernel(Kernel):
-    """Ops along one inner axis, bands of neighbouring columns at a time."""
+class InnerAxisKernel(Kernel):
+    """Softmax ops, argmax and argmin along an inner axis, a band of columns at a time."""
 
     name = "llvm.bands"
     traits = LLVM
 
     def refuses(self, call: Call) -> str | None:
-        """Takes one axis before the last; float32, argmax and argmin float64 too."""
+        """Needs one axis before the last, and float32 (argmax and argmin also take float64)."""
         types: Any = call.inputs
         whole, axes = types[0], _axes(call.op)
         known = ("float32", "float64") if type(call.op) in (ArgMax, ArgMin) else ("float32",)
@@ -42,24 +47,24 @@ class BandKernel(Kernel):
             return f"it computes in {' and '.join(known)}"
         if len(axes) != 1 or axes[0] == whole.ndim - 1:
             return "it works along one axis that is not the last"
-        if whole.is_static and 0 < prod(whole.shape[axes[0] + 1 :]) < _LEAST_COLUMNS:
-            return f"there are fewer than {_LEAST_COLUMNS} columns"
-        return uncompiled((whole,), lambda: prod(whole.shape), _LEAST_WORK)
+        if whole.is_static and 0 < prod(whole.shape[axes[0] + 1 :]) < _MIN_COLUMNS:
+            return f"there are fewer than {_MIN_COLUMNS} columns"
+        return compile_refusal((whole,), lambda: prod(whole.shape), _MIN_ELEMENTS_TO_COMPILE)
 
     def bind(self, call: Call) -> Launch:
-        """Compiled for any sizes."""
+        """A launch whose code serves all sizes."""
         whole: Any = call.inputs[0]
         shape, axis = whole.shape, _axes(call.op)[0]
-        plan = BandPlan(_KIND[type(call.op)], whole.dtype)
+        plan = InnerAxisPlan(_KIND[type(call.op)], whole.dtype)
         n, inner = shape[axis], prod(shape[axis + 1 :])
-        bands = -(-inner // WIDTH)
-        count = threads.threads(prod(shape), _WORK_OF_A_THREAD)
+        bands = -(-inner // BAND_COLUMNS)
+        count = threads.threads(prod(shape), _ELEMENTS_PER_THREAD)
         head = [count, prod(shape[:axis]) * bands, 1, n, inner, bands]
-        return InOrder(threads.kernel(band_ir, plan), head, len(KINDS[plan.kind][0]))
+        return ContiguousLaunch(threads.kernel(inner_axis_ir, plan), head, len(KINDS[plan.kind][0]))
 
 
 def _axes(op: Any) -> tuple[int, ...]:
     return op.axes if hasattr(op, "axes") else (op.axis,)
 
 
-KERNELS: tuple[Row, ...] = ((tuple(_KIND), (BandKernel(),)),)
+KERNELS: tuple[Row, ...] = ((tuple(_KIND), (InnerAxisKernel(),)),)

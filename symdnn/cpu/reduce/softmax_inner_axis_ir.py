@@ -1,8 +1,8 @@
 """Softmax, logsumexp and argmax along an axis that is not the last, as LLVM IR.
 
-An operand is (outer, n, inner). A task is a band: up to :data:`WIDTH` neighbouring columns of one
-outer index. Its maxima and sums lie on the stack, and each pass goes over its n pieces of rows, so
-that the innermost loop runs over neighbours and becomes vector code.
+An operand has the shape (outer, n, inner). A task is a band: up to :data:`BAND_COLUMNS` contiguous
+columns of one outer index. Maxima and sums of its columns are on the stack. Each pass goes over the
+n rows of the band; the innermost loop is over columns, so that LLVM vectorises it.
 """
 
 from __future__ import annotations
@@ -15,54 +15,54 @@ from symdnn.cpu.ir.scalar_ir import VALUES, literal
 from symdnn.cpu.ir.source_ir import Source
 from symdnn.cpu.reduce.softmax_last_axis_ir import SOFTMAX
 
-__all__ = ["KINDS", "SIZES", "WIDTH", "BandPlan", "band_ir"]
+__all__ = ["KINDS", "SIZES_WORD", "BAND_COLUMNS", "InnerAxisPlan", "inner_axis_ir"]
 
-#: Columns of a band: with three rows of a net's channels it stays in the first cache.
-WIDTH = 256
-#: The word of the block with n; then come inner and the bands of an outer index, the operands.
-SIZES = 3
-#: Operands and results of each kind: ``m`` of n rows, ``v`` of one.
+#: Columns of a band, so that with some rows it stays in the L1 cache.
+BAND_COLUMNS = 256
+#: Index of the word with n; then come inner, the bands of an outer index, and the operands.
+SIZES_WORD = 3
+#: Operands and results of each kind: ``m`` with n rows, ``v`` with one.
 KINDS = {**SOFTMAX, "argmax": ("m", "v"), "argmin": ("m", "v")}
 
 
 @dataclass(frozen=True)
-class BandPlan:
-    """One kernel; all but argmax and argmin are of float32."""
+class InnerAxisPlan:
+    """One kernel; all but argmax and argmin are for float32."""
 
     kind: str
     dtype: str = "float32"
 
 
-def band_ir(plan: BandPlan) -> str:
-    """The module of ``kernel``; its block: threads, bands, 1, sizes, operands, results."""
-    return exponential_module(_Bands(plan).text())
+def inner_axis_ir(plan: InnerAxisPlan) -> str:
+    """The module of ``kernel``. Words of its block: threads, bands, 1, sizes, operands, results."""
+    return exponential_module(_InnerAxisSource(plan).text())
 
 
-class _Bands(Source):
-    """The function ``rows``: one band after the other."""
+class _InnerAxisSource(Source):
+    """Builds the function ``rows``, a task of which is one band."""
 
-    def __init__(self, plan: BandPlan) -> None:
+    def __init__(self, plan: InnerAxisPlan) -> None:
         super().__init__()
         self.plan, self.t = plan, VALUES[plan.dtype]
 
     def text(self) -> list[str]:
-        """All lines."""
+        """The lines of the function."""
         roles = [*KINDS[self.plan.kind][0], *KINDS[self.plan.kind][1]]
         entry = [
-            *(x for i, n in enumerate(("%n", "%inner", "%bands")) for x in word(n, SIZES + i)),
-            *(x for i in range(len(roles)) for x in data_of(f"%a{i}", SIZES + 3 + i)),
-            f"%top = alloca [{WIDTH} x {self.t}], align 64",
-            f"%sum = alloca [{WIDTH} x {self.t}], align 64",
+            *(x for i, n in enumerate(("%n", "%inner", "%bands")) for x in word(n, SIZES_WORD + i)),
+            *(x for i in range(len(roles)) for x in data_of(f"%a{i}", SIZES_WORD + 3 + i)),
+            f"%top = alloca [{BAND_COLUMNS} x {self.t}], align 64",
+            f"%sum = alloca [{BAND_COLUMNS} x {self.t}], align 64",
             "%whole = mul i64 %n, %inner",
         ]
         self.tasks(entry, "band")
         self.lines += [
             "%outer = udiv i64 %r, %bands",
             "%which = urem i64 %r, %bands",
-            f"%first = mul i64 %which, {WIDTH}",
+            f"%first = mul i64 %which, {BAND_COLUMNS}",
             "%left = sub i64 %inner, %first",
-            f"%wide = icmp sgt i64 %left, {WIDTH}",
-            f"%count = select i1 %wide, i64 {WIDTH}, i64 %left",
+            f"%wide = icmp sgt i64 %left, {BAND_COLUMNS}",
+            f"%count = select i1 %wide, i64 {BAND_COLUMNS}, i64 %left",
         ]
         for i, role in enumerate(roles):
             self._place(i, role, result=i >= len(KINDS[self.plan.kind][0]))
@@ -72,7 +72,7 @@ class _Bands(Source):
         return self.lines
 
     def _place(self, i: int, role: str, result: bool) -> None:
-        """``%at{i}`` is where the band begins in an operand or result."""
+        """Append lines for ``%at{i}``, the address of the band in an operand or result."""
         kind = "i64" if result and self.plan.kind.startswith("arg") else self.t
         self.lines += [
             f"%o{i} = mul i64 %outer, {'%whole' if role == 'm' else '%inner'}",
@@ -83,7 +83,7 @@ class _Bands(Source):
     # -- loops ------------------------------------------------------------------------------------
 
     def across(self, name: str, body: Sequence[str]) -> None:
-        """A loop over the columns of the band, ``%j``, for one row: ``%k`` and ``%row``."""
+        """A loop over the columns ``%j`` of the band, in one row: ``%k``, at offset ``%row``."""
         lines = [
             f"%j = phi i64 [0, %{self.block}], [%j_next, %{name}]",
             *body,
@@ -95,7 +95,7 @@ class _Bands(Source):
         self.block = f"{name}_end"
 
     def down(self, name: str, body: Sequence[str]) -> None:
-        """``body`` for each column of each row of the band."""
+        """A loop over the rows of the band, and in it over the columns."""
         self.lines += [f"br label %{name}_rows", f"{name}_rows:"]
         begin, self.block = self.block, f"{name}_rows"
         self.lines += [
@@ -120,25 +120,25 @@ class _Bands(Source):
         ]
 
     def load(self, operand: int, name: str) -> list[str]:
-        """Lines that read an element of an operand."""
+        """Lines that load an element of an operand."""
         return [
             *self._element(operand, name),
             f"{name} = load {self.t}, ptr {name}_p{ACCESS}",
         ]
 
     def store(self, operand: int, value: str) -> list[str]:
-        """Lines that write an element of a result."""
+        """Lines that store an element of a result."""
         return [*self._element(operand, "%y"), f"store {self.t} {value}, ptr %y_p{ACCESS}"]
 
-    def kept(self, where: str, name: str) -> list[str]:
-        """Lines that read a column's number on the stack."""
+    def load_column(self, where: str, name: str) -> list[str]:
+        """Lines that load a column's value from an array on the stack."""
         return [
             f"{name}_p = getelementptr {self.t}, ptr {where}, i64 %j",
             f"{name} = load {self.t}, ptr {name}_p{ACCESS}",
         ]
 
-    def keep(self, where: str, value: str) -> list[str]:
-        """Lines that write it."""
+    def store_column(self, where: str, value: str) -> list[str]:
+        """Lines that store a column's value in an array on the stack."""
         return [
             f"%kept_p = getelementptr {self.t}, ptr {where}, i64 %j",
             f"store {self.t} {value}, ptr %kept_p{ACCESS}",
@@ -148,22 +148,22 @@ class _Bands(Source):
 
     def _maxima(self) -> None:
         least = literal("-inf", "float32")
-        self.across("clear", [*self.keep("%top", least)])
+        self.across("clear", [*self.store_column("%top", least)])
         call = "call nsz float @llvm.maximum.f32(float %m, float %x)"
         self.down(
-            "max", [*self.load(0, "%x"), *self.kept("%top", "%m"), f"%t = {call}",
-                    *self.keep("%top", "%t")],
+            "max", [*self.load(0, "%x"), *self.load_column("%top", "%m"), f"%t = {call}",
+                    *self.store_column("%top", "%t")],
         )  # fmt: skip
 
     def _exponentials(self, result: int | None) -> None:
-        """Their sums, and where there is a result they themselves."""
-        self.across("zero", [*self.keep("%sum", "0.0")])
+        """Append the pass that sums the exponentials, and stores them if there is a ``result``."""
+        self.across("zero", [*self.store_column("%sum", "0.0")])
         self.down(
             "exp",
             [
-                *self.load(0, "%x"), *self.kept("%top", "%m"), "%d = fsub float %x, %m",
-                "%e = call float @s_exp(float %d)", *self.kept("%sum", "%s"),
-                "%t = fadd float %s, %e", *self.keep("%sum", "%t"),
+                *self.load(0, "%x"), *self.load_column("%top", "%m"), "%d = fsub float %x, %m",
+                "%e = call float @s_exp(float %d)", *self.load_column("%sum", "%s"),
+                "%t = fadd float %s, %e", *self.store_column("%sum", "%t"),
                 *(self.store(result, "%e") if result is not None else []),
             ],
         )  # fmt: skip
@@ -171,39 +171,40 @@ class _Bands(Source):
     def _softmax(self) -> None:
         self._maxima()
         self._exponentials(1)
-        one = ["%q = fdiv float 1.0, %s", *self.keep("%sum", "%q")]
-        self.across("invert", [*self.kept("%sum", "%s"), *one])
+        one = ["%q = fdiv float 1.0, %s", *self.store_column("%sum", "%q")]
+        self.across("invert", [*self.load_column("%sum", "%s"), *one])
         self.down(
-            "scale", [*self.load(1, "%e"), *self.kept("%sum", "%q"), "%v = fmul float %e, %q",
-                      *self.store(1, "%v")],
+            "scale", [*self.load(1, "%e"), *self.load_column("%sum", "%q"),
+                      "%v = fmul float %e, %q", *self.store(1, "%v")],
         )  # fmt: skip
 
     def _log_softmax(self) -> None:
         self._maxima()
         self._exponentials(None)
-        log = ["%l = call float @s_log(float %s)", *self.keep("%sum", "%l")]
-        self.across("log", [*self.kept("%sum", "%s"), *log])
+        log = ["%l = call float @s_log(float %s)", *self.store_column("%sum", "%l")]
+        self.across("log", [*self.load_column("%sum", "%s"), *log])
         self.down(
-            "shift", [*self.load(0, "%x"), *self.kept("%top", "%m"), *self.kept("%sum", "%l"),
+            "shift", [*self.load(0, "%x"), *self.load_column("%top", "%m"),
+                      *self.load_column("%sum", "%l"),
                       "%d = fsub float %x, %m", "%v = fsub float %d, %l", *self.store(1, "%v")],
         )  # fmt: skip
 
     def _logsumexp(self) -> None:
         self._maxima()
-        # Of infinities alone: their differences would be NaN.
+        # An infinite maximum: differences of infinities would be NaN.
         self.across(
             "tame",
             [
-                *self.kept("%top", "%m"), "%size = call float @llvm.fabs.f32(float %m)",
+                *self.load_column("%top", "%m"), "%size = call float @llvm.fabs.f32(float %m)",
                 f"%fine = fcmp olt float %size, {literal('inf', 'float32')}",
-                "%t = select i1 %fine, float %m, float 0.0", *self.keep("%top", "%t"),
+                "%t = select i1 %fine, float %m, float 0.0", *self.store_column("%top", "%t"),
             ],
         )  # fmt: skip
         self._exponentials(None)
         self.across(
             "out",
             [
-                *self.kept("%sum", "%s"), *self.kept("%top", "%m"),
+                *self.load_column("%sum", "%s"), *self.load_column("%top", "%m"),
                 "%l = call float @s_log(float %s)", "%v = fadd float %l, %m",
                 "%out_p = getelementptr float, ptr %at1, i64 %j",
                 f"store float %v, ptr %out_p{ACCESS}",
@@ -211,46 +212,50 @@ class _Bands(Source):
         )  # fmt: skip
 
     def _softmax_grad(self) -> None:
-        both = [*self.load(0, "%u"), *self.load(1, "%d"), *self.kept("%sum", "%s")]
-        self.across("zero", [*self.keep("%sum", "0.0")])
-        product = ["%p = fmul float %u, %d", "%t = fadd float %s, %p", *self.keep("%sum", "%t")]
+        both = [*self.load(0, "%u"), *self.load(1, "%d"), *self.load_column("%sum", "%s")]
+        self.across("zero", [*self.store_column("%sum", "0.0")])
+        product = [
+            "%p = fmul float %u, %d",
+            "%t = fadd float %s, %p",
+            *self.store_column("%sum", "%t"),
+        ]
         self.down("dot", [*both, *product])
         result = ["%c = fsub float %d, %s", "%v = fmul float %u, %c", *self.store(2, "%v")]
         self.down("scale", [*both, *result])
 
     def _log_softmax_grad(self) -> None:
-        self.across("zero", [*self.keep("%sum", "0.0")])
-        total = ["%t = fadd float %s, %d", *self.keep("%sum", "%t")]
-        self.down("total", [*self.load(1, "%d"), *self.kept("%sum", "%s"), *total])
+        self.across("zero", [*self.store_column("%sum", "0.0")])
+        total = ["%t = fadd float %s, %d", *self.store_column("%sum", "%t")]
+        self.down("total", [*self.load(1, "%d"), *self.load_column("%sum", "%s"), *total])
         self.down(
             "scale",
             [
-                *self.load(0, "%u"), *self.load(1, "%d"), *self.kept("%sum", "%s"),
+                *self.load(0, "%u"), *self.load(1, "%d"), *self.load_column("%sum", "%s"),
                 "%e = call float @s_exp(float %u)", "%p = fmul float %e, %s",
                 "%v = fsub float %d, %p", *self.store(2, "%v"),
             ],
         )  # fmt: skip
 
     def _arg(self) -> None:
-        """The first best: what is better than all before, or the first NaN."""
+        """argmax and argmin: the first best element, or the first NaN."""
         t = self.t
         place = ["%out_p = getelementptr i64, ptr %at1, i64 %j"]
         start = [
             "%x_p = getelementptr " + f"{t}, ptr %at0, i64 %j", f"%x = load {t}, ptr %x_p{ACCESS}",
-            *self.keep("%top", "%x"), *place, f"store i64 0, ptr %out_p{ACCESS}",
+            *self.store_column("%top", "%x"), *place, f"store i64 0, ptr %out_p{ACCESS}",
         ]  # fmt: skip
         self.across("start", start)
         better = "ogt" if self.plan.kind == "argmax" else "olt"
         self.down(
             "best",
             [
-                *self.load(0, "%x"), *self.kept("%top", "%m"), *place,
+                *self.load(0, "%x"), *self.load_column("%top", "%m"), *place,
                 f"%old = load i64, ptr %out_p{ACCESS}",
                 f"%better = fcmp {better} {t} %x, %m",
                 f"%x_nan = fcmp uno {t} %x, %x", f"%m_right = fcmp ord {t} %m, %m",
                 "%broken = and i1 %x_nan, %m_right", "%take = or i1 %better, %broken",
                 "%number = add i64 %k, 0",
-                f"%t = select i1 %take, {t} %x, {t} %m", *self.keep("%top", "%t"),
+                f"%t = select i1 %take, {t} %x, {t} %m", *self.store_column("%top", "%t"),
                 "%new = select i1 %take, i64 %number, i64 %old",
                 f"store i64 %new, ptr %out_p{ACCESS}",
             ],

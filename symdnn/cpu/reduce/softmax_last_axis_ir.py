@@ -1,8 +1,9 @@
-"""Softmax and its kin over rows, as LLVM IR: a few passes over a row in the cache.
+"""Softmax ops along the last axis as LLVM IR: a few passes over a row, which stays in the cache.
 
-A row is met two or three times: its maximum, the sum of its exponentials, its results. Short rows
-have their length in the source, which makes vector code of them; others read it from the block.
-All is computed in float32; numbers of 16 bits are widened when they are read, and rounded once.
+There are two or three passes: for the maximum, for the sum of exponentials, for the results. The
+length of short rows is a constant of the code, so that LLVM vectorises them; that of long rows is
+read from the block. Everything is computed in float32; 16-bit numbers are widened when loaded, and
+rounded once.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from symdnn.cpu.ir.narrow_ir import NARROW, narrowed, narrowing, widened, wideni
 from symdnn.cpu.ir.scalar_ir import VALUES
 from symdnn.cpu.ir.source_ir import Source
 
-__all__ = ["FLAG", "KINDS", "SOFTMAX", "RowPlan", "row_ir"]
+__all__ = ["FLAG", "KINDS", "SOFTMAX", "LastAxisPlan", "last_axis_ir"]
 
-#: The word of the block that a label out of range sets; the length of rows is in the next one.
+#: Index of the word that is set if a label is out of range; the next word is the length of rows.
 FLAG = 3
-#: Operands and results of softmax and its kin: ``m`` all values, ``v`` one of each row.
+#: Operands and results of softmax ops: ``m`` a matrix, ``v`` one value for each row.
 SOFTMAX = {
     "softmax": ("m", "m"),
     "log_softmax": ("m", "m"),
@@ -27,7 +28,7 @@ SOFTMAX = {
     "log_softmax_grad": ("mm", "m"),
     "logsumexp": ("m", "v"),
 }
-#: Operands and results of each kind: ``m`` a matrix, ``v`` one value a row, ``l`` labels.
+#: Operands and results of all kinds; ``l`` labels.
 KINDS = {
     **SOFTMAX,
     "crossentropy": ("ml", "vm"),
@@ -37,8 +38,8 @@ _ZERO, _ONE = "0.0", "1.0"
 
 
 @dataclass(frozen=True)
-class RowPlan:
-    """One kernel: ``length`` of rows where it is in the source, else 0; labels, values."""
+class LastAxisPlan:
+    """One kernel: the constant ``length`` of rows or 0, the dtypes of labels and of values."""
 
     kind: str
     length: int = 0
@@ -46,22 +47,25 @@ class RowPlan:
     dtype: str = "float32"
 
 
-def row_ir(plan: RowPlan) -> str:
-    """The module of ``kernel``; its block: threads, rows, 1, flag, length, operands, results."""
+def last_axis_ir(plan: LastAxisPlan) -> str:
+    """The module of ``kernel``.
+
+    Words of its block: threads, rows, 1, flag, length, operands, results.
+    """
     narrow = {widening(plan.dtype), narrowing(plan.dtype)} if plan.dtype in NARROW else set()
-    return exponential_module(_Rows(plan).text(), narrow)
+    return exponential_module(_LastAxisSource(plan).text(), narrow)
 
 
-class _Rows(Source):
-    """The function ``rows``: loops over the elements of one row after the other."""
+class _LastAxisSource(Source):
+    """Builds the function ``rows``, a task of which is one row."""
 
-    def __init__(self, plan: RowPlan) -> None:
+    def __init__(self, plan: LastAxisPlan) -> None:
         super().__init__()
         self.plan, self.n = plan, str(plan.length) if plan.length else "%n"
         self.kind = VALUES[plan.dtype]
 
     def text(self) -> list[str]:
-        """All lines."""
+        """The lines of the function."""
         reads, writes = KINDS[self.plan.kind]
         roles = [*reads, *writes]
         operands = [line for i in range(len(roles)) for line in data_of(f"%a{i}", FLAG + 2 + i)]
@@ -80,9 +84,10 @@ class _Rows(Source):
     # -- loops ------------------------------------------------------------------------------------
 
     def loop(self, name: str, first: str | None, step: Sequence[str]) -> str:
-        """A loop over the row, ``%i``; ``%acc`` begins as ``first`` and is ``%acc_next``.
+        """A loop over the elements ``%i`` of the row; returns the last ``%acc_next``.
 
-        Names are made unique by ``name``; the register of the last ``%acc_next`` is returned.
+        ``%acc`` is ``first`` at the beginning and then the previous ``%acc_next``. Registers get
+        the suffix ``name``.
         """
         self.lines += [f"br label %{name}", f"{name}:"]
         body = [f"%i = phi i64 [0, %{self.block}], [%i_next, %{name}]"]
@@ -100,7 +105,7 @@ class _Rows(Source):
         return f"%acc_next.{name}"
 
     def load(self, operand: int, out: str, index: str = "%i", more: str = ACCESS) -> list[str]:
-        """Lines that read an element of this row of an operand."""
+        """Lines that load an element of this row of an operand."""
         kind, at, dtype = self.kind, self.at[operand], self.plan.dtype
         lines = [f"{out}_p = getelementptr {kind}, ptr {at}, i64 {index}"]
         if dtype not in NARROW:
@@ -109,7 +114,7 @@ class _Rows(Source):
         return [*lines, narrow, f"{out} = {widened(dtype, f'{out}_narrow')}"]
 
     def store(self, operand: int, value: str, index: str = "%i", more: str = ACCESS) -> list[str]:
-        """Lines that write an element of this row of a result."""
+        """Lines that store an element of this row of a result."""
         kind, at, name = self.kind, self.at[operand], f"%out{operand}"
         lines = [f"{name}_p = getelementptr {kind}, ptr {at}, i64 {index}"]
         if self.plan.dtype in NARROW:
@@ -118,37 +123,36 @@ class _Rows(Source):
         return [*lines, f"store {kind} {value}, ptr {name}_p{more}"]
 
     def maximum(self, operand: int) -> str:
-        """The largest element; NaN if there is one."""
+        """The maximum of the row; NaN if an element is NaN."""
         call = "call nsz float @llvm.maximum.f32(float %acc, float %x)"
         step = [*self.load(operand, "%x"), f"%acc_next = {call}"]
         return self.loop("top", "0xFFF0000000000000", step)
 
     # -- kinds ------------------------------------------------------------------------------------
 
-    def power(self, top: str) -> list[str]:
-        """Lines for ``%e``, the exponential of an element of operand 0 less ``top``."""
+    def exponential(self, top: str) -> list[str]:
+        """Lines for ``%e``: exp of an element of operand 0 minus ``top``."""
         return [
             *self.load(0, "%x"), f"%d = fsub float %x, {top}", "%e = call float @s_exp(float %d)",
         ]  # fmt: skip
 
-    def powers(self, top: str, kept: Sequence[str] = ()) -> str:
-        """The sum of them; ``kept`` are lines that store them."""
-        return self.loop(
-            "sum", _ZERO, [*self.power(top), *kept, "%acc_next = fadd reassoc float %acc, %e"]
-        )
+    def sum_of_exponentials(self, top: str, store: Sequence[str] = ()) -> str:
+        """The sum of the row's exponentials; the lines ``store`` may store each ``%e``."""
+        add = "%acc_next = fadd reassoc float %acc, %e"
+        return self.loop("sum", _ZERO, [*self.exponential(top), *store, add])
 
     def _softmax(self) -> None:
         top = self.maximum(0)
-        # They would be rounded in 16 bits: then they are computed again.
-        kept = self.plan.dtype not in NARROW
-        total = self.powers(top, self.store(1, "%e") if kept else ())
+        # In 16 bits stored exponentials would be rounded, so they are computed twice.
+        stored = self.plan.dtype not in NARROW
+        total = self.sum_of_exponentials(top, self.store(1, "%e") if stored else ())
         inverse = self.new(f"fdiv float {_ONE}, {total}")
-        again = self.load(1, "%e") if kept else self.power(top)
+        again = self.load(1, "%e") if stored else self.exponential(top)
         self.loop("scale", None, [*again, f"%y = fmul float %e, {inverse}", *self.store(1, "%y")])
 
     def _log_softmax(self, out: int = 1) -> None:
         top = self.maximum(0)
-        total = self.powers(top)
+        total = self.sum_of_exponentials(top)
         log = self.new(f"call float @s_log(float {total})")
         result = [
             *self.load(0, "%x"), f"%d = fsub float %x, {top}", f"%y = fsub float %d, {log}",
@@ -160,9 +164,9 @@ class _Rows(Source):
         top = self.maximum(0)
         size = self.new(f"call float @llvm.fabs.f32(float {top})")
         fine = self.new(f"fcmp olt float {size}, 0x7FF0000000000000")
-        # Of infinities alone: their differences would be NaN.
+        # An infinite maximum: differences of infinities would be NaN.
         top = self.new(f"select i1 {fine}, float {top}, float {_ZERO}")
-        total = self.powers(top)
+        total = self.sum_of_exponentials(top)
         log = self.new(f"call float @s_log(float {total})")
         self.lines += self.store(1, self.new(f"fadd float {log}, {top}"), "0", "")
 
@@ -204,7 +208,7 @@ class _Rows(Source):
         ]  # fmt: skip
 
     def _label(self, operand: int) -> str:
-        """The row's label as an index; one out of range sets the flag and counts as 0."""
+        """The row's label as an index; a label out of range sets the flag and becomes 0."""
         kind = VALUES[self.plan.label]
         label = self.new(f"load {kind}, ptr {self.at[operand]}")
         if kind != "i64":

@@ -1,4 +1,4 @@
-"""Kernels by NumPy: ufuncs that write into the plan's buffers, and the references of the rest."""
+"""NumPy kernels: ufuncs that write into the plan's buffers, and references of all other ops."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ class ReferenceKernel(Kernel):
     traits = PYTHON
 
     def bind(self, call: Call) -> Launch:
-        """Compute, then copy; a result without a buffer is handed over as it is."""
+        """Compute, then copy; a result without a buffer is returned as it is."""
         compute = call.op.compute
 
         def launch(inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
             results = compute(*inputs)
             if len(results) != len(outputs):
                 raise ValueError(f"the op gave {len(results)} results, {len(outputs)} are due")
-            return [_deliver(r, out, inputs) for r, out in zip(results, outputs)]
+            return [_copy_to_output(r, out, inputs) for r, out in zip(results, outputs)]
 
         return launch
 
 
 def uncompiled_launch(call: Call, error: KernelCompileError) -> Launch:
-    """The launch of NumPy's kernel where LLVM does not compile the chosen one; it is warned of."""
+    """The launch of NumPy's kernel, after LLVM failed to compile the chosen one; with a warning."""
     numpys = [k for k in kernels_for(type(call.op), "cpu") if k.traits.replaceable]
     kernel = next(k for k in numpys if k.refuses(call) is None and not k.workspace_bytes(call))
     words = f"LLVM refused a kernel: {error.log.partition(chr(10))[0]}"
@@ -66,9 +66,9 @@ def uncompiled_launch(call: Call, error: KernelCompileError) -> Launch:
     return kernel.bind(call)
 
 
-def _deliver(result: Any, out: Any, inputs: Sequence[Any]) -> Any:
+def _copy_to_output(result: Any, out: Any, inputs: Sequence[Any]) -> Any:
     if out is None:
-        return _own(result, inputs)
+        return _owned(result, inputs)
     if result.shape != out.shape:
         raise ValueError(f"the result has shape {result.shape}, the plan says {out.shape}")
     if result.dtype != out.dtype:
@@ -77,8 +77,8 @@ def _deliver(result: Any, out: Any, inputs: Sequence[Any]) -> Any:
     return out
 
 
-def _own(result: Any, inputs: Sequence[Any]) -> Any:
-    """A result that the kernel allocated; a copy if it is a view of an input after all."""
+def _owned(result: Any, inputs: Sequence[Any]) -> Any:
+    """A result in memory of its own: copied if it is a view of an input."""
     arrays = [a for a in inputs if isinstance(a, np.ndarray)]
     if isinstance(result, np.ndarray) and any(np.may_share_memory(result, a) for a in arrays):
         return result.copy()
@@ -87,20 +87,20 @@ def _own(result: Any, inputs: Sequence[Any]) -> Any:
 
 @dataclass(frozen=True)
 class ViewKernel(ReferenceKernel):
-    """Copies what an op of NumPy's own views shows: where a view may not leave as one."""
+    """Copies a view of NumPy's into its buffer, where the result must not be a view."""
 
     traits = NUMPY
 
 
 @dataclass(frozen=True)
 class UfuncKernel(Kernel):
-    """Runs an elementwise op by its ufunc, straight into the buffer."""
+    """Runs an elementwise op by its ufunc, which writes into the buffer."""
 
     name: str = "numpy.ufunc"
     traits = NUMPY
 
     def refuses(self, call: Call) -> str | None:
-        """Needs a real ufunc and dtypes that it computes in as they are."""
+        """Needs a ufunc with a loop for these dtypes."""
         function = type(call.op).function  # type: ignore[attr-defined]
         if not isinstance(function, np.ufunc):
             return "the op is not a ufunc"
@@ -115,7 +115,7 @@ class UfuncKernel(Kernel):
         return None
 
     def writes_updates(self, call: Call) -> bool:
-        """Whether it can write a shared variable: it never fails (powers of integers do)."""
+        """Whether it can write a shared variable: on floats it never fails (integer powers do)."""
         return all(isinstance(t, TensorType) and t.is_float for t in (*call.inputs, *call.outputs))
 
     def bind(self, call: Call) -> Launch:
@@ -138,7 +138,7 @@ def _minimum(a: Any, b: Any, out: Any) -> None:
     np.minimum(a, b, out=out, dtype=out.dtype, casting="unsafe")
 
 
-#: NumPy warns where these two are given their result by position.
+#: NumPy warns if the output of these two is passed by position.
 _BY_KEYWORD: dict[Any, Any] = {np.maximum: _maximum, np.minimum: _minimum}
 
 
@@ -155,14 +155,14 @@ class _UfuncLaunch(CpuLaunch):
 
 
 def _has_loop(function: np.ufunc, dtypes: Sequence[Any], out: Any) -> bool:
-    """Whether the ufunc can give dtype ``out``: NumPy's square of a bool can not."""
+    """Whether the ufunc can give dtype ``out``; NumPy's square of a bool cannot."""
     if function in _BY_KEYWORD or _computes_in(function, dtypes, out):
         return True
     return _computes_in(function, [out] * len(dtypes), out)
 
 
 def _computes_in(function: np.ufunc, dtypes: Sequence[Any], out: Any) -> bool:
-    """Whether the ufunc gives dtype ``out`` by itself."""
+    """Whether the ufunc gives dtype ``out`` for these dtypes without casts."""
     try:
         return bool(function.resolve_dtypes((*dtypes, *[None] * function.nout))[-1] == out)
     except TypeError:
@@ -177,16 +177,16 @@ _REDUCTIONS: dict[type, Any] = {
 
 @dataclass(frozen=True)
 class UfuncReduceKernel(Kernel):
-    """Runs a reduction by its ufunc, straight into the buffer: for what is too little to compile.
+    """Runs a reduction by its ufunc, which writes into the buffer; for small arrays.
 
-    It gives the reference's bits, in a fifth of its time for ten numbers.
+    Results equal the reference's bit for bit; for ten numbers it takes a fifth of the time.
     """
 
     name: str = "numpy.reduce"
     traits = NUMPY
 
     def refuses(self, call: Call) -> str | None:
-        """Needs elements, and dtypes that are computed in as they are."""
+        """Needs elements, and a result of the accumulator's dtype."""
         (x,), (y,), op = call.inputs, call.outputs, call.op
         if type(op) not in _REDUCTIONS:
             return "the op is no reduction by a ufunc"
@@ -203,10 +203,10 @@ class UfuncReduceKernel(Kernel):
     def bind(self, call: Call) -> Launch:
         """The ufunc's ``reduce`` with ``out=``."""
         op: Any = call.op
-        return _ReduceLaunch(_REDUCTIONS[type(op)].reduce, op, call.outputs[0])
+        return _UfuncReduceLaunch(_REDUCTIONS[type(op)].reduce, op, call.outputs[0])
 
 
-class _ReduceLaunch(CpuLaunch):
+class _UfuncReduceLaunch(CpuLaunch):
     """``launch(inputs, outputs)``; ``direct`` takes the operands one by one."""
 
     __slots__ = ("direct",)
@@ -219,11 +219,11 @@ class _ReduceLaunch(CpuLaunch):
         def direct(x: Any, out: Any) -> None:
             reduce(x, axes, dtype, out, keepdims)
 
-        def widely(x: Any, out: Any) -> None:
-            # Given a narrower ``out`` NumPy rounds to it every 8192 elements.
+        def in_wider_dtype(x: Any, out: Any) -> None:
+            # With a narrower ``out`` NumPy would round to it every 8192 elements.
             out[...] = reduce(x, axes, dtype, None, keepdims)
 
-        self.direct: Any = direct if dtype == y.numpy else widely
+        self.direct: Any = direct if dtype == y.numpy else in_wider_dtype
 
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         self.direct(inputs[0], outputs[0])

@@ -1,6 +1,6 @@
-"""Fused ops by NumPy, an instruction at a time: what is too little to be worth compiling.
+"""Fused ops by NumPy, an instruction at a time, for arrays that are too small to compile for.
 
-A plan that is called often has them compiled after all (:mod:`symdnn.cpu.execution.tier_up`).
+They are compiled once a plan has been called often (:mod:`symdnn.cpu.execution.tier_up`).
 """
 
 from __future__ import annotations
@@ -18,46 +18,48 @@ from symdnn.ops.core.scalar import FUNCTIONS, Instruction, ScalarProgram, number
 
 __all__ = ["ProgramKernel", "run_program"]
 
-#: Temporaries of so many bytes are there when they are asked for.
-_SMALL_BYTES = 1 << 17
+#: Temporaries of at most this size are assumed never to fail to allocate.
+_MAX_TEMPORARY_BYTES = 1 << 17
 
-Step = tuple[Callable[..., Any], tuple[int, ...], bool]
+NumpyStep = tuple[Callable[..., Any], tuple[int, ...], bool]
 
 
 class ProgramKernel(Kernel):
-    """``FusedElemwise`` by NumPy's functions, results into the plan's buffers where they may go."""
+    """``FusedElemwise`` by NumPy's functions, with ``out=`` where no operand is overwritten."""
 
     name = "numpy.program"
     traits = NUMPY
 
     def writes_updates(self, call: Call) -> bool:
-        """Whether it can write a shared variable: its temporaries are small and floats, or bools
-        that say whether it is written."""
+        """Whether it can write a shared variable, because it cannot fail.
+
+        It cannot if its temporaries are small, and floats or bools.
+        """
         types: Any = (*call.inputs, *call.outputs)
-        small = all(prod(t.shape) * t.numpy.itemsize <= _SMALL_BYTES for t in types)
+        small = all(prod(t.shape) * t.numpy.itemsize <= _MAX_TEMPORARY_BYTES for t in types)
         return small and all(t.is_float or t.dtype == "bool" for t in types)
 
     def bind(self, call: Call) -> Launch:
-        """The program's functions, looked up."""
+        """A Python function with one call of NumPy for each instruction."""
         program: ScalarProgram = call.op.program  # type: ignore[attr-defined]
         return run_program(program)
 
 
 def run_program(program: ScalarProgram) -> Launch:
-    """``launch(inputs, outputs)``; a result may lie where an operand does."""
+    """``launch(inputs, outputs)`` of a program; a result may share the memory of an operand."""
     steps = [_step(program, s) for s in program.body]
     count = len(program.inputs)
     reads_input = [i for i, s in enumerate(program.body) if any(a < count for a in s.args)]
     last = max(reads_input, default=-1)
-    # From the last reader of an operand on, results go straight into their buffers.
+    # After the last read of an input, results are written straight into the outputs.
     target: dict[int, int] = {}
-    if all(v >= count for v in program.outputs):  # else a result's buffer may be that operand's
+    if all(v >= count for v in program.outputs):  # else an output may overlap a returned input
         late = [(v, k) for k, v in enumerate(program.outputs) if v - count >= last]
         target = {v: k for v, k in late if steps[v - count][2]}
     text = _text(program, [args for _, args, _ in steps], target)
     scope: dict[str, Any] = {f"f{i}": step[0] for i, step in enumerate(steps, count)}
     scope["copyto"] = np.copyto
-    # Numbers and the words of the template make the whole text; nothing of the user's is in it.
+    # The text consists of numbers and the template's words; nothing in it comes from the user.
     exec(compile(text, "<program>", "exec"), scope)
     launch: Launch = scope["launch"]
     return launch
@@ -74,7 +76,7 @@ def _text(
         out = [f"out=o{target[i]}"] if i in target else []
         lines.append(f" v{i} = f{i}({', '.join([*(f'v{a}' for a in operands), *out])})")
     rest = [(k, v) for k, v in enumerate(program.outputs) if target.get(v) != k]
-    # An operand that is a result as it is may lie where another result goes.
+    # An input that is returned unchanged may overlap another output: copy it first.
     lines += [f" c{v} = v{v}.copy()" for v in sorted({v for _, v in rest if v < count})]
     lines += [f" copyto(o{k}, {'c' if v < count else 'v'}{v})" for k, v in rest]
     return "\n".join(lines)
@@ -84,8 +86,8 @@ def _names(letter: str, numbers: Iterable[int]) -> str:
     return ", ".join(f"{letter}{i}" for i in numbers)
 
 
-def _step(program: ScalarProgram, step: Instruction) -> Step:
-    """A function of the operands, which, and whether it takes ``out``."""
+def _step(program: ScalarProgram, step: Instruction) -> NumpyStep:
+    """(function, indices of its operands, whether it takes ``out``)"""
     dtype = numpy_dtype(step.dtype)
     if step.name == "const":
         number = np.asarray(number_of_text(step.value, step.dtype))

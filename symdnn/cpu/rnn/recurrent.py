@@ -1,8 +1,8 @@
-"""Recurrent nets by compiled kernels, in front of oneDNN's: LSTM, GRU, tanh and ReLU nets.
+"""Recurrent networks by compiled kernels, preferred to oneDNN's: LSTM, GRU, tanh and ReLU.
 
-A layer is one region of threads for all its steps (:mod:`symdnn.cpu.rnn.recurrent_ir`,
-:mod:`symdnn.cpu.rnn.recurrent_grad_ir`); layers and directions are loops around it. Parameters are
-read from and gradients written to the one flat vector, in its own order.
+All steps of a layer are one parallel region (:mod:`symdnn.cpu.rnn.recurrent_ir`,
+:mod:`symdnn.cpu.rnn.recurrent_grad_ir`); layers and directions are Python loops around it.
+Parameters are read from, and gradients written to, the flat vector.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ import numpy as np
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.gemm.gemm_ir import shape_of
 from symdnn.cpu.ir.vector_ir import WIDTH
-from symdnn.cpu.launch.contiguous_launch import without_compiler
-from symdnn.cpu.launch.scratch import Scratch, address, aligned
+from symdnn.cpu.launch.contiguous_launch import compiler_refusal
+from symdnn.cpu.launch.scratch import Scratch, address, aligned, as_contiguous
 from symdnn.cpu.launch.traits import LLVM
-from symdnn.cpu.onednn.kernel import lies_densely
-from symdnn.cpu.rnn.recurrent_grad_ir import BACKWARD, SLOTS, backward_ir
-from symdnn.cpu.rnn.recurrent_ir import FORWARD, GATES, KEPT, forward_ir, panels
+from symdnn.cpu.rnn.recurrent_grad_ir import BACKWARD_WORDS, GATE_SLOTS, backward_ir
+from symdnn.cpu.rnn.recurrent_ir import FORWARD_WORDS, GATES, SAVED_VECTORS, forward_ir, panels
 from symdnn.cpu.threads import thread_pools, threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.type import TensorType
@@ -34,26 +33,26 @@ from symdnn.ops.vendor.onednn import OneDnnRNN, OneDnnRNNGrad
 
 __all__ = ["RecurrentGradKernel", "RecurrentKernel", "KERNELS"]
 
-#: Terms that the matrices' gradients are summed over at a time, at least those of a step.
-_TERMS = 256
-#: Bytes of one direction's matrices: of larger ones, which no second cache holds, oneDNN's tiles
-#: read less. Its GRU is slower at all sizes.
-_MOST_MATRICES = 7 << 19
-#: Multiplications of a step that are worth another thread: it is waited for about 1 us.
-_LEAST_WORK = 1 << 16
-#: How often a thread looks whether it may go on before it lets others run: some 10 ms, since where
-#: another program wants the processor too that takes it a whole slice, at each step; or 5 us, where
-#: there are more threads than processors.
-_LOOKS, _LOOKS_CROWDED = 200_000, 100
+#: Terms (steps times sequences) of a block of the matrices' gradients; a block has whole steps.
+_BLOCK_TERMS = 256
+#: Limit of one direction's matrices, which must fit the L2 caches. For larger ones oneDNN's GEMM
+#: reads less memory; but its GRU is slower at all sizes.
+_MAX_MATRIX_BYTES = 7 << 19
+#: Multiplications of a step for which another thread pays: a barrier takes about 1 us.
+_MULTIPLICATIONS_PER_THREAD = 1 << 16
+#: Iterations of a thread's spin loop at a barrier before it yields its processor: some 10 ms, since
+#: another program would then take a whole slice of the scheduler, at each step. It is 5 us if there
+#: are more threads than processors.
+_SPIN_ITERATIONS, _SPIN_ITERATIONS_OVERSUBSCRIBED = 200_000, 100
 _Words = ctypes.c_int64
 
 
 @dataclass(frozen=True)
-class Layer:
-    """One direction of a layer at known sizes: ``columns`` are its input features.
+class RecurrentLayer:
+    """One direction of a layer at known sizes; ``columns`` is the number of its input features.
 
-    ``matrices`` and ``biases`` are where its parameters begin in the vector, ``direction`` is 1
-    where it runs from the last step to the first, ``directions`` how many share its result.
+    ``matrices`` and ``biases`` are offsets of its parameters in the vector. ``direction`` is 1 if
+    it runs from the last step to the first; ``directions`` share the result.
     """
 
     mode: str
@@ -68,37 +67,37 @@ class Layer:
 
     @property
     def gates(self) -> int:
-        """How many gates."""
+        """Number of gates."""
         return GATES[self.mode]
 
     @property
     def groups(self) -> int:
-        """Groups of units."""
+        """Number of groups of 16 units."""
         return -(-self.hidden // WIDTH)
 
     @property
     def kept_shape(self) -> tuple[int, ...]:
-        """What is kept of the gates."""
-        return (self.steps, self.batch, self.groups, KEPT[self.mode], WIDTH)
+        """Shape of the values of the gates that are saved for the gradient."""
+        return (self.steps, self.batch, self.groups, SAVED_VECTORS[self.mode], WIDTH)
 
     @property
     def order(self) -> range:
-        """Times in the order of the steps."""
+        """Time indices in the order in which the direction runs."""
         steps = range(self.steps)
         return steps[::-1] if self.direction else steps
 
     @property
     def units(self) -> slice:
-        """The part of the result's columns that is this direction's."""
+        """The columns of the result that belong to this direction."""
         return slice(self.direction * self.hidden, (self.direction + 1) * self.hidden)
 
     def threads(self) -> int:
-        """How many threads are worth it."""
+        """The number of threads for this layer."""
         work = self.batch * self.gates * self.hidden * (self.columns + self.hidden)
-        return min(threads.threads(work, _LEAST_WORK), self.groups)
+        return min(threads.threads(work, _MULTIPLICATIONS_PER_THREAD), self.groups)
 
     def parameters(self, at: int) -> dict[str, int]:
-        """The addresses of matrices and biases in a vector that begins there."""
+        """Addresses of matrices and biases in a vector at address ``at``."""
         rows = self.gates * self.hidden
         return {
             "w": at + 4 * self.matrices, "r": at + 4 * (self.matrices + rows * self.columns),
@@ -106,7 +105,7 @@ class Layer:
         }  # fmt: skip
 
     def sizes(self) -> dict[str, int]:
-        """The words that are sizes."""
+        """Words of the block that are sizes."""
         return {
             "steps": self.steps, "batch": self.batch, "columns": self.columns,
             "hidden": self.hidden, "y_row": 4 * self.directions * self.hidden,
@@ -114,7 +113,10 @@ class Layer:
         }  # fmt: skip
 
     def steps_of(self, name: str, array: Any, first: int = 0) -> dict[str, int]:
-        """Where (time, batch, features) begins at column ``first``, and bytes from step to step."""
+        """Words for an array (time, batch, features): its address at column ``first``, its stride.
+
+        The stride is from step to step, in bytes.
+        """
         step = 4 * prod(array.shape[1:])
         begin = address(array) + 4 * first
         if not self.direction:
@@ -122,18 +124,18 @@ class Layer:
         return {name: begin + (self.steps - 1) * step, f"{name}_step": -step}
 
     def results_of(self, name: str, array: Any) -> dict[str, int]:
-        """The same of this direction's part of all results."""
+        """:meth:`steps_of` for this direction's columns of the results."""
         return self.steps_of(name, array, self.direction * self.hidden)
 
 
-def _layers(op: Any, shape: Sequence[int]) -> list[list[Layer]]:
+def _layers(op: Any, shape: Sequence[int]) -> list[list[RecurrentLayer]]:
     """The directions of each layer for an input of (time, batch, features)."""
     steps, batch, features = shape
     layout: RNNShape = op.layout
     offsets, d = layout.block_offsets(features), layout.directions
     return [
         [
-            Layer(
+            RecurrentLayer(
                 op.rnn_mode, steps, batch, int(layout.inputs_of(i, features)), op.hidden_size, k, d,
                 *offsets[i * d + k],
             )
@@ -146,8 +148,8 @@ def _layers(op: Any, shape: Sequence[int]) -> list[list[Layer]]:
 # -- scratch memory -------------------------------------------------------------------------------
 
 
-def _forward_floats(layer: Layer, count: int, keeps: bool) -> dict[str, int]:
-    """Scratch memory by the words that say where it is."""
+def _forward_floats(layer: RecurrentLayer, count: int, keeps: bool) -> dict[str, int]:
+    """Sizes of scratch memory in floats, by the words for their addresses."""
     width, columns = jit.vector_width(), layer.gates * layer.groups * WIDTH
     panel = panels(width, columns, count) * shape_of(width).columns
     before = count * 4 * shape_of(width).rows * (columns + WIDTH)
@@ -159,8 +161,8 @@ def _forward_floats(layer: Layer, count: int, keeps: bool) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _backward_floats(layer: Layer, count: int) -> dict[str, int]:
-    width, slots = jit.vector_width(), SLOTS[layer.mode][0]
+def _backward_floats(layer: RecurrentLayer, count: int) -> dict[str, int]:
+    width, slots = jit.vector_width(), GATE_SLOTS[layer.mode][0]
     panel, terms = shape_of(width).columns, layer.gates * layer.hidden
     block = _block(layer) * layer.batch * panel * count
     whole = -(-layer.columns // WIDTH) * WIDTH
@@ -174,13 +176,13 @@ def _backward_floats(layer: Layer, count: int) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _block(layer: Layer) -> int:
-    """Steps that the matrices' gradients are summed over at a time."""
-    return min(layer.steps, max(1, _TERMS // layer.batch))
+def _block(layer: RecurrentLayer) -> int:
+    """Steps of a block of the matrices' gradients."""
+    return min(layer.steps, max(1, _BLOCK_TERMS // layer.batch))
 
 
 def _places(floats: dict[str, int]) -> tuple[dict[str, int], int]:
-    """Where each begins, in bytes, and where all end; the counter is in front."""
+    """(offsets of all parts in bytes, total size); the counter of barriers comes first."""
     places, at = {"counter": 0}, 64
     for name, count in floats.items():
         places[name] = at
@@ -189,17 +191,17 @@ def _places(floats: dict[str, int]) -> tuple[dict[str, int], int]:
 
 
 def _empty(shape: Sequence[int]) -> Any:
-    """An array that begins with a cache line."""
+    """A float32 array aligned to a cache line."""
     nbytes = 4 * prod(shape)
     raw = np.empty(nbytes + 64, np.uint8)
     start = -address(raw) % 64
     return raw[start : start + nbytes].view(np.float32).reshape(shape)
 
 
-class Reserve:
-    """What the gradient needs of all layers; memory goes back to a pool when it is let go."""
+class RecurrentReserve:
+    """Values of all layers that the gradient needs; the memory returns to a pool when freed."""
 
-    def __init__(self, pool: list[Any], layers: Sequence[Sequence[Layer]]) -> None:
+    def __init__(self, pool: list[Any], layers: Sequence[Sequence[RecurrentLayer]]) -> None:
         self._pool = pool
         self.memory = pool.pop() if pool else [_kept_of(directions) for directions in layers]
 
@@ -208,8 +210,8 @@ class Reserve:
             self._pool.append(self.memory)
 
 
-def _kept_of(directions: Sequence[Layer]) -> tuple[Any, list[Any], list[Any]]:
-    """(the result, of each direction what is kept of its gates, its cells)"""
+def _kept_of(directions: Sequence[RecurrentLayer]) -> tuple[Any, list[Any], list[Any]]:
+    """(result, saved gates of each direction, cells of each direction)"""
     first = directions[0]
     result = _empty((first.steps, first.batch, first.directions * first.hidden))
     cells = (first.steps + 1, first.batch, first.hidden if first.mode == "lstm" else 0)
@@ -220,59 +222,59 @@ def _kept_of(directions: Sequence[Layer]) -> tuple[Any, list[Any], list[Any]]:
 
 
 class RecurrentKernel(Kernel):
-    """Forward: (y, hy, [cy], [reserve]) of (w, x, hx, [cx])."""
+    """The forward pass: from (w, x, hx, [cx]) to (y, hy, [cy], [reserve])."""
 
     name = "llvm.recurrent"
     traits = LLVM
 
     def refuses(self, call: Call) -> str | None:
-        """Takes float32 and matrices that the second caches hold; the gradient is asked alike."""
+        """Needs float32 and matrices that fit the L2 caches; the same for both passes."""
         op: Any = call.op.op  # type: ignore[attr-defined]
         if op.lengths or op.input_mode != "linear" or (op.dropout and op.num_layers > 1):
             return "it has no lengths, no dropout between layers, no skipped input"
         types = [t for t in (*call.inputs, *call.outputs) if isinstance(t, TensorType)]
         if any(t.dtype != "float32" for t in types):
             return "it computes in float32"
-        if why := without_compiler():
+        if why := compiler_refusal():
             return why
         if jit.vector_width() < 8:
             return "it is for processors with AVX"
-        return _outside(op, types[1].shape) if all(t.is_static for t in types) else None
+        return _size_refusal(op, types[1].shape) if all(t.is_static for t in types) else None
 
     def workspace_bytes(self, call: Call) -> int:
-        """Copies of the matrices, products of a step, gradients of all gates."""
+        """Packed matrices, results of a step's GEMM, gradients of all gates."""
         return self._net(call).workspace_bytes
 
     def bind(self, call: Call) -> Launch:
-        """Layer by layer."""
+        """A launch that runs layer by layer."""
         return self._net(call)
 
-    def _net(self, call: Call) -> _Net:
-        return _ForwardNet(call)
+    def _net(self, call: Call) -> _RecurrentLaunch:
+        return _ForwardLaunch(call)
 
 
 class RecurrentGradKernel(RecurrentKernel):
-    """(dw, dx, dhx, [dcx]) of (w, x, hx, [cx], y, dy, dhy, [dcy], reserve)."""
+    """The gradient: from (w, x, hx, [cx], y, dy, dhy, [dcy], reserve) to (dw, dx, dhx, [dcx])."""
 
-    def _net(self, call: Call) -> _Net:
-        return _BackwardNet(call)
+    def _net(self, call: Call) -> _RecurrentLaunch:
+        return _BackwardLaunch(call)
 
 
-def _outside(op: Any, shape: Sequence[Any]) -> str | None:
-    """Why oneDNN is to run a net at these sizes; the same for both passes."""
+def _size_refusal(op: Any, shape: Sequence[Any]) -> str | None:
+    """Why a network of these sizes is left to oneDNN; the same for both passes."""
     if 0 in shape:
         return "it is empty"
     for first, *_ in _layers(op, shape):
         size = 4 * first.gates * first.hidden * (first.columns + first.hidden)
-        if size > _MOST_MATRICES and first.mode != "gru":
+        if size > _MAX_MATRIX_BYTES and first.mode != "gru":
             return "its matrices are too large to stay in the second caches"
     return None
 
 
-class _Net:
-    """``launch(inputs, outputs, workspace)``"""
+class _RecurrentLaunch:
+    """``launch(inputs, outputs, workspace)`` of all layers; subclasses run the two passes."""
 
-    _order: tuple[str, ...] = ()
+    _word_names: tuple[str, ...] = ()
 
     def __init__(self, call: Call) -> None:
         self.op: Any = call.op.op  # type: ignore[attr-defined]
@@ -280,7 +282,7 @@ class _Net:
         self.layers = _layers(self.op, call.inputs[1].shape)  # type: ignore[attr-defined]
         self.lstm = self.op.has_cell
         each = [d for layer in self.layers for d in layer]
-        #: Scratch memory is for so many threads; later calls may be allowed fewer.
+        #: Threads that scratch memory is sized for; later calls may use fewer.
         self._threads = {d: d.threads() for d in each}
         self._places = {d: _places(self._floats(d)) for d in each}
         self.workspace_bytes = max(end for _, end in self._places.values())
@@ -289,18 +291,18 @@ class _Net:
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None) -> Any:
         raise NotImplementedError
 
-    def _floats(self, layer: Layer) -> dict[str, int]:
+    def _floats(self, layer: RecurrentLayer) -> dict[str, int]:
         raise NotImplementedError
 
-    def _run(self, layer: Layer, function: Any, workspace: Any, **words: int) -> None:
-        """A kernel on a block of words; what is not given is scratch memory."""
+    def _run(self, layer: RecurrentLayer, function: Any, workspace: Any, **words: int) -> None:
+        """Run a kernel; ``words`` are those of its block that are not sizes or scratch memory."""
         base = self._scratch.begin(workspace)
         places = {n: base + at for n, at in self._places[layer][0].items()}
-        count = threads.fitting(min(self._threads[layer], threads.allowed()))
-        looks = _LOOKS if count <= _processors() else _LOOKS_CROWDED
-        given = {**places, "threads": count, "looks": looks, **layer.sizes(), **words}
+        count = threads.usable(min(self._threads[layer], threads.allowed()))
+        looks = _SPIN_ITERATIONS if count <= _processors() else _SPIN_ITERATIONS_OVERSUBSCRIBED
+        values = {**places, "threads": count, "looks": looks, **layer.sizes(), **words}
         ctypes.memset(base, 0, 8)
-        function((_Words * len(self._order))(*(given[n] for n in self._order)))
+        function((_Words * len(self._word_names))(*(values[n] for n in self._word_names)))
 
 
 @cache
@@ -308,8 +310,8 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0))
 
 
-class _ForwardNet(_Net):
-    _order = FORWARD
+class _ForwardLaunch(_RecurrentLaunch):
+    _word_names = FORWARD_WORDS
 
     def __init__(self, call: Call) -> None:
         self.keeps = bool(call.op.op.keeps_reserve)  # type: ignore[attr-defined]
@@ -318,14 +320,14 @@ class _ForwardNet(_Net):
         self._function = threads.kernel(forward_ir, mode, width, self.keeps)
         self._pool: list[Any] = []
 
-    def _floats(self, layer: Layer) -> dict[str, int]:
+    def _floats(self, layer: RecurrentLayer) -> dict[str, int]:
         return _forward_floats(layer, self._threads[layer], self.keeps)
 
     def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None) -> Any:
-        """Run all layers; the reserve, if it is kept, is the last result."""
-        w, x, hx, *cx = map(lies_densely, inputs)
+        """Run all layers; returns the results with the reserve, if the gradient needs it."""
+        w, x, hx, *cx = map(as_contiguous, inputs)
         y, hy, *cy = outputs[: 2 + self.lstm]
-        reserve = Reserve(self._pool, self.layers) if self.keeps else None
+        reserve = RecurrentReserve(self._pool, self.layers) if self.keeps else None
         for i, directions in enumerate(self.layers):
             result = self._result(i, y, reserve)
             for layer in directions:
@@ -340,16 +342,16 @@ class _ForwardNet(_Net):
             x = result
         return None if reserve is None else [y, hy, *cy, reserve]
 
-    def _result(self, i: int, y: Any, reserve: Reserve | None) -> Any:
-        """Where a layer's result goes."""
+    def _result(self, i: int, y: Any, reserve: RecurrentReserve | None) -> Any:
+        """Memory for a layer's result."""
         if i == len(self.layers) - 1:
             return y
         return np.empty(y.shape, np.float32) if reserve is None else reserve.memory[i][0]
 
     def _memory(
-        self, reserve: Reserve | None, i: int, layer: Layer, workspace: Any
+        self, reserve: RecurrentReserve | None, i: int, layer: RecurrentLayer, workspace: Any
     ) -> tuple[Any, Any]:
-        """What is kept of the gates, and cells: those of all steps, or one that changes."""
+        """(memory of saved gates, of cells): of all steps, or without a reserve of one step."""
         if reserve is not None:
             _, kept, cells = reserve.memory[i]
             return kept[layer.direction], cells[layer.direction]
@@ -359,7 +361,7 @@ class _ForwardNet(_Net):
         return None, memory.reshape(1, layer.batch, layer.hidden)
 
     def _layer(
-        self, layer: Layer, given: tuple[Any, ...], kept: tuple[Any, Any], workspace: Any
+        self, layer: RecurrentLayer, given: tuple[Any, ...], kept: tuple[Any, Any], workspace: Any
     ) -> None:
         w, x, hx, result = given
         if layer.hidden % WIDTH:
@@ -371,28 +373,28 @@ class _ForwardNet(_Net):
             cells=address(kept[1]),
         )  # fmt: skip
 
-    def _clear(self, layer: Layer, workspace: Any) -> None:
-        """Zeros where columns of units will be that do not exist."""
+    def _clear(self, layer: RecurrentLayer, workspace: Any) -> None:
+        """Clear the packed matrices, so that columns of units that do not exist are 0."""
         base, places = self._scratch.begin(workspace), self._places[layer][0]
         ctypes.memset(base + places["packed_w"], 0, places["bias"] - places["packed_w"])
 
 
-class _BackwardNet(_Net):
-    _order = BACKWARD
+class _BackwardLaunch(_RecurrentLaunch):
+    _word_names = BACKWARD_WORDS
 
     def __init__(self, call: Call) -> None:
         super().__init__(call)
         self._function = threads.kernel(backward_ir, self.op.rnn_mode, jit.vector_width())
 
-    def _floats(self, layer: Layer) -> dict[str, int]:
+    def _floats(self, layer: RecurrentLayer) -> dict[str, int]:
         return _backward_floats(layer, self._threads[layer])
 
     def __call__(
         self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None
     ) -> None:
         """Backpropagate through all layers, the last one first."""
-        reserve: Reserve = inputs[-1]
-        w, x, *rest = map(lies_densely, inputs[:-1])
+        reserve: RecurrentReserve = inputs[-1]
+        w, x, *rest = map(as_contiguous, inputs[:-1])
         states, (y, dy), dstates = (
             rest[: 1 + self.lstm], rest[1 + self.lstm : 3 + self.lstm], rest[3 + self.lstm :],
         )  # fmt: skip
@@ -411,8 +413,8 @@ class _BackwardNet(_Net):
             y, dy = source, dsource
 
     def _layer(
-        self, layer: Layer, given: tuple[Any, ...], made: tuple[Any, Any], memory: tuple[Any, Any],
-        states: Sequence[int], workspace: Any,
+        self, layer: RecurrentLayer, given: tuple[Any, ...], made: tuple[Any, Any],
+        memory: tuple[Any, Any], states: Sequence[int], workspace: Any,
     ) -> None:  # fmt: skip
         (w, x, y, dy), (dw, dx), (kept, cells) = given, made, memory
         rows = layer.gates * layer.hidden

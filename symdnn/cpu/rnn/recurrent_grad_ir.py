@@ -1,10 +1,10 @@
-"""The gradient of a recurrent layer as LLVM IR, beside :mod:`symdnn.cpu.rnn.recurrent_ir`.
+"""The gradient of a recurrent layer as LLVM IR; see :mod:`symdnn.cpu.rnn.recurrent_ir`.
 
-From the last step to the first a thread makes the gradients of its units' gates, all threads wait
-for one another, and each multiplies those of all units by its columns of the recurrent matrix,
-which gives the gradient of the state before. The input's gradient of a step is multiplied while
-others still work on the next one. The gradients of the gates are kept, and in the end the matrices'
-gradients are products of them all with inputs and states, some steps at a time.
+Steps run from the last to the first. In each step a thread computes the gradients of its units'
+gates. After a barrier it multiplies the gradients of all units' gates by its columns of the
+recurrent matrix, which gives the gradient of the state before. The GEMM for the gradient of the
+input may run while other threads are at the next step. The gradients of the gates are saved. At the
+end their GEMMs with inputs and states, some steps at a time, give the gradients of the matrices.
 """
 
 from __future__ import annotations
@@ -13,54 +13,54 @@ from collections.abc import Sequence
 
 from symdnn.cpu.ir.vector_activations_ir import one_less
 from symdnn.cpu.ir.vector_ir import VECTOR, WIDTH
-from symdnn.cpu.rnn.recurrent_ir import KEPT, Worker, module
+from symdnn.cpu.rnn.recurrent_ir import SAVED_VECTORS, RecurrentSource, module
 
-__all__ = ["BACKWARD", "SLOTS", "backward_ir"]
+__all__ = ["BACKWARD_WORDS", "GATE_SLOTS", "backward_ir"]
 
 #: Words of the block. ``dh`` and ``dc`` are the gradients of the last states at the beginning and
-#: those of the first ones in the end; ``dbw`` and ``dbr`` are 0 at the beginning, ``dbr`` is
-#: written for a GRU alone (elsewhere it equals ``dbw``). ``block`` is how many steps are summed up
-#: at a time in the end.
-BACKWARD = (
+#: of the first states at the end. ``dbw`` and ``dbr`` are 0 at the beginning; ``dbr`` is written
+#: for a GRU only (elsewhere it equals ``dbw``). ``block`` is the number of steps of a GEMM at the
+#: end.
+BACKWARD_WORDS = (
     "threads", "counter", "looks", "steps", "batch", "columns", "hidden", "w", "r", "x", "x_step",
     "hx",
     "y", "y_step", "y_row", "cells", "cells_step", "kept", "kept_step", "dy", "dy_step", "dh", "dc",
     "dx", "dx_adds", "dw", "dr", "dbw", "dbr", "packed_w", "packed_r", "deltas", "slots",
     "packed_x", "packed_h", "block",
 )  # fmt: skip
-#: Vectors of gradients that a group of units has, and whose gate each is: in the products with the
-#: input, and in those with the state. A GRU's new memory is there twice, its gate of the input
-#: first, so that either matrix's are beside each other.
-SLOTS = {
+#: Vectors of gradients of a group of units, and the gate of each: in the GEMM with the input, and
+#: in that with the state. A GRU's new gate has two, that of the input first, so that the vectors of
+#: either matrix are contiguous.
+GATE_SLOTS = {
     "lstm": (4, (0, 1, 2, 3), (0, 1, 2, 3)),
     "gru": (4, (2, 0, 1), (0, 1, 2)),
     "rnn_tanh": (1, (0,), (0,)),
     "rnn_relu": (1, (0,), (0,)),
 }
-#: Gradients of the gates of so many steps are there at once: a thread may still multiply one's.
-_STEPS = 3
+#: Steps whose gradients of the gates are in memory at once: other threads may still read one step.
+_GRADIENT_STEPS = 3
 
 
 def backward_ir(mode: str, width: int) -> str:
-    """The module of ``kernel`` for vectors of so many numbers; its block is :data:`BACKWARD`."""
+    """The module of ``kernel`` for vectors of ``width``; its block is :data:`BACKWARD_WORDS`."""
     return module(width, _Backward(mode, width).source())
 
 
-class _Backward(Worker):
-    """One layer in one direction."""
+class _Backward(RecurrentSource):
+    """The gradient of one layer in one direction."""
 
     def __init__(self, mode: str, width: int) -> None:
-        super().__init__(mode, width, BACKWARD)
-        self.slots, self.of_x, self.of_h = SLOTS[mode]
-        #: The first slot that meets the recurrent matrix.
+        super().__init__(mode, width, BACKWARD_WORDS)
+        self.slots, self.of_x, self.of_h = GATE_SLOTS[mode]
+        #: The first slot of the GEMM with the recurrent matrix.
         self.first_h = self.slots - len(self.of_h)
         self.x_row, self.h_row = self.times("%columns", 4), self.times("%hidden", 4)
 
     def source(self) -> list[str]:
-        """All lines."""
+        """The lines of the function."""
         self.own = own = self.share()
         self.terms = self.times("%hidden", self.gates)
-        #: A row of all gates' gradients, a cache line longer; those of a step.
+        #: Bytes of a row of all gates' gradients, a cache line longer; bytes of a step.
         self.row = self.times(self.plus(self.times("%hidden", self.slots), WIDTH), 4)
         self.step_bytes = self.times("%batch", self.row)
         self.slot_row = 4 * WIDTH * self.slots
@@ -78,7 +78,7 @@ class _Backward(Worker):
         return self.end()
 
     def _pack(self) -> None:
-        """The columns of both matrices, their rows in the order of the slots."""
+        """Append the packing of both matrices' columns, with rows in the order of the slots."""
         for slots, matrix, row, mine, size, first, count in (
             (self.of_x, "%w", self.x_row, self.my_w, self.w_panel, self.column, self.my_columns),
             (self.of_h, "%r", self.h_row, self.my_r, self.r_panel, self.own.unit, self.own.units),
@@ -111,10 +111,12 @@ class _Backward(Worker):
         return []
 
     def _deltas_of(self, i: str) -> str:
-        return self.place("%deltas", (self.new(f"urem i64 {i}, {_STEPS}"), self.step_bytes))
+        return self.place(
+            "%deltas", (self.new(f"urem i64 {i}, {_GRADIENT_STEPS}"), self.step_bytes)
+        )
 
     def _input(self, i: str) -> None:
-        """The gradient of a step's input, the ``i``-th from the end."""
+        """Append the gradient of the input of step ``i`` from the end."""
         s = self.less(self.less("%steps", 1), i)
         dx = self.place("%dx", (s, "%x_step"), (self.column, 4))
         adds = self.new("icmp ne i64 %dx_adds, 0")
@@ -123,7 +125,7 @@ class _Backward(Worker):
                       (start, self.x_row), ("%batch", self.my_columns, self.terms))  # fmt: skip
 
     def _sequence(self, b: str, _: list[str]) -> list[str]:
-        """All units of a sequence, where it lies in each array settled."""
+        """Append the addresses of a sequence in each array, and the loop over its units."""
         s, first = self.s, self.times(self.own.unit, 4)
         row = self.times(b, self.h_row)
         self.in_dy = self.place("%dy", (s, "%dy_step"), (b, "%y_row"), first)
@@ -133,7 +135,7 @@ class _Backward(Worker):
         last = self.place(self.in_y, self.less(0, "%y_step"))
         self.in_h = self.choose_first(s, self.place("%hx", row, first), last)
         group = self.plus(self.times(b, self.own.groups), self.own.first)
-        size = 4 * WIDTH * KEPT[self.mode]
+        size = 4 * WIDTH * SAVED_VECTORS[self.mode]
         self.in_kept = self.place("%kept", (s, "%kept_step"), (group, size))
         self.in_deltas = self.place(self.deltas, (b, self.row), first)
         count = self.times("%steps", "%batch")
@@ -146,8 +148,10 @@ class _Backward(Worker):
     def _group(self, j: str, _: list[str]) -> list[str]:
         self.units = self.times(j, 4 * WIDTH)
         self.mask = self.lanes_below(self.times(j, WIDTH), self.own.units)
-        kept = self.place(self.in_kept, (j, 4 * WIDTH * KEPT[self.mode]))
-        gates = [self.load(self.place(kept, 4 * WIDTH * i)) for i in range(KEPT[self.mode])]
+        kept = self.place(self.in_kept, (j, 4 * WIDTH * SAVED_VECTORS[self.mode]))
+        gates = [
+            self.load(self.place(kept, 4 * WIDTH * i)) for i in range(SAVED_VECTORS[self.mode])
+        ]
         dh = self.add(self._of(self.in_dy), self._of(self.in_dh))
         if self.mode == "lstm":
             made = self._lstm(dh, gates)
@@ -159,7 +163,7 @@ class _Backward(Worker):
         return []
 
     def _store(self, j: str, made: Sequence[str]) -> None:
-        """Gradients of the gates: beside all units', and with those of all steps."""
+        """Append the stores of the gates' gradients, for this step's GEMM and for the last ones."""
         to = self.place(self.in_deltas, self.units)
         slots = self.place(self.in_slots, (j, self.slots_step))
         for i, value in enumerate(made):
@@ -167,13 +171,13 @@ class _Backward(Worker):
             self.store(value, self.place(slots, 4 * WIDTH * i))
 
     def _of(self, base: str) -> str:
-        """A vector of the units."""
+        """Load a vector of the units."""
         return self.load(self.place(base, self.units), self.mask)
 
     # -- gradients of the gates -----------------------------------------------------------------
 
     def _times(self, *values: str) -> str:
-        """A product of vectors."""
+        """The elementwise product of vectors."""
         found, *rest = values
         for v in rest:
             found = self.new(f"fmul {VECTOR} {found}, {v}")
@@ -184,7 +188,7 @@ class _Backward(Worker):
         cell = self.tanh(self._of(self.place(self.in_cells, "%cells_step")))
         place = self.place(self.in_dc, self.units)
         slope = one_less(self, self._times(cell, cell))
-        dc = self.product(self._times(dh, o), slope, self.load(place, self.mask))
+        dc = self.multiply_add(self._times(dh, o), slope, self.load(place, self.mask))
         self.store(self._times(dc, f), place, self.mask)
         return [
             self._times(dc, g, i, one_less(self, i)),
@@ -214,10 +218,10 @@ class _Backward(Worker):
     # -- matrices -------------------------------------------------------------------------------
 
     def _matrices(self) -> None:
-        """Sums over all steps, a block of them after the other."""
+        """Append the gradients of the matrices: a loop over blocks of steps."""
         more = self.plus("%steps", self.less("%block", 1))
         blocks = self.new(f"sdiv i64 {more}, %block")
-        #: Panels are as long as those of a whole block.
+        #: Bytes of a panel of a whole block.
         self.panel_bytes = self.times(self.times("%block", "%batch"), self.term)
         inputs = self._wide("%columns")
         states = self._wide("%hidden")
@@ -226,7 +230,7 @@ class _Backward(Worker):
         self.loop("blocks", blocks, self._block)
 
     def _wide(self, columns: str) -> str:
-        """How many panels so many columns have."""
+        """The number of panels of so many columns."""
         each = WIDTH * self.panel
         return self.new(f"udiv i64 {self.plus(columns, each - 1)}, {each}")
 
@@ -234,14 +238,14 @@ class _Backward(Worker):
         self.first = self.times(k, "%block")
         steps = self.least("%block", self.less("%steps", self.first))
         self.block_terms = self.times(steps, "%batch")
-        #: What the products add to: nothing, then what is there.
+        #: Whether the GEMMs accumulate: not in the first block.
         self.adds = self.new(f"icmp ne i64 {k}, 0")
         self.loop("copy", steps, self._copy)
         self.loop("sum", self.own.count, self._sum)
         return []
 
     def _copy(self, i: str, _: list[str]) -> list[str]:
-        """Inputs and states of a step into panels."""
+        """Append the packing of a step's inputs and states into panels."""
         s, to = self.plus(self.first, i), self.times(self.times(i, "%batch"), self.term)
         x = self.place("%x", (s, "%x_step"))
         self.pack(x, self.x_row, 4, self.place(self.my_x, to), self.panel_bytes, "%columns",
@@ -253,7 +257,7 @@ class _Backward(Worker):
         return []
 
     def _sum(self, j: str, _: list[str]) -> list[str]:
-        """The rows of both matrices that belong to a group of units."""
+        """Append the rows of both matrices' gradients that belong to a group of units."""
         group = self.plus(self.own.first, j)
         unit = self.times(group, WIDTH)
         units = self.least(self.less("%hidden", unit), WIDTH)
@@ -277,7 +281,10 @@ class _Backward(Worker):
         return []
 
     def _biases(self, slots: str, unit: str) -> None:
-        """The biases' part of a block: what the products read next comes into the cache on it."""
+        """Append a block's part of the biases' gradients.
+
+        It also loads the rows that the GEMM reads next into the cache.
+        """
 
         def term(i: str, sums: list[str]) -> list[str]:
             row = self.place(slots, (i, self.slot_row))

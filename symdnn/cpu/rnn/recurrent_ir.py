@@ -1,16 +1,16 @@
-"""A recurrent layer as LLVM IR: all steps in one region of threads, a barrier between two of them.
+"""A recurrent layer as LLVM IR: all steps in one parallel region, with a barrier after each step.
 
-Hidden units are taken in groups of 16, and each thread has some groups with all their gates. It
-copies its columns of both matrices into panels (:mod:`symdnn.cpu.gemm.gemm_ir`), which then stay in
-its second cache for all steps. A step is two products, the input's while others still work on the
-step before, the state's when all have done that, and a loop over the thread's units: gates, cell,
-state.
+Hidden units are in groups of 16, and each thread has some groups with all their gates. It packs its
+columns of both matrices into panels (:mod:`symdnn.cpu.gemm.gemm_ir`), which stay in its L2 cache
+for all steps. A step has two GEMMs and a loop over the thread's units (gates, cell, state). The
+GEMM of the input may run while other threads are still at the step before; that of the state runs
+after the barrier.
 
-An element is made by one thread, in an order that does not depend on how many there are: results
-are the same bits for any number of threads.
+Each element is computed by one thread, in an order that does not depend on the number of threads.
+So results are the same bits for any number of threads.
 
-What is kept for the gradient, step by step: for each sequence and group the vectors of
-:data:`KEPT`, and before all an LSTM's cells (steps + 1, batch, hidden).
+Saved for the gradient, step by step: for each sequence and group the vectors of
+:data:`SAVED_VECTORS`, and an LSTM's cells (steps + 1, batch, hidden).
 """
 
 from __future__ import annotations
@@ -18,23 +18,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from symdnn.cpu.compiler.jit import AS_WRITTEN
+from symdnn.cpu.compiler.jit import SKIP_PASSES
 from symdnn.cpu.gemm import gemm_ir
 from symdnn.cpu.ir.loops_ir import started
 from symdnn.cpu.ir.vector_activations_ir import declared_lanes, sigmoid, tanh
 from symdnn.cpu.ir.vector_ir import DECLARED, VECTOR, WIDTH, VectorSource
 
-__all__ = ["FORWARD", "GATES", "KEPT", "Share", "Worker", "forward_ir", "module", "panels"]
+__all__ = [
+    "FORWARD_WORDS",
+    "GATES",
+    "SAVED_VECTORS",
+    "ThreadShare",
+    "RecurrentSource",
+    "forward_ir",
+    "module",
+    "panels",
+]
 
-#: How many gates, and the vectors that are kept of them.
+#: Number of gates.
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
-#: i, f, g, o; r, z, n and the recurrent part of n; of others nothing.
-KEPT = {"lstm": 4, "gru": 4, "rnn_tanh": 0, "rnn_relu": 0}
+#: Vectors saved for the gradient: i, f, g, o; r, z, n and the recurrent part of n; none of others.
+SAVED_VECTORS = {"lstm": 4, "gru": 4, "rnn_tanh": 0, "rnn_relu": 0}
 
-#: Words of the block of the forward pass. Steps from one time to the next are in bytes and may be
-#: negative, what begins with ``y`` belongs to one direction. ``counter`` is 0 at the beginning; a
-#: thread that waits looks at it ``looks`` times before it lets others run.
-FORWARD = (
+#: Words of the block of the forward pass. Strides from one step to the next are in bytes and may be
+#: negative; words that begin with ``y`` are of one direction. ``counter``, of barriers, is 0 at the
+#: beginning; a waiting thread reads it ``looks`` times before it yields its processor.
+FORWARD_WORDS = (
     "threads", "counter", "looks", "steps", "batch", "columns", "hidden", "w", "r", "bw", "br", "x",
     "x_step", "hx", "y", "y_step", "y_row", "cells", "cells_step", "kept", "kept_step", "packed_w",
     "packed_r", "bias", "before", "before_h",
@@ -44,7 +53,7 @@ _NUMBERS = {
     "cells_step", "kept_step", "dy_step", "dx_adds", "block",
 }  # fmt: skip
 
-#: ``product`` sums 512 terms in registers: rows of so many fit the first cache.
+#: ``product`` adds up 512 terms in registers: rows of so many terms fit the L1 cache.
 _TEXT = [
     *"""
 declare void @GOMP_parallel(ptr, ptr, i32, i32)
@@ -105,39 +114,39 @@ ret void
 
 
 def module(width: int, worker: Sequence[str]) -> str:
-    """The module of ``kernel``, which runs a function ``worker`` of the block in each thread."""
+    """The module of ``kernel``, which runs the function ``worker`` in each thread."""
     shape = gemm_ir.shape_of(width)
     declared = dict.fromkeys([*DECLARED, *declared_lanes(width), *gemm_ir.declared(shape)])
     lines = [*declared, *gemm_ir.functions(shape), *_TEXT, *worker, gemm_ir.attributes(shape)]
-    return AS_WRITTEN + "\n".join(lines) + "\n"
+    return SKIP_PASSES + "\n".join(lines) + "\n"
 
 
 def panels(width: int, columns: int, threads: int) -> int:
-    """Panels that hold so many columns when the threads each begin a panel of their own."""
+    """Panels for so many columns, if each thread begins a panel of its own."""
     return columns // gemm_ir.shape_of(width).columns + threads
 
 
 @dataclass(frozen=True)
-class Share:
-    """Registers that say what a thread has: groups of units from ``first`` on, ``count``."""
+class ThreadShare:
+    """Registers with a thread's share: ``count`` groups of units from ``first`` on."""
 
     thread: str
     active: str
     groups: str
     first: str
     count: str
-    #: The first unit, units, those that are there.
+    #: The first unit, the number of units, the number of those that exist.
     unit: str
     units: str
 
 
-class Worker(VectorSource):
-    """Lines of ``worker``: words of the block, addresses, loops over units."""
+class RecurrentSource(VectorSource):
+    """Builds the function ``worker``: words of the block, addresses, loops over units."""
 
     def __init__(self, mode: str, width: int, words: Sequence[str]) -> None:
         super().__init__()
         self.mode, self.gates, self.width = mode, GATES[mode], width
-        #: Columns of a panel in groups of 16, and bytes from term to term.
+        #: Columns of a panel in groups of 16.
         self.panel = gemm_ir.shape_of(width).columns // WIDTH
         self.term = 4 * WIDTH * self.panel
         self.rows = gemm_ir.shape_of(width).rows
@@ -157,7 +166,7 @@ class Worker(VectorSource):
         """The hyperbolic tangent."""
         return tanh(self, x, self.width)
 
-    # -- whole numbers and addresses ------------------------------------------------------------
+    # -- integers and addresses -----------------------------------------------------------------
 
     def times(self, a: str | int, b: str | int) -> str:
         """a * b"""
@@ -172,31 +181,31 @@ class Worker(VectorSource):
         return self.new(f"sub nsw i64 {a}, {b}")
 
     def least(self, a: str | int, b: str | int) -> str:
-        """The smaller one."""
+        """min(a, b)"""
         smaller = self.new(f"icmp slt i64 {a}, {b}")
         return self.new(f"select i1 {smaller}, i64 {a}, i64 {b}")
 
     def place(self, base: str, *terms: str | int | tuple[str | int, str | int]) -> str:
-        """The address some bytes behind another; a pair is a product."""
+        """The address ``base`` plus offsets in bytes; a pair is a product."""
         for t in terms:
             at = self.times(*t) if isinstance(t, tuple) else t
             base = self.new(f"getelementptr i8, ptr {base}, i64 {at}")
         return base
 
     def part(self, count: str | int, thread: str, active: str) -> str:
-        """Where the thread's part of so many begins."""
+        """The first of a thread's part of ``count`` items."""
         return self.new(f"udiv i64 {self.times(count, thread)}, {active}")
 
     def call(self, name: str, *given: str) -> None:
-        """A call; parameters are written with their types."""
+        """Append a call; arguments include their types."""
         self.lines.append(f"call void @{name}({', '.join(given)})")
 
     def wait(self, arrivals: str) -> None:
-        """Until there were so many of all threads."""
+        """Wait until the counter has so many arrivals of all threads."""
         self.call("wait", "ptr %counter", f"i64 {arrivals}", "i64 %looks")
 
-    def share(self) -> Share:
-        """What this thread has; one that has nothing ends here."""
+    def share(self) -> ThreadShare:
+        """The share of this thread; a thread without any returns."""
         t = self.new(f"zext i32 {self.new('call i32 @omp_get_thread_num()')} to i64")
         c = self.new(f"zext i32 {self.new('call i32 @omp_get_num_threads()')} to i64")
         groups = self.new(f"udiv i64 {self.plus('%hidden', WIDTH - 1)}, {WIDTH}")
@@ -208,25 +217,25 @@ class Worker(VectorSource):
         count = self.less(self.part(groups, self.plus(t, 1), active), first)
         unit = self.times(first, WIDTH)
         units = self.least(self.times(count, WIDTH), self.less("%hidden", unit))
-        return Share(t, active, groups, first, count, unit, units)
+        return ThreadShare(t, active, groups, first, count, unit, units)
 
     def end(self) -> list[str]:
-        """All lines."""
+        """The lines of the function."""
         self.lines += ["br label %done", "done:", "ret void", "}"]
         return self.lines
 
     def choose_first(self, i: str, first: str, other: str, kind: str = "ptr") -> str:
-        """``first`` where i is 0."""
+        """``first`` if i is 0, else ``other``."""
         return self.new(
             f"select i1 {self.new(f'icmp eq i64 {i}, 0')}, {kind} {first}, {kind} {other}"
         )
 
-    # -- products -------------------------------------------------------------------------------
+    # -- GEMM -----------------------------------------------------------------------------------
 
     def begin_panels(
-        self, share: Share, packed: str, columns: str | int, terms: str
+        self, share: ThreadShare, packed: str, columns: str | int, terms: str
     ) -> tuple[str, str]:
-        """(where the thread's panels begin, bytes of one), ``columns`` in groups in front of it."""
+        """(address of the thread's panels, bytes of a panel) after ``columns`` groups of others."""
         size = self.times(terms, self.term)
         before = self.new(f"udiv i64 {columns}, {self.panel}")
         return self.place(packed, (self.plus(before, share.thread), size)), size
@@ -234,7 +243,7 @@ class Worker(VectorSource):
     def pack(
         self, b: str, b_term: str | int, b_column: str | int, to: str, to_panel: str, n: str, k: str
     ) -> None:
-        """``gemm_pack``"""
+        """Append a call of ``gemm_pack``."""
         self.call("gemm_pack", f"ptr {b}", f"i64 {b_term}", f"i64 {b_column}", f"ptr {to}",
                   f"i64 {to_panel}", f"i64 {self.term}", f"i64 {n}", f"i64 {k}")  # fmt: skip
 
@@ -242,7 +251,10 @@ class Worker(VectorSource):
         self, a: tuple[str, str], b: tuple[str, str], c: tuple[str, str], start: tuple[str, str],
         sizes: tuple[str, str, str],
     ) -> None:  # fmt: skip
-        """``product``: (address, bytes to the next row or panel) of each, rows, columns, terms."""
+        """Append a call of ``product``.
+
+        Operands are (address, bytes to the next row or panel); sizes are rows, columns and terms.
+        """
         self.call(
             "product", f"ptr {a[0]}", f"i64 {a[1]}", f"ptr {b[0]}", f"i64 {b[1]}",
             f"i64 {self.term}", f"ptr {c[0]}", f"i64 {c[1]}", f"ptr {start[0]}", f"i64 {start[1]}",
@@ -254,26 +266,27 @@ class Worker(VectorSource):
 
 
 def forward_ir(mode: str, width: int, keeps: bool) -> str:
-    """The module of ``kernel`` for vectors of so many numbers; its block is :data:`FORWARD`."""
+    """The module of ``kernel`` for vectors of ``width``; its block is :data:`FORWARD_WORDS`."""
     return module(width, _Forward(mode, width, keeps).source())
 
 
-class _Forward(Worker):
-    """One layer in one direction."""
+class _Forward(RecurrentSource):
+    """The forward pass of one layer in one direction."""
 
     def __init__(self, mode: str, width: int, keeps: bool) -> None:
-        super().__init__(mode, width, FORWARD)
-        self.keeps = keeps and KEPT[mode] > 0
+        super().__init__(mode, width, FORWARD_WORDS)
+        self.keeps = keeps and SAVED_VECTORS[mode] > 0
         self.x_row, self.h_row = self.times("%columns", 4), self.times("%hidden", 4)
 
     def source(self) -> list[str]:
-        """All lines."""
+        """The lines of the function."""
         self.own = own = self.share()
         groups = self.times(own.first, self.gates)
         self.my_w, self.w_panel = self.begin_panels(own, "%packed_w", groups, "%columns")
         self.my_r, self.r_panel = self.begin_panels(own, "%packed_r", groups, "%hidden")
         all_columns = self.times(own.groups, self.gates * WIDTH)
-        #: Rows a cache line longer, so that they do not all meet in the same sets.
+        #: Bytes of a row; a cache line longer, so that rows do not map to the same sets of the
+        #: cache.
         self.row = self.times(self.plus(all_columns, WIDTH), 4)
         first = self.times(groups, 4 * WIDTH)
         self.my_bias = self.place("%bias", first)
@@ -288,7 +301,7 @@ class _Forward(Worker):
         return self.end()
 
     def _pack(self, j: str, _: list[str]) -> list[str]:
-        """The columns of a group of units, gate after gate, and their biases."""
+        """Append the packing of a group's columns, gate after gate, and of their biases."""
         unit = self.times(self.plus(self.own.first, j), WIDTH)
         lanes = self.least(self.less("%hidden", unit), WIDTH)
         mask = self.lanes_below(unit, "%hidden")
@@ -314,7 +327,7 @@ class _Forward(Worker):
         return []
 
     def _step(self, s: str, _: list[str]) -> list[str]:
-        """A step, as many sequences at a time as a tile has rows: the first cache keeps them."""
+        """Append a step, for as many sequences at a time as a tile has rows: they fit L1."""
         self.s, self.ready = s, self.times(s, self.own.active)
         last = self.place("%y", (self.less(s, 1), "%y_step"))
         self.h = self.choose_first(s, "%hx", last)
@@ -340,10 +353,10 @@ class _Forward(Worker):
         self.loop("sequence", rows, self._sequence)
         return []
 
-    # -- what follows the products --------------------------------------------------------------
+    # -- gates, cells and states ----------------------------------------------------------------
 
     def _sequence(self, i: str, _: list[str]) -> list[str]:
-        """All units of a sequence, where it lies in each array settled."""
+        """Append the addresses of a sequence in each array, and the loop over its units."""
         first, b = self.times(self.own.unit, 4), self.plus(self.sequence, i)
         row = self.times(i, self.row)
         self.in_before, self.in_before_h = (
@@ -353,7 +366,7 @@ class _Forward(Worker):
         self.in_h = self.place(self.h, (b, self.h_step), first)
         self.in_cells = self.place("%cells", (self.s, "%cells_step"), (b, self.h_row), first)
         group = self.plus(self.times(b, self.own.groups), self.own.first)
-        size = 4 * WIDTH * KEPT[self.mode]
+        size = 4 * WIDTH * SAVED_VECTORS[self.mode]
         self.in_kept = self.place("%kept", (self.s, "%kept_step"), (group, size))
         self.loop("group", self.own.count, self._group)
         return []
@@ -377,7 +390,7 @@ class _Forward(Worker):
         return []
 
     def _vectors(self, base: str, at: str, count: int) -> list[str]:
-        """Vectors beside each other."""
+        """Load neighbouring vectors."""
         first = self.place(base, at)
         return [self.load(self.place(first, 4 * WIDTH * g)) for g in range(count)]
 
@@ -385,16 +398,16 @@ class _Forward(Worker):
         i, f, o = (self.sigmoid(given[k]) for k in (0, 1, 3))
         g = self.tanh(given[2])
         cells = self.place(self.in_cells, self.units)
-        c = self.product(f, self.load(cells, self.mask), self.new(f"fmul {VECTOR} {i}, {g}"))
+        c = self.multiply_add(f, self.load(cells, self.mask), self.new(f"fmul {VECTOR} {i}, {g}"))
         self.store(c, self.place(cells, "%cells_step"), self.mask)
         return self.new(f"fmul {VECTOR} {o}, {self.tanh(c)}"), [i, f, g, o]
 
     def _gru(self, given: Sequence[str]) -> tuple[str, list[str]]:
         more = self._vectors(self.in_before_h, self.gates_at, 3)
         r, z = (self.sigmoid(self.add(given[k], more[k])) for k in (0, 1))
-        n = self.tanh(self.product(r, more[2], given[2]))
+        n = self.tanh(self.multiply_add(r, more[2], given[2]))
         before = self.load(self.place(self.in_h, self.units), self.mask)
-        return self.product(z, self.sub(before, n), n), [r, z, n, more[2]]
+        return self.multiply_add(z, self.sub(before, n), n), [r, z, n, more[2]]
 
     def _plain(self, given: str) -> str:
         if self.mode == "rnn_tanh":

@@ -1,1 +1,1 @@
-"""The one OpenMP thread pool; BLAS held down; other processes noticed."""
+"""The shared OpenMP thread pool, the threads of BLAS, contention with other processes."""

@@ -1,8 +1,8 @@
-"""One pool of threads inside of a call: libgomp's, of as many threads as the flag allows.
+"""Settings of the thread pools: libgomp's, which kernels share, and that of NumPy's BLAS.
 
-oneDNN and compiled loops share it. NumPy's own BLAS has a pool of its own; two pools that spin on
-the same cores stall each other by whole ticks of the scheduler, so BLAS gets one thread while a
-plan runs that uses both (:class:`SingleThreadedBlas`).
+oneDNN and compiled loops share libgomp's pool. NumPy's BLAS has a pool of its own. Two pools that
+spin on the same cores stall each other for whole ticks of the scheduler, so BLAS gets one thread
+while a plan runs that uses both (:class:`SingleThreadedBlas`).
 """
 
 from __future__ import annotations
@@ -22,33 +22,32 @@ from symdnn.detect import mapped_files
 __all__ = ["SingleThreadedBlas", "blas", "limited", "settle"]
 
 
-class _Known(threading.local):
-    """What libgomp was told for this Python thread."""
+class _LastSetting(threading.local):
+    """The number of threads that libgomp was last set to for this Python thread."""
 
     count = 0
 
 
-_known = _Known()
+_last_setting = _LastSetting()
 
 
 def settle() -> int:
-    """Tell libgomp, for the calling thread, how many threads it may use; the number.
+    """Set libgomp's number of threads for the calling thread; returns it.
 
-    That is the flag ``openmp.threads``, or what it is :func:`limited` to; 1 in the child of a
-    process that may have used OpenMP.
+    It is the flag ``openmp.threads``, lowered by :func:`limited`; 1 in a forked child.
     """
     wanted = threads.allowed()
-    if _known.count != wanted:
+    if _last_setting.count != wanted:
         library = threads.openmp()
         if library is not None:
             library.omp_set_num_threads(ctypes.c_int(wanted))
-        _known.count = wanted
+        _last_setting.count = wanted
     return wanted
 
 
 @contextlib.contextmanager
 def limited(count: int) -> Iterator[None]:
-    """At most so many threads of libgomp for the calling thread; 0: as many as the flag allows."""
+    """Limit libgomp's threads for the calling thread; 0: as many as the flag allows."""
     try:
         with threads.limited(count):
             settle()
@@ -58,7 +57,7 @@ def limited(count: int) -> Iterator[None]:
 
 
 class Blas:
-    """The number of threads of an OpenBLAS that is loaded."""
+    """A loaded OpenBLAS library, whose number of threads can be read and set."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -73,7 +72,7 @@ class Blas:
 
     @property
     def threads(self) -> int:
-        """How many threads it uses."""
+        """Its number of threads."""
         return int(self._get())
 
     @threads.setter
@@ -95,7 +94,7 @@ def blas() -> tuple[Blas, ...]:
 
 
 class SingleThreadedBlas:
-    """While it is entered, every OpenBLAS has one thread; afterwards as many as before."""
+    """A context manager in which every OpenBLAS has one thread."""
 
     __slots__ = ("_before",)
 

@@ -1,4 +1,4 @@
-"""How many threads kernels use, all of them libgomp's: oneDNN and generated code share one pool."""
+"""How many threads kernels use. All are libgomp's: oneDNN and generated code share one pool."""
 
 from __future__ import annotations
 
@@ -14,44 +14,45 @@ from typing import Any
 
 from symdnn.config import config
 from symdnn.cpu.compiler import elf_loader, jit
-from symdnn.cpu.threads.crowd import CROWD
+from symdnn.cpu.threads.contention import CONTENTION
 
 __all__ = [
-    "allowed", "asked", "fitting", "kernel", "limit", "limited", "may_share", "most", "openmp",
-    "problem", "threads",
+    "allowed", "kernel", "limit", "limited", "maximum", "may_yield", "openmp", "parallel_requests",
+    "problem", "threads", "usable",
 ]  # fmt: skip
 
 _in_child = False
-_asked = [0]
-#: Time of the instructions ``pause`` in a wait; the whole takes twice as long. It has to be longer
-#: than it takes to wake a thread up (0.1 ms in a virtual machine): else all sleep whenever one did.
-_SPIN_US = 200.0
-_OWN_SETTINGS = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+_parallel_requests = [0]
+#: Time of the ``pause`` instructions before a waiting thread sleeps; the whole wait takes twice as
+#: long. It must be longer than waking up a thread takes (0.1 ms in a virtual machine), else all
+#: threads sleep whenever one did.
+_SPIN_MICROSECONDS = 200.0
+_USER_SETTINGS = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 _wanted = config.reader("openmp.threads")
 
 
 @cache
 def _load() -> tuple[Any, str]:
     try:
-        with _short_waits():
+        with _short_spins():
             return ctypes.CDLL("libgomp.so.1", ctypes.RTLD_GLOBAL), ""
     except OSError as error:
         return None, f"{error}. Install GNU's OpenMP runtime (Debian: apt install libgomp1)"
 
 
 @contextlib.contextmanager
-def _short_waits() -> Iterator[None]:
-    """While libgomp is loaded: its threads are to sleep after :data:`_SPIN_US` without work.
+def _short_spins() -> Iterator[None]:
+    """Load libgomp so that idle threads spin for :data:`_SPIN_MICROSECONDS`, then sleep.
 
-    By itself they keep a processor busy for 300 000 rounds, 2 to 15 ms. Another pool (BLAS), or
-    another process, that needs the processor then waits for the scheduler, and so do all who wait
-    for that. Sleeping and waking up takes about as long as they now wait. The user's own settings
-    stay, and a libgomp that is loaded already is as it is.
+    By default they spin for 300 000 rounds, 2 to 15 ms. Another pool (BLAS) or process that needs
+    the processor then waits for the scheduler, and so does everything that waits for it. The time
+    is about what sleeping and waking up takes. The user's settings have precedence, and a libgomp
+    that is loaded already keeps its own.
     """
-    if any(name in os.environ for name in _OWN_SETTINGS):
+    if any(name in os.environ for name in _USER_SETTINGS):
         yield
         return
-    rounds = _rounds(_SPIN_US)
+    rounds = _spin_rounds(_SPIN_MICROSECONDS)
     if rounds:
         os.environ["GOMP_SPINCOUNT"] = str(rounds)
     try:
@@ -60,25 +61,25 @@ def _short_waits() -> Iterator[None]:
         os.environ.pop("GOMP_SPINCOUNT", None)
 
 
-def _rounds(microseconds: float) -> int:
-    """How many rounds of libgomp's waiting loop take so long; 0 where that is not known.
+def _spin_rounds(microseconds: float) -> int:
+    """How many rounds of libgomp's spin loop take so long; 0 where that cannot be measured.
 
-    A round is one instruction, ``pause``, of 10 to 150 cycles, by the processor.
+    A round is one ``pause`` instruction, which takes 10 to 150 cycles, depending on the processor.
     """
     try:
-        wait = elf_loader.run_bytes(_WAIT, ctypes.c_void_p)
-    except (elf_loader.CannotPlace, OSError):
+        spin = elf_loader.run_bytes(_PAUSE_LOOP, ctypes.c_void_p)
+    except (elf_loader.UnsupportedObject, OSError):
         return 0
     count, least = ctypes.c_int64(500), float("inf")
     for _ in range(5):
         began = time.perf_counter()
-        wait(ctypes.byref(count))
+        spin(ctypes.byref(count))
         least = min(least, time.perf_counter() - began)
     return round(microseconds * 1e-6 / (least / count.value))
 
 
-#: Instructions of x86-64: mov rax, [rdi]; again: pause; dec rax; jne again; ret.
-_WAIT = bytes.fromhex("488b07 f390 48ffc8 75f9 c3")
+#: x86-64 instructions: mov rax, [rdi]; again: pause; dec rax; jne again; ret.
+_PAUSE_LOOP = bytes.fromhex("488b07 f390 48ffc8 75f9 c3")
 
 
 def openmp() -> Any:
@@ -91,75 +92,83 @@ def problem() -> str:
     return _load()[1]
 
 
-#: Those that some plan holds.
+#: Kernels in use, by generator and arguments.
 _kernels: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()
 
 
-def kernel(make: Callable[..., str], *given: Any) -> Any:
-    """The function ``kernel`` of the module ``make(*given)``, whose loops libgomp's threads share.
+def kernel(generate: Callable[..., str], *arguments: Any) -> Any:
+    """The function ``kernel`` of the module ``generate(*arguments)``.
 
-    It takes the address of its block of words; see :func:`symdnn.cpu.compiler.jit.compile_made`.
+    It runs in libgomp's threads. Its parameter is the address of its block of words. See
+    :func:`symdnn.cpu.compiler.jit.compile_generated`.
     """
-    found = _kernels.get((make, given))
+    found = _kernels.get((generate, arguments))
     if found is None:
-        openmp()  # its symbols must be known before the code is linked
-        found = _kernels[make, given] = jit.compile_made(make, given, "kernel", ctypes.c_void_p)
+        openmp()  # its symbols must be loaded before the code is linked
+        found = jit.compile_generated(generate, arguments, "kernel", ctypes.c_void_p)
+        _kernels[generate, arguments] = found
     return found
 
 
-def threads(work: int, least: int) -> int:
-    """Threads for ``work`` units, of which one thread does at least ``least``.
+def threads(work: int, per_thread: int) -> int:
+    """How many threads share ``work`` units, at least ``per_thread`` units each.
 
-    The flag ``openmp.threads`` is the most; 0 is as many as the process may use. In the child of a
-    process that used OpenMP it is 1: the parent's threads do not exist there.
+    At most :func:`allowed`.
     """
-    wanted = work // max(least, 1)
+    wanted = work // max(per_thread, 1)
     if wanted > 1:
-        _asked[0] += 1
+        _parallel_requests[0] += 1
     return max(1, min(allowed(), wanted))
 
 
-def asked() -> int:
-    """How often :func:`threads` was asked for work that may have more than one."""
-    return _asked[0]
+def parallel_requests() -> int:
+    """How many calls of :func:`threads` had work for more than one thread."""
+    return _parallel_requests[0]
 
 
 def allowed() -> int:
-    """The most threads that a kernel may use here: :func:`most`, or what :class:`limited` says."""
+    """The most threads that a kernel may use now: :func:`maximum`, lowered by :class:`limited`."""
     if _in_child:
         return 1
-    found, limit = int(_wanted()) or _available(), _here.limit
+    found, limit = int(_wanted()) or _available(), _per_thread.limit
     return limit if 0 < limit < found else found
 
 
-def most() -> int:
-    """The most threads that a kernel may use where other processes want no processor."""
+def maximum() -> int:
+    """The most threads that a kernel may use while no other process wants the processors.
+
+    It is the flag ``openmp.threads``; 0 stands for as many as the process may use. In a forked
+    child it is 1, since the parent's threads do not exist there.
+    """
     if _in_child:
         return 1
     return int(_wanted()) or _available()
 
 
-def fitting(count: int) -> int:
-    """How many of ``count`` threads are worth it now, beside what other processes do.
+def usable(count: int) -> int:
+    """How many of ``count`` threads to use now, beside what other processes do.
 
-    Of more threads than processors it is all: that is somebody's wish.
+    All of them if they are more than the processors: the user has asked for that.
     """
-    return CROWD.fitting(count) if may_share(count) else count
+    return CONTENTION.usable(count) if may_yield(count) else count
 
 
-def may_share(count: int) -> bool:
-    """Whether so many threads may give way to others' (:func:`fitting`)."""
+def may_yield(count: int) -> bool:
+    """Whether :func:`usable` may lower this number of threads."""
     return 1 < count <= _processors()
 
 
-class _Here(threading.local):
-    """What holds for this Python thread."""
+class _PerThread(threading.local):
+    """The limit that :class:`limited` has set for this Python thread."""
 
     limit = 0
 
 
 class limited:
-    """While it is entered this Python thread's kernels use at most ``count`` threads; 0: all."""
+    """A context manager in which this Python thread's kernels use at most ``count`` threads.
+
+    0 lifts the limit.
+    """
 
     __slots__ = ("_before", "_count")
 
@@ -167,18 +176,18 @@ class limited:
         self._count = count
 
     def __enter__(self) -> None:
-        self._before, _here.limit = _here.limit, self._count
+        self._before, _per_thread.limit = _per_thread.limit, self._count
 
     def __exit__(self, *_: object) -> None:
-        _here.limit = self._before
+        _per_thread.limit = self._before
 
 
 def limit() -> int:
-    """What :class:`limited` says here; 0 where it is not entered."""
-    return _here.limit
+    """The limit of :class:`limited` that is in force; 0 for none."""
+    return _per_thread.limit
 
 
-_here = _Here()
+_per_thread = _PerThread()
 
 
 @cache

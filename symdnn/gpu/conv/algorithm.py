@@ -42,7 +42,7 @@ from symdnn.gpu.device.cudnn_device import free_bytes, query_cudnn
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.variable import Apply
 from symdnn.tuning.attempts import Attempt
-from symdnn.tuning.question import Remembered
+from symdnn.tuning.question import ChoiceCache
 
 __all__ = [
     "DIRECTIONS", "SEARCH", "ConvAlgorithm", "ConvSignature", "Direction", "NoAlgorithm",
@@ -112,7 +112,7 @@ class _Remembered:
     """Choices by shape, and the first choice of each node."""
 
     def __init__(self) -> None:
-        self._choices: Remembered[ConvAlgorithm] = Remembered()
+        self._choices: ChoiceCache[ConvAlgorithm] = ChoiceCache()
         self._first: WeakKeyDictionary[Apply, tuple[Any, Candidate]] = WeakKeyDictionary()
 
     def clear(self) -> None:

@@ -34,7 +34,7 @@ from symdnn.gpu.device.cudnn_device import device_index, free_bytes, queried_con
 from symdnn.graph.type import numpy_dtype
 from symdnn.tuning import attempts
 from symdnn.tuning.attempts import Attempt, short
-from symdnn.tuning.question import Question, Remembered, answer
+from symdnn.tuning.question import ChoiceCache, Question, answer
 
 __all__ = ["Fused", "Trial", "choose", "forget"]
 
@@ -103,7 +103,7 @@ class Trial:
         return self.launch
 
 
-_choices: Remembered[Fused | None] = Remembered()
+_choices: ChoiceCache[Fused | None] = ChoiceCache()
 
 
 def forget() -> None:

@@ -12,7 +12,7 @@ from symdnn.gpu.execution.watched import run_watched
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.runtime import Watcher
 from symdnn.graph.variable import Apply
-from symdnn.ops.vendor.transfer import HostFromGpu
+from symdnn.ops.lowered.transfer import HostFromGpu
 
 __all__ = ["BoundSteps"]
 

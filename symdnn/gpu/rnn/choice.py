@@ -23,7 +23,7 @@ from symdnn.gpu.device.context import device_key
 from symdnn.gpu.rnn.signature import ALGORITHMS, RNNSignature
 from symdnn.gpu.rnn.trial import Trial
 from symdnn.tuning.attempts import Attempt, Bench, measure
-from symdnn.tuning.question import Question, Remembered, answer, plain
+from symdnn.tuning.question import ChoiceCache, Question, answer, plain
 
 __all__ = ["Choice", "choose", "forget"]
 
@@ -59,7 +59,7 @@ def _shown(a: Attempt[str]) -> str:
 
 #: The signature, whether sequences have lengths, the flag's word, the device.
 _Key = tuple[RNNSignature, bool, str, int]
-_choices: Remembered[Choice] = Remembered()
+_choices: ChoiceCache[Choice] = ChoiceCache()
 
 
 def choose(net: RNNSignature, lengths: bool, wish: str, device: int | None) -> Choice:

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(bool(jit.problem()), reason="no LLVM")
 @pytest.fixture
 def queue(monkeypatch):
     """A queue of its own, for which there are two processors."""
-    monkeypatch.setattr(compile_queue, "_second_processor", lambda: True)
+    monkeypatch.setattr(compile_queue, "_may_use_second_processor", lambda: True)
     made = compile_queue.Queue()
     monkeypatch.setattr(jit, "_queue", made)
     yield made
@@ -38,7 +38,7 @@ def text_of(number: int) -> str:
 
 
 def begun(number: int) -> jit.Code:
-    return jit.compile_made(text_of, (number,), "f", ctypes.c_void_p)
+    return jit.compile_generated(text_of, (number,), "f", ctypes.c_void_p)
 
 
 def stored(code: jit.Code) -> int:
@@ -112,7 +112,7 @@ def test_work_for_another_kernel_that_ctrl_c_ends_is_done_later(queue, monkeypat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as m:
-        m.setattr(jit, "_compiled", interrupted)
+        m.setattr(jit, "_compile", interrupted)
         with pytest.raises(KeyboardInterrupt):
             stored(codes[0])
     assert codes[1]._job.ended  # nobody waits for it for ever
@@ -149,7 +149,7 @@ def test_a_child_that_ends_leaves_the_process_and_its_locks_alone(queue):
     taken.wait()
     child = os.fork()
     if child == 0:
-        worker._leave()  # of atexit
+        worker._stop_at_exit()  # of atexit
         os._exit(0)
     leave.set()
     holder.join()
@@ -168,7 +168,7 @@ def test_a_process_that_cannot_be_started_is_not_missed(queue, monkeypatch):
 def test_a_program_that_is_no_python_is_not_started_again(queue, monkeypatch, executable, frozen):
     monkeypatch.setattr(compile_queue.sys, "executable", executable)
     monkeypatch.setattr(compile_queue.sys, "frozen", frozen, raising=False)
-    assert compile_queue._started() is None
+    assert compile_queue._start_process() is None
     codes = [begun(n) for n in range(70, 73)]
     assert [stored(c) for c in codes] == [70, 71, 72]
 
@@ -179,7 +179,7 @@ def bad_text(number: int, more: str = "") -> str:
 
 def test_what_llvm_refuses_is_an_error_where_it_is_needed(queue):
     good = [begun(n) for n in range(50, 52)]
-    bad = jit.compile_made(bad_text, (os.getpid(),), "f", ctypes.c_void_p)
+    bad = jit.compile_generated(bad_text, (os.getpid(),), "f", ctypes.c_void_p)
     with pytest.raises(KernelCompileError, match="LLVM refused a kernel"):
         stored(bad)
     assert [stored(c) for c in good] == [50, 51]
@@ -187,8 +187,8 @@ def test_what_llvm_refuses_is_an_error_where_it_is_needed(queue):
 
 def test_what_llvm_refuses_is_an_error_each_time(queue, monkeypatch):
     """With nobody else to compile it, and though nobody waits for it any more."""
-    monkeypatch.setattr(compile_queue, "_second_processor", lambda: False)
-    bad = jit.compile_made(bad_text, (os.getpid(), "again"), "f", ctypes.c_void_p)
+    monkeypatch.setattr(compile_queue, "_may_use_second_processor", lambda: False)
+    bad = jit.compile_generated(bad_text, (os.getpid(), "again"), "f", ctypes.c_void_p)
     for _ in range(3):
         with pytest.raises(KernelCompileError, match="LLVM refused a kernel"):
             stored(bad)

@@ -73,7 +73,7 @@ def test_code_cannot_be_written_when_it_is_there():
 )
 def test_what_is_not_known_is_left_to_llvm(change, says):
     code = compiled("define void @f(ptr %w) { ret void }")
-    with pytest.raises(elf_loader.CannotPlace, match=says):
+    with pytest.raises(elf_loader.UnsupportedObject, match=says):
         elf_loader.place(change(code), "other")
 
 
@@ -87,7 +87,7 @@ def test_code_that_writes_to_memory_of_its_own_is_left_to_llvm():
       ret void
     }
     """)
-    with pytest.raises(elf_loader.CannotPlace, match="written to"):
+    with pytest.raises(elf_loader.UnsupportedObject, match="written to"):
         elf_loader.place(code, "f")
 
 
@@ -99,7 +99,7 @@ def test_an_undefined_symbol_is_said():
       ret void
     }
     """)
-    with pytest.raises(elf_loader.CannotPlace, match="nobody_has_this is not defined"):
+    with pytest.raises(elf_loader.UnsupportedObject, match="nobody_has_this is not defined"):
         elf_loader.place(code, "f")
 
 
@@ -107,7 +107,7 @@ def test_llvms_own_loader_gives_the_same(monkeypatch, tmp_path):
     text = "define void @f(ptr %w) {\n store i64 7, ptr %w\n ret void\n}\n"
 
     def refuse(code, name):
-        raise elf_loader.CannotPlace("not today")
+        raise elf_loader.UnsupportedObject("not today")
 
     monkeypatch.setattr(elf_loader, "place", refuse)
     run = jit.compile_function(text, "f", ctypes.c_void_p, folder=tmp_path)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from symdnn.cpu.compiler import jit
-from symdnn.cpu.compiler.elf_check import cut_off
+from symdnn.cpu.compiler.elf_check import truncation
 from symdnn.cpu.onednn import library
 from symdnn.cpu.threads import threads as omp
 from tests.cpu.harness import needs_compiler
@@ -341,7 +341,7 @@ def test_which_files_are_cut_off(tmp_path):
     path = tmp_path / "library.so"
     for length, cut in ((len(whole), False), (len(whole) // 2, True), (100, True), (10, False)):
         path.write_bytes(whole[:length])
-        assert bool(cut_off(str(path))) is cut
+        assert bool(truncation(str(path))) is cut
     path.write_bytes(b"text" * 100)
-    assert cut_off(str(path)) == ""  # the loader says what it is
-    assert cut_off(str(tmp_path / "absent.so")) == ""
+    assert truncation(str(path)) == ""  # the loader says what it is
+    assert truncation(str(tmp_path / "absent.so")) == ""

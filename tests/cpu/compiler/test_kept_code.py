@@ -40,9 +40,9 @@ def afresh(monkeypatch, nothing_compiled):
 def made(number, folder):
     """A function that stores this number, and whether it came from disk."""
     jit._functions.clear()
-    before, begun = jit.Code.begin, []  # by whom it is compiled then, chance decides
+    before, begun = jit.Code.enqueue, []  # by whom it is compiled then, chance decides
     with pytest.MonkeyPatch.context() as m:
-        m.setattr(jit.Code, "begin", lambda code, text: (begun.append(text), before(code, text)))
+        m.setattr(jit.Code, "enqueue", lambda code, text: (begun.append(text), before(code, text)))
         run = jit.compile_function(MODULE.format(number), "f", ctypes.c_void_p, folder=folder)
     word = ctypes.c_int64(0)
     run(ctypes.byref(word))
@@ -105,7 +105,7 @@ for turn in range(4000):
         try:
             placed_code.place(bytes(bad), "f")
             placed += 1
-        except placed_code.CannotPlace:
+        except placed_code.UnsupportedObject:
             pass
 print(placed)
 """
@@ -150,7 +150,7 @@ def test_code_that_calls_what_is_not_there_is_made_anew(tmp_path):
 def test_facts_that_are_not_llvms_are_asked_for_anew():
     right = jit._facts()
     for content in (b"", b"{}", b"[]", b"[1, 2, 3]", b'["a", "b"]', b"\xff"):
-        jit.FACTS.put(jit._described(), content)
+        jit.FACTS.put(jit._facts_key(), content)
         jit._facts.cache_clear()
         with pytest.warns(RuntimeWarning, match="dropped"):
             assert jit._facts() == right

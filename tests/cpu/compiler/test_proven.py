@@ -50,7 +50,7 @@ def module(number, more=""):
 
 def stored(text):
     word = ctypes.c_int64(0)
-    jit.compile_made(str, (text,), "kernel", ctypes.c_void_p)(ctypes.byref(word))
+    jit.compile_generated(str, (text,), "kernel", ctypes.c_void_p)(ctypes.byref(word))
     return word.value
 
 
@@ -74,7 +74,7 @@ def test_it_does_end_the_process():
 
 def test_kinds_that_went_well_are_compiled_here(fresh, monkeypatch):
     assert stored(module(5)) == 5
-    monkeypatch.setattr(compile_queue, "_started", lambda: pytest.fail("nothing new"))
+    monkeypatch.setattr(compile_queue, "_start_process", lambda: pytest.fail("nothing new"))
     assert stored(module(6)) == 6
     assert stored(module(7).replace("%w", "%other")) == 7
     assert proven.Proven("kinds").has(proven.kinds_of(module(8)))
@@ -96,14 +96,14 @@ def test_kinds_are_operations_and_types():
 
 
 def test_without_another_process_this_one_compiles(fresh, monkeypatch):
-    monkeypatch.setattr(compile_queue, "_started", lambda: None)
+    monkeypatch.setattr(compile_queue, "_start_process", lambda: None)
     assert stored(module(10)) == 10
     assert stored(module(11)) == 11
 
 
 def test_a_killed_process_proves_nothing(fresh, monkeypatch):
     """The kernel is compiled here then: it was not LLVM."""
-    started = compile_queue._started
+    started = compile_queue._start_process
 
     def killed():
         process = started()
@@ -111,7 +111,7 @@ def test_a_killed_process_proves_nothing(fresh, monkeypatch):
         process.wait()
         return process
 
-    monkeypatch.setattr(compile_queue, "_started", killed)
+    monkeypatch.setattr(compile_queue, "_start_process", killed)
     assert stored(module(12)) == 12
     assert not fresh.has(proven.kinds_of(module(12)))
 

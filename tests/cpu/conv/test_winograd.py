@@ -11,7 +11,7 @@ import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.conv.winograd import WinogradKernel
-from symdnn.cpu.conv.winograd_grad import WinogradSumKernel
+from symdnn.cpu.conv.winograd_grad import WinogradFilterGradKernel
 from symdnn.cpu.onednn import library
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import Hints
@@ -34,7 +34,7 @@ def launched(op, *arrays):
     host = {i: int(a) for i, a in enumerate(arrays) if a.ndim == 0}
     (shape,) = op.shapes(types, [a.shape for a in arrays], host)
     call = Call(op, tuple(types), (out.with_shape(shape),), Hints())
-    kernel = WinogradSumKernel() if isinstance(op, OneDnnConvGradW) else WinogradKernel()
+    kernel = WinogradFilterGradKernel() if isinstance(op, OneDnnConvGradW) else WinogradKernel()
     made = np.full(shape, np.nan, "f")
     scratch = np.full(kernel.workspace_bytes(call) + 64, 0x7F, np.uint8)
     start = -scratch.ctypes.data % 64

@@ -62,7 +62,7 @@ def test_fills(dtype, compiled):
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_joins_and_splits(dtype, compiled, axis):
-    kernel, sizes = copies.MoveKernel(compiled), (3, 0, 5, 1)
+    kernel, sizes = copies.CopyPiecesKernel(compiled), (3, 0, 5, 1)
     pieces = [values(dtype, *(n if d == axis else 4 for d in range(3))) for n in sizes]
     pieces[0] = np.asfortranarray(pieces[0])
     whole = np.concatenate(pieces, axis)
@@ -79,7 +79,7 @@ def test_joins_and_splits(dtype, compiled, axis):
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("sets", [True, False])
 def test_parts_that_change(dtype, compiled, sets):
-    kernel, x = copies.MoveKernel(compiled), values(dtype, 9, 8)
+    kernel, x = copies.CopyPiecesKernel(compiled), values(dtype, 9, 8)
     for index, shape in [
         (((1, 7, 2), ALL), (3, 8)), ((4, (None, None, -1)), (8,)), ((ALL, 2), (9,)),
         ((ALL, ALL), (1, 8)), (((5, 5, None), ALL), (0, 8)),

@@ -99,7 +99,7 @@ def test_machine_code_stays_while_its_address_is_used(rng):
 
 
 def test_pages_go_with_the_function():
-    run = threads.elf_loader.run_bytes(threads._WAIT, threads.ctypes.c_void_p)
+    run = threads.elf_loader.run_bytes(threads._PAUSE_LOOP, threads.ctypes.c_void_p)
     pages = weakref.ref(run.placed.pages)
     assert pages() is not None
     del run
@@ -110,7 +110,7 @@ def test_pages_go_with_the_function():
 def test_what_is_kept_of_a_library_is_bounded():
     made = []
 
-    @object_cache.kept(1 << 20)
+    @object_cache.cached(1 << 20)
     def thing(i):
         made.append(i)
         return [i]

@@ -51,12 +51,12 @@ def test_later_runs_give_what_the_first_gave(rng):
         a, i = rng.normal(size=(n, n)), rng.integers(0, n, 4)
         first = f(a, i)
         (plan,) = [p for p in f.plans() if p.signature[0] == (n, n)]
-        assert plan.bound.driver is None
+        assert plan.bound.step_function is None
         for _ in range(2):
             for old, new in zip(first, f(a, i)):
                 np.testing.assert_array_equal(new, old)
                 assert new is not old
-        assert plan.bound.driver is not None
+        assert plan.bound.step_function is not None
     y = np.exp(a * 2) + a.T @ a
     np.testing.assert_allclose(first[0], y)
     np.testing.assert_allclose(first[1], (y.T[::-1] * a[0, 0])[i] + 1)
@@ -78,7 +78,7 @@ def test_an_error_of_a_later_run_names_the_users_line():
     a = np.ones(10)
     for _ in range(3):
         f(a, [1])
-    assert all(p.bound.driver is not None for p in f.plans())
+    assert all(p.bound.step_function is not None for p in f.plans())
     with pytest.raises(IndexError) as caught:
         f(a, [100])
     (note,) = caught.value.__notes__

@@ -46,7 +46,7 @@ def test_small_steps_are_compiled_and_give_the_same():
     assert "elementwise" in after
     assert "reduce" in after
     (plan,) = f.plans()
-    assert plan.bound.driver.native >= 3
+    assert plan.bound.step_function.native >= 3
 
 
 def test_one_of_all_compiled_steps_needs_no_care_for_warnings():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from symdnn.cpu.execution.view_ops import look_of
+from symdnn.cpu.execution.view_ops import view_of
 from symdnn.ops.core.shape import DimShuffle
 from tests.seeded import new_rng
 
@@ -19,7 +19,7 @@ from tests.seeded import new_rng
 def test_dimensions_in_another_order(pattern, shape):
     x, op = new_rng().normal(size=shape), DimShuffle(pattern)
     x = np.asarray(x)
-    (found,), (wanted,) = look_of(op, len(shape))(x), op.compute(x)
+    (found,), (wanted,) = view_of(op, len(shape))(x), op.compute(x)
     assert isinstance(found, np.ndarray)
     assert found.shape == wanted.shape
     assert found.strides == wanted.strides or 0 in shape

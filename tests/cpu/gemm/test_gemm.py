@@ -160,7 +160,7 @@ def test_narrower_vectors(width, monkeypatch, count):
 def test_parts_cover_the_result_once(rng, stack, threads):
     for _ in range(30):
         m, n, k = (int(x) for x in rng.integers(1, 900, 3))
-        cut = gemm.cut_of(stack, m, n, k, threads, 16)
+        cut = gemm.partition(stack, m, n, k, threads, 16)
         for part, parts, size in ((cut.part_m, cut.parts_m, m), (cut.part_n, cut.parts_n, n)):
             assert (parts - 1) * part < size <= parts * part
         assert cut.tasks == stack * cut.parts_m * cut.parts_n
@@ -213,7 +213,7 @@ def test_a_chain_in_a_program_is_one_call_and_not_a_number_stays():
         np.testing.assert_allclose(z, a.T.astype("f8") @ wanted, rtol=1e-3, atol=1e-4)
     plan = f.plans()[0].bound
     assert {c.kernel.name for c in plan.spec.choices.values()} >= {"llvm.gemm"}
-    assert len(plan.driver._bound_later) == 1
+    assert len(plan.step_function._bound_later) == 1
     a[3, 4] = np.nan
     assert np.isnan(f(a)[0][3]).all()
 

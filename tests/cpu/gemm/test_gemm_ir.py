@@ -27,7 +27,7 @@ def function(name, width):
     for i, kind in enumerate(kinds):
         lines += [f"%p{i} = getelementptr i64, ptr %w, i64 {i}", f"%x{i} = load {kind}, ptr %p{i}"]
     given = ", ".join(f"{kind} %x{i}" for i, kind in enumerate(kinds))
-    text = [jit.AS_WRITTEN.strip(), *declared(shape), *functions(shape), attributes(shape),
+    text = [jit.SKIP_PASSES.strip(), *declared(shape), *functions(shape), attributes(shape),
             "define void @kernel(ptr %w) #0 {", *lines, f"call void @{name}({given})", "ret void",
             "}"]  # fmt: skip
     compiled = jit.compile_function("\n".join(text) + "\n", "kernel", ctypes.c_void_p)

@@ -98,7 +98,7 @@ def test_one_narrow_dtype_becomes_the_other(narrow):
 def texts(monkeypatch, nothing_compiled):
     """The texts of all kernels that are made; they are not compiled, and do nothing."""
     found = []
-    begin = jit.Code.begin
+    begin = jit.Code.enqueue
 
     def noted(self, text):
         found.append(text)
@@ -107,7 +107,7 @@ def texts(monkeypatch, nothing_compiled):
         else:
             begin(self, text)
 
-    monkeypatch.setattr(jit.Code, "begin", noted)
+    monkeypatch.setattr(jit.Code, "enqueue", noted)
     return found
 
 
@@ -116,7 +116,7 @@ def of_16_bits(text):
     compiler = jit._compiler()
     module = compiler.llvm.parse_assembly(text)
     module.verify()
-    if not text.startswith(jit.AS_WRITTEN):
+    if not text.startswith(jit.SKIP_PASSES):
         compiler._optimise(module)
     lines = [re.sub(r"[%@][-\w.]+", "", line) for line in (text + str(module)).splitlines()]
     found = [line for line in lines if re.search(r"\b(half|bfloat)\b|\b0x[HR]", line)]

@@ -10,7 +10,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.cpu.launch import fastcall
-from symdnn.cpu.launch.fastcall import Group, check
+from symdnn.cpu.launch.fastcall import FastCallGroup, check
 from tests.seeded import new_rng
 
 CPU = symdnn.Mode(target="cpu")
@@ -23,7 +23,7 @@ def plan_of(f):
 
 
 def groups(f):
-    return [span for _, span in plan_of(f).driver._bound_later]
+    return [span for _, span in plan_of(f).step_function._bound_later]
 
 
 def normal(*shape):
@@ -41,7 +41,7 @@ def test_arrays_in_c_order_are_told_from_others():
     before = sys.getrefcount(a)
     assert check(2)(a, np.zeros((0, 2))) is True
     assert sys.getrefcount(a) == before
-    assert repr(Group([]).table.dtype) == "dtype('int64')"
+    assert repr(FastCallGroup([]).table.dtype) == "dtype('int64')"
 
 
 def test_a_step_of_a_net_is_few_calls_and_right():
@@ -66,7 +66,7 @@ def test_a_step_of_a_net_is_few_calls_and_right():
         plan = plan or plan_of(g)
         plan.runs, plan.run_all = 0, None  # always step by step
         np.testing.assert_allclose(found, wanted, rtol=2e-5, err_msg=str(k))
-    assert plan.driver is None
+    assert plan.step_function is None
     for p, end in zip((w, v, b), ends):
         np.testing.assert_allclose(p.get_value(), end, rtol=1e-4, atol=1e-5)
 

@@ -103,5 +103,5 @@ def test_a_kernel_from_outside_is_not_replaced(monkeypatch: Any) -> None:
     for _ in range(1100):
         f(np.zeros(4, "float32"))
     (plan,) = f.plans()
-    assert not plan.bound.warm
+    assert not plan.bound.tier_up_kernels
     assert not plan.bound.closed

@@ -206,8 +206,10 @@ def test_an_unchanged_parameter_is_reordered_once(monkeypatch):
     for _ in range(3):
         f(image)
     read = []
-    real = onednn_kernel._as_read
-    monkeypatch.setattr(onednn_kernel, "_as_read", lambda a, o: read.append(o.name) or real(a, o))
+    real = onednn_kernel._as_primitive_reads
+    monkeypatch.setattr(
+        onednn_kernel, "_as_primitive_reads", lambda a, o: read.append(o.name) or real(a, o)
+    )
     f(image)
     assert read == ["src"]
     w.set_value(np.ones((16, 16, 3, 3), "f"))

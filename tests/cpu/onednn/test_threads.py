@@ -165,7 +165,7 @@ def test_the_number_is_told_to_each_thread(monkeypatch):
             told.append((threading.get_ident(), count.value))
 
     monkeypatch.setattr(threads, "openmp", Library)
-    monkeypatch.setattr(thread_pools, "_known", thread_pools._Known())
+    monkeypatch.setattr(thread_pools, "_last_setting", thread_pools._LastSetting())
     for _ in range(2):
         thread_pools.settle()
     other = threading.Thread(target=thread_pools.settle)

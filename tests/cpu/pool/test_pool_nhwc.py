@@ -6,7 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from symdnn.config import config
-from symdnn.cpu.pool.pool_nhwc import PoolLastKernel
+from symdnn.cpu.pool.pool_nhwc import PoolNhwcKernel
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
@@ -29,7 +29,7 @@ def apply(op, *arrays, sizes=(), lay=last):
     given = [*map(lay, arrays), *map(np.int64, sizes)]
     low = (OneDnnPool if isinstance(op, Pool) else OneDnnPoolGrad)(op, layout="NHWC")
     call = call_of(low, given, TensorType(arrays[0].dtype.name, wanted.shape))
-    return *launched(PoolLastKernel(), call, given), wanted
+    return *launched(PoolNhwcKernel(), call, given), wanted
 
 
 def check(shape, op, rng, dtype="float32", lay=last):
@@ -109,7 +109,7 @@ def test_what_it_does_not_compute_is_refused_with_the_reason():
         op = Pool(ws, ws, (0,) * len(ws), "max", True)
         given = TensorType(dtype, shape)
         low = OneDnnPool(op, layout=layout)
-        return PoolLastKernel().refuses(Call(low, (given,), (given,), NO_HINTS))
+        return PoolNhwcKernel().refuses(Call(low, (given,), (given,), NO_HINTS))
 
     assert "channels last" in refusal("NCHW", (2, 8, 8, 3), (2, 2))
     assert "two sizes" in refusal("NHWC", (2, 8, 8, 8, 3), (2, 2, 2))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from symdnn.config import config
-from symdnn.cpu.reduce.softmax_inner_axis import BandKernel
+from symdnn.cpu.reduce.softmax_inner_axis import InnerAxisKernel
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
@@ -25,7 +25,7 @@ def apply(op, *arrays):
         wanted = np.asarray(op.reference(*[a.astype("float64") for a in arrays]))
     dtype = "int64" if isinstance(op, ArgMax | ArgMin) else arrays[0].dtype.name
     call = call_of(op, arrays, TensorType(dtype, wanted.shape))
-    return *launched(BandKernel(), call, arrays), wanted
+    return *launched(InnerAxisKernel(), call, arrays), wanted
 
 
 @pytest.mark.parametrize(("shape", "axis"), SHAPES)
@@ -81,7 +81,7 @@ def test_operands_may_lie_in_any_way_and_threads_change_no_bit():
 def test_what_it_does_not_compute_is_refused_with_the_reason():
     def refusal(op, shape, dtype="float32"):
         given = TensorType(dtype, shape)
-        return BandKernel().refuses(Call(op, (given,), (op.infer(given),), NO_HINTS))
+        return InnerAxisKernel().refuses(Call(op, (given,), (op.infer(given),), NO_HINTS))
 
     assert "not the last" in refusal(Softmax(2), (2, 3, 4))
     assert "not the last" in refusal(ArgMax((0, 1), False), (2, 3, 4))

@@ -6,7 +6,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu.reduce.softmax_last_axis import RowKernel
+from symdnn.cpu.reduce.softmax_last_axis import LastAxisKernel
 from symdnn.errors import IndexOutOfRange
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
@@ -28,7 +28,7 @@ def apply(op, *arrays, dtype="float32"):
         wanted = op.reference(*wide)
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)
     results = [TensorType(np.dtype(dtype).name, w.shape) for w in wanted]
-    return launched(RowKernel(), call_of(op, arrays, *results), arrays), wanted
+    return launched(LastAxisKernel(), call_of(op, arrays, *results), arrays), wanted
 
 
 def check(op, *arrays):
@@ -115,7 +115,7 @@ def test_bits_do_not_depend_on_threads():
 def test_other_axes_and_dtypes_are_refused():
     def refusal(dtype, axis):
         given = TensorType(dtype, (3, 4, 5))
-        return RowKernel().refuses(Call(Softmax(axis), (given,), (given,), NO_HINTS))
+        return LastAxisKernel().refuses(Call(Softmax(axis), (given,), (given,), NO_HINTS))
 
     assert "last axis" in refusal("float32", 1)
     assert "float32" in refusal("float64", 2)

@@ -15,16 +15,16 @@ from symdnn import nn
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.onednn import library as libdnnl
-from symdnn.cpu.threads import crowd, thread_pools, threads
-from symdnn.cpu.threads.crowd import Crowd
+from symdnn.cpu.threads import contention, thread_pools, threads
+from symdnn.cpu.threads.contention import ContentionMonitor
 
 CPU = symdnn.Mode(target="cpu")
 
 
 class Machine:
-    """Time, processors, what its processes do and what Linux says of that.
+    """A machine with a clock: its processors, its threads, and what Linux counts of them.
 
-    ``alone`` is how many threads of ours would not wait; of more, one waits for a half.
+    ``alone`` is how many of our threads run without waiting; of more, one waits half of the time.
     """
 
     def __init__(self) -> None:
@@ -37,12 +37,12 @@ class Machine:
         self.looks += 1
         return {"7": (self.ran, self.waited), "8": (10, 0)} if self.counts else {}
 
-    def pass_by(self, crowd_: Crowd, seconds: float, wanted: int = 2) -> list[int]:
-        """A call each 5 ms; how many threads each had."""
+    def pass_by(self, monitor: ContentionMonitor, seconds: float, wanted: int = 2) -> list[int]:
+        """A call each 5 ms; returns the number of threads of each."""
         found = []
         for _ in range(round(seconds / 0.005)):
             self.now += 0.005
-            found.append(crowd_.fitting(wanted))
+            found.append(monitor.usable(wanted))
             self.ran += 2_500_000
             self.waited += 2_500_000 if found[-1] > self.alone else 1000
         return found
@@ -51,71 +51,71 @@ class Machine:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     found = Machine()
-    monkeypatch.setattr(crowd.time, "monotonic", lambda: found.now)
-    monkeypatch.setattr(crowd, "waits", found.waits)
-    monkeypatch.setattr(crowd, "ready", lambda: found.ready)
-    monkeypatch.setattr(crowd, "_processors", lambda: found.processors)
+    monkeypatch.setattr(contention.time, "monotonic", lambda: found.now)
+    monkeypatch.setattr(contention, "thread_times", found.waits)
+    monkeypatch.setattr(contention, "runnable_threads", lambda: found.ready)
+    monkeypatch.setattr(contention, "_processors", lambda: found.processors)
     return found
 
 
 def test_an_idle_machine_gives_all_threads_and_few_looks(machine: Machine) -> None:
-    assert set(machine.pass_by(Crowd(), 10)) == {2}
+    assert set(machine.pass_by(ContentionMonitor(), 10)) == {2}
     assert machine.looks <= 10 / 0.05 + 2
 
 
 def test_who_waits_goes_on_alone_until_processors_are_free(machine: Machine) -> None:
-    asked = Crowd()
-    machine.pass_by(asked, 1)
+    monitor = ContentionMonitor()
+    machine.pass_by(monitor, 1)
     machine.alone, machine.ready = 1, 3
-    found = machine.pass_by(asked, 4)
+    found = machine.pass_by(monitor, 4)
     assert found.count(2) <= 0.06 / 0.005 + 1
     assert found[-1] == 1
     machine.alone, machine.ready = 2, 1
-    found = machine.pass_by(asked, 2)
+    found = machine.pass_by(monitor, 2)
     assert found.count(1) <= 0.11 / 0.005 + 1
     assert found[-1] == 2
 
 
 def test_one_busy_process_of_two_processors_is_enough(machine: Machine) -> None:
-    asked = Crowd()
+    monitor = ContentionMonitor()
     machine.alone, machine.ready = 1, 2
-    assert machine.pass_by(asked, 1)[-1] == 1
+    assert machine.pass_by(monitor, 1)[-1] == 1
 
 
 def test_others_of_low_priority_change_nothing(machine: Machine) -> None:
     machine.ready = 9  # ready to run, and nobody of ours waits for them
-    assert set(machine.pass_by(Crowd(), 10)) == {2}
+    assert set(machine.pass_by(ContentionMonitor(), 10)) == {2}
 
 
 def test_what_seems_free_and_is_not_is_tried_less_and_less(machine: Machine) -> None:
-    asked = Crowd()
+    monitor = ContentionMonitor()
     machine.alone, machine.ready = 1, 0  # not known, or of other processors
-    found = machine.pass_by(asked, 30)
+    found = machine.pass_by(monitor, 30)
     assert found[: round(2 / 0.005)].count(2) < 80
     assert found[-round(15 / 0.005) :].count(2) < 30
 
 
 def test_what_others_have_taken_is_tried_again_in_the_end(machine: Machine) -> None:
-    asked = Crowd()
-    machine.pass_by(asked, 1)
+    monitor = ContentionMonitor()
+    machine.pass_by(monitor, 1)
     machine.alone, machine.ready = 1, 3
-    machine.pass_by(asked, 1)
+    machine.pass_by(monitor, 1)
     machine.alone = 2  # they are still there, at a lower priority
-    found = machine.pass_by(asked, 30)
+    found = machine.pass_by(monitor, 30)
     assert found[0] == 1
     assert found[-1] == 2
 
 
 def test_of_many_threads_half_stay(machine: Machine) -> None:
-    asked = Crowd()
+    monitor = ContentionMonitor()
     machine.processors = machine.alone = 16
-    machine.pass_by(asked, 1, 16)
+    machine.pass_by(monitor, 1, 16)
     machine.alone, machine.ready = 15, 17
-    assert machine.pass_by(asked, 1, 16)[-1] == 8
+    assert machine.pass_by(monitor, 1, 16)[-1] == 8
     machine.alone, machine.ready = 2, 8 + 14
-    assert machine.pass_by(asked, 1, 16)[-1] == 2
+    assert machine.pass_by(monitor, 1, 16)[-1] == 2
     machine.alone, machine.ready = 16, 2
-    assert machine.pass_by(asked, 1, 16)[-1] == 16
+    assert machine.pass_by(monitor, 1, 16)[-1] == 16
 
 
 @pytest.mark.parametrize(("ready", "last"), [(3, 1), (2, 2), (0, 2)])
@@ -123,36 +123,36 @@ def test_where_waits_are_not_counted_those_ready_to_run_are(
     machine: Machine, ready: int, last: int
 ) -> None:
     machine.counts, machine.ready = False, ready
-    assert machine.pass_by(Crowd(), 1)[-1] == last
+    assert machine.pass_by(ContentionMonitor(), 1)[-1] == last
 
 
-def test_what_cannot_be_read_is_no_crowd(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_read_is_no_contention(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> Any:
         raise OSError
 
     monkeypatch.setattr("builtins.open", refuse)
-    assert crowd.ready() == 0
-    assert crowd.waits() == {}
-    assert Crowd().fitting(2) == 2
+    assert contention.runnable_threads() == 0
+    assert contention.thread_times() == {}
+    assert ContentionMonitor().usable(2) == 2
 
 
 def test_linux_counts_both() -> None:
-    found = crowd.waits()
+    found = contention.thread_times()
     assert all(ran >= 0 and waited >= 0 for ran, waited in found.values())
-    assert crowd.ready() >= 0
+    assert contention.runnable_threads() >= 0
 
 
 # -- calls ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[Crowd]:
-    """The process's crowd, which looks at nothing: ``free`` is what the test sets."""
-    monkeypatch.setattr(crowd.CROWD, "free", inf)
-    monkeypatch.setattr(crowd.CROWD, "next", inf)
+def contended(monkeypatch: pytest.MonkeyPatch) -> Iterator[ContentionMonitor]:
+    """The process's monitor, which measures nothing: ``free`` is what the test sets."""
+    monkeypatch.setattr(contention.CONTENTION, "free", inf)
+    monkeypatch.setattr(contention.CONTENTION, "next_check", inf)
     monkeypatch.setattr(threads, "_processors", lambda: 2)
     with config.change_flags(**{"openmp.threads": 2}):
-        yield crowd.CROWD
+        yield contention.CONTENTION
 
 
 def _normal(rng: np.random.Generator, *shape: int) -> Any:
@@ -222,20 +222,20 @@ def _training(rng: np.random.Generator) -> Callable[[], Any]:
 @pytest.mark.parametrize(
     "make", [_convolution, _scan, _lstm, _product_by_blas, _training], ids=lambda m: m.__name__[1:]
 )
-def test_values_are_right_in_a_crowd_and_after_it(
-    make: Callable[[Any], Any], told: Crowd, rng: np.random.Generator
+def test_values_are_right_under_contention_and_after_it(
+    make: Callable[[Any], Any], contended: ContentionMonitor, rng: np.random.Generator
 ) -> None:
     call = make(rng)
     wanted = call().copy()
     for free in (1, 1, 1, 2, 1, 2, 2):
-        told.free = free
+        contended.free = free
         np.testing.assert_allclose(call(), wanted, rtol=1e-4, atol=1e-5)
         assert threads.limit() == 0
         assert thread_pools.settle() == 2
 
 
 def _threads_of_libgomp(monkeypatch: pytest.MonkeyPatch, call: Callable[[], Any]) -> list[int]:
-    """What libgomp is told while a call runs."""
+    """What libgomp is contended while a call runs."""
     library, seen = threads.openmp(), []
 
     class Library:
@@ -251,7 +251,7 @@ def _threads_of_libgomp(monkeypatch: pytest.MonkeyPatch, call: Callable[[], Any]
 
 @pytest.mark.skipif(bool(libdnnl.problem()), reason="oneDNN is missing")
 def test_a_plan_runs_by_one_thread_and_by_all_again(
-    told: Crowd, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    contended: ContentionMonitor, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x = T.ftensor4("x")
     f = symdnn.function([x], T.nnet.conv2d(x, _normal(rng, 16, 16, 3, 3)), mode=CPU)
@@ -259,54 +259,58 @@ def test_a_plan_runs_by_one_thread_and_by_all_again(
     f(images)
     (plan,) = f.plans()
     assert (plan.bound.threads, plan.bound.fewer) == (2, {})
-    told.free = 1
+    contended.free = 1
     assert _threads_of_libgomp(monkeypatch, lambda: f(images)) == [1, 2]
     fewer = plan.bound.fewer[1]
     assert (plan.bound.threads, fewer.threads) == (2, 1)
     f(images)
     calls = fewer.calls
-    told.free = 2
+    contended.free = 2
     assert _threads_of_libgomp(monkeypatch, lambda: f(images)) == []
-    told.free = 1
+    contended.free = 1
     f(images)
     assert plan.bound.fewer == {1: fewer}
     assert fewer.calls == calls + 1
 
 
 def test_nothing_is_compiled_again_for_fewer_threads(
-    told: Crowd, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    contended: ContentionMonitor, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step = _training(rng)
     step()
     compiled: list[Any] = []
-    compile_made = jit.compile_made
+    compile_generated = jit.compile_generated
 
     def noted(make: Any, given: Any, *rest: Any) -> Any:
         compiled.append((make, given))
-        return compile_made(make, given, *rest)
+        return compile_generated(make, given, *rest)
 
-    monkeypatch.setattr(jit, "compile_made", noted)
-    told.free = 1
+    monkeypatch.setattr(jit, "compile_generated", noted)
+    contended.free = 1
     step()
     assert compiled == []
 
 
-def test_the_same_bits_are_asked_for_and_given(told: Crowd, rng: np.random.Generator) -> None:
+def test_the_same_bits_are_asked_for_and_given(
+    contended: ContentionMonitor, rng: np.random.Generator
+) -> None:
     with config.change_flags(deterministic="more"):
         step = _training(rng)
         wanted = step().copy()
-        told.free = 1
+        contended.free = 1
         np.testing.assert_array_equal(step(), wanted)
 
 
-def test_a_recurrent_layer_gives_the_same_bits(told: Crowd, rng: np.random.Generator) -> None:
+def test_a_recurrent_layer_gives_the_same_bits(
+    contended: ContentionMonitor, rng: np.random.Generator
+) -> None:
     call = _lstm(rng)
     alone = call().copy()
-    told.free = 1
+    contended.free = 1
     np.testing.assert_array_equal(call(), alone)
 
 
-def test_more_threads_than_processors_are_somebodys_wish(told: Crowd) -> None:
-    told.free = 1
-    assert threads.fitting(3) == 3
-    assert threads.fitting(2) == 1
+def test_more_threads_than_processors_are_somebodys_wish(contended: ContentionMonitor) -> None:
+    contended.free = 1
+    assert threads.usable(3) == 3
+    assert threads.usable(2) == 1
