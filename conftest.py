@@ -11,9 +11,11 @@ import os
 import sys
 import tempfile
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
+from _pytest.doctest import DoctestModule
 
 from tests import seeded
 
@@ -126,6 +128,16 @@ def _said(values: dict[str, object]) -> dict[str, object]:
     from symdnn.flags import FLAGS
 
     return {n: v for n, v in values.items() if n in FLAGS and v != FLAGS[n].first_value()}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(
+    file_path: Path,
+) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Examples stand in the docstrings of what users read: tests are not searched for any."""
+    found = yield
+    searched = Path(__file__).parent / "symdnn" in file_path.parents
+    return [c for c in found if searched or not isinstance(c, DoctestModule)]
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
