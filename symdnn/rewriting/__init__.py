@@ -1,1 +1,1 @@
-"""Rewrites as values: patterns and functions of nodes, and what they ask about variables."""
+"""Rewrites as values: patterns and functions of nodes, and facts about variables for them."""

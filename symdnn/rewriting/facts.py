@@ -1,4 +1,4 @@
-"""What rewrites ask about variables: which sizes agree, what is constant, what has which sign."""
+"""Facts about variables for rewrites: equal sizes, constants, signs, dtypes."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Key = Any  # equal for sizes that are known to be equal
 
 
 class ShapeFacts:
-    """Shapes of all variables, as ints and symbols over the leaves, and which of them agree.
+    """Shapes of all variables, as ints and expressions over the leaves, and which are equal.
 
-    Values never change under rewriting, so what was learnt of a variable stays true.
+    Values never change under rewriting, so facts about a variable stay true.
     """
 
     def __init__(self) -> None:
@@ -36,11 +36,11 @@ class ShapeFacts:
         self._table: dict[Any, Key] = {}
 
     def dims(self, v: Variable) -> tuple[Any, ...]:
-        """The dimensions of ``v``: ints, or integer scalars over what enters the graph."""
+        """The dimensions of ``v``: ints, or integer scalars over the graph's inputs."""
         return self._resolver.shape(v)
 
     def key(self, size: Any) -> Key:
-        """A number or token that equal sizes share; unequal ones may turn out equal."""
+        """A number or token of a size: equal keys mean equal sizes, unequal ones nothing."""
         if not isinstance(size, Variable):
             return ("is", int(size))
         stack = [size]
@@ -66,10 +66,10 @@ class ShapeFacts:
         return all(self.same(a, b) for a, b in zip(self.dims(v), self.dims(w)))
 
     def covers(self, kept: Variable, lost: Variable) -> bool:
-        """Whether leaving ``lost`` out beside ``kept`` hides no clash of shapes.
+        """Whether dropping the operand ``lost`` beside ``kept`` hides no error of shapes.
 
-        A static size of ``lost`` is part of the result's type, which a rewrite keeps; an unknown
-        one must be known to equal that of ``kept``.
+        A static size of ``lost`` is part of the result's type, which a rewrite keeps. An unknown
+        size must be known to equal that of ``kept``.
         """
         lead = kept.type.ndim - lost.type.ndim
         if lead < 0:
@@ -81,7 +81,7 @@ class ShapeFacts:
         )
 
     def no_clash(self, operands: Sequence[Variable]) -> bool:
-        """Whether the unknown sizes of operands of one ndim are known to agree on every axis."""
+        """Whether unknown sizes of operands of one ndim are known to be equal on every axis."""
         for axis in range(operands[0].type.ndim):
             open_sizes = [self.dims(v)[axis] for v in operands if v.type.shape[axis] is None]
             if not all(self.same(open_sizes[0], d) for d in open_sizes[1:]):
@@ -89,7 +89,7 @@ class ShapeFacts:
         return True
 
     def product_key(self, sizes: Iterable[Any]) -> tuple[int, tuple[Key, ...]]:
-        """A key of a product: its number, and its unknown factors in a fixed order."""
+        """A key of a product: its constant factor, and the keys of unknown factors, sorted."""
         count, factors = 1, []
         pending = list(sizes)
         while pending:
@@ -120,7 +120,7 @@ class ShapeFacts:
         if isinstance(v.owner.op, ShapeI):
             behind = self._size_behind(v)
             return (behind,) if isinstance(behind, Variable) else ()
-        # The value of an integer that is computed from data is a token of its own.
+        # An integer that is computed from data is a token of its own.
         return v.owner.inputs if all(i.type.is_integer_scalar for i in v.owner.inputs) else ()
 
     def _make_key(self, v: Variable) -> Key:
@@ -172,19 +172,19 @@ def made_by(v: Variable, *ops: type) -> bool:
 
 
 def node_of(v: Variable) -> Any:
-    """The node that made ``v``; Any, for its op has fields that only the caller knows of."""
+    """The node of which ``v`` is a result, as Any, since only the caller knows its op's fields."""
     return v.owner
 
 
 def is_symbolic(v: Variable) -> bool:
-    """Whether ``v`` is no constant."""
+    """Whether ``v`` is not a constant."""
     return not isinstance(v, Constant)
 
 
 def number(v: Variable) -> Any:
-    """The number with which a constant is filled, as a NumPy scalar; None when there is none.
+    """The number that all elements of a constant have, as a NumPy scalar; None if there is none.
 
-    Of a constant that 16 bits have rounded it is the number before that: 0.999 is not 1.
+    For a constant that was rounded to 16 bits it is the unrounded number: 0.999 is not 1.
     """
     if not isinstance(v, Constant) or v.data.size == 0:
         return None
@@ -205,7 +205,7 @@ def all_ones(v: Variable) -> bool:
 
 
 def is_old_value(v: Variable) -> bool:
-    """Whether ``v`` is a shared variable, or computed of one (and numbers) element by element."""
+    """Whether ``v`` is a shared variable, or an elementwise result of one and of numbers."""
     while v.owner is not None and isinstance(v.owner.op, Elemwise):
         operands = [w for w in v.owner.inputs if number(w) is None]
         if len(operands) != 1:
@@ -215,7 +215,7 @@ def is_old_value(v: Variable) -> bool:
 
 
 def is_nonnegative(v: Variable) -> bool:
-    """Whether no element of the real ``v`` can be below 0 (NaN is possible)."""
+    """Whether no element of the real ``v`` can be negative; NaN is possible."""
     while v.owner is not None and isinstance(v.owner.op, DimShuffle):
         v = v.owner.inputs[0]
     if isinstance(v, Constant):
@@ -231,22 +231,22 @@ Condition = Callable[[Match], bool]
 
 
 def one_dtype(m: Match) -> bool:
-    """All variables that matched, and the result, have one dtype."""
+    """Whether all matched variables and the result have the same dtype."""
     dtype = m.node.outputs[0].type.dtype
     return all(v.type.dtype == dtype for v in m.variables.values())
 
 
 def discrete(m: Match) -> bool:
-    """The result is bool or integer: exact, without NaN."""
+    """Whether the result is bool or integer: exact, without NaN."""
     return bool(m.node.outputs[0].type.is_discrete)
 
 
 def floating(m: Match) -> bool:
-    """The result is a real float, and so are all variables."""
+    """Whether the result and all variables are real floats."""
     return one_dtype(m) and bool(m.node.outputs[0].type.is_float)
 
 
 def signed(m: Match) -> bool:
-    """One dtype that has negative numbers."""
+    """Whether all have the same dtype, and it has negative numbers."""
     dtype = m.node.outputs[0].type.dtype
     return one_dtype(m) and dtype != "bool" and not dtype.startswith("uint")

@@ -1,4 +1,4 @@
-"""A rewrite as a value: a pattern and what stands for it, or a function of one node."""
+"""A rewrite as a value: a pattern and its replacement, or a function of one node."""
 
 from __future__ import annotations
 
@@ -54,15 +54,16 @@ def _not_asked(fgraph: FunctionGraph, target: Target, takes: Any) -> Mapping[App
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What libraries and kernels can do; ``compile`` hands it to ``opt`` beside the target.
+    """What libraries and kernels can do; ``compile`` passes it to ``opt`` with the target.
 
-    Its answers follow from the target and from static types: no hardware is needed for them, and a
-    program for ``cuda:sm_90`` is planned the same on any machine.
+    Its answers depend on the target and on static types. No hardware is needed, and a program for
+    ``cuda:sm_90`` is planned the same on any machine.
 
-    ``rules`` are the libraries' rewrites. ``kernel_reason(node, kind)`` says why no kernel of a
-    kind of target takes a node, None when one does; ``fuses(op, kind)`` whether a fused op is worth
-    making there; ``not_lowered(fgraph, target, takes)`` has the nodes that a library could have
-    had, each with the reason why it has not (``takes``: which rewrites are switched on)."""
+    ``rules`` are the libraries' rewrites. ``kernel_reason(node, kind)`` is the reason why no kernel
+    of a kind of target takes a node, or None. ``fuses(op, kind)`` tells whether a fused op pays
+    there. ``not_lowered(fgraph, target, takes)`` has the nodes that a library could run but does
+    not, with the reasons; ``takes`` tells which rewrites are switched on.
+    """
 
     rules: tuple[Rewrite | GraphRewrite, ...] = ()
     kernel_reason: Callable[[Apply, str], str | None] = _no_kernel
@@ -76,26 +77,26 @@ NO_CAPABILITIES = Capabilities()
 
 @dataclass(frozen=True)
 class Context:
-    """What a rewrite may look at besides the node: the graph, the target, the flags, the shapes."""
+    """What a rewrite may read besides the node: the graph, the target, flags and shapes."""
 
     fgraph: FunctionGraph
     target: Target
     deterministic: bool = False
-    #: Whether this is the graph inside of an op: the body of a loop.
+    #: Whether this is the graph inside of an op, such as the body of a loop.
     inner: bool = False
     shapes: ShapeFacts = field(default_factory=ShapeFacts, compare=False)
     #: What libraries and kernels of the target can do.
     capabilities: Capabilities = NO_CAPABILITIES
 
     def only_user(self, v: Variable) -> bool:
-        """Whether one node alone reads ``v`` and it is no output."""
+        """Whether a single node reads ``v`` and it is not an output of the graph."""
         users = self.fgraph.clients.get(v, {})
         return len(users) == 1 and next(iter(users))[0] is not None
 
     def replace(self, pairs: Iterable[tuple[Variable, Variable]], name: str) -> bool:
-        """Replace several values at once, of their types exactly, for the rewrite ``name``.
+        """Replace several values at once by values of the same types, for the rewrite ``name``.
 
-        Nothing is replaced, and False the result, where one cannot be given its type.
+        Returns False, and replaces nothing, if a value cannot be converted to its type.
         """
         conformed = [(old, conform(new, old, self)) for old, new in pairs]
         found = [(old, new) for old, new in conformed if new is not None]
@@ -106,7 +107,7 @@ class Context:
 
 Result = Variable | Sequence[Variable | None] | None
 NodeFunction = Callable[[Apply, Context], Result]
-#: Asked once for each combination, of an op's type and what makes its inputs.
+#: Whether a rewrite may apply to an op's type with inputs of these ops; called once for each.
 Admits = Callable[[type[Op], Makers], bool]
 Condition = Callable[[Match], bool]
 
@@ -115,9 +116,9 @@ Condition = Callable[[Match], bool]
 class Rewrite:
     """One rewrite of one node.
 
-    ``function`` returns what stands for the node's outputs (None: leave it alone) and changes
-    nothing. ``ops`` are the op types it looks at; subclasses count. Order among rewrites of a
-    phase carries no meaning. ``tags`` and the name switch it on and off.
+    ``function`` returns replacements of the node's outputs, or None, and changes nothing. ``ops``
+    are the op types that it applies to, with their subclasses. The order among rewrites of a phase
+    has no meaning. ``tags`` and the name switch it on and off.
     """
 
     name: str
@@ -126,22 +127,22 @@ class Rewrite:
     function: NodeFunction
     tags: frozenset[str] = frozenset()
     text: str = field(default="", compare=False)
-    #: What it matches, where it was made of a pattern.
+    #: Its pattern, if it was made from one.
     pattern: Any = field(default=None, compare=False)
-    #: Whether it may apply to a node of this op whose inputs these ops make; None: to any.
+    #: Whether it may apply to a node of this op with inputs of these ops; None: to any.
     admits: Admits | None = field(default=None, compare=False)
-    #: The kind of target that it is for alone.
+    #: The only kind of target that it is for; None: all.
     target: str | None = None
 
     def __call__(self, node: Apply, context: Context) -> Sequence[Variable | None] | None:
-        """Replacements of the node's outputs, of their types exactly; None: not applicable."""
+        """Replacements of the node's outputs with the same types; None if it does not apply."""
         result = self.function(node, context)
         return None if result is None else self.conformed(result, node, context)
 
     def conformed(
         self, result: Variable | Sequence[Variable | None], node: Apply, context: Context
     ) -> Sequence[Variable | None]:
-        """What the function returned, of the types of the node's outputs exactly."""
+        """The function's results, converted to the types of the node's outputs."""
         found = [result] if isinstance(result, Variable) else list(result)
         return [
             None if new is None else conform(new, old, context)
@@ -154,7 +155,7 @@ class Rewrite:
 
 @dataclass(frozen=True)
 class GraphRewrite:
-    """A rewrite that looks at the whole graph; runs once, before the node rewrites of its phase."""
+    """A rewrite of the whole graph; runs once, before the node rewrites of its phase."""
 
     name: str
     phase: str
@@ -174,9 +175,9 @@ def rewrite(
 ) -> Rewrite:
     """A rewrite from a pattern to a result, both built with the real ops.
 
-    ``result`` may also be a function of the match. Each of ``when`` must hold for the match,
-    ``when_target`` for the match and the target. A variable that the result leaves out must have
-    a shape that the result vouches for, so no clash of shapes is ever hidden.
+    ``result`` may also be a function of the match. Each condition of ``when`` must hold for the
+    match, ``when_target`` for the match and the target. A variable that the result drops must have
+    a shape that the variables of the result imply, so that no error of shapes is ever hidden.
     """
     conditions = (when,) if callable(when) else tuple(when)
     kind, fits, matches = type(pattern.op), may_match(pattern), matcher(pattern)
@@ -197,7 +198,7 @@ def rewrite(
         if left_out and not _vouched_for(node, left_out, result, found, context):
             return None
         new = instantiate(result, found)
-        # A real variable beside a complex constant: real ops do not compute the same.
+        # A real variable beside a complex constant: ops on reals would compute something else.
         return None if computes and _is_real_for_complex(new, node) else new
 
     def admits(op: type[Op], made: Makers) -> bool:
@@ -212,7 +213,7 @@ def _is_real_for_complex(new: Variable, node: Apply) -> bool:
 
 
 def _names(pattern: Any) -> set[str]:
-    """Names of the pattern variables in a pattern."""
+    """Names of the variables in a pattern."""
     if isinstance(pattern, PatternVar):
         return {pattern.name}
     if isinstance(pattern, AnyOf):
@@ -225,13 +226,13 @@ def _names(pattern: Any) -> set[str]:
 def _vouched_for(
     node: Apply, left_out: set[str], result: Any, found: Match, context: Context
 ) -> bool:
-    """Whether what is left out could not have clashed with what stays."""
+    """Whether dropping the variables ``left_out`` hides no error of shapes."""
     lost = [v for n, v in found.variables.items() if n in left_out and not v.type.is_static]
     if not lost:
         return True
     kept = [found.variables[n] for n in _names(result)]
     if not kept:
-        return len(lost) == 1  # the only one that gives the result its shape
+        return len(lost) == 1  # it alone determines the result's shape
     return all(any(context.shapes.covers(k, v) for k in kept) for v in lost)
 
 
@@ -242,9 +243,9 @@ def node_rewrite(
     name: str | None = None,
     admits: Admits | None = None,
 ) -> Callable[[NodeFunction], Rewrite]:
-    """Make a rewrite of a function of a node and its :class:`Context` (a decorator).
+    """A decorator that makes a rewrite from a function of a node and its :class:`Context`.
 
-    ``admits`` says for which makers of its inputs a node need be looked at (:func:`reads`).
+    ``admits`` tells by the ops of a node's inputs whether it may apply (:func:`reads`).
     """
 
     def wrap(function: NodeFunction) -> Rewrite:
@@ -256,7 +257,7 @@ def node_rewrite(
 
 
 def reads(*kinds: type, at: int | None = None) -> Admits:
-    """Nodes of which some input, or that at the index ``at``, is made by one of these ops.
+    """Admits nodes of which some input, or that at index ``at``, is a result of one of these ops.
 
     Subclasses count; :class:`Constant` stands for constants.
     """
@@ -270,7 +271,7 @@ def reads(*kinds: type, at: int | None = None) -> Admits:
 
 @dataclass(frozen=True)
 class Family:
-    """Rewrites that share a phase and tags, so that each can be one line."""
+    """Makes rewrites that share a phase and tags, so that each is one line."""
 
     phase: str
     tags: tuple[str, ...]
@@ -283,21 +284,21 @@ class Family:
         *names: str,
         when: Condition | Sequence[Condition] = (),
     ) -> Rewrite:
-        """A :func:`rewrite`; ``names`` are tags of its own, such as what Theano calls it."""
+        """A :func:`rewrite`; ``names`` are further tags, such as Theano's name of it."""
         tags = (*self.tags, *names)
         return rewrite(name, pattern, result, phase=self.phase, tags=tags, when=when)  # fmt: skip
 
     def on(
         self, *ops: type[Op], names: Iterable[str] = (), admits: Admits | None = None
     ) -> Callable[[NodeFunction], Rewrite]:
-        """A :func:`node_rewrite` of a function (a decorator)."""
+        """:func:`node_rewrite` with this phase and these tags: a decorator."""
         return node_rewrite(*ops, phase=self.phase, tags=(*self.tags, *names), admits=admits)
 
 
 def graph_rewrite(
     phase: str, tags: Iterable[str] = (), name: str | None = None
 ) -> Callable[[Callable[[Context], None]], GraphRewrite]:
-    """Make a :class:`GraphRewrite` of a function of the :class:`Context` (a decorator)."""
+    """A decorator that makes a :class:`GraphRewrite` from a function of the :class:`Context`."""
 
     def wrap(function: Callable[[Context], None]) -> GraphRewrite:
         return GraphRewrite(name or function.__name__, phase, function, frozenset(tags))
@@ -306,7 +307,7 @@ def graph_rewrite(
 
 
 def instantiate(result: Any, found: Match) -> Variable:
-    """The variable that a result pattern describes, given what matched."""
+    """The variable of a result pattern for a match."""
     if isinstance(result, PatternVar):
         return found.variables[result.name]
     if not isinstance(result, Pattern) or result.op is None:
@@ -328,10 +329,10 @@ def _fill_params(op: Op, found: Match) -> Op:
 
 
 def conform(new: Variable, old: Variable, context: Context) -> Variable | None:
-    """``new`` with the dtype, ndim and static shape of ``old``, which it stands for.
+    """``new`` converted to the dtype, ndim and static shape of ``old``, which it replaces.
 
-    Dimensions along which ``new`` would have broadcast are filled out, so a rewrite may drop an
-    operand without asking who was the larger one. None where only ``old`` itself knows its sizes.
+    Dimensions along which ``new`` would broadcast are expanded, so that a rewrite may drop an
+    operand without checking which one was larger. None if only ``old`` itself has the sizes.
     """
     a, b = old.type, new.type
     if not isinstance(a, TensorType) or not isinstance(b, TensorType):

@@ -17,7 +17,7 @@ Dims = tuple[Any, ...]
 
 
 def op_shapes(node: Apply, input_shapes: Sequence[Dims]) -> list[Dims] | None:
-    """Shapes of the outputs of ``node`` by its op's rule; None where data decides."""
+    """Shapes of the outputs of ``node`` by its op's rule; None if they depend on data."""
     types = [v.type for v in node.inputs]
     host = {i: _number(node.inputs[i]) for i in node.op.host_inputs}
     found = node.op.shapes(types, input_shapes, host)
@@ -29,13 +29,13 @@ def _number(v: Variable) -> Variable | int:
 
 
 class ShapeResolver:
-    """Expresses each shape through sizes of leaves, host scalars, and ops whose data decides.
+    """Expresses each shape by sizes of leaves, host scalars, and results of ops with data shapes.
 
     The same variable always gets the same expression objects.
     """
 
     def __init__(self, leaves: Iterable[Variable] = ()) -> None:
-        """``leaves`` are variables whose sizes are taken as they are, not traced further up."""
+        """``leaves`` are variables whose sizes are not traced further."""
         self._shapes: dict[Variable, Dims] = {}
         self._data_decides: set[Apply] = set()
         for v in leaves:
@@ -56,7 +56,7 @@ class ShapeResolver:
         return self._shapes[v]
 
     def data_decides(self, node: Apply) -> bool:
-        """Whether an output's shape is known only after the node ran."""
+        """Whether the shape of an output is known only after the node ran."""
         for v in node.outputs:
             self.shape(v)
         return node in self._data_decides
