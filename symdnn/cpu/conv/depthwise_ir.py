@@ -91,11 +91,11 @@ class DepthwisePlan:
         """Blocks of a plane."""
         return -(-self.block_extent[0] // self.block)
 
-    def tasks(self, images: int) -> int:
+    def tasks(self, samples: int) -> int:
         """The number of tasks for so many samples."""
         if self.kind == "grad_filter":
             return self.channels * self.multiplier
-        planes = images * self.channels * (self.multiplier if self.kind == "forward" else 1)
+        planes = samples * self.channels * (self.multiplier if self.kind == "forward" else 1)
         return planes * self.blocks
 
     @property

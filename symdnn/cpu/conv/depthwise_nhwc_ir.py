@@ -40,9 +40,9 @@ def depthwise_nhwc_ir(plan: DepthwisePlan) -> str:
     return vector_module(_TileResults(plan).text())
 
 
-def nhwc_tasks(plan: DepthwisePlan, images: int) -> int:
+def nhwc_tasks(plan: DepthwisePlan, samples: int) -> int:
     """The number of tasks: rows of tiles of all samples."""
-    return images * -(-plan.block_extent[0] // tile_of(plan)[0])
+    return samples * -(-plan.block_extent[0] // tile_of(plan)[0])
 
 
 def tile_of(plan: DepthwisePlan) -> tuple[int, int]:

@@ -99,7 +99,7 @@ class WinogradKernel(Kernel):
 
     def workspace_bytes(self, call: Call) -> int:
         """Transformed filters, blocks of each thread, activations reordered to NHWC."""
-        return _scratch(ConvSizes(call), thread_pools.settle()).nbytes
+        return _scratch(ConvSizes(call), thread_pools.set_threads()).nbytes
 
     def library_use(self, call: Call) -> LibraryUse:
         """The row of ``f.dnn_report()``."""
@@ -122,11 +122,11 @@ class ConvSizes:
         types: Any = (*call.inputs, *call.outputs)
         self.op = op
         self.backward = isinstance(op, OneDnnConvGradI)
-        self.images, self.kernels, results = _OPERANDS[type(op)]
-        self.last = op.layout != "NCHW"
-        shapes = types[self.images].shape, types[results].shape
-        self.x, self.y = ((first_shape(s) if self.last else tuple(s)) for s in shapes)
-        self.kernel = types[self.kernels].shape[2:]
+        self.input_index, self.filter_index, results = _OPERANDS[type(op)]
+        self.nhwc = op.layout != "NCHW"
+        shapes = types[self.input_index].shape, types[results].shape
+        self.x, self.y = ((first_shape(s) if self.nhwc else tuple(s)) for s in shapes)
+        self.kernel = types[self.filter_index].shape[2:]
 
     @property
     def pad(self) -> tuple[int, int]:
@@ -161,10 +161,10 @@ class ConvSizes:
         op, c, k = self.op, self.x[1], self.y[1]
         most = max(12, _BLOCK_FLOATS // (TAPS * (padded(c) + padded(k))))
         if self.adjoint:
-            of_image = self.tiles(self.x[2:])
-            images = _even_block(self.x[0], threads_, max(1, most // of_image))
+            of_sample = self.tiles(self.x[2:])
+            samples = _even_block(self.x[0], threads_, max(1, most // of_sample))
             sizes = self.y[2:], self.x[2:], k, c
-            return WinogradPlan(*sizes, self.kernel[0], self.pad, images * of_image)
+            return WinogradPlan(*sizes, self.kernel[0], self.pad, samples * of_sample)
         block = _even_block(self.x[0] * self.tiles(self.y[2:]), threads_, most)
         return WinogradPlan(
             self.x[2:], self.y[2:], c, k, self.kernel[0], self.pad, block,
@@ -184,17 +184,17 @@ def _even_block(count: int, threads_: int, most: int) -> int:
     return -(-count // (threads_ * rounds))
 
 
-def scratch_of(sizes: ConvSizes, matrices: int, blocks: int, images: Sequence[Any]) -> Scratch:
+def scratch_of(sizes: ConvSizes, matrices: int, blocks: int, activations: Sequence[Any]) -> Scratch:
     """Scratch memory: floats of matrices and of blocks of tiles, then activations in NHWC."""
-    copies = () if sizes.last else images
+    copies = () if sizes.nhwc else activations
     return Scratch([4 * n for n in (matrices, blocks, *map(prod, copies))])
 
 
 def _scratch(sizes: ConvSizes, count: int) -> Scratch:
     plan = sizes.plan(count)
-    images = [sizes.x, sizes.y, *([sizes.y] if plan.residual else [])]
+    activations = [sizes.x, sizes.y, *([sizes.y] if plan.residual else [])]
     matrices = TAPS * sizes.filter_plan().step
-    return scratch_of(sizes, matrices, plan.thread_floats * count, images)
+    return scratch_of(sizes, matrices, plan.thread_floats * count, activations)
 
 
 class WinogradLaunch:
@@ -206,24 +206,24 @@ class WinogradLaunch:
 
     def __init__(self, call: Call, sums: bool = False) -> None:
         # The plan is for the maximum of threads, so that fewer threads run the same code.
-        sizes, count, most = ConvSizes(call), thread_pools.settle(), threads.maximum()
+        sizes, count, most = ConvSizes(call), thread_pools.set_threads(), threads.maximum()
         self._sizes, self._scratch = sizes, _scratch(sizes, most)
         plan = replace(sizes.plan(most), sums=sums)
         self.sums = np.zeros((count, 2, padded(plan.outputs) if sums else 0))
-        kernels = sizes.filter_plan()
-        made = (adjoint_ir, plan, kernels.step) if sizes.adjoint else (winograd_ir, plan)
+        filters = sizes.filter_plan()
+        made = (adjoint_ir, plan, filters.step) if sizes.adjoint else (winograd_ir, plan)
         self._transform, self._run = (
-            threads.kernel(filter_transform_ir, kernels),
+            threads.kernel(filter_transform_ir, filters),
             threads.kernel(*made),
         )
         tiles = sizes.x[0] * prod(plan.tiles)
-        self._kernel_words = (_Words * 5)(count, kernels.channels, 1)
+        self._transform_words = (_Words * 5)(count, filters.channels, 1)
         self._words = (_Words * 11)(count, -(-tiles // plan.block), 1, tiles)
         self._words[10] = address(self.sums)
-        version = version_of(call, sizes.kernels)
-        self._kept = None if version is None else PrepackedInput(version, 4 * TAPS * kernels.step)
+        version = version_of(call, sizes.filter_index)
+        self._kept = None if version is None else PrepackedInput(version, 4 * TAPS * filters.step)
         self._plan = plan
-        self._moves = None if sizes.last else [nhwc_reorders(s) for s in (sizes.x, sizes.y)]
+        self._moves = None if sizes.nhwc else [nhwc_reorders(s) for s in (sizes.x, sizes.y)]
 
     def __call__(
         self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None
@@ -231,9 +231,9 @@ class WinogradLaunch:
         """Transform the filters unless they are prepacked, then convolve all tiles."""
         base, words = self._scratch.begin(workspace), self._words
         self.sums.fill(0)
-        words[4] = self._kernels(as_contiguous(inputs[self._sizes.kernels]), base)
+        words[4] = self._transformed_filters(as_contiguous(inputs[self._sizes.filter_index]), base)
         words[5] = base + self._scratch.places[1]
-        x, y = as_contiguous(inputs[self._sizes.images]), outputs[0]
+        x, y = as_contiguous(inputs[self._sizes.input_index]), outputs[0]
         more = as_contiguous(inputs[2]) if self._plan.residual else None
         bias = as_contiguous(inputs[-1]) if self._plan.bias else None
         if self._moves is None:
@@ -252,20 +252,20 @@ class WinogradLaunch:
         words[6], words[7], words[8], words[9] = id(x), id(y), id(bias), id(more)
         self._run(words)
 
-    def _kernels(self, kernels: Any, base: int) -> int:
+    def _transformed_filters(self, filters: Any, base: int) -> int:
         """The address of the transformed filters; transforms them if they are not prepacked."""
         at, known = (0, False) if self._kept is None else self._kept.place()
         if not known:
             at = at or base
-            words = self._kernel_words
-            words[3], words[4] = id(kernels), at
+            words = self._transform_words
+            words[3], words[4] = id(filters), at
             self._transform(words)
         return at
 
 
-def reorder_to(at: int, move: BoundPrimitive, image: Any) -> Any:
+def reorder_to(at: int, move: BoundPrimitive, array: Any) -> Any:
     """Reorder an array to memory at an address; returns its :func:`array_at`."""
-    move(address(image), at)
+    move(address(array), at)
     return array_at(at)
 
 

@@ -62,7 +62,7 @@ class _Adjoint(Tiles):
 
     def _add(self, t: str, _: list[str]) -> list[str]:
         whole = self.never_outside()
-        return self.windowed(t, "added", self.images, "%before", whole, self._add_vector)
+        return self.windowed(t, "added", self.input_window, "%before", whole, self._add_vector)
 
     def _add_vector(
         self, base: str, source: str, lanes: str, masks: Sequence[Sequence[str]]

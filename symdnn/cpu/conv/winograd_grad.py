@@ -49,7 +49,7 @@ class WinogradFilterGradKernel(WinogradKernel):
 
     def workspace_bytes(self, call: Call) -> int:
         """Sums and blocks of each thread, activations reordered to NHWC."""
-        return _scratch(ConvSizes(call), thread_pools.settle()).nbytes
+        return _scratch(ConvSizes(call), thread_pools.set_threads()).nbytes
 
     def bind(self, call: Call) -> Launch:
         """A launch whose code is for these sizes."""
@@ -74,7 +74,7 @@ class _FilterGradLaunch:
 
     def __init__(self, call: Call) -> None:
         # The plans are for the maximum of threads, so that fewer threads run the same code.
-        sizes, count, most = ConvSizes(call), thread_pools.settle(), threads.maximum()
+        sizes, count, most = ConvSizes(call), thread_pools.set_threads(), threads.maximum()
         self._scratch = _scratch(sizes, most)
         plan, sums = _plans(sizes, most)
         self._sum = threads.kernel(filter_sums_ir, plan)
@@ -85,7 +85,7 @@ class _FilterGradLaunch:
         self._finish_words = (_Words * 6)(count, plan.channels, 1, 0, 0, used)
         self._none_used = bytes(8 * most)
         self._used = used
-        self._moves = None if sizes.last else [nhwc_reorders(s)[0] for s in (sizes.x, sizes.y)]
+        self._moves = None if sizes.nhwc else [nhwc_reorders(s)[0] for s in (sizes.x, sizes.y)]
 
     def __call__(
         self, inputs: Sequence[Any], outputs: Sequence[Any], workspace: Any = None

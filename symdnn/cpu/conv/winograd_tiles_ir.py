@@ -147,15 +147,17 @@ class Tiles:
     # -- reading tiles --------------------------------------------------------------------------
 
     @property
-    def images(self) -> Window:
+    def input_window(self) -> Window:
         """The window of a tile of the input."""
         plan = self.plan
         return Window("%images", TILE, plan.pad, plan.size, plan.channels)
 
     def read(self, t: str, _: list[str]) -> list[str]:
         """Append the transformation of a tile of the input to ``%before``."""
-        vector = self.transformed(self.images, transform_pixels, self.plan.tile_steps[0])
-        return self.windowed(t, "inside", self.images, "%before", self.never_outside(), vector)
+        vector = self.transformed(self.input_window, transform_pixels, self.plan.tile_steps[0])
+        return self.windowed(
+            t, "inside", self.input_window, "%before", self.never_outside(), vector
+        )
 
     def read_gradient(self, t: str, _: list[str]) -> list[str]:
         """Append the transformation of a tile of dy, ``%gradient``, to ``%after``."""

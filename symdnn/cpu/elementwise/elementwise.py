@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -16,6 +16,7 @@ from symdnn.cpu.ir.loops_ir import LoopOperand, elementwise_ir, inner
 from symdnn.cpu.ir.scalar_ir import VALUES, refusal
 from symdnn.cpu.launch.fastcall import FastCall
 from symdnn.cpu.launch.launch import CpuLaunch
+from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
 from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
 from symdnn.cpu.reference.programs import ProgramKernel
 from symdnn.cpu.threads import threads
@@ -34,8 +35,6 @@ __all__ = ["ElementwiseKernel", "PermutedInputs", "elementwise_launch", "KERNELS
 _MIN_ADDITIONS_TO_COMPILE = 1 << 14
 #: Work for which waking up another thread pays, in additions.
 _ADDITIONS_PER_THREAD = 1 << 16
-
-_Words = ctypes.c_int64
 
 
 class ElementwiseKernel(Kernel):
@@ -82,39 +81,12 @@ class ElementwiseKernel(Kernel):
         """A launch that compiles a loop for each set of strides when it first occurs."""
         program = self.program(call)
         assert program is not None
-        return _ElementwiseLaunch(program, tuple(call.outputs[0].shape))  # type: ignore[attr-defined]
-
-
-class _ElementwiseLaunch(CpuLaunch):
-    """``launch(inputs, outputs)`` with a cache of loops by the operands' strides."""
-
-    def __init__(self, program: ScalarProgram, shape: tuple[int, ...]) -> None:
-        self._program, self._shape = program, shape
-        self._blocks: dict[Any, _LoopBlock] = {}
-
-    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Compute every element."""
-        self._block(inputs, outputs).run([*inputs, *outputs])
-
-    def prepare(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Queue the compilation of the loop for operands with these strides."""
-        self._block(inputs, outputs)
-
-    def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> FastCall:
-        """For operands with these strides."""
-        return self._block(inputs, outputs).native()
-
-    def _block(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> _LoopBlock:
-        key = tuple([a.strides for a in (*inputs, *outputs)])
-        block = self._blocks.get(key)
-        if block is None:
-            block = self._blocks[key] = _LoopBlock(self._program, self._shape, inputs, outputs)
-        return block
+        return elementwise_launch(program, tuple(call.outputs[0].shape))  # type: ignore[attr-defined]
 
 
 def elementwise_launch(program: ScalarProgram, shape: tuple[int, ...]) -> Any:
     """A launch that applies a program to every element, for results of this shape."""
-    return _ElementwiseLaunch(program, shape)
+    return StridedLaunch(partial(_block, program, shape))
 
 
 class PermutedInputs(CpuLaunch):
@@ -140,44 +112,27 @@ class PermutedInputs(CpuLaunch):
         return replace(found, at=(*at, *found.at[len(self._order) :]))
 
 
-class _LoopBlock:
-    """A compiled loop and its block of parameters, for operands with certain strides."""
-
-    def __init__(
-        self,
-        program: ScalarProgram,
-        shape: tuple[int, ...],
-        inputs: Sequence[Any],
-        outputs: Sequence[Any],
-    ) -> None:
-        read = [np.broadcast_to(a, shape) for a in inputs]
-        arrays = [*read, *outputs]
-        sizes, steps = merged(shape, [a.strides for a in arrays])
-        operands = [
-            LoopOperand(a.dtype.name, inner(s[-1], a.itemsize, i >= len(read)))
-            for i, (a, s) in enumerate(zip(arrays, steps))
-        ]
-        reads, writes = tuple(operands[: len(read)]), tuple(operands[len(read) :])
-        self._run = threads.kernel(elementwise_ir, program, len(sizes), reads, writes)
-        rows = prod(sizes[:-1])
-        work = prod(sizes) * max(program.cost, 2)
-        words = [threads.threads(work, _ADDITIONS_PER_THREAD), rows, sizes[-1], *sizes[1:-1]]
-        self._at = []
-        for step in steps:
-            self._at.append(len(words))
-            words += [0, step[-1], *step[:-1]]
-        self._words = (_Words * len(words))(*words)
-
-    def run(self, arrays: Sequence[Any]) -> None:
-        """Say which arrays, run the loop."""
-        words = self._words
-        for at, a in zip(self._at, arrays):
-            words[at] = id(a)
-        self._run(words)
-
-    def native(self) -> FastCall:
-        """The loop as it is called from compiled code."""
-        return FastCall.of(self._run, self._words, self._at)
+def _block(
+    program: ScalarProgram, shape: tuple[int, ...], inputs: Sequence[Any], outputs: Sequence[Any]
+) -> StridedBlock:
+    """The compiled loop and its block of words, for operands with these strides."""
+    read = [np.broadcast_to(a, shape) for a in inputs]
+    arrays = [*read, *outputs]
+    sizes, steps = merged(shape, [a.strides for a in arrays])
+    operands = [
+        LoopOperand(a.dtype.name, inner(s[-1], a.itemsize, i >= len(read)))
+        for i, (a, s) in enumerate(zip(arrays, steps))
+    ]
+    reads, writes = tuple(operands[: len(read)]), tuple(operands[len(read) :])
+    run = threads.kernel(elementwise_ir, program, len(sizes), reads, writes)
+    rows = prod(sizes[:-1])
+    work = prod(sizes) * max(program.cost, 2)
+    words = [threads.threads(work, _ADDITIONS_PER_THREAD), rows, sizes[-1], *sizes[1:-1]]
+    at = []
+    for step in steps:
+        at.append(len(words))
+        words += [0, step[-1], *step[:-1]]
+    return StridedBlock(run, words, at)
 
 
 KERNELS: tuple[Row, ...] = (

@@ -17,7 +17,7 @@ Array = Any
 _MIN_BYTES_TO_RECYCLE = 1 << 16
 #: Reference count of an array that only its plan holds: the plan's list, a local name, and the
 #: argument of ``getrefcount``.
-_REFERENCES_OF_PLAN = 3
+_UNSHARED_REFERENCE_COUNT = 3
 
 
 class OutputBuffers:
@@ -38,7 +38,7 @@ class OutputBuffers:
     def make(self, k: int) -> Array:
         """Memory for output ``k``."""
         last = self.last[k]
-        if last is not None and getrefcount(last) == _REFERENCES_OF_PLAN:
+        if last is not None and getrefcount(last) == _UNSHARED_REFERENCE_COUNT:
             return last
         _, shape, dtype = self.places[k]
         made = np.empty(shape, dtype)

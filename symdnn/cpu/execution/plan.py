@@ -75,7 +75,7 @@ class CpuPlan(BoundPlan):
         self.calls_blas = self.threaded and not self.closed
         #: Whether several threads may run it, libgomp's or BLAS's.
         self.parallel = self.threaded or not self.closed
-        self.threads = thread_pools.settle() if self.parallel else 1
+        self.threads = thread_pools.set_threads() if self.parallel else 1
         self.may_yield = full is None and str(config.deterministic) != "more"
         self.yields = self._yields()
         #: Number of threads -> the plan for so many.
@@ -149,7 +149,7 @@ class CpuPlan(BoundPlan):
             self._bind_steps()
             self.threaded = self.threaded or any(t.threaded for t in self._traits())
             self.parallel = self.threaded or not self.closed
-            self.threads = thread_pools.settle()
+            self.threads = thread_pools.set_threads()
             self.yields = self._yields()
 
     def _workspace(self, node: Apply) -> int | None:
@@ -190,7 +190,7 @@ class CpuPlan(BoundPlan):
         if scratch is None or scratch is not runtime.arenas[runtime.depth].bytes:
             self._attach()
         if self.parallel and (
-            thread_pools.settle() != self.threads
+            thread_pools.set_threads() != self.threads
             or (
                 self.yields
                 and (CONTENTION.free < self.threads or monotonic() >= CONTENTION.next_check)
@@ -213,7 +213,7 @@ class CpuPlan(BoundPlan):
 
     def _usable_threads(self) -> int:
         """How many threads this run uses; binds the steps again if the flag has changed."""
-        count = thread_pools.settle()
+        count = thread_pools.set_threads()
         if count != self.threads:
             if count < self.threads and threads.limit():
                 return count
@@ -344,7 +344,9 @@ class CpuPlan(BoundPlan):
                 elif not step.by_view and step.launch.prepare is not None:
                     step.launch.prepare(inputs, outputs)
 
-    def _launched(self, step: PlanStep, inputs: Any, outputs: Any, values: Sequence[Any]) -> Any:
+    def _launch_or_fall_back(
+        self, step: PlanStep, inputs: Any, outputs: Any, values: Sequence[Any]
+    ) -> Any:
         """Run a step; by NumPy's kernel if LLVM fails to compile its own."""
         more = () if step.workspace is None else (values[step.workspace],)
         try:
@@ -365,7 +367,7 @@ class CpuPlan(BoundPlan):
                     values[step.outputs[0]] = step.launch(*inputs)[0]
                 else:
                     outputs = [values[o] for o in step.outputs]
-                    results = self._launched(step, inputs, outputs, values)
+                    results = self._launch_or_fall_back(step, inputs, outputs, values)
                     if results is not None:
                         for o, result in zip(step.outputs, results):
                             values[o] = result

@@ -172,7 +172,7 @@ class StepFunction:
 
     def _all_lines(self, before: int) -> list[str]:
         """The lines of all steps; ``before`` is the number of lines in front of them."""
-        dying = self._dying()
+        dying = self._last_uses()
         lines: list[str] = []
         first = {s.first: s for s in self._spans.spans} if self._spans is not None else {}
         k = 0
@@ -229,7 +229,7 @@ class StepFunction:
         self._functions.append(thing)
         return f"f{len(self._functions) - 1}"
 
-    def _dying(self) -> dict[int, list[int]]:
+    def _last_uses(self) -> dict[int, list[int]]:
         """Step -> values that are dropped after it, since no later step reads them."""
         last: dict[int, int] = {}
         for k, step in enumerate(self._steps):

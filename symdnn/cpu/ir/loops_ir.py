@@ -31,7 +31,7 @@ __all__ = [
     "renamed",
     "word",
     "words_per_operand",
-    "started",
+    "kernel_entry",
 ]
 
 #: Words at the head of the block: threads, rows, length of a row.
@@ -260,7 +260,7 @@ def renamed(lines: Sequence[str], name: str) -> list[str]:
 # -- threads --------------------------------------------------------------------------------------
 
 
-def started(alone: str) -> list[str]:
+def kernel_entry(alone: str) -> list[str]:
     """The function ``kernel``, which runs ``worker`` in as many threads as the block's first word.
 
     With one thread it runs the line ``alone`` instead.
@@ -336,5 +336,5 @@ done:
 ret void
 }
 """.strip().splitlines(),
-    *started("call void @share(ptr %w, i64 0, i64 1)"),
+    *kernel_entry("call void @share(ptr %w, i64 0, i64 1)"),
 ]

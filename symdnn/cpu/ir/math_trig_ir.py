@@ -1,4 +1,4 @@
-"""sin, cos and tan of float32 as LLVM IR: in float32 up to :data:`LIMIT`, beyond it in float64.
+"""sin, cos and tan of float32 as LLVM IR: up to :data:`MAX_FLOAT32_ARGUMENT` computed in float32.
 
 With q the nearest number of quarter turns, r = x - q pi/2 takes three fmas, with pi/2 as the sum of
 three floats (Cody, Waite 1980). The first fma is exact, since no bit of its operands is worth less
@@ -18,10 +18,10 @@ from math import pi
 
 from symdnn.cpu.ir.math_single_ir import ROUND, fma, fused, horner, single
 
-__all__ = ["LIMIT", "TRIGONOMETRIC", "ALL_ARGUMENTS", "trigonometric_definitions"]
+__all__ = ["MAX_FLOAT32_ARGUMENT", "TRIGONOMETRIC", "ALL_ARGUMENTS", "trigonometric_definitions"]
 
 #: Up to this argument q is right: the error of 2/pi in float32 adds up to less than 0.01 turns.
-LIMIT = 2.0**17
+MAX_FLOAT32_ARGUMENT = 2.0**17
 _HALF_PI = ("0x1.921fb6p+0", "-0x1.777a5cp-25", "-0x1.ee59dap-50")
 #: (sin(r) / r - 1) / r^2 and (cos(r) - 1 + r^2 / 2) / r^4 in r^2, highest coefficient first.
 _SIN = ("-0x1.9951eep-13", "0x1.110774p-7", "-0x1.555546p-3")
@@ -100,7 +100,7 @@ def _with_fallback(name: str) -> list[str]:
         f"define internal float @s_{name}_far(float %x, float %close) noinline nounwind "
         f"memory(none) {_variants(name)} {{",
         "%a = call float @llvm.fabs.f32(float %x)",
-        f"%far = fcmp ogt float %a, {single(LIMIT)}",
+        f"%far = fcmp ogt float %a, {single(MAX_FLOAT32_ARGUMENT)}",
         "br i1 %far, label %slow, label %fast",
         "slow:",
         f"%y = call float @s_{ALL_ARGUMENTS[name]}(float %x)",
@@ -114,7 +114,7 @@ def _with_fallback(name: str) -> list[str]:
 def _with_fallback_vector(name: str, width: int) -> list[str]:
     """Its vector variant: if any lane is beyond the limit, those lanes are computed one by one."""
     v, mask = f"<{width} x float>", f"<{width} x i1>"
-    limit = f"<{', '.join([f'float {single(LIMIT)}'] * width)}>"
+    limit = f"<{', '.join([f'float {single(MAX_FLOAT32_ARGUMENT)}'] * width)}>"
     return [
         f"declare {v} @llvm.fabs.v{width}f32({v})",
         f"declare i1 @llvm.vector.reduce.or.v{width}i1({mask})",

@@ -46,7 +46,7 @@ _LIBM = {
 }  # fmt: skip
 _ROUNDING = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "rint", "sqrt": "sqrt"}
 _ARITHMETIC = {"add": "add", "sub": "sub", "mul": "mul"}
-_INT_VECTOR = {"and": "and", "or": "or", "xor": "xor"}
+_BITWISE = {"and": "and", "or": "or", "xor": "xor"}
 _COMPARISONS = {"lt": "olt", "le": "ole", "eq": "oeq", "ne": "une"}
 _OTHER_INSTRUCTIONS = {
     "const", "cast", "select", "div", "neg", "abs", "max", "min", "not", "isnan", "isinf",
@@ -65,7 +65,7 @@ def refusal(program: ScalarProgram) -> str | None:
         *_COMPOSED,
         *_ROUNDING,
         *_ARITHMETIC,
-        *_INT_VECTOR,
+        *_BITWISE,
         *_COMPARISONS,
         *_OTHER_INSTRUCTIONS,
     }
@@ -181,8 +181,8 @@ class Printer:
         t, real = VALUES[dtype], _is_float(dtype)
         if name in _ARITHMETIC:
             return self._arithmetic(name, dtype, args)
-        if name in _INT_VECTOR:
-            return self._new(f"{_INT_VECTOR[name]} {t} {args[0]}, {args[1]}")
+        if name in _BITWISE:
+            return self._new(f"{_BITWISE[name]} {t} {args[0]}, {args[1]}")
         if name in _COMPARISONS:
             return self._comparison(name, dtype, args)
         special: dict[str, Callable[[str, Sequence[str]], str]] = {

@@ -16,7 +16,7 @@ from functools import cache
 from symdnn.cpu.ir.math32_ir import single_definitions
 from symdnn.cpu.ir.vector_ir import MASK, VECTOR, WIDTH, VectorSource, splat
 
-__all__ = ["declared_lanes", "one_less", "sigmoid", "tanh"]
+__all__ = ["activation_declarations", "one_less", "sigmoid", "tanh"]
 
 _INT_VECTOR = f"<{WIDTH} x i32>"
 #: Up to the first 2^n is a normal number. From the second on tanh rounds to 1.
@@ -24,7 +24,7 @@ _MAX_EXP_ARGUMENT, _TANH_IS_ONE = 87.0, 9.5
 _RECIPROCAL = "llvm.x86.avx512.rcp14.ps.512"
 
 
-def declared_lanes(width: int) -> list[str]:
+def activation_declarations(width: int) -> list[str]:
     """Declarations of the intrinsics, for a processor with vectors of ``width`` float32."""
     found = [f"declare {VECTOR} @llvm.fmuladd.v{WIDTH}f32({VECTOR}, {VECTOR}, {VECTOR})"]
     if width == WIDTH:

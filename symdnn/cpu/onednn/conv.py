@@ -296,7 +296,7 @@ class _LayoutQuestion(Question[_LayoutChoice]):
         known = library.facts()
         return {
             "cpu": jit.processor_digest(), "onednn": known.get("onednn"), "isa": known.get("isa"),
-            "threads": thread_pools.settle(), "op": str(self.call.op),
+            "threads": thread_pools.set_threads(), "op": str(self.call.op),
             "types": [str(t) for t in (*self.call.inputs, *self.call.outputs)],
             "among": [w.name for w in self.ways],
         }  # fmt: skip

@@ -303,7 +303,7 @@ class OnednnKernel(Kernel):
 
     def cached(self, call: Call) -> PlannedPrimitive:
         """:meth:`planned`, cached by call, number of threads and :meth:`chooses`."""
-        return _planned(self, call, thread_pools.settle(), self.chooses())
+        return _planned(self, call, thread_pools.set_threads(), self.chooses())
 
     def chooses(self) -> str:
         """How candidates are chosen, by flags; "" if there is only one."""

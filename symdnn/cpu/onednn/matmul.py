@@ -86,7 +86,7 @@ class _MatmulPrimitives:
         """The primitive for operands of which these are transposed."""
         a = _transposed(self.a) if transposed_a else self.a
         b = _transposed(self.b) if transposed_b else self.b
-        return _primitive(a, b, self.bias, self.out, self.after, thread_pools.settle())
+        return _primitive(a, b, self.bias, self.out, self.after, thread_pools.set_threads())
 
 
 def _transposed(x: Layout) -> Layout:

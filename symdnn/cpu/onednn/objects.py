@@ -313,7 +313,7 @@ def primitive(name: str, *arguments: Any, options: Mapping[str, Any] | None = No
     None) becomes its descriptor, a sequence of ints ``dnnl_dims_t``, a :class:`Primitive` its
     description. Raises :class:`~symdnn.cpu.onednn.library.OnednnError` if oneDNN has none.
     """
-    thread_pools.settle()  # a primitive is created for a number of threads
+    thread_pools.set_threads()  # a primitive is created for a number of threads
     attributes = (options or {}).get("attributes") or _plain()
     handle = ctypes.c_void_p()
     converted = [_as_c(a) for a in arguments]

@@ -48,7 +48,9 @@ class ReorderKernel(Kernel):
         moved = [d for d in op.order if x.shape[d] != 1]
         if moved == sorted(moved) and not jit.problem() and str(config.cpu.compile) != "never":
             return _CopyLaunch(x, op.order)
-        return _ReorderLaunch(_reorder(tuple(x.shape), x.dtype, op.order, thread_pools.settle()))
+        return _ReorderLaunch(
+            _reorder(tuple(x.shape), x.dtype, op.order, thread_pools.set_threads())
+        )
 
 
 class _ReorderLaunch(CpuLaunch):

@@ -326,7 +326,7 @@ class _RNNBaseKernel(OnednnKernel):
 
     def planned(self, call: Call) -> Any:
         """The planned layers."""
-        return LayerStack(call, isinstance(call.op, OneDnnRNN), thread_pools.settle())
+        return LayerStack(call, isinstance(call.op, OneDnnRNN), thread_pools.set_threads())
 
 
 class RNNKernel(_RNNBaseKernel):

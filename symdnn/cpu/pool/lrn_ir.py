@@ -132,7 +132,7 @@ class _Normalisation(Source):
         self.tasks(entry)
         self._place()
         self._each("squares", self._square)
-        self._each("normal", self._pulled if plan.backward else self._normal)
+        self._each("normal", self._direct_gradient if plan.backward else self._normal)
         if plan.backward:
             self._each("window", self._windowed)
         self.lines += next_task("task")
@@ -234,7 +234,7 @@ class _Normalisation(Source):
     def _normal(self, at: str, kept: str) -> None:
         self._store(self._over_power(self._load("%x", at), self._base(kept)), "%out", at)
 
-    def _pulled(self, at: str, kept: str) -> None:
+    def _direct_gradient(self, at: str, kept: str) -> None:
         """Store the direct part of dx; put the factor for the window's channels in scratch."""
         plan, base = self.plan, self._base(kept)
         dy, y = self._load("%dy", at), self._load("%y", at)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 from typing import Any
 
@@ -15,8 +14,7 @@ from symdnn.config import config
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.ir.loops_ir import LoopOperand, inner
 from symdnn.cpu.ir.scalar_ir import VALUES, refusal
-from symdnn.cpu.launch.fastcall import FastCall
-from symdnn.cpu.launch.launch import CpuLaunch
+from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
 from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS, NUMPY
 from symdnn.cpu.reduce.reduce_ir import BLOCK_COLUMNS, Combined, ReduceShape, reduce_ir, word_names
 from symdnn.cpu.reference.kernels import ReferenceKernel
@@ -41,7 +39,6 @@ _PART_ELEMENTS = 2048
 #: A long reduction is cut into up to so many tasks, of at least so many elements each.
 _WANTED_TASKS, _MIN_TASK_ELEMENTS = 64, 1 << 14
 
-_Words = ctypes.c_int64
 _KINDS: dict[type, str] = {Sum: "add", Prod: "mul", AnyTrue: "or", AllTrue: "and"}
 
 
@@ -141,7 +138,7 @@ class ReduceKernel(Kernel):
         assert plan is not None
         op: Any = call.op
         axes = (op.reductions[0] if isinstance(op, FusedReduce) else op).axes
-        return _ReduceLaunch(plan, tuple(_whole_shape(call.inputs)), axes)
+        return StridedLaunch(partial(_block, plan, tuple(_whole_shape(call.inputs)), axes))
 
 
 class NumpyFusedReduceKernel(Kernel):
@@ -159,77 +156,28 @@ def _whole_shape(inputs: Sequence[Any]) -> tuple[int, ...]:
     return np.broadcast_shapes(*(t.shape for t in inputs))
 
 
-class _ReduceLaunch(CpuLaunch):
-    """``launch(inputs, outputs)`` with a cache of loops by the operands' strides."""
-
-    def __init__(self, plan: _ReducePlan, shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
-        self._plan, self._shape, self._axes = plan, shape, axes
-        self._blocks: dict[Any, _ReduceBlock] = {}
-
-    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Compute every result."""
-        self._block(inputs, outputs).run([*inputs, *outputs])
-
-    def prepare(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Queue the compilation of the loop for operands with these strides."""
-        self._block(inputs, outputs)
-
-    def native(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> FastCall:
-        """For operands with these strides."""
-        return self._block(inputs, outputs).native()
-
-    def _block(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> _ReduceBlock:
-        key = tuple([a.strides for a in (*inputs, *outputs)])
-        block = self._blocks.get(key)
-        if block is None:
-            block = _ReduceBlock(self._plan, self._shape, self._axes, inputs, outputs)
-            self._blocks[key] = block
-        return block
-
-
-class _ReduceBlock:
-    """A compiled reduction and its block of parameters, for operands with certain strides."""
-
-    def __init__(
-        self,
-        plan: _ReducePlan,
-        shape: tuple[int, ...],
-        axes: tuple[int, ...],
-        inputs: Sequence[Any],
-        outputs: Sequence[Any],
-    ) -> None:
-        dims = _MergedDims(shape, axes, inputs, outputs)
-        self._values = values = dims.values()
-        reads = tuple(
-            LoopOperand(a.dtype.name, inner(steps[dims.last], a.itemsize))
-            for a, steps in zip(inputs, dims.reads)
-        )
-        dense = all(s[dims.last] == o.itemsize for s, o in zip(dims.writes, outputs))
-        self._run = _kernel(plan, dims.structure, reads, dense)
-        work = prod(dims.sizes) * max(plan.program.cost, 1)
-        values["threads"] = threads.threads(work, _ADDITIONS_PER_THREAD)
-        count = values["outputs"] * values["C"] if values["C"] > 1 else 1
-        self._partial = [np.empty(count, np.int64) for _ in outputs]
-        values |= {f"p{i}": p.ctypes.data for i, p in enumerate(self._partial)}
-        names = word_names(dims.structure, len(inputs), len(outputs))
-        self._words = (_Words * len(names))(*(values.get(n, 0) for n in names))
-        operands = [f"x{i}" for i in range(len(inputs))] + [f"y{i}" for i in range(len(outputs))]
-        self._at = [names.index(n) for n in operands]
-
-    def run(self, arrays: Sequence[Any]) -> None:
-        """Put the arrays into the block and run the loops."""
-        words = self._words
-        for at, a in zip(self._at, arrays):
-            words[at] = id(a)
-        self._run(words)
-
-    def native(self) -> FastCall:
-        """The call without Python."""
-        return FastCall.of(self._run, self._words, self._at, keep=self._partial)
-
-
-def _kernel(plan: _ReducePlan, structure: ReduceShape, reads: Any, dense: bool) -> Any:
-    return threads.kernel(reduce_ir, plan.program, plan.combined, structure, reads, dense)
+def _block(
+    plan: _ReducePlan, shape: tuple[int, ...], axes: tuple[int, ...], inputs: Sequence[Any],
+    outputs: Sequence[Any],
+) -> StridedBlock:  # fmt: skip
+    """The compiled reduction and its block of words, for operands with these strides."""
+    dims = _MergedDims(shape, axes, inputs, outputs)
+    values = dims.values()
+    reads = tuple(
+        LoopOperand(a.dtype.name, inner(steps[dims.last], a.itemsize))
+        for a, steps in zip(inputs, dims.reads)
+    )
+    dense = all(s[dims.last] == o.itemsize for s, o in zip(dims.writes, outputs))
+    run = threads.kernel(reduce_ir, plan.program, plan.combined, dims.structure, reads, dense)
+    work = prod(dims.sizes) * max(plan.program.cost, 1)
+    values["threads"] = threads.threads(work, _ADDITIONS_PER_THREAD)
+    count = values["outputs"] * values["C"] if values["C"] > 1 else 1
+    partial_results = [np.empty(count, np.int64) for _ in outputs]
+    values |= {f"p{i}": p.ctypes.data for i, p in enumerate(partial_results)}
+    names = word_names(dims.structure, len(inputs), len(outputs))
+    operands = [f"x{i}" for i in range(len(inputs))] + [f"y{i}" for i in range(len(outputs))]
+    words = [values.get(n, 0) for n in names]
+    return StridedBlock(run, words, [names.index(n) for n in operands], partial_results)
 
 
 class _MergedDims:

@@ -203,14 +203,14 @@ class RecurrentReserve:
 
     def __init__(self, pool: list[Any], layers: Sequence[Sequence[RecurrentLayer]]) -> None:
         self._pool = pool
-        self.memory = pool.pop() if pool else [_kept_of(directions) for directions in layers]
+        self.memory = pool.pop() if pool else [_reserve_memory(directions) for directions in layers]
 
     def __del__(self) -> None:
         if len(self._pool) < 2:
             self._pool.append(self.memory)
 
 
-def _kept_of(directions: Sequence[RecurrentLayer]) -> tuple[Any, list[Any], list[Any]]:
+def _reserve_memory(directions: Sequence[RecurrentLayer]) -> tuple[Any, list[Any], list[Any]]:
     """(result, saved gates of each direction, cells of each direction)"""
     first = directions[0]
     result = _empty((first.steps, first.batch, first.directions * first.hidden))
@@ -278,7 +278,7 @@ class _RecurrentLaunch:
 
     def __init__(self, call: Call) -> None:
         self.op: Any = call.op.op  # type: ignore[attr-defined]
-        thread_pools.settle()
+        thread_pools.set_threads()
         self.layers = _layers(self.op, call.inputs[1].shape)  # type: ignore[attr-defined]
         self.lstm = self.op.has_cell
         each = [d for layer in self.layers for d in layer]

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 from symdnn.cpu.compiler.jit import SKIP_PASSES
 from symdnn.cpu.gemm import gemm_ir
-from symdnn.cpu.ir.loops_ir import started
-from symdnn.cpu.ir.vector_activations_ir import declared_lanes, sigmoid, tanh
+from symdnn.cpu.ir.loops_ir import kernel_entry
+from symdnn.cpu.ir.vector_activations_ir import activation_declarations, sigmoid, tanh
 from symdnn.cpu.ir.vector_ir import DECLARED, VECTOR, WIDTH, VectorSource
 
 __all__ = [
@@ -48,7 +48,7 @@ FORWARD_WORDS = (
     "x_step", "hx", "y", "y_step", "y_row", "cells", "cells_step", "kept", "kept_step", "packed_w",
     "packed_r", "bias", "before", "before_h",
 )  # fmt: skip
-_NUMBERS = {
+_INTEGER_WORDS = {
     "threads", "looks", "steps", "batch", "columns", "hidden", "x_step", "y_step", "y_row",
     "cells_step", "kept_step", "dy_step", "dx_adds", "block",
 }  # fmt: skip
@@ -109,14 +109,14 @@ done:
 ret void
 }
 """.strip().splitlines(),
-    *started("call void @worker(ptr %w)"),
+    *kernel_entry("call void @worker(ptr %w)"),
 ]
 
 
 def module(width: int, worker: Sequence[str]) -> str:
     """The module of ``kernel``, which runs the function ``worker`` in each thread."""
     shape = gemm_ir.shape_of(width)
-    declared = dict.fromkeys([*DECLARED, *declared_lanes(width), *gemm_ir.declared(shape)])
+    declared = dict.fromkeys([*DECLARED, *activation_declarations(width), *gemm_ir.declared(shape)])
     lines = [*declared, *gemm_ir.functions(shape), *_TEXT, *worker, gemm_ir.attributes(shape)]
     return SKIP_PASSES + "\n".join(lines) + "\n"
 
@@ -152,7 +152,7 @@ class RecurrentSource(VectorSource):
         self.rows = gemm_ir.shape_of(width).rows
         self.lines += ["define internal void @worker(ptr %words) #0 {", "entry:"]
         for name in words:
-            kind = "i64" if name in _NUMBERS else "ptr"
+            kind = "i64" if name in _INTEGER_WORDS else "ptr"
             self.lines.append(
                 f"%at_{name} = getelementptr i64, ptr %words, i64 {words.index(name)}"
             )

@@ -19,7 +19,7 @@ from typing import Any
 from symdnn.cpu.threads import threads
 from symdnn.detect import mapped_files
 
-__all__ = ["SingleThreadedBlas", "blas", "limited", "settle"]
+__all__ = ["SingleThreadedBlas", "blas", "limited", "set_threads"]
 
 
 class _LastSetting(threading.local):
@@ -31,7 +31,7 @@ class _LastSetting(threading.local):
 _last_setting = _LastSetting()
 
 
-def settle() -> int:
+def set_threads() -> int:
     """Set libgomp's number of threads for the calling thread; returns it.
 
     It is the flag ``openmp.threads``, lowered by :func:`limited`; 1 in a forked child.
@@ -50,10 +50,10 @@ def limited(count: int) -> Iterator[None]:
     """Limit libgomp's threads for the calling thread; 0: as many as the flag allows."""
     try:
         with threads.limited(count):
-            settle()
+            set_threads()
             yield
     finally:
-        settle()
+        set_threads()
 
 
 class Blas:

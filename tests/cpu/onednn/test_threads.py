@@ -167,8 +167,8 @@ def test_the_number_is_told_to_each_thread(monkeypatch):
     monkeypatch.setattr(threads, "openmp", Library)
     monkeypatch.setattr(thread_pools, "_last_setting", thread_pools._LastSetting())
     for _ in range(2):
-        thread_pools.settle()
-    other = threading.Thread(target=thread_pools.settle)
+        thread_pools.set_threads()
+    other = threading.Thread(target=thread_pools.set_threads)
     other.start()
     other.join()
     assert [count for _, count in told] == [threads.allowed()] * 2

@@ -231,7 +231,7 @@ def test_values_are_right_under_contention_and_after_it(
         contended.free = free
         np.testing.assert_allclose(call(), wanted, rtol=1e-4, atol=1e-5)
         assert threads.limit() == 0
-        assert thread_pools.settle() == 2
+        assert thread_pools.set_threads() == 2
 
 
 def _threads_of_libgomp(monkeypatch: pytest.MonkeyPatch, call: Callable[[], Any]) -> list[int]:
