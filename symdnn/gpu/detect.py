@@ -58,7 +58,7 @@ class DnnPresent:
 class DnnAvailable:
     """Whether cuDNN can be used on a GPU of this machine; ``msg`` says why not.
 
-    The argument is a device's index, or a name such as ``"cuda1"``; None is the first one.
+    The argument is a device's index, or a name such as ``"cuda1"``; None is the first device.
     """
 
     msg: str = ""

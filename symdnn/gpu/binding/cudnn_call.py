@@ -147,7 +147,7 @@ class Function:
             wanted = ", ".join(self._given) or "no arguments"
             raise CudnnArgumentError(f"{self.__name__}: {error}; it takes {wanted}") from None
 
-    # --- what can go wrong ------------------------------------------------------------------------
+    # --- errors -----------------------------------------------------------------------------------
 
     def _refused(self, error: ctypes.ArgumentError) -> CudnnArgumentError:
         """Our error for one of ctypes, whose text has the argument's number, from 1, and cause."""
@@ -200,7 +200,7 @@ class Function:
         c.argtypes = [p.argtype for p in self.parameters]
         self._c = c
 
-    # --- what Python's own tools read -------------------------------------------------------------
+    # --- introspection ----------------------------------------------------------------------------
 
     @property
     def __signature__(self) -> inspect.Signature:

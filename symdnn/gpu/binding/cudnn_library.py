@@ -30,10 +30,12 @@ MINIMUM = (9, 0, 0)
 # The binding's tests ran with these. Functions newer than the version in use are marked absent.
 TESTED = ((9, 0, 0), (9, 1, 0), (9, 14, 0), (9, 19, 0), (9, 28, 0))
 
-_NEEDED = ("graph", "ops", "cnn", "adv")
+_REQUIRED_PARTS = ("graph", "ops", "cnn", "adv")
 _VERSION_CHECKS = ("Graph", "Ops", "Cnn", "Adv")
 _FLAGS = ("dnn.library_path", "dnn.bin_path", "dnn.base_path", "cuda.root")
-_HOW = "pip install nvidia-cudnn-cu13, or set the flag dnn.library_path or CUDNN_PATH to its folder"
+_ADVICE = (
+    "pip install nvidia-cudnn-cu13, or set the flag dnn.library_path or CUDNN_PATH to its folder"
+)
 
 
 @dataclass(frozen=True)
@@ -76,13 +78,13 @@ def library() -> CudnnLibrary:
 
 
 def search(environment: Mapping[str, str] = os.environ) -> list[Candidate]:
-    """Every place in order, with what is wrong there; the first found is the one to load."""
+    """Every place in order, with its problem if it has one; the first one found is to be loaded."""
     candidates = cudnn_candidates(environment, _pathfinder_folders())
     return [_whole(c) if c.found and c.source != LOADED else c for c in candidates]
 
 
 def listing(tried: list[Candidate] | tuple[Candidate, ...]) -> str:
-    """The places tried and what is wrong with each, a line for each."""
+    """The places tried and their problems, one per line."""
     return "\n".join(f"  {c.source}: {c.path}: {c.state}" for c in tried)
 
 
@@ -97,7 +99,7 @@ def table_version() -> str:
 def _whole(candidate: Candidate) -> Candidate:
     """The candidate, or with the state "incomplete" if cuDNN's parts are not beside it."""
     path = Path(candidate.path)
-    missing = [n for n in map(_part, _NEEDED) if not (_folder(path) / n).exists()]
+    missing = [n for n in map(_part, _REQUIRED_PARTS) if not (_folder(path) / n).exists()]
     if not missing:
         return candidate
     where = f"{_folder(path)} lacks {', '.join(missing)}"
@@ -144,7 +146,7 @@ def _load(candidates: list[Candidate]) -> CudnnLibrary:
             return _open(candidate, tried)
         except OSError as error:
             tried[index] = replace(candidate, state=f"can't be loaded: {error}")
-    text = f"cuDNN 9 was not found. Tried in this order:\n{listing(tried)}\n{_HOW}"
+    text = f"cuDNN 9 was not found. Tried in this order:\n{listing(tried)}\n{_ADVICE}"
     raise CudnnNotFound(text, tried)
 
 
@@ -172,14 +174,14 @@ def _open(candidate: Candidate, tried: list[Candidate]) -> CudnnLibrary:
 
 def _parts(folder: Path) -> list[Path]:
     """cuDNN's sub-libraries in the order in which they need each other."""
-    first = [folder / _part(name) for name in _NEEDED]
+    first = [folder / _part(name) for name in _REQUIRED_PARTS]
     return [*first, *sorted(p for p in folder.glob("libcudnn_*.so.9") if p not in first)]
 
 
 def _refuse_without(
     candidate: Candidate, not_loaded: Mapping[str, str], tried: list[Candidate]
 ) -> None:
-    wrong = [f"  {n}: {not_loaded[n]}" for n in map(_part, _NEEDED) if n in not_loaded]
+    wrong = [f"  {n}: {not_loaded[n]}" for n in map(_part, _REQUIRED_PARTS) if n in not_loaded]
     if wrong:
         lines = "\n".join(wrong)
         raise CudnnNotFound(f"cuDNN at {candidate.path} can't be loaded whole:\n{lines}", tried)
@@ -222,7 +224,7 @@ def _version(cdll: ctypes.CDLL, candidate: Candidate) -> tuple[int, int, int]:
     if version < MINIMUM or version[0] != MINIMUM[0]:
         raise CudnnVersionError(
             f"{shown}: symdnn needs cuDNN {'.'.join(map(str, MINIMUM))} or a newer 9; its table "
-            f"of functions was made from cuDNN {table_version()}. {_HOW}"
+            f"of functions was made from cuDNN {table_version()}. {_ADVICE}"
         )
     for part in _VERSION_CHECKS:
         check = getattr(cdll, f"cudnn{part}VersionCheck", None)

@@ -41,7 +41,7 @@ class Parameter:
 
     name: str
     given: ClassVar[bool] = True
-    # Whether the caller's value goes to C with no more conversion than that by ``argtype``.
+    # Whether ``argtype`` is the only conversion of the caller's value.
     plain: ClassVar[bool] = False
 
     @property
@@ -54,7 +54,7 @@ class Parameter:
         return values[self.name]
 
     def result(self, held: Any, all_held: Values, values: Values) -> Any:
-        """The Python value of what C wrote."""
+        """The Python value of the C value ``held``."""
         raise NotImplementedError(f"{self.name} is given by the caller")  # pragma: no cover
 
     @property

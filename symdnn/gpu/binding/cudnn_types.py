@@ -124,7 +124,7 @@ class Real:
 
 
 class Pointer:
-    """Any address: an integer, None, a ctypes pointer, array or ``byref``, what ``int()`` takes."""
+    """Any address: an integer, None, a ctypes pointer, array or ``byref``, or ``__int__``."""
 
     ctype: Any = ctypes.c_void_p
 
@@ -229,7 +229,7 @@ class CudnnEnum(enum.IntEnum):
 
     @classmethod
     def number(cls, value: Any) -> int:
-        """The number of a member, given as one, by name or by number."""
+        """The number of ``value``, which is a member, its name or its number."""
         return int(cls.from_param(value).value)
 
     @classmethod

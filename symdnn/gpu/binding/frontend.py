@@ -26,7 +26,7 @@ from symdnn.gpu.binding import cudnn_library
 __all__ = ["PACKAGE", "compiled", "graph_class", "unavailable", "version"]
 
 PACKAGE = "nvidia-cudnn-frontend"
-_HOW = f"pip install {PACKAGE}"
+_ADVICE = f"pip install {PACKAGE}"
 
 # Methods of a graph that symdnn calls. 1.32 has all; an older or a later package may lack some.
 _METHODS = (
@@ -83,7 +83,7 @@ def _import_problem(library: cudnn_library.CudnnLibrary) -> str:
             importlib.import_module("cudnn")
     except ImportError as error:
         if getattr(error, "name", "") == "cudnn":
-            return f"the package {PACKAGE} is not installed: {_HOW}"
+            return f"the package {PACKAGE} is not installed: {_ADVICE}"
         return f"{PACKAGE} can't be imported: {error}"
     except Exception as error:  # raised by its C++ module while it is loaded
         return f"{PACKAGE} can't be imported: {type(error).__name__}: {error}"
@@ -128,7 +128,9 @@ def _missing_names() -> str:
     missing += [n for n in _METHODS if not hasattr(graph, n)]
     if not missing:
         return ""
-    return f"{PACKAGE} {version()} lacks {', '.join(missing)}; symdnn was tested with 1.32: {_HOW}"
+    return (
+        f"{PACKAGE} {version()} lacks {', '.join(missing)}; symdnn was tested with 1.32: {_ADVICE}"
+    )
 
 
 def _other_version(ours: tuple[int, int, int]) -> str:

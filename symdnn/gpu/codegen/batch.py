@@ -54,7 +54,7 @@ Item = Sequence[RawArray]
 
 
 def form_of(program: ScalarProgram, inputs: Sequence[Any], outputs: Sequence[Any]) -> Form | None:
-    """The form of a member from its operands' shapes; None where it has none.
+    """The form of a member by its operands' shapes; None if it can't be in a batch.
 
     Operands need ``shape`` and ``contiguous``. Each input has the shape of the outputs, or one
     element.

@@ -13,7 +13,7 @@ from symdnn.gpu.device.context import Context
 
 __all__ = ["CaptureFailed", "Graph", "Queue"]
 
-#: A graph of at most so many kernels may be launched without the graph, kernel by kernel.
+#: The kernels of a graph with no more than this may be launched one by one, without the graph.
 _MAX_SEPARATE_KERNELS = 2
 _KERNEL_NODE_TYPE = 0  # CU_GRAPH_NODE_TYPE_KERNEL
 

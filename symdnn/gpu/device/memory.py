@@ -1,4 +1,4 @@
-"""Device memory: a pool for what outlives a call, and staging for copies to and from the host."""
+"""Device memory: a pool for arrays that outlive a call, and pinned memory for copies."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class MomentsKernel(CudaKernel):
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
-        """The sweep."""
+        """The reduction."""
         op: Any = call.op
         factor = inputs[1] if op.running else 0.0
         return batch_moments(inputs[0], op.axes, op.epsilon, outputs, inputs[2:], factor)
@@ -136,7 +136,7 @@ class SumsKernel(CudaKernel):
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
-        """The sweep."""
+        """The reduction."""
         op: Any = call.op
         return batch_sums(op.program, inputs, op.axes, outputs, self.full_shape(call))
 
@@ -170,7 +170,7 @@ class BatchNormKernel(CudaKernel):
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
-        """One kernel where it can be, else a sweep and an elementwise kernel."""
+        """One kernel if shared memory is enough, else a reduction and an elementwise kernel."""
         op: Any = call.op
         (x, gamma, beta, *rest), (y, *statistics) = inputs, outputs
         factor = rest.pop(0) if len(rest) == 3 else getattr(op, "running_average_factor", 0.0)
@@ -202,7 +202,7 @@ class BatchNormGradKernel(CudaKernel):
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
-        """One kernel where it can be, else a sweep and an elementwise kernel."""
+        """One kernel if shared memory is enough, else a reduction and an elementwise kernel."""
         op: Any = call.op
         (x, dy, gamma, mean, invstd), (dx, dgamma, dbeta) = inputs, outputs
         kept = planes_gradient(x, dy, gamma, mean, invstd, axes_of(op), outputs)

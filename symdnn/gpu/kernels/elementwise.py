@@ -30,8 +30,8 @@ __all__ = ["ElementwiseKernel", "elementwise", "KERNELS"]
 _THREADS = 256
 #: The column loop has fewer blocks, because a thread stays in its columns.
 _MAX_VECTOR_ELEMENTS, _MAX_BLOCKS, _MAX_COLUMN_BLOCKS = 8, 1 << 20, 1056
-#: Unroll factors: vectors that a thread reads before it writes one, in kernels of so many vectors.
-#: The first is for column loops, the second for flat loops with one moving input.
+#: Unroll factors, the vectors that a thread reads before it writes one, and the fewest vectors for
+#: which loops are unrolled: of column loops, and of flat loops with one input that is not a scalar.
 _COLUMN_BATCH, _COLUMN_BATCH_MIN_VECTORS = 4, 1 << 20
 _FLAT_BATCH, _FLAT_BATCH_MIN_VECTORS = 2, 1 << 22
 _source = cache(elementwise_source)

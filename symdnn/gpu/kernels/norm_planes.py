@@ -21,7 +21,7 @@ __all__ = ["Planes", "planes_gradient", "planes_norm", "planes_of"]
 
 #: The cluster size that every GPU with clusters supports.
 _MAX_CLUSTER_BLOCKS = 8
-#: Half of a multiprocessor's shared memory, less what a block needs besides the elements.
+#: Half of a multiprocessor's shared memory, less a block's other needs.
 _HALF_SHARED_BYTES = 112 << 10
 #: Smaller planes, and fewer blocks, are slower by this kernel.
 _MIN_PLANE_BYTES, _MIN_BLOCKS = 64, 32

@@ -378,7 +378,7 @@ class DnnReductionKernel(ReductionKernel):
     def launches(
         self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
-        """The sweep."""
+        """The reduction."""
         op: Any = call.op
         program, (reduce,) = self.parts(call)
         reducer = reducer_of(reduce, program.output_dtypes[0])

@@ -32,7 +32,7 @@ __all__ = ["ScanKernel", "lines_of", "KERNELS"]
 
 _THREADS = 256
 _TILE_ELEMENTS = 1024  # of a block at a time
-#: From so many lines on there is one thread per line. So many blocks keep a large device busy.
+#: With this many lines there is one thread per line. This many blocks keep a large device busy.
 _SERIAL_MIN_LINES, _TARGET_BLOCKS = 2048, 512
 _KINDS = {CumSum: 0, CumProd: 1, LinearRecurrence: 2, CumMax: 3, CumMin: 4}
 

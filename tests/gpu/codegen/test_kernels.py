@@ -505,7 +505,7 @@ def test_what_is_enqueued_is_made_once_for_each_layout(monkeypatch):
     arrays = [on_device(a) for a in (x, y, z)]
     for _ in range(3):
         launch(env, arrays[:2], arrays[2:])
-    launch(env, [on_device(y), on_device(y)], [on_device(z)])  # other addresses, another twin
+    launch(env, [on_device(y), on_device(y)], [on_device(z)])  # other addresses, another alias
     assert_close(z, y + y)
     assert len(made) == 2
     launch(env, arrays[:2], arrays[2:])

@@ -520,7 +520,7 @@ def test_another_order_of_dimensions_of_one_is_a_view(fake_device, size):
 
 
 def test_parameters_are_rounded_together(fake_device):
-    """All that lie without gaps, in one launch."""
+    """All contiguous ones, in one launch."""
     shapes = (5,), (3, 4), (2, 3, 2), (300,)
     ps = [symdnn.shared(floats(*s)) for s in shapes]
     turned = symdnn.shared(floats(4, 6))

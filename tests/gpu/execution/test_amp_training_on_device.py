@@ -64,7 +64,7 @@ def test_in_16_bits_bias_and_relu_are_the_convolutions(cuda):
 
 
 def test_parameters_are_rounded_by_few_kernels(cuda):
-    """Kernels that change their order by one each, all that lie without gaps by one."""
+    """One launch for each filter that is reordered, one for all contiguous parameters."""
     step, _ = net("cuda", amp="bf16", **{"relu_grad_at_0": "zero"})
     step(floats(4, 3, 12, 12), np.arange(4, dtype="int32"))
     (plan,) = step.plans()
