@@ -346,10 +346,9 @@ _CUDA = [
     _str("dnn.conv.overrides", "Algorithms by the name of a layer, such as conv3*=fft_tiling; "
          "head:bwd_data=deterministic. A name is the hint's, the filter's, or the path of its "
          "module.", affects=CODE),
-    _choice("dnn.conv.choose_by", "time memory time_and_memory energy", "What time_once and "
-            "time_on_shape_change look for: the shortest time, the least workspace, the least "
-            "workspace within 10% of the shortest time, or the least energy (by the card's own "
-            "counter).", affects=CODE),
+    _choice("dnn.conv.choose_by", "time memory energy", "What time_once and time_on_shape_change "
+            "look for: the shortest time, the least workspace, or the least energy (by the "
+            "card's own counter).", affects=CODE),
     _int("dnn.conv.time_budget", 2000, "Milliseconds after which one measurement, of a convolution "
          "or anything else, takes up no further algorithm."),
     _int("dnn.conv.time_patience", 16, "A measurement of one convolution takes up no further "

@@ -24,7 +24,6 @@ _FINALISTS = 6
 _HOPELESS_RATIO, _LAUNCH_MS = 1.5, 0.2
 _LONG_RUN_MS = 2.0  # one run is long enough to tell, until the race
 _FINALIST_RATIO = 1.15  # what is slower by more does not enter the final
-_NEAR_RATIO = 1.1  # what is slower by less may be taken for its small workspace
 _LEAST_GAIN_RATIO = 0.98  # what is faster by less is no reason to go on
 
 C = TypeVar("C")
@@ -132,15 +131,9 @@ def _final(bench: Bench[C], found: Sequence[Attempt[C]]) -> list[Attempt[C]]:
 
 
 def best_of(found: Sequence[Attempt[Any]], by: str = "time") -> Attempt[Any] | None:
-    """The best by ``time``, ``memory`` (time decides among equals), ``time_and_memory`` (the least
-    memory within 10% of the fastest) or ``energy``; None: none is usable.
-
-    Candidates have ``workspace_bytes`` where it is not by time alone.
-    """
+    """The best by ``time``, ``memory`` (time decides among equals) or ``energy``; None: none is
+    usable. Candidates have ``workspace_bytes`` where it is not by time alone."""
     usable = [a for a in found if a.usable]
-    if by == "time_and_memory":
-        fastest_ms = min((_ms(a) for a in usable), default=inf)
-        usable = [a for a in usable if _ms(a) <= _NEAR_RATIO * fastest_ms]
     if by == "energy":
         usable = [a for a in usable if a.millijoules is not None]
     return min(usable, key=lambda a: _cost(a, by), default=None)
@@ -148,7 +141,7 @@ def best_of(found: Sequence[Attempt[Any]], by: str = "time") -> Attempt[Any] | N
 
 def _cost(a: Attempt[Any], by: str) -> tuple[Any, ...]:
     nbytes = getattr(a.candidate, "workspace_bytes", 0)
-    if by in ("memory", "time_and_memory"):
+    if by == "memory":
         return nbytes, _ms(a)
     return (a.millijoules if by == "energy" else _ms(a)), nbytes
 

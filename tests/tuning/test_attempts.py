@@ -72,13 +72,3 @@ def test_the_best_by_time_memory_energy():
     assert best_of(table, "memory").candidate is small
     assert best_of(table, "energy").candidate is small
     assert best_of([Attempt(small, inf, problem="wrong")]) is None
-
-
-def test_the_least_memory_of_those_that_are_nearly_as_fast():
-    small, middling, large = Kernel(0), Kernel(10), Kernel(100)
-    table = [Attempt(small, 1.2), Attempt(middling, 1.09), Attempt(large, 1.0)]
-    assert best_of(table, "time_and_memory").candidate is middling
-    wrong = Attempt(large, 0.1, problem="wrong")
-    assert best_of([table[0], table[1], wrong], "time_and_memory").candidate is middling
-    assert best_of([table[0], wrong], "time_and_memory").candidate is small
-    assert best_of([wrong], "time_and_memory") is None

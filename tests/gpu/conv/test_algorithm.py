@@ -335,15 +335,6 @@ def test_the_best_by_memory_or_energy(both):
     assert best_of([Attempt(small, 1.0, problem="wrong")], "time") is None
 
 
-def test_nearly_as_fast_with_less_workspace(both, folder, monkeypatch):
-    """Of all that cuDNN has, through the flag and the record on disk."""
-    Timer(monkeypatch, large=1.0, none=1.05, small=3.0, eng3=4.0, eng4=5.0)
-    search = Search(signature(conv(algo="time_once")), HANDLE)
-    for by, name in (("time", "large"), ("time_and_memory", "none"), ("time", "large")):
-        with config.change_flags({"dnn.conv.choose_by": by}):
-            assert conv_tuning.measured(search).attempt.candidate.name == name
-
-
 # -- the check of results -------------------------------------------------------------------------
 
 
