@@ -78,6 +78,8 @@ CASES = [
              lambda x: M.log1p(M.exp(x))),
     RuleCase("exp_of_log", MAT, lambda x: M.exp(M.log(A.sqr(x))), A.sqr,
              lambda x: M.exp(M.log(x))),
+    RuleCase("expm1_of_log1p", MAT, lambda x: M.expm1(M.log1p(A.sqr(x))), A.sqr,
+             lambda x: M.expm1(M.log1p(x))),
     RuleCase("sqrt_of_sqr", MAT, lambda x: A.sqrt(A.sqr(x)), A.abs, lambda x: A.sqrt(A.sqr(x)),
              miss_args=(Arg("complex128", ("n",)),)),
     RuleCase("sqr_of_sqrt", MAT, lambda x: A.sqr(A.sqrt(A.abs(x))), A.abs,

@@ -221,6 +221,11 @@ def _xlogy(x: Scalar, y: Scalar) -> Scalar:
     return zero.where(0, x * zero.where(1, y).call("log"))
 
 
+def _xlog1py(x: Scalar, y: Scalar) -> Scalar:
+    product = x * x.call("eq", 0).where(1, y).call("log1p")
+    return y.call("isnan").where(y, product)
+
+
 def _simple(**names: type[Elemwise]) -> dict[type[Elemwise], Meaning]:
     return {op: Meaning(_instruction(name.rstrip("_"))) for name, op in names.items()}
 
@@ -276,6 +281,7 @@ MEANINGS: dict[type[Elemwise], Meaning] = {
     sp.ErfcxSlope: Meaning(_erfcx_slope),
     sp.LogErfc: Meaning(_log_erfc),
     sp.LogHalfErfc: Meaning(_log_half_erfc),
+    sp.XLog1pY: Meaning(_xlog1py),
     sp.XLogX: Meaning(_xlogx),
     sp.XLogY: Meaning(_xlogy),
 }  # fmt: skip

@@ -19,8 +19,8 @@ from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.core.dtype import float_of
 from symdnn.ops.core.python_numbers import settled
 from symdnn.ops.elementwise.arithmetic import cast, maximum, sqr
-from symdnn.ops.elementwise.comparison import eq, lt, switch
-from symdnn.ops.elementwise.math import exp, log
+from symdnn.ops.elementwise.comparison import eq, isnan, lt, switch
+from symdnn.ops.elementwise.math import exp, log, log1p
 from symdnn.ops.elementwise.special_values import (
     erfcx_slope_of,
     log_erfc_of,
@@ -31,10 +31,10 @@ from symdnn.ops.elemwise import FloatElemwise, apply_elemwise, as_computed, like
 
 __all__ = [
     "Erf", "ErfInv", "Erfc", "ErfcInv", "Erfcx", "ErfcxSlope", "Gamma", "GammaInc", "GammaIncC",
-    "GammaLn", "Iv", "Jv", "LogErfc", "LogHalfErfc", "OrderSlope", "PolyGamma", "Psi", "XLogX",
-    "XLogY", "chi2sf", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "gamma", "gammainc",
+    "GammaLn", "Iv", "Jv", "LogErfc", "LogHalfErfc", "OrderSlope", "PolyGamma", "Psi", "XLog1pY",
+    "XLogX", "XLogY", "chi2sf", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "gamma", "gammainc",
     "gammaincc", "gammaln", "i0", "i1", "iv", "j0", "j1", "jv", "log_erfc", "log_half_erfc",
-    "log_ndtr", "ndtr", "polygamma", "psi", "tri_gamma", "xlogx", "xlogy0",
+    "log_ndtr", "ndtr", "polygamma", "psi", "tri_gamma", "xlog1py", "xlogx", "xlogy0",
 ]  # fmt: skip
 
 
@@ -322,6 +322,20 @@ class XLogY(FloatElemwise):
 
 
 @dataclass(frozen=True)
+class XLog1pY(SpecialFunction):
+    """``x log(1 + y)``, 0 where ``x`` is 0 and ``y`` is a number, exact where ``y`` is near 0."""
+
+    function: ClassVar[Any] = scipy_function("xlog1py")
+    arity: ClassVar[int] = 2
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        x, y = as_computed(inputs, output)
+        zero = eq(x, 0) & ~isnan(y)
+        to_y = switch(zero, like(0, cotangent), cotangent * x / switch(zero, like(1, y), 1 + y))
+        return [cotangent * log1p(y), to_y]
+
+
+@dataclass(frozen=True)
 class LogHalfErfc(SpecialFunction):
     """``log(erfc(x) / 2)``, to full precision also where that is near to 0."""
 
@@ -457,6 +471,11 @@ def i1(x: Any) -> Variable:
 def xlogx(x: Any) -> Variable:
     """``x log(x)``, 0 at 0."""
     return apply_elemwise(XLogX(), x)  # type: ignore[no-any-return]
+
+
+def xlog1py(x: Any, y: Any) -> Variable:
+    """``x log(1 + y)`` exact for ``y`` near 0; 0 where ``x`` is 0, also where ``y`` is -1."""
+    return apply_elemwise(XLog1pY(), x, y)  # type: ignore[no-any-return]
 
 
 def xlogy0(x: Any, y: Any) -> Variable:

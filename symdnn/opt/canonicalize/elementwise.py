@@ -146,6 +146,7 @@ INVERSES = [
     rule("log_of_exp", log(exp(x)), x, "local_log_exp", when=floating),
     rule("log1p_of_expm1", log1p(expm1(x)), x, when=floating),
     rule("exp_of_log", exp(log(positive)), positive, "local_exp_log"),
+    rule("expm1_of_log1p", expm1(log1p(positive)), positive),
     rule("sqrt_of_sqr", sqrt(sqr(x)), abs(x), when=floating),
     rule("sqr_of_sqrt", sqr(sqrt(positive)), positive),
     rule("sqr_of_abs", sqr(abs(x)), sqr(x), when=x_is_real),
