@@ -1,4 +1,4 @@
-"""``symdnn algos``: everything that cuDNN has for one convolution, with time and memory.
+"""``symdnn algos``: cuDNN's algorithms for one convolution, with time and memory.
 
 symdnn algos --input 64,128,112,112 --filter 128,128,7,7 --pad 3 --direction bwd_data
 """
@@ -45,7 +45,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the table; 1 where nothing is supported. Without a GPU: an error of one line."""
+    """Print the table; returns 1 if nothing is supported. Without a GPU: an error of one line."""
     module: Any = importlib.import_module("symdnn.gpu.conv_table")
     pad, stride, dilation = (
         v[0] if len(v) == 1 else v for v in (args.pad, args.stride, args.dilation)

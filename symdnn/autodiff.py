@@ -1,7 +1,8 @@
 """Gradients of expressions: grad, Lop, Rop, jacobian-vector products, verify_grad.
 
-The sweeps are in :mod:`symdnn.graph.backprop`, and go over what :mod:`symdnn.stable` makes of the
-expression; this is their face, under Theano's names.
+These are the public functions under Theano's names. The sweeps of reverse and forward mode are in
+:mod:`symdnn.graph.backprop`; they run over the stable form of the expression
+(:mod:`symdnn.stable`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from symdnn.stable.sweeps import backprop, forward_sweep
 __all__ = ["GradientError", "Lop", "Rop", "grad", "subgraph_grad", "verify_grad"]
 
 
-#: From expressions to a function of the points' values.
+#: Makes a function of the points' values that computes expressions.
 Computer = Callable[[Sequence[Variable]], Callable[[Sequence[Any]], list[Any]]]
 
 
@@ -44,16 +45,18 @@ def grad(
 ) -> Any:
     """Gradient of a scalar ``cost`` with respect to ``wrt`` (a variable or a sequence).
 
-    ``known_grads`` gives gradients of other variables (``cost`` may then be None);
-    ``consider_constant`` stops the sweep. Where the cost does not depend on a variable,
-    ``disconnected_inputs`` says ``"raise"``, ``"warn"`` or ``"ignore"``, and
-    ``return_disconnected`` gives ``"zero"``, ``"none"`` or a ``"disconnected"`` marker (None).
-    A gradient through integers is zero; that with respect to an integer is of dtype ``floatX``,
-    and what it would be if the ops that read it took a real number.
-    ``null_gradients`` is accepted for Theano's sake: an undefined gradient always raises.
+    Each gradient has the shape and dtype of its variable. ``known_grads`` has gradients of other
+    variables (``cost`` may then be None). The variables of ``consider_constant`` count as
+    constants. If the cost does not depend on a variable, ``disconnected_inputs`` (``"raise"``,
+    ``"warn"`` or ``"ignore"``) says what happens, and ``return_disconnected`` what is returned:
+    ``"zero"``, ``"none"``, or None as a ``"disconnected"`` marker. A gradient through integers is
+    zero. The gradient with respect to an integer is that with respect to an equal real number, in
+    ``floatX``. ``null_gradients`` is accepted for compatibility with Theano: an undefined gradient
+    always raises.
 
     The result has the structure of ``wrt``. Raises
-    :class:`~symdnn.errors.DisconnectedInput` and :class:`~symdnn.errors.NonDifferentiable`.
+    :class:`~symdnn.errors.DisconnectedInput`, and :class:`~symdnn.errors.NonDifferentiable` for a
+    cost that is no real scalar.
     """
     single = isinstance(wrt, Variable)
     targets: list[Variable] = [wrt] if isinstance(wrt, Variable) else list(wrt)
@@ -103,7 +106,7 @@ def _all_gradients(
     targets: Sequence[Variable],
     constants: Sequence[Variable],
 ) -> list[Variable | None]:
-    """A sweep, and for what it does not reach through integers zeros."""
+    """The gradients of a sweep, with zeros for variables that it reaches only through integers."""
     found = list(backprop(seeds, targets, constants))
     outputs = [*seeds] if cost is None else [*seeds, cost]
     for i, v in enumerate(targets):
@@ -155,7 +158,12 @@ def Lop(
     consider_constant: Any = None,
     disconnected_inputs: str = "raise",
 ) -> Any:
-    """``eval_points`` times the Jacobian of ``f`` with respect to ``wrt`` (reverse mode)."""
+    """``eval_points`` times the Jacobian of ``f`` with respect to ``wrt`` (reverse mode).
+
+    ``eval_points`` have the shapes of ``f``, the results those of ``wrt`` and its structure. Raises
+    :class:`~symdnn.errors.OptionError` for another number of points, and
+    :class:`~symdnn.errors.DisconnectedInput`.
+    """
     outputs = [as_variable(v) for v in f] if isinstance(f, list | tuple) else [as_variable(f)]
     points = _points("Lop", eval_points, outputs)
     targets = list(wrt) if isinstance(wrt, list | tuple) else [wrt]
@@ -168,7 +176,7 @@ def Lop(
 
 
 def _points(what: str, given: Any, variables: Sequence[Variable]) -> list[Variable]:
-    """A point for each of the variables."""
+    """The given points as variables, one for each of ``variables``."""
     points = [as_variable(p) for p in (given if isinstance(given, list | tuple) else [given])]
     if len(points) != len(variables):
         raise OptionError(f"{what}: wanted {len(variables)} eval points, got {len(points)}")
@@ -176,7 +184,12 @@ def _points(what: str, given: Any, variables: Sequence[Variable]) -> list[Variab
 
 
 def Rop(f: Any, wrt: Any, eval_points: Any, disconnected_outputs: str = "raise") -> Any:
-    """The Jacobian of ``f`` with respect to ``wrt`` times ``eval_points`` (forward mode)."""
+    """The Jacobian of ``f`` with respect to ``wrt`` times ``eval_points`` (forward mode).
+
+    ``eval_points`` have the shapes of ``wrt``, the results those of ``f`` and its structure. Raises
+    :class:`~symdnn.errors.OptionError` for another number of points, and
+    :class:`~symdnn.errors.DisconnectedInput` unless ``disconnected_outputs`` is ``"ignore"``.
+    """
     outputs = [as_variable(v) for v in f] if isinstance(f, list | tuple) else [as_variable(f)]
     targets = list(wrt) if isinstance(wrt, list | tuple) else [wrt]
     tangents = {}
@@ -201,7 +214,7 @@ def subgraph_grad(
     start: Mapping[Variable, Any] | None = None,
     cost: Variable | None = None,
 ) -> tuple[list[Variable | None], list[Variable | None]]:
-    """Gradients with respect to ``wrt`` and ``end``, going no further than ``end``.
+    """Gradients with respect to ``wrt`` and ``end``, which ends the sweep.
 
     ``start`` maps variables to their known gradients; ``cost`` adds a scalar cost.
     """
@@ -227,11 +240,11 @@ def verify_grad(
     """Check the gradient of ``fun`` at ``pt`` against central differences.
 
     ``fun`` takes variables and returns one, which is cast to ``out_type`` if that is given.
-    Float32 points are checked in float64. Discrete points are passed on and not differentiated.
-    The ops' references compute, or with ``mode`` functions compiled in that mode. ``rng`` is a
-    seed or a generator, by default the flag ``unittests.rseed``; the last two arguments are
-    accepted for Theano's sake. Raises :class:`GradientError` naming the argument, the element and
-    both values.
+    Float32 points are checked in float64. Discrete points are not differentiated. The values are
+    computed by the ops' references, or with ``mode`` by functions compiled in that mode. ``rng`` is
+    a seed or a generator, by default the flag ``unittests.rseed``; the last two arguments are
+    accepted for compatibility with Theano. Raises :class:`GradientError`, which names the argument,
+    the element and both values.
     """
     generator = (
         rng if hasattr(rng, "uniform") else np.random.default_rng(rng or config.unittests.rseed)
@@ -265,7 +278,7 @@ def _variable_for(point: Any, name: str) -> Variable:
 
 
 def _computer(variables: Sequence[Variable], mode: Any) -> Computer:
-    """What makes a function of the points: by the references, or compiled in ``mode``."""
+    """A maker of functions of the points: by the references, or compiled in ``mode``."""
 
     def by_reference(outputs: Sequence[Variable]) -> Callable[[Sequence[Any]], list[Any]]:
         run = evaluator(outputs, variables)
@@ -291,7 +304,7 @@ def _central_differences(
     step: float,
     weights: Sequence[Any],
 ) -> list[Any]:
-    """Slopes of the value's sum by each of ``weights``, along each element of one point."""
+    """Slopes of the value's sum weighted by each of ``weights``, for each element of one point."""
     numeric = [np.zeros_like(points[which]) for _ in weights]
     for index in np.ndindex(*points[which].shape):
         sides = []

@@ -1,7 +1,7 @@
 """Gradients that are zero almost everywhere: of integers, through them, with respect to them.
 
-As in Theano a function of an integer is differentiated as if it took a real number, what is an
-integer itself is flat, and a position (an index, a shape) is not connected at all.
+As in Theano a float function of an integer is differentiated as a function of a real number. The
+derivative of an integer result is zero. Indices and shapes are not connected to the result.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def is_discrete(v: Variable) -> bool:
 def flat_gradient(
     outputs: Iterable[Variable], v: Variable, constants: Iterable[Variable]
 ) -> Variable | None:
-    """Zeros where ``outputs`` depend on the values of ``v``, None where they do not."""
+    """Zeros of the shape of ``v`` if ``outputs`` depend on its values, else None."""
     if not _reaches(outputs, v, constants):
         return None
     dtype = str(config.floatX) if is_discrete(v) else v.type.dtype
@@ -44,7 +44,7 @@ def flat_gradient(
 def gradient_of_discrete(
     seeds: Mapping[Variable, Variable], v: Variable, constants: Iterable[Variable], sweep: Sweep
 ) -> Variable | None:
-    """The gradient with respect to the discrete ``v`` through elementwise ops that give floats."""
+    """The gradient with respect to a discrete ``v`` through elementwise ops with float results."""
     readers = [n for n in nodes_between(seeds, [v], constants) if v in n.inputs and _is_real(n)]
     if not readers:
         return None
@@ -76,7 +76,7 @@ def _reaches(outputs: Iterable[Variable], v: Variable, constants: Iterable[Varia
 
 
 def _carries(op: Op, i: int, node: Apply) -> bool:
-    """Whether a value of input ``i`` gets into the outputs, not only a shape or a position."""
+    """Whether the values of input ``i`` enter the outputs, not only as a shape or an index."""
     if isinstance(op, ShapeI | ShapeVector | DisconnectedGrad) or i in op.host_inputs:
         return False
     if not is_discrete(node.inputs[i]) or isinstance(op, Elemwise | Reduce):

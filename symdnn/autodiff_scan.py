@@ -23,8 +23,8 @@ def jacobian(
 ) -> Any:
     """Derivatives of a vector with respect to ``wrt``, a variable or a sequence of them.
 
-    Each has the shape of ``expression`` followed by that of the variable; of a scalar expression it
-    is the gradient. The result has the structure of ``wrt``. Raises
+    Each has the shape of ``expression`` followed by that of the variable. For a scalar expression
+    it is the gradient. The result has the structure of ``wrt``. Raises
     :class:`~symdnn.errors.TypeMismatch` for an expression of more dimensions.
     """
     expression = as_variable(expression)
@@ -79,10 +79,11 @@ def hessian_vector_product(
     consider_constant: Sequence[Variable] | None = None,
     disconnected_inputs: str = "raise",
 ) -> Any:
-    """The Hessian of a scalar times ``p`` (one entry per entry of ``wrt``), without the Hessian.
+    """The Hessian of a scalar times ``p``, without computing the Hessian.
 
-    The gradient of the slope along ``p``: variables of any shape, all second derivatives among
-    ``wrt``. The result has the structure of ``wrt``.
+    ``p`` has an entry of the same shape for each variable of ``wrt``, of any shapes. The result has
+    the structure and shapes of ``wrt``. It is the gradient of the slope along ``p``, with the
+    second derivatives between all variables of ``wrt``.
     """
     targets = [wrt] if isinstance(wrt, Variable) else list(wrt)
     directions = [p] if isinstance(wrt, Variable) else list(p)
@@ -93,7 +94,7 @@ def hessian_vector_product(
 
 
 def _rows(vector: Variable, row: Any, name: str) -> list[Variable]:
-    """``row`` of each entry of ``vector``, collected."""
+    """The results of ``row`` for each entry of ``vector``, stacked."""
     numbers = operator("arange")(shape_i(vector, 0))
     collected, _ = scan(lambda i: row(vector[i]), numbers, name=name, return_list=True)
     return list(collected)

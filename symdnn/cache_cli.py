@@ -18,7 +18,11 @@ from symdnn.disk.space import Entry
 
 __all__ = ["add_to", "run"]
 
-_KINDS = {"object": "code for the CPU", "cubin": "code for GPUs", "tuning": "measured choices"}
+_NAMES_OF_KINDS = {
+    "object": "code for the CPU",
+    "cubin": "code for GPUs",
+    "tuning": "measured choices",
+}
 
 
 def add_to(commands: Any) -> None:
@@ -32,7 +36,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do it; 1 where a check found damaged entries."""
+    """Run the subcommand; returns 1 if a check found damaged entries, else 0."""
     inside = trust.usable(store.base() / trust.KINDS[0], own_levels=2)
     found = None if inside is None else inside.parent
     print(f"folder  {store.base()}")
@@ -53,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _table(entries: list[Entry]) -> Iterator[str]:
-    for kind, words in _KINDS.items():
+    for kind, words in _NAMES_OF_KINDS.items():
         mine = [e for e in entries if e.kind == kind]
         yield f"{kind:<7} {len(mine):>6} {_size(sum(e.nbytes for e in mine)):>10}  {words}"
     yield f"all     {len(entries):>6} {_size(sum(e.nbytes for e in entries)):>10}"
@@ -69,7 +73,7 @@ def _check(entries: list[Entry]) -> int:
 
 
 def _wrong(entry: Entry) -> str:
-    """Why an entry is not what it should be; empty where it is."""
+    """The fault of an entry; empty if it has none."""
     try:
         content, _ = trust.read(entry.path)
     except (OSError, trust.Untrusted) as error:
@@ -79,14 +83,14 @@ def _wrong(entry: Entry) -> str:
         return str(importlib.import_module("symdnn.tuning.store").problem(name, content))
     stores = {s.suffix: s for s in _stores()}
     if suffix not in stores:
-        return ""  # of a later version, perhaps
+        return ""  # perhaps the kind of a later version
     body = stores[suffix].content(name, content)
     if body is None:
         return "is damaged, another's, or of another version of symdnn"
     return _problem_of(suffix, name, body)
 
 
-#: Where the kinds of entries are declared.
+#: The stores of all kinds of entries: module and name.
 _STORES = (
     ("symdnn.cpu.compiler.jit", "OBJECTS"),
     ("symdnn.cpu.compiler.jit", "FACTS"),
@@ -100,7 +104,7 @@ def _stores() -> list[Any]:
 
 
 def _problem_of(suffix: str, key: str, body: bytes) -> str:
-    """Whether code is whole, and has a function that is named by the key."""
+    """Whether object code is complete and has the function that the key names."""
     if suffix == ".cubin":
         return object_file.problem(body, object_file.CUDA)
     if suffix != ".o":

@@ -27,7 +27,7 @@ from symdnn.errors import CudnnError, CudnnNotFound, SymdnnError
 from symdnn.gpu.binding import cudnn_library, frontend
 from symdnn.gpu.binding.libcuda import driver
 
-_NEEDED = (
+_REQUIRED_PACKAGES = (
     "numpy",
     "scipy",
     "networkx",
@@ -37,31 +37,31 @@ _NEEDED = (
     "platformdirs",
     "rich",
 )
-_EXTRA = "pip install 'symdnn[cuda]', or pip install -e '.[cuda]' in a checkout of symdnn"
-_BUILD = (
+_CUDA_BY_PIP = "pip install 'symdnn[cuda]', or pip install -e '.[cuda]' in a checkout of symdnn"
+_CUDA_BY_SCRIPT = (
     "make cuda, or tools/install_cuda.sh, in a checkout of symdnn builds it, with g++ and NVIDIA's "
     "wheels; or conda install -c conda-forge pycuda"
 )
-#: What is done without: PyCUDA, as long as the flag gpu.runtime does not ask for it, and cuDNN's
-#: graph API.
-_OPTIONAL = ("pycuda", frontend.PACKAGE)
+#: Packages that are not needed: PyCUDA, unless the flag gpu.runtime asks for it, and cuDNN's graph
+#: API.
+_OPTIONAL_PACKAGES = ("pycuda", frontend.PACKAGE)
 _CUDA_PACKAGES = ("pycuda", "cuda-bindings", "cuda-pathfinder", frontend.PACKAGE)
 
 
 @dataclass(frozen=True)
 class Library:
-    """A vendor's library: what it is needed for, every place tried, and how to get it."""
+    """A vendor's library: its purpose, the paths that were tried, and how to install it."""
 
     name: str
     needed_for: str
     how_to_get: str
     tried: list[Candidate]
-    version: str = ""  # known of what had to be loaded
-    problem: str = ""  # why what was found can't be used
+    version: str = ""  # known for libraries that were loaded
+    problem: str = ""  # the reason why the found library can't be used
 
     @property
     def usable(self) -> bool:
-        """Whether it was found and nothing is known against it."""
+        """Whether it was found and no problem is known."""
         return bool(self.path) and not self.problem
 
     @property
@@ -73,7 +73,7 @@ class Library:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Everything that ``symdnn doctor`` found out."""
+    """The facts that ``symdnn doctor`` prints."""
 
     python: str
     platform: str
@@ -91,8 +91,8 @@ class Diagnosis:
     graph_api_problem: str  # why cuDNN's graph API is off; "" where it is on
     llvmlite: str
     llvm_problem: str  # why no loops are compiled for the CPU; "" where they are
-    of_theano: list[str]  # where flags of Theano stand, which are not read
-    runs_on: str  # the target that the flag device means here, or why there is none
+    of_theano: list[str]  # places of Theano's flags, which are not read
+    runs_on: str  # the target of the flag device here, or why there is none
     cpu_libraries: list[Library] = field(default_factory=list)
     cuda_libraries: list[Library] = field(default_factory=list)
 
@@ -103,28 +103,30 @@ class Diagnosis:
 
     @property
     def cudnn_refused(self) -> bool:
-        """Whether the flag ``dnn.enabled`` insists on a cuDNN that can't be used."""
+        """Whether the flag ``dnn.enabled`` demands cuDNN, which can't be used."""
         cudnn = [lib for lib in self.cuda_libraries if lib.name == "cuDNN"]
         return self.cudnn_wanted and not all(lib.usable for lib in cudnn)
 
     def missing_for_cuda(self) -> list[str]:
-        """What the CUDA target lacks here, in words; nothing where it has all files it needs."""
+        """The missing parts of the CUDA target, in words; empty if it has all files it needs."""
         driver = [] if self.kernel_driver else ["NVIDIA's kernel driver: no /proc/driver/nvidia"]
         libraries = [
             f"{lib.name}, needed for {lib.needed_for}: {lib.problem or lib.how_to_get}"
             for lib in self.cuda_libraries
             if not lib.usable
         ]
-        needed = [n for n in self.cuda_packages if n not in _OPTIONAL or n == self.runtime_wanted]
+        needed = [
+            n for n in self.cuda_packages if n not in _OPTIONAL_PACKAGES or n == self.runtime_wanted
+        ]
         packages = [
-            f"the Python package {name}: {_BUILD if name == 'pycuda' else _EXTRA}"
+            f"the Python package {name}: {_CUDA_BY_SCRIPT if name == 'pycuda' else _CUDA_BY_PIP}"
             for name in needed
             if not self.cuda_packages[name]
         ]
         return driver + libraries + packages
 
     def as_json(self) -> dict[str, Any]:
-        """The same as plain dicts and lists."""
+        """The facts as plain dicts and lists."""
         known = asdict(self)
         for group in ("cpu_libraries", "cuda_libraries"):
             for library, plain in zip(getattr(self, group), known[group], strict=True):
@@ -133,7 +135,7 @@ class Diagnosis:
 
 
 def diagnose() -> Diagnosis:
-    """Look at this machine. Of the libraries only cuDNN is loaded; no context is made on a GPU."""
+    """Examine this machine. It loads cuDNN and oneDNN, and makes no context on a GPU."""
     packages, problems = _imports()
     return Diagnosis(
         python=f"{platform.python_implementation()} {platform.python_version()} {sys.executable}",
@@ -160,7 +162,7 @@ def diagnose() -> Diagnosis:
 
 
 def doctor_report(as_json: bool = False) -> int:
-    """Print the report; 1 where symdnn cannot work as its flags say, else 0."""
+    """Print the report; returns 1 if symdnn cannot run as its flags say, else 0."""
     found = diagnose()
     if as_json:
         print(json.dumps(found.as_json(), indent=2))
@@ -170,7 +172,7 @@ def doctor_report(as_json: bool = False) -> int:
 
 
 def _runs_on() -> str:
-    """What functions would be compiled for now."""
+    """The target that functions would be compiled for now."""
     try:
         target = resolve_target()
     except SymdnnError as error:
@@ -179,7 +181,7 @@ def _runs_on() -> str:
 
 
 def _of_theano() -> list[str]:
-    """Where flags of Theano stand, and none of symdnn in the same place."""
+    """The places with flags of Theano and without flags of symdnn."""
     named = os.environ.get("THEANORC")
     files = named.split(os.pathsep) if named else ["~/.theanorc"]
     there = [f for f in files if f and Path(f).expanduser().is_file()]
@@ -188,7 +190,7 @@ def _of_theano() -> list[str]:
 
 
 def _onednn() -> Library:
-    """oneDNN, loaded: only so is it known that it is one that serves, and its instruction set."""
+    """oneDNN, loaded: only so are its version, its suitability and its instruction set known."""
     tried, version = list(libdnnl.tried()), ""
     problem = libdnnl.problem().partition("\n")[0]
     if not problem:
@@ -207,7 +209,7 @@ def _onednn() -> Library:
 
 
 def _cuda_libraries() -> list[Library]:
-    wheel = f"{_EXTRA}, or set the flag"
+    wheel = f"{_CUDA_BY_PIP}, or set the flag"
     return [
         Library(
             "CUDA driver",
@@ -232,7 +234,7 @@ def _cuda_libraries() -> list[Library]:
 
 
 def _cudnn(how_to_get: str) -> Library:
-    """cuDNN, loaded: only so is it known that its parts fit each other, and their version."""
+    """cuDNN, loaded: only so is it known whether its parts fit each other, and their version."""
     tried, version, problem = cudnn_library.search(), "", ""
     try:
         version = ".".join(map(str, cudnn_library.library().version))
@@ -246,9 +248,9 @@ def _cudnn(how_to_get: str) -> Library:
 
 
 def _imports() -> tuple[dict[str, str], dict[str, str]]:
-    """The versions of what symdnn needs, and what went wrong where one can't be imported."""
+    """The versions of the packages that symdnn needs, and import errors."""
     packages, problems = {}, {}
-    for name in _NEEDED:
+    for name in _REQUIRED_PACKAGES:
         try:
             importlib.import_module(name)
             packages[name] = _version(name) or "unknown version"
@@ -331,26 +333,26 @@ def _report(found: Diagnosis) -> Iterator[str]:
 
 
 def _llvm(found: Diagnosis) -> str:
-    """Whether loops are compiled for the CPU, and why not."""
+    """A line on whether loops are compiled for the CPU, or why not."""
     if found.llvm_problem:
         return f"off, elementwise work is NumPy's: {found.llvm_problem}"
     return f"on, llvmlite {found.llvmlite}"
 
 
 def _graph_api(found: Diagnosis) -> str:
-    """Whether convolutions may use cuDNN's newer kernels, by which package, and why not."""
+    """A line on cuDNN's graph API: the package that serves it, or why it is off."""
     if found.graph_api_problem:
         return f"off: {found.graph_api_problem.removesuffix('. Tried in this order:')}"
     return f"on, nvidia-cudnn-frontend {found.cuda_packages['nvidia-cudnn-frontend']}"
 
 
 def _runtime(found: Diagnosis) -> str:
-    """What would drive a GPU, and why PyCUDA does not where it is not there."""
+    """Lines on the package that runs a GPU, and on PyCUDA if it is missing."""
     pycuda, bindings = found.cuda_packages["pycuda"], found.cuda_packages["cuda-bindings"]
     asked = f"(gpu.runtime={found.runtime_wanted})"
     if found.runtime_wanted == "pycuda" or (found.runtime_wanted == "auto" and pycuda):
         return f"PyCUDA {pycuda or 'missing'} {asked}"
-    without = "" if pycuda else f"; without PyCUDA and its GPUArray: {_BUILD}"
+    without = "" if pycuda else f"; without PyCUDA and its GPUArray: {_CUDA_BY_SCRIPT}"
     return f"cuda-bindings {bindings or 'missing'} {asked}{without}"
 
 

@@ -17,9 +17,19 @@ from symdnn.tuning import store
 
 __all__ = ["add_to", "run"]
 
-#: What a key has of the machine, and not of the question.
-_MACHINE = ("gpu", "driver", "cudnn", "frontend", "cublaslt", "cpu", "onednn", "isa", "threads")
-_MOST_LETTERS = 100
+#: The fields of a key that describe the machine and not the question.
+_MACHINE_FIELDS = (
+    "gpu",
+    "driver",
+    "cudnn",
+    "frontend",
+    "cublaslt",
+    "cpu",
+    "onednn",
+    "isa",
+    "threads",
+)
+_MAX_KEY_CHARACTERS = 100
 
 
 def add_to(commands: Any) -> None:
@@ -35,7 +45,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do it; 1 where lines of an imported file are damaged, or can't be kept."""
+    """Run the subcommand; returns 1 if lines of an imported file are damaged or can't be stored."""
     if args.export:
         lines = list(store.exported())
         text = "".join(line + "\n" for line in lines)
@@ -70,13 +80,13 @@ def _rows(found: list[tuple[dict[str, Any], dict[str, Any]]]) -> Iterator[str]:
 
 
 def _machine(key: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {_short(key[name])}" for name in _MACHINE if name in key)
+    return ", ".join(f"{name} {_short(key[name])}" for name in _MACHINE_FIELDS if name in key)
 
 
 def _question(key: dict[str, Any]) -> str:
-    own = {k: v for k, v in key.items() if k not in (*_MACHINE, "family")}
+    own = {k: v for k, v in key.items() if k not in (*_MACHINE_FIELDS, "family")}
     text = " ".join(f"{k}={_short(v)}" for k, v in own.items())
-    return text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS - 3]}..."
+    return text if len(text) <= _MAX_KEY_CHARACTERS else f"{text[: _MAX_KEY_CHARACTERS - 3]}..."
 
 
 def _short(value: Any) -> str:

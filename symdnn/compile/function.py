@@ -34,7 +34,7 @@ from symdnn.graph.target import Target
 from symdnn.graph.variable import Shared, Variable
 from symdnn.libraries.cudnn.rules import demanded
 from symdnn.libraries.words import check_required
-from symdnn.opt.fuse.transfer import check_wishes
+from symdnn.opt.fuse.transfer import check_transfer_places
 from symdnn.opt.optimise import optimise
 
 __all__ = ["Function", "Stages", "function"]
@@ -88,7 +88,7 @@ def _compile(fgraph: FunctionGraph, mode: Mode, target: Target) -> Stages:
     """Rewrite, and put in order; the plans are made at the calls."""
     load_kernels(target)
     check_graph(fgraph)
-    check_wishes(fgraph, target)
+    check_transfer_places(fgraph, target)
     audit = mode.audit(fgraph, target)
     observer = audit.observer if audit else None
     begin = partial(begin_kernels, fgraph, target)

@@ -12,7 +12,7 @@ import numpy as np
 
 __all__ = ["main"]
 
-GOAL = 0.985
+GOAL_ACCURACY = 0.985
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,7 +40,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _count(text: str) -> int:
-    """A number of times, at least once."""
+    """A positive integer of the command line."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"wanted an integer of at least 1, got {text!r}")
     return int(text)
@@ -66,8 +66,8 @@ def _train(options: Any, digits: Any) -> int:
     if options.seeds > 1:
         shown = ", ".join(f"{100 * a:.2f}" for a in accuracies)
         print(f"test accuracy of {options.seeds} seeds: {shown} %; median {100 * median:.2f} %")
-    print(f"test accuracy {100 * median:.2f} % (goal {100 * GOAL} %)")
-    return 0 if median >= GOAL or options.epochs < 10 else 1
+    print(f"test accuracy {100 * median:.2f} % (goal {100 * GOAL_ACCURACY} %)")
+    return 0 if median >= GOAL_ACCURACY or options.epochs < 10 else 1
 
 
 def _train_one(digits: Any, seed: int, options: Any) -> Any:
@@ -93,7 +93,7 @@ def _train_one(digits: Any, seed: int, options: Any) -> Any:
 
 
 def _print_lowering(function: Any) -> None:
-    """Which op was lowered to what, each kind of op once; integers of the host in one line."""
+    """A line for each kind of op with its kernels; integers of the host in one line."""
     print("the training step was lowered to:")
     counts: dict[tuple[str, str], int] = {}
     first = [row for row in function.lowering_report().rows if row.plan in (0, None)]
@@ -114,4 +114,4 @@ def _evaluate(path: Path, digits: Any) -> int:
     loss, right = network.evaluate(digits.test_x, digits.test_y)
     accuracy = int(right) / len(digits.test_y)
     print(f"{path}: test loss {float(loss):.4f}, test accuracy {100 * accuracy:.2f} %")
-    return 0 if accuracy >= GOAL else 1
+    return 0 if accuracy >= GOAL_ACCURACY else 1

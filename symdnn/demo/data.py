@@ -1,4 +1,4 @@
-"""The UCI handwritten digits that scikit-learn carries: 1797 grey images of 8x8."""
+"""The UCI handwritten digits that scikit-learn has: 1797 grey images of 8x8 pixels."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def load_digits() -> Digits:
 def batches(
     x: Array, y: Array, size: int, rng: np.random.Generator
 ) -> Iterator[tuple[Array, Array]]:
-    """Shuffled batches, each image moved by up to one pixel in each direction."""
+    """Shuffled batches, each image shifted by up to one pixel in each direction."""
     order = rng.permutation(len(x))
     for start in range(0, len(order), size):
         chosen = order[start : start + size]
@@ -46,7 +46,7 @@ def batches(
 
 
 def moved(x: Array, rng: np.random.Generator) -> Array:
-    """Images shifted by -1, 0 or 1 pixels down and right; what comes in is black."""
+    """Images shifted by -1, 0 or 1 pixels down and right; new pixels are black."""
     padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
     down, right = rng.integers(0, 3, (2, len(x)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (8, 8), axis=(2, 3))

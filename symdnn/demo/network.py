@@ -45,7 +45,7 @@ class Network:
         return {name: p.get_value() for name, p in self.parameters.items()}
 
     def set_values(self, values: dict[str, np.ndarray]) -> None:
-        """Put values back, as :meth:`values` gave them."""
+        """Set the parameters to values of :meth:`values`."""
         for name, p in self.parameters.items():
             p.set_value(values[name])
 

@@ -1,4 +1,4 @@
-"""What the demonstration draws: curves, first-layer filters, confusion matrix."""
+"""The pictures of the demonstration: curves, first-layer filters, confusion matrix."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from symdnn.demo.training import Result
 __all__ = ["draw"]
 
 
-#: Why these curves lie above those of the test images.
-_TRAINING = "training (dropout, moved images)"
+#: The label of the training curves, with the reasons why they are above those of the test images.
+_TRAINING_LABEL = "training (dropout, moved images)"
 
 
 def draw(result: Result, digits: Digits, folder: Path) -> list[Path]:
@@ -46,10 +46,10 @@ def _save(figure: Any, path: Path) -> Path:
 def _curves(result: Result, path: Path) -> Path:
     figure, (left, right) = _figure(9, 3.5, ncols=2)
     epochs = np.arange(1, len(result.train_loss) + 1)
-    left.semilogy(epochs, result.train_loss, label=_TRAINING)
+    left.semilogy(epochs, result.train_loss, label=_TRAINING_LABEL)
     left.semilogy(epochs, result.test_loss, label="test")
     left.set(xlabel="epoch", ylabel="cross-entropy", title="Loss")
-    right.plot(epochs, 100 * (1 - np.array(result.train_accuracy)), label=_TRAINING)
+    right.plot(epochs, 100 * (1 - np.array(result.train_accuracy)), label=_TRAINING_LABEL)
     right.plot(epochs, 100 * (1 - np.array(result.test_accuracy)), label="test")
     right.set(xlabel="epoch", ylabel="errors, %", title="Wrong answers", ylim=(0, 10))
     for axes in (left, right):

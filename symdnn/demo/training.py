@@ -35,7 +35,7 @@ def train(
     batch_size: int = 64,
     on_epoch: Callable[[Result], None] = lambda result: None,
 ) -> Result:
-    """Train with Adam, the rate falling to zero on a cosine; ``on_epoch`` sees each epoch."""
+    """Train with Adam and a cosine schedule to zero; ``on_epoch`` is called after each epoch."""
     start = time.perf_counter()
     result = Result(seed, build(seed))
     result.compile_seconds = time.perf_counter() - start

@@ -83,7 +83,7 @@ from symdnn.ops.vendor.gpudnn import (
     GpuDnnTransformerSampler,
     compute_precision,
 )
-from symdnn.ops.vendor.gpudnn_conv import ONLY_2D
+from symdnn.ops.vendor.gpudnn_conv import ALGORITHMS_ONLY_2D
 
 __all__ = [
     "CUDNNDataType", "DnnBase", "DnnVersion", "DropoutDescriptor", "GpuDnnActivation",
@@ -155,7 +155,7 @@ def _checked_algo(name: str, algo: Any, direction: str, ndim: int) -> Any:
     if algo not in allowed:
         wanted = f"a number of cuDNN's enum, or one of {', '.join(allowed)}"
         raise ValueError(f"{name}: algo={algo!r}; wanted {wanted}")
-    if ndim == 3 and algo in ONLY_2D[direction]:
+    if ndim == 3 and algo in ALGORITHMS_ONLY_2D[direction]:
         raise ValueError(f"{name}: cuDNN has no algorithm {algo!r} in 3-D")
     return algo
 

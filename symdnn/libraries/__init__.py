@@ -1,5 +1,5 @@
-"""Vendors' libraries: what each takes of a graph. A room for each, and one table of them.
+"""Vendors' libraries: a room for each with its rewrites, and one table of them.
 
-A room holds lowerings (from which neutral op to which of :mod:`symdnn.ops.vendor`, and when), the
-rewrites that are the library's own, and where its epilogues begin. Nothing here needs the library.
+A room holds lowerings (from a neutral op to an op of :mod:`symdnn.ops.vendor`, with conditions),
+the library's other rewrites, and where its epilogues start. Nothing here needs the library itself.
 """

@@ -1,4 +1,4 @@
-"""The one table of libraries. A new one adds a line here, and its room."""
+"""The table of libraries. A new library adds a line here, and its room."""
 
 from __future__ import annotations
 
@@ -19,20 +19,19 @@ __all__ = ["ALL_RULES", "LIBRARIES", "RULES", "not_lowered"]
 #: All libraries, in the order in which their rules are printed.
 LIBRARIES: tuple[Library, ...] = (CUDNN, CUBLASLT, ONEDNN)
 
-#: Their rewrites.
+#: The rewrites of all libraries.
 RULES: tuple[Rewrite | GraphRewrite, ...] = tuple(r for each in LIBRARIES for r in each.rules)
 
-#: Every rewrite there is.
+#: All rewrites.
 ALL_RULES = (*NEUTRAL_RULES, *RULES)
 
 
 def not_lowered(
     fgraph: FunctionGraph, target: Target, takes: Callable[[Rewrite], bool] = lambda rewrite: True
 ) -> dict[Apply, str]:
-    """The nodes of a rewritten graph that a library of the target's kind could have had, each with
-    the reason why it has not.
+    """Nodes of a rewritten graph that a library of the target's kind could have run but does not.
 
-    ``takes`` says which rewrites were switched on (:meth:`Selection.takes`).
+    Each with the reason. ``takes`` says which rewrites were switched on (:meth:`Selection.takes`).
     """
     lowerings = [
         x for each in LIBRARIES if each.backend.kind == target.kind for x in each.lowerings

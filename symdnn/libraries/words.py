@@ -1,4 +1,4 @@
-"""The words that choose rewrites: names of rules, phases, tags, and what Theano called its own."""
+"""The words that choose rewrites: names of rules, phases and tags, and Theano's names."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from symdnn.opt.phases import PHASES, Selection
 
 __all__ = ["LEVELS", "THEANO", "check_required", "check_words", "known_words"]
 
-#: What the optimizers by name include.
+#: Tags for levels of optimisation.
 LEVELS = frozenset({"fast_run", "fast_compile", "unsafe", "always", "optional"})
 
-_WORDS = """
+_THEANO_TEXT = """
     add_destroy_handler batchnorm_dnn blas blas_opt_inplace BlasOpt c_blas canonicalize_db
     constant_folding_for_scan2 conv_fft conv_gemm conv_meta conv3d_fft conv3d_gemm cxx_only
     dimshuffle_as_view dnn elemwise elemwise_fusion gpu gpu_after_fusion gpu_elemwise_fusion
@@ -43,8 +43,8 @@ _WORDS = """
     use_scipy_ger useless
 """
 
-#: Tags and names of Theano's rewrites that have nothing to switch here; docs/theano.md lists them.
-THEANO = frozenset(_WORDS.split())
+#: Tags and names of Theano's rewrites that are accepted without effect; docs/theano.md lists them.
+THEANO = frozenset(_THEANO_TEXT.split())
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Runs the rewrites of a phase to a fixed point, each node looked at when it is new or changed."""
+"""Runs the rewrites of a phase to a fixed point, by a worklist of new and changed nodes."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from symdnn.rewriting.table import RuleTable
 
 __all__ = ["Applied", "Observer", "RewriteProfile", "run_rewrites"]
 
-#: What a rewrite raises because the user demanded it; no failure of its own.
-REFUSALS = (CudnnRequired, NotLowered)
+#: Exceptions that a rewrite raises because a flag demands it. They reach the user as they are.
+DEMANDED_ERRORS = (CudnnRequired, NotLowered)
 
-#: Told of each replacement before it happens: (rewrite, node, replacements).
+#: Called before each replacement with (rewrite, node, replacements).
 Observer = Callable[[Rewrite, Apply, Sequence[Variable | None]], None]
 
 
 @dataclass
 class Applied:
-    """What one rewrite did: how often it fired, was tried, and for how long."""
+    """Statistics of one rewrite: how often it fired and was tried, and its time in seconds."""
 
     fired: int = 0
     tried: int = 0
@@ -40,11 +40,11 @@ class RewriteProfile:
 
     rewrites: dict[str, Applied] = field(default_factory=dict)
     phases: dict[str, float] = field(default_factory=dict)
-    #: What was wished for by a flag and not done, with the reason; reports show it.
+    #: Flags without effect here, each with the reason; reports show them.
     notes: tuple[str, ...] = ()
 
     def slowest(self, count: int = 10) -> list[tuple[str, Applied]]:
-        """The rewrites that took longest."""
+        """The ``count`` rewrites that took longest, as (name, statistics), slowest first."""
         return sorted(self.rewrites.items(), key=lambda kv: -kv[1].seconds)[:count]
 
     def __str__(self) -> str:
@@ -62,7 +62,10 @@ def run_rewrites(
     profile: RewriteProfile,
     observer: Observer | None = None,
 ) -> int:
-    """Run ``rules`` on ``context.fgraph`` to a fixed point; how many replacements there were."""
+    """Run ``rules`` on ``context.fgraph`` to a fixed point and return the number of replacements.
+
+    Graph rewrites run once, first. Node rewrites for another kind of target are left out.
+    """
     for rule in rules:
         if isinstance(rule, GraphRewrite):
             start = time.perf_counter()
@@ -78,7 +81,7 @@ def run_rewrites(
 def _run_on_graph(rule: GraphRewrite, context: Context) -> None:
     try:
         rule.function(context)
-    except REFUSALS:
+    except DEMANDED_ERRORS:
         raise
     except Exception as error:
         if "always" in rule.tags:
@@ -87,7 +90,7 @@ def _run_on_graph(rule: GraphRewrite, context: Context) -> None:
 
 
 def _same_node(a: Variable, b: Variable) -> bool:
-    """Whether one node of the graph will stand for both: its op of the same inputs."""
+    """Whether ``a`` and ``b`` are one node to the graph's common subexpression elimination."""
     new, old = a.owner, b.owner
     if new is None or old is None or a.index != b.index or new.op != old.op:
         return False
@@ -99,10 +102,10 @@ def _same_node(a: Variable, b: Variable) -> bool:
 
 
 class _Worklist:
-    """Nodes that are new or whose inputs changed, the ones nearest to the inputs first.
+    """A worklist of nodes that are new or whose inputs changed, nearest to the inputs first.
 
-    So what moves outward (constants, signs) meets what it merges with on its way. In order of
-    arrival all would move one step a round, which is quadratic in the depth.
+    In this order a constant or sign that moves outward meets others that it merges with. In order
+    of arrival each of them would move one step a round, which is quadratic in the depth.
     """
 
     def __init__(
@@ -119,14 +122,14 @@ class _Worklist:
         self.heap: list[tuple[int, int, Apply]] = []
         self.queue: set[Apply] = set()
         self.arrivals = 0
-        #: How far above the inputs a node stood when it came.
+        #: The height of a node above the inputs when it was added.
         self.heights: dict[Apply, int] = {}
         order = context.fgraph.toposort()
         for node in order:
             self.add(node)
         self.budget = 200 * len(order) + 20_000
         self.failed: set[str] = set()
-        #: Nodes that no rule applied to, looked at since something was replaced.
+        #: Nodes visited since the last replacement, to which no rule applied.
         self.settled: set[Apply] = set()
 
     def run(self) -> int:
@@ -135,9 +138,9 @@ class _Worklist:
         fgraph.on_fewer_readers.append(self.add_if_several)
         fired, before = 0, -1
         try:
-            # A pattern may be several nodes deep, and only the neighbours of a change are queued:
-            # all nodes are looked at again until nothing fires, but for those that were since the
-            # last change of all.
+            # A pattern may be several nodes deep, but only the neighbours of a change are queued.
+            # So all nodes are visited again until nothing fires, except those that were visited
+            # since the last replacement.
             while fired != before:
                 before = fired
                 fired = self.drain(fired)
@@ -165,7 +168,7 @@ class _Worklist:
                     if self.try_each(rules, node):
                         fired += 1
                         self.settled.clear()
-                        if node in nodes:  # a reader has become equal to it, and it stands for both
+                        if node in nodes:  # a reader became equal to it and was merged into it
                             self.add(node)
                         self.check_budget(fired)
                     else:
@@ -180,18 +183,18 @@ class _Worklist:
             if v.owner is not None and (below := heights.get(v.owner, 0)) > height:
                 height = below
         heights[node] = height + 1
-        if self.rules_of(node):  # a node whose inputs change comes again
+        if self.rules_of(node):  # a node without rules is added again when its inputs change
             self.queue.add(node)
             self.arrivals += 1
             heappush(self.heap, (height, self.arrivals, node))
 
     def add_if_several(self, node: Apply) -> None:
-        """Outputs that nobody reads any more may make room for a cheaper op."""
+        """Queue a node that lost a reader of one of several outputs: a cheaper op may do now."""
         if len(node.outputs) > 1:
             self.add(node)
 
     def try_each(self, rules: Sequence[Rewrite], node: Apply) -> int:
-        """Let the first rule that applies rewrite ``node``; whether there is one."""
+        """Let the first rule that applies rewrite ``node``; return 1 if there is one, else 0."""
         context, clock = self.context, time.perf_counter
         before = clock()
         for rule in rules:
@@ -213,7 +216,7 @@ class _Worklist:
         return 0
 
     def replace(self, rule: Rewrite, node: Apply, new: Sequence[Variable | None]) -> Any:
-        """Put ``new`` in the place of the node's outputs; None where that changes nothing."""
+        """Replace the node's outputs by ``new``; None where that changes nothing."""
         read = self.context.fgraph.clients
         pairs = [
             (o, n) for o, n in zip(node.outputs, new)

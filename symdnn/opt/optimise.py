@@ -31,10 +31,12 @@ def optimise(
     observer: Observer | None = None,
     after_phase: Callable[[str], None] | None = None,
 ) -> RewriteProfile:
-    """Rewrite ``fgraph`` for ``target``; counts and times of what was done.
+    """Run all phases on ``fgraph`` for ``target`` and return counts and times of the rewrites.
 
-    ``capabilities`` are the libraries' rules, and what there are kernels for. ``after_phase`` is
-    told the name of each phase when it is over.
+    ``selection`` says which rewrites run, ``capabilities`` has the libraries' rules and answers
+    what there are kernels for. ``observer`` is called before each replacement of a node rewrite,
+    ``after_phase`` with the name of each phase after it. Failures of rewrites follow the flag
+    ``on_opt_error``.
     """
     rules = (*RULES, *capabilities.rules)
     profile = RewriteProfile()
@@ -59,7 +61,7 @@ def _run_phase(
     observer: Observer | None,
     done: dict[InnerGraph, InnerGraph],
 ) -> None:
-    """One phase, first inside of the ops that hold a graph (the body of a loop), then outside."""
+    """Run one phase, first on graphs inside of ops (the body of a loop), then on ``fgraph``."""
     fgraph = context.fgraph
     for node in fgraph.toposort():
         inner = getattr(node.op, "inner", None)
@@ -75,7 +77,7 @@ def _run_phase(
 
 
 def _put_inside(fgraph: FunctionGraph, node: Apply, inner: InnerGraph) -> None:
-    """Let ``node`` run another graph."""
+    """Replace the inner graph of ``node``."""
     op: Any = node.op
     try:
         with inherit(node.origin, node.hints, node.written):
@@ -86,7 +88,7 @@ def _put_inside(fgraph: FunctionGraph, node: Apply, inner: InnerGraph) -> None:
 
 
 def _also_printing(observer: Observer | None) -> Observer:
-    """``observer``, and a line on the standard error for each replacement."""
+    """An observer that calls ``observer`` and prints a line to stderr for each replacement."""
 
     def tell(rule: Rewrite, node: Apply, new: Sequence[Variable | None]) -> None:
         if observer is not None:

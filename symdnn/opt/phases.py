@@ -1,4 +1,4 @@
-"""Every phase, and every rewrite that is no library's, by lists.
+"""The list of phases, and the list of all rewrites that belong to no library.
 
 Deleting a line here removes the behaviour.
 """
@@ -44,9 +44,9 @@ PHASES = (
     "transfer",
 )
 
-#: Rules of earlier phases that run again, so that they see what a later phase makes: all of
-#: these phases, and those tagged ``cleanup`` everywhere.
-AGAIN = {"stabilize": frozenset({"canonicalize"})}
+#: For a phase, the earlier phases whose rules run again in it, on the nodes that it makes. Rules
+#: tagged ``cleanup`` run in every phase.
+RERUN_PHASES = {"stabilize": frozenset({"canonicalize"})}
 
 #: All rewrites but the libraries' (:mod:`symdnn.libraries.table`). The order of this list carries
 #: no meaning; the phase of a rule does.
@@ -76,8 +76,8 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *transfer.RULES,
 )
 
-#: Tags that switch on the rules tagged ``optional``, which no phase and no other tag does.
-ON_DEMAND = frozenset({"unsafe", "cudnn"})
+#: Tags that switch on rules tagged ``optional``. Their phase and their other tags do not.
+OPT_IN_TAGS = frozenset({"unsafe", "cudnn"})
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Selection:
 
     A rule runs when its tags, its phase or its name meet ``include``, and none of them is in
     ``exclude``. ``require`` must be included or compiling fails. A rule tagged ``optional`` is
-    included by its name or by a tag of :data:`ON_DEMAND` alone.
+    included only by its name or by a tag of :data:`OPT_IN_TAGS`.
     """
 
     include: frozenset[str] = frozenset({"fast_run"})
@@ -101,28 +101,28 @@ class Selection:
         if names & self.exclude:
             return False
         optional = "optional" in rule.tags
-        wanted = {rule.name} | (rule.tags & ON_DEMAND) if optional else names | {"fast_run"}
+        wanted = {rule.name} | (rule.tags & OPT_IN_TAGS) if optional else names | {"fast_run"}
         return bool(wanted & (self.include | self.require))
 
     def including(self, *tags: str) -> Selection:
-        """Also with these tags or names."""
+        """This selection with these tags or names included, and no longer excluded."""
         given = frozenset(tags)
         return Selection(self.include | given, self.exclude - given, self.require)
 
     def excluding(self, *tags: str) -> Selection:
-        """Without these tags or names."""
+        """This selection without rewrites that have one of these tags or names."""
         return Selection(self.include, self.exclude | frozenset(tags), self.require)
 
     def requiring(self, *tags: str) -> Selection:
-        """With these, which must exist."""
+        """This selection with these tags or names, each of which must exist."""
         return Selection(self.include, self.exclude, self.require | frozenset(tags))
 
 
 def rules_of_phase(
     phase: str, selection: Selection, rules: Iterable[Rewrite | GraphRewrite] = RULES
 ) -> Sequence[Rewrite | GraphRewrite]:
-    """Those of ``rules`` that ``selection`` takes in ``phase``, and earlier ones that run again."""
-    again = AGAIN.get(phase, frozenset())
+    """The selected rules of ``phase``, and those of earlier phases that run again in it."""
+    again = RERUN_PHASES.get(phase, frozenset())
     return [
         r for r in rules
         if (r.phase == phase or r.phase in again or "cleanup" in r.tags) and selection.takes(r)

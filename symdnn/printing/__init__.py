@@ -1,4 +1,4 @@
-"""What a graph looks like: as a tree, as a formula, as a list of steps, as a picture.
+"""Prints graphs: as a tree, as a formula, as a list of steps, as a picture.
 
 Any stage can be printed: the user's expression, the rewritten graph, the program, the plans.
 """

@@ -1,4 +1,4 @@
-"""What is known of the nodes of a compiled function besides its graph."""
+"""Facts about the nodes of a compiled function: order, place, kernel, in-place writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Facts", "facts_of"]
 
 @dataclass
 class Facts:
-    """Per node: its place in the order, where it runs, and what the plans made so far chose."""
+    """For each node its position in the order, its place, and the choices of plans made so far."""
 
     order: dict[Apply, int] = field(default_factory=dict)
     host: set[Apply] = field(default_factory=set)
@@ -26,7 +26,7 @@ class Facts:
     views: dict[Apply, int] = field(default_factory=dict)
 
     def words(self, node: Apply) -> list[str]:
-        """What to say of ``node``: ``["numpy.ufunc", "in place of input 0"]``."""
+        """The facts of ``node`` as words, such as ``["numpy.ufunc", "in place of input 0"]``."""
         said = ["host"] if node in self.host else ["size"] if node in self.sizes else []
         said += ["lazy"] if node in self.lazy else []
         if node in self.views:
@@ -40,7 +40,7 @@ class Facts:
 
 
 def facts_of(function: Function) -> Facts:
-    """The facts of a function; kernels and in-place writes as its plans so far have them."""
+    """The facts of a function; kernels and in-place writes are those of its plans so far."""
     order = {node: i for i, node in enumerate(function.fgraph.toposort())}
     facts = Facts(order)
     _add_program(facts, function.stages.program)

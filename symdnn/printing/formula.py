@@ -1,4 +1,4 @@
-"""``pprint``: an expression as one would write it, with infix operators and few parentheses."""
+"""``pprint``: an expression as a formula, with infix operators and few parentheses."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from symdnn.ops.linalg import dot
 
 __all__ = ["pprint"]
 
-#: Expressions of more operations than this name what they use more than once.
-FEW = 60
-#: Texts of more characters stand as a number in those around them until all are known.
-LONG = 500
+#: In expressions of more operations than this, common subexpressions get names.
+MAX_OPS_WITHOUT_NAMES = 60
+#: Longer texts are replaced by a number in the texts around them until all are known.
+MAX_INLINE_CHARACTERS = 500
 
 COMPARE, OR, XOR, AND, SHIFT, SUM, PRODUCT, SIGN, POWER, ATOM = range(10)
 
 
 class Text(NamedTuple):
-    """Printed so far, and how tightly its outermost operator binds."""
+    """A text with the precedence of its outermost operator."""
 
     text: str
     strength: int = ATOM
 
     def within(self, strength: int) -> str:
-        """In parentheses where an operator of this strength would tear it apart."""
+        """The text, in parentheses if an operator of this precedence binds tighter."""
         return self.text if self.strength >= strength else f"({self.text})"
 
 
@@ -60,16 +60,16 @@ INFIX: Mapping[type[Op], tuple[str, int]] = {
     comparison.RightShift: (">>", SHIFT),
     dot.Dot: ("@", PRODUCT),
 }
-#: Fields that say how numbers are stored, which a formula does not.
-UNSAID = ("dtype", "acc_dtype", "static", "type")
+#: Fields of ops that a formula leaves out, since they say only how numbers are stored.
+OMITTED_FIELDS = ("dtype", "acc_dtype", "static", "type")
 PREFIX: Mapping[type[Op], str] = {arithmetic.Neg: "-", comparison.Invert: "~"}
 
 
 def pprint(obj: Any) -> str:
     """The expression as text; of a list or a compiled function one line for each output.
 
-    Leading dimensions that broadcasting added are left out. What a long expression uses more
-    than once is named first, as ``t1 = ...``. Also ``pp``.
+    Leading dimensions that broadcasting added are left out. Common subexpressions of a long
+    expression are named first, as ``t1 = ...``. Also ``pp``.
 
     >>> import symdnn.tensor as T
     >>> x, y = T.vectors("x", "y")
@@ -101,7 +101,7 @@ def _lines(outputs: Sequence[Variable], leads: Sequence[str]) -> list[str]:
             name = f"t{len(lines) + 1}"
             lines.append(f"{name} = {said.text}")
             said = Text(name)
-        elif len(said.text) > LONG:
+        elif len(said.text) > MAX_INLINE_CHARACTERS:
             held.append(said.text)
             said = Text(f"\0{len(held) - 1}\0", said.strength)
         for v in node.outputs:
@@ -111,7 +111,7 @@ def _lines(outputs: Sequence[Variable], leads: Sequence[str]) -> list[str]:
 
 
 def _written_out(line: str, held: Sequence[str]) -> str:
-    """The line with the long texts in it, each copied once however deep it lies."""
+    """The line with the long texts inserted, each copied once at any depth."""
     done: list[str] = []
     pending = [line]
     while pending:
@@ -123,21 +123,21 @@ def _written_out(line: str, held: Sequence[str]) -> str:
 
 
 def _worth_a_name(order: Sequence[Apply], outputs: Sequence[Variable]) -> set[Apply]:
-    """Nodes used more than once, when writing all of it out would be long."""
+    """The common subexpressions that get names: none in a short expression."""
     sizes: dict[Apply, int] = {}
     uses: dict[Apply, int] = {}
     for node in order:
         owners = [v.owner for v in node.inputs if v.owner is not None]
-        sizes[node] = min(1 + sum(sizes[n] for n in owners), FEW + 1)
+        sizes[node] = min(1 + sum(sizes[n] for n in owners), MAX_OPS_WITHOUT_NAMES + 1)
         for n in owners:
             uses[n] = uses.get(n, 0) + 1
-    if sum(sizes[v.owner] for v in outputs if v.owner is not None) <= FEW:
+    if sum(sizes[v.owner] for v in outputs if v.owner is not None) <= MAX_OPS_WITHOUT_NAMES:
         return set()
     return {n for n, count in uses.items() if count > 1 and not _is_plain(n)}
 
 
 def _is_plain(node: Apply) -> bool:
-    """What reads as well written out: a size, or a leaf seen in another way."""
+    """Whether a common subexpression is short enough to repeat: a size, or a view of a leaf."""
     return isinstance(node.op, shape.ShapeI | shape.DimShuffle) and node.inputs[0].owner is None
 
 
@@ -145,7 +145,7 @@ def _known(v: Variable, texts: Mapping[Variable, Text]) -> Text:
     if v in texts:
         return texts[v]
     if isinstance(v, Constant) and v.name is None and v.data.size == 1:
-        # NumPy's shortest text that reads back as the value; a whole one as users write it.
+        # NumPy's shortest text that reads back as the value; whole numbers as users write them.
         shown = str(v.data.reshape(())[()]).removesuffix(".0")
         return Text(shown, SIGN if shown.startswith("-") else ATOM)
     return Text(str(v))
@@ -169,18 +169,20 @@ def _infix(symbol: str, strength: int, inputs: Sequence[Text]) -> Text:
 
 
 def _call(node: Apply, inputs: Sequence[Text]) -> Text:
-    """``log_softmax(x, axis=1)``: the op in lower case, inputs, fields that say something."""
+    """``log_softmax(x, axis=1)``: the op in lower case, inputs, fields without defaults."""
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(node.op).__name__).lower()
     given = [
         f"{f.name}={value}"
         for f in fields(node.op)  # type: ignore[arg-type]
-        if f.repr and f.name not in UNSAID and _says(value := getattr(node.op, f.name), node)
+        if f.repr
+        and f.name not in OMITTED_FIELDS
+        and _says(value := getattr(node.op, f.name), node)
     ]
     return Text(f"{name}({', '.join([t.text for t in inputs] + given)})")
 
 
 def _says(value: Any, node: Apply) -> bool:
-    """Whether a field's value is worth printing: no default, and not merely all axes."""
+    """Whether a field's value is printed: if it is no default, and not all axes."""
     ndim = getattr(node.inputs[0].type, "ndim", 0) if node.inputs else 0
     return value is not None and value is not False and value != tuple(range(ndim))
 

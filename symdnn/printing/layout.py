@@ -1,8 +1,8 @@
-"""Places for the boxes of a drawing: layers within a region, regions below or beside each other.
+"""Lays out a drawing: layers of boxes within a region, regions below or beside each other.
 
-The method is the usual one for layered drawings (Sugiyama, Tagawa, Toda 1981): layers from a
-topological sort, invisible boxes where an arrow passes a layer, orders by the mean place of
-neighbours, then places as near to these as the widths allow.
+The method is the usual one for layered drawings (Sugiyama, Tagawa, Toda 1981): layers by a
+topological sort, invisible boxes where an arrow crosses a layer, the order in a layer by the mean
+position of neighbours, then positions as near to these means as the widths allow.
 """
 
 from __future__ import annotations
@@ -16,17 +16,21 @@ from symdnn.printing.network import Box, Drawing, Group
 
 __all__ = ["Frame", "Layout", "lay_out", "lines_of"]
 
-CHARACTER, LINE, PADDING = 7.0, 16.0, 8.0
-GAP_X, GAP_Y, MARGIN, TITLE = 18.0, 34.0, 14.0, 20.0
-SWEEPS = 6
+#: Sizes in pixels: width of a character, height of a line, padding in a box; gaps between boxes,
+#: margin of a region, height of its title.
+CHARACTER_WIDTH_PX, LINE_HEIGHT_PX, PADDING_PX = 7.0, 16.0, 8.0
+GAP_X_PX, GAP_Y_PX, MARGIN_PX, TITLE_HEIGHT_PX = 18.0, 34.0, 14.0, 20.0
+
+#: How often the layers are sorted, alternately down and up.
+SORTING_SWEEPS = 6
 
 Arrow = tuple[str, str]
-Key = Any  # a box's key, or (from, to, layer) where an arrow passes
+Key = Any  # a box's key, or (from, to, layer) where an arrow crosses a layer
 
 
 @dataclass
 class Frame:
-    """A rectangle from its upper left corner."""
+    """A rectangle; ``x`` and ``y`` are its upper left corner, in pixels."""
 
     x: float
     y: float
@@ -46,7 +50,7 @@ class Layout:
     bends: dict[Arrow, list[tuple[float, float]]] = field(default_factory=dict)
 
     def take(self, other: Layout, dx: float, dy: float) -> None:
-        """Add all of ``other``, moved."""
+        """Add all of ``other``, shifted."""
         for key, f in other.boxes.items():
             self.boxes[key] = Frame(f.x + dx, f.y + dy, f.width, f.height)
         for f in other.regions:
@@ -56,13 +60,13 @@ class Layout:
 
 
 def lay_out(drawing: Drawing, max_label_size: int = 70) -> Layout:
-    """Places for all of ``drawing``."""
+    """The layout of ``drawing``."""
     sizes = {b.key: _size(b, max_label_size) for b in drawing.boxes.values()}
     return _group(drawing.root, drawing, sizes)
 
 
 def lines_of(box: Box, max_label_size: int) -> list[str]:
-    """The label's lines, long ones cut."""
+    """The lines of a box's label, cut to a greatest length."""
     return [
         line if len(line) <= max_label_size else line[: max_label_size - 1] + "…"
         for line in box.label.split("\n")
@@ -71,26 +75,28 @@ def lines_of(box: Box, max_label_size: int) -> list[str]:
 
 def _size(box: Box, max_label_size: int) -> tuple[float, float]:
     lines = lines_of(box, max_label_size)
-    width = max(len(line) for line in lines) * CHARACTER + 2 * PADDING
-    return width, len(lines) * LINE + PADDING
+    width = max(len(line) for line in lines) * CHARACTER_WIDTH_PX + 2 * PADDING_PX
+    return width, len(lines) * LINE_HEIGHT_PX + PADDING_PX
 
 
 def _group(group: Group, drawing: Drawing, sizes: Mapping[str, tuple[float, float]]) -> Layout:
     blocks = [_Layers(group.boxes, drawing, sizes).layout()] if group.boxes else []
     blocks += [_group(g, drawing, sizes) for g in group.groups]
     whole = Layout()
-    top = MARGIN + (TITLE if group.title else 0.0)
-    x, y = MARGIN, top
-    widest = max((b.width for b in blocks), default=len(group.title) * CHARACTER)
+    top = MARGIN_PX + (TITLE_HEIGHT_PX if group.title else 0.0)
+    x, y = MARGIN_PX, top
+    widest = max((b.width for b in blocks), default=len(group.title) * CHARACTER_WIDTH_PX)
     for block in blocks:
-        whole.take(block, x if group.beside else MARGIN + (widest - block.width) / 2, y)
+        whole.take(block, x if group.beside else MARGIN_PX + (widest - block.width) / 2, y)
         if group.beside:
-            x += block.width + GAP_X
+            x += block.width + GAP_X_PX
         else:
-            y += block.height + GAP_Y
-    whole.width = x - GAP_X + MARGIN if group.beside and blocks else widest + 2 * MARGIN
+            y += block.height + GAP_Y_PX
+    whole.width = x - GAP_X_PX + MARGIN_PX if group.beside and blocks else widest + 2 * MARGIN_PX
     tallest = max((b.height for b in blocks), default=0.0)
-    whole.height = top + tallest + MARGIN if group.beside or not blocks else y - GAP_Y + MARGIN
+    whole.height = (
+        top + tallest + MARGIN_PX if group.beside or not blocks else y - GAP_Y_PX + MARGIN_PX
+    )
     if group.title:
         whole.regions.insert(0, Frame(0.0, 0.0, whole.width, whole.height, group.title))
     return whole
@@ -111,7 +117,7 @@ class _Layers:
         self.paths = {a: self._path(a) for a in self.arrows}
 
     def _path(self, arrow: Arrow) -> list[Key]:
-        """The keys that an arrow passes, its ends included; makes invisible ones."""
+        """The keys along an arrow, with its ends; makes invisible boxes."""
         at = {key: i for i, layer in enumerate(self.layers) for key in layer}
         first, last = at[arrow[0]], at[arrow[1]]
         path: list[Key] = [arrow[0]]
@@ -125,7 +131,7 @@ class _Layers:
         return path
 
     def layout(self) -> Layout:
-        for sweep in range(SWEEPS):
+        for sweep in range(SORTING_SWEEPS):
             self._order(downwards=sweep % 2 == 0)
         centres = self._centres()
         found = Layout()
@@ -143,17 +149,17 @@ class _Layers:
                 found.bends[arrow] += [
                     (centres[k], y + height / 2) for k in passing if k in set(layer)
                 ]
-            y += height + GAP_Y
-        return _to_origin(found, y - GAP_Y)
+            y += height + GAP_Y_PX
+        return _to_origin(found, y - GAP_Y_PX)
 
     def _height(self, key: Key) -> float:
         return self.sizes[key][1] if isinstance(key, str) else 0.0
 
     def _width(self, key: Key) -> float:
-        return self.sizes[key][0] if isinstance(key, str) else CHARACTER
+        return self.sizes[key][0] if isinstance(key, str) else CHARACTER_WIDTH_PX
 
     def _order(self, downwards: bool) -> None:
-        """Sort each layer by the mean place of the neighbours in the layer before."""
+        """Sort each layer by the mean position of the neighbours in the previous layer."""
         neighbours = self.up if downwards else self.down
         layers = self.layers if downwards else self.layers[::-1]
         for before, layer in pairwise(layers):
@@ -168,7 +174,7 @@ class _Layers:
         centres: dict[Key, float] = {}
         for layer in self.layers:
             self._place(layer, [0.0] * len(layer), centres)
-        for sweep in range(SWEEPS):
+        for sweep in range(SORTING_SWEEPS):
             down = sweep % 2 == 0
             neighbours = self.up if down else self.down
             for layer in self.layers if down else self.layers[::-1]:
@@ -182,11 +188,11 @@ class _Layers:
     def _place(
         self, layer: Sequence[Key], wanted: Sequence[float], centres: dict[Key, float]
     ) -> None:
-        """As near to ``wanted`` as order and widths allow: packed to the right, then shifted."""
+        """Positions as near to ``wanted`` as order and widths allow."""
         right = None
         for k, want in zip(layer, wanted):
             half = self._width(k) / 2
-            centres[k] = want if right is None else max(want, right + GAP_X + half)
+            centres[k] = want if right is None else max(want, right + GAP_X_PX + half)
             right = centres[k] + half
         shift = _mean([w - centres[k] for k, w in zip(layer, wanted)], default=0.0)
         for k in layer:
@@ -194,7 +200,7 @@ class _Layers:
 
 
 def _layers(keys: Sequence[str], arrows: Sequence[Arrow]) -> list[list[Key]]:
-    """Each box as low as its users allow, so that leaves stand next to their use."""
+    """Layers that are as low as the readers of each box allow, so that leaves are near them."""
     import networkx
 
     backward = networkx.DiGraph()

@@ -38,7 +38,7 @@ def _program(program: Program, names: ValueNames, pad: str) -> Iterator[str]:
 
 
 def segment_title(segment: Segment, number: int) -> str:
-    """``segment 2``, with its device where that is not the CPU, and whether its results stay."""
+    """``segment 2``, with its device unless it is the CPU, and a note on cached results."""
     where = "" if segment.place == HOST else f" on {segment.place}"
     return f"segment {number}{where}{', kept' if segment.kept else ''}"
 
@@ -82,7 +82,7 @@ def _list(variables: tuple[Variable, ...], names: ValueNames) -> str:
 
 
 def plan_text(plan: Plan) -> str:
-    """A plan: its steps with shapes, kernels and memory; why other kernels were not taken."""
+    """A plan: its steps with shapes, kernels and memory, and why other kernels were refused."""
     names = ValueNames()
     lines = [f"plan for {plan.signature}"]
     for v in plan.specialised.segment.inputs:
@@ -106,7 +106,7 @@ def _planned_step(plan: Plan, node: Apply, names: ValueNames) -> str:
 
 
 def _places(plan: Plan, node: Apply) -> list[str]:
-    """Where the outputs and the workspace lie."""
+    """The memory of a node's outputs and of its workspace."""
     said = []
     for v in node.outputs:
         if isinstance(v, Constant) or v not in plan.memory.views:

@@ -1,4 +1,4 @@
-"""Names for what has none: ids of debugprint, and the values of a listing."""
+"""Generated names: ids of debugprint, and values of a listing."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from symdnn.graph.variable import Apply, Constant, Variable
 
 __all__ = ["Ids", "ValueNames", "leaf_text"]
 
-#: How ids look: letters, numbers, Python's own ``id``, or none.
+#: The styles of ids: letters, numbers, Python's ``id``, or none.
 ID_STYLES = ("CHAR", "int", "id", "")
 
 
 class Ids:
-    """An id for each node and each leaf, in the order in which they are asked for.
+    """Ids of nodes and leaves, in the order of their first use.
 
     ``known`` is filled on the way, so a second print with the same dict goes on where the first
     ended.
@@ -30,7 +30,7 @@ class Ids:
         self._fresh = _numbers(style, len(self.known))
 
     def of(self, item: Apply | Variable) -> str:
-        """The id of a node or leaf; a new one when it has none."""
+        """The id of a node or leaf; a new id at its first use."""
         if item not in self.known:
             self.known[item] = str(id(item)) if self.style == "id" else next(self._fresh)
         return self.known[item]

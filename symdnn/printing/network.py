@@ -1,4 +1,4 @@
-"""Any stage as a drawing: boxes, arrows, and regions around boxes; and as a networkx graph."""
+"""Any stage as a drawing (boxes, arrows, and regions around boxes) or as a networkx graph."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Box:
 
 @dataclass
 class Group:
-    """A region: boxes and further regions. With ``beside`` these lie side by side, else below."""
+    """A region of boxes and regions. With ``beside`` inner regions are side by side, else below."""
 
     title: str
     boxes: list[str] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Group:
     beside: bool = False
 
     def all_boxes(self) -> Iterator[str]:
-        """Keys of its boxes, those of inner regions too."""
+        """The keys of its boxes, also in inner regions."""
         yield from self.boxes
         for g in self.groups:
             yield from g.all_boxes()
@@ -91,7 +91,7 @@ def _groups(group: Group, path: str) -> Iterator[tuple[str, Group]]:
 def drawing_of(obj: Any, sizes: bool = True) -> Drawing:
     """The drawing of an expression (variable, node, list of them) or of any stage.
 
-    Without ``sizes`` what a program computes only to know a size is left out.
+    Without ``sizes`` nodes that only compute sizes are left out.
     """
     if isinstance(obj, Function):
         program = obj.stages.program
@@ -113,7 +113,7 @@ def drawing_of(obj: Any, sizes: bool = True) -> Drawing:
 
 
 class _Draughtsman:
-    """Makes boxes once each, in a fixed order."""
+    """Makes the boxes, once each and in a fixed order."""
 
     def __init__(
         self, facts: Facts, plan: Plan | None = None, hidden: frozenset[Apply] = frozenset()
@@ -128,7 +128,7 @@ class _Draughtsman:
     def graph(
         self, nodes: Sequence[Apply], outputs: Sequence[Variable], leaves: Iterable[Variable]
     ) -> Drawing:
-        """Nodes, with the leaves among ``leaves`` that none of them reads."""
+        """Draw nodes, and those of ``leaves`` that none of them reads."""
         group, self.drawn = self.drawing.root, set(nodes)
         self._nodes(nodes, group)
         for v in leaves:
@@ -137,7 +137,7 @@ class _Draughtsman:
         return self._finished(outputs, ())
 
     def segment(self, segment: Segment) -> Drawing:
-        """One segment, with what enters and leaves it."""
+        """Draw one segment with its inputs and outputs."""
         self.drawn = set(segment.nodes)
         self._nodes(segment.nodes, self.drawing.root)
         return self._finished(segment.outputs, ())
@@ -214,7 +214,7 @@ class _Draughtsman:
 
     def _leaf(self, v: Variable, group: Group) -> None:
         if v in self.keys or isinstance(v, Constant):
-            return  # constants get a box at each use, or arrows would cross everything
+            return  # constants get a box for each reader, to avoid long arrows
         kind = "shared" if isinstance(v, Shared) else "input"
         self.keys[v] = self._new_key("v")
         attributes: dict[str, str | int] = {"type": self._type(v), "name": v.name or ""}
@@ -263,7 +263,7 @@ class _Draughtsman:
 
 
 def _only_sizes(program: Program) -> frozenset[Apply]:
-    """Nodes whose values are read as sizes and bounds only, by ops or by one another."""
+    """Nodes whose values are only read as sizes and bounds, by ops or by such nodes."""
     hidden = {n for s in _segments(program) for n in s.sizes}
     nodes = [n for n in _all_nodes(program) if n not in hidden]
     read = [v for n in nodes for i, v in enumerate(n.inputs) if i not in n.op.host_inputs]

@@ -1,4 +1,4 @@
-"""What a notebook shows of variables, functions, graphs, modules and pictures (IPython's hooks)."""
+"""HTML of variables, functions, graphs and modules for notebooks (IPython's hooks)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from symdnn.printing.tree import debugprint
 
 __all__ = ["repr_html"]
 
-#: Graphs of more nodes are shown as text: a drawing of them is too wide to read.
-_MOST_DRAWN_NODES = 60
-#: Lines of a text that are shown; a graph's tree may have thousands.
-_MOST_LINES = 200
+#: Graphs of more nodes are shown as text: their drawings are too wide to read.
+_MAX_DRAWN_NODES = 60
+#: The most lines of a text that are shown: the tree of a graph may have thousands.
+_MAX_LINES = 200
 
 
 def repr_html(obj: Any) -> str:
-    """HTML of a variable, a compiled function or a graph; of anything else its text.
+    """HTML of a variable, a compiled function or a graph; for other objects their text.
 
-    A variable is its formula and type, a function its signature and the graph that it runs, drawn
-    if it has at most 60 nodes.
+    A variable is shown as its formula and type. A function is shown as its signature and rewritten
+    graph, drawn if it has at most 60 nodes.
 
     >>> import symdnn.tensor as T
     >>> x = T.fvector("x")
@@ -49,7 +49,7 @@ def _signature(f: Function) -> str:
 
 
 def _titled(title: str, shown: Any, graph: FunctionGraph) -> str:
-    if len(toposort(graph.outputs)) <= _MOST_DRAWN_NODES:
+    if len(toposort(graph.outputs)) <= _MAX_DRAWN_NODES:
         picture = pydotprint(shown, engine="symdnn")
         return f"{_code(title)}<div style='overflow-x: auto'>{picture}</div>"
     return f"{_code(title)}{_text(debugprint(shown, file='str'))}"
@@ -61,8 +61,8 @@ def _code(text: Any) -> str:
 
 def _text(text: str) -> str:
     lines = text.splitlines()
-    if len(lines) > _MOST_LINES:
-        lines = [*lines[:_MOST_LINES], f"... {len(lines) - _MOST_LINES} more lines: symdnn.dprint"]
+    if len(lines) > _MAX_LINES:
+        lines = [*lines[:_MAX_LINES], f"... {len(lines) - _MAX_LINES} more lines: symdnn.dprint"]
     return f"<pre>{escape(chr(10).join(lines))}</pre>"
 
 

@@ -1,4 +1,4 @@
-"""``pydotprint``: a picture of any stage, as SVG without any other program, as DOT, PNG or PDF."""
+"""``pydotprint``: a picture of any stage as SVG (without other programs), DOT, PNG or PDF."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from symdnn.printing.layout import CHARACTER, LINE, PADDING, Frame, Layout, lay_out, lines_of
+from symdnn.printing.layout import (
+    CHARACTER_WIDTH_PX,
+    LINE_HEIGHT_PX,
+    PADDING_PX,
+    Frame,
+    Layout,
+    lay_out,
+    lines_of,
+)
 from symdnn.printing.network import Box, Drawing, Group, drawing_of
 
 __all__ = ["Png", "Svg", "pydotprint", "to_dot", "to_svg"]
@@ -56,7 +64,7 @@ def pydotprint(
 
     ``format`` is svg, dot, png, pdf, ...; by default the suffix of ``outfile`` says it, else svg.
     A program's regions are frames around their nodes, a plan's nodes show shapes and kernels.
-    What a function computes only to know a size is left out unless ``sizes`` asks for it.
+    Nodes that only compute sizes are left out unless ``sizes`` is true.
     ``engine`` is ``"symdnn"`` (our own layout: svg and dot need no other package, the rest needs
     matplotlib), ``"dot"`` (Graphviz), or ``"auto"``: Graphviz where it is found. The
     result is the path, or with ``return_image`` (or without ``outfile``) the picture itself: text
@@ -80,7 +88,7 @@ def pydotprint(
 
 
 def _shown(image: str | bytes, kind: str) -> str | bytes:
-    """The picture, of a type that a notebook draws where it can."""
+    """The picture, as a type that a notebook draws if there is one for the format."""
     if isinstance(image, str):
         return Svg(image) if kind == "svg" else image
     return Png(image) if kind == "png" else image
@@ -104,7 +112,7 @@ def _render(drawing: Drawing, kind: str, max_label_size: int, engine: str) -> st
 
 
 def _by_graphviz(program: str, text: str, kind: str) -> bytes:
-    # The program itself and not pydot: that would parse our text only to write it again.
+    # The program and not the package pydot, which would parse this text to write it again.
     done = subprocess.run([program, f"-T{kind}"], input=text.encode(), capture_output=True)
     if done.returncode:
         raise RuntimeError(f"pydotprint: {program} -T{kind} failed: {done.stderr.decode().strip()}")
@@ -112,7 +120,7 @@ def _by_graphviz(program: str, text: str, kind: str) -> bytes:
 
 
 def _by_matplotlib(drawing: Drawing, kind: str, max_label_size: int) -> bytes:
-    """The same picture as the SVG's, by matplotlib, which writes png, pdf and more."""
+    """The same picture as the SVG, by matplotlib, as png, pdf and other formats."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.patches import FancyBboxPatch, PathPatch, Rectangle
@@ -148,7 +156,7 @@ def _by_matplotlib(drawing: Drawing, kind: str, max_label_size: int) -> bytes:
 
 
 def _codes(points: list[tuple[float, float]]) -> tuple[list[tuple[float, float]], list[int]]:
-    """Bezier curves through ``points`` as matplotlib wants them: vertices and their meanings."""
+    """Bezier curves through ``points`` as matplotlib's vertices and codes."""
     move, curve = 1, 4
     vertices, codes = [points[0]], [move]
     for (x0, y0), (x1, y1) in pairwise(points):
@@ -198,14 +206,14 @@ def _svg_box(box: Box, frame: Frame, max_label_size: int) -> Iterator[str]:
     yield f"<title>{_text(_tip(box))}</title>"
     yield _rectangle(frame, FILL[box.kind], f'stroke="#555" rx="{rounding}"')
     for i, line in enumerate(lines_of(box, max_label_size)):
-        x = frame.x + frame.width / 2 - len(line) * CHARACTER / 2
-        y = frame.y + PADDING / 2 + (i + 0.75) * LINE
+        x = frame.x + frame.width / 2 - len(line) * CHARACTER_WIDTH_PX / 2
+        y = frame.y + PADDING_PX / 2 + (i + 0.75) * LINE_HEIGHT_PX
         yield f'<text x="{_n(x)}" y="{_n(y)}">{_text(line)}</text>'
     yield "</g>"
 
 
 def _tip(box: Box) -> str:
-    """What shows when the mouse rests on a box."""
+    """The text of a box's tooltip."""
     shown = ("type", "name", "hints", "origin")
     facts = [f"{k}: {box.attributes[k]}" for k in shown if box.attributes.get(k)]
     return "\n".join([box.label, *facts])

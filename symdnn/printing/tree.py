@@ -21,9 +21,9 @@ from symdnn.printing.names import Ids, leaf_text
 
 __all__ = ["debugprint"]
 
-#: Levels after which the indentation starts anew, behind the number of the level. A chain of
-#: 20,000 nodes would be gigabytes of it.
-MOST_INDENTED = 200
+#: Deeper levels are not indented but numbered: a chain of 20,000 nodes would be gigabytes of
+#: spaces.
+MAX_INDENTED_LEVELS = 200
 
 
 def debugprint(
@@ -106,7 +106,7 @@ def _print_graph(fgraph: FunctionGraph, tree: _Tree, updated: Sequence[Shared]) 
 
 
 class _Tree:
-    """Writes variables line by line. It does not recurse: depth is no limit."""
+    """Writes variables line by line, without recursion, so that graphs may be of any depth."""
 
     def __init__(self, depth: int, print_type: bool, ids: Ids, stop_on_name: bool) -> None:
         self.depth, self.print_type, self.stop_on_name = depth, print_type, stop_on_name
@@ -117,7 +117,7 @@ class _Tree:
         self.with_inner: list[tuple[Apply, InnerGraph]] = []
 
     def add(self, v: Variable, lead: str = "", whole: bool = False) -> None:
-        """Write the tree of ``v``; ``whole`` names the node and not one output of it."""
+        """Write the tree of ``v``; with ``whole`` the node is named and not the output."""
         stack = [(v, lead, "", 0)]
         while stack:
             v, first, rest, level = stack.pop()
@@ -131,14 +131,14 @@ class _Tree:
                 continue
             self.printed.add(node)
             self.with_inner += [(node, inner) for inner in _inner_graphs(node.op)]
-            if level and level % MOST_INDENTED == 0:
+            if level and level % MAX_INDENTED_LEVELS == 0:
                 rest = f"[{level}]"
             children = [(child, f"{rest} |", f"{rest} |", level + 1) for child in node.inputs[:-1]]
             children += [(child, f"{rest} |", f"{rest}  ", level + 1) for child in node.inputs[-1:]]
             stack += reversed(children)
 
     def add_inner_graphs(self) -> None:
-        """Write the graphs inside of ops (a scan's step), those inside of these too."""
+        """Write the inner graphs of ops (a scan's step), at any depth."""
         for node, inner in self.with_inner:  # grows on the way
             inputs = ", ".join(f"{leaf_text(v)}{self.ids.text(v)}" for v in inner.inputs)
             name = type(node.op).__name__
@@ -178,7 +178,7 @@ def _inner_graphs(op: Op) -> list[InnerGraph]:
 
 
 def min_informative_str(obj: Any, ids: Mapping[Any, str] | None = None) -> str:
-    """The shortest tree that tells graphs apart: letters for nodes, no names of the user's.
+    """A short tree that distinguishes graphs: letters for nodes, no names of the user's.
 
     Two graphs of equal structure give equal texts.
 
@@ -195,7 +195,7 @@ def min_informative_str(obj: Any, ids: Mapping[Any, str] | None = None) -> str:
     while stack:
         v, level = stack.pop()
         key = v.owner if v.owner is not None else v
-        lead = " " * level if level <= MOST_INDENTED else f"[{level}] "
+        lead = " " * level if level <= MAX_INDENTED_LEVELS else f"[{level}] "
         output = f".{v.index}" if v.owner is not None and len(v.owner.outputs) > 1 else ""
         if key in letters.known:
             lines.append(f"{lead}<{letters.of(key)}{output}>")

@@ -1,4 +1,4 @@
-"""Facts about variables for rewrites: equal sizes, constants, signs, dtypes."""
+"""Facts about variables for rewrites: which sizes agree, which values are constant, which signs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Key = Any  # equal for sizes that are known to be equal
 class ShapeFacts:
     """Shapes of all variables, as ints and expressions over the leaves, and which are equal.
 
-    Values never change under rewriting, so facts about a variable stay true.
+    Rewriting never changes the value of a variable, so facts about it stay true.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class ShapeFacts:
         return self._resolver.shape(v)
 
     def key(self, size: Any) -> Key:
-        """A number or token of a size: equal keys mean equal sizes, unequal ones nothing."""
+        """A key that is equal only for sizes known to be equal (sizes of other keys may be)."""
         if not isinstance(size, Variable):
             return ("is", int(size))
         stack = [size]
@@ -66,7 +66,7 @@ class ShapeFacts:
         return all(self.same(a, b) for a, b in zip(self.dims(v), self.dims(w)))
 
     def covers(self, kept: Variable, lost: Variable) -> bool:
-        """Whether dropping the operand ``lost`` beside ``kept`` hides no error of shapes.
+        """Whether dropping the operand ``lost`` beside ``kept`` hides no mismatch of shapes.
 
         A static size of ``lost`` is part of the result's type, which a rewrite keeps. An unknown
         size must be known to equal that of ``kept``.
@@ -89,7 +89,7 @@ class ShapeFacts:
         return True
 
     def product_key(self, sizes: Iterable[Any]) -> tuple[int, tuple[Key, ...]]:
-        """A key of a product: its constant factor, and the keys of unknown factors, sorted."""
+        """A key of the product of sizes: its known factor, and its unknown factors, sorted."""
         count, factors = 1, []
         pending = list(sizes)
         while pending:
@@ -106,7 +106,7 @@ class ShapeFacts:
         return count, tuple(sorted(factors))
 
     def _size_behind(self, v: Variable) -> Any:
-        """The expression for which a ``ShapeI`` node stands, unless it is its own."""
+        """The size that a ``ShapeI`` node computes, in terms of leaves; None if it is a leaf's."""
         node = v.owner
         if node is None or not isinstance(node.op, ShapeI):
             return None
@@ -120,7 +120,7 @@ class ShapeFacts:
         if isinstance(v.owner.op, ShapeI):
             behind = self._size_behind(v)
             return (behind,) if isinstance(behind, Variable) else ()
-        # An integer that is computed from data is a token of its own.
+        # An integer that is computed from data has a token of its own.
         return v.owner.inputs if all(i.type.is_integer_scalar for i in v.owner.inputs) else ()
 
     def _make_key(self, v: Variable) -> Key:
@@ -172,7 +172,7 @@ def made_by(v: Variable, *ops: type) -> bool:
 
 
 def node_of(v: Variable) -> Any:
-    """The node of which ``v`` is a result, as Any, since only the caller knows its op's fields."""
+    """The node that made ``v``, as Any: the fields of its op depend on the type of the op."""
     return v.owner
 
 
@@ -182,9 +182,9 @@ def is_symbolic(v: Variable) -> bool:
 
 
 def number(v: Variable) -> Any:
-    """The number that all elements of a constant have, as a NumPy scalar; None if there is none.
+    """The number with which a constant is filled, as a NumPy scalar; None if there is none.
 
-    For a constant that was rounded to 16 bits it is the unrounded number: 0.999 is not 1.
+    For a constant that was rounded to 16 bits it is the number before rounding: 0.999 is not 1.
     """
     if not isinstance(v, Constant) or v.data.size == 0:
         return None
@@ -205,7 +205,7 @@ def all_ones(v: Variable) -> bool:
 
 
 def is_old_value(v: Variable) -> bool:
-    """Whether ``v`` is a shared variable, or an elementwise result of one and of numbers."""
+    """Whether ``v`` is a shared variable, or elementwise computed from one and numbers."""
     while v.owner is not None and isinstance(v.owner.op, Elemwise):
         operands = [w for w in v.owner.inputs if number(w) is None]
         if len(operands) != 1:
@@ -231,7 +231,7 @@ Condition = Callable[[Match], bool]
 
 
 def one_dtype(m: Match) -> bool:
-    """Whether all matched variables and the result have the same dtype."""
+    """All matched variables and the result have one dtype."""
     dtype = m.node.outputs[0].type.dtype
     return all(v.type.dtype == dtype for v in m.variables.values())
 
@@ -242,11 +242,11 @@ def discrete(m: Match) -> bool:
 
 
 def floating(m: Match) -> bool:
-    """Whether the result and all variables are real floats."""
+    """The result and all matched variables have one real float dtype."""
     return one_dtype(m) and bool(m.node.outputs[0].type.is_float)
 
 
 def signed(m: Match) -> bool:
-    """Whether all have the same dtype, and it has negative numbers."""
+    """All matched variables and the result have one dtype, which has negative numbers."""
     dtype = m.node.outputs[0].type.dtype
     return one_dtype(m) and dtype != "bool" and not dtype.startswith("uint")

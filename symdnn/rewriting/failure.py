@@ -1,4 +1,4 @@
-"""Handling of exceptions that rewrites raise."""
+"""Reports exceptions that are raised in rewrites."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ __all__ = ["report_failure"]
 
 
 def report_failure(what: str, error: Exception, then: str) -> None:
-    """Raise, warn or ignore an exception of a rewrite, as the flag ``on_opt_error`` says."""
+    """Warn of, raise or ignore an exception of a rewrite, as the flag ``on_opt_error`` says.
+
+    ``what`` says what failed, ``then`` what happens instead.
+    """
     action = str(config.on_opt_error)
     if action == "warn":
         message = f"{what}: {type(error).__name__}: {error}. {then}"

@@ -1,4 +1,4 @@
-"""A rewrite as a value: a pattern and its replacement, or a function of one node."""
+"""Rewrites as values: a pattern with its replacement, or a function of one node or a graph."""
 
 from __future__ import annotations
 
@@ -48,55 +48,56 @@ def _fuses_on_cuda(op: Op, kind: str) -> bool:
     return kind == "cuda"
 
 
-def _not_asked(fgraph: FunctionGraph, target: Target, takes: Any) -> Mapping[Apply, str]:
+def _none_not_lowered(fgraph: FunctionGraph, target: Target, takes: Any) -> Mapping[Apply, str]:
     return {}
 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What libraries and kernels can do; ``compile`` passes it to ``opt`` with the target.
+    """What libraries and kernels can run; ``compile`` passes it to ``opt`` with the target.
 
-    Its answers depend on the target and on static types. No hardware is needed, and a program for
-    ``cuda:sm_90`` is planned the same on any machine.
+    The answers follow from the target and from static types, without hardware: a program for
+    ``cuda:sm_90`` is planned alike on any machine.
 
     ``rules`` are the libraries' rewrites. ``kernel_reason(node, kind)`` is the reason why no kernel
-    of a kind of target takes a node, or None. ``fuses(op, kind)`` tells whether a fused op pays
-    there. ``not_lowered(fgraph, target, takes)`` has the nodes that a library could run but does
-    not, with the reasons; ``takes`` tells which rewrites are switched on.
+    of a kind of target takes a node, or None. ``fuses(op, kind)`` says whether that kind has good
+    kernels for a fused op. ``not_lowered(fgraph, target, takes)`` has the nodes that a library
+    could have run but does not, with reasons; ``takes`` says which rewrites are switched on.
     """
 
     rules: tuple[Rewrite | GraphRewrite, ...] = ()
     kernel_reason: Callable[[Apply, str], str | None] = _no_kernel
     fuses: Callable[[Op, str], bool] = _fuses_on_cuda
-    not_lowered: Callable[[FunctionGraph, Target, Any], Mapping[Apply, str]] = _not_asked
+    not_lowered: Callable[[FunctionGraph, Target, Any], Mapping[Apply, str]] = _none_not_lowered
 
 
-#: Neither a library nor a kernel.
+#: No libraries, and no knowledge of kernels.
 NO_CAPABILITIES = Capabilities()
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a rewrite may read besides the node: the graph, the target, flags and shapes."""
+    """What a rewrite may read besides the node: graph, target, shapes and capabilities."""
 
     fgraph: FunctionGraph
     target: Target
     deterministic: bool = False
-    #: Whether this is the graph inside of an op, such as the body of a loop.
+    #: Whether the graph is inside of an op: the body of a loop.
     inner: bool = False
     shapes: ShapeFacts = field(default_factory=ShapeFacts, compare=False)
-    #: What libraries and kernels of the target can do.
+    #: What libraries and kernels of the target can run.
     capabilities: Capabilities = NO_CAPABILITIES
 
     def only_user(self, v: Variable) -> bool:
-        """Whether a single node reads ``v`` and it is not an output of the graph."""
+        """Whether ``v`` is read exactly once, by a node, and is no output of the graph."""
         users = self.fgraph.clients.get(v, {})
         return len(users) == 1 and next(iter(users))[0] is not None
 
     def replace(self, pairs: Iterable[tuple[Variable, Variable]], name: str) -> bool:
-        """Replace several values at once by values of the same types, for the rewrite ``name``.
+        """Replace several values at once for the rewrite ``name``; whether that was done.
 
-        Returns False, and replaces nothing, if a value cannot be converted to its type.
+        New values are converted to the types of the old ones. If that is impossible for one of
+        them, nothing is replaced and the result is False.
         """
         conformed = [(old, conform(new, old, self)) for old, new in pairs]
         found = [(old, new) for old, new in conformed if new is not None]
@@ -107,7 +108,8 @@ class Context:
 
 Result = Variable | Sequence[Variable | None] | None
 NodeFunction = Callable[[Apply, Context], Result]
-#: Whether a rewrite may apply to an op's type with inputs of these ops; called once for each.
+#: Whether a rewrite may apply, by the op's type and the types of the ops that make its inputs.
+#: Answers are cached.
 Admits = Callable[[type[Op], Makers], bool]
 Condition = Callable[[Match], bool]
 
@@ -116,9 +118,9 @@ Condition = Callable[[Match], bool]
 class Rewrite:
     """One rewrite of one node.
 
-    ``function`` returns replacements of the node's outputs, or None, and changes nothing. ``ops``
-    are the op types that it applies to, with their subclasses. The order among rewrites of a phase
-    has no meaning. ``tags`` and the name switch it on and off.
+    ``function`` returns replacements of the node's outputs, or None to leave the node as it is. It
+    changes nothing itself. ``ops`` are the op types that it applies to, with their subclasses. The
+    order of the rewrites of a phase has no meaning. ``tags`` and the name switch it on and off.
     """
 
     name: str
@@ -127,22 +129,22 @@ class Rewrite:
     function: NodeFunction
     tags: frozenset[str] = frozenset()
     text: str = field(default="", compare=False)
-    #: Its pattern, if it was made from one.
+    #: The pattern of the left side, for rewrites made by :func:`rewrite`.
     pattern: Any = field(default=None, compare=False)
-    #: Whether it may apply to a node of this op with inputs of these ops; None: to any.
+    #: A quick test whether it may apply to a node; None: to any node of ``ops``.
     admits: Admits | None = field(default=None, compare=False)
-    #: The only kind of target that it is for; None: all.
+    #: The only kind of target that it is for; None: for all.
     target: str | None = None
 
     def __call__(self, node: Apply, context: Context) -> Sequence[Variable | None] | None:
-        """Replacements of the node's outputs with the same types; None if it does not apply."""
+        """Replacements of the node's outputs with equal types; None if it does not apply."""
         result = self.function(node, context)
         return None if result is None else self.conformed(result, node, context)
 
     def conformed(
         self, result: Variable | Sequence[Variable | None], node: Apply, context: Context
     ) -> Sequence[Variable | None]:
-        """The function's results, converted to the types of the node's outputs."""
+        """The function's result, converted to the types of the node's outputs."""
         found = [result] if isinstance(result, Variable) else list(result)
         return [
             None if new is None else conform(new, old, context)
@@ -155,7 +157,7 @@ class Rewrite:
 
 @dataclass(frozen=True)
 class GraphRewrite:
-    """A rewrite of the whole graph; runs once, before the node rewrites of its phase."""
+    """A rewrite of a whole graph. It runs once, before the node rewrites of its phase."""
 
     name: str
     phase: str
@@ -175,14 +177,14 @@ def rewrite(
 ) -> Rewrite:
     """A rewrite from a pattern to a result, both built with the real ops.
 
-    ``result`` may also be a function of the match. Each condition of ``when`` must hold for the
-    match, ``when_target`` for the match and the target. A variable that the result drops must have
-    a shape that the variables of the result imply, so that no error of shapes is ever hidden.
+    ``result`` may also be a function of the match. Each of ``when`` must hold for the match,
+    ``when_target`` for the match and the target. If the result drops a variable, the remaining ones
+    must be known to have its sizes, so that no mismatch of shapes is hidden.
     """
     conditions = (when,) if callable(when) else tuple(when)
     kind, fits, matches = type(pattern.op), may_match(pattern), matcher(pattern)
     built = isinstance(result, Pattern | int | float)
-    left_out = _names(pattern) - _names(result) if built else set()
+    left_out = _variable_names(pattern) - _variable_names(result) if built else set()
     computes = isinstance(result, Pattern) and result.op is not None
 
     def apply(node: Apply, context: Context) -> Result:
@@ -195,10 +197,10 @@ def rewrite(
             return None
         if not built:
             return result(found)  # type: ignore[no-any-return]
-        if left_out and not _vouched_for(node, left_out, result, found, context):
+        if left_out and not _sizes_match(node, left_out, result, found, context):
             return None
         new = instantiate(result, found)
-        # A real variable beside a complex constant: ops on reals would compute something else.
+        # A real variable beside a complex constant: real ops would give another value.
         return None if computes and _is_real_for_complex(new, node) else new
 
     def admits(op: type[Op], made: Makers) -> bool:
@@ -212,27 +214,27 @@ def _is_real_for_complex(new: Variable, node: Apply) -> bool:
     return bool(node.outputs[0].type.is_complex and not new.type.is_complex)
 
 
-def _names(pattern: Any) -> set[str]:
-    """Names of the variables in a pattern."""
+def _variable_names(pattern: Any) -> set[str]:
+    """Names of the pattern variables in a pattern."""
     if isinstance(pattern, PatternVar):
         return {pattern.name}
     if isinstance(pattern, AnyOf):
-        return {n for c in pattern.choices for n in _names(c)}
+        return {n for c in pattern.choices for n in _variable_names(c)}
     if not isinstance(pattern, Pattern):
         return set()
-    return {n for q in pattern.inputs for n in _names(q)}
+    return {n for q in pattern.inputs for n in _variable_names(q)}
 
 
-def _vouched_for(
+def _sizes_match(
     node: Apply, left_out: set[str], result: Any, found: Match, context: Context
 ) -> bool:
-    """Whether dropping the variables ``left_out`` hides no error of shapes."""
+    """Whether the sizes of dropped variables are known to match those of remaining ones."""
     lost = [v for n, v in found.variables.items() if n in left_out and not v.type.is_static]
     if not lost:
         return True
-    kept = [found.variables[n] for n in _names(result)]
+    kept = [found.variables[n] for n in _variable_names(result)]
     if not kept:
-        return len(lost) == 1  # it alone determines the result's shape
+        return len(lost) == 1  # a single variable cannot mismatch
     return all(any(context.shapes.covers(k, v) for k in kept) for v in lost)
 
 
@@ -245,7 +247,8 @@ def node_rewrite(
 ) -> Callable[[NodeFunction], Rewrite]:
     """A decorator that makes a rewrite from a function of a node and its :class:`Context`.
 
-    ``admits`` tells by the ops of a node's inputs whether it may apply (:func:`reads`).
+    Its phase, tags, name and quick test are those of :class:`Rewrite`. The name is the function's
+    unless ``name`` is set. For ``admits`` see :func:`reads`.
     """
 
     def wrap(function: NodeFunction) -> Rewrite:
@@ -257,9 +260,9 @@ def node_rewrite(
 
 
 def reads(*kinds: type, at: int | None = None) -> Admits:
-    """Admits nodes of which some input, or that at index ``at``, is a result of one of these ops.
+    """A quick test for nodes with an input made by one of these ops, or the input at index ``at``.
 
-    Subclasses count; :class:`Constant` stands for constants.
+    Subclasses count. :class:`Constant` stands for constants.
     """
 
     def admits(op: type[Op], made: Makers) -> bool:
@@ -284,7 +287,7 @@ class Family:
         *names: str,
         when: Condition | Sequence[Condition] = (),
     ) -> Rewrite:
-        """A :func:`rewrite`; ``names`` are further tags, such as Theano's name of it."""
+        """A :func:`rewrite`; ``names`` are further tags, such as Theano's name for it."""
         tags = (*self.tags, *names)
         return rewrite(name, pattern, result, phase=self.phase, tags=tags, when=when)  # fmt: skip
 
@@ -307,7 +310,7 @@ def graph_rewrite(
 
 
 def instantiate(result: Any, found: Match) -> Variable:
-    """The variable of a result pattern for a match."""
+    """The variable that a result pattern describes for a match."""
     if isinstance(result, PatternVar):
         return found.variables[result.name]
     if not isinstance(result, Pattern) or result.op is None:
@@ -329,10 +332,10 @@ def _fill_params(op: Op, found: Match) -> Op:
 
 
 def conform(new: Variable, old: Variable, context: Context) -> Variable | None:
-    """``new`` converted to the dtype, ndim and static shape of ``old``, which it replaces.
+    """``new`` with the dtype, ndim and static shape of ``old``, which it replaces.
 
-    Dimensions along which ``new`` would broadcast are expanded, so that a rewrite may drop an
-    operand without checking which one was larger. None if only ``old`` itself has the sizes.
+    Dimensions of size 1 in ``new`` only are broadcast, so a rewrite may drop the larger operand.
+    None where the size to broadcast to is known only from ``old`` itself.
     """
     a, b = old.type, new.type
     if not isinstance(a, TensorType) or not isinstance(b, TensorType):
@@ -353,6 +356,6 @@ def conform(new: Variable, old: Variable, context: Context) -> Variable | None:
 
 
 def _size_of(d: Any) -> Variable | None:
-    """The variable whose size ``d`` is."""
+    """The variable of which ``d`` is a size; None for other values."""
     owner = d.owner if isinstance(d, Variable) else None
     return owner.inputs[0] if owner is not None and isinstance(owner.op, ShapeI) else None

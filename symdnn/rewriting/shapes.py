@@ -17,7 +17,7 @@ Dims = tuple[Any, ...]
 
 
 def op_shapes(node: Apply, input_shapes: Sequence[Dims]) -> list[Dims] | None:
-    """Shapes of the outputs of ``node`` by its op's rule; None if they depend on data."""
+    """Shapes of the outputs of ``node`` by its op's rule; None where they depend on data."""
     types = [v.type for v in node.inputs]
     host = {i: _number(node.inputs[i]) for i in node.op.host_inputs}
     found = node.op.shapes(types, input_shapes, host)
@@ -29,7 +29,7 @@ def _number(v: Variable) -> Variable | int:
 
 
 class ShapeResolver:
-    """Expresses each shape by sizes of leaves, host scalars, and results of ops with data shapes.
+    """Expresses shapes through sizes of leaves, host scalars, and sizes that depend on data.
 
     The same variable always gets the same expression objects.
     """
@@ -37,7 +37,7 @@ class ShapeResolver:
     def __init__(self, leaves: Iterable[Variable] = ()) -> None:
         """``leaves`` are variables whose sizes are not traced further."""
         self._shapes: dict[Variable, Dims] = {}
-        self._data_decides: set[Apply] = set()
+        self._depends_on_data: set[Apply] = set()
         for v in leaves:
             self._shapes[v] = self._sizes(v)
 
@@ -55,11 +55,11 @@ class ShapeResolver:
             self._shapes[v] = self._sizes(v)
         return self._shapes[v]
 
-    def data_decides(self, node: Apply) -> bool:
-        """Whether the shape of an output is known only after the node ran."""
+    def depends_on_data(self, node: Apply) -> bool:
+        """Whether an output's shape depends on data, so is known only after the node ran."""
         for v in node.outputs:
             self.shape(v)
-        return node in self._data_decides
+        return node in self._depends_on_data
 
     def dims(self, node: Apply) -> list[Variable]:
         """Symbolic sizes of the outputs of ``node``."""
@@ -72,7 +72,7 @@ class ShapeResolver:
             with inherit(node.origin, NO_HINTS):
                 shapes = op_shapes(node, [self._known(v) for v in node.inputs])
             if shapes is None:
-                self._data_decides.add(node)
+                self._depends_on_data.add(node)
         for i, v in enumerate(node.outputs):
             if shapes is not None and isinstance(v.type, TensorType):
                 self._shapes[v] = _with_static(v.type, shapes[i])

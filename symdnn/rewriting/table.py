@@ -1,4 +1,4 @@
-"""The rewrites that may apply to a node, looked up by its op and the ops of its inputs."""
+"""Looks up the rewrites that may apply to a node, by its op and the ops that make its inputs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["RuleTable"]
 
 
 class RuleTable:
-    """Rewrites in order, looked up by node and cached for each kind of node.
+    """Rewrites in order, looked up by a node; answers are cached by kind of node.
 
-    Most nodes have none, so that one lookup is enough.
+    Most nodes have no rewrite that may apply, so one look-up is enough for them.
     """
 
     def __init__(self, rules: Iterable[Rewrite]) -> None:

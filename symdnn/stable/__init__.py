@@ -1,1 +1,1 @@
-"""Expressions in forms that keep their digits, before and after gradients are taken."""
+"""Stable forms: equal expressions that lose no digits, for values and for their gradients."""

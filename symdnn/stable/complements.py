@@ -1,4 +1,4 @@
-"""``1 - v``, where ``v`` may have been rounded to 1."""
+"""Stable forms of ``1 - v`` and ``1 + v``, where ``v`` may have been rounded to 1 or -1."""
 
 from __future__ import annotations
 
@@ -16,35 +16,37 @@ from symdnn.ops.elementwise.special import Erf, Erfc, erf, erfc
 from symdnn.ops.elemwise import like
 from symdnn.ops.nn.softmax import LogSoftmax, Softmax
 from symdnn.rewriting.facts import made_by, node_of, real_float
-from symdnn.stable.moves import of_moved
+from symdnn.stable.moves import through_data_movement
 from symdnn.stable.scaled import in_bounds, negated
 
 __all__ = ["complement", "one_plus"]
 
-#: How many moves one look goes through.
-DEEPEST = 20
+#: The most data movement ops between an expression and the op with a stable form.
+MAX_DEPTH_NODES = 20
 
 
 def complement(v: Variable, depth: int = 0) -> Variable | None:
-    """``1 - v`` from what ``v`` was computed from; None where nothing is gained by it."""
+    """A stable form of ``1 - v``; None where ``v`` has none."""
     node = v.owner
-    if node is None or not real_float(v) or depth > DEEPEST:
+    if node is None or not real_float(v) or depth > MAX_DEPTH_NODES:
         return None
-    if type(node.op) in _OF:
+    if type(node.op) in _COMPLEMENTS:
         (x,) = node.inputs
-        return _OF[type(node.op)](x, v) if x.type.dtype == v.type.dtype else None
-    return of_moved(v, lambda u: complement(u, depth + 1), lambda u: sub(like(1, u), u))
+        return _COMPLEMENTS[type(node.op)](x, v) if x.type.dtype == v.type.dtype else None
+    return through_data_movement(
+        v, lambda u: complement(u, depth + 1), lambda u: sub(like(1, u), u)
+    )
 
 
 def one_plus(v: Variable, depth: int = 0) -> Variable | None:
-    """``1 + v`` for a ``v`` that may have been rounded to -1."""
-    if not real_float(v) or v.owner is None or depth > DEEPEST:
+    """A stable form of ``1 + v``; None where ``v`` has none."""
+    if not real_float(v) or v.owner is None or depth > MAX_DEPTH_NODES:
         return None
     if made_by(v, Erf):
         return erfc(negated(node_of(v).inputs[0]))
     if made_by(v, Tanh):
         return _one_plus_tanh(node_of(v).inputs[0])
-    return of_moved(v, lambda u: one_plus(u, depth + 1), lambda u: like(1, u) + u)
+    return through_data_movement(v, lambda u: one_plus(u, depth + 1), lambda u: like(1, u) + u)
 
 
 def _one_minus_exp(x: Variable, v: Variable) -> Variable | None:
@@ -57,14 +59,14 @@ def _one_plus_tanh(x: Variable) -> Variable:
 
 
 def _one_minus_softmax(x: Variable, v: Variable) -> Variable:
-    """Of the one that is above a half it is the sum of the others."""
+    """For an element above one half, the sum of the others."""
     op: Any = node_of(v).op
     large = gt(LogSoftmax(op.axis)(x), like(-math.log(2), x))
     others = sum(switch(large, like(0, v), v), axis=op.axis, keepdims=True)
     return switch(large, others, like(1, v) - minimum(v, like(0.75, v)))
 
 
-_OF: dict[type, Callable[[Variable, Variable], Variable | None]] = {
+_COMPLEMENTS: dict[type, Callable[[Variable, Variable], Variable | None]] = {
     Sigmoid: lambda x, v: sigmoid(negated(x)),
     Exp: _one_minus_exp,
     Erf: lambda x, v: erfc(x),

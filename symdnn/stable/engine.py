@@ -1,8 +1,7 @@
-"""A part of a graph in forms that keep their digits: one walk over it, each node looked at once.
+"""Brings a part of a graph into stable form, by one pass from the inputs to the outputs.
 
-The rules look upward only, at inputs that are in their best form already, so one walk from the
-inputs to the outputs is enough; what a rule makes is looked at where it is made. What needs no
-change stays the user's own nodes.
+Rules match patterns towards the inputs only, which have their stable form already, so one pass is
+enough. Nodes that a rule makes are visited at once. Where no rule applies, the user's nodes stay.
 """
 
 from __future__ import annotations
@@ -27,16 +26,17 @@ from symdnn.stable.rules import RULES
 
 __all__ = ["StableGraph"]
 
-#: How many replacements there may be for each node, so that rules that undo each other end.
-LIMIT = 30
+#: The most replacements per node, so that the pass ends even if rules undo each other.
+MAX_REPLACEMENTS_PER_NODE = 30
 
 
 class StableGraph:
     """The nodes on a path from ``starts`` to ``outputs``, in stable form.
 
-    ``at(v)`` is what stands for the user's variable ``v``. No rule looks through a variable of
-    ``opaque``, whose stand-in is a node of its own. ``fired`` says which rule replaced which of
-    the user's nodes; where it is empty, the user's graph is as good.
+    ``at(v)`` is the replacement of the user's variable ``v``. No pattern matches through a variable
+    of ``opaque``: it is replaced by an ``Opaque`` node. Nodes before ``blockers`` are left out.
+    ``fired`` lists the user's nodes that were replaced, with the rule; if it is empty, the user's
+    graph is in stable form.
     """
 
     def __init__(
@@ -48,8 +48,8 @@ class StableGraph:
     ) -> None:
         self.fired: list[tuple[Apply, str]] = []
         self._opaque, self._blockers = set(opaque), set(blockers)
-        self._now: dict[Variable, Variable] = {}
-        #: Stand-ins that compute nothing new, and the variables whose values they have.
+        self._replacement: dict[Variable, Variable] = {}
+        #: Replacements that compute nothing new, each with the variable whose value it has.
         self._same_as: dict[Variable, Variable] = {}
         self._read_same = False
         self._context = Context(FunctionGraph([], []), Target())
@@ -58,37 +58,37 @@ class StableGraph:
         order = toposort(outputs, self._blockers)
         self._users = frozenset(order)
         self._known: dict[Apply, None] = dict.fromkeys(order)
-        self._left = LIMIT * len(order) + 100
+        self._replacements_left = MAX_REPLACEMENTS_PER_NODE * len(order) + 100
         self._run(order, set(starts))
 
     def at(self, v: Variable) -> Variable:
-        """What stands for ``v``."""
-        return self._now.get(v, v)
+        """The replacement of ``v``; ``v`` itself if it has none."""
+        return self._replacement.get(v, v)
 
     def in_users_terms(self, found: Sequence[Variable | None]) -> list[Variable | None]:
-        """Expressions of stand-ins with the user's own variables where they do as well.
+        """The expressions ``found`` with the user's own variables where the values are the same.
 
-        These are opaque ones, and those of which a size is read: sizes of one form of an
-        expression may look different from those of the other.
+        These are variables behind ``Opaque`` nodes, and variables of which only a size is read.
+        The sizes of two forms of one expression may not be known to be equal.
         """
         made = [v for v in found if v is not None]
         replace = dict(self._same_as) if self._read_same else {}
-        users = {new: old for old, new in self._now.items() if self._is_ours(new)}
+        users = {new: old for old, new in self._replacement.items() if self._is_new(new)}
         for node in new_nodes(made, self._known):
             if isinstance(node.op, ShapeI) and node.inputs[0] in users:
                 replace[node.outputs[0]] = node.op(users[node.inputs[0]])
         new = iter(substituted(made, replace)) if replace else iter(made)
         return [None if v is None else next(new) for v in found]
 
-    def _is_ours(self, v: Variable) -> bool:
+    def _is_new(self, v: Variable) -> bool:
         return v.owner is not None and v.owner not in self._users
 
-    # -- the walk -------------------------------------------------------------------------------
+    # -- the pass over the graph ----------------------------------------------------------------
 
     def _run(self, order: Sequence[Apply], reached: set[Variable]) -> None:
         for v in self._opaque & (self._blockers | reached):
             if v.owner is not None:
-                self._hide(v, v)
+                self._make_opaque(v, v)
         with inheriting() as self._take_after:
             for node in order:
                 if any(v in reached for v in node.inputs) and _may_vary(node):
@@ -97,41 +97,41 @@ class StableGraph:
                     self._visit(node)
 
     def _visit(self, node: Apply) -> None:
-        self._at, self._why = node, (node.origin, node.hints)
+        self._current_node, self._why = node, (node.origin, node.hints)
         inputs = [self._input(v) for v in node.inputs]
         changed = any(a is not b for a, b in zip(inputs, node.inputs))
         current = copy_node(node, inputs) if changed else node
-        for old, new in zip(node.outputs, self._best(current), strict=True):
-            if new.name is None and self._is_ours(new):
+        for old, new in zip(node.outputs, self._stable_outputs(current), strict=True):
+            if new.name is None and self._is_new(new):
                 new.name = old.name
             if old in self._opaque:
-                self._hide(old, new)
+                self._make_opaque(old, new)
             elif new is not old:
-                self._now[old] = new
-                if node.op.unmergeable:  # it happens once, where the user wrote it
+                self._replacement[old] = new
+                if node.op.unmergeable:  # it must run once, as the user's node
                     self._same_as[new], self._read_same = old, True
 
-    def _hide(self, old: Variable, new: Variable) -> None:
+    def _make_opaque(self, old: Variable, new: Variable) -> None:
         stand_in = Opaque()(new)
-        self._now[old], self._same_as[stand_in] = stand_in, old
+        self._replacement[old], self._same_as[stand_in] = stand_in, old
 
     def _input(self, v: Variable) -> Variable:
-        found = self._now.get(v, v)
+        found = self._replacement.get(v, v)
         if found in self._same_as:
             self._read_same = True
         return found
 
     # -- one node -------------------------------------------------------------------------------
 
-    def _best(self, node: Apply) -> Sequence[Variable]:
-        """What stands for the outputs of ``node``, whose inputs are in stable form."""
+    def _stable_outputs(self, node: Apply) -> Sequence[Variable]:
+        """The stable form of the outputs of ``node``, whose inputs are in stable form."""
         if isinstance(inner := getattr(node.op, "inner", None), InnerGraph):
             return self._with_stable_inside(node, inner)
         for rule in self._rules.of(node):
             new = self._applied(rule, node)
             if new is not None:
-                self.fired.append((self._at, rule.name))
-                return [o if n is None else self._settled(n) for o, n in zip(node.outputs, new)]
+                self.fired.append((self._current_node, rule.name))
+                return [o if n is None else self._visited(n) for o, n in zip(node.outputs, new)]
         return node.outputs
 
     def _applied(self, rule: Rewrite, node: Apply) -> Sequence[Variable | None] | None:
@@ -144,25 +144,25 @@ class StableGraph:
         changes = found is not None and any(
             n is not None and n is not o for o, n in zip(node.outputs, found)
         )
-        self._left -= changes
-        return found if changes and self._left >= 0 else None
+        self._replacements_left -= changes
+        return found if changes and self._replacements_left >= 0 else None
 
-    def _settled(self, v: Variable) -> Variable:
-        """``v`` after its new nodes have been looked at as well."""
+    def _visited(self, v: Variable) -> Variable:
+        """``v`` with its new nodes in stable form, too."""
         memo: dict[Variable, Variable] = {}
         for node in new_nodes([v], self._known):
             inputs = [memo.get(i, i) for i in node.inputs]
             changed = any(a is not b for a, b in zip(inputs, node.inputs))
             current = copy_node(node, inputs) if changed else node
             self._known[current] = None
-            for old, new in zip(node.outputs, self._best(current), strict=True):
+            for old, new in zip(node.outputs, self._stable_outputs(current), strict=True):
                 memo[old] = new
         return memo.get(v, v)
 
     def _with_stable_inside(self, node: Apply, inner: InnerGraph) -> Sequence[Variable]:
-        """Outputs of an op with a graph inside, of which only the derivative is another.
+        """Outputs of an op with an inner graph, whose derivative is taken of the stable form.
 
-        The values stay those of the user's own node: the loop runs once.
+        The values are those of the user's own node, so a loop runs only once.
         """
         if inner not in self._inner:
             self._inner[inner] = stable_inside(inner)
@@ -173,7 +173,7 @@ class StableGraph:
             op.with_inner(self._inner[inner]), node.inputs, [o.type for o in node.outputs],
             node.origin, node.hints, node.written,
         )  # fmt: skip
-        self.fired.append((self._at, "inside"))
+        self.fired.append((self._current_node, "inside"))
         own = substituted(node.outputs, self._same_as)
         self._same_as.update(zip(new.outputs, own, strict=True))
         self._read_same = True
@@ -181,13 +181,13 @@ class StableGraph:
 
 
 def _may_vary(node: Apply) -> bool:
-    """Whether some result has a gradient: what is counted or compared stays the user's own."""
+    """Whether some result is differentiable; other nodes (integers, comparisons) are left alone."""
     types = [v.type for v in node.outputs]
     return any([not isinstance(t, TensorType) or t.is_differentiable for t in types])
 
 
 def stable_inside(inner: InnerGraph) -> InnerGraph:
-    """The same graph in stable form; itself where nothing is to be done."""
+    """The inner graph in stable form; the same object where no rule applied."""
     graph = StableGraph(inner.outputs, inner.inputs)
     if not graph.fired:
         return inner

@@ -134,7 +134,7 @@ def _sum_of_exp(v: Variable) -> tuple[Any, Variable] | None:
 
 
 def _moved_as(v: Variable, reduced: Variable) -> Variable:
-    """``reduced`` through the dimshuffles that led from a reduction to ``v``."""
+    """``reduced`` with the dimshuffles that are between a reduction and ``v``."""
     patterns = []
     while made_by(v, DimShuffle):
         patterns.append(node_of(v).op.pattern)
@@ -176,7 +176,7 @@ _difference = _mean_of_squares - sqr(_mean)
 
 @on(Sub)
 def mean_of_squares_minus_square_of_mean(node: Apply, context: Context) -> Variable | None:
-    """``mean(x**2) - mean(x)**2``, which may come out negative: the mean of ``(x - mean)**2``."""
+    """``mean(x**2) - mean(x)**2``, which may be negative, becomes the mean of ``(x - mean)**2``."""
     m = Match(node)
     if not match(_difference, node.outputs[0], m) or not floating(m):
         return None
@@ -195,7 +195,7 @@ def mean_of_squares_minus_square_of_mean(node: Apply, context: Context) -> Varia
 
 
 def _is_count(found: Mapping[str, Variable], count: tuple[int, Any], context: Context) -> bool:
-    """Whether what divides both sums is surely the number of elements ``count``."""
+    """Whether the divisor of both sums is known to be the number of elements ``count``."""
     if "k" in found:
         share = None if "n" in found else number(found["k"])
         return share is not None and not count[1] and np.isclose(share * count[0], 1, rtol=1e-6)

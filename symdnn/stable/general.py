@@ -1,6 +1,6 @@
-"""Rules that hold for every op that makes, keeps or moves an exponential.
+"""Rules for all expressions with a :class:`~symdnn.stable.scaled.Scaled` form.
 
-The others of this package are special cases of these with a shorter result.
+The other rules of this package are special cases of these with a shorter result.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from symdnn.ops.elemwise import like
 from symdnn.ops.nn.softmax import Softmax
 from symdnn.rewriting.facts import made_by, node_of, number, real_float
 from symdnn.rewriting.rewrite import Context, Family
-from symdnn.stable.complements import DEEPEST, complement, one_plus
-from symdnn.stable.moves import of_moved
+from symdnn.stable.complements import MAX_DEPTH_NODES, complement, one_plus
+from symdnn.stable.moves import through_data_movement
 from symdnn.stable.scaled import in_bounds, scaled
 
 __all__ = ["RULES"]
@@ -29,7 +29,7 @@ on = FAMILY.on
 
 @on(Log, Log2, Log10)
 def log_of_exponential(node: Apply, context: Context) -> Variable | None:
-    """``log(v)`` of products, quotients, sums, picks of exponentials, without these."""
+    """``log(v)`` of products, quotients, sums or elements of exponentials, without ``exp``."""
     (v,) = node.inputs
     found = _of_one_minus_exp(v)
     if found is None:
@@ -41,16 +41,16 @@ def log_of_exponential(node: Apply, context: Context) -> Variable | None:
 
 
 def _of_one_minus_exp(v: Variable, depth: int = 0) -> Variable | None:
-    """``log(-expm1(x))``, also of what was moved."""
+    """``log(v)`` for ``v = -expm1(x)``, also behind data movement; None for other values."""
     if made_by(v, Neg) and made_by(node_of(v).inputs[0], Expm1):
         return log_of_one_minus_exp(node_of(node_of(v).inputs[0]).inputs[0])
-    if depth > DEEPEST or not real_float(v):
+    if depth > MAX_DEPTH_NODES or not real_float(v):
         return None
-    return of_moved(v, lambda u: _of_one_minus_exp(u, depth + 1), log)
+    return through_data_movement(v, lambda u: _of_one_minus_exp(u, depth + 1), log)
 
 
 def log_of_one_minus_exp(x: Variable) -> Variable | None:
-    """``log(1 - exp(x))``, from the one of two formulas that keeps its digits (Maechler 2012)."""
+    """``log(1 - exp(x))``, by that of two formulas that loses no digits (Maechler 2012)."""
     if in_bounds(x) or not real_float(x):
         return None
     near = log(-expm1(maximum(x, like(-1, x))))
@@ -60,7 +60,7 @@ def log_of_one_minus_exp(x: Variable) -> Variable | None:
 
 @on(Log1p)
 def log1p_of_exponential(node: Apply, context: Context) -> Variable | None:
-    """``log1p(v)`` of exponentials, and of what is near to -1."""
+    """``log1p(v)`` of exponentials, and of values that may be near -1."""
     (v,) = node.inputs
     if made_by(v, Neg):
         rest = complement(node_of(v).inputs[0])
@@ -105,7 +105,7 @@ def _share(log_top: Variable, below: Variable) -> Variable | None:
     return None
 
 
-# -- what is near to 1 ----------------------------------------------------------------------------
+# -- values near 1 --------------------------------------------------------------------------------
 
 
 @on(Sub)
@@ -123,7 +123,7 @@ def one_minus(node: Apply, context: Context) -> Variable | None:
 
 @on(Add)
 def one_plus_negative(node: Apply, context: Context) -> Variable | None:
-    """``1 + v`` of a ``v`` that may be near to -1; ``c + c v`` and ``v - 1`` too."""
+    """``1 + v`` for a ``v`` that may be near -1; ``c + c v`` and ``v - 1`` too."""
     for a, b in (node.inputs, node.inputs[::-1]):
         if not isinstance(a, Constant):
             continue

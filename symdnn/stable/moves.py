@@ -1,4 +1,4 @@
-"""Ops that only move elements: what is true of each element is true of the moved one."""
+"""Data movement: elementwise functions commute with ops that only copy elements."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from symdnn.ops.elementwise.arithmetic import Cast, cast
 from symdnn.ops.elementwise.comparison import Switch
 from symdnn.ops.nn.crossentropy import PickLabel
 
-__all__ = ["moved", "of_moved", "operands"]
+__all__ = ["moved", "through_data_movement", "operands"]
 
-#: Ops that move the elements of their first input.
-_FIRST = (
+#: Ops whose results are elements of their first input.
+_COPIES_OF_FIRST_INPUT = (
     DimShuffle, Reshape, Subtensor, AdvancedSubtensor, PickLabel, Alloc, SpecifyType, SpecifyShape,
     ForgetShape, Copy, Roll, Diagonal, Split,
 )  # fmt: skip
-_SETS = (IncSubtensor, AdvancedIncSubtensor)
+#: Ops that write their second input into their first, where they set and do not increment.
+_SUBTENSOR_WRITES = (IncSubtensor, AdvancedIncSubtensor)
 
 
 def operands(node: Apply) -> Sequence[int]:
-    """Places of the inputs whose elements an op moves, or chooses from; none for other ops."""
+    """Indices of the inputs of which a data movement op copies elements; none for other ops."""
     op: Any = node.op
-    if isinstance(op, _FIRST):
+    if isinstance(op, _COPIES_OF_FIRST_INPUT):
         return (0,)
     if isinstance(op, Cast):
         both = node.inputs[0].type, node.outputs[0].type
@@ -38,18 +39,18 @@ def operands(node: Apply) -> Sequence[int]:
         return range(len(node.inputs))
     if isinstance(op, Switch):
         return (1, 2)
-    return (0, 1) if isinstance(op, _SETS) and op.set_instead_of_inc else ()
+    return (0, 1) if isinstance(op, _SUBTENSOR_WRITES) and op.set_instead_of_inc else ()
 
 
-def of_moved(
+def through_data_movement(
     v: Variable,
     better: Callable[[Variable], Variable | None],
     plain: Callable[[Variable], Variable],
 ) -> Variable | None:
-    """A function of ``v`` from the same of the elements that ``v`` moves.
+    """An elementwise function of ``v``, applied to the operands of the data movement before it.
 
-    ``better`` gives None where it gains nothing by an operand, and ``plain`` is taken; None where
-    it gains nothing by any.
+    ``better`` gives a stable form for an operand, or None; then ``plain`` is used. The result is
+    None if no operand has a stable form.
     """
     if (node := v.owner) is None:
         return None
@@ -65,7 +66,7 @@ def of_moved(
 
 
 def moved(node: Apply, index: int, change: Callable[[int, Variable], Variable]) -> Variable:
-    """Output ``index`` of ``node`` on changed operands (place, operand)."""
+    """Output ``index`` of the data movement ``node`` on operands ``change(i, operand)``."""
     where = operands(node)
     inputs = [change(i, v) if i in where else v for i, v in enumerate(node.inputs)]
     if isinstance(node.op, Cast):

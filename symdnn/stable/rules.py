@@ -1,4 +1,4 @@
-"""All rules that bring expressions into stable form; ``opt`` runs the same."""
+"""All rules for stable forms. Gradients use them, and the phase ``stabilize`` of ``opt``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Products with an exponential that may not fit its dtype: ``v = factor * exp(log)``.
+"""Values as ``factor * exp(log)``, where the exponential may overflow or underflow its dtype.
 
-Each op that makes such a value has a form here, and sums, products, quotients, powers, reductions
-and moves of such values are such values again. The logarithm of one is ``log(factor) + log``.
+Each op that makes such a value has a form here. Sums, products, quotients, powers, reductions and
+copies of such values have this form again. The logarithm of one is ``log(factor) + log``.
 """
 
 from __future__ import annotations
@@ -68,18 +68,20 @@ from symdnn.stable.moves import moved, operands
 
 __all__ = ["Scaled", "negated", "scaled"]
 
-#: How many nodes one look may take in, and how deep: so that many looks take linear time.
-MOST, DEEPEST = 200, 30
-#: exp of more is never computed. Only terms whose factor is 0 can be so much above the top.
-CAP = 80.0
+#: The most nodes of one search, and its greatest depth, so that searches take linear time.
+MAX_NODES, MAX_DEPTH_NODES = 200, 30
+
+#: The largest argument of an exp that is computed, in nats above the largest logarithm. Only terms
+#: with factor 0 can exceed it.
+MAX_EXCESS_NATS = 80.0
 
 
 @dataclass(frozen=True)
 class Scaled:
-    """``factor * exp(log)``; without a factor it is positive.
+    """``factor * exp(log)``; without a factor the value is positive.
 
-    ``grows`` says that ``exp(log)`` may overflow, ``deep`` that an ``exp`` is in it: it may be as
-    small as one likes.
+    ``grows`` says that ``exp(log)`` may overflow, ``deep`` that it may underflow, since it comes
+    from an ``exp``.
     """
 
     log: Variable
@@ -93,8 +95,8 @@ class Scaled:
 
 
 def scaled(v: Variable) -> Scaled | None:
-    """``v`` as a scaled exponential; None where no exponential is in it."""
-    return _Look().at(v)
+    """``v`` as a scaled exponential; None where it has no such form."""
+    return _Search().at(v)
 
 
 def negated(v: Variable) -> Variable:
@@ -102,11 +104,11 @@ def negated(v: Variable) -> Variable:
     return node_of(v).inputs[0] if made_by(v, Neg) else neg(v)
 
 
-class _Look:
-    """One look at an expression from its result upward."""
+class _Search:
+    """A search for the scaled form of an expression, from its result to its inputs."""
 
     def __init__(self) -> None:
-        self.left, self.depth = MOST, 0
+        self.left, self.depth = MAX_NODES, 0
         self.seen: dict[Variable, Scaled | None] = {}
 
     def at(self, v: Variable) -> Scaled | None:
@@ -114,7 +116,7 @@ class _Look:
             return None
         if v not in self.seen:
             self.left -= 1
-            if self.left < 0 or self.depth >= DEEPEST:
+            if self.left < 0 or self.depth >= MAX_DEPTH_NODES:
                 return None
             self.depth += 1
             self.seen[v] = self._form(v, v.owner)
@@ -123,12 +125,14 @@ class _Look:
 
     def _form(self, v: Variable, node: Apply) -> Scaled | None:
         kind = type(node.op)
-        if kind in HEADS:
+        if kind in EXPONENTIALS:
             x = node.inputs[0]
-            return HEADS[kind](x if x.type.dtype == v.type.dtype else x.astype(v.type.dtype), node)
-        if kind in COMBINED:
+            return EXPONENTIALS[kind](
+                x if x.type.dtype == v.type.dtype else x.astype(v.type.dtype), node
+            )
+        if kind in COMBINATIONS:
             parts = [self.at(i) for i in node.inputs]
-            return COMBINED[kind](node, parts) if any(p is not None for p in parts) else None
+            return COMBINATIONS[kind](node, parts) if any(p is not None for p in parts) else None
         return self._moved(v, node)
 
     def _moved(self, v: Variable, node: Apply) -> Scaled | None:
@@ -154,7 +158,7 @@ class _Look:
 
 
 def _full(part: Variable, whole: Variable) -> Variable:
-    """``part``, which broadcasts to ``whole``, in its shape."""
+    """``part`` broadcast to the shape of ``whole``, in its dtype."""
     if part.type.dtype != whole.type.dtype:
         part = part.astype(whole.type.dtype)
     if part.type.broadcastable == whole.type.broadcastable:
@@ -162,9 +166,9 @@ def _full(part: Variable, whole: Variable) -> Variable:
     return alloc(part, *dims_of(whole))
 
 
-# -- what makes an exponential --------------------------------------------------------------------
+# -- ops that make an exponential -----------------------------------------------------------------
 
-Head = Callable[[Variable, Apply], Scaled | None]
+Form = Callable[[Variable, Apply], Scaled | None]
 
 
 def _exp(x: Variable, node: Apply) -> Scaled | None:
@@ -182,7 +186,7 @@ def _sigmoid(x: Variable, node: Apply) -> Scaled | None:
 
 
 def _softplus(x: Variable, node: Apply) -> Scaled | None:
-    """Below -20 the softplus of x is exp(x) (1 - exp(x) / 2) to more digits than there are."""
+    """Below -20 softplus(x) is exp(x) (1 - exp(x) / 2), up to less than a rounding error."""
     if in_bounds(x):
         return None
     edge = like(-20, x)
@@ -226,20 +230,20 @@ def _gap(d: Variable) -> Variable:
     return sgn(d) * -expm1(-abs(d))
 
 
-HEADS: dict[type, Head] = {
+EXPONENTIALS: dict[type, Form] = {
     Exp: _exp, Exp2: _exp2, Sigmoid: _sigmoid, Softplus: _softplus, Softmax: _softmax, Erfc: _erfc,
     Expm1: _expm1, Cosh: _cosh, Sinh: _sinh,
 }  # fmt: skip
 
 
 def in_bounds(x: Variable) -> bool:
-    """Whether ``x`` was cut off at a constant, by a rule of ours or by the user."""
+    """Whether ``x`` is bounded by a constant, by one of these rules or by the user."""
     cut = made_by(x, Maximum, Minimum, Clip)
     return cut and any(isinstance(i, Constant) for i in node_of(x).inputs)
 
 
 def never_positive(x: Variable) -> bool:
-    """Whether no element of ``x`` can be above 0, as far as one look tells."""
+    """Whether the last op of ``x`` shows that no element is above 0."""
     if made_by(x, Neg):
         return is_nonnegative(node_of(x).inputs[0])
     if made_by(x, Mul, TrueDiv):
@@ -255,7 +259,7 @@ def _below_zero(v: Variable) -> bool:
     return made_by(v, Neg) and is_nonnegative(node_of(v).inputs[0])
 
 
-# -- what keeps one -------------------------------------------------------------------------------
+# -- ops that keep the form -----------------------------------------------------------------------
 
 Parts = Sequence[Scaled | None]
 Combined = Callable[[Apply, Parts], Scaled | None]
@@ -267,7 +271,7 @@ def _neg(node: Apply, parts: Parts) -> Scaled | None:
 
 
 def _half_erfc(node: Apply) -> Variable | None:
-    """``log(erfc(x) / 2)`` for a half times an erfc that may have been moved."""
+    """``log(erfc(x) / 2)`` for a node ``0.5 * erfc(x)``, also behind data movement."""
     for c, v in (node.inputs, node.inputs[::-1]):
         if isinstance(c, Constant) and number(c) == 0.5:
             return _log_of_half(v)
@@ -307,7 +311,7 @@ def _inv(node: Apply, parts: Parts) -> Scaled | None:
 def _add(node: Apply, parts: Parts) -> Scaled | None:
     a, b = parts
     if (a is None or b is None) and not _traits(parts)[0]:
-        return None  # a sum with something else of what stays small
+        return None  # a sum of an exponential that cannot overflow and another value
     (za, fa), (zb, fb) = (_split(p, v) for p, v in zip(parts, node.inputs))
     traits = _traits(parts)
     if fa is None and fb is None and za is not None and zb is not None:
@@ -332,14 +336,14 @@ Pair = tuple[Variable | None, Variable | None]
 
 
 def _weighted(node: Apply, a: Pair, b: Pair, traits: tuple[bool, bool]) -> Scaled:
-    """Two terms, both divided by the larger exponential, which counts as a constant."""
+    """The sum of two terms as a multiple of the larger exponential, a constant to gradients."""
     zero = like(0, node.outputs[0])
     za, zb = (zero if z is None else z for z, _ in (a, b))
     top = maximum(za, zb)
     top = disconnected_grad(switch(eq(top, like(-np.inf, top)), like(0, top), top))
     terms = []
     for z, f in ((za, a[1]), (zb, b[1])):
-        e = exp(minimum(z - top, like(CAP, top)))
+        e = exp(minimum(z - top, like(MAX_EXCESS_NATS, top)))
         terms.append(e if f is None else f * e)
     return Scaled(top, node.op(*_padded(terms)), *traits)
 
@@ -372,7 +376,7 @@ def _pow(node: Apply, parts: Parts) -> Scaled | None:
 
 
 def _sum(node: Apply, parts: Parts) -> Scaled | None:
-    """``sum(exp(z))`` by the log of the sum; factors are summed with the top divided away."""
+    """``sum(exp(z))`` by logsumexp; with factors, their sum relative to the largest exponential."""
     op: Any = node.op
     p, x, dtype = _only(parts), node.inputs[0], node.outputs[0].type.dtype
     z = _full(p.log, x).astype(dtype)
@@ -381,14 +385,14 @@ def _sum(node: Apply, parts: Parts) -> Scaled | None:
     factor = _full(p.factor, x).astype(dtype)
     top = LogSumExp(op.axes, True)(switch(neq(factor, 0), z, like(-np.inf, z)))
     top = disconnected_grad(switch(eq(top, like(-np.inf, top)), like(0, top), top))
-    total = op(factor * exp(minimum(z - top, like(CAP, z))))
+    total = op(factor * exp(minimum(z - top, like(MAX_EXCESS_NATS, z))))
     if not op.keepdims:
         top = dimshuffle(top, [i for i in range(x.type.ndim) if i not in op.axes])
     return replace(p, log=top, factor=total)
 
 
 def _along(kind: type) -> Combined:
-    """A product as a sum of logarithms, an extreme as that of the logarithms."""
+    """The form of a product, by the sum of logarithms, or of an extreme, by their extreme."""
 
     def form(node: Apply, parts: Parts) -> Scaled | None:
         op: Any = node.op
@@ -403,7 +407,7 @@ def _along(kind: type) -> Combined:
     return form
 
 
-COMBINED: dict[type, Combined] = {
+COMBINATIONS: dict[type, Combined] = {
     Neg: _neg, Mul: _mul, TrueDiv: _div, Inv: _inv, Add: _add, Sub: _sub, Abs: _abs, Sqr: _sqr,
     Sqrt: _sqrt, Pow: _pow, Sum: _sum, Prod: _along(Sum), CumProd: _along(CumSum), Max: _along(Max),
     Min: _along(Min),

@@ -1,4 +1,4 @@
-"""Logs of softmax and cross-entropies of softmax, as fused ops, which have fused gradients."""
+"""Logarithms and cross-entropies of softmax as fused ops, which have fused gradients."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ x, y, labels, g = pattern_vars("x y labels g")
 
 @on(Softmax, LogSoftmax)
 def softmax_without_shift(node: Apply, context: Context) -> Variable | None:
-    """What is the same along the axis (the largest, say) cancels: the op takes care itself."""
+    """A shift that is constant along the axis (the maximum, say) is dropped: it cancels."""
     (v,) = node.inputs
     if not made_by(v, Sub, Add):
         return None
@@ -62,7 +62,7 @@ LOGS = [
 def nll_of(axis: int, scores: Variable, labels: Variable) -> tuple[Variable, Variable]:
     """(loss per row, log-softmax).
 
-    No library has the op, so that it serves both passes whatever backends these were made for.
+    No library has the op, so a hint for a backend is dropped; both passes share the node.
     """
     own = current_hints()
     hints = Hints(name=own.name, precision=own.precision)
@@ -98,7 +98,7 @@ FUSED = [
 
 @on(AdvancedSubtensor, names=("local_advanced_indexing_crossentropy_onehot",))
 def rows_at_labels(node: Apply, context: Context) -> Variable | None:
-    """``p[arange(n), labels]`` of a softmax picks one label of each of the first ``n`` rows."""
+    """``p[arange(n), labels]`` of a softmax is ``PickLabel`` on the first ``n`` rows."""
     v, *rest = node.inputs
     if not _of_softmax(v) or not _picks_rows(node.op, rest, context):
         return None
@@ -109,7 +109,7 @@ def rows_at_labels(node: Apply, context: Context) -> Variable | None:
 
 
 def _of_first_rows(v: Variable, count: Any, chosen: Variable) -> Variable:
-    """The rows are cut before the softmax, so that both stay next to each other."""
+    """Slices rows before the softmax, so that further rules see softmax and labels together."""
     softmax: Any = v.owner
     rows = subtensor(softmax.inputs[0], [slice(None, count)])
     return PickLabel(1)(softmax.op(rows), chosen)  # type: ignore[no-any-return]
@@ -133,7 +133,7 @@ def _picks_rows(op: Any, rest: list[Variable], context: Context) -> bool:
 
 
 def _labels(v: Variable, scores: Variable) -> Variable:
-    """Labels that count from the front, as the fused ops want them."""
+    """Labels without negative indices, which the fused ops do not take."""
     if v.type.dtype.startswith("uint"):
         return v
     classes = as_dim(shape_i(scores, 1))

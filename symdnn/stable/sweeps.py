@@ -1,7 +1,7 @@
-"""The reverse and the forward sweep, over a graph that was brought into stable form before.
+"""Reverse and forward mode over the stable form of a graph.
 
-What is differentiated is the stable form, so that its derivative has one, too: the derivative of
-``log(sigmoid(x))`` as it is written divides by what may have been rounded to 0.
+Derivatives are taken of the stable form, so that they are stable as well. The derivative of
+``log(sigmoid(x))`` as it is written divides by a sigmoid that may have been rounded to 0.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from symdnn.stable.engine import StableGraph
 
 __all__ = ["backprop", "forward_sweep"]
 
-Maybe = Variable | None
+OptionalVariable = Variable | None
 Seeds = Mapping[Variable, Variable]
 
 
 def backprop(
     cotangents: Seeds, wrt: Sequence[Variable], consider_constant: Iterable[Variable] = ()
-) -> list[Maybe]:
-    """Gradients with respect to ``wrt``, given those of some outputs.
+) -> list[OptionalVariable]:
+    """Gradients with respect to ``wrt`` by reverse mode, from ``cotangents`` of some outputs.
 
-    None for a variable on which no output depends in a differentiable way. Variables of all three
-    arguments stay what they are: no rule looks through one.
+    None for a variable on which no output depends in a differentiable way. No rule replaces a
+    variable of the three arguments, or matches a pattern through one.
     """
     constants = list(consider_constant)
     fixed = {v for v in (*cotangents, *constants) if v.owner is not None}
     stable = StableGraph(list(cotangents), wrt, fixed, constants)
     if not stable.fired:
         return plain.backprop(cotangents, wrt, constants)
-    found: dict[Variable, Maybe] = {}
+    found: dict[Variable, OptionalVariable] = {}
     for group, graph in _groups(stable, cotangents, wrt, constants, fixed):
         found.update(zip(group, _swept(graph, cotangents, group, constants)))
     return [found[v] for v in wrt]
@@ -45,10 +45,10 @@ def _groups(
     constants: Sequence[Variable],
     fixed: set[Variable],
 ) -> list[tuple[list[Variable], StableGraph]]:
-    """Variables whose gradients one sweep gives, with the graph to sweep over.
+    """Groups of variables whose gradients one sweep gives, each with the graph to sweep over.
 
-    The gradient with respect to ``p = sigmoid(x)`` must not look through ``p``, that with respect
-    to ``x`` must.
+    For the gradient with respect to ``p = sigmoid(x)`` no pattern may match through ``p``; for that
+    with respect to ``x`` patterns should.
     """
     leaves = [v for v in wrt if v.owner is None or v in fixed]
     inner = list(dict.fromkeys(v for v in wrt if v.owner is not None and v not in fixed))
@@ -65,7 +65,7 @@ def _groups(
 
 
 def _levels(variables: Sequence[Variable]) -> list[list[Variable]]:
-    """The variables in groups of which none needs another of its group."""
+    """The variables in groups, none of which depends on another of its group."""
     depth: dict[Variable, int] = {}
     wanted = set(variables)
     for node in toposort(variables):
@@ -80,14 +80,14 @@ def _levels(variables: Sequence[Variable]) -> list[list[Variable]]:
 
 def _swept(
     graph: StableGraph, cotangents: Seeds, wrt: Sequence[Variable], constants: Sequence[Variable]
-) -> list[Maybe]:
+) -> list[OptionalVariable]:
     seeds = {graph.at(v): c for v, c in cotangents.items()}
     found = plain.backprop(seeds, [graph.at(v) for v in wrt], [graph.at(v) for v in constants])
     return graph.in_users_terms(found)
 
 
-def forward_sweep(tangents: Seeds, outputs: Sequence[Variable]) -> list[Maybe]:
-    """Tangents of ``outputs`` given those of some variables (None: does not vary)."""
+def forward_sweep(tangents: Seeds, outputs: Sequence[Variable]) -> list[OptionalVariable]:
+    """Tangents of ``outputs`` by forward mode, from those of some variables; None for zero."""
     fixed = {v for v in (*tangents, *outputs) if v.owner is not None}
     stable = StableGraph(list(outputs), tangents, fixed)
     if not stable.fired:

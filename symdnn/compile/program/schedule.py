@@ -101,7 +101,7 @@ class _Scheduler:
         if _is_loop(node) or all(isinstance(node.inputs[i], Constant) for i in node.op.host_inputs):
             return []
         # A size that only this node's data decides is not known when its plan is looked for.
-        return [] if self.resolver.data_decides(node) else self.resolver.dims(node)
+        return [] if self.resolver.depends_on_data(node) else self.resolver.dims(node)
 
     def _scalars_beside_a_device(self) -> set[Apply]:
         """Arithmetic on scalars that is left to the host while a device does the rest."""
@@ -128,7 +128,7 @@ class _Scheduler:
             self._set(node, stage, device=stage + 1, host=stage + 1)
         else:
             stage = max(self._earliest(node), after)
-            known = stage + 1 if self.resolver.data_decides(node) else stage
+            known = stage + 1 if self.resolver.depends_on_data(node) else stage
             self._set(node, stage, device=known, host=stage + 1)
 
     def _after_effect(self, node: Apply) -> int:

@@ -18,7 +18,7 @@ from symdnn.gpu.cudnn.descriptor import (
     packed,
 )
 from symdnn.graph.type import numpy_dtype
-from symdnn.ops.vendor.gpudnn_conv import RANDOM
+from symdnn.ops.vendor.gpudnn_conv import NONDETERMINISTIC_ALGORITHMS
 
 __all__ = ["DIRECTIONS", "ConvSignature", "Direction"]
 
@@ -64,19 +64,20 @@ DIRECTIONS = {
         "Forward", ("x", "w", "y"),
         {"small": 1, "none": 0, "large": 2, "fft": 4, "fft_tiling": 5, "winograd": 6,
          "winograd_non_fused": 7, "direct": 3},
-        frozenset(RANDOM["fwd"]), "small", "cudnnConvolutionFwdAlgo_t",
+        frozenset(NONDETERMINISTIC_ALGORITHMS["fwd"]), "small", "cudnnConvolutionFwdAlgo_t",
     ),
     "bwd_data": Direction(
         "BackwardData", ("w", "y", "x"),
         {"deterministic": 1, "none": 0, "fft": 2, "fft_tiling": 3, "winograd": 4,
          "winograd_non_fused": 5},
-        frozenset(RANDOM["bwd_data"]), "none", "cudnnConvolutionBwdDataAlgo_t",
+        frozenset(NONDETERMINISTIC_ALGORITHMS["bwd_data"]), "none", "cudnnConvolutionBwdDataAlgo_t",
     ),
     "bwd_filter": Direction(
         "BackwardFilter", ("x", "y", "w"),
         {"deterministic": 1, "none": 0, "small": 3, "fft": 2, "fft_tiling": 6,
          "winograd_non_fused": 5},
-        frozenset(RANDOM["bwd_filter"]), "none", "cudnnConvolutionBwdFilterAlgo_t",
+        frozenset(NONDETERMINISTIC_ALGORITHMS["bwd_filter"]), "none",
+        "cudnnConvolutionBwdFilterAlgo_t",
     ),
 }  # fmt: skip
 

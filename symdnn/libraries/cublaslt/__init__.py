@@ -1,1 +1,1 @@
-"""From products of matrices to cuBLASLt's."""
+"""From GEMMs to cuBLASLt's op."""

@@ -1,4 +1,4 @@
-"""The gradients in a layer's weights and bias by one call: a product that sums a factor, too."""
+"""Gradients of a dense layer's weights and bias by one call: a GEMM that also sums an operand."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ __all__ = ["bias_gradients"]
 
 
 def _sum_over_rows(node: Apply) -> Sum | None:
-    """The node as a sum of a matrix over its first dimension."""
+    """The op of a sum of a matrix over its first dimension; None for other nodes."""
     op: Any = reduction_in(node)
     matrix = len(node.inputs) == 1 and node.inputs[0].type.ndim == 2
     return op if isinstance(op, Sum) and op.axes == (0,) and matrix else None
 
 
-def _partner(
-    node: Apply, context: Context, product_at: Callable[[Apply], Chain | None]
+def _gemm_that_reads(
+    node: Apply, context: Context, gemm_at: Callable[[Apply], Chain | None]
 ) -> Chain | None:
-    """A product with the summed matrix on its right, which can sum it on the way."""
+    """A GEMM that can sum its right operand, the matrix that ``node`` sums; None if none can."""
     v, out = node.inputs[0], node.outputs[0]
     for user in context.fgraph.user_nodes(v):
-        chain = product_at(user) if user is not node else None
+        chain = gemm_at(user) if user is not node else None
         terms = None if chain is None else chain.terms
-        if chain is None or terms is None or not terms.is_linear or chain.own[1] is not v:
+        if chain is None or terms is None or not terms.is_linear or chain.op_inputs[1] is not v:
             continue
-        fits = chain.own[0].type.ndim == 2 and chain.value.type.dtype == out.type.dtype
+        fits = chain.op_inputs[0].type.ndim == 2 and chain.value.type.dtype == out.type.dtype
         needed = [w for w in chain.inputs() if w is not v]
-        apart = _depends(needed, node) or needs_more_effects(needed, node)
-        if fits and isinstance(chain.op.unlowered, Dot) and not apart:
+        must_stay_separate = _depends(needed, node) or needs_more_effects(needed, node)
+        if fits and isinstance(chain.op.unlowered, Dot) and not must_stay_separate:
             return chain
     return None
 
@@ -57,16 +57,16 @@ def _depends(values: Iterable[Variable], node: Apply) -> bool:
     return False
 
 
-def _sum_with_product(
-    context: Context, node: Apply, product_at: Callable[[Apply], Chain | None]
+def _merge_into_gemm(
+    context: Context, node: Apply, gemm_at: Callable[[Apply], Chain | None]
 ) -> None:
     op, chain = _sum_over_rows(node), None
     if op is not None and node.inputs[0].type.dtype in GpuGemm.rules.dtypes:
-        chain = _partner(node, context, product_at)
+        chain = _gemm_that_reads(node, context, gemm_at)
     if op is None or chain is None:
         return
     maker = chain.value.owner
-    assert maker is not None, "a product was made by a node"
+    assert maker is not None, "a GEMM is made by a node"
     both = GpuGemmBiasGrad(epilogue=chain.op.epilogue)
     with inherit(maker.origin, maker.hints):
         product, summed = both(*chain.inputs())
@@ -76,8 +76,8 @@ def _sum_with_product(
         context.replace(pairs, "gemm_bias_gradient")
 
 
-def bias_gradients(context: Context, product_at: Callable[[Apply], Chain | None]) -> None:
-    """Make them one wherever a graph has both; ``product_at(node)`` is a node as a product."""
+def bias_gradients(context: Context, gemm_at: Callable[[Apply], Chain | None]) -> None:
+    """Merge each such pair of a graph. ``gemm_at(node)`` is the chain at a GEMM, or None."""
     for node in context.fgraph.toposort():
         if node in context.fgraph.nodes:
-            _sum_with_product(context, node, product_at)
+            _merge_into_gemm(context, node, gemm_at)

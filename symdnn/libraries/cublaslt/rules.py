@@ -1,6 +1,6 @@
-"""Products of matrices to cuBLASLt's, where these take in what surrounds them.
+"""GEMMs to cuBLASLt's op, where it takes an epilogue.
 
-A product alone stays the neutral op, which cuBLASLt's kernel runs as well.
+A GEMM without an epilogue stays the neutral op, which cuBLASLt's kernel runs as well.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from symdnn.graph.variable import Apply
 from symdnn.libraries.cublaslt.bias_gradient import bias_gradients
 from symdnn.ops.linalg.dot import BatchedDot, Dot
 from symdnn.ops.vendor.gpublas import GpuGemm
-from symdnn.opt.epilogue.epilogue import Chain, chain_at, take_in
+from symdnn.opt.epilogue.epilogue import Chain, chain_at, fuse_epilogues
 from symdnn.opt.lower.lowering import Backend, Library
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
@@ -28,8 +28,8 @@ def _problem(target: Target) -> str | None:
 BACKEND = Backend("cublaslt", "cuda", _problem, (None, "cublaslt"))
 
 
-def _product_at(node: Apply) -> Chain | None:
-    """A product of floats, as cuBLASLt has it."""
+def _gemm_at(node: Apply) -> Chain | None:
+    """The chain that starts at a GEMM of dtypes that cuBLASLt has; None for other nodes."""
     out = node.outputs[0]
     if not isinstance(out.type, TensorType):
         return None
@@ -42,17 +42,17 @@ def _product_at(node: Apply) -> Chain | None:
 
 @graph_rewrite("epilogue", tags=("epilogue",), name="gemm_epilogue")
 def gemm_epilogue(context: Context) -> None:
-    """Products take in factors, addends, biases and activations where that saves traffic."""
+    """GEMMs take scaling, addends, biases and activation functions where that saves traffic."""
     if _problem(context.target) is None:
-        while take_in(context, "gemm_epilogue", _product_at):
+        while fuse_epilogues(context, "gemm_epilogue", _gemm_at):
             pass
 
 
 @graph_rewrite("epilogue", tags=("epilogue",), name="gemm_bias_gradient")
 def gemm_bias_gradient(context: Context) -> None:
-    """A product and the sum of its right factor over rows become one."""
+    """A GEMM and the sum of its right operand over the rows become one op."""
     if _problem(context.target) is None:
-        bias_gradients(context, _product_at)
+        bias_gradients(context, _gemm_at)
 
 
 CUBLASLT = Library(BACKEND, own_rules=(gemm_epilogue, gemm_bias_gradient))

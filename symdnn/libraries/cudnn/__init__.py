@@ -1,1 +1,1 @@
-"""From neutral ops to cuDNN's."""
+"""From neutral ops to cuDNN's ops."""

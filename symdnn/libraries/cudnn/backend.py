@@ -11,7 +11,7 @@ __all__ = ["BACKEND", "cudnn_reason", "dtype_reason"]
 
 
 def cudnn_reason(target: Target) -> str | None:
-    """Why cuDNN is not used at all, a line for each reason; None when it is there."""
+    """The reasons why cuDNN is not used at all, a line for each; None where it is."""
     if target.kind != "cuda":
         return "\n".join([f"the target is {target}", *target.notes])
     if str(config.dnn.enabled) == "False":
@@ -22,7 +22,7 @@ def cudnn_reason(target: Target) -> str | None:
 
 
 def dtype_reason(target: Target, dtype: str, low: type[DnnBase] = DnnBase) -> str | None:
-    """Why cuDNN does not take this dtype for ``low``; None where it does."""
+    """The reason why cuDNN does not take ``dtype`` for its op ``low``; None where it does."""
     if dtype not in low.dtypes:
         return f"cuDNN has it for {', '.join(DnnBase.dtypes)}, not for {dtype}"
     if dtype == "bfloat16" and (target.compute_capability or (0, 0)) < (8, 0):
@@ -30,5 +30,5 @@ def dtype_reason(target: Target, dtype: str, low: type[DnnBase] = DnnBase) -> st
     return None
 
 
-#: A hint for oneDNN means little on a GPU.
+#: A hint for oneDNN has no effect on a GPU.
 BACKEND = Backend("cudnn", "cuda", cudnn_reason, (None, "cudnn", "onednn"))

@@ -1,7 +1,8 @@
-"""Convolution and its gradients to cuDNN's.
+"""Convolution and its gradients to cuDNN's ops.
 
-Over one dimension it is done as over two, the first of size 1. Padding that differs on the two
-sides: what is common stays with cuDNN, the rest is padded before (and cut off after a gradient).
+A convolution over one dimension becomes one over two, of which the first has size 1. cuDNN pads
+both sides alike. Where the padding differs, the smaller amount is cuDNN's on both sides; the rest
+is added by a pad op before the convolution, and cut off behind a gradient.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from symdnn.ops.array.pad import pad
 from symdnn.ops.core.shape import as_dim, static_dim
 from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight, Pad
 from symdnn.ops.vendor.gpudnn_conv import (
-    RANDOM,
+    NONDETERMINISTIC_ALGORITHMS,
     DnnConvolution,
     GpuDnnConv,
     GpuDnnConvGradI,
@@ -30,8 +31,8 @@ from symdnn.rewriting.rewrite import Context
 
 __all__ = ["LOWERINGS"]
 
-# Accumulation dtypes that cuDNN has for each dtype of the data.
-_PRECISIONS = {
+# The accumulator dtypes that cuDNN has for each dtype of the data.
+_ACC_DTYPES = {
     "float16": ("float16", "float32"),
     "bfloat16": ("float32",),
     "float32": ("float32",),
@@ -48,32 +49,34 @@ def _precision(node: Apply) -> str:
 
 
 def _algorithm(direction: str, hints: Hints, deterministic: bool) -> str | int:
-    """The hint's algorithm, else the flag's; read once, here.
+    """The algorithm of the hint, else of the flag, which is read only here.
 
-    A hint that does not repeat its bits is refused when a plan is made; a flag gives way.
+    With ``deterministic`` a flag for an algorithm whose bits vary is replaced. A hint for one stays
+    and is refused when a plan is made.
     """
     hint: str | int | None = getattr(hints, f"algo_{direction}")
     if hint is not None:
         return hint
     flag = str(getattr(config.dnn.conv, f"algo_{direction}"))
-    return "deterministic" if deterministic and flag in RANDOM[direction] else flag
+    varies = flag in NONDETERMINISTIC_ALGORITHMS[direction]
+    return "deterministic" if deterministic and varies else flag
 
 
 def refuses(node: Apply, context: Context) -> str | None:
-    """cuDNN convolves over two or three dimensions (one is made two), in some precisions."""
+    """Only 1 to 3 dimensions, and accumulator dtypes that cuDNN has for the dtype."""
     op: Any = node.op
     if op.ndim > 3:
         return f"cuDNN convolves over at most 3 dimensions, not {op.ndim}"
     dtype = node.outputs[0].type.dtype
     if (reason := dtype_reason(context.target, dtype, DnnConvolution)) is not None:
         return reason
-    if (precision := _precision(node)) not in _PRECISIONS[dtype]:
+    if (precision := _precision(node)) not in _ACC_DTYPES[dtype]:
         return f"cuDNN does not accumulate {dtype} in {precision} (dnn.conv.precision)"
     return None
 
 
 def _settings(node: Apply, context: Context, kind: type[DnnConvolution]) -> dict[str, Any]:
-    """Fields of the GpuDnn op, but for padding, stride and dilation."""
+    """Fields of cuDNN's op except padding, stride and dilation."""
     op: Any = node.op
     return {
         "algo": _algorithm(kind.direction, node.hints, context.deterministic),
@@ -83,23 +86,23 @@ def _settings(node: Apply, context: Context, kind: type[DnnConvolution]) -> dict
     }
 
 
-def _excess(op: Any) -> list[tuple[int, int]]:
-    """What each side has more than the other."""
+def _one_sided_padding(op: Any) -> list[tuple[int, int]]:
+    """For each dimension the padding of each side beyond that of the other side."""
     pairs = [(0, 0) if isinstance(p, str) else p for p in op.padding]
     return [(a - min(a, b), b - min(a, b)) for a, b in pairs]
 
 
-def _common(op: Any) -> tuple[Pad, ...]:
-    """What both sides have."""
+def _symmetric_padding(op: Any) -> tuple[Pad, ...]:
+    """For each dimension the padding that both sides have."""
     return tuple(p if isinstance(p, str) else (min(p), min(p)) for p in op.padding)
 
 
-def _padded(x: Variable, excess: Sequence[tuple[int, int]]) -> Variable:
-    return pad(x, [(0, 0), (0, 0), *excess]) if any(map(any, excess)) else x
+def _padded(x: Variable, one_sided: Sequence[tuple[int, int]]) -> Variable:
+    return pad(x, [(0, 0), (0, 0), *one_sided]) if any(map(any, one_sided)) else x
 
 
 def _as_2d(op: Any) -> Any:
-    """The settings over two dimensions of a convolution over one."""
+    """The op over two dimensions that equals ``op`` over one, with a first dimension of size 1."""
     more = {"static": (1, *op.static)} if hasattr(op, "static") else {}
     return replace(
         op, padding=((0, 0), *op.padding), stride=(1, *op.stride), dilation=(1, *op.dilation),
@@ -107,11 +110,11 @@ def _as_2d(op: Any) -> Any:
     )  # fmt: skip
 
 
-def _widened(v: Variable) -> Variable:
+def _with_unit_dim(v: Variable) -> Variable:
     return v.dimshuffle(0, 1, "x", 2)
 
 
-def _narrowed(v: Variable) -> Variable:
+def _without_unit_dim(v: Variable) -> Variable:
     return v.dimshuffle(0, 1, 3)
 
 
@@ -125,25 +128,29 @@ def forward(node: Apply, context: Context) -> Variable:
     settings = _settings(node, context, GpuDnnConv)
     x, w = node.inputs
     if op.ndim == 1:
-        return _narrowed(_forward(_as_2d(op), _widened(x), _widened(w), settings))
+        return _without_unit_dim(
+            _forward(_as_2d(op), _with_unit_dim(x), _with_unit_dim(w), settings)
+        )
     return _forward(op, x, w, settings)
 
 
 def _forward(op: Any, x: Variable, w: Variable, settings: dict[str, Any]) -> Variable:
-    low = GpuDnnConv(padding=_common(op), stride=op.stride, dilation=op.dilation, **settings)
-    return low(_padded(x, _excess(op)), w)  # type: ignore[no-any-return]
+    low = GpuDnnConv(
+        padding=_symmetric_padding(op), stride=op.stride, dilation=op.dilation, **settings
+    )
+    return low(_padded(x, _one_sided_padding(op)), w)  # type: ignore[no-any-return]
 
 
 @BACKEND.lowering("local_abstractconv_gw_cudnn", ConvGradWeight, refuses=refuses, tags=TAGS)
 def grad_weight(node: Apply, context: Context) -> Variable:
-    """The gradient in the kernels to GpuDnnConvGradW."""
+    """The gradient of the filters to GpuDnnConvGradW."""
     op: Any = node.op
     settings = _settings(node, context, GpuDnnConvGradW)
     x, dy, *dims = node.inputs
     if op.ndim == 1:
         one = as_dim(1)
-        return _narrowed(
-            _grad_weight(_as_2d(op), _widened(x), _widened(dy), [one, *dims], settings)
+        return _without_unit_dim(
+            _grad_weight(_as_2d(op), _with_unit_dim(x), _with_unit_dim(dy), [one, *dims], settings)
         )
     return _grad_weight(op, x, dy, dims, settings)
 
@@ -152,36 +159,42 @@ def _grad_weight(
     op: Any, x: Variable, dy: Variable, dims: Sequence[Variable], settings: dict[str, Any]
 ) -> Variable:
     low = GpuDnnConvGradW(
-        padding=_common(op), stride=op.stride, dilation=op.dilation, static=op.static, **settings
+        padding=_symmetric_padding(op),
+        stride=op.stride,
+        dilation=op.dilation,
+        static=op.static,
+        **settings,
     )
-    return low(_padded(x, _excess(op)), dy, *dims)  # type: ignore[no-any-return]
+    return low(_padded(x, _one_sided_padding(op)), dy, *dims)  # type: ignore[no-any-return]
 
 
 @BACKEND.lowering("local_abstractconv_gi_cudnn", ConvGradInput, refuses=refuses, tags=TAGS)
 def grad_input(node: Apply, context: Context) -> Variable:
-    """The gradient in the images to GpuDnnConvGradI."""
+    """The gradient of the input to GpuDnnConvGradI."""
     op: Any = node.op
     settings = _settings(node, context, GpuDnnConvGradI)
     w, dy, *dims = node.inputs
     if op.ndim == 1:
         one = as_dim(1)
-        return _narrowed(_grad_input(_as_2d(op), _widened(w), _widened(dy), [one, *dims], settings))
+        return _without_unit_dim(
+            _grad_input(_as_2d(op), _with_unit_dim(w), _with_unit_dim(dy), [one, *dims], settings)
+        )
     return _grad_input(op, w, dy, dims, settings)
 
 
 def _grad_input(
     op: Any, w: Variable, dy: Variable, dims: Sequence[Variable], settings: dict[str, Any]
 ) -> Variable:
-    excess = _excess(op)
-    whole = [_sum(d, a + b) for d, (a, b) in zip(dims, excess, strict=True)]
+    one_sided = _one_sided_padding(op)
+    whole = [_sum(d, a + b) for d, (a, b) in zip(dims, one_sided, strict=True)]
     low = GpuDnnConvGradI(
-        padding=_common(op), stride=op.stride, dilation=op.dilation,
+        padding=_symmetric_padding(op), stride=op.stride, dilation=op.dilation,
         static=tuple(static_dim(d) for d in whole), **settings,
     )  # fmt: skip
     dx: Variable = low(w, dy, *whole)
-    if not any(map(any, excess)):
+    if not any(map(any, one_sided)):
         return dx
-    inner = [slice(a, _sum(d, a)) for d, (a, _) in zip(dims, excess, strict=True)]
+    inner = [slice(a, _sum(d, a)) for d, (a, _) in zip(dims, one_sided, strict=True)]
     return dx[(slice(None), slice(None), *inner)]
 
 

@@ -1,7 +1,8 @@
-"""The ``inplace*`` fields of cuDNN's ops: what is written over an operand, readable as in Theano.
+"""Sets the ``inplace*`` fields of cuDNN's ops where the result may overwrite an operand.
 
-They change nothing: an op declares what it may overwrite, the memory plan decides, and does so
-exactly where nobody else reads the operand, which is what these rewrites find out.
+As in Theano they are shown when a graph is printed; they have no effect. An op declares which
+operands it may overwrite, and memory planning does it where the operand has no other reader. These
+rewrites set the fields under the same condition.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from symdnn.rewriting.rewrite import Context, node_rewrite
 __all__ = ["RULES"]
 
 
-def _dies(v: Variable, context: Context) -> bool:
-    """Whether this reader is the only one of ``v`` and of what ``v`` is a view of."""
+def _is_last_use(v: Variable, context: Context) -> bool:
+    """Whether ``v``, and each array that ``v`` is a view of, has only one reader."""
     while v.owner is not None:
         if not context.only_user(v):
             return False
@@ -31,8 +32,8 @@ def _dies(v: Variable, context: Context) -> bool:
     return False
 
 
-def _marked(node: Apply, context: Context, **fields: bool) -> Sequence[Variable] | None:
-    """The node with these fields set; None where they are already."""
+def _with_fields(node: Apply, context: Context, **fields: bool) -> Sequence[Variable] | None:
+    """The node's outputs with these fields set; None where they are set already."""
     op: Any = node.op
     if all(getattr(op, name) == value for name, value in fields.items()):
         return None
@@ -45,18 +46,18 @@ def _marked(node: Apply, context: Context, **fields: bool) -> Sequence[Variable]
     name="local_dnna_conv_inplace",
 )  # fmt: skip
 def conv_inplace(node: Apply, context: Context) -> Sequence[Variable] | None:
-    """A convolution without an output operand, or whose operand nobody else reads."""
+    """A convolution without a residual operand, or at the last use of that operand."""
     assert isinstance(node.op, DnnConvolution)
     if not node.op.stride:
         return None
     i = node.op.output_index
-    if i is not None and not _dies(node.inputs[i], context):
+    if i is not None and not _is_last_use(node.inputs[i], context):
         return None
-    return _marked(node, context, inplace=True)
+    return _with_fields(node, context, inplace=True)
 
 
-def _updates(v: Variable, old: Variable, context: Context) -> bool:
-    """Whether ``v`` is what the shared variable ``old`` becomes, but for static sizes."""
+def _is_update_of(v: Variable, old: Variable, context: Context) -> bool:
+    """Whether ``v`` is the update of the shared variable ``old``; static sizes may differ."""
     while old.owner is not None and isinstance(old.owner.op, SpecifyType):
         old = old.owner.inputs[0]
     if not isinstance(old, Shared):
@@ -76,13 +77,13 @@ def _updates(v: Variable, old: Variable, context: Context) -> bool:
     name="local_batch_norm_inplace_running",
 )  # fmt: skip
 def running_inplace(node: Apply, context: Context) -> Sequence[Variable] | None:
-    """Running values that are written back into the variables they are read from."""
+    """Running statistics that update the shared variables from which they are read."""
     assert isinstance(node.op, GpuDnnBatchNorm)
     if not node.op.running_averages:
         return None
     pairs = zip(node.outputs[3:], node.inputs[3:], strict=True)
-    mean, var = (_updates(new, old, context) for new, old in pairs)
-    return _marked(node, context, inplace_running_mean=mean, inplace_running_var=var)
+    mean, var = (_is_update_of(new, old, context) for new, old in pairs)
+    return _with_fields(node, context, inplace_running_mean=mean, inplace_running_var=var)
 
 
 @node_rewrite(
@@ -90,10 +91,10 @@ def running_inplace(node: Apply, context: Context) -> Sequence[Variable] | None:
     name="local_batch_norm_inference_inplace",
 )  # fmt: skip
 def inference_inplace(node: Apply, context: Context) -> Sequence[Variable] | None:
-    """Normalisation by given statistics over an input that nobody else reads."""
-    if not _dies(node.inputs[0], context):
+    """Normalisation with given statistics at the last use of its input."""
+    if not _is_last_use(node.inputs[0], context):
         return None
-    return _marked(node, context, inplace=True)
+    return _with_fields(node, context, inplace=True)
 
 
 RULES = (conv_inplace, running_inplace, inference_inplace)

@@ -1,10 +1,10 @@
-"""Scaling and adding around cuDNN's convolutions, done by the convolution itself.
+"""Scaling and adding behind cuDNN's convolutions, merged into the convolution (alpha and beta).
 
-``c * conv`` becomes its alpha, ``conv + v`` its beta and its output operand, where nobody else
-reads the convolution. Only numbers known at compile time: cuDNN reads them on the host.
+``c * conv`` sets alpha, ``conv + v`` sets beta and makes ``v`` the residual operand, where nothing
+else reads the convolution. Only constants are merged: cuDNN reads these numbers on the host.
 
-A sum with a shared variable is the update of one, which a fused elementwise kernel computes in
-place: merged, it would take a copy of the old value, a convolution that reads it, and another copy.
+A sum with a shared variable is usually its update. A fused elementwise kernel computes that in
+place. Merged, it would need two copies: one of the old value, one of the result.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from symdnn.rewriting.rewrite import Context, Rewrite, reads
 __all__ = ["RULES"]
 
 _TAGS = frozenset({"cudnn", "conv_dnn", "fast_compile"})
-_NAMES: dict[str, type[DnnConvolution]] = {
+_OPS_BY_NAME: dict[str, type[DnnConvolution]] = {
     "conv": GpuDnnConv, "convw": GpuDnnConvGradW, "convi": GpuDnnConvGradI,
 }  # fmt: skip
 
 
-def _alone(v: Variable, kind: type[DnnConvolution], context: Context) -> Apply | None:
-    """The convolution of this kind that makes ``v``, read by nobody else."""
+def _sole_convolution(v: Variable, kind: type[DnnConvolution], context: Context) -> Apply | None:
+    """The convolution of this kind that makes ``v``, if ``v`` has one reader."""
     node = v.owner
     if node is None or type(node.op) is not kind or not context.only_user(v):
         return None
     return node
 
 
-def _rebuilt(node: Apply, op: Any, *more: Variable) -> Variable:
+def _applied(node: Apply, op: Any, *more: Variable) -> Variable:
     return op(*node.inputs, *more, hints=node.hints)  # type: ignore[no-any-return]
 
 
 def _same_type(a: Variable, b: Variable) -> bool:
-    """Equal dtype and broadcast pattern: neither stretches the other."""
+    """Equal dtype and broadcast pattern: neither operand is broadcast to the other's shape."""
     s, t = a.type, b.type
     return (
         isinstance(s, TensorType)
@@ -61,7 +61,7 @@ def _in_update(v: Variable, context: Context) -> bool:
     return any(is_old_value(w) for u in users for w in u.inputs if w is not v)
 
 
-def _factor(node: Apply) -> list[tuple[Variable, float]]:
+def _scalings(node: Apply) -> list[tuple[Variable, float]]:
     """(operand, factor) for each way in which the node scales an operand by a number."""
     if isinstance(node.op, Neg):
         return [(node.inputs[0], -1.0)]
@@ -76,14 +76,14 @@ def _alpha_merge(name: str, kind: type[DnnConvolution]) -> Rewrite:
     def apply(node: Apply, context: Context) -> Variable | None:
         if not real_float(node.outputs[0]) or _in_update(node.outputs[0], context):
             return None
-        for v, factor in _factor(node):
-            conv = _alone(v, kind, context)
+        for v, factor in _scalings(node):
+            conv = _sole_convolution(v, kind, context)
             if conv is None or not _same_type(v, node.outputs[0]) or isinstance(v, Constant):
                 continue
             op: Any = conv.op
             alpha, beta = op.alpha * factor, op.beta * factor
             if alpha != 0 and (beta != 0 or op.beta == 0):
-                return _rebuilt(conv, op.ending(v.type.dtype, alpha=alpha, residual=beta))
+                return _applied(conv, op.ending(v.type.dtype, alpha=alpha, residual=beta))
         return None
 
     text = f"c * {kind.__name__} -> {kind.__name__} with an alpha"
@@ -93,31 +93,34 @@ def _alpha_merge(name: str, kind: type[DnnConvolution]) -> Rewrite:
     )  # fmt: skip
 
 
-def _signs(node: Apply) -> list[tuple[Variable, float, Variable, float]]:
-    """(convolution, its sign, what is added, its sign), either way round."""
+def _terms(node: Apply) -> list[tuple[Variable, float, Variable, float]]:
+    """(convolution, its sign, addend, its sign), with each operand as the convolution."""
     a, b = node.inputs
     sign = -1.0 if isinstance(node.op, Sub) else 1.0
     return [(a, 1.0, b, sign), (b, sign, a, 1.0)]
 
 
-def _plans_are_better(dtype: str) -> bool:
-    """Whether cuDNN's graph API has the kernels for this dtype: those neither scale a
-    result nor add to one. Elementwise kernels do, and epilogues of the forward convolution."""
+def _graph_api_is_better(dtype: str) -> bool:
+    """Whether the fast kernels for this dtype are those of cuDNN's graph API.
+
+    They neither scale a result nor add to one. Elementwise kernels and the epilogues of the forward
+    convolution do that.
+    """
     tf32 = dtype == "float32" and bool(config.dnn.conv.allow_tf32)
     return tf32 or is_narrow_float(dtype)
 
 
 def _output_merge(name: str, kind: type[DnnConvolution]) -> Rewrite:
     def apply(node: Apply, context: Context) -> Variable | None:
-        for v, sign, out, beta in _signs(node):
-            conv = _alone(v, kind, context)
+        for v, sign, out, beta in _terms(node):
+            conv = _sole_convolution(v, kind, context)
             if conv is None or isinstance(out, Constant) or is_old_value(out):
                 continue
             op: Any = conv.op
             same = _same_type(v, out) and _same_type(v, node.outputs[0])
-            if op.beta == 0 and same and v is not out and not _plans_are_better(v.type.dtype):
+            if op.beta == 0 and same and v is not out and not _graph_api_is_better(v.type.dtype):
                 scaled = op.ending(v.type.dtype, alpha=op.alpha * sign, residual=beta)
-                return _rebuilt(conv, scaled, out)
+                return _applied(conv, scaled, out)
         return None
 
     text = f"{kind.__name__} + v -> {kind.__name__} that adds to v"
@@ -128,6 +131,6 @@ def _output_merge(name: str, kind: type[DnnConvolution]) -> Rewrite:
 
 
 RULES = (
-    *(_alpha_merge(name, kind) for name, kind in _NAMES.items()),
-    *(_output_merge(name, kind) for name, kind in _NAMES.items()),
+    *(_alpha_merge(name, kind) for name, kind in _OPS_BY_NAME.items()),
+    *(_output_merge(name, kind) for name, kind in _OPS_BY_NAME.items()),
 )

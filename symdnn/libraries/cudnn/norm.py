@@ -1,6 +1,6 @@
-"""Batch normalisation and local response normalisation to cuDNN's.
+"""Batch normalisation and local response normalisation to cuDNN's ops.
 
-cuDNN takes four or five dimensions: fewer are padded with 1, more are joined into one.
+cuDNN takes 4 or 5 dimensions. Fewer are padded with size 1, more are merged.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def _mode(axes: Sequence[int], ndim: int) -> str | None:
 
 
 def _parameters(node: Apply) -> list[Variable]:
-    """gamma, beta, statistics: whatever has their shape."""
+    """gamma, beta and statistics: the inputs that have a value for each channel."""
     if isinstance(node.op, BatchNormTrain):
         return [*node.inputs[1:3], *node.inputs[4:]]
     return list(node.inputs[2:] if isinstance(node.op, BatchNormGrad) else node.inputs[1:])
 
 
 def refuses(node: Apply, context: Context) -> str | None:
-    """Axes (0,) or all but 1, a large enough epsilon, a constant factor, full parameters."""
+    """Only axes (0,) or all but 1, epsilon large enough, a constant factor, full parameters."""
     op: Any = node.op
     x = node.inputs[0]
     if _mode(op.axes, x.type.ndim) is None:
@@ -62,19 +62,19 @@ def refuses(node: Apply, context: Context) -> str | None:
     return dtype_reason(context.target, x.type.dtype, GpuDnnBatchNorm)
 
 
-class _Shaping:
-    """To the dimensions that cuDNN takes, and back."""
+class _CudnnShape:
+    """Reshapes arrays to the dimensions that cuDNN takes, and back."""
 
     def __init__(self, mode: str, x: Variable) -> None:
         self.mode, self.x, self.ndim = mode, x, x.type.ndim
 
     @property
-    def low_ndim(self) -> int:
-        """How many dimensions cuDNN gets."""
+    def cudnn_ndim(self) -> int:
+        """The number of dimensions that cuDNN gets."""
         return self.ndim if self.ndim in (4, 5) else 4
 
-    def there(self, v: Variable) -> Variable:
-        """The input, a parameter or a cotangent."""
+    def to_cudnn(self, v: Variable) -> Variable:
+        """The input, a parameter or a cotangent with ``cudnn_ndim`` dimensions."""
         if self.ndim in (4, 5):
             return v
         if self.ndim < 4:
@@ -82,15 +82,15 @@ class _Shaping:
         return self._joined(v)
 
     def _joined(self, v: Variable) -> Variable:
-        """Spatial: (N, C, all the rest, 1); per activation: (N, all the rest, 1, 1)."""
+        """(N, C, rest, 1) in the mode spatial, else (N, rest, 1, 1); ``rest`` is merged."""
         kept = 2 if self.mode == "spatial" else 1
         dims = dims_of(v)
         joined = product(dims[kept:])
         shape = (*dims[:kept], joined, *[1] * (3 - kept))
         return reshape(v, shape, ndim=4)
 
-    def back(self, v: Variable, like: Variable) -> Variable:
-        """A result, in the shape of ``like`` (the node's own output)."""
+    def from_cudnn(self, v: Variable, like: Variable) -> Variable:
+        """A result of cuDNN's op in the shape of ``like``, the node's own output."""
         if self.ndim in (4, 5):
             return v
         if self.ndim < 4:
@@ -101,24 +101,26 @@ class _Shaping:
         return specify_type(reshape(v, shape, ndim=self.ndim), like.type)
 
 
-def _shaping(node: Apply) -> _Shaping:
+def _shape_of(node: Apply) -> _CudnnShape:
     op: Any = node.op
     x = node.inputs[0]
-    return _Shaping(_mode(op.axes, x.type.ndim) or "", x)
+    return _CudnnShape(_mode(op.axes, x.type.ndim) or "", x)
 
 
-def _lowered(node: Apply, op: Any, shaping: _Shaping, inputs: Sequence[Variable]) -> list[Variable]:
-    out = op(*map(shaping.there, inputs))
+def _lowered(
+    node: Apply, op: Any, shaping: _CudnnShape, inputs: Sequence[Variable]
+) -> list[Variable]:
+    out = op(*map(shaping.to_cudnn, inputs))
     found = [out] if isinstance(out, Variable) else list(out)
-    return [shaping.back(v, like) for v, like in zip(found, node.outputs, strict=True)]
+    return [shaping.from_cudnn(v, like) for v, like in zip(found, node.outputs, strict=True)]
 
 
 @BACKEND.lowering("local_abstract_batch_norm_train_cudnn", BatchNormTrain, refuses=refuses)
 def train(node: Apply, context: Context) -> Sequence[Variable]:
     """Batch normalisation in training to GpuDnnBatchNorm."""
     op: Any = node.op
-    shaping = _shaping(node)
-    fields: dict[str, Any] = {"epsilon": op.epsilon, "ndim": shaping.low_ndim}
+    shaping = _shape_of(node)
+    fields: dict[str, Any] = {"epsilon": op.epsilon, "ndim": shaping.cudnn_ndim}
     inputs = list(node.inputs)
     if op.running:
         fields["running_average_factor"] = float(number(inputs.pop(3)))
@@ -128,10 +130,10 @@ def train(node: Apply, context: Context) -> Sequence[Variable]:
 
 @BACKEND.lowering("local_abstract_batch_norm_inference_cudnn", BatchNormInference, refuses=refuses)
 def inference(node: Apply, context: Context) -> Sequence[Variable]:
-    """Batch normalisation by given statistics to GpuDnnBatchNormInference."""
+    """Batch normalisation with given statistics to GpuDnnBatchNormInference."""
     op: Any = node.op
-    shaping = _shaping(node)
-    low = GpuDnnBatchNormInference(shaping.mode, epsilon=op.epsilon, ndim=shaping.low_ndim)
+    shaping = _shape_of(node)
+    low = GpuDnnBatchNormInference(shaping.mode, epsilon=op.epsilon, ndim=shaping.cudnn_ndim)
     return _lowered(node, low, shaping, node.inputs)
 
 
@@ -139,8 +141,8 @@ def inference(node: Apply, context: Context) -> Sequence[Variable]:
 def train_grad(node: Apply, context: Context) -> Sequence[Variable]:
     """The gradient of batch normalisation to GpuDnnBatchNormGrad."""
     op: Any = node.op
-    shaping = _shaping(node)
-    low = GpuDnnBatchNormGrad(shaping.mode, epsilon=op.epsilon, ndim=shaping.low_ndim)
+    shaping = _shape_of(node)
+    low = GpuDnnBatchNormGrad(shaping.mode, epsilon=op.epsilon, ndim=shaping.cudnn_ndim)
     return _lowered(node, low, shaping, node.inputs)
 
 
@@ -148,7 +150,7 @@ def train_grad(node: Apply, context: Context) -> Sequence[Variable]:
 
 
 def lrn_refuses(node: Apply, context: Context) -> str | None:
-    """Four or five dimensions, and parameters within cuDNN's limits."""
+    """Only 4 or 5 dimensions, and parameters within cuDNN's limits."""
     op: Any = node.op
     x = node.inputs[0]
     if x.type.ndim not in (4, 5):

@@ -1,4 +1,4 @@
-"""Pooling, softmax, reductions and the spatial transformer to cuDNN's."""
+"""Pooling, softmax, reductions, activation functions and the spatial transformer to cuDNN's ops."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ __all__ = ["LOWERINGS", "RULES"]
 
 
 def _whole_windows(op: Any, sizes: Sequence[int | None]) -> bool:
-    """Whether windows end exactly at the border, so that there is nothing to ignore."""
+    """Whether the windows tile the input exactly, so that none is cut off at the border."""
     return all(
         n is not None and n >= w and (n - w) % s == 0 and s <= w
         for n, w, s in zip(sizes, op.ws, op.stride, strict=True)
@@ -55,7 +55,7 @@ def _whole_windows(op: Any, sizes: Sequence[int | None]) -> bool:
 
 
 def pool_refuses(node: Apply, context: Context) -> str | None:
-    """One to three pooled dimensions, of floats, borders ignored."""
+    """Only 1 to 3 pooled dimensions, of floats, with borders ignored."""
     op: Any = node.op
     if op.ndim > 3:
         return f"cuDNN pools over at most 3 dimensions, not {op.ndim}"
@@ -78,8 +78,8 @@ def _pool_fields(op: Any) -> dict[str, Any]:
     return {"ws": (1, *op.ws), "stride": (1, *op.stride), "pad": (0, *op.pad)}
 
 
-def _as_images(v: Variable, ndim: int) -> Variable:
-    """``v`` with exactly two leading dimensions, and at least two pooled ones."""
+def _as_ncx(v: Variable, ndim: int) -> Variable:
+    """``v`` as (N, C, sizes...) with at least two pooled dimensions."""
     lead, spatial = dims_of(v)[: v.type.ndim - ndim], dims_of(v)[v.type.ndim - ndim :]
     if len(lead) == 2 and ndim > 1:
         return v
@@ -89,8 +89,8 @@ def _as_images(v: Variable, ndim: int) -> Variable:
     return reshape(v, shape, ndim=len(shape))
 
 
-def _from_images(v: Variable, like: Variable, ndim: int) -> Variable:
-    """``v`` with the leading dimensions of ``like`` again."""
+def _from_ncx(v: Variable, like: Variable, ndim: int) -> Variable:
+    """``v`` with the dimensions before the pooled ones as ``like`` has them."""
     if like.type.ndim - ndim == 2 and ndim > 1:
         return v
     if like.type.ndim - ndim == 2:
@@ -99,7 +99,7 @@ def _from_images(v: Variable, like: Variable, ndim: int) -> Variable:
     return reshape(v, (*lead, *dims_of(v)[v.type.ndim - ndim :]), ndim=like.type.ndim)
 
 
-def _window(op: Any) -> int:
+def _window_elements(op: Any) -> int:
     size: int = product(op.ws)
     return size
 
@@ -110,8 +110,8 @@ def pool(node: Apply, context: Context) -> Variable:
     op: Any = node.op
     (x,) = node.inputs
     low = GpuDnnPool(_mode(node, context), **_pool_fields(op))
-    y = _from_images(low(_as_images(x, op.ndim)), x, op.ndim)
-    return y * constant(_window(op), dtype=x.type.dtype) if op.mode == "sum" else y
+    y = _from_ncx(low(_as_ncx(x, op.ndim)), x, op.ndim)
+    return y * constant(_window_elements(op), dtype=x.type.dtype) if op.mode == "sum" else y
 
 
 @BACKEND.lowering("local_gpua_pool_dnn_grad_stride", MaxPoolGrad, refuses=pool_refuses)
@@ -119,8 +119,8 @@ def max_pool_grad(node: Apply, context: Context) -> Variable:
     """The gradient of max pooling to GpuDnnPoolGrad."""
     op: Any = node.op
     low = GpuDnnPoolGrad(_mode(node, context), **_pool_fields(op))
-    dx = low(*(_as_images(v, op.ndim) for v in node.inputs))
-    return _from_images(dx, node.inputs[0], op.ndim)
+    dx = low(*(_as_ncx(v, op.ndim) for v in node.inputs))
+    return _from_ncx(dx, node.inputs[0], op.ndim)
 
 
 @BACKEND.lowering("local_gpua_avg_pool_dnn_grad_stride", AveragePoolGrad, refuses=pool_refuses)
@@ -130,16 +130,16 @@ def average_pool_grad(node: Apply, context: Context) -> Variable:
     dy, *dims = node.inputs
     one = [] if op.ndim > 1 else [1]
     low = GpuDnnPoolGrad(_mode(node, context), **_pool_fields(op), static=(*one, *op.static))
-    dx = low(_as_images(dy, op.ndim), *map(as_dim, one), *dims)
-    dx = _from_images(dx, dy, op.ndim)
-    return dx * constant(_window(op), dtype=dy.type.dtype) if op.mode == "sum" else dx
+    dx = low(_as_ncx(dy, op.ndim), *map(as_dim, one), *dims)
+    dx = _from_ncx(dx, dy, op.ndim)
+    return dx * constant(_window_elements(op), dtype=dy.type.dtype) if op.mode == "sum" else dx
 
 
 # -- softmax --------------------------------------------------------------------------------------
 
 
 def float_refuses(node: Apply, context: Context) -> str | None:
-    """Floats, bfloat16 too."""
+    """Only floats of dtypes that cuDNN has."""
     return dtype_reason(context.target, node.outputs[0].type.dtype, GpuDnnSoftmax)
 
 
@@ -183,7 +183,7 @@ def log_of_softmax(node: Apply, context: Context) -> Variable | None:
 
 
 def reduction_refuses(node: Apply, context: Context) -> str | None:
-    """Some axes of at most 8, one float dtype, accumulated no narrower than float32."""
+    """Only 1 to 8 dimensions, one float dtype, accumulated in float32 or float64."""
     op: Any = node.op
     (x,) = node.inputs
     dtype = x.type.dtype
@@ -200,15 +200,15 @@ def reduction_refuses(node: Apply, context: Context) -> str | None:
     return None
 
 
-def _axes_back(v: Variable, op: Any, ndim: int) -> Variable:
+def _with_kept_dims(v: Variable, op: Any, ndim: int) -> Variable:
     if not op.keepdims:
         return v
     kept = iter(range(ndim - len(op.axes)))
     return v.dimshuffle(["x" if i in op.axes else next(kept) for i in range(ndim)])
 
 
-def _inner(x: Variable, context: Context, kind: type[Any]) -> Variable | None:
-    """The operand where ``x`` is that elementwise op of it, read by this reduction alone."""
+def _operand_under(x: Variable, context: Context, kind: type[Any]) -> Variable | None:
+    """The operand of ``x``, if ``x`` is an op of this kind and has one reader; else None."""
     made = x.owner
     if made is None or type(made.op) is not kind or not context.only_user(x):
         return None
@@ -218,37 +218,38 @@ def _inner(x: Variable, context: Context, kind: type[Any]) -> Variable | None:
 
 @BACKEND.lowering("local_dnn_reduction", Sum, Prod, Max, Min, refuses=reduction_refuses)
 def reduction(node: Apply, context: Context) -> Variable:
-    """Reductions to GpuDnnReduction; sum of squares, of absolutes, and max of absolutes too."""
+    """Reductions to GpuDnnReduction, also sums of squares, sums and maxima of absolute values."""
     op: Any = node.op
     (x,) = node.inputs
     word = reduction_word(op) or ""
     power = None
-    if word == "add" and (v := _inner(x, context, Sqr)) is not None:
+    if word == "add" and (v := _operand_under(x, context, Sqr)) is not None:
         word, x, power = "norm2", v, sqr
-    elif word in ("add", "maximum") and (v := _inner(x, context, Abs)) is not None:
+    elif word in ("add", "maximum") and (v := _operand_under(x, context, Abs)) is not None:
         word, x = ("norm1" if word == "add" else "absmax"), v
     dtype = x.type.dtype
     acc = "float64" if dtype == "float64" else "float32"
     y: Variable = GpuDnnReduction(word, op.axes, acc, dtype)(x)
-    return _axes_back(power(y) if power is not None else y, op, x.type.ndim)
+    return _with_kept_dims(power(y) if power is not None else y, op, x.type.ndim)
 
 
 @BACKEND.lowering("local_dnn_argmax", ArgMax, refuses=reduction_refuses)
 def argmax(node: Apply, context: Context) -> Variable:
-    """The index of the largest to the second output of GpuDnnReduction."""
-    # Seen on cuDNN 9.19 (H200): the first of several, the first NaN, C order over any axes.
+    """The index of the maximum to the second output of GpuDnnReduction."""
+    # As measured with cuDNN 9.19 on an H200: of equal maxima the first, the first NaN, and indices
+    # in C order over any axes.
     op: Any = node.op
     (x,) = node.inputs
     acc = "float64" if x.type.dtype == "float64" else "float32"
     _, index = GpuDnnReduction("maximum", op.axes, acc, x.type.dtype, True)(x)
-    return _axes_back(cast(index, "int64"), op, x.type.ndim)
+    return _with_kept_dims(cast(index, "int64"), op, x.type.ndim)
 
 
 @node_rewrite(
     GpuDnnReduction, phase="lower", tags=("cudnn", "fast_compile"), name="local_cudnn_maxandargmax"
 )
 def max_and_argmax(node: Apply, context: Context) -> Variable | None:
-    """A maximum whose index is found as well is the first output of that reduction."""
+    """A maximum whose index is computed as well is the first output of that reduction."""
     op = node.op
     assert isinstance(op, GpuDnnReduction)
     if op.red_op != "maximum" or op.return_indices:
@@ -260,7 +261,7 @@ def max_and_argmax(node: Apply, context: Context) -> Variable | None:
     return None
 
 
-# -- activations (only when asked for) ------------------------------------------------------------
+# -- activation functions (rules tagged optional) --------------------------------------------------
 
 _ACTIVATIONS: dict[type[Any], str] = {Relu: "relu", Sigmoid: "sigmoid", Tanh: "tanh", Elu: "elu"}
 
@@ -287,7 +288,7 @@ def activation(node: Apply, context: Context) -> Variable | None:
 
 
 def _clipped(node: Apply, context: Context) -> Variable | None:
-    """The least of a relu and a ceiling."""
+    """A minimum of a relu and a constant as cuDNN's clipped relu."""
     for v, ceiling in (node.inputs, node.inputs[::-1]):
         made, top = v.owner, number(ceiling)
         if made is not None and made.op == GpuDnnActivation("relu") and top is not None:
@@ -299,7 +300,7 @@ def _clipped(node: Apply, context: Context) -> Variable | None:
 
 
 def transformer_refuses(node: Apply, context: Context) -> str | None:
-    """Floats of 16, 32 and 64 bits."""
+    """Only floats of dtypes that cuDNN has."""
     return dtype_reason(context.target, node.outputs[0].type.dtype)
 
 
@@ -311,7 +312,7 @@ def transformer_grid(node: Apply, context: Context) -> Variable:
 
 @BACKEND.lowering("local_dnn_transformer_sampler", TransformerSampler, refuses=transformer_refuses)
 def transformer_sampler(node: Apply, context: Context) -> Variable:
-    """The sampled image to GpuDnnTransformerSampler."""
+    """The bilinear sampler to GpuDnnTransformerSampler."""
     return GpuDnnTransformerSampler()(*node.inputs)  # type: ignore[no-any-return]
 
 

@@ -1,4 +1,4 @@
-"""Recurrent nets, dropout (where cuDNN's is asked for) and the CTC loss to cuDNN's."""
+"""Recurrent networks, dropout (where a hint asks for cuDNN) and the CTC loss to cuDNN's ops."""
 
 from __future__ import annotations
 
@@ -27,18 +27,22 @@ from symdnn.rewriting.rewrite import Context
 __all__ = ["LOWERINGS"]
 
 
-# -- recurrent nets -------------------------------------------------------------------------------
+# -- recurrent networks ---------------------------------------------------------------------------
 
 
 def rnn_refuses(node: Apply, context: Context) -> str | None:
-    """The dtype alone: so forward and gradient, which share a reserve, are lowered together."""
+    """Only the dtype counts, so that forward pass and gradient are lowered together.
+
+    They share a reserve, whose bytes only cuDNN can read.
+    """
     return dtype_reason(context.target, node.inputs[0].type.dtype)
 
 
 def _hints(node: Apply) -> Hints:
-    """The node's, with the algorithm that the flag names where they do not.
+    """The node's hints, with the algorithm of the flag where they have none.
 
-    Settled here, so that forward pass and gradients, which share a reserve, have the same.
+    The flag is read here, so that forward pass and gradients, which share a reserve, have the same
+    algorithm.
     """
     algo = node.hints.algo or str(config.dnn.rnn.algo)
     return node.hints if algo == "standard" else replace(node.hints, algo=algo)
@@ -46,14 +50,14 @@ def _hints(node: Apply) -> Hints:
 
 @BACKEND.lowering("local_dnn_rnn", RNNForward, refuses=rnn_refuses)
 def rnn(node: Apply, context: Context) -> Sequence[Variable]:
-    """A recurrent net to GpuDnnRNNOp."""
+    """A recurrent network to GpuDnnRNNOp."""
     assert isinstance(node.op, RNNForward)
     return GpuDnnRNNOp.of(node.op)(*node.inputs, hints=_hints(node))  # type: ignore[no-any-return]
 
 
 @BACKEND.lowering("local_dnn_rnn_grad", RNNGrad, refuses=rnn_refuses)
 def rnn_grad(node: Apply, context: Context) -> Sequence[Variable]:
-    """Its gradient to two ops; that of the weights reads what that of the inputs leaves."""
+    """Its gradient to two ops. The second, of the weights, reads the reserve of the first."""
     op = node.op
     assert isinstance(op, RNNGrad)
     hints = _hints(node)
@@ -70,7 +74,7 @@ def rnn_grad(node: Apply, context: Context) -> Sequence[Variable]:
 
 
 def ctc_refuses(node: Apply, context: Context) -> str | None:
-    """float32 only."""
+    """Only float32."""
     dtype = node.inputs[0].type.dtype
     return None if dtype == "float32" else f"cuDNN's CTC loss is for float32, not {dtype}"
 
@@ -85,7 +89,7 @@ def ctc(node: Apply, context: Context) -> Sequence[Variable]:
 
 
 def _forward_of(node: Apply) -> Apply | None:
-    """The Dropout that made the mask of a gradient; the node itself when it is one."""
+    """The Dropout node whose mask a gradient reads; the node itself if it is a Dropout."""
     if isinstance(node.op, Dropout):
         return node
     made = node.inputs[1].owner
@@ -93,7 +97,7 @@ def _forward_of(node: Apply) -> Apply | None:
 
 
 def dropout_refuses(node: Apply, context: Context) -> str | None:
-    """Only where asked for: our own kernel draws the same mask on every target."""
+    """Only with a hint for cuDNN: symdnn's own kernel draws the same mask on every target."""
     forward = _forward_of(node)
     if forward is None or forward.hints.backend != "cudnn":
         return "our own kernel draws the same mask on every target"
@@ -107,18 +111,18 @@ def dropout_refuses(node: Apply, context: Context) -> str | None:
     return dtype_reason(context.target, forward.outputs[0].type.dtype)
 
 
-def _made_forward(forward: Apply) -> Sequence[Variable]:
-    """The forward op; asked twice, the graph merges it into one."""
+def _cudnn_dropout(forward: Apply) -> Sequence[Variable]:
+    """cuDNN's forward op. Both lowerings make one; common subexpression elimination merges them."""
     op = GpuDnnDropoutOp(dropout=float(number(forward.inputs[2])))
     return op(*forward.inputs[:2], hints=forward.hints)  # type: ignore[no-any-return]
 
 
 @BACKEND.lowering("local_dnn_dropout", Dropout, refuses=dropout_refuses)
 def dropout(node: Apply, context: Context) -> Sequence[Variable | None] | None:
-    """Dropout to GpuDnnDropoutOp, once its gradient reads that one's reserve."""
+    """Dropout to GpuDnnDropoutOp, once its gradient reads cuDNN's reserve instead of the mask."""
     if context.fgraph.users(node.outputs[1]):
         return None
-    y, state, _ = _made_forward(node)
+    y, state, _ = _cudnn_dropout(node)
     return [y, None, state]
 
 
@@ -127,7 +131,7 @@ def dropout_grad(node: Apply, context: Context) -> Variable | None:
     """Its gradient to GpuDnnDropoutGrad."""
     forward = _forward_of(node)
     assert forward is not None
-    _, _, reserve = _made_forward(forward)
+    _, _, reserve = _cudnn_dropout(forward)
     rate = float(number(forward.inputs[2]))
     return GpuDnnDropoutGrad(dropout=rate)(node.inputs[0], reserve)  # type: ignore[no-any-return]
 

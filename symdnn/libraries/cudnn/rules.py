@@ -1,4 +1,4 @@
-"""Everything about cuDNN among the rewrites: what is lowered to it, and why something is not.
+"""The rewrites for cuDNN: its lowerings, its other rules, and errors where it is missing.
 
 The tag ``cudnn`` switches all of it off (``optimizer_excluding=cudnn``); included by name it
 demands cuDNN (``optimizer_including=cudnn``). The names are Theano's where it has the rewrite.
@@ -28,15 +28,15 @@ def _require(context: Context, wish: str) -> None:
 
 @graph_rewrite("canonicalize", tags=("cudnn", "optional"), name="NoCuDNNRaise")
 def no_cudnn_raise(context: Context) -> None:
-    """With ``cudnn`` included by name: raise CudnnRequired unless it can be used."""
+    """With the tag ``cudnn`` included: raise CudnnRequired unless cuDNN can be used."""
     _require(context, "optimizer_including=cudnn")
 
 
 @graph_rewrite("canonicalize", tags=("fast_compile",), name="cudnn_is_enabled")
 def cudnn_is_enabled(context: Context) -> None:
-    """With ``dnn.enabled=True``: raise CudnnRequired unless a GPU's program has cuDNN.
+    """With ``dnn.enabled=True``: raise CudnnRequired where cuDNN can't be used.
 
-    A CPU that was chosen because the GPU can't be used counts, one that was asked for does not.
+    Not with ``device=cpu``. It does raise where a CPU replaces a GPU that can't be used.
     """
     chosen = context.target.kind == "cuda" or str(config.device) != "cpu"
     if str(config.dnn.enabled) == "True" and chosen:
@@ -50,7 +50,7 @@ def demanded(takes: Callable[[GraphRewrite], bool]) -> bool:
 
 @node_rewrite(DnnBase, phase="canonicalize", tags=("fast_compile",), name="local_gpudnn_to_neutral")
 def to_neutral(node: Apply, context: Context) -> Sequence[Variable] | None:
-    """A GpuDnn op that was applied by hand, where there is no cuDNN: the neutral op."""
+    """A GpuDnn op that the user applied becomes the neutral op where cuDNN can't be used."""
     assert isinstance(node.op, DnnBase)
     if cudnn_reason(context.target) is None:
         return None

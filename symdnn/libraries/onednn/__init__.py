@@ -1,1 +1,1 @@
-"""From neutral ops to oneDNN's."""
+"""From neutral ops to oneDNN's ops."""

@@ -1,4 +1,4 @@
-"""Batch statistics of a convolution's result are summed up where the result is made."""
+"""Batch statistics of a convolution's result are computed by the convolution's kernel."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from symdnn.rewriting.rewrite import Context, graph_rewrite
 
 __all__ = ["moments_of_convolutions"]
 
-#: Winograd's kernels take no fewer.
-_LEAST_CHANNELS = 16
+#: The fewest input and output channels that Winograd's kernels take.
+_MIN_CHANNELS = 16
 
 
 @graph_rewrite("fuse", tags=("fusion", "onednn"), name="moments_of_convolutions")
 def moments_of_convolutions(context: Context) -> None:
     """A convolution and the statistics of its result become one node.
 
-    Only where it may run by Winograd's algorithm, which is the one that sums up; others would read
-    the result once more as before. (On a GPU cuDNN's convolutions give no sums.) A
-    convolution whose hint says whose kernel it wants stays by itself, where that is looked at.
+    Only where the convolution may run by Winograd's algorithm: other kernels give no sums, and
+    would read the result again. (On a GPU cuDNN's convolutions give none either.) A convolution
+    with a hint for a backend stays as it is, so that the hint is followed.
     """
     if context.target.kind != "cpu":
         return
     for node in context.fgraph.toposort():
-        if isinstance(node.op, OneDnnConv) and _may_sum(node):
+        if isinstance(node.op, OneDnnConv) and _may_run_by_winograd(node):
             _merge(context, node, _reader(context, node.outputs[0]))
 
 
-def _may_sum(node: Apply) -> bool:
+def _may_run_by_winograd(node: Apply) -> bool:
     op: Any = node.op
     conv = op.op
     plain = not (op.residual or op.activation) and op.layout != "NCHW"
     steps = {*conv.stride, *conv.dilation} == {1} and conv.groups == 1 and conv.ndim == 2
     outputs, channels, *sizes = node.inputs[1].type.shape
-    few = any(n is not None and n < _LEAST_CHANNELS for n in (outputs, channels))
+    few = any(n is not None and n < _MIN_CHANNELS for n in (outputs, channels))
     suits = not few and set(sizes) != {1}
     free = node.hints.backend is None
     return free and plain and steps and suits and node.outputs[0].type.dtype == "float32"
 
 
 def _reader(context: Context, y: Variable) -> Apply | None:
-    """What computes the statistics of each channel of ``y``."""
+    """The node that computes the statistics of each channel of ``y``; None if there is none."""
     for user in context.fgraph.user_nodes(y):
         op = user.op
         if isinstance(op, BatchMoments) and user.inputs[0] is y and op.axes == (0, 1, 2):
@@ -59,7 +59,7 @@ def _merge(context: Context, node: Apply, reader: Apply | None) -> None:
         return
     more = reader.inputs[1:]
     if node.outputs[0] in ancestors(more, node.inputs):
-        return  # running values that are computed from the result would make a circle
+        return  # running values that are computed from the result would make a cycle
     if needs_more_effects(more, node):
         return
     with inherit(node.origin, node.hints):

@@ -1,4 +1,4 @@
-"""Everything about oneDNN among the rewrites: what is lowered to it, and why something is not.
+"""The rewrites for oneDNN: its lowerings with their conditions, and its epilogues.
 
 The tag ``onednn`` switches all of it off (``optimizer_excluding=onednn``).
 """
@@ -29,17 +29,17 @@ from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad, Pool
 from symdnn.ops.nn.rnn import RNNForward, RNNGrad
 from symdnn.ops.nn.softmax import LogSoftmaxGrad, Softmax, SoftmaxGrad
 from symdnn.ops.vendor import onednn
-from symdnn.opt.epilogue.epilogue import Chain, chain_at, take_in
+from symdnn.opt.epilogue.epilogue import Chain, chain_at, fuse_epilogues
 from symdnn.opt.lower.lowering import Backend, Library, Lowering, Reasons
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
 __all__ = ["LOWERINGS", "ONEDNN", "ROWS", "onednn_reason"]
 
-_BF16 = ("BF16", "FP16", "AMX")
+_BF16_ISA_SUFFIXES = ("BF16", "FP16", "AMX")
 
 
 def onednn_reason(target: Target) -> str | None:
-    """Why oneDNN is not used at all; None when it is there."""
+    """The reason why oneDNN is not used at all; None where it is."""
     if target.kind != "cpu":
         return f"the target is {target}"
     if not target.has("onednn"):
@@ -47,7 +47,7 @@ def onednn_reason(target: Target) -> str | None:
     return None
 
 
-#: A hint for cuDNN means little on a CPU.
+#: A hint for cuDNN has no effect on a CPU.
 BACKEND = Backend("onednn", "cpu", onednn_reason, (None, "onednn", "cudnn"))
 
 
@@ -59,25 +59,32 @@ def _lower(name: str, low: type[Any], ops: tuple[type[Op], ...], refuses: Reason
     return BACKEND.lowering(name, *ops, refuses=refuses, text=text)(build)
 
 
-# -- what speaks against it ------------------------------------------------------------------------
+# -- reasons against lowering ----------------------------------------------------------------------
 
 
 def _dtype_reason(
-    node: Apply, context: Context, narrow: bool = False, images: int | None = None
+    node: Apply, context: Context, narrow: bool = False, first: int | None = None
 ) -> str | None:
-    """float32; bfloat16 where the op and the CPU have it. The first ``images`` inputs count."""
+    """Why oneDNN does not take the dtype of the ``first`` inputs (None: of all).
+
+    It takes float32, and bfloat16 where the op has it (``narrow``) and the CPU, too.
+    """
     host = node.op.host_inputs
-    read = [v.type for i, v in enumerate(node.inputs[:images]) if i not in host]
+    read = [v.type for i, v in enumerate(node.inputs[:first]) if i not in host]
     dtypes = {t.dtype for t in read if isinstance(t, TensorType)}
     if dtypes == {"float32"}:
         return None
     if dtypes == {"bfloat16"} and narrow:
         isa = context.target.isa or ""
-        return None if isa.endswith(_BF16) else f"the CPU ({isa}) does not compute in bfloat16"
+        return (
+            None
+            if isa.endswith(_BF16_ISA_SUFFIXES)
+            else f"the CPU ({isa}) does not compute in bfloat16"
+        )
     return f"oneDNN computes in float32 here, not in {', '.join(sorted(dtypes))}"
 
 
-def _plain(node: Apply, context: Context) -> str | None:
+def _float32_reason(node: Apply, context: Context) -> str | None:
     return _dtype_reason(node, context)
 
 
@@ -101,22 +108,22 @@ def pool_refuses(node: Apply, context: Context) -> str | None:
 
 
 def softmax_refuses(node: Apply, context: Context) -> str | None:
-    """The last dimension: along others oneDNN has its reference alone."""
+    """Only the last dimension: along others oneDNN runs its reference code."""
     op: Any = node.op
     if op.axis % node.inputs[0].type.ndim != node.inputs[0].type.ndim - 1:
         return "oneDNN has a real kernel along the last axis only"
     return _dtype_reason(node, context)
 
 
-def product_refuses(node: Apply, context: Context) -> str | None:
-    """Matrices: a product with a vector is bound by memory."""
+def gemm_refuses(node: Apply, context: Context) -> str | None:
+    """Only matrices: a matrix-vector product is bound by memory."""
     if any(v.type.ndim < 2 for v in node.inputs):
         return "a product with a vector is bound by memory"
     return _dtype_reason(node, context, narrow=True)
 
 
-def _short(p: Variable, x: Variable, axes: Sequence[int]) -> int | None:
-    """An axis over which a parameter broadcasts though statistics have it."""
+def _broadcast_axis(p: Variable, x: Variable, axes: Sequence[int]) -> int | None:
+    """An axis along which a parameter broadcasts though the statistics do not; None if none."""
     for i, (d, n) in enumerate(zip(p.type.shape, x.type.shape, strict=True)):
         if i not in axes and d == 1 and n != 1:
             return i
@@ -124,7 +131,7 @@ def _short(p: Variable, x: Variable, axes: Sequence[int]) -> int | None:
 
 
 def batch_norm_refuses(node: Apply, context: Context) -> str | None:
-    """Statistics over all but axis 1, and parameters that have it."""
+    """Only statistics over all axes but 1, with parameters of the size of axis 1."""
     op: Any = node.op
     x = node.inputs[0]
     ndim = x.type.ndim
@@ -134,14 +141,14 @@ def batch_norm_refuses(node: Apply, context: Context) -> str | None:
     if not isinstance(op, BatchNormGrad):
         skip -= {1}
     for i, p in enumerate(node.inputs):
-        if i not in skip and (axis := _short(p, x, op.axes)) is not None:
+        if i not in skip and (axis := _broadcast_axis(p, x, op.axes)) is not None:
             return f"a parameter of type {p.type} broadcasts over axis {axis}"
-    images = 2 if isinstance(op, BatchNormGrad) else 1  # parameters are float32 beside bfloat16
-    return _dtype_reason(node, context, narrow=True, images=images)
+    arrays = 2 if isinstance(op, BatchNormGrad) else 1  # parameters are float32 beside bfloat16
+    return _dtype_reason(node, context, narrow=True, first=arrays)
 
 
 def layer_norm_refuses(node: Apply, context: Context) -> str | None:
-    """Statistics over the last axis, which alone the parameters have."""
+    """Only statistics over the last axis, with parameters that have only this axis."""
     op: Any = node.op
     x = node.inputs[0]
     ndim = x.type.ndim
@@ -149,23 +156,23 @@ def layer_norm_refuses(node: Apply, context: Context) -> str | None:
         return f"oneDNN normalises 2 to 5 dimensions over the last, not over {op.axes}"
     first = 2 if isinstance(op, LayerNormGrad) else 1
     for p in node.inputs[first : first + (1 if first == 2 else 2)]:
-        if not all(p.type.broadcastable[:-1]) or _short(p, x, range(ndim - 1)) is not None:
+        if not all(p.type.broadcastable[:-1]) or _broadcast_axis(p, x, range(ndim - 1)) is not None:
             return f"a parameter of type {p.type} is not one value for each feature"
     return _dtype_reason(node, context)
 
 
 def rnn_refuses(node: Apply, context: Context) -> str | None:
-    """No lengths, no dropout, no skipped input; and all that share its reserve must agree."""
-    for each in _sharing(node, context):
+    """No lengths, no dropout, no skipped input. Nodes that share a reserve are lowered together."""
+    for each in _sharing_reserve(node, context):
         if not isinstance(each.op, RNNForward | RNNGrad | onednn.OneDnnRNN | onednn.OneDnnRNNGrad):
             return f"its reserve is shared with {each.op}"
-        if (reason := _rnn_alone(each, context)) is not None:
+        if (reason := _rnn_reason(each, context)) is not None:
             return reason
     return None
 
 
-def _sharing(node: Apply, context: Context) -> list[Apply]:
-    """The forward pass that a net's reserve comes from, and all that read the reserve."""
+def _sharing_reserve(node: Apply, context: Context) -> list[Apply]:
+    """The forward node that made the reserve of an RNN, and all nodes that read the reserve."""
     op: Any = node.op
     forward = node if isinstance(op, RNNForward) else node.inputs[-1].owner
     if forward is None or not getattr(forward.op, "keeps_reserve", True):
@@ -173,7 +180,7 @@ def _sharing(node: Apply, context: Context) -> list[Apply]:
     return [forward, *context.fgraph.user_nodes(forward.outputs[-1])]
 
 
-def _rnn_alone(node: Apply, context: Context) -> str | None:
+def _rnn_reason(node: Apply, context: Context) -> str | None:
     op: Any = node.op
     op = getattr(op, "op", op)
     if op.lengths:
@@ -185,7 +192,7 @@ def _rnn_alone(node: Apply, context: Context) -> str | None:
     return _dtype_reason(node, context)
 
 
-#: (name, oneDNN's op, the neutral ops that become it, what speaks against it)
+#: (name of the rewrite, oneDNN's op, neutral ops that are lowered to it, reasons against it)
 ROWS: tuple[tuple[str, type[Any], tuple[type[Op], ...], Reasons], ...] = (
     ("conv_to_onednn", onednn.OneDnnConv, (Conv,), conv_refuses),
     ("conv_grad_input_to_onednn", onednn.OneDnnConvGradI, (ConvGradInput,), conv_refuses),
@@ -193,11 +200,11 @@ ROWS: tuple[tuple[str, type[Any], tuple[type[Op], ...], Reasons], ...] = (
     ("pool_to_onednn", onednn.OneDnnPool, (Pool,), pool_refuses),
     ("pool_grad_to_onednn", onednn.OneDnnPoolGrad, (AveragePoolGrad, MaxPoolGrad),
            pool_refuses),
-    # not LogSoftmax: the logarithm of oneDNN 3.2 errs by up to 85 units in the last place of x
+    # Not LogSoftmax: the logarithm of oneDNN 3.2 errs by up to 85 units in the last place of x.
     ("softmax_to_onednn", onednn.OneDnnSoftmax, (Softmax,), softmax_refuses),
     ("softmax_grad_to_onednn", onednn.OneDnnSoftmaxGrad, (SoftmaxGrad, LogSoftmaxGrad),
            softmax_refuses),
-    ("dot_to_onednn", onednn.OneDnnMatmul, (Dot, BatchedDot), product_refuses),
+    ("dot_to_onednn", onednn.OneDnnMatmul, (Dot, BatchedDot), gemm_refuses),
     ("batch_norm_to_onednn", onednn.OneDnnBatchNorm, (BatchNormTrain,), batch_norm_refuses),
     ("batch_norm_inference_to_onednn", onednn.OneDnnBatchNormInference,
            (BatchNormInference,), batch_norm_refuses),
@@ -211,15 +218,15 @@ ROWS: tuple[tuple[str, type[Any], tuple[type[Op], ...], Reasons], ...] = (
 )  # fmt: skip
 LOWERINGS = tuple(_lower(*row) for row in ROWS)
 
-_said: set[str] = set()
+_notes_printed: set[str] = set()
 
 
 @graph_rewrite("lower", tags=("onednn", "fast_compile"), name="tell_without_onednn")
 def tell_without_onednn(context: Context) -> None:
-    """Say once, on the standard error, that NumPy's kernels run what oneDNN would have run."""
+    """Print once to stderr that NumPy's kernels run nodes that oneDNN would have run."""
     target = context.target
     note = next((n for n in target.notes if n.startswith("oneDNN")), "").partition("\n")[0]
-    if target.kind != "cpu" or not note or note in _said:
+    if target.kind != "cpu" or not note or note in _notes_printed:
         return
     known = {**target.libraries, "onednn": (3, 0, 0)}
     there = replace(context, target=replace(target, libraries=Libraries(known)))
@@ -227,13 +234,13 @@ def tell_without_onednn(context: Context) -> None:
     for node in context.fgraph.nodes:
         low = table.get(type(node.op))
         if low is not None and low.reason(node, there) is None:
-            _said.add(note)
+            _notes_printed.add(note)
             print(f"symdnn: {note}. NumPy's kernels are used, which are slower", file=sys.stderr)
             return
 
 
 def _plain_op_at(node: Apply) -> Chain | None:
-    """A convolution or product of oneDNN that has taken in nothing yet, in float32."""
+    """The chain at a convolution or GEMM of oneDNN without an epilogue, in float32, or None."""
     op, dtype = node.op, node.outputs[0].type
     if not isinstance(op, EpilogueOp) or not op.is_plain:
         return None
@@ -243,9 +250,9 @@ def _plain_op_at(node: Apply) -> Chain | None:
 
 @graph_rewrite("epilogue", tags=("epilogue", "onednn"), name="onednn_epilogue")
 def onednn_epilogue(context: Context) -> None:
-    """Convolutions and products take in what follows where that saves a kernel."""
+    """Convolutions and GEMMs take addends, biases and activations where that saves a kernel."""
     if onednn_reason(context.target) is None:
-        take_in(context, "onednn_epilogue", _plain_op_at)
+        fuse_epilogues(context, "onednn_epilogue", _plain_op_at)
 
 
 ONEDNN = Library(

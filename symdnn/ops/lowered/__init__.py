@@ -1,1 +1,1 @@
-"""Nodes late in a program: fused ones, transfers, and the base of what a library runs."""
+"""Ops that only rewrites make: fused ops, transfers, and the base of libraries' ops."""

@@ -1,9 +1,9 @@
-"""Epilogues: what a library's product or convolution does to its result before it writes it.
+"""Epilogues: elementwise work of a library's GEMM or convolution on its result, in registers.
 
-An epilogue is a scalar program over the accumulated result and named operands, so that it can
-always be taken apart again: :meth:`EpilogueOp.expanded` gives the same in ops of no library, and
-any kernel of fused elementwise ops runs the program by itself. What a library takes of all that can
-be written so is data: the :class:`EpilogueRules` of an op.
+An epilogue is a scalar program over the accumulated result and named operands. So it can always be
+separated again: :meth:`EpilogueOp.expanded` is the same computation in neutral ops, and any kernel
+of fused elementwise ops runs the program alone. Which epilogues a library takes is data: the
+:class:`EpilogueRules` of an op.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ __all__ = [
     "Operand", "accumulator", "scaled",
 ]  # fmt: skip
 
-#: Operands by name, in the order of an op's inputs: of the result's shape; of one value a channel.
+#: The names of operands, in the order of an op's inputs. A residual has the result's shape, a bias
+#: has one value for each channel.
 RESIDUAL, BIAS = "residual", "bias"
 OPERANDS = (RESIDUAL, BIAS)
 
 
 def accumulator(dtype: str) -> str:
-    """The dtype in which a result of ``dtype`` is accumulated: float32 for the 16-bit floats."""
+    """The accumulator's dtype for ``dtype``: float32 for 16-bit floats, else ``dtype``."""
     return "float32" if is_narrow_float(dtype) else dtype
 
 
@@ -59,9 +60,9 @@ def scaled(v: Any, factor: float) -> Any:
 
 @dataclass(frozen=True)
 class Affine:
-    """``activation(alpha * y + residual * z + bias)``: the form in which libraries are told.
+    """``activation(alpha * y + residual * z + bias)``: the form that libraries have.
 
-    ``residual`` is the factor of ``z``, 0 without one; ``activation`` is the library's word.
+    ``residual`` is the factor of ``z``, 0 without one; ``activation`` is the library's name.
     """
 
     alpha: float = 1.0
@@ -75,15 +76,18 @@ class Affine:
         return not (self.bias or self.activation)
 
     def words(self) -> list[str]:
-        """For printing: what is not at its default."""
+        """The fields that differ from their defaults, for printing."""
         found = [] if self.alpha == 1 else [f"alpha={self.alpha}"]
         if self.residual != 0:
             found.append("residual" if self.residual == 1 else f"residual={self.residual}")
         return [*found, *["bias"] * self.bias, *[self.activation] * bool(self.activation)]
 
     def epilogue(self, dtype: str, activation: Elemwise | None, factors: str = "") -> Epilogue:
-        """As a program whose operands and result have ``dtype``; ``activation`` is the op of the
-        word. The accumulator has the dtype ``factors`` would be accumulated in."""
+        """The epilogue as a program whose operands and result have ``dtype``.
+
+        ``activation`` is the activation function's op. The accumulator has the dtype for multiplied
+        operands of dtype ``factors`` (default: ``dtype``).
+        """
         operands = tuple(n for n, on in zip(OPERANDS, (self.residual != 0, self.bias)) if on)
         work = accumulator(factors or dtype)
         p = Builder((work, *[dtype] * len(operands)))
@@ -101,7 +105,7 @@ class Affine:
 
 
 class Operand(NamedTuple):
-    """What a program reads besides the result: its name, its dtype, and a factor of it."""
+    """An operand of an epilogue besides the result: its name, dtype and constant factor."""
 
     name: str
     dtype: str
@@ -130,9 +134,9 @@ class Epilogue:
         return self.program.inputs[1 + self.operands.index(operand)]
 
     def then(self, program: ScalarProgram, args: Sequence[Any]) -> Epilogue:
-        """The epilogue with another program behind it.
+        """The epilogue followed by another program.
 
-        ``args`` are that one's inputs: None for the result so far, a new operand, or a number.
+        ``args`` are that program's inputs: None for the result so far, an operand, or a number.
         """
         dtypes = {n: self.dtype_of(n) for n in self.operands}
         dtypes |= {a.name: a.dtype for a in args if isinstance(a, Operand)}
@@ -152,24 +156,24 @@ class Epilogue:
         return Epilogue(p.program(p.inline(program, values)), names)
 
     def after(self, dtype: str) -> ScalarProgram:
-        """The program where the result was stored as ``dtype`` in between."""
+        """The program of a second kernel, which reads the result stored as ``dtype``."""
         first, *rest = self.program.inputs
         p = Builder((dtype, *rest))
         operands = [p.input(i) for i in range(1, 1 + len(rest))]
         return p.program(p.inline(self.program, [p.input(0).cast(first), *operands]))
 
     def affine(self, activations: Activations = ()) -> Affine | None:
-        """In the form that libraries are told; None where it is no such one."""
+        """The epilogue in the form of :class:`Affine`; None where it has not this form."""
         return _affine(self, activations)
 
 
-#: Nothing is done to the result.
+#: The result is written as it is.
 NO_EPILOGUE = None
-#: (library's word, op) of what may come last.
+#: Pairs of a library's name and the activation function's op.
 Activations = tuple[tuple[str, Elemwise], ...]
 
 
-# -- taking a program apart -----------------------------------------------------------------------
+# -- recognising the form of a program ------------------------------------------------------------
 
 
 @cache
@@ -196,14 +200,14 @@ def _step(p: ScalarProgram, value: int) -> Instruction | None:
 
 
 def _before_cast(p: ScalarProgram, value: int) -> int:
-    """The value that is rounded to the result's dtype at the end."""
+    """The value before a last cast to 16 bits; ``value`` itself if there is none."""
     step = _step(p, value)
     narrows = step is not None and step.name == "cast" and is_narrow_float(step.dtype)
     return step.args[0] if step is not None and narrows else value
 
 
 def _before(p: ScalarProgram, end: int, op: Elemwise) -> int | None:
-    """The value of which ``end`` is ``op``; None where it is no such one."""
+    """The value ``x`` with ``end = op(x)``; None if ``end`` has not this form."""
     q = meaning(op, (p.dtype_of(end),))
     bound: dict[int, int] = {}
 
@@ -222,7 +226,7 @@ def _before(p: ScalarProgram, end: int, op: Elemwise) -> int | None:
 
 
 def _linear(p: ScalarProgram, end: int) -> dict[int | None, float] | None:
-    """The factors of the inputs in a value, and its offset under None; None: it is not linear."""
+    """The factors of the inputs in a value, with its offset as None; None if it is not linear."""
     terms: list[dict[int | None, float] | None] = [{i: 1.0} for i in range(len(p.inputs))]
     for step in p.body[: max(0, end + 1 - len(p.inputs))]:
         terms.append(_linear_step(step, [terms[a] for a in step.args]))
@@ -252,19 +256,20 @@ def _linear_step(
     return None
 
 
-# -- what a library takes -------------------------------------------------------------------------
+# -- rules of libraries ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class EpilogueRules:
-    """What a library does behind an op: a predicate of types, for which no library is needed.
+    """The epilogues that a library takes behind an op, as a predicate of dtypes.
 
-    ``dtypes``: results that may get a bias or an activation; ``linear_dtypes``: those that may
-    only be scaled and added to. ``scales``: whether ``alpha`` and the factor of ``z`` are free,
-    else 1 is wanted. ``widens``: 16-bit factors may give float32. ``rounds_operands``: operands
-    have the dtype of the factors; float32 ones are rounded to it. ``saves_sums``: a sum whose terms
-    nobody else reads pays even where an elementwise kernel reads it. ``through_reshape``: the
-    epilogue may stand behind a reshape that keeps the last dimension.
+    ``dtypes`` are dtypes of results that may have a bias or an activation function,
+    ``linear_dtypes`` those that may only be scaled and added to. ``scales`` and
+    ``scales_residual`` say whether ``alpha`` and the factor of ``z`` may differ from 1. ``widens``:
+    16-bit operands may give a float32 result. ``rounds_operands``: the epilogue's operands have the
+    dtype of the multiplied ones, so float32 operands are rounded to 16 bits. ``saves_sums``: it is
+    worth adding a residual that has no other reader even where an elementwise kernel reads the sum.
+    ``through_reshape``: a reshape that keeps the last dimension may be before the epilogue.
     """
 
     activations: Activations = ()
@@ -278,11 +283,11 @@ class EpilogueRules:
     through_reshape: bool = False
 
     def op_of(self, word: str) -> Elemwise | None:
-        """The activation of a word; raises KeyError for a word that there is not."""
+        """The op of an activation function's name; raises KeyError for an unknown name."""
         return dict(self.activations)[word] if word else None
 
     def takes(self, e: Epilogue, factors: str) -> bool:
-        """Whether the library does all of ``e`` to the result of factors of this dtype."""
+        """Whether the library takes all of ``e`` for multiplied operands of dtype ``factors``."""
         found = e.affine(self.activations)
         if found is None or accumulator(factors) != e.program.inputs[0]:
             return False
@@ -296,16 +301,16 @@ class EpilogueRules:
         return not scaled and (self.scales_residual or found.residual in (0.0, 1.0))
 
 
-# -- ops that have one ----------------------------------------------------------------------------
+# -- ops with an epilogue -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class EpilogueOp(Lowered):
-    """Base of products and convolutions that end with an epilogue.
+    """Base of GEMMs and convolutions with an epilogue.
 
     Inputs are those of :meth:`neutral`, then z (of the result's shape) and the bias (a value for
-    each channel, 1 in the other dimensions), where the epilogue has them. The neutral op of 16-bit
-    inputs is accumulated in float32, and the result is rounded once.
+    each channel, of size 1 in the other dimensions), where the epilogue has them. With 16-bit
+    inputs the accumulator is float32, and the result is rounded once.
     """
 
     abstract: ClassVar[bool] = True
@@ -313,29 +318,31 @@ class EpilogueOp(Lowered):
     epilogue: Epilogue | None = field(default=NO_EPILOGUE, kw_only=True)
 
     def channel_axis(self, ndim: int) -> int:
-        """Which dimension of a result of ``ndim`` dimensions the bias has."""
+        """The dimension of a result of ``ndim`` dimensions along which the bias varies."""
         raise NotImplementedError
 
     def ending(self, dtype: str = "float32", *, factors: str = "", **terms: Any) -> Self:
-        """With an epilogue by the words of :class:`Affine`; operands and result have ``dtype``,
-        the factors ``factors``, where theirs differs. Raises TypeMismatch for an activation that
-        the library has not."""
+        """The op with an epilogue; ``terms`` are the fields of :class:`Affine`.
+
+        Operands and result have ``dtype``, the multiplied operands ``factors`` (default:
+        ``dtype``). Raises TypeMismatch for an activation function that the library has not.
+        """
         affine = Affine(**terms)
         known = dict(self.rules.activations)
         if affine.activation and affine.activation not in known:
             raise TypeMismatch(self, f"one of {sorted(known)}", affine.activation)
-        if affine == _NOTHING and not factors:
+        if affine == _IDENTITY and not factors:
             return replace(self, epilogue=None)
         made = affine.epilogue(dtype, self.rules.op_of(affine.activation), factors)
         return replace(self, epilogue=made)
 
-    # -- the epilogue in the library's words ------------------------------------------------------
+    # -- the epilogue in the library's form -------------------------------------------------------
 
     @property
     def terms(self) -> Affine:
-        """The epilogue as the library is told. Raises TypeMismatch where it has no words for it."""
+        """The epilogue as an :class:`Affine`. Raises TypeMismatch if it has not this form."""
         if self.epilogue is None:
-            return _NOTHING
+            return _IDENTITY
         found = self.epilogue.affine(self.rules.activations)
         if found is None:
             words = [w for w, _ in self.rules.activations]
@@ -345,7 +352,7 @@ class EpilogueOp(Lowered):
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing is done to the result."""
+        """Whether there is no epilogue."""
         return self.epilogue is None
 
     @property
@@ -365,7 +372,7 @@ class EpilogueOp(Lowered):
 
     @property
     def activation(self) -> str:
-        """The library's word for what comes last; empty without one."""
+        """The library's name of the activation function; empty without one."""
         return self.terms.activation
 
     def _words(self) -> list[str]:
@@ -381,7 +388,7 @@ class EpilogueOp(Lowered):
 
     @property
     def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
-        # z is the third input: of a product and of a convolution it always is.
+        # z is the third input, of a GEMM and of a convolution.
         return {0: (2,)} if RESIDUAL in self.operand_names else {}
 
     def split(self, inputs: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
@@ -459,7 +466,7 @@ class EpilogueOp(Lowered):
         raise NonDifferentiable(f"{self} has no gradient: it is made after gradients are taken")
 
 
-_NOTHING = Affine()
+_IDENTITY = Affine()
 _NOUNS = {RESIDUAL: "an output to add to", BIAS: "a bias"}
 
 

@@ -1,7 +1,7 @@
-"""Groups of elementwise ops as one op, alone or in front of reductions.
+"""Fused elementwise ops as one op, alone or before reductions.
 
-They are made late, by ``opt/fuse/fuse.py``, where a target has a kernel for them; gradients exist
-only before that.
+``opt/fuse/fuse.py`` makes them where a target has kernels for them. They have no gradients, which
+are taken before.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def check_inputs(op: Any, program: ScalarProgram, inputs: Sequence[Any]) -> None
 
 @dataclass(frozen=True)
 class FusedElemwise(MultiOp):
-    """A scalar program on every element of tensors that broadcast by their static 1s."""
+    """A scalar program for each element of tensors of equal ndim, which broadcast by static 1s."""
 
     program: ScalarProgram
 

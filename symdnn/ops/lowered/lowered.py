@@ -1,7 +1,7 @@
-"""The one form of what a library runs: a neutral op, a layout, an epilogue, and settings.
+"""The common form of libraries' ops: a neutral op, a layout, an epilogue, and settings.
 
-Rewrites of :mod:`symdnn.opt` see this form alone. A library's ops are plain data in
-:mod:`symdnn.ops.vendor`; what they are called and how they are written by hand is theirs.
+Rewrites of :mod:`symdnn.opt` know only this form. The ops of each library are in
+:mod:`symdnn.ops.vendor`, with their printed names and their constructors for users.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ __all__ = ["Lowered", "neutral_of"]
 class Lowered(Op):
     """Base of ops that a target's library runs: plain data, no driver needed.
 
-    A subclass gives :attr:`unlowered`; types, shapes, reference and derivatives are that op's.
-    Where the inputs or the result differ from the neutral op's, it overrides what is different, and
-    :meth:`expanded`, the same computation in neutral ops. What the library takes (layouts, dtypes,
-    epilogues) is data of the class.
+    A subclass has :attr:`unlowered`; types, shapes, reference and derivatives are that op's. If its
+    inputs or results differ from the neutral op's, it overrides these methods, and
+    :meth:`expanded`, the same computation in neutral ops. The layouts, dtypes and epilogues that
+    the library takes are data of the class.
     """
 
     abstract: ClassVar[bool] = True
     #: The layouts in which the library has the op: NCHW is (N, C, \\*sizes), NHWC channels last.
     layouts: ClassVar[tuple[str, ...]] = ("NCHW",)
-    #: Which input is (K, C, \\*sizes) in every layout, since the library packs filters itself; -1:
-    #: the result. None: filters have the layout of the activations.
+    #: The index of the input that is a filter (K, C, \\*sizes) in every layout, since the library
+    #: packs filters itself; -1 for the result. None: filters have the layout of the activations.
     packed_filter: ClassVar[int | None] = None
-    #: Float dtypes that the library has it for; empty: nothing is known.
+    #: The float dtypes for which the library has the op; empty if unknown.
     dtypes: ClassVar[tuple[str, ...]] = ()
-    #: Of this op; a field where there are several.
+    #: The layout of this op; a field if there are several.
     layout: str = "NCHW"
 
     @property
     def unlowered(self) -> Op:
-        """The op of the same meaning that belongs to no target, in the layout NCHW."""
+        """The neutral op that computes the same, in the layout NCHW."""
         raise NotImplementedError(f"{type(self).__name__}.unlowered")
 
     def neutral(self) -> Op:
@@ -48,18 +48,18 @@ class Lowered(Op):
         return in_layout(self.unlowered, self.layout)
 
     def channels_last(self, ndim: int) -> Self | None:
-        """The same for activations of ``ndim`` dimensions in NHWC; None where there is none."""
+        """This op for activations of ``ndim`` dimensions in NHWC; None where there is none."""
         if self.layout != "NCHW" or "NHWC" not in self.layouts:
             return None
         return cast(Self, replace(cast(Any, self), layout="NHWC"))
 
     def along(self, axis: int) -> Self | None:
-        """The same along another axis, of an op that has one; None of any other."""
+        """This op along another axis; None for an op without an axis."""
         return None
 
     @property
     def reduced_axes(self) -> tuple[int, ...] | None:
-        """The dimensions that a reduction takes away; None of any other op."""
+        """The dimensions that a reduction removes; None for other ops."""
         return None
 
     def over(self, axes: Sequence[int]) -> Self:
@@ -67,7 +67,7 @@ class Lowered(Op):
         raise NotImplementedError(f"{type(self).__name__}.over")
 
     def neutral_inputs(self, inputs: Sequence[Variable]) -> Sequence[Variable]:
-        """The neutral op's inputs: those of the op, unless a setting stands for one."""
+        """The neutral op's inputs: those of this op, and constants for settings."""
         return inputs
 
     def expanded(self, *inputs: Variable) -> list[Variable] | None:
@@ -102,8 +102,11 @@ class Lowered(Op):
 
     @property
     def host_values(self) -> tuple[int, ...]:
-        """Inputs that the library reads on the host: the host inputs, and arrays such as an RNN's
-        lengths. They are never moved to the device."""
+        """Indices of the inputs that the library reads on the host.
+
+        These are the host inputs, and arrays such as an RNN's lengths. They are never copied to the
+        device.
+        """
         return self.host_inputs
 
     @property
@@ -114,7 +117,7 @@ class Lowered(Op):
         return node.outputs if isinstance(self, MultiOp) else self.neutral().results(node)
 
     def _words(self) -> list[str]:
-        """For printing: the fields that are not at their default."""
+        """The fields that differ from their defaults, for printing."""
         return [
             f"{f.name}={value}"
             for f in fields(cast(Any, self))
@@ -127,5 +130,5 @@ class Lowered(Op):
 
 
 def neutral_of(op: Op) -> Op:
-    """The op of the same meaning that belongs to no target; ``op`` itself where it is one."""
+    """The neutral op of a library's op; any other op itself."""
     return op.unlowered if isinstance(op, Lowered) else op

@@ -1,4 +1,4 @@
-"""Batch normalisation element by element, as scalar programs that kernels and fusion share."""
+"""The elementwise formulas of batch normalisation, as scalar programs for kernels and fusion."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["formula", "grad_program", "grad_terms", "normalised"]
 def formula(
     dtypes: Sequence[str], compute: Callable[..., Any], *out: str
 ) -> ScalarProgram:  # fmt: skip
-    """The results of ``compute`` of values in the work dtype, rounded to ``out``.
+    """The program of ``compute``, whose results are rounded to the dtypes ``out``.
 
-    The work dtype is that of the first input, float32 where that is a 16-bit one.
+    It computes in the dtype of the first input, in float32 for a 16-bit one.
     """
     builder = Builder(dtypes)
     work = "float32" if is_narrow_float(dtypes[0]) else dtypes[0]

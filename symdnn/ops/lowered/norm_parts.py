@@ -1,7 +1,7 @@
-"""Batch normalisation in parts: what is summed over the batch, apart from what is done to elements.
+"""The reductions of batch normalisation, separate from its elementwise part.
 
-``opt/fuse/norm_rules.py`` makes these where the elementwise half is fused with what surrounds it.
-They come late, so they have no gradients.
+``opt/fuse/norm_rules.py`` makes these ops where the elementwise part is fused with its neighbours.
+They have no gradients, which are taken before.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["BatchMoments", "BatchSums", "axes_of"]
 
 
 def axes_of(op: Any) -> tuple[int, ...]:
-    """The axes that a batch normalisation works over, counted as its operands lie."""
+    """The axes of a batch normalisation, in the layout of its operands."""
     axes: tuple[int, ...] = op.axes
     if getattr(op, "layout", "NCHW") == "NCHW":
         return axes
@@ -36,16 +36,16 @@ def axes_of(op: Any) -> tuple[int, ...]:
 
 
 def kept(shape: Sequence[Any], axes: Sequence[int]) -> tuple[Any, ...]:
-    """The shape of a statistic over ``axes``, which stay as 1."""
+    """The shape of a statistic over ``axes``, which have size 1."""
     return tuple(1 if i in axes else d for i, d in enumerate(shape))
 
 
 @dataclass(frozen=True)
 class BatchMoments(MultiOp):
-    """(mean, invstd) of x over ``axes``, which stay as 1; see :class:`BatchNormTrain`.
+    """(mean, invstd) of x over ``axes``, which have size 1 in the results.
 
-    With ``running`` of (x, factor, running mean, running variance), and the new running values
-    follow.
+    With ``running`` the inputs are (x, factor, running mean, running variance), and the results
+    also have the new running mean and variance, as in :class:`BatchNormTrain`.
     """
 
     axes: tuple[int, ...]
@@ -78,10 +78,10 @@ class BatchMoments(MultiOp):
 
 @dataclass(frozen=True)
 class BatchSums(MultiOp):
-    """Sums and means over ``axes``, which stay as 1, of the two results of a scalar program.
+    """Two sums and two means over ``axes``, of size 1 in the results, of a program's two results.
 
-    With the results g and g * xhat these are what the gradient of batch normalisation needs: the
-    sums are the gradients of shift and scale, the means what is taken off the input's.
+    The gradient of batch normalisation uses it for g and g * xhat. The sums are the gradients of
+    shift and scale; the means are subtracted in the gradient of the input.
     """
 
     program: ScalarProgram

@@ -1,4 +1,4 @@
-"""Copies between the host and the CUDA device. They change no value, only where it is."""
+"""Copies between host and GPU."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["GpuFromHost", "HostFromGpu", "gpu_from_host", "host_from_gpu"]
 
 @dataclass(frozen=True)
 class Transfer(Op):
-    """Base of both. Types carry no place: the rewrites of phase ``transfer`` know it.
+    """Base of both. Types have no place: the rewrites of the phase ``transfer`` know it.
 
-    ``place`` is the GPU; None, where a user wishes for a transfer, is that of the function.
+    ``place`` is the GPU. None, in a user's program, means the GPU of the function.
     """
 
     abstract: ClassVar[bool] = True
@@ -65,13 +65,14 @@ class HostFromGpu(Transfer):
 
 
 def gpu_from_host(x: Any, place: Place | None = None) -> Variable:
-    """``x`` on the GPU; rewriting puts transfers where they are needed, so this is a wish.
+    """``x`` on the GPU. It has no effect on the program: rewriting places transfers by itself.
 
-    A function refuses a ``place`` that is another GPU than its own (``OptionError``).
+    Compiling raises :class:`~symdnn.errors.OptionError` if ``place`` is another GPU than the
+    function's.
     """
     return GpuFromHost(place)(x)  # type: ignore[no-any-return]
 
 
 def host_from_gpu(x: Any) -> Variable:
-    """``x`` on the host."""
+    """``x`` on the host, without effect as :func:`gpu_from_host`."""
     return HostFromGpu()(x)  # type: ignore[no-any-return]

@@ -1,1 +1,1 @@
-"""What rewrites make, never users' gradients: fused groups, ops of vendors' libraries."""
+"""Ops of vendors' libraries as plain data."""

@@ -1,4 +1,4 @@
-"""A convolution that hands out the statistics of its result too."""
+"""A convolution that also returns the statistics of its result."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ __all__ = ["OneDnnConvMoments"]
 class OneDnnConvMoments(MultiOp):
     """(y, mean, invstd) or (y, mean, invstd, running mean, running variance).
 
-    The inputs are those of ``conv``, then (factor, running mean, running variance) where
-    ``moments.running``; y is the convolution's result, and the rest are the moments of y. A kernel
-    that sums up results while they are in registers does not read them again.
-    ``opt/fuse/norm_rules.py`` makes it, after gradients are taken.
+    The inputs are those of ``conv``, then (factor, running mean, running variance) with
+    ``moments.running``. y is the convolution's result, and the other results are the moments of y.
+    A kernel that sums results in registers need not read them again.
+    ``libraries/onednn/conv_moments.py`` makes it, after gradients are taken.
     """
 
     conv: OneDnnConv
     moments: BatchMoments
 
     def operands(self, inputs: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
-        """(the inputs of the convolution, those of the moments after y)"""
+        """(inputs of the convolution, inputs of the moments besides y)"""
         count = len(inputs) - 3 * self.moments.running
         return inputs[:count], inputs[count:]
 

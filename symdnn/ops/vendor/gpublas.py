@@ -1,7 +1,7 @@
-"""Products of matrices as cuBLASLt computes them: with what is done to the result at once.
+"""GEMMs of cuBLASLt, with an epilogue.
 
-They are made late, by ``libraries/cublaslt/rules.py``, from products and the elementwise ops
-around them; gradients exist only before that.
+``libraries/cublaslt/rules.py`` makes them of GEMMs and the elementwise ops behind them, after
+gradients are taken.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from symdnn.ops.lowered.epilogue import EpilogueOp, EpilogueRules
 
 __all__ = ["ACTIVATIONS", "GpuGemm", "GpuGemmBase", "GpuGemmBiasGrad"]
 
-#: What a product may end with, by cuBLASLt's words; its gelu is the one with a tanh.
+#: Activation functions by cuBLASLt's names. Its gelu is the approximation by tanh.
 ACTIVATIONS: dict[str, Elemwise] = {"relu": Relu(), "gelu": GeluTanh()}
 
 
@@ -38,7 +38,7 @@ _EPILOGUES = EpilogueRules(
 
 @dataclass(frozen=True)
 class GpuGemmBase(EpilogueOp):
-    """Base: ``op`` is the product, of matrices and vectors or of stacks (``BatchedDot``)."""
+    """Base of both: ``op`` is a ``Dot`` of matrices and vectors, or a ``BatchedDot``."""
 
     abstract: ClassVar[bool] = True
     op: Op = field(default_factory=Dot)
@@ -49,7 +49,7 @@ class GpuGemmBase(EpilogueOp):
 
     @property
     def batched(self) -> bool:
-        """Whether it multiplies stacks of matrices."""
+        """Whether it multiplies batches of matrices."""
         return isinstance(self.op, BatchedDot)
 
     def channel_axis(self, ndim: int) -> int:
@@ -57,7 +57,7 @@ class GpuGemmBase(EpilogueOp):
 
     @property
     def addend(self) -> int | None:
-        """Which input is c; None without one."""
+        """The index of the input c; None without one."""
         return 2 if self.residual else None
 
     def _words(self) -> list[str]:
@@ -68,10 +68,10 @@ class GpuGemmBase(EpilogueOp):
 class GpuGemm(GpuGemmBase):
     """``activation(alpha x y + beta c + bias)`` by one call of cuBLASLt.
 
-    Inputs: x and y, and what the epilogue adds: c, of the result's shape, and a bias along the last
-    dimension, of size 1 in the others. The activation is ``"relu"`` or ``"gelu"`` (the one with a
-    tanh). 16-bit factors may give float32; then c and the bias have it. (``cublasLtMatmul`` with
-    ``CUBLASLT_EPILOGUE_*``; Theano's ``GpuGemm``, ``GpuDot22``.)
+    Inputs are x and y, then as the epilogue has them c, of the result's shape, and a bias along the
+    last dimension, of size 1 in the others. The activation function is ``"relu"`` or ``"gelu"`` (by
+    tanh). With 16-bit x and y the result may be float32; c and the bias then are, too.
+    (``cublasLtMatmul`` with ``CUBLASLT_EPILOGUE_*``; Theano's ``GpuGemm``, ``GpuDot22``.)
     """
 
     rules: ClassVar[EpilogueRules] = _EPILOGUES
@@ -81,8 +81,8 @@ class GpuGemm(GpuGemmBase):
 class GpuGemmBiasGrad(GpuGemmBase, MultiOp):
     """``(alpha x y + beta c, y summed over its first dimension)`` by one call of cuBLASLt.
 
-    x and y are matrices. With the transposed input of a layer and the gradient at its result these
-    are the gradients in its weights and its bias. (``CUBLASLT_EPILOGUE_BGRADA``.)
+    x and y are matrices. With the transposed input of a dense layer and the gradient of its result
+    these are the gradients of its weights and bias. (``CUBLASLT_EPILOGUE_BGRADA``.)
     """
 
     rules: ClassVar[EpilogueRules] = EpilogueRules()

@@ -1,9 +1,9 @@
-"""The ``GpuDnn*`` ops: plain data that says what cuDNN is to run. No driver is needed for them.
+"""The ``GpuDnn*`` ops: calls of cuDNN as plain data, which need no driver.
 
-Each carries ``unlowered``, the device-neutral op of the same meaning, from which types, shapes,
-reference and gradient come (:mod:`symdnn.ops.lowered.lowered`). :mod:`symdnn.libraries.cudnn`
-builds them, :mod:`symdnn.gpu` launches them. They may also be applied by hand with Theano's
-constructors and arguments; on a CPU target they are then replaced by the neutral ops.
+Each has ``unlowered``, the neutral op that computes the same, from which types, shapes, reference
+and gradient come (:mod:`symdnn.ops.lowered.lowered`). :mod:`symdnn.libraries.cudnn` makes them,
+:mod:`symdnn.gpu` launches them. Users may apply them too, with Theano's constructors and arguments;
+on a CPU they are replaced by the neutral ops.
 """
 
 from __future__ import annotations

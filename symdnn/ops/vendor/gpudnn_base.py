@@ -1,4 +1,4 @@
-"""What the ops that cuDNN runs have in common."""
+"""The base of cuDNN's ops."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["DnnBase", "constant_number"]
 
 
 class DnnBase(Lowered):
-    """Base of the ops that cuDNN runs (Theano's name)."""
+    """Base of cuDNN's ops, under Theano's name."""
 
     abstract: ClassVar[bool] = True
     dtypes: ClassVar[tuple[str, ...]] = ("float16", "float32", "float64")

@@ -1,8 +1,8 @@
 """cuDNN's convolution in its three directions, with Theano's constructors and descriptor.
 
 The result is ``alpha * convolution + beta * out``, an epilogue
-(:mod:`symdnn.ops.lowered.epilogue`); ``out`` is the last input and is there only where ``beta`` is
-not 0. What cuDNN calls the directions, and which flag names their algorithm:
+(:mod:`symdnn.ops.lowered.epilogue`). ``out`` is the last input, present only if ``beta`` is not 0.
+cuDNN's names of the directions, and the flags of their algorithms:
 
     GpuDnnConv       forward           dnn.conv.algo_fwd         Conv
     GpuDnnConvGradI  backward data     dnn.conv.algo_bwd_data    ConvGradInput
@@ -29,24 +29,26 @@ from symdnn.ops.nn.conv_words import border_padding
 from symdnn.ops.vendor.gpudnn_base import DnnBase
 
 __all__ = [
-    "ONLY_2D", "RANDOM", "DnnConvolution", "GpuDnnConv", "GpuDnnConvDesc", "GpuDnnConvGradI",
-    "GpuDnnConvGradW", "compute_precision",
+    "ALGORITHMS_ONLY_2D", "NONDETERMINISTIC_ALGORITHMS", "DnnConvolution", "GpuDnnConv",
+    "GpuDnnConvDesc", "GpuDnnConvGradI", "GpuDnnConvGradW", "compute_precision",
 ]  # fmt: skip
 
-#: Algorithms that cuDNN has for images only, by direction.
-ONLY_2D = {
+#: Algorithms that cuDNN has only for two spatial dimensions, by direction.
+ALGORITHMS_ONLY_2D = {
     "fwd": ("fft", "winograd", "winograd_non_fused"),
     "bwd_data": ("fft", "winograd", "winograd_non_fused"),
     "bwd_filter": ("fft", "fft_tiling", "winograd_non_fused"),
 }
 
-#: Algorithms that add up in any order, so that the last bits differ from run to run.
-RANDOM = {"fwd": (), "bwd_data": ("none",), "bwd_filter": ("none", "small")}
+#: Algorithms that sum in any order, so that the last bits differ from run to run.
+NONDETERMINISTIC_ALGORITHMS = {"fwd": (), "bwd_data": ("none",), "bwd_filter": ("none", "small")}
 
 
 def compute_precision(precision: str, dtype: str) -> str:
-    """The dtype in which a convolution of ``dtype`` accumulates, for a value of the flag
-    ``dnn.conv.precision``."""
+    """The accumulator's dtype for a convolution of ``dtype``.
+
+    ``precision`` is a value of the flag ``dnn.conv.precision``.
+    """
     if precision == "as_input_f32":
         return "float32" if is_narrow_float(dtype) else dtype
     return dtype if precision == "as_input" else precision
@@ -54,11 +56,12 @@ def compute_precision(precision: str, dtype: str) -> str:
 
 @dataclass(frozen=True)
 class GpuDnnConvDesc:
-    """How to convolve, for ops applied by hand: ``GpuDnnConvDesc(...)(kern.shape)``.
+    """The settings of a convolution, for ops that users apply: ``GpuDnnConvDesc(...)(kern.shape)``.
 
-    ``border_mode`` as in ``dnn_conv``; ``conv_mode`` is ``'conv'`` (kernels are mirrored) or
-    ``'cross'``; ``precision`` is the accumulation dtype. Plain data: calling it with the kernel's
-    shape, as Theano's programs do, gives it back.
+    ``border_mode`` as in ``dnn_conv``; ``conv_mode`` is ``'conv'`` (filters are mirrored) or
+    ``'cross'``; ``precision`` is the accumulator's dtype. Calling it with the filters' shape, as
+    Theano's programs do, returns it unchanged. Raises :class:`~symdnn.errors.OptionError` for
+    settings that do not fit.
     """
 
     border_mode: Any
@@ -92,11 +95,11 @@ class GpuDnnConvDesc:
 
 @dataclass(frozen=True)
 class DnnConvolution(EpilogueOp, DnnBase):
-    """Base of the three directions; the fields without a place of their own are keywords.
+    """Base of the three directions.
 
-    Until it is described (by hand: with a :class:`GpuDnnConvDesc`) ``stride`` is empty.
-    ``precision`` is the accumulation dtype. With ``layout="NHWC"`` images and kernels have their
-    channels last, as (N, \\*sizes, C) and (K, \\*sizes, C).
+    ``stride`` is empty until the op is described, by a user with a :class:`GpuDnnConvDesc`.
+    ``precision`` is the accumulator's dtype. With ``layout="NHWC"`` activations are
+    (N, \\*sizes, C) and filters (K, \\*sizes, C).
     """
 
     abstract: ClassVar[bool] = True
@@ -116,20 +119,20 @@ class DnnConvolution(EpilogueOp, DnnBase):
     precision: str | None = field(default=None, kw_only=True)
     layout: str = field(default="NCHW", kw_only=True)
 
-    # Fields of the subclasses, in each in Theano's order.
+    # Fields of the subclasses, in Theano's order in each.
     @property
     def algo(self) -> str | int | None:
-        """A value of the flag of this direction, or the number of one of cuDNN's algorithms."""
+        """A value of this direction's flag, or the number of an algorithm of cuDNN."""
         raise NotImplementedError
 
     @property
     def inplace(self) -> bool:
-        """Whether the result is written over ``out`` (true without one)."""
+        """Whether the result overwrites ``out`` (true without one)."""
         raise NotImplementedError
 
     @property
     def num_groups(self) -> int:
-        """In how many groups the channels are convolved."""
+        """The number of groups of channels."""
         raise NotImplementedError
 
     @property
@@ -144,16 +147,16 @@ class DnnConvolution(EpilogueOp, DnnBase):
 
     @property
     def flip(self) -> bool:
-        """Whether kernels are mirrored."""
+        """Whether filters are mirrored."""
         return self.conv_mode == "conv"
 
     @property
     def settings(self) -> tuple[Any, ...]:
-        """The fields that the neutral op has, in its order."""
+        """The fields of the neutral op, in its order."""
         return self.padding, self.stride, self.dilation, self.num_groups, self.flip
 
     def channels_last(self, ndim: int) -> Self | None:
-        """Over two dimensions or more; by hand it has none before it is described."""
+        """This op in NHWC, for 2 or 3 spatial dimensions; None otherwise."""
         return super().channels_last(ndim) if self.ndim in (2, 3) else None
 
     @property
@@ -163,7 +166,7 @@ class DnnConvolution(EpilogueOp, DnnBase):
 
     @property
     def output_index(self) -> int | None:
-        """Which input is ``out``; None without one."""
+        """The index of the input ``out``; None without one."""
         return 2 + len(self.neutral().host_inputs) if self.residual else None
 
     @property
@@ -201,12 +204,12 @@ class DnnConvolution(EpilogueOp, DnnBase):
             terms.append(scaled(tangents[-1], self.beta))
         return [sum(terms[1:], terms[0]) if terms else None]
 
-    # -- applied by hand ----------------------------------------------------------------------
+    # -- applied by users ---------------------------------------------------------------------
 
     def __call__(
         self, *inputs: Any, hints: Hints | None = None, name: str | None = None, **by_hand: Any
     ) -> Any:
-        """Apply to the neutral op's inputs; or by hand as in Theano, with
+        """Apply to the neutral op's inputs, or as in Theano to
         ``(img, kern, output, desc, alpha=None, beta=None)``."""
         words = dict(zip(("output", "desc", "alpha", "beta"), inputs[2:]), **by_hand)
         if not isinstance(words.get("desc"), GpuDnnConvDesc):
@@ -227,14 +230,15 @@ class DnnConvolution(EpilogueOp, DnnBase):
             if (alpha, beta) != (1, 0):
                 op = op.ending(a.type.dtype, alpha=alpha, residual=beta)
             return DnnBase.__call__(op, *own, *([output] if beta else []), hints=hints)  # type: ignore[no-any-return]
-        # Factors that are computed: cuDNN reads them on the host, so they stay outside.
+        # cuDNN reads the factors on the host, so computed factors stay outside of the op.
         y = DnnBase.__call__(op, *own, hints=hints) * alpha
         return y + as_variable(output) * beta  # type: ignore[no-any-return]
 
     def described(self, desc: GpuDnnConvDesc, dtype: str) -> Any:
-        """This op with the settings of ``desc``; the algorithm is the flag's unless given.
+        """This op with the settings of ``desc``; without ``algo`` the flag's algorithm.
 
-        Raises ``ValueError`` where cuDNN has no such algorithm for volumes.
+        Raises :class:`~symdnn.errors.OptionError` if the numbers of groups differ, or if cuDNN has
+        no such algorithm for three dimensions.
         """
         groups = max(self.num_groups, desc.num_groups)
         if min(self.num_groups, desc.num_groups) not in (1, groups):
@@ -242,7 +246,7 @@ class DnnConvolution(EpilogueOp, DnnBase):
         algo = self.algo
         if algo is None:
             algo = str(getattr(config.dnn.conv, f"algo_{self.direction}"))
-        if len(desc.subsample) == 3 and algo in ONLY_2D[self.direction]:
+        if len(desc.subsample) == 3 and algo in ALGORITHMS_ONLY_2D[self.direction]:
             raise OptionError(f"{type(self).__name__}: cuDNN has no algorithm {algo!r} in 3-D")
         return replace(
             cast(Any, self), algo=algo, num_groups=groups, padding=desc.padding(),
@@ -251,7 +255,7 @@ class DnnConvolution(EpilogueOp, DnnBase):
         )  # fmt: skip
 
     def _sizes(self, output: Any) -> list[Variable]:
-        """Host inputs that say the spatial sizes of the result."""
+        """Host inputs with the spatial sizes of the result."""
         return []
 
     def _with_static(self, sizes: Sequence[Variable]) -> Any:
@@ -259,7 +263,7 @@ class DnnConvolution(EpilogueOp, DnnBase):
 
 
 def _factor(value: Any) -> float | Variable:
-    """alpha or beta: a float where it is known, else the variable."""
+    """alpha or beta: a float for a constant, else the variable."""
     v = as_variable(value)
     return float(v.data.reshape(())) if isinstance(v, Constant) else v
 
@@ -268,7 +272,7 @@ def _factor(value: Any) -> float | Variable:
 class GpuDnnConv(DnnConvolution):
     """cuDNN's convolution of (img, kern[, out]).
 
-    By hand: ``GpuDnnConv(algo=...)(img, kern, out, desc)``, where ``out`` is used only with a
+    As in Theano: ``GpuDnnConv(algo=...)(img, kern, out, desc)``, where ``out`` is used only with a
     ``beta``. (``cudnnConvolutionForward``)
     """
 
@@ -284,7 +288,7 @@ class GpuDnnConv(DnnConvolution):
 
 @dataclass(frozen=True)
 class _SizedConvolution(DnnConvolution):
-    """Base of the two gradients: the sizes of the result are host inputs after the operands."""
+    """Base of the two gradients. The sizes of the result are host inputs after the operands."""
 
     abstract: ClassVar[bool] = True
     static: tuple[int | None, ...] = field(default=(), kw_only=True)
@@ -301,9 +305,9 @@ class _SizedConvolution(DnnConvolution):
 
 @dataclass(frozen=True)
 class GpuDnnConvGradW(_SizedConvolution):
-    """cuDNN's gradient in the kernels of (img, topgrad, \\*kernel sizes[, out]).
+    """cuDNN's gradient of the filters, from (img, topgrad, \\*filter sizes[, out]).
 
-    By hand: ``GpuDnnConvGradW()(img, topgrad, out, desc)``; ``out`` gives the sizes.
+    As in Theano: ``GpuDnnConvGradW()(img, topgrad, out, desc)``; ``out`` has the sizes.
     (``cudnnConvolutionBackwardFilter``)
     """
 
@@ -319,9 +323,9 @@ class GpuDnnConvGradW(_SizedConvolution):
 
 @dataclass(frozen=True)
 class GpuDnnConvGradI(_SizedConvolution):
-    """cuDNN's gradient in the images of (kern, topgrad, \\*image sizes[, out]).
+    """cuDNN's gradient of the input, from (kern, topgrad, \\*input sizes[, out]).
 
-    By hand: ``GpuDnnConvGradI()(kern, topgrad, out, desc)``; ``out`` gives the sizes.
+    As in Theano: ``GpuDnnConvGradI()(kern, topgrad, out, desc)``; ``out`` has the sizes.
     (``cudnnConvolutionBackwardData``)
     """
 

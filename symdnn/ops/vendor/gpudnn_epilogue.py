@@ -1,6 +1,6 @@
-"""cuDNN's convolution with what follows it: an addend, a bias of the channels, an activation.
+"""cuDNN's convolution with an epilogue: an addend, a bias, an activation function.
 
-It is made late, by ``libraries/cudnn/epilogue.py``; gradients exist only before that.
+``libraries/cudnn/epilogue.py`` makes it, after gradients are taken.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from symdnn.ops.vendor.gpudnn_conv import GpuDnnConv
 
 __all__ = ["CONV_ACTIVATIONS", "GpuDnnConvBiasActivation"]
 
-#: What a convolution may end with, by the words of cuDNN's graph API in :mod:`symdnn.gpu`.
+#: Activation functions by the names of :mod:`symdnn.gpu` for cuDNN's graph API.
 CONV_ACTIVATIONS: dict[str, Elemwise] = {
     "relu": Relu(), "sigmoid": Sigmoid(), "tanh": Tanh(), "softplus": Softplus(), "gelu": Gelu(),
     "gelu_tanh": GeluTanh(),
@@ -28,9 +28,8 @@ CONV_ACTIVATIONS: dict[str, Elemwise] = {
 class GpuDnnConvBiasActivation(GpuDnnConv):
     """``activation(alpha * convolution + residual * z + bias)`` of (img, kern[, z][, bias]).
 
-    One kernel of cuDNN, or a convolution and a kernel that runs the epilogue's program; so the
-    result is never written over z. (A graph of cuDNN's;
-    ``cudnnConvolutionBiasActivationForward``.)
+    It runs as one kernel of cuDNN, or as a convolution and a kernel for the epilogue's program. So
+    the result never overwrites z. (A graph of cuDNN's; ``cudnnConvolutionBiasActivationForward``.)
     """
 
     rules: ClassVar[EpilogueRules] = EpilogueRules(
@@ -40,12 +39,12 @@ class GpuDnnConvBiasActivation(GpuDnnConv):
 
     @classmethod
     def of(cls, conv: GpuDnnConv) -> GpuDnnConvBiasActivation:
-        """The same convolution, which may end with more."""
+        """The same convolution as an op that may have any epilogue of ``rules``."""
         given: dict[str, Any] = {f.name: getattr(conv, f.name) for f in fields(conv)}
         return cls(**given)
 
     def plain(self) -> GpuDnnConv:
-        """The convolution alone."""
+        """The convolution without the epilogue."""
         given = {f.name: getattr(self, f.name) for f in fields(self)}
         return GpuDnnConv(**{**given, "epilogue": None})
 

@@ -29,7 +29,7 @@ __all__ = [
     "GpuDnnBatchNormInference", "GpuDnnLRN", "GpuDnnLRNGrad",
 ]  # fmt: skip
 
-#: Theano's least epsilon of batch normalisation (cuDNN's, when the rule was made).
+#: The smallest epsilon of batch normalisation, as in Theano (once cuDNN's limit).
 MIN_EPSILON = 1e-5
 
 
@@ -38,7 +38,8 @@ class GpuDnnBatchNormBase(DnnBase):
     """Base of batch normalisation: inputs of 4 or 5 dimensions, parameters of as many.
 
     ``mode`` is ``'per-activation'`` (statistics over the batch) or ``'spatial'`` (over all but the
-    channels). With ``layout="NHWC"`` images and parameters have their channels last.
+    channels). With ``layout="NHWC"`` activations and parameters are (N, \\*sizes, C). Raises
+    :class:`~symdnn.errors.OptionError` for an epsilon below 1e-5.
     """
 
     abstract: ClassVar[bool] = True
@@ -56,7 +57,7 @@ class GpuDnnBatchNormBase(DnnBase):
 
     @property
     def axes(self) -> tuple[int, ...]:
-        """The axes that are normalised over, counted in (N, C, \\*sizes)."""
+        """The axes of the statistics, in (N, C, \\*sizes)."""
         return norm_axes(self.mode, self.ndim, type(self).__name__)
 
     def infer(self, *inputs: Any) -> Any:
@@ -66,7 +67,7 @@ class GpuDnnBatchNormBase(DnnBase):
         return super().infer(*inputs)
 
     def described(self, x: Variable, epsilon: Any) -> Any:
-        """This op for such an input, with an epsilon known when the graph is built."""
+        """This op for the ndim of ``x``, with an epsilon known when the graph is built."""
         name = f"{type(self).__name__}: epsilon"
         return replace(self, ndim=x.type.ndim, epsilon=constant_number(name, epsilon))
 
@@ -75,9 +76,9 @@ class GpuDnnBatchNormBase(DnnBase):
 class GpuDnnBatchNorm(GpuDnnBatchNormBase):
     """(out, mean, invstd[, new running mean, new running var]) of (x, scale, bias[, two running]).
 
-    By hand: ``GpuDnnBatchNorm(mode, running_averages)(x, scale, bias, epsilon,
-    running_average_factor, running_mean, running_var)``. The ``inplace_*`` fields say what is
-    written over an input. (``cudnnBatchNormalizationForwardTraining``)
+    As in Theano: ``GpuDnnBatchNorm(mode, running_averages)(x, scale, bias, epsilon,
+    running_average_factor, running_mean, running_var)``. The ``inplace_*`` fields say which results
+    overwrite an input. (``cudnnBatchNormalizationForwardTraining``)
     """
 
     running_averages: bool = False
@@ -91,7 +92,7 @@ class GpuDnnBatchNorm(GpuDnnBatchNormBase):
         return BatchNormTrain(self.axes, self.epsilon, self.running_averages)
 
     def _full(self, inputs: Sequence[Any], factor: Any) -> list[Any]:
-        """The neutral op's inputs, among which is the factor."""
+        """The neutral op's inputs, with the factor."""
         return [*inputs[:3], *([factor] if self.running_averages else []), *inputs[3:]]
 
     def infer(self, *inputs: Any) -> Any:
@@ -130,7 +131,7 @@ class GpuDnnBatchNorm(GpuDnnBatchNormBase):
     def __call__(
         self, *inputs: Any, hints: Hints | None = None, name: str | None = None, **words: Any
     ) -> Any:
-        """Apply to (x, scale, bias[, running_mean, running_var]), or by hand as in Theano."""
+        """Apply to (x, scale, bias[, running_mean, running_var]), or as in Theano."""
         names = ("epsilon", "running_average_factor", "running_mean", "running_var")
         if not words and len(inputs) in (3, 5) and all(_is_tensor(v) for v in inputs):
             return super().__call__(*inputs, hints=hints, name=name)
@@ -151,7 +152,7 @@ def _is_tensor(v: Any) -> bool:
 
 @dataclass(frozen=True)
 class GpuDnnBatchNormInference(GpuDnnBatchNormBase):
-    """Normalisation of (x, scale, bias, mean, variance) by these. By hand: epsilon is the sixth.
+    """Normalisation of (x, scale, bias, mean, variance); in Theano epsilon is the sixth input.
 
     (``cudnnBatchNormalizationForwardInference``)
     """
@@ -169,13 +170,13 @@ class GpuDnnBatchNormInference(GpuDnnBatchNormBase):
     def __call__(
         self, *inputs: Any, hints: Hints | None = None, name: str | None = None, **words: Any
     ) -> Any:
-        """Apply to (x, scale, bias, mean, var), or by hand with an epsilon."""
+        """Apply to (x, scale, bias, mean, var), or as in Theano with an epsilon."""
         return _with_epsilon(self, 5, inputs, hints, name, words)
 
 
 @dataclass(frozen=True)
 class GpuDnnBatchNormGrad(GpuDnnBatchNormBase):
-    """(dx, dscale, dbias) of (x, dy, scale, mean, invstd). By hand: epsilon is the sixth.
+    """(dx, dscale, dbias) of (x, dy, scale, mean, invstd); in Theano epsilon is the sixth input.
 
     (``cudnnBatchNormalizationBackward``)
     """
@@ -187,7 +188,7 @@ class GpuDnnBatchNormGrad(GpuDnnBatchNormBase):
     def __call__(
         self, *inputs: Any, hints: Hints | None = None, name: str | None = None, **words: Any
     ) -> Any:
-        """Apply to (x, dy, scale, mean, invstd), or by hand with an epsilon."""
+        """Apply to (x, dy, scale, mean, invstd), or as in Theano with an epsilon."""
         return _with_epsilon(self, 5, inputs, hints, name, words)
 
 

@@ -1,4 +1,4 @@
-"""cuDNN's pooling over the last two or three dimensions of tensors of four or five."""
+"""cuDNN's pooling over the last 2 or 3 dimensions of tensors of 4 or 5 dimensions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ POOL_MODES = {
 
 @dataclass(frozen=True)
 class GpuDnnPoolDesc:
-    """How to pool; ``op(img, desc)`` uses it. Calling it gives it back."""
+    """The settings of a pooling, for ``op(img, desc)``. Calling it returns it unchanged."""
 
     ws: tuple[int, ...] = (1, 1)
     stride: tuple[int, ...] = (1, 1)
@@ -43,9 +43,9 @@ class GpuDnnPoolDesc:
 
 @dataclass(frozen=True)
 class GpuDnnPoolBase(DnnBase):
-    """Base of pooling and its gradient. Borders that fill no window are ignored; a NaN stays.
+    """Base of pooling and its gradient. Incomplete windows at the border are ignored; a NaN stays.
 
-    With ``layout="NHWC"`` the images are (N, \\*sizes, C).
+    With ``layout="NHWC"`` activations are (N, \\*sizes, C).
     """
 
     abstract: ClassVar[bool] = True
@@ -86,7 +86,7 @@ class GpuDnnPoolBase(DnnBase):
 
 @dataclass(frozen=True)
 class GpuDnnPool(GpuDnnPoolBase):
-    """Pooling of ``img``. By hand: ``GpuDnnPool(mode)(img, ws, stride, pad)``.
+    """Pooling of ``img``. As in Theano: ``GpuDnnPool(mode)(img, ws, stride, pad)``.
 
     (``cudnnPoolingForward``)
     """
@@ -112,7 +112,7 @@ class GpuDnnPool(GpuDnnPoolBase):
 class GpuDnnPoolGrad(GpuDnnPoolBase):
     """The gradient of pooling, of (x, y, dy) for a maximum, of (dy, \\*sizes of x) for a mean.
 
-    By hand: ``GpuDnnPoolGrad(mode)(inp, out, out_grad, ws, stride, pad)``.
+    As in Theano: ``GpuDnnPoolGrad(mode)(inp, out, out_grad, ws, stride, pad)``.
     (``cudnnPoolingBackward``)
     """
 

@@ -1,4 +1,4 @@
-"""cuDNN's recurrent nets, dropout and CTC loss."""
+"""cuDNN's recurrent networks, dropout and CTC loss."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GRADIENT_RESERVE = OpaqueType("rnn_gradient_reserve")
 DROPOUT_RESERVE = OpaqueType("dropout_reserve")
 
 
-# -- recurrent nets -------------------------------------------------------------------------------
+# -- recurrent networks ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class GpuDnnRNNBase(DnnBase):
 
     @property
     def lengths_index(self) -> int | None:
-        """Which input are the lengths; None without them."""
+        """The index of the input with the lengths; None without them."""
         return 3 + self.has_cell if self.lengths else None
 
     @property
@@ -85,9 +85,8 @@ class GpuDnnRNNOp(GpuDnnRNNBase):
 
     With dropout between layers the masks are cuDNN's, drawn from the state's key and counter.
     Without ``keeps_reserve`` it is cuDNN's inference mode. (``cudnnRNNForward``)
-
-    By hand: ``GpuDnnRNNOp(rnn_mode, direction_mode)(desc, w, x, hx, cx)`` with a descriptor of
-    ``_RNNDescriptor``; the result is (reserve, y, hy, [cy]), as in Theano.
+    As in Theano: ``GpuDnnRNNOp(rnn_mode, direction_mode)(desc, w, x, hx, cx)`` with a descriptor of
+    ``_RNNDescriptor``; the result is (reserve, y, hy, [cy]).
     """
 
     keeps_reserve: bool = field(default=True, kw_only=True)
@@ -98,7 +97,7 @@ class GpuDnnRNNOp(GpuDnnRNNBase):
         return bool(self.dropout) and self.num_layers > 1 and self.keeps_reserve
 
     def __call__(self, *inputs: Any, hints: Hints | None = None, name: str | None = None) -> Any:
-        """Apply to the inputs, or by hand to (desc, w, x, hx, [cx])."""
+        """Apply to the inputs, or as in Theano to (desc, w, x, hx, [cx])."""
         if inputs and isinstance(getattr(inputs[0], "shape", None), RNNShape):
             return self._by_hand(*inputs, hints=hints)
         return super().__call__(*inputs, hints=hints, name=name)
@@ -143,7 +142,7 @@ class GpuDnnRNNOp(GpuDnnRNNBase):
 class GpuDnnRNNGradInputs(GpuDnnRNNBase):
     """(dx, dhx, [dcx], reserve) of (w, x, hx, [cx], [lengths], y, dy, dhy, [dcy], reserve).
 
-    What :class:`GpuDnnRNNGradWeights` needs is added to the reserve. (``cudnnRNNBackwardData_v8``)
+    It adds data for :class:`GpuDnnRNNGradWeights` to the reserve. (``cudnnRNNBackwardData_v8``)
     """
 
     @property
@@ -160,7 +159,7 @@ class GpuDnnRNNGradInputs(GpuDnnRNNBase):
         return None if found is None else [*found[1:], ()]
 
     def reference(self, *inputs: Any) -> Any:
-        """The reserve of the reference is the gradient of the weights itself."""
+        """The results, with the gradient of the weights as the reserve."""
         dw, *rest = self.neutral().compute(*inputs)
         return (*rest, dw)
 
@@ -190,7 +189,7 @@ class GpuDnnRNNGradWeights(GpuDnnRNNBase):
 
     @property
     def unlowered(self) -> Op:
-        """The neutral op of which this is the first output."""
+        """The neutral op whose first output this op computes."""
         return RNNGrad(*self.settings)
 
     def infer(self, *inputs: Any) -> Any:
@@ -222,7 +221,7 @@ class GpuDnnRNNGradWeights(GpuDnnRNNBase):
 
 @dataclass(frozen=True)
 class GpuDnnDropoutOp(DnnBase):
-    """(y, next state, reserve) of (state, x): neutral dropout whose mask is cuDNN's own bytes.
+    """(y, next state, reserve) of (state, x): dropout whose mask is cuDNN's opaque reserve.
 
     (``cudnnDropoutForward``)
     """
@@ -255,7 +254,7 @@ class GpuDnnDropoutOp(DnnBase):
         return y, state, mask
 
     def expanded(self, *inputs: Variable) -> list[Variable] | None:
-        return None  # the mask is no opaque value there; see :mod:`symdnn.libraries.cudnn.rnn`
+        return None  # the neutral op's mask is a tensor; see :mod:`symdnn.libraries.cudnn.rnn`
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         dy = cotangents[0]
@@ -277,7 +276,7 @@ class GpuDnnDropoutGrad(DnnBase):
 
     @property
     def unlowered(self) -> Op:
-        return self  # no neutral op reads cuDNN's bytes
+        return self  # no neutral op reads cuDNN's reserve
 
     inplace: bool = False
     dropout: float = field(default=0.0, kw_only=True)

@@ -1,4 +1,4 @@
-"""cuDNN's softmax, reductions and activations."""
+"""cuDNN's softmax, reductions and activation functions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
 class GpuDnnSoftmaxBase(DnnBase):
     """Base of softmax and its gradient.
 
-    ``algo`` is ``'fast'`` (does not subtract the largest: may overflow), ``'accurate'`` or
+    ``algo`` is ``'fast'`` (does not subtract the maximum: may overflow), ``'accurate'`` or
     ``'log'`` (log-softmax). ``mode`` is ``'channel'`` (along ``axis``) or ``'instance'`` (over all
     dimensions but the first).
     """
@@ -62,7 +62,7 @@ class GpuDnnSoftmaxBase(DnnBase):
         return {0: (0,)}
 
     def _rows(self, array: Any) -> Any:
-        """An array as the neutral op takes it: all of an instance in one dimension."""
+        """An array for the neutral op: in the mode ``instance`` with one row for each instance."""
         return array.reshape(array.shape[0], -1) if self.mode == "instance" else array
 
     def _in_rows(self, v: Variable) -> Variable:
@@ -159,10 +159,10 @@ _REDUCTIONS: dict[str, _Expression] = {
 
 @dataclass(frozen=True)
 class GpuDnnReduction(DnnBase):
-    """Reduction of ``x`` over ``axis``, which disappears; by cuDNN (``cudnnReduceTensor``).
+    """Reduction of ``x`` over ``axis``, which is removed. (``cudnnReduceTensor``)
 
     ``red_op`` is one of add, mul, maximum, minimum, absmax, avg, norm1, norm2. With
-    ``return_indices`` (maximum and minimum) the second output says where in the reduced
+    ``return_indices`` (maximum and minimum) the second output is the index in the reduced
     dimensions, in C order, as uint32.
     """
 
@@ -238,20 +238,20 @@ class GpuDnnReduction(DnnBase):
 
 
 def reduction_word(op: Reduce) -> str | None:
-    """What cuDNN's reductions call this op; None where there is no such one."""
+    """The ``red_op`` of a neutral reduction; None if cuDNN has none for it."""
     words: dict[type[Any], str] = {Sum: "add", Prod: "mul", Max: "maximum", Min: "minimum"}
     return words.get(type(op))
 
 
-# -- activations ----------------------------------------------------------------------------------
+# -- activation functions -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class GpuDnnActivation(DnnBase):
-    """An activation by cuDNN: relu, sigmoid, tanh, elu (``coef`` is alpha), clipped_relu (ceiling).
+    """relu, sigmoid, tanh, elu (``coef`` is alpha) or clipped_relu (``coef`` is the ceiling).
 
-    Nothing is lowered to it unless asked (``optimizer_including=local_dnn_activation``), because
-    a generated kernel fuses it with its neighbours. (``cudnnActivationForward``)
+    Ops are lowered to it only with ``optimizer_including=local_dnn_activation``: generated kernels
+    fuse activation functions with their neighbours. (``cudnnActivationForward``)
     """
 
     dtypes: ClassVar[tuple[str, ...]] = (*DnnBase.dtypes, "bfloat16")

@@ -27,7 +27,7 @@ __all__ = [
 class GpuDnnTransformerGrid(DnnBase):
     """The sampling grid (N, H, W, 2) of (theta, H, W).
 
-    By hand: ``GpuDnnTransformerGrid()(theta, out_dims)`` with ``out_dims`` (N, C, H, W).
+    As in Theano: ``GpuDnnTransformerGrid()(theta, out_dims)`` with ``out_dims`` (N, C, H, W).
     (``cudnnSpatialTfGridGeneratorForward``)
     """
 
@@ -38,7 +38,7 @@ class GpuDnnTransformerGrid(DnnBase):
         return TransformerGrid(self.static)
 
     def __call__(self, *inputs: Any, hints: Hints | None = None, name: str | None = None) -> Any:
-        """Apply to (theta, H, W), or by hand to (theta, out_dims)."""
+        """Apply to (theta, H, W), or as in Theano to (theta, out_dims)."""
         theta, *size = inputs
         if len(size) == 1:
             dims = size[0]
@@ -50,7 +50,7 @@ class GpuDnnTransformerGrid(DnnBase):
 
 @dataclass(frozen=True)
 class GpuDnnTransformerSampler(DnnBase):
-    """The image sampled at a grid, of (img, grid). (``cudnnSpatialTfSamplerForward``)"""
+    """``img`` (N, C, H, W) sampled at ``grid``. (``cudnnSpatialTfSamplerForward``)"""
 
     @property
     def unlowered(self) -> Op:

@@ -1,9 +1,9 @@
-"""The ``OneDnn*`` ops: plain data that says what oneDNN is to run. No library is needed for them.
+"""The ``OneDnn*`` ops: calls of oneDNN as plain data, which need no library.
 
-Each holds the device-neutral op of the same meaning, from which types, shapes and reference come
-(:mod:`symdnn.ops.lowered.lowered`). :mod:`symdnn.libraries.onednn` builds them, after gradients are
-taken; :mod:`symdnn.cpu` runs them. With ``layout="NHWC"`` images are (N, \\*sizes, C); the
-kernels of a convolution are (K, C, \\*sizes) in both layouts, since oneDNN reorders them anyway.
+Each has the neutral op that computes the same, from which types, shapes and reference come
+(:mod:`symdnn.ops.lowered.lowered`). :mod:`symdnn.libraries.onednn` makes them, after gradients are
+taken; :mod:`symdnn.cpu` runs them. With ``layout="NHWC"`` activations are (N, \\*sizes, C). The
+filters of a convolution are (K, C, \\*sizes) in both layouts, since oneDNN reorders them anyway.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
     "OneDnnRNNGrad", "OneDnnSoftmax", "OneDnnSoftmaxGrad",
 ]  # fmt: skip
 
-#: What a convolution or product may end with, by oneDNN's names of its element-wise algorithms.
+#: Activation functions of epilogues, by oneDNN's names.
 ACTIVATIONS: dict[str, Elemwise] = {
     "relu": Relu(), "tanh": Tanh(), "logistic": Sigmoid(), "soft_relu": Softplus(),
     "gelu_erf": Gelu(), "gelu_tanh": GeluTanh(),
@@ -48,7 +48,7 @@ ACTIVATIONS: dict[str, Elemwise] = {
 
 @dataclass(frozen=True)
 class OneDnnBase(Lowered):
-    """Base of the ops that oneDNN runs. ``op`` is the neutral op, on images in its own order."""
+    """Base of oneDNN's ops. ``op`` is the neutral op, in NCHW."""
 
     abstract: ClassVar[bool] = True
     op: Op
@@ -70,15 +70,14 @@ class OneDnnBase(Lowered):
         raise NonDifferentiable(f"{self} has no gradient: it is made after gradients are taken")
 
 
-# -- products --------------------------------------------------------------------------------------
+# -- GEMM ------------------------------------------------------------------------------------------
 
 _EPILOGUES = EpilogueRules(tuple(ACTIVATIONS.items()), ("float32",))
 
 
 @dataclass(frozen=True)
 class OneDnnMatmul(EpilogueOp, OneDnnBase):
-    """A product of matrices or of stacks of them. (``dnnl_matmul``; its bias, sum and eltwise
-    post-ops.)"""
+    """A GEMM or batched GEMM. (``dnnl_matmul`` with bias, sum and eltwise post-ops)"""
 
     rules: ClassVar[EpilogueRules] = _EPILOGUES
 
@@ -91,8 +90,8 @@ class OneDnnMatmul(EpilogueOp, OneDnnBase):
 
 @dataclass(frozen=True)
 class FilterFirst(ChannelsLast):
-    """:class:`ChannelsLast` where the filter, input ``filter_index``, stays (K, C, \\*sizes);
-    -1: the result."""
+    """:class:`ChannelsLast` whose filter is (K, C, \\*sizes): input ``filter_index``, or -1 for the
+    result."""
 
     abstract: ClassVar[bool] = True
     filter_index: int = 1
@@ -123,7 +122,7 @@ class FilterFirst(ChannelsLast):
         return found and list(self._moved_out(found, first_shape))
 
     def __call__(self, *inputs: Any, **words: Any) -> Any:
-        """``op`` on the inputs in its own order, the result in this one."""
+        """``op`` on inputs and with a result of this layout."""
         given = self._moved_in(inputs, lambda v: dimshuffle(v, last_order(v.type.ndim)))
         out = super().__call__(*given, **words)
         return dimshuffle(out, first_order(out.type.ndim)) if self.filter_index < 0 else out
@@ -153,8 +152,8 @@ class OneDnnConvolution(OneDnnBase):
 
 @dataclass(frozen=True)
 class OneDnnConv(EpilogueOp, OneDnnConvolution):
-    """Convolution of (x, w[, z][, bias]). (``dnnl_convolution_forward``; its bias, sum and eltwise
-    post-ops.)"""
+    """Convolution of (x, w[, z][, bias]). (``dnnl_convolution_forward`` with bias, sum and eltwise
+    post-ops)"""
 
     rules: ClassVar[EpilogueRules] = _EPILOGUES
 
@@ -164,19 +163,19 @@ class OneDnnConv(EpilogueOp, OneDnnConvolution):
 
 @dataclass(frozen=True)
 class OneDnnConvGradI(OneDnnConvolution):
-    """The gradient in the images, of (w, dy, \\*sizes). (``dnnl_convolution_backward_data``)"""
+    """The gradient of the input, of (w, dy, \\*sizes). (``dnnl_convolution_backward_data``)"""
 
     packed_filter: ClassVar[int | None] = 0
 
 
 @dataclass(frozen=True)
 class OneDnnConvGradW(OneDnnConvolution):
-    """The gradient in the kernels, of (x, dy, \\*sizes). (``dnnl_convolution_backward_weights``)"""
+    """The gradient of the filters, of (x, dy, \\*sizes). (``dnnl_convolution_backward_weights``)"""
 
     packed_filter: ClassVar[int | None] = -1
 
 
-# -- the others ------------------------------------------------------------------------------------
+# -- other ops -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -190,8 +189,8 @@ class OneDnnPool(OneDnnBase):
 class OneDnnPoolGrad(OneDnnBase):
     """The gradient of pooling: of (x, y, dy) for a maximum, of (dy, \\*sizes) for a mean.
 
-    oneDNN has that of the mean (``dnnl_pooling_backward``); that of a maximum gives a tie's ``dy``
-    to its first element, where ours gives it to all, so that it is a kernel of ours.
+    oneDNN runs that of a mean (``dnnl_pooling_backward``). Its gradient of a maximum passes ``dy``
+    to the first of equal elements. symdnn's passes it to all, so symdnn has its own kernel.
     """
 
     layouts: ClassVar[tuple[str, ...]] = ("NCHW", "NHWC")
@@ -199,12 +198,12 @@ class OneDnnPoolGrad(OneDnnBase):
 
 @dataclass(frozen=True)
 class OneDnnSoftmax(OneDnnBase):
-    """Softmax or its logarithm. (``dnnl_softmax_forward``)"""
+    """Softmax along the last axis. (``dnnl_softmax_forward``)"""
 
 
 @dataclass(frozen=True)
 class OneDnnSoftmaxGrad(OneDnnBase):
-    """The gradient of either. (``dnnl_softmax_backward``)"""
+    """The gradient of softmax or log-softmax. (``dnnl_softmax_backward``)"""
 
 
 @dataclass(frozen=True)
@@ -216,7 +215,7 @@ class OneDnnBatchNorm(OneDnnBase):
 
 @dataclass(frozen=True)
 class OneDnnBatchNormInference(OneDnnBase):
-    """Batch normalisation by given statistics. (``dnnl_batch_normalization_forward``)"""
+    """Batch normalisation with given statistics. (``dnnl_batch_normalization_forward``)"""
 
     layouts: ClassVar[tuple[str, ...]] = ("NCHW", "NHWC")
 
@@ -240,7 +239,7 @@ class OneDnnLayerNormGrad(OneDnnBase):
 
 @dataclass(frozen=True)
 class OneDnnRNN(OneDnnBase):
-    """A recurrent net; its reserve is what :class:`OneDnnRNNGrad` needs.
+    """A recurrent network; :class:`OneDnnRNNGrad` reads its reserve.
 
     (``dnnl_vanilla_rnn_forward``, ``dnnl_lstm_forward``, ``dnnl_lbr_gru_forward``)
     """
@@ -248,4 +247,7 @@ class OneDnnRNN(OneDnnBase):
 
 @dataclass(frozen=True)
 class OneDnnRNNGrad(OneDnnBase):
-    """The gradient of a recurrent net. (``dnnl_lstm_backward`` and its kin)"""
+    """The gradient of a recurrent network.
+
+    (``dnnl_vanilla_rnn_backward``, ``dnnl_lstm_backward``, ``dnnl_lbr_gru_backward``)
+    """

@@ -1,8 +1,8 @@
 """Algebra: neutral elements, signs, constants, products and powers.
 
-Numbers gather on the left (``2 * (3 * x)`` is ``6 * x``), signs move outward, and what cannot
-change a value disappears. Floats are treated as real numbers up to rounding, but never so that a
-NaN or an infinity is lost: ``0 * x`` and ``x - x`` vanish for integers only (for floats with
+Numbers are gathered on the left (``2 * (3 * x)`` becomes ``6 * x``), signs move outward, and
+operations without effect disappear. Floats are treated as real numbers up to rounding, but no rule
+loses a NaN or an infinity: ``0 * x`` and ``x - x`` become 0 for integers only (for floats with
 ``optimizer=unsafe``).
 """
 
@@ -106,7 +106,7 @@ NEUTRAL = [
 
 
 def x_is_full(m: Match) -> bool:
-    """``x`` is as large as the result: moving an op past its partner costs nothing."""
+    """``x`` has the result's shape: an op on ``x`` costs no more when it is moved to the result."""
     return bool(m.x.type.broadcastable == m.node.outputs[0].type.broadcastable)
 
 
@@ -131,7 +131,7 @@ SIGNS = [
 
 @on(Elemwise, names=("local_canonicalize_constants",))
 def constant_left(node: Apply, context: Context) -> Variable | None:
-    """``x + 2 -> 2 + x``: a constant of an op whose operands commute stands first."""
+    """``x + 2 -> 2 + x``: the constant is the first operand of a commutative op."""
     if len(node.inputs) != 2 or not node.op.commutative:  # type: ignore[attr-defined]
         return None
     a, b = node.inputs
@@ -142,7 +142,7 @@ def constant_left(node: Apply, context: Context) -> Variable | None:
 
 @on(Add, Sub, Mul, TrueDiv, Maximum, Minimum)
 def constant_of_result_dtype(node: Apply, context: Context) -> Variable | None:
-    """``float32 x + int8 2 -> x + float32 2``, where the constant's value stays."""
+    """``float32 x + int8 2 -> x + float32 2``, where the cast keeps the constant's value."""
     dtype = node.outputs[0].type.dtype
     new = [_recast(v, dtype) for v in node.inputs]
     if all(a is b for a, b in zip(new, node.inputs)):
@@ -165,7 +165,7 @@ def _recast(v: Variable, dtype: str) -> Variable:
 
 
 def _number(v: Constant) -> float | None:
-    """The number of a real constant of one element, before 16 bits rounded it."""
+    """The number of a real constant of one element, before it was rounded to 16 bits."""
     if v.exact is not None or v.data.size != 1 or v.type.is_complex:
         return v.exact
     return float(v.data.reshape(()))
@@ -194,12 +194,12 @@ def _finfo(dtype: str) -> Any:
 
 
 def u_is_full(m: Match) -> bool:
-    """As :func:`x_is_full`."""
+    """``u`` has the result's shape."""
     return bool(m.u.type.broadcastable == m.node.outputs[0].type.broadcastable)
 
 
 def u_is_many(m: Match) -> bool:
-    """``u`` has more than one element, for all that is known."""
+    """``u`` is not known to have only one element."""
     return not all_ones(m.u)
 
 
@@ -239,7 +239,7 @@ def _scalar(v: Variable) -> bool:
 
 
 def y_is_full(m: Match) -> bool:
-    """``y`` is as large as the result (the reciprocal of a smaller one is cheaper as it is)."""
+    """``y`` has the result's shape (of a smaller ``y`` the reciprocal is cheaper to compute)."""
     return bool(m.y.type.broadcastable == m.node.outputs[0].type.broadcastable)
 
 

@@ -1,4 +1,4 @@
-"""Broadcast values stay unbroadcast: gradients of sums and means materialise no array of ones."""
+"""Broadcasts are postponed: gradients of sums and means materialise no array of ones."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
 from symdnn.rewriting.facts import made_by, node_of
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
-__all__ = ["RULES", "spread_axes"]
+__all__ = ["RULES", "broadcast_axes"]
 
 PHASE = "canonicalize"
 TAGS = ("alloc",)
 
 
 def alloc_value(v: Variable) -> Variable:
-    """The value of an alloc, with as many dimensions as the result, and of size 1 where it is."""
+    """The value of an alloc, padded to the result's ndim, with size 1 where the result has it."""
     value = pad_left(node_of(v).inputs[0], v.type.ndim)
     ones = [1 if n == 1 else None for n in v.type.shape]
     return specify_type(value, v.type.with_shape(ones))
 
 
-def spread_axes(v: Variable) -> tuple[int, ...]:
-    """Axes along which the alloc ``v`` repeats its value."""
+def broadcast_axes(v: Variable) -> tuple[int, ...]:
+    """Axes along which the alloc ``v`` broadcasts its value."""
     pairs = zip(alloc_value(v).type.shape, v.type.shape)
     return tuple(i for i, (a, b) in enumerate(pairs) if a == 1 and b != 1)
 
 
 @node_rewrite(Alloc, phase=PHASE, tags=(*TAGS, "local_useless_alloc"))
 def alloc_of_own_shape(node: Apply, context: Context) -> Variable | None:
-    """An alloc that repeats nothing is its value."""
+    """An alloc of the shape of its value is the value."""
     value, out = pad_left(node.inputs[0], node.outputs[0].type.ndim), node.outputs[0]
     alike = value.type.broadcastable == out.type.broadcastable
     return value if alike and context.shapes.same_shape(value, out) else None
@@ -52,7 +52,7 @@ def alloc_of_own_shape(node: Apply, context: Context) -> Variable | None:
 
 @node_rewrite(Alloc, phase=PHASE, tags=(*TAGS, "local_alloc_of_alloc"))
 def alloc_of_alloc(node: Apply, context: Context) -> Variable | None:
-    """Repeated twice is repeated once, unless the sizes might clash."""
+    """``alloc(alloc(x))`` is one alloc, where its sizes are known to agree."""
     inner, out = node.inputs[0], node.outputs[0]
     if not made_by(inner, Alloc) or not context.shapes.covers(out, inner):
         return None
@@ -61,7 +61,7 @@ def alloc_of_alloc(node: Apply, context: Context) -> Variable | None:
 
 @node_rewrite(Alloc, phase=PHASE, tags=TAGS)
 def alloc_of_padded(node: Apply, context: Context) -> Variable | None:
-    """Leading dimensions of size 1 need not be there to broadcast."""
+    """Leading dimensions of size 1 need not be added before an alloc, which broadcasts."""
     value = node.inputs[0]
     if not made_by(value, DimShuffle):
         return None
@@ -73,7 +73,7 @@ def alloc_of_padded(node: Apply, context: Context) -> Variable | None:
 
 @node_rewrite(DimShuffle, phase=PHASE, tags=(*TAGS, "local_alloc_dimshuffle"))
 def dimshuffle_of_alloc(node: Apply, context: Context) -> Variable | None:
-    """The value is moved about, not the array."""
+    """``dimshuffle(alloc(x)) -> alloc(dimshuffle(x))``: on the smaller value."""
     v = node.inputs[0]
     if not made_by(v, Alloc):
         return None
@@ -81,7 +81,7 @@ def dimshuffle_of_alloc(node: Apply, context: Context) -> Variable | None:
     sizes = node_of(v).inputs[1:]
     value = alloc_value(v)
     if any(n != 1 for d, n in enumerate(value.type.shape) if d not in pattern):
-        return None  # it is 1, as the array's size is, but not known to be
+        return None  # a dropped dimension has size 1, but the value's type does not know it
     value = dimshuffle(value, pattern)
     return alloc(value, *(1 if d == "x" else sizes[int(d)] for d in pattern))
 
@@ -93,7 +93,7 @@ def alloc_beside_operand(node: Apply, context: Context) -> Variable | None:
         if not made_by(v, Alloc):
             continue
         others = [w for k, w in enumerate(node.inputs) if k != i]
-        if all(_given_elsewhere(v, axis, others, context) for axis in spread_axes(v)):
+        if all(_has_size_elsewhere(v, axis, others, context) for axis in broadcast_axes(v)):
             inputs = list(node.inputs)
             inputs[i] = alloc_value(v)
             return node.op(*inputs)  # type: ignore[no-any-return]
@@ -102,7 +102,7 @@ def alloc_beside_operand(node: Apply, context: Context) -> Variable | None:
 
 @node_rewrite(Mul, phase=PHASE, tags=(*TAGS, "local_elemwise_alloc"))
 def alloc_in_product(node: Apply, context: Context) -> Variable | None:
-    """``(alloc(x) * y) * z -> (x * y) * z`` where ``z`` has the alloc's shape."""
+    """``(alloc(x) * y) * z -> (x * y) * z``, where ``z`` has the alloc's shape."""
     for v, other in (node.inputs, node.inputs[::-1]):
         found = _without_alloc(v, other, context, 0)
         if found is not None:
@@ -117,15 +117,17 @@ def _without_alloc(v: Variable, other: Variable, context: Context, depth: int) -
     a, b = node_of(v).inputs
     for part, rest in ((a, b), (b, a)):
         if made_by(part, Alloc):
-            axes = spread_axes(part)
-            if axes and all(_given_elsewhere(part, axis, [other], context) for axis in axes):
+            axes = broadcast_axes(part)
+            if axes and all(_has_size_elsewhere(part, axis, [other], context) for axis in axes):
                 return node_of(v).op(alloc_value(part), rest)  # type: ignore[no-any-return]
         elif (found := _without_alloc(part, other, context, depth + 1)) is not None:
             return node_of(v).op(found, rest)  # type: ignore[no-any-return]
     return None
 
 
-def _given_elsewhere(v: Variable, axis: int, others: Sequence[Variable], context: Context) -> bool:
+def _has_size_elsewhere(
+    v: Variable, axis: int, others: Sequence[Variable], context: Context
+) -> bool:
     size = context.shapes.dims(v)[axis]
     return any(
         w.type.shape[axis] != 1 and context.shapes.same(context.shapes.dims(w)[axis], size)
@@ -135,11 +137,11 @@ def _given_elsewhere(v: Variable, axis: int, others: Sequence[Variable], context
 
 @node_rewrite(Elemwise, phase=PHASE, tags=(*TAGS, "local_fill_sink", "local_alloc_elemwise"))
 def alloc_after_elemwise(node: Apply, context: Context) -> Variable | None:
-    """``f(alloc(x)) -> alloc(f(x))``: computed before it is repeated."""
+    """``f(alloc(x)) -> alloc(f(x))``: computed before it is broadcast."""
     for i, v in enumerate(node.inputs):
         if not made_by(v, Alloc):
             continue
-        spread = spread_axes(v)
+        spread = broadcast_axes(v)
         others = [w for k, w in enumerate(node.inputs) if k != i]
         if not spread or any(w.type.shape[a] != 1 for w in others for a in spread):
             continue
@@ -155,7 +157,7 @@ def alloc_after_elemwise(node: Apply, context: Context) -> Variable | None:
 
 @node_rewrite(IncSubtensor, phase=PHASE, tags=(*TAGS, "local_useless_inc_subtensor_alloc"))
 def alloc_into_part(node: Apply, context: Context) -> Variable | None:
-    """What is written into a part broadcasts by itself, if the part surely has its shape."""
+    """``inc_subtensor(x[i], alloc(y)) -> inc_subtensor(x[i], y)``: the increment broadcasts."""
     x, y, *bounds = node.inputs
     if not made_by(y, Alloc):
         return None
@@ -170,12 +172,12 @@ def alloc_into_part(node: Apply, context: Context) -> Variable | None:
 
 @node_rewrite(Sum, phase=PHASE, tags=(*TAGS, "local_sum_prod_of_alloc"))
 def sum_of_alloc(node: Apply, context: Context) -> Variable | None:
-    """The sum over repetitions is the value times their number."""
+    """The sum of an alloc over an axis that it broadcasts is the value times the size."""
     op, v = node.op, node.inputs[0]
     assert isinstance(op, Sum)
     if not made_by(v, Alloc) or op.keepdims or op.acc_dtype == "bool":
         return None
-    spread = [a for a in spread_axes(v) if a in op.axes]
+    spread = [a for a in broadcast_axes(v) if a in op.axes]
     if not spread:
         return None
     sizes = node_of(v).inputs[1:]
@@ -189,11 +191,11 @@ def sum_of_alloc(node: Apply, context: Context) -> Variable | None:
 
 @node_rewrite(Reduce, phase=PHASE, tags=(*TAGS, "local_max_of_alloc"))
 def extreme_of_alloc(node: Apply, context: Context) -> Variable | None:
-    """The largest of equal values, of one at least; or what else ignores how many there are."""
+    """An idempotent reduction (a maximum, say) of an alloc needs one of the equal values."""
     op, v = fields_of(node), node.inputs[0]
     if not op.idempotent or not made_by(v, Alloc) or op.keepdims:
         return None
-    spread = [a for a in spread_axes(v) if a in op.axes and v.type.shape[a]]
+    spread = [a for a in broadcast_axes(v) if a in op.axes and v.type.shape[a]]
     if not spread:
         return None
     sizes = node_of(v).inputs[1:]

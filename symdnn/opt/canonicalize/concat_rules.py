@@ -1,4 +1,5 @@
-"""Joins and splits that undo each other, of one piece, of nothing; parts of joins."""
+"""Concatenations (``Join``) and splits that cancel, that have one piece or empty pieces; indexing
+of concatenations."""
 
 from __future__ import annotations
 
@@ -22,13 +23,13 @@ TAGS = ("fast_compile", "joining")
 
 @node_rewrite(Join, phase=PHASE, tags=(*TAGS, "local_join_1"))
 def join_of_one(node: Apply, context: Context) -> Variable | None:
-    """One tensor alone needs no joining."""
+    """A join of one tensor is the tensor."""
     return node.inputs[0] if len(node.inputs) == 1 else None
 
 
 @node_rewrite(Join, phase=PHASE, tags=(*TAGS, "local_join_empty"))
 def join_without_empty(node: Apply, context: Context) -> Variable | None:
-    """What has no elements along the axis adds nothing, where its other sizes surely fit."""
+    """A tensor without elements is left out, where its other sizes are known to fit."""
     op: Any = node.op
     full = [v for v in node.inputs if v.type.shape[op.axis] != 0]
     empty = [v for v in node.inputs if v.type.shape[op.axis] == 0]
@@ -59,7 +60,7 @@ def _same_join(v: Variable, node: Apply) -> bool:
 
 @node_rewrite(Join, phase=PHASE, tags=(*TAGS, "local_join_split"))
 def join_of_split(node: Apply, context: Context) -> Variable | None:
-    """All pieces of a split, joined again in order."""
+    """All pieces of a split, joined again in their order, are the tensor that was split."""
     first = node.inputs[0].owner
     if first is None or not isinstance(first.op, Split) or first.op.axis != fields_of(node).axis:
         return None
@@ -69,7 +70,7 @@ def join_of_split(node: Apply, context: Context) -> Variable | None:
 
 
 def _fits(split: Apply, context: Context) -> bool:
-    """Whether the sizes of a split surely add up."""
+    """Whether the sizes of a split are known to add up to the size of the tensor."""
     axis, size = fields_of(split).axis, context.shapes.dims(split.inputs[0])
     pieces = split.inputs[1:]
     static = fields_of(split).static
@@ -80,13 +81,13 @@ def _fits(split: Apply, context: Context) -> bool:
 
 @node_rewrite(Split, phase=PHASE, tags=(*TAGS, "local_useless_split"))
 def split_into_one(node: Apply, context: Context) -> Variable | None:
-    """One piece of the whole size."""
+    """A split into one piece of the whole size is the tensor."""
     return node.inputs[0] if len(node.outputs) == 1 and _fits(node, context) else None
 
 
 @node_rewrite(Split, phase=PHASE, tags=(*TAGS, "local_split_join"))
 def split_of_join(node: Apply, context: Context) -> Sequence[Variable] | None:
-    """What was joined, taken apart at the same places."""
+    """A split of a join at the same positions gives the joined tensors."""
     v, *sizes = node.inputs
     if not made_by(v, Join) or node_of(v).op.axis != fields_of(node).axis:
         return None
@@ -105,7 +106,7 @@ def split_of_join(node: Apply, context: Context) -> Sequence[Variable] | None:
 
 @node_rewrite(Subtensor, phase=PHASE, tags=(*TAGS, "local_subtensor_of_join"))
 def index_of_join(node: Apply, context: Context) -> Variable | None:
-    """A part that lies in one of the joined tensors, whose sizes are known."""
+    """A slice or entry within one of the joined tensors, whose sizes are known."""
     v = node.inputs[0]
     if not made_by(v, Join):
         return None
@@ -129,7 +130,7 @@ def index_of_join(node: Apply, context: Context) -> Variable | None:
 
 
 def _inside(e: Any, start: int, size: int) -> Any:
-    """The entry counted within the part at ``start``; None unless it lies in there."""
+    """The index entry relative to the part that begins at ``start``; None if it is not inside."""
     if not is_slice(e):
         inside = isinstance(e, int) and start <= e < start + size
         return e - start if inside else None

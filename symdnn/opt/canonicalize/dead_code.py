@@ -1,7 +1,7 @@
-"""What nobody reads: branches that are never taken, outputs of ops that could do with less.
+"""Dead code: branches that are never taken, and outputs of ops that nobody reads.
 
-A node without readers disappears by itself (so a convolution whose value only its gradients would
-have shown is gone once sizes are computed from sizes); these rules find the rest.
+The graph drops a node without readers by itself. These rules handle nodes of which some outputs are
+read, for which a cheaper op exists.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["RULES"]
 PHASE = "canonicalize"
 TAGS = ("fast_compile", "dead")
 
-Several = Sequence[Variable | None] | None
+Replacements = Sequence[Variable | None] | None
 
 
 def _unread(node: Apply, context: Context) -> list[bool]:
@@ -42,8 +42,8 @@ def _branches(node: Apply) -> tuple[Any, tuple[Variable, ...], tuple[Variable, .
 
 
 @node_rewrite(IfElse, phase=PHASE, tags=(*TAGS, "ifelse", "cond_make_inplace"))
-def ifelse_of_constant(node: Apply, context: Context) -> Several:
-    """A condition that is constant: only one branch is left."""
+def ifelse_of_constant(node: Apply, context: Context) -> Replacements:
+    """A constant condition leaves one branch."""
     condition, yes, no = _branches(node)
     if not isinstance(condition, Constant):
         return None
@@ -51,16 +51,16 @@ def ifelse_of_constant(node: Apply, context: Context) -> Several:
 
 
 @node_rewrite(IfElse, phase=PHASE, tags=(*TAGS, "ifelse"))
-def ifelse_of_equals(node: Apply, context: Context) -> Several:
-    """Both branches give the same."""
+def ifelse_of_equals(node: Apply, context: Context) -> Replacements:
+    """Where both branches give the same variable, the choice is that variable."""
     _, yes, no = _branches(node)
     found = [a if a is b else None for a, b in zip(yes, no, strict=True)]
     return found if any(v is not None for v in found) else None
 
 
 @node_rewrite(IfElse, phase=PHASE, tags=(*TAGS, "ifelse"))
-def ifelse_in_branch(node: Apply, context: Context) -> Several:
-    """Within a branch the same condition is decided already."""
+def ifelse_in_branch(node: Apply, context: Context) -> Replacements:
+    """A choice in a branch of a choice with the same condition is decided already."""
     condition, yes, no = _branches(node)
     new_yes = [_decided(v, condition, True) for v in yes]
     new_no = [_decided(v, condition, False) for v in no]
@@ -79,8 +79,8 @@ def _decided(v: Variable, condition: Variable, truth: bool) -> Variable:
 
 
 @node_rewrite(IfElse, phase=PHASE, tags=(*TAGS, "ifelse", "cond_remove_unused"))
-def ifelse_without_unread(node: Apply, context: Context) -> Several:
-    """Values that nobody reads are not computed in either branch."""
+def ifelse_without_unread(node: Apply, context: Context) -> Replacements:
+    """Outputs that nobody reads are dropped from both branches."""
     unread = _unread(node, context)
     if not any(unread) or all(unread):
         return None
@@ -104,8 +104,8 @@ def assert_without_known(node: Apply, context: Context) -> Variable | None:
 
 
 @node_rewrite(BatchNormTrain, phase=PHASE, tags=TAGS)
-def batch_norm_without_running(node: Apply, context: Context) -> Several:
-    """Running averages that nobody reads are not kept."""
+def batch_norm_without_running(node: Apply, context: Context) -> Replacements:
+    """Running averages that nobody reads are not computed."""
     op: Any = node.op
     if not op.running or not all(_unread(node, context)[3:]):
         return None
@@ -114,10 +114,11 @@ def batch_norm_without_running(node: Apply, context: Context) -> Several:
 
 
 @node_rewrite(SoftmaxCrossentropy, phase="lower", tags=TAGS)
-def crossentropy_without_loss(node: Apply, context: Context) -> Several:
-    """Only the log-softmax is read (by a gradient, which checks the labels itself).
+def crossentropy_without_loss(node: Apply, context: Context) -> Replacements:
+    """A fused loss of which only the log-softmax is read becomes a log-softmax.
 
-    Only after the phase that makes such a node of a loss as the user wrote it.
+    Its reader is a gradient, which checks the labels itself. This runs after the phase
+    ``stabilize``, which makes the fused node of the loss that the user wrote.
     """
     loss, logp = node.outputs
     if context.fgraph.clients.get(loss) or not context.fgraph.clients.get(logp):
@@ -126,8 +127,8 @@ def crossentropy_without_loss(node: Apply, context: Context) -> Several:
 
 
 @node_rewrite(RNNForward, phase=PHASE, tags=TAGS)
-def rnn_without_reserve(node: Apply, context: Context) -> Several:
-    """Without a gradient nobody reads the reserve: the inference form makes none."""
+def rnn_without_reserve(node: Apply, context: Context) -> Replacements:
+    """Where no gradient reads the reserve, the inference form is used, which makes none."""
     op: Any = node.op
     if not op.keeps_reserve or not _unread(node, context)[-1]:
         return None

@@ -1,4 +1,4 @@
-"""Dimshuffles and reshapes that undo each other, do nothing, or can wait until after an op."""
+"""Dimshuffles and reshapes that cancel, have no effect, or can be moved behind an op."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ TAGS = ("fast_compile", "cleanup")
 
 
 def fields_of(node: Apply) -> Any:
-    """The op of a node, with fields that only the caller knows of."""
+    """The op of a node as Any: its fields depend on the op type, which the caller checked."""
     return node.op
 
 
 @node_rewrite(DimShuffle, phase=PHASE, tags=(*TAGS, "local_dimshuffle_lift"))
 def dimshuffle_of_dimshuffle(node: Apply, context: Context) -> Variable | None:
-    """Two in a row are one; one that changes nothing is none."""
+    """Two dimshuffles in a row are one; the identity is none."""
     (v,) = node.inputs
     pattern: tuple[Any, ...] = fields_of(node).pattern
     if pattern == tuple(range(v.type.ndim)):
@@ -40,7 +40,7 @@ def dimshuffle_of_dimshuffle(node: Apply, context: Context) -> Variable | None:
 
 @node_rewrite(Elemwise, phase=PHASE, tags=("local_dimshuffle_lift", "local_lift_transpose"))
 def elemwise_of_dimshuffles(node: Apply, context: Context) -> Variable | None:
-    """``f(x.T, y.T) -> f(x, y).T``: after the op it may meet another, or a smaller tensor."""
+    """``f(x.T, y.T) -> f(x, y).T``: behind the op it may cancel, or apply to a smaller tensor."""
     if not any([made_by(v, DimShuffle) for v in node.inputs]):
         return None
     wide = [v for v in node.inputs if not all_ones(v)]
@@ -58,7 +58,7 @@ def elemwise_of_dimshuffles(node: Apply, context: Context) -> Variable | None:
 
 
 def _as_scalars(node: Apply) -> Variable | None:
-    """Of single elements: without dimensions, where all of them were given some."""
+    """An elementwise node on single elements, computed on scalars without dimensions."""
     symbolic = [v for v in node.inputs if not isinstance(v, Constant)]
     if not symbolic or not all(made_by(v, DimShuffle) for v in symbolic):
         return None
@@ -77,7 +77,7 @@ def _inner(v: Variable) -> Variable:
 
 
 def _single(v: Variable, ndim: int) -> Variable:
-    """One element with ``ndim`` dimensions."""
+    """The single element ``v`` with ``ndim`` dimensions of size 1."""
     if isinstance(v, Constant):
         return v.reshaped((1,) * ndim)
     return dimshuffle(v, ("x",) * ndim)
@@ -85,16 +85,16 @@ def _single(v: Variable, ndim: int) -> Variable:
 
 @node_rewrite(Reduce, phase=PHASE, tags=("local_reduce_keepdims",))
 def keepdims_after(node: Apply, context: Context) -> Variable | None:
-    """Dimensions of size 1 are put back by a dimshuffle: one form of each reduction."""
+    """``keepdims`` becomes a dimshuffle behind the reduction: one form for all rules."""
     op: Any = node.op
     if not op.keepdims:
         return None
     reduced = replace(op, keepdims=False)(node.inputs[0])
-    return op_expand(op, reduced, node.inputs[0].type.ndim)
+    return with_reduced_axes(op, reduced, node.inputs[0].type.ndim)
 
 
-def op_expand(op: Any, reduced: Variable, ndim: int) -> Variable:
-    """A reduced variable with the axes of ``op`` back as size 1."""
+def with_reduced_axes(op: Any, reduced: Variable, ndim: int) -> Variable:
+    """The reduced variable with the axes of ``op`` inserted again, of size 1."""
     kept = iter(range(ndim))
     return dimshuffle(reduced, ["x" if i in op.axes else next(kept) for i in range(ndim)])
 
@@ -104,7 +104,7 @@ def op_expand(op: Any, reduced: Variable, ndim: int) -> Variable:
 
 @node_rewrite(Reshape, phase=PHASE, tags=(*TAGS, "local_useless_reshape"))
 def reshape_to_own_shape(node: Apply, context: Context) -> Variable | None:
-    """A reshape to the shape that is there already."""
+    """A reshape to the same shape is its input."""
     x, out = node.inputs[0], node.outputs[0]
     if x.type.ndim == 1 and fields_of(node).static == (-1,):
         return x
@@ -113,7 +113,7 @@ def reshape_to_own_shape(node: Apply, context: Context) -> Variable | None:
 
 @node_rewrite(Reshape, phase=PHASE, tags=(*TAGS, "local_reshape_chain"))
 def reshape_of_reshape(node: Apply, context: Context) -> Variable | None:
-    """The first of two goes where it could not have failed."""
+    """The first of two reshapes is dropped, where it could not have failed."""
     inner = node.inputs[0]
     if not made_by(inner, Reshape) or not _cannot_fail(inner.owner, context.shapes):
         return None
@@ -136,7 +136,7 @@ def _cannot_fail(node: Any, shapes: ShapeFacts) -> bool:
 
 @node_rewrite(Reshape, phase=PHASE, tags=(*TAGS, "local_reshape_to_dimshuffle"))
 def reshape_to_dimshuffle(node: Apply, context: Context) -> Variable | None:
-    """A reshape that only adds or drops dimensions of size 1."""
+    """A reshape that only adds or drops dimensions of size 1 is a dimshuffle."""
     x, out = node.inputs[0], node.outputs[0]
     old = [i for i, d in enumerate(x.type.shape) if d != 1]
     new = [i for i, d in enumerate(out.type.shape) if d != 1]
@@ -151,7 +151,7 @@ def reshape_to_dimshuffle(node: Apply, context: Context) -> Variable | None:
 
 @node_rewrite(Reshape, phase=PHASE, tags=("local_reshape_lift",))
 def reshape_of_alloc(node: Apply, context: Context) -> Variable | None:
-    """One element in one shape, seen in another: one element in that shape."""
+    """A reshape of one broadcast element is an alloc of the new shape."""
     inner = node.inputs[0]
     if not made_by(inner, Alloc) or not all_ones(node_of(inner).inputs[0]):
         return None

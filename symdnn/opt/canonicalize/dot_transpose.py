@@ -1,8 +1,9 @@
-"""Transposed products: the factors are transposed instead, which costs nothing.
+"""Transposed GEMMs: the operands are transposed instead, as views.
 
-The gradient of a dense layer's weights (out, in) is one, and what an optimiser does with it is
-elementwise: with the transposition behind the product it would read it column by column, and could
-not be one launch for all parameters. BLAS, oneDNN and cuBLASLt take factors either way.
+The gradient of a dense layer's weights (out, in) is a transposed GEMM, which an optimiser reads
+elementwise. With the transposition behind the GEMM it would read with a large stride, and
+horizontal fusion could not update all parameters in one launch. BLAS, oneDNN and cuBLASLt take
+operands transposed or not.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ __all__ = ["RULES"]
 
 @node_rewrite(DimShuffle, phase="canonicalize", tags=("local_lift_transpose_through_dot",))
 def transposed_product(node: Apply, context: Context) -> Variable | None:
-    """``dot(x, y).T -> dot(y.T, x.T)`` of matrices, where nothing else reads the product."""
+    """``dot(x, y).T -> dot(y.T, x.T)`` of matrices, where nothing else reads the GEMM."""
     (product,) = node.inputs
     if fields_of(node).pattern != (1, 0) or not made_by(product, Dot):
         return None

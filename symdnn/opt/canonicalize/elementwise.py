@@ -1,4 +1,4 @@
-"""Elementwise ops that undo, repeat or bound each other: casts, extremes, choices, exp and log."""
+"""Elementwise ops that cancel or repeat each other: casts, extremes, switches, exp and log."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def lossless(source: str, target: str) -> bool:
     ),
 )
 def cast_to_own_dtype(node: Apply, context: Context) -> Variable | None:
-    """A cast to the dtype that is there already."""
+    """A cast to the same dtype is its input."""
     (v,) = node.inputs
     return v if v.type.dtype == node.outputs[0].type.dtype else None
 
@@ -86,7 +86,7 @@ def cast_of_cast(node: Apply, context: Context) -> Variable | None:
 
 
 def in_order(m: Match) -> bool:
-    """Whether the bounds do not cross: a clip is a projection then."""
+    """Whether the lower bound is at most the upper one: a clip is idempotent then."""
     return bool(np.all(m.c.data <= m.d.data))
 
 
@@ -109,7 +109,7 @@ EXTREMES = [
 
 @on(Switch, names=("local_useless_switch",))
 def switch_by_constant(node: Apply, context: Context) -> Variable | None:
-    """A choice by a constant condition that is all true or all false is one of the two."""
+    """A switch by a constant condition, all true or all false, is one of the two operands."""
     condition, yes, no = node.inputs
     truth = number(condition)
     if truth is None:

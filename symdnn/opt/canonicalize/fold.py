@@ -19,10 +19,10 @@ from symdnn.ops.elementwise.scalar_meaning import DECIDES
 from symdnn.ops.elemwise import Elemwise
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
-__all__ = ["RULES", "SIZE_LIMIT"]
+__all__ = ["FOLD_LIMIT_ELEMENTS", "RULES"]
 
-#: A result of more elements is folded only if it is no larger than its inputs together.
-SIZE_LIMIT = 4096
+#: A result with more elements than this is folded only if its inputs together have as many.
+FOLD_LIMIT_ELEMENTS = 4096
 
 
 @node_rewrite(
@@ -30,7 +30,7 @@ SIZE_LIMIT = 4096
     name="constant_folding", admits=lambda op, made: set(made) == {Constant},
 )  # fmt: skip
 def constant_folding(node: Apply, context: Context) -> Sequence[Variable] | None:
-    """A node of constants is evaluated by its reference, unless that would make a big constant."""
+    """A node of constants is evaluated by its reference, unless the result is a large constant."""
     if node.op.unmergeable or not node.op.folds or _too_big(node):
         return None
     if not all(isinstance(v.type, TensorType) for v in node.outputs):
@@ -38,13 +38,13 @@ def constant_folding(node: Apply, context: Context) -> Sequence[Variable] | None
     try:
         values = evaluate_node(node, [v.data for v in node.inputs])  # type: ignore[attr-defined]
     except Exception:
-        return None  # it fails when the function runs, with the user's line
+        return None  # the node fails when the function runs, with the user's line
     exact = _exact(node)
     return [Constant(value, exact=exact) for value in values]
 
 
 def _exact(node: Apply) -> float | None:
-    """The number before it is rounded to 16 bits, where a chain of such ops gives one."""
+    """The result of a scalar 16-bit op before it is rounded; None for other ops."""
     op, out = node.op, node.outputs[0].type
     given = [v for v in node.inputs if isinstance(v, Constant)]
     if len(node.outputs) != 1 or not is_narrow_float(out.dtype):
@@ -66,8 +66,8 @@ def _too_big(node: Apply) -> bool:
     if isinstance(node.op, Alloc):
         return any(t.ndim > 0 and t.shape != (1,) * t.ndim for t in types)
     made = [_elements(t.shape) for t in types if isinstance(t, TensorType)]
-    return any(n is None and given > SIZE_LIMIT for n in made) or any(
-        n is not None and n > max(SIZE_LIMIT, given) for n in made
+    return any(n is None and given > FOLD_LIMIT_ELEMENTS for n in made) or any(
+        n is not None and n > max(FOLD_LIMIT_ELEMENTS, given) for n in made
     )
 
 
@@ -85,7 +85,7 @@ def _elements(shape: tuple[int | None, ...]) -> int | None:
     admits=lambda op, made: "static" in getattr(op, "__dataclass_fields__", ()),
 )  # fmt: skip
 def sizes_known_by_now(node: Apply, context: Context) -> Any:
-    """A dimension that has become a constant enters the op's static shape."""
+    """A dimension that has become a constant enters the op's field ``static``."""
     op: Any = node.op
     old = getattr(op, "static", None)
     if not isinstance(old, tuple) or len(old) != len(where := op.host_inputs):

@@ -1,4 +1,4 @@
-"""``OpFromGraph`` gives way to its graph."""
+"""``OpFromGraph`` is replaced by its graph."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def _graph(node: Apply) -> Sequence[Variable]:
 
 @node_rewrite(OpFromGraph, phase="canonicalize", tags=("fast_compile", "inline"))
 def inline_graph(node: Apply, context: Context) -> Sequence[Variable] | None:
-    """With ``inline``: before anything else is rewritten."""
+    """With ``inline=True``: at once, so that all rules see its nodes."""
     return _graph(node) if node.op.inline else None  # type: ignore[attr-defined]
 
 
 @node_rewrite(OpFromGraph, phase="lower", tags=("fast_compile", "inline"))
 def expand_graph(node: Apply, context: Context) -> Sequence[Variable] | None:
-    """Without: once both sides are simplified, so that its nodes run by kernels like the rest."""
+    """With ``inline=False``: in the phase ``lower``, when both graphs are canonical."""
     return _graph(node)
 
 

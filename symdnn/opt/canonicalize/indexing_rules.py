@@ -1,4 +1,4 @@
-"""Indexing of what was indexed, made, joined or computed: only the part that is read."""
+"""Indexing moved towards the inputs, through views, allocs and elementwise ops."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def _python(entries: Sequence[Any]) -> list[Any]:
     return [slice(*e) if isinstance(e, tuple) else e for e in entries]
 
 
-def _plain(e: Any) -> Any:
+def _static_bounds(e: Any) -> Any:
     if isinstance(e, tuple):
-        return tuple(_plain(b) for b in e)
+        return tuple(_static_bounds(b) for b in e)
     return static_dim(e) if isinstance(e, Constant) else e
 
 
@@ -51,7 +51,8 @@ def index_in_plain_form(node: Apply, context: Context) -> Variable | None:
     """Constant bounds become part of the index, and ``0:n`` of ``n`` elements is ``:``."""
     x, entries = node.inputs[0], entries_of(node)
     sizes = context.shapes.dims(x)
-    new = [_plainest(_plain(e), size, context) for e, size in zip(entries, sizes, strict=True)]
+    pairs = zip(map(_static_bounds, entries), sizes, strict=True)
+    new = [_normalised(e, size, context) for e, size in pairs]
     index, bounds = encode(_python(new))
     if index == fields_of(node).index:
         return None
@@ -62,7 +63,7 @@ def index_in_plain_form(node: Apply, context: Context) -> Variable | None:
     return put(x, node.inputs[1], *bounds)  # type: ignore[no-any-return]
 
 
-def _plainest(e: Any, size: Any, context: Context) -> Any:
+def _normalised(e: Any, size: Any, context: Context) -> Any:
     if not isinstance(e, tuple) or e[2] not in (None, 1):
         return e
     start, stop = (None if isinstance(e[0], int) and e[0] == 0 else e[0]), e[1]
@@ -83,7 +84,7 @@ def index_of_everything(node: Apply, context: Context) -> Variable | None:
 
 @node_rewrite(Subtensor, phase=PHASE, tags=(*TAGS, "local_subtensor_merge"))
 def index_of_index(node: Apply, context: Context) -> Variable | None:
-    """``x[2:][3] -> x[5]``, for bounds that are known and count from the front."""
+    """``x[2:][3] -> x[5]``, for static bounds that are not negative."""
     v = node.inputs[0]
     if not made_by(v, Subtensor):
         return None
@@ -97,7 +98,7 @@ def index_of_index(node: Apply, context: Context) -> Variable | None:
 
 
 def _merge(inner: Any, outer: Any) -> Any:
-    """The entry that does what two do; None where that is not known."""
+    """The index entry for ``inner`` followed by ``outer``; None where it is not static."""
     if outer == FULL or inner == FULL:
         return inner if outer == FULL else outer
     if not _from_front(inner):
@@ -119,7 +120,7 @@ def _from_front(e: Any) -> bool:
     )
 
 
-# -- of arrays that were made ---------------------------------------------------------------------
+# -- of vectors of scalars, and of broadcasts ------------------------------------------------------
 
 
 @node_rewrite(Subtensor, phase=PHASE, tags=(*TAGS, "cleanup", "local_subtensor_make_vector"))
@@ -140,7 +141,7 @@ def index_of_make_vector(node: Apply, context: Context) -> Variable | None:
 
 @node_rewrite(Subtensor, phase=PHASE, tags=(*TAGS, "local_subtensor_of_alloc"))
 def index_of_alloc(node: Apply, context: Context) -> Variable | None:
-    """A part of repeated values: their part, repeated. An integer index must be known to fit."""
+    """``alloc(x)[i] -> alloc(x[i])``. An integer index must be known to be in range."""
     v = node.inputs[0]
     if not made_by(v, Alloc):
         return None
@@ -162,7 +163,7 @@ def _fits(index: Any, size: int | None) -> bool:
 
 @node_rewrite(Subtensor, phase=PHASE, tags=(*TAGS, "local_subtensor_dimshuffle"))
 def index_of_dimshuffle(node: Apply, context: Context) -> Variable | None:
-    """``x.T[i] -> x[:, i]``: indexed first, moved about after."""
+    """``x.T[i] -> x[:, i]``: indexed first, transposed after."""
     v = node.inputs[0]
     if not made_by(v, DimShuffle):
         return None
@@ -183,7 +184,7 @@ def index_of_dimshuffle(node: Apply, context: Context) -> Variable | None:
 
 @node_rewrite(Subtensor, phase=PHASE, tags=(*TAGS, "local_subtensor_lift"))
 def index_of_elemwise(node: Apply, context: Context) -> Variable | None:
-    """``f(x, y)[i] -> f(x[i], y[i])`` when nothing else reads the rest, and shapes surely agree."""
+    """``f(x, y)[i] -> f(x[i], y[i])``, for one reader and shapes that are known to agree."""
     v = node.inputs[0]
     if not made_by(v, Elemwise) or not context.only_user(v):
         return None
@@ -226,7 +227,7 @@ def is_zero(v: Variable) -> bool:
 
 @node_rewrite(IncSubtensor, phase=PHASE, tags=(*TAGS, "local_useless_inc_subtensor"))
 def increment_by_zero(node: Apply, context: Context) -> Variable | None:
-    """Adding nothing to a part, whose shape is known to fit."""
+    """``inc_subtensor(x[i], 0) -> x``, where the shape of the increment is known to fit."""
     op, (x, y, *bounds) = node.op, node.inputs
     assert isinstance(op, IncSubtensor)
     if op.set_instead_of_inc or not is_zero(y) or not all(is_slice(e) for e in op.index):
@@ -251,7 +252,7 @@ def increment_of_everything(node: Apply, context: Context) -> Variable | None:
 
 @node_rewrite(Subtensor, phase=PHASE, tags=(*TAGS, "local_subtensor_inc_subtensor"))
 def read_what_was_set(node: Apply, context: Context) -> Variable | None:
-    """``set_subtensor(x[i], y)[i] -> y``; of zeros also ``inc_subtensor``."""
+    """``set_subtensor(x[i], y)[i] -> y``; with ``x`` zeros also for ``inc_subtensor``."""
     v = node.inputs[0]
     if not made_by(v, IncSubtensor):
         return None
@@ -261,7 +262,7 @@ def read_what_was_set(node: Apply, context: Context) -> Variable | None:
         return None
     if not put.set_instead_of_inc and not is_zero(x):
         return None
-    # An integer index that does not fit must go on failing.
+    # An integer index out of range must go on failing.
     if not all(is_slice(e) or _fits(e, n) for e, n in zip(put.index, x.type.shape)):
         return None
     part = node.outputs[0]

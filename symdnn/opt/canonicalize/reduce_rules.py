@@ -1,4 +1,4 @@
-"""Reductions of dimshuffles, of reductions, of multiples; over no axes or axes of size 1."""
+"""Reductions of dimshuffles, reductions and scaled values; over no axes or axes of size 1."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _op(node: Apply) -> Any:
 
 @node_rewrite(Reduce, phase=PHASE, tags=(*TAGS, "local_reduce_broadcastable"))
 def reduce_over_ones(node: Apply, context: Context) -> Variable | None:
-    """Axes of size 1 are dropped, not reduced; over no axes there is nothing to do."""
+    """Axes of size 1 are dropped instead of reduced; a reduction over no axes is its input."""
     op, x = _op(node), node.inputs[0]
     if op.keepdims:
         return None
@@ -42,7 +42,7 @@ def reduce_over_ones(node: Apply, context: Context) -> Variable | None:
 
 @node_rewrite(Reduce, phase=PHASE, tags=(*TAGS, "local_sum_prod_dimshuffle"))
 def reduce_of_dimshuffle(node: Apply, context: Context) -> Variable | None:
-    """Reduced first, then moved about: less is moved, and new dimensions never appear."""
+    """``reduce(dimshuffle(x)) -> dimshuffle(reduce(x))``: the dimshuffle has fewer elements."""
     op, v = _op(node), node.inputs[0]
     if op.keepdims or not made_by(v, DimShuffle):
         return None
@@ -57,14 +57,14 @@ def reduce_of_dimshuffle(node: Apply, context: Context) -> Variable | None:
 
 
 def _in_order(axes: Sequence[int], x: Variable) -> bool:
-    """Whether the elements over ``axes`` of ``x`` stand in the order of its dimensions."""
+    """Whether ``axes`` of ``x`` are reduced in the order of its dimensions, ignoring size 1."""
     wide = [a for a in axes if x.type.shape[a] != 1]
     return wide == sorted(wide)
 
 
 @node_rewrite(Reduce, phase=PHASE, tags=(*TAGS, "local_op_of_op"))
 def reduce_of_reduce(node: Apply, context: Context) -> Variable | None:
-    """Sums of sums (largest of largest, ...) are one."""
+    """A sum of a sum (a maximum of a maximum, ...) is one reduction over both sets of axes."""
     op, v = _op(node), node.inputs[0]
     if op.keepdims or not op.in_parts or not made_by(v, type(op)):
         return None
@@ -96,7 +96,7 @@ def sum_of_multiple(node: Apply, context: Context) -> Variable | None:
 
 
 def _plain_sum(op: Sum, v: Variable) -> bool:
-    # float16 might overflow in the sum of what a small factor would have scaled down.
+    # float16 might overflow in a sum of values that the factor would have scaled down.
     dtypes = {op.dtype, op.acc_dtype, v.type.dtype}
     return not op.keepdims and len(dtypes) == 1 and not is_narrow_float(op.dtype)
 

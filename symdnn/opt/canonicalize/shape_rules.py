@@ -1,4 +1,4 @@
-"""No computation only to know a shape: sizes are computed from the sizes of inputs."""
+"""Sizes are computed from the sizes of inputs, so that no value is computed only for its shape."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TAGS = ("fast_compile", "cleanup", "shape")
 
 @node_rewrite(ShapeI, phase=PHASE, tags=(*TAGS, "local_shape_to_shape_i", "ShapeOpt"))
 def size_of_result(node: Apply, context: Context) -> Variable | None:
-    """The size of an op's result, from the sizes of what enters the graph."""
+    """The size of a computed value becomes an expression of the sizes of the graph's inputs."""
     (x,) = node.inputs
     assert isinstance(node.op, ShapeI)
     found = context.shapes.dims(x)[node.op.axis]
@@ -39,7 +39,7 @@ def size_of_result(node: Apply, context: Context) -> Variable | None:
 
 @node_rewrite(ShapeVector, phase=PHASE, tags=(*TAGS, "local_shape_to_shape_i"))
 def shape_to_sizes(node: Apply, context: Context) -> Variable:
-    """A shape is the vector of its sizes."""
+    """A shape becomes the vector of its sizes."""
     (x,) = node.inputs
     sizes = context.shapes.dims(x)
     if not sizes:
@@ -49,14 +49,14 @@ def shape_to_sizes(node: Apply, context: Context) -> Variable:
 
 @node_rewrite(SpecifyType, phase=PHASE, tags=(*TAGS, "local_useless_SpecifyShape"))
 def type_known_already(node: Apply, context: Context) -> Variable | None:
-    """Static sizes that the type has already need no check."""
+    """A check of static sizes that the type has already is dropped."""
     (x,) = node.inputs
     return x if x.type == node.outputs[0].type else None
 
 
 @node_rewrite(SpecifyShape, phase=PHASE, tags=(*TAGS, "local_useless_SpecifyShape"))
 def shape_known_already(node: Apply, context: Context) -> Variable | None:
-    """A declared shape that is known to be right needs no check."""
+    """A check of a shape that is known to be right is dropped."""
     x, *wanted = node.inputs
     known = node.op.static  # type: ignore[attr-defined]
     for a, b, s in zip(context.shapes.dims(x), wanted, known, strict=True):
@@ -68,13 +68,13 @@ def shape_known_already(node: Apply, context: Context) -> Variable | None:
 
 @node_rewrite(Copy, phase=PHASE, tags=("fast_compile", "cleanup", "local_copy"))
 def copy_removed(node: Apply, context: Context) -> Variable:
-    """Who owns which memory is the schedule's decision; a copy is the value itself."""
+    """A copy is the value itself: memory planning decides which values share memory."""
     return node.inputs[0]
 
 
 @node_rewrite(Identity, phase=PHASE, tags=("fast_compile", "local_view_op"))
 def gradient_control_removed(node: Apply, context: Context) -> Variable | None:
-    """What only gradients see (``disconnected_grad``, ``grad_clip``) is the value itself."""
+    """Ops that only change gradients (``disconnected_grad``, ``grad_clip``) are identities now."""
     if isinstance(node.op, Assert) or node.op.unmergeable:
         return None
     return node.inputs[0]

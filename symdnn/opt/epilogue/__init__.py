@@ -1,1 +1,1 @@
-"""What follows a convolution or product is done by its kernel."""
+"""Epilogues: a bias, an addend, an activation function in the kernel of a convolution or GEMM."""

@@ -1,17 +1,17 @@
-"""Products and convolutions take in what follows them: factors, addends, a bias, an activation.
+"""Fuses scaling, addends, bias and activation functions into GEMMs and convolutions.
 
-The library does it while it writes the result. That is worth it where it saves memory traffic:
-where the elementwise kernel that would do it goes away, or, for cuBLASLt, where a sum is wanted
-itself and its terms are not. It is not where an elementwise kernel reads the result anyway: that
-one does it for nothing. So the groups that fusion would make are asked.
+A library applies such an epilogue while it writes the result. This is worth it where it saves
+memory traffic: where an elementwise kernel becomes superfluous, or, for cuBLASLt, where a sum is
+stored and its terms are not. Where an elementwise kernel reads the result anyway, it does this work
+at no cost. So the rule asks which groups elementwise fusion would make (:class:`Groups`).
 
-What follows is composed to one scalar program (:mod:`symdnn.ops.lowered.epilogue`), operand by
-operand; how much of it is taken in, the ``rules`` of the op say. Which kernel then runs it, and
-whether that is one or two, is chosen when the shapes are known.
+The ops behind a GEMM or convolution are composed to one scalar program
+(:mod:`symdnn.ops.lowered.epilogue`). The ``rules`` of the op say how much of it the library takes.
+The plan chooses the kernel, and whether one or two run, once shapes are known.
 
-What mixed precision computes in float32 behind factors of 16 bits and rounds once, libraries do
-too. Where chains begin, each library says (:mod:`symdnn.libraries`). The flag ``gpu.epilogue``
-switches it off on a GPU, the tag ``epilogue`` everywhere.
+With mixed precision the epilogue computes in float32 behind 16-bit operands and rounds once, which
+libraries do as well. Each library says at which nodes chains start (:mod:`symdnn.libraries`). The
+flag ``gpu.epilogue`` switches this off on a GPU, the tag ``epilogue`` on all targets.
 """
 
 from __future__ import annotations
@@ -29,138 +29,144 @@ from symdnn.opt.fuse.fuse import Groups, number_in, widened
 from symdnn.rewriting.facts import is_old_value, number
 from symdnn.rewriting.rewrite import Context
 
-__all__ = ["Chain", "behind_factor", "chain_at", "take_in"]
+__all__ = ["Chain", "chain_at", "fuse_epilogues", "without_factor"]
 
 
 def same_type(a: Variable, b: Variable) -> bool:
-    """Equal dtype and broadcast pattern: neither stretches the other."""
+    """Equal dtype and broadcast pattern: neither operand is broadcast to the other's shape."""
     return bool(a.type.dtype == b.type.dtype and a.type.broadcastable == b.type.broadcastable)
 
 
 @dataclass(frozen=True)
 class Chain:
-    """An op with what it has taken in so far; ``value`` is what it stands for.
+    """A GEMM or convolution with the ops behind it that its epilogue replaces so far.
 
-    ``own`` are the inputs of the product or convolution, ``given`` the epilogue's operands by name.
-    ``seen`` is the reshape that the result goes through: a product over the last dimension of more
-    than two.
+    ``value`` is the variable that the chain computes. ``op_inputs`` are the inputs of the GEMM or
+    convolution, ``operands`` the epilogue's operands by name. ``reshape`` is a reshape behind the
+    GEMM that keeps the last dimension: the GEMM of a dense layer on more than two dimensions.
     """
 
     op: EpilogueOp
     epilogue: Epilogue
-    own: tuple[Variable, ...]
+    op_inputs: tuple[Variable, ...]
     value: Variable
-    given: tuple[tuple[str, Variable], ...] = ()
-    seen: Apply | None = None
+    operands: tuple[tuple[str, Variable], ...] = ()
+    reshape: Apply | None = None
 
     @property
     def factors_dtype(self) -> str:
-        """The dtype of what is multiplied."""
-        return str(self.own[0].type.dtype)
+        """The dtype of the operands that are multiplied."""
+        return str(self.op_inputs[0].type.dtype)
 
     @property
     def terms(self) -> Affine | None:
-        """What was taken in, in the library's words; None where it has none for it."""
+        """The epilogue as ``alpha * result + beta * residual + bias`` and an activation function.
+
+        None where it has not this form.
+        """
         return self.epilogue.affine(self.op.rules.activations)
 
     @property
     def is_taken(self) -> bool:
-        """Whether the library does all of it."""
+        """Whether the library takes the whole epilogue."""
         return self.op.rules.takes(self.epilogue, self.factors_dtype)
 
     def inputs(self) -> list[Variable]:
-        """The inputs of the op."""
-        given = dict(self.given)
-        return [*self.own, *(given[name] for name in self.epilogue.operands)]
+        """The inputs of the op with its epilogue."""
+        operands = dict(self.operands)
+        return [*self.op_inputs, *(operands[name] for name in self.epilogue.operands)]
 
     def apply(self) -> Variable:
-        """What it computes, anew."""
+        """A new variable with the chain's value, computed by the op with its epilogue."""
         terms = self.terms
-        assert terms is not None, "it was taken"
+        assert terms is not None, "the library takes the epilogue"
         activation = self.op.rules.op_of(terms.activation)
-        # However it was written: equal epilogues are equal programs.
+        # The program in its normal form, so that equal epilogues are equal programs.
         epilogue = terms.epilogue(self.epilogue.dtype, activation, self.factors_dtype)
         out: Variable = replace(self.op, epilogue=epilogue)(*self.inputs())
-        return out if self.seen is None else self.seen.op(out, *self.seen.inputs[1:])
+        return out if self.reshape is None else self.reshape.op(out, *self.reshape.inputs[1:])
 
 
 def chain_at(op: EpilogueOp, node: Apply) -> Chain:
-    """The chain that begins with a node, whose op ``op`` stands for."""
-    own, operands = op.split(node.inputs)
+    """The chain that starts at ``node``; ``op`` is the node's op, or the library's op for it."""
+    op_inputs, extra = op.split(node.inputs)
     dtype = node.outputs[0].type.dtype
     epilogue = op.epilogue or Affine().epilogue(dtype, None)
-    given = tuple(zip(op.operand_names, operands, strict=True))
-    return Chain(op, epilogue, tuple(own), node.outputs[0], given)
+    operands = tuple(zip(op.operand_names, extra, strict=True))
+    return Chain(op, epilogue, tuple(op_inputs), node.outputs[0], operands)
 
 
-# -- one op more ----------------------------------------------------------------------------------
+# -- adding one op --------------------------------------------------------------------------------
 
 
-def _longer(chain: Chain, user: Apply, groups: Groups) -> Chain | None:
-    """The chain with its one reader taken in; None where it can't be written so."""
+def _extended(chain: Chain, user: Apply, groups: Groups) -> Chain | None:
+    """The chain with its only reader ``user`` in the epilogue; None where that is impossible."""
     (out, *more), pattern = user.outputs, chain.value.type.broadcastable
     if more or out.type.broadcastable != pattern:
         return None
     args: list[Any] = []
-    given = dict(chain.given)
+    operands = dict(chain.operands)
     for v in user.inputs:
         n = None if v is chain.value else number_in(v)
         found = None if v is chain.value or n is not None else _operand(chain, v, out, groups)
         if found is not None:
             name, variable, factor = found
-            if name in given:
+            if name in operands:
                 return None
-            given[name] = variable
+            operands[name] = variable
             args.append(Operand(name, variable.type.dtype, factor))
         elif v is chain.value or n is not None:
             args.append(n)
         else:
             return None
     epilogue = chain.epilogue.then(groups.members[user].program, args)
-    return replace(chain, epilogue=epilogue, value=out, given=tuple(given.items()))
+    return replace(chain, epilogue=epilogue, value=out, operands=tuple(operands.items()))
 
 
 def _operand(
     chain: Chain, v: Variable, out: Variable, groups: Groups
 ) -> tuple[str, Variable, float] | None:
-    """(name, variable, its factor) of what else a reader of the chain reads."""
+    """The operand ``v`` of the chain's reader as (name, variable, factor); None if unsuitable."""
     if _is_bias(v, chain.op.channel_axis(out.type.ndim), out):
-        return BIAS, _bias(_rounded(chain, v) or cast(v, chain.factors_dtype), chain), 1.0
-    if isinstance(v, Constant) or not same_type(v, out) or chain.seen is not None:
+        return BIAS, _bias(_in_operand_dtype(chain, v) or cast(v, chain.factors_dtype), chain), 1.0
+    if isinstance(v, Constant) or not same_type(v, out) or chain.reshape is not None:
         return None
-    narrow = _rounded(chain, v)
-    if narrow is None or is_old_value(v):  # an update is computed in place, elementwise
+    narrow = _in_operand_dtype(chain, v)
+    if narrow is None or is_old_value(v):  # a fused elementwise kernel updates in place
         return None
-    return RESIDUAL, *behind_factor(narrow, groups.context)
+    return RESIDUAL, *without_factor(narrow, groups.context)
 
 
 def _is_bias(v: Variable, axis: int, out: Variable) -> bool:
-    """Whether ``v`` has the dimension ``axis`` of ``out`` alone."""
+    """Whether ``v`` broadcasts along all dimensions of ``out`` except ``axis``."""
     ones = v.type.broadcastable
     alone = len(ones) == out.type.ndim >= 2 and all(b == (i != axis) for i, b in enumerate(ones))
     return alone and bool(v.type.dtype == out.type.dtype)
 
 
-def _rounded(chain: Chain, v: Variable) -> Variable | None:
-    """``v`` in the dtype that the library reads beside the factors; None where it has none yet."""
+def _in_operand_dtype(chain: Chain, v: Variable) -> Variable | None:
+    """``v`` in the dtype in which the library reads it; None where that would round ``v``.
+
+    Some libraries read all operands in the dtype of those that are multiplied.
+    """
     if not chain.op.rules.rounds_operands or v.type.dtype == chain.factors_dtype:
         return v
     return widened(v)
 
 
 def _bias(v: Variable, chain: Chain) -> Variable:
-    """A bias in the dimensions of the op's own result, which a reshape may follow."""
-    if chain.seen is None:
+    """A bias with the ndim of the op's result, before the chain's reshape."""
+    if chain.reshape is None:
         return v
-    ndim, last = chain.seen.inputs[0].type.ndim, v.type.ndim - 1
+    ndim, last = chain.reshape.inputs[0].type.ndim, v.type.ndim - 1
     if v.owner is not None and isinstance(v.owner.op, DimShuffle):
         inner = v.owner.inputs[0]
         v, last = (inner, 0) if inner.type.ndim == 1 else (v, last)
     return dimshuffle(v, (*["x"] * (ndim - 1), last))
 
 
-def factor_in(node: Apply, v: Variable) -> float | None:
-    """The number by which a node multiplies ``v``."""
+def constant_factor(node: Apply, v: Variable) -> float | None:
+    """The constant number by which a node multiplies ``v``; None if there is none."""
     if isinstance(node.op, Neg):
         return -1.0
     other = [w for w in node.inputs if w is not v]
@@ -170,39 +176,39 @@ def factor_in(node: Apply, v: Variable) -> float | None:
     return 1 / float(n) if isinstance(node.op, TrueDiv) else float(n)
 
 
-def behind_factor(v: Variable, context: Context) -> tuple[Variable, float]:
-    """(c, beta) with ``v = beta c``: a factor that nobody else needs is taken in, too."""
+def without_factor(v: Variable, context: Context) -> tuple[Variable, float]:
+    """(c, beta) with ``v = beta c`` for a constant beta, if ``v`` has one reader; else (v, 1)."""
     node = v.owner
     if node is not None and isinstance(node.op, Mul | Neg) and context.only_user(v):
         for w in node.inputs:
-            factor = factor_in(node, w)
+            factor = constant_factor(node, w)
             if factor is not None and not isinstance(w, Constant) and same_type(w, v):
                 return w, factor
     return v, 1.0
 
 
-# -- what pays ------------------------------------------------------------------------------------
+# -- the best chain -------------------------------------------------------------------------------
 
 
 def _best(start: Chain, groups: Groups) -> Chain | None:
-    """How much a chain should take in; None for nothing."""
+    """The longest chain from ``start`` that saves memory traffic; None if there is none."""
     context, chain, best = groups.context, start, None
     while context.only_user(chain.value):
         (user,) = groups.fgraph.user_nodes(chain.value)
-        if _keeps_last(chain, user, context):
-            chain = replace(chain, value=user.outputs[0], seen=user)
+        if _is_reshape_of_gemm(chain, user, context):
+            chain = replace(chain, value=user.outputs[0], reshape=user)
             continue
-        longer = _longer(chain, user, groups) if user in groups.members else None
+        longer = _extended(chain, user, groups) if user in groups.members else None
         if longer is None or longer.terms is None:
             break
         chain = longer
-        if chain.is_taken and _pays(chain, groups, groups.group[user]):
+        if chain.is_taken and _saves_traffic(chain, groups, groups.group[user]):
             best = chain
     return best
 
 
-def _pays(chain: Chain, groups: Groups, group: Apply) -> bool:
-    """Whether no kernel is left of the group that did it, or a sum is wanted for itself."""
+def _saves_traffic(chain: Chain, groups: Groups, group: Apply) -> bool:
+    """Whether the elementwise group disappears, or a sum is stored that others read."""
     users = [node for node, _ in groups.fgraph.users(chain.value)]
     inside = [u is not None and groups.group.get(u) is group for u in users]
     if not any(inside):
@@ -212,9 +218,9 @@ def _pays(chain: Chain, groups: Groups, group: Apply) -> bool:
     return chain.op.rules.saves_sums and summed and not all(inside)
 
 
-def _keeps_last(chain: Chain, user: Apply, context: Context) -> bool:
-    """Whether a reader reshapes a product of matrices and leaves the last dimension as it is."""
-    if not chain.op.rules.through_reshape or not isinstance(user.op, Reshape) or chain.seen:
+def _is_reshape_of_gemm(chain: Chain, user: Apply, context: Context) -> bool:
+    """Whether ``user`` reshapes the result of a GEMM and keeps the last dimension."""
+    if not chain.op.rules.through_reshape or not isinstance(user.op, Reshape) or chain.reshape:
         return False
     v, out = user.inputs[0], user.outputs[0]
     if v.type.ndim != 2 or out.type.ndim < 2:
@@ -222,19 +228,19 @@ def _keeps_last(chain: Chain, user: Apply, context: Context) -> bool:
     return context.shapes.same(context.shapes.dims(v)[-1], context.shapes.dims(out)[-1])
 
 
-def take_in(context: Context, name: str, start: Callable[[Apply], Chain | None]) -> bool:
-    """Replace all chains of the graph, under the rewrite's ``name``; whether anything changed.
+def fuse_epilogues(context: Context, name: str, start: Callable[[Apply], Chain | None]) -> bool:
+    """Replace all chains of the graph for the rewrite ``name``; return whether anything changed.
 
-    ``start(node)`` begins a chain.
+    ``start(node)`` is the chain that starts at a node, or None.
     """
     groups, changed = Groups(context), False
     for node in context.fgraph.toposort():
-        # Read when its turn comes: what it reads may have been replaced.
+        # Only now: inputs of the node may have been replaced in earlier iterations.
         begun = start(node) if node in context.fgraph.nodes else None
         chain = None if begun is None else _best(begun, groups)
         if chain is not None:
             last = chain.value.owner
-            assert last is not None, "a chain ends with what it took in"
+            assert last is not None, "the chain ends with a node of its epilogue"
             with inherit(last.origin, node.hints):
                 changed |= context.replace([(chain.value, chain.apply())], name)
     return changed

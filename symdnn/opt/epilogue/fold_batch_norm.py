@@ -1,10 +1,11 @@
-"""Normalisation by given statistics behind a convolution, done by the convolution's own kernels.
+"""Folds batch normalisation with given statistics into the filters of a convolution before it.
 
 ``scale * (conv(x, w) - mean) + beta`` is ``conv(x, scale * w) + (beta - scale * mean)``, where
-``scale = gamma / sqrt(var + epsilon)`` has a value for each channel of the result. What is left is
-a bias, which a convolution takes in (:mod:`symdnn.opt.epilogue.epilogue`), and two small kernels on
-the parameters, which run at each call: statistics may have changed. Parameters are scaled in their
-own dtype, float32 beside 16-bit images, and rounded once.
+``scale = gamma / sqrt(var + epsilon)`` has a value for each output channel. The shift is a bias,
+which the convolution's epilogue adds (:mod:`symdnn.opt.epilogue.epilogue`). Two small kernels
+compute the scaled filters and the bias from the parameters, whose values may change between calls.
+Filters are scaled in the dtype of the statistics, float32 beside 16-bit activations, and rounded
+once.
 
 The tag ``fold_batch_norm`` switches it off, on a GPU also the flag ``gpu.fold_batch_norm``.
 """
@@ -29,7 +30,7 @@ __all__ = ["RULES", "fold_batch_norm"]
 
 
 def _convolution(v: Variable, context: Context) -> Apply | None:
-    """The convolution that makes ``v`` for one reader alone, and does nothing else to it."""
+    """The convolution that makes ``v``, if ``v`` has one reader and there is no epilogue yet."""
     node = v.owner
     if node is None or not context.only_user(v):
         return None
@@ -39,20 +40,20 @@ def _convolution(v: Variable, context: Context) -> Apply | None:
 
 
 def _by_channel(v: Variable) -> bool:
-    """Whether parameters (1, K, 1, ...) have a value for each channel."""
+    """Whether a parameter has the shape (1, K, 1, ...): a value for each channel."""
     ones = v.type.broadcastable
     return bool(not ones[1] and all(ones[:1]) and all(ones[2:]))
 
 
 def _allowed(norm: Any, kind: str) -> bool:
-    """Whether an op normalises by channels, and its target's flag lets it be folded."""
+    """Whether an op normalises each channel, and no flag of its target switches folding off."""
     off = kind == "cuda" and str(config.gpu.fold_batch_norm) == "off"
     return isinstance(norm, BatchNormInference) and norm.axes != (0,) and not off
 
 
 @node_rewrite(Lowered, phase="lower", tags=("cudnn", "onednn", "fold_batch_norm", "fast_compile"))
 def fold_batch_norm(node: Apply, context: Context) -> Variable | None:
-    """conv -> batch normalisation by given statistics: scaled kernels and a bias."""
+    """conv -> batch normalisation with given statistics: a conv with scaled filters and a bias."""
     op: Any = node.op
     norm = op.unlowered
     if op.layout != "NCHW" or not _allowed(norm, context.target.kind):
@@ -63,9 +64,8 @@ def fold_batch_norm(node: Apply, context: Context) -> Variable | None:
         return None
     scale = gamma / sqrt(var + _number(norm.epsilon, var))
     shift = beta - mean * scale
-    images, kernels, *more = conv.inputs
-    folded = _scaled(kernels, scale)
-    y = conv.op(images, folded, *more, hints=conv.hints)
+    conv_x, w, *more = conv.inputs
+    y = conv.op(conv_x, _scaled(w, scale), *more, hints=conv.hints)
     return y + cast(shift, y.type.dtype)  # type: ignore[no-any-return]
 
 
@@ -73,11 +73,11 @@ def _number(value: float, like: Variable) -> Constant:
     return Constant(np.full((1,) * like.type.ndim, value, like.type.numpy))
 
 
-def _scaled(kernels: Variable, scale: Variable) -> Variable:
-    """Kernels (K, C, ...) times a scale (1, K, 1, ...), computed in the scale's dtype."""
+def _scaled(w: Variable, scale: Variable) -> Variable:
+    """Filters (K, C, ...) times a scale (1, K, 1, ...), computed in the scale's dtype."""
     order = (1, 0, *range(2, scale.type.ndim))
-    wide = cast(kernels, scale.type.dtype) * dimshuffle(scale, order)
-    return cast(wide, kernels.type.dtype)
+    wide = cast(w, scale.type.dtype) * dimshuffle(scale, order)
+    return cast(wide, w.type.dtype)
 
 
 RULES = (fold_batch_norm,)

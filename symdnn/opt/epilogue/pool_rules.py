@@ -1,8 +1,8 @@
-"""Gradients behind pooling that are cheaper in front of it.
+"""Elementwise gradients that are cheaper before the gradient of a pooling than behind it.
 
-The gradient of a maximum goes to elements that have the maximum's value. So a factor that depends
-on that value alone, as the slope of relu does, may as well be applied to the gradient of the
-maxima, of which there are fewer.
+Max pooling passes the gradient to elements that equal the maximum. So a factor that depends only on
+that value, as the slope of a relu does, may be applied to the gradient of the maxima instead, of
+which there are fewer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["RULES"]
 
 
 def _gradient_of_maximum(v: Variable, context: Context) -> Apply | None:
-    """The node that makes ``v`` as the gradient of max pooling, for one reader alone."""
+    """The node that makes ``v`` as the gradient of max pooling, if ``v`` has one reader."""
     node = v.owner
     if node is None or not context.only_user(v):
         return None
@@ -27,7 +27,7 @@ def _gradient_of_maximum(v: Variable, context: Context) -> Apply | None:
 
 
 def _above_0(factor: Variable, x: Variable) -> Variable | None:
-    """The number 0 that ``x`` is compared with, if ``factor`` is 1 where it is above, else 0."""
+    """The constant 0 of ``factor``, if that is ``cast(x > 0)``; else None."""
     cast = factor.owner
     compared = cast.inputs[0].owner if cast is not None and isinstance(cast.op, Cast) else None
     if compared is None or not isinstance(compared.op, Gt) or compared.inputs[0] is not x:

@@ -1,1 +1,1 @@
-"""Groups of nodes that become one kernel, and where each node runs."""
+"""Fusion of nodes into one kernel, and the placement of nodes and transfers."""

@@ -1,4 +1,4 @@
-"""Which nodes only one branch of a lazy choice needs, so that fusion keeps the choice lazy."""
+"""Finds nodes that only one branch of a lazy choice needs, so that fusion keeps it lazy."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from symdnn.ops.control.control import IfElse
 
 __all__ = ["Path", "branch_paths", "effects_among"]
 
-#: The choices that stand between a node and the outputs, outermost first: (choice, branch).
+#: The lazy choices on the way from a node to the outputs, outermost first: (choice, branch).
 Path = tuple[tuple[Apply, bool], ...]
 
 
 def branch_paths(fgraph: FunctionGraph, order: Sequence[Apply]) -> dict[Apply, Path]:
-    """For each node of ``order`` (a topological one) the choices that all its readers share.
+    """For each node of the topological order ``order`` the path that all its readers share.
 
-    Nodes of one path are needed together: joining them never computes what would not have been.
+    Nodes with equal paths are needed in the same calls, so fusing them computes nothing in vain.
     """
     paths: dict[Apply, Path] = {}
     for node in reversed(order):
@@ -30,7 +30,7 @@ def branch_paths(fgraph: FunctionGraph, order: Sequence[Apply]) -> dict[Apply, P
 
 
 def effects_among(order: Sequence[Apply]) -> set[Apply]:
-    """Nodes of a topological order with ordered effects, and choices that may run some."""
+    """Nodes of a topological order with ordered effects, and lazy choices behind such nodes."""
     found: set[Apply] = set()
     reached: set[Apply] = set()
     for node in order:

@@ -1,10 +1,11 @@
-"""Fusion: groups of elementwise nodes as one node, and reductions with what feeds them.
+"""Fusion: groups of elementwise nodes become one node, and reductions take their elementwise input.
 
-A group is a set of nodes of one shape that are computed together, element by element; what only
-they use is never stored. That a group must not depend on itself through a node outside is settled
-by levels: an edge inside a group keeps the level, every other edge raises it, so a path that leaves
-a group can never come back to its level. That takes one walk, and no search for cycles. Ordered
-effects have levels in their order: no group is needed before one of them and made after another.
+A group is a set of nodes of one shape that are computed together, element by element. Values that
+only the group reads are never stored. A group must not depend on itself through a node outside of
+it. Levels ensure that: an edge inside a group keeps the level and every other edge raises it, so a
+path that leaves a group never comes back to its level. This takes one pass over the graph and no
+search for cycles. Nodes with ordered effects have levels in their order, so that no group is
+computed behind one of them and read before it.
 """
 
 from __future__ import annotations
@@ -40,54 +41,56 @@ __all__ = [
     "reduction_in",
 ]
 
-#: Operands are pointers among a kernel's parameters, values are registers.
-MOST_INPUTS, MOST_OUTPUTS, MOST_INSTRUCTIONS = 24, 8, 400
-#: Work on a scalar that may be done again for each element, in additions.
-CHEAP = 8
-#: Such scalars of one group.
-MOST_SCALARS = 64
-#: Reductions that meet in one kernel.
-MOST_REDUCTIONS = 4
-#: Backends whose elementwise ops are ours to fuse. A vendor's have none: what a convolution of
-#: theirs can do behind it, it takes in from what would be fused.
-FUSED_BACKENDS = (None, "cuda", "nn", "cudnn", "onednn")
+#: Limits of a fused kernel: operands (pointers among its parameters), results, and instructions
+#: (whose values need registers).
+MAX_INPUTS, MAX_OUTPUTS, MAX_INSTRUCTIONS = 24, 8, 400
+#: The cost, in additions, up to which the computation of a scalar is repeated for each element.
+RECOMPUTE_LIMIT_ADDITIONS = 8
+#: The most scalars of a group that are computed so.
+MAX_RECOMPUTED_SCALARS = 64
+#: The most reductions of one kernel.
+MAX_REDUCTIONS = 4
+#: Values of a hint's ``backend`` with which elementwise nodes are fused. ``cudnn`` and ``onednn``
+#: are among them, since the epilogues of their ops are taken from elementwise groups.
+FUSABLE_BACKENDS = (None, "cuda", "nn", "cudnn", "onednn")
 
 
-def _meant(hints: Hints) -> tuple[str | None, str | None]:
-    """The hints that mean something for an elementwise op; others come with a module's."""
+def _elementwise_hints(hints: Hints) -> tuple[str | None, str | None]:
+    """The hints that have an effect on an elementwise op, for comparison."""
     return hints.name, hints.precision
 
 
 def _is_view_of_leaf(v: Variable) -> bool:
-    """Whether ``v`` only shows a leaf in other dimensions: no group can come before it."""
+    """Whether ``v`` is a leaf or a dimshuffle of one, which no group computes."""
     while v.owner is not None and isinstance(v.owner.op, DimShuffle):
         v = v.owner.inputs[0]
     return v.owner is None
 
 
 def fusable_program(node: Apply) -> ScalarProgram | None:
-    """What an elementwise node computes of each element; None where it cannot be fused."""
+    """The scalar program of an elementwise node; None where it cannot be fused."""
     op = node.op
     if isinstance(op, FusedElemwise):
         return op.program
     if not isinstance(op, Elemwise) or op.unmergeable:
         return None
-    if node.hints.backend not in FUSED_BACKENDS:
+    if node.hints.backend not in FUSABLE_BACKENDS:
         return None
     if not all(isinstance(v.type, TensorType) for v in node.inputs):
         return None
     program = meaning(op, tuple(v.type.dtype for v in node.inputs))
     if program is None or program.names & REFERENCE_ONLY:
         return None
-    # The node was made under flags that may have changed since.
+    # Flags that decide the dtype may have changed since the node was made.
     return program if program.output_dtypes == (node.outputs[0].type.dtype,) else None
 
 
 @dataclass
 class _Member:
-    """A node that may be fused: its program, and its kind: broadcast pattern, hints, lazy branch.
+    """A node that may be fused, with its program. Only nodes of equal ``kind`` are fused.
 
-    An elementwise node and an operand of its pattern have one shape: unknown sizes must agree.
+    The kind is (broadcast pattern, hints, path of lazy branches). An elementwise node and its
+    operands of equal broadcast pattern have equal shapes, since unknown sizes must agree.
     """
 
     node: Apply
@@ -96,7 +99,7 @@ class _Member:
 
 
 class Groups:
-    """All groups of a graph; ``group`` has for each member the one that stands for its group."""
+    """The fusion groups of a graph. ``group`` maps each member to its group's representative."""
 
     def __init__(self, context: Context) -> None:
         self.context, self.fgraph = context, context.fgraph
@@ -105,17 +108,17 @@ class Groups:
         self.paths = branch_paths(self.fgraph, self.order)
         self.members: dict[Apply, _Member] = {}
         self.levels: dict[Apply, int] = {}
-        self._wanted: dict[ScalarProgram, bool] = {}
+        self._fuses_cache: dict[ScalarProgram, bool] = {}
         self._effects = 0  # the level of the last ordered effect
         effects = effects_among(self.order)
         self.order = in_written_order(self.order, effects)
         for node in self.order:
             self._consider(node, node in effects)
-        self.group = self._neighbours()
-        self._sink()
+        self.group = self._joined_groups()
+        self._join_readers()
 
     def _consider(self, node: Apply, effect: bool) -> None:
-        """Level and membership of a node whose inputs are known; effects are in order of levels."""
+        """Compute the level and the membership of a node, whose inputs have theirs already."""
         member = self._member(node)
         if member is not None:
             self.members[node] = member
@@ -135,24 +138,29 @@ class Groups:
         if program is None or not self._fuses(program):
             return None
         pattern = node.outputs[0].type.broadcastable
-        return _Member(node, program, (pattern, _meant(node.hints), self.paths[node]))
+        return _Member(node, program, (pattern, _elementwise_hints(node.hints), self.paths[node]))
 
     def _fuses(self, program: ScalarProgram) -> bool:
-        """Whether kernels of the target want such a program; nodes alike are asked about once."""
-        if program not in self._wanted:
+        """Whether the target has generated kernels for a program; cached by program."""
+        if program not in self._fuses_cache:
             kind = self.context.target.kind
-            self._wanted[program] = self.context.capabilities.fuses(FusedElemwise(program), kind)
-        return self._wanted[program]
+            self._fuses_cache[program] = self.context.capabilities.fuses(
+                FusedElemwise(program), kind
+            )
+        return self._fuses_cache[program]
 
     def _kind(self, node: Apply) -> Any:
         member = self.members.get(node)
         return None if member is None else member.kind
 
-    # -- who is together ----------------------------------------------------------------------
+    # -- groups -------------------------------------------------------------------------------
 
-    def _neighbours(self) -> dict[Apply, Apply]:
-        """For each member the one that stands for its group: joined are the ends of edges within
-        a level, and what reads the same array of their shape there."""
+    def _joined_groups(self) -> dict[Apply, Apply]:
+        """For each member the representative of its group, by union-find.
+
+        Joined are the two ends of an edge within a level, and readers of one array of their shape
+        on one level.
+        """
         parent = {node: node for node in self.members}
 
         def root(node: Apply) -> Apply:
@@ -172,10 +180,10 @@ class Groups:
                     parent[root(readers.setdefault((v, here), node))] = root(node)
         return {node: root(node) for node in self.members}
 
-    def _sink(self) -> None:
-        """What one later group alone reads joins it, so that it need not be stored.
+    def _join_readers(self) -> None:
+        """Nodes whose results only one later group reads join it, so that nothing is stored.
 
-        Everything that such a node reads lies below its own level, so below the later group's.
+        All inputs of such a node have lower levels than the node, so than the later group.
         """
         for node in reversed(self.order):
             member = self.members.get(node)
@@ -188,18 +196,18 @@ class Groups:
                 self.group[node] = target
 
     def reads_widened(self, node: Apply) -> bool:
-        """Whether a node alone reads what it can widen itself."""
+        """Whether a node reads a cast from 16 bits that a fused kernel would do on reading."""
         return any(widened(v) is not None and v.owner in self.members for v in node.inputs)
 
     def groups(self) -> list[list[_Member]]:
-        """Members of each group in the order of the graph, cut to a size that a kernel takes."""
+        """Members of each group in topological order, split to sizes that a kernel can have."""
         found: dict[Apply, list[_Member]] = {}
         for node in self.order:
             if node in self.members:
                 found.setdefault(self.group[node], []).append(self.members[node])
-        return [piece for group in found.values() for piece in self._cut(group)]
+        return [piece for group in found.values() for piece in self._split(group)]
 
-    def _cut(self, group: list[_Member]) -> list[list[_Member]]:
+    def _split(self, group: list[_Member]) -> list[list[_Member]]:
         pieces: list[list[_Member]] = []
         piece: list[_Member] = []
         inputs: set[Variable] = set()
@@ -207,30 +215,30 @@ class Groups:
         for member in group:
             wanted = inputs | {v for v in member.node.inputs if not isinstance(v, Constant)}
             steps = size + len(member.program.body)
-            if piece and (len(wanted) > 2 * MOST_INPUTS or steps > MOST_INSTRUCTIONS):
+            if piece and (len(wanted) > 2 * MAX_INPUTS or steps > MAX_INSTRUCTIONS):
                 pieces.append(piece)
                 piece, wanted, steps = [], set(member.node.inputs), len(member.program.body)
             piece.append(member)
             inputs, size = wanted, steps
         pieces.append(piece)
-        return [small for p in pieces for small in self._halves(p)]
+        return [small for p in pieces for small in self._halved(p)]
 
-    def _halves(self, piece: list[_Member]) -> list[list[_Member]]:
-        """The piece, halved until its operands are few enough."""
+    def _halved(self, piece: list[_Member]) -> list[list[_Member]]:
+        """The piece, halved until its operands and results are within the limits."""
         own = {m.node for m in piece}
         reads = {v for m in piece for v in m.node.inputs if v.owner not in own}
-        few = len(self.leaving(piece)) <= MOST_OUTPUTS and len(reads) <= MOST_INPUTS
+        few = len(self.stored_values(piece)) <= MAX_OUTPUTS and len(reads) <= MAX_INPUTS
         if few or len(piece) == 1:
             return [piece]
         middle = len(piece) // 2
-        return self._halves(piece[:middle]) + self._halves(piece[middle:])
+        return self._halved(piece[:middle]) + self._halved(piece[middle:])
 
-    def leaving(self, group: Sequence[_Member]) -> list[Variable]:
-        """Values of a group that others read. What others can widen themselves does not count."""
+    def stored_values(self, group: Sequence[_Member]) -> list[Variable]:
+        """Values of a group that others read, except widened ones that others can widen."""
         own = {m.node for m in group}
-        return [v for m in group for v in m.node.outputs if self._is_read(v, own)]
+        return [v for m in group for v in m.node.outputs if self._is_stored(v, own)]
 
-    def _is_read(self, v: Variable, own: set[Apply]) -> bool:
+    def _is_stored(self, v: Variable, own: set[Apply]) -> bool:
         others = {user for user, _ in self.fgraph.users(v) if user not in own}
         if widened(v) is None:
             return bool(others)
@@ -238,11 +246,11 @@ class Groups:
         return bool(outside) and not self._widened_by(outside, v)
 
     def _widened_by(self, readers: Sequence[Apply | None], v: Variable) -> bool:
-        """Whether readers are reductions that will widen the narrow value themselves."""
+        """Whether all readers are reductions whose kernel will widen the narrow value itself."""
         found = [None if r is None else reduction_in(r) for r in readers]
         ops = [op for op in found if op is not None]
         one = len({(op.axes, op.keepdims) for op in ops}) == 1
-        if len(ops) < len(found) or not one or len(ops) > MOST_REDUCTIONS:
+        if len(ops) < len(found) or not one or len(ops) > MAX_REDUCTIONS:
             return False
         chosen = Builder([v.owner.inputs[0].type.dtype])  # type: ignore[union-attr]
         wide = chosen.cast(chosen.input(0), v.type.dtype)
@@ -251,13 +259,13 @@ class Groups:
 
 
 class _Body:
-    """The program of a group as it grows: inputs of one ndim, values of variables."""
+    """Builds the scalar program of a group, with its inputs and the values of its variables."""
 
     def __init__(self, groups: Groups, group: Sequence[_Member]) -> None:
         self.fgraph, self.members = groups.fgraph, groups.members
         self.own = {m.node for m in group}
         self.ndim = group[0].node.outputs[0].type.ndim
-        self.pulled = self._cheap_scalars(group)
+        self.recomputed = self._cheap_scalars(group)
         self.inputs: dict[Variable, Variable] = {}
         self._find_inputs(group)
         self.builder = Builder([v.type.dtype for v in self.inputs.values()])
@@ -267,25 +275,25 @@ class _Body:
         for member in group:
             self._emit(member.node, member.program)
 
-    # -- scalars that are computed again for each element -----------------------------------------
+    # -- scalars that are recomputed for each element ---------------------------------------------
 
     def _cheap_scalars(self, group: Sequence[_Member]) -> dict[Variable, ScalarProgram]:
-        """Scalars that only this group reads, and whose work is small."""
+        """Cheap scalars that only this group reads, with their programs."""
         found: dict[Variable, ScalarProgram] = {}
         pending = [v for m in group for v in m.node.inputs]
-        while pending and len(found) < MOST_SCALARS:
+        while pending and len(found) < MAX_RECOMPUTED_SCALARS:
             v = scalar_behind(pending.pop())
             if v is None or v in found or v.owner is None or v.owner in self.own:
                 continue
             member = self.members.get(v.owner)
-            cheap = member is not None and member.program.cost <= CHEAP
-            if cheap and len(v.owner.outputs) == 1 and self._only_here(v, found):
+            cheap = member is not None and member.program.cost <= RECOMPUTE_LIMIT_ADDITIONS
+            if cheap and len(v.owner.outputs) == 1 and self._read_only_here(v, found):
                 found[v] = self.members[v.owner].program
                 pending += v.owner.inputs
         return found
 
-    def _only_here(self, v: Variable, pulled: Iterable[Variable]) -> bool:
-        allowed = self.own | {p.owner for p in pulled}
+    def _read_only_here(self, v: Variable, recomputed: Iterable[Variable]) -> bool:
+        allowed = self.own | {p.owner for p in recomputed}
         stack = [v]
         while stack:
             for user, _ in self.fgraph.users(stack.pop()):
@@ -302,24 +310,24 @@ class _Body:
     def _find_inputs(self, group: Sequence[_Member]) -> None:
         for member in group:
             for v in member.node.inputs:
-                self._need(v)
+                self._add_input(v)
 
-    def _need(self, v: Variable) -> None:
+    def _add_input(self, v: Variable) -> None:
         if v.owner in self.own or number_in(v) is not None or v in self.inputs:
             return
         narrow = widened(v)
         if narrow is not None:
-            self._need(narrow)
+            self._add_input(narrow)
             return
         behind = scalar_behind(v)
-        if behind is not None and behind in self.pulled:
+        if behind is not None and behind in self.recomputed:
             for w in behind.owner.inputs:  # type: ignore[union-attr]
-                self._need(w)
+                self._add_input(w)
             return
         self.inputs[v] = v
 
     def operands(self) -> list[Variable]:
-        """The inputs with the ndim of the group; those of pulled scalars get dimensions."""
+        """The inputs with the ndim of the group; inputs of recomputed scalars are padded."""
         return [
             v if v.type.ndim == self.ndim else dimshuffle(dimshuffle(v, ()), ("x",) * self.ndim)
             for v in self.inputs
@@ -346,13 +354,15 @@ class _Body:
             return self.values[v]
         behind: Any = scalar_behind(v)
         if behind not in self.values:
-            self._emit(behind.owner, self.pulled[behind])
+            self._emit(behind.owner, self.recomputed[behind])
         return self.values[behind]
 
 
 def widened(v: Variable) -> Variable | None:
-    """What ``v`` widens without loss (16 bits to float32): every kernel does that as it reads, so
-    the wide value need not be stored. None for any other value."""
+    """The 16-bit operand, if ``v`` is a cast of one to float32; else None.
+
+    Every kernel does this cast on reading, so the float32 value need not be stored.
+    """
     if v.owner is None or not isinstance(v.owner.op, Cast) or v.owner.hints:
         return None
     x = v.owner.inputs[0]
@@ -367,7 +377,7 @@ def number_in(v: Variable) -> Any:
 
 
 def scalar_behind(v: Variable) -> Variable | None:
-    """What ``v``, all of whose dimensions are statically 1, is a view of."""
+    """The variable that ``v``, of static sizes 1, is a dimshuffle of; None for other sizes."""
     if not isinstance(v.type, TensorType) or not all_ones(v):
         return None
     while v.owner is not None and isinstance(v.owner.op, DimShuffle):
@@ -380,58 +390,58 @@ def scalar_behind(v: Variable) -> Variable | None:
 
 @graph_rewrite("fuse", tags=("fusion",), name="fuse_elementwise")
 def fuse_elementwise(context: Context) -> None:
-    """Elementwise nodes of one shape become one node for each group."""
+    """Each group of elementwise nodes becomes one node."""
     groups = Groups(context)
     for group in groups.groups():
         alone = group[0].node
-        if len(group) > 1 or groups.reads_widened(alone) or _reads_rounded(alone):
-            _replace(groups, group, groups.leaving(group))
+        if len(group) > 1 or groups.reads_widened(alone) or _reads_rounded_constant(alone):
+            _replace(groups, group, groups.stored_values(group))
 
 
-def _reads_rounded(node: Apply) -> bool:
-    """Whether a node reads a constant that 16 bits have rounded: a program has the exact one."""
+def _reads_rounded_constant(node: Apply) -> bool:
+    """Whether a node reads a constant rounded to 16 bits: a program has the exact number."""
     return any(
         isinstance(v, Constant) and v.exact is not None and v.exact != float(v.data.reshape(()))
         for v in node.inputs
     )
 
 
-def _replace(groups: Groups, group: Sequence[_Member], leaving: list[Variable]) -> None:
+def _replace(groups: Groups, group: Sequence[_Member], stored_values: list[Variable]) -> None:
     last = group[-1].node
     with inherit(joined_origin([m.node for m in group]), last.hints):
         body = _Body(groups, group)
-        if not body.inputs or not leaving:
+        if not body.inputs or not stored_values:
             return
-        program = body.builder.program([body.values[v] for v in leaving])
+        program = body.builder.program([body.values[v] for v in stored_values])
         made = FusedElemwise(program)(*body.operands())
-    pairs = [(old, new) for old, new in zip(leaving, made, strict=True)]
-    if all(old.type.ndim == new.type.ndim and _as_wide(old, new) for old, new in pairs):
+    pairs = [(old, new) for old, new in zip(stored_values, made, strict=True)]
+    if all(old.type.ndim == new.type.ndim and _keeps_broadcasting(old, new) for old, new in pairs):
         groups.fgraph.replace_all(pairs, "fuse_elementwise")
 
 
 def joined_origin(nodes: Sequence[Apply]) -> Origin:
-    """The origin of the last node, which knows those of all."""
+    """The origin of the last node, with the origins of all."""
     return Origin.of_several([(type(n.op).__name__, n.origin) for n in nodes])
 
 
-def _as_wide(old: Variable, new: Variable) -> bool:
-    """Whether the fused node's type knows the dimensions that broadcast."""
+def _keeps_broadcasting(old: Variable, new: Variable) -> bool:
+    """Whether the new type has size 1 in all dimensions where the old type has it."""
     return all(not a or b for a, b in zip(old.type.broadcastable, new.type.broadcastable))
 
 
 @graph_rewrite("fuse", tags=("fusion",), name="fuse_reductions")
 def fuse_reductions(context: Context) -> None:
-    """Reductions take in the elementwise node that they alone read."""
+    """An elementwise node that only reductions read becomes part of their kernel."""
     places = Places(context.fgraph, context.target, inner=context.inner)
     for node in context.fgraph.toposort():
         if node in context.fgraph.nodes and places(node) == context.target.place:
             program = fusable_program(node)
             if program is not None:
-                _reduce(context, node, program)
+                _fuse_into_readers(context, node, program)
 
 
-def _reduce(context: Context, node: Apply, program: ScalarProgram) -> None:
-    """Replace all readers of ``node``, if they are reductions over the same axes."""
+def _fuse_into_readers(context: Context, node: Apply, program: ScalarProgram) -> None:
+    """Fuse ``node`` with its readers, if all of them are reductions over the same axes."""
     found: list[tuple[Apply, Reduce, int]] = []
     for i, v in enumerate(node.outputs):
         for user, _ in context.fgraph.users(v):
@@ -440,7 +450,7 @@ def _reduce(context: Context, node: Apply, program: ScalarProgram) -> None:
                 return
             found.append((user, op, i))
     same = len({(op.axes, op.keepdims) for _, op, _ in found}) == 1
-    if not same or len(found) > MOST_REDUCTIONS or not node.inputs:
+    if not same or len(found) > MAX_REDUCTIONS or not node.inputs:
         return
     chosen = Builder(program.inputs)
     results = chosen.inline(program, [chosen.input(i) for i in range(len(program.inputs))])
@@ -456,13 +466,13 @@ def _reduce(context: Context, node: Apply, program: ScalarProgram) -> None:
 
 
 def _unrounded(x: Scalar, op: Reduce) -> Scalar:
-    """What is summed up: a chain of 16 bits before it is rounded."""
+    """The value to sum: a 16-bit result before it is rounded, where the accumulator is wide."""
     wide = isinstance(op, Accumulate) and is_narrow_float(x.dtype)
     return x.cast("float32") if wide and TensorType(op.acc_dtype).is_float else x  # type: ignore[attr-defined]
 
 
 def reduction_in(node: Apply) -> Reduce | None:
-    """The reduction that a node is, if a generated kernel has it."""
+    """The neutral reduction of a node, if a generated kernel can run it; else None."""
     op = neutral_of(node.op)
     if not isinstance(op, Reduce) or not op.any_order:
         return None

@@ -1,9 +1,9 @@
-"""Batch normalisation taken apart, so that fusion sees its elementwise half.
+"""Batch normalisation split into reductions and elementwise nodes, which are then fused.
 
-Forward: the statistics are a :class:`BatchMoments`, the normalisation is an elementwise node that
-joins what reads it. Backward: the two sums are a :class:`BatchSums` and the input's gradient is an
-elementwise node; what makes their cotangent element by element (a relu's gradient) is computed
-again in both, if then nobody needs it stored.
+Forward, the statistics are a :class:`BatchMoments` node, and the normalisation is an elementwise
+node that fuses with its readers. Backward, the two sums are a :class:`BatchSums` node, and the
+input's gradient is an elementwise node. Elementwise nodes before the cotangent (a relu's gradient)
+are recomputed in both, where the cotangent then need not be stored.
 """
 
 from __future__ import annotations
@@ -27,48 +27,49 @@ from symdnn.rewriting.rewrite import Context, graph_rewrite
 
 __all__ = ["RULES", "split_batch_norm"]
 
-#: Arrays of the input's size that a sweep may read in place of the cotangent and the input.
-_MOST_ARRAYS, _MOST_INPUTS, _MOST_INSTRUCTIONS = 3, 16, 100
+#: Limits of a backward kernel: arrays of the input's size that it reads instead of input and
+#: cotangent, all operands, and instructions.
+_MAX_ARRAYS, _MAX_INPUTS, _MAX_INSTRUCTIONS = 3, 16, 100
 
 
 @graph_rewrite("fuse", tags=("fusion",), name="split_batch_norm")
 def split_batch_norm(context: Context) -> None:
-    """Batch normalisation whose elementwise half has something to join is taken apart.
+    """Batch normalisation is split where its elementwise part fuses with other nodes.
 
-    On a CPU it is whether or not: its loops are bound by memory, and are faster than oneDNN's.
+    On a CPU it is always split: the generated loops are bound by memory and faster than oneDNN's.
     """
     kind = context.target.kind
-    if not (_wanted_on_cpu(context) if kind == "cpu" else kind == "cuda" and _wanted()):
+    if not (_enabled_on_cpu(context) if kind == "cpu" else kind == "cuda" and _enabled_on_cuda()):
         return
     always = kind == "cpu" or str(config.dnn.batch_norm) == "fused"
     for node in context.fgraph.toposort():
-        if isinstance(neutral_of(node.op), BatchNormTrain) and _ours(node, kind):
+        if isinstance(neutral_of(node.op), BatchNormTrain) and _may_split(node, kind):
             _split_forward(context, node, always)
     for node in context.fgraph.toposort():
-        if isinstance(neutral_of(node.op), BatchNormGrad) and _ours(node, kind):
+        if isinstance(neutral_of(node.op), BatchNormGrad) and _may_split(node, kind):
             _split_backward(context, node, always)
 
 
-def _wanted() -> bool:
+def _enabled_on_cuda() -> bool:
     chosen = str(config.dnn.batch_norm)
     return chosen == "fused" or (chosen == "auto" and str(config.gpu.prefer) == "own")
 
 
-def _wanted_on_cpu(context: Context) -> bool:
-    """Whether elementwise ops are compiled at all."""
+def _enabled_on_cpu(context: Context) -> bool:
+    """Whether the CPU has generated kernels for elementwise ops."""
     return context.capabilities.fuses(FusedElemwise(grad_terms(["float32"] * 4)), "cpu")
 
 
-def _ours(node: Apply, kind: str) -> bool:
+def _may_split(node: Apply, kind: str) -> bool:
     if kind == "cuda":
         return node.hints.backend in (None, "cuda", "nn")
-    # cuDNN's hint means little on a CPU; squares of float64 would not be summed up well enough.
+    # A hint for cuDNN has no effect on a CPU. Sums of squares of float64 would lose digits.
     ours = node.hints.backend in (None, "cudnn", "nn")
     return ours and node.inputs[0].type.dtype in ("float32", "bfloat16")
 
 
 def _op_of(node: Apply) -> Any:
-    """The neutral op, its axes counted in the layout of the node's operands."""
+    """The neutral op, with its axes in the layout of the node's operands."""
     op: Any = neutral_of(node.op)
     if getattr(node.op, "layout", "NCHW") == "NCHW":
         return op
@@ -101,7 +102,7 @@ def _split_backward(context: Context, node: Apply, always: bool) -> None:
     x, dy, gamma, mean, invstd = node.inputs
     if gamma.type.broadcastable != mean.type.broadcastable:
         return
-    source = _Source(context, node)
+    source = _CotangentSource(context, node)
     if not always and source.inputs == [x, dy]:
         return
     with inherit(node.origin, node.hints):
@@ -114,8 +115,11 @@ def _split_backward(context: Context, node: Apply, always: bool) -> None:
         context.replace(zip(node.outputs, [dx, dgamma, dbeta], strict=True), "split_batch_norm")
 
 
-class _Source:
-    """What a gradient's cotangent is computed from: ``inputs`` are x, and what is read for dy."""
+class _CotangentSource:
+    """The elementwise nodes from which a cotangent dy is recomputed.
+
+    ``inputs`` are x and the variables that are read instead of dy.
+    """
 
     def __init__(self, context: Context, node: Apply) -> None:
         self.fgraph, self.node = context.fgraph, node
@@ -123,15 +127,15 @@ class _Source:
         self.pattern = self.x.type.broadcastable
         self.programs: dict[Apply, ScalarProgram] = {}
         self.inputs = [self.x, self.dy]
-        self._grow()
+        self._extend()
 
-    def _grow(self) -> None:
-        """Go back from dy as long as fewer or as few arrays are read."""
+    def _extend(self) -> None:
+        """Add nodes from dy backwards, as long as the inputs stay within the limits."""
         pending = [self.dy]
         while pending:
             v = pending.pop()
             program = self._program(v)
-            if program is None or not (self._only_here(v) or self._from_x(v)):
+            if program is None or not (self._read_only_here(v) or self._follows_from_x(v)):
                 continue
             self.programs[v.owner] = program  # type: ignore[index]
             found = self._leaves()
@@ -139,37 +143,37 @@ class _Source:
                 del self.programs[v.owner]  # type: ignore[arg-type]
                 continue
             self.inputs = found
-            pending += [w for w in v.owner.inputs if self._whole(w)]  # type: ignore[union-attr]
+            pending += [w for w in v.owner.inputs if self._is_full_size(w)]  # type: ignore[union-attr]
 
     def _program(self, v: Variable) -> ScalarProgram | None:
-        if v.owner is None or v is self.x or v.owner in self.programs or not self._whole(v):
+        if v.owner is None or v is self.x or v.owner in self.programs or not self._is_full_size(v):
             return None
         return fusable_program(v.owner)
 
-    def _whole(self, v: Variable) -> bool:
-        """Whether ``v`` is of the input's size, and no constant."""
+    def _is_full_size(self, v: Variable) -> bool:
+        """Whether ``v`` has the input's shape and is no constant."""
         return not isinstance(v, Constant) and v.type.broadcastable == self.pattern
 
-    def _only_here(self, v: Variable) -> bool:
-        """Whether nobody else reads what the maker of ``v`` makes."""
+    def _read_only_here(self, v: Variable) -> bool:
+        """Whether only the gradient and nodes added so far read the node of ``v``."""
         users = {u for out in v.owner.outputs for u, _ in self.fgraph.users(out)}  # type: ignore[union-attr]
         return all(u is self.node or u in self.programs for u in users)
 
-    def _from_x(self, v: Variable) -> bool:
-        """Whether ``v`` is computed from x, which is read anyway, and small arrays alone."""
+    def _follows_from_x(self, v: Variable) -> bool:
+        """Whether ``v`` is computed only from x, which is read anyway, and small arrays."""
         stack, seen = [v], 0
         while stack:
             w = stack.pop()
             seen += 1
-            if w is self.x or not self._whole(w):
+            if w is self.x or not self._is_full_size(w):
                 continue
-            if w.owner is None or seen > _MOST_INPUTS or fusable_program(w.owner) is None:
+            if w.owner is None or seen > _MAX_INPUTS or fusable_program(w.owner) is None:
                 return False
             stack += w.owner.inputs
         return True
 
     def _leaves(self) -> list[Variable]:
-        """x, and what the programs so far read."""
+        """x, and the variables that the programs so far read."""
         found = {self.x: None, **({} if self.dy.owner in self.programs else {self.dy: None})}
         for made in self.programs:
             for v in made.inputs:
@@ -178,11 +182,11 @@ class _Source:
         return list(found)
 
     def _fits(self, inputs: Sequence[Variable]) -> bool:
-        arrays = sum(map(self._whole, inputs))
+        arrays = sum(map(self._is_full_size, inputs))
         size = sum(len(p.body) for p in self.programs.values())
         one_ndim = all(v.type.ndim == self.x.type.ndim for v in inputs)
-        few = arrays <= _MOST_ARRAYS and len(inputs) <= _MOST_INPUTS
-        return few and one_ndim and size <= _MOST_INSTRUCTIONS
+        few = arrays <= _MAX_ARRAYS and len(inputs) <= _MAX_INPUTS
+        return few and one_ndim and size <= _MAX_INSTRUCTIONS
 
     # -- programs -----------------------------------------------------------------------------
 
@@ -200,14 +204,14 @@ class _Source:
     def program(
         self,
         operands: Sequence[Variable],
-        own: Sequence[Variable],
-        what: Callable[[Sequence[str]], ScalarProgram],
+        variables: Sequence[Variable],
+        formula_of: Callable[[Sequence[str]], ScalarProgram],
     ) -> ScalarProgram:
-        """``what(dtypes)`` of the values ``own``, dy computed from ``operands``."""
+        """``formula_of(dtypes)`` of the values ``variables``, dy computed from ``operands``."""
         builder = Builder([v.type.dtype for v in operands])
         values = {v: builder.input(i) for i, v in enumerate(operands)}
-        given = [self._value(v, builder, values) for v in own]
-        return builder.program(builder.inline(what([v.type.dtype for v in own]), given))
+        given = [self._value(v, builder, values) for v in variables]
+        return builder.program(builder.inline(formula_of([v.type.dtype for v in variables]), given))
 
 
 def _gradient(dtypes: Sequence[str]) -> ScalarProgram:

@@ -1,8 +1,8 @@
-"""Where each node runs, and the copies between host and device that follow from it.
+"""Places each node on host or device, and adds the transfers that follow from it.
 
-A node runs on the device if the target has a kernel that does not refuse it.
-Integer scalars that feed shapes, bounds and counters stay on the host, and so does what only they
-are computed from. Values enter and leave the device at most once each.
+A node runs on the device if the target has a kernel that does not refuse it. Integer scalars that
+feed shapes, bounds and counters are computed on the host, and so are the values that only they
+need. Each value is copied to the device or to the host at most once.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from symdnn.ops.lowered.lowered import Lowered
 from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu, Transfer
 from symdnn.rewriting.rewrite import Capabilities, Context, graph_rewrite, node_rewrite
 
-__all__ = ["RULES", "Places", "check_wishes"]
+__all__ = ["RULES", "Places", "check_transfer_places"]
 
 
 class Places:
     """The place of each node of a graph, and of each value.
 
     ``capabilities`` say whether the device has a kernel for a node; without them it has one for
-    each. In the body of a loop (``inner``) what enters and leaves is on the device already.
+    each. In the body of a loop (``inner``) inputs and outputs are on the device already.
     """
 
     def __init__(
@@ -49,30 +49,32 @@ class Places:
         self.read_on_host = self._read_on_host()
         self.forced: set[Apply] = set()
         self.node: dict[Apply, Place] = {}
-        if target.place != HOST:  # else there is one place
-            self._settle()
+        if target.place != HOST:  # otherwise all nodes are on the host
+            self._place_all()
 
     def __call__(self, node: Apply) -> Place:
-        """The place of a node; what the graph does not have is host work on sizes."""
+        """The place of a node. Nodes that are not in the graph compute sizes, on the host."""
         return self.node.get(node, HOST)
 
     # -- nodes --------------------------------------------------------------------------------
 
-    def _settle(self) -> None:
-        """Place all nodes; a kernel's own bytes keep those who share them in one place."""
+    def _place_all(self) -> None:
+        """Place all nodes. Nodes that share an opaque value (a reserve) have one place."""
         while True:
             self.node = {}
             for n in self.order:
                 self.node[n] = self._place(n)
-            apart = {
+            separated = {
                 n
                 for n in self.order
                 for v in n.inputs
                 if isinstance(v.type, OpaqueType) and v.owner is not None
                 and self.node[v.owner] != self.node[n]
             }  # fmt: skip
-            makers = {v.owner for n in apart for v in n.inputs if isinstance(v.type, OpaqueType)}
-            new = (apart | {m for m in makers if m is not None}) - self.forced
+            makers = {
+                v.owner for n in separated for v in n.inputs if isinstance(v.type, OpaqueType)
+            }
+            new = (separated | {m for m in makers if m is not None}) - self.forced
             if not new:
                 return
             self.forced |= new
@@ -83,18 +85,18 @@ class Places:
             return device
         if isinstance(node.op, ShapeI) or node in self.forced or node in self.read_on_host:
             return HOST
-        if self._scalars_of_host(node) or self._kernel_reason(node) is not None:
+        if self._is_host_scalar(node) or self._kernel_reason(node) is not None:
             return HOST
         return device
 
     def _kernel_reason(self, node: Apply) -> str | None:
-        """Why the device has no kernel for a node."""
+        """The reason why the device has no kernel for a node; None where it has one."""
         if self.capabilities is None:
             return None
         return self.capabilities.kernel_reason(node, self.target.kind)
 
-    def _scalars_of_host(self, node: Apply) -> bool:
-        """Arithmetic on scalars that are on the host."""
+    def _is_host_scalar(self, node: Apply) -> bool:
+        """Whether a node is arithmetic on scalars that are on the host."""
         small = all(
             isinstance(v.type, TensorType)
             and (v.type.ndim == 0 or (v.type.ndim == 1 and v.type.is_discrete))
@@ -111,20 +113,20 @@ class Places:
         )
 
     def _read_on_host(self) -> set[Apply]:
-        """Cheap integer work that feeds shapes, bounds and conditions."""
-        wanted: set[Variable] = set()
+        """Nodes of scalar work that feed shapes, bounds and conditions."""
+        needed_at: set[Variable] = set()
         found: set[Apply] = set()
         for n in reversed(self.order):
-            if any(v in wanted for v in n.outputs) and _cheap(n):
+            if any(v in needed_at for v in n.outputs) and _is_scalar_work(n):
                 found.add(n)
-                wanted.update(n.inputs)
-            wanted.update(n.inputs[i] for i in host_values(n))
+                needed_at.update(n.inputs)
+            needed_at.update(n.inputs[i] for i in host_values(n))
         return found
 
     # -- values -------------------------------------------------------------------------------
 
     def home(self, v: Variable) -> Place | None:
-        """Where a value is made; None for a constant, which is everywhere."""
+        """The place where a value is computed; None for a constant, which is on both."""
         if isinstance(v, Constant):
             return None
         if v.owner is None:
@@ -140,8 +142,8 @@ class Places:
         on_device = not isinstance(type_, TensorType) or self.target.keeps(type_)
         return self.target.place if on_device else HOST
 
-    def wanted(self, reader: Client, v: Variable) -> Place | None:
-        """Where a reader needs ``v``; None where it asks only for the shape."""
+    def needed_at(self, reader: Client, v: Variable) -> Place | None:
+        """The place where a reader needs ``v``; None where it reads only the shape."""
         node, index = reader
         if node is None:
             if index in self.fgraph.updates:
@@ -156,13 +158,13 @@ class Places:
         return self._home_of_type(v.type) if is_control(node) else self(node)
 
     def readers_elsewhere(self) -> Mapping[Variable, list[Client]]:
-        """For each value, who needs it in the other place."""
+        """For each value its readers in the other place; values without such are left out."""
         found: dict[Variable, list[Client]] = {}
         for v in self.fgraph.variables:
             home = self.home(v)
             if home is None or not isinstance(v.type, TensorType):
                 continue
-            readers = [r for r in self.fgraph.users(v) if self.wanted(r, v) not in (None, home)]
+            readers = [r for r in self.fgraph.users(v) if self.needed_at(r, v) not in (None, home)]
             if readers:
                 found[v] = readers
         return found
@@ -175,23 +177,23 @@ class Places:
             if self(n) == HOST
             and not isinstance(n.op, ShapeI)
             and n not in self.read_on_host
-            and not self._scalars_of_host(n)
+            and not self._is_host_scalar(n)
         }
 
 
 def is_control(node: Apply) -> bool:
-    """A lazy choice or a loop: it runs no kernel of its own."""
+    """Whether a node is a lazy choice or a loop, which have no kernel of their own."""
     return isinstance(node.op, IfElse | Scan)
 
 
 def host_values(node: Apply) -> Iterable[int]:
-    """Inputs whose values are read on the host."""
+    """Indices of the inputs whose values are read on the host."""
     if isinstance(node.op, IfElse):
         return (0,)
     return node.op.host_values if isinstance(node.op, Lowered) else node.op.host_inputs
 
 
-def _cheap(node: Apply) -> bool:
+def _is_scalar_work(node: Apply) -> bool:
     if isinstance(node.op, ShapeI):
         return False  # it reads no data
     values = (*node.inputs, *node.outputs)
@@ -206,8 +208,8 @@ def _cheap(node: Apply) -> bool:
     )
 
 
-def check_wishes(fgraph: FunctionGraph, target: Target) -> None:
-    """Refuse transfers to or from another GPU than the target's, before they are rewritten.
+def check_transfer_places(fgraph: FunctionGraph, target: Target) -> None:
+    """Refuse user-written transfers to or from another GPU than the target's.
 
     Raises :class:`~symdnn.errors.OptionError` that names both.
     """
@@ -225,13 +227,13 @@ def check_wishes(fgraph: FunctionGraph, target: Target) -> None:
     Transfer, phase="canonicalize", tags=("fast_compile",), name="local_cut_gpu_transfers"
 )
 def wishes_are_dropped(node: Apply, context: Context) -> Variable:
-    """A transfer written by hand is its input: transfers are placed at the end."""
+    """A transfer in the user's program is dropped: the phase ``transfer`` places them."""
     return node.inputs[0]
 
 
 @graph_rewrite("transfer", tags=("always",), name="place_transfers")
 def place_transfers(context: Context) -> None:
-    """One copy for each value that is needed where it is not made."""
+    """One transfer for each value that is read in the other place."""
     if context.target.place == HOST:
         return
     capabilities = context.capabilities
@@ -246,9 +248,10 @@ def place_transfers(context: Context) -> None:
 
 
 def check_lowered(found: Mapping[Apply, str], by_library: Mapping[Apply, str]) -> None:
-    """Do what the flags ``assert_lowered`` and ``assert_no_cpu_op`` say about nodes on the host.
+    """Act on nodes on the host as the flags ``assert_lowered`` and ``assert_no_cpu_op`` say.
 
-    ``found`` has these nodes with the reason, ``by_library`` why cuDNN did not get them.
+    ``found`` has these nodes with the reason, ``by_library`` the reasons why no library runs them.
+    Raises :class:`~symdnn.errors.NotLowered`, or warns.
     """
     actions = {str(config.assert_lowered), str(config.assert_no_cpu_op)} - {"ignore"}
     if not found or not actions:

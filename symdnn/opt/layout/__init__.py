@@ -1,1 +1,1 @@
-"""Channels first or last, for the whole graph at once."""
+"""The choice of layouts, NCHW or NHWC, for the whole graph at once."""

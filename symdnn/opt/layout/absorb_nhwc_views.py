@@ -1,9 +1,9 @@
-"""Values that lie in another order already: ops that take either order work on them as they lie.
+"""Ops on transposed views of NHWC arrays take the layout NHWC, so that they read contiguously.
 
-A program that keeps its images as (N, sizes, C) shows them to a pooling or a batch normalisation
-through a dimshuffle. Without a convolution that asks for it the phase ``layout`` changes nothing,
-and the kernel would work across the order in memory; so the op takes the layout of its images. A
-softmax has an axis, which it finds in any order.
+A program that keeps its activations as (N, sizes, C) passes them to a pooling or a batch
+normalisation through a dimshuffle. Without a convolution that gains from NHWC the phase ``layout``
+changes no layouts, and the kernel would read with large strides. Therefore the op takes the layout
+of its input's memory. Softmax works along any axis, so a dimshuffle before it moves behind it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ from symdnn.rewriting.rewrite import Context, node_rewrite
 __all__ = ["RULES", "images_seen_last", "softmax_of_permuted"]
 
 
-def _lying(v: Variable) -> Variable | None:
-    """What lies channels last behind ``v``; a parameter's dimensions are moved at no cost."""
+def _nhwc_view(v: Variable) -> Variable | None:
+    """``v`` in NHWC as a view; None where that would take a copy.
+
+    ``v`` is a dimshuffle of an NHWC array, or a parameter with one value for each channel.
+    """
     made, order = v.owner, first_order(v.type.ndim)
     if made is not None and isinstance(made.op, DimShuffle) and made.op.pattern == order:
         return made.inputs[0]
@@ -33,21 +36,21 @@ def _lying(v: Variable) -> Variable | None:
 
 @node_rewrite(Lowered, phase="layout", tags=("fast_compile",), name="images_seen_last")
 def images_seen_last(node: Apply, context: Context) -> Sequence[Variable] | None:
-    """Pooling and batch normalisation of images that are seen through a dimshuffle."""
+    """Pooling and batch normalisation of activations that are a dimshuffle of an NHWC array."""
     op: Any = node.op
     if context.target.kind != "cuda" or "NHWC" not in op.layouts or not _applies(node):
         return None
     low = op.channels_last(node.inputs[0].type.ndim)
-    lying = [_lying(v) if is_image(v.type) else v for v in node.inputs]
-    if low is None or any(v is None for v in lying):
+    nhwc_inputs = [_nhwc_view(v) if is_image(v.type) else v for v in node.inputs]
+    if low is None or any(v is None for v in nhwc_inputs):
         return None
-    found = low(*lying)
+    found = low(*nhwc_inputs)
     outputs = [found] if isinstance(found, Variable) else list(found)
     return [dimshuffle(v, first_order(v.type.ndim)) if is_image(v.type) else v for v in outputs]
 
 
 def _applies(node: Apply) -> bool:
-    """Whether an image is seen so, and parameters are of the channels."""
+    """Whether a node is a pooling or batch normalisation by channel of a dimshuffle."""
     op: Any = node.op
     kind = op.unlowered
     norm = isinstance(kind, BatchNormTrain | BatchNormGrad) and kind.axes != (0,)
@@ -60,7 +63,7 @@ def _applies(node: Apply) -> bool:
 
 @node_rewrite(Lowered, phase="layout", tags=("fast_compile",), name="softmax_of_permuted")
 def softmax_of_permuted(node: Apply, context: Context) -> Sequence[Variable] | None:
-    """A softmax, or its gradient, of values that are all seen in one other order."""
+    """A softmax, or its gradient, whose inputs are dimshuffles by one permutation."""
     op: Any = node.op
     axis = getattr(op.unlowered, "axis", None)
     if context.target.kind != "cuda" or axis is None or node.hints.backend == "cudnn":
@@ -71,7 +74,7 @@ def softmax_of_permuted(node: Apply, context: Context) -> Sequence[Variable] | N
         return None
     order: Any = orders.pop()
     if set(order) != set(range(makers[0].inputs[0].type.ndim)) or len(set(order)) < len(order):
-        return None  # not only another order
+        return None  # no permutation
     low = op.along(order[axis])
     return None if low is None else [dimshuffle(low(*(m.inputs[0] for m in makers)), order)]
 

@@ -1,12 +1,12 @@
-"""Channels last inside, changes of the order only at the border.
+"""Chooses NCHW or NHWC for each node, with reorders where they move the fewest bytes.
 
-Tensor cores read (N, \\*sizes, C); programs say (N, C, \\*sizes). Convolutions that gain from it
-get the first order, and the change is moved to where it costs least: through elementwise nodes,
-pooling, normalisation, joins and reductions, forward and gradient alike. What is least is found for
-the whole graph at once, as a cut (:mod:`symdnn.opt.layout.layout_cut`): a value that its maker has
-in one order and a reader wants in the other costs its bytes once. Elementwise nodes read the other
-order themselves, so there it costs less; a value with at most one dimension that moves (the bias of
-a channel, 1x1 kernels) costs nothing.
+Tensor cores read NHWC, that is (N, \\*sizes, C); programs are written in NCHW, (N, C, \\*sizes).
+Convolutions that gain from NHWC get it. Elementwise nodes, pooling, normalisation, joins and
+reductions, forward and backward, may have either layout. Their layouts are chosen for the whole
+graph at once, by a min cut (:mod:`symdnn.opt.layout.layout_cut`). A value that is computed in one
+layout and read in the other costs its bytes once. Elementwise nodes can read the other layout
+directly, which costs less. A value with at most one permuted dimension of size other than 1 (a
+bias, 1x1 filters) costs nothing: its reorder is a view.
 """
 
 from __future__ import annotations
@@ -34,72 +34,71 @@ from symdnn.ops.nn.channels_last import (
     moved_axis,
 )
 from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
-from symdnn.opt.layout.layout_cut import Network
-from symdnn.opt.layout.layout_follow import absorbs, follows, is_kernel, rebuilt
+from symdnn.opt.layout.layout_cut import FlowNetwork
+from symdnn.opt.layout.layout_follow import in_nhwc, is_filter, may_have_nhwc, reads_strided
 from symdnn.opt.layout.layout_sizes import GuessedSizes
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
 __all__ = ["RULES", "choose_layout", "layout_text"]
 
-#: What reading the other order in place costs, against a copy of its own.
-_ABSORBED = 0.4
+#: The cost of reading a value directly in the other layout, relative to that of a reorder.
+_STRIDED_READ_COST = 0.4
 
 
 @graph_rewrite("layout", tags=("cudnn", "onednn", "channels_last"), name="choose_layout")
 def choose_layout(context: Context) -> None:
-    """Convolutions and what surrounds them work on channels-last images where that is faster."""
-    wish = _wish(context)
-    if wish == "nchw" or context.inner:
+    """Convolutions and nodes around them get the layout NHWC where that is faster."""
+    requested = _requested_layout(context)
+    if requested == "nchw" or context.inner:
         return
     order = context.fgraph.toposort()
-    wanting = {n for n in order if _wants(n, context.target, wish == "nhwc")}
-    if wanting:
-        last = _cheapest(context, order, wanting)
+    fixed = {n for n in order if _must_have_nhwc(n, context.target, requested == "nhwc")}
+    if fixed:
+        nhwc = _min_cut(context, order, fixed)
         if context.target.kind == "cpu":
-            last -= {n for n in last if _only_checks(context.fgraph, n, last)}
-            last -= {n for n in last if _is_alone(context.fgraph, n, last)}
-        _Rebuild(context.fgraph, order, last, context.target.kind == "cuda").replace()
+            nhwc -= {n for n in nhwc if _only_checks_nchw(context.fgraph, n, nhwc)}
+            nhwc -= {n for n in nhwc if _has_nchw_neighbours(context.fgraph, n, nhwc)}
+        _LayoutChange(context.fgraph, order, nhwc, context.target.kind == "cuda").replace()
 
 
 def layout_text(fgraph: FunctionGraph) -> str:
-    """How many operations have which layout, for reports; empty where all are as programs say."""
+    """The number of operations in each layout, for reports; empty where all have NCHW."""
     ops = [node.op for node in fgraph.nodes if isinstance(node.op, Lowered)]
     layouts = [op.layout for op in ops if "NHWC" in op.layouts]
-    last = layouts.count("NHWC")
-    if not last:
+    nhwc = layouts.count("NHWC")
+    if not nhwc:
         return ""
     changes = sum(isinstance(node.op, Reorder) for node in fgraph.nodes)
     return (
-        f"images: {last} operations with channels last (NHWC), {layouts.count('NCHW')} not; "
+        f"images: {nhwc} operations with channels last (NHWC), {layouts.count('NCHW')} not; "
         f"{changes} arrays are copied into the other order"
     )
 
 
-def _wish(context: Context) -> str:
-    """``nchw``, ``nhwc`` or ``auto``; oneDNN's kernels want channels last wherever images are."""
+def _requested_layout(context: Context) -> str:
+    """``nchw``, ``nhwc`` or ``auto``, by the flag ``gpu.layout``; with oneDNN always ``nhwc``."""
     target = context.target
     if target.kind == "cpu":
         return "nhwc" if target.has("onednn") else "nchw"
     return str(config.gpu.layout)
 
 
-# -- which convolutions want it -------------------------------------------------------------------
+# -- nodes that must have NHWC --------------------------------------------------------------------
 
 
-def _wants(node: Apply, target: Target, always: bool) -> bool:
-    """Whether a node is a convolution that gains from channels last.
+def _must_have_nhwc(node: Apply, target: Target, always: bool) -> bool:
+    """Whether a node is a convolution that gains from NHWC.
 
-    On a CPU also a pooling or batch normalisation of images that lie so: programs that keep theirs
-    as (N, sizes, C) show them through a dimshuffle (as :mod:`symdnn.opt.layout.absorb_nhwc_views`
-    on a GPU).
+    On a CPU also a pooling or batch normalisation of a transposed view of an NHWC array (for GPUs
+    see :mod:`symdnn.opt.layout.absorb_nhwc_views`).
     """
     op = node.op
-    if not isinstance(op, Lowered) or "NHWC" not in op.layouts or not follows(node):
+    if not isinstance(op, Lowered) or "NHWC" not in op.layouts or not may_have_nhwc(node):
         return False
     if not _is_convolution(op):
-        return target.kind == "cpu" and _lies_last(node.inputs[0])
+        return target.kind == "cpu" and _is_nhwc_view(node.inputs[0])
     if target.kind == "cpu":
-        return not _may_be_depthwise(node) or any(_lies_last(v) for v in _images(node))
+        return not _may_be_depthwise(node) or any(_is_nhwc_view(v) for v in _activations(node))
     if always:
         return True
     conv: Any = op.unlowered
@@ -110,28 +109,30 @@ def _is_convolution(op: Op) -> bool:
     return isinstance(neutral_of(op), Conv | ConvGradInput | ConvGradWeight)
 
 
-def _images(node: Apply) -> list[Variable]:
-    return [v for v in node.inputs if is_image(v.type) and not is_kernel(v, node)]
+def _activations(node: Apply) -> list[Variable]:
+    return [v for v in node.inputs if is_image(v.type) and not is_filter(v, node)]
 
 
 def _may_be_depthwise(node: Apply) -> bool:
-    """Whether a convolution may have a group for each channel: those there are fast kernels for in
-    either order, so that they go with what surrounds them."""
+    """Whether a convolution may be depthwise, with a group for each channel.
+
+    There are fast kernels for these in both layouts, so they take the layout of their neighbours.
+    """
     op: Any = node.op
-    w = next(v for v in (*node.inputs, *node.outputs) if is_kernel(v, node))
+    w = next(v for v in (*node.inputs, *node.outputs) if is_filter(v, node))
     conv = op.unlowered
     one = w.type.shape[1] in (1, None)
     return bool(conv.groups > 1 and conv.ndim == 2 and one and w.type.dtype == "float32")
 
 
-def _lies_last(v: Variable) -> bool:
-    """Whether an image is a view of an array with channels last."""
+def _is_nhwc_view(v: Variable) -> bool:
+    """Whether ``v`` is a transposed view of an NHWC array."""
     made = v.owner
     return made is not None and made.op == DimShuffle(first_order(v.type.ndim))
 
 
 def _has_tensor_cores(dtype: str, target: Target) -> bool:
-    """Whether tensor cores multiply this dtype under the present flags."""
+    """Whether tensor cores multiply this dtype with the current flags."""
     capability = target.compute_capability or (0, 0)
     if dtype == "float16":
         return capability >= (7, 0)
@@ -140,49 +141,50 @@ def _has_tensor_cores(dtype: str, target: Target) -> bool:
     )
 
 
-# -- which nodes have it --------------------------------------------------------------------------
+# -- nodes that get NHWC --------------------------------------------------------------------------
 
 
-def _cheapest(context: Context, order: Sequence[Apply], wanting: set[Apply]) -> set[Apply]:
-    """The nodes whose images have channels last in the cheapest assignment.
+def _min_cut(context: Context, order: Sequence[Apply], fixed: set[Apply]) -> set[Apply]:
+    """The nodes with NHWC in the assignment that moves the fewest bytes.
 
-    On a CPU reading the other order in place costs more than a copy does, and cuts lie far from the
-    convolutions, so that these may take in what follows them.
+    On a CPU a direct read of the other layout costs more than a reorder. There, of equally cheap
+    cuts, the one farthest from the convolutions is taken, so that more ops may join their
+    epilogues.
     """
-    network, sizes = Network(), GuessedSizes(context.shapes, order)
+    network, sizes = FlowNetwork(), GuessedSizes(context.shapes, order)
     on_gpu = context.target.kind == "cuda"
     for node in order:
-        if node in wanting:
+        if node in fixed:
             network.fix(node, at_source=True)
-        elif not follows(node):
+        elif not may_have_nhwc(node):
             network.fix(node, at_source=False)
-    network.fix(None, at_source=False)  # makes inputs, reads outputs
+    network.fix(None, at_source=False)  # None stands for the graph's inputs and outputs
     for v in context.fgraph.variables:
-        if is_image(v.type) and not isinstance(v, Constant) and not _is_dense(v, last_order):
+        if is_image(v.type) and not isinstance(v, Constant) and not _is_free(v, last_order):
             cost = sizes.elements(v) * numpy_dtype(v.type.dtype).itemsize
-            _add_value(network, context.fgraph, v, cost, absorbing=on_gpu)
+            _add_value(network, context.fgraph, v, cost, strided_reads=on_gpu)
     return {n for n in network.at_source(largest=not on_gpu) if isinstance(n, Apply)}
 
 
-def _only_checks(fgraph: FunctionGraph, node: Apply, last: set[Apply]) -> bool:
-    """Whether a node checks a shape for readers in the program's order alone."""
+def _only_checks_nchw(fgraph: FunctionGraph, node: Apply, nhwc: set[Apply]) -> bool:
+    """Whether a node only checks a shape, for readers that all have NCHW."""
     readers = [n for v in node.outputs for n, _ in fgraph.users(v)]
-    moved = any(n in last or (n is not None and isinstance(n.op, DimShuffle)) for n in readers)
+    moved = any(n in nhwc or (n is not None and isinstance(n.op, DimShuffle)) for n in readers)
     return isinstance(node.op, SpecifyType | ForgetShape) and not moved
 
 
-def _is_alone(fgraph: FunctionGraph, node: Apply, last: set[Apply]) -> bool:
-    """Whether all around a convolution on a CPU is in the program's order.
+def _has_nchw_neighbours(fgraph: FunctionGraph, node: Apply, nhwc: set[Apply]) -> bool:
+    """Whether all neighbours of a convolution on a CPU have NCHW.
 
-    Then its kernel changes the order as suits it, and knows of cheaper orders than this one.
+    Then oneDNN's kernel reorders to the blocked layout that suits it, which is cheaper than NHWC.
     """
     if not _is_convolution(node.op):
         return False
     for v in (*node.inputs, *node.outputs):
-        if not is_image(v.type) or is_kernel(v, node):
+        if not is_image(v.type) or is_filter(v, node):
             continue
         near = {v.owner, *(reader for reader, _ in fgraph.users(v))} - {node}
-        if near & last or _is_dense(v, last_order):
+        if near & nhwc or _is_free(v, last_order):
             return False
         if any(n is not None and isinstance(n.op, DimShuffle) for n in near):
             return False
@@ -190,25 +192,25 @@ def _is_alone(fgraph: FunctionGraph, node: Apply, last: set[Apply]) -> bool:
 
 
 def _add_value(
-    network: Network, fgraph: FunctionGraph, v: Variable, cost: float, absorbing: bool
+    network: FlowNetwork, fgraph: FunctionGraph, v: Variable, cost: float, strided_reads: bool
 ) -> None:
     readers: list[Apply | None] = []
-    maker = None if is_kernel(v, v.owner) else v.owner
+    maker = None if is_filter(v, v.owner) else v.owner
     for reader, _ in fgraph.users(v):
         if reader is not None and isinstance(reader.op, ShapeI | DimShuffle):
             continue  # a view, or no data at all
-        if is_kernel(v, reader):
+        if is_filter(v, reader):
             reader = None
-        if reader is not None and absorbing and absorbs(reader):
-            network.pair(maker, reader, _ABSORBED * cost)
+        if reader is not None and strided_reads and reads_strided(reader):
+            network.pair(maker, reader, _STRIDED_READ_COST * cost)
         else:
             readers.append(reader)
     if readers:
         network.value(v, maker, readers, cost)
 
 
-def _seen(v: Variable, order: Any) -> tuple[Variable, tuple[Any, ...]]:
-    """``v`` with its dimensions in another order: what that is a view of, and in which pattern."""
+def _as_view(v: Variable, order: Any) -> tuple[Variable, tuple[Any, ...]]:
+    """``v`` permuted by ``order(ndim)`` as (source, pattern), through all dimshuffles before it."""
     pattern: tuple[Any, ...] = order(v.type.ndim)
     source = v
     while source.owner is not None and isinstance(source.owner.op, DimShuffle):
@@ -218,103 +220,103 @@ def _seen(v: Variable, order: Any) -> tuple[Variable, tuple[Any, ...]]:
     return source, pattern
 
 
-def _in_order(source: Variable, pattern: Sequence[Any]) -> bool:
-    """Whether a view by such a pattern is as dense as what it shows."""
+def _is_contiguous_view(source: Variable, pattern: Sequence[Any]) -> bool:
+    """Whether the dimshuffle of a contiguous ``source`` by ``pattern`` is contiguous."""
     moving = [int(d) for d in pattern if d != "x" and source.type.shape[int(d)] != 1]
     return moving == sorted(moving)
 
 
-def _is_dense(v: Variable, order: Any) -> bool:
-    """Whether ``v`` with its dimensions in another order is dense as it is."""
-    return _in_order(*_seen(v, order))
+def _is_free(v: Variable, order: Any) -> bool:
+    """Whether ``v`` permuted by ``order(ndim)`` is contiguous without a copy."""
+    return _is_contiguous_view(*_as_view(v, order))
 
 
 # -- the new graph --------------------------------------------------------------------------------
 
 
-class _Rebuild:
-    """Values in both orders, made as they are needed."""
+class _LayoutChange:
+    """Builds the new graph, with reorders of the values that are needed in both layouts."""
 
     def __init__(
-        self, fgraph: FunctionGraph, order: Sequence[Apply], chosen: set[Apply], absorbing: bool
+        self, fgraph: FunctionGraph, order: Sequence[Apply], chosen: set[Apply], strided_reads: bool
     ) -> None:
         self.fgraph, self.order, self.chosen = fgraph, order, chosen
-        self.absorbing = absorbing
-        self.last: dict[Variable, Variable] = {}  # with channels last, where a chosen node made it
-        self.first: dict[Variable, Variable] = {}  # in the program's order, rebuilt
+        self.strided_reads = strided_reads
+        self.nhwc: dict[Variable, Variable] = {}  # values in NHWC, made by nodes with NHWC
+        self.nchw: dict[Variable, Variable] = {}  # values in NCHW, made by rebuilt nodes
         self.copies: dict[tuple[Variable, bool], Variable] = {}
 
     def replace(self) -> None:
-        """Put the new graph in the place of the old one."""
+        """Build the new graph and replace the old one by it."""
         for node in self.order:
             with inherit(node.origin, node.hints, node.written):
                 if node in self.chosen:
-                    self._to_last(node)
+                    self._rebuild_in_nhwc(node)
                 else:
-                    self._stays(node)
-        pairs = [(v, self._as_first(v, None)) for v in dict.fromkeys(self.fgraph.outputs)]
+                    self._rebuild_in_nchw(node)
+        pairs = [(v, self._in_nchw(v, None)) for v in dict.fromkeys(self.fgraph.outputs)]
         self.fgraph.replace_all([(a, b) for a, b in pairs if a is not b], "choose_layout")
 
-    def _to_last(self, node: Apply) -> None:
-        inputs = [self._as_last(v, node) for v in node.inputs]
-        for old, new in zip(node.outputs, rebuilt(node, inputs), strict=True):
-            moved = is_image(old.type) and not is_kernel(old, node)
-            (self.last if moved else self.first)[old] = new
+    def _rebuild_in_nhwc(self, node: Apply) -> None:
+        inputs = [self._in_nhwc(v, node) for v in node.inputs]
+        for old, new in zip(node.outputs, in_nhwc(node, inputs), strict=True):
+            moved = is_image(old.type) and not is_filter(old, node)
+            (self.nhwc if moved else self.nchw)[old] = new
 
-    def _stays(self, node: Apply) -> None:
-        if isinstance(node.op, ShapeI) and node.inputs[0] in self.last:
+    def _rebuild_in_nchw(self, node: Apply) -> None:
+        if isinstance(node.op, ShapeI) and node.inputs[0] in self.nhwc:
             v = node.inputs[0]
-            self.first[node.outputs[0]] = ShapeI(moved_axis(node.op.axis, v.type.ndim))(
-                self.last[v]
-            )
+            self.nchw[node.outputs[0]] = ShapeI(moved_axis(node.op.axis, v.type.ndim))(self.nhwc[v])
             return
-        inputs = [self._as_first(v, node) for v in node.inputs]
+        inputs = [self._in_nchw(v, node) for v in node.inputs]
         if any(a is not b for a, b in zip(inputs, node.inputs)):
             new = node.op.make_node(*inputs, hints=node.hints)
-            self.first.update(zip(node.outputs, new.outputs, strict=True))
+            self.nchw.update(zip(node.outputs, new.outputs, strict=True))
 
-    def _as_last(self, v: Variable, reader: Apply) -> Variable:
-        """An input of a node that works on channels-last images."""
-        if not is_image(v.type) or is_kernel(v, reader):
-            return self._as_first(v, reader) if is_kernel(v, reader) else self.first.get(v, v)
-        if v in self.last:
-            return self.last[v]
+    def _in_nhwc(self, v: Variable, reader: Apply) -> Variable:
+        """An input of a node with NHWC."""
+        if not is_image(v.type) or is_filter(v, reader):
+            return self._in_nchw(v, reader) if is_filter(v, reader) else self.nchw.get(v, v)
+        if v in self.nhwc:
+            return self.nhwc[v]
         if isinstance(v, Constant):
             return Constant(np.ascontiguousarray(v.data.transpose(last_order(v.type.ndim))), v.name)
-        return self._changed(v, self.first.get(v, v), last_order, reader)
+        return self._reordered(v, self.nchw.get(v, v), last_order, reader)
 
-    def _as_first(self, v: Variable, reader: Apply | None) -> Variable:
-        """An input of a node, or a result, in the order that the program gave it."""
-        if v not in self.last:
-            return self.first.get(v, v)
-        return self._changed(v, self.last[v], first_order, reader)
+    def _in_nchw(self, v: Variable, reader: Apply | None) -> Variable:
+        """An input of a node with NCHW, or a result of the graph."""
+        if v not in self.nhwc:
+            return self.nchw.get(v, v)
+        return self._reordered(v, self.nhwc[v], first_order, reader)
 
-    def _changed(self, v: Variable, now: Variable, order: Any, reader: Apply | None) -> Variable:
-        """``v`` in the other order: a view where that will do, else a copy that all share."""
-        source, pattern = _seen(now, order)
+    def _reordered(self, v: Variable, now: Variable, order: Any, reader: Apply | None) -> Variable:
+        """``v`` in the other layout: a view where that will do, else a reorder that all share."""
+        source, pattern = _as_view(now, order)
         view = dimshuffle(source, pattern)
         key = (v, order is last_order)
-        if _in_order(source, pattern) or (reader is not None and isinstance(reader.op, DimShuffle)):
+        if _is_contiguous_view(source, pattern) or (
+            reader is not None and isinstance(reader.op, DimShuffle)
+        ):
             return view
         if (
             key not in self.copies
             and reader is not None
-            and self.absorbing
-            and absorbs(reader)
-            and self._alone(v, key)
+            and self.strided_reads
+            and reads_strided(reader)
+            and self._needs_no_reorder(v, key)
         ):
             return view
         if key not in self.copies:
             self.copies[key] = Reorder(order(now.type.ndim))(now)
         return self.copies[key]
 
-    def _alone(self, v: Variable, key: tuple[Variable, bool]) -> bool:
-        """Whether no reader needs a copy in this order anyway."""
+    def _needs_no_reorder(self, v: Variable, key: tuple[Variable, bool]) -> bool:
+        """Whether no reader needs a reorder of ``v`` to this layout anyway."""
         return not any(
             (reader in self.chosen) == key[1]
             and (
                 reader is None
-                or not (absorbs(reader) or isinstance(reader.op, ShapeI | DimShuffle))
+                or not (reads_strided(reader) or isinstance(reader.op, ShapeI | DimShuffle))
             )
             for reader, _ in self.fgraph.users(v)
         )

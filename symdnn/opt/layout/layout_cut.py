@@ -1,8 +1,8 @@
-"""The cheapest way to give each of many nodes one of two labels (a minimum cut).
+"""The cheapest assignment of one of two labels to each node, as a min cut.
 
-Some nodes have their label, the rest are free, and each value costs something where its maker and
-a reader differ. That is a cut of a network, and the largest flow through it finds the cheapest one
-(Dinic 1970), so no order of looking at nodes and no back and forth decides.
+Some nodes have a fixed label, the others are free. Each value has a cost if its maker and a reader
+have different labels. An assignment is a cut of a flow network, and the maximum flow finds the
+cheapest cut (Dinic 1970). So the result does not depend on the order of the nodes.
 """
 
 from __future__ import annotations
@@ -10,20 +10,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-__all__ = ["Network"]
+__all__ = ["FlowNetwork"]
 
 _INFINITE = float("inf")
-_NOTHING = 1e-9
+#: Edges with less capacity left, in bytes, count as full: sums of costs are rounded.
+_FULL_EDGE_BYTES = 1e-9
 
 
-class Network:
+class FlowNetwork:
     """A flow network over nodes named by anything hashable."""
 
     def __init__(self) -> None:
         self._names: dict[object, int] = {}
-        self._edges: list[list[int]] = []  # of a node: its edges
-        self._end: list[int] = []
-        self._room: list[float] = []  # what an edge still takes; edge ^ 1 goes back
+        self._edges: list[list[int]] = []  # the indices of each node's edges
+        self._target_of: list[int] = []
+        self._capacity: list[float] = []  # residual capacities; edge ^ 1 is the reverse edge
         self._source, self._sink = self._node(("end", 0)), self._node(("end", 1))
 
     def _node(self, name: object) -> int:
@@ -32,100 +33,103 @@ class Network:
             self._edges.append([])
         return self._names[name]
 
-    def _join(self, a: int, b: int, there: float, back: float = 0.0) -> None:
-        for start, end, room in ((a, b, there), (b, a, back)):
-            self._edges[start].append(len(self._end))
-            self._end.append(end)
-            self._room.append(room)
+    def _add_edge(self, a: int, b: int, there: float, back: float = 0.0) -> None:
+        for start, end, capacity in ((a, b, there), (b, a, back)):
+            self._edges[start].append(len(self._target_of))
+            self._target_of.append(end)
+            self._capacity.append(capacity)
 
     def fix(self, name: object, at_source: bool) -> None:
-        """Give a node its label."""
+        """Give a node the source's label or the sink's."""
         if at_source:
-            self._join(self._source, self._node(name), _INFINITE)
+            self._add_edge(self._source, self._node(name), _INFINITE)
         else:
-            self._join(self._node(name), self._sink, _INFINITE)
+            self._add_edge(self._node(name), self._sink, _INFINITE)
 
     def pair(self, a: object, b: object, cost: float) -> None:
-        """What it costs where two nodes differ."""
-        self._join(self._node(a), self._node(b), cost, cost)
+        """Add a cost for different labels of two nodes."""
+        self._add_edge(self._node(a), self._node(b), cost, cost)
 
     def value(self, name: object, maker: object, readers: Iterable[object], cost: float) -> None:
-        """What it costs, once, where any of the readers differs from the maker."""
+        """Add a cost, counted once, for any reader with a label other than the maker's."""
         m = self._node(maker)
         there, back = self._node((name, "there")), self._node((name, "back"))
-        self._join(m, there, cost)
-        self._join(back, m, cost)
+        self._add_edge(m, there, cost)
+        self._add_edge(back, m, cost)
         for reader in readers:
             r = self._node(reader)
-            self._join(there, r, _INFINITE)
-            self._join(r, back, _INFINITE)
+            self._add_edge(there, r, _INFINITE)
+            self._add_edge(r, back, _INFINITE)
 
     def at_source(self, largest: bool = False) -> set[object]:
-        """The nodes on the source's side of the cheapest cut: of several, the smallest side.
+        """The nodes on the source's side of the cheapest cut.
 
-        With ``largest`` the largest: cuts lie as far from the source as they may for their price.
+        Of several such cuts the one with the fewest nodes there; with ``largest`` the most.
         """
         while (levels := self._levels())[self._sink] >= 0:
-            places = [0] * len(self._edges)
-            while self._push(levels, places):
+            next_edge = [0] * len(self._edges)
+            while self._push(levels, next_edge):
                 pass
-        inside = self._before_sink() if largest else [level >= 0 for level in self._levels()]
+        inside = self._cut_off_from_sink() if largest else [level >= 0 for level in self._levels()]
         return {name for name, i in self._names.items() if inside[i]}
 
-    def _before_sink(self) -> list[bool]:
-        """Which nodes cannot reach the sink by edges with room."""
+    def _cut_off_from_sink(self) -> list[bool]:
+        """For each node whether the sink is out of reach by edges with residual capacity."""
         cut = [True] * len(self._edges)
         cut[self._sink] = False
         queue = deque([self._sink])
         while queue:
             node = queue.popleft()
             for edge in self._edges[node]:
-                start = self._end[edge]
-                if cut[start] and self._room[edge ^ 1] > _NOTHING:
+                start = self._target_of[edge]
+                if cut[start] and self._capacity[edge ^ 1] > _FULL_EDGE_BYTES:
                     cut[start] = False
                     queue.append(start)
         return cut
 
     def _levels(self) -> list[int]:
-        """How many edges with room lie between the source and each node; -1: out of reach."""
+        """Distances from the source by edges with residual capacity; -1: out of reach."""
         levels = [-1] * len(self._edges)
         levels[self._source] = 0
         queue = deque([self._source])
         while queue:
             node = queue.popleft()
             for edge in self._edges[node]:
-                end = self._end[edge]
-                if levels[end] < 0 and self._room[edge] > _NOTHING:
+                end = self._target_of[edge]
+                if levels[end] < 0 and self._capacity[edge] > _FULL_EDGE_BYTES:
                     levels[end] = levels[node] + 1
                     queue.append(end)
         return levels
 
-    def _push(self, levels: list[int], places: list[int]) -> bool:
-        """Send flow along one shortest way to the sink; whether there was one."""
+    def _push(self, levels: list[int], next_edge: list[int]) -> bool:
+        """Send flow along one shortest path to the sink; whether there was one."""
         path: list[int] = []
         node = self._source
         while node != self._sink:
-            edge = self._next(node, levels, places)
+            edge = self._next(node, levels, next_edge)
             if edge is not None:
                 path.append(edge)
-                node = self._end[edge]
+                node = self._target_of[edge]
             elif path:
                 back = path.pop()
-                node = self._end[back ^ 1]
-                places[node] += 1
+                node = self._target_of[back ^ 1]
+                next_edge[node] += 1
             else:
                 return False
-        amount = min(self._room[edge] for edge in path)
+        amount = min(self._capacity[edge] for edge in path)
         for edge in path:
-            self._room[edge] -= amount
-            self._room[edge ^ 1] += amount
+            self._capacity[edge] -= amount
+            self._capacity[edge ^ 1] += amount
         return True
 
-    def _next(self, node: int, levels: list[int], places: list[int]) -> int | None:
+    def _next(self, node: int, levels: list[int], next_edge: list[int]) -> int | None:
         edges = self._edges[node]
-        while places[node] < len(edges):
-            edge = edges[places[node]]
-            if levels[self._end[edge]] == levels[node] + 1 and self._room[edge] > _NOTHING:
+        while next_edge[node] < len(edges):
+            edge = edges[next_edge[node]]
+            if (
+                levels[self._target_of[edge]] == levels[node] + 1
+                and self._capacity[edge] > _FULL_EDGE_BYTES
+            ):
                 return edge
-            places[node] += 1
+            next_edge[node] += 1
         return None

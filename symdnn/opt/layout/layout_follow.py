@@ -1,4 +1,4 @@
-"""Nodes that can work on images with channels last, and what they become there."""
+"""Nodes that can have the layout NHWC, and their form in it."""
 
 from __future__ import annotations
 
@@ -22,43 +22,43 @@ from symdnn.ops.nn.channels_last import is_image, last_order, last_shape, moved_
 from symdnn.ops.nn.dropout import DropoutGrad
 from symdnn.ops.nn.lrn import LRN, LRNGrad
 
-__all__ = ["absorbs", "follows", "is_kernel", "rebuilt"]
+__all__ = ["in_nhwc", "is_filter", "may_have_nhwc", "reads_strided"]
 
-#: The outputs of a node, images with channels last, from inputs of which images have it so too.
+#: Builds the outputs of a node in NHWC from inputs in NHWC.
 Build = Callable[[Apply, Sequence[Variable]], Sequence[Variable]]
 
 
 @dataclass(frozen=True)
-class _Follow:
-    """``takes`` says whether a node can do it, beyond having images of one rank."""
+class _NhwcForm:
+    """How to build an op in NHWC. ``takes`` says for which nodes that is possible."""
 
     build: Build
     takes: Callable[[Apply], bool] = lambda node: True
 
 
-def follows(node: Apply) -> bool:
-    """Whether a node can have its images with channels last."""
-    found = _rule(node)
+def may_have_nhwc(node: Apply) -> bool:
+    """Whether a node can have the layout NHWC."""
+    found = _form_of(node)
     if found is None or not found.takes(node):
         return False
     ranks = {v.type.ndim for v in (*node.inputs, *node.outputs) if is_image(v.type)}
     return len(ranks) == 1 and not node.op.unmergeable
 
 
-def rebuilt(node: Apply, inputs: Sequence[Variable]) -> Sequence[Variable]:
-    """Its outputs with channels last. ``inputs`` are its own, the images in that order."""
-    found = _rule(node)
+def in_nhwc(node: Apply, inputs: Sequence[Variable]) -> Sequence[Variable]:
+    """The outputs of a node in NHWC. ``inputs`` are its own, activations in NHWC."""
+    found = _form_of(node)
     assert found is not None, f"{node.op} has no channels-last form"
     return found.build(node, inputs)
 
 
-def absorbs(node: Apply) -> bool:
-    """Whether a node reads an array in another order as well as in its own, without a copy."""
+def reads_strided(node: Apply) -> bool:
+    """Whether a node can read an array of either layout without a reorder."""
     return isinstance(node.op, Elemwise)
 
 
-def is_kernel(v: Variable, node: Apply | None) -> bool:
-    """Whether ``v`` is to ``node`` the kernels of a convolution, which keep their order."""
+def is_filter(v: Variable, node: Apply | None) -> bool:
+    """Whether ``v`` is the filter of the convolution ``node``, which keeps its layout."""
     op = None if node is None else node.op
     index = op.packed_filter if isinstance(op, Lowered) else None
     if node is None or index is None:
@@ -66,8 +66,8 @@ def is_kernel(v: Variable, node: Apply | None) -> bool:
     return v in node.outputs if index < 0 else v is node.inputs[index]
 
 
-def _rule(node: Apply) -> _Follow | None:
-    return next((_RULES[kind] for kind in type(node.op).__mro__ if kind in _RULES), None)
+def _form_of(node: Apply) -> _NhwcForm | None:
+    return next((_NHWC_FORMS[kind] for kind in type(node.op).__mro__ if kind in _NHWC_FORMS), None)
 
 
 def _ndim(node: Apply) -> int:
@@ -78,7 +78,7 @@ def _results(made: Any) -> Sequence[Variable]:
     return [made] if isinstance(made, Variable) else list(made)
 
 
-def _same(node: Apply, inputs: Sequence[Variable]) -> Sequence[Variable]:
+def _same_op(node: Apply, inputs: Sequence[Variable]) -> Sequence[Variable]:
     return _results(node.op(*inputs))
 
 
@@ -102,7 +102,7 @@ _along_axis = _with(axis=lambda op, ndim: moved_axis(op.axis, ndim))
 def _has_nhwc(node: Apply) -> bool:
     op: Any = node.op
     if op.reduced_axes is not None:
-        return _reduces(node)
+        return _reduction_takes(node)
     return any(is_image(v.type) for v in node.inputs) and op.channels_last(_ndim(node)) is not None
 
 
@@ -120,8 +120,8 @@ def _axes(op: Any) -> tuple[int, ...]:
     return (op.reduced_axes or ()) if isinstance(op, Lowered) else tuple(op.axes)
 
 
-def _reduces(node: Apply) -> bool:
-    """Those whose result has no layout, or the dimensions of their operand."""
+def _reduction_takes(node: Apply) -> bool:
+    """Whether a reduction's result has no layout, or the ndim of its operand."""
     op: Any = node.op
     if isinstance(op, ArgMax | ArgMin):
         return False
@@ -177,7 +177,7 @@ def _only_slices(node: Apply) -> bool:
 
 
 def _indexed(node: Apply, inputs: Sequence[Variable]) -> Sequence[Variable]:
-    """A part by slices: its entries in the new order, their symbolic bounds likewise."""
+    """An index of slices, with its entries and their symbolic bounds permuted."""
     op: Any = node.op
     arrays = 2 if isinstance(op, IncSubtensor) else 1
     rest = iter(inputs[arrays:])
@@ -188,19 +188,19 @@ def _indexed(node: Apply, inputs: Sequence[Variable]) -> Sequence[Variable]:
     return [replace(op, index=index)(*inputs[:arrays], *given)]
 
 
-_RULES: dict[type[Op], _Follow] = {
-    Lowered: _Follow(_in_nhwc, _has_nhwc),
-    LRN: _Follow(_along_axis),
-    LRNGrad: _Follow(_along_axis),
-    Elemwise: _Follow(_same),
-    DropoutGrad: _Follow(_same),
-    Reduce: _Follow(_reduced, _reduces),
-    Join: _Follow(_along_axis),
-    Split: _Follow(_along_axis),
-    SpecifyType: _Follow(_specified),
-    ForgetShape: _Follow(_forgotten),
-    Alloc: _Follow(_allocated),
-    Pad: _Follow(_padded),
-    Subtensor: _Follow(_indexed, _only_slices),
-    IncSubtensor: _Follow(_indexed, _only_slices),
+_NHWC_FORMS: dict[type[Op], _NhwcForm] = {
+    Lowered: _NhwcForm(_in_nhwc, _has_nhwc),
+    LRN: _NhwcForm(_along_axis),
+    LRNGrad: _NhwcForm(_along_axis),
+    Elemwise: _NhwcForm(_same_op),
+    DropoutGrad: _NhwcForm(_same_op),
+    Reduce: _NhwcForm(_reduced, _reduction_takes),
+    Join: _NhwcForm(_along_axis),
+    Split: _NhwcForm(_along_axis),
+    SpecifyType: _NhwcForm(_specified),
+    ForgetShape: _NhwcForm(_forgotten),
+    Alloc: _NhwcForm(_allocated),
+    Pad: _NhwcForm(_padded),
+    Subtensor: _NhwcForm(_indexed, _only_slices),
+    IncSubtensor: _NhwcForm(_indexed, _only_slices),
 }

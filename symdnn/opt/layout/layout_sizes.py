@@ -1,7 +1,7 @@
-"""How large values are, for comparing costs, where their sizes are not known.
+"""Guesses of the number of elements of values of unknown shape, to compare costs.
 
-Each size of a graph is a number, or arithmetic on sizes of what enters. Those get plausible values,
-so that what is pooled or strided comes out smaller than what is not.
+Each size in a graph is a number, or arithmetic on sizes of the inputs. Unknown sizes of inputs get
+plausible values, so that pooled or strided activations are smaller than others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from symdnn.rewriting.facts import ShapeFacts
 
 __all__ = ["GuessedSizes"]
 
-_KERNEL, _CHANNELS, _OTHER = 3, 64, 64
+#: Guesses for unknown sizes of inputs: of a filter's window, of its channels, of other dimensions.
+_WINDOW_ELEMENTS, _CHANNELS, _OTHER_ELEMENTS = 3, 64, 64
 
 
 class GuessedSizes:
@@ -32,7 +33,7 @@ class GuessedSizes:
         self._numbers: dict[Variable, int] = {}
 
     def elements(self, v: Variable) -> float:
-        """About how many elements ``v`` has."""
+        """An estimate of the number of elements of ``v``."""
         count = 1.0
         for d in self.shapes.dims(v):
             count *= max(1, self._number(d) if isinstance(d, Variable) else int(d))
@@ -54,35 +55,35 @@ class GuessedSizes:
 
     def _computed(self, v: Variable) -> int:
         if isinstance(v, Constant):
-            return int(v.data) if v.data.size == 1 else _OTHER
+            return int(v.data) if v.data.size == 1 else _OTHER_ELEMENTS
         node: Any = v.owner
         if node is None:
-            return _OTHER
+            return _OTHER_ELEMENTS
         if isinstance(node.op, ShapeI):
             leaf = node.inputs[0]
             if leaf in self.filters:
-                return _CHANNELS if node.op.axis < 2 else _KERNEL
-            return _OTHER
+                return _CHANNELS if node.op.axis < 2 else _WINDOW_ELEMENTS
+            return _OTHER_ELEMENTS
         if not _is_arithmetic(node):
-            return _OTHER
+            return _OTHER_ELEMENTS
         dtypes = [p.type.numpy.type for p in node.inputs]
         values = [t(self._numbers[p]) for t, p in zip(dtypes, node.inputs, strict=True)]
         try:
             with np.errstate(all="ignore"):
                 return int(node.op.compute(*values)[v.index])
         except Exception:
-            return _OTHER  # guessed numbers, of which an op may take none
+            return _OTHER_ELEMENTS  # an op may refuse guessed numbers
 
 
 def _is_arithmetic(node: Apply) -> bool:
-    """Whether all that a node reads and makes is scalars, so that numbers can be put in."""
+    """Whether all inputs and outputs of a node are scalars, so that it can be computed."""
     values = (*node.inputs, *node.outputs)
     scalars = all(isinstance(v.type, TensorType) and v.type.ndim == 0 for v in values)
     return scalars and not node.op.unmergeable
 
 
 def _filters(node: Apply) -> list[Variable]:
-    """The filter that a convolution reads."""
+    """The filter that a convolution or the gradient of its input reads, in a list."""
     op = neutral_of(node.op)
     if isinstance(op, Conv):
         return [node.inputs[1]]

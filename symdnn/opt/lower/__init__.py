@@ -1,1 +1,1 @@
-"""From neutral ops to those of a vendor's library."""
+"""Lowerings of neutral ops to ops of libraries, independent of the library."""

@@ -1,4 +1,4 @@
-"""Lowerings: rewrites from a neutral op to a library's, which can say why they do not apply.
+"""Lowerings: rewrites of a neutral op to a library's op, which can say why they do not apply.
 
 Nothing here knows a library: :mod:`symdnn.libraries` has a room for each.
 """
@@ -19,17 +19,17 @@ from symdnn.rewriting.rewrite import Context, GraphRewrite, Rewrite
 __all__ = ["Backend", "Library", "Lowering", "Reasons", "why_not"]
 
 Built = Variable | Sequence[Variable | None] | None
-#: Why a node is not lowered; None when nothing speaks against it.
+#: The reason why a node is not lowered; None when it is.
 Reasons = Callable[[Apply, Context], str | None]
 
 
 @dataclass(frozen=True)
 class Backend:
-    """Whose ops nodes are lowered to, and where.
+    """A library that nodes are lowered to.
 
-    ``name`` is its word in :attr:`Target.libraries` and among tags, ``kind`` that of the targets
-    that have it, ``problem(target)`` why it is not used at all (None where it is). ``hints`` are
-    the words of a hint's ``backend`` that leave a node to it.
+    ``name`` is its name in :attr:`Target.libraries` and its tag, ``kind`` the kind of target that
+    it runs on. ``problem(target)`` is the reason why it is not used at all, or None. ``hints`` are
+    the values of a hint's ``backend`` with which a node may be lowered to it.
     """
 
     name: str
@@ -55,7 +55,10 @@ class Backend:
 
 @dataclass(frozen=True)
 class Lowering:
-    """From neutral ops to a library's op: when (``refuses``), and to what (``build``)."""
+    """Lowering of neutral ops to a library's op.
+
+    ``refuses`` says when a node stays as it is, and why. ``build`` makes the replacement.
+    """
 
     name: str
     backend: Backend
@@ -66,7 +69,7 @@ class Lowering:
     text: str = field(default="", compare=False)
 
     def reason(self, node: Apply, context: Context) -> str | None:
-        """Why ``node`` stays as it is; None when it is lowered."""
+        """The reason why ``node`` is not lowered; None when it is."""
         if (reason := self.backend.problem(context.target)) is not None:
             return reason
         if node.hints.backend not in self.backend.hints:
@@ -76,7 +79,7 @@ class Lowering:
         return self.refuses(node, context)
 
     def rewrite(self) -> Rewrite:
-        """As a rewrite of the phase ``lower``."""
+        """The rewrite of the phase ``lower`` that does it."""
 
         def apply(node: Apply, context: Context) -> Any:
             if self.reason(node, context) is not None:
@@ -89,11 +92,11 @@ class Lowering:
 
 @dataclass(frozen=True)
 class Library:
-    """A vendor's library among the rewrites: its lowerings, and the rewrites of its own.
+    """A vendor's library: its lowerings and its other rewrites.
 
     ``detected_by`` names the module whose ``facts()`` are keywords of :class:`Target`: the
-    library's version, and ``notes`` that say why it is absent. Without one whoever describes the
-    target's device finds it.
+    library's version, or ``notes`` that say why it is absent. It is empty for a library that the
+    detection of the device finds.
     """
 
     backend: Backend
@@ -103,7 +106,7 @@ class Library:
 
     @property
     def rules(self) -> tuple[Rewrite | GraphRewrite, ...]:
-        """All its rewrites."""
+        """The lowerings as rewrites, and the other rewrites."""
         return (*(low.rewrite() for low in self.lowerings), *self.own_rules)
 
 
@@ -113,9 +116,9 @@ def why_not(
     target: Target,
     takes: Callable[[Rewrite], bool],
 ) -> dict[Apply, str]:
-    """For each node that one of ``lowerings`` could have lowered and did not: the reason.
+    """For each node that ``lowerings`` could have lowered and did not, the reason.
 
-    ``takes`` says which rewrites were switched on.
+    ``fgraph`` is a rewritten graph. ``takes`` says which rewrites were switched on.
     """
     context = Context(fgraph, target)
     table: dict[type[Op], list[Lowering]] = {}

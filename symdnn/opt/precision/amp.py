@@ -1,12 +1,12 @@
-"""Mixed precision: products in 16 bits, the rest of a program so that nothing is lost by it.
+"""Mixed precision: GEMMs and convolutions in 16 bits, in float32 what would lose digits.
 
-The flag ``amp`` says the type (bf16 or fp16). Convolutions, matrix products and recurrent nets get
-their float32 operands in it and accumulate in float32; what they give stays in 16 bits through
-elementwise work, pooling, joins and normalisation, whose statistics and parameters are float32.
-Elementwise nodes compute in float32 and round where a value is stored. Reductions, softmax, losses,
-updates of shared variables and results are float32: every type that a program shows stays. A
-parameter is rounded once for all its readers. (Micikevicius et al. 2018; for fp16 see
-:mod:`symdnn.loss_scale`.)
+The flag ``amp`` chooses the type (bf16 or fp16). Convolutions, GEMMs and recurrent networks read
+their float32 operands rounded to it and accumulate in float32. Their results stay in 16 bits
+through elementwise ops, pooling, joins and normalisation, whose statistics and parameters are
+float32. Elementwise nodes compute in float32 and round where a value is stored. Reductions,
+softmax, losses, updates of shared variables and results are float32, so the types that a program
+declares do not change. A parameter is rounded once for all its readers. (Micikevicius et al. 2018;
+for the loss scaling that fp16 needs see :mod:`symdnn.loss_scale`.)
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.lowered.epilogue import EpilogueOp, scaled
 from symdnn.ops.lowered.lowered import Lowered, neutral_of
 from symdnn.opt.precision.amp_rules import (
-    PRODUCTS,
-    inside_a_kernel,
+    TENSOR_CORE_OPS,
     is_exact,
     is_float32,
-    is_product,
+    may_round_result,
     narrow_inputs,
-    safe,
+    stays_in_register,
     takes_16_bits,
+    uses_tensor_cores,
 )
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
 __all__ = ["RULES", "mixed_precision", "precision_note", "precision_reason", "precision_text"]
 
-_TYPES = {"bf16": "bfloat16", "fp16": "float16"}
+_DTYPE_OF_FLAG = {"bf16": "bfloat16", "fp16": "float16"}
 
 
 def precision_reason(target: Target) -> str | None:
-    """Why the flag ``amp`` changes nothing on this target; None where it does."""
-    dtype = _TYPES.get(str(config.amp))
+    """The reason why the flag ``amp`` has no effect on this target; None where it has one."""
+    dtype = _DTYPE_OF_FLAG.get(str(config.amp))
     if dtype is None:
         return "amp=off"
     if target.kind != "cuda":
@@ -57,7 +57,7 @@ def precision_reason(target: Target) -> str | None:
 
 
 def precision_note(target: Target, applied: bool) -> str:
-    """That ``amp`` is set and changes nothing, and why; empty where it is off or does.
+    """A note that ``amp`` is set without effect, and why; empty where it is off or has an effect.
 
     ``applied`` says whether the rewrite was switched on.
     """
@@ -69,20 +69,20 @@ def precision_note(target: Target, applied: bool) -> str:
 
 @graph_rewrite("precision", tags=("amp",), name="mixed_precision")
 def mixed_precision(context: Context) -> None:
-    """Products of float32, and what follows them, in the 16-bit type of the flag ``amp``."""
+    """GEMMs and convolutions of float32, and ops behind them, in the dtype of the flag ``amp``."""
     if context.inner or precision_reason(context.target) is not None:
         return
     order = context.fgraph.toposort()
-    dtype = _TYPES[str(config.amp)]
-    if any(map(is_product, order)):
-        _Rebuild(context.fgraph, order, dtype).replace()
+    dtype = _DTYPE_OF_FLAG[str(config.amp)]
+    if any(map(uses_tensor_cores, order)):
+        _MixedPrecision(context.fgraph, order, dtype).replace()
 
 
 def precision_text(fgraph: FunctionGraph) -> str:
-    """In which dtypes products are computed, for reports; empty where there are none."""
+    """The dtypes of GEMMs and convolutions, for reports; empty where there are none."""
     counts: dict[str, int] = {}
     for node in fgraph.toposort():
-        if isinstance(neutral_of(node.op), PRODUCTS) and isinstance(
+        if isinstance(neutral_of(node.op), TENSOR_CORE_OPS) and isinstance(
             node.inputs[0].type, TensorType
         ):
             dtype = node.inputs[0].type.dtype
@@ -91,39 +91,39 @@ def precision_text(fgraph: FunctionGraph) -> str:
     return f"products and convolutions: {shown}" if shown else ""
 
 
-class _Rebuild:
-    """Each value in float32 and in 16 bits, as far as either is asked for."""
+class _MixedPrecision:
+    """The new graph: each value in float32, in 16 bits, or both, as its readers need it."""
 
     def __init__(self, fgraph: FunctionGraph, order: Sequence[Apply], dtype: str) -> None:
         self.fgraph, self.order, self.dtype = fgraph, order, dtype
-        self._wide: dict[Variable, Variable] = {}
-        self._half: dict[Variable, Variable] = {}  # of values that exist in 16 bits alone
-        self._copies: dict[Variable, Variable] = {}  # of float32 values, for products to read
-        self._shown: dict[Variable, Variable] = {}  # results that others read rounded
+        self._wide_of: dict[Variable, Variable] = {}  # float32 values of the new graph
+        self._narrow_of: dict[Variable, Variable] = {}  # values that exist only in 16 bits
+        self._rounded_copies: dict[Variable, Variable] = {}  # float32 values, rounded for GEMMs
+        self._result_of: dict[Variable, Variable] = {}  # float32 results with narrow readers
         self.narrow: set[Variable] = set()
 
     def replace(self) -> None:
-        """Put the new graph in the place of the old one."""
+        """Build the new graph and replace the old one by it."""
         for node in self.order:
             with inherit(node.origin, node.hints, node.written):
                 self._visit(node)
         outputs = dict.fromkeys(self.fgraph.outputs)
-        pairs = [(v, self._shown[v] if v in self._shown else self.wide(v)) for v in outputs]
+        pairs = [(v, self._result_of[v] if v in self._result_of else self.wide(v)) for v in outputs]
         self.fgraph.replace_all([(a, b) for a, b in pairs if a is not b], "mixed_precision")
 
     def _visit(self, node: Apply) -> None:
-        if is_product(node) and self._is_taken(node):
-            self._multiply(node)
+        if uses_tensor_cores(node) and self._library_has_dtype(node):
+            self._gemm_or_conv(node)
         elif isinstance(node.op, Elemwise):
             self._elementwise(node)
         else:
             which = narrow_inputs(node, self.narrow.__contains__)
             if which is None:
-                self._as_it_is(node)
+                self._in_float32(node)
             else:
                 self._in_16_bits(node, which)
 
-    def _is_taken(self, node: Apply) -> bool:
+    def _library_has_dtype(self, node: Apply) -> bool:
         """Whether the library has the op for the 16-bit type."""
         dtypes = node.op.dtypes if isinstance(node.op, Lowered) else ()
         return not dtypes or self.dtype in dtypes
@@ -131,59 +131,65 @@ class _Rebuild:
     # -- values -------------------------------------------------------------------------------
 
     def wide(self, v: Variable) -> Variable:
-        """``v`` in the new graph, of its own type."""
-        if v not in self._wide and v in self._half:
-            self._wide[v] = cast(self._half[v], "float32")
-        return self._wide.get(v, v)
+        """``v`` in the new graph, of the dtype that it had."""
+        if v not in self._wide_of and v in self._narrow_of:
+            self._wide_of[v] = cast(self._narrow_of[v], "float32")
+        return self._wide_of.get(v, v)
 
-    def half(self, v: Variable) -> Variable:
+    def narrowed(self, v: Variable) -> Variable:
         """``v`` in 16 bits."""
-        if v in self._half:
-            return self._half[v]
-        if v not in self._copies:
-            self._copies[v] = self._rounded(v)
-        return self._copies[v]
+        if v in self._narrow_of:
+            return self._narrow_of[v]
+        if v not in self._rounded_copies:
+            self._rounded_copies[v] = self._rounded(v)
+        return self._rounded_copies[v]
 
     def _rounded(self, v: Variable) -> Variable:
         if isinstance(v, Constant):
             return Constant(v.data.astype(numpy_dtype(self.dtype)), v.name)
         node = v.owner
-        if node is not None and isinstance(node.op, Cast) and v not in self._wide:
+        if node is not None and isinstance(node.op, Cast) and v not in self._wide_of:
             x = node.inputs[0]
             if x.type.dtype == self.dtype:
-                return self.wide(x)  # it came in 16 bits
-        if node is not None and isinstance(node.op, DimShuffle) and v not in self._wide:
-            return dimshuffle(self.half(node.inputs[0]), node.op.pattern)  # one cast for all views
+                return self.wide(x)  # a cast from the same 16-bit dtype
+        if node is not None and isinstance(node.op, DimShuffle) and v not in self._wide_of:
+            # One cast serves all views of a value.
+            return dimshuffle(self.narrowed(node.inputs[0]), node.op.pattern)
         return cast(self.wide(v), self.dtype)
 
     # -- nodes --------------------------------------------------------------------------------
 
-    def _as_it_is(self, node: Apply) -> None:
+    def _in_float32(self, node: Apply) -> None:
         inputs = [self.wide(v) for v in node.inputs]
         if any(a is not b for a, b in zip(inputs, node.inputs)):
             new = node.op.make_node(*inputs, hints=node.hints)
-            self._wide.update(zip(node.outputs, new.outputs, strict=True))
+            self._wide_of.update(zip(node.outputs, new.outputs, strict=True))
 
     def _in_16_bits(self, node: Apply, which: Sequence[int], op: Any = None) -> None:
-        """The node with these inputs in 16 bits; so are the results that have their type then."""
-        inputs = [self.half(v) if i in which else self.wide(v) for i, v in enumerate(node.inputs)]
+        """The node with the inputs ``which`` in 16 bits; results may become narrow by that."""
+        inputs = [
+            self.narrowed(v) if i in which else self.wide(v) for i, v in enumerate(node.inputs)
+        ]
         new = (op or node.op).make_node(*inputs, hints=node.hints)
         for old, out in zip(node.outputs, new.outputs, strict=True):
             changed = isinstance(out.type, TensorType) and out.type.dtype != old.type.dtype
-            (self._half if changed else self._wide)[old] = out
+            (self._narrow_of if changed else self._wide_of)[old] = out
             if changed:
                 self.narrow.add(old)
 
-    def _multiply(self, node: Apply) -> None:
+    def _gemm_or_conv(self, node: Apply) -> None:
         op = node.op
         if isinstance(op, EpilogueOp) and not op.is_plain:
-            self._scaled(node)
+            self._with_epilogue(node)
         else:
             self._in_16_bits(node, [i for i, v in enumerate(node.inputs) if is_float32(v)])
 
-    def _scaled(self, node: Apply) -> None:
-        """A convolution that scales, or adds to a float32 value (an update of kernels), does so in
-        float32; one that adds to what has 16 bits, as before."""
+    def _with_epilogue(self, node: Apply) -> None:
+        """A convolution that scales its result or adds to a residual operand.
+
+        With a residual operand in 16 bits the op does so itself. Otherwise scaling and adding (an
+        update of filters, say) become float32 ops behind a plain convolution.
+        """
         op: Any = node.op
         i = op.output_index
         if i is not None and node.inputs[i] in self.narrow:
@@ -193,30 +199,30 @@ class _Rebuild:
         own = node.inputs[:i] if i is not None else node.inputs
         plain = replace(op, epilogue=None)
         made = plain.make_node(
-            *(self.half(v) if is_float32(v) else self.wide(v) for v in own), hints=node.hints
+            *(self.narrowed(v) if is_float32(v) else self.wide(v) for v in own), hints=node.hints
         )
         y: Any = scaled(cast(made.outputs[0], "float32"), op.alpha)
         if i is not None:
             y = y + scaled(self.wide(node.inputs[i]), op.beta)
-        self._wide[node.outputs[0]] = y
+        self._wide_of[node.outputs[0]] = y
 
     def _elementwise(self, node: Apply) -> None:
-        """Computed in float32; rounded where the result is narrow and will be stored."""
-        self._as_it_is(node)
+        """Computed in float32, and rounded where the result is narrow and will be stored."""
+        self._in_float32(node)
         (out,) = node.outputs
         if not self._stays_narrow(node):
             return
-        if inside_a_kernel(node, self.fgraph.users(out)):
+        if stays_in_register(node, self.fgraph.users(out)):
             self.narrow.add(out)
-        elif safe(node) and any(takes_16_bits(n) for n, _ in self.fgraph.users(out)):
+        elif may_round_result(node) and any(takes_16_bits(n) for n, _ in self.fgraph.users(out)):
             self.narrow.add(out)
             if self.fgraph.is_output(out):
-                self._shown[out] = self.wide(out)
-            self._half[out] = cast(self.wide(out), self.dtype)
-            self._wide.pop(out, None)
+                self._result_of[out] = self.wide(out)
+            self._narrow_of[out] = cast(self.wide(out), self.dtype)
+            self._wide_of.pop(out, None)
 
     def _stays_narrow(self, node: Apply) -> bool:
-        """Whether every operand of the result's shape is narrow, or as good in 16 bits."""
+        """Whether every operand of the result's shape is narrow, or exact in 16 bits."""
         out = node.outputs[0]
         if not is_float32(out):
             return False

@@ -1,7 +1,7 @@
-"""What mixed precision does to each kind of node: which inputs come in 16 bits, and what comes out.
+"""The rules of mixed precision by kind of node: which inputs are read in 16 bits.
 
-The words: a value is *narrow* where it may be kept in 16 bits, because 16 bits are all that the
-product it comes from had; *exact* where 16 bits keep it as it is (0, 1, a constant).
+A value is *narrow* where it may be stored in 16 bits, because it comes from a GEMM or convolution
+of 16-bit operands. It is *exact* where rounding to 16 bits keeps it (0, 1, a constant).
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad, Pool
 from symdnn.ops.nn.rnn import RNNForward, RNNGrad
 
 __all__ = [
-    "PRODUCTS", "inside_a_kernel", "is_exact", "is_float32", "is_product", "narrow_inputs", "safe",
-    "takes_16_bits",
+    "TENSOR_CORE_OPS", "is_exact", "is_float32", "may_round_result", "narrow_inputs",
+    "stays_in_register", "takes_16_bits", "uses_tensor_cores",
 ]  # fmt: skip
 
-#: Elementwise ops whose results are about as large as their operands, or between -1 and 1. The
-#: rest (powers, exponentials, logarithms, quotients) may leave what float16 holds.
-_SAFE: tuple[type[Op], ...] = (
+#: Elementwise ops whose results are about as large as their operands, or between -1 and 1. Others
+#: (powers, exponentials, logarithms, quotients) may leave the range of float16.
+_BOUNDED_OPS: tuple[type[Op], ...] = (
     Abs, Add, Clip, Elu, Extreme, Gelu, GeluTanh, LeakyRelu, Mul, Neg, Relu, Sgn, Sigmoid, Step,
     Sub, Switch, Tanh,
 )  # fmt: skip
 
-#: Ops that only move elements about: narrow where all that they move is.
-_MOVES: tuple[type[Op], ...] = (
+#: Ops that only copy elements: their results are narrow where all copied values are.
+_DATA_MOVEMENT_OPS: tuple[type[Op], ...] = (
     Alloc, DimShuffle, ForgetShape, IncSubtensor, Join, MatchSizes, Pad, Reshape, SpecifyType,
     Split, Subtensor,
 )  # fmt: skip
 
-#: Neutral ops that tensor cores do most of.
-PRODUCTS: tuple[type[Op], ...] = (
+#: Neutral ops whose work is mostly done by tensor cores.
+TENSOR_CORE_OPS: tuple[type[Op], ...] = (
     BatchedDot, Conv, ConvGradInput, ConvGradWeight, Dot, RNNForward, RNNGrad,
 )  # fmt: skip
 
@@ -59,12 +59,12 @@ _Rule = Callable[[Apply, Narrow], Sequence[int] | None]
 
 
 def is_float32(v: Any) -> bool:
-    """Whether ``v`` is a float32 tensor: all that mixed precision ever touches."""
+    """Whether ``v`` is a float32 tensor: mixed precision changes no other values."""
     return isinstance(v.type, TensorType) and v.type.dtype == "float32"
 
 
 def is_exact(v: Variable) -> bool:
-    """Whether 16 bits keep ``v`` as it is, or it is a number that the user wrote."""
+    """Whether rounding to 16 bits keeps ``v``, or ``v`` is a number that the user wrote."""
     while not isinstance(v, Constant):
         if v.owner is None:
             return False
@@ -76,10 +76,10 @@ def is_exact(v: Variable) -> bool:
     return True
 
 
-def is_product(node: Apply) -> bool:
-    """Whether tensor cores do most of a node's work: convolutions, matrix products, recurrent nets.
+def uses_tensor_cores(node: Apply) -> bool:
+    """Whether tensor cores do most of a node's work: convolutions, GEMMs, recurrent networks.
 
-    A hint for the precision, or an operand of another dtype, leaves the node as it is.
+    A node with a hint for the precision, or with an operand of another dtype, does not count.
     """
     op: Any = node.op
     if node.hints.precision is not None:
@@ -89,20 +89,19 @@ def is_product(node: Apply) -> bool:
         return False
     if isinstance(op, Dot):
         return bool(node.outputs[0].type.ndim > 0)
-    # What no library took is done by loops, which have no use for 16 bits.
+    # An op that no library took runs as loops, which gain nothing from 16 bits.
     return isinstance(op, BatchedDot) or (
-        isinstance(op, Lowered) and isinstance(op.unlowered, PRODUCTS)
+        isinstance(op, Lowered) and isinstance(op.unlowered, TENSOR_CORE_OPS)
     )
 
 
-def safe(node: Apply) -> bool:
+def may_round_result(node: Apply) -> bool:
     """Whether the result of an elementwise node may be rounded to 16 bits."""
-    return isinstance(node.op, _SAFE)
+    return isinstance(node.op, _BOUNDED_OPS)
 
 
-def inside_a_kernel(node: Apply, readers: Sequence[tuple[Apply | None, int]]) -> bool:
-    """Whether fusion will keep the result of an elementwise node in a register: then there is
-    nothing to round."""
+def stays_in_register(node: Apply, readers: Sequence[tuple[Apply | None, int]]) -> bool:
+    """Whether fusion will keep the result of an elementwise node in a register, not in memory."""
     nodes = {reader for reader, _ in readers}
     reader = nodes.pop() if len(nodes) == 1 else None
     if reader is None:
@@ -116,15 +115,18 @@ def inside_a_kernel(node: Apply, readers: Sequence[tuple[Apply | None, int]]) ->
 
 
 def takes_16_bits(node: Apply | None) -> bool:
-    """Whether a reader (None: a result of the graph) may have any use for a value in 16 bits."""
+    """Whether a reader (None: a result of the graph) may read a value in 16 bits."""
     if node is None:
         return False
-    return is_product(node) or isinstance(node.op, Elemwise) or _rule(node) is not None
+    return uses_tensor_cores(node) or isinstance(node.op, Elemwise) or _rule(node) is not None
 
 
 def narrow_inputs(node: Apply, narrow: Narrow) -> Sequence[int] | None:
-    """Which inputs of a node that is no product go in 16 bits, so that its result of the same
-    type comes so too; None where the node works in float32."""
+    """Indices of the inputs that a node reads in 16 bits, so that its results are narrow too.
+
+    None where the node works in float32. ``narrow`` says which values of the old graph are narrow.
+    GEMMs, convolutions and elementwise nodes have rules of their own.
+    """
     rule = _rule(node)
     return None if rule is None else rule(node, narrow)
 
@@ -132,11 +134,11 @@ def narrow_inputs(node: Apply, narrow: Narrow) -> Sequence[int] | None:
 def _rule(node: Apply) -> _Rule | None:
     op = neutral_of(node.op)
     found = next((rule for kinds, rule in _RULES if isinstance(op, kinds)), None)
-    # Pooling that no library took is done in float32.
-    return None if found is _pooled and op is node.op else found
+    # Pooling that no library took runs in float32.
+    return None if found is _pooling and op is node.op else found
 
 
-def _moved(node: Apply, narrow: Narrow) -> Sequence[int] | None:
+def _data_movement(node: Apply, narrow: Narrow) -> Sequence[int] | None:
     moved = [i for i, v in enumerate(node.inputs) if is_float32(v)]
     if isinstance(node.op, MatchSizes):
         moved = moved[:1]
@@ -145,30 +147,30 @@ def _moved(node: Apply, narrow: Narrow) -> Sequence[int] | None:
     return moved if fits and any(map(narrow, values)) else None
 
 
-def _first(node: Apply, narrow: Narrow) -> Sequence[int] | None:
+def _first_input(node: Apply, narrow: Narrow) -> Sequence[int] | None:
     return [0] if narrow(node.inputs[0]) else None
 
 
-def _of_gradient(node: Apply, narrow: Narrow) -> Sequence[int] | None:
-    """(x, dy, parameters...): by ``x``, which the forward op had in 16 bits."""
+def _norm_gradient(node: Apply, narrow: Narrow) -> Sequence[int] | None:
+    """Inputs are (x, dy, parameters...); narrow where ``x`` is, which the forward op read."""
     return [0, 1] if narrow(node.inputs[0]) else None
 
 
-def _pooled(node: Apply, narrow: Narrow) -> Sequence[int] | None:
-    """An image; or (x, y, dy) of a maximum."""
-    images = [i for i, v in enumerate(node.inputs) if is_float32(v)]
-    return images if narrow(node.inputs[0]) else None
+def _pooling(node: Apply, narrow: Narrow) -> Sequence[int] | None:
+    """The input, or (x, y, dy) of the gradient of a maximum."""
+    floats = [i for i, v in enumerate(node.inputs) if is_float32(v)]
+    return floats if narrow(node.inputs[0]) else None
 
 
-def _dropped(node: Apply, narrow: Narrow) -> Sequence[int] | None:
+def _dropout(node: Apply, narrow: Narrow) -> Sequence[int] | None:
     return [1] if narrow(node.inputs[1]) else None
 
 
 _RULES: tuple[tuple[Any, _Rule], ...] = (
-    (_MOVES, _moved),
-    (NormGrad, _of_gradient),
-    (Normalise, _first),
-    ((Pool, MaxPoolGrad, AveragePoolGrad), _pooled),
-    (Dropout, _dropped),
-    (DropoutGrad, _first),
+    (_DATA_MOVEMENT_OPS, _data_movement),
+    (NormGrad, _norm_gradient),
+    (Normalise, _first_input),
+    ((Pool, MaxPoolGrad, AveragePoolGrad), _pooling),
+    (Dropout, _dropout),
+    (DropoutGrad, _first_input),
 )

@@ -1,1 +1,1 @@
-"""Rules of loops: what is pushed out of them, batched, merged."""
+"""Rules of loops: code motion out of the body, dead outputs, histories that need not be kept."""

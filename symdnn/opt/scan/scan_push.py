@@ -1,8 +1,8 @@
-"""Work moved out of loops: what needs no earlier step is done for all steps at once.
+"""Code motion out of loops: work that needs no earlier step is done for all steps at once.
 
-Before the loop: what depends on sequences and constants alone (``dot(x_t, W)``: one product).
-After it: collected outputs made of what is known by then, and sums of products over the steps (the
-gradient of a weight), again as one product.
+Moved before the loop: values that depend on sequences and invariants only (``dot(x_t, W)`` becomes
+one GEMM). Moved behind it: collected outputs that follow from states, sequences and invariants, and
+sums of GEMMs over the steps (the gradient of a weight), again as one GEMM.
 """
 
 from __future__ import annotations
@@ -34,8 +34,11 @@ TAGS = ("scan", "scan_push_out")
 Outputs = Sequence[Variable | None] | None
 
 
-class _Known:
-    """Values of inner variables outside of the loop, as far as they are known before it."""
+class _KnownValues:
+    """Values of the body's variables outside of the loop, where they are known before it.
+
+    ``operands`` has for each variable its value for all steps, stacked, or the same for each step.
+    """
 
     def __init__(self, parts: Parts) -> None:
         self.operands = {v: Operand(x, True) for v, x in parts.sequences}
@@ -43,11 +46,11 @@ class _Known:
         self.computed: dict[Variable, None] = {}
 
     def of(self, v: Variable) -> Operand | None:
-        """What ``v`` is outside; None where it is not known."""
+        """The value of ``v`` outside of the loop; None where it is not known."""
         return Operand(v, False) if isinstance(v, Constant) else self.operands.get(v)
 
     def extend(self, nodes: Iterable[Apply]) -> None:
-        """Compute outside whatever follows from what is known."""
+        """Compute the results of ``nodes`` outside, where all operands are known."""
         for node in nodes:
             operands = [self.of(v) for v in node.inputs]
             if node.op.unmergeable or len(node.outputs) != 1 or any(o is None for o in operands):
@@ -65,16 +68,16 @@ def _outside(node: Apply, operands: Sequence[Operand]) -> Operand | None:
     return None if found is None else found[0]
 
 
-#: What is done for all steps at once, where an answer has it: results are no larger than operands,
-#: and those of all steps are kept at once.
-_MOVED = (AlongAxis, DimShuffle, Dot, Elemwise, Reduce)
+#: Ops that are computed for all steps at once. Their results are no larger than their operands, so
+#: results of all steps need no more memory than the operands do.
+_HOISTED_OPS = (AlongAxis, DimShuffle, Dot, Elemwise, Reduce)
 
 
 def _keeps_size(node: Apply, operands: Sequence[Operand]) -> bool:
     if not isinstance(node.op, Elemwise):
-        return isinstance(node.op, _MOVED)
+        return isinstance(node.op, _HOISTED_OPS)
     wide = tuple(map(all, zip(*(o.broadcastable for o in operands))))
-    # Otherwise it would blow up: an outer product at each step, say.
+    # Otherwise memory would grow: by an outer product at each step, say.
     return any(o.stacked and o.broadcastable == wide for o in operands)
 
 
@@ -85,14 +88,14 @@ def _keeps_size(node: Apply, operands: Sequence[Operand]) -> bool:
     Scan, phase=PHASE, tags=(*TAGS, "scanOp_pushout_seqs_ops", "scanOp_pushout_nonseqs_ops")
 )
 def scan_push_before(node: Apply, context: Context) -> Outputs:
-    """What a step computes from sequences and constants alone is computed before."""
+    """Values of a step that follow from sequences and invariants are computed before the loop."""
     op = node.op
     assert isinstance(op, Scan)
     parts = Parts.of(op, node.inputs)
-    known = _Known(parts)
+    known = _KnownValues(parts)
     nodes = toposort(parts.inner_outputs())
     known.extend(nodes)
-    border = _border(known, nodes, parts)
+    border = _computed_and_read(known, nodes, parts)
     if not border:
         return None
     kept = [i for i, v in enumerate(parts.collected) if op.until or v not in known.computed]
@@ -113,7 +116,7 @@ def scan_push_before(node: Apply, context: Context) -> Outputs:
     return [direct.get(i, v) for i, v in enumerate(out)]
 
 
-def _border(known: _Known, nodes: Sequence[Apply], parts: Parts) -> list[Variable]:
+def _computed_and_read(known: _KnownValues, nodes: Sequence[Apply], parts: Parts) -> list[Variable]:
     """Computed variables that the rest of the step reads, or that are results."""
     read = {v for n in nodes if n.outputs[0] not in known.computed for v in n.inputs}
     read |= set(parts.inner_outputs())
@@ -121,7 +124,7 @@ def _border(known: _Known, nodes: Sequence[Apply], parts: Parts) -> list[Variabl
 
 
 def _all_steps(operand: Operand, op: Scan, node: Apply) -> Variable:
-    """The entries of all steps, as an output of the scan would have them."""
+    """The values of all steps (steps, ...), as a collected output of the scan."""
     steps = node.inputs[0]
     if not operand.stacked:
         full = [steps, *dims_of(operand.value)]
@@ -140,7 +143,7 @@ def _alloc(x: Variable, dims: Sequence[Any]) -> Variable:
 
 
 def _lengths_agree(node: Apply) -> bool:
-    """Whether the number of steps is read off the only sequence, so that it needs no check."""
+    """Whether the number of steps is the length of the only sequence, so it needs no check."""
     op, steps = node.op, node.inputs[0]
     assert isinstance(op, Scan)
     sequences = op.split(node.inputs).sequences
@@ -150,10 +153,10 @@ def _lengths_agree(node: Apply) -> bool:
 # -- after the loop -------------------------------------------------------------------------------
 
 
-class _After(_Known):
-    """What is known once the loop ran: also states, and what was collected.
+class _KnownAfterLoop(_KnownValues):
+    """Values that are known after the loop: also states with a history, and collected outputs.
 
-    ``want`` lets the loop keep or collect a variable that would not be known otherwise.
+    ``require`` makes the loop keep or collect a variable that would not be known otherwise.
     """
 
     def __init__(self, op: Scan, parts: Parts) -> None:
@@ -173,8 +176,8 @@ class _After(_Known):
             return True
         return isinstance(v, Constant) or v in self.operands or v in self.parts.collected
 
-    def want(self, v: Variable) -> None:
-        """See to it that ``v`` is known."""
+    def require(self, v: Variable) -> None:
+        """Make ``v`` known after the loop, as a history or as a collected output."""
         if self.has(v):
             return
         if v in self.states:
@@ -183,7 +186,7 @@ class _After(_Known):
             self.parts.collected.append(v)
 
     def read(self, built: Built) -> None:
-        """Take the results of the loop."""
+        """Enter the outputs of the new loop as known values."""
         histories = dict(zip(map(id, self.parts.states), built.histories, strict=True))
         for v, (state, tap) in self.states.items():
             history, depth = histories.get(id(state)), -min(state.taps)
@@ -195,27 +198,30 @@ class _After(_Known):
 
 @node_rewrite(Scan, phase=PHASE, tags=(*TAGS, "scan_pushout_dot1"))
 def scan_push_after(node: Apply, context: Context) -> Outputs:
-    """Collected outputs that follow from states, sequences and constants are computed after."""
+    """Collected outputs that follow from states, sequences and invariants are computed after."""
     op = node.op
     assert isinstance(op, Scan)
     if op.until:
         return None
     parts = Parts.of(op, node.inputs)
-    after = _After(op, parts)
-    now, later = _following(after, True), _following(after, False)
+    after = _KnownAfterLoop(op, parts)
+    now, later = _computable(after, True), _computable(after, False)
     pushed = {
         i: v
         for i, v in enumerate(parts.collected)
-        if v not in after.states and (v in now or _is_product(v, after) or _has_product(v, later))
+        if v not in after.states
+        and (v in now or _is_gemm_by_invariant(v, after) or _follows_by_gemm(v, later))
     }
     if not pushed:
         return None
     kept = [i for i in range(op.collected) if i not in pushed]
     parts.collected = [parts.collected[i] for i in kept]
-    last = [v.owner for v in pushed.values() if v.owner is not None and _is_product(v, after)]
+    last = [
+        v.owner for v in pushed.values() if v.owner is not None and _is_gemm_by_invariant(v, after)
+    ]
     for v in pushed.values():
-        for u in _to_keep(v, now, after):
-            after.want(u)
+        for u in _to_collect(v, now, after):
+            after.require(u)
     built = parts.build()
     after.read(built)
     after.extend([*later.values(), *last])
@@ -229,22 +235,24 @@ def scan_push_after(node: Apply, context: Context) -> Outputs:
     return out
 
 
-def _to_keep(v: Variable, now: Mapping[Variable, Apply], after: _After) -> Sequence[Variable]:
-    """What has to be known of each step to compute ``v`` after the loop."""
+def _to_collect(
+    v: Variable, now: Mapping[Variable, Apply], after: _KnownAfterLoop
+) -> Sequence[Variable]:
+    """Variables that must be known for each step to compute ``v`` after the loop."""
     if v in now:
         return ()
-    if _is_product(v, after):
+    if _is_gemm_by_invariant(v, after):
         return v.owner.inputs if v.owner is not None else ()
     return [u for u in leaves([v], after.states) if u in after.states]
 
 
-def _following(after: _After, kept: bool) -> dict[Variable, Apply]:
-    """What follows from states and what is known before, with the nodes, in order.
+def _computable(after: _KnownAfterLoop, kept: bool) -> dict[Variable, Apply]:
+    """Variables that follow from states and from values known before, with their nodes, in order.
 
     With ``kept`` only states with a history count.
     """
     states = {v: s for v, (s, _) in after.states.items() if s.history or not kept}
-    trial = _Known(after.parts)
+    trial = _KnownValues(after.parts)
     for v in states:
         trial.operands[v] = Operand(v.type.with_shape((None, *v.type.shape))(), True)
     found: dict[Variable, Apply] = {}
@@ -256,14 +264,14 @@ def _following(after: _After, kept: bool) -> dict[Variable, Apply]:
     return found
 
 
-def _has_product(v: Variable, later: Mapping[Variable, Apply]) -> bool:
-    """Whether ``v`` follows, by a product: worth keeping the states that it follows from."""
+def _follows_by_gemm(v: Variable, later: Mapping[Variable, Apply]) -> bool:
+    """Whether ``v`` follows by way of a GEMM, which makes it worth keeping histories of states."""
     above = toposort([v], blockers={u for n in later.values() for u in n.inputs if u not in later})
     return v in later and any(isinstance(n.op, Dot) for n in above)
 
 
-def _is_product(v: Variable, after: _After) -> bool:
-    """A product of what changes by what does not: worth collecting its operand instead."""
+def _is_gemm_by_invariant(v: Variable, after: _KnownAfterLoop) -> bool:
+    """Whether ``v`` is a GEMM with one invariant operand: then the other operand is collected."""
     node = v.owner
     if node is None or not isinstance(node.op, Dot):
         return False
@@ -277,13 +285,13 @@ def _is_product(v: Variable, after: _After) -> bool:
 
 @node_rewrite(Scan, phase=PHASE, tags=(*TAGS, "scan_pushout_sum", "scanOp_pushout_output"))
 def scan_push_sums(node: Apply, context: Context) -> Outputs:
-    """A state that only adds up products or sums: their operands are collected, and added after."""
+    """States that only add up GEMMs or sums: operands are collected, and summed after the loop."""
     op = node.op
     assert isinstance(op, Scan)
     if op.until:
         return None
     parts = Parts.of(op, node.inputs)
-    after = _After(op, parts)
+    after = _KnownAfterLoop(op, parts)
     found = {i: terms for i in range(len(op.states)) if (terms := _terms(i, parts, after))}
     if not found:
         return None
@@ -292,7 +300,7 @@ def scan_push_sums(node: Apply, context: Context) -> Outputs:
     for i, (moved, rest) in found.items():
         for term in moved:
             for v in _operands(term):
-                after.want(v)
+                after.require(v)
         state = parts.states[i]
         if rest:
             state.next = sum(rest, state.inside[0])
@@ -307,21 +315,23 @@ def scan_push_sums(node: Apply, context: Context) -> Outputs:
         place = op.places()[i][1]
         start = dropped.get(i, out[place])
         assert start is not None
-        out[place] = sum((_total(t, after) for t in moved), start)
+        out[place] = sum((_sum_over_steps(t, after) for t in moved), start)
     return out
 
 
-def _terms(i: int, parts: Parts, after: _After) -> tuple[list[Variable], list[Variable]] | None:
-    """Terms of a state's next value that may be added after the loop, and the others."""
+def _terms(
+    i: int, parts: Parts, after: _KnownAfterLoop
+) -> tuple[list[Variable], list[Variable]] | None:
+    """Terms of a state's next value that may be summed after the loop, and the other terms."""
     state = parts.states[i]
     if state.taps != (-1,) or state.history:
         return None
-    terms = _added(state.next)
+    terms = _terms_of_sum(state.next)
     (own,) = state.inside
     if terms.count(own) != 1:
         return None
     others = [t for t in terms if t is not own]
-    # The next value may be collected, too: that it is this state's own is what does not count.
+    # Other outputs must not read the state. Its own next value, output i, does.
     readers = [*others, *(v for k, v in enumerate(parts.inner_outputs()) if k != i)]
     if own in leaves(readers):
         return None
@@ -330,7 +340,7 @@ def _terms(i: int, parts: Parts, after: _After) -> tuple[list[Variable], list[Va
     return (moved, [t for t in others if t not in moved]) if moved else None
 
 
-def _added(v: Variable) -> list[Variable]:
+def _terms_of_sum(v: Variable) -> list[Variable]:
     """The terms of nested sums."""
     found, stack = [], [v]
     while stack:
@@ -342,16 +352,16 @@ def _added(v: Variable) -> list[Variable]:
     return found
 
 
-def _may_move(term: Variable, after: _After) -> bool:
-    """Whether its operands need little room, and some change from step to step."""
-    inner = _unmoved(term)
+def _may_move(term: Variable, after: _KnownAfterLoop) -> bool:
+    """Whether a term's operands need little memory, and some change from step to step."""
+    inner = _without_dimshuffles(term)
     cheap = after.has(term) or _factors(inner) is not None or _is_sum(inner)
     operands = [after.of(v) for v in _operands(term)]
     return cheap and any(o is None or o.stacked for o in operands)
 
 
-def _unmoved(term: Variable) -> Variable:
-    """``term`` before its dimensions were moved."""
+def _without_dimshuffles(term: Variable) -> Variable:
+    """``term`` before any dimshuffles."""
     while term.owner is not None and isinstance(term.owner.op, DimShuffle):
         term = term.owner.inputs[0]
     return term
@@ -362,7 +372,7 @@ def _is_sum(term: Variable) -> bool:
 
 
 def _factors(term: Variable) -> tuple[Variable, Variable] | None:
-    """``(a, b)`` where ``term`` is the product of two matrices, a column by a row included."""
+    """``(a, b)`` where ``term`` is the GEMM ``a b``, or an outer product of column and row."""
     node = term.owner
     if node is None or len(node.inputs) != 2:
         return None
@@ -379,19 +389,19 @@ def _factors(term: Variable) -> tuple[Variable, Variable] | None:
 
 
 def _operands(term: Variable) -> list[Variable]:
-    """What has to be known of each step to add ``term`` up after the loop."""
-    inner = _unmoved(term)
+    """Variables that must be known for each step to sum ``term`` after the loop."""
+    inner = _without_dimshuffles(term)
     if (pair := _factors(inner)) is not None:
         return list(pair)
     return [inner.owner.inputs[0]] if inner.owner is not None and _is_sum(inner) else [term]
 
 
-def _total(term: Variable, after: _After) -> Variable:
+def _sum_over_steps(term: Variable, after: _KnownAfterLoop) -> Variable:
     """The sum of ``term`` over all steps."""
     values = [o for v in _operands(term) if (o := after.of(v)) is not None]
-    inner = _unmoved(term)
+    inner = _without_dimshuffles(term)
     if _factors(inner) is not None:
-        total = _sum_of_products(*values)
+        total = _gemm_over_steps(*values)
     elif inner.owner is not None and _is_sum(inner):
         op: Any = inner.owner.op
         total = values[0].value.sum(axis=(0, *(a + 1 for a in op.axes)), keepdims=op.keepdims)
@@ -401,11 +411,11 @@ def _total(term: Variable, after: _After) -> Variable:
     return clone_graph([term], {inner: total})[term]
 
 
-def _sum_of_products(a: Operand, b: Operand) -> Variable:
-    """One product, with the steps among what is summed over."""
+def _gemm_over_steps(a: Operand, b: Operand) -> Variable:
+    """The sum over the steps of ``a b``, as one GEMM whose inner dimension has the steps."""
     x, y = a.value, b.value
     if not (a.stacked and b.stacked):
-        # One factor is the same at each step: add up the other one first.
+        # One operand is the same at each step: sum the other one first.
         return Dot()(x.sum(axis=0) if a.stacked else x, y.sum(axis=0) if b.stacked else y)  # type: ignore[no-any-return]
     steps, rows, inner = dims_of(x)
     left = reshape(x.dimshuffle(0, 2, 1), (steps * inner, rows))

@@ -1,4 +1,4 @@
-"""Loops that keep and compute no more than somebody reads."""
+"""Loops without dead outputs, states and histories."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from symdnn.graph.origin import inherit
 from symdnn.graph.traverse import leaves
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.array.index import Subtensor
+from symdnn.ops.array.slices import FULL
 from symdnn.ops.control.scan import Scan
 from symdnn.ops.control.scan_parts import Built, Parts
 from symdnn.rewriting.rewrite import Context, GraphRewrite, Rewrite, graph_rewrite, node_rewrite
@@ -17,7 +18,6 @@ __all__ = ["RULES", "in_order"]
 
 PHASE = "canonicalize"
 TAGS = ("fast_compile", "scan")
-FULL = (None, None, None)
 
 
 # -- the last value of a history is an output of its own ------------------------------------------
@@ -25,7 +25,7 @@ FULL = (None, None, None)
 
 @graph_rewrite(PHASE, (*TAGS, "scan_save_mem", "scanOp_save_mem"))
 def last_of_history(context: Context) -> None:
-    """``history[-1]`` is the last value; a history that is read in no other way is not kept."""
+    """``history[-1]`` becomes the output with the last value, so the history may be dead."""
     for node in context.fgraph.toposort():
         if isinstance(node.op, Scan) and node in context.fgraph.nodes:
             _read_last(node, node.op, context)
@@ -53,7 +53,7 @@ def _read_last(node: Apply, op: Scan, context: Context) -> None:
 def _readers_of_last(
     history: Variable, depth: int, context: Context
 ) -> Iterator[tuple[Apply, int]]:
-    """Nodes ``history[k:][-1, ...]``, and k."""
+    """Nodes ``history[k:][-1, ...]``, each with k."""
     for reader in context.fgraph.user_nodes(history):
         if not isinstance(reader.op, Subtensor):
             continue
@@ -70,7 +70,7 @@ def _readers_of_last(
 
 
 def _rest(reader: Apply, last: Variable) -> Variable:
-    """What ``reader`` takes of the last entry."""
+    """The part of the last entry that ``reader`` indexes."""
     index = reader.op.index[1:]  # type: ignore[attr-defined]
     if all(e == FULL for e in index):
         return last
@@ -82,7 +82,7 @@ def _rest(reader: Apply, last: Variable) -> Variable:
 
 @node_rewrite(Scan, phase=PHASE, tags=(*TAGS, "scan_drop_unread"))
 def scan_drop_unread(node: Apply, context: Context) -> Sequence[Variable | None] | None:
-    """Histories, collected outputs and states that nobody reads are left out."""
+    """Histories, collected outputs and states that nobody reads are dropped."""
     op = node.op
     assert isinstance(op, Scan)
     read = [bool(context.fgraph.clients.get(v)) for v in node.outputs]
@@ -105,7 +105,7 @@ def scan_drop_unread(node: Apply, context: Context) -> Sequence[Variable | None]
 
 
 def _needed_states(op: Scan, wanted: set[int], collected: Sequence[int]) -> list[int]:
-    """States that are read outside, or by what is."""
+    """Indices of the states that are read outside, or that such states or outputs depend on."""
     owner = {
         v: i
         for i, taps in enumerate(op.split_inner(op.inner.inputs).initials)
@@ -126,9 +126,9 @@ def _needed_states(op: Scan, wanted: set[int], collected: Sequence[int]) -> list
 def in_order(
     op: Scan, built: Built, states: Sequence[int], collected: Sequence[int]
 ) -> list[Variable | None]:
-    """Outputs of a new scan in the order of the old one's; None for what is gone.
+    """Outputs of a new scan in the order of the old one's; None for dropped outputs.
 
-    ``states`` and ``collected`` say which of the old ones the new ones are.
+    ``states`` and ``collected`` are the old indices of the new scan's states and outputs.
     """
     new = {i: k for k, i in enumerate(states)}
     out: list[Variable | None] = []

@@ -104,7 +104,7 @@ def test_doctor_says_which_onednn_and_why_not(forget, monkeypatch):
 
 
 def test_a_program_runs_without_it_and_says_so_once(forget, monkeypatch, capsys):
-    monkeypatch.setattr(lower_onednn, "_said", set())
+    monkeypatch.setattr(lower_onednn, "_notes_printed", set())
     with_candidates(monkeypatch, old=FakeLibrary((2, 6, 3)))
     x, w = T.ftensor4("x"), np.ones((2, 3, 2, 2), "float32")
     for _ in range(2):
@@ -117,7 +117,7 @@ def test_a_program_runs_without_it_and_says_so_once(forget, monkeypatch, capsys)
 
 
 def test_nothing_is_said_where_onednn_would_not_serve(forget, monkeypatch, capsys):
-    monkeypatch.setattr(lower_onednn, "_said", set())
+    monkeypatch.setattr(lower_onednn, "_notes_printed", set())
     with_candidates(monkeypatch, none=None)
     x = T.fvector("x")
     symdnn.function([x], T.exp(x), mode=symdnn.Mode(target="cpu"))

@@ -278,14 +278,14 @@ def test_big_groups_are_cut():
     graph = fused(vs, [total])
     found = [n for n in graph.toposort() if isinstance(n.op, FusedElemwise)]
     assert 2 < len(found) < 10
-    assert all(len(n.inputs) <= fuse.MOST_INPUTS for n in found)
-    assert all(len(n.op.program.body) <= fuse.MOST_INSTRUCTIONS for n in found)
+    assert all(len(n.inputs) <= fuse.MAX_INPUTS for n in found)
+    assert all(len(n.op.program.body) <= fuse.MAX_INSTRUCTIONS for n in found)
 
 
 def test_many_outputs_are_cut():
     graph = fused([x], [T.exp(x * i) for i in range(1, 31)])
     found = [n for n in graph.toposort() if isinstance(n.op, FusedElemwise)]
-    assert all(len(n.outputs) <= fuse.MOST_OUTPUTS for n in found)
+    assert all(len(n.outputs) <= fuse.MAX_OUTPUTS for n in found)
     assert ops(graph).count("FusedElemwise") >= 4
 
 

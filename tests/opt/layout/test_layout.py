@@ -24,8 +24,8 @@ from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 from symdnn.ops.nn.channels_last import Reorder, first_order, last_order
 from symdnn.ops.nn.conv import Conv
 from symdnn.ops.vendor import gpudnn as G
-from symdnn.opt.layout.layout_cut import Network
-from symdnn.opt.layout.layout_follow import follows
+from symdnn.opt.layout.layout_cut import FlowNetwork
+from symdnn.opt.layout.layout_follow import may_have_nhwc
 from tests.opt.lowering import ALL, GPU, assert_same_values, rewritten
 from tests.opt.nets import NETS, arguments, loss_of, training
 
@@ -111,7 +111,7 @@ def test_training_changes_the_order_at_its_borders_only(name: str) -> None:
         (v,), (w,) = node.inputs, node.outputs
         made = maker(v)
         leaves = made is None or not follows_in_order(made)
-        arrives = all(u is None or not follows(u) for u in readers(fgraph, w))
+        arrives = all(u is None or not may_have_nhwc(u) for u in readers(fgraph, w))
         assert leaves if node.op.order == LAST else arrives
     # Images and each kernel on its way in; a flat layer both ways. Updates read as it lies.
     flat = 0 if name == "resnet" else 2
@@ -123,7 +123,7 @@ def follows_in_order(node: Any) -> bool:
     """Whether the node could have given its result with channels last."""
     op = node.op
     plain = replace(op, layout="NCHW") if "NHWC" in getattr(op, "layouts", ()) else op
-    return follows(plain.make_node(*node.inputs)) if plain is not op else follows(node)
+    return may_have_nhwc(plain.make_node(*node.inputs)) if plain is not op else may_have_nhwc(node)
 
 
 def test_rewriting_a_deep_net_takes_little_time() -> None:
@@ -439,7 +439,7 @@ def test_the_cut_is_the_cheapest(seed: int) -> None:
         (i, int(rng.integers(count)), {int(r) for r in rng.integers(0, count, 3)}, float(c))
         for i, c in enumerate(rng.integers(1, 9, 5))
     ]
-    network = Network()
+    network = FlowNetwork()
     network.fix(0, at_source=True)
     network.fix(count - 1, at_source=False)
     for a, b, c in pairs:
