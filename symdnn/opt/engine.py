@@ -21,6 +21,9 @@ __all__ = ["Applied", "Observer", "RewriteProfile", "run_rewrites"]
 #: What a rewrite raises because the user demanded it; no failure of its own.
 REFUSALS = (CudnnRequired, NotLowered)
 
+#: How many replacements more than 200 for each node of a graph mean that rewriting does not end.
+SPARE_REPLACEMENTS = 20_000
+
 #: Told of each replacement before it happens: (rewrite, node, replacements).
 Observer = Callable[[Rewrite, Apply, Sequence[Variable | None]], None]
 
@@ -124,7 +127,7 @@ class _Worklist:
         order = context.fgraph.toposort()
         for node in order:
             self.add(node)
-        self.budget = 200 * len(order) + 20_000
+        self.budget = 200 * len(order) + SPARE_REPLACEMENTS
         self.failed: set[str] = set()
         #: Nodes that no rule applied to, looked at since something was replaced.
         self.settled: set[Apply] = set()
