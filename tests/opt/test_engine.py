@@ -18,7 +18,6 @@ from symdnn.libraries.table import ALL_RULES as RULES
 from symdnn.ops.elementwise.math import exp
 from symdnn.ops.random.random import random_uniform
 from symdnn.opt import engine
-from symdnn.opt import engine
 from symdnn.opt.engine import RewriteProfile, run_rewrites
 from symdnn.opt.phases import PHASES, Selection, rules_of_phase
 from symdnn.rewriting.rewrite import Context, node_rewrite
