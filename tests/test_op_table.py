@@ -20,7 +20,7 @@ from symdnn.compile.function import Function, function
 from symdnn.compile.modes.debug import DebugMode
 from symdnn.compile.program.mode import Mode
 from symdnn.compile.program.program import Loop
-from symdnn.graph.evaluate import evaluate
+from symdnn.graph.evaluate import evaluate, evaluator
 from symdnn.graph.op import Op
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
@@ -145,8 +145,56 @@ WITH_GRADIENT = [c for c in CASES if has_a_gradient(c)]
 GRAD = pytest.mark.parametrize("case", [c for c in CASES if c.grad], ids=lambda c: c.id)
 
 
-@GRAD
+def check_slopes(
+    case: OpCase, cost: Variable, vs: list[Variable], arrays: list[np.ndarray], tolerance: float
+) -> None:
+    """Gradients of a number, along random directions, against central differences."""
+    wrt = [v for v in vs if v.type.is_differentiable]
+    cost_at = evaluator([cost], vs)
+    slopes = evaluate(grad(cost, wrt, disconnected_inputs="ignore"), dict(zip(vs, arrays)))
+    rng, step = case_rng(case, 5), 1e-6
+    for _ in range(3):
+        turns = [away_from_zero(rng, s.shape) for s in slopes]
+        sides = []
+        for moved in (step, -step):
+            values = dict(zip(vs, arrays))
+            values |= {v: values[v] + moved * t for v, t in zip(wrt, turns)}
+            sides.append(cost_at(values)[0])
+        parts = [s * t for s, t in zip(slopes, turns)]
+        largest = max(float(np.max(np.abs(p), initial=0)) for p in parts)
+        np.testing.assert_allclose(
+            (sides[0] - sides[1]) / (2 * step), sum(p.sum() for p in parts),
+            rtol=tolerance, atol=tolerance * max(largest, 1),
+        )  # fmt: skip
+
+
+def away_from_zero(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    return rng.uniform(0.5, 1.5, shape) * rng.choice([-1, 1], shape)
+
+
+@of_each([c for c in CASES if c.grad])
 def test_gradient_agrees_with_finite_differences(case: OpCase) -> None:
+    """Of all elements at once; each element alone is a slow test."""
+    arrays = [in_double(a) for a in draw(case, 2)]
+    vs = variables(case, arrays)
+    outs = outputs(case, vs)
+    if not any(v.type.is_differentiable for v in vs):
+        return
+    values = evaluate(outs, dict(zip(vs, arrays)))
+    rng = case_rng(case, 6)
+    for out, value in zip(outs, values):
+        if out.type.is_differentiable:
+            cost = (out * away_from_zero(rng, np.shape(value))).sum()
+            check_slopes(case, cost, vs, arrays, case.grad_tol)
+
+
+def in_double(a: np.ndarray) -> np.ndarray:
+    return a.astype("float64") if a.dtype.kind == "f" else a
+
+
+@pytest.mark.slow
+@GRAD
+def test_each_element_of_a_gradient_agrees_with_finite_differences(case: OpCase) -> None:
     arrays = draw(case, 2)
     count = len(outputs(case, variables(case, arrays)))
     for which in range(count):
@@ -177,17 +225,18 @@ def test_forward_mode_agrees_with_reverse_mode(case: OpCase) -> None:
     np.testing.assert_allclose(left, right, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.grad2], ids=lambda c: c.id)
+@of_each([c for c in CASES if c.grad2])
 def test_second_gradient(case: OpCase) -> None:
-    arrays = draw(case, 4)
+    arrays = [in_double(a) for a in draw(case, 4)]
+    vs = variables(case, arrays)
+    wrt = [v for v in vs if v.type.is_differentiable]
+    out = outputs(case, vs)[0]
+    size = sum_of_squares(grad((out * out).sum(), wrt))
+    check_slopes(case, size, vs, arrays, 10 * case.grad_tol)
 
-    def first(*vs: Variable) -> Variable:
-        out = outputs(case, list(vs))[0]
-        wrt = [v for v in vs if v.type.is_differentiable]
-        grads = grad((out * out).sum(), wrt)
-        return sum(((g * g).sum() for g in grads[1:]), (grads[0] * grads[0]).sum())
 
-    verify_grad(first, arrays, abs_tol=10 * case.grad_tol, rel_tol=10 * case.grad_tol)
+def sum_of_squares(found: list[Variable]) -> Variable:
+    return sum(((g * g).sum() for g in found[1:]), (found[0] * found[0]).sum())
 
 
 def compile_and_compare(

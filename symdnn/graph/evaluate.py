@@ -34,9 +34,10 @@ def evaluator(
 
     def run(values: Mapping[Variable, Any]) -> list[Any]:
         known: dict[Variable, Any] = dict(values)
-        for node in order:
-            results = evaluate_node(node, [_value(v, known) for v in node.inputs])
-            known.update(zip(node.outputs, results, strict=True))
+        with np.errstate(all="ignore"):
+            for node in order:
+                results = _results(node, [_value(v, known) for v in node.inputs])
+                known.update(zip(node.outputs, results, strict=True))
         return [_value(v, known) for v in outputs]
 
     return run
@@ -44,10 +45,15 @@ def evaluator(
 
 def evaluate_node(node: Apply, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """Outputs of one node by reference, checked against the node's types."""
+    with np.errstate(all="ignore"):
+        return _results(node, inputs)
+
+
+def _results(node: Apply, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """:func:`evaluate_node` where NumPy is told already not to warn."""
     try:
-        with np.errstate(all="ignore"):
-            results = node.op.compute(*inputs)
-        return tuple(_conform(v, r) for v, r in zip(node.outputs, results, strict=True))
+        results = node.op.compute(*inputs)
+        return tuple([_conform(v, r) for v, r in zip(node.outputs, results, strict=True)])
     except Exception as error:
         error.add_note(describe_failure(node, inputs))
         raise

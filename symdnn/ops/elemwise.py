@@ -18,7 +18,7 @@ from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.origin import Hints
 from symdnn.graph.pattern import Pattern
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import TensorType, dtype_name, numpy_dtype
 from symdnn.graph.variable import Apply, Constant, Variable, as_variable, constant
 from symdnn.ops.core.dtype import float_of, is_narrow_float, promote, upcast
 from symdnn.ops.core.lanes import same_for_all
@@ -113,11 +113,11 @@ class Elemwise(Op):
         return TensorType(dtype, shape)
 
     def reference(self, *inputs: Any) -> Any:
-        dtypes = [a.dtype.name for a in inputs]
-        out = TensorType(self.out_dtype(*dtypes)).numpy
+        dtypes = [dtype_name(a.dtype) for a in inputs]
+        out = numpy_dtype(self.out_dtype(*dtypes))
         if any(map(is_narrow_float, dtypes)):
             inputs = tuple(
-                a.astype(np.float32) if is_narrow_float(a.dtype.name) else a for a in inputs
+                a.astype(np.float32) if is_narrow_float(d) else a for a, d in zip(inputs, dtypes)
             )
         return np.asarray(type(self).function(*inputs)).astype(out, copy=False)
 

@@ -21,6 +21,9 @@ __all__ = ["Applied", "Observer", "RewriteProfile", "run_rewrites"]
 #: Exceptions that a rewrite raises because a flag demands it. They reach the user as they are.
 DEMANDED_ERRORS = (CudnnRequired, NotLowered)
 
+#: How many replacements more than 200 for each node of a graph mean that rewriting does not end.
+SPARE_REPLACEMENTS = 20_000
+
 #: Called before each replacement with (rewrite, node, replacements).
 Observer = Callable[[Rewrite, Apply, Sequence[Variable | None]], None]
 
@@ -127,7 +130,7 @@ class _Worklist:
         order = context.fgraph.toposort()
         for node in order:
             self.add(node)
-        self.budget = 200 * len(order) + 20_000
+        self.budget = 200 * len(order) + SPARE_REPLACEMENTS
         self.failed: set[str] = set()
         #: Nodes visited since the last replacement, to which no rule applied.
         self.settled: set[Apply] = set()

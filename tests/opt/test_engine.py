@@ -103,7 +103,9 @@ def test_random_draws_are_not_folded() -> None:
     assert any("Random" in n for n in names(function([], drawn, mode=Mode().excluding("lower"))))
 
 
-def test_rewriting_that_does_not_end_is_stopped() -> None:
+def test_rewriting_that_does_not_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "SPARE_REPLACEMENTS", 2000)
+
     @node_rewrite(type(exp(T.vector()).owner.op), phase="canonicalize")
     def forth_and_back(node, context):  # type: ignore[no-untyped-def]
         return exp(node.inputs[0] + 0)

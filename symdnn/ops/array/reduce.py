@@ -12,7 +12,7 @@ from symdnn.errors import AxisError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Shape, known
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
 from symdnn.graph.operators import operator
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import TensorType, dtype_name, numpy_dtype
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.core.dtype import accumulator, float_of, is_narrow_float, upcast
 from symdnn.ops.core.lanes import on_lanes
@@ -144,8 +144,8 @@ class Accumulate(Reduce):
         return np.dtype(np.float64) if wide else acc.numpy
 
     def _accumulated(self, function: Any, x: Any) -> Any:
-        acc, out = self.added_in, TensorType(self.dtype).numpy
-        if is_narrow_float(x.dtype.name) and acc.kind in "biu":
+        acc, out = self.added_in, numpy_dtype(self.dtype)
+        if is_narrow_float(dtype_name(x.dtype)) and acc.kind in "biu":
             x = x.astype(np.float32)
         total = function(x, axis=self.axes, keepdims=self.keepdims, dtype=acc)
         return np.asarray(total).astype(out, copy=False)
