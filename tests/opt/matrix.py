@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -22,6 +23,7 @@ from symdnn.libraries.table import ALL_RULES as RULES
 from symdnn.opt.engine import RewriteProfile, run_rewrites
 from symdnn.rewriting.rewrite import Context, Rewrite
 from tests.opt.instances import Graph
+from tests.seeded import new_rng
 
 CPU = Target("cpu", onednn=(3, 9), isa="AVX512_CORE_BF16")
 GPU = Target("cuda", compute_capability=(9, 0), cudnn=(9, 19))
@@ -52,12 +54,17 @@ class Fired:
 
 
 class Checker:
-    """Runs rules on graphs, each alone, and compares values with those of the graph as given."""
+    """Runs rules on graphs, each alone, and compares values with those of the graph as given.
 
-    def __init__(self, rules: Sequence[Rewrite]) -> None:
-        self.rules = list(rules)
+    With ``often`` a rule meets each type of op at least so many times, and the n-th graph that has
+    both is taken with probability ``often / n``: hundreds have the same rule fire alike.
+    """
+
+    def __init__(self, rules: Sequence[Rewrite], often: int | None = None) -> None:
+        self.rules, self.often, self.rng = list(rules), often, new_rng()
         self.by_type: dict[type[Op], list[Rewrite]] = {}
         self.fired, self.wrong = Fired(), list[str]()
+        self.met = Counter[tuple[str, type[Op]]]()
         self.graphs = self.compared = 0
 
     def rules_of(self, op: Op) -> list[Rewrite]:
@@ -70,25 +77,31 @@ class Checker:
         """Let each rule that applies somewhere in ``graph`` rewrite it, alone."""
         self.graphs += 1
         wanted: list[Any] | None = None
-        for rule in self._that_apply(FunctionGraph(graph.inputs, graph.outputs)):
-            if wanted is None:
-                wanted = values(graph.outputs, graph.inputs, graph.arrays)
-            self._compare(rule, graph, wanted)
+        for rule, ops in self._that_apply(FunctionGraph(graph.inputs, graph.outputs)).items():
+            if self._takes(rule, ops):
+                if wanted is None:
+                    wanted = values(graph.outputs, graph.inputs, graph.arrays)
+                self._compare(rule, graph, wanted)
 
-    def _that_apply(self, fgraph: FunctionGraph) -> list[Rewrite]:
-        """Rules that have something to say about a node; one that fails has."""
+    def _takes(self, rule: Rewrite, ops: set[type[Op]]) -> bool:
+        self.met.update((rule.name, op) for op in ops)
+        rarest = min(self.met[rule.name, op] for op in ops)
+        return self.often is None or self.rng.uniform() * rarest < self.often
+
+    def _that_apply(self, fgraph: FunctionGraph) -> dict[Rewrite, set[type[Op]]]:
+        """Rules that have something to say about nodes, and of which ops; one that fails has."""
         contexts = {t: Context(fgraph, t) for t in (CPU, GPU)}
-        found: dict[Rewrite, None] = {}
+        found: dict[Rewrite, set[type[Op]]] = {}
         for node in fgraph.toposort():
             for rule in self.rules_of(node.op):
-                if rule not in found:
+                if type(node.op) not in found.get(rule, ()):
                     try:
                         new = rule.function(node, contexts[target_of(rule)])
                     except Exception:
                         new = node.outputs
                     if new is not None:
-                        found[rule] = None
-        return list(found)
+                        found.setdefault(rule, set()).add(type(node.op))
+        return found
 
     def _compare(self, rule: Rewrite, graph: Graph, wanted: list[Any]) -> None:
         fgraph = FunctionGraph(graph.inputs, graph.outputs)
