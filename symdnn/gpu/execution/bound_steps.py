@@ -17,9 +17,9 @@ from symdnn.ops.lowered.transfer import HostFromGpu
 __all__ = ["BoundSteps"]
 
 
-@dataclass
+@dataclass(frozen=True)
 class BoundSteps:
-    """The steps of a plan. Only ``results`` and ``updates_loaded`` change after its creation.
+    """The steps of a plan. Only the contents of ``results`` and ``not_loaded`` change in calls.
 
     ``head`` copies inputs to the device and reads host values of the call, ``middle`` and
     ``updates`` can be captured, ``outs`` are the copies to the host. ``updates`` write the new
@@ -34,8 +34,11 @@ class BoundSteps:
     outs: list[Apply]
     #: Results of a kept segment, which are written again to the same memory.
     results: Values = field(default_factory=dict)
-    #: Whether all kernels of ``updates`` are compiled and loaded.
-    updates_loaded: bool = False
+    #: Updates whose kernels may not be compiled and loaded yet.
+    not_loaded: list[Step] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.not_loaded.extend(self.updates)
 
     def values(self, entering: Sequence[Any], separate: bool = False) -> Values:
         """The values at the start of a call. With ``separate`` new values of shared variables are
@@ -93,7 +96,7 @@ class BoundSteps:
     def run_middle(self, values: Values) -> None:
         """Enqueue the middle and the updates. Updates begin only when all kernels are loaded."""
         self.run(self.middle, values)
-        if self.updates and not self.updates_loaded:
+        if self.not_loaded:
             self._load_updates(values)
         self.run(self.updates, values)
 
@@ -101,8 +104,8 @@ class BoundSteps:
         for env in self.operands.envs:
             env.load_only = True
         try:
-            self.run(self.updates, values)
+            self.run(self.not_loaded, values)
         finally:
             for env in self.operands.envs:
                 env.load_only = False
-        self.updates_loaded = True
+        self.not_loaded.clear()
